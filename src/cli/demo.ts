@@ -1,0 +1,214 @@
+/**
+ * The main job, shown: 1,500 jobs of five accounts with very different backlogs, against a vendor that allows each
+ * account 100 requests per 10 s and all of them together 250. The vendor is a process of its own and keeps the truth.
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createReadStream, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import { Command } from 'commander'
+import { parse } from 'csv-parse'
+import { type AnyTask, type Guarantee, guarantees, limit, Sluice, task, UsageError, useSluice } from '../index.ts'
+import type { Report } from '../testing/vendor.ts'
+import { contactSchema } from './contact.ts'
+
+interface DemoOptions {
+  workers: string
+  concurrency: string
+  store?: string
+  csv: string
+  json?: boolean
+  vendor?: string
+  schema?: string
+}
+
+const accountLimit = limit('demo-account', { rate: '100/10s', by: 'accountId' })
+const totalLimit = limit('demo-total', { rate: '250/10s' })
+const schemaName = 'sluice_demo'
+const csvFile = fileURLToPath(new URL('../../examples/contacts.csv', import.meta.url))
+
+/** `sluice demo`. */
+export function demoCommand(): Command {
+  return new Command('demo')
+    .description('1,500 jobs against a vendor stand-in that counts; proves that no window was exceeded')
+    .option('--workers <n>', 'worker processes; 0: one worker in this process', '0')
+    .option('-c, --concurrency <n>', 'attempts at once per worker', '10')
+    .option('--store <store>', 'postgres://… (its schema sluice_demo is made anew) or a directory; default: a temporary directory')
+    .option('--csv <file>', 'rows with accountId and contactId', csvFile)
+    .option('--json', 'end with one line of JSON')
+    .addOption(new Command().createOption('--vendor <url>').hideHelp())
+    .addOption(new Command().createOption('--schema <name>').hideHelp())
+    .action(async (options: DemoOptions, command: Command) => {
+      const all = { ...command.optsWithGlobals(), ...options } as DemoOptions
+      if (all.vendor === undefined) process.exitCode = await demo(all)
+      else await workerProcess(all as DemoOptions & { vendor: string })
+    })
+}
+
+function syncContact(vendorUrl: string): AnyTask {
+  return task('demo-sync-contact', {
+    input: contactSchema,
+    limits: [accountLimit, totalLimit],
+    async run({ accountId, contactId }, { fetch, job }) {
+      const response = await fetch(`${vendorUrl}/contacts/${contactId}`, {
+        method: 'POST',
+        headers: { 'x-account': accountId, 'idempotency-key': job.id },
+      })
+      await response.text()
+      if (!response.ok) throw new Error(`the vendor said ${response.status}`)
+      return response.status
+    },
+  }) as unknown as AnyTask
+}
+
+async function demo(options: DemoOptions): Promise<number> {
+  const workers = whole('--workers', options.workers)
+  const talk = (line: string) => void process.stderr.write(`${line}\n`)
+  const temporary = options.store === undefined ? mkdtempSync(join(tmpdir(), 'sluice-demo-')) : undefined
+  const vendorProcess = startVendor()
+  const children: ChildProcess[] = []
+  const store = options.store ?? join(temporary as string, 'data')
+  talk(`opening ${temporary === undefined ? schemaName : 'an embedded store'} …`)
+  const sluice = await openFresh(store)
+  try {
+    const vendorUrl = await vendorProcess.url
+    const sync = syncContact(vendorUrl)
+    useSluice(sluice)
+    for (const promise of guarantees(accountLimit)) talk(`limit demo-account, for each account: ${promise.text}`)
+    for (const promise of guarantees(totalLimit)) talk(`limit demo-total: ${promise.text}`)
+    const perAccount = new Map<string, number>()
+    const jobs = await sluice.sendMany(sync, rows(options.csv, perAccount))
+    talk(`${jobs} jobs recorded: ${[...perAccount].map(([account, n]) => `${account} ${n}`).join(', ')}`)
+    const started = performance.now()
+    if (workers === 0) await sluice.work([sync], { concurrency: whole('--concurrency', options.concurrency) })
+    for (let i = 0; i < workers; i++) children.push(startWorker(vendorUrl, sluice.url ?? store, options))
+    const ended = await progress(sluice, jobs, started, ideal(perAccount), talk)
+    await Promise.all(children.map(stopChild))
+    return summary(await vendorProcess.report(), ended, jobs, (performance.now() - started) / 1000, ideal(perAccount), options, talk)
+  } finally {
+    for (const child of children) child.kill('SIGKILL')
+    vendorProcess.kill()
+    await sluice.close()
+    if (temporary !== undefined) rmSync(temporary, { recursive: true, force: true })
+  }
+}
+
+async function openFresh(store: string): Promise<Sluice> {
+  const before = await Sluice.open({ store, schema: schemaName })
+  await before.db.query(`drop schema ${schemaName} cascade`)
+  await before.close()
+  return Sluice.open({ store, schema: schemaName })
+}
+
+async function* rows(file: string, perAccount: Map<string, number>): AsyncIterable<unknown> {
+  const parser = createReadStream(file).pipe(parse({ columns: true, trim: true }))
+  for await (const row of parser as AsyncIterable<{ accountId: string; contactId: string }>) {
+    perAccount.set(row.accountId, (perAccount.get(row.accountId) ?? 0) + 1)
+    yield { accountId: row.accountId, contactId: row.contactId }
+  }
+}
+
+/** The least time that the guarantees allow: over the limits, the largest of (jobs - B) / r. */
+function ideal(perAccount: Map<string, number>): number {
+  const time = (jobs: number, [promise]: Guarantee[]) => (promise === undefined ? 0 : Math.max(0, jobs - promise.burst) / promise.perSecond)
+  const total = [...perAccount.values()].reduce((sum, jobs) => sum + jobs, 0)
+  return Math.max(time(total, guarantees(totalLimit)), ...[...perAccount.values()].map((jobs) => time(jobs, guarantees(accountLimit))))
+}
+
+async function progress(sluice: Sluice, jobs: number, started: number, idealSeconds: number, talk: (line: string) => void): Promise<Ended> {
+  const live = process.stderr.isTTY
+  for (let looks = 0; ; looks++) {
+    const ended = await count(sluice)
+    const over = ended.done + ended.failed
+    const seconds = (performance.now() - started) / 1000
+    const filled = Math.floor((30 * over) / jobs)
+    const line = `[${'#'.repeat(filled)}${'.'.repeat(30 - filled)}] ${over}/${jobs} after ${seconds.toFixed(0)} s (ideal ${idealSeconds.toFixed(0)} s)`
+    if (live) process.stderr.write(`\r${line}`)
+    else if (looks % 25 === 0) talk(line)
+    if (over >= jobs) {
+      if (live) talk('')
+      return ended
+    }
+    await new Promise((resolve) => setTimeout(resolve, 200))
+  }
+}
+
+interface Ended {
+  done: number
+  failed: number
+}
+
+async function count(sluice: Sluice): Promise<Ended> {
+  const [row] = await sluice.db.query<{ done: string; failed: string }>(
+    `select (select count(*) from ${schemaName}.done) as done, (select count(*) from ${schemaName}.failed) as failed`,
+  )
+  return { done: Number(row?.done), failed: Number(row?.failed) }
+}
+
+function summary(report: Report, ended: Ended, jobs: number, seconds: number, idealSeconds: number, options: DemoOptions, talk: (line: string) => void): number {
+  const exceeded = report.rules.reduce((sum, rule) => sum + rule.exceeded, 0)
+  talk(`done ${ended.done}, failed ${ended.failed}, vendor's 429s ${report.vendor429}`)
+  for (const rule of report.rules) {
+    talk(`${rule.name}: at most ${rule.worst} arrivals in any ${rule.windowMs / 1000} s, cap ${rule.limit}${rule.exceeded > 0 ? ` EXCEEDED ${rule.exceeded} times` : ''}`)
+  }
+  talk(`${seconds.toFixed(1)} s; the guarantees allow ${idealSeconds.toFixed(1)} s (ratio ${(seconds / idealSeconds).toFixed(3)})`)
+  const result = { jobs, done: ended.done, failed: ended.failed, vendor429: report.vendor429, exceeded, seconds: round(seconds), idealSeconds: round(idealSeconds) }
+  if (options.json) process.stdout.write(`${JSON.stringify(result)}\n`)
+  return ended.done === jobs && exceeded === 0 ? 0 : 1
+}
+
+function startVendor(): { url: Promise<string>; report(): Promise<Report>; kill(): void } {
+  const rules = [
+    { name: 'each account', algorithm: 'sliding log', limit: 100, windowMs: 10_000, key: 'header:x-account' },
+    { name: 'all together', algorithm: 'sliding log', limit: 250, windowMs: 10_000 },
+  ]
+  const file = fileURLToPath(new URL('../testing/serve.js', import.meta.url))
+  const child = spawn(process.execPath, [file, JSON.stringify({ rules })], { stdio: ['pipe', 'pipe', 'inherit'] })
+  const lines: string[] = []
+  const reader = createInterface(child.stdout)
+  const url = once(reader, 'line').then(([line]) => String(line))
+  reader.on('line', (line) => lines.push(line))
+  const closed = once(reader, 'close')
+  return {
+    url,
+    async report() {
+      child.stdin.end()
+      await closed
+      return JSON.parse(lines.at(-1) ?? '') as Report
+    },
+    kill: () => void child.kill('SIGKILL'),
+  }
+}
+
+function startWorker(vendorUrl: string, store: string, options: DemoOptions): ChildProcess {
+  const main = fileURLToPath(new URL('./main.js', import.meta.url))
+  return spawn(process.execPath, [main, 'demo', '--vendor', vendorUrl, '--store', store, '--schema', schemaName, '-c', options.concurrency], {
+    stdio: ['ignore', 'inherit', 'inherit'],
+  })
+}
+
+async function stopChild(child: ChildProcess): Promise<void> {
+  const ended = once(child, 'exit')
+  child.kill('SIGTERM')
+  await ended
+}
+
+async function workerProcess(options: DemoOptions & { vendor: string }): Promise<void> {
+  const sluice = await Sluice.open({ schema: schemaName, ...(options.store === undefined ? {} : { store: options.store }) })
+  await sluice.work([syncContact(options.vendor)], { concurrency: whole('--concurrency', options.concurrency) })
+  await once(process, 'SIGTERM')
+  await sluice.close()
+}
+
+function whole(flag: string, text: string): number {
+  const value = Number(text)
+  if (!Number.isInteger(value) || value < 0 || value > 1000) throw new UsageError('SLUICE_BAD_OPTION', `${flag} is "${text}"; it must be a whole number from 0 to 1000`)
+  return value
+}
+
+function round(value: number): number {
+  return Math.round(value * 100) / 100
+}

@@ -1,0 +1,33 @@
+/**
+ * Time and randomness of this process, behind one seam so that tests and the simulator can own them.
+ * Limits never use this clock: they are decided by the store's own (`sluice.now()`).
+ */
+export interface Clock {
+  /** Monotonic time in ms, with fractions; only differences mean anything. Never steps. */
+  monotonicMs(): number
+  /** Wall time in ms since 1970, for ids, log lines and HTTP dates. May step. */
+  wallMs(): number
+  /** Uniform in [0, 1). */
+  random(): number
+  /** Resolves after `ms`, or at once when `signal` is aborted; never rejects. Does not keep the process alive by itself if `ref` is false. */
+  sleep(ms: number, signal?: AbortSignal, ref?: boolean): Promise<void>
+}
+
+/** The machine's clock. */
+export const systemClock: Clock = {
+  monotonicMs: () => performance.now(),
+  wallMs: () => Date.now(),
+  random: () => Math.random(),
+  sleep: (ms, signal, ref = true) =>
+    new Promise((resolve) => {
+      if (signal?.aborted) return resolve()
+      const end = () => {
+        clearTimeout(timer)
+        signal?.removeEventListener('abort', end)
+        resolve()
+      }
+      const timer = setTimeout(end, ms)
+      if (!ref) timer.unref()
+      signal?.addEventListener('abort', end, { once: true })
+    }),
+}

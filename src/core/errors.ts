@@ -1,0 +1,40 @@
+/**
+ * Errors by consequence. Every error carries a stable `code` for programs, a message that says what happened,
+ * and, where there is one, the next step. `SluiceError.is` also recognises errors of a second copy of the package.
+ */
+const brand = Symbol.for('sluice.error')
+
+/** The base of every error that Sluice throws. */
+export class SluiceError extends Error {
+  /** Stable, upper-case, for programs: `SLUICE_…`. Never changes its meaning once released. */
+  readonly code: string
+  constructor(code: string, message: string, options?: ErrorOptions) {
+    super(message, options)
+    this.name = new.target.name
+    this.code = code
+    Object.defineProperty(this, brand, { value: true })
+  }
+
+  /** True for a Sluice error, also one made by another copy of this package. */
+  static is(error: unknown): error is SluiceError {
+    return typeof error === 'object' && error !== null && (error as Record<symbol, unknown>)[brand] === true
+  }
+}
+
+/** The caller's mistake: bad input, bad definition, bad configuration. Nothing was stored; repeating it cannot help. */
+export class UsageError extends SluiceError {}
+
+/** The store could not be reached or its answer was lost. The outcome may be unknown; repeating with the same id is safe. */
+export class StoreError extends SluiceError {}
+
+/** The attempt of one job failed. `retryable` says whether another attempt may succeed. */
+export class AttemptError extends SluiceError {
+  readonly retryable: boolean
+  /** Earliest next attempt, in ms from now; undefined leaves it to the retry policy. */
+  readonly retryAfterMs: number | undefined
+  constructor(code: string, message: string, how: { retryable: boolean; retryAfterMs?: number; cause?: unknown }) {
+    super(code, message, how.cause === undefined ? undefined : { cause: how.cause })
+    this.retryable = how.retryable
+    this.retryAfterMs = how.retryAfterMs
+  }
+}

@@ -1,0 +1,60 @@
+/** What may be stored as a job's input or result: JSON that PostgreSQL can keep, within bounds. Checked at the door. */
+import { UsageError } from './errors.ts'
+
+/** Longest JSON text of one input or result, in bytes. */
+export const payloadBytesMax = 262_144
+/** Deepest nesting of one input or result. */
+export const payloadDepthMax = 32
+
+/**
+ * The JSON text of a value.
+ * @param what named in messages, for example `input of "sync-contact"`
+ * @throws UsageError SLUICE_BAD_PAYLOAD for BigInt, cycles, NaN, Infinity, functions, symbols, `\u0000`, lone
+ * surrogates, nesting deeper than 32; SLUICE_PAYLOAD_TOO_LARGE over 256 KiB
+ */
+export function encodePayload(value: unknown, what: string): string {
+  if (value === undefined) return 'null'
+  check(value, what, '', 0, [])
+  const text = JSON.stringify(value)
+  const bytes = Buffer.byteLength(text)
+  if (bytes > payloadBytesMax) {
+    throw new UsageError('SLUICE_PAYLOAD_TOO_LARGE', `${what} is ${bytes} bytes of JSON; at most ${payloadBytesMax} are stored: keep the data elsewhere and send a reference`)
+  }
+  return text
+}
+
+function check(value: unknown, what: string, path: string, depth: number, above: object[]): void {
+  const refuse = (why: string): never => {
+    throw new UsageError('SLUICE_BAD_PAYLOAD', `${what}${path === '' ? '' : ` at ${path.slice(1)}`} ${why}`)
+  }
+  switch (typeof value) {
+    case 'string':
+      if (value.includes('\u0000')) refuse('contains \\u0000, which PostgreSQL cannot store: remove it or encode the bytes as base64')
+      if (!value.isWellFormed()) refuse('contains half of a surrogate pair: use String.prototype.toWellFormed() first')
+      return
+    case 'number':
+      if (!Number.isFinite(value)) refuse(`is ${value}, which JSON cannot express`)
+      return
+    case 'bigint':
+      refuse('is a BigInt, which JSON cannot express: send it as a string')
+      return
+    case 'function':
+    case 'symbol':
+      refuse(`is a ${typeof value}, which JSON cannot express`)
+      return
+    case 'object':
+      break
+    default:
+      return
+  }
+  if (value === null) return
+  if (above.includes(value)) refuse('refers back to itself: JSON cannot express cycles')
+  if (depth >= payloadDepthMax) refuse(`is nested deeper than ${payloadDepthMax} levels`)
+  if (typeof (value as { toJSON?: unknown }).toJSON === 'function') return
+  above.push(value)
+  for (const [key, inner] of Object.entries(value)) {
+    if (key.includes('\u0000')) refuse('has a key with \\u0000, which PostgreSQL cannot store')
+    check(inner, what, `${path}.${key}`, depth + 1, above)
+  }
+  above.pop()
+}

@@ -1,0 +1,30 @@
+/**
+ * Named points in the code that tests may watch or break. In production nothing is installed and a point costs one
+ * property read. `SLUICE_CRASH_AT=<point>` kills the process at that point, as kill -9 would: the crash sweep uses it.
+ */
+export type Point =
+  | 'send.flush'
+  | 'claim.sent'
+  | 'claim.received'
+  | 'attempt.start'
+  | 'attempt.end'
+  | 'finish.sent'
+  | 'finish.received'
+  | 'rescue.done'
+  | 'idle'
+
+type Watcher = (point: Point, detail?: unknown) => void | Promise<void>
+
+let watcher: Watcher | undefined
+const crashAt = process.env['SLUICE_CRASH_AT']
+
+/** Installs (or, with undefined, removes) the one watcher of this process. For tests only. */
+export function watch(next: Watcher | undefined): void {
+  watcher = next
+}
+
+/** Marks that the code passes `point`. Awaits the watcher, which may delay, throw or record. */
+export function reach(point: Point, detail?: unknown): void | Promise<void> {
+  if (crashAt === point) process.kill(process.pid, 'SIGKILL')
+  if (watcher !== undefined) return watcher(point, detail)
+}

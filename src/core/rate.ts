@@ -1,0 +1,57 @@
+/** Rates as people write them: `'100/min'`, `'100/10s'`, also Celery's `'100/m'`. */
+import { UsageError } from './errors.ts'
+
+type Unit = 'ms' | 's' | 'sec' | 'm' | 'min' | 'h' | 'hour' | 'd' | 'day'
+
+/** `'<units>/<window>'`: a whole number of at least 1, then a window such as `s`, `10s`, `min`, `h`, `day`. */
+export type Rate = `${number}/${Unit}` | `${number}/${number}${Unit}`
+
+const unitUs: Record<Unit, number> = {
+  ms: 1_000,
+  s: 1_000_000,
+  sec: 1_000_000,
+  m: 60_000_000,
+  min: 60_000_000,
+  h: 3_600_000_000,
+  hour: 3_600_000_000,
+  d: 86_400_000_000,
+  day: 86_400_000_000,
+}
+
+/** A rate in numbers: at most `units` in any window of `windowUs` microseconds. */
+export interface ParsedRate {
+  units: number
+  windowUs: number
+}
+
+/**
+ * Reads a rate.
+ * @throws UsageError SLUICE_BAD_RATE when it is malformed, zero, negative, or longer than 366 days.
+ */
+export function parseRate(rate: string): ParsedRate {
+  const match = /^(\d{1,12})\/(\d{0,9})(ms|s|sec|m|min|h|hour|d|day)$/.exec(rate)
+  const units = Number(match?.[1])
+  const windowUs = Number(match?.[2] || '1') * (unitUs[match?.[3] as Unit] ?? NaN)
+  if (!(units >= 1) || !(windowUs >= 1_000) || windowUs > 366 * unitUs.day) {
+    throw new UsageError('SLUICE_BAD_RATE', `"${rate}" is not a rate: write for example '100/min', '5/s' or '100/10s' (1 ms to 366 days)`)
+  }
+  return { units, windowUs }
+}
+
+const durationUnitMs: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, min: 60_000, h: 3_600_000, d: 86_400_000, day: 86_400_000 }
+
+/** A span of time: a number of ms, or text such as `'250ms'`, `'30s'`, `'5min'`, `'2h'`, `'7d'`. */
+export type Duration = number | `${number}${'ms' | 's' | 'm' | 'min' | 'h' | 'd' | 'day'}`
+
+/**
+ * A span of time in ms.
+ * @throws UsageError SLUICE_BAD_DURATION when it is malformed, negative or not finite.
+ */
+export function durationMs(span: Duration): number {
+  const match = typeof span === 'number' ? null : /^(\d+(?:\.\d+)?)(ms|s|m|min|h|d|day)$/.exec(span)
+  const ms = typeof span === 'number' ? span : Number(match?.[1]) * (durationUnitMs[match?.[2] ?? ''] ?? NaN)
+  if (!Number.isFinite(ms) || ms < 0) {
+    throw new UsageError('SLUICE_BAD_DURATION', `"${span}" is not a span of time: give ms as a number, or text such as '30s' or '5min'`)
+  }
+  return ms
+}

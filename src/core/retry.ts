@@ -1,0 +1,50 @@
+/**
+ * When a failed attempt is tried again: exponential backoff with full jitter. The n-th retry waits a uniformly random
+ * time between 0 and min(maxMs, baseMs * 2^(n-1)), so that jobs which failed together do not return together.
+ *
+ * | retry | most it waits (base 1 s, max 1 h) |
+ * |---|---|
+ * | 1 | 1 s |
+ * | 2 | 2 s |
+ * | 3 | 4 s |
+ * | 8 | 128 s |
+ * | 13 and later | 1 h |
+ */
+import { UsageError } from './errors.ts'
+import { type Duration, durationMs } from './rate.ts'
+
+/** How a task is retried. */
+export interface RetryOptions {
+  /** Attempts in all, the first included; 1 to 1000, default 5. Attempts that never called the handler do not count. */
+  attempts?: number
+  /** Upper end of the first wait; default 1 s. */
+  base?: Duration
+  /** Upper end of every wait; default 1 h. */
+  max?: Duration
+}
+
+/** Retry options with defaults filled in and checked. */
+export interface RetryPolicy {
+  attempts: number
+  baseMs: number
+  maxMs: number
+}
+
+/** @throws UsageError SLUICE_BAD_RETRY when attempts is not a whole number from 1 to 1000. */
+export function retryPolicy(options: RetryOptions = {}): RetryPolicy {
+  const attempts = options.attempts ?? 5
+  if (!Number.isInteger(attempts) || attempts < 1 || attempts > 1000) {
+    throw new UsageError('SLUICE_BAD_RETRY', `retry.attempts is ${attempts}; it must be a whole number from 1 to 1000`)
+  }
+  return { attempts, baseMs: durationMs(options.base ?? 1_000), maxMs: durationMs(options.max ?? 3_600_000) }
+}
+
+/**
+ * The wait before the next attempt, in whole ms.
+ * @param failed attempts that have failed so far, at least 1
+ * @param random uniform in [0, 1)
+ */
+export function delayMs(failed: number, policy: RetryPolicy, random: number): number {
+  const most = Math.min(policy.maxMs, policy.baseMs * 2 ** Math.min(failed - 1, 40))
+  return Math.floor(random * most)
+}

@@ -1,0 +1,106 @@
+/** The data directory under PGlite: an fsync that reaches the disk, and a first start that is complete or not there at all. */
+import fs from 'node:fs'
+import path from 'node:path'
+import { PGlite } from '@electric-sql/pglite'
+import { NodeFS } from '@electric-sql/pglite/nodefs'
+
+type Mod = Parameters<NodeFS['init']>[1]
+interface Stream {
+  nfd: number
+  node: { parent: { name: string } }
+}
+interface Emscripten {
+  FS: { mkdirTree(path: string): void; mount(type: unknown, options: { root: string }, at: string): void; ErrnoError: new (errno: number) => Error }
+  NODEFS: { stream_ops: { fsync?: (stream: Stream) => number } }
+  onRuntimeInitialized?: () => void
+}
+const ioError = 29
+
+/** NODEFS with what it lacks. Postgres runs in WASM and asks for fsync as always; the stock NODEFS answers 'done' and does nothing. */
+export class SyncedFS extends NodeFS {
+  readonly #at: { root: string }
+  readonly #final: string
+  /** Real fsyncs (and fdatasyncs) that the host has done. */
+  syncs = 0
+  /** Why an fsync failed; nothing may be acknowledged from then on. */
+  failed: unknown
+
+  readonly #started: (mod: unknown) => void
+
+  /** `started` is called with the module before anything of Postgres runs. */
+  constructor(final: string, started: (mod: unknown) => void) {
+    const fresh = !fs.existsSync(final)
+    const root = fresh ? `${final}.new` : final
+    if (fresh) fs.rmSync(root, { recursive: true, force: true })
+    super(root)
+    this.#at = { root }
+    this.#final = final
+    this.#started = started
+  }
+
+  override async init(pglite: PGlite, options: Mod): Promise<{ emscriptenOpts: Mod }> {
+    this.pg = pglite
+    const mount = (mod: unknown) => {
+      const { FS, NODEFS, onRuntimeInitialized: before } = mod as Emscripten
+      ;(mod as Emscripten).onRuntimeInitialized = () => {
+        before?.()
+        this.#started(mod)
+      }
+      NODEFS.stream_ops.fsync = (stream) => this.#sync(stream, FS.ErrnoError)
+      FS.mkdirTree(PGlite.paths.PGDATA)
+      FS.mount(NODEFS, this.#at, PGlite.paths.PGDATA)
+    }
+    return { emscriptenOpts: { ...options, preRun: [...((options.preRun as never[] | undefined) ?? []), mount as never] } }
+  }
+
+  /** PGlite calls this when the files of a new database are written and nothing runs on them yet. */
+  override async syncToFs(): Promise<void> {
+    if (this.#at.root === this.#final) return
+    syncTree(this.#at.root)
+    fs.renameSync(this.#at.root, this.#final)
+    syncDirectory(path.dirname(this.#final))
+    this.#at.root = this.#final
+  }
+
+  /** False until the files of a new database are on the disk, under their final name. */
+  get complete(): boolean {
+    return this.#at.root === this.#final
+  }
+
+  #sync(stream: Stream, Errno: new (errno: number) => Error): number {
+    // After a failed fsync the kernel may have dropped the pages: no later success can be believed.
+    if (this.failed === undefined)
+      try {
+        // In the log only data and length matter, which is what Postgres itself asks of a log on Linux.
+        if (stream.node.parent.name === 'pg_wal') fs.fdatasyncSync(stream.nfd)
+        else fs.fsyncSync(stream.nfd)
+        this.syncs++
+        return 0
+      } catch (error) {
+        this.failed = error
+      }
+    throw new Errno(ioError)
+  }
+}
+
+function syncTree(dir: string): void {
+  for (const entry of fs.readdirSync(dir, { withFileTypes: true })) {
+    const full = path.join(dir, entry.name)
+    if (entry.isDirectory()) syncTree(full)
+    else {
+      const fd = fs.openSync(full, 'r+')
+      fs.fsyncSync(fd)
+      fs.closeSync(fd)
+    }
+  }
+  syncDirectory(dir)
+}
+
+/** Makes the names in a directory durable. */
+export function syncDirectory(dir: string): void {
+  // Windows cannot open a directory; its file system journals names.
+  if (process.platform === 'win32') return
+  const fd = fs.openSync(dir, 'r')
+  fs.fsyncSync(fd)
+  fs.closeSync(fd)
+}

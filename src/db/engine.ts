@@ -1,0 +1,166 @@
+/** PGlite as a Postgres that keeps its word: one backend behind one mutex, whose commits are on the disk when they answer. */
+import { PGlite } from '@electric-sql/pglite'
+import { StoreError } from '../core/errors.ts'
+import { SyncedFS } from './disk.ts'
+import { frame, frames, text } from './frame.ts'
+
+/** What we replace on the running module so that a dead backend is noticed. */
+interface Backend {
+  _PostgresMainLoopOnce(): void
+  stackRestore(pointer: number): void
+}
+
+const startParams = [
+  ...PGlite.defaultStartParams.filter((flag) => flag !== '-F'),
+  ...['fsync=on', 'synchronous_commit=on', 'full_page_writes=on'].flatMap((setting) => ['-c', setting]),
+  // The build's fdatasync never reaches the host; its fsync does, through our hook.
+  '-c',
+  'wal_sync_method=fsync',
+]
+const errorLoop = 100
+const unitsBetweenLooks = 64
+const checkpointBytes = 64 * 1024 * 1024
+
+/** Whether the backend still runs. */
+class Health {
+  stopped: Error | undefined
+  #complaint = ''
+
+  /** Remembers what Postgres said last before it gave up. */
+  readonly hear = (line: string): false => {
+    if (/FATAL|PANIC/.test(line)) this.#complaint = line
+    return false
+  }
+
+  /** Why, in the words of Postgres where it had any. */
+  why(error: unknown): string {
+    return this.#complaint || (error instanceof Error ? error.message : String(error))
+  }
+
+  /** PGlite retries for ever on a backend that has exited or panicked; throwing out of its recovery ends that loop. */
+  guard(backend: Backend): void {
+    const loop = backend._PostgresMainLoopOnce
+    const restore = backend.stackRestore
+    backend._PostgresMainLoopOnce = () => {
+      const exitCode = process.exitCode
+      try {
+        loop()
+      } catch (error) {
+        process.exitCode = exitCode
+        if ((error as { status?: number }).status !== errorLoop) this.stopped ??= error as Error
+        throw error
+      }
+    }
+    backend.stackRestore = (pointer) => {
+      if (this.stopped !== undefined) throw this.stopped
+      restore(pointer)
+    }
+  }
+}
+
+/** The one backend. Whoever talks to it first takes the turn, and keeps it for as long as his transaction is open. */
+export class Engine {
+  readonly #pglite: PGlite
+  readonly #disk: SyncedFS | undefined
+  #tail: Promise<void> = Promise.resolve()
+  readonly #health: Health
+  #closing: Promise<void> | undefined
+  #units = 0
+
+  private constructor(pglite: PGlite, disk: SyncedFS | undefined, health: Health) {
+    this.#pglite = pglite
+    this.#disk = disk
+    this.#health = health
+  }
+
+  /** Opens, and creates when missing, the database in the directory `dir`; undefined: in memory. The caller owns the directory. */
+  static async open(dir: string | undefined): Promise<Engine> {
+    const health = new Health()
+    const disk = dir === undefined ? undefined : new SyncedFS(dir, (mod) => health.guard(mod as Backend))
+    const options = disk === undefined ? {} : { fs: disk, startParams }
+    const pglite = await PGlite.create({ ...options, onStderr: health.hear }).catch((cause: unknown) => {
+      throw new Error(health.why(cause), { cause })
+    })
+    if (disk !== undefined && !disk.complete) throw new StoreError('SLUICE_STORE_UNREACHABLE', `${dir} could not be created completely; open it again`)
+    if (disk === undefined) health.guard(pglite.Module as unknown as Backend)
+    const engine = new Engine(pglite, disk, health)
+    // A new database has its first catalogue changes only in the log: make the start itself durable.
+    if (disk !== undefined) await engine.exec(query('checkpoint'))
+    return engine
+  }
+
+  /** Real fsyncs that the host has done for this engine; 0 in memory. For doctor and tests. */
+  get syncs(): number {
+    return this.#disk?.syncs ?? 0
+  }
+
+  /** The reason why the backend runs no more, or undefined. */
+  get stopped(): Error | undefined {
+    return this.#health.stopped
+  }
+
+  /** Waits for the turn, first come first served; resolves with the way to pass it on. */
+  async turn(): Promise<() => void> {
+    let pass = () => {}
+    const before = this.#tail
+    this.#tail = new Promise((resolve) => (pass = resolve))
+    await before
+    return pass
+  }
+
+  /**
+   * Hands frontend frames to the backend and returns its answer. Only for who has the turn.
+   * @throws StoreError SLUICE_STORE_UNREACHABLE when the backend has stopped or stops now.
+   */
+  async exec(input: Buffer): Promise<Buffer> {
+    if (this.#health.stopped !== undefined) throw this.#unreachable()
+    const output: Buffer[] = []
+    try {
+      await this.#pglite.execProtocolRawStream(input, { syncToFs: false, onRawData: (bytes) => void output.push(Buffer.from(bytes)) })
+    } catch (error) {
+      this.#health.stopped ??= error as Error
+    }
+    if (this.#disk?.failed !== undefined) this.#health.stopped ??= this.#disk.failed as Error
+    if (this.#health.stopped !== undefined) throw this.#unreachable()
+    return output.length === 1 ? output[0]! : Buffer.concat(output)
+  }
+
+  /** To be called by who has the turn, outside transactions: a lone backend has nobody who checkpoints, so its log would grow for ever. */
+  async tidy(): Promise<void> {
+    if (++this.#units % unitsBetweenLooks !== 0) return
+    const answer = await this.exec(
+      query(`select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), redo_lsn) > ${checkpointBytes} from pg_control_checkpoint()`),
+    )
+    const row = [...frames(answer)].find((each) => each.type === 'D')
+    if (row?.body.at(-1) === 0x74) await this.exec(query('checkpoint'))
+  }
+
+  /** Waits for the turn, then shuts down cleanly. */
+  close(): Promise<void> {
+    this.#closing ??= this.#close()
+    return this.#closing
+  }
+
+  async #close(): Promise<void> {
+    const pass = await this.turn()
+    // PGlite's runtime sets the exit code of the whole process when it ends.
+    const exitCode = process.exitCode
+    try {
+      if (this.#health.stopped === undefined) await this.#pglite.close()
+    } finally {
+      process.exitCode = exitCode
+      this.#health.stopped ??= new Error('it was closed')
+      pass()
+    }
+  }
+
+  #unreachable(): StoreError {
+    return new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine has stopped (${this.#health.why(this.#health.stopped)}); open it again`, { cause: this.#health.stopped })
+  }
+}
+
+/** A simple query, as a frame. */
+export function query(sql: string): Buffer {
+  return frame('Q', text(sql))
+}
+

@@ -1,0 +1,201 @@
+/** A PostgreSQL server, through node-postgres. */
+import pg from 'pg'
+import type { Clock } from '../core/clock.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
+import type { Db, Row, Tx } from './db.ts'
+
+/** How to reach a server. */
+export interface PgOptions {
+  /** `postgres://user:password@host:port/database`. */
+  url: string
+  /** Where LISTEN goes when `url` points at a pooler in transaction mode. Default: `url`. */
+  listenUrl?: string
+  /** Connections of the pool; 1 to 1000, default 10. */
+  connections?: number
+  /** A statement that has no answer after this many ms counts as lost, and its connection is closed. Default 10,000. */
+  answerMs?: number
+  clock: Clock
+}
+
+/** Opens a pool; connects only when the first statement comes. */
+export function openPg(options: PgOptions): Db {
+  return new PgDb(options)
+}
+
+/** SQLSTATEs after which the connection, not the statement, is at fault. */
+const lostStates = /^(08...|57P0[123]|53300)$/
+
+/** True when an error means that the connection failed, so that the statement's outcome is unknown. */
+export function isLost(error: unknown): boolean {
+  const code = (error as { code?: unknown } | null)?.code
+  if (typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code) && !code.startsWith('E')) return lostStates.test(code)
+  return !(error instanceof pg.DatabaseError)
+}
+
+class PgDb implements Db {
+  readonly kind = 'pg'
+  readonly where: string
+  readonly #pool: pg.Pool
+  readonly #options: PgOptions
+  readonly #listeners = new Map<string, Set<(payload: string) => void>>()
+  #listener: pg.Client | undefined
+  #answered = false
+  #closed: Promise<void> | undefined
+  #wakeListener: AbortController | undefined
+
+  constructor(options: PgOptions) {
+    this.#options = options
+    this.where = describe(options.url)
+    this.#pool = new pg.Pool({
+      connectionString: options.url,
+      max: options.connections ?? 10,
+      connectionTimeoutMillis: 5_000,
+      idleTimeoutMillis: 60_000,
+      keepAlive: true,
+      keepAliveInitialDelayMillis: 5_000,
+      // A process that is stopped with a reply in its socket must not keep a transaction, and its locks, open.
+      options: '-c tcp_user_timeout=10000 -c idle_in_transaction_session_timeout=60000',
+    })
+    // An idle connection that breaks is replaced at the next use; without a handler it would end the process.
+    this.#pool.on('error', () => {})
+  }
+
+  async query<R = Row>(sql: string, params?: readonly unknown[]): Promise<R[]> {
+    return this.#use(async (client) => (await client.query(sql, params as unknown[])).rows as R[])
+  }
+
+  async call<R = Row>(name: string, sql: string, params: readonly unknown[]): Promise<R[]> {
+    return this.#use(async (client) => (await client.query({ name, text: sql, values: params as unknown[] })).rows as R[])
+  }
+
+  async script(sql: string): Promise<void> {
+    await this.#use((client) => client.query(sql))
+  }
+
+  async transaction<T>(body: (tx: Tx) => Promise<T>): Promise<T> {
+    const client = await this.#connect()
+    let broken: Error | undefined
+    try {
+      await client.query('begin')
+      const result = await body({
+        query: async <R>(sql: string, params?: readonly unknown[]) => (await client.query(sql, params as unknown[])).rows as R[],
+        script: async (sql) => void (await client.query(sql)),
+      })
+      await client.query('commit')
+      return result
+    } catch (error) {
+      if (isLost(error)) broken = error as Error
+      else await client.query('rollback').catch((failed: Error) => (broken = failed))
+      throw error
+    } finally {
+      client.release(broken)
+    }
+  }
+
+  async listen(channel: string, heard: (payload: string) => void): Promise<() => Promise<void>> {
+    const set = this.#listeners.get(channel) ?? new Set()
+    this.#listeners.set(channel, set.add(heard))
+    if (this.#wakeListener === undefined) {
+      this.#wakeListener = new AbortController()
+      void this.#keepListening(this.#wakeListener.signal)
+    } else await this.#listener?.query(`listen ${quote(channel)}`).catch(() => {})
+    return async () => {
+      set.delete(heard)
+    }
+  }
+
+  listening(): boolean {
+    return this.#answered
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= (async () => {
+      this.#wakeListener?.abort()
+      await this.#listener?.end().catch(() => {})
+      await this.#pool.end()
+    })()
+    return this.#closed
+  }
+
+  async #connect(): Promise<pg.PoolClient> {
+    try {
+      return await this.#pool.connect()
+    } catch (error) {
+      throw unreachable(this.where, error)
+    }
+  }
+
+  /** Runs on a pooled connection; a statement that is not answered in time is given up together with its connection. */
+  async #use<T>(body: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+    const client = await this.#connect()
+    let broken: Error | undefined
+    let timer: NodeJS.Timeout | undefined
+    try {
+      const late = new Promise<never>((_, reject) => {
+        timer = setTimeout(() => reject(new Error('no answer in time')), this.#options.answerMs ?? 10_000)
+      })
+      return await Promise.race([body(client), late])
+    } catch (error) {
+      if (!isLost(error)) throw error
+      broken = error as Error
+      throw unreachable(this.where, error)
+    } finally {
+      clearTimeout(timer)
+      client.release(broken)
+    }
+  }
+
+  /** One connection that LISTENs, pinged every 5 s so that a half-open one is noticed, and replaced for as long as we live. */
+  async #keepListening(signal: AbortSignal): Promise<void> {
+    for (let failures = 0; !signal.aborted; failures++) {
+      const client = new pg.Client({
+        connectionString: this.#options.listenUrl ?? this.#options.url,
+        keepAlive: true,
+        connectionTimeoutMillis: 5_000,
+        query_timeout: 5_000,
+      })
+      const gone = new AbortController()
+      client.on('error', () => gone.abort())
+      client.on('end', () => gone.abort())
+      client.on('notification', (message) => {
+        for (const heard of this.#listeners.get(message.channel) ?? []) heard(message.payload ?? '')
+      })
+      try {
+        await client.connect()
+        for (const channel of this.#listeners.keys()) await client.query(`listen ${quote(channel)}`)
+        this.#listener = client
+        this.#answered = true
+        failures = 0
+        while (!signal.aborted && !gone.signal.aborted) {
+          await this.#options.clock.sleep(5_000, AbortSignal.any([signal, gone.signal]), false)
+          if (!gone.signal.aborted && !signal.aborted) await client.query('select 1')
+        }
+      } catch {
+        // The loop tries again; until then sleepers poll.
+      }
+      this.#answered = false
+      this.#listener = undefined
+      void client.end().catch(() => {})
+      if (!signal.aborted) await this.#options.clock.sleep(Math.min(2_000, 100 * 2 ** failures), signal, false)
+    }
+  }
+}
+
+function quote(name: string): string {
+  return `"${name.replaceAll('"', '""')}"`
+}
+
+function unreachable(where: string, cause: unknown): StoreError {
+  const why = cause instanceof Error ? cause.message : String(cause)
+  return new StoreError('SLUICE_STORE_UNREACHABLE', `PostgreSQL at ${where} did not answer (${why}); check that it runs and that DATABASE_URL is right`, { cause })
+}
+
+/** host:port/database of a URL, without credentials. */
+function describe(url: string): string {
+  try {
+    const parsed = new URL(url)
+    return `${parsed.hostname || 'localhost'}:${parsed.port || '5432'}${parsed.pathname}`
+  } catch {
+    throw new UsageError('SLUICE_BAD_URL', 'the database URL cannot be read; it looks like postgres://user:password@host:5432/database')
+  }
+}

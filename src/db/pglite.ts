@@ -1,0 +1,228 @@
+/** The embedded engine as a Db: PostgreSQL in this process, its files in a directory or in memory. */
+import { AsyncLocalStorage } from 'node:async_hooks'
+import fs from 'node:fs'
+import path from 'node:path'
+import pg from 'pg'
+import type { Clock } from '../core/clock.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
+import type { Db, Row, Tx } from './db.ts'
+import { syncDirectory } from './disk.ts'
+import { Engine } from './engine.ts'
+import { own } from './owner.ts'
+import type { Owner } from './owner.ts'
+import { Wire } from './wire.ts'
+
+/** How to open the embedded engine. */
+export interface PgliteOptions {
+  /** Directory of the data, made when missing; one process owns it. Default: in memory, gone with the process. */
+  dir?: string
+  clock: Clock
+  /** Told what takes long, such as the first opening. */
+  log?: (message: string) => void
+}
+
+/** The embedded engine, with what only it has. */
+export interface PgliteDb extends Db {
+  readonly kind: 'pglite'
+  /** fsyncs that really reached the disk since the opening; always 0 in memory. For `doctor` and tests. */
+  syncs(): number
+}
+
+/**
+ * Opens the embedded engine. On a directory a commit that answers is on the disk, and other processes may connect
+ * (owner.ts `connectInfo`) while this one runs.
+ * @throws UsageError SLUICE_STORE_OWNED when another process owns the directory.
+ * @throws StoreError SLUICE_STORE_UNREACHABLE when the engine does not start.
+ */
+export async function openPglite(options: PgliteOptions): Promise<PgliteDb> {
+  const dir = options.dir === undefined ? undefined : path.resolve(options.dir)
+  let owner: Owner | undefined
+  let engine: Engine | undefined
+  try {
+    if (dir !== undefined) {
+      makeDirectory(dir)
+      owner = await own(dir)
+    }
+    const data = dir === undefined ? undefined : path.join(fs.realpathSync(dir), 'pg')
+    if (data !== undefined && !fs.existsSync(data)) options.log?.(`creating a database in ${dir}; this takes some seconds, once`)
+    engine = await Engine.open(data)
+    const wire = await Wire.start(engine, { clock: options.clock })
+    const db = new EmbeddedDb(engine, wire, owner, dir ?? 'memory')
+    await db.connect()
+    owner?.onClient((socket) => wire.serve(socket))
+    return db
+  } catch (error) {
+    await engine?.close().catch(() => {})
+    await owner?.release()
+    if (error instanceof StoreError || error instanceof UsageError) throw error
+    const why = error instanceof Error ? error.message : String(error)
+    throw new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine did not start in ${dir ?? 'memory'} (${why})`, { cause: error })
+  }
+}
+
+/** What is in a directory is durable only with the names of the directories above it. */
+function makeDirectory(dir: string): void {
+  const first = fs.mkdirSync(dir, { recursive: true, mode: 0o700 })
+  if (first === undefined) return
+  for (let at = dir; at.length >= first.length; at = path.dirname(at)) syncDirectory(path.dirname(at))
+}
+
+/** A transaction on the way; `open` becomes false when its outcome is decided. */
+interface Open {
+  open: boolean
+}
+
+class EmbeddedDb implements PgliteDb {
+  readonly kind = 'pglite'
+  readonly where: string
+  readonly #engine: Engine
+  readonly #wire: Wire
+  readonly #owner: Owner | undefined
+  /** Two lines to the one backend: it interleaves them between transactions, so neither needs a lock here. */
+  readonly #calls: pg.Client
+  readonly #transactions: pg.Client
+  readonly #inside = new AsyncLocalStorage<Open>()
+  readonly #listeners = new Map<string, Set<(payload: string) => void>>()
+  #lastTransaction: Promise<unknown> = Promise.resolve()
+  #closed: Promise<void> | undefined
+
+  constructor(engine: Engine, wire: Wire, owner: Owner | undefined, where: string) {
+    this.#engine = engine
+    this.#wire = wire
+    this.#owner = owner
+    this.where = where
+    this.#calls = client(wire)
+    this.#transactions = client(wire)
+    this.#calls.on('notification', ({ channel, payload }) => {
+      for (const heard of this.#listeners.get(channel) ?? []) heard(payload ?? '')
+    })
+  }
+
+  async connect(): Promise<void> {
+    await Promise.all([this.#calls.connect(), this.#transactions.connect()])
+  }
+
+  async query<R = Row>(sql: string, params?: readonly unknown[]): Promise<R[]> {
+    this.#check()
+    return await this.#run<R>(this.#calls, { text: sql, ...(params && { values: [...params] }) })
+  }
+
+  async call<R = Row>(name: string, sql: string, params: readonly unknown[]): Promise<R[]> {
+    this.#check()
+    return await this.#run<R>(this.#calls, { name, text: sql, values: [...params] })
+  }
+
+  async script(sql: string): Promise<void> {
+    this.#check()
+    await this.#run(this.#calls, { text: sql })
+  }
+
+  async transaction<T>(body: (tx: Tx) => Promise<T>): Promise<T> {
+    this.#check()
+    const turn = this.#lastTransaction.then(() => this.#transact(body))
+    this.#lastTransaction = turn.catch(() => {})
+    return await turn
+  }
+
+  async listen(channel: string, heard: (payload: string) => void): Promise<() => Promise<void>> {
+    this.#check()
+    const quoted = pg.escapeIdentifier(channel)
+    const set = this.#listeners.get(channel) ?? new Set()
+    this.#listeners.set(channel, set.add(heard))
+    await this.#run(this.#calls, { text: `listen ${quoted}` })
+    return async () => {
+      set.delete(heard)
+      if (set.size > 0 || this.#closed !== undefined) return
+      this.#listeners.delete(channel)
+      await this.#run(this.#calls, { text: `unlisten ${quoted}` })
+    }
+  }
+
+  listening(): boolean {
+    return this.#listeners.size > 0 && this.#closed === undefined && this.#engine.stopped === undefined
+  }
+
+  syncs(): number {
+    return this.#engine.syncs
+  }
+
+  close(): Promise<void> {
+    this.#closed ??= this.#close()
+    return this.#closed
+  }
+
+  async #close(): Promise<void> {
+    await this.#lastTransaction
+    await this.#wire.close()
+    await Promise.all([this.#calls.end(), this.#transactions.end()]).catch(() => {})
+    try {
+      await this.#engine.close()
+    } finally {
+      await this.#owner?.release()
+    }
+  }
+
+  async #transact<T>(body: (tx: Tx) => Promise<T>): Promise<T> {
+    const client = this.#transactions
+    const state: Open = { open: true }
+    const run = <R>(text: string, params?: readonly unknown[]) => {
+      if (!state.open) throw new UsageError('SLUICE_TRANSACTION_OVER', 'this transaction has ended; await all its queries before its body returns')
+      return this.#run<R>(client, { text, ...(params && { values: [...params] }) })
+    }
+    const tx: Tx = {
+      query: async (sql, params) => await run(sql, params),
+      script: async (sql) => void (await run(sql)),
+    }
+    await this.#run(client, { text: 'begin' })
+    try {
+      const result = await this.#inside.run(state, () => body(tx))
+      state.open = false
+      await this.#commit(client)
+      return result
+    } catch (error) {
+      state.open = false
+      await client.query('rollback').catch(() => {})
+      throw error
+    }
+  }
+
+  async #commit(client: pg.Client): Promise<void> {
+    const { command } = await client.query('commit').catch((error: unknown) => {
+      throw this.#explain(error)
+    })
+    // Postgres answers a commit after a failed statement with a silent rollback.
+    if (command === 'ROLLBACK')
+      throw new UsageError('SLUICE_TRANSACTION_ABORTED', 'a statement of this transaction failed and the error was swallowed, so nothing was stored; let the error out of the body, or use a savepoint')
+  }
+
+  async #run<R>(client: pg.Client, config: pg.QueryConfig): Promise<R[]> {
+    try {
+      const result = await client.query(config)
+      return (Array.isArray(result) ? [] : result.rows) as R[]
+    } catch (error) {
+      throw this.#explain(error)
+    }
+  }
+
+  #check(): void {
+    if (this.#inside.getStore()?.open)
+      throw new UsageError('SLUICE_QUERY_OUTSIDE_TRANSACTION', 'the embedded engine has one connection, which the open transaction holds: this query would wait for its own end; use the `tx` that the body was given')
+    if (this.#closed !== undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine (${this.where}) was closed; open it again`)
+  }
+
+  /** Errors of Postgres stay as they are; those of the line mean that the engine is gone. */
+  #explain(error: unknown): unknown {
+    if (error instanceof pg.DatabaseError && error.severity !== 'FATAL') return error
+    if (this.#engine.stopped === undefined && this.#closed === undefined && !(error instanceof pg.DatabaseError)) return error
+    const why = error instanceof Error ? error.message : String(error)
+    return new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine (${this.where}) is gone (${why})`, { cause: error })
+  }
+}
+
+function client(wire: Wire): pg.Client {
+  // An address is demanded though `stream` is used.
+  const made = new pg.Client({ host: 'embedded', user: 'postgres', password: '', database: 'postgres', ssl: false, stream: () => wire.line() })
+  // What goes wrong is told by the queries it went wrong for.
+  made.on('error', () => {})
+  return made
+}

@@ -1,0 +1,357 @@
+/**
+ * One client's conversation with the one backend: keeps the turn while its transaction is open, and keeps its
+ * prepared statements and channels apart from everybody else's. Session settings (SET) and advisory locks of session
+ * scope are the backend's and so are shared by all clients; use SET LOCAL and transaction scope.
+ */
+import type { Clock } from '../core/clock.ts'
+import type { Engine } from './engine.ts'
+import { query } from './engine.ts'
+import { Cutter, errorFrame, frame, frames, maxFrameBytes, readText, text } from './frame.ts'
+import type { Frame } from './frame.ts'
+
+/** What all sessions of one engine share. */
+export interface Hub {
+  readonly engine: Engine
+  readonly clock: Clock
+  readonly sessions: Set<Session>
+  /** Statements that exist in the backend, and whose they are. '' is the unnamed one. */
+  readonly prepared: Map<string, Session>
+  /** What a new client is told: authenticated, parameters, ready. */
+  readonly greeting: Buffer
+  /** The backend may have forgotten channels that sessions still want. */
+  relisten: boolean
+}
+
+/** The other end of the line. */
+export interface Peer {
+  send(bytes: Buffer): void
+  hangUp(): void
+}
+
+interface Statement {
+  name: string
+  server: string
+  frame: Buffer
+  listens: string | undefined
+  previous: Statement | undefined
+}
+
+const sync = frame('S')
+const flush = frame('H')
+const copyFail = frame('f', text('COPY FROM STDIN is not supported by the embedded engine'))
+const listens = /\b(listen|unlisten)\s+("(?:[^"]|"")+"|[\w$]+|\*)/gi
+let sessionCount = 0
+
+export class Session {
+  readonly channels = new Set<string>()
+  readonly #id = ++sessionCount
+  readonly #hub: Hub
+  readonly #peer: Peer
+  readonly #idleMs: number | undefined
+  readonly #cutter = new Cutter()
+  readonly #statements = new Map<string, Statement>()
+  readonly #names = new Set<string>()
+  #work: Promise<void> = Promise.resolve()
+  #started = false
+  #ended = false
+  #pass: (() => void) | undefined
+  /** The backend's state after the last unit: I idle, T in a transaction, E in a failed one, H busy: flushed, or failed, and not synced. */
+  #state = 'I'
+  #idle: AbortController | undefined
+  #mayCopy = false
+  #count = 0
+  /** The unit being collected: frames up to the next sync, flush or simple query. */
+  #batch: Buffer[] = []
+  #batchBytes = 0
+  #parses: { statement: Statement; replay: boolean }[] = []
+  #closes: string[] = []
+  #texts: string[] = []
+
+  /** `idleMs`: a client that says nothing for so long with a transaction open is thrown out; undefined: never. */
+  constructor(hub: Hub, peer: Peer, idleMs: number | undefined) {
+    this.#hub = hub
+    this.#peer = peer
+    this.#idleMs = idleMs
+    hub.sessions.add(this)
+  }
+
+  /** Takes bytes from the client; resolves when all that was complete in them is answered. Never rejects. */
+  receive(chunk: Buffer): Promise<void> {
+    this.#work = this.#work.then(() => this.#receive(chunk))
+    return this.#work
+  }
+
+  /** The client is gone or shall be: what it left open is rolled back. Resolves when nothing of it remains. */
+  end(): Promise<void> {
+    if (this.#ended) return this.#work
+    this.#ended = true
+    this.#idle?.abort()
+    this.#hub.sessions.delete(this)
+    this.#work = this.#work.then(() => this.#cleanUp())
+    return this.#work
+  }
+
+  /** Ends the conversation with a reason. */
+  fail(code: string, message: string): Promise<void> {
+    if (!this.#ended) this.#peer.send(errorFrame('FATAL', code, message))
+    this.#peer.hangUp()
+    return this.end()
+  }
+
+  /** Passes a notification on if the client asked for its channel. */
+  notify(channel: string, notification: Buffer): void {
+    if (this.channels.has(channel)) this.#peer.send(notification)
+  }
+
+  async #receive(chunk: Buffer): Promise<void> {
+    this.#idle?.abort()
+    this.#cutter.push(chunk)
+    try {
+      while (!this.#ended) {
+        const next = this.#started ? this.#cutter.next() : this.#cutter.nextStartup()
+        if (next === undefined) break
+        if (this.#started) await this.#take(next)
+        else this.#start(next.body)
+      }
+    } catch (error) {
+      // Not awaited: the end waits for this very call.
+      const code = error instanceof RangeError ? '08P01' : '57P01'
+      void this.fail(code, error instanceof Error ? error.message : String(error))
+    }
+    if (this.#pass !== undefined && !this.#ended) this.#watchIdle()
+  }
+
+  #start(body: Buffer): void {
+    const code = body.length < 4 ? 0 : body.readUInt32BE(0)
+    // Requests for TLS and GSS encryption; the line is local.
+    if (code === 80877103 || code === 80877104) return this.#peer.send(Buffer.from('N'))
+    // A request to cancel: the backend is one thread and cannot hear it.
+    if (code === 80877102) {
+      this.#peer.hangUp()
+      return void this.end()
+    }
+    if (code >>> 16 !== 3) throw new RangeError('this server speaks version 3 of the protocol')
+    if ((code & 0xffff) !== 0) this.#peer.send(frame('v', Buffer.from([0, 0, 0, 0, 0, 0, 0, 0])))
+    this.#started = true
+    this.#peer.send(this.#hub.greeting)
+  }
+
+  async #take({ type, raw, body }: Frame): Promise<void> {
+    switch (type) {
+      case 'P':
+        return this.#addParse(body)
+      case 'B': {
+        const [, at] = readText(body, 0)
+        const [name, rest] = readText(body, at)
+        const server = this.#resolve(name)
+        return this.#add(frame('B', body.subarray(0, at), text(server), body.subarray(rest)))
+      }
+      case 'D':
+      case 'C':
+        return this.#addNamed(type, body)
+      case 'E':
+        // Postgres would end the backend for a longer one.
+        if (body.length > 2_000) throw new RangeError('a portal name is too long')
+        this.#add(raw)
+        return this.#guardCopy()
+      case 'S':
+      case 'H':
+        this.#add(type === 'S' ? sync : flush)
+        return this.#run()
+      case 'Q':
+        this.#read(body.toString('utf8', 0, Math.max(0, body.length - 1)))
+        this.#add(raw)
+        this.#guardCopy()
+        this.#hub.prepared.delete('')
+        return this.#run()
+      case 'X':
+        this.#peer.hangUp()
+        return void this.end()
+      case 'd':
+      case 'c':
+      case 'f':
+        // What a client still sends after its COPY was refused.
+        return
+      default:
+        // Postgres ends the backend for an unknown letter; here that would be everybody's.
+        throw new RangeError(`frames of type ${JSON.stringify(type)} are not supported`)
+    }
+  }
+
+  #add(bytes: Buffer): void {
+    this.#batchBytes += bytes.length
+    if (this.#batchBytes > 2 * maxFrameBytes) throw new RangeError('too much was sent without a sync')
+    this.#batch.push(bytes)
+  }
+
+  /** Postgres, reading COPY data that never comes, ends the backend: so that data always comes, as a refusal. */
+  #guardCopy(): void {
+    if (this.#mayCopy) this.#add(copyFail)
+  }
+
+  #read(sql: string): string | undefined {
+    if (/copy/i.test(sql)) this.#mayCopy = true
+    if (!/listen/i.test(sql)) return undefined
+    this.#texts.push(sql)
+    return sql
+  }
+
+  #addParse(body: Buffer): void {
+    const [name, at] = readText(body, 0)
+    const [sql] = readText(body, at)
+    const previous = name === '' ? undefined : this.#statements.get(name)
+    const again = previous !== undefined && this.#hub.prepared.has(previous.server)
+    const server = name === '' ? '' : again ? previous.server : `s${this.#id}_${++this.#count}`
+    const statement = { name, server, frame: frame('P', text(server), body.subarray(at)), listens: this.#read(sql), previous }
+    this.#statements.set(name, statement)
+    if (name !== '') this.#names.add(server)
+    this.#parses.push({ statement, replay: false })
+    this.#add(statement.frame)
+  }
+
+  #addNamed(type: 'D' | 'C', body: Buffer): void {
+    const kind = body.subarray(0, 1)
+    const [name] = readText(body, 1)
+    if (kind.toString() !== 'S') return this.#add(frame(type, kind, text(name.slice(0, 1_000))))
+    if (type === 'D') return this.#add(frame('D', kind, text(this.#resolve(name))))
+    const server = this.#statements.get(name)?.server ?? 'none'
+    this.#statements.delete(name)
+    this.#hub.prepared.delete(server)
+    this.#closes.push(server)
+    this.#add(frame('C', kind, text(server)))
+  }
+
+  /** The backend's name of a client's statement; prepares it anew, unseen by the client, when others have displaced it. */
+  #resolve(name: string): string {
+    const statement = this.#statements.get(name)
+    if (statement === undefined) return 'none'
+    const waiting = this.#parses.some((each) => each.statement === statement)
+    if (!waiting && this.#hub.prepared.get(statement.server) !== this) {
+      this.#parses.push({ statement, replay: true })
+      this.#add(statement.frame)
+    }
+    if (statement.listens !== undefined) this.#texts.push(statement.listens)
+    return statement.server
+  }
+
+  async #run(): Promise<void> {
+    this.#pass ??= await this.#hub.engine.turn()
+    const input = this.#batch.length === 1 ? this.#batch[0]! : Buffer.concat(this.#batch)
+    this.#batch = []
+    this.#batchBytes = 0
+    if (this.#ended) return this.#release()
+    // Until the backend says that it is ready: after an error it ignores even simple queries up to the next sync.
+    if (this.#state === 'I') this.#state = 'H'
+    let answer: Buffer
+    try {
+      answer = await this.#hub.engine.exec(input)
+    } catch (error) {
+      this.#release()
+      throw error
+    }
+    this.#peer.send(this.#digest(answer))
+    if (this.#state === 'I') await this.#finish()
+    // Without this, clients in this process that ask without pause would keep sockets and timers from ever being served.
+    await new Promise<void>((resolve) => setImmediate(resolve))
+  }
+
+  /** Learns from the backend's answer, and takes out what is not for this client. */
+  #digest(answer: Buffer): Buffer {
+    const cuts: Frame[] = []
+    let failed = false
+    for (const each of frames(answer)) {
+      if (each.type === '1') {
+        const parse = this.#parses.shift()
+        if (parse !== undefined) this.#hub.prepared.set(parse.statement.server, this)
+        if (parse?.replay) cuts.push(each)
+      } else if (each.type === 'A') {
+        const [channel] = readText(each.body, 4)
+        for (const session of this.#hub.sessions) if (session !== this) session.notify(channel, each.raw)
+        if (!this.channels.has(channel)) cuts.push(each)
+      } else if (each.type === 'C') this.#heed(each.body.toString('utf8', 0, each.body.length - 1))
+      else if (each.type === 'Z') this.#state = String.fromCharCode(each.body[0]!)
+      else if (each.type === 'E') failed = true
+    }
+    for (const { statement, replay } of this.#parses) if (!replay) this.#forget(statement)
+    this.#parses = []
+    if (!failed) for (const name of this.#closes) this.#names.delete(name)
+    this.#closes = []
+    this.#texts = []
+    if (cuts.length === 0) return answer
+    return Buffer.concat([...frames(answer)].filter((each) => !cuts.some((cut) => cut.raw.byteOffset === each.raw.byteOffset)).map((each) => each.raw))
+  }
+
+  #forget(statement: Statement): void {
+    if (this.#statements.get(statement.name) !== statement) return
+    if (statement.previous === undefined) this.#statements.delete(statement.name)
+    else this.#statements.set(statement.name, statement.previous)
+  }
+
+  #heed(tag: string): void {
+    if (tag === 'LISTEN' || tag === 'UNLISTEN') {
+      for (const [, verb, word] of this.#texts.splice(0).flatMap((sql) => [...sql.matchAll(listens)])) {
+        const channel = word!.startsWith('"') ? word!.slice(1, -1).replaceAll('""', '"') : word!.toLowerCase()
+        if (verb!.toLowerCase() === 'listen') this.channels.add(channel)
+        else if (word === '*') this.channels.clear()
+        else this.channels.delete(channel)
+      }
+      if (tag === 'UNLISTEN') this.#hub.relisten = true
+    } else if (tag === 'DISCARD ALL') {
+      this.channels.clear()
+      this.#hub.relisten = true
+      this.#hub.prepared.clear()
+    } else if (tag === 'DEALLOCATE ALL') this.#hub.prepared.clear()
+  }
+
+  async #finish(): Promise<void> {
+    try {
+      if (this.#hub.relisten) {
+        this.#hub.relisten = false
+        const wanted = new Set([...this.#hub.sessions].flatMap((session) => [...session.channels]))
+        const commands = ['unlisten *', ...[...wanted].map((channel) => `listen "${channel.replaceAll('"', '""')}"`)]
+        await this.#hub.engine.exec(query(commands.join(';')))
+      }
+      await this.#hub.engine.tidy()
+    } finally {
+      this.#release()
+    }
+  }
+
+  #release(): void {
+    this.#pass?.()
+    this.#pass = undefined
+  }
+
+  async #cleanUp(): Promise<void> {
+    if (this.#pass === undefined && this.#names.size === 0 && this.channels.size === 0) return
+    try {
+      this.#pass ??= await this.#hub.engine.turn()
+      const parts: Buffer[] = []
+      if (this.#state !== 'I') {
+        // A sync alone would commit what was flushed and never synced; an error before it makes it roll back.
+        parts.push(frame('P', text(''), text('the client is gone'), Buffer.from([0, 0])), sync, query('rollback'))
+        this.#hub.prepared.delete('')
+      }
+      for (const name of this.#names) {
+        parts.push(frame('C', Buffer.from('S'), text(name)))
+        this.#hub.prepared.delete(name)
+      }
+      if (this.channels.size > 0) this.#hub.relisten = true
+      await this.#hub.engine.exec(Buffer.concat([...parts, sync]))
+      await this.#finish()
+    } catch {
+      // The backend has stopped, and with it all that this client had left.
+    } finally {
+      this.#release()
+    }
+  }
+
+  #watchIdle(): void {
+    if (this.#idleMs === undefined) return
+    const idle = new AbortController()
+    this.#idle = idle
+    void this.#hub.clock.sleep(this.#idleMs, idle.signal, false).then(() => {
+      if (!idle.signal.aborted) void this.fail('25P03', `the transaction was open and silent for ${this.#idleMs} ms; it was rolled back so that others may go on`)
+    })
+  }
+}

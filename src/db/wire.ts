@@ -1,0 +1,135 @@
+/** Postgres's wire protocol in front of the embedded engine, for sockets and for this very process: one code path serves all. */
+import { Duplex } from 'node:stream'
+import type { Socket } from 'node:net'
+import type { Clock } from '../core/clock.ts'
+import { query } from './engine.ts'
+import type { Engine } from './engine.ts'
+import { frame, frames, text } from './frame.ts'
+import { Session } from './session.ts'
+import type { Hub } from './session.ts'
+
+/** Bytes that may wait for a client that does not read before it is thrown out. */
+const maxUnreadBytes = 64 * 1024 * 1024
+
+export interface WireOptions {
+  clock: Clock
+  /** A socket client that is silent for so many ms with a transaction open loses it and its connection. 1 or more, default 10,000. */
+  idleMs?: number
+}
+
+/** Serves any number of clients on one engine, one transaction at a time. */
+export class Wire {
+  readonly #hub: Hub
+  readonly #idleMs: number
+  readonly #sockets = new Map<Socket, Session>()
+  #closed = false
+
+  private constructor(hub: Hub, idleMs: number) {
+    this.#hub = hub
+    this.#idleMs = idleMs
+  }
+
+  /** Call before anybody else uses the engine. */
+  static async start(engine: Engine, options: WireOptions): Promise<Wire> {
+    const hub = { engine, clock: options.clock, sessions: new Set<Session>(), prepared: new Map(), greeting: await greet(engine), relisten: false }
+    return new Wire(hub, options.idleMs ?? 10_000)
+  }
+
+  /** Speaks with a client on `socket` until either hangs up. */
+  serve(socket: Socket): void {
+    // A client that breaks off is its own affair; 'close' follows.
+    socket.on('error', () => {})
+    if (this.#closed) return void socket.destroy()
+    const send = (bytes: Buffer) => {
+      if (socket.writable) socket.write(bytes)
+      if (socket.writableLength > maxUnreadBytes) socket.destroy()
+    }
+    const session = new Session(this.#hub, { send, hangUp: () => socket.end(() => socket.destroy()) }, this.#idleMs)
+    this.#sockets.set(socket, session)
+    socket.on('data', (chunk: Buffer) => {
+      // Nothing more is read until this is answered, and until the client has taken the answer.
+      socket.pause()
+      void session.receive(chunk).then(async () => {
+        if (socket.writableNeedDrain) await new Promise<void>((resolve) => socket.once('drain', resolve).once('close', resolve))
+        socket.resume()
+      })
+    })
+    socket.on('close', () => {
+      this.#sockets.delete(socket)
+      void session.end()
+    })
+    socket.resume()
+  }
+
+  /** A line to the engine for a client in this process: what node-postgres takes as `stream`. */
+  line(): Duplex {
+    return new Line(this.#hub)
+  }
+
+  /** Turns new clients away, and rolls back and drops those on sockets. Clients in this process are left alone. */
+  async close(): Promise<void> {
+    this.#closed = true
+    await Promise.all([...this.#sockets.values()].map((session) => session.fail('57P01', 'the owner of the embedded engine is closing')))
+    for (const socket of this.#sockets.keys()) socket.destroy()
+  }
+}
+
+/** A socket without a socket. Looks enough like net.Socket for node-postgres. */
+class Line extends Duplex {
+  readonly #session: Session
+
+  constructor(hub: Hub) {
+    super({ allowHalfOpen: false })
+    this.#session = new Session(hub, { send: (bytes) => void this.push(bytes), hangUp: () => void this.push(null) }, undefined)
+  }
+
+  connect(): this {
+    setImmediate(() => this.emit('connect'))
+    return this
+  }
+
+  setNoDelay(): this {
+    return this
+  }
+
+  setKeepAlive(): this {
+    return this
+  }
+
+  ref(): this {
+    return this
+  }
+
+  unref(): this {
+    return this
+  }
+
+  override _read(): void {}
+
+  override _write(chunk: Buffer, _encoding: string, done: () => void): void {
+    void this.#session.receive(chunk).then(done)
+  }
+
+  override _writev(chunks: { chunk: Buffer }[], done: () => void): void {
+    void this.#session.receive(Buffer.concat(chunks.map((each) => each.chunk))).then(done)
+  }
+
+  override _final(done: () => void): void {
+    void this.#session.end().then(() => {
+      this.push(null)
+      done()
+    })
+  }
+
+  override _destroy(error: Error | null, done: (error: Error | null) => void): void {
+    void this.#session.end().then(() => done(error))
+  }
+}
+
+async function greet(engine: Engine): Promise<Buffer> {
+  const names = ['server_version', 'server_encoding', 'client_encoding', 'DateStyle', 'IntervalStyle', 'TimeZone', 'integer_datetimes', 'standard_conforming_strings']
+  const answer = await engine.exec(query(names.map((name) => `show ${name}`).join(';')))
+  const values = [...frames(answer)].filter((each) => each.type === 'D').map((each) => each.body.toString('utf8', 6))
+  const parameters = names.map((name, i) => frame('S', text(name), text(values[i] ?? '')))
+  return Buffer.concat([frame('R', Buffer.alloc(4)), ...parameters, frame('K', Buffer.alloc(8)), frame('Z', Buffer.from('I'))])
+}

@@ -1,0 +1,36 @@
+-- Claims up to p_want jobs of the given tasks and queues (null: all queues) that all their limits allow now.
+-- One autocommitted statement: it absorbs arrivals, decides, charges and marks, or does nothing at all.
+-- Idempotent by p_claim: asked again after a lost reply it hands out the same jobs. p_cap: the latest time that the
+-- caller's monotonic clock allows the store's clock to show (null: unknown). p_idle: register as idle when there is
+-- less to do than wanted. wake_us: when to ask again; again: at once, for something was in the way.
+create or replace function sluice.claim_v1(
+  p_claim uuid, p_worker bigint, p_queues text[], p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
+  out now_us bigint, out wake_us bigint, out again boolean, out jobs json)
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off as $$
+declare
+  v_classes bigint[];
+  v_promoted integer;
+  v_granted integer := 0;
+begin
+  perform 1 from sluice.worker w where w.id = p_worker for key share;
+  if not found then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
+  now_us := least(sluice.now_us(), p_cap);
+  if exists (select 1 from sluice.claim c where c.id = p_claim) then
+    jobs := (select json_agg(sluice.handout_v1(j)) from sluice.claim c, unnest(c.jobs) s (seq), sluice.job j
+             where c.id = p_claim and j.seq = s.seq and j.claim = p_claim);
+    again := true;
+    return;
+  end if;
+  delete from sluice.idle i where i.worker = p_worker;
+  v_promoted := sluice.promote_v1(sluice.now());
+  perform sluice.absorb_v1();
+  v_classes := array(select c.id from sluice.class c
+                     where c.task = any (p_tasks) and (p_queues is null or c.queue = any (p_queues)));
+  select g.now_us, g.granted, g.again, g.jobs into now_us, v_granted, again, jobs
+  from sluice.grant_v1(p_claim, p_worker, v_classes, p_want, p_cap) g;
+  again := again or v_promoted > 0;
+  wake_us := null;
+  if v_granted < p_want and not again then
+    wake_us := sluice.sleep_v1(p_worker, p_queues, v_classes, now_us, p_idle);
+  end if;
+end $$;

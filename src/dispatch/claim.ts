@@ -1,0 +1,135 @@
+/** Claims jobs: the one call in which limits are decided, charged, and jobs handed out (claim.sql). */
+import type { Clock } from '../core/clock.ts'
+import { StoreError } from '../core/errors.ts'
+import { newId } from '../core/hash.ts'
+import { reach } from '../core/probe.ts'
+import type { Db } from '../db/db.ts'
+
+/** A job in hand: claimed, not yet finished. */
+export interface Handout {
+  claim: string
+  /** Monotonic ms just before the claim was sent: grants count from here, since the store decided later. */
+  grantedMs: number
+  seq: number
+  id: string
+  task: string
+  queue: string
+  attempt: number
+  failed: number
+  crashes: number
+  ambiguous: boolean
+  priority: number
+  createdMs: number
+  takes: string[] | null
+  tags: string[] | null
+  input: unknown
+}
+
+/** The answer to a claim. */
+export interface Claimed {
+  jobs: Handout[]
+  /** Something was in the way: worth asking again at once. */
+  again: boolean
+  /** When to ask again, in ms; undefined: only when something arrives. */
+  wakeMs: number | undefined
+}
+
+/** Who claims, and what. */
+export interface Claimer {
+  worker: string
+  /** undefined: every queue. */
+  queues: readonly string[] | undefined
+  tasks: readonly string[]
+}
+
+type Place = [number, string, string, string, number, number, number, boolean, number, number, string[] | null, string[] | null, boolean, unknown]
+
+/** Thrown by `claim` when the worker was given up as lost: it has to register anew, and its jobs are no longer its own. */
+export class WorkerLostError extends Error {}
+
+/** A claim that may be repeated: made once, asked until there is an answer. */
+export class Claims {
+  readonly #db: Db
+  readonly #clock: Clock
+  readonly #sql: string
+  readonly #inputSql: string
+  readonly #asking = new Set<string>()
+  /** The store's clock as last seen, to keep a forward step of it from opening the limits. */
+  #seen: { storeUs: number; atMs: number } | undefined
+
+  constructor(db: Db, clock: Clock, schema: string) {
+    this.#db = db
+    this.#clock = clock
+    this.#sql = `select * from ${schema}.claim_v1($1,$2,$3,$4,$5,$6,$7)`
+    this.#inputSql = `select j.seq, j.input from ${schema}.job j where j.id = any ($1::uuid[])`
+  }
+
+  /**
+   * Claims up to `want` jobs. After a lost reply it asks again with the same id, so that jobs handed out by the first
+   * try are adopted: nobody else would take them from a worker that lives.
+   * @param idle register as idle when there is less to do than wanted
+   */
+  async claim(who: Claimer, want: number, idle: boolean, signal: AbortSignal, id = newId()): Promise<Claimed> {
+    this.#asking.add(id)
+    try {
+      return await this.#untilAnswered(who, want, idle, signal, id)
+    } finally {
+      // A little later, so that no moment lies between this and the jobs being known to be in hand.
+      void this.#clock.sleep(1_000, undefined, false).then(() => this.#asking.delete(id))
+    }
+  }
+
+  /** True while a claim of this id waits for its answer. */
+  asking(id: string): boolean {
+    return this.#asking.has(id)
+  }
+
+  async #untilAnswered(who: Claimer, want: number, idle: boolean, signal: AbortSignal, id: string): Promise<Claimed> {
+    for (let tries = 0; ; tries++) {
+      const sentMs = this.#clock.monotonicMs()
+      try {
+        await reach('claim.sent', id)
+        const claimed = await this.#ask(who, want, idle, id, sentMs)
+        await reach('claim.received', claimed)
+        return claimed
+      } catch (error) {
+        if ((error as { code?: unknown }).code === 'SLW01') throw new WorkerLostError('given up as lost')
+        if (!(error instanceof StoreError) && !transient(error)) throw error
+        if (signal.aborted) throw error
+        await this.#clock.sleep(Math.min(1_000, 20 * 2 ** tries) * (0.5 + this.#clock.random() / 2), signal)
+      }
+    }
+  }
+
+  async #ask(who: Claimer, want: number, idle: boolean, id: string, sentMs: number): Promise<Claimed> {
+    // A second of grace over what the monotonic clock says; beyond it the store's clock has stepped.
+    const cap = this.#seen && Math.floor(this.#seen.storeUs + (sentMs - this.#seen.atMs) * 1_000 + 10_000_000)
+    const [row] = await this.#db.call<{ now_us: string; wake_us: string | null; again: boolean; jobs: Place[] | null }>(
+      'claim',
+      this.#sql,
+      [id, who.worker, who.queues ?? null, who.tasks, want, cap ?? null, idle],
+    )
+    if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
+    this.#seen = { storeUs: Number(row.now_us), atMs: this.#clock.monotonicMs() }
+    const jobs = (row.jobs ?? []).map((place) => handout(place, id, sentMs))
+    const big = (row.jobs ?? []).filter((place) => place[12]).map((place) => place[1])
+    if (big.length > 0) await this.#fetchInputs(jobs, big)
+    return { jobs, again: row.again, wakeMs: row.wake_us === null ? undefined : Number(row.wake_us) / 1_000 }
+  }
+
+  async #fetchInputs(jobs: Handout[], ids: string[]): Promise<void> {
+    const rows = await this.#db.query<{ seq: string; input: unknown }>(this.#inputSql, [ids])
+    const inputs = new Map(rows.map((row) => [Number(row.seq), row.input]))
+    for (const job of jobs) if (inputs.has(job.seq)) job.input = inputs.get(job.seq)
+  }
+}
+
+/** Deadlock, serialisation, lock time-out: rolled back whole, worth repeating. */
+function transient(error: unknown): boolean {
+  return ['40001', '40P01', '55P03', '57014'].includes(String((error as { code?: unknown }).code))
+}
+
+function handout(place: Place, claim: string, grantedMs: number): Handout {
+  const [seq, id, task, queue, attempt, failed, crashes, ambiguous, priority, created, takes, tags, , input] = place
+  return { claim, grantedMs, seq, id, task, queue, attempt, failed, crashes, ambiguous, priority, createdMs: created * 1_000, takes, tags, input }
+}

@@ -1,0 +1,113 @@
+/**
+ * The loop of a dispatcher: claim what is allowed now, hand it to the outlet, sleep until the store says that more is
+ * allowed or that something arrived. There is no leader: every process that can execute claims for itself.
+ */
+import type { Clock } from '../core/clock.ts'
+import { reach } from '../core/probe.ts'
+import { type Claimed, type Claimer, type Claims, WorkerLostError } from './claim.ts'
+import type { Outlet } from './outlet.ts'
+
+/** What the loop needs. */
+export interface DispatchOptions {
+  claims: Claims
+  outlet: Outlet
+  clock: Clock
+  slots: number
+  /** Who claims; asked before each claim, since a worker that was given up registers anew. */
+  who(): Promise<Claimer>
+  /** The worker was given up as lost: its jobs are no longer its own. */
+  lost(): void
+  /** Something that should not happen; the loop goes on. */
+  failed(error: unknown): void
+}
+
+/** A NOTIFY may be lost, and a transaction may commit after its NOTIFY was decided: nobody sleeps longer than this. */
+const floorMs = 1_500
+/** After the last job, look once more so soon: a sender that committed meanwhile did not see us idle yet. */
+const secondLookMs = 25
+/** With a backlog, claims wait so long at most for a fair share of the slots to be free, and then move many jobs at once. */
+const gatherMs = 10
+
+/** Runs one dispatcher until `stop`. */
+export class Dispatcher {
+  readonly #options: DispatchOptions
+  readonly #stop = new AbortController()
+  #nudge = new AbortController()
+  #running: Promise<void> | undefined
+
+  constructor(options: DispatchOptions) {
+    this.#options = options
+  }
+
+  /** Starts the loop; a second call changes nothing. */
+  start(): void {
+    this.#running ??= this.#run()
+  }
+
+  /** Ends the loop after the claim under way; jobs handed out go on. */
+  async stop(): Promise<void> {
+    this.#stop.abort()
+    this.#nudge.abort()
+    await this.#running
+  }
+
+  /** Something arrived: a sleeping loop looks at once. */
+  wake(): void {
+    this.#nudge.abort()
+  }
+
+  async #run(): Promise<void> {
+    const { outlet, clock } = this.#options
+    let busy = false
+    while (!this.#stop.signal.aborted) {
+      try {
+        await this.#roomy(busy)
+        if (this.#stop.signal.aborted) return
+        this.#nudge = new AbortController()
+        const want = outlet.free()
+        const claimed = await this.#claim(want)
+        if (claimed === undefined) continue
+        const idled = busy && claimed.jobs.length === 0
+        busy = claimed.jobs.length > 0
+        outlet.start(claimed.jobs)
+        if (claimed.again) await clock.sleep(claimed.jobs.length > 0 ? 0 : 2 + clock.random() * 3, this.#stop.signal)
+        else if (claimed.jobs.length < want) await this.#sleep(claimed, idled)
+      } catch (error) {
+        if (this.#stop.signal.aborted) return
+        this.#options.failed(error)
+        await clock.sleep(500 + clock.random() * 500, this.#stop.signal)
+      }
+    }
+  }
+
+  /** Waits for room. With a backlog it waits for a good part of the slots, so that one claim moves many jobs. */
+  async #roomy(busy: boolean): Promise<void> {
+    const { outlet, clock, slots } = this.#options
+    await outlet.freed(1, this.#stop.signal)
+    const many = Math.ceil(slots / 4)
+    if (!busy || outlet.free() >= many) return
+    const enough = new AbortController()
+    const timer = clock.sleep(gatherMs, AbortSignal.any([this.#stop.signal, enough.signal]))
+    await Promise.race([timer, outlet.freed(many, AbortSignal.any([this.#stop.signal, enough.signal]))])
+    enough.abort()
+  }
+
+  async #claim(want: number): Promise<Claimed | undefined> {
+    const { claims, who, lost } = this.#options
+    try {
+      return await claims.claim(await who(), want, true, this.#stop.signal)
+    } catch (error) {
+      if (!(error instanceof WorkerLostError)) throw error
+      lost()
+      return undefined
+    }
+  }
+
+  async #sleep(claimed: Claimed, idled: boolean): Promise<void> {
+    const { clock } = this.#options
+    const signal = AbortSignal.any([this.#stop.signal, this.#nudge.signal])
+    await reach('idle', claimed.wakeMs)
+    const floor = idled ? secondLookMs : floorMs * (0.75 + clock.random() / 2)
+    await clock.sleep(Math.min(claimed.wakeMs ?? floor, floor), signal)
+  }
+}

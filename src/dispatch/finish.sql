@@ -1,0 +1,47 @@
+-- Ends attempts. An attempt is fenced by its claim: who was rescued meanwhile changes nothing. p_claim_ix says which of
+-- p_claims each job was handed out by. Outcomes: done, failed (p_reasons says why), retry (due again in p_delays_us),
+-- return (uncalled: the attempt does not count), interrupt (stopped in the middle: tried again, in doubt). Idempotent: repeated after a lost reply it finds nothing to do.
+-- p_ended: claims with nothing left in hand. Returns the seqs that it did not accept.
+create or replace function sluice.finish_v1(
+  p_claims uuid[], p_ended uuid[], p_seqs bigint[], p_ids uuid[], p_claim_ix integer[], p_outcomes text[], p_took_us bigint[],
+  p_reasons text[], p_results text[], p_errors text[], p_delays_us bigint[]) returns bigint[]
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off as $$
+declare
+  v_now timestamptz := sluice.now();
+  v_seqs bigint[];
+begin
+  with item as (
+    select u.*, p_claims[u.ix] as claim
+    from unnest(p_seqs, p_ids, p_claim_ix, p_outcomes, p_took_us, p_reasons, p_results, p_errors, p_delays_us)
+      u (seq, id, ix, outcome, took_us, reason, result, error, delay_us)
+  ), ended as (
+    delete from sluice.job j using item i
+    where j.id = i.id and j.claim = i.claim and i.outcome in ('done', 'failed')
+    returning j.*, i.outcome, i.took_us, i.reason, i.result, i.error as why
+  ), kept as (
+    insert into sluice.done (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
+      dispatched_at, started_at, finished_at, fair, takes, tags, input, result, error, claim)
+    select id, 'done', null, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, dispatched_at,
+      v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, tags, input, result::jsonb, error, claim
+    from ended where outcome = 'done'
+  ), archived as (
+    insert into sluice.failed (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
+      dispatched_at, started_at, finished_at, fair, takes, tags, input, result, error, claim)
+    select id, 'failed', reason, task, queue, priority, attempt, failed + 1, crashes, ambiguous, created_at, dispatched_at,
+      v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, tags, input, null, why::jsonb, claim
+    from ended where outcome = 'failed'
+  ), again as (
+    update sluice.job j set
+      claim = null, ambiguous = i.outcome = 'interrupt' or (i.outcome = 'return' and j.ambiguous),
+      due_at = v_now + make_interval(secs => coalesce(i.delay_us, 0) / 1e6),
+      attempt = j.attempt - case when i.outcome = 'return' then 1 else 0 end,
+      failed = j.failed + case when i.outcome = 'retry' then 1 else 0 end,
+      error = coalesce(i.error::jsonb, j.error)
+    from item i where j.id = i.id and j.claim = i.claim and i.outcome in ('retry', 'return', 'interrupt')
+    returning j.seq
+  )
+  select array_agg(seq) into v_seqs from (select seq from ended union all select seq from again) s;
+  delete from sluice.claim c where c.id = any (p_ended);
+  if cardinality(v_seqs) = cardinality(p_seqs) then return '{}'; end if;
+  return array(select s from unnest(p_seqs) s where s <> all (coalesce(v_seqs, '{}')));
+end $$;

@@ -1,0 +1,133 @@
+/** Ends attempts in batches: one statement for all that ended while the last one was under way (finish.sql). */
+import type { Clock } from '../core/clock.ts'
+import { StoreError } from '../core/errors.ts'
+import { reach } from '../core/probe.ts'
+import type { Db } from '../db/db.ts'
+import type { Handout } from './claim.ts'
+
+/** How an attempt ended. */
+export type Outcome =
+  | { kind: 'done'; result: string | null; tookMs: number }
+  | { kind: 'failed'; reason: 'exhausted' | 'refused'; error: string; tookMs: number }
+  | { kind: 'retry'; error: string; delayMs: number; tookMs: number }
+  /** The handler was never called: the attempt does not count. */
+  | { kind: 'return' }
+  /** The worker was told to stop at once: the call may have been made; another worker tries again. */
+  | { kind: 'interrupt'; error: string; tookMs: number }
+
+interface Ending {
+  job: Handout
+  outcome: Outcome
+  resolve: (accepted: boolean) => void
+}
+
+const batchMax = 1000
+
+/** Collects endings and writes them; retries for as long as the store is away, since the work is done. */
+export class Finisher {
+  readonly #db: Db
+  readonly #clock: Clock
+  readonly #sql: string
+  readonly #open = new Map<string, number>()
+  #waiting: Ending[] = []
+  #flushing: Promise<void> | undefined
+
+  constructor(db: Db, clock: Clock, schema: string) {
+    this.#db = db
+    this.#clock = clock
+    this.#sql = `select ${schema}.finish_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11) as refused`
+  }
+
+  /** Endings that are not written yet. */
+  get backlog(): number {
+    return this.#waiting.length
+  }
+
+  /** Tells of handed-out jobs, so that a claim's row goes when its last job has ended. */
+  opened(jobs: readonly Handout[]): void {
+    for (const job of jobs) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 0) + 1)
+  }
+
+  /** Claims with jobs in hand, by id. */
+  has(claim: string): boolean {
+    return this.#open.has(claim)
+  }
+
+  /** Ends an attempt; resolves to false when the store refused it, because the job was rescued meanwhile. */
+  end(job: Handout, outcome: Outcome): Promise<boolean> {
+    return new Promise((resolve) => {
+      this.#waiting.push({ job, outcome, resolve })
+      this.#flushing ??= this.#flush().finally(() => (this.#flushing = undefined))
+    })
+  }
+
+  /** Resolves when every ending so far is written. */
+  async settled(): Promise<void> {
+    while (this.#flushing !== undefined) await this.#flushing
+  }
+
+  async #flush(): Promise<void> {
+    await Promise.resolve()
+    while (this.#waiting.length > 0) {
+      const batch = this.#waiting.splice(0, batchMax)
+      const refused = new Set(await this.#write(batch))
+      // Only now: a claim that is being ended must not look like one that nobody knows.
+      for (const { job } of batch) if (this.#open.get(job.claim) === 0) this.#open.delete(job.claim)
+      for (const ending of batch) ending.resolve(!refused.has(ending.job.seq))
+    }
+  }
+
+  async #write(batch: Ending[]): Promise<number[]> {
+    const params = this.#params(batch)
+    for (let tries = 0; ; tries++) {
+      try {
+        await reach('finish.sent', batch.length)
+        const [row] = await this.#db.call<{ refused: string[] }>('finish', this.#sql, params)
+        await reach('finish.received', batch.length)
+        // After a lost reply the first try may have been carried out: then nothing is left to accept, and that is well.
+        return tries > 0 ? [] : (row?.refused ?? []).map(Number)
+      } catch (error) {
+        if (!(error instanceof StoreError) && batch.length > 1) {
+          return (await Promise.all(batch.map((ending) => this.#write([ending])))).flat()
+        }
+        // A result that the store refuses must not keep the job running for ever.
+        if (!(error instanceof StoreError) && tries > 0) return batch.map((ending) => ending.job.seq)
+        if (!(error instanceof StoreError)) makeStorable(batch, params, error)
+        await this.#clock.sleep(Math.min(1_000, 20 * 2 ** tries) * (0.5 + this.#clock.random() / 2))
+      }
+    }
+  }
+
+  #params(batch: Ending[]): unknown[] {
+    const claims = [...new Set(batch.map(({ job }) => job.claim))]
+    const position = new Map(claims.map((claim, i) => [claim, i + 1]))
+    for (const { job } of batch) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 1) - 1)
+    const ended = claims.filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
+    const column = <T>(pick: (outcome: Outcome) => T | undefined): (T | null)[] | null => {
+      const values = batch.map(({ outcome }) => pick(outcome) ?? null)
+      return values.every((value) => value === null) ? null : values
+    }
+    return [
+      claims,
+      ended,
+      batch.map(({ job }) => job.seq),
+      batch.map(({ job }) => job.id),
+      batch.map(({ job }) => position.get(job.claim)),
+      batch.map(({ outcome }) => outcome.kind),
+      column((outcome) => ('tookMs' in outcome ? Math.round(outcome.tookMs * 1_000) : undefined)),
+      column((outcome) => (outcome.kind === 'failed' ? outcome.reason : undefined)),
+      column((outcome) => (outcome.kind === 'done' ? (outcome.result ?? undefined) : undefined)),
+      column((outcome) => ('error' in outcome ? outcome.error : undefined)),
+      column((outcome) => (outcome.kind === 'retry' ? Math.round(outcome.delayMs * 1_000) : undefined)),
+    ]
+  }
+}
+
+/** Turns an ending that the store refused into a failure that it can take. */
+function makeStorable(batch: Ending[], params: unknown[], cause: unknown): void {
+  const message = cause instanceof Error ? cause.message : String(cause)
+  params[5] = batch.map(() => 'failed')
+  params[7] = batch.map(() => 'refused')
+  params[8] = null
+  params[9] = batch.map(() => JSON.stringify({ message: `the store refused the result: ${message}`.slice(0, 1000) }))
+}

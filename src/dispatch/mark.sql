@@ -1,0 +1,41 @@
+-- Carries out a decision: marks the jobs of each lane from its bound on, charges what was really found, and moves the
+-- lanes. Only claims and cancels touch waiting rows, and a cancel is one short statement: a row that is locked is waited
+-- for, and one that went away meanwhile is not counted (the lane's bound then stays, to look again).
+create or replace function sluice.mark_v1(
+  p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_take integer[], p_blocked integer[],
+  p_buckets bigint[], p_fairs bigint[], p_vstart bigint[], out granted integer, out again boolean, out jobs json)
+language plpgsql as $$
+declare
+  v_at timestamptz := to_timestamp(p_now / 1e6);
+  v_seqs bigint[];
+  v_moves sluice.move[];
+begin
+  with ask as (
+    select l.id as lane, l.bound, t.take from unnest(p_lane) with ordinality l (
+      id, class, list, vstart, priority, bound, n, weight, fair, buckets, o)
+    join unnest(p_take) with ordinality t (take, o) on t.o = l.o where t.take > 0
+  ), seen as (
+    select a.lane, j.tid, j.seq from ask a cross join lateral (
+      select ctid as tid, seq from sluice.job
+      where lane = a.lane and seq >= a.bound and claim is null and due_at is null order by seq limit a.take) j
+  ), taken as (
+    update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at
+    from seen s where j.ctid = s.tid and j.claim is null and j.due_at is null returning j.*
+  )
+  select count(*), array_agg(t.seq), json_agg(json_build_array(t.seq, t.id, t.task, t.queue, t.attempt, t.failed, t.crashes, t.ambiguous, t.priority,
+    extract(epoch from t.created_at)::float8, t.takes, t.tags, pg_column_size(t.input) > 16384,
+    case when pg_column_size(t.input) <= 16384 then t.input end)),
+         (select array_agg((m.lane, m.seen, coalesce(k.taken, 0), m.last)::sluice.move)
+          from (select lane, count(*)::integer as seen, max(seq) as last from seen group by lane) m
+          left join (select lane, count(*)::integer as taken from taken group by lane) k on k.lane = m.lane)
+  into granted, v_seqs, jobs, v_moves
+  from taken t;
+  if granted > 0 then
+    insert into sluice.claim (id, worker, at, jobs) values (p_claim, p_worker, p_now, v_seqs);
+  end if;
+  perform sluice.charge_v1(p_claim, p_now, p_buckets, array(
+    select coalesce((select sum(m.taken) from unnest(v_moves) m join unnest(p_lane) l on l.id = m.lane
+                     where b = any (l.buckets)), 0)::integer
+    from unnest(p_buckets) with ordinality u (b, o) order by o)) where granted > 0;
+  again := sluice.move_v1(p_now, p_lane, p_take, p_blocked, p_buckets, p_fairs, p_vstart, v_moves);
+end $$;

@@ -1,0 +1,100 @@
+/**
+ * A worker's place in the fleet: it registers, beats, watches the others, and adopts claims that reached the store late.
+ * A worker whose beat stands still for 10 s is given up by the others: its jobs go back, its claims no longer match.
+ */
+import { hostname } from 'node:os'
+import type { Clock } from '../core/clock.ts'
+import { reach } from '../core/probe.ts'
+import type { Db } from '../db/db.ts'
+import { statements } from '../generated/sql.ts'
+import type { Claimer } from './claim.ts'
+
+/** What a worker says of itself. */
+export interface Member {
+  queues: readonly string[] | undefined
+  tasks: readonly string[]
+  slots: number
+  version: string
+}
+
+/** How often a worker gives a sign of life and looks at the others, in ms. */
+export const beatMs = 2_000
+
+/** One worker's membership. */
+export class Membership {
+  readonly #db: Db
+  readonly #clock: Clock
+  readonly #schema: string
+  readonly #member: Member
+  readonly #sql: (name: string) => string
+  #entering: Promise<Claimer> | undefined
+
+  constructor(db: Db, clock: Clock, schema: string, inSchema: (sql: string) => string, member: Member) {
+    this.#db = db
+    this.#clock = clock
+    this.#schema = schema
+    this.#member = member
+    this.#sql = (name) => inSchema(statements[`dispatch/${name}`] as string)
+  }
+
+  /** Registers when not registered; resolves to who claims. */
+  who(): Promise<Claimer> {
+    this.#entering ??= this.#enter().catch((error: unknown) => {
+      this.#entering = undefined
+      throw error
+    })
+    return this.#entering
+  }
+
+  /** Forgets the registration: the next claim registers anew. */
+  lost(): void {
+    this.#entering = undefined
+  }
+
+  /** One sign of life. False when this worker was given up. */
+  async beat(): Promise<boolean> {
+    if (this.#entering === undefined) return true
+    const { worker } = await this.#entering
+    const rows = await this.#db.call('beat', this.#sql('beat'), [worker])
+    return rows.length > 0
+  }
+
+  /** Looks at all beats and gives up those that stood still. Returns the workers given up. */
+  async watch(): Promise<string[]> {
+    const [row] = await this.#db.call<{ lost: string[] }>('watch', `select ${this.#schema}.watch_v1() as lost`, [])
+    const lost = row?.lost ?? []
+    if (lost.length > 0) await reach('rescue.done', lost)
+    return lost
+  }
+
+  /** Ids of this worker's claims that `knows` does not know. */
+  async orphans(knows: (claim: string) => boolean): Promise<string[]> {
+    const { worker } = await this.who()
+    const rows = await this.#db.call<{ id: string }>('orphans', this.#sql('orphans'), [worker])
+    return rows.map((row) => row.id).filter((id) => !knows(id))
+  }
+
+  /** Signs off; unfinished jobs go back uncalled. */
+  async leave(): Promise<void> {
+    const entering = this.#entering
+    this.#entering = undefined
+    if (entering === undefined) return
+    const { worker } = await entering
+    await this.#db.query(`select ${this.#schema}.leave_v1($1)`, [worker])
+  }
+
+  /** Runs `round` every beat until stopped; errors go to `failed` and the next round comes all the same. */
+  async everyBeat(round: () => Promise<void>, signal: AbortSignal, failed: (error: unknown) => void): Promise<void> {
+    while (!signal.aborted) {
+      await this.#clock.sleep(beatMs, signal, false)
+      if (signal.aborted) return
+      await round().catch(failed)
+    }
+  }
+
+  async #enter(): Promise<Claimer> {
+    const { queues, tasks, slots, version } = this.#member
+    const [row] = await this.#db.query<{ id: string }>(this.#sql('register'), [hostname(), process.pid, version, queues ?? null, tasks, slots])
+    return { worker: row?.id ?? '', queues, tasks }
+  }
+}

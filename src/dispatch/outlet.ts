@@ -1,0 +1,12 @@
+/** The seam between dispatch and whoever executes: this process (worker/), or a broker. */
+import type { Handout } from './claim.ts'
+
+/** Takes granted jobs and has them executed. */
+export interface Outlet {
+  /** Jobs that it could start at once. */
+  free(): number
+  /** Resolves when `free()` is at least `least`, or `signal` is aborted. */
+  freed(least: number, signal: AbortSignal): Promise<void>
+  /** Starts jobs; never throws, never waits. Each job's end goes to the finisher. */
+  start(jobs: readonly Handout[]): void
+}

@@ -1,0 +1,39 @@
+-- Takes a worker's jobs from it, for good: its claims no longer match, so whatever it still does changes nothing.
+-- p_beat: only if the beat is still this (null: in any case). p_why: lost (the outcome of its attempts is in doubt: they
+-- count as crashes, and the third ends the job), or shutdown (it says itself that it never called the handler).
+create or replace function sluice.rescue_v1(p_worker bigint, p_beat bigint, p_why text) returns integer
+language plpgsql as $$
+declare
+  v_now timestamptz := sluice.now();
+  v_count integer;
+begin
+  delete from sluice.worker w where w.id = p_worker and (p_beat is null or w.beat = p_beat);
+  if not found then return 0; end if;
+  delete from sluice.doubt d where d.worker = p_worker;
+  delete from sluice.idle i where i.worker = p_worker;
+  with held as (
+    delete from sluice.claim c where c.worker = p_worker returning c.id, c.jobs
+  ), mine as (
+    select j.id from held h cross join unnest(h.jobs) s (seq) join sluice.job j on j.seq = s.seq and j.claim = h.id
+  ), crashed as (
+    delete from sluice.job j using mine m where j.id = m.id and p_why = 'lost' and j.crashes >= 2 returning j.*
+  ), archived as (
+    insert into sluice.failed (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
+      dispatched_at, started_at, finished_at, fair, takes, tags, input, error, claim)
+    select id, 'failed', 'crashed', task, queue, priority, attempt, failed, crashes + 1, true, created_at, dispatched_at,
+      dispatched_at, v_now, fair, takes, tags, input,
+      jsonb_build_object('code', 'SLUICE_WORKER_LOST', 'message', 'its worker was lost during an attempt three times'), claim
+    from crashed
+  ), back as (
+    update sluice.job j set claim = null, due_at = v_now,
+      crashes = j.crashes + case when p_why = 'lost' then 1 else 0 end,
+      ambiguous = j.ambiguous or p_why = 'lost',
+      attempt = j.attempt - case when p_why = 'lost' then 0 else 1 end,
+      error = case when p_why = 'lost' then jsonb_build_object('code', 'SLUICE_WORKER_LOST',
+        'message', 'its worker was lost during the attempt; whether the call was made is not known') else j.error end
+    from mine m where j.id = m.id and (p_why <> 'lost' or j.crashes < 2) returning j.queue
+  )
+  select count(*) into v_count from back;
+  if v_count > 0 then perform pg_notify('sluice.wake', '*'); end if;
+  return v_count;
+end $$;

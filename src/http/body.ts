@@ -1,0 +1,43 @@
+import { FormData as UndiciFormData, Response as UndiciResponse } from 'undici'
+
+/** A request body, ready to be sent: bytes can be sent again, a stream only once. */
+export interface Body {
+  readonly bytes?: Buffer
+  readonly stream?: AsyncIterable<Uint8Array>
+  /** The media type that the kind of body implies; undefined when it implies none. */
+  readonly contentType?: string
+}
+
+function isStream(body: unknown): body is AsyncIterable<Uint8Array> {
+  return typeof body === 'object' && body !== null && Symbol.asyncIterator in body
+}
+
+async function encodeForm(body: object): Promise<Body> {
+  // Two classes of this name live in a process: the runtime's and the package's; each reads only its own.
+  const response = body instanceof UndiciFormData ? new UndiciResponse(body) : new Response(body as globalThis.FormData)
+  const bytes = Buffer.from(await response.arrayBuffer())
+  return { bytes, contentType: response.headers.get('content-type') ?? 'multipart/form-data' }
+}
+
+/** Turns what `fetch` accepts as a body into bytes where that is possible, so that it can be sent again unchanged. */
+export async function encodeBody(body: unknown): Promise<Body> {
+  if (body === null || body === undefined) return {}
+  if (body instanceof URLSearchParams) {
+    return { bytes: Buffer.from(body.toString()), contentType: 'application/x-www-form-urlencoded;charset=UTF-8' }
+  }
+  if (body instanceof ArrayBuffer || body instanceof SharedArrayBuffer)
+    return { bytes: Buffer.from(new Uint8Array(body)) }
+  // Copied: the caller may reuse its memory while the request waits for a grant.
+  if (ArrayBuffer.isView(body)) {
+    return { bytes: Buffer.from(new Uint8Array(body.buffer, body.byteOffset, body.byteLength)) }
+  }
+  if (body instanceof Blob) {
+    const bytes = Buffer.from(await body.arrayBuffer())
+    return body.type === '' ? { bytes } : { bytes, contentType: body.type }
+  }
+  if (Object.prototype.toString.call(body) === '[object FormData]') return encodeForm(body)
+  if (isStream(body)) return { stream: body }
+  // The standard would send "[object Object]", which nobody ever meant.
+  if (typeof body !== 'string') throw new TypeError(`A body of type ${typeof body} cannot be sent: use JSON.stringify`)
+  return { bytes: Buffer.from(body), contentType: 'text/plain;charset=UTF-8' }
+}

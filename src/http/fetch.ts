@@ -1,0 +1,260 @@
+import { Agent, fetch as undiciFetch, Headers, Request as UndiciRequest } from 'undici'
+import type { Response as UndiciResponse } from 'undici'
+import type { Clock } from '../core/clock.ts'
+import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
+import { encodeBody } from './body.ts'
+import { limitedBy, note } from './feedback.ts'
+import { keepWarm, openGate } from './gate.ts'
+import { maxRedirects, redirectError, redirectTo } from './redirect.ts'
+import type { Hop } from './redirect.ts'
+
+/** What `fetch` needs of the attempt that it serves. Deadlines are monotonic ms of the given clock. */
+export interface Grants {
+  /** The deadline of the attempt's own grant; undefined when the job has no limits (then nothing is ever stale). */
+  readonly deadlineMs: number | undefined
+  /** Takes one further grant in all limits of the job, waiting for it; resolves to its deadline (undefined: no limits). */
+  take(signal: AbortSignal): Promise<number | undefined>
+  /** The vendor asked for silence: holds the buckets of this job for `ms` from now, fleet-wide. */
+  hold(ms: number, reason: string): Promise<void>
+}
+
+/** A response that asked for silence, as told to `onFeedback`. */
+export interface Feedback {
+  readonly status: number
+  /** Origin and path of the request, without its query. */
+  readonly url: string
+  /** How long the buckets were held, in ms. */
+  readonly retryAfterMs: number
+  /** Set when the hold could not be recorded: other workers go on calling. */
+  readonly error?: unknown
+}
+
+/** Options of `createFetch`. */
+export interface FetchOptions {
+  /** The connections, shared by the process: see `createAgent`. */
+  readonly agent: Agent
+  readonly clock: Clock
+  /** The attempt's signal: aborts every request and every wait for a grant, with its reason. */
+  readonly signal: AbortSignal
+  readonly grants: Grants
+  /** The longest silence that a vendor may ask for, in ms; default 1 hour, at least 1 s. */
+  readonly maxHoldMs?: number
+  /** Called for every response that asked for silence, after the hold. What it throws is ignored. */
+  readonly onFeedback?: (feedback: Feedback) => void
+}
+
+/** How many grants in a row may run out while connecting before the attempt is given back. */
+export const maxStaleGrants = 5
+
+/**
+ * The connections of a process: kept alive, one request at a time on each, HTTP/1.1 only, so that "written" and
+ * "arrived" mean the same for every request. `connectTimeoutMs`: default 10 s. Close it with `agent.close()`.
+ */
+export function createAgent(options: { connectTimeoutMs?: number; connect?: Agent.Options['connect'] } = {}): Agent {
+  const timeout = options.connectTimeoutMs ?? 10_000
+  const connect = typeof options.connect === 'function' ? options.connect : { timeout, ...options.connect }
+  return new Agent({ pipelining: 1, allowH2: false, connect })
+}
+
+interface Plan extends Hop {
+  readonly redirect: 'follow' | 'manual' | 'error'
+  readonly signal: AbortSignal
+}
+
+interface RequestLike {
+  readonly url: string
+  readonly method: string
+  readonly headers: Iterable<[string, string]>
+  readonly body: unknown
+  readonly redirect: 'follow' | 'manual' | 'error'
+  readonly signal: AbortSignal | undefined
+  arrayBuffer(): Promise<ArrayBuffer>
+}
+
+// By shape: a Request of the runtime and one of the package are different classes, and both are welcome.
+function isRequest(input: unknown): input is RequestLike {
+  return typeof input === 'object' && input !== null && !(input instanceof URL) && 'url' in input && 'headers' in input
+}
+
+async function planOf(input: unknown, init: RequestInit | undefined, own: AbortSignal): Promise<Plan> {
+  if (init !== undefined && 'dispatcher' in init && init.dispatcher !== undefined) {
+    throw new UsageError(
+      'SLUICE_FETCH_DISPATCHER',
+      'ctx.fetch does not take a dispatcher: it would pass by the limits. Configure the connections of the worker instead.',
+    )
+  }
+  const from = isRequest(input) ? input : undefined
+  const body = init?.body ?? (from?.body ? Buffer.from(await from.arrayBuffer()) : null)
+  const encoded = await encodeBody(body)
+  const headers = new Headers((init?.headers ?? from?.headers ?? []) as [string, string][])
+  if (encoded.contentType !== undefined && !headers.has('content-type'))
+    headers.set('content-type', encoded.contentType)
+  const redirect = init?.redirect ?? from?.redirect ?? 'follow'
+  // Validates method, URL, headers and redirect mode as the standard demands; throws TypeError, before any grant is spent.
+  const valid = new UndiciRequest(from?.url ?? String(input), {
+    method: init?.method ?? from?.method ?? 'GET',
+    headers,
+    redirect,
+  })
+  if ((valid.method === 'GET' || valid.method === 'HEAD') && body !== null) {
+    throw new TypeError(`A ${valid.method} request cannot have a body`)
+  }
+  const extra = init?.signal ?? from?.signal
+  const signal = extra === undefined || extra === null ? own : AbortSignal.any([own, extra])
+  return {
+    url: new URL(valid.url),
+    method: valid.method,
+    headers,
+    bytes: encoded.bytes,
+    stream: encoded.stream,
+    redirect,
+    signal,
+  }
+}
+
+function nameOf(hop: Hop): string {
+  return `${hop.method} ${hop.url.origin}${hop.url.pathname}`
+}
+
+/** A network error, unless the cause is one of ours (a further grant could not be taken). */
+function failureOf(hop: Hop, error: unknown): SluiceError {
+  const cause = error instanceof TypeError && error.cause !== undefined ? error.cause : error
+  if (SluiceError.is(cause)) return cause
+  const code = typeof cause === 'object' && cause !== null && 'code' in cause ? `${String(cause.code)} ` : ''
+  const text = cause instanceof Error ? cause.message : String(cause)
+  return new AttemptError(
+    'SLUICE_NETWORK',
+    `${nameOf(hop)} got no answer: ${code}${text}. Another attempt may succeed.`,
+    {
+      retryable: true,
+      cause,
+    },
+  )
+}
+
+function staleError(hop: Hop, why: string): AttemptError {
+  return new AttemptError('SLUICE_GRANT_STALE', `${nameOf(hop)} was not sent: ${why}. Another attempt may succeed.`, {
+    retryable: true,
+  })
+}
+
+/** Frees the connection of a response that nobody reads: by reading on when little is left, else by closing. */
+async function discard(response: UndiciResponse): Promise<void> {
+  const length = Number(response.headers.get('content-length') ?? Number.NaN)
+  try {
+    if (length <= 65_536) await response.arrayBuffer()
+    else await response.body?.cancel()
+  } catch {
+    // The response was of no interest, so neither is its failure.
+  }
+}
+
+/**
+ * A `fetch` for one attempt. Every request, each redirect hop included, is covered by a grant of its own, whose deadline
+ * is checked when the connection stands and just before the first byte is written; a grant that ran out by then is
+ * taken again, unsent. Differs from the standard: failures of the network reject with AttemptError `SLUICE_NETWORK`
+ * (retryable), refused redirects with `SLUICE_REDIRECT` (final), a grant that cannot be used in time with
+ * `SLUICE_GRANT_STALE` (retryable); a body read off a Request is buffered; 429, and 503 with Retry-After, hold the
+ * buckets of the job before the response is returned. A failure while the response's body is read stays a TypeError.
+ */
+export function createFetch(options: FetchOptions): typeof globalThis.fetch {
+  const { grants } = options
+  let ownIsSpent = false
+  const nextDeadline = async (signal: AbortSignal): Promise<number | undefined> => {
+    signal.throwIfAborted()
+    if (!ownIsSpent) {
+      ownIsSpent = true
+      return grants.deadlineMs
+    }
+    const deadlineMs = await grants.take(signal)
+    signal.throwIfAborted()
+    return deadlineMs
+  }
+
+  const call = async (input: unknown, init?: RequestInit): Promise<UndiciResponse> => {
+    options.signal.throwIfAborted()
+    const plan = await planOf(input, init, options.signal)
+    let hop: Hop = plan
+    for (let followed = 0; ; followed++) {
+      const response = await send(hop, plan.signal, options, nextDeadline)
+      await heed(response, hop, options)
+      if (plan.redirect === 'manual') return response
+      const next = redirectTo(hop, response.status, response.headers.get('location'))
+      if (next === undefined) return followed === 0 ? response : markRedirected(response)
+      await discard(response)
+      if (plan.redirect === 'error') throw redirectError(hop, "redirect is 'error'")
+      if (followed === maxRedirects) throw redirectError(hop, `more than ${maxRedirects} redirects`)
+      hop = next
+    }
+  }
+  return call as unknown as typeof globalThis.fetch
+}
+
+function markRedirected(response: UndiciResponse): UndiciResponse {
+  return Object.defineProperty(response, 'redirected', { value: true })
+}
+
+/** Sends one request, with as many grants as it needs to be written under a live one. */
+async function send(
+  hop: Hop,
+  signal: AbortSignal,
+  options: FetchOptions,
+  nextDeadline: (signal: AbortSignal) => Promise<number | undefined>,
+): Promise<UndiciResponse> {
+  const { agent, clock } = options
+  for (let stale = 0; stale < maxStaleGrants; stale++) {
+    const taking = nextDeadline(signal)
+    let deadlineMs = await (stale === 0 ? taking : keepWarm(agent, hop.url.origin, clock, taking))
+    // A stream is lost if its grant runs out later, so it does not even start with one that has.
+    if (hop.stream !== undefined && deadlineMs !== undefined && clock.monotonicMs() >= deadlineMs) {
+      deadlineMs = await nextDeadline(signal)
+    }
+    const gate = openGate({ agent, clock, deadlineMs, bytes: hop.bytes, take: () => nextDeadline(signal) })
+    try {
+      const body = hop.bytes ?? hop.stream
+      const content = body === undefined ? {} : { body, duplex: 'half' as const }
+      const { method, headers } = hop
+      return await undiciFetch(hop.url, {
+        method,
+        headers,
+        redirect: 'manual',
+        signal,
+        dispatcher: gate.dispatcher,
+        ...content,
+      })
+    } catch (error) {
+      if (signal.aborted) throw signal.reason
+      if (!gate.stale()) throw failureOf(hop, error)
+      if (hop.stream !== undefined) {
+        throw staleError(hop, 'its grant ran out before the body began, and a stream cannot be sent twice; use bytes')
+      }
+    }
+  }
+  throw staleError(
+    hop,
+    `${maxStaleGrants} grants in a row ran out while connecting; connections to this vendor take longer than a grant lives`,
+  )
+}
+
+/** Passes on what the vendor says about its limits. The handler gets its response even when the store is away. */
+async function heed(response: UndiciResponse, hop: Hop, options: FetchOptions): Promise<void> {
+  const capMs = options.maxHoldMs === undefined ? {} : { capMs: options.maxHoldMs }
+  const limited = limitedBy(response, { wallMs: options.clock.wallMs(), ...capMs })
+  if (limited === undefined) return
+  note(response, limited)
+  const { retryAfterMs } = limited
+  const feedback: Feedback = { status: response.status, url: `${hop.url.origin}${hop.url.pathname}`, retryAfterMs }
+  const tell = (told: Feedback) => {
+    try {
+      options.onFeedback?.(told)
+    } catch {
+      // An observer must not change the fate of the attempt.
+    }
+  }
+  try {
+    await options.grants.hold(retryAfterMs, `${response.status} from ${hop.url.host}`)
+    tell(feedback)
+  } catch (error) {
+    tell({ ...feedback, error })
+  }
+}

@@ -1,0 +1,153 @@
+import type { Agent, Dispatcher } from 'undici'
+import type { Clock } from '../core/clock.ts'
+
+/** Why a request was not written, or not once more. Never reaches a handler. */
+export class GateError extends Error {}
+
+/** One passage to the wire: what became of the grant that one request was given. */
+export interface Gate {
+  readonly dispatcher: Dispatcher
+  /** True when the grant ran out before the first byte of the request: nothing was sent, the connection is kept. */
+  readonly stale: () => boolean
+}
+
+/** What a gate needs: `take` is asked when the HTTP layer repeats a request by itself (421), which is one more arrival. */
+export interface GateOptions {
+  readonly agent: Agent
+  readonly clock: Clock
+  readonly deadlineMs: number | undefined
+  readonly bytes: Buffer | undefined
+  readonly take: () => Promise<number | undefined>
+}
+
+type Handler = Required<
+  Pick<
+    Dispatcher.DispatchHandler,
+    'onRequestStart' | 'onRequestUpgrade' | 'onResponseStart' | 'onResponseData' | 'onResponseEnd' | 'onResponseError'
+  >
+>
+
+/**
+ * Stands between `fetch` and the sockets. undici calls `onRequestStart` when a socket is connected and free, and, unless
+ * that throws, writes the request in the same turn. Throwing (not aborting: that would destroy the connection) drops
+ * the request unsent and keeps the socket, so that the repeat finds it open.
+ */
+export function openGate(options: GateOptions): Gate {
+  const { agent, clock, bytes } = options
+  let stale = false
+  let dispatched = false
+  const isStale = (deadlineMs: number | undefined) => deadlineMs !== undefined && clock.monotonicMs() >= deadlineMs
+
+  const start =
+    (dispatch: Dispatcher['dispatch'], deadlineMs: number | undefined) =>
+    (request: Dispatcher.DispatchOptions, handler: Handler): boolean => {
+      let started = false
+      let failed = false
+      const guarded: Handler = {
+        onRequestStart(controller, context) {
+          // A second start of one dispatch is the HTTP layer's own repeat after a lost connection: not ours to allow.
+          if (started) throw new GateError('the connection was lost after the request had been written')
+          if (isStale(deadlineMs)) {
+            stale = true
+            throw new GateError('the grant ran out before the request was written')
+          }
+          started = true
+          handler.onRequestStart(controller, context)
+        },
+        onRequestUpgrade: (...args) => handler.onRequestUpgrade(...args),
+        onResponseStart: (...args) => handler.onResponseStart(...args),
+        onResponseData: (...args) => handler.onResponseData(...args),
+        onResponseEnd: (...args) => handler.onResponseEnd(...args),
+        onResponseError(controller, error) {
+          if (failed) return
+          failed = true
+          handler.onResponseError(controller, error)
+        },
+      }
+      // Bytes are written together with the head; an iterator would be asked for them first, and the head wait.
+      const body =
+        bytes ??
+        (request.body === null
+          ? null
+          : checked(request.body, () => {
+              if (!isStale(deadlineMs)) return
+              stale = true
+              throw new GateError('the grant ran out before the first part of the body was there')
+            }))
+      return dispatch({ ...request, body: body as NonNullable<typeof request.body> }, guarded)
+    }
+
+  const interceptor =
+    (dispatch: Dispatcher['dispatch']): Dispatcher['dispatch'] =>
+    (request, handler) => {
+      if (!dispatched) {
+        dispatched = true
+        return start(dispatch, options.deadlineMs)(request, handler as Handler)
+      }
+      options.take().then(
+        (deadlineMs) => start(dispatch, deadlineMs)(request, handler as Handler),
+        (error: unknown) => (handler as Handler).onResponseError(undefined as never, error as Error),
+      )
+      return true
+    }
+  return { dispatcher: agent.compose(interceptor), stale: () => stale }
+}
+
+const warmed = new GateError('only a connection was wanted')
+
+/** Resolves when a connection to `origin` stands free, or could not be made. Sends nothing; never rejects. */
+function warm(agent: Agent, origin: string): Promise<void> {
+  return new Promise((resolve) => {
+    const handler: Handler = {
+      onRequestStart() {
+        throw warmed
+      },
+      onRequestUpgrade() {},
+      onResponseStart() {},
+      onResponseData() {},
+      onResponseEnd: () => resolve(),
+      onResponseError: () => resolve(),
+    }
+    agent.dispatch({ origin, path: '/', method: 'GET' }, handler)
+  })
+}
+
+/** How often a connection that is kept for a coming request is looked after, in ms. */
+const warmEveryMs = 250
+
+/**
+ * Waits for `taking` with a connection to `origin` at hand, renewed when it closes meanwhile. Where connecting takes longer
+ * than a grant lives, a request whose grants are rare would otherwise never be sent.
+ */
+export async function keepWarm<T>(agent: Agent, origin: string, clock: Clock, taking: Promise<T>): Promise<T> {
+  const taken = new AbortController()
+  const failed = new Promise<void>((resolve) => void taking.catch(resolve))
+  void taking.catch(() => {}).finally(() => taken.abort())
+  while (!taken.signal.aborted) {
+    await clock.sleep(warmEveryMs, taken.signal)
+    // A connection that is being made is waited for even when the grant is there: a second one would stand later.
+    if (!taken.signal.aborted) await Promise.race([warm(agent, origin), failed])
+  }
+  return taking
+}
+
+/** A streamed body, checked once more before its first part, because undici writes the head together with that. */
+async function* checked(body: unknown, check: () => void): AsyncGenerator<Uint8Array> {
+  const source = (body as AsyncIterable<Uint8Array>)[Symbol.asyncIterator]()
+  let open = true
+  try {
+    for (let first = true; ;) {
+      const { done, value } = await source.next()
+      if (done === true) open = false
+      if (first && (done === true || value.byteLength > 0)) {
+        first = false
+        check()
+      }
+      if (done === true) return
+      yield value
+    }
+  } finally {
+    // Not awaited, as `for await` would: the source may be waiting for the very request that is being given up.
+    if (open) source.return?.().catch(() => {})
+  }
+}

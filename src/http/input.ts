@@ -1,0 +1,132 @@
+import type { StandardSchemaV1 } from '@standard-schema/spec'
+
+/** The input of the built-in `http` task. At most one of `json`, `form` and `text`. */
+export interface RequestInput {
+  /** Default `POST` with a body, else `GET`. */
+  readonly method?: string
+  /** `http:` or `https:`, without user name and password: put credentials into a header. */
+  readonly url: string
+  /** Sent as they are; `Idempotency-Key` is added when absent. */
+  readonly headers?: Readonly<Record<string, string>>
+  /** Sent as `application/json`. */
+  readonly json?: unknown
+  /** Sent as `application/x-www-form-urlencoded`. */
+  readonly form?: Readonly<Record<string, string>>
+  /** Sent as `text/plain` unless a header says otherwise. */
+  readonly text?: string
+  /** From the start to the last byte of the response, waits for further grants included: 1 to 600000, default 30000. */
+  readonly timeoutMs?: number
+  /** The largest response body that is read, in bytes: 1 to 1 GiB, default 1 MiB. */
+  readonly maxResponseBytes?: number
+}
+
+/** The longest timeout of a request, in ms. */
+const maxTimeoutMs = 600_000
+const maxResponseBytes = 1_073_741_824
+
+const fields = ['method', 'url', 'headers', 'json', 'form', 'text', 'timeoutMs', 'maxResponseBytes']
+const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
+// CR, LF and NUL would split the head; beyond Latin-1 there is no way to write the character.
+const headerValue = /^[\t\x20-\x7e\x80-\xff]*$/
+
+interface Issue {
+  readonly message: string
+  readonly path?: readonly string[]
+}
+
+type Fields = Readonly<Record<string, unknown>>
+
+function isRecord(value: unknown): value is Fields {
+  return typeof value === 'object' && value !== null && !Array.isArray(value)
+}
+
+function checkUrl(url: unknown): Issue[] {
+  const path = ['url']
+  if (typeof url !== 'string') return [{ message: 'url is missing: give an absolute http or https URL', path }]
+  if (!URL.canParse(url)) return [{ message: 'url is not an absolute URL', path }]
+  const parsed = new URL(url)
+  if (parsed.protocol !== 'http:' && parsed.protocol !== 'https:') {
+    return [{ message: `url must be http or https, not ${parsed.protocol}`, path }]
+  }
+  if (parsed.username !== '' || parsed.password !== '') {
+    return [{ message: 'url must not carry a user name or password: send an Authorization header', path }]
+  }
+  return []
+}
+
+function checkMethod(method: unknown, hasBody: boolean): Issue[] {
+  const path = ['method']
+  if (method === undefined) return []
+  if (typeof method !== 'string' || !token.test(method))
+    return [{ message: 'method must be an HTTP method, like POST', path }]
+  const upper = method.toUpperCase()
+  if (['CONNECT', 'TRACE', 'TRACK'].includes(upper)) return [{ message: `method ${upper} cannot be sent`, path }]
+  if (hasBody && (upper === 'GET' || upper === 'HEAD')) {
+    return [{ message: `a ${upper} request cannot have a body: drop json, form or text, or use another method`, path }]
+  }
+  return []
+}
+
+function checkStrings(value: unknown, field: string): Issue[] {
+  if (value === undefined) return []
+  if (!isRecord(value)) return [{ message: `${field} must be an object of strings`, path: [field] }]
+  return Object.entries(value)
+    .filter(([, text]) => typeof text !== 'string')
+    .map(([name]) => ({ message: `${field}.${name} must be a string`, path: [field, name] }))
+}
+
+function checkHeaders(value: unknown): Issue[] {
+  const issues = checkStrings(value, 'headers')
+  if (issues.length > 0 || value === undefined) return issues
+  return Object.entries(value as Record<string, string>)
+    .filter(([name, text]) => !token.test(name) || !headerValue.test(text))
+    .map(([name]) => ({
+      message: `headers.${name} holds characters that no header can carry`,
+      path: ['headers', name],
+    }))
+}
+
+function checkInteger(value: unknown, field: string, max: number): Issue[] {
+  if (value === undefined) return []
+  const good = typeof value === 'number' && Number.isInteger(value) && value >= 1 && value <= max
+  return good ? [] : [{ message: `${field} must be a whole number from 1 to ${max}`, path: [field] }]
+}
+
+function checkBody(input: Fields): Issue[] {
+  const given = ['json', 'form', 'text'].filter((field) => input[field] !== undefined)
+  const issues: Issue[] = []
+  if (given.length > 1) issues.push({ message: `give only one of ${given.join(', ')}`, path: [given[1] ?? ''] })
+  if (input['text'] !== undefined && typeof input['text'] !== 'string') {
+    issues.push({ message: 'text must be a string', path: ['text'] })
+  }
+  return [...issues, ...checkStrings(input['form'], 'form')]
+}
+
+function check(input: unknown): Issue[] {
+  if (!isRecord(input)) return [{ message: 'the input of http must be an object with a url' }]
+  const unknown = Object.keys(input)
+    .filter((field) => !fields.includes(field))
+    .map((field) => ({ message: `${field} is not a field of http: known are ${fields.join(', ')}`, path: [field] }))
+  const hasBody = input['json'] !== undefined || input['form'] !== undefined || input['text'] !== undefined
+  return [
+    ...unknown,
+    ...checkUrl(input['url']),
+    ...checkMethod(input['method'], hasBody),
+    ...checkHeaders(input['headers']),
+    ...checkBody(input),
+    ...checkInteger(input['timeoutMs'], 'timeoutMs', maxTimeoutMs),
+    ...checkInteger(input['maxResponseBytes'], 'maxResponseBytes', maxResponseBytes),
+  ]
+}
+
+/** Checks the input of the built-in `http` task (Standard Schema v1); every fault is reported, with its path. */
+export const requestSchema: StandardSchemaV1<RequestInput> = {
+  '~standard': {
+    version: 1,
+    vendor: 'sluice',
+    validate: (input) => {
+      const issues = check(input)
+      return issues.length > 0 ? { issues } : { value: input as RequestInput }
+    },
+  },
+}

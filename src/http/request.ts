@@ -1,0 +1,187 @@
+import { systemClock } from '../core/clock.ts'
+import type { Clock } from '../core/clock.ts'
+import { AttemptError } from '../core/errors.ts'
+import { limitedBy, rateLimited } from './feedback.ts'
+import type { RequestInput } from './input.ts'
+
+export { requestSchema } from './input.ts'
+export type { RequestInput } from './input.ts'
+
+/** What the built-in `http` task resolves to. */
+export interface RequestResult {
+  readonly status: number
+  /** Lower-case names; several values of one name are joined by `, `. */
+  readonly headers: Readonly<Record<string, string>>
+  /** Parsed when the media type is JSON and the text is; else the text, decoded as UTF-8. */
+  readonly body: unknown
+}
+
+/** What `sendRequest` needs of its surroundings. */
+export interface RequestOptions {
+  /** The attempt's `ctx.fetch`. */
+  readonly fetch: typeof globalThis.fetch
+  /** Sent as `Idempotency-Key` unless the input has one: the same for every attempt. */
+  readonly jobId: string
+  readonly signal: AbortSignal
+  /** Default: the machine's. */
+  readonly clock?: Clock
+}
+
+/** The vendor answered, but not with 2xx. Code `SLUICE_HTTP_STATUS`; retryable for 408, 425, 429 and 5xx. */
+export class HttpStatusError extends AttemptError {
+  readonly status: number
+  /** The first 500 characters of the response's body. */
+  readonly body: string
+  constructor(where: string, status: number, body: string, how: { retryable: boolean; retryAfterMs?: number }) {
+    const next = how.retryable ? 'Another attempt may succeed.' : 'Repeating it as it is cannot help.'
+    super('SLUICE_HTTP_STATUS', `${where} answered ${status}. ${next}`, how)
+    this.status = status
+    this.body = body
+  }
+}
+
+const defaultTimeoutMs = 30_000
+const defaultMaxBytes = 1_048_576
+const shownCharacters = 500
+
+function isRetryable(status: number): boolean {
+  return status === 408 || status === 425 || status === 429 || (status >= 500 && status <= 599)
+}
+
+/** Reads at most `maxBytes`; undefined when there is more, and then stops reading. */
+async function readCapped(response: Response, maxBytes: number): Promise<Buffer | undefined> {
+  if (Number(response.headers.get('content-length') ?? 0) > maxBytes) {
+    await response.body?.cancel().catch(() => {})
+    return undefined
+  }
+  const reader = response.body?.getReader()
+  const chunks: Uint8Array[] = []
+  let bytes = 0
+  while (reader !== undefined) {
+    const { done, value } = await reader.read()
+    if (done) break
+    bytes += value.byteLength
+    if (bytes > maxBytes) {
+      await reader.cancel().catch(() => {})
+      return undefined
+    }
+    chunks.push(value)
+  }
+  return Buffer.concat(chunks)
+}
+
+/** The beginning of the body, for the error; a body that breaks off has its beginning all the same. */
+async function readStart(response: Response): Promise<string> {
+  const reader = response.body?.getReader()
+  const chunks: Uint8Array[] = []
+  let bytes = 0
+  try {
+    // A character takes up to four bytes.
+    while (reader !== undefined && bytes < shownCharacters * 4) {
+      const { done, value } = await reader.read()
+      if (done) break
+      bytes += value.byteLength
+      chunks.push(value)
+    }
+    await reader?.cancel()
+  } catch {
+    // The status is known and decides; the text is a courtesy.
+  }
+  return new TextDecoder().decode(Buffer.concat(chunks)).slice(0, shownCharacters)
+}
+
+function parseBody(bytes: Buffer, contentType: string | null): unknown {
+  const text = new TextDecoder().decode(bytes)
+  const mediaType = (contentType ?? '').split(';', 1)[0]?.trim().toLowerCase() ?? ''
+  if (mediaType !== 'application/json' && !mediaType.endsWith('+json')) return text
+  try {
+    return JSON.parse(text) as unknown
+  } catch {
+    return text
+  }
+}
+
+function initOf(input: RequestInput, jobId: string): RequestInit & { method: string } {
+  const headers = new Headers(input.headers)
+  if (!headers.has('idempotency-key')) headers.set('idempotency-key', jobId)
+  if (input.json !== undefined && !headers.has('content-type')) headers.set('content-type', 'application/json')
+  let body: string | URLSearchParams | undefined = input.text
+  if (input.json !== undefined) body = JSON.stringify(input.json)
+  else if (input.form !== undefined) body = new URLSearchParams({ ...input.form })
+  const method = (input.method ?? (body === undefined ? 'GET' : 'POST')).toUpperCase()
+  return body === undefined ? { method, headers } : { method, headers, body }
+}
+
+async function statusError(response: Response, where: string): Promise<AttemptError> {
+  const { status } = response
+  const retryable = isRetryable(status)
+  const limited = limitedBy(response)
+  // Read before anything is thrown, so that the connection is free again.
+  const body = await readStart(response)
+  if (limited !== undefined) return rateLimited(response)
+  return new HttpStatusError(where, status, body, { retryable })
+}
+
+function brokenOff(where: string, cause: unknown): AttemptError {
+  return new AttemptError('SLUICE_NETWORK', `${where} broke off its response. Another attempt may succeed.`, {
+    retryable: true,
+    cause,
+  })
+}
+
+async function exchange(
+  input: RequestInput,
+  options: RequestOptions,
+  signal: AbortSignal,
+  where: string,
+): Promise<RequestResult> {
+  const response = await options.fetch(input.url, { ...initOf(input, options.jobId), signal })
+  if (!response.ok) throw await statusError(response, where)
+  const maxBytes = input.maxResponseBytes ?? defaultMaxBytes
+  const bytes = await readCapped(response, maxBytes).catch((error: unknown) => {
+    throw brokenOff(where, error)
+  })
+  if (bytes === undefined) {
+    throw new AttemptError(
+      'SLUICE_RESPONSE_TOO_LARGE',
+      `${where} answered ${response.status} with more than ${maxBytes} bytes. ` +
+        'The request was carried out, its answer was not kept: raise maxResponseBytes, or ask the vendor for less.',
+      { retryable: false },
+    )
+  }
+  const headers = Object.fromEntries(response.headers)
+  return { status: response.status, headers, body: parseBody(bytes, response.headers.get('content-type')) }
+}
+
+/**
+ * What the built-in `http` task runs: one request, 2xx is success. Rejects with an AttemptError: retryable for 408, 425,
+ * 429, 5xx (`SLUICE_HTTP_STATUS`, or `SLUICE_VENDOR_LIMITED` when the vendor asked for silence), a timeout
+ * (`SLUICE_TIMEOUT`) and failures of the network (`SLUICE_NETWORK`); final for other statuses and for a response over
+ * `maxResponseBytes` (`SLUICE_RESPONSE_TOO_LARGE`). An abort of `signal` rejects with its reason. The input must have
+ * passed `requestSchema`.
+ */
+export async function sendRequest(input: RequestInput, options: RequestOptions): Promise<RequestResult> {
+  const clock = options.clock ?? systemClock
+  const timeoutMs = input.timeoutMs ?? defaultTimeoutMs
+  const url = new URL(input.url)
+  const where = `${url.origin}${url.pathname}`
+  const timeout = new AbortController()
+  const timer = new AbortController()
+  const late = new AttemptError(
+    'SLUICE_TIMEOUT',
+    `${where} did not answer within ${timeoutMs} ms. Another attempt may succeed.`,
+    {
+      retryable: true,
+    },
+  )
+  void clock.sleep(timeoutMs, timer.signal, false).then(() => timeout.abort(late))
+  try {
+    return await exchange(input, options, AbortSignal.any([options.signal, timeout.signal]), where)
+  } catch (error) {
+    if (options.signal.aborted) throw options.signal.reason
+    if (timeout.signal.aborted) throw late
+    throw error
+  } finally {
+    timer.abort()
+  }
+}

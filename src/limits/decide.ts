@@ -1,0 +1,68 @@
+/**
+ * Where a limit is decided: the arithmetic of buckets, pure and in integers. This is the specification; `room.sql` and
+ * `charge.sql` do the same in the store, and one suite of random histories holds them to it.
+ *
+ * A level rule's state is a debt that drains with time: `debt' = max(0, debt - drain * elapsed)`; a unit adds `weight`;
+ * a grant fits while `debt + weight <= room * weight`. The debt form needs no division, so it is exact.
+ */
+import type { Rule } from './limit.ts'
+
+/** What a bucket has used, as of `atUs` (microseconds of the store's clock). One debt for each rule. */
+export interface Bucket {
+  atUs: number
+  debt: readonly number[]
+  /** No grant before this time: the vendor asked for silence. 0 = none. */
+  holdUs: number
+}
+
+/** A bucket that was never used. */
+export function emptyBucket(rules: readonly Rule[], atUs: number): Bucket {
+  return { atUs, debt: rules.map(() => 0), holdUs: 0 }
+}
+
+/** What a bucket allows at a time. */
+export interface Room {
+  /** The bucket drained to `max(nowUs, bucket.atUs)`: time never goes backwards for a bucket. */
+  bucket: Bucket
+  /** Units free now. */
+  avail: number
+  /** When one unit is free. */
+  nextUs: number
+}
+
+/** Drains a bucket to `nowUs` and says what is free. Grants nothing. */
+export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number): Room {
+  const atUs = Math.max(nowUs, bucket.atUs)
+  const elapsed = atUs - bucket.atUs
+  const debt = rules.map((rule, i) => {
+    const before = bucket.debt[i] ?? 0
+    return elapsed > Math.floor(before / rule.drain) ? 0 : before - rule.drain * elapsed
+  })
+  const units = rules.map((rule, i) => Math.floor((rule.room * rule.weight - (debt[i] ?? 0)) / rule.weight))
+  const free = rules.map((rule, i) => {
+    const missing = (debt[i] ?? 0) + rule.weight - rule.room * rule.weight
+    return atUs + Math.max(0, Math.ceil(missing / rule.drain))
+  })
+  return {
+    bucket: { atUs, debt, holdUs: bucket.holdUs },
+    avail: bucket.holdUs > atUs ? 0 : Math.max(0, Math.min(...units)),
+    nextUs: Math.max(bucket.holdUs, ...free),
+  }
+}
+
+/** The bucket after `units` more were granted at its own time; `units` may not exceed what `room` said is free. */
+export function charge(rules: readonly Rule[], bucket: Bucket, units: number): Bucket {
+  return { ...bucket, debt: rules.map((rule, i) => (bucket.debt[i] ?? 0) + units * rule.weight) }
+}
+
+/**
+ * The bucket after `units` granted at `grantedUs` turned out not to be needed. The credit is what has not drained since:
+ * a late refund must not make room that the vendor does not have (with full credit 134 kept grants fit where 100 may).
+ */
+export function refund(rules: readonly Rule[], bucket: Bucket, units: number, grantedUs: number): Bucket {
+  const debt = rules.map((rule, i) => {
+    const credit = Math.max(0, units * rule.weight - rule.drain * Math.max(0, bucket.atUs - grantedUs))
+    return Math.max(0, (bucket.debt[i] ?? 0) - credit)
+  })
+  return { ...bucket, debt }
+}

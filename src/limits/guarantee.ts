@@ -1,0 +1,54 @@
+/**
+ * What a vendor can see at worst. A level bucket (room B, rate r) grants at most B + ceil(L * r) - 1 units in any
+ * half-open span L. Arrivals in a window of W were granted in a span of W + J, where J is the life of a grant plus
+ * the variation of the way; so at most B + ceil((W + J) * r) - 1 arrive in any half-open W.
+ */
+import type { Limit, Rule } from './limit.ts'
+
+/** What holds for one rule, in numbers for people. */
+export interface Guarantee {
+  rate: string
+  /** Most arrivals in any half-open window of the rate's length. */
+  worst: number
+  /** Granted per second in the long run. */
+  perSecond: number
+  /** perSecond over the nominal rate: what the margin and the small bucket cost. */
+  utilisation: number
+  /** Units that may be granted at once. */
+  burst: number
+  /** The margin J in ms: grant's life plus transit. */
+  marginMs: number
+  /** One sentence for people. */
+  text: string
+}
+
+/** The guarantee of each rule of a limit. */
+export function guarantees(limit: Pick<Limit, 'rules' | 'grantUs' | 'transitUs'>): Guarantee[] {
+  return limit.rules.map((rule) => guarantee(rule, limit.grantUs + limit.transitUs))
+}
+
+function guarantee(rule: Rule, marginUs: number): Guarantee {
+  const worst = rule.room + ceilDiv(BigInt(rule.windowUs + marginUs) * BigInt(rule.drain), BigInt(rule.weight)) - 1
+  const perSecond = (rule.drain * 1e6) / rule.weight
+  const utilisation = perSecond / ((rule.units * 1e6) / rule.windowUs)
+  const marginMs = marginUs / 1_000
+  const verdict = worst <= rule.units ? `never more than ${rule.units}` : `up to ${worst}, which is over ${rule.units},`
+  return {
+    rate: rule.rate,
+    worst,
+    perSecond,
+    utilisation,
+    burst: rule.room,
+    marginMs,
+    text: `${rule.rate}: ${verdict} in any window, with up to ${marginMs} ms between decision and arrival; ${round(perSecond)}/s in the long run (${round(utilisation * 100)} % of nominal), ${rule.room} at once`,
+  }
+}
+
+/** Division rounded up; BigInt, because a span times a rate may pass 2^53. */
+function ceilDiv(a: bigint, b: bigint): number {
+  return Number((a + b - 1n) / b)
+}
+
+function round(value: number): number {
+  return Number(value.toPrecision(4))
+}

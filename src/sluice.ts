@@ -1,0 +1,258 @@
+/** The wiring: the one file that knows every room. A Sluice is one store with everything that talks to it. */
+import { type Clock, systemClock } from './core/clock.ts'
+import { StoreError, UsageError } from './core/errors.ts'
+import { type Duration, durationMs } from './core/rate.ts'
+import type { Db } from './db/db.ts'
+import { inSchema, migrate } from './db/migrate.ts'
+import { openStore, type Store } from './db/open.ts'
+import { admit } from './dispatch/admit.ts'
+import { type AnyTask, type Log, provideSender, type Sendable, type Sender, type SendManyOptions, type SendOptions } from './dispatch/task.ts'
+import { type Why, why } from './dispatch/why.ts'
+import { registerLimits } from './limits/register.ts'
+import { isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
+import { type NewJob, Outbox } from './store/send.ts'
+import { version } from './version.ts'
+import { Worker } from './worker/worker.ts'
+
+/** How to open a Sluice; see the fields. */
+export interface SluiceOptions {
+  /** `postgres://…`, a directory of the embedded engine, or `memory:`. Default: `DATABASE_URL`, else `.sluice/data`. */
+  store?: string
+  /** Where LISTEN goes when `store` is a pooler in transaction mode. Default: `SLUICE_LISTEN_URL`, else `store`. */
+  listenUrl?: string
+  /** Schema in the database; default `sluice`. */
+  schema?: string
+  /** Connections to a server; 1 to 1000, default 10. */
+  connections?: number
+  /** Where log lines go; default: nowhere. */
+  log?: Log
+  clock?: Clock
+}
+
+/** Options of a worker; see the fields. */
+export interface WorkOptions {
+  /** Attempts at once; 1 to 10,000, default 10. */
+  concurrency?: number
+  /** Queues to serve; default all. */
+  queues?: readonly string[]
+}
+
+const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
+const batchRows = 500
+
+/** One store, open. */
+export class Sluice implements Sender {
+  /** Statements on the store itself. */
+  readonly db: Db
+  /** Find, list, cancel and retry jobs. */
+  readonly jobs: Jobs
+  readonly #store: Store
+  readonly #clock: Clock
+  readonly #schema: string
+  readonly #log: Log
+  readonly #outbox: Outbox
+  readonly #defined = new Map<string, Promise<void>>()
+  readonly #workers = new Set<Worker>()
+  #closed: Promise<void> | undefined
+
+  private constructor(store: Store, options: SluiceOptions) {
+    this.#store = store
+    this.db = store.db
+    this.#clock = options.clock ?? systemClock
+    this.#schema = options.schema ?? 'sluice'
+    this.#log = options.log ?? silent
+    this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
+    this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
+  }
+
+  /**
+   * Opens a store and brings its schema up to date.
+   * @throws StoreError SLUICE_STORE_UNREACHABLE; UsageError SLUICE_BAD_URL, SLUICE_BAD_SCHEMA, SLUICE_STORE_OWNED
+   */
+  static async open(options: SluiceOptions = {}): Promise<Sluice> {
+    inSchema('', options.schema ?? 'sluice')
+    const clock = options.clock ?? systemClock
+    const listenUrl = options.listenUrl ?? process.env['SLUICE_LISTEN_URL']
+    const store = await openStore({
+      store: options.store ?? process.env['DATABASE_URL'] ?? '.sluice/data',
+      clock,
+      ...(listenUrl === undefined ? {} : { listenUrl }),
+      ...(options.connections === undefined ? {} : { connections: options.connections }),
+      log: (message) => options.log?.info(message),
+    })
+    const sluice = new Sluice(store, options)
+    try {
+      await migrate(store.db, sluice.#schema)
+    } catch (error) {
+      await store.db.close()
+      throw error
+    }
+    return sluice
+  }
+
+  /** A URL for further connections to the same data; undefined when only this process has it. */
+  get url(): string | undefined {
+    return this.#store.url
+  }
+
+  /** This process owns the embedded data. */
+  get owner(): boolean {
+    return this.#store.owner
+  }
+
+  async send(task: AnyTask, input: unknown, options: SendOptions = {}): Promise<string> {
+    this.#checkOpen()
+    const job = await admit(task, input, options, this.#clock)
+    await this.define([task])
+    if (options.tx === undefined) return this.#outbox.add(job)
+    const [id] = await this.#write(options.tx, [job])
+    return id ?? job.id
+  }
+
+  async sendMany(task: AnyTask, inputs: Sendable<unknown>, options: SendManyOptions = {}): Promise<number> {
+    this.#checkOpen()
+    await this.define([task])
+    let sent = 0
+    let batch: NewJob[] = []
+    const flush = async () => {
+      if (batch.length === 0) return
+      if (options.tx === undefined) await this.#outbox.addAll(batch)
+      else await this.#write(options.tx, batch)
+      sent += batch.length
+      batch = []
+    }
+    let row = 0
+    for await (const input of inputs) {
+      try {
+        batch.push(await admit(task, input, options, this.#clock))
+      } catch (error) {
+        await flush()
+        if (error instanceof UsageError) throw new UsageError(error.code, `row ${row}: ${error.message} (${sent} row(s) before it are recorded)`, { cause: error })
+        throw error
+      }
+      row++
+      if (batch.length === batchRows) await flush()
+    }
+    await flush()
+    return sent
+  }
+
+  /** Starts a worker for these tasks in this process. */
+  async work(tasks: readonly AnyTask[], options: WorkOptions = {}): Promise<Worker> {
+    const worker = await this.#worker(tasks, options)
+    await worker.start()
+    return worker
+  }
+
+  /** Runs what is allowed now, up to `max` jobs (default: no bound), and resolves to how many. Safe from cron at any frequency. */
+  async dispatchOnce(tasks: readonly AnyTask[], options: WorkOptions & { max?: number } = {}): Promise<number> {
+    const worker = await this.#worker(tasks, options)
+    return worker.once(options.max ?? Number.MAX_SAFE_INTEGER)
+  }
+
+  /** Every reason why a job waits, the binding one first; undefined when there is no such unfinished job. */
+  async why(id: string): Promise<Why | undefined> {
+    return why(this.db, id, (sql) => this.#sql(sql))
+  }
+
+  /**
+   * Resolves to the job's record once it is done, failed or cancelled.
+   * @throws UsageError SLUICE_NO_SUCH_JOB; StoreError SLUICE_WAIT_TIMEOUT after `timeout` (default: never)
+   */
+  async waitFor(id: string, options: { timeout?: Duration } = {}): Promise<Job> {
+    const until = options.timeout === undefined ? Infinity : this.#clock.monotonicMs() + durationMs(options.timeout)
+    for (let pause = 10; ; pause = Math.min(500, pause * 1.5)) {
+      const job = await this.jobs.get(id)
+      if (job === undefined) throw new UsageError('SLUICE_NO_SUCH_JOB', `there is no job ${id}, or its record is past its retention`)
+      if (isFinal(job.state)) return job
+      if (this.#clock.monotonicMs() > until) throw new StoreError('SLUICE_WAIT_TIMEOUT', `job ${id} is still ${job.state}; ask \`sluice why ${id}\``)
+      await this.#clock.sleep(pause)
+    }
+  }
+
+  /** Jobs, newest first. */
+  list(options?: ListOptions): Promise<JobLine[]> {
+    return this.jobs.list(options)
+  }
+
+  /** Puts the limits of these tasks in force in the database. Sending and working do this by themselves. */
+  async define(tasks: readonly AnyTask[]): Promise<void> {
+    await Promise.all(
+      tasks.flatMap((task) =>
+        task.limits.map((limit) => {
+          const known = this.#defined.get(limit.name)
+          if (known !== undefined) return known
+          const defining = registerLimits(this.db, [limit], (sql) => this.#sql(sql))
+          this.#defined.set(limit.name, defining)
+          defining.catch(() => this.#defined.delete(limit.name))
+          return defining
+        }),
+      ),
+    )
+  }
+
+  /** Drops history older than `keepDays` (default 7), expired idempotency keys and what dispatch no longer needs. Returns the partitions dropped. */
+  async prune(keepDays = 7): Promise<string[]> {
+    const rows = await this.db.query<{ name: string }>(this.#sql('select sluice.prune_v1($1) as name'), [keepDays])
+    return rows.map((row) => row.name)
+  }
+
+  /** Stops this process's workers (their attempts end first), settles what was sent, and closes the store. */
+  close(): Promise<void> {
+    this.#closed ??= (async () => {
+      await Promise.all([...this.#workers].map((worker) => worker.stop()))
+      await this.#outbox.settled()
+      await this.db.close()
+    })()
+    return this.#closed
+  }
+
+  async #worker(tasks: readonly AnyTask[], options: WorkOptions): Promise<Worker> {
+    this.#checkOpen()
+    await this.define(tasks)
+    const worker = new Worker({
+      db: this.db,
+      clock: this.#clock,
+      schema: this.#schema,
+      inSchema: (sql) => this.#sql(sql),
+      log: this.#log,
+      tasks,
+      queues: options.queues,
+      concurrency: options.concurrency ?? 10,
+      version,
+      beatUrl: this.#store.url,
+    })
+    this.#workers.add(worker)
+    return worker
+  }
+
+  async #write(tx: NonNullable<SendOptions['tx']>, jobs: NewJob[]): Promise<string[]> {
+    return this.#outbox.write(async (sql, params) => (await tx.query(sql, params)).rows as { [column: string]: unknown }[], jobs)
+  }
+
+  #sql(sql: string): string {
+    return inSchema(sql, this.#schema)
+  }
+
+  #checkOpen(): void {
+    if (this.#closed !== undefined) throw new UsageError('SLUICE_CLOSED', 'this Sluice is closed')
+  }
+}
+
+let shared: Promise<Sluice> | undefined
+
+/** The Sluice that `task.send` uses when nothing else was said: opened at first use, from the environment. */
+export function sharedSluice(): Promise<Sluice> {
+  shared ??= Sluice.open().catch((error: unknown) => {
+    shared = undefined
+    throw error
+  })
+  return shared
+}
+
+/** Makes `task.send` go to this Sluice from now on; undefined: to one opened from the environment at first use. */
+export function useSluice(sluice: Sluice | undefined): void {
+  provideSender(sluice === undefined ? sharedSluice : () => sluice)
+}
+
+provideSender(sharedSluice)

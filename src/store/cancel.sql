@@ -1,0 +1,12 @@
+-- Cancels an unfinished job. A running attempt is fenced off: what it still does changes nothing here.
+-- Returns false when there is no such unfinished job.
+create or replace function sluice.cancel_v1(p_id uuid, p_reason text) returns boolean language plpgsql
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+begin
+  with gone as (delete from sluice.job where id = p_id returning *)
+  insert into sluice.done (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
+    dispatched_at, finished_at, fair, takes, tags, input, error, claim)
+  select id, 'cancelled', p_reason, task, queue, priority, attempt, failed, crashes, ambiguous or claim is not null, created_at,
+    dispatched_at, sluice.now(), fair, takes, tags, input, error, claim from gone;
+  return found;
+end $$;

@@ -1,0 +1,15 @@
+-- Claims idempotency keys of a task for p_seconds: the first job that brings a key has it, later ones are told that
+-- job's id. Call in the statement's transaction that sends. Returns, for each key in order, the id that holds it.
+create or replace function sluice.keyed_v1(p_task text, p_keys text[], p_ids uuid[], p_seconds integer)
+returns setof uuid language plpgsql as $$
+declare
+  v_now timestamptz := sluice.now();
+begin
+  insert into sluice.idempotency as i (task, key, job, expires_at)
+  select distinct on (u.key) p_task, u.key, u.id, v_now + make_interval(secs => p_seconds)
+  from unnest(p_keys, p_ids) with ordinality u (key, id, ord) where u.key is not null order by u.key, u.ord
+  on conflict (task, key) do update set job = excluded.job, expires_at = excluded.expires_at
+  where i.expires_at <= v_now;
+  return query select coalesce(i.job, u.id) from unnest(p_keys, p_ids) with ordinality u (key, id, ord)
+    left join sluice.idempotency i on i.task = p_task and i.key = u.key order by u.ord;
+end $$;

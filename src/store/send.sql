@@ -1,0 +1,39 @@
+-- Records jobs. Touches nothing that another sender touches: it inserts the jobs and one arrival per lane.
+-- p_lane_*: one element per lane of the batch; p_ids, p_lane_ix, p_inputs, p_delays_us (from now), p_ats_us (since 1970), p_tags: one per job.
+-- p_known: these ids may have been sent before (given by the caller, or sent again after a lost reply).
+-- Returns the ids that were known already; they are left as they are.
+create or replace function sluice.send_v1(
+  p_lanes bigint[], p_queues text[], p_tasks text[], p_priorities integer[], p_fairs text[], p_takes text[],
+  p_ids uuid[], p_lane_ix integer[], p_inputs text[], p_delays_us bigint[], p_ats_us bigint[], p_tags text[], p_known boolean)
+returns setof uuid language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+declare
+  v_now timestamptz := sluice.now();
+  v_xid xid8 := pg_current_xact_id();
+  v_new uuid[];
+begin
+  with fresh as (
+    insert into sluice.job (id, lane, priority, created_at, due_at, task, queue, fair, takes, tags, input)
+    select j.id, l.lane, l.priority, v_now, coalesce(v_now + make_interval(secs => j.delay_us / 1e6), to_timestamp(j.at_us / 1e6)), l.task, l.queue, l.fair,
+           string_to_array(l.takes, E'\x1f'), string_to_array(j.tags, E'\x1f'), j.input::jsonb
+    from unnest(p_ids, p_lane_ix, p_inputs, p_delays_us, p_ats_us, p_tags) with ordinality
+      j (id, ix, input, delay_us, at_us, tags, ord)
+    join unnest(p_lanes, p_queues, p_tasks, p_priorities, p_fairs, p_takes) with ordinality
+      l (lane, queue, task, priority, fair, takes, ix) on l.ix = j.ix
+    order by j.ord
+    on conflict (id) do nothing
+    returning id, lane, seq, due_at
+  ), arrived as (
+    insert into sluice.arrival (xid, lane, pos, n)
+    select v_xid, lane, min(seq), count(*) from fresh where due_at is null group by lane
+  )
+  select array_agg(id) into v_new from fresh;
+  -- Finished jobs live elsewhere: look there in a statement of its own, which sees what finished meanwhile.
+  if p_known then
+    delete from sluice.job j using unnest(v_new) k (id)
+    where j.id = k.id and (exists (select 1 from sluice.done d where d.id = k.id)
+                        or exists (select 1 from sluice.failed f where f.id = k.id));
+    return query select i.id from unnest(p_ids) i (id)
+      where i.id <> all (coalesce(v_new, '{}')) or not exists (select 1 from sluice.job j where j.id = i.id);
+  end if;
+  perform sluice.wake_v1(p_queues);
+end $$;

@@ -1,0 +1,140 @@
+/** Records jobs: singly (coalesced while a flush is in flight), in bulk, or inside the caller's own transaction. */
+import type { Clock } from '../core/clock.ts'
+import { SluiceError, StoreError } from '../core/errors.ts'
+import { reach } from '../core/probe.ts'
+import type { Db } from '../db/db.ts'
+
+/** A job that has passed the door, as it is stored. */
+export interface NewJob {
+  id: string
+  /** The caller chose the id, so that it may have been sent before. */
+  given: boolean
+  lane: string
+  queue: string
+  task: string
+  priority: number
+  fair: string | null
+  /** `limit:key` or `limit`, for each limit of the task. */
+  takes: string[] | null
+  /** JSON text. */
+  input: string
+  delayUs: number | null
+  atUs: number | null
+  tags: string[] | null
+  key: string | null
+}
+
+type Run = (sql: string, params: unknown[]) => Promise<{ [column: string]: unknown }[]>
+
+const batchMax = 1000
+const keySeconds = 86_400
+const retryForMs = 10_000
+
+/** Sends jobs to one database. */
+export class Outbox {
+  readonly #db: Db
+  readonly #clock: Clock
+  readonly #sendSql: string
+  readonly #keyedSql: string
+  #waiting: { job: NewJob; resolve: (id: string) => void; reject: (error: unknown) => void }[] = []
+  #flushing: Promise<void> | undefined
+
+  constructor(db: Db, clock: Clock, schema: string) {
+    this.#db = db
+    this.#clock = clock
+    this.#sendSql = `select ${schema}.send_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13) as id`
+    this.#keyedSql = `select ${schema}.keyed_v1($1,$2,$3,$4) as id`
+  }
+
+  /** Records one job; resolves to its id once it is durable. Concurrent calls share a statement, without a timer. */
+  add(job: NewJob): Promise<string> {
+    return new Promise((resolve, reject) => {
+      this.#waiting.push({ job, resolve, reject })
+      this.#flushing ??= this.#flush().finally(() => (this.#flushing = undefined))
+    })
+  }
+
+  /** Records a batch in one transaction: all or none. Resolves to the ids that hold (idempotency keys may name older jobs). */
+  async addAll(jobs: readonly NewJob[]): Promise<string[]> {
+    if (jobs.some((job) => job.key !== null)) {
+      return this.#again((known) => this.#db.transaction((tx) => this.write((sql, params) => tx.query(sql, params), jobs, known)))
+    }
+    await this.#again((known) => this.#db.call('send', this.#sendSql, sendParams(jobs, known || jobs.some((job) => job.given))))
+    return jobs.map((job) => job.id)
+  }
+
+  /** Records jobs with the statements of a transaction that the caller owns. */
+  async write(run: Run, jobs: readonly NewJob[], known = false): Promise<string[]> {
+    const ids = new Map(jobs.map((job) => [job, job.id]))
+    for (const task of new Set(jobs.filter((job) => job.key !== null).map((job) => job.task))) {
+      const keyed = jobs.filter((job) => job.task === task && job.key !== null)
+      const rows = await run(this.#keyedSql, [task, keyed.map((job) => job.key), keyed.map((job) => job.id), keySeconds])
+      keyed.forEach((job, i) => ids.set(job, String(rows[i]?.['id'] ?? job.id)))
+    }
+    const fresh = jobs.filter((job) => ids.get(job) === job.id)
+    if (fresh.length > 0) await run(this.#sendSql, sendParams(fresh, known || fresh.some((job) => job.given)))
+    return jobs.map((job) => ids.get(job) ?? job.id)
+  }
+
+  /** Resolves when everything that was added so far is settled. */
+  async settled(): Promise<void> {
+    while (this.#flushing !== undefined) await this.#flushing
+  }
+
+  async #flush(): Promise<void> {
+    // One turn later, so that calls made together go together.
+    await Promise.resolve()
+    while (this.#waiting.length > 0) {
+      const batch = this.#waiting.splice(0, batchMax)
+      try {
+        await reach('send.flush', batch.length)
+        const ids = await this.addAll(batch.map((item) => item.job))
+        batch.forEach((item, i) => item.resolve(ids[i] ?? item.job.id))
+      } catch (error) {
+        if (batch.length === 1 || SluiceError.is(error)) batch.forEach((item) => item.reject(error))
+        // The store refused the batch: each alone, so that only the bad row fails.
+        else for (const item of batch) await this.addAll([item.job]).then((ids) => item.resolve(ids[0] ?? item.job.id), item.reject)
+      }
+    }
+  }
+
+  /** Repeats after a lost connection: the ids make that safe, whether or not the first try was committed. */
+  async #again<T>(send: (known: boolean) => Promise<T>): Promise<T> {
+    const until = this.#clock.monotonicMs() + retryForMs
+    for (let tries = 0; ; tries++) {
+      try {
+        return await send(tries > 0)
+      } catch (error) {
+        if (!(error instanceof StoreError) || this.#clock.monotonicMs() > until) throw error
+        await this.#clock.sleep(Math.min(1_000, 50 * 2 ** tries) * (0.5 + this.#clock.random() / 2))
+      }
+    }
+  }
+}
+
+/** The parameters of `send_v1`: one element per lane, then one per job. */
+function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
+  const lanes: NewJob[] = []
+  const position = new Map<string, number>()
+  const lane = jobs.map((job) => {
+    let at = position.get(job.lane)
+    if (at === undefined) position.set(job.lane, (at = lanes.push(job)))
+    return at
+  })
+  const column = <T>(rows: (T | null)[]): (T | null)[] | null => (rows.every((value) => value === null) ? null : rows)
+  return [
+    lanes.map((job) => job.lane),
+    lanes.map((job) => job.queue),
+    lanes.map((job) => job.task),
+    lanes.map((job) => job.priority),
+    lanes.map((job) => job.fair),
+    lanes.map((job) => job.takes?.join('\u001f') ?? null),
+    jobs.map((job) => job.id),
+    lane,
+    jobs.map((job) => job.input),
+    column(jobs.map((job) => job.delayUs)),
+    column(jobs.map((job) => job.atUs)),
+    column(jobs.map((job) => job.tags?.join('\u001f') ?? null)),
+    known,
+  ]
+}

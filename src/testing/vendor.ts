@@ -1,0 +1,298 @@
+import { closeSync, openSync, writeSync } from 'node:fs'
+import { createServer } from 'node:http'
+import type { IncomingHttpHeaders, IncomingMessage, Server, ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { hrtime } from 'node:process'
+import { UsageError } from '../core/errors.ts'
+import { prove } from './proof.ts'
+import type { Arrival, Claim, Proof } from './proof.ts'
+import { charge, emptyWindow, release, waitOf } from './window.ts'
+import type { Algorithm, WindowRule, WindowState } from './window.ts'
+
+/** What a key function sees of a request. */
+export interface Asked {
+  readonly method: string
+  readonly url: URL
+  readonly headers: IncomingHttpHeaders
+}
+
+/** One limit of the vendor. */
+export interface VendorRule {
+  /** Default: algorithm, limit and window. */
+  readonly name?: string
+  readonly algorithm: Algorithm
+  /** Requests per window, or at one time for `concurrency`; a whole number from 1. */
+  readonly limit: number
+  /** Length of the window in ms; required except for `concurrency`. */
+  readonly windowMs?: number
+  /** Capacity of a `bucket`; default `limit`. */
+  readonly burst?: number
+  /** Whose limit it is: the path, a header, a query field, or a function of the request; default one for all. */
+  readonly key?: 'path' | `header:${string}` | `query:${string}` | ((asked: Asked) => string)
+  /** What `report()` proves; default `limit` per `windowMs`, nothing for `concurrency`. */
+  readonly proofWindow?: { readonly limit: number; readonly windowMs: number }
+}
+
+/** How the vendor misbehaves. Every fault counts as an arrival. */
+export interface Faults {
+  /** Delay of every answer, in ms, on top of `latencyMs`. */
+  readonly delayMs?: number
+  /** Every nth arrival is received, recorded, and its connection reset without an answer. */
+  readonly resetEvery?: number
+  /** The first n arrivals of each job are answered with `failStatus`. */
+  readonly failFirst?: number
+  /** Default 500. */
+  readonly failStatus?: number
+  /** How a 429 tells when to come back; default `seconds`. A date carries a `Date` header beside it. */
+  readonly retryAfter?: 'seconds' | 'date' | 'none'
+}
+
+/** Options of `vendor`. */
+export interface VendorOptions {
+  /** Default: any free port. */
+  readonly port?: number
+  readonly rules: readonly VendorRule[]
+  /** How long an answer takes, in ms; default 0. */
+  readonly latencyMs?: number
+  /** The status of a request that is allowed; default 200. */
+  readonly status?: number
+  readonly faults?: Faults
+  /** Arrivals are appended to this file as well, one JSON object a line. */
+  readonly file?: string
+  /** Answers `GET /.vendor/report` and `/.vendor/arrivals` and `POST /.vendor/wipe`, uncounted; default false. */
+  readonly control?: boolean
+}
+
+/** What the vendor saw, and what that proves. */
+export type Report = Proof
+
+/** A stand-in for a third-party API with limits. */
+export interface Vendor {
+  /** Starts on loopback; resolves to the URL, without a slash at the end. */
+  listen(): Promise<string>
+  /** Every arrival so far, in order. */
+  arrivals(): readonly Arrival[]
+  /** Proves, from the arrivals alone, whether any window held more than its limit. */
+  report(): Report
+  /** Forgets all arrivals; the limiters keep their state. */
+  wipe(): void
+  /** Ends all connections and the file; a second time does nothing. */
+  close(): Promise<void>
+}
+
+interface Limiter {
+  readonly rule: WindowRule
+  readonly keyOf: (asked: Asked) => string
+  readonly states: Map<string, WindowState>
+}
+
+function keyFunction(key: VendorRule['key']): (asked: Asked) => string {
+  if (key === undefined) return () => ''
+  if (typeof key === 'function') return key
+  if (key === 'path') return ({ url }) => url.pathname
+  const name = key.slice(key.indexOf(':') + 1).trim()
+  if (key.startsWith('query:')) return ({ url }) => url.searchParams.get(name) ?? ''
+  return ({ headers }) => String(headers[name.toLowerCase()] ?? '')
+}
+
+function limiterOf(rule: VendorRule): Limiter {
+  const { algorithm, limit, windowMs = 0, burst = limit } = rule
+  const windowIsGood = algorithm === 'concurrency' || windowMs > 0
+  if (!Number.isInteger(limit) || limit < 1 || !windowIsGood || burst < 1) {
+    throw new UsageError(
+      'SLUICE_VENDOR_RULE',
+      `A vendor rule (${algorithm}) needs a whole limit and a burst of at least 1, and a windowMs above 0 unless it is concurrency.`,
+    )
+  }
+  return {
+    rule: { algorithm, limit, windowNs: windowMs * 1e6, burst },
+    keyOf: keyFunction(rule.key),
+    states: new Map(),
+  }
+}
+
+function claimOf(rule: VendorRule): Claim | undefined {
+  const { algorithm, limit, windowMs = 0 } = rule
+  const name =
+    rule.name ?? (algorithm === 'concurrency' ? `concurrency ${limit}` : `${algorithm} ${limit}/${windowMs} ms`)
+  if (rule.proofWindow !== undefined) return { name, ...rule.proofWindow }
+  return algorithm === 'concurrency' ? undefined : { name, limit, windowMs }
+}
+
+/** Decides over all rules at once: all allow and are charged, or none is. Returns the longest wait in ns, 0 if allowed. */
+function decide(limiters: readonly Limiter[], keys: readonly string[], nowNs: number): number {
+  let longestNs = 0
+  const states: WindowState[] = []
+  for (const [i, { rule, states: byKey }] of limiters.entries()) {
+    const key = keys[i] ?? ''
+    const state = byKey.get(key) ?? emptyWindow(rule)
+    byKey.set(key, state)
+    states.push(state)
+    longestNs = Math.max(longestNs, waitOf(rule, state, nowNs))
+  }
+  if (longestNs > 0) return longestNs
+  for (const [i, state] of states.entries()) charge((limiters[i] as Limiter).rule, state, nowNs)
+  return 0
+}
+
+/** Lines for a file, written once a turn of the loop, so that thousands of requests a second cost few system calls. */
+function openLog(path: string | undefined): { add(arrival: Arrival): void; close(): void } {
+  if (path === undefined) return { add: () => {}, close: () => {} }
+  const file = openSync(path, 'a')
+  let lines = ''
+  let open = true
+  const flush = () => {
+    if (lines === '' || !open) return
+    const text = lines
+    lines = ''
+    writeSync(file, text)
+  }
+  return {
+    add(arrival) {
+      if (lines === '') setImmediate(flush)
+      lines += `${JSON.stringify(arrival)}\n`
+    },
+    close() {
+      flush()
+      if (open) closeSync(file)
+      open = false
+    },
+  }
+}
+
+function retryAfter(waitNs: number, form: Faults['retryAfter']): Record<string, string> {
+  if (form === 'none') return {}
+  const seconds = Number.isFinite(waitNs) ? Math.ceil(waitNs / 1e9) : 1
+  if (form !== 'date') return { 'retry-after': String(seconds) }
+  // Any instant would do: the two dates are read against each other.
+  const fromMs = Date.UTC(2026, 0, 1)
+  return { date: new Date(fromMs).toUTCString(), 'retry-after': new Date(fromMs + seconds * 1_000).toUTCString() }
+}
+
+const header = (request: IncomingMessage, name: string): string | undefined => {
+  const value = request.headers[name]
+  return Array.isArray(value) ? value.join(', ') : value
+}
+
+/** The vendor's state behind the server: what it decided and what it saw. */
+class Ledger {
+  readonly arrivals: Arrival[] = []
+  readonly limiters: readonly Limiter[]
+  readonly #options: VendorOptions
+  readonly #originNs = hrtime.bigint()
+  readonly #log: ReturnType<typeof openLog>
+  readonly #failed = new Map<string, number>()
+  #seq = 0
+
+  constructor(options: VendorOptions) {
+    this.#options = options
+    this.limiters = options.rules.map(limiterOf)
+    this.#log = openLog(options.file)
+  }
+
+  /** Reads the time first, then decides and records; `waitNs` is 0 for a request that the limits allow. */
+  admit(request: IncomingMessage): { arrival: Arrival; waitNs: number } {
+    const atNs = Number(hrtime.bigint() - this.#originNs)
+    const { method = 'GET', headers } = request
+    const url = new URL(request.url ?? '/', 'http://vendor')
+    const keys = this.limiters.map(({ keyOf }) => keyOf({ method, url, headers }))
+    const waitNs = decide(this.limiters, keys, atNs)
+    const jobId = header(request, 'idempotency-key')
+    const attempt = header(request, 'x-sluice-attempt')
+    const seq = this.#seq++
+    const verdict = waitNs > 0 ? 429 : this.#statusFor(seq, jobId)
+    const who = { ...(jobId === undefined ? {} : { jobId }), ...(attempt === undefined ? {} : { attempt }) }
+    const arrival: Arrival = { seq, atNs, keys, ...who, method, path: url.pathname, verdict }
+    this.arrivals.push(arrival)
+    this.#log.add(arrival)
+    return { arrival, waitNs }
+  }
+
+  /** The request of an arrival that was admitted has ended. */
+  finish(arrival: Arrival): void {
+    for (const [i, { rule, states }] of this.limiters.entries()) {
+      const state = states.get(arrival.keys[i] ?? '')
+      if (state !== undefined) release(rule, state)
+    }
+  }
+
+  close(): void {
+    this.#log.close()
+  }
+
+  #statusFor(seq: number, jobId = ''): number {
+    const { resetEvery, failFirst = 0, failStatus = 500 } = this.#options.faults ?? {}
+    if (resetEvery !== undefined && (seq + 1) % resetEvery === 0) return 0
+    const failures = this.#failed.get(jobId) ?? 0
+    if (failures >= failFirst) return this.#options.status ?? 200
+    this.#failed.set(jobId, failures + 1)
+    return failStatus
+  }
+}
+
+function answer(request: IncomingMessage, response: ServerResponse, ledger: Ledger, options: VendorOptions): void {
+  const { arrival, waitNs } = ledger.admit(request)
+  if (waitNs === 0) response.once('close', () => ledger.finish(arrival))
+  request.resume()
+  const send = () => {
+    if (arrival.verdict === 0) return request.socket.resetAndDestroy()
+    const headers = waitNs > 0 ? retryAfter(waitNs, options.faults?.retryAfter) : {}
+    const body = arrival.verdict === 204 || arrival.verdict === 304 ? '' : `{"seq":${arrival.seq}}`
+    return response.writeHead(arrival.verdict, { 'content-type': 'application/json', ...headers }).end(body)
+  }
+  const delayMs = (options.latencyMs ?? 0) + (options.faults?.delayMs ?? 0)
+  if (delayMs > 0) setTimeout(send, delayMs)
+  else send()
+}
+
+async function stop(server: Server): Promise<void> {
+  if (!server.listening) return
+  const closed = new Promise((resolve) => server.close(resolve))
+  server.closeAllConnections()
+  await closed
+}
+
+/**
+ * A stand-in for a third-party API on loopback, which enforces limits as vendors do, records every arrival with a
+ * monotonic time before it answers, and proves afterwards whether a limit was exceeded. A denied request counts nothing
+ * in the limiter, but is an arrival. Throws UsageError `SLUICE_VENDOR_RULE` for a rule that makes no sense.
+ */
+export function vendor(options: VendorOptions): Vendor {
+  const ledger = new Ledger(options)
+  const report = () => prove(ledger.arrivals, options.rules.map(claimOf))
+  const wipe = () => void (ledger.arrivals.length = 0)
+  const control = (request: IncomingMessage, response: ServerResponse) => {
+    request.resume()
+    const asked = `${request.method} ${request.url}`
+    if (asked === 'POST /.vendor/wipe') wipe()
+    const known = {
+      'GET /.vendor/report': report,
+      'GET /.vendor/arrivals': () => ledger.arrivals,
+      'POST /.vendor/wipe': () => ({}),
+    }
+    const found = Object.hasOwn(known, asked) ? known[asked as keyof typeof known] : undefined
+    response.writeHead(found === undefined ? 404 : 200, { 'content-type': 'application/json' })
+    response.end(JSON.stringify(found?.() ?? {}))
+  }
+  const server = createServer((request, response) => {
+    if (options.control === true && request.url?.startsWith('/.vendor/') === true) control(request, response)
+    else answer(request, response, ledger, options)
+  })
+  return {
+    listen: () =>
+      new Promise((resolve, reject) => {
+        server.once('error', reject)
+        server.listen(options.port ?? 0, '127.0.0.1', 4_096, () => {
+          server.off('error', reject)
+          resolve(`http://127.0.0.1:${(server.address() as AddressInfo).port}`)
+        })
+      }),
+    arrivals: () => ledger.arrivals,
+    report,
+    wipe,
+    close: async () => {
+      await stop(server)
+      ledger.close()
+    },
+  }
+}

@@ -1,0 +1,52 @@
+/** The grants of one attempt: the one it was claimed with, and further ones for further requests. */
+import type { Clock } from '../core/clock.ts'
+import { AttemptError, StoreError } from '../core/errors.ts'
+import { hash64, newId } from '../core/hash.ts'
+import type { Db } from '../db/db.ts'
+import type { Handout } from '../dispatch/claim.ts'
+import type { Grants } from '../http/fetch.ts'
+
+/** What grants need. */
+export interface GrantsOptions {
+  db: Db
+  clock: Clock
+  schema: string
+  job: Handout
+  /** Life of a grant in ms; undefined when the job has no limits. */
+  grantMs: number | undefined
+}
+
+/** Grants of a job from the store. */
+export function storeGrants(options: GrantsOptions): Grants {
+  const { db, clock, schema, job, grantMs } = options
+  const takeSql = `select * from ${schema}.further_v1($1,$2,$3,$4)`
+  const takes = job.takes ?? []
+  return {
+    deadlineMs: grantMs === undefined ? undefined : job.grantedMs + grantMs,
+    async take(signal) {
+      if (grantMs === undefined) return undefined
+      for (let grant = newId(); ; ) {
+        signal.throwIfAborted()
+        const sentMs = clock.monotonicMs()
+        const [row] = await db
+          .call<{ granted: boolean; wait_us: string | null; lost: boolean }>('further', takeSql, [grant, job.id, job.claim, takes])
+          .catch((error: unknown) => {
+            // Asked again under the same id: a grant whose reply was lost is not charged twice.
+            if (error instanceof StoreError) return [{ granted: false, wait_us: '100000', lost: false }]
+            throw error
+          })
+        if (row?.lost) throw new AttemptError('SLUICE_JOB_LOST', 'the job was taken from this worker; no further calls are made', { retryable: false })
+        if (row?.granted) {
+          if (clock.monotonicMs() < sentMs + grantMs) return sentMs + grantMs
+          grant = newId()
+          continue
+        }
+        await clock.sleep(Math.max(1, Number(row?.wait_us ?? 1_000) / 1_000), signal)
+      }
+    },
+    async hold(ms) {
+      if (takes.length === 0) return
+      await db.query(`select ${schema}.hold_v1($1, $2)`, [[...new Set(takes.map(hash64))], Math.ceil(ms * 1_000)])
+    },
+  }
+}

@@ -1,0 +1,42 @@
+/**
+ * The heartbeat's thread: beats through a connection of its own, so that a handler which blocks the event loop does not
+ * make the fleet take its jobs away. Started by heartbeat.ts; told the worker's id by message.
+ */
+import { parentPort, workerData } from 'node:worker_threads'
+import pg from 'pg'
+
+const { url, sql, beatMs } = workerData as { url: string; sql: string; beatMs: number }
+let worker: string | undefined
+let client: pg.Client | undefined
+
+parentPort?.on('message', (message: { worker: string | undefined }) => {
+  worker = message.worker
+})
+
+async function beat(): Promise<void> {
+  if (worker === undefined) return
+  const beating = worker
+  if (client === undefined) {
+    const fresh = new pg.Client({ connectionString: url, connectionTimeoutMillis: 3_000, query_timeout: 3_000, keepAlive: true })
+    fresh.on('error', () => {
+      client = undefined
+    })
+    await fresh.connect()
+    client = fresh
+  }
+  const { rowCount } = await client.query(sql, [beating])
+  if (rowCount === 0 && worker === beating) {
+    worker = undefined
+    parentPort?.postMessage({ lost: beating })
+  }
+}
+
+function next(): void {
+  beat()
+    .catch(() => {
+      void client?.end().catch(() => {})
+      client = undefined
+    })
+    .finally(() => setTimeout(next, beatMs))
+}
+next()

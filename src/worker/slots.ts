@@ -1,0 +1,77 @@
+/** The outlet in this process: a number of slots, each with one attempt. */
+import { reach } from '../core/probe.ts'
+import type { Handout } from '../dispatch/claim.ts'
+import type { Finisher, Outcome } from '../dispatch/finish.ts'
+import type { Outlet } from '../dispatch/outlet.ts'
+
+/** Runs up to `slots` attempts at once. */
+export class Slots implements Outlet {
+  readonly #slots: number
+  readonly #finisher: Finisher
+  readonly #attempt: (job: Handout, signal: AbortSignal) => Promise<Outcome>
+  readonly #running = new Map<Handout, AbortController>()
+  readonly #waiters = new Set<() => void>()
+
+  constructor(slots: number, finisher: Finisher, attempt: (job: Handout, signal: AbortSignal) => Promise<Outcome>) {
+    this.#slots = slots
+    this.#finisher = finisher
+    this.#attempt = attempt
+  }
+
+  /** Attempts under way. */
+  get running(): number {
+    return this.#running.size
+  }
+
+  free(): number {
+    // Endings wait for the store: when it is slow, no more than one round of them may pile up.
+    const piled = Math.max(0, this.#finisher.backlog - this.#slots)
+    return Math.max(0, this.#slots - this.#running.size - piled)
+  }
+
+  freed(least: number, signal: AbortSignal): Promise<void> {
+    if (this.free() >= least || signal.aborted) return Promise.resolve()
+    return new Promise((resolve) => {
+      const look = () => {
+        if (this.free() < least && !signal.aborted) return
+        this.#waiters.delete(look)
+        signal.removeEventListener('abort', look)
+        resolve()
+      }
+      this.#waiters.add(look)
+      signal.addEventListener('abort', look)
+    })
+  }
+
+  start(jobs: readonly Handout[]): void {
+    this.#finisher.opened(jobs)
+    for (const job of jobs) void this.#run(job)
+  }
+
+  /** Gives up attempts (all, or those that `which` picks): their signals abort; what they still do is fenced off. */
+  abandon(reason: Error, which: (job: Handout) => boolean = () => true): void {
+    for (const [job, controller] of this.#running) if (which(job)) controller.abort(reason)
+  }
+
+  /** Jobs in hand. */
+  jobs(): Handout[] {
+    return [...this.#running.keys()]
+  }
+
+  async #run(job: Handout): Promise<void> {
+    const controller = new AbortController()
+    this.#running.set(job, controller)
+    await reach('attempt.start', job)
+    const outcome = await this.#attempt(job, controller.signal)
+    await reach('attempt.end', job)
+    const ending = this.#finisher.end(job, outcome)
+    this.#running.delete(job)
+    this.#look()
+    await ending
+    this.#look()
+  }
+
+  #look(): void {
+    for (const look of this.#waiters) look()
+  }
+}

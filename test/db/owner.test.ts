@@ -1,0 +1,123 @@
+import fs from 'node:fs'
+import net from 'node:net'
+import os from 'node:os'
+import path from 'node:path'
+import { afterEach, beforeEach, expect, test } from 'vitest'
+import { connectInfo, own } from '../../src/db/owner.ts'
+import { start } from './fixtures/child.ts'
+import type { Child } from './fixtures/child.ts'
+
+let dir: string
+const children: Child[] = []
+
+beforeEach(() => {
+  dir = fs.mkdtempSync(path.join(os.tmpdir(), 'sluice-owner-'))
+})
+
+afterEach(async () => {
+  delete process.env['SLUICE_TAKE_OVER']
+  await Promise.all(children.splice(0).map((child) => child.kill()))
+  fs.rmSync(dir, { recursive: true, force: true })
+})
+
+function child(): Child {
+  const made = start('own.ts', dir)
+  children.push(made)
+  return made
+}
+
+async function winner(): Promise<Child> {
+  const made = child()
+  await made.line((line) => line === 'ready')
+  made.process.stdin.write('go\n')
+  await made.line((line) => line === 'won')
+  return made
+}
+
+/** Leaves the directory as after kill -9 of its owner, with what the claim says changed. */
+async function deadClaim(change: Record<string, unknown>): Promise<void> {
+  await (await winner()).kill()
+  const [name] = fs.readdirSync(path.join(dir, 'owner')).filter((each) => each.startsWith('claim-'))
+  const file = path.join(dir, 'owner', name!)
+  fs.writeFileSync(file, JSON.stringify({ ...JSON.parse(fs.readFileSync(file, 'utf8')), ...change }))
+}
+
+test('of twelve processes that open at once exactly one wins, again after each kill -9 of the winner', { timeout: 120_000 }, async () => {
+  for (let round = 0; round < 4; round++) {
+    const openers = Array.from({ length: 12 }, child)
+    await Promise.all(openers.map((each) => each.line((line) => line === 'ready')))
+    for (const each of openers) each.process.stdin.write('go\n')
+    const said = await Promise.all(openers.map((each) => each.line((line) => line !== 'ready')))
+    const winners = openers.filter((_, i) => said[i] === 'won')
+    expect(winners).toHaveLength(1)
+    const lost = said.filter((line) => line.startsWith(`lost SLUICE_STORE_OWNED`) && line.includes(`process ${winners[0]!.process.pid} on ${os.hostname()}`))
+    expect(lost, said.join("\n")).toHaveLength(11)
+    await winners[0]!.kill()
+  }
+})
+
+test('a stopped owner still owns', { timeout: 30_000 }, async () => {
+  const stopped = await winner()
+  stopped.process.kill('SIGSTOP')
+  await expect(own(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED', message: expect.stringContaining(`process ${stopped.process.pid} `) as string })
+  process.env['SLUICE_TAKE_OVER'] = '1'
+  await expect(own(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
+  await stopped.kill()
+  await (await own(dir)).release()
+})
+
+test('a second opener in the same process is refused until the first releases', async () => {
+  const first = await own(dir)
+  await expect(own(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
+  expect(await connectInfo(dir)).toMatchObject({ host: fs.realpathSync(dir), port: 5432 })
+  await first.release()
+  expect(await connectInfo(dir)).toBeUndefined()
+  const second = await own(dir)
+  await second.release()
+})
+
+test('a dead claim of another machine is not judged, unless the user does', { timeout: 30_000 }, async () => {
+  await deadClaim({ host: 'elsewhere', machine: 'elsewhere', boot: 'another' })
+  await expect(own(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED', message: expect.stringContaining('SLUICE_TAKE_OVER=1') as string })
+  process.env['SLUICE_TAKE_OVER'] = '1'
+  await (await own(dir)).release()
+})
+
+test('a claim of this machine before its reboot is dead', { timeout: 30_000 }, async () => {
+  await deadClaim({ boot: 'the one before' })
+  const owner = await own(dir)
+  expect(await connectInfo(dir)).toBeDefined()
+  await owner.release()
+})
+
+test('a claim whose socket is missing proves nothing', { timeout: 30_000 }, async () => {
+  await deadClaim({ socket: 'missing.sock' })
+  await expect(own(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
+})
+
+test('a claim that cannot be read proves nothing', { timeout: 30_000 }, async () => {
+  await deadClaim({ socket: '../../elsewhere.sock' })
+  await expect(own(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED', message: expect.stringContaining('an unknown process') as string })
+})
+
+test('a directory whose path is too long for a socket has one owner too, and clients find it', async () => {
+  const long = path.join(dir, 'd'.repeat(120), 'e'.repeat(120))
+  fs.mkdirSync(long, { recursive: true })
+  const owner = await own(long)
+  owner.onClient((socket) => socket.end('hello'))
+  await expect(own(long)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
+  const info = await connectInfo(long)
+  const heard = await new Promise<string>((resolve, reject) => {
+    net.connect(path.join(info!.host, `.s.PGSQL.${info!.port}`)).on('data', (chunk) => resolve(chunk.toString())).on('error', reject)
+  })
+  expect(heard).toBe('hello')
+  await owner.release()
+})
+
+test('owners clean up after those before them, but never remove the highest claim', async () => {
+  for (let i = 0; i < 110; i++) await (await own(dir)).release()
+  const left = fs.readdirSync(path.join(dir, 'owner')).sort()
+  expect(left.filter((name) => name.endsWith('.sock') || name.endsWith('.draft'))).toEqual([])
+  expect(left.length).toBeLessThanOrEqual(101)
+  expect(left.at(-1)).toBe('claim-000000000110.json')
+})

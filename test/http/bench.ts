@@ -1,0 +1,108 @@
+import { createServer as createHttpServer } from 'node:http'
+import type { IncomingMessage, RequestListener } from 'node:http'
+import { createServer as createTcpServer } from 'node:net'
+import type { AddressInfo, Server, Socket } from 'node:net'
+import type { Agent } from 'undici'
+import { onTestFinished } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import type { Clock } from '../../src/core/clock.ts'
+import { createAgent, createFetch } from '../../src/http/fetch.ts'
+import type { Feedback, Grants } from '../../src/http/fetch.ts'
+
+/** A clock that stands still until a test moves it. */
+export interface HandClock extends Clock {
+  nowMs: number
+}
+
+export function handClock(): HandClock {
+  const clock: HandClock = {
+    ...systemClock,
+    nowMs: 1_000,
+    monotonicMs: () => clock.nowMs,
+    wallMs: () => 1_800_000_000_000,
+  }
+  return clock
+}
+
+async function listen(server: Server): Promise<number> {
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  return (server.address() as AddressInfo).port
+}
+
+/** A plain HTTP server that ends with the test. */
+export async function httpServer(listener: RequestListener): Promise<string> {
+  const server = createHttpServer(listener)
+  const port = await listen(server)
+  onTestFinished(() => {
+    server.closeAllConnections()
+    server.close()
+  })
+  return `http://127.0.0.1:${port}`
+}
+
+export async function textOf(request: IncomingMessage): Promise<string> {
+  let text = ''
+  for await (const chunk of request) text += String(chunk)
+  return text
+}
+
+/** A TCP server that keeps every byte it is sent, by connection, and answers what `answer` gives for all bytes so far. */
+export async function tcpServer(answer: (received: string, socket: Socket) => string | undefined) {
+  const received: string[] = []
+  const sockets = new Set<Socket>()
+  const server = createTcpServer((socket) => {
+    const index = received.push('') - 1
+    sockets.add(socket)
+    socket.on('error', () => {})
+    socket.on('close', () => sockets.delete(socket))
+    socket.on('data', (bytes) => {
+      received[index] += bytes.toString('latin1')
+      const reply = answer(received[index] ?? '', socket)
+      if (reply !== undefined) socket.write(reply)
+    })
+  })
+  const port = await listen(server)
+  onTestFinished(() => {
+    for (const socket of sockets) socket.destroy()
+    server.close()
+  })
+  return { port, received, sockets }
+}
+
+/** Grants that count: each further one lives `lifeMs` on the given clock. */
+export function countingGrants(clock: Clock, deadlineMs: number | undefined, lifeMs = 100) {
+  const taken: number[] = []
+  const holds: { ms: number; reason: string }[] = []
+  const grants: Grants = {
+    deadlineMs,
+    take: async () => {
+      taken.push(clock.monotonicMs())
+      return deadlineMs === undefined ? undefined : clock.monotonicMs() + lifeMs
+    },
+    hold: async (ms, reason) => {
+      holds.push({ ms, reason })
+    },
+  }
+  return { grants, taken, holds }
+}
+
+/** Everything that a test of `fetch` needs; the agent ends with the test. */
+export function setup(
+  options: { deadlineMs?: number; agent?: Agent; clock?: HandClock; grants?: Partial<Grants>; maxHoldMs?: number } = {},
+) {
+  const clock = options.clock ?? handClock()
+  const agent = options.agent ?? createAgent()
+  onTestFinished(() => agent.destroy())
+  const counting = countingGrants(clock, options.deadlineMs)
+  const abort = new AbortController()
+  const feedback: Feedback[] = []
+  const fetch = createFetch({
+    agent,
+    clock,
+    signal: abort.signal,
+    grants: { ...counting.grants, ...options.grants },
+    onFeedback: (told) => feedback.push(told),
+    ...(options.maxHoldMs === undefined ? {} : { maxHoldMs: options.maxHoldMs }),
+  })
+  return { ...counting, agent, clock, abort, feedback, fetch }
+}

@@ -1,0 +1,238 @@
+import { FormData as UndiciFormData } from 'undici'
+import { expect, test } from 'vitest'
+import { limitedBy } from '../../src/http/feedback.ts'
+import { maxRedirects } from '../../src/http/redirect.ts'
+import { handClock, httpServer, setup, tcpServer, textOf } from './bench.ts'
+
+const echo = () =>
+  httpServer(async (request, response) => {
+    const body = await textOf(request)
+    response.setHeader('content-type', 'application/json')
+    response.end(JSON.stringify({ method: request.method, path: request.url, headers: request.headers, body }))
+  })
+
+interface Echo {
+  readonly method: string
+  readonly path: string
+  readonly headers: Record<string, string>
+  readonly body: string
+}
+
+const seen = async (response: Response) => (await response.json()) as Echo
+
+test('the first request spends the grant of the attempt, each further one its own', async () => {
+  const url = await echo()
+  const { fetch, taken } = setup({ deadlineMs: 5_000 })
+  await fetch(url)
+  expect(taken).toHaveLength(0)
+  await Promise.all([fetch(url), fetch(url)])
+  expect(taken).toHaveLength(2)
+})
+
+test('a call that is wrong in itself spends nothing', async () => {
+  const url = await echo()
+  const { fetch, taken } = setup({ deadlineMs: 5_000 })
+  await expect(fetch('not a url')).rejects.toThrow(TypeError)
+  await expect(fetch(url, { method: 'TRACE' })).rejects.toThrow(TypeError)
+  const head = { method: 'HEAD', body: 'x' }
+  await expect(fetch(url, head)).rejects.toThrow(TypeError)
+  await expect(fetch(url, { method: 'POST', body: { a: 1 } as never })).rejects.toThrow('use JSON.stringify')
+  await expect(fetch('http://user:secret@127.0.0.1/')).rejects.toThrow(TypeError)
+  await expect(fetch(url, { dispatcher: {} } as RequestInit)).rejects.toMatchObject({ code: 'SLUICE_FETCH_DISPATCHER' })
+  await fetch(url)
+  expect(taken).toHaveLength(0)
+})
+
+test('every kind of body arrives whole, with the media type that it implies', async () => {
+  const url = await echo()
+  const { fetch } = setup()
+  const send = async (body: unknown) => seen(await fetch(url, { method: 'PUT', body, duplex: 'half' } as RequestInit))
+  const text = 'text/plain;charset=UTF-8'
+  expect(await send('é')).toMatchObject({ body: 'é', headers: { 'content-type': text, 'content-length': '2' } })
+  expect((await send(Buffer.from('bytes'))).body).toBe('bytes')
+  expect((await send(new Uint8Array(Buffer.from('xbytesx')).subarray(1, 6))).body).toBe('bytes')
+  expect((await send(new Uint8Array(Buffer.from('bytes')).buffer)).body).toBe('bytes')
+  expect(await send(new URLSearchParams({ a: 'b c' }))).toMatchObject({
+    body: 'a=b+c',
+    headers: { 'content-type': 'application/x-www-form-urlencoded;charset=UTF-8' },
+  })
+  expect(await send(new Blob(['blob'], { type: 'text/x' }))).toMatchObject({
+    body: 'blob',
+    headers: { 'content-type': 'text/x' },
+  })
+  for (const form of [new FormData(), new UndiciFormData()]) {
+    form.set('field', 'value')
+    const { headers, body } = await send(form)
+    const boundary = /^multipart\/form-data; boundary=(.+)$/.exec(headers['content-type'] ?? '')?.[1] ?? 'none'
+    expect(body).toContain(boundary)
+    expect(body).toContain('name="field"\r\n\r\nvalue')
+  }
+  expect(await send(new Blob(['stream']).stream())).toMatchObject({
+    body: 'stream',
+    headers: { 'transfer-encoding': 'chunked' },
+  })
+})
+
+test('a Request is taken like its parts, and init wins over it', async () => {
+  const url = await echo()
+  const { fetch } = setup()
+  const request = () =>
+    new Request(`${url}/path?q=1`, { method: 'POST', body: 'from request', headers: { 'x-a': '1' } })
+  expect(await seen(await fetch(request()))).toMatchObject({
+    method: 'POST',
+    path: '/path?q=1',
+    body: 'from request',
+    headers: { 'x-a': '1' },
+  })
+  expect(await seen(await fetch(request(), { method: 'PUT', body: 'init' }))).toMatchObject({
+    method: 'PUT',
+    body: 'init',
+  })
+  expect(await seen(await fetch(new URL('/u', url)))).toMatchObject({ method: 'GET', path: '/u' })
+})
+
+/** Redirects `/from` with the given status to `target`; anything else is echoed. */
+async function redirector(status: number, target: string) {
+  return httpServer(async (request, response) => {
+    const body = await textOf(request)
+    if (request.url === '/from') return response.writeHead(status, { location: target }).end('moved')
+    return response.end(JSON.stringify({ method: request.method, path: request.url, headers: request.headers, body }))
+  })
+}
+
+test('redirects rewrite method and body as the standard says, and each hop takes a grant', async () => {
+  const cases = [
+    [301, 'POST', 'GET', ''],
+    [302, 'POST', 'GET', ''],
+    [303, 'PUT', 'GET', ''],
+    [301, 'PUT', 'PUT', 'data'],
+    [307, 'POST', 'POST', 'data'],
+    [308, 'DELETE', 'DELETE', 'data'],
+  ] as const
+  for (const [status, method, nextMethod, body] of cases) {
+    const url = await redirector(status, '/to?x=1')
+    const { fetch, taken } = setup({ deadlineMs: 5_000 })
+    const response = await fetch(`${url}/from`, { method, body: 'data', headers: { authorization: 'secret' } })
+    expect(response.redirected).toBe(true)
+    expect(response.url).toBe(`${url}/to?x=1`)
+    const hop = await seen(response)
+    expect(hop, `${status} ${method}`).toMatchObject({
+      method: nextMethod,
+      path: '/to?x=1',
+      body,
+      headers: { authorization: 'secret' },
+    })
+    expect(hop.headers['content-type']).toBe(body === '' ? undefined : 'text/plain;charset=UTF-8')
+    expect(taken).toHaveLength(1)
+  }
+})
+
+test('another origin does not see what was meant for the first', async () => {
+  const other = await echo()
+  const url = await redirector(307, `${other}/to`)
+  const { fetch } = setup()
+  const headers = { authorization: 'secret', cookie: 'a=b', 'proxy-authorization': 'secret', 'x-kept': '1' }
+  const hop = await seen(await fetch(`${url}/from`, { headers }))
+  expect(hop.headers).toMatchObject({ 'x-kept': '1', host: new URL(other).host })
+  for (const name of ['authorization', 'cookie', 'proxy-authorization']) expect(hop.headers[name]).toBeUndefined()
+})
+
+test('manual returns the redirect, error refuses it, and neither follows', async () => {
+  const url = await redirector(302, '/to')
+  const { fetch, taken } = setup({ deadlineMs: 5_000 })
+  const response = await fetch(`${url}/from`, { redirect: 'manual' })
+  expect([response.status, response.headers.get('location')]).toEqual([302, '/to'])
+  await expect(fetch(`${url}/from`, { redirect: 'error' })).rejects.toMatchObject({
+    code: 'SLUICE_REDIRECT',
+    retryable: false,
+  })
+  expect(taken).toHaveLength(1)
+})
+
+test('redirects that may not be followed are final', async () => {
+  const endless = await redirector(302, '/from')
+  const { fetch, taken } = setup({ deadlineMs: 5_000 })
+  await expect(fetch(`${endless}/from`)).rejects.toMatchObject({ code: 'SLUICE_REDIRECT', retryable: false })
+  expect(taken).toHaveLength(maxRedirects)
+  for (const target of ['ftp://example.com/', 'http://[', 'http://user:pw@example.com/']) {
+    const url = await redirector(302, target)
+    await expect(fetch(`${url}/from`), target).rejects.toMatchObject({ code: 'SLUICE_REDIRECT', retryable: false })
+  }
+  const url = await redirector(308, '/to')
+  const body = new Blob(['x']).stream()
+  await expect(fetch(`${url}/from`, { method: 'POST', body, duplex: 'half' } as RequestInit)).rejects.toMatchObject({
+    code: 'SLUICE_REDIRECT',
+  })
+})
+
+test('a 429 holds the buckets before the handler sees it, and is returned as it is', async () => {
+  const url = await httpServer((_, response) => response.writeHead(429, { 'retry-after': '7' }).end('slow down'))
+  const { fetch, holds, feedback } = setup()
+  const response = await fetch(`${url}/a?secret=1`)
+  expect(holds).toEqual([{ ms: 7_000, reason: `429 from ${new URL(url).host}` }])
+  expect(feedback).toEqual([{ status: 429, url: `${url}/a`, retryAfterMs: 7_000 }])
+  expect(limitedBy(response)).toEqual({ retryAfterMs: 7_000 })
+  expect(await response.text()).toBe('slow down')
+})
+
+test('a date, a cap, a 503 and a redirect that is limited', async () => {
+  const until = new Date(Date.UTC(2026, 10, 21, 0, 0, 30)).toUTCString()
+  const url = await httpServer((request, response) => {
+    const date = new Date(Date.UTC(2026, 10, 21)).toUTCString()
+    if (request.url === '/date') response.writeHead(429, { date, 'retry-after': until })
+    if (request.url === '/day') response.writeHead(429, { 'retry-after': '86400' })
+    if (request.url === '/busy') response.writeHead(503, { 'retry-after': '2' })
+    if (request.url === '/down') response.writeHead(503)
+    response.end()
+  })
+  const { fetch, holds } = setup({ maxHoldMs: 60_000 })
+  for (const path of ['/date', '/day', '/busy', '/down', '/fine']) await fetch(url + path)
+  expect(holds.map(({ ms }) => ms)).toEqual([30_000, 60_000, 2_000])
+})
+
+test('a hold that cannot be recorded is told, and the response is returned all the same', async () => {
+  const url = await httpServer((_, response) => response.writeHead(429).end())
+  const away = new Error('store away')
+  const { fetch, feedback } = setup({ grants: { hold: () => Promise.reject(away) } })
+  expect((await fetch(url)).status).toBe(429)
+  expect(feedback).toMatchObject([{ retryAfterMs: 1_000, error: away }])
+})
+
+test('no connection is a retryable error with its cause, and used the grant', async () => {
+  const { port } = await tcpServer((_, socket) => void socket.destroy())
+  const { fetch, taken } = setup({ deadlineMs: 5_000 })
+  const failed = { code: 'SLUICE_NETWORK', retryable: true, message: expect.not.stringContaining('secret') }
+  await expect(fetch(`http://127.0.0.1:${port}/?secret`)).rejects.toMatchObject(failed)
+  await expect(fetch('http://127.0.0.1:1/')).rejects.toMatchObject({ code: 'SLUICE_NETWORK' })
+  expect(taken).toHaveLength(1)
+})
+
+test('an abort rejects with its reason: of the attempt, of the call, before and during', async () => {
+  const clock = handClock()
+  const reason = new Error('lease lost')
+  const { fetch, abort, taken } = setup({ clock, deadlineMs: 5_000 })
+  const call = new AbortController()
+  const silent = await httpServer((request) => {
+    if (request.url === '/call') call.abort(reason)
+    else abort.abort(reason)
+  })
+  await expect(fetch(`${silent}/call`, { signal: call.signal })).rejects.toBe(reason)
+  await expect(fetch(`${silent}/attempt`)).rejects.toBe(reason)
+  await expect(fetch(`${silent}/after`)).rejects.toBe(reason)
+  expect(taken).toHaveLength(1)
+})
+
+test('an abort while waiting for a grant ends the wait', async () => {
+  const reason = new Error('shutdown')
+  const url = await echo()
+  const waiting = {
+    take: (signal: AbortSignal) =>
+      new Promise<number>((_, reject) => {
+        signal.addEventListener('abort', () => reject(signal.reason as Error))
+        abort.abort(reason)
+      }),
+  }
+  const { fetch, abort } = setup({ deadlineMs: 5_000, grants: waiting })
+  await fetch(url)
+  await expect(fetch(url)).rejects.toBe(reason)
+})

@@ -1,0 +1,187 @@
+import { lookup } from 'node:dns'
+import type { LookupFunction } from 'node:net'
+import type { ReadableStreamDefaultController } from 'node:stream/web'
+import { Agent } from 'undici'
+import { expect, test, vi } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import { createAgent, maxStaleGrants } from '../../src/http/fetch.ts'
+import { handClock, setup, tcpServer } from './bench.ts'
+import type { HandClock } from './bench.ts'
+
+const ok = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok'
+const answerEach = (received: string) => (received.endsWith('\r\n\r\n') || received.endsWith('BODY') ? ok : undefined)
+
+/** An agent whose connections take `connectMs` of the hand clock's time: the name is looked up that slowly. */
+function slowAgent(clock: HandClock, connectMs: number) {
+  const slow: LookupFunction = (hostname, options, done) => {
+    lookup(
+      hostname,
+      options as never,
+      ((error: never, address: never, family: never) => {
+        clock.nowMs += connectMs
+        done(error, address, family)
+      }) as never,
+    )
+  }
+  return createAgent({ connect: { lookup: slow, family: 4 } as never })
+}
+
+test('a grant that runs out while connecting is taken again; no byte is written under it', async () => {
+  const clock = handClock()
+  const { port, received } = await tcpServer((text) => (text === '' ? undefined : ok))
+  const { fetch, taken } = setup({ clock, agent: slowAgent(clock, 500), deadlineMs: 1_100 })
+  const response = await fetch(`http://localhost:${port}/a`, { method: 'POST', body: 'BODY' })
+  expect(await response.text()).toBe('ok')
+  expect(taken).toEqual([1_500])
+  // One connection, made once and kept, on which the request went once.
+  expect(received).toHaveLength(1)
+  expect(received[0]?.match(/POST \/a HTTP/g)).toHaveLength(1)
+  expect(received[0]?.endsWith('BODY')).toBe(true)
+})
+
+test('while every grant runs out, nothing at all is sent, and the attempt is given back', async () => {
+  const clock = handClock()
+  const { port, received } = await tcpServer(answerEach)
+  const expired = { take: async () => clock.monotonicMs() }
+  const { fetch } = setup({ clock, agent: slowAgent(clock, 500), deadlineMs: 1_100, grants: expired })
+  await expect(fetch(`http://localhost:${port}/`, { method: 'POST', body: 'BODY' })).rejects.toMatchObject({
+    code: 'SLUICE_GRANT_STALE',
+    retryable: true,
+    message: expect.stringContaining(`${maxStaleGrants} grants`),
+  })
+  expect(received.join('')).toBe('')
+})
+
+test('a connection that closes while the request waits for its grant is renewed before the grant comes', async () => {
+  const clock = handClock()
+  clock.sleep = (_, signal) => systemClock.sleep(5, signal)
+  const { port, received, sockets } = await tcpServer(answerEach)
+  const grants = {
+    take: async () => {
+      await vi.waitUntil(() => sockets.size > 0)
+      const count = received.length
+      if (count === 1) {
+        for (const socket of sockets) socket.destroy()
+        // Nobody has asked for anything since: only keeping warm connects here.
+        await vi.waitUntil(() => received.length > count)
+      }
+      return clock.nowMs + 100
+    },
+  }
+  const { fetch } = setup({ clock, agent: slowAgent(clock, 500), deadlineMs: 1_100, grants })
+  const response = await fetch(`http://localhost:${port}/`, { method: 'POST', body: 'BODY' })
+  expect(await response.text()).toBe('ok')
+  expect(received[0]).toBe('')
+  expect(received.filter((text) => text !== '')).toHaveLength(1)
+})
+
+test('a used connection is checked as well, and stays open', async () => {
+  const clock = handClock()
+  const { port, received } = await tcpServer(answerEach)
+  const deadlines = [1_000, 5_000]
+  const agent = new Agent({ connections: 1 })
+  const { fetch } = setup({ clock, agent, deadlineMs: 2_000, grants: { take: async () => deadlines.shift() } })
+  const url = `http://127.0.0.1:${port}/`
+  await (await fetch(url)).text()
+  await (await fetch(url)).text()
+  expect(deadlines).toEqual([])
+  expect(received).toHaveLength(1)
+  expect(received[0]?.match(/GET/g)).toHaveLength(2)
+})
+
+test('a job without limits is never stale', async () => {
+  const clock = handClock()
+  const { port } = await tcpServer(answerEach)
+  const { fetch, taken } = setup({ clock, agent: slowAgent(clock, 1e9) })
+  expect((await fetch(`http://localhost:${port}/`)).status).toBe(200)
+  expect(taken).toEqual([])
+})
+
+test('a stream whose grant runs out while connecting fails the attempt, unsent and unread', async () => {
+  const clock = handClock()
+  const { port, received } = await tcpServer(answerEach)
+  const { fetch } = setup({ clock, agent: slowAgent(clock, 500), deadlineMs: 1_100 })
+  const body = new Blob(['BODY']).stream()
+  await expect(
+    fetch(`http://localhost:${port}/`, { method: 'POST', body, duplex: 'half' } as RequestInit),
+  ).rejects.toMatchObject({ code: 'SLUICE_GRANT_STALE', retryable: true })
+  expect(received.join('')).toBe('')
+})
+
+test('a stream that is slow to begin sends no byte after the deadline', async () => {
+  const clock = handClock()
+  const { port, received } = await tcpServer(answerEach)
+  const { fetch } = setup({ clock, deadlineMs: 1_100 })
+  async function* late() {
+    clock.nowMs = 1_200
+    yield Buffer.from('BODY')
+  }
+  const source = {
+    pull(controller: ReadableStreamDefaultController) {
+      clock.nowMs = 9_000
+      controller.close()
+    },
+  }
+  // Not asked before somebody reads.
+  const empty = new ReadableStream(source, { highWaterMark: 0 })
+  for (const body of [late(), empty]) {
+    await expect(
+      fetch(`http://127.0.0.1:${port}/`, { method: 'POST', body: body as never, duplex: 'half' } as RequestInit),
+    ).rejects.toMatchObject({ code: 'SLUICE_GRANT_STALE' })
+  }
+  expect(received.join('')).toBe('')
+})
+
+test('a stream does not begin under a grant that has run out already', async () => {
+  const clock = handClock()
+  const { port, received } = await tcpServer((text) => (text.endsWith('0\r\n\r\n') ? ok : undefined))
+  const { fetch, taken } = setup({ clock, deadlineMs: 900 })
+  async function* body() {
+    yield Buffer.from('BODY')
+  }
+  const response = await fetch(`http://127.0.0.1:${port}/`, {
+    method: 'POST',
+    body: body() as never,
+    duplex: 'half',
+  } as RequestInit)
+  expect(await response.text()).toBe('ok')
+  expect(taken).toHaveLength(1)
+  expect(received[0]).toContain('BODY')
+})
+
+test('a connection that dies under a written request is a network error, not a silent second request', async () => {
+  const { port, received } = await tcpServer((text, socket) => {
+    if (text.split('GET').length === 2) return ok
+    socket.destroy()
+    return undefined
+  })
+  const { fetch, taken } = setup({ agent: new Agent({ connections: 1 }), deadlineMs: 2_000 })
+  const url = `http://127.0.0.1:${port}/`
+  await (await fetch(url)).text()
+  await expect(fetch(url)).rejects.toMatchObject({
+    code: 'SLUICE_NETWORK',
+    retryable: true,
+    cause: { code: 'UND_ERR_SOCKET' },
+  })
+  expect(taken).toHaveLength(1)
+  expect(received.join('').match(/GET/g)).toHaveLength(2)
+})
+
+test('the repeat which the standard asks for after a 421 takes a grant of its own', async () => {
+  const answers = ['HTTP/1.1 421 Misdirected\r\ncontent-length: 0\r\n\r\n', ok]
+  const { port, received } = await tcpServer((text) => (text.endsWith('BODY') ? answers.shift() : undefined))
+  const { fetch, taken } = setup({ deadlineMs: 2_000 })
+  const response = await fetch(`http://127.0.0.1:${port}/`, { method: 'POST', body: 'BODY' })
+  expect(response.status).toBe(200)
+  expect(received.join('').match(/POST/g)).toHaveLength(2)
+  expect(taken).toHaveLength(1)
+})
+
+test('a 421 whose further grant cannot be taken rejects with the reason why', async () => {
+  const { port } = await tcpServer(() => 'HTTP/1.1 421 Misdirected\r\ncontent-length: 0\r\n\r\n')
+  const { fetch } = setup({ deadlineMs: 2_000, grants: { take: () => Promise.reject(new Error('store away')) } })
+  await expect(fetch(`http://127.0.0.1:${port}/`)).rejects.toMatchObject({
+    code: 'SLUICE_NETWORK',
+    cause: { message: 'store away' },
+  })
+})

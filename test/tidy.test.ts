@@ -1,0 +1,192 @@
+import { describe, expect, it } from 'vitest'
+import { inSource, isCode, isGenerated, isSql, isStatement, readAll, type File } from './repository.ts'
+import { calls, cycles, imports, sleeps, tooLong, undocumented } from './syntax.ts'
+
+// The law of this repository. Each law lists its violations in a set of files: it is held against the repository and,
+// to prove that it can fail, against the `bad` samples beside it, each of which must give one violation.
+
+type Law = { in: (files: File[]) => string[]; bad: Record<string, string>[] }
+
+const linesMax = 399
+const functionLinesMax = 69
+const below = ['core', 'db', 'limits', 'store', 'http', 'dispatch', 'worker', 'generated']
+const rooms: Record<string, string[]> = {
+  core: [],
+  generated: [],
+  db: ['core', 'generated'],
+  limits: ['core', 'db', 'generated'],
+  store: ['core', 'db', 'generated'],
+  http: ['core', 'limits'],
+  dispatch: ['core', 'db', 'limits', 'store', 'http', 'generated'],
+  worker: ['core', 'db', 'limits', 'store', 'http', 'dispatch', 'generated'],
+  sluice: below,
+  testing: [...below, 'sluice'],
+  cli: [...below, 'sluice', 'testing'],
+}
+const banned: Record<string, string> = {
+  'Date.now': 'clock.wallMs of core/clock.ts',
+  'new Date': 'clock.wallMs of core/clock.ts',
+  'performance.now': 'clock.monotonicMs of core/clock.ts',
+  'process.hrtime': 'clock.monotonicMs of core/clock.ts',
+  'Math.random': 'clock.random of core/clock.ts',
+}
+const openMarks = new RegExp(['TO' + 'DO', 'FIX' + 'ME', 'X' + 'XX'].map((mark) => `\\b${mark}\\b`).join('|'))
+const vagueName =
+  /(^|[-_.])(utils?|helpers?|common|managers?|types)([-_.]|$)|(Utils?|Helpers?|Common|Managers?|Types)([-_.]|$)/
+const wallClock =
+  /(?<![.\w])(now|clock_timestamp|statement_timestamp|transaction_timestamp|timeofday)\s*\(|\b(current_timestamp|current_date|current_time|localtimestamp|localtime)\b|'now'/i
+
+const laws: Record<string, Law> = {
+  'rooms import one way': {
+    in: (files) =>
+      inSource(files)
+        .flatMap((file) => imports(file).map((to) => [file.path, room(file.path), to, room(to)] as const))
+        .filter(([, from, , to]) => from !== to && !rooms[from]?.includes(to))
+        .map(([path, , to]) => `${path} imports ${to}`),
+    bad: [{ 'src/limits/a.ts': `export type { B } from '../store/b.ts'` }, { 'src/new/a.ts': `import '../core/b.ts'` }],
+  },
+  'no import cycles': {
+    in: (files) => cycles(new Map(inSource(files).map((file) => [file.path, imports(file)]))),
+    bad: [{ 'src/core/a.ts': `import './b.ts'`, 'src/core/b.ts': `let a: import('./a.ts').A` }],
+  },
+  'files under 400 lines, functions under 70': {
+    in: (files) =>
+      files
+        .filter(({ path }) => isCode(path) && !isGenerated(path))
+        .flatMap((file) => tooLong(file, linesMax, functionLinesMax)),
+    bad: [
+      { 'src/core/a.ts': '\n'.repeat(400) },
+      { 'src/core/a.ts': `const f = () => {${'\n'.repeat(70)}}` },
+      { 'src/db/a.sql': `as $$${'\n'.repeat(70)}$$` },
+    ],
+  },
+  'every export says what it is': {
+    in: (files) => inSource(files).flatMap(undocumented),
+    bad: [
+      { 'src/core/a.ts': '// no\nexport const a = 1' },
+      { 'src/core/a.ts': '/** far */\nlet b\nexport class A {}' },
+    ],
+  },
+  'SQL says its purpose and parameters': {
+    in: (files) =>
+      files.filter(isSql).flatMap(({ path, text }) => {
+        const header = /^(--[^\n]*(\n|$))*/.exec(text)?.[0] ?? ''
+        if (header.length < 10) return [`${path} does not begin with a comment that says its purpose`]
+        const used = isStatement({ path, text }) ? new Set(text.slice(header.length).match(/\$\d+/g)) : []
+        return [...used].filter((name) => !header.includes(name)).map((name) => `${path} does not explain ${name}`)
+      }),
+    bad: [{ 'src/db/a.sql': 'select 1' }, { 'src/db/a.sql': '-- Reads one row; $1 is its id.\nselect $1, $2' }],
+  },
+  'SQL reads time only by sluice.now()': {
+    in: (files) =>
+      files
+        .filter(isSql)
+        .filter(({ text }) => wallClock.test(withoutClock(text)))
+        .map(({ path }) => path),
+    bad: [{ 'src/db/a.sql': 'select now()' }, { 'src/db/a.sql': 'select sluice.now(), current_timestamp' }],
+  },
+  'SQL files are used': {
+    in: (files) => {
+      const all = files.filter(({ path }) => isCode(path) && !isGenerated(path) && path !== 'test/tidy.test.ts')
+      return files
+        .filter(isSql)
+        .filter((file) => !isUsed(file, all))
+        .map(({ path }) => `${path} is used by nobody`)
+    },
+    bad: [{ 'src/db/a.sql': 'select 1' }, { 'src/db/a.sql': 'create or replace function sluice.a_v1()' }],
+  },
+  'time, randomness and output have one owner': {
+    in: (files) =>
+      inSource(files)
+        .filter(({ path }) => path !== 'src/core/clock.ts')
+        .flatMap(strayCalls),
+    bad: [...Object.keys(banned), 'console.log'].map((call) => ({ 'src/core/a.ts': `const a = ${call}()` })),
+  },
+  'tests wait for conditions, they do not sleep': {
+    in: (files) =>
+      files
+        .filter(({ path }) => /^test\/(?!servers\/).*\.ts$/.test(path))
+        .filter(sleeps)
+        .map(({ path }) => path),
+    bad: [
+      { 'test/a.ts': 'await new Promise((resolve) => setTimeout(resolve, 5))' },
+      { 'test/a.ts': `import { setTimeout } from 'node:timers/promises'` },
+      { 'test/a.ts': 'await systemClock.sleep(5)' },
+    ],
+  },
+  'names say what is inside': {
+    in: (files) => files.map(({ path }) => path).filter((path) => path.split('/').some((name) => vagueName.test(name))),
+    bad: [{ 'src/core/utils.ts': '' }, { 'test/helpers/a.ts': '' }, { 'src/db/lockManager.ts': '' }],
+  },
+  'nothing is left open': {
+    in: (files) =>
+      files.filter(({ path, text }) => !path.endsWith('.json') && openMarks.test(text)).map(({ path }) => path),
+    bad: [{ 'src/core/a.ts': '// TO' + 'DO: later' }],
+  },
+  'the changelog keeps its shape': {
+    in: (files) => files.filter(({ path }) => path === 'CHANGELOG.md').flatMap(({ text }) => changelog(text)),
+    bad: [
+      { 'CHANGELOG.md': '# Changelog\n\n## [1.0.0] - 2026-01-01\n' },
+      { 'CHANGELOG.md': '# Changelog\n## [Unreleased]\n### Odd\n' },
+    ],
+  },
+  'the lockfile names no registry': {
+    in: (files) =>
+      files
+        .filter(({ path, text }) => path.endsWith('-lock.json') && text.includes('"resolved":'))
+        .map(({ path }) => path),
+    bad: [{ 'package-lock.json': '{ "resolved": "" }' }],
+  },
+}
+
+const repository = readAll()
+
+describe.each(Object.entries(laws))('%s', (_name, law) => {
+  it('in this repository', () => expect(law.in(repository)).toEqual([]))
+  it.each(law.bad)('finds what sample %# does wrong', (bad) => {
+    expect(law.in(Object.entries(bad).map(([path, text]) => ({ path, text })))).toHaveLength(1)
+  })
+})
+
+function room(path: string): string {
+  const [, name = ''] = path.split('/')
+  return /^(sluice|index)\.ts$/.test(name) ? 'sluice' : name
+}
+
+/** SQL without its comments and without the one definition that may read the machine's clock. */
+function withoutClock(sql: string): string {
+  const code = sql.replaceAll(/--[^\n]*|\/\*[^]*?\*\//g, '')
+  return code.replaceAll(/create (or replace )?function sluice\.now\w*\([^]*?('|\$\$);/gi, '')
+}
+
+/** Migrations are all applied; a statement is named in TypeScript; a function is called beyond its own definition. */
+function isUsed(file: File, all: File[]): boolean {
+  if (file.path.includes('/migrations/')) return true
+  if (isStatement(file))
+    return all.some(({ text }) => text.includes(`'${file.path.slice('src/'.length, -'.sql'.length)}'`))
+  const names = [...file.text.matchAll(/create or replace function sluice\.(\w+)/gi)].map((match) => match[1])
+  const callers = all.map(({ text }) => text.replaceAll(/(--|create or replace function)[^\n(]*/gi, '')).join('\n')
+  return names.every((name) => new RegExp(`\\bsluice\\.${name}\\b`).test(callers))
+}
+
+function strayCalls(file: File): string[] {
+  return calls(file).flatMap((call) => {
+    if (call.startsWith('console.') && !file.path.startsWith('src/cli/'))
+      return [`${file.path}: ${call}: only cli/ prints`]
+    return call in banned ? [`${file.path}: ${call}: use ${banned[call]}`] : []
+  })
+}
+
+/** The shape: an Unreleased section first, then dated versions; in each, known headings over bullet points. */
+function changelog(text: string): string[] {
+  const lines = text.split('\n').filter((line) => line !== '')
+  const sections = lines.filter((line) => line.startsWith('## '))
+  const body = lines.slice(lines.findIndex((line) => line.startsWith('## ')))
+  const known =
+    /^(## \[(Unreleased\]|\d+\.\d+\.\d+\] - \d{4}-\d\d-\d\d)$|### (Added|Changed|Deprecated|Removed|Fixed|Security)$|- \S| {2}\S)/
+  const isHeaded = lines[0] === '# Changelog' && sections[0] === '## [Unreleased]'
+  return [
+    ...(isHeaded ? [] : ['does not begin with # Changelog and ## [Unreleased]']),
+    ...body.filter((line) => !known.test(line)),
+  ]
+}
