@@ -37,6 +37,10 @@ export interface WorkOptions {
   queues?: readonly string[]
 }
 
+/** The tables that change with every job: the embedded engine has no autovacuum, and without one they would only grow. */
+const hotTables = ['job', 'lane', 'wait', 'arrival', 'absorbed', 'claim', 'idle', 'doubt', 'worker', 'idempotency']
+const vacuumMs = 60_000
+
 const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
 const batchRows = 500
 
@@ -53,6 +57,7 @@ export class Sluice implements Sender {
   readonly #outbox: Outbox
   readonly #defined = new Map<string, Promise<void>>()
   readonly #workers = new Set<Worker>()
+  readonly #end = new AbortController()
   #closed: Promise<void> | undefined
 
   private constructor(store: Store, options: SluiceOptions) {
@@ -87,6 +92,7 @@ export class Sluice implements Sender {
       await store.db.close()
       throw error
     }
+    if (store.owner) void sluice.#vacuum()
     return sluice
   }
 
@@ -200,6 +206,7 @@ export class Sluice implements Sender {
   /** Stops this process's workers (their attempts end first), settles what was sent, and closes the store. */
   close(): Promise<void> {
     this.#closed ??= (async () => {
+      this.#end.abort()
       await Promise.all([...this.#workers].map((worker) => worker.stop()))
       await this.#outbox.settled()
       await this.db.close()
@@ -228,6 +235,17 @@ export class Sluice implements Sender {
 
   async #write(tx: NonNullable<SendOptions['tx']>, jobs: NewJob[]): Promise<string[]> {
     return this.#outbox.write(async (sql, params) => (await tx.query(sql, params)).rows as { [column: string]: unknown }[], jobs)
+  }
+
+  /** What a server's autovacuum would do. */
+  async #vacuum(): Promise<void> {
+    for (;;) {
+      await this.#clock.sleep(vacuumMs, this.#end.signal, false)
+      if (this.#end.signal.aborted) return
+      for (const table of hotTables) {
+        await this.db.script(`vacuum ${this.#schema}.${table}`).catch((error: unknown) => this.#log.debug('vacuum failed', { table, error: String(error) }))
+      }
+    }
   }
 
   #sql(sql: string): string {

@@ -79,12 +79,15 @@ async function demo(options: DemoOptions): Promise<number> {
     useSluice(sluice)
     for (const promise of guarantees(accountLimit)) talk(`limit demo-account, for each account: ${promise.text}`)
     for (const promise of guarantees(totalLimit)) talk(`limit demo-total: ${promise.text}`)
+    for (let i = 0; i < workers; i++) children.push(startWorker(vendorUrl, sluice.url ?? store, options))
+    await allPresent(sluice, workers)
     const perAccount = new Map<string, number>()
+    const begun = performance.now()
     const jobs = await sluice.sendMany(sync, rows(options.csv, perAccount))
     talk(`${jobs} jobs recorded: ${[...perAccount].map(([account, n]) => `${account} ${n}`).join(', ')}`)
-    const started = performance.now()
+    // One worker of our own begins after the jobs are in; worker processes stand ready and begin with the first of them.
+    const started = workers === 0 ? performance.now() : begun
     if (workers === 0) await sluice.work([sync], { concurrency: whole('--concurrency', options.concurrency) })
-    for (let i = 0; i < workers; i++) children.push(startWorker(vendorUrl, sluice.url ?? store, options))
     const ended = await progress(sluice, jobs, started, ideal(perAccount), talk)
     await Promise.all(children.map(stopChild))
     return summary(await vendorProcess.report(), ended, jobs, (performance.now() - started) / 1000, ideal(perAccount), options, talk)
@@ -134,6 +137,11 @@ async function progress(sluice: Sluice, jobs: number, started: number, idealSeco
     }
     await new Promise((resolve) => setTimeout(resolve, 200))
   }
+}
+
+/** Worker processes take seconds to start; the time that is measured is that of the jobs. */
+async function allPresent(sluice: Sluice, workers: number): Promise<void> {
+  while ((await sluice.jobs.status())['workers'] !== workers) await new Promise((resolve) => setTimeout(resolve, 100))
 }
 
 interface Ended {

@@ -9,6 +9,8 @@ export interface Clock {
   wallMs(): number
   /** Uniform in [0, 1). */
   random(): number
+  /** Calls `then` once after `ms`, unless the returned function is called before. Does not keep the process alive. */
+  after(ms: number, then: () => void): () => void
   /** Resolves after `ms`, or at once when `signal` is aborted; never rejects. Does not keep the process alive by itself if `ref` is false. */
   sleep(ms: number, signal?: AbortSignal, ref?: boolean): Promise<void>
 }
@@ -18,6 +20,10 @@ export const systemClock: Clock = {
   monotonicMs: () => performance.now(),
   wallMs: () => Date.now(),
   random: () => Math.random(),
+  after: (ms, then) => {
+    const timer = setTimeout(then, ms).unref()
+    return () => clearTimeout(timer)
+  },
   sleep: (ms, signal, ref = true) =>
     new Promise((resolve) => {
       if (signal?.aborted) return resolve()

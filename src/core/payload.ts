@@ -50,11 +50,22 @@ function check(value: unknown, what: string, path: string, depth: number, above:
   if (value === null) return
   if (above.includes(value)) refuse('refers back to itself: JSON cannot express cycles')
   if (depth >= payloadDepthMax) refuse(`is nested deeper than ${payloadDepthMax} levels`)
-  if (typeof (value as { toJSON?: unknown }).toJSON === 'function') return
   above.push(value)
+  const { toJSON } = value as { toJSON?: unknown }
+  if (typeof toJSON === 'function') {
+    // What will be stored is what it gives, and JSON does not ask that for its own toJSON again.
+    const stored: unknown = toJSON.call(value, path.slice(path.lastIndexOf('.') + 1))
+    if (typeof stored !== 'object' || stored === null) check(stored, what, path, depth, above)
+    else checkFields(stored, what, path, depth, above)
+  } else checkFields(value, what, path, depth, above)
+  above.pop()
+}
+
+function checkFields(value: object, what: string, path: string, depth: number, above: object[]): void {
   for (const [key, inner] of Object.entries(value)) {
-    if (key.includes('\u0000')) refuse('has a key with \\u0000, which PostgreSQL cannot store')
+    if (key.includes('\u0000') || !key.isWellFormed()) {
+      throw new UsageError('SLUICE_BAD_PAYLOAD', `${what}${path === '' ? '' : ` at ${path.slice(1)}`} has a key with \\u0000 or half of a surrogate pair, which PostgreSQL cannot store`)
+    }
     check(inner, what, `${path}.${key}`, depth + 1, above)
   }
-  above.pop()
 }

@@ -17,9 +17,9 @@ import { type Duration, durationMs } from './rate.ts'
 export interface RetryOptions {
   /** Attempts in all, the first included; 1 to 1000, default 5. Attempts that never called the handler do not count. */
   attempts?: number
-  /** Upper end of the first wait; default 1 s. */
+  /** Upper end of the first wait; default 1 s, at most 366 days. */
   base?: Duration
-  /** Upper end of every wait; default 1 h. */
+  /** Upper end of every wait; default 1 h, at most 366 days. */
   max?: Duration
 }
 
@@ -30,13 +30,19 @@ export interface RetryPolicy {
   maxMs: number
 }
 
-/** @throws UsageError SLUICE_BAD_RETRY when attempts is not a whole number from 1 to 1000. */
+const waitMaxMs = 366 * 86_400_000
+
+/** @throws UsageError SLUICE_BAD_RETRY when attempts is not a whole number from 1 to 1000, or a wait is over 366 days. */
 export function retryPolicy(options: RetryOptions = {}): RetryPolicy {
   const attempts = options.attempts ?? 5
   if (!Number.isInteger(attempts) || attempts < 1 || attempts > 1000) {
     throw new UsageError('SLUICE_BAD_RETRY', `retry.attempts is ${attempts}; it must be a whole number from 1 to 1000`)
   }
-  return { attempts, baseMs: durationMs(options.base ?? 1_000), maxMs: durationMs(options.max ?? 3_600_000) }
+  const policy = { attempts, baseMs: durationMs(options.base ?? 1_000), maxMs: durationMs(options.max ?? 3_600_000) }
+  if (Math.max(policy.baseMs, policy.maxMs) > waitMaxMs) {
+    throw new UsageError('SLUICE_BAD_RETRY', 'retry.base and retry.max may be at most 366 days')
+  }
+  return policy
 }
 
 /**

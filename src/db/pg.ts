@@ -81,7 +81,11 @@ class PgDb implements Db {
         query: async <R>(sql: string, params?: readonly unknown[]) => (await client.query(sql, params as unknown[])).rows as R[],
         script: async (sql) => void (await client.query(sql)),
       })
-      await client.query('commit')
+      const { command } = await client.query('commit')
+      // PostgreSQL answers a commit after a failed statement with a silent rollback.
+      if (command === 'ROLLBACK') {
+        throw new UsageError('SLUICE_TRANSACTION_ABORTED', 'a statement of this transaction failed and the error was swallowed, so nothing was stored; let the error out of the body, or use a savepoint')
+      }
       return result
     } catch (error) {
       if (isLost(error)) broken = error as Error

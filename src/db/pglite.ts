@@ -83,6 +83,7 @@ class EmbeddedDb implements PgliteDb {
   readonly #transactions: pg.Client
   readonly #inside = new AsyncLocalStorage<Open>()
   readonly #listeners = new Map<string, Set<(payload: string) => void>>()
+  readonly #lastQuery = new Map<pg.Client, Promise<unknown>>()
   #lastTransaction: Promise<unknown> = Promise.resolve()
   #closed: Promise<void> | undefined
 
@@ -196,8 +197,15 @@ class EmbeddedDb implements PgliteDb {
   }
 
   async #run<R>(client: pg.Client, config: pg.QueryConfig): Promise<R[]> {
+    // One at a time on each line: node-postgres gives up queueing them itself.
+    const before = this.#lastQuery.get(client)
+    const turn = (before ?? Promise.resolve()).then(() => client.query(config))
+    this.#lastQuery.set(
+      client,
+      turn.catch(() => {}),
+    )
     try {
-      const result = await client.query(config)
+      const result = await turn
       return (Array.isArray(result) ? [] : result.rows) as R[]
     } catch (error) {
       throw this.#explain(error)

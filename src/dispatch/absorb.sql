@@ -1,5 +1,5 @@
--- Takes in what has arrived since the last absorption: counts, seek bounds, new lanes. One absorber at a time; the
--- others go on without. New means: not visible in the last absorber's snapshot, so a late commit is never missed,
+-- Takes in what has arrived since the last absorption: counts, seek bounds, new lanes. One absorber at a time: call it
+-- under the advisory lock that claim_v1 tries for. New means: not visible in the last absorber's snapshot, so a late commit is never missed,
 -- and nothing that was absorbed is read again. Its own transaction's arrivals are left to the next absorber.
 create or replace function sluice.absorb_v1() returns void language plpgsql
   as $$
@@ -10,7 +10,6 @@ declare
   v_bounds bigint[];
   v_counts bigint[];
 begin
-  if not pg_try_advisory_xact_lock(1397511523, -1) then return; end if;
   select * into v_last from sluice.absorbed order by n desc limit 1;
   select pg_current_snapshot(), array_agg(lane order by lane), array_agg(pos order by lane), array_agg(count order by lane)
   into v_snap, v_lanes, v_bounds, v_counts
@@ -35,4 +34,14 @@ begin
     vstart = case when l.list is null then sluice.rejoin_v1(l) else l.vstart end
   from unnest(v_lanes, v_bounds, v_counts) a (id, bound, count)
   where l.id = a.id;
+  -- Lanes that begin to wait together were not compared with each other yet: here, too, nobody is more than 64 turns behind.
+  if cardinality(v_lanes) > 1 then
+    update sluice.lane l set vstart = f.front + 64000000
+    from (
+      select c.class, h.vstart as front
+      from (select distinct s.class from sluice.lane s where s.id = any (v_lanes)) c
+      cross join lateral (select o.vstart from sluice.lane o where o.class = c.class and o.list = 0 order by o.vstart limit 1) h
+    ) f
+    where l.id = any (v_lanes) and l.class = f.class and l.list = 0 and l.vstart > f.front + 64000000;
+  end if;
 end $$;

@@ -44,6 +44,9 @@ export interface Claimer {
 
 type Place = [number, string, string, string, number, number, number, boolean, number, number, string[] | null, string[] | null, boolean, unknown]
 
+/** Inputs fetched in one query: each may have 256 KiB. */
+const inputsMax = 100
+
 /** Thrown by `claim` when the worker was given up as lost: it has to register anew, and its jobs are no longer its own. */
 export class WorkerLostError extends Error {}
 
@@ -61,18 +64,22 @@ export class Claims {
     this.#db = db
     this.#clock = clock
     this.#sql = `select * from ${schema}.claim_v1($1,$2,$3,$4,$5,$6,$7)`
-    this.#inputSql = `select j.seq, j.input from ${schema}.job j where j.id = any ($1::uuid[])`
+    this.#inputSql = `select j.seq, j.input, j.tags from ${schema}.job j where j.id = any ($1::uuid[])`
   }
 
   /**
    * Claims up to `want` jobs. After a lost reply it asks again with the same id, so that jobs handed out by the first
    * try are adopted: nobody else would take them from a worker that lives.
    * @param idle register as idle when there is less to do than wanted
+   * @param orphan a claim of ours in the store that nobody here knows of: its jobs are adopted
    */
-  async claim(who: Claimer, want: number, idle: boolean, signal: AbortSignal, id = newId()): Promise<Claimed> {
+  async claim(who: Claimer, want: number, idle: boolean, signal: AbortSignal, orphan?: string): Promise<Claimed> {
+    const id = orphan ?? newId()
     this.#asking.add(id)
     try {
-      return await this.#untilAnswered(who, want, idle, signal, id)
+      // Of an orphan we only know that its grants are older than any promise about them.
+      const firstMs = orphan === undefined ? this.#clock.monotonicMs() : -Infinity
+      return await this.#untilAnswered(who, want, idle, signal, id, firstMs)
     } finally {
       // A little later, so that no moment lies between this and the jobs being known to be in hand.
       void this.#clock.sleep(1_000, undefined, false).then(() => this.#asking.delete(id))
@@ -84,24 +91,24 @@ export class Claims {
     return this.#asking.has(id)
   }
 
-  async #untilAnswered(who: Claimer, want: number, idle: boolean, signal: AbortSignal, id: string): Promise<Claimed> {
+  async #untilAnswered(who: Claimer, want: number, idle: boolean, signal: AbortSignal, id: string, firstMs: number): Promise<Claimed> {
     for (let tries = 0; ; tries++) {
       const sentMs = this.#clock.monotonicMs()
       try {
         await reach('claim.sent', id)
-        const claimed = await this.#ask(who, want, idle, id, sentMs)
+        const claimed = await this.#ask(who, want, idle, id, sentMs, firstMs)
         await reach('claim.received', claimed)
         return claimed
       } catch (error) {
         if ((error as { code?: unknown }).code === 'SLW01') throw new WorkerLostError('given up as lost')
-        if (!(error instanceof StoreError) && !transient(error)) throw error
+        if (!(error instanceof StoreError) && !isTransient(error) && !isOwnDouble(error)) throw error
         if (signal.aborted) throw error
         await this.#clock.sleep(Math.min(1_000, 20 * 2 ** tries) * (0.5 + this.#clock.random() / 2), signal)
       }
     }
   }
 
-  async #ask(who: Claimer, want: number, idle: boolean, id: string, sentMs: number): Promise<Claimed> {
+  async #ask(who: Claimer, want: number, idle: boolean, id: string, sentMs: number, firstMs: number): Promise<Claimed> {
     // A second of grace over what the monotonic clock says; beyond it the store's clock has stepped.
     const cap = this.#seen && Math.floor(this.#seen.storeUs + (sentMs - this.#seen.atMs) * 1_000 + 10_000_000)
     const [row] = await this.#db.call<{ now_us: string; wake_us: string | null; again: boolean; jobs: Place[] | null }>(
@@ -111,22 +118,32 @@ export class Claims {
     )
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
     this.#seen = { storeUs: Number(row.now_us), atMs: this.#clock.monotonicMs() }
-    const jobs = (row.jobs ?? []).map((place) => handout(place, id, sentMs))
+    // Handed out by an earlier request: so old are its grants.
+    const isRepeated = row.again && row.wake_us !== null
+    const jobs = (row.jobs ?? []).map((place) => handout(place, id, isRepeated ? firstMs : sentMs))
     const big = (row.jobs ?? []).filter((place) => place[12]).map((place) => place[1])
     if (big.length > 0) await this.#fetchInputs(jobs, big)
-    return { jobs, again: row.again, wakeMs: row.wake_us === null ? undefined : Number(row.wake_us) / 1_000 }
+    return { jobs, again: row.again, wakeMs: row.wake_us === null || isRepeated ? undefined : Number(row.wake_us) / 1_000 }
   }
 
   async #fetchInputs(jobs: Handout[], ids: string[]): Promise<void> {
-    const rows = await this.#db.query<{ seq: string; input: unknown }>(this.#inputSql, [ids])
-    const inputs = new Map(rows.map((row) => [Number(row.seq), row.input]))
-    for (const job of jobs) if (inputs.has(job.seq)) job.input = inputs.get(job.seq)
+    const bySeq = new Map(jobs.map((job) => [job.seq, job]))
+    for (let from = 0; from < ids.length; from += inputsMax) {
+      const rows = await this.#db.query<{ seq: string; input: unknown; tags: string[] | null }>(this.#inputSql, [ids.slice(from, from + inputsMax)])
+      for (const { seq, input, tags } of rows) Object.assign(bySeq.get(Number(seq)) ?? {}, { input, tags })
+    }
   }
 }
 
-/** Deadlock, serialisation, lock time-out: rolled back whole, worth repeating. */
-function transient(error: unknown): boolean {
-  return ['40001', '40P01', '55P03', '57014'].includes(String((error as { code?: unknown }).code))
+/** Deadlock, serialisation, lock time-out, resources used up (a full disk): rolled back whole, worth repeating as it is. */
+export function isTransient(error: unknown): boolean {
+  return /^(40...|53...|55P03|57014)$/.test(String((error as { code?: unknown }).code))
+}
+
+/** Our own earlier request with this id was still under way, and is carried out now: asked again, its jobs are handed out. */
+function isOwnDouble(error: unknown): boolean {
+  const { code, constraint } = error as { code?: unknown; constraint?: unknown }
+  return code === '23505' && constraint === 'claim_pkey'
 }
 
 function handout(place: Place, claim: string, grantedMs: number): Handout {

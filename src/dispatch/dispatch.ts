@@ -15,8 +15,8 @@ export interface DispatchOptions {
   slots: number
   /** Who claims; asked before each claim, since a worker that was given up registers anew. */
   who(): Promise<Claimer>
-  /** The worker was given up as lost: its jobs are no longer its own. */
-  lost(): void
+  /** This worker was given up as lost: its jobs are no longer its own. */
+  lost(worker: string): void
   /** Something that should not happen; the loop goes on. */
   failed(error: unknown): void
 }
@@ -94,11 +94,12 @@ export class Dispatcher {
 
   async #claim(want: number): Promise<Claimed | undefined> {
     const { claims, who, lost } = this.#options
+    const claimer = await who()
     try {
-      return await claims.claim(await who(), want, true, this.#stop.signal)
+      return await claims.claim(claimer, want, true, this.#stop.signal)
     } catch (error) {
       if (!(error instanceof WorkerLostError)) throw error
-      lost()
+      lost(claimer.worker)
       return undefined
     }
   }

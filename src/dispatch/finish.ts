@@ -3,7 +3,7 @@ import type { Clock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
 import type { Db } from '../db/db.ts'
-import type { Handout } from './claim.ts'
+import { type Handout, isTransient } from './claim.ts'
 
 /** How an attempt ended. */
 export type Outcome =
@@ -70,39 +70,46 @@ export class Finisher {
     await Promise.resolve()
     while (this.#waiting.length > 0) {
       const batch = this.#waiting.splice(0, batchMax)
-      const refused = new Set(await this.#write(batch))
+      for (const { job } of batch) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 1) - 1)
+      const ended = [...new Set(batch.map(({ job }) => job.claim))].filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
+      const refused = new Set(await this.#write(batch, ended))
       // Only now: a claim that is being ended must not look like one that nobody knows.
       for (const { job } of batch) if (this.#open.get(job.claim) === 0) this.#open.delete(job.claim)
       for (const ending of batch) ending.resolve(!refused.has(ending.job.seq))
     }
   }
 
-  async #write(batch: Ending[]): Promise<number[]> {
-    const params = this.#params(batch)
+  /** @param ended claims with nothing left in hand after this: only then may their rows go, by which a rescuer finds jobs */
+  async #write(batch: Ending[], ended: readonly string[]): Promise<number[]> {
+    const params = this.#params(batch, ended)
+    let isUnknown = false
+    let replaced = false
     for (let tries = 0; ; tries++) {
       try {
         await reach('finish.sent', batch.length)
         const [row] = await this.#db.call<{ refused: string[] }>('finish', this.#sql, params)
         await reach('finish.received', batch.length)
         // After a lost reply the first try may have been carried out: then nothing is left to accept, and that is well.
-        return tries > 0 ? [] : (row?.refused ?? []).map(Number)
+        return isUnknown ? [] : (row?.refused ?? []).map(Number)
       } catch (error) {
-        if (!(error instanceof StoreError) && batch.length > 1) {
-          return (await Promise.all(batch.map((ending) => this.#write([ending])))).flat()
+        const isRefused = !(error instanceof StoreError) && !isTransient(error)
+        if (isRefused && batch.length > 1) {
+          const refused = (await Promise.all(batch.map((ending) => this.#write([ending], [])))).flat()
+          if (ended.length > 0) await this.#write([], ended)
+          return refused
         }
         // A result that the store refuses must not keep the job running for ever.
-        if (!(error instanceof StoreError) && tries > 0) return batch.map((ending) => ending.job.seq)
-        if (!(error instanceof StoreError)) makeStorable(batch, params, error)
+        if (isRefused && replaced) return batch.map((ending) => ending.job.seq)
+        if (isRefused) replaced = makeStorable(batch, params, error)
+        isUnknown ||= error instanceof StoreError
         await this.#clock.sleep(Math.min(1_000, 20 * 2 ** tries) * (0.5 + this.#clock.random() / 2))
       }
     }
   }
 
-  #params(batch: Ending[]): unknown[] {
+  #params(batch: Ending[], ended: readonly string[]): unknown[] {
     const claims = [...new Set(batch.map(({ job }) => job.claim))]
     const position = new Map(claims.map((claim, i) => [claim, i + 1]))
-    for (const { job } of batch) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 1) - 1)
-    const ended = claims.filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
     const column = <T>(pick: (outcome: Outcome) => T | undefined): (T | null)[] | null => {
       const values = batch.map(({ outcome }) => pick(outcome) ?? null)
       return values.every((value) => value === null) ? null : values
@@ -124,10 +131,11 @@ export class Finisher {
 }
 
 /** Turns an ending that the store refused into a failure that it can take. */
-function makeStorable(batch: Ending[], params: unknown[], cause: unknown): void {
+function makeStorable(batch: Ending[], params: unknown[], cause: unknown): true {
   const message = cause instanceof Error ? cause.message : String(cause)
   params[5] = batch.map(() => 'failed')
   params[7] = batch.map(() => 'refused')
   params[8] = null
   params[9] = batch.map(() => JSON.stringify({ message: `the store refused the result: ${message}`.slice(0, 1000) }))
+  return true
 }

@@ -5,8 +5,9 @@ create or replace function sluice.grant_v1(
   out now_us bigint, out granted integer, out again boolean, out jobs json)
 language plpgsql as $$
 declare
-  v_most constant integer := 256;
-  v_cand bigint[] := array(select p.id from sluice.pick_v1(p_classes, least(sluice.now_us(), p_cap), least(v_most, p_want)) p (id));
+  -- One more than can be served, to know whether a lane is alone.
+  v_most constant integer := least(256, p_want + 1);
+  v_cand bigint[] := array(select p.id from sluice.pick_v1(p_classes, least(sluice.now_us(), p_cap), v_most) p (id));
   v_buckets bigint[];
   v_avail bigint[];
   v_lane sluice.lane[];
@@ -16,7 +17,7 @@ declare
   v_take integer[];
   v_blocked integer[];
   v_vstart bigint[];
-  v_cut boolean := cardinality(v_cand) = least(v_most, p_want);
+  v_cut boolean := cardinality(v_cand) = v_most;
 begin
   granted := 0;
   again := false;
@@ -46,6 +47,7 @@ begin
     a.step::bigint[], a.fair, v_from, v_uses, v_avail,
     case when v_cut then v_lane[cardinality(v_lane)].vstart end) s;
   select m.granted, m.again, m.jobs into granted, again, jobs
-  from sluice.mark_v1(p_claim, p_worker, now_us, v_lane, v_take, v_blocked, v_buckets, v_fairs, v_vstart) m;
+  from sluice.mark_v1(p_claim, p_worker, now_us, v_lane, v_take, v_blocked, v_buckets, v_fairs,
+                       case when cardinality(v_cand) > 1 or v_cut then v_vstart end) m;
   again := again or cardinality(v_lane) < cardinality(v_cand) or (v_cut and granted < p_want);
 end $$;

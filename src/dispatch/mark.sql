@@ -1,6 +1,9 @@
 -- Carries out a decision: marks the jobs of each lane from its bound on, charges what was really found, and moves the
 -- lanes. Only claims and cancels touch waiting rows, and a cancel is one short statement: a row that is locked is waited
 -- for, and one that went away meanwhile is not counted (the lane's bound then stays, to look again).
+-- Beyond 64 KiB of inputs and tags in one claim, those are left out, and fetched in a second query: a reply must fit the
+-- socket's buffers, else a stopped worker would keep the claim's transaction, and its locks, open. What counts is the
+-- length of the text: a compressed input is much longer on the wire than in its row.
 create or replace function sluice.mark_v1(
   p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_take integer[], p_blocked integer[],
   p_buckets bigint[], p_fairs bigint[], p_vstart bigint[], out granted integer, out again boolean, out jobs json)
@@ -22,14 +25,15 @@ begin
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at
     from seen s where j.ctid = s.tid and j.claim is null and j.due_at is null returning j.*
   )
-  select count(*), array_agg(t.seq), json_agg(json_build_array(t.seq, t.id, t.task, t.queue, t.attempt, t.failed, t.crashes, t.ambiguous, t.priority,
-    extract(epoch from t.created_at)::float8, t.takes, t.tags, pg_column_size(t.input) > 16384,
-    case when pg_column_size(t.input) <= 16384 then t.input end)),
+  select count(*), array_agg(t.lane) || array_agg(t.seq), json_agg(json_build_array(t.seq, t.id, t.task, t.queue, t.attempt, t.failed, t.crashes, t.ambiguous, t.priority,
+    extract(epoch from t.created_at)::float8, t.takes, case when t.size <= 65536 then t.tags end, t.size > 65536,
+    case when t.size <= 65536 then t.input end)),
          (select array_agg((m.lane, m.seen, coalesce(k.taken, 0), m.last)::sluice.move)
           from (select lane, count(*)::integer as seen, max(seq) as last from seen group by lane) m
           left join (select lane, count(*)::integer as taken from taken group by lane) k on k.lane = m.lane)
   into granted, v_seqs, jobs, v_moves
-  from taken t;
+  from (select k.*, sum(octet_length(k.input::text) + coalesce(octet_length(array_to_string(k.tags, '')), 0))
+          over (rows unbounded preceding) as size from taken k) t;
   if granted > 0 then
     insert into sluice.claim (id, worker, at, jobs) values (p_claim, p_worker, p_now, v_seqs);
   end if;

@@ -28,6 +28,7 @@ export class Membership {
   readonly #member: Member
   readonly #sql: (name: string) => string
   #entering: Promise<Claimer> | undefined
+  #worker: string | undefined
 
   constructor(db: Db, clock: Clock, schema: string, inSchema: (sql: string) => string, member: Member) {
     this.#db = db
@@ -46,17 +47,20 @@ export class Membership {
     return this.#entering
   }
 
-  /** Forgets the registration: the next claim registers anew. */
-  lost(): void {
+  /** Forgets this registration, so that the next claim registers anew. False: it is not ours any more, so nothing is lost. */
+  lost(worker: string): boolean {
+    if (worker !== this.#worker) return false
+    this.#worker = undefined
     this.#entering = undefined
+    return true
   }
 
-  /** One sign of life. False when this worker was given up. */
-  async beat(): Promise<boolean> {
-    if (this.#entering === undefined) return true
+  /** One sign of life. Returns this worker's id when it was given up. */
+  async beat(): Promise<string | undefined> {
+    if (this.#entering === undefined) return undefined
     const { worker } = await this.#entering
     const rows = await this.#db.call('beat', this.#sql('beat'), [worker])
-    return rows.length > 0
+    return rows.length > 0 ? undefined : worker
   }
 
   /** Looks at all beats and gives up those that stood still. Returns the workers given up. */
@@ -95,6 +99,7 @@ export class Membership {
   async #enter(): Promise<Claimer> {
     const { queues, tasks, slots, version } = this.#member
     const [row] = await this.#db.query<{ id: string }>(this.#sql('register'), [hostname(), process.pid, version, queues ?? null, tasks, slots])
+    this.#worker = row?.id
     return { worker: row?.id ?? '', queues, tasks }
   }
 }

@@ -1,11 +1,12 @@
 -- Moves lanes after a claim: on to their next bound and virtual start, into the list of the bucket that denied them,
--- out of all lists when empty; and keeps the due time of each list. True when something is still worth claiming now.
+-- out of all lists when empty; and keeps the due time of each list. p_vstart is null for a lane that is alone. True when
+-- something is still worth claiming now.
 create or replace function sluice.move_v1(
   p_now bigint, p_lane sluice.lane[], p_take integer[], p_blocked integer[], p_buckets bigint[],
   p_fairs bigint[], p_vstart bigint[], p_moves sluice.move[]) returns boolean
 language plpgsql as $$
 declare
-  v_alone boolean := cardinality(p_lane) = 1;
+  v_alone boolean := p_vstart is null;
 begin
   update sluice.lane l set
     n = case when d.dry then 0 else l.n - d.taken end,

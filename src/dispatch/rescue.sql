@@ -14,7 +14,7 @@ begin
   with held as (
     delete from sluice.claim c where c.worker = p_worker returning c.id, c.jobs
   ), mine as (
-    select j.id from held h cross join unnest(h.jobs) s (seq) join sluice.job j on j.seq = s.seq and j.claim = h.id
+    select j.id from held h cross join sluice.held_v1(h.jobs) s join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.claim = h.id
   ), crashed as (
     delete from sluice.job j using mine m where j.id = m.id and p_why = 'lost' and j.crashes >= 2 returning j.*
   ), archived as (

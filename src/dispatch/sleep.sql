@@ -19,5 +19,5 @@ begin
     values (p_worker, p_queues, v_wait.bucket, coalesce(v_due, 0))
     on conflict (worker) do update set queues = excluded.queues, bucket = excluded.bucket, wake_at = excluded.wake_at;
   end if;
-  return greatest(v_due - p_now, 0);
+  return case when v_due is not null then greatest(v_due - p_now, 0) end;
 end $$;

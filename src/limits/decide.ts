@@ -40,7 +40,8 @@ export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number): Roo
   })
   const units = rules.map((rule, i) => Math.floor((rule.room * rule.weight - (debt[i] ?? 0)) / rule.weight))
   const free = rules.map((rule, i) => {
-    const missing = (debt[i] ?? 0) + rule.weight - rule.room * rule.weight
+    // (room - 1) * weight is exact; debt + weight might pass 2^53.
+    const missing = (debt[i] ?? 0) - (rule.room - 1) * rule.weight
     return atUs + Math.max(0, Math.ceil(missing / rule.drain))
   })
   return {
@@ -63,6 +64,32 @@ export function refund(rules: readonly Rule[], bucket: Bucket, units: number, gr
   const debt = rules.map((rule, i) => {
     const credit = Math.max(0, units * rule.weight - rule.drain * Math.max(0, bucket.atUs - grantedUs))
     return Math.max(0, (bucket.debt[i] ?? 0) - credit)
+  })
+  return { ...bucket, debt }
+}
+
+/**
+ * The bucket after the vendor asked for silence: no grant for `us` microseconds. Only ever lengthens a hold. It counts
+ * from the bucket's own time, so that a clock which stepped back cannot make it end before it began.
+ */
+export function hold(bucket: Bucket, us: number): Bucket {
+  return { ...bucket, holdUs: Math.max(bucket.holdUs, bucket.atUs + us) }
+}
+
+/**
+ * The bucket under a changed definition. Debt is the most that was granted in any span, less what drains in it; so a
+ * rule is owed no more than any old rule that drains no faster was owed, in units. When all old rules drained faster,
+ * what they drained is unknown, and the most that any of them was owed is kept. Either way nothing held is forgotten.
+ */
+export function redebt(before: readonly Rule[], after: readonly Rule[], bucket: Bucket): Bucket {
+  const debt = after.map((rule) => {
+    const owed = before.map((old, i) => {
+      const slower = BigInt(old.drain) * BigInt(rule.weight) <= BigInt(rule.drain) * BigInt(old.weight)
+      const scaled = BigInt(bucket.debt[i] ?? 0) * BigInt(rule.weight) + BigInt(old.weight) - 1n
+      return { slower, debt: Number(scaled / BigInt(old.weight)) }
+    })
+    const bound = owed.filter((one) => one.slower).map((one) => one.debt)
+    return bound.length > 0 ? Math.min(...bound) : Math.max(...owed.map((one) => one.debt))
   })
   return { ...bucket, debt }
 }

@@ -1,4 +1,5 @@
 -- The vendor asked for silence: no grant from these buckets for p_us microseconds from now. Only ever lengthens a hold.
+-- Counted from the bucket's own time: after a step back of the clock a hold must not be over before it began.
 create or replace function sluice.hold_v1(p_buckets bigint[], p_us bigint) returns void language plpgsql as $$
 declare
   v_now bigint;
@@ -6,7 +7,7 @@ begin
   perform sluice.lock_v1(p_buckets);
   v_now := sluice.now_us();
   insert into sluice.ledger (bucket, n, at, debt, version, units, hold)
-  select r.bucket, r.n + 1, r.now_at, r.debt, r.version, 0, v_now + p_us
+  select r.bucket, r.n + 1, r.now_at, r.debt, r.version, 0, r.now_at + p_us
   from sluice.room_v1(p_buckets, v_now) r
-  where r.version is not null and r.hold < v_now + p_us;
+  where r.version is not null and r.hold < r.now_at + p_us;
 end $$;

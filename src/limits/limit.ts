@@ -19,7 +19,7 @@ export interface LimitOptions {
    * burst + rate - 1 in a window. Whole, at least 1. Default: the safe small bucket, which never exceeds the rate.
    */
   burst?: number
-  /** How much the time from the check before writing until the vendor counts may vary; default 100 ms. */
+  /** How much the time from the check before writing until the vendor counts may vary; default 100 ms, at most a day. */
   transit?: Duration
 }
 
@@ -51,13 +51,14 @@ export interface Limit<in In = never> {
 }
 
 const grantMs = 100
+const transitMaxUs = 86_400_000_000
 
 /**
  * Defines a limit.
  * @param name unique; a-z, 0-9, `.`, `_`, `-`, beginning with a letter, up to 63 characters
  * @param options the rate or rates; `by` is a field path of the input, or a function of it: one bucket for each value.
  * Without `by` all jobs share one bucket.
- * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE
+ * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE, SLUICE_BAD_DURATION
  * @example limit('crm', { rate: '100/min', by: 'accountId' })
  */
 export function limit(name: string, options: LimitOptions): Limit<unknown>
@@ -67,7 +68,7 @@ export function limit(name: string, options: LimitOptions & { by?: string | ((in
   if (!/^[a-z][a-z0-9._-]{0,62}$/.test(name)) {
     throw new UsageError('SLUICE_BAD_LIMIT', `"${name}" cannot name a limit: use a-z, 0-9, ".", "_", "-", beginning with a letter, up to 63 characters`)
   }
-  const rates = typeof options.rate === 'string' ? [options.rate] : options.rate
+  const rates = [options.rate].flat()
   if (rates.length === 0) throw new UsageError('SLUICE_BAD_LIMIT', `limit "${name}" has no rate`)
   const { burst, by } = options
   if (burst !== undefined && !(Number.isSafeInteger(burst) && burst >= 1)) {
@@ -75,7 +76,8 @@ export function limit(name: string, options: LimitOptions & { by?: string | ((in
   }
   const parsed = rates.map((rate) => ({ rate, ...parseRate(rate) }))
   const grantUs = Math.min(grantMs * 1_000, ...parsed.map((rule) => Math.floor(rule.windowUs / 10)))
-  const transitUs = Math.round(durationMs(options.transit ?? 100) * 1_000)
+  const transitUs = Math.ceil(durationMs(options.transit ?? 100) * 1_000)
+  if (transitUs > transitMaxUs) throw new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": transit is ${options.transit}; it may be at most a day`)
   return {
     name,
     rules: parsed.map((rule) => level(name, rule, burst, grantUs + transitUs)),
@@ -110,9 +112,10 @@ function gcd(a: number, b: number): number {
 
 function readKey(name: string, by: string | ((input: never) => Key), input: unknown): string {
   const key = typeof by === 'function' ? by(input as never) : by.split('.').reduce<unknown>(field, input)
-  if ((typeof key !== 'string' && typeof key !== 'number' && typeof key !== 'boolean') || key === '') {
+  const isKey = typeof key === 'number' ? Number.isFinite(key) : typeof key === 'boolean' || (typeof key === 'string' && key !== '')
+  if (!isKey) {
     const from = typeof by === 'string' ? `field "${by}"` : 'the key function'
-    throw new UsageError('SLUICE_MISSING_KEY', `limit "${name}" takes its key from ${from}, which gave ${JSON.stringify(key)}; every job needs a string, number or boolean there`)
+    throw new UsageError('SLUICE_MISSING_KEY', `limit "${name}" takes its key from ${from}, which gave ${typeof key === 'object' ? JSON.stringify(key) : String(key)}; every job needs a string, number or boolean there`)
   }
   const text = String(key)
   if (text.length > 512 || /[\u0000\u001f]/.test(text)) {

@@ -30,7 +30,7 @@ language sql stable as $$
       from unnest(d.drain, d.weight, d.room) with ordinality u (drain, weight, room, i)
       cross join lateral (
         select case when g.version = d.version then g.debt[i]
-                    else sluice.redebt_v1(b.name, g.version, g.debt, u.weight) end as debt) c
+                    else sluice.redebt_v1(b.name, g.version, g.debt, u.drain, u.weight) end as debt) c
     ) x
   ) r on true
 $$;

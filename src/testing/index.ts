@@ -1,3 +1,4 @@
-/** For tests of code that uses Sluice: a store in memory, a clock of your own, a stand-in vendor. */
+/** For tests of code that uses Sluice: a store in memory with a clock of your own, and a vendor that counts. */
+export { type TestOptions, testSluice, type TestSluice } from './kit.ts'
 export { prove } from './proof.ts'
-export { vendor } from './vendor.ts'
+export { type Report, vendor, type Vendor, type VendorOptions, type VendorRule } from './vendor.ts'

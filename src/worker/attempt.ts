@@ -1,4 +1,4 @@
-/** What happens around a handler: deadline, validation, time-out, the verdict. Never throws: its value is the outcome. */
+/** What happens around a handler: deadline, validation, time-out, the verdict. */
 import type { Agent } from 'undici'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, SluiceError } from '../core/errors.ts'
@@ -22,58 +22,101 @@ export interface AttemptOptions {
 }
 
 const errorBytesMax = 8_192
+const defaultGrantMs = 100
+/** A claim whose job has not started within this is given back: after 10 s without a beat, others may have it. */
+const claimMs = 5_000
 
-/**
- * Runs one attempt of a job.
- * @param signal aborted when the worker gives the job up
- */
-export async function attempt(job: Handout, task: AnyTask, options: AttemptOptions, signal: AbortSignal): Promise<Outcome> {
-  const { clock } = options
-  const grantUs = Math.min(...task.limits.map((limit) => limit.grantUs))
-  const grantMs = job.takes === null ? undefined : (Number.isFinite(grantUs) ? grantUs : 100_000) / 1_000
-  // A grant is a promise about arrival: one that has grown old in a slow process is given back, uncalled.
-  if (grantMs !== undefined && clock.monotonicMs() > job.grantedMs + grantMs) return { kind: 'return' }
-  const startedMs = clock.monotonicMs()
-  const ended = new AbortController()
-  const timer = clock.sleep(task.timeoutMs, ended.signal, false).then(() => {
-    if (!ended.signal.aborted) ended.abort(new AttemptError('SLUICE_TIMEOUT', `the attempt took longer than ${task.timeoutMs} ms`, { retryable: true }))
-  })
-  const all = AbortSignal.any([signal, ended.signal])
-  try {
-    const result = await run(job, task, options, all, grantMs)
-    const text = result === undefined ? null : encodePayload(result, `result of "${task.name}"`)
-    return { kind: 'done', result: text, tookMs: clock.monotonicMs() - startedMs }
-  } catch (error) {
-    const tookMs = clock.monotonicMs() - startedMs
-    if (signal.aborted && error === signal.reason) return { kind: 'interrupt', error: describe(error), tookMs }
-    return verdict(error, job, task, clock, tookMs)
-  } finally {
-    ended.abort(new AttemptError('SLUICE_ATTEMPT_OVER', 'the attempt is over; it makes no further calls', { retryable: false }))
-    await timer
-  }
-}
+/** One attempt of a job. */
+export class Attempt {
+  readonly job: Handout
+  readonly #task: AnyTask
+  readonly #options: AttemptOptions
+  readonly #grantMs: number | undefined
+  /** Made only when the handler asks for its signal or for fetch: most of the cost of a short job would be in it. */
+  #controller: AbortController | undefined
+  #given: { reason: Error } | undefined
+  #reject: ((reason: Error) => void) | undefined
 
-/** Validates, calls the handler, and stops waiting for it when the signal is aborted: a deaf handler keeps no slot. */
-async function run(job: Handout, task: AnyTask, options: AttemptOptions, signal: AbortSignal, grantMs: number | undefined): Promise<unknown> {
-  const input = await validate(task, job.input)
-  const { db, clock, schema, agent, log } = options
-  const context: Context = {
-    fetch: createFetch({ agent, clock, signal, grants: storeGrants({ db, clock, schema, job, grantMs }) }),
-    signal,
-    attempt: job.attempt,
-    ambiguous: job.ambiguous,
-    log,
-    job: { id: job.id, queue: job.queue, createdAt: new Date(job.createdMs), tags: job.tags ?? [] },
+  constructor(job: Handout, task: AnyTask, options: AttemptOptions) {
+    this.job = job
+    this.#task = task
+    this.#options = options
+    const grantUs = Math.min(...task.limits.map((limit) => limit.grantUs))
+    this.#grantMs = job.takes === null ? undefined : Number.isFinite(grantUs) ? grantUs / 1_000 : defaultGrantMs
   }
-  return new Promise((resolve, reject) => {
-    const stop = () => reject(signal.reason as Error)
-    signal.addEventListener('abort', stop, { once: true })
-    // Promise.resolve().then: a handler that throws at once must not escape either.
-    Promise.resolve()
-      .then(() => task.run(input, context))
-      .then(resolve, reject)
-      .finally(() => signal.removeEventListener('abort', stop))
-  })
+
+  /** Runs it. Never rejects: the outcome says how it ended. */
+  async run(): Promise<Outcome> {
+    const { clock } = this.#options
+    const startedMs = clock.monotonicMs()
+    // A grant is a promise about arrival: one that has grown old in a slow process is given back, uncalled.
+    // And whoever was stopped so long may have been given up, and the job handed to another.
+    if (startedMs > this.job.grantedMs + (this.#grantMs ?? claimMs)) return { kind: 'return' }
+    const { timeoutMs, name } = this.#task
+    let late = false
+    const cancel = clock.after(timeoutMs, () => {
+      late = true
+      this.abort(new AttemptError('SLUICE_TIMEOUT', `the attempt took longer than ${timeoutMs} ms`, { retryable: true }))
+    })
+    try {
+      const result = await this.#call()
+      const text = result === undefined ? null : encodePayload(result, `result of "${name}"`)
+      return { kind: 'done', result: text, tookMs: clock.monotonicMs() - startedMs }
+    } catch (error) {
+      const tookMs = clock.monotonicMs() - startedMs
+      if (this.#given !== undefined && !late) return { kind: 'interrupt', error: describe(this.#given.reason), tookMs }
+      return verdict(error, this.job, this.#task, clock, tookMs)
+    } finally {
+      cancel()
+      this.#controller?.abort(new AttemptError('SLUICE_ATTEMPT_OVER', 'the attempt is over; it makes no further calls', { retryable: false }))
+    }
+  }
+
+  /** Gives the attempt up: its signal aborts, and nobody waits for the handler any more, so that a deaf one keeps no slot. */
+  abort(reason: Error): void {
+    this.#given ??= { reason }
+    this.#controller?.abort(reason)
+    this.#reject?.(reason)
+  }
+
+  async #call(): Promise<unknown> {
+    const input = await validate(this.#task, this.job.input)
+    return new Promise((resolve, reject) => {
+      if (this.#given !== undefined) return reject(this.#given.reason)
+      this.#reject = reject
+      // In an async function, so that a handler which throws at once cannot escape.
+      const run = async () => this.#task.run(input, this.#context())
+      run().then(resolve, reject)
+    })
+  }
+
+  #context(): Context {
+    const { job } = this
+    const { db, clock, schema, agent, log } = this.#options
+    const grantMs = this.#grantMs
+    const signal = () => this.#signal()
+    let made: typeof fetch | undefined
+    return {
+      get fetch() {
+        return (made ??= createFetch({ agent, clock, signal: signal(), grants: storeGrants({ db, clock, schema, job, grantMs }) }))
+      },
+      get signal() {
+        return signal()
+      },
+      attempt: job.attempt,
+      ambiguous: job.ambiguous,
+      log,
+      job: { id: job.id, queue: job.queue, createdAt: new Date(job.createdMs), tags: job.tags ?? [] },
+    }
+  }
+
+  #signal(): AbortSignal {
+    if (this.#controller === undefined) {
+      this.#controller = new AbortController()
+      if (this.#given !== undefined) this.#controller.abort(this.#given.reason)
+    }
+    return this.#controller.signal
+  }
 }
 
 function verdict(error: unknown, job: Handout, task: AnyTask, clock: Clock, tookMs: number): Outcome {

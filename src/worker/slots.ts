@@ -1,18 +1,19 @@
 /** The outlet in this process: a number of slots, each with one attempt. */
 import { reach } from '../core/probe.ts'
 import type { Handout } from '../dispatch/claim.ts'
-import type { Finisher, Outcome } from '../dispatch/finish.ts'
+import type { Finisher } from '../dispatch/finish.ts'
 import type { Outlet } from '../dispatch/outlet.ts'
+import type { Attempt } from './attempt.ts'
 
 /** Runs up to `slots` attempts at once. */
 export class Slots implements Outlet {
   readonly #slots: number
   readonly #finisher: Finisher
-  readonly #attempt: (job: Handout, signal: AbortSignal) => Promise<Outcome>
-  readonly #running = new Map<Handout, AbortController>()
+  readonly #attempt: (job: Handout) => Attempt
+  readonly #running = new Set<Attempt>()
   readonly #waiters = new Set<() => void>()
 
-  constructor(slots: number, finisher: Finisher, attempt: (job: Handout, signal: AbortSignal) => Promise<Outcome>) {
+  constructor(slots: number, finisher: Finisher, attempt: (job: Handout) => Attempt) {
     this.#slots = slots
     this.#finisher = finisher
     this.#attempt = attempt
@@ -48,24 +49,19 @@ export class Slots implements Outlet {
     for (const job of jobs) void this.#run(job)
   }
 
-  /** Gives up attempts (all, or those that `which` picks): their signals abort; what they still do is fenced off. */
-  abandon(reason: Error, which: (job: Handout) => boolean = () => true): void {
-    for (const [job, controller] of this.#running) if (which(job)) controller.abort(reason)
-  }
-
-  /** Jobs in hand. */
-  jobs(): Handout[] {
-    return [...this.#running.keys()]
+  /** Gives up all attempts: their signals abort; what they still do is fenced off. */
+  abandon(reason: Error): void {
+    for (const attempt of this.#running) attempt.abort(reason)
   }
 
   async #run(job: Handout): Promise<void> {
-    const controller = new AbortController()
-    this.#running.set(job, controller)
+    const attempt = this.#attempt(job)
+    this.#running.add(attempt)
     await reach('attempt.start', job)
-    const outcome = await this.#attempt(job, controller.signal)
+    const outcome = await attempt.run()
     await reach('attempt.end', job)
     const ending = this.#finisher.end(job, outcome)
-    this.#running.delete(job)
+    this.#running.delete(attempt)
     this.#look()
     await ending
     this.#look()

@@ -10,8 +10,9 @@ import { beatMs, Membership } from '../dispatch/membership.ts'
 import type { AnyTask, Log } from '../dispatch/task.ts'
 import { statements } from '../generated/sql.ts'
 import { createAgent } from '../http/fetch.ts'
-import { attempt } from './attempt.ts'
+import { Attempt } from './attempt.ts'
 import { Heartbeat } from './heartbeat.ts'
+import { Housekeeping } from './housekeeping.ts'
 import { Slots } from './slots.ts'
 
 /** What a worker needs; see the fields. */
@@ -58,7 +59,7 @@ export class Worker {
     this.#claims = new Claims(db, clock, schema)
     this.#finisher = new Finisher(db, clock, schema)
     const around = { db, clock, schema, agent: this.#agent, log }
-    this.#slots = new Slots(concurrency, this.#finisher, (job, signal) => attempt(job, byName.get(job.task) as AnyTask, around, signal))
+    this.#slots = new Slots(concurrency, this.#finisher, (job) => new Attempt(job, byName.get(job.task) as AnyTask, around))
     this.#member = new Membership(db, clock, schema, inSchema, { queues, tasks: [...byName.keys()], slots: concurrency, version })
     this.#dispatcher = new Dispatcher({
       claims: this.#claims,
@@ -66,7 +67,7 @@ export class Worker {
       clock,
       slots: concurrency,
       who: () => this.#enter(),
-      lost: () => this.#lost(),
+      lost: (id) => this.#lost(id),
       failed: (error) => log.error('dispatch failed; it goes on', { error: String(error) }),
     })
   }
@@ -136,9 +137,10 @@ export class Worker {
     return who
   }
 
-  #lost(): void {
+  #lost(worker: string): void {
+    // Told twice, by the heartbeat's thread and by a claim: the second time is about the past.
+    if (!this.#member.lost(worker)) return
     this.#options.log.warn('this worker was given up as lost (stopped for more than 10 s?); it registers anew')
-    this.#member.lost()
     this.#heartbeat?.beatFor(undefined)
     this.#slots.abandon(new AttemptError('SLUICE_WORKER_LOST', 'this worker was given up as lost; its jobs were handed to others', { retryable: true }))
   }
@@ -148,12 +150,16 @@ export class Worker {
     if (this.#rounds !== undefined) return
     if (beatUrl !== undefined) {
       const sql = inSchema(statements['dispatch/beat'] as string)
-      this.#heartbeat = new Heartbeat({ url: beatUrl, sql, beatMs, lost: () => this.#lost() })
+      this.#heartbeat = new Heartbeat({ url: beatUrl, sql, beatMs, lost: (id) => this.#lost(id) })
     }
+    const { db, clock, schema } = this.#options
+    const housekeeping = new Housekeeping(db, clock, schema)
     const round = async () => {
-      if (beatUrl === undefined && !(await this.#member.beat())) this.#lost()
+      const lost = beatUrl === undefined ? await this.#member.beat() : undefined
+      if (lost !== undefined) this.#lost(lost)
       if ((await this.#member.watch()).length > 0) this.#dispatcher.wake()
       await this.#adopt()
+      await housekeeping.run()
     }
     this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) => log.debug('a round of housekeeping failed', { error: String(error) }))
   }

@@ -1,0 +1,172 @@
+/** What `sluice doctor` looks at. Each check answers for one thing, or not at all where it means nothing. */
+import { systemClock } from '../core/clock.ts'
+import type { Db } from '../db/db.ts'
+import { inSchema, pending } from '../db/migrate.ts'
+import type { Store } from '../db/open.ts'
+import type { PgliteDb } from '../db/pglite.ts'
+import { span } from './output.ts'
+
+/** What a check found. */
+export interface Finding {
+  status: 'ok' | 'warn' | 'fail'
+  text: string
+}
+
+/** One check; undefined: it means nothing here. */
+export type Check = (at: { store: Store; schema: string }) => Promise<Finding | undefined>
+
+const serverLeast = 130_000
+const heldMinutes = 10
+const skewWarnMs = 1_000
+/** Ids made a day from the store's clock are refused; an hour off is a broken clock already. */
+const skewFailMs = 3_600_000
+const beatWaitMs = 5_000
+const listenWaitMs = 5_000
+
+/** The store answers. @throws StoreError SLUICE_STORE_UNREACHABLE */
+export async function connection({ db, owner }: Store, name: string): Promise<Finding> {
+  const start = systemClock.monotonicMs()
+  await db.query('select 1')
+  const how = owner ? ' (embedded, owned by this process)' : ''
+  return { status: 'ok', text: `${name} answers in ${span(systemClock.monotonicMs() - start)}${how}` }
+}
+
+/** The checks after the connection, by name. */
+export const checks: Record<string, Check> = { server, disk, schema, partitions, snapshots, clock, listen, workers }
+
+async function server({ store: { db } }: { store: Store }): Promise<Finding> {
+  const [row] = await db.query<{ number: number; version: string }>(
+    `select current_setting('server_version_num')::int as number, current_setting('server_version') as version`,
+  )
+  const isOld = (row?.number ?? 0) < serverLeast
+  return { status: isOld ? 'fail' : 'ok', text: `PostgreSQL ${row?.version}${isOld ? '; 13 or later is needed' : ''}` }
+}
+
+async function disk({ store: { db } }: { store: Store }): Promise<Finding> {
+  if (db.kind === 'pglite') {
+    const embedded = db as PgliteDb
+    const before = embedded.syncs()
+    await db.query(`select pg_logical_emit_message(true, 'sluice', 'doctor')`)
+    if (embedded.syncs() > before) return { status: 'ok', text: 'a commit reaches the disk before it answers' }
+    return { status: 'fail', text: 'a commit answered before it was on the disk; it may be lost with the machine' }
+  }
+  const [row] = await db.query<{ sync: string; commit: string }>(
+    `select current_setting('fsync') as sync, current_setting('synchronous_commit') as commit`,
+  )
+  if (row?.sync !== 'on')
+    return { status: 'fail', text: 'fsync is off: a crash of the machine may destroy the database' }
+  if (row.commit === 'off')
+    return { status: 'warn', text: 'synchronous_commit is off: a crash loses the last moments of acknowledged jobs' }
+  return { status: 'ok', text: `fsync is on, synchronous_commit ${row.commit}` }
+}
+
+async function schema({ store: { db }, schema: name }: { store: Store; schema: string }): Promise<Finding> {
+  const steps = await pending(db, name)
+  if (steps.length === 0) return { status: 'ok', text: `schema ${name} is up to date` }
+  return {
+    status: 'fail',
+    text: `schema ${name} lacks ${steps.map((step) => step.name).join(', ')}; run \`sluice migrate\``,
+  }
+}
+
+async function has(db: Db, schemaName: string, table: string): Promise<boolean> {
+  const [row] = await db.query<{ is: boolean }>('select to_regclass($1) is not null as is', [`${schemaName}.${table}`])
+  return row?.is ?? false
+}
+
+async function partitions({
+  store: { db },
+  schema: name,
+}: {
+  store: Store
+  schema: string
+}): Promise<Finding | undefined> {
+  if (!(await has(db, name, 'done'))) return undefined
+  const rows = await db.query<{ missing: string; days: number }>(
+    `select t || to_char(clock_timestamp() at time zone 'UTC' + d * interval '1 day', '_YYYYMMDD') as missing, d as days
+     from unnest(array['done', 'failed']) t, generate_series(0, 1) d
+     where to_regclass($1 || '.' || t || to_char(clock_timestamp() at time zone 'UTC' + d * interval '1 day', '_YYYYMMDD')) is null`,
+    [name],
+  )
+  if (rows.length === 0) return { status: 'ok', text: 'history has partitions for today and tomorrow' }
+  const text = `history lacks ${rows.map((row) => row.missing).join(', ')}; call \`Sluice.prune()\` daily (it makes them too)`
+  return { status: rows.some((row) => row.days === 0) ? 'fail' : 'warn', text }
+}
+
+async function snapshots({ store: { db } }: { store: Store }): Promise<Finding> {
+  const rows = await db.query<{ pid: number; state: string | null; minutes: string }>(
+    `select pid, state, round(extract(epoch from clock_timestamp() - xact_start) / 60) as minutes from pg_stat_activity
+     where xact_start < clock_timestamp() - make_interval(mins => $1) and pid <> pg_backend_pid() and backend_type = 'client backend'
+     order by xact_start limit 5`,
+    [heldMinutes],
+  )
+  if (rows.length === 0) return { status: 'ok', text: `no transaction is older than ${heldMinutes} min` }
+  const list = rows.map((row) => `pid ${row.pid} (${row.state ?? 'unknown'}, ${row.minutes} min)`).join(', ')
+  return { status: 'warn', text: `old transactions keep dead rows alive and slow dispatch: ${list}; end them` }
+}
+
+async function clock({ store: { db } }: { store: Store }): Promise<Finding> {
+  const before = systemClock.wallMs()
+  const [row] = await db.query<{ ms: number }>(`select (extract(epoch from clock_timestamp()) * 1000)::float8 as ms`)
+  const after = systemClock.wallMs()
+  const store = row?.ms ?? 0
+  // The store read its clock somewhere between our two looks: only what lies outside is certain.
+  const skewMs = Math.max(0, before - store, store - after)
+  const text = `the store's clock and this machine's differ by ${span(skewMs)}`
+  if (skewMs > skewFailMs) return { status: 'fail', text: `${text}; ids made here may be refused: set the clocks` }
+  return {
+    status: skewMs > skewWarnMs ? 'warn' : 'ok',
+    text: skewMs > skewWarnMs ? `${text}; limits hold all the same, times shown are off` : text,
+  }
+}
+
+async function listen({ store: { db }, schema: name }: { store: Store; schema: string }): Promise<Finding> {
+  const channel = `${name}.doctor`
+  let isHeard = false
+  const unlisten = await db.listen(channel, () => (isHeard = true))
+  // The first notification may come before LISTEN is in force.
+  await until(async () => {
+    await db.query('select pg_notify($1, $2)', [channel, ''])
+    return isHeard
+  }, listenWaitMs)
+  await unlisten()
+  if (isHeard) return { status: 'ok', text: 'notifications arrive' }
+  return {
+    status: 'warn',
+    text: 'notifications do not arrive, so workers only poll (1.5 s); behind a pooler set SLUICE_LISTEN_URL to the server itself',
+  }
+}
+
+async function workers({
+  store: { db },
+  schema: name,
+}: {
+  store: Store
+  schema: string
+}): Promise<Finding | undefined> {
+  if (!(await has(db, name, 'worker'))) return undefined
+  const look = () =>
+    db.query<{ id: string; beat: string; slots: number; who: string }>(
+      inSchema(`select id, beat, slots, host || ':' || pid as who from sluice.worker order by id`, name),
+    )
+  const first = await look()
+  if (first.length === 0) return { status: 'warn', text: 'no worker is registered; `sluice work` starts one' }
+  let silent = first
+  await until(async () => {
+    const now = new Map((await look()).map((row) => [row.id, row.beat]))
+    // One that signed off meanwhile is not silent.
+    silent = silent.filter((row) => now.get(row.id) === row.beat)
+    return silent.length === 0
+  }, beatWaitMs)
+  const all = `${first.length} worker(s) with ${first.reduce((sum, row) => sum + row.slots, 0)} slots`
+  if (silent.length === 0) return { status: 'ok', text: `${all} give signs of life` }
+  return {
+    status: 'warn',
+    text: `of ${all}, ${silent.map((row) => row.who).join(', ')} gave no sign of life for ${span(beatWaitMs)}; their jobs go to others after 10 s`,
+  }
+}
+
+async function until(isTrue: () => Promise<boolean>, waitMs: number): Promise<void> {
+  const end = systemClock.monotonicMs() + waitMs
+  while (!(await isTrue()) && systemClock.monotonicMs() < end) await systemClock.sleep(100)
+}

@@ -1,0 +1,128 @@
+/** Finds, loads and checks sluice.config.ts, and the files that hold tasks. */
+import fs from 'node:fs'
+import path from 'node:path'
+import { createJiti } from 'jiti'
+import { defineConfig, type SluiceConfig } from '../config.ts'
+import { SluiceError, UsageError } from '../core/errors.ts'
+import { type AnyTask, checkName } from '../dispatch/task.ts'
+import * as library from '../index.ts'
+import { flat } from './failure.ts'
+
+/** A config file's content and place. */
+export interface Found {
+  /** Undefined: there is none. */
+  file: string | undefined
+  /** Where its relative paths begin: its directory, else the current one. */
+  dir: string
+  fields: SluiceConfig
+}
+
+const names = ['sluice.config.ts', 'sluice.config.js', 'sluice.config.mjs']
+const known = ['store', 'schema', 'listenUrl', 'concurrency', 'queues', 'tasks']
+
+// A user's file gets this very copy of the library: a second one would send to a store of its own.
+const jiti = createJiti(import.meta.url, { virtualModules: { sluice: { ...library, defineConfig } } })
+
+/** The nearest config file upward from the current directory, or the one named. @throws UsageError SLUICE_BAD_CONFIG */
+export async function findConfig(named: string | undefined): Promise<Found> {
+  const file = named === undefined ? nearest(process.cwd()) : path.resolve(named)
+  if (file === undefined) return { file, dir: process.cwd(), fields: {} }
+  const loaded = await load(file)
+  // Asked for by its keys: jiti makes up a default where there is none.
+  const fields = Object.keys(loaded).includes('default') ? loaded['default'] : undefined
+  if (typeof fields !== 'object' || fields === null || Array.isArray(fields)) {
+    throw bad(file, 'it must say `export default { … }`')
+  }
+  return { file, dir: path.dirname(file), fields: check(file, fields as Record<string, unknown>) }
+}
+
+function nearest(dir: string): string | undefined {
+  const found = names.map((name) => path.join(dir, name)).find((file) => fs.existsSync(file))
+  if (found !== undefined || path.dirname(dir) === dir) return found
+  return nearest(path.dirname(dir))
+}
+
+function check(file: string, fields: Record<string, unknown>): SluiceConfig {
+  for (const name of Object.keys(fields)) {
+    if (!known.includes(name)) throw bad(file, `unknown field "${name}"; the fields are ${known.join(', ')}`)
+  }
+  for (const name of ['store', 'schema', 'listenUrl']) {
+    const value = fields[name]
+    if (value !== undefined && (typeof value !== 'string' || value === '')) throw bad(file, `${name} must be a text`)
+  }
+  const { concurrency, queues, tasks } = fields
+  if (
+    concurrency !== undefined &&
+    !(Number.isInteger(concurrency) && Number(concurrency) >= 1 && Number(concurrency) <= 10_000)
+  ) {
+    throw bad(file, 'concurrency must be a whole number from 1 to 10,000')
+  }
+  if (queues !== undefined) {
+    if (!Array.isArray(queues) || queues.length === 0 || !queues.every((queue) => typeof queue === 'string')) {
+      throw bad(file, 'queues must be a list of names; leave it out to serve all')
+    }
+    for (const queue of queues as string[]) checkName('queue', queue)
+  }
+  if (tasks !== undefined && typeof tasks !== 'string' && !(Array.isArray(tasks) && tasks.every(isTask))) {
+    throw bad(file, 'tasks must be a list of tasks made by task(…), or the path of a file that exports them')
+  }
+  return fields as SluiceConfig
+}
+
+function bad(file: string, why: string): UsageError {
+  return new UsageError('SLUICE_BAD_CONFIG', `${file}: ${why}`)
+}
+
+async function load(file: string): Promise<Record<string, unknown>> {
+  if (!fs.statSync(file, { throwIfNoEntry: false })?.isFile()) throw bad(file, 'there is no such file')
+  try {
+    return await jiti.import(file)
+  } catch (error) {
+    const message = `${file} cannot be loaded: ${flat(error instanceof Error ? error.message : String(error))}`
+    throw new UsageError(SluiceError.is(error) ? error.code : 'SLUICE_BAD_CONFIG', message, { cause: error })
+  }
+}
+
+/**
+ * The tasks that a command knows: those of the file named, else those of the config; an empty list when neither says any.
+ * @throws UsageError SLUICE_BAD_CONFIG, SLUICE_NO_TASKS (a file without any)
+ */
+export async function loadTasks(config: Found, named: string | undefined): Promise<readonly AnyTask[]> {
+  const { tasks = [] } = config.fields
+  if (named === undefined && typeof tasks !== 'string') return tasks
+  const file = named === undefined ? path.resolve(config.dir, tasks as string) : path.resolve(named)
+  const found = new Set(Object.values(await load(file)).filter(isTask))
+  if (found.size === 0)
+    throw new UsageError('SLUICE_NO_TASKS', `${file} exports no task; write \`export const … = task(…)\``)
+  return [...found]
+}
+
+/** As `loadTasks`, for commands that cannot do without. @throws UsageError SLUICE_NO_TASKS */
+export async function needTasks(config: Found, named: string | undefined): Promise<readonly AnyTask[]> {
+  const tasks = await loadTasks(config, named)
+  if (tasks.length > 0) return tasks
+  throw new UsageError(
+    'SLUICE_NO_TASKS',
+    'no tasks are known; name them in sluice.config.ts (`sluice init` writes one), or give their file by --tasks',
+  )
+}
+
+/** By shape, because the file may have used another copy of this package. */
+function isTask(value: unknown): value is AnyTask {
+  if (typeof value !== 'object' || value === null) return false
+  const { name, schema, limits, run, send } = value as Record<string, unknown>
+  return (
+    typeof name === 'string' &&
+    typeof schema === 'object' &&
+    Array.isArray(limits) &&
+    typeof run === 'function' &&
+    typeof send === 'function'
+  )
+}
+
+/** The user's own files that were loaded, for `dev` to watch. */
+export function loadedFiles(): string[] {
+  return Object.keys(jiti.cache).filter(
+    (file) => path.isAbsolute(file) && !file.includes(`${path.sep}node_modules${path.sep}`),
+  )
+}

@@ -1,0 +1,159 @@
+/** `sluice dev`: owns the store, and restarts a worker (a child that connects through it) whenever a file is saved. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import fs from 'node:fs'
+import path from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { Command } from 'commander'
+import { UsageError } from '../core/errors.ts'
+import { loadedFiles } from './config.ts'
+import type { Output } from './output.ts'
+import { nameOf, openSluice, type Settings, settingsOf } from './settings.ts'
+import { listenForStop } from './stop.ts'
+import { type WorkFlags, workFlags, workOptions } from './work.ts'
+
+/** Editors write a file in several steps; one restart is enough. */
+const settleMs = 150
+
+/** `sluice dev`. */
+export function devCommand(): Command {
+  return workFlags(new Command('dev'))
+    .description('the store and a worker in one command; the worker restarts when its files are saved')
+    .argument('[tasks-file]', 'every task that it exports; default: those of sluice.config.ts')
+    .action(dev)
+}
+
+async function dev(file: string | undefined, flags: WorkFlags, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out, store } = settings
+  workOptions(settings, flags)
+  if (store === 'memory:')
+    throw new UsageError(
+      'SLUICE_BAD_URL',
+      '`sluice dev` needs a directory or a server: its worker is a process of its own',
+    )
+  const stop = listenForStop()
+  const sluice = await openSluice(settings)
+  const tasks = file ?? flags.tasks
+  const restarter = new Restarter(() => startWorker(settings, flags, tasks), out)
+  try {
+    restarter.watch([
+      ...(settings.config.file === undefined ? [] : [settings.config.file]),
+      ...loadedFiles(),
+      ...(tasks === undefined ? [] : [path.resolve(tasks)]),
+    ])
+    restarter.start()
+    out.talk(`store ${nameOf(store)} is open; saving a task's file restarts the worker; Ctrl-C ends`)
+    out.hint('`sluice send <task> <json>` and `sluice status`, in another terminal')
+    await stop.first
+    void stop.second.then(() => restarter.signal())
+    await restarter.stop()
+  } finally {
+    await sluice.close()
+  }
+}
+
+/** The worker's child process. It leads a process group of its own, so that Ctrl-C reaches it once, through us. */
+function startWorker(settings: Settings, flags: WorkFlags, tasks: string | undefined): ChildProcess {
+  const main = fileURLToPath(new URL('./main.js', import.meta.url))
+  const given: [string, string | undefined][] = [
+    ['--schema', settings.schema],
+    ['--config', settings.config.file],
+    ['--tasks', tasks],
+    ['--concurrency', flags.concurrency?.toString()],
+    ['--queues', flags.queues],
+  ]
+  const args = given.flatMap(([flag, value]) => (value === undefined ? [] : [flag, value]))
+  // The URL goes by the environment: arguments can be read by everybody on the machine.
+  const env = {
+    ...process.env,
+    DATABASE_URL: settings.store,
+    ...(settings.listenUrl === undefined ? {} : { SLUICE_LISTEN_URL: settings.listenUrl }),
+  }
+  return spawn(process.execPath, [main, 'work', ...args, ...(settings.out.json ? ['--json'] : [])], {
+    env,
+    detached: process.platform !== 'win32',
+    stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
+  })
+}
+
+/** Keeps one child running, and replaces it when a watched file changes. */
+class Restarter {
+  readonly #spawn: () => ChildProcess
+  readonly #out: Output
+  readonly #watched = new Map<string, fs.FSWatcher>()
+  readonly #files = new Set<string>()
+  #child: ChildProcess | undefined
+  #timer: NodeJS.Timeout | undefined
+  #turn: Promise<void> = Promise.resolve()
+  #isStopping = false
+
+  constructor(spawnChild: () => ChildProcess, out: Output) {
+    this.#spawn = spawnChild
+    this.#out = out
+  }
+
+  /** Watches these files, through their directories: many editors put a new file in the old one's place. */
+  watch(files: readonly string[]): void {
+    for (const file of files) {
+      this.#files.add(file)
+      const dir = path.dirname(file)
+      if (this.#watched.has(dir)) continue
+      const watcher = fs.watch(dir, (_, name) => {
+        if (name === null || this.#files.has(path.join(dir, name))) this.#saved()
+      })
+      watcher.on('error', (error) => this.#out.log.warn(`${dir} is no longer watched`, { error: String(error) }))
+      this.#watched.set(dir, watcher)
+    }
+  }
+
+  start(): void {
+    const child = this.#spawn()
+    this.#child = child
+    child.on('message', (message) => this.watch((message as { files?: string[] }).files ?? []))
+    child.on('error', (error) => this.#out.log.error('the worker did not start', { error: String(error) }))
+    child.once('exit', (code) => {
+      if (this.#child !== child) return
+      this.#child = undefined
+      if (!this.#isStopping)
+        this.#out.talk(`the worker ended (${code ?? 'killed'}); it starts again when a file is saved`)
+    })
+  }
+
+  /** Asks the child to end; a second time: at once. */
+  signal(): void {
+    this.#child?.kill('SIGTERM')
+  }
+
+  async stop(): Promise<void> {
+    this.#isStopping = true
+    clearTimeout(this.#timer)
+    for (const watcher of this.#watched.values()) watcher.close()
+    await this.#turn
+    await this.#end()
+  }
+
+  #saved(): void {
+    clearTimeout(this.#timer)
+    this.#timer = setTimeout(() => {
+      this.#turn = this.#turn.then(() => this.#restart())
+    }, settleMs)
+  }
+
+  async #restart(): Promise<void> {
+    if (this.#isStopping) return
+    this.#out.talk('a file was saved: the worker restarts')
+    await this.#end()
+    if (!this.#isStopping) this.start()
+  }
+
+  async #end(): Promise<void> {
+    const child = this.#child
+    if (child === undefined) return
+    this.#child = undefined
+    if (child.exitCode !== null || child.signalCode !== null) return
+    const ended = once(child, 'exit')
+    child.kill('SIGTERM')
+    await ended
+  }
+}

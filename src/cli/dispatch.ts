@@ -1,0 +1,38 @@
+/** `sluice dispatch --once`: runs what is allowed now, for cron and tests. */
+import { Command } from 'commander'
+import { useSluice } from '../index.ts'
+import { needTasks } from './config.ts'
+import { settingsOf, whole, withSluice } from './settings.ts'
+import { surviveStrays } from './stop.ts'
+import { type WorkFlags, workFlags, workOptions } from './work.ts'
+
+interface DispatchFlags extends WorkFlags {
+  once: true
+  max?: number
+}
+
+/** `sluice dispatch`. */
+export function dispatchCommand(): Command {
+  return workFlags(new Command('dispatch'))
+    .description('run what the limits allow now, and end; safe from cron at any frequency')
+    .requiredOption('--once', 'to go on for ever is `sluice work`')
+    .option('--max <n>', 'at most so many jobs', whole(1, 1_000_000_000))
+    .action(dispatch)
+}
+
+async function dispatch(flags: DispatchFlags, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  surviveStrays(out.log, undefined)
+  const tasks = await needTasks(settings.config, flags.tasks)
+  const options = { ...workOptions(settings, flags), ...(flags.max === undefined ? {} : { max: flags.max }) }
+  const dispatched = await withSluice(settings, { creates: true }, async (sluice) => {
+    useSluice(sluice)
+    return await sluice.dispatchOnce(tasks, options)
+  })
+  if (out.json) out.object({ dispatched })
+  else out.line(String(dispatched))
+  out.hint(
+    dispatched === 0 ? '`sluice status` tells what waits, `sluice why <id>` for what' : '`sluice jobs --state done`',
+  )
+}

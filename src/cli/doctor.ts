@@ -1,0 +1,53 @@
+/** `sluice doctor`: what is wrong with a store, a line for each check. */
+import { Command } from 'commander'
+import { SluiceError } from '../core/errors.ts'
+import { flat } from './failure.ts'
+import { type Check, type Finding, checks, connection } from './checks.ts'
+import type { Output } from './output.ts'
+import { nameOf, settingsOf, withStore } from './settings.ts'
+
+/** `sluice doctor`. */
+export function doctorCommand(): Command {
+  return new Command('doctor')
+    .description('check the store, its schema, its clock and its workers; exit code 1 when a check fails')
+    .action(doctor)
+}
+
+const colours = { ok: 'green', warn: 'yellow', fail: 'red' } as const
+
+async function doctor(_: object, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out, schema } = settings
+  const worst = await withStore(settings, { creates: false }, async (store) => {
+    // Without a connection no other check says anything, and the exit code is 3.
+    say(out, 'connection', await connection(store, nameOf(settings.store)))
+    const found: Finding[] = []
+    for (const [name, check] of Object.entries(checks)) {
+      const finding = await judge(check, { store, schema })
+      if (finding === undefined) continue
+      say(out, name, finding)
+      found.push(finding)
+    }
+    return found
+  })
+  if (worst.some((finding) => finding.status === 'fail')) process.exitCode = 1
+  out.hint(
+    worst.every((finding) => finding.status === 'ok')
+      ? '`sluice status`'
+      : 'see the lines above; `sluice status` shows the work',
+  )
+}
+
+async function judge(check: Check, at: Parameters<Check>[0]): Promise<Finding | undefined> {
+  try {
+    return await check(at)
+  } catch (error) {
+    if (SluiceError.is(error) && error.code === 'SLUICE_STORE_UNREACHABLE') throw error
+    return { status: 'fail', text: flat(error instanceof Error ? error.message : String(error)) }
+  }
+}
+
+function say(out: Output, check: string, { status, text }: Finding): void {
+  if (out.json) out.object({ check, status, text })
+  else out.line(`${out.paint(colours[status], status.padEnd(4))}  ${check.padEnd(12)}${text}`)
+}

@@ -1,0 +1,82 @@
+/** `sluice init`: a config and a first task that runs at once. */
+import fs from 'node:fs'
+import path from 'node:path'
+import { Command } from 'commander'
+import { UsageError } from '../core/errors.ts'
+import { output } from './output.ts'
+import type { Globals } from './settings.ts'
+
+const files: Record<string, string> = {
+  'sluice.config.ts': `import { defineConfig } from 'sluice'
+
+export default defineConfig({
+  // Where jobs are kept. Default: DATABASE_URL, else this directory (PostgreSQL embedded in the process).
+  // store: '.sluice/data',
+  concurrency: 10,
+  tasks: './tasks.ts',
+})
+`,
+  'tasks.ts': `import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { limit, rateLimited, task } from 'sluice'
+import { z } from 'zod'
+
+// Never more than 100 calls in any minute for each CRM account, across every worker you run.
+const crm = limit('crm', { rate: '100/min', by: 'accountId' })
+
+export const syncContact = task('sync-contact', {
+  input: z.object({ accountId: z.string(), contactId: z.string() }),
+  limits: [crm],
+  retry: { attempts: 5 },
+  async run({ accountId, contactId }, { fetch }) {
+    const response = await fetch(\`\${await vendor()}/accounts/\${accountId}/contacts/\${contactId}\`)
+    if (response.status === 429) throw rateLimited(response) // honours Retry-After for this account, on every worker
+    if (!response.ok) throw new Error(\`the CRM said \${response.status}\`)
+    return await response.json()
+  },
+})
+
+// A stand-in for the vendor, so that this runs at once. Put your vendor's address in its place.
+let address: Promise<string> | undefined
+function vendor(): Promise<string> {
+  address ??= new Promise((resolve) => {
+    const server = createServer((request, response) => {
+      response.setHeader('content-type', 'application/json')
+      response.end(JSON.stringify({ synced: request.url }))
+    })
+    server.listen(0, '127.0.0.1', () => resolve(\`http://127.0.0.1:\${(server.address() as AddressInfo).port}\`))
+    server.unref()
+  })
+  return address
+}
+`,
+}
+
+/** `sluice init`. */
+export function initCommand(): Command {
+  return new Command('init')
+    .description('write sluice.config.ts and tasks.ts here')
+    .option('-y, --yes', 'overwrite what is there')
+    .option('--dry-run', 'only say what would be written')
+    .action(init)
+}
+
+function init(flags: { yes?: boolean; dryRun?: boolean }, command: Command): void {
+  const out = output(command.optsWithGlobals<Globals>())
+  const taken = Object.keys(files).filter((name) => fs.existsSync(name))
+  if (taken.length > 0 && flags.yes !== true) {
+    throw new UsageError(
+      'SLUICE_FILE_EXISTS',
+      `${taken.join(' and ')} would be overwritten; use --yes, or another directory`,
+    )
+  }
+  for (const [name, text] of Object.entries(files)) {
+    if (flags.dryRun !== true) fs.writeFileSync(name, text)
+    const file = path.resolve(name)
+    if (out.json) out.object({ file, written: flags.dryRun !== true })
+    else out.line(file)
+  }
+  out.hint('npm install sluice zod')
+  out.hint('`sluice dev`, then in another terminal:')
+  out.hint(`\`sluice send sync-contact '{"accountId":"a1","contactId":"7"}' --repeat 500\``)
+}

@@ -1,0 +1,54 @@
+/** `sluice limits`: the definitions in force, with what each guarantees. */
+import { Command } from 'commander'
+import { inSchema } from '../db/migrate.ts'
+import { guarantees, type Limit } from '../index.ts'
+import { settingsOf, withSluice } from './settings.ts'
+
+/** `sluice limits`. */
+export function limitsCommand(): Command {
+  return new Command('limits').description('the limits in force and what each guarantees').action(limits)
+}
+
+interface Defined {
+  name: string
+  version: number
+  spec: Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic'> & { path: string | null }
+  created_at: Date
+}
+
+async function limits(_: object, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const rows = await withSluice(settings, { creates: false }, (sluice) =>
+    sluice.db.query<Defined>(
+      inSchema(
+        'select distinct on (name) name, version, spec, created_at from sluice.limit_def order by name, version desc',
+        settings.schema,
+      ),
+    ),
+  )
+  for (const { name, version, spec, created_at } of rows) {
+    const promises = guarantees(spec)
+    const marginMs = (spec.grantUs + spec.transitUs) / 1_000
+    const rates = promises.map((promise) => promise.rate)
+    if (out.json) {
+      out.object({
+        name,
+        version,
+        rates,
+        path: spec.path,
+        classic: spec.classic,
+        marginMs,
+        definedAt: created_at,
+        guarantees: promises,
+      })
+      continue
+    }
+    const key = spec.path === null ? '' : `, for each ${spec.path}`
+    out.line(`${out.paint('bold', name)}  ${rates.join(' and ')}${key} (version ${version}, margin ${marginMs} ms)`)
+    for (const promise of promises) out.line(`  ${promise.text}`)
+  }
+  if (rows.length === 0 && !out.json)
+    out.talk('no limits are defined yet; sending to a task, or working on it, defines its limits')
+  out.hint('`sluice status`')
+}

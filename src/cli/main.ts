@@ -1,0 +1,68 @@
+#!/usr/bin/env node
+/** The command line's entry: builds the program, runs it, and turns what goes wrong into a line and an exit code. */
+import { Command, Option } from 'commander'
+import { version } from '../version.ts'
+import { devCommand } from './dev.ts'
+import { dispatchCommand } from './dispatch.ts'
+import { doctorCommand } from './doctor.ts'
+import { fail } from './failure.ts'
+import { initCommand } from './init.ts'
+import { cancelCommand, jobsCommand, retryCommand } from './jobs.ts'
+import { limitsCommand } from './limits.ts'
+import { migrateCommand } from './migrate.ts'
+import { sendCommand } from './send.ts'
+import { statusCommand } from './status.ts'
+import { whyCommand } from './why.ts'
+import { workCommand } from './work.ts'
+
+async function build(argv: readonly string[]): Promise<Command> {
+  const program = new Command('sluice')
+    .description('durable jobs in PostgreSQL that never exceed a rate limit')
+    .version(version)
+    .option('--store <store>', 'postgres://… or a directory (env DATABASE_URL; default .sluice/data)')
+    .option('--schema <name>', 'schema in the database (env SLUICE_SCHEMA; default sluice)')
+    .option('--config <file>', 'default: the nearest sluice.config.ts, .js or .mjs, upward')
+    .option('--json', 'data as JSON: one object, or one a line for lists')
+    .addOption(new Option('--no-color', 'without colour (env NO_COLOR)'))
+    .addHelpText('after', '\nExit codes: 0 ok, 1 failed, 2 usage, 3 store unreachable.')
+  const commands = [
+    initCommand,
+    devCommand,
+    workCommand,
+    sendCommand,
+    dispatchCommand,
+    jobsCommand,
+    whyCommand,
+    retryCommand,
+  ]
+  const further = [cancelCommand, statusCommand, limitsCommand, migrateCommand, doctorCommand]
+  for (const command of [...commands, ...further]) program.addCommand(command())
+  // Loaded only when asked for: it needs what an installation for production does not have.
+  if (argv.includes('demo')) program.addCommand((await import('./demo.ts')).demoCommand(), { hidden: true })
+  throwing(program)
+  return program
+}
+
+function throwing(command: Command): void {
+  command.exitOverride().configureOutput({ outputError() {} })
+  for (const inner of command.commands) throwing(inner)
+}
+
+async function main(argv: readonly string[]): Promise<number> {
+  try {
+    await (await build(argv)).parseAsync(argv, { from: 'user' })
+    return Number(process.exitCode ?? 0)
+  } catch (error) {
+    return fail(error, argv.includes('--json'))
+  }
+}
+
+// `sluice jobs | head` ends the reader first; that is no failure.
+process.stdout.on('error', (error: NodeJS.ErrnoException) => {
+  if (error.code === 'EPIPE') process.exit(0)
+})
+
+const code = await main(process.argv.slice(2))
+await new Promise((resolve) => process.stdout.write('', resolve))
+// Whatever a user's tasks keep open (pools, timers) must not keep a finished command alive.
+process.exit(code)

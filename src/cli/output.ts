@@ -1,0 +1,87 @@
+/** What the command line says: data on stdout, talk on stderr, colour only for people. */
+import { styleText } from 'node:util'
+import type { Log } from '../dispatch/task.ts'
+
+type Colour = 'green' | 'yellow' | 'red' | 'dim' | 'bold'
+
+/** How one command speaks. */
+export interface Output {
+  /** Data goes out as JSON, and nothing is said beside it. */
+  readonly json: boolean
+  /** One line of data. */
+  line(text: string): void
+  /** One object of data; a line of JSON. */
+  object(value: unknown): void
+  /** Columns for people; the first row is the heading. */
+  table(rows: readonly (readonly string[])[]): void
+  /** For people, on stderr; also with --json, so only for what must be said. */
+  talk(text: string): void
+  /** The next step, on stderr; not with --json. */
+  hint(text: string): void
+  paint(colour: Colour, text: string): string
+  /** Log lines of workers and handlers, on stderr. */
+  readonly log: Log
+}
+
+/** Makes the voice of one command. */
+export function output(options: { json?: boolean; color?: boolean }): Output {
+  const json = options.json === true
+  const isColoured = !json && options.color !== false && !process.env['NO_COLOR'] && process.stdout.isTTY === true
+  const line = (text: string) => void process.stdout.write(`${text}\n`)
+  const talk = (text: string) => void process.stderr.write(`${text}\n`)
+  const paint = (colour: Colour, text: string) => (isColoured ? styleText(colour, text) : text)
+  return {
+    json,
+    line,
+    object: (value) => line(JSON.stringify(value)),
+    table: (rows) => tabulate(rows).forEach((text, i) => line(i === 0 ? paint('dim', text) : text)),
+    talk,
+    hint: (text) => (json ? undefined : talk(`next: ${text}`)),
+    paint,
+    log: logTo(talk, json),
+  }
+}
+
+function tabulate(rows: readonly (readonly string[])[]): string[] {
+  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
+  return rows.map((row) =>
+    row
+      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
+      .join('  ')
+      .trimEnd(),
+  )
+}
+
+function logTo(talk: (text: string) => void, json: boolean): Log {
+  const write = (level: string) => (message: string, details?: Record<string, unknown>) => {
+    if (level === 'debug' && process.env['SLUICE_DEBUG'] !== '1') return
+    if (json) return talk(safeJson({ level, message, ...details }))
+    talk(`${level} ${message}${details === undefined ? '' : ` ${safeJson(details)}`}`)
+  }
+  return { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
+}
+
+/** A handler may log anything, also what JSON cannot express. */
+function safeJson(value: unknown): string {
+  try {
+    return JSON.stringify(value, (_, inner: unknown) => (typeof inner === 'bigint' ? String(inner) : inner))
+  } catch {
+    return '"(not expressible as JSON)"'
+  }
+}
+
+/** Text on one line, cut to a length. */
+export function brief(text: string, length = 80): string {
+  const flat = text.replaceAll(/\s+/g, ' ').trim()
+  return flat.length <= length ? flat : `${flat.slice(0, length - 1)}…`
+}
+
+/** A span for people: `340 ms`, `3.2 s`, `5 min`, `2 h`, `3 d`. */
+export function span(ms: number): string {
+  const size = Math.abs(ms)
+  if (size < 1_000) return `${Math.round(ms)} ms`
+  if (size < 100_000) return `${(ms / 1_000).toFixed(1)} s`
+  if (size < 6_000_000) return `${Math.round(ms / 60_000)} min`
+  if (size < 172_800_000) return `${Math.round(ms / 3_600_000)} h`
+  return `${Math.round(ms / 86_400_000)} d`
+}

@@ -1,0 +1,138 @@
+/** Settings of a command: flag, else environment, else sluice.config.ts, else default. */
+import path from 'node:path'
+import { UsageError } from '../core/errors.ts'
+import { Sluice } from '../index.ts'
+import { inSchema } from '../db/migrate.ts'
+import { openStore, type Store } from '../db/open.ts'
+import { systemClock } from '../core/clock.ts'
+import fs from 'node:fs'
+import { type Command, InvalidArgumentError } from 'commander'
+import { type Found, findConfig } from './config.ts'
+import { type Output, output } from './output.ts'
+
+/** Flags that every command takes. */
+export interface Globals {
+  store?: string
+  schema?: string
+  config?: string
+  json?: boolean
+  color?: boolean
+}
+
+/** What a command runs with. */
+export interface Settings {
+  /** `postgres://…`, an absolute directory, or `memory:`. */
+  store: string
+  schema: string
+  listenUrl: string | undefined
+  config: Found
+  out: Output
+}
+
+/** Reads flags, environment and config file. @throws UsageError SLUICE_BAD_CONFIG, SLUICE_BAD_URL, SLUICE_BAD_SCHEMA */
+export async function settingsOf(command: Command): Promise<Settings> {
+  const globals = command.optsWithGlobals<Globals>()
+  const out = output(globals)
+  const config = await findConfig(globals.config)
+  const schema = globals.schema ?? env('SLUICE_SCHEMA') ?? config.fields.schema ?? 'sluice'
+  inSchema('', schema)
+  const given = globals.store ?? env('DATABASE_URL')
+  const store =
+    given === undefined ? place(config.fields.store ?? '.sluice/data', config.dir) : place(given, process.cwd())
+  return { store, schema, listenUrl: env('SLUICE_LISTEN_URL') ?? config.fields.listenUrl, config, out }
+}
+
+/** An environment variable; empty counts as not set. */
+export function env(name: string): string | undefined {
+  return process.env[name] || undefined
+}
+
+function place(store: string, dir: string): string {
+  if (store === '') throw new UsageError('SLUICE_BAD_URL', 'the store is empty; give postgres://… or a directory')
+  if (store === 'memory:' || /^postgres(ql)?:\/\//.test(store)) return store
+  const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(store)?.[1]
+  if (scheme !== undefined && (scheme.length > 1 || store.includes('://'))) {
+    throw new UsageError(
+      'SLUICE_BAD_URL',
+      `a store cannot be reached by "${scheme}:"; it looks like postgres://user:password@host:5432/database, or is a directory`,
+    )
+  }
+  return path.resolve(dir, store)
+}
+
+/** A store for people: without password. */
+export function nameOf(store: string): string {
+  if (!store.startsWith('postgres')) return store
+  try {
+    const { host, pathname } = new URL(store)
+    return `${host}${pathname}`
+  } catch {
+    return 'the database'
+  }
+}
+
+/** True when the store is the embedded engine's directory. */
+export function isDirectory(store: string): boolean {
+  return store !== 'memory:' && !store.startsWith('postgres')
+}
+
+/** Opens the store for `body` and closes it after; brings its schema up to date. */
+export async function withSluice<T>(
+  settings: Settings,
+  how: { creates: boolean },
+  body: (sluice: Sluice) => Promise<T>,
+): Promise<T> {
+  if (!how.creates) mustExist(settings.store)
+  const sluice = await openSluice(settings)
+  try {
+    return await body(sluice)
+  } finally {
+    await sluice.close()
+  }
+}
+
+/** Opens the store and brings its schema up to date. */
+export async function openSluice(settings: Settings): Promise<Sluice> {
+  const { store, schema, listenUrl, out } = settings
+  const said = out.json ? { ...out.log, info() {} } : out.log
+  return await Sluice.open({ store, schema, log: said, ...(listenUrl === undefined ? {} : { listenUrl }) })
+}
+
+/** Opens the store as it is, without a look at its schema. */
+export async function withStore<T>(
+  settings: Settings,
+  how: { creates: boolean },
+  body: (store: Store) => Promise<T>,
+): Promise<T> {
+  const { store, listenUrl, out } = settings
+  if (!how.creates) mustExist(store)
+  const opened = await openStore({
+    store,
+    clock: systemClock,
+    log: (message) => (out.json ? undefined : out.talk(message)),
+    ...(listenUrl === undefined ? {} : { listenUrl }),
+  })
+  try {
+    return await body(opened)
+  } finally {
+    await opened.db.close()
+  }
+}
+
+/** Who only looks should not leave a new database in a directory that was mistyped. */
+function mustExist(store: string): void {
+  if (!isDirectory(store) || fs.existsSync(store)) return
+  throw new UsageError(
+    'SLUICE_NO_STORE',
+    `there is no store in ${store}; \`sluice dev\` makes one, or name another by --store or DATABASE_URL`,
+  )
+}
+
+/** Reads a whole number of an option. */
+export function whole(least: number, most: number): (text: string) => number {
+  return (text) => {
+    const value = /^-?\d{1,12}$/.test(text) ? Number(text) : NaN
+    if (value >= least && value <= most) return value
+    throw new InvalidArgumentError(`It must be a whole number from ${least} to ${most}.`)
+  }
+}

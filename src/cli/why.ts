@@ -1,0 +1,43 @@
+/** `sluice why`: what a job waits for, by the dispatcher's own predicate. */
+import { Command } from 'commander'
+import { systemClock } from '../core/clock.ts'
+import type { Reason } from '../index.ts'
+import { noSuchJob } from './jobs.ts'
+import { span } from './output.ts'
+import { settingsOf, withSluice } from './settings.ts'
+
+/** `sluice why`. */
+export function whyCommand(): Command {
+  return new Command('why')
+    .description('every reason why a job waits, the binding one first')
+    .argument('<id>')
+    .action(explain)
+}
+
+async function explain(id: string, _: object, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const { why, job } = await withSluice(settings, { creates: false }, async (sluice) => {
+    const asked = await sluice.why(id)
+    return { why: asked, job: asked === undefined ? await sluice.jobs.get(id) : undefined }
+  })
+  if (why === undefined) {
+    if (job === undefined) throw noSuchJob(id)
+    if (out.json)
+      return out.object({ id, state: job.state, reason: job.reason, reasons: [], finishedAt: job.finishedAt })
+    out.line(
+      `${job.state}${job.reason === null ? '' : ` (${job.reason})`} since ${job.finishedAt?.toISOString() ?? 'now'}: it waits for nothing`,
+    )
+    return out.hint(`\`sluice jobs show ${id}\``)
+  }
+  if (out.json) return out.object(why)
+  out.line(out.paint('bold', why.state))
+  for (const reason of why.reasons) out.line(`- ${reason.text}${when(reason)}`)
+  const needsWorker = why.reasons.some((reason) => reason.kind === 'no-worker')
+  out.hint(needsWorker ? '`sluice work` starts a worker' : `\`sluice jobs show ${id}\``)
+}
+
+function when({ notBefore }: Reason): string {
+  if (notBefore === undefined) return ''
+  return `; not before ${notBefore.toISOString()} (in ${span(Math.max(0, notBefore.getTime() - systemClock.wallMs()))})`
+}

@@ -1,0 +1,96 @@
+/** `sluice work`: a worker until it is told to end. */
+import { Command } from 'commander'
+import { systemClock } from '../core/clock.ts'
+import { UsageError } from '../core/errors.ts'
+import { checkName } from '../dispatch/task.ts'
+import { type Sluice, useSluice, type WorkOptions } from '../index.ts'
+import type { Worker } from '../worker/worker.ts'
+import { loadedFiles, needTasks } from './config.ts'
+import { env, nameOf, openSluice, type Settings, settingsOf, whole } from './settings.ts'
+import { listenForStop, surviveStrays } from './stop.ts'
+
+/** Flags of commands that run jobs. */
+export interface WorkFlags {
+  tasks?: string
+  concurrency?: number
+  queues?: string
+}
+
+const summaryMs = 10_000
+
+/** `sluice work`. */
+export function workCommand(): Command {
+  return workFlags(new Command('work'))
+    .description('run jobs until Ctrl-C or SIGTERM; attempts under way are ended first')
+    .argument('[tasks-file]', 'every task that it exports; default: those of sluice.config.ts')
+    .action(work)
+}
+
+/** Adds the flags of commands that run jobs. */
+export function workFlags(command: Command): Command {
+  return command
+    .option('--tasks <file>', 'every task that it exports; default: those of sluice.config.ts')
+    .option('-c, --concurrency <n>', 'attempts at once (env SLUICE_CONCURRENCY; default 10)', whole(1, 10_000))
+    .option('--queues <a,b>', 'queues to serve; default all')
+}
+
+/** What a worker is started with: flag, else environment, else config. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_TASK */
+export function workOptions(settings: Settings, flags: WorkFlags): WorkOptions {
+  const { fields } = settings.config
+  const concurrency = flags.concurrency ?? fromEnv() ?? fields.concurrency
+  const queues = flags.queues?.split(',').map((name) => name.trim()) ?? fields.queues
+  for (const name of queues ?? []) checkName('queue', name)
+  return { ...(concurrency === undefined ? {} : { concurrency }), ...(queues === undefined ? {} : { queues }) }
+}
+
+function fromEnv(): number | undefined {
+  const text = env('SLUICE_CONCURRENCY')
+  if (text === undefined) return undefined
+  const value = /^\d{1,6}$/.test(text) ? Number(text) : NaN
+  if (value >= 1 && value <= 10_000) return value
+  throw new UsageError(
+    'SLUICE_BAD_OPTION',
+    `SLUICE_CONCURRENCY is "${text}"; it must be a whole number from 1 to 10,000`,
+  )
+}
+
+async function work(file: string | undefined, flags: WorkFlags, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const stop = listenForStop()
+  surviveStrays(out.log, stop)
+  const tasks = await needTasks(settings.config, file ?? flags.tasks)
+  const options = workOptions(settings, flags)
+  process.send?.({ files: loadedFiles() })
+  const sluice = await openSluice(settings)
+  const ended = new AbortController()
+  try {
+    useSluice(sluice)
+    const worker = await sluice.work(tasks, options)
+    const names = tasks.map((task) => task.name).join(', ')
+    out.log.info(`working on ${names} from ${nameOf(settings.store)}, ${options.concurrency ?? 10} at once`)
+    if (process.stderr.isTTY) void summarise(sluice, worker, settings, ended.signal)
+    await stop.first
+    out.log.info(`ending after ${worker.running} attempt(s) under way; once more to give them up`)
+    const given = stop.second.then(() => worker.abort())
+    given.catch(() => {})
+    await worker.stop()
+  } finally {
+    ended.abort()
+    await sluice.close()
+  }
+  out.log.info('ended')
+}
+
+async function summarise(sluice: Sluice, worker: Worker, { out }: Settings, signal: AbortSignal): Promise<void> {
+  for (;;) {
+    await systemClock.sleep(summaryMs, signal, false)
+    if (signal.aborted) return
+    try {
+      const { waiting = 0, scheduled = 0, failed = 0 } = await sluice.jobs.status()
+      out.talk(`${worker.running} running here, ${waiting} waiting, ${scheduled} scheduled, ${failed} failed`)
+    } catch (error) {
+      out.log.warn('the store gives no status', { error: String(error) })
+    }
+  }
+}

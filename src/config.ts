@@ -1,0 +1,22 @@
+import type { AnyTask } from './dispatch/task.ts'
+
+/** What `sluice.config.ts` (or .js, .mjs) may hold. A flag wins over the environment, which wins over this file. */
+export interface SluiceConfig {
+  /** `postgres://…`, a directory of the embedded engine (relative to this file), or `memory:`. Default: `DATABASE_URL`, else `.sluice/data` beside this file. */
+  store?: string
+  /** Schema in the database; default `SLUICE_SCHEMA`, else `sluice`. */
+  schema?: string
+  /** Where LISTEN goes when `store` is a pooler in transaction mode. Default: `SLUICE_LISTEN_URL`, else `store`. */
+  listenUrl?: string
+  /** Attempts at once of one worker; 1 to 10,000, default `SLUICE_CONCURRENCY`, else 10. */
+  concurrency?: number
+  /** Queues that a worker serves; default all. */
+  queues?: readonly string[]
+  /** Tasks that the command line knows: themselves, or a file (relative to this one) whose exports are taken. */
+  tasks?: readonly AnyTask[] | string
+}
+
+/** Returns its argument; an editor then completes and checks the fields of `sluice.config.ts`. */
+export function defineConfig(config: SluiceConfig): SluiceConfig {
+  return config
+}

@@ -1,0 +1,81 @@
+/** A Sluice for tests: a store in memory, a store clock that only the test moves, and looks at what was sent. */
+import { type Duration, durationMs } from '../core/rate.ts'
+import type { AnyTask } from '../dispatch/task.ts'
+import { Sluice, useSluice } from '../sluice.ts'
+import type { Job } from '../store/jobs.ts'
+
+/** How to open a test Sluice. */
+export interface TestOptions {
+  /** Tasks that `drain` runs. `task.send` of any task goes to this store until `close`. */
+  tasks: readonly AnyTask[]
+  /** Where the clock begins; default: now. */
+  start?: Date
+  /** `memory:` (default), a directory, or a server's URL (then use a schema of its own). */
+  store?: string
+  schema?: string
+}
+
+/** A Sluice for tests. Made by {@link testSluice}. */
+export interface TestSluice {
+  readonly sluice: Sluice
+  /** The store's clock, which stands still unless moved: limits, delays and backoffs follow it. */
+  readonly clock: {
+    now(): Promise<Date>
+    advance(by: Duration): Promise<void>
+    set(to: Date): Promise<void>
+  }
+  /** Inputs that were sent to a task, oldest first, whatever has become of the jobs. */
+  sent<Input = unknown>(task: { readonly name: string }): Promise<Input[]>
+  /** Runs every job that may run at the clock's time, and what those send, and resolves to how many ran. */
+  drain(): Promise<number>
+  /** The job's record once it is final; also if that is past. */
+  waitFor(id: string): Promise<Job>
+  close(): Promise<void>
+}
+
+/**
+ * Opens a Sluice for tests.
+ * @example
+ * const t = await testSluice({ tasks: [syncContact] })
+ * await syncContact.send({ accountId: 'a', contactId: '1' })
+ * await t.drain()
+ * await t.close()
+ */
+export async function testSluice(options: TestOptions): Promise<TestSluice> {
+  const schema = options.schema ?? 'sluice'
+  const sluice = await Sluice.open({ store: options.store ?? 'memory:', schema })
+  const { db } = sluice
+  await db.script(`create table if not exists ${schema}.test_clock (at timestamptz not null); delete from ${schema}.test_clock;
+    create or replace function ${schema}.now() returns timestamptz language sql volatile as 'select at from ${schema}.test_clock'`)
+  await db.query(`insert into ${schema}.test_clock values (coalesce($1::timestamptz, clock_timestamp()))`, [options.start ?? null])
+  useSluice(sluice)
+  const move = async (to: string, value: unknown) => void (await db.query(`update ${schema}.test_clock set at = ${to}`, [value]))
+  return {
+    sluice,
+    clock: {
+      now: async () => (await db.query<{ at: Date }>(`select at from ${schema}.test_clock`))[0]?.at as Date,
+      advance: (by) => move('at + make_interval(secs => $1::double precision / 1000)', durationMs(by)),
+      set: (to) => move('$1', to),
+    },
+    async sent<Input>(task: { readonly name: string }) {
+      const rows = await db.query<{ input: Input }>(
+        `select input from (select id, task, input from ${schema}.job union all select id, task, input from ${schema}.done
+         union all select id, task, input from ${schema}.failed) all_jobs where task = $1 order by id`,
+        [task.name],
+      )
+      return rows.map((row) => row.input)
+    },
+    async drain() {
+      for (let ran = 0; ; ) {
+        const more = await sluice.dispatchOnce(options.tasks)
+        if (more === 0) return ran
+        ran += more
+      }
+    },
+    waitFor: (id) => sluice.waitFor(id),
+    async close() {
+      useSluice(undefined)
+      await sluice.close()
+    },
+  }
+}

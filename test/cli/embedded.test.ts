@@ -1,0 +1,67 @@
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { createProject, objects, type Project } from './program.ts'
+
+// One directory for all of this file: making an embedded database takes seconds.
+let project: Project
+const input = '{"accountId":"a1","contactId":"7"}'
+
+beforeAll(() => {
+  project = createProject()
+})
+afterAll(() => project.close())
+
+it('init writes a project once, and says what it would write', async () => {
+  const dry = await project.run(['init', '--dry-run'])
+  expect(dry.code).toBe(0)
+  expect(await project.run(['init'])).toMatchObject({
+    code: 0,
+    out: dry.out,
+    err: expect.stringContaining('sluice dev'),
+  })
+  const written = readFileSync(join(project.dir, 'tasks.ts'), 'utf8')
+  project.write('tasks.ts', '// mine')
+  expect(await project.run(['init'])).toMatchObject({ code: 2, err: expect.stringContaining('SLUICE_FILE_EXISTS') })
+  expect(readFileSync(join(project.dir, 'tasks.ts'), 'utf8')).toBe('// mine')
+  expect(await project.run(['init', '--yes'])).toMatchObject({ code: 0 })
+  expect(readFileSync(join(project.dir, 'tasks.ts'), 'utf8')).toBe(written)
+})
+
+it('dev runs what other processes send through it, restarts its worker on save, and Ctrl-C ends both', async () => {
+  const dev = project.start(['dev'])
+  await dev.says('working on sync-contact')
+  const sent = await project.run(['send', 'sync-contact', input, '--repeat', '3', '--json'])
+  expect(sent).toMatchObject({ code: 0, err: '' })
+  const ids = objects(sent.out).map(({ id }) => String(id))
+  for (const id of ids) await ended(id)
+
+  const before = dev.err().length
+  project.write(
+    'tasks.ts',
+    readFileSync(join(project.dir, 'tasks.ts'), 'utf8').replaceAll('sync-contact', 'sync-person'),
+  )
+  await dev.says('working on sync-person')
+  expect(dev.err().slice(before)).toMatch(/the worker restarts[^]*ended[^]*working on sync-person/)
+  expect(objects((await project.run(['jobs', '--state', 'done', '--json'])).out)).toHaveLength(3)
+  const found = objects((await project.run(['doctor', '--json'])).out)
+  expect(found.filter(({ status }) => status !== 'ok')).toEqual([])
+
+  dev.signal('SIGINT')
+  expect(await dev.ended).toMatchObject({ code: 0, out: '' })
+})
+
+it('without an owner each command opens the directory itself', async () => {
+  expect(objects((await project.run(['jobs', '--state', 'done', '--json'])).out)).toHaveLength(3)
+  const found = objects((await project.run(['doctor', '--json'])).out)
+  expect(found).toContainEqual({ check: 'disk', status: 'ok', text: expect.stringContaining('reaches the disk') })
+})
+
+/** Waits until a job is done, by asking for it: that goes through the owner too. */
+async function ended(id: string): Promise<void> {
+  for (;;) {
+    const [job] = objects((await project.run(['jobs', 'show', id, '--json'])).out)
+    expect(['waiting', 'scheduled', 'running', 'done']).toContain(job?.['state'])
+    if (job?.['state'] === 'done') return
+  }
+}

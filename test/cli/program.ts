@@ -1,0 +1,125 @@
+import { spawn } from 'node:child_process'
+import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { vi } from 'vitest'
+
+const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
+const modules = fileURLToPath(new URL('../../node_modules', import.meta.url))
+
+/** What a run of the command line left. */
+export interface Ran {
+  code: number | null
+  out: string
+  err: string
+}
+
+/** A run that goes on. */
+export interface Running {
+  err(): string
+  /** Resolves when stderr contains the text; rejects when the process ended without it. */
+  says(text: string): Promise<void>
+  signal(name: 'SIGTERM' | 'SIGINT' | 'SIGKILL'): void
+  ended: Promise<Ran>
+}
+
+/** A directory of a user's project; `run` and `start` run the built command line in it. */
+export interface Project {
+  dir: string
+  write(name: string, text: string): void
+  run(args: string[], options?: RunOptions): Promise<Ran>
+  start(args: string[], options?: RunOptions): Running
+  /** Ends what still runs and removes the directory. */
+  close(): Promise<void>
+}
+
+interface RunOptions {
+  env?: Record<string, string>
+  /** What stdin says. */
+  input?: string
+}
+
+/** Makes a project; `env` holds for all its runs. */
+export function createProject(env: Record<string, string> = {}): Project {
+  const dir = mkdtempSync(join(tmpdir(), 'sluice-cli-'))
+  symlinkSync(modules, join(dir, 'node_modules'))
+  const running = new Set<Running>()
+  const start = (args: string[], options: RunOptions = {}): Running => {
+    const { DATABASE_URL: _url, ...outer } = process.env
+    const child = spawn(process.execPath, [main, ...args], { cwd: dir, env: { ...outer, ...env, ...options.env } })
+    let [out, err] = ['', '']
+    child.stdout.on('data', (chunk) => (out += String(chunk)))
+    child.stderr.on('data', (chunk) => (err += String(chunk)))
+    child.stdin.end(options.input ?? '')
+    const ended = new Promise<Ran>((resolve) => child.once('close', (code) => resolve({ code, out, err })))
+    const run: Running = {
+      err: () => err,
+      says: (text) =>
+        vi.waitUntil(
+          () => {
+            if (err.includes(text)) return true
+            if (child.exitCode !== null) throw new Error(`ended with ${child.exitCode} without "${text}": ${err}`)
+            return false
+          },
+          { timeout: 50_000, interval: 20 },
+        ) as unknown as Promise<void>,
+      signal: (name) => void child.kill(name),
+      ended,
+    }
+    running.add(run)
+    void ended.then(() => running.delete(run))
+    return run
+  }
+  return {
+    dir,
+    write: (name, text) => writeFileSync(join(dir, name), text),
+    run: (args, options) => start(args, options).ended,
+    start,
+    async close() {
+      for (const each of running) each.signal('SIGKILL')
+      await Promise.all([...running].map((each) => each.ended))
+      rmSync(dir, { recursive: true, force: true })
+    },
+  }
+}
+
+/** The lines of NDJSON. */
+export function objects(text: string): Record<string, unknown>[] {
+  return text
+    .split('\n')
+    .filter((line) => line !== '')
+    .map((line) => JSON.parse(line) as Record<string, unknown>)
+}
+
+/** Tasks of each kind that the tests need; `gate` ends when the file `open` is there. */
+export const tasksFile = `
+import { existsSync } from 'node:fs'
+import { limit, task } from 'sluice'
+import { z } from 'zod'
+const crm = limit('crm', { rate: '100/min', by: 'accountId' })
+export const notATask = 5
+export const syncContact = task('sync-contact', {
+  input: z.object({ accountId: z.string().optional(), note: z.string().optional() }) as never, limits: [crm] as never,
+  run: () => 'synced',
+})
+export const plain = task('plain', { input: z.object({ n: z.number() }), run: ({ n }) => n + 1 })
+export const fails = task('fails', {
+  input: z.object({}), retry: { attempts: 1 }, run: () => { throw new Error('the vendor said 500') },
+})
+export const stray = task('stray', { input: z.object({}), run: () => { void Promise.reject(new Error('nobody looks')) } })
+export const gate = task('gate', {
+  input: z.object({}),
+  async run(_, { log }) {
+    log.info('begun')
+    while (!existsSync('open')) await new Promise((resolve) => setTimeout(resolve, 10))
+  },
+})
+export const stuck = task('stuck', {
+  input: z.object({}),
+  run: (_, { log, signal }) => new Promise((_resolve, reject) => {
+    log.info('begun')
+    signal.addEventListener('abort', () => reject(signal.reason))
+  }),
+})
+`

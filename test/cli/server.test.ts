@@ -1,0 +1,170 @@
+import { afterAll, beforeAll, expect, it, vi } from 'vitest'
+import { freshDatabase } from '../servers/database.ts'
+import { createProject, objects, type Project, type Ran, tasksFile } from './program.ts'
+
+let project: Project
+let drop: () => Promise<void>
+
+beforeAll(async () => {
+  const database = await freshDatabase()
+  drop = database.drop
+  project = createProject({ DATABASE_URL: database.url })
+  project.write('tasks.ts', tasksFile)
+  project.write(
+    'sluice.config.ts',
+    `import { defineConfig } from 'sluice'
+import * as tasks from './tasks.ts'
+export default defineConfig({ store: 'not-used', concurrency: 3, tasks: [tasks.syncContact, tasks.plain, tasks.fails] })`,
+  )
+})
+afterAll(async () => {
+  await project.close()
+  await drop()
+})
+
+it('migrate: prints what it would do, does it, and then has nothing to do; doctor sees the difference', async () => {
+  const before = await project.run(['doctor', '--json'])
+  expect(before.code).toBe(1)
+  expect(objects(before.out)).toContainEqual({
+    check: 'schema',
+    status: 'fail',
+    text: expect.stringContaining('sluice migrate'),
+  })
+
+  const dry = await project.run(['migrate', '--dry-run'])
+  expect(dry).toMatchObject({ code: 0, out: expect.stringMatching(/^-- 0001_spine[^]*create table sluice\.job /) })
+  const names = objects((await project.run(['migrate', '--dry-run', '--json'])).out).map((step) => step['name'])
+  expect(objects((await project.run(['migrate', '--json'])).out)).toEqual([{ applied: names }])
+  expect(await project.run(['migrate', '--dry-run'])).toMatchObject({ code: 0, out: '' })
+
+  const after = await project.run(['doctor', '--json'])
+  expect(after).toMatchObject({ code: 0, err: '' })
+  const found = Object.fromEntries(objects(after.out).map(({ check, status }) => [check, status]))
+  expect(found).toMatchObject({
+    connection: 'ok',
+    server: 'ok',
+    schema: 'ok',
+    partitions: 'ok',
+    clock: 'ok',
+    listen: 'ok',
+    workers: 'warn',
+  })
+})
+
+it('send, dispatch --once, jobs, why, status, limits, retry, cancel', async () => {
+  const sent = await project.run([
+    'send',
+    'sync-contact',
+    '{"accountId":"a1"}',
+    '--repeat',
+    '3',
+    '--tag',
+    'batch',
+    '--json',
+  ])
+  expect(sent).toMatchObject({ code: 0, err: '' })
+  expect(new Set(objects(sent.out).map(({ id }) => id)).size).toBe(3)
+  const id = await send('sync-contact', '{"accountId":"a2"}', '--delay', '1h')
+  expect(await send('plain', '{"n":1}', '--key', 'once')).toBe(await send('plain', '{"n":1}', '--key', 'once'))
+  const failing = await send('fails')
+
+  expect(objects((await project.run(['jobs', '--tag', 'batch', '--json'])).out)).toMatchObject([
+    { state: 'waiting', task: 'sync-contact' },
+    {},
+    {},
+  ])
+  const table = await project.run(['jobs', '--limit', '2'])
+  expect(table.out.split('\n')).toHaveLength(4)
+  expect(table.err).toContain(`--before `)
+  const why = await project.run(['why', id])
+  expect(why.out).toMatch(/^scheduled\n[^]*^- scheduled for .*; not before .* \(in (59|60) min\)$/m)
+  expect(objects((await project.run(['why', id, '--json'])).out)).toMatchObject([
+    { id, state: 'scheduled', reasons: expect.arrayContaining([expect.objectContaining({ kind: 'scheduled' })]) },
+  ])
+  expect(objects((await project.run(['limits', '--json'])).out)).toMatchObject([
+    { name: 'crm', version: 1, rates: ['100/min'], path: 'accountId', marginMs: 200, guarantees: [{ worst: 100 }] },
+  ])
+
+  await dispatchAll()
+  expect(objects((await project.run(['dispatch', '--once', '--max', '1', '--json'])).out)).toEqual([{ dispatched: 0 }])
+  expect(objects((await project.run(['jobs', 'show', failing, '--json'])).out)).toMatchObject([
+    { id: failing, state: 'failed', reason: 'exhausted', attempt: 1, error: { message: 'the vendor said 500' } },
+  ])
+  expect((await project.run(['why', failing])).out).toMatch(/^failed \(exhausted\) since /)
+  expect(objects((await project.run(['status', '--json'])).out)).toMatchObject([
+    { waiting: 0, scheduled: 1, running: 0, failed: 1, workers: 0 },
+  ])
+
+  expect(await project.run(['retry', failing, id])).toMatchObject({
+    code: 1,
+    out: `${failing} retried\n`,
+    err: expect.stringContaining(id),
+  })
+  expect(objects((await project.run(['cancel', id, failing, '--json'])).out)).toEqual([
+    { id, cancelled: true },
+    { id: failing, cancelled: true },
+  ])
+  expect(await project.run(['cancel', id])).toMatchObject({ code: 1, out: '' })
+  const unknown = await project.run(['jobs', 'show', id.replace(/.$/, (last) => (last === '0' ? '1' : '0'))])
+  expect(unknown).toMatchObject({ code: 1, out: '', err: expect.stringMatching(/^error SLUICE_NO_SUCH_JOB: /) })
+})
+
+it('work: runs jobs, outlives stray rejections, and SIGTERM lets attempts end first', async () => {
+  const worker = project.start(['work', 'tasks.ts'])
+  await worker.says('working on')
+  await send('stray', '{}', '--tasks', 'tasks.ts')
+  await worker.says('nobody looks')
+  const id = await send('gate', '{}', '--tasks', 'tasks.ts')
+  await worker.says('begun')
+  expect((await project.run(['why', id])).out).toBe('running\n')
+  expect((await doctorLine('workers'))['status']).toBe('ok')
+  worker.signal('SIGTERM')
+  await worker.says('ending after 1')
+  project.write('open', '')
+  expect(await worker.ended).toMatchObject({ code: 0, out: '', err: expect.stringMatching(/ended\n$/) })
+  expect(objects((await project.run(['jobs', 'show', id, '--json'])).out)).toMatchObject([
+    { state: 'done', attempt: 1 },
+  ])
+})
+
+it('work: a second signal gives up the attempts under way; their jobs are not lost', async () => {
+  const worker = project.start(['work', 'tasks.ts', '--queues', 'slow', '-c', '1'])
+  await worker.says('working on')
+  const id = await send('stuck', '{}', '--tasks', 'tasks.ts', '--queue', 'slow')
+  await worker.says('begun')
+  worker.signal('SIGINT')
+  await worker.says('ending after 1')
+  worker.signal('SIGINT')
+  expect(await worker.ended).toMatchObject({ code: 0 })
+  expect(objects((await project.run(['jobs', 'show', id, '--json'])).out)).toMatchObject([
+    { state: expect.stringMatching(/waiting|scheduled/) },
+  ])
+})
+
+async function send(...args: string[]): Promise<string> {
+  const ran = ok(await project.run(['send', ...args]))
+  expect(ran.out).toMatch(/^[0-9a-f-]{36}\n$/)
+  return ran.out.trim()
+}
+
+/** A cold process may return a grant that grew old, and its job, so once is not always enough. */
+async function dispatchAll(): Promise<void> {
+  await vi.waitUntil(
+    async () => {
+      ok(await project.run(['dispatch', '--once']))
+      const [left] = objects((await project.run(['status', '--json'])).out) as [{ waiting: number; scheduled: number }]
+      return left.waiting === 0 && left.scheduled === 1
+    },
+    { timeout: 40_000, interval: 10 },
+  )
+}
+
+async function doctorLine(check: string): Promise<Record<string, unknown>> {
+  const lines = objects((await project.run(['doctor', '--json'])).out)
+  return lines.find((line) => line['check'] === check) ?? {}
+}
+
+function ok(ran: Ran): Ran {
+  expect(ran).toMatchObject({ code: 0 })
+  return ran
+}

@@ -1,0 +1,90 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { createProject, objects, type Project, tasksFile } from './program.ts'
+
+// Nothing here needs a store: 127.0.0.1:1 refuses, so a command that gets as far as the store ends with 3.
+const unreachable = 'postgres://127.0.0.1:1/none'
+let project: Project
+
+beforeAll(() => {
+  project = createProject({ DATABASE_URL: unreachable })
+  project.write('tasks.ts', tasksFile)
+  project.write('sluice.config.ts', `export default { tasks: './tasks.ts' }`)
+})
+afterAll(() => project.close())
+
+describe('exit code 2 and one line', () => {
+  it.each([
+    ['an unknown command', ['frobnicate'], 'SLUICE_USAGE', 'frobnicate'],
+    ['an unknown option', ['jobs', '--frob'], 'SLUICE_USAGE', '--frob'],
+    ['an unknown state', ['jobs', '--state', 'lost'], 'SLUICE_USAGE', 'lost'],
+    ['a number out of range', ['send', 'plain', '{"n":1}', '--repeat', '0'], 'SLUICE_USAGE', '1 to 100000'],
+    ['a missing argument', ['why'], 'SLUICE_USAGE', 'id'],
+    ['an unknown task', ['send', 'nope'], 'SLUICE_NO_SUCH_TASK', 'known are fails, gate, plain,'],
+    ['an input that does not fit', ['send', 'plain', '{"n":"1"}'], 'SLUICE_INVALID_INPUT', 'n: '],
+    ['bad JSON', ['send', 'plain', '{n:1}'], 'SLUICE_BAD_JSON', 'not JSON'],
+    ['a missing key', ['send', 'sync-contact', '{}'], 'SLUICE_MISSING_KEY', 'accountId'],
+    ['U+0000', ['send', 'sync-contact', '{"accountId":"a","note":"\\u0000"}'], 'SLUICE_BAD_PAYLOAD', 'note'],
+    ['a bad span', ['send', 'plain', '{"n":1}', '--delay', 'soon'], 'SLUICE_BAD_DURATION', 'soon'],
+    ['a bad time', ['send', 'plain', '{"n":1}', '--at', '5'], 'SLUICE_BAD_OPTION', '--at'],
+    ['a bad store', ['status', '--store', 'mysql://h/d'], 'SLUICE_BAD_URL', 'mysql:'],
+    ['a bad port', ['status', '--store', 'postgres://h:port/d'], 'SLUICE_BAD_URL', 'postgres://user'],
+    ['a directory without a store', ['status', '--store', './none'], 'SLUICE_NO_STORE', 'sluice dev'],
+    ['a bad schema', ['status', '--schema', 'a-b'], 'SLUICE_BAD_SCHEMA', 'a-b'],
+    ['a config that is not there', ['status', '--config', 'none.ts'], 'SLUICE_BAD_CONFIG', 'none.ts'],
+    ['a tasks file without tasks', ['work', 'sluice.config.ts'], 'SLUICE_NO_TASKS', 'exports no task'],
+    ['dispatch without --once', ['dispatch'], 'SLUICE_USAGE', '--once'],
+    ['one bad id among others', ['cancel', '01a1fc6b-5572-7201-b763-4015a2471fa0', 'x'], 'SLUICE_BAD_ID', '"x"'],
+  ])('%s', async (_, args, code, word) => {
+    // With --dry-run, because `send` opens the store before it looks at the input.
+    const ran = await project.run(args[0] === 'send' ? [...args, '--dry-run'] : args)
+    expect(ran).toMatchObject({ code: 2, out: '' })
+    expect(ran.err).toMatch(new RegExp(`^error ${code}: [^\n]*\n$`))
+    expect(ran.err).toContain(word)
+  })
+
+  it.each([
+    ['an unknown field', `export default { concurency: 5 }`, 'concurency'],
+    ['no default export', `export const store = 'x'`, 'export default'],
+    ['a wrong type', `export default { concurrency: 0 }`, 'concurrency'],
+    ['something that is no task', `export default { tasks: [{ name: 'x' }] }`, 'tasks'],
+    ['a syntax error', `export default {`, 'cannot be loaded'],
+  ])('a config with %s', async (_, text, word) => {
+    project.write('bad.config.ts', text)
+    const ran = await project.run(['status', '--config', 'bad.config.ts', '--json'])
+    expect(ran).toMatchObject({ code: 2, out: '' })
+    const [said] = objects(ran.err) as [{ error: { code: string; message: string } }]
+    expect(said.error.code).toBe('SLUICE_BAD_CONFIG')
+    expect(said.error.message).toContain(word)
+  })
+
+  it('an environment that makes no sense, and what wins over it', async () => {
+    const env = { SLUICE_CONCURRENCY: 'many' }
+    expect(await project.run(['work'], { env })).toMatchObject({ code: 2, err: expect.stringContaining('"many"') })
+    expect(await project.run(['work', '-c', '2'], { env })).toMatchObject({ code: 3 })
+  })
+})
+
+it('exit code 3 when the store does not answer, as JSON too, never with a stack', async () => {
+  const plain = await project.run(['status'])
+  expect(plain).toMatchObject({ code: 3, out: '' })
+  expect(plain.err).toMatch(/^error SLUICE_STORE_UNREACHABLE: [^\n]*127\.0\.0\.1:1[^\n]*\n$/)
+  const json = await project.run(['doctor', '--json'])
+  expect(json.code).toBe(3)
+  expect(objects(json.err)).toEqual([{ error: { code: 'SLUICE_STORE_UNREACHABLE', message: expect.any(String) } }])
+  expect((await project.run(['status'], { env: { SLUICE_DEBUG: '1' } })).err).toContain('\n    at ')
+})
+
+it('--help and --version are data and end with 0; no command is a usage error', async () => {
+  expect(await project.run(['--version'])).toMatchObject({ code: 0, out: expect.stringMatching(/^\d+\.\d+\.\d+\n$/) })
+  expect(await project.run(['work', '--help'])).toMatchObject({
+    code: 0,
+    out: expect.stringContaining('--concurrency'),
+  })
+  expect(await project.run([])).toMatchObject({ code: 2, out: '' })
+})
+
+it('send --dry-run checks the input, from stdin too, without a store', async () => {
+  const ran = await project.run(['send', 'sync-contact', '-', '--dry-run', '--json'], { input: '{"accountId":"a1"}' })
+  expect(ran).toMatchObject({ code: 0, err: '' })
+  expect(objects(ran.out)).toMatchObject([{ task: 'sync-contact', takes: ['crm:a1'], input: { accountId: 'a1' } }])
+})

@@ -1,0 +1,133 @@
+import { z } from 'zod'
+import { systemClock } from '../../src/core/clock.ts'
+import { newId } from '../../src/core/hash.ts'
+import type { Queryable } from '../../src/db/db.ts'
+import { task } from '../../src/dispatch/task.ts'
+import type { Rate } from '../../src/core/rate.ts'
+import { type Limit, limit } from '../../src/limits/limit.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
+
+/** The engines that the same suite runs on. */
+export const engines = [
+  { name: 'PostgreSQL', store: async () => (await freshDatabase()).url },
+  { name: 'PGlite', store: async () => 'memory:' },
+] as const
+
+/** A job as `claim_v1` hands it out. */
+export interface Claimed {
+  seq: number
+  id: string
+  claim: string
+  attempt: number
+  failed: number
+  crashes: number
+  ambiguous: boolean
+  input: unknown
+}
+
+/** The answer of one `claim_v1`. */
+export interface Answer {
+  jobs: Claimed[]
+  again: boolean
+  wakeUs: number | undefined
+  nowUs: number
+}
+
+/** What `finish_v1` is told of one job. */
+export type Ending = { job: Claimed; outcome: string; delayUs?: number }
+
+/** An object with a tenant: what the limits' keys are read from. */
+export const tenantInput = z.object({ tenant: z.string().optional(), n: z.number().optional(), text: z.string().optional() })
+/** A limit that every tenant has for itself. */
+export const perTenant = (name: string, rate: Rate, burst?: number): Limit<{ tenant?: string | undefined }> => limit(name, { rate, by: 'tenant', ...(burst === undefined ? {} : { burst }) })
+/** A task that does nothing. */
+export const quietTask = (name: string, limits: readonly Limit<{ tenant?: string | undefined }>[] = []) => task(name, { input: tenantInput, limits, run: () => undefined })
+
+/** Claims on any connection that speaks SQL. */
+export async function claim(db: Queryable, worker: string, tasks: readonly string[], want: number, id = newId(), idle = false): Promise<Answer> {
+  const [row] = await db.query<{ now_us: string; wake_us: string | null; again: boolean; jobs: unknown[][] | null }>(
+    'select * from sluice.claim_v1($1,$2,null,$3,$4,null,$5)',
+    [id, worker, tasks, want, idle],
+  )
+  const jobs = (row?.jobs ?? []).map(
+    ([seq, jobId, , , attempt, failed, crashes, ambiguous, , , , , , input]) =>
+      ({ seq, id: jobId, claim: id, attempt, failed, crashes, ambiguous, input }) as Claimed,
+  )
+  return { jobs, again: row?.again ?? false, wakeUs: row?.wake_us ? Number(row.wake_us) : undefined, nowUs: Number(row?.now_us) }
+}
+
+/** Claims until nothing is in the way any more, and gathers what came. */
+export async function claimAll(db: Queryable, worker: string, tasks: readonly string[], want: number): Promise<Claimed[]> {
+  const all: Claimed[] = []
+  for (;;) {
+    const { jobs, again } = await claim(db, worker, tasks, want - all.length)
+    all.push(...jobs)
+    if (all.length === want || (jobs.length === 0 && !again)) return all
+  }
+}
+
+/** Ends attempts; resolves to the seqs that were refused. `ended`: claims with nothing left in hand. */
+export async function finish(db: Queryable, endings: readonly Ending[], ended?: readonly string[]): Promise<number[]> {
+  const claims = [...new Set(endings.map(({ job }) => job.claim))]
+  const [row] = await db.query<{ refused: string[] }>('select sluice.finish_v1($1,$2,$3,$4,$5,$6,null,null,null,null,$7) as refused', [
+    claims,
+    ended ?? claims,
+    endings.map(({ job }) => job.seq),
+    endings.map(({ job }) => job.id),
+    endings.map(({ job }) => claims.indexOf(job.claim) + 1),
+    endings.map(({ outcome }) => outcome),
+    endings.map(({ delayUs }) => delayUs ?? null),
+  ])
+  return (row?.refused ?? []).map(Number)
+}
+
+/** Ends attempts as done. */
+export function done(db: Queryable, jobs: readonly Claimed[]): Promise<number[]> {
+  return finish(
+    db,
+    jobs.map((job) => ({ job, outcome: 'done' })),
+  )
+}
+
+/** Enters a worker; resolves to its id. */
+export async function enter(db: Queryable): Promise<string> {
+  const [row] = await db.query<{ id: string }>(
+    `insert into sluice.worker (host, pid, version, tasks, slots, started_at) values ('test', 1, '0', '{}', 1, sluice.now()) returning id`,
+  )
+  return row?.id ?? ''
+}
+
+/** Takes the store's clock into the test's hand: it shows what `set` says, in ms since 1970. */
+export async function ownClock(db: Queryable, startMs: number): Promise<{ set(ms: number): Promise<void> }> {
+  await db.query('create table if not exists sluice.test_clock (at timestamptz)')
+  await db.query('insert into sluice.test_clock values (to_timestamp($1 / 1000.0))', [startMs])
+  await db.query(`create or replace function sluice.now() returns timestamptz language sql volatile as 'select at from sluice.test_clock'`)
+  return { set: async (ms) => void (await db.query('update sluice.test_clock set at = to_timestamp($1 / 1000.0)', [ms])) }
+}
+
+/** Resolves when `isTrue` resolves to something true; rejects after `limitMs`. */
+export async function until(isTrue: () => Promise<boolean> | boolean, limitMs: number, what: string): Promise<void> {
+  const startMs = systemClock.monotonicMs()
+  while (!(await isTrue())) {
+    if (systemClock.monotonicMs() - startMs > limitMs) throw new Error(`not within ${limitMs} ms: ${what}`)
+    await systemClock.sleep(20)
+  }
+}
+
+/** Empties all tables but those of definitions, which a Sluice remembers to have written. */
+export async function empty(db: Queryable): Promise<void> {
+  const tables = ['job', 'done', 'failed', 'idempotency', 'arrival', 'absorbed', 'class', 'lane', 'wait', 'bucket', 'ledger', 'claim', 'worker', 'doubt', 'idle']
+  await db.query(`truncate ${tables.map((table) => `sluice.${table}`).join(', ')}`)
+}
+
+/** How many rows a query finds. */
+export async function count(db: Queryable, from: string): Promise<number> {
+  const [row] = await db.query<{ n: string }>(`select count(*) as n from ${from}`)
+  return Number(row?.n)
+}
+
+/** Opens a Sluice on a new store of this engine. */
+export async function openOn(engine: (typeof engines)[number]): Promise<Sluice> {
+  return Sluice.open({ store: await engine.store() })
+}

@@ -1,0 +1,153 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { limit } from '../../src/limits/limit.ts'
+import type { Sluice } from '../../src/sluice.ts'
+import { claim, claimAll, count, done, empty, engines, enter, finish, openOn, ownClock, perTenant, quietTask } from './engine.ts'
+
+type Engine = (typeof engines)[number]
+const startMs = 1_800_000_000_000
+
+/** An empty store for each test, its clock in the test's hand. */
+function store(engine: Engine) {
+  const at: { sluice: Sluice; worker: string; clock: Awaited<ReturnType<typeof ownClock>> } = {} as never
+  beforeAll(async () => {
+    at.sluice = await openOn(engine)
+    at.clock = await ownClock(at.sluice.db, startMs)
+  })
+  beforeEach(async () => {
+    await empty(at.sluice.db)
+    await at.clock.set(startMs)
+    at.worker = await enter(at.sluice.db)
+  })
+  afterAll(() => at.sluice.close())
+  return at
+}
+
+const ns = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { n: number }).n)
+const tenants = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { tenant: string }).tenant)
+const rows = (from: number, n: number, tenant?: string) => Array.from({ length: n }, (_, i) => ({ n: from + i, ...(tenant && { tenant }) }))
+
+for (const engine of engines) {
+  describe(`a lane on ${engine.name}`, () => {
+    const at = store(engine)
+    const quiet = quietTask('quiet')
+
+    it('is first in, first out; a retry and a return keep their places', async () => {
+      const { db } = at.sluice
+      await at.sluice.sendMany(quiet, rows(1, 6))
+      const first = await claimAll(db, at.worker, ['quiet'], 3)
+      expect(ns(first)).toEqual([1, 2, 3])
+      const outcomes = ['retry', 'done', 'return']
+      expect(await finish(db, first.map((job, i) => ({ job, outcome: outcomes[i] ?? '' })))).toEqual([])
+      // What has become due is promoted by one claim and absorbed by the next.
+      await claimAll(db, at.worker, ['nobody'], 1)
+      expect(ns(await claimAll(db, at.worker, ['quiet'], 10))).toEqual([1, 3, 4, 5, 6])
+    })
+
+    it('goes on while a job of its own waits out its backoff', async () => {
+      const { db } = at.sluice
+      await at.sluice.sendMany(quiet, rows(1, 3))
+      const [job] = await claimAll(db, at.worker, ['quiet'], 1)
+      if (job === undefined) throw new Error('nothing was claimed')
+      await finish(db, [{ job, outcome: 'retry', delayUs: 60_000_000 }])
+      expect(ns(await claimAll(db, at.worker, ['quiet'], 10))).toEqual([2, 3])
+      await at.clock.set(startMs + 59_999)
+      expect(await claimAll(db, at.worker, ['quiet'], 10)).toEqual([])
+      await at.clock.set(startMs + 60_000)
+      const back = await claimAll(db, at.worker, ['quiet'], 10)
+      expect(back.map(({ id, attempt, failed }) => ({ id, attempt, failed }))).toEqual([{ id: job.id, attempt: 2, failed: 1 }])
+    })
+
+    it('takes scheduled jobs when they are due, neither before nor much later', async () => {
+      const { db } = at.sluice
+      await at.sluice.send(quiet, { n: 1 }, { delay: '10s' })
+      await at.sluice.send(quiet, { n: 2 }, { at: new Date(startMs + 5_000) })
+      const before = await claim(db, at.worker, ['quiet'], 10)
+      expect(before).toMatchObject({ jobs: [], again: false, wakeUs: 5_000_000 })
+      await at.clock.set(startMs + 5_000)
+      expect(ns(await claimAll(db, at.worker, ['quiet'], 10))).toEqual([2])
+      await at.clock.set(startMs + 10_000)
+      expect(ns(await claimAll(db, at.worker, ['quiet'], 10))).toEqual([1])
+    })
+
+    it('serves priorities within a fair key, and forgets what was cancelled', async () => {
+      const { db } = at.sluice
+      const ids: string[] = []
+      for (const [n, priority] of [[1, 0], [2, 5], [3, -5], [4, 5]] as const) ids.push(await at.sluice.send(quiet, { n }, { priority }))
+      await at.sluice.jobs.cancel(ids[3] ?? '')
+      const order: number[] = []
+      for (let i = 0; i < 3; i++) order.push(...ns(await claimAll(db, at.worker, ['quiet'], 1)))
+      expect(order[0]).toBe(2)
+      expect(order.toSorted()).toEqual([1, 2, 3])
+      expect(await claimAll(db, at.worker, ['quiet'], 10)).toEqual([])
+      expect(await count(db, 'sluice.lane where list is not null')).toBe(0)
+    })
+
+    it('of a task that no worker knows waits for one that does, and blocks nobody in the same bucket', async () => {
+      const { db } = at.sluice
+      const shared = limit('shared', { rate: '60/min', burst: 10 })
+      const unknown = quietTask('unknown', [shared])
+      const known = quietTask('known', [shared])
+      await at.sluice.sendMany(unknown, rows(1, 100))
+      await at.sluice.sendMany(known, rows(1, 30))
+      expect(ns(await claimAll(db, at.worker, ['known'], 50))).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+      await at.clock.set(startMs + 5_000)
+      expect(ns(await claimAll(db, at.worker, ['known'], 50))).toEqual([11, 12, 13, 14, 15])
+      await at.clock.set(startMs + 15_000)
+      expect(ns(await claimAll(db, at.worker, ['unknown'], 50))).toEqual([1, 2, 3, 4, 5, 6, 7, 8, 9, 10])
+    })
+  })
+
+  describe(`lanes in turn on ${engine.name}`, () => {
+    const at = store(engine)
+
+    it.each([1, 2, 10])('a backlog delays no first job of another by more than its turn, claiming %i at a time', async (want) => {
+      const { db } = at.sluice
+      const own = quietTask('own', [perTenant('free', '1000000/s', 1_000_000)])
+      await at.sluice.sendMany(own, rows(1, 500, 'big'))
+      await done(db, await claimAll(db, at.worker, ['own'], 3 * want))
+      for (let i = 0; i < 20; i++) await at.sluice.sendMany(own, rows(1, 3, `small-${i}`))
+      const order: string[] = []
+      for (let i = 0; i < 90 / want; i++) order.push(...tenants(await claimAll(db, at.worker, ['own'], want)))
+      for (let i = 0; i < 20; i++) expect(order.slice(0, 21 + want)).toContain(`small-${i}`)
+      expect(order.filter((tenant) => tenant === 'big').length).toBeGreaterThan(2)
+      expect(order.filter((tenant) => tenant !== 'big')).toHaveLength(60)
+    })
+
+    it('lanes that begin to wait together owe each other no more than 64 turns', async () => {
+      const { db } = at.sluice
+      const own = quietTask('own', [perTenant('free', '1000000/s', 1_000_000)])
+      // Two that have worked much, in competition, and then were idle.
+      await at.sluice.sendMany(own, rows(1, 500, 'old'))
+      await at.sluice.sendMany(own, rows(1, 500, 'older'))
+      await done(db, await claimAll(db, at.worker, ['own'], 1_000))
+      await at.sluice.sendMany(own, rows(1, 500, 'new'))
+      await at.sluice.sendMany(own, rows(1, 500, 'old'))
+      expect(tenants(await claimAll(db, at.worker, ['own'], 1)).concat(tenants(await claimAll(db, at.worker, ['own'], 1)))).toContain('new')
+      const next: string[] = []
+      for (let i = 0; i < 70; i++) next.push(...tenants(await claimAll(db, at.worker, ['own'], 1)))
+      expect(next).toContain('old')
+    })
+
+    it('a tenant that its own limit blocks for an hour leaves the shared rate to the others', async () => {
+      const { db } = at.sluice
+      const both = quietTask('both', [limit('all', { rate: '10/s', burst: 1 }), perTenant('hourly', '1/h', 1)])
+      for (let i = 0; i < 30; i++) await at.sluice.sendMany(both, rows(1, 20, `blocked-${i}`))
+      let nowMs = startMs
+      const turn = async () => {
+        nowMs += 100
+        await at.clock.set(nowMs)
+        return tenants(await claimAll(db, at.worker, ['both'], 10))
+      }
+      for (let i = 0; i < 30; i++) expect(await turn()).toHaveLength(1)
+      expect(await turn()).toEqual([])
+      for (let i = 0; i < 40; i++) await at.sluice.sendMany(both, rows(1, 1, `free-${i}`))
+      const served: string[] = []
+      for (let i = 0; i < 40; i++) served.push(...(await turn()))
+      expect(new Set(served).size).toBe(40)
+      expect(served.every((tenant) => tenant.startsWith('free'))).toBe(true)
+      // And the blocked ones are looked at again when their own hour is over.
+      await at.clock.set(startMs + 3_700_000)
+      expect((await claimAll(db, at.worker, ['both'], 1))[0]).toMatchObject({ input: { n: 2 } })
+    })
+  })
+}

@@ -1,0 +1,221 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { type Bucket, charge, type emptyBucket as empty, emptyBucket, hold, redebt, refund, room } from '../../src/limits/decide.ts'
+import type { Rule } from '../../src/limits/limit.ts'
+import { anyRule, type Grant, greedy, keptGrants, level, minute, second, vastRule, worst } from './oracle.ts'
+
+type Start = ReturnType<typeof empty>
+
+/** What happens to a bucket: time passes (or goes back), then so many units are wanted, or silence. */
+const anyStep = fc.record({
+  passUs: fc.oneof(fc.integer({ min: 0, max: 3 * second }), fc.integer({ min: -minute, max: minute })),
+  want: fc.integer({ min: 0, max: 200 }),
+  holdUs: fc.option(fc.integer({ min: 1, max: 5 * second }), { freq: 12 }),
+})
+const anySteps = fc.array(anyStep, { maxLength: 40 })
+
+type Step = typeof anyStep extends fc.Arbitrary<infer S> ? S : never
+
+/** Carries out the steps; `see` is told of each state before anything is taken. */
+function live(rules: readonly Rule[], steps: readonly Step[], see: (bucket: Bucket, nowUs: number) => void): Grant[] {
+  const grants: Grant[] = []
+  let bucket: Start = emptyBucket(rules, 0)
+  let nowUs = 0
+  for (const step of steps) {
+    nowUs += step.passUs
+    see(bucket, nowUs)
+    const free = room(rules, bucket, nowUs)
+    bucket = free.bucket
+    if (step.holdUs !== null) bucket = hold(bucket, step.holdUs)
+    const units = Math.min(step.want, room(rules, bucket, nowUs).avail)
+    if (units > 0) grants.push([bucket.atUs, units])
+    bucket = charge(rules, bucket, units)
+  }
+  return grants
+}
+
+describe('what the vendor sees of a bucket under endless demand', () => {
+  it.each([
+    { units: 100, capacity: 100, halfOpen: 199, closed: 200 },
+    { units: 15, capacity: 15, halfOpen: 29, closed: 30 },
+    { units: 100, capacity: 1, halfOpen: 100, closed: 101 },
+    { units: 91, capacity: 10, halfOpen: 100, closed: 101 },
+    { units: 90, capacity: 10, halfOpen: 99, closed: 100 },
+  ])('$units/min with room for $capacity: $halfOpen in a minute', ({ units, capacity, halfOpen, closed }) => {
+    const grants = greedy([level(units, minute, capacity)], 0, 1_000)
+    expect(worst(grants, minute)).toBe(halfOpen)
+    expect(worst(grants, minute, 'closed')).toBe(closed)
+  })
+
+  it('spaces 100/min by 600 ms when there is room for one', () => {
+    const times = greedy([level(100, minute, 1)], 0, 200).map(([atUs]) => atUs)
+    expect(new Set(times.slice(1).map((atUs, i) => atUs - (times[i] ?? 0)))).toEqual(new Set([600_000]))
+  })
+
+  it.each([
+    { units: 100, capacity: 100, lastS: 2_940 },
+    { units: 100, capacity: 1, lastS: 2_999.4 },
+    { units: 91, capacity: 10, lastS: 3_290.1 },
+  ])('grants 5,000 at $units/min, room $capacity, within $lastS s, by 1 and by 8 workers', (one) => {
+    const rules = [level(one.units, minute, one.capacity)]
+    const last = (workers: number) => (greedy(rules, 0, 5_000, workers).at(-1)?.[0] ?? 0) / second
+    expect(last(1)).toBeCloseTo(one.lastS, 1)
+    expect(last(8)).toBe(last(1))
+  })
+
+  it('is never over B + ceil(L r) - 1 in a half-open L, whatever is asked when', () => {
+    fc.assert(
+      fc.property(anyRule, anySteps, fc.integer({ min: 1, max: 5 * minute }), (rule, steps, spanUs) => {
+        const grants = live([rule], steps, () => {})
+        const refill = (BigInt(spanUs) * BigInt(rule.drain) + BigInt(rule.weight) - 1n) / BigInt(rule.weight)
+        expect(worst(grants, spanUs)).toBeLessThanOrEqual(rule.room + Number(refill) - 1)
+      }),
+      { numRuns: 500 },
+    )
+  })
+})
+
+describe('the hint', () => {
+  const exact = (rules: readonly Rule[], bucket: Bucket, nowUs: number) => {
+    const free = room(rules, bucket, nowUs)
+    if (free.avail > 0) return expect(free.nextUs).toBe(free.bucket.atUs)
+    expect(room(rules, bucket, free.nextUs - 1).avail).toBe(0)
+    expect(room(rules, bucket, free.nextUs).avail).toBeGreaterThanOrEqual(1)
+  }
+
+  it('is exact to the microsecond, with several rules, holds and clocks that go back', () => {
+    fc.assert(
+      fc.property(fc.array(anyRule, { minLength: 1, maxLength: 3 }), anySteps, (rules, steps) => {
+        live(rules, steps, (bucket, nowUs) => exact(rules, bucket, nowUs))
+      }),
+      { numRuns: 1_000 },
+    )
+  })
+
+  it('is exact at the edge of 2^53', () => {
+    fc.assert(
+      fc.property(vastRule, fc.integer({ min: 0, max: 1_000 }), (rule, laterUs) => {
+        const full = charge([rule], emptyBucket([rule], 0), rule.room)
+        exact([rule], full, 0)
+        const later = room([rule], full, laterUs)
+        exact([rule], charge([rule], later.bucket, later.avail), laterUs)
+      }),
+      { numRuns: 2_000 },
+    )
+  })
+})
+
+describe('time that goes back', () => {
+  it('stands still for the bucket', () => {
+    const rules = [level(10, 10 * second, 5)]
+    const first = room(rules, emptyBucket(rules, 0), 100 * second)
+    expect(first.avail).toBe(5)
+    const spent = charge(rules, first.bucket, 5)
+    const back = room(rules, spent, 40 * second)
+    expect(back).toMatchObject({ avail: 0, bucket: { atUs: 100 * second }, nextUs: 101 * second })
+    expect(room(rules, back.bucket, 103 * second).avail).toBe(3)
+  })
+
+  it('does not end a hold before it began', () => {
+    const rules = [level(10, 10 * second, 5)]
+    const held = hold(room(rules, emptyBucket(rules, 100 * second), 40 * second).bucket, 30 * second)
+    expect(room(rules, held, 40 * second)).toMatchObject({ avail: 0, nextUs: 130 * second })
+    expect(room(rules, held, 130 * second).avail).toBe(5)
+  })
+})
+
+describe('a late refund', () => {
+  const rule = level(91, minute, 10)
+  const full: typeof refund = (rules, bucket, units) => ({
+    ...bucket,
+    debt: rules.map((one, i) => Math.max(0, (bucket.debt[i] ?? 0) - units * one.weight)),
+  })
+  /** Some grants at random, or all grants of a time, each refunded 0.05 to 20 s after it was given. */
+  const delayUs = fc.integer({ min: 50_000, max: 20 * second })
+  const anyRefunds = fc.oneof(
+    fc.array(fc.option(delayUs), { minLength: 1, maxLength: 200 }).map((list) => {
+      return (_: number, index: number) => list[index % list.length] ?? undefined
+    }),
+    fc
+      .record({
+        fromUs: fc.integer({ min: 0, max: 4 * minute }),
+        lengthUs: fc.integer({ min: 0, max: 30 * second }),
+        delayUs: fc.oneof(delayUs, fc.constant(20 * second)),
+      })
+      .map((one) => (atUs: number) => {
+        return atUs >= one.fromUs && atUs < one.fromUs + one.lengthUs ? one.delayUs : undefined
+      }),
+  )
+
+  it('makes no room that the vendor does not have', () => {
+    fc.assert(
+      fc.property(anyRefunds, (refunds) => {
+        expect(worst(keptGrants(rule, 5 * minute, refunds, refund), minute)).toBeLessThanOrEqual(100)
+      }),
+      { numRuns: 400 },
+    )
+  })
+
+  it('would, with full credit: the search above is able to find it', () => {
+    const found = fc
+      .sample(anyRefunds, { numRuns: 40, seed: 16 })
+      .map((refunds) => worst(keptGrants(rule, 5 * minute, refunds, full), minute))
+    expect(Math.max(...found)).toBeGreaterThan(120)
+  })
+
+  it('given back at once is as if it had never been taken', () => {
+    const spent = charge([rule], emptyBucket([rule], 0), 4)
+    expect(refund([rule], charge([rule], spent, 3), 3, 0)).toEqual(spent)
+  })
+})
+
+describe('a changed definition', () => {
+  const anyRules = fc.array(anyRule, { minLength: 1, maxLength: 3 })
+  const perUs = (rule: Rule) => rule.drain / rule.weight
+
+  /** The bucket had these rules been in force from the start. */
+  const replay = (rules: readonly Rule[], grants: readonly Grant[], atUs: number) => {
+    let bucket = emptyBucket(rules, 0)
+    for (const [at, units] of grants) bucket = charge(rules, room(rules, bucket, at).bucket, units)
+    return room(rules, bucket, atUs).bucket
+  }
+
+  it('owes at least what the new rules would have counted, where an old rule was no faster', () => {
+    fc.assert(
+      fc.property(anyRules, anyRules, anySteps, (before, after, steps) => {
+        const grants = live(before, steps, () => {})
+        const last = grants.at(-1)?.[0] ?? 0
+        const carried = redebt(before, after, replay(before, grants, last))
+        const counted = replay(after, grants, last)
+        after.forEach((rule, i) => {
+          if (before.some((old) => perUs(old) <= perUs(rule))) {
+            expect(carried.debt[i]).toBeGreaterThanOrEqual(counted.debt[i] ?? 0)
+          }
+        })
+      }),
+      { numRuns: 500 },
+    )
+  })
+
+  it('keeps the debt of a rule that stays, to the last digit, and of the slowest when all were faster', () => {
+    fc.assert(
+      fc.property(anyRules, anySteps, (rules, steps) => {
+        const grants = live(rules, steps, () => {})
+        const bucket = replay(rules, grants, grants.at(-1)?.[0] ?? 0)
+        expect(redebt(rules, rules, bucket).debt).toEqual(bucket.debt)
+        const slow = level(1, 366 * 86_400 * second, 1)
+        const units = Math.max(...rules.map((rule, i) => Math.floor((bucket.debt[i] ?? 0) / rule.weight)))
+        expect((redebt(rules, [slow], bucket).debt[0] ?? 0) / slow.weight).toBeGreaterThanOrEqual(units)
+      }),
+      { numRuns: 300 },
+    )
+  })
+
+  it('does not stall a second because of what a day holds', () => {
+    const day = level(100_000, 86_400 * second, 10_000)
+    const grants = live([level(5, second, 1), day], Array.from({ length: 600 }, () => ({ passUs: second, want: 1, holdUs: null })), () => {})
+    const bucket = replay([level(5, second, 1), day], grants, grants.at(-1)?.[0] ?? 0)
+    const faster = [level(6, second, 1), day]
+    expect(room(faster, redebt([level(5, second, 1), day], faster, bucket), bucket.atUs + second).avail).toBe(1)
+  })
+})

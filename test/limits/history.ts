@@ -1,0 +1,192 @@
+import { randomUUID } from 'node:crypto'
+import fc from 'fast-check'
+import { expect } from 'vitest'
+import { hash64 } from '../../src/core/hash.ts'
+import type { Db } from '../../src/db/db.ts'
+import { type Bucket, charge, emptyBucket, hold, redebt, type Room, room } from '../../src/limits/decide.ts'
+import { limit, type Limit, type Rule } from '../../src/limits/limit.ts'
+import { registerLimits } from '../../src/limits/register.ts'
+import { anyRule, type Grant, minute, second, worst } from './oracle.ts'
+
+/** One thing that happens; `buckets` are numbers of buckets, `limit` of a limit. */
+export type Act =
+  | { kind: 'pass'; us: number }
+  | { kind: 'take'; buckets: number[]; again: boolean }
+  | { kind: 'charge'; buckets: number[]; shares: number[] }
+  | { kind: 'hold'; buckets: number[]; us: number }
+  | { kind: 'redefine'; limit: number; rules: Rule[] }
+
+const bucketsOf = [0, 0, 1, 1, 2]
+const anyRules = fc.array(anyRule, { minLength: 1, maxLength: 3 })
+const anyBuckets = fc.uniqueArray(fc.nat(bucketsOf.length - 1), { minLength: 1 }).map((list) => list.sort())
+const anyPass = fc.oneof(
+  { weight: 6, arbitrary: fc.integer({ min: 0, max: 2 * second }) },
+  { weight: 1, arbitrary: fc.integer({ min: -minute, max: -1 }) },
+  { weight: 1, arbitrary: fc.integer({ min: 0, max: 10 * minute }) },
+)
+
+const anyAct: fc.Arbitrary<Act> = fc.oneof(
+  { weight: 6, arbitrary: fc.record({ kind: fc.constant('pass'), us: anyPass }) },
+  { weight: 8, arbitrary: fc.record({ kind: fc.constant('take'), buckets: anyBuckets, again: fc.nat(4).map((n) => n === 0) }) },
+  {
+    weight: 6,
+    arbitrary: fc.record({
+      kind: fc.constant('charge'),
+      buckets: anyBuckets,
+      shares: fc.array(fc.constantFrom(0, 0.3, 1), { minLength: bucketsOf.length, maxLength: bucketsOf.length }),
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('hold'), buckets: anyBuckets, us: fc.integer({ min: 1, max: 3 * second }) }) },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('redefine'), limit: fc.nat(2), rules: anyRules }) },
+)
+
+/** A random history: three limits, five buckets, and what happens to them. */
+export const anyHistory = (length: number) =>
+  fc.record({ limits: fc.array(anyRules, { minLength: 3, maxLength: 3 }), acts: fc.array(anyAct, { minLength: length, maxLength: length }) })
+
+/** Puts the store's clock into a table. */
+export async function ownClock(db: Db): Promise<void> {
+  await db.query('create table sluice.test_clock (us bigint)')
+  await db.query('insert into sluice.test_clock values (0)')
+  await db.query(
+    `create or replace function sluice.now() returns timestamptz language sql volatile as
+     'select to_timestamp(0) + us * interval ''1 microsecond'' from sluice.test_clock'`,
+  )
+}
+
+interface Kept {
+  id: string
+  limit: number
+  /** The rules under which `state` was last written. */
+  rules: readonly Rule[]
+  state: Bucket | undefined
+  /** Grants since the limit was last defined. */
+  grants: Grant[]
+}
+
+/** The same history in the store and in decide.ts, compared after every act. */
+export class Twin {
+  readonly #db: Db
+  readonly #limits: (readonly Rule[])[] = []
+  readonly #buckets: Kept[] = []
+  readonly #name = `l${randomUUID()}`
+  #nowUs = 1_790_000_000_000_000
+  #last: { grant: string; buckets: number[] } | undefined
+
+  constructor(db: Db) {
+    this.#db = db
+  }
+
+  async begin(limits: readonly (readonly Rule[])[]): Promise<void> {
+    await this.#db.query('update sluice.test_clock set us = $1', [this.#nowUs])
+    for (const [i, rules] of limits.entries()) await this.#define(i, rules)
+    for (const [i, of] of bucketsOf.entries()) {
+      const name = `${this.#name}.${of}`
+      const id = hash64(`${name}:${i}`)
+      this.#buckets.push({ id, limit: of, rules: this.#limits[of] ?? [], state: undefined, grants: [] })
+      await this.#db.query('insert into sluice.bucket (id, name, key) values ($1, $2, $3)', [id, name, `${i}`])
+    }
+  }
+
+  async act(act: Act): Promise<void> {
+    if (act.kind === 'pass') await this.#db.query('update sluice.test_clock set us = $1', [(this.#nowUs += act.us)])
+    else if (act.kind === 'take') await this.#take(act.buckets, act.again)
+    else if (act.kind === 'charge') await this.#charge(act.buckets, act.shares)
+    else if (act.kind === 'hold') await this.#hold(act.buckets, act.us)
+    else await this.#define(act.limit, act.rules)
+    await this.#compare()
+  }
+
+  /** Every window of every bucket against the bound of every rule, from the list of all grants. */
+  within(): void {
+    for (const one of this.#buckets) this.#within(one)
+  }
+
+  #within(one: Kept): void {
+    for (const rule of this.#limits[one.limit] ?? []) {
+      for (const spanUs of [rule.windowUs, 3 * rule.windowUs]) {
+        const refill = (BigInt(spanUs) * BigInt(rule.drain) + BigInt(rule.weight) - 1n) / BigInt(rule.weight)
+        expect(worst(one.grants, spanUs)).toBeLessThanOrEqual(rule.room + Number(refill) - 1)
+      }
+    }
+  }
+
+  #room(one: Kept): Room {
+    const rules = this.#limits[one.limit] ?? []
+    const state = one.state ?? emptyBucket(rules, this.#nowUs)
+    return room(rules, rules === one.rules ? state : redebt(one.rules, rules, state), this.#nowUs)
+  }
+
+  #write(one: Kept, state: Bucket): void {
+    one.rules = this.#limits[one.limit] ?? []
+    one.state = state
+  }
+
+  #grant(one: Kept, units: number): void {
+    const { bucket } = this.#room(one)
+    this.#write(one, charge(this.#limits[one.limit] ?? [], bucket, units))
+    one.grants.push([bucket.atUs, units])
+  }
+
+  async #take(numbers: number[], again: boolean): Promise<void> {
+    const repeat = again && this.#last !== undefined ? this.#last : undefined
+    const kept = this.#pick(repeat?.buckets ?? numbers)
+    const grant = repeat?.grant ?? randomUUID()
+    const [answer] = await this.#db.query<{ granted: boolean; wait: string }>(
+      'select granted, wait_us::text as wait from sluice.take_v1($1, $2)',
+      [grant, kept.map((one) => one.id)],
+    )
+    if (repeat !== undefined) return expect(answer).toEqual({ granted: true, wait: '0' })
+    const denied = kept.map((one) => this.#room(one)).filter((one) => one.avail < 1)
+    if (denied.length > 0) {
+      const wait = Math.max(1, Math.max(...denied.map((one) => one.nextUs)) - this.#nowUs)
+      return expect(answer).toEqual({ granted: false, wait: String(wait) })
+    }
+    expect(answer).toEqual({ granted: true, wait: '0' })
+    for (const one of kept) this.#grant(one, 1)
+    this.#last = { grant, buckets: numbers }
+  }
+
+  /** As a claim does it: what is free in each bucket is looked up, some of it is charged, in one statement for all. */
+  async #charge(numbers: number[], shares: number[]): Promise<void> {
+    const kept = this.#pick(numbers)
+    const units = kept.map((one, i) => Math.ceil(Math.min(this.#room(one).avail, 1_000) * (shares[i] ?? 0)))
+    await this.#db.query('select sluice.charge_v1($1, $2, $3, $4)', [randomUUID(), this.#nowUs, kept.map((one) => one.id), units])
+    for (const [i, one] of kept.entries()) if ((units[i] ?? 0) > 0) this.#grant(one, units[i] ?? 0)
+  }
+
+  async #hold(numbers: number[], us: number): Promise<void> {
+    const kept = this.#pick(numbers)
+    await this.#db.query('select sluice.hold_v1($1, $2)', [kept.map((one) => one.id), us])
+    for (const one of kept) {
+      const { bucket } = this.#room(one)
+      const held = hold(bucket, us)
+      if (held.holdUs > bucket.holdUs) this.#write(one, held)
+    }
+  }
+
+  async #define(number: number, rules: readonly Rule[]): Promise<void> {
+    for (const one of this.#buckets) if (one.limit === number) this.#within(one)
+    await registerLimits(this.#db, [{ ...limit(`${this.#name}.${number}`, { rate: '1/s' }), rules } as unknown as Limit], (sql) => sql)
+    this.#limits[number] = rules
+    for (const one of this.#buckets) if (one.limit === number) one.grants = []
+  }
+
+  #pick(numbers: number[]): Kept[] {
+    return this.#buckets.filter((_, i) => numbers.includes(i))
+  }
+
+  async #compare(): Promise<void> {
+    const ids = this.#buckets.map((one) => one.id)
+    const rows = await this.#db.query<{ row: unknown }>(
+      `select json_build_object('atUs', now_at, 'debt', debt, 'holdUs', hold, 'avail', avail, 'nextUs', next) as row
+       from sluice.room_v1($1, sluice.now_us()) order by ord`,
+      [ids],
+    )
+    const expected = this.#buckets.map((one) => {
+      const { bucket, avail, nextUs } = this.#room(one)
+      return { ...bucket, avail, nextUs }
+    })
+    expect(rows.map((one) => one.row)).toEqual(expected)
+  }
+}

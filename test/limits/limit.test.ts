@@ -1,0 +1,189 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { charge, emptyBucket, room } from '../../src/limits/decide.ts'
+import { guarantees } from '../../src/limits/guarantee.ts'
+import { limit, type Limit, type LimitOptions } from '../../src/limits/limit.ts'
+import { type Grant, greedy, minute, second, worst } from './oracle.ts'
+
+const code = (body: () => unknown): unknown => {
+  try {
+    return body()
+  } catch (error) {
+    return (error as { code?: string }).code
+  }
+}
+
+/**
+ * Most arrivals in a half-open window, when the way may take 0 to marginUs - 1: an adversary delays what was granted
+ * up to marginUs - 1 before the window until it begins, and lets the rest through at once.
+ */
+function worstArrivals(grants: readonly Grant[], windowUs: number, marginUs: number): number {
+  const starts = grants.map(([atUs]) => atUs + Math.max(0, marginUs - 1))
+  const arrivals = (fromUs: number): number =>
+    grants.filter(([at]) => at + Math.max(0, marginUs - 1) >= fromUs && at < fromUs + windowUs).reduce((sum, [, units]) => sum + units, 0)
+  return Math.max(...starts.map(arrivals))
+}
+
+const anyRate = fc
+  .tuple(fc.integer({ min: 1, max: 150 }), fc.integer({ min: 1, max: 90 }), fc.constantFrom('ms', 's', 'min'))
+  .map(([units, count, unit]) => `${units}/${count}${unit}` as `${number}/${number}s`)
+
+describe('the safe bucket', () => {
+  it.each([
+    { rate: '100/min', room: 10, perMinute: 91 },
+    { rate: '1/s', room: 1, perMinute: 60 },
+    { rate: '9/s', room: 1, perMinute: 540 },
+    { rate: '10/s', room: 1, perMinute: 600 },
+    { rate: '50/s', room: 5, perMinute: 2_760 },
+  ] as const)('$rate: room for $room, $perMinute a minute less the margin', (one) => {
+    const made = limit('a', { rate: one.rate, transit: 0 })
+    const [rule] = made.rules
+    expect(rule).toMatchObject({ room: one.room })
+    const windowUs = rule?.windowUs ?? 0
+    const perMinute = ((rule?.drain ?? 0) / (rule?.weight ?? 1)) * minute * ((windowUs + made.grantUs) / windowUs)
+    expect(perMinute).toBeCloseTo(one.perMinute, 6)
+  })
+
+  it('never lets the vendor see more than the rate, however calls are delayed, and can reach it', () => {
+    fc.assert(
+      fc.property(anyRate, fc.integer({ min: 0, max: 2_000 }), (rate, transit) => {
+        const made = limit('a', { rate, transit })
+        const [rule] = made.rules
+        if (rule === undefined) throw new Error('no rule')
+        const grants = greedy([rule], 0, rule.units * 3)
+        expect(worstArrivals(grants, rule.windowUs, made.grantUs + made.transitUs)).toBe(rule.units)
+        expect(guarantees(made)[0]?.worst).toBe(rule.units)
+      }),
+      { numRuns: 150 },
+    )
+  })
+
+  it('nor under demand that comes and goes', () => {
+    const demand = fc.array(fc.tuple(fc.integer({ min: 0, max: 5 * second }), fc.integer({ min: 1, max: 20 })), { maxLength: 100 })
+    fc.assert(
+      fc.property(anyRate, fc.integer({ min: 0, max: 1_000 }), demand, (rate, transit, steps) => {
+        const made = limit('a', { rate, transit })
+        const grants: Grant[] = []
+        let bucket = emptyBucket(made.rules, 0)
+        let nowUs = 0
+        for (const [passUs, want] of steps) {
+          const free = room(made.rules, bucket, (nowUs += passUs))
+          const units = Math.min(want, free.avail)
+          bucket = charge(made.rules, free.bucket, units)
+          if (units > 0) grants.push([nowUs, units])
+        }
+        const [rule] = made.rules
+        const spanUs = (rule?.windowUs ?? 0) + made.grantUs + made.transitUs
+        expect(worst(grants, spanUs)).toBeLessThanOrEqual(rule?.units ?? 0)
+      }),
+      { numRuns: 300 },
+    )
+  })
+
+  it('bounds each rate when several hold together', () => {
+    const made = limit('a', { rate: ['5/s', '60/min', '1000/h'], transit: 50 })
+    const grants = greedy(made.rules, 0, 1_500)
+    for (const rule of made.rules) {
+      expect(worstArrivals(grants, rule.windowUs, made.grantUs + made.transitUs)).toBeLessThanOrEqual(rule.units)
+    }
+  })
+
+  it('would exceed the rate without its margin: the adversary bites', () => {
+    const unaware = limit('a', { rate: '50/s', transit: 0 })
+    expect(worstArrivals(greedy(unaware.rules, 0, 500), second, 250_000)).toBeGreaterThan(50)
+  })
+})
+
+describe('the classic bucket', () => {
+  it('allows what its guarantee says, and no more', () => {
+    fc.assert(
+      fc.property(anyRate, fc.integer({ min: 1, max: 200 }), fc.integer({ min: 0, max: 1_000 }), (rate, burst, transit) => {
+        const made = limit('a', { rate, burst, transit })
+        const [rule] = made.rules
+        if (rule === undefined) throw new Error('no rule')
+        const marginUs = made.grantUs + made.transitUs
+        const seen = worstArrivals(greedy([rule], 0, 2 * burst + rule.units * (3 + Math.ceil(marginUs / rule.windowUs))), rule.windowUs, marginUs)
+        const said = guarantees(made)[0]?.worst ?? 0
+        expect(seen).toBeLessThanOrEqual(said)
+        // Whole microseconds: a way of less than J is at most J - 1, so up to what drains in one may be missing.
+        expect(seen).toBeGreaterThanOrEqual(said - Math.ceil(rule.drain / rule.weight))
+      }),
+      { numRuns: 150 },
+    )
+  })
+
+  it('100/min with burst 20 is up to 119 without delay', () => {
+    const made = limit('a', { rate: '100/min', burst: 20 })
+    expect(guarantees({ ...made, grantUs: 0, transitUs: 0 })[0]).toMatchObject({ worst: 119, burst: 20, utilisation: 1 })
+    expect(guarantees(made)[0]).toMatchObject({ worst: 120, marginMs: 200 })
+    expect(guarantees(made)[0]?.text).toContain('over 100')
+  })
+})
+
+describe('definitions that cannot be', () => {
+  const define = (options: unknown, name = 'a') => code(() => limit(name, options as LimitOptions))
+  it.each([
+    [{ rate: [] }, 'SLUICE_BAD_LIMIT'],
+    [{}, 'SLUICE_BAD_RATE'],
+    [{ rate: null }, 'SLUICE_BAD_RATE'],
+    [{ rate: 100 }, 'SLUICE_BAD_RATE'],
+    [{ rate: '0/min' }, 'SLUICE_BAD_RATE'],
+    [{ rate: ['5/s', '5 per minute'] }, 'SLUICE_BAD_RATE'],
+    [{ rate: '5/s', burst: 0 }, 'SLUICE_BAD_LIMIT'],
+    [{ rate: '5/s', burst: 1.5 }, 'SLUICE_BAD_LIMIT'],
+    [{ rate: '5/s', burst: NaN }, 'SLUICE_BAD_LIMIT'],
+    [{ rate: '5/s', burst: '3' }, 'SLUICE_BAD_LIMIT'],
+    [{ rate: '5/s', transit: -1 }, 'SLUICE_BAD_DURATION'],
+    [{ rate: '5/s', transit: '1 minute' }, 'SLUICE_BAD_DURATION'],
+    [{ rate: '5/s', transit: 1e308 }, 'SLUICE_BAD_LIMIT'],
+    [{ rate: '5/s', transit: '25h' }, 'SLUICE_BAD_LIMIT'],
+    [{ rate: '999983/day', burst: 1_000_000 }, 'SLUICE_BAD_LIMIT'],
+  ])('%j gives %s', (options, expected) => expect(define(options)).toBe(expected))
+
+  it.each(['', 'A', '1a', 'a b', 'a:b', 'é', 'a'.repeat(64)])('the name %j is refused', (name) => {
+    expect(define({ rate: '5/s' }, name)).toBe('SLUICE_BAD_LIMIT')
+  })
+
+  it('each rule fits exact arithmetic, or is refused', () => {
+    const anyUnit = fc.constantFrom('ms', 's', 'm', 'h', 'day')
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 999_999_999_999 }), anyUnit, fc.option(fc.integer({ min: 1, max: 1e9 })), (units, unit, burst) => {
+        const made = define({ rate: `${units}/${unit}`, ...(burst === null ? {} : { burst }) })
+        if (made === 'SLUICE_BAD_LIMIT') return
+        for (const rule of (made as Limit).rules) {
+          expect([rule.drain, rule.weight, rule.room * rule.weight].every(Number.isSafeInteger)).toBe(true)
+          expect(Math.min(rule.drain, rule.weight, rule.room)).toBeGreaterThanOrEqual(1)
+        }
+      }),
+    )
+  })
+})
+
+describe('keys', () => {
+  const byPath = limit('crm', { rate: '5/s', by: 'account.id' })
+  const byFunction = limit('crm', { rate: '5/s', by: (input: { key: unknown }) => input.key as string })
+  const keyOf = (key: unknown) => code(() => byFunction.keyOf({ key }))
+
+  it('are read along the path, as text', () => {
+    expect(byPath.keyOf({ account: { id: 7 } })).toBe('7')
+    expect(byPath.path).toBe('account.id')
+    expect(limit('all', { rate: '5/s' }).keyOf({})).toBeUndefined()
+  })
+
+  it.each([{}, null, undefined, { account: null }, { account: { id: '' } }, { account: { id: {} } }, { account: 'id' }])(
+    'missing in %j',
+    (input) => expect(code(() => byPath.keyOf(input as never))).toBe('SLUICE_MISSING_KEY'),
+  )
+
+  it('are not taken from the prototype', () => {
+    const inherited = limit('crm', { rate: '5/s', by: 'constructor.name' })
+    expect(code(() => inherited.keyOf({} as never))).toBe('SLUICE_MISSING_KEY')
+  })
+
+  it.each([undefined, null, '', 10n, Symbol('a'), () => 1, NaN, Infinity, ['a'], {}])('%s is none', (key) => {
+    expect(keyOf(key)).toBe('SLUICE_MISSING_KEY')
+  })
+
+  it.each(['a\u0000', 'a\u001fb', 'a'.repeat(513)])('%j cannot be kept', (key) => expect(keyOf(key)).toBe('SLUICE_BAD_KEY'))
+  it.each([['a'.repeat(512)], ['ключ'], [0], [false]])('%j is one', (key) => expect(keyOf(key)).toBe(String(key)))
+})

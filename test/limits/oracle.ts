@@ -1,0 +1,104 @@
+import fc from 'fast-check'
+import { type Bucket, charge, emptyBucket, refund, room } from '../../src/limits/decide.ts'
+import { limit, type Rule } from '../../src/limits/limit.ts'
+
+/** A grant: when, and how many units. */
+export type Grant = readonly [atUs: number, units: number]
+
+export const second = 1_000_000
+export const minute = 60 * second
+
+/** A level rule in plain numbers: `units` per `windowUs` drain from a bucket of `capacity`; no margin. */
+export function level(units: number, windowUs: number, capacity: number): Rule {
+  const shared = gcd(units, windowUs)
+  const rate = `${units}/${windowUs / 1_000}ms`
+  return { rate, units, windowUs, drain: units / shared, weight: windowUs / shared, room: capacity }
+}
+
+function gcd(a: number, b: number): number {
+  return b === 0 ? a : gcd(b, a % b)
+}
+
+/** Most units in any window of this length, by looking at every one: each window is worst when it begins at a grant. */
+export function worst(grants: readonly Grant[], windowUs: number, ends: 'half-open' | 'closed' = 'half-open'): number {
+  let most = 0
+  let sum = 0
+  let first = 0
+  for (const [atUs, units] of grants) {
+    sum += units
+    const out = (from: number) => (ends === 'closed' ? atUs - from > windowUs : atUs - from >= windowUs)
+    while (out(grants[first]?.[0] ?? atUs)) sum -= grants[first++]?.[1] ?? 0
+    most = Math.max(most, sum)
+  }
+  return most
+}
+
+/** All grants of a demand that never ends: at each moment a unit frees, whatever is free is taken, `workers` in turn. */
+export function greedy(rules: readonly Rule[], fromUs: number, count: number, workers = 1): Grant[] {
+  let bucket = emptyBucket(rules, fromUs)
+  const grants: Grant[] = []
+  for (let left = count, nowUs = fromUs; left > 0; ) {
+    const free = room(rules, bucket, nowUs)
+    const units = Math.min(left, workers === 1 ? free.avail : Math.min(1, free.avail))
+    if (units === 0) nowUs = free.nextUs
+    else {
+      bucket = charge(rules, free.bucket, units)
+      grants.push([free.bucket.atUs, units])
+      left -= units
+    }
+  }
+  return grants
+}
+
+/** Rates as they occur, and odd ones. */
+export const anyRule: fc.Arbitrary<Rule> = fc.oneof(
+  fc.constantFrom(
+    level(999_983, 86_400 * second, 100),
+    level(7, 13 * second, 3),
+    level(100, minute, 100),
+    level(100, minute, 1),
+    level(1, 86_400 * second, 1),
+    level(5, 1_000, 2),
+    ...limit('a', { rate: ['7/13s', '999983/day', '50/s'] }).rules,
+  ),
+  fc
+    .record({
+      units: fc.integer({ min: 1, max: 2_000 }),
+      windowUs: fc.integer({ min: 1_000, max: 10 * minute }),
+      capacity: fc.integer({ min: 1, max: 60 }),
+    })
+    .map(({ units, windowUs, capacity }) => level(units, windowUs, capacity)),
+)
+
+/** Rules whose numbers reach to the edge of exact arithmetic. */
+export const vastRule: fc.Arbitrary<Rule> = fc
+  .tuple(fc.integer({ min: 1, max: 999_999_999 }), fc.integer({ min: 1, max: 366 * 86_400 }), fc.boolean())
+  .map(([units, seconds]) => level(units, seconds * second + 1, 1))
+  .map((rule) => ({ ...rule, room: Math.floor(Number.MAX_SAFE_INTEGER / rule.weight) }))
+
+/** Which grants are given back, and how long after they were given; asked with the grant's time and number. */
+export type Refunds = (atUs: number, index: number) => number | undefined
+
+/** How a refund is credited. */
+export type Credit = typeof refund
+
+/** The grants that were kept, under greedy demand of single units, when some are refunded late. */
+export function keptGrants(rule: Rule, lengthUs: number, refunds: Refunds, credit: Credit): Grant[] {
+  const rules = [rule]
+  let bucket: Bucket = emptyBucket(rules, 0)
+  const pending: { dueUs: number; atUs: number }[] = []
+  const kept: Grant[] = []
+  for (let nowUs = 0, index = 0; nowUs < lengthUs; ) {
+    const due = pending.findIndex((one) => one.dueUs <= nowUs)
+    const [back] = due < 0 ? [] : pending.splice(due, 1)
+    const free = room(rules, bucket, nowUs)
+    if (back !== undefined) bucket = credit(rules, free.bucket, 1, back.atUs)
+    else if (free.avail > 0) {
+      bucket = charge(rules, free.bucket, 1)
+      const afterUs = refunds(nowUs, index++)
+      if (afterUs === undefined) kept.push([nowUs, 1])
+      else pending.push({ dueUs: nowUs + afterUs, atUs: nowUs })
+    } else nowUs = Math.min(free.nextUs, ...pending.map((one) => one.dueUs))
+  }
+  return kept
+}

@@ -1,0 +1,72 @@
+import { randomUUID } from 'node:crypto'
+import fc from 'fast-check'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { hash64 } from '../../src/core/hash.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { registerLimits } from '../../src/limits/register.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { anyHistory, ownClock, Twin } from './history.ts'
+
+describe.each([
+  { engine: 'PostgreSQL', histories: 45, length: 110 },
+  { engine: 'PGlite', histories: 6, length: 60 },
+])('the store decides as decide.ts does: $engine', ({ engine, histories, length }) => {
+  let sluice: Sluice
+  beforeAll(async () => {
+    sluice = await Sluice.open({ store: engine === 'PGlite' ? 'memory:' : (await freshDatabase()).url })
+    await ownClock(sluice.db)
+  })
+  afterAll(() => sluice.close())
+
+  it(`in ${histories} random histories of ${length} acts, all windows within their bounds`, async () => {
+    let acts = 0
+    await fc.assert(
+      fc.asyncProperty(anyHistory(length), async (history) => {
+        const twin = new Twin(sluice.db)
+        await twin.begin(history.limits)
+        for (const act of history.acts) {
+          await twin.act(act)
+          acts++
+        }
+        twin.within()
+      }),
+      { numRuns: histories, interruptAfterTimeLimit: 50_000, markInterruptAsFailure: true },
+    )
+    expect(acts).toBe(histories * length)
+  })
+
+  const bucket = async (name: string, key: string): Promise<string> => {
+    const id = hash64(`${name}:${key}`)
+    await sluice.db.query('insert into sluice.bucket (id, name, key) values ($1, $2, $3)', [id, name, key])
+    return id
+  }
+  const take = async (buckets: string[], grant: string = randomUUID()) =>
+    (await sluice.db.query<{ granted: boolean }>('select granted from sluice.take_v1($1, $2)', [grant, buckets]))[0]?.granted
+
+  it('grants nothing from a bucket whose limit is not defined, and charges nobody for it', async () => {
+    const known = limit('known', { rate: '10/s' })
+    await registerLimits(sluice.db, [known], (sql) => sql)
+    const buckets = [await bucket('known', 'a'), await bucket('unknown', 'a')]
+    expect(await take(buckets)).toBe(false)
+    expect(await sluice.db.query('select 1 from sluice.ledger where bucket = any ($1)', [buckets])).toEqual([])
+    expect(await take(buckets.slice(0, 1))).toBe(true)
+  })
+
+  it('registers a definition once, and a changed one as the next version', async () => {
+    const inForce = async () => (await sluice.db.query<{ v: number }>(`select version as v from sluice.limit_def where name = 'v' order by 1`)).map((row) => row.v)
+    for (const rate of ['5/s', '5/s', '6/s', '5/s'] as const) await registerLimits(sluice.db, [limit('v', { rate })], (sql) => sql)
+    expect(await inForce()).toEqual([1, 2, 3])
+  })
+
+  it('computes the same hashes as core/hash.ts', async () => {
+    const text = fc.string({ unit: 'grapheme' }).filter((one) => !one.includes('\u0000'))
+    await fc.assert(
+      fc.asyncProperty(fc.array(text, { minLength: 1 }), async (names) => {
+        const rows = await sluice.db.query<{ hash: string }>('select sluice.hash64(n)::text as hash from unnest($1::text[]) with ordinality u (n, i) order by i', [names])
+        expect(rows.map((row) => row.hash)).toEqual(names.map(hash64))
+      }),
+      { numRuns: 30 },
+    )
+  })
+})
