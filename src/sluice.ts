@@ -20,7 +20,7 @@ export interface SluiceOptions {
   store?: string
   /** Where LISTEN goes when `store` is a pooler in transaction mode. Default: `SLUICE_LISTEN_URL`, else `store`. */
   listenUrl?: string
-  /** Schema in the database; default `sluice`. */
+  /** Schema in the database. Default: `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
   /** Connections to a server; 1 to 1000, default 10. */
   connections?: number
@@ -64,7 +64,7 @@ export class Sluice implements Sender {
     this.#store = store
     this.db = store.db
     this.#clock = options.clock ?? systemClock
-    this.#schema = options.schema ?? 'sluice'
+    this.#schema = options.schema ?? process.env['SLUICE_SCHEMA'] ?? 'sluice'
     this.#log = options.log ?? silent
     this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
@@ -75,7 +75,7 @@ export class Sluice implements Sender {
    * @throws StoreError SLUICE_STORE_UNREACHABLE; UsageError SLUICE_BAD_URL, SLUICE_BAD_SCHEMA, SLUICE_STORE_OWNED
    */
   static async open(options: SluiceOptions = {}): Promise<Sluice> {
-    inSchema('', options.schema ?? 'sluice')
+    inSchema('', options.schema ?? process.env['SLUICE_SCHEMA'] ?? 'sluice')
     const clock = options.clock ?? systemClock
     const listenUrl = options.listenUrl ?? process.env['SLUICE_LISTEN_URL']
     const store = await openStore({
@@ -150,10 +150,10 @@ export class Sluice implements Sender {
     return worker
   }
 
-  /** Runs what is allowed now, up to `max` jobs (default: no bound), and resolves to how many. Safe from cron at any frequency. */
-  async dispatchOnce(tasks: readonly AnyTask[], options: WorkOptions & { max?: number } = {}): Promise<number> {
+  /** Runs what is allowed now, up to `max` jobs (default: no bound), and resolves to how many; stops early when `signal` is aborted. Safe from cron at any frequency. */
+  async dispatchOnce(tasks: readonly AnyTask[], options: WorkOptions & { max?: number; signal?: AbortSignal } = {}): Promise<number> {
     const worker = await this.#worker(tasks, options)
-    return worker.once(options.max ?? Number.MAX_SAFE_INTEGER)
+    return worker.once(options.max ?? Number.MAX_SAFE_INTEGER, options.signal)
   }
 
   /** Every reason why a job waits, the binding one first; undefined when there is no such unfinished job. */

@@ -150,7 +150,7 @@ describe.each(Object.entries(laws))('%s', (_name, law) => {
 
 function room(path: string): string {
   const [, name = ''] = path.split('/')
-  return /^(sluice|index)\.ts$/.test(name) ? 'sluice' : name
+  return /^(sluice|index|config|version)\.ts$/.test(name) ? 'sluice' : name
 }
 
 /** SQL without its comments and without the one definition that may read the machine's clock. */
@@ -162,11 +162,14 @@ function withoutClock(sql: string): string {
 /** Migrations are all applied; a statement is named in TypeScript; a function is called beyond its own definition. */
 function isUsed(file: File, all: File[]): boolean {
   if (file.path.includes('/migrations/')) return true
-  if (isStatement(file))
-    return all.some(({ text }) => text.includes(`'${file.path.slice('src/'.length, -'.sql'.length)}'`))
+  if (isStatement(file)) {
+    const [room = '', name = ''] = file.path.slice('src/'.length, -'.sql'.length).split('/')
+    const own = all.filter(({ path }) => path.startsWith(`src/${room}/`))
+    return all.some(({ text }) => text.includes(`'${room}/${name}'`)) || own.some(({ text }) => text.includes(`('${name}')`))
+  }
   const names = [...file.text.matchAll(/create or replace function sluice\.(\w+)/gi)].map((match) => match[1])
   const callers = all.map(({ text }) => text.replaceAll(/(--|create or replace function)[^\n(]*/gi, '')).join('\n')
-  return names.every((name) => new RegExp(`\\bsluice\\.${name}\\b`).test(callers))
+  return names.every((name) => new RegExp(`(\\bsluice|\\})\\.${name}\\b`).test(callers))
 }
 
 function strayCalls(file: File): string[] {

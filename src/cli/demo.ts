@@ -11,7 +11,7 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { Command } from 'commander'
 import { parse } from 'csv-parse'
-import { type AnyTask, type Guarantee, guarantees, limit, Sluice, task, UsageError, useSluice } from '../index.ts'
+import { type AnyTask, type Guarantee, guarantees, limit, Sluice, systemClock, task, UsageError, useSluice } from '../index.ts'
 import type { Report } from '../testing/vendor.ts'
 import { contactSchema } from './contact.ts'
 
@@ -82,15 +82,15 @@ async function demo(options: DemoOptions): Promise<number> {
     for (let i = 0; i < workers; i++) children.push(startWorker(vendorUrl, sluice.url ?? store, options))
     await allPresent(sluice, workers)
     const perAccount = new Map<string, number>()
-    const begun = performance.now()
+    const begun = systemClock.monotonicMs()
     const jobs = await sluice.sendMany(sync, rows(options.csv, perAccount))
     talk(`${jobs} jobs recorded: ${[...perAccount].map(([account, n]) => `${account} ${n}`).join(', ')}`)
     // One worker of our own begins after the jobs are in; worker processes stand ready and begin with the first of them.
-    const started = workers === 0 ? performance.now() : begun
+    const started = workers === 0 ? systemClock.monotonicMs() : begun
     if (workers === 0) await sluice.work([sync], { concurrency: whole('--concurrency', options.concurrency) })
     const ended = await progress(sluice, jobs, started, ideal(perAccount), talk)
     await Promise.all(children.map(stopChild))
-    return summary(await vendorProcess.report(), ended, jobs, (performance.now() - started) / 1000, ideal(perAccount), options, talk)
+    return summary(await vendorProcess.report(), ended, jobs, (systemClock.monotonicMs() - started) / 1000, ideal(perAccount), options, talk)
   } finally {
     for (const child of children) child.kill('SIGKILL')
     vendorProcess.kill()
@@ -126,7 +126,7 @@ async function progress(sluice: Sluice, jobs: number, started: number, idealSeco
   for (let looks = 0; ; looks++) {
     const ended = await count(sluice)
     const over = ended.done + ended.failed
-    const seconds = (performance.now() - started) / 1000
+    const seconds = (systemClock.monotonicMs() - started) / 1000
     const filled = Math.floor((30 * over) / jobs)
     const line = `[${'#'.repeat(filled)}${'.'.repeat(30 - filled)}] ${over}/${jobs} after ${seconds.toFixed(0)} s (ideal ${idealSeconds.toFixed(0)} s)`
     if (live) process.stderr.write(`\r${line}`)

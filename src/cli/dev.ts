@@ -14,6 +14,8 @@ import { type WorkFlags, workFlags, workOptions } from './work.ts'
 
 /** Editors write a file in several steps; one restart is enough. */
 const settleMs = 150
+/** Attempts of the old code may go on for so long; then they are given up, and tried again by the new code. */
+const patienceMs = 3_000
 
 /** `sluice dev`. */
 export function devCommand(): Command {
@@ -37,11 +39,7 @@ async function dev(file: string | undefined, flags: WorkFlags, command: Command)
   const tasks = file ?? flags.tasks
   const restarter = new Restarter(() => startWorker(settings, flags, tasks), out)
   try {
-    restarter.watch([
-      ...(settings.config.file === undefined ? [] : [settings.config.file]),
-      ...loadedFiles(),
-      ...(tasks === undefined ? [] : [path.resolve(tasks)]),
-    ])
+    restarter.watch([...filesOf(settings, tasks), ...loadedFiles()])
     restarter.start()
     out.talk(`store ${nameOf(store)} is open; saving a task's file restarts the worker; Ctrl-C ends`)
     out.hint('`sluice send <task> <json>` and `sluice status`, in another terminal')
@@ -51,6 +49,16 @@ async function dev(file: string | undefined, flags: WorkFlags, command: Command)
   } finally {
     await sluice.close()
   }
+}
+
+/** What to watch before the worker has said what it loaded: it may not get that far. */
+function filesOf({ config }: Settings, tasks: string | undefined): string[] {
+  const named = config.fields.tasks
+  return [
+    ...(config.file === undefined ? [] : [config.file]),
+    ...(typeof named === 'string' ? [path.resolve(config.dir, named)] : []),
+    ...(tasks === undefined ? [] : [path.resolve(tasks)]),
+  ]
 }
 
 /** The worker's child process. It leads a process group of its own, so that Ctrl-C reaches it once, through us. */
@@ -87,6 +95,7 @@ class Restarter {
   #timer: NodeJS.Timeout | undefined
   #turn: Promise<void> = Promise.resolve()
   #isStopping = false
+  #isEnding = false
 
   constructor(spawnChild: () => ChildProcess, out: Output) {
     this.#spawn = spawnChild
@@ -98,7 +107,7 @@ class Restarter {
     for (const file of files) {
       this.#files.add(file)
       const dir = path.dirname(file)
-      if (this.#watched.has(dir)) continue
+      if (this.#watched.has(dir) || !fs.existsSync(dir)) continue
       const watcher = fs.watch(dir, (_, name) => {
         if (name === null || this.#files.has(path.join(dir, name))) this.#saved()
       })
@@ -111,11 +120,13 @@ class Restarter {
     const child = this.#spawn()
     this.#child = child
     child.on('message', (message) => this.watch((message as { files?: string[] }).files ?? []))
-    child.on('error', (error) => this.#out.log.error('the worker did not start', { error: String(error) }))
+    child.on('error', (error) => {
+      this.#out.log.error('the worker did not start', { error: String(error) })
+      if (child.pid === undefined) this.#child = undefined
+    })
     child.once('exit', (code) => {
-      if (this.#child !== child) return
       this.#child = undefined
-      if (!this.#isStopping)
+      if (!this.#isEnding)
         this.#out.talk(`the worker ended (${code ?? 'killed'}); it starts again when a file is saved`)
     })
   }
@@ -143,17 +154,19 @@ class Restarter {
   async #restart(): Promise<void> {
     if (this.#isStopping) return
     this.#out.talk('a file was saved: the worker restarts')
+    const patience = setTimeout(() => this.signal(), patienceMs)
     await this.#end()
+    clearTimeout(patience)
     if (!this.#isStopping) this.start()
   }
 
   async #end(): Promise<void> {
     const child = this.#child
     if (child === undefined) return
-    this.#child = undefined
-    if (child.exitCode !== null || child.signalCode !== null) return
+    this.#isEnding = true
     const ended = once(child, 'exit')
     child.kill('SIGTERM')
     await ended
+    this.#isEnding = false
   }
 }

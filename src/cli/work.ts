@@ -59,9 +59,12 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
   const { out } = settings
   const stop = listenForStop()
   surviveStrays(out.log, stop)
-  const tasks = await needTasks(settings.config, file ?? flags.tasks)
+  // To `sluice dev`, also when they could not be loaded: saving one of them is what may help.
+  const loading = needTasks(settings.config, file ?? flags.tasks).finally(() =>
+    process.send?.({ files: loadedFiles() }),
+  )
+  const tasks = await loading
   const options = workOptions(settings, flags)
-  process.send?.({ files: loadedFiles() })
   const sluice = await openSluice(settings)
   const ended = new AbortController()
   try {

@@ -18,7 +18,10 @@ export function encodePayload(value: unknown, what: string): string {
   const text = JSON.stringify(value)
   const bytes = Buffer.byteLength(text)
   if (bytes > payloadBytesMax) {
-    throw new UsageError('SLUICE_PAYLOAD_TOO_LARGE', `${what} is ${bytes} bytes of JSON; at most ${payloadBytesMax} are stored: keep the data elsewhere and send a reference`)
+    throw new UsageError(
+      'SLUICE_PAYLOAD_TOO_LARGE',
+      `${what} is ${bytes} bytes of JSON; at most ${payloadBytesMax} are stored: keep the data elsewhere and send a reference`,
+    )
   }
   return text
 }
@@ -29,7 +32,8 @@ function check(value: unknown, what: string, path: string, depth: number, above:
   }
   switch (typeof value) {
     case 'string':
-      if (value.includes('\u0000')) refuse('contains \\u0000, which PostgreSQL cannot store: remove it or encode the bytes as base64')
+      if (value.includes('\u0000'))
+        refuse('contains \\u0000, which PostgreSQL cannot store: remove it or encode the bytes as base64')
       if (!value.isWellFormed()) refuse('contains half of a surrogate pair: use String.prototype.toWellFormed() first')
       return
     case 'number':
@@ -64,7 +68,10 @@ function check(value: unknown, what: string, path: string, depth: number, above:
 function checkFields(value: object, what: string, path: string, depth: number, above: object[]): void {
   for (const [key, inner] of Object.entries(value)) {
     if (key.includes('\u0000') || !key.isWellFormed()) {
-      throw new UsageError('SLUICE_BAD_PAYLOAD', `${what}${path === '' ? '' : ` at ${path.slice(1)}`} has a key with \\u0000 or half of a surrogate pair, which PostgreSQL cannot store`)
+      throw new UsageError(
+        'SLUICE_BAD_PAYLOAD',
+        `${what}${path === '' ? '' : ` at ${path.slice(1)}`} has a key with \\u0000 or half of a surrogate pair, which PostgreSQL cannot store`,
+      )
     }
     check(inner, what, `${path}.${key}`, depth + 1, above)
   }

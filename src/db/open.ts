@@ -52,5 +52,5 @@ export async function openStore(options: StoreOptions): Promise<Store> {
 async function ownerUrl(dir: string): Promise<string | undefined> {
   const info = await connectInfo(dir)
   if (info === undefined) return undefined
-  return `postgres://${encodeURIComponent(info.user)}@/${encodeURIComponent(info.database)}?host=${encodeURIComponent(info.host)}&port=${info.port}`
+  return `postgres:///${encodeURIComponent(info.database)}?host=${encodeURIComponent(info.host)}&port=${info.port}&user=${encodeURIComponent(info.user)}`
 }

@@ -58,6 +58,8 @@ class PgDb implements Db {
     })
     // An idle connection that breaks is replaced at the next use; without a handler it would end the process.
     this.#pool.on('error', () => {})
+    // The same for one in use: what goes wrong is told by the query that it went wrong for.
+    this.#pool.on('connect', (client) => void client.on('error', () => {}))
   }
 
   async query<R = Row>(sql: string, params?: readonly unknown[]): Promise<R[]> {
@@ -198,6 +200,8 @@ function unreachable(where: string, cause: unknown): StoreError {
 function describe(url: string): string {
   try {
     const parsed = new URL(url)
+    const socket = parsed.searchParams.get('host')
+    if (socket !== null) return `the owner of ${socket}`
     return `${parsed.hostname || 'localhost'}:${parsed.port || '5432'}${parsed.pathname}`
   } catch {
     throw new UsageError('SLUICE_BAD_URL', 'the database URL cannot be read; it looks like postgres://user:password@host:5432/database')

@@ -27,12 +27,25 @@ begin
   if v_lanes is null then return; end if;
   insert into sluice.absorbed (n, snap, xid) values (coalesce(v_last.n, 0) + 1, v_snap, pg_current_xact_id());
   perform sluice.found_v1(v_lanes, v_bounds);
+  -- The virtual start of a lane that has jobs again: not before those who have been waiting (no credit for idleness), and
+  -- at most 64 turns behind them (no lasting debt for having been alone). Each list's front is looked up once.
+  with own as (
+    select s.id, s.class, u.list from sluice.lane s
+    cross join lateral (select 0::bigint as list union all select unnest(s.buckets)) u
+    where s.id = any (v_lanes) and s.list is null
+  ), front as materialized (
+    select d.class, d.list, (select o.vstart from sluice.lane o where o.class = d.class and o.list = d.list order by o.vstart limit 1)
+    from (select distinct class, list from own) d
+  ), turn as (
+    select own.id, min(f.vstart) as front from own join front f using (class, list) group by own.id
+  )
   update sluice.lane l set
     n = l.n + a.count,
     bound = least(l.bound, a.bound),
     list = coalesce(l.list, 0),
-    vstart = case when l.list is null then sluice.rejoin_v1(l) else l.vstart end
+    vstart = case when l.list is null then coalesce(greatest(t.front, least(l.vstart, t.front + 64000000)), l.vstart) else l.vstart end
   from unnest(v_lanes, v_bounds, v_counts) a (id, bound, count)
+  left join turn t on t.id = a.id
   where l.id = a.id;
   -- Lanes that begin to wait together were not compared with each other yet: here, too, nobody is more than 64 turns behind.
   if cardinality(v_lanes) > 1 then

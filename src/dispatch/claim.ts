@@ -110,7 +110,7 @@ export class Claims {
 
   async #ask(who: Claimer, want: number, idle: boolean, id: string, sentMs: number, firstMs: number): Promise<Claimed> {
     // A second of grace over what the monotonic clock says; beyond it the store's clock has stepped.
-    const cap = this.#seen && Math.floor(this.#seen.storeUs + (sentMs - this.#seen.atMs) * 1_000 + 10_000_000)
+    const cap = this.#seen && Math.floor(this.#seen.storeUs + (sentMs - this.#seen.atMs) * 1_000 + 1_000_000)
     const [row] = await this.#db.call<{ now_us: string; wake_us: string | null; again: boolean; jobs: Place[] | null }>(
       'claim',
       this.#sql,

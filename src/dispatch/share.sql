@@ -1,5 +1,6 @@
--- Divides room among lanes: pure arithmetic, no table. Lanes come in fair order; each turn gives the lane with the
--- smallest virtual start up to a quantum of units, as far as all its buckets allow, and moves its fair key on.
+-- Divides room among lanes: pure arithmetic, no table. Lanes come in fair order. Deficit round robin over fair keys: each
+-- turn goes to the fair key with the smallest virtual start and gives its lanes, in order, up to a quantum, as far as all
+-- their buckets allow; a round's quantum is what is left over the weights that still take part.
 -- p_uses: bucket positions of lane i are p_uses[p_from[i] .. p_from[i + 1] - 1]. p_horizon: virtual start of lanes
 -- that were not read (null: all were); nobody is served past it. p_blocked[i] = position of the bucket that denied
 -- lane i, 0 = none. dispatch/share.ts is the same in TypeScript, and a test holds one to the other.
@@ -9,47 +10,71 @@ create or replace function sluice.share_v1(
 language plpgsql immutable as $$
 declare
   v_lanes integer := cardinality(p_n);
-  v_quantum integer := greatest(1, p_want / greatest(1, v_lanes));
-  v_left integer := p_want;
-  v_next integer := 1;
-  v_queue integer[] := '{}';
-  v_head integer := 1;
-  v_tail integer := 0;
-  i integer;
-  k bigint;
-  b integer;
+  v_left bigint := p_want;
+  v_most bigint := least(p_want, (  -- what the buckets that all lanes share allow
+    select min(p_avail[s.b]) from (select b from unnest(p_uses) b group by b having count(*) = v_lanes) s));
+  v_order integer[] := '{}';  -- fair keys in order of appearance; v_first: the first open lane of each; v_after: the next
+  v_first integer[] := '{}'; v_last integer[] := '{}'; v_after integer[] := '{}';
+  v_weight bigint[] := '{}'; v_weights bigint := 0; v_budget bigint; v_was bigint; k bigint;
+  v_fairs integer := 0; v_new integer := 1; v_queue integer[] := '{}'; v_head integer := 1; v_tail integer := 0;
+  v_round integer := 0; f integer; i integer;
 begin
   take := array_fill(0, array[v_lanes]);
-  blocked := array_fill(0, array[v_lanes]);
+  blocked := take;
   vstart := p_vstart;
-  while v_left > 0 and (v_next <= v_lanes or v_head <= v_tail) loop
-    if v_head > v_tail or (v_next <= v_lanes and vstart[p_fair[v_next]] <= vstart[p_fair[v_queue[v_head]]]) then
-      i := v_next;
-      v_next := v_next + 1;
+  for l in 1 .. v_lanes loop
+    continue when p_n[l] <= 0;
+    f := p_fair[l];
+    if v_first[f] is null then
+      v_first[f] := l;
+      v_fairs := v_fairs + 1;
+      v_order[v_fairs] := f;
+      v_weight[f] := greatest(1, 1000000 / greatest(1, p_step[l]));
+      v_weights := v_weights + v_weight[f];
     else
-      i := v_queue[v_head];
+      v_after[v_last[f]] := l;
+    end if;
+    v_last[f] := l;
+  end loop;
+  v_budget := v_most * 1000000 / greatest(1, v_weights);
+  while v_left > 0 and (v_new <= v_fairs or v_head <= v_tail) loop
+    if v_head > v_tail or (v_new <= v_fairs and vstart[v_order[v_new]] <= vstart[v_queue[v_head]]) then
+      f := v_order[v_new];
+      v_new := v_new + 1;
+    else
+      if v_head > v_round then
+        v_round := v_tail;
+        v_budget := greatest(0, v_most - p_want + v_left) * 1000000 / greatest(1, v_weights);
+      end if;
+      f := v_queue[v_head];
       v_head := v_head + 1;
     end if;
-    if p_horizon is not null and vstart[p_fair[i]] > p_horizon and take[i] > 0 then continue; end if;
-    k := least(v_quantum, v_left, p_n[i] - take[i]);
-    for u in p_from[i] .. p_from[i + 1] - 1 loop
-      b := p_uses[u];
-      if p_avail[b] < k then
-        k := greatest(p_avail[b], 0);
-        if k = 0 then blocked[i] := b; end if;
-      end if;
-    end loop;
-    if k > 0 then
-      for u in p_from[i] .. p_from[i + 1] - 1 loop
-        p_avail[p_uses[u]] := p_avail[p_uses[u]] - k;
+    if p_horizon is null or vstart[f] <= p_horizon then
+      v_was := vstart[f];
+      loop
+        i := v_first[f];
+        exit when i is null;
+        k := greatest((v_budget - vstart[f] + v_was) / greatest(1, p_step[i]), (vstart[f] = v_was)::integer);
+        k := least(k, v_left, p_n[i] - take[i]);
+        exit when k <= 0;
+        for u in p_from[i] .. p_from[i + 1] - 1 loop
+          if p_avail[p_uses[u]] < k then
+            k := greatest(0, p_avail[p_uses[u]]);
+            blocked[i] := p_uses[u];
+          end if;
+        end loop;
+        for u in p_from[i] .. p_from[i + 1] - 1 loop p_avail[p_uses[u]] := p_avail[p_uses[u]] - k; end loop;
+        take[i] := take[i] + k;
+        vstart[f] := vstart[f] + k * p_step[i];
+        v_left := v_left - k;
+        if blocked[i] > 0 or take[i] = p_n[i] then v_first[f] := v_after[i]; end if;
       end loop;
-      take[i] := take[i] + k;
-      v_left := v_left - k;
-      vstart[p_fair[i]] := vstart[p_fair[i]] + k * p_step[i];
-      if take[i] < p_n[i] then
+      if v_first[f] is not null then
         v_tail := v_tail + 1;
-        v_queue[v_tail] := i;
+        v_queue[v_tail] := f;
+        continue;
       end if;
     end if;
+    v_weights := v_weights - v_weight[f];
   end loop;
 end $$;

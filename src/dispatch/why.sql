@@ -16,5 +16,5 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
        (select json_agg(json_build_object('limit', b.name, 'key', b.key, 'bucket', r.bucket::text, 'avail', r.avail,
           'defined', r.version is not null, 'held', r.hold > j.now_us, 'nextMs', (r.next / 1000)::float8, 'periodMs', r.period / 1000.0) order by r.next desc)
         from sluice.room_v1(array(select distinct sluice.hash64(t) from unnest(j.takes) t), j.now_us) r
-        left join sluice.bucket b on b.id = r.bucket) as buckets
+        join sluice.bucket b on b.id = r.bucket) as buckets
 from job j left join lane l on true cross join ahead a

@@ -62,22 +62,32 @@ const transitMaxUs = 86_400_000_000
  * @example limit('crm', { rate: '100/min', by: 'accountId' })
  */
 export function limit(name: string, options: LimitOptions): Limit<unknown>
-export function limit<const Path extends string>(name: string, options: LimitOptions & { by: Path }): Limit<HasPath<Path>>
+export function limit<const Path extends string>(
+  name: string,
+  options: LimitOptions & { by: Path },
+): Limit<HasPath<Path>>
 export function limit<In>(name: string, options: LimitOptions & { by: (input: In) => Key }): Limit<In>
 export function limit(name: string, options: LimitOptions & { by?: string | ((input: never) => Key) }): Limit<never> {
   if (!/^[a-z][a-z0-9._-]{0,62}$/.test(name)) {
-    throw new UsageError('SLUICE_BAD_LIMIT', `"${name}" cannot name a limit: use a-z, 0-9, ".", "_", "-", beginning with a letter, up to 63 characters`)
+    throw new UsageError(
+      'SLUICE_BAD_LIMIT',
+      `"${name}" cannot name a limit: use a-z, 0-9, ".", "_", "-", beginning with a letter, up to 63 characters`,
+    )
   }
   const rates = [options.rate].flat()
   if (rates.length === 0) throw new UsageError('SLUICE_BAD_LIMIT', `limit "${name}" has no rate`)
   const { burst, by } = options
   if (burst !== undefined && !(Number.isSafeInteger(burst) && burst >= 1)) {
-    throw new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": burst is ${burst}; it must be a whole number of at least 1`)
+    throw new UsageError(
+      'SLUICE_BAD_LIMIT',
+      `limit "${name}": burst is ${burst}; it must be a whole number of at least 1`,
+    )
   }
   const parsed = rates.map((rate) => ({ rate, ...parseRate(rate) }))
   const grantUs = Math.min(grantMs * 1_000, ...parsed.map((rule) => Math.floor(rule.windowUs / 10)))
   const transitUs = Math.ceil(durationMs(options.transit ?? 100) * 1_000)
-  if (transitUs > transitMaxUs) throw new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": transit is ${options.transit}; it may be at most a day`)
+  if (transitUs > transitMaxUs)
+    throw new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": transit is ${options.transit}; it may be at most a day`)
   return {
     name,
     rules: parsed.map((rule) => level(name, rule, burst, grantUs + transitUs)),
@@ -93,7 +103,12 @@ export function limit(name: string, options: LimitOptions & { by?: string | ((in
  * A level rule (token bucket, GCRA). The safe one: B = max(1, floor(N/10)), refilled at (N - B + 1) / W' where
  * W' = W + J, so that any half-open window of W at the vendor holds at most N arrivals (limits/guarantee.ts).
  */
-function level(name: string, rule: { rate: string; units: number; windowUs: number }, burst: number | undefined, marginUs: number): Rule {
+function level(
+  name: string,
+  rule: { rate: string; units: number; windowUs: number },
+  burst: number | undefined,
+  marginUs: number,
+): Rule {
   const room = burst ?? Math.max(1, Math.floor(rule.units / 10))
   const refill = burst === undefined ? rule.units - room + 1 : rule.units
   const windowUs = burst === undefined ? rule.windowUs + marginUs : rule.windowUs
@@ -101,7 +116,10 @@ function level(name: string, rule: { rate: string; units: number; windowUs: numb
   const drain = refill / shared
   const weight = windowUs / shared
   if (!Number.isSafeInteger(room * weight)) {
-    throw new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": ${rule.rate} with a burst of ${room} is beyond exact arithmetic (2^53); choose a smaller burst or a rounder rate`)
+    throw new UsageError(
+      'SLUICE_BAD_LIMIT',
+      `limit "${name}": ${rule.rate} with a burst of ${room} is beyond exact arithmetic (2^53); choose a smaller burst or a rounder rate`,
+    )
   }
   return { ...rule, drain, weight, room }
 }
@@ -112,18 +130,27 @@ function gcd(a: number, b: number): number {
 
 function readKey(name: string, by: string | ((input: never) => Key), input: unknown): string {
   const key = typeof by === 'function' ? by(input as never) : by.split('.').reduce<unknown>(field, input)
-  const isKey = typeof key === 'number' ? Number.isFinite(key) : typeof key === 'boolean' || (typeof key === 'string' && key !== '')
+  const isKey =
+    typeof key === 'number' ? Number.isFinite(key) : typeof key === 'boolean' || (typeof key === 'string' && key !== '')
   if (!isKey) {
     const from = typeof by === 'string' ? `field "${by}"` : 'the key function'
-    throw new UsageError('SLUICE_MISSING_KEY', `limit "${name}" takes its key from ${from}, which gave ${typeof key === 'object' ? JSON.stringify(key) : String(key)}; every job needs a string, number or boolean there`)
+    throw new UsageError(
+      'SLUICE_MISSING_KEY',
+      `limit "${name}" takes its key from ${from}, which gave ${typeof key === 'object' ? JSON.stringify(key) : String(key)}; every job needs a string, number or boolean there`,
+    )
   }
   const text = String(key)
   if (text.length > 512 || /[\u0000\u001f]/.test(text)) {
-    throw new UsageError('SLUICE_BAD_KEY', `limit "${name}": a key is at most 512 characters, without the control characters U+0000 and U+001F`)
+    throw new UsageError(
+      'SLUICE_BAD_KEY',
+      `limit "${name}": a key is at most 512 characters, without the control characters U+0000 and U+001F`,
+    )
   }
   return text
 }
 
 function field(value: unknown, name: string): unknown {
-  return typeof value === 'object' && value !== null && Object.hasOwn(value, name) ? (value as Record<string, unknown>)[name] : undefined
+  return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
+    ? (value as Record<string, unknown>)[name]
+    : undefined
 }

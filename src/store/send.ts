@@ -69,7 +69,7 @@ export class Outbox {
     for (const task of new Set(jobs.filter((job) => job.key !== null).map((job) => job.task))) {
       const keyed = jobs.filter((job) => job.task === task && job.key !== null)
       const rows = await run(this.#keyedSql, [task, keyed.map((job) => job.key), keyed.map((job) => job.id), keySeconds])
-      keyed.forEach((job, i) => ids.set(job, String(rows[i]?.['id'] ?? job.id)))
+      keyed.forEach((job, i) => ids.set(job, (rows[i]?.['id'] as string | undefined) ?? job.id))
     }
     const fresh = jobs.filter((job) => ids.get(job) === job.id)
     if (fresh.length > 0) await run(this.#sendSql, sendParams(fresh, known || fresh.some((job) => job.given)))
@@ -105,7 +105,8 @@ export class Outbox {
       try {
         return await send(tries > 0)
       } catch (error) {
-        if (!(error instanceof StoreError) || this.#clock.monotonicMs() > until) throw error
+        // At least once more: a half-open connection alone takes as long as we would try.
+        if (!(error instanceof StoreError) || (tries > 0 && this.#clock.monotonicMs() > until)) throw error
         await this.#clock.sleep(Math.min(1_000, 50 * 2 ** tries) * (0.5 + this.#clock.random() / 2))
       }
     }

@@ -19,6 +19,9 @@ export class Slots implements Outlet {
     this.#attempt = attempt
   }
 
+  /** Jobs that were given back uncalled so far. */
+  returned = 0
+
   /** Attempts under way. */
   get running(): number {
     return this.#running.size
@@ -59,6 +62,7 @@ export class Slots implements Outlet {
     this.#running.add(attempt)
     await reach('attempt.start', job)
     const outcome = await attempt.run()
+    if (outcome.kind === 'return') this.returned++
     await reach('attempt.end', job)
     const ending = this.#finisher.end(job, outcome)
     this.#running.delete(attempt)

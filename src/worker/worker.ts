@@ -32,6 +32,9 @@ export interface WorkerOptions {
   beatUrl: string | undefined
 }
 
+/** How often `once` goes round again for jobs that came back uncalled. */
+const onceRoundsMax = 10
+
 /** One worker in this process. */
 export class Worker {
   readonly #options: WorkerOptions
@@ -92,19 +95,41 @@ export class Worker {
    * Claims what is allowed now, runs it, and resolves to how many jobs that were; up to `max`.
    * Any number of processes may do this at once, and as often as they like.
    */
-  async once(max: number): Promise<number> {
+  async once(max: number, signal?: AbortSignal): Promise<number> {
     this.#beginRounds()
     let count = 0
-    while (count < max) {
+    // A cold process may find the grants of its first claim too old to use; those jobs are due again at once.
+    for (let rounds = 0; rounds < onceRoundsMax && count < max; rounds++) {
+      const returnedBefore = this.#slots.returned
+      const claimed = await this.#claimAllowed(max - count, signal)
+      await this.#idle()
+      const returned = this.#slots.returned - returnedBefore
+      count += claimed - returned
+      if (returned === 0) break
+    }
+    await this.stop()
+    return count
+  }
+
+  /** Claims until nothing more is allowed now, up to `max` jobs, and starts them. Resolves to how many. */
+  async #claimAllowed(max: number, signal: AbortSignal | undefined): Promise<number> {
+    const { clock } = this.#options
+    let count = 0
+    while (count < max && !signal?.aborted) {
       await this.#slots.freed(1, this.#end.signal)
       const claimed = await this.#claims.claim(await this.#enter(), Math.min(max - count, this.#slots.free()), false, this.#end.signal)
       count += claimed.jobs.length
       this.#slots.start(claimed.jobs)
       if (claimed.jobs.length === 0 && !claimed.again) break
-      if (claimed.jobs.length === 0) await this.#options.clock.sleep(2 + this.#options.clock.random() * 3)
+      if (claimed.jobs.length === 0) await clock.sleep(2 + clock.random() * 3)
     }
-    await this.stop()
     return count
+  }
+
+  /** Resolves when no attempt is under way and every ending is written. */
+  async #idle(): Promise<void> {
+    while (this.#slots.running > 0) await this.#slots.freed(this.#options.concurrency, new AbortController().signal)
+    await this.#finisher.settled()
   }
 
   /** Stops claiming, waits for the attempts under way, and signs off. */
@@ -112,8 +137,7 @@ export class Worker {
     this.#stopping ??= (async () => {
       await this.#dispatcher.stop()
       await this.#unlisten?.()
-      while (this.#slots.running > 0) await this.#slots.freed(this.#options.concurrency, new AbortController().signal)
-      await this.#finisher.settled()
+      await this.#idle()
       this.#end.abort()
       await this.#rounds
       await this.#heartbeat?.stop()

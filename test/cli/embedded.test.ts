@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, beforeAll, expect, it } from 'vitest'
-import { createProject, objects, type Project } from './program.ts'
+import { createProject, objects, type Project, tasksFile } from './program.ts'
 
 // One directory for all of this file: making an embedded database takes seconds.
 let project: Project
@@ -28,7 +28,7 @@ it('init writes a project once, and says what it would write', async () => {
   expect(readFileSync(join(project.dir, 'tasks.ts'), 'utf8')).toBe(written)
 })
 
-it('dev runs what other processes send through it, restarts its worker on save, and Ctrl-C ends both', async () => {
+it('dev runs what other processes send through it, restarts its worker on save, and Ctrl-C, twice, ends both', async () => {
   const dev = project.start(['dev'])
   await dev.says('working on sync-contact')
   const sent = await project.run(['send', 'sync-contact', input, '--repeat', '3', '--json'])
@@ -36,20 +36,23 @@ it('dev runs what other processes send through it, restarts its worker on save, 
   const ids = objects(sent.out).map(({ id }) => String(id))
   for (const id of ids) await ended(id)
 
+  project.write('tasks.ts', 'export const = 1')
+  await dev.says('tasks.ts cannot be loaded')
   const before = dev.err().length
-  project.write(
-    'tasks.ts',
-    readFileSync(join(project.dir, 'tasks.ts'), 'utf8').replaceAll('sync-contact', 'sync-person'),
-  )
-  await dev.says('working on sync-person')
-  expect(dev.err().slice(before)).toMatch(/the worker restarts[^]*ended[^]*working on sync-person/)
+  project.write('tasks.ts', tasksFile)
+  await dev.says('working on fails, gate')
+  expect(dev.err().slice(before)).toContain('the worker restarts')
   expect(objects((await project.run(['jobs', '--state', 'done', '--json'])).out)).toHaveLength(3)
   const found = objects((await project.run(['doctor', '--json'])).out)
   expect(found.filter(({ status }) => status !== 'ok')).toEqual([])
 
+  await project.run(['send', 'stuck'])
+  await dev.says('begun')
+  dev.signal('SIGINT')
+  await dev.says('ending after 1')
   dev.signal('SIGINT')
   expect(await dev.ended).toMatchObject({ code: 0, out: '' })
-})
+}, 150_000)
 
 it('without an owner each command opens the directory itself', async () => {
   expect(objects((await project.run(['jobs', '--state', 'done', '--json'])).out)).toHaveLength(3)

@@ -107,7 +107,7 @@ it('send, dispatch --once, jobs, why, status, limits, retry, cancel', async () =
   expect(await project.run(['cancel', id])).toMatchObject({ code: 1, out: '' })
   const unknown = await project.run(['jobs', 'show', id.replace(/.$/, (last) => (last === '0' ? '1' : '0'))])
   expect(unknown).toMatchObject({ code: 1, out: '', err: expect.stringMatching(/^error SLUICE_NO_SUCH_JOB: /) })
-})
+}, 150_000)
 
 it('work: runs jobs, outlives stray rejections, and SIGTERM lets attempts end first', async () => {
   const worker = project.start(['work', 'tasks.ts'])

@@ -40,7 +40,7 @@ export type Ending = { job: Claimed; outcome: string; delayUs?: number }
 /** An object with a tenant: what the limits' keys are read from. */
 export const tenantInput = z.object({ tenant: z.string().optional(), n: z.number().optional(), text: z.string().optional() })
 /** A limit that every tenant has for itself. */
-export const perTenant = (name: string, rate: Rate, burst?: number): Limit<{ tenant?: string | undefined }> => limit(name, { rate, by: 'tenant', ...(burst === undefined ? {} : { burst }) })
+export const perTenant = (name: string, rate: Rate, burst?: number): Limit<{ tenant?: string | undefined }> => limit(name, { rate, by: (input: { tenant?: string | undefined }) => input.tenant ?? '', ...(burst === undefined ? {} : { burst }) })
 /** A task that does nothing. */
 export const quietTask = (name: string, limits: readonly Limit<{ tenant?: string | undefined }>[] = []) => task(name, { input: tenantInput, limits, run: () => undefined })
 

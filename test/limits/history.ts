@@ -27,7 +27,10 @@ const anyPass = fc.oneof(
 
 const anyAct: fc.Arbitrary<Act> = fc.oneof(
   { weight: 6, arbitrary: fc.record({ kind: fc.constant('pass'), us: anyPass }) },
-  { weight: 8, arbitrary: fc.record({ kind: fc.constant('take'), buckets: anyBuckets, again: fc.nat(4).map((n) => n === 0) }) },
+  {
+    weight: 8,
+    arbitrary: fc.record({ kind: fc.constant('take'), buckets: anyBuckets, again: fc.nat(4).map((n) => n === 0) }),
+  },
   {
     weight: 6,
     arbitrary: fc.record({
@@ -36,13 +39,23 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
       shares: fc.array(fc.constantFrom(0, 0.3, 1), { minLength: bucketsOf.length, maxLength: bucketsOf.length }),
     }),
   },
-  { weight: 1, arbitrary: fc.record({ kind: fc.constant('hold'), buckets: anyBuckets, us: fc.integer({ min: 1, max: 3 * second }) }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      kind: fc.constant('hold'),
+      buckets: anyBuckets,
+      us: fc.integer({ min: 1, max: 3 * second }),
+    }),
+  },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('redefine'), limit: fc.nat(2), rules: anyRules }) },
 )
 
 /** A random history: three limits, five buckets, and what happens to them. */
 export const anyHistory = (length: number) =>
-  fc.record({ limits: fc.array(anyRules, { minLength: 3, maxLength: 3 }), acts: fc.array(anyAct, { minLength: length, maxLength: length }) })
+  fc.record({
+    limits: fc.array(anyRules, { minLength: 3, maxLength: 3 }),
+    acts: fc.array(anyAct, { minLength: length, maxLength: length }),
+  })
 
 /** Puts the store's clock into a table. */
 export async function ownClock(db: Db): Promise<void> {
@@ -151,7 +164,12 @@ export class Twin {
   async #charge(numbers: number[], shares: number[]): Promise<void> {
     const kept = this.#pick(numbers)
     const units = kept.map((one, i) => Math.ceil(Math.min(this.#room(one).avail, 1_000) * (shares[i] ?? 0)))
-    await this.#db.query('select sluice.charge_v1($1, $2, $3, $4)', [randomUUID(), this.#nowUs, kept.map((one) => one.id), units])
+    await this.#db.query('select sluice.charge_v1($1, $2, $3, $4)', [
+      randomUUID(),
+      this.#nowUs,
+      kept.map((one) => one.id),
+      units,
+    ])
     for (const [i, one] of kept.entries()) if ((units[i] ?? 0) > 0) this.#grant(one, units[i] ?? 0)
   }
 
@@ -167,7 +185,11 @@ export class Twin {
 
   async #define(number: number, rules: readonly Rule[]): Promise<void> {
     for (const one of this.#buckets) if (one.limit === number) this.#within(one)
-    await registerLimits(this.#db, [{ ...limit(`${this.#name}.${number}`, { rate: '1/s' }), rules } as unknown as Limit], (sql) => sql)
+    await registerLimits(
+      this.#db,
+      [{ ...limit(`${this.#name}.${number}`, { rate: '1/s' }), rules } as unknown as Limit],
+      (sql) => sql,
+    )
     this.#limits[number] = rules
     for (const one of this.#buckets) if (one.limit === number) one.grants = []
   }

@@ -37,7 +37,7 @@ export function worst(grants: readonly Grant[], windowUs: number, ends: 'half-op
 export function greedy(rules: readonly Rule[], fromUs: number, count: number, workers = 1): Grant[] {
   let bucket = emptyBucket(rules, fromUs)
   const grants: Grant[] = []
-  for (let left = count, nowUs = fromUs; left > 0; ) {
+  for (let left = count, nowUs = fromUs; left > 0;) {
     const free = room(rules, bucket, nowUs)
     const units = Math.min(left, workers === 1 ? free.avail : Math.min(1, free.avail))
     if (units === 0) nowUs = free.nextUs
@@ -88,7 +88,7 @@ export function keptGrants(rule: Rule, lengthUs: number, refunds: Refunds, credi
   let bucket: Bucket = emptyBucket(rules, 0)
   const pending: { dueUs: number; atUs: number }[] = []
   const kept: Grant[] = []
-  for (let nowUs = 0, index = 0; nowUs < lengthUs; ) {
+  for (let nowUs = 0, index = 0; nowUs < lengthUs;) {
     const due = pending.findIndex((one) => one.dueUs <= nowUs)
     const [back] = due < 0 ? [] : pending.splice(due, 1)
     const free = room(rules, bucket, nowUs)

@@ -42,7 +42,8 @@ describe.each([
     return id
   }
   const take = async (buckets: string[], grant: string = randomUUID()) =>
-    (await sluice.db.query<{ granted: boolean }>('select granted from sluice.take_v1($1, $2)', [grant, buckets]))[0]?.granted
+    (await sluice.db.query<{ granted: boolean }>('select granted from sluice.take_v1($1, $2)', [grant, buckets]))[0]
+      ?.granted
 
   it('grants nothing from a bucket whose limit is not defined, and charges nobody for it', async () => {
     const known = limit('known', { rate: '10/s' })
@@ -54,8 +55,12 @@ describe.each([
   })
 
   it('registers a definition once, and a changed one as the next version', async () => {
-    const inForce = async () => (await sluice.db.query<{ v: number }>(`select version as v from sluice.limit_def where name = 'v' order by 1`)).map((row) => row.v)
-    for (const rate of ['5/s', '5/s', '6/s', '5/s'] as const) await registerLimits(sluice.db, [limit('v', { rate })], (sql) => sql)
+    const inForce = async () =>
+      (
+        await sluice.db.query<{ v: number }>(`select version as v from sluice.limit_def where name = 'v' order by 1`)
+      ).map((row) => row.v)
+    for (const rate of ['5/s', '5/s', '6/s', '5/s'] as const)
+      await registerLimits(sluice.db, [limit('v', { rate })], (sql) => sql)
     expect(await inForce()).toEqual([1, 2, 3])
   })
 
@@ -63,7 +68,10 @@ describe.each([
     const text = fc.string({ unit: 'grapheme' }).filter((one) => !one.includes('\u0000'))
     await fc.assert(
       fc.asyncProperty(fc.array(text, { minLength: 1 }), async (names) => {
-        const rows = await sluice.db.query<{ hash: string }>('select sluice.hash64(n)::text as hash from unnest($1::text[]) with ordinality u (n, i) order by i', [names])
+        const rows = await sluice.db.query<{ hash: string }>(
+          'select sluice.hash64(n)::text as hash from unnest($1::text[]) with ordinality u (n, i) order by i',
+          [names],
+        )
         expect(rows.map((row) => row.hash)).toEqual(names.map(hash64))
       }),
       { numRuns: 30 },

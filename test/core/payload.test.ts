@@ -1,0 +1,70 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { encodePayload, payloadBytesMax, payloadDepthMax } from '../../src/core/payload.ts'
+
+const encode = (value: unknown): unknown => {
+  try {
+    return encodePayload(value, 'input of "a"')
+  } catch (error) {
+    return (error as { code?: string }).code
+  }
+}
+const nested = (levels: number): unknown => (levels === 0 ? 1 : [nested(levels - 1)])
+const cycle: Record<string, unknown> = { inner: {} }
+cycle['inner'] = { again: [cycle] }
+const givenBy = (toJSON: () => unknown) => ({ toJSON })
+
+describe('what is stored', () => {
+  it('is the JSON text, for everything that JSON can express', () => {
+    fc.assert(
+      fc.property(fc.jsonValue({ maxDepth: 6, noUnicodeString: false }), (value) => {
+        fc.pre(!/\\u0000|\\ud[89a-f]/i.test(JSON.stringify(value)))
+        expect(encode(value)).toBe(JSON.stringify(value))
+      }),
+    )
+  })
+
+  it.each([
+    [undefined, 'null'],
+    [{ a: undefined, b: null }, '{"b":null}'],
+    ['grinning 😀', '"grinning 😀"'],
+    [givenBy(() => ({ a: 1 })), '{"a":1}'],
+  ])('%j', (value, text) => expect(encode(value)).toBe(text))
+
+  it('a date is its ISO text; an object that is used twice is no cycle', () => {
+    const one = { a: 1 }
+    expect(encode([one, one])).toBe('[{"a":1},{"a":1}]')
+    expect(encode({ at: new Date(0) })).toBe('{"at":"1970-01-01T00:00:00.000Z"}')
+  })
+
+  it('is at most so deep and so long, to the level and the byte', () => {
+    expect(encode(nested(payloadDepthMax))).toBe(JSON.stringify(nested(payloadDepthMax)))
+    expect(encode(nested(payloadDepthMax + 1))).toBe('SLUICE_BAD_PAYLOAD')
+    expect(encode('é'.repeat(payloadBytesMax / 2 - 1))).toHaveLength(payloadBytesMax / 2 + 1)
+    expect(encode('é'.repeat(payloadBytesMax / 2))).toBe('SLUICE_PAYLOAD_TOO_LARGE')
+  })
+})
+
+describe('what is refused', () => {
+  const bad: [string, unknown][] = [
+    ['a BigInt', 1n],
+    ['NaN', NaN],
+    ['-Infinity', -Infinity],
+    ['a function', () => {}],
+    ['a symbol', Symbol('a')],
+    ['a cycle', cycle],
+    ['NUL', 'a\u0000'],
+    ['half a surrogate pair', '\ud83d'],
+    ['NUL in a key', { 'a\u0000': 1 }],
+    ['half a surrogate pair in a key', { '\udc00': 1 }],
+    ['NUL from toJSON', givenBy(() => 'a\u0000')],
+    ['a BigInt from toJSON', givenBy(() => ({ a: 1n }))],
+    ['a cycle from toJSON', givenBy(() => cycle)],
+  ]
+  it.each(bad)('%s', (_, value) => expect(encode(value)).toBe('SLUICE_BAD_PAYLOAD'))
+  it.each(bad)('%s, deep inside', (_, value) => expect(encode({ list: [0, { value }] })).toBe('SLUICE_BAD_PAYLOAD'))
+
+  it('says where it is', () => {
+    expect(() => encodePayload({ list: [0, { at: NaN }] }, 'input of "a"')).toThrow('input of "a" at list.1.at is NaN')
+  })
+})

@@ -1,0 +1,113 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { type Duration, durationMs, parseRate } from '../../src/core/rate.ts'
+
+const code = (body: () => unknown): unknown => {
+  try {
+    return body()
+  } catch (error) {
+    return (error as { code?: string }).code
+  }
+}
+
+describe('parseRate', () => {
+  it.each([
+    ['100/min', 100, 60_000_000],
+    ['100/m', 100, 60_000_000],
+    ['5/s', 5, 1_000_000],
+    ['5/sec', 5, 1_000_000],
+    ['100/10s', 100, 10_000_000],
+    ['7/13s', 7, 13_000_000],
+    ['1/ms', 1, 1_000],
+    ['2/hour', 2, 3_600_000_000],
+    ['999983/day', 999_983, 86_400_000_000],
+    ['1/366d', 1, 366 * 86_400_000_000],
+  ])('%s', (rate, units, windowUs) => expect(parseRate(rate)).toEqual({ units, windowUs }))
+
+  it.each([
+    ...[
+      '',
+      '100',
+      '/min',
+      '100/',
+      '0/s',
+      '-1/s',
+      '1.5/s',
+      '1e3/s',
+      '0x10/s',
+      '+5/s',
+      ' 5/s',
+      '5/s ',
+      '5/s\n',
+      '5 /s',
+      '5/ s',
+      '5//s',
+    ],
+    ...[
+      '5/0s',
+      '5/-1s',
+      '5/1.5s',
+      '5/S',
+      '5/Min',
+      '5/week',
+      '5/367d',
+      '5/99999999h',
+      '1000000000000000/s',
+      '٥/s',
+      '100/min/h',
+      'NaN/s',
+      'Infinity/s',
+    ],
+  ])('refuses %j', (rate) => expect(code(() => parseRate(rate))).toBe('SLUICE_BAD_RATE'))
+
+  it.each([undefined, null, 5, {}, []])('refuses what is no text: %j', (rate) => {
+    expect(code(() => parseRate(rate as never))).toBe('SLUICE_BAD_RATE')
+  })
+
+  it('gives whole, safe numbers or an error with a code, for any text', () => {
+    const near = fc.stringMatching(/^\d{0,14}\/\d{0,10}(ms|s|sec|m|min|h|hour|d|day|w)?$/)
+    fc.assert(
+      fc.property(fc.oneof(near, fc.string()), (text) => {
+        const parsed = code(() => parseRate(text))
+        if (parsed === 'SLUICE_BAD_RATE') return
+        const { units, windowUs } = parsed as ReturnType<typeof parseRate>
+        expect([units, windowUs].every((one) => Number.isSafeInteger(one) && one >= 1)).toBe(true)
+      }),
+      { numRuns: 1_000 },
+    )
+  })
+})
+
+describe('durationMs', () => {
+  it.each([
+    [0, 0],
+    [1.5, 1.5],
+    ['250ms', 250],
+    ['1.5s', 1_500],
+    ['5min', 300_000],
+    ['5m', 300_000],
+    ['2h', 7_200_000],
+    ['7d', 604_800_000],
+    ['1day', 86_400_000],
+  ] satisfies [Duration, number][])('%j is %d ms', (span, ms) => expect(durationMs(span)).toBe(ms))
+
+  it.each([
+    -1,
+    NaN,
+    Infinity,
+    '',
+    '5',
+    's',
+    '-5s',
+    '5 s',
+    '1e3s',
+    '.5s',
+    '5.s',
+    '5w',
+    '5s5s',
+    '9'.repeat(400) + 's',
+    null,
+    undefined,
+    {},
+  ])('refuses %j', (span) => expect(code(() => durationMs(span as Duration))).toBe('SLUICE_BAD_DURATION'))
+})

@@ -1,0 +1,130 @@
+import { afterAll, describe, expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import { openPg } from '../../src/db/pg.ts'
+import { guarantees } from '../../src/limits/guarantee.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { claim, count, type Ending, enter, finish, perTenant, quietTask, until } from './engine.ts'
+
+const seconds = Number(process.env['SLUICE_TEST_SECONDS'] ?? 3)
+const claimers = 8
+const open: Sluice[] = []
+afterAll(() => Promise.all(open.map((sluice) => sluice.close())))
+
+interface Ran {
+  id: string
+  attempt: number
+}
+
+/** Counts deadlocks, and lets everything else through. */
+function deadlocks() {
+  let seen = 0
+  return {
+    get seen() {
+      return seen
+    },
+    async watch<T>(work: () => Promise<T>): Promise<T | undefined> {
+      try {
+        return await work()
+      } catch (error) {
+        const { code } = error as { code?: string }
+        if (code === '40P01') seen++
+        // A lock that was waited for longer than a claim may wait: rolled back whole, asked again.
+        if (code !== '40P01' && code !== '55P03') throw error
+        return undefined
+      }
+    },
+  }
+}
+
+async function load(bucket: { rate: '40/s' | '1000000/s'; burst?: number }, lanes: number) {
+  const { url } = await freshDatabase()
+  const sluice = await Sluice.open({ store: url, connections: 4 })
+  open.push(sluice)
+  const shared = limit('shared', bucket)
+  const task = quietTask('t', lanes === 1 ? [shared] : [shared, perTenant('own', '1000000/s', 1_000_000)])
+  const db = openPg({ url, connections: claimers, clock: systemClock })
+  const trap = deadlocks()
+  const ran: Ran[] = []
+  const counted = new Set<string>()
+  let isSending = true
+  let sent = 0
+  const sender = async () => {
+    const until = systemClock.monotonicMs() + seconds * 1_000
+    for (let i = 0; systemClock.monotonicMs() < until; i++) {
+      const n = 1 + (i % 7)
+      sent += n
+      await sluice.sendMany(task, Array.from({ length: n }, (_, k) => ({ n: i, tenant: `tenant-${(i * 7 + k) % lanes}` })))
+    }
+  }
+  const claimer = async () => {
+    const worker = await enter(db)
+    for (;;) {
+      const isLast = !isSending
+      const answer = await trap.watch(() => claim(db, worker, ['t'], 20, undefined, true))
+      if (answer === undefined) continue
+      for (const job of answer.jobs) ran.push({ id: job.id, attempt: job.attempt })
+      const endings = answer.jobs.map((job): Ending => {
+        const dice = systemClock.random()
+        if (dice < 0.1) counted.add(`${job.id} ${job.attempt}`)
+        return dice < 0.1 ? { job, outcome: 'return' } : dice < 0.25 ? { job, outcome: 'retry', delayUs: 20_000 } : { job, outcome: 'done' }
+      })
+      if (endings.length > 0) while ((await trap.watch(() => finish(db, endings))) === undefined) continue
+      if (isLast && (await count(db, 'sluice.job')) === 0) return
+    }
+  }
+  const working = Promise.all(Array.from({ length: claimers }, claimer))
+  await Promise.all([sender(), sender()])
+  isSending = false
+  // A binding bucket cannot drain everything in time: then the rate is lifted, by the next version of the definition.
+  if (bucket.rate === '40/s') {
+    const [wide] = await sluice.db.query<{ n: string }>(`select count(*) as n from sluice.job`)
+    expect(Number(wide?.n)).toBeGreaterThan(0)
+    await lift(sluice)
+  }
+  await working
+  await db.close()
+  return { sluice, shared, trap, ran, counted, sent }
+}
+
+async function lift(sluice: Sluice): Promise<void> {
+  await sluice.db.query(
+    `insert into sluice.limit_def (name, version, spec, drain, weight, room, grant_us, created_at)
+     select name, version + 1, '{}', '{1000}', '{1}', '{1000000}', grant_us, sluice.now() from sluice.limit_def where name = 'shared'`,
+  )
+  await sluice.db.query('update sluice.wait set due = 0')
+}
+
+/** The most units that any half-open window of a second holds, by the ledger's rows under the first definition. */
+async function worst(sluice: Sluice): Promise<number> {
+  const [row] = await sluice.db.query<{ worst: string }>(
+    `select max(w.units) as worst from sluice.ledger l join sluice.bucket b on b.id = l.bucket and b.name = 'shared'
+     cross join lateral (select sum(o.units) as units from sluice.ledger o
+       where o.bucket = l.bucket and o.version = 1 and o.at >= l.at and o.at < l.at + 1000000) w where l.version = 1`,
+  )
+  return Number(row?.worst)
+}
+
+describe.each([
+  { bucket: { rate: '1000000/s', burst: 1_000_000 }, lanes: 1 },
+  { bucket: { rate: '1000000/s', burst: 1_000_000 }, lanes: 50 },
+  { bucket: { rate: '40/s' }, lanes: 1 },
+  { bucket: { rate: '40/s' }, lanes: 50 },
+] as const)('8 claimers on one limit of $bucket.rate and $lanes lanes', ({ bucket, lanes }) => {
+  it('never deadlock, run each attempt once, end everything, and keep the limit', async () => {
+    const { sluice, shared, trap, ran, counted, sent } = await load(bucket, lanes)
+    expect(trap.seen).toBe(0)
+    expect(sent).toBeGreaterThan(20 * seconds)
+    await until(async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === sent, 10_000, 'all done')
+    // A returned attempt did not count: its number comes again.
+    const attempts = ran.filter(({ id, attempt }) => !counted.has(`${id} ${attempt}`)).map(({ id, attempt }) => `${id} ${attempt}`)
+    expect(attempts.length).toBe(new Set(attempts).size)
+    expect(await count(sluice.db, 'sluice.claim')).toBe(0)
+    const [charged] = await sluice.db.query<{ n: string }>(`select sum(l.units) as n from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.name = 'shared'`)
+    expect(Number(charged?.n)).toBe(ran.length)
+    const most = guarantees(shared)[0]?.worst ?? 0
+    expect(await worst(sluice)).toBeLessThanOrEqual(most)
+    if (bucket.rate === '40/s') expect(await worst(sluice)).toBeGreaterThan(most / 2)
+  }, 60_000 + seconds * 4_000)
+})

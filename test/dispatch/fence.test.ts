@@ -1,0 +1,130 @@
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import { newId } from '../../src/core/hash.ts'
+import { type Handout } from '../../src/dispatch/claim.ts'
+import { Finisher } from '../../src/dispatch/finish.ts'
+import type { Db } from '../../src/db/db.ts'
+import { limit } from '../../src/limits/limit.ts'
+import type { Sluice } from '../../src/sluice.ts'
+import { type Claimed, claim, claimAll, count, done, empty, engines, enter, finish, openOn, quietTask } from './engine.ts'
+
+const quiet = quietTask('quiet', [limit('wide', { rate: '1000000/s', burst: 1_000_000 })])
+const rows = (n: number) => Array.from({ length: n }, (_, i) => ({ n: i }))
+const ids = (jobs: readonly { id: string }[]) => jobs.map(({ id }) => id).toSorted()
+
+for (const engine of engines) {
+  const at: { sluice: Sluice; db: Db; worker: string } = {} as never
+
+  describe(`on ${engine.name}`, () => {
+    beforeAll(async () => {
+      at.sluice = await openOn(engine)
+      at.db = at.sluice.db
+    })
+    beforeEach(async () => {
+      await empty(at.db)
+      at.worker = await enter(at.db)
+    })
+    afterAll(() => at.sluice.close())
+
+    it('a claim asked again hands out the same jobs, as often as one likes, and charges once', async () => {
+      await at.sluice.sendMany(quiet, rows(10))
+      const id = newId()
+      const first = await claim(at.db, at.worker, ['quiet'], 4, id)
+      const second = await claim(at.db, at.worker, ['quiet'], 4, id)
+      expect(first.jobs).toHaveLength(4)
+      expect(ids(second.jobs)).toEqual(ids(first.jobs))
+      expect(second).toMatchObject({ again: true, wakeUs: 0 })
+      expect(await count(at.db, 'sluice.job where claim is not null')).toBe(4)
+      expect(await at.db.query('select sum(units)::int as n from sluice.ledger')).toEqual([{ n: 4 }])
+      await finish(at.db, [{ job: first.jobs[0] as Claimed, outcome: 'done' }], [])
+      expect(ids((await claim(at.db, at.worker, ['quiet'], 4, id)).jobs)).toEqual(ids(first.jobs.slice(1)))
+    })
+
+    it('a repeated finish changes nothing, whatever the outcome was', async () => {
+      await at.sluice.sendMany(quiet, rows(3))
+      const jobs = await claimAll(at.db, at.worker, ['quiet'], 3)
+      const endings = jobs.map((job, i) => ({ job, outcome: ['done', 'retry', 'return'][i] ?? '' }))
+      expect(await finish(at.db, endings)).toEqual([])
+      const before = await at.db.query('select id, attempt, failed from sluice.job order by id')
+      expect(await finish(at.db, endings)).toEqual(jobs.map(({ seq }) => seq))
+      expect(await at.db.query('select id, attempt, failed from sluice.job order by id')).toEqual(before)
+      expect(await count(at.db, 'sluice.done')).toBe(1)
+    })
+
+    it('a rescued worker can neither claim nor finish; its jobs go to another, in doubt', async () => {
+      await at.sluice.sendMany(quiet, rows(3))
+      const id = newId()
+      const { jobs } = await claim(at.db, at.worker, ['quiet'], 2, id)
+      await at.db.query(`select sluice.rescue_v1($1, null, 'lost')`, [at.worker])
+      await expect(claim(at.db, at.worker, ['quiet'], 2, id)).rejects.toMatchObject({ code: 'SLW01' })
+      await expect(claim(at.db, at.worker, ['quiet'], 2)).rejects.toMatchObject({ code: 'SLW01' })
+      const other = await enter(at.db)
+      const again = await claimAll(at.db, other, ['quiet'], 3)
+      const doubtful = again.filter(({ ambiguous }) => ambiguous)
+      expect(ids(doubtful)).toEqual(ids(jobs))
+      expect(doubtful.every(({ attempt, crashes }) => attempt === 2 && crashes === 1)).toBe(true)
+      expect(await done(at.db, jobs)).toEqual(jobs.map(({ seq }) => seq))
+      expect(await count(at.db, 'sluice.done')).toBe(0)
+      expect(await done(at.db, again)).toEqual([])
+      expect(await count(at.db, 'sluice.done')).toBe(3)
+    })
+
+    it('a job that was in the hands of three lost workers has failed, with the cause', async () => {
+      const id = await at.sluice.send(quiet, {})
+      for (let i = 0; i < 3; i++) {
+        const worker = await enter(at.db)
+        expect(await claimAll(at.db, worker, ['quiet'], 1)).toMatchObject([{ attempt: i + 1, crashes: i, ambiguous: i > 0 }])
+        await at.db.query(`select sluice.rescue_v1($1, null, 'lost')`, [worker])
+      }
+      expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'failed', reason: 'crashed', crashes: 3, ambiguous: true, error: { code: 'SLUICE_WORKER_LOST' } })
+      expect(await count(at.db, 'sluice.job')).toBe(0)
+      expect(await count(at.db, 'sluice.claim')).toBe(0)
+    })
+
+    it('a job cancelled while it runs stays cancelled', async () => {
+      const id = await at.sluice.send(quiet, {})
+      const jobs = await claimAll(at.db, at.worker, ['quiet'], 1)
+      expect(await at.sluice.jobs.cancel(id)).toBe(true)
+      expect(await done(at.db, jobs)).toEqual([jobs[0]?.seq])
+      expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'cancelled', ambiguous: true })
+    })
+
+    it('signing off gives jobs back uncalled', async () => {
+      await at.sluice.send(quiet, {})
+      await claimAll(at.db, at.worker, ['quiet'], 1)
+      await at.db.query('select sluice.leave_v1($1)', [at.worker])
+      expect(await claimAll(at.db, await enter(at.db), ['quiet'], 1)).toMatchObject([{ attempt: 1, crashes: 0, ambiguous: false }])
+    })
+
+    it('a bad result fails alone, and its claim is found by a rescuer as long as jobs of it are in hand', async () => {
+      await at.sluice.sendMany(quiet, rows(4))
+      const jobs = (await claimAll(at.db, at.worker, ['quiet'], 4)) as unknown as Handout[]
+      const finisher = new Finisher(at.db, systemClock, 'sluice')
+      finisher.opened(jobs)
+      const end = (job: Handout, result: string) => finisher.end(job, { kind: 'done', result, tookMs: 1 })
+      expect(await Promise.all([end(jobs[0] as Handout, '1'), end(jobs[1] as Handout, '"\\u0000"'), end(jobs[2] as Handout, '3')])).toEqual([true, true, true])
+      expect(await count(at.db, 'sluice.done')).toBe(2)
+      expect(await count(at.db, `sluice.failed where reason = 'refused'`)).toBe(1)
+      expect(await count(at.db, 'sluice.claim')).toBe(1)
+      expect(await end(jobs[3] as Handout, '4')).toBe(true)
+      expect(await count(at.db, 'sluice.claim')).toBe(0)
+    })
+
+    it('an ending that meets a deadlock is repeated as it is', async () => {
+      await at.sluice.send(quiet, {})
+      const jobs = (await claimAll(at.db, at.worker, ['quiet'], 1)) as unknown as Handout[]
+      let failures = 2
+      const shaky: Db = Object.assign(Object.create(at.db) as Db, {
+        call: async (_name: string, sql: string, params: unknown[]) => {
+          if (failures-- > 0) await at.db.query(`do $$ begin raise exception 'as if' using errcode = '40P01'; end $$`)
+          return at.db.query(sql, params)
+        },
+      })
+      const finisher = new Finisher(shaky, systemClock, 'sluice')
+      finisher.opened(jobs)
+      expect(await finisher.end(jobs[0] as Handout, { kind: 'done', result: null, tookMs: 1 })).toBe(true)
+      expect(await count(at.db, `sluice.done where state = 'done'`)).toBe(1)
+
+    })
+  })
+}

@@ -1,0 +1,48 @@
+/** The built-in http task, through a worker, against a server on loopback. */
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { AnyTask } from '../../src/dispatch/task.ts'
+import { http } from '../../src/dispatch/http.ts'
+import { testSluice, type TestSluice } from '../../src/testing/index.ts'
+
+let sluice: TestSluice
+let url: string
+const seen: { method: string | undefined; key: unknown; body: string }[] = []
+const server = createServer((request, response) => {
+  let body = ''
+  request.on('data', (part: Buffer) => (body += part.toString()))
+  request.on('end', () => {
+    seen.push({ method: request.method, key: request.headers['idempotency-key'], body })
+    response.writeHead(request.url === '/gone' ? 410 : 201, { 'content-type': 'application/json' }).end('{"made":true}')
+  })
+})
+
+beforeAll(async () => {
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  sluice = await testSluice({ tasks: [http as unknown as AnyTask] })
+})
+afterAll(async () => {
+  await sluice.close()
+  server.close()
+})
+
+test('posts a form, once, with the job id as idempotency key, and keeps the response', async () => {
+  const id = await http.send({ method: 'POST', url: `${url}/form`, form: { name: 'Ada' } })
+  expect(await sluice.drain()).toBe(1)
+  expect(seen).toEqual([{ method: 'POST', key: id, body: 'name=Ada' }])
+  const job = await sluice.waitFor(id)
+  expect(job).toMatchObject({ state: 'done', attempt: 1, result: { status: 201, body: { made: true } } })
+})
+
+test('a status that no retry cures fails at once', async () => {
+  const id = await http.send({ url: `${url}/gone` })
+  await sluice.drain()
+  expect(await sluice.waitFor(id)).toMatchObject({ state: 'failed', reason: 'refused', attempt: 1, error: { code: 'SLUICE_HTTP_STATUS' } })
+})
+
+test('an input that is no request is refused at the door', async () => {
+  await expect(http.send({ url: 'ftp://example.com' })).rejects.toMatchObject({ code: 'SLUICE_INVALID_INPUT' })
+  expect(await sluice.sent(http)).toHaveLength(2)
+})

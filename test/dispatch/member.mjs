@@ -1,0 +1,18 @@
+// A worker process of the tests: tells its parent of each attempt that it begins.
+import { z } from 'zod'
+import { Sluice, task } from '../../dist/index.js'
+
+const [url] = process.argv.slice(2)
+const sluice = await Sluice.open({ store: url })
+const note = task('note', {
+  input: z.object({ hangs: z.boolean().optional(), text: z.string().optional(), n: z.number().optional() }),
+  retry: { attempts: 50, base: 100, max: 500 },
+  async run({ hangs }, { attempt, ambiguous, job }) {
+    process.send({ id: job.id, attempt, ambiguous, pid: process.pid })
+    if (hangs && !ambiguous) await new Promise(() => {})
+  },
+})
+// Without this, a handler that hangs would not keep the process alive.
+setInterval(() => {}, 60_000)
+await sluice.work([note], { concurrency: 20 })
+process.send('ready')

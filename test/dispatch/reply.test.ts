@@ -1,0 +1,79 @@
+import { afterAll, describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import { systemClock } from '../../src/core/clock.ts'
+import { task } from '../../src/dispatch/task.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { isReady, type Proxy, startProxy } from '../servers/proxy.ts'
+import { count, until } from './engine.ts'
+
+const ends: (() => Promise<unknown>)[] = []
+afterAll(async () => {
+  for (const end of ends.toReversed()) await end()
+})
+
+/** A worker behind a proxy, and a way to send past it. */
+async function behind() {
+  const { url } = await freshDatabase()
+  const proxy = await startProxy({ port: Number(new URL(url).port) })
+  const direct = await Sluice.open({ store: url })
+  const far = await Sluice.open({ store: proxy.url(url) })
+  const runs: string[] = []
+  const work = task('work', {
+    input: z.object({ n: z.number() }),
+    limits: [limit('wide', { rate: '1000000/s', burst: 1_000_000 })],
+    run: (_, { job, attempt, ambiguous }) => void runs.push(`${job.id} ${attempt} ${ambiguous}`),
+  })
+  ends.push(() => direct.close(), () => proxy.close(), () => far.close())
+  await far.work([work], { concurrency: 20 })
+  await direct.send(work, { n: 0 })
+  await far.send(work, { n: 0 })
+  await until(() => runs.length === 2, 10_000, 'the first jobs')
+  const done = (n: number) => until(async () => (await count(direct.db, `sluice.done where state = 'done'`)) === n, 15_000, `${n} done`)
+  await done(2)
+  return { proxy, direct, far, runs, work, done }
+}
+
+const swallow = (proxy: Proxy, statement: string, leave: 'open' | 'closed') =>
+  proxy.swallow({ when: (request) => request.includes(`\0${statement}\0`), leave, until: isReady })
+
+describe.concurrent('a reply that is lost', () => {
+  it.each([
+    ['claim', 'open'],
+    ['claim', 'closed'],
+    ['finish', 'open'],
+    ['finish', 'closed'],
+  ] as const)('of a %s, its socket then %s: all jobs are done within 15 s, each once', async (statement, leave) => {
+    const { proxy, direct, runs, work, done } = await behind()
+    const lost = swallow(proxy, statement, leave)
+    await direct.sendMany(work, Array.from({ length: 50 }, (_, n) => ({ n })))
+    await lost
+    await done(52)
+    expect(new Set(runs).size).toBe(52)
+    expect(runs).toHaveLength(52)
+    expect(await count(direct.db, 'sluice.claim')).toBe(0)
+  })
+
+  it.each(['open', 'closed'] as const)('of a send, its socket then %s: recorded once', async (leave) => {
+    const { proxy, far, runs, work, done } = await behind()
+    const lost = swallow(proxy, 'send', leave)
+    const ids = await Promise.all(Array.from({ length: 50 }, (_, n) => far.send(work, { n })))
+    await lost
+    await done(52)
+    expect(new Set(ids).size).toBe(50)
+    expect(runs).toHaveLength(52)
+  })
+
+  it('with its request, which the store gets when nobody waits for it any more: each job is done once', async () => {
+    const { proxy, direct, runs, work, done } = await behind()
+    proxy.halfOpen()
+    await direct.sendMany(work, Array.from({ length: 50 }, (_, n) => ({ n })))
+    const heldMs = systemClock.monotonicMs()
+    await until(() => systemClock.monotonicMs() - heldMs > 11_000, 12_000, 'the requests are given up')
+    await proxy.pass()
+    await done(52)
+    expect(runs).toHaveLength(52)
+    expect(await count(direct.db, 'sluice.done where ambiguous')).toBe(0)
+  })
+})

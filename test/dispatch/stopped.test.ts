@@ -1,0 +1,40 @@
+import pg from 'pg'
+import { expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import { newId } from '../../src/core/hash.ts'
+import { Claims } from '../../src/dispatch/claim.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { claim, count, engines, enter, openOn, quietTask, until } from './engine.ts'
+
+it('a claimer that stops before it reads a large reply blocks nobody', async () => {
+  const sluice = await openOn(engines[0])
+  const big = quietTask('big', [limit('wide', { rate: '1000000/s', burst: 1_000_000 })])
+  // Half of them short in their rows, for they compress well, and long on the wire.
+  const text = (n: number) => (n % 2 ? 'x'.repeat(30_000) : Array.from({ length: 10_000 }, () => Math.floor(systemClock.random() * 36).toString(36)).join(''))
+  await sluice.sendMany(big, Array.from({ length: 1_000 }, (_, n) => ({ n, text: text(n) })))
+  const stopped = new pg.Client(sluice.url)
+  await stopped.connect()
+  const worker = await enter(sluice.db)
+  const stream = (stopped as unknown as { connection: { stream: { pause(): void; resume(): void } } }).connection.stream
+  stream.pause()
+  const id = newId()
+  const pending = stopped.query('select * from sluice.claim_v1($1,$2,null,$3,500,null,true)', [id, worker, ['big']])
+  await until(async () => (await count(sluice.db, 'sluice.claim')) === 1, 2_000, 'the claim is committed, though nobody reads its reply')
+  const other = await enter(sluice.db)
+  const startMs = systemClock.monotonicMs()
+  expect((await claim(sluice.db, other, ['big'], 500)).jobs).toHaveLength(500)
+  expect(systemClock.monotonicMs() - startMs).toBeLessThan(2_000)
+  stream.resume()
+  const { rows } = await pending
+  expect(JSON.stringify(rows).length).toBeLessThan(65_536 + 500 * 400)
+  await stopped.end()
+
+  // What was left out is fetched by the way that workers use.
+  const claims = new Claims(sluice.db, systemClock, 'sluice')
+  const who = { worker, queues: undefined, tasks: ['big'] }
+  const { jobs } = await claims.claim(who, 500, false, new AbortController().signal, id)
+  expect(jobs).toHaveLength(500)
+  expect(jobs.every(({ input }) => (input as { text: string }).text.length >= 10_000)).toBe(true)
+  expect(jobs.every(({ grantedMs }) => grantedMs === -Infinity)).toBe(true)
+  await sluice.close()
+})

@@ -1,0 +1,152 @@
+import pg from 'pg'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { newId } from '../../src/core/hash.ts'
+import { limit } from '../../src/limits/limit.ts'
+import type { Sluice } from '../../src/sluice.ts'
+import { claim, claimAll, count, done, empty, engines, enter, openOn, quietTask } from '../dispatch/engine.ts'
+
+const quiet = quietTask('quiet')
+const ns = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { n: number }).n)
+
+for (const engine of engines) {
+  const at: { sluice: Sluice; worker: string } = {} as never
+
+  describe(`an id sent again on ${engine.name}`, () => {
+    beforeAll(async () => void (at.sluice = await openOn(engine)))
+    beforeEach(async () => {
+      await empty(at.sluice.db)
+      at.worker = await enter(at.sluice.db)
+    })
+    afterAll(() => at.sluice.close())
+
+    it('changes nothing while it waits, runs, is done, failed or cancelled', async () => {
+      const { sluice, worker } = at
+      const { db } = sluice
+      const id = newId()
+      const again = async () => {
+        expect(await sluice.send(quiet, { n: 2 }, { id })).toBe(id)
+        expect(await claimAll(db, worker, ['quiet'], 5)).toEqual([])
+        expect(await count(db, '(select id from sluice.job union all select id from sluice.done union all select id from sluice.failed) j')).toBe(1)
+      }
+      await sluice.send(quiet, { n: 1 }, { id })
+      await sluice.send(quiet, { n: 2 }, { id })
+      const jobs = await claimAll(db, worker, ['quiet'], 5)
+      expect(ns(jobs)).toEqual([1])
+      await again()
+      await done(db, jobs)
+      await again()
+      await db.query(`with gone as (delete from sluice.done returning *) insert into sluice.failed select * from gone`)
+      await again()
+      expect(await sluice.jobs.retry(id)).toBe(true)
+      await sluice.jobs.cancel(id)
+      await again()
+    })
+
+    it('an idempotency key names the first job, also within one batch', async () => {
+      const key = { idempotencyKey: 'k' }
+      const same = await Promise.all([1, 2, 3].map((n) => at.sluice.send(quiet, { n }, key)))
+      same.push(await at.sluice.send(quiet, { n: 4 }, key))
+      expect(new Set(same).size).toBe(1)
+      expect(await claimAll(at.sluice.db, at.worker, ['quiet'], 5)).toHaveLength(1)
+    })
+
+    it('a batch to more queues than a notification can name is recorded, and wakes', async () => {
+      await at.sluice.db.query(`insert into sluice.idle (worker, queues, wake_at) values (99, null, 0)`)
+      let heard = ''
+      const stop = await at.sluice.db.listen('sluice.wake', (payload) => (heard = payload))
+      await expect.poll(() => at.sluice.db.listening()).toBe(true)
+      const queue = (i: number) => `${String(i).padStart(3, '0')}-${'q'.repeat(90)}`
+      const jobs = Array.from({ length: 100 }, (_, i) => at.sluice.send(quiet, { n: i }, { queue: queue(i), tags: ['wide'] }))
+      await Promise.all(jobs)
+      await expect.poll(() => heard).toBe('*')
+      const transactions = await at.sluice.db.query('select distinct xid::text from sluice.arrival')
+      expect(transactions.length).toBeLessThanOrEqual(2)
+      await stop()
+    })
+  })
+}
+
+describe('a send in the transaction of the caller', () => {
+  const [postgres] = engines
+  const shared = limit('shared', { rate: '1000000/s', burst: 1_000_000 })
+  const limited = quietTask('limited', [shared])
+  let sluice: Sluice
+  let worker: string
+  const clients: pg.Client[] = []
+
+  const begin = async (how = 'begin') => {
+    const client = new pg.Client(sluice.url)
+    clients.push(client)
+    await client.connect()
+    await client.query(how)
+    return client
+  }
+  beforeAll(async () => void (sluice = await openOn(postgres)))
+  beforeEach(async () => {
+    await Promise.all(clients.splice(0).map((client) => client.end()))
+    await empty(sluice.db)
+    worker = await enter(sluice.db)
+  })
+  afterAll(async () => {
+    await Promise.all(clients.map((client) => client.end()))
+    await sluice.close()
+  })
+  const take = async () => ns(await claimAll(sluice.db, worker, ['limited'], 10))
+
+  it('stays open and blocks nobody; what came later does not hide it', async () => {
+    const tx = await begin()
+    await sluice.send(limited, { n: 1 }, { tx })
+    await sluice.send(limited, { n: 2 })
+    const second = await claimAll(sluice.db, worker, ['limited'], 10)
+    expect(ns(second)).toEqual([2])
+    expect(await done(sluice.db, second)).toEqual([])
+    for (let i = 0; i < 3; i++) await claim(sluice.db, worker, ['limited'], 1)
+    await tx.query('commit')
+    expect(await take()).toEqual([1])
+  })
+
+  it('leaves nothing when rolled back, wholly or to a savepoint', async () => {
+    const tx = await begin()
+    await sluice.send(limited, { n: 1 }, { tx })
+    await tx.query('rollback')
+    await tx.query('begin')
+    await sluice.send(limited, { n: 2 }, { tx })
+    await tx.query('savepoint one')
+    await sluice.send(limited, { n: 3 }, { tx })
+    await tx.query('rollback to one')
+    await tx.query('savepoint two')
+    await sluice.send(limited, { n: 4 }, { tx })
+    await tx.query('release two')
+    await sluice.send(limited, { n: 5 })
+    expect(await take()).toEqual([5])
+    await tx.query('commit')
+    expect(await take()).toEqual([2, 4])
+    expect(await count(sluice.db, 'sluice.job where claim is null')).toBe(0)
+  })
+
+  it('is not lost when many are open at once and end in any order, with claims in between', async () => {
+    const open = await Promise.all([0, 1, 2, 3, 4, 5].map(() => begin()))
+    const taken: number[] = []
+    for (const [i, tx] of open.entries()) await sluice.send(limited, { n: i }, { tx })
+    for (const i of [3, 0, 5, 1, 4, 2]) {
+      await sluice.send(limited, { n: 100 + i })
+      taken.push(...(await take()))
+      await sluice.send(limited, { n: 10 + i }, { tx: open[i] as pg.Client })
+      await open[i]?.query('commit')
+      taken.push(...(await take()))
+    }
+    expect(taken.toSorted((a, b) => a - b)).toEqual([0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15, 100, 101, 102, 103, 104, 105])
+  })
+
+  it.each(['repeatable read', 'serializable'])('is found from a transaction whose snapshot is much older (%s)', async (level) => {
+    const tx = await begin(`begin isolation level ${level}`)
+    await tx.query('select count(*) from sluice.job')
+    await sluice.sendMany(limited, [{ n: 1 }, { n: 2 }])
+    expect(await take()).toEqual([1, 2])
+    await sluice.send(limited, { n: 3 }, { tx })
+    await sluice.send(limited, { n: 4 })
+    expect(await take()).toEqual([4])
+    await tx.query('commit')
+    expect(await take()).toEqual([3])
+  })
+})

@@ -1,0 +1,122 @@
+import { expect, expectTypeOf, it } from 'vitest'
+import { z } from 'zod'
+import { limit, task, type Context, type Rate, type Task } from '../../src/index.ts'
+
+// What must not compile is marked; tsc fails when a marked line does compile. The bodies also run: what misuse does
+// in plain JavaScript is said by an error with a code.
+
+const contact = z.object({
+  accountId: z.string(),
+  nested: z.object({ id: z.number() }),
+  name: z.string().optional(),
+  at: z.coerce.date(),
+})
+const crm = limit('crm', { rate: '100/min', by: 'accountId' })
+const run = (): void => {}
+
+it('send takes what the schema takes; the handler gets what the schema gives', () => {
+  const sync = task('sync', {
+    input: contact,
+    limits: [crm],
+    run: (input) => ({ name: input.name, at: input.at.getTime() }),
+  })
+  expectTypeOf<Parameters<typeof sync.send>[0]>().toEqualTypeOf<z.input<typeof contact>>()
+  expectTypeOf(sync).toExtend<Task<z.input<typeof contact>, { name: string | undefined; at: number }>>()
+  task('sync', {
+    input: contact,
+    run(input, context) {
+      expectTypeOf(input).toEqualTypeOf<z.output<typeof contact>>()
+      expectTypeOf(context).toEqualTypeOf<Context>()
+      // @ts-expect-error no such field of the input
+      return input.missing
+    },
+  })
+  const misuse = () => {
+    // @ts-expect-error a field is missing
+    void sync.send({ accountId: 'a', at: '2026-01-01' })
+    // @ts-expect-error a field has another type
+    void sync.send({ accountId: 1, nested: { id: 1 }, at: '2026-01-01' })
+    // @ts-expect-error no such option
+    void sync.send({ accountId: 'a', nested: { id: 1 }, at: '2026-01-01' }, { prio: 1 })
+    // @ts-expect-error not a span of time
+    void sync.send({ accountId: 'a', nested: { id: 1 }, at: '2026-01-01' }, { delay: '5 minutes' })
+    // @ts-expect-error one of the rows lacks a field
+    void sync.sendMany([{ accountId: 'a' }])
+  }
+  expect(misuse).toBeTypeOf('function')
+})
+
+it('a handler may be asynchronous; its result is awaited', () => {
+  const count = task('count', { input: z.object({}), run: async () => 3 })
+  expectTypeOf(count).toExtend<Task<Record<string, never>, number>>()
+  expect(count.name).toBe('count')
+})
+
+it('a limit fits only inputs that have its key', () => {
+  const deep = limit('deep', { rate: '5/s', by: 'nested.id' })
+  const whole = limit('whole', { rate: ['5/s', '1000/day'] })
+  const computed = limit('computed', { rate: '5/s', by: (input: { accountId: string }) => input.accountId.slice(0, 2) })
+  task('fits', { input: contact, limits: [crm, deep, whole, computed], run })
+  // @ts-expect-error the input has no field `tenant`
+  task('wrong', { input: contact, limits: [limit('tenants', { rate: '5/s', by: 'tenant' })], run })
+  // @ts-expect-error the input has no field `nested.key`
+  task('wrong', { input: contact, limits: [limit('keys', { rate: '5/s', by: 'nested.key' })], run })
+  // @ts-expect-error an object cannot be a key
+  task('wrong', { input: contact, limits: [limit('objects', { rate: '5/s', by: 'nested' })], run })
+  // @ts-expect-error a field that may be missing cannot be a key
+  task('wrong', { input: contact, limits: [limit('names', { rate: '5/s', by: 'name' })], run })
+  // @ts-expect-error the function asks for another input
+  task('wrong', {
+    input: contact,
+    limits: [limit('functions', { rate: '5/s', by: (input: { tenant: string }) => input.tenant })],
+    run,
+  })
+  // @ts-expect-error one limit that does not fit among others that do
+  task('wrong', { input: z.object({ id: z.string() }), limits: [whole, crm], run })
+  expect(task('fits', { input: contact, limits: [whole], run }).limits).toEqual([whole])
+})
+
+it('wrong fields and malformed rates do not compile', () => {
+  const rates = ['100/min', '5/s', '100/10s', '1/day', '10/m'] satisfies Rate[]
+  expect(rates.map((rate) => limit('a', { rate }).rules.length)).toEqual(rates.map(() => 1))
+  const bad = 'SLUICE_BAD_RATE'
+  // @ts-expect-error no window
+  expect(() => limit('a', { rate: '100' })).toThrow(expect.objectContaining({ code: bad }))
+  // @ts-expect-error no such unit
+  expect(() => limit('a', { rate: '100/week' })).toThrow(expect.objectContaining({ code: bad }))
+  // @ts-expect-error no number
+  expect(() => limit('a', { rate: 'many/min' })).toThrow(expect.objectContaining({ code: bad }))
+  // To TypeScript a space is a number, so this compiles.
+  expect(() => limit('a', { rate: '100 / min' })).toThrow(expect.objectContaining({ code: bad }))
+  // @ts-expect-error words
+  expect(() => limit('a', { rate: '100 per minute' })).toThrow(expect.objectContaining({ code: bad }))
+  // @ts-expect-error a number is no rate
+  expect(() => limit('a', { rate: 100 })).toThrow(expect.objectContaining({ code: bad }))
+  // @ts-expect-error one of several is malformed
+  expect(() => limit('a', { rate: ['5/s', '5/fortnight'] })).toThrow(expect.objectContaining({ code: bad }))
+  // @ts-expect-error the rate is missing
+  expect(() => limit('a', { burst: 5 })).toThrow(expect.objectContaining({ code: bad }))
+  // @ts-expect-error no such field
+  expect(limit('a', { rate: '5/s', bursts: 5 }).classic).toBe(false)
+  // @ts-expect-error a field path or a function
+  expect(() => limit('a', { rate: '5/s', by: 5 }).keyOf({})).toThrow()
+  // @ts-expect-error a key is a string, a number or a boolean
+  expect(limit('a', { rate: '5/s', by: (input: { on: Date }) => input.on }).path).toBeUndefined()
+})
+
+it('tasks without a schema, a handler, or with unknown fields do not compile', () => {
+  const input = z.object({})
+  const misuse = () => {
+    // @ts-expect-error no schema
+    task('a', { run })
+    // @ts-expect-error no handler
+    task('a', { input })
+    // @ts-expect-error no such field
+    task('a', { input, run, retries: 5 })
+    // @ts-expect-error not a schema
+    task('a', { input: { id: 'string' }, run })
+    // @ts-expect-error no such retry option
+    task('a', { input, run, retry: { times: 3 } })
+  }
+  expect(misuse).toBeTypeOf('function')
+})
