@@ -159,7 +159,8 @@ export async function held({ url, jobs = 100_000 }) {
     sluice.db.call = async (name, ...rest) => {
       const since = performance.now()
       const rows = await call(name, ...rest)
-      if (name === 'claim' && rows[0]?.jobs?.length >= 100) times.push((performance.now() - since) / rows[0].jobs.length)
+      if (name === 'claim' && rows[0]?.jobs?.length >= 100)
+        times.push((performance.now() - since) / rows[0].jobs.length)
       return rows
     }
     const worker = await sluice.work([job], { concurrency })
@@ -168,6 +169,13 @@ export async function held({ url, jobs = 100_000 }) {
     await holder.end()
     const fifth = Math.floor(times.length / 5)
     const median = (list) => list.toSorted((a, b) => a - b)[list.length >> 1]
-    return [{ bench: 'held-xmin', peer: 'sluice', value: median(times.slice(-fifth)) / median(times.slice(0, fifth)), unit: 'last fifth / first fifth' }]
+    return [
+      {
+        bench: 'held-xmin',
+        peer: 'sluice',
+        value: median(times.slice(-fifth)) / median(times.slice(0, fifth)),
+        unit: 'last fifth / first fifth',
+      },
+    ]
   })
 }

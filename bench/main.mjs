@@ -28,7 +28,10 @@ try {
   for (const name of wanted) {
     const samples = new Map()
     for (let run = 0; run < runs; run++) {
-      for (const { peer, value, unit, bench = name } of await benches[name]({ url: server.url, jobs: values.jobs && Number(values.jobs) })) {
+      for (const { peer, value, unit, bench = name } of await benches[name]({
+        url: server.url,
+        jobs: values.jobs && Number(values.jobs),
+      })) {
         const key = JSON.stringify({ bench, peer, unit })
         samples.set(key, [...(samples.get(key) ?? []), value])
       }
@@ -42,7 +45,16 @@ try {
 function report(what, samples) {
   const sorted = samples.toSorted((a, b) => a - b)
   const round = (value) => Number(value.toPrecision(4))
-  const line = { ...what, value: round(sorted[sorted.length >> 1]), min: round(sorted[0]), max: round(sorted.at(-1)), runs: sorted.length }
+  const line = {
+    ...what,
+    value: round(sorted[sorted.length >> 1]),
+    min: round(sorted[0]),
+    max: round(sorted.at(-1)),
+    runs: sorted.length,
+  }
   if (values.json) console.log(JSON.stringify(line))
-  else console.log(`${what.bench.padEnd(14)} ${what.peer.padEnd(12)} ${String(line.value).padStart(9)} ${what.unit}  (${line.min} .. ${line.max}, ${line.runs} runs)`)
+  else
+    console.log(
+      `${what.bench.padEnd(14)} ${what.peer.padEnd(12)} ${String(line.value).padStart(9)} ${what.unit}  (${line.min} .. ${line.max}, ${line.runs} runs)`,
+    )
 }

@@ -9,15 +9,24 @@ const src = fileURLToPath(new URL('../src', import.meta.url))
 const out = join(src, 'generated', 'sql.ts')
 const groups = { migrations: [], functions: [], statements: [] }
 for (const path of sqlFiles(src).sort()) {
-  const name = relative(src, path).replaceAll('\\', '/').replace(/\.sql$/, '')
+  const name = relative(src, path)
+    .replaceAll('\\', '/')
+    .replace(/\.sql$/, '')
   const sql = readFileSync(path, 'utf8')
-  const group = name.startsWith('db/migrations/') ? 'migrations' : /create or replace function/i.test(sql) ? 'functions' : 'statements'
+  const group = name.startsWith('db/migrations/')
+    ? 'migrations'
+    : /create or replace function/i.test(sql)
+      ? 'functions'
+      : 'statements'
   groups[group].push([name.replace('db/migrations/', ''), sql])
 }
-const record = (rows) => `{\n${rows.map(([name, sql]) => `  ${JSON.stringify(name)}: ${JSON.stringify(sql)},\n`).join('')}}`
+const record = (rows) =>
+  `{\n${rows.map(([name, sql]) => `  ${JSON.stringify(name)}: ${JSON.stringify(sql)},\n`).join('')}}`
 const text =
   '// Made by scripts/embed.mjs from the .sql files; do not edit.\n' +
-  Object.entries(groups).map(([group, rows]) => `export const ${group}: Record<string, string> = ${record(rows)}\n`).join('')
+  Object.entries(groups)
+    .map(([group, rows]) => `export const ${group}: Record<string, string> = ${record(rows)}\n`)
+    .join('')
 
 if (process.argv.includes('--check')) {
   if (readFileSync(out, 'utf8') !== text) {

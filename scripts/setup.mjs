@@ -14,7 +14,9 @@ if (major < 20 || (major === 20 && minor < 19)) {
 }
 
 const stamp = join(root, 'node_modules', '.sluice-lock')
-const lockHash = createHash('sha256').update(readFileSync(join(root, 'package-lock.json'))).digest('hex')
+const lockHash = createHash('sha256')
+  .update(readFileSync(join(root, 'package-lock.json')))
+  .digest('hex')
 if (!existsSync(stamp) || readFileSync(stamp, 'utf8') !== lockHash) {
   execFileSync('npm', ['ci', '--no-audit', '--no-fund', '--loglevel=error'], { cwd: root, stdio: ['ignore', 2, 2] })
   writeFileSync(stamp, lockHash)
@@ -23,7 +25,10 @@ if (!existsSync(stamp) || readFileSync(stamp, 'utf8') !== lockHash) {
 const built = join(root, 'dist', 'index.js')
 if (!existsSync(built) || newest(join(root, 'src')) > statSync(built).mtimeMs) {
   execFileSync(process.execPath, [join(root, 'scripts', 'embed.mjs')], { cwd: root, stdio: ['ignore', 2, 2] })
-  execFileSync(join(root, 'node_modules', '.bin', 'tsc'), ['-p', 'tsconfig.build.json'], { cwd: root, stdio: ['ignore', 2, 2] })
+  execFileSync(join(root, 'node_modules', '.bin', 'tsc'), ['-p', 'tsconfig.build.json'], {
+    cwd: root,
+    stdio: ['ignore', 2, 2],
+  })
 }
 
 /** The latest modification time, in ms, of any file below a folder. */

@@ -6,7 +6,15 @@ import type { Db } from './db/db.ts'
 import { inSchema, migrate } from './db/migrate.ts'
 import { openStore, type Store } from './db/open.ts'
 import { admit } from './dispatch/admit.ts'
-import { type AnyTask, type Log, provideSender, type Sendable, type Sender, type SendManyOptions, type SendOptions } from './dispatch/task.ts'
+import {
+  type AnyTask,
+  type Log,
+  provideSender,
+  type Sendable,
+  type Sender,
+  type SendManyOptions,
+  type SendOptions,
+} from './dispatch/task.ts'
 import { type Why, why } from './dispatch/why.ts'
 import { registerLimits } from './limits/register.ts'
 import { isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
@@ -133,7 +141,10 @@ export class Sluice implements Sender {
         batch.push(await admit(task, input, options, this.#clock))
       } catch (error) {
         await flush()
-        if (error instanceof UsageError) throw new UsageError(error.code, `row ${row}: ${error.message} (${sent} row(s) before it are recorded)`, { cause: error })
+        if (error instanceof UsageError)
+          throw new UsageError(error.code, `row ${row}: ${error.message} (${sent} row(s) before it are recorded)`, {
+            cause: error,
+          })
         throw error
       }
       row++
@@ -151,7 +162,10 @@ export class Sluice implements Sender {
   }
 
   /** Runs what is allowed now, up to `max` jobs (default: no bound), and resolves to how many; stops early when `signal` is aborted. Safe from cron at any frequency. */
-  async dispatchOnce(tasks: readonly AnyTask[], options: WorkOptions & { max?: number; signal?: AbortSignal } = {}): Promise<number> {
+  async dispatchOnce(
+    tasks: readonly AnyTask[],
+    options: WorkOptions & { max?: number; signal?: AbortSignal } = {},
+  ): Promise<number> {
     const worker = await this.#worker(tasks, options)
     return worker.once(options.max ?? Number.MAX_SAFE_INTEGER, options.signal)
   }
@@ -169,9 +183,11 @@ export class Sluice implements Sender {
     const until = options.timeout === undefined ? Infinity : this.#clock.monotonicMs() + durationMs(options.timeout)
     for (let pause = 10; ; pause = Math.min(500, pause * 1.5)) {
       const job = await this.jobs.get(id)
-      if (job === undefined) throw new UsageError('SLUICE_NO_SUCH_JOB', `there is no job ${id}, or its record is past its retention`)
+      if (job === undefined)
+        throw new UsageError('SLUICE_NO_SUCH_JOB', `there is no job ${id}, or its record is past its retention`)
       if (isFinal(job.state)) return job
-      if (this.#clock.monotonicMs() > until) throw new StoreError('SLUICE_WAIT_TIMEOUT', `job ${id} is still ${job.state}; ask \`sluice why ${id}\``)
+      if (this.#clock.monotonicMs() > until)
+        throw new StoreError('SLUICE_WAIT_TIMEOUT', `job ${id} is still ${job.state}; ask \`sluice why ${id}\``)
       await this.#clock.sleep(pause)
     }
   }
@@ -234,7 +250,10 @@ export class Sluice implements Sender {
   }
 
   async #write(tx: NonNullable<SendOptions['tx']>, jobs: NewJob[]): Promise<string[]> {
-    return this.#outbox.write(async (sql, params) => (await tx.query(sql, params)).rows as { [column: string]: unknown }[], jobs)
+    return this.#outbox.write(
+      async (sql, params) => (await tx.query(sql, params)).rows as { [column: string]: unknown }[],
+      jobs,
+    )
   }
 
   /** What a server's autovacuum would do. */
@@ -243,7 +262,9 @@ export class Sluice implements Sender {
       await this.#clock.sleep(vacuumMs, this.#end.signal, false)
       if (this.#end.signal.aborted) return
       for (const table of hotTables) {
-        await this.db.script(`vacuum ${this.#schema}.${table}`).catch((error: unknown) => this.#log.debug('vacuum failed', { table, error: String(error) }))
+        await this.db
+          .script(`vacuum ${this.#schema}.${table}`)
+          .catch((error: unknown) => this.#log.debug('vacuum failed', { table, error: String(error) }))
       }
     }
   }

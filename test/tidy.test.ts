@@ -165,7 +165,9 @@ function isUsed(file: File, all: File[]): boolean {
   if (isStatement(file)) {
     const [room = '', name = ''] = file.path.slice('src/'.length, -'.sql'.length).split('/')
     const own = all.filter(({ path }) => path.startsWith(`src/${room}/`))
-    return all.some(({ text }) => text.includes(`'${room}/${name}'`)) || own.some(({ text }) => text.includes(`('${name}')`))
+    return (
+      all.some(({ text }) => text.includes(`'${room}/${name}'`)) || own.some(({ text }) => text.includes(`('${name}')`))
+    )
   }
   const names = [...file.text.matchAll(/create or replace function sluice\.(\w+)/gi)].map((match) => match[1])
   const callers = all.map(({ text }) => text.replaceAll(/(--|create or replace function)[^\n(]*/gi, '')).join('\n')

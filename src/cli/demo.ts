@@ -11,7 +11,17 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { Command } from 'commander'
 import { parse } from 'csv-parse'
-import { type AnyTask, type Guarantee, guarantees, limit, Sluice, systemClock, task, UsageError, useSluice } from '../index.ts'
+import {
+  type AnyTask,
+  type Guarantee,
+  guarantees,
+  limit,
+  Sluice,
+  systemClock,
+  task,
+  UsageError,
+  useSluice,
+} from '../index.ts'
 import type { Report } from '../testing/vendor.ts'
 import { contactSchema } from './contact.ts'
 
@@ -36,7 +46,10 @@ export function demoCommand(): Command {
     .description('1,500 jobs against a vendor stand-in that counts; proves that no window was exceeded')
     .option('--workers <n>', 'worker processes; 0: one worker in this process', '0')
     .option('-c, --concurrency <n>', 'attempts at once per worker', '10')
-    .option('--store <store>', 'postgres://… (its schema sluice_demo is made anew) or a directory; default: a temporary directory')
+    .option(
+      '--store <store>',
+      'postgres://… (its schema sluice_demo is made anew) or a directory; default: a temporary directory',
+    )
     .option('--csv <file>', 'rows with accountId and contactId', csvFile)
     .option('--json', 'end with one line of JSON')
     .addOption(new Command().createOption('--vendor <url>').hideHelp())
@@ -90,7 +103,15 @@ async function demo(options: DemoOptions): Promise<number> {
     if (workers === 0) await sluice.work([sync], { concurrency: whole('--concurrency', options.concurrency) })
     const ended = await progress(sluice, jobs, started, ideal(perAccount), talk)
     await Promise.all(children.map(stopChild))
-    return summary(await vendorProcess.report(), ended, jobs, (systemClock.monotonicMs() - started) / 1000, ideal(perAccount), options, talk)
+    return summary(
+      await vendorProcess.report(),
+      ended,
+      jobs,
+      (systemClock.monotonicMs() - started) / 1000,
+      ideal(perAccount),
+      options,
+      talk,
+    )
   } finally {
     for (const child of children) child.kill('SIGKILL')
     vendorProcess.kill()
@@ -116,12 +137,22 @@ async function* rows(file: string, perAccount: Map<string, number>): AsyncIterab
 
 /** The least time that the guarantees allow: over the limits, the largest of (jobs - B) / r. */
 function ideal(perAccount: Map<string, number>): number {
-  const time = (jobs: number, [promise]: Guarantee[]) => (promise === undefined ? 0 : Math.max(0, jobs - promise.burst) / promise.perSecond)
+  const time = (jobs: number, [promise]: Guarantee[]) =>
+    promise === undefined ? 0 : Math.max(0, jobs - promise.burst) / promise.perSecond
   const total = [...perAccount.values()].reduce((sum, jobs) => sum + jobs, 0)
-  return Math.max(time(total, guarantees(totalLimit)), ...[...perAccount.values()].map((jobs) => time(jobs, guarantees(accountLimit))))
+  return Math.max(
+    time(total, guarantees(totalLimit)),
+    ...[...perAccount.values()].map((jobs) => time(jobs, guarantees(accountLimit))),
+  )
 }
 
-async function progress(sluice: Sluice, jobs: number, started: number, idealSeconds: number, talk: (line: string) => void): Promise<Ended> {
+async function progress(
+  sluice: Sluice,
+  jobs: number,
+  started: number,
+  idealSeconds: number,
+  talk: (line: string) => void,
+): Promise<Ended> {
   const live = process.stderr.isTTY
   for (let looks = 0; ; looks++) {
     const ended = await count(sluice)
@@ -156,14 +187,34 @@ async function count(sluice: Sluice): Promise<Ended> {
   return { done: Number(row?.done), failed: Number(row?.failed) }
 }
 
-function summary(report: Report, ended: Ended, jobs: number, seconds: number, idealSeconds: number, options: DemoOptions, talk: (line: string) => void): number {
+function summary(
+  report: Report,
+  ended: Ended,
+  jobs: number,
+  seconds: number,
+  idealSeconds: number,
+  options: DemoOptions,
+  talk: (line: string) => void,
+): number {
   const exceeded = report.rules.reduce((sum, rule) => sum + rule.exceeded, 0)
   talk(`done ${ended.done}, failed ${ended.failed}, vendor's 429s ${report.vendor429}`)
   for (const rule of report.rules) {
-    talk(`${rule.name}: at most ${rule.worst} arrivals in any ${rule.windowMs / 1000} s, cap ${rule.limit}${rule.exceeded > 0 ? ` EXCEEDED ${rule.exceeded} times` : ''}`)
+    talk(
+      `${rule.name}: at most ${rule.worst} arrivals in any ${rule.windowMs / 1000} s, cap ${rule.limit}${rule.exceeded > 0 ? ` EXCEEDED ${rule.exceeded} times` : ''}`,
+    )
   }
-  talk(`${seconds.toFixed(1)} s; the guarantees allow ${idealSeconds.toFixed(1)} s (ratio ${(seconds / idealSeconds).toFixed(3)})`)
-  const result = { jobs, done: ended.done, failed: ended.failed, vendor429: report.vendor429, exceeded, seconds: round(seconds), idealSeconds: round(idealSeconds) }
+  talk(
+    `${seconds.toFixed(1)} s; the guarantees allow ${idealSeconds.toFixed(1)} s (ratio ${(seconds / idealSeconds).toFixed(3)})`,
+  )
+  const result = {
+    jobs,
+    done: ended.done,
+    failed: ended.failed,
+    vendor429: report.vendor429,
+    exceeded,
+    seconds: round(seconds),
+    idealSeconds: round(idealSeconds),
+  }
   if (options.json) process.stdout.write(`${JSON.stringify(result)}\n`)
   return ended.done === jobs && exceeded === 0 ? 0 : 1
 }
@@ -193,9 +244,13 @@ function startVendor(): { url: Promise<string>; report(): Promise<Report>; kill(
 
 function startWorker(vendorUrl: string, store: string, options: DemoOptions): ChildProcess {
   const main = fileURLToPath(new URL('./main.js', import.meta.url))
-  return spawn(process.execPath, [main, 'demo', '--vendor', vendorUrl, '--store', store, '--schema', schemaName, '-c', options.concurrency], {
-    stdio: ['ignore', 'inherit', 'inherit'],
-  })
+  return spawn(
+    process.execPath,
+    [main, 'demo', '--vendor', vendorUrl, '--store', store, '--schema', schemaName, '-c', options.concurrency],
+    {
+      stdio: ['ignore', 'inherit', 'inherit'],
+    },
+  )
 }
 
 async function stopChild(child: ChildProcess): Promise<void> {
@@ -205,7 +260,10 @@ async function stopChild(child: ChildProcess): Promise<void> {
 }
 
 async function workerProcess(options: DemoOptions & { vendor: string }): Promise<void> {
-  const sluice = await Sluice.open({ schema: schemaName, ...(options.store === undefined ? {} : { store: options.store }) })
+  const sluice = await Sluice.open({
+    schema: schemaName,
+    ...(options.store === undefined ? {} : { store: options.store }),
+  })
   await sluice.work([syncContact(options.vendor)], { concurrency: whole('--concurrency', options.concurrency) })
   await once(process, 'SIGTERM')
   await sluice.close()
@@ -213,7 +271,8 @@ async function workerProcess(options: DemoOptions & { vendor: string }): Promise
 
 function whole(flag: string, text: string): number {
   const value = Number(text)
-  if (!Number.isInteger(value) || value < 0 || value > 1000) throw new UsageError('SLUICE_BAD_OPTION', `${flag} is "${text}"; it must be a whole number from 0 to 1000`)
+  if (!Number.isInteger(value) || value < 0 || value > 1000)
+    throw new UsageError('SLUICE_BAD_OPTION', `${flag} is "${text}"; it must be a whole number from 0 to 1000`)
   return value
 }
 

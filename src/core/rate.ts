@@ -33,12 +33,23 @@ export function parseRate(rate: string): ParsedRate {
   const units = Number(match?.[1])
   const windowUs = Number(match?.[2] || '1') * (unitUs[match?.[3] as Unit] ?? NaN)
   if (!(units >= 1) || !(windowUs >= 1_000) || windowUs > 366 * unitUs.day) {
-    throw new UsageError('SLUICE_BAD_RATE', `"${rate}" is not a rate: write for example '100/min', '5/s' or '100/10s' (1 ms to 366 days)`)
+    throw new UsageError(
+      'SLUICE_BAD_RATE',
+      `"${rate}" is not a rate: write for example '100/min', '5/s' or '100/10s' (1 ms to 366 days)`,
+    )
   }
   return { units, windowUs }
 }
 
-const durationUnitMs: Record<string, number> = { ms: 1, s: 1_000, m: 60_000, min: 60_000, h: 3_600_000, d: 86_400_000, day: 86_400_000 }
+const durationUnitMs: Record<string, number> = {
+  ms: 1,
+  s: 1_000,
+  m: 60_000,
+  min: 60_000,
+  h: 3_600_000,
+  d: 86_400_000,
+  day: 86_400_000,
+}
 
 /** A span of time: a number of ms, or text such as `'250ms'`, `'30s'`, `'5min'`, `'2h'`, `'7d'`. */
 export type Duration = number | `${number}${'ms' | 's' | 'm' | 'min' | 'h' | 'd' | 'day'}`
@@ -51,7 +62,10 @@ export function durationMs(span: Duration): number {
   const match = typeof span === 'number' ? null : /^(\d+(?:\.\d+)?)(ms|s|m|min|h|d|day)$/.exec(span)
   const ms = typeof span === 'number' ? span : Number(match?.[1]) * (durationUnitMs[match?.[2] ?? ''] ?? NaN)
   if (!Number.isFinite(ms) || ms < 0) {
-    throw new UsageError('SLUICE_BAD_DURATION', `"${span}" is not a span of time: give ms as a number, or text such as '30s' or '5min'`)
+    throw new UsageError(
+      'SLUICE_BAD_DURATION',
+      `"${span}" is not a span of time: give ms as a number, or text such as '30s' or '5min'`,
+    )
   }
   return ms
 }

@@ -10,7 +10,11 @@ interface Stream {
   node: { parent: { name: string } }
 }
 interface Emscripten {
-  FS: { mkdirTree(path: string): void; mount(type: unknown, options: { root: string }, at: string): void; ErrnoError: new (errno: number) => Error }
+  FS: {
+    mkdirTree(path: string): void
+    mount(type: unknown, options: { root: string }, at: string): void
+    ErrnoError: new (errno: number) => Error
+  }
   NODEFS: { stream_ops: { fsync?: (stream: Stream) => number } }
   onRuntimeInitialized?: () => void
 }
@@ -50,7 +54,9 @@ export class SyncedFS extends NodeFS {
       FS.mkdirTree(PGlite.paths.PGDATA)
       FS.mount(NODEFS, this.#at, PGlite.paths.PGDATA)
     }
-    return { emscriptenOpts: { ...options, preRun: [...((options.preRun as never[] | undefined) ?? []), mount as never] } }
+    return {
+      emscriptenOpts: { ...options, preRun: [...((options.preRun as never[] | undefined) ?? []), mount as never] },
+    }
   }
 
   /** PGlite calls this when the files of a new database are written and nothing runs on them yet. */

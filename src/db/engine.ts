@@ -81,7 +81,8 @@ export class Engine {
     const pglite = await PGlite.create({ ...options, onStderr: health.hear }).catch((cause: unknown) => {
       throw new Error(health.why(cause), { cause })
     })
-    if (disk !== undefined && !disk.complete) throw new StoreError('SLUICE_STORE_UNREACHABLE', `${dir} could not be created completely; open it again`)
+    if (disk !== undefined && !disk.complete)
+      throw new StoreError('SLUICE_STORE_UNREACHABLE', `${dir} could not be created completely; open it again`)
     if (disk === undefined) health.guard(pglite.Module as unknown as Backend)
     const engine = new Engine(pglite, disk, health)
     // A new database has its first catalogue changes only in the log: make the start itself durable.
@@ -116,7 +117,10 @@ export class Engine {
     if (this.#health.stopped !== undefined) throw this.#unreachable()
     const output: Buffer[] = []
     try {
-      await this.#pglite.execProtocolRawStream(input, { syncToFs: false, onRawData: (bytes) => void output.push(Buffer.from(bytes)) })
+      await this.#pglite.execProtocolRawStream(input, {
+        syncToFs: false,
+        onRawData: (bytes) => void output.push(Buffer.from(bytes)),
+      })
     } catch (error) {
       this.#health.stopped ??= error as Error
     }
@@ -129,7 +133,9 @@ export class Engine {
   async tidy(): Promise<void> {
     if (++this.#units % unitsBetweenLooks !== 0) return
     const answer = await this.exec(
-      query(`select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), redo_lsn) > ${checkpointBytes} from pg_control_checkpoint()`),
+      query(
+        `select pg_wal_lsn_diff(pg_current_wal_insert_lsn(), redo_lsn) > ${checkpointBytes} from pg_control_checkpoint()`,
+      ),
     )
     const row = [...frames(answer)].find((each) => each.type === 'D')
     if (row?.body.at(-1) === 0x74) await this.exec(query('checkpoint'))
@@ -155,7 +161,11 @@ export class Engine {
   }
 
   #unreachable(): StoreError {
-    return new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine has stopped (${this.#health.why(this.#health.stopped)}); open it again`, { cause: this.#health.stopped })
+    return new StoreError(
+      'SLUICE_STORE_UNREACHABLE',
+      `the embedded engine has stopped (${this.#health.why(this.#health.stopped)}); open it again`,
+      { cause: this.#health.stopped },
+    )
   }
 }
 
@@ -163,4 +173,3 @@ export class Engine {
 export function query(sql: string): Buffer {
   return frame('Q', text(sql))
 }
-

@@ -25,7 +25,7 @@ export function text(value: string): Buffer {
 
 /** The whole frames in `bytes`; stops before an incomplete one. */
 export function* frames(bytes: Buffer): Generator<Frame> {
-  for (let at = 0; bytes.length - at >= 5; ) {
+  for (let at = 0; bytes.length - at >= 5;) {
     const end = at + 1 + bytes.readUInt32BE(at + 1)
     if (end > bytes.length) return
     yield { type: String.fromCharCode(bytes[at]!), raw: bytes.subarray(at, end), body: bytes.subarray(at + 5, end) }
@@ -66,7 +66,8 @@ export class Cutter {
     const all = this.#chunks.length === 1 ? this.#chunks[0]! : Buffer.concat(this.#chunks)
     this.#chunks = [all]
     const length = all.readUInt32BE(letter)
-    if (length < 4 || length > (letter === 0 ? 10_000 : maxFrameBytes)) throw new RangeError(`a frame of ${length} bytes`)
+    if (length < 4 || length > (letter === 0 ? 10_000 : maxFrameBytes))
+      throw new RangeError(`a frame of ${length} bytes`)
     const end = letter + length
     if (all.length < end) {
       // Joining the chunks again for each one that comes would cost the square of the frame's length.
@@ -76,7 +77,11 @@ export class Cutter {
     this.#need = 0
     this.#chunks = all.length === end ? [] : [all.subarray(end)]
     this.#length = all.length - end
-    return { type: letter === 0 ? '' : String.fromCharCode(all[0]!), raw: all.subarray(0, end), body: all.subarray(letter + 4, end) }
+    return {
+      type: letter === 0 ? '' : String.fromCharCode(all[0]!),
+      raw: all.subarray(0, end),
+      body: all.subarray(letter + 4, end),
+    }
   }
 }
 

@@ -23,7 +23,10 @@ const functionHash = createHash('sha256').update(functionText).digest('hex').sli
  */
 export function inSchema(sql: string, schema: string): string {
   if (!/^[a-z_][a-z0-9_]{0,62}$/.test(schema)) {
-    throw new UsageError('SLUICE_BAD_SCHEMA', `"${schema}" cannot be a schema name: use a-z, 0-9 and _, up to 63 characters`)
+    throw new UsageError(
+      'SLUICE_BAD_SCHEMA',
+      `"${schema}" cannot be a schema name: use a-z, 0-9 and _, up to 63 characters`,
+    )
   }
   return schema === 'sluice' ? sql : sql.replaceAll(/\bsluice\./g, `${schema}.`)
 }

@@ -33,7 +33,11 @@ export interface StoreOptions {
  */
 export async function openStore(options: StoreOptions): Promise<Store> {
   const { store, clock, connections, listenUrl, log } = options
-  const extra = { clock, ...(connections === undefined ? {} : { connections }), ...(listenUrl === undefined ? {} : { listenUrl }) }
+  const extra = {
+    clock,
+    ...(connections === undefined ? {} : { connections }),
+    ...(listenUrl === undefined ? {} : { listenUrl }),
+  }
   if (/^postgres(ql)?:/.test(store)) return { db: openPg({ url: store, ...extra }), url: store, owner: false }
   if (store === 'memory:') return { db: await openPglite({ clock }), url: undefined, owner: true }
   const dir = path.resolve(store)

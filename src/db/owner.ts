@@ -94,7 +94,8 @@ export async function connectInfo(dir: string): Promise<ConnectInfo | undefined>
   const top = highest(room)
   if (top === 0) return undefined
   const found = read(room, top)
-  if (found === undefined || found.released || (await answers(path.join(room, found.socket))) !== 'alive') return undefined
+  if (found === undefined || found.released || (await answers(path.join(room, found.socket))) !== 'alive')
+    return undefined
   return { host: shortForGood(home), port, ...user }
 }
 
@@ -124,10 +125,14 @@ async function isDead(home: string, room: string, top: number): Promise<boolean>
   const answer = found === undefined ? 'unknown' : await answers(path.join(room, found.socket))
   const who = found === undefined ? 'an unknown process' : `process ${found.pid} on ${found.host}`
   if (answer === 'alive')
-    throw new UsageError('SLUICE_STORE_OWNED', `${home} is in use by ${who}; stop that process, or connect through it (its socket is in that directory)`)
+    throw new UsageError(
+      'SLUICE_STORE_OWNED',
+      `${home} is in use by ${who}; stop that process, or connect through it (its socket is in that directory)`,
+    )
   if (found?.released) return true
   const here = self('')
-  const sameKernel = found !== undefined && found.boot === here.boot && (here.boot !== '' || found.machine === here.machine)
+  const sameKernel =
+    found !== undefined && found.boot === here.boot && (here.boot !== '' || found.machine === here.machine)
   const rebooted = found !== undefined && found.boot !== here.boot && found.machine === here.machine
   if (answer === 'refused' && (sameKernel || rebooted)) return true
   // A new owner sweeps the sockets of those before it, maybe while we looked at one.
@@ -198,8 +203,17 @@ function listenAt(at: string, name: string): Promise<Listening> {
   }
   return new Promise((resolve, reject) => {
     server.once('error', (error: NodeJS.ErrnoException) => {
-      if (error.code === 'EADDRINUSE') return reject(new UsageError('SLUICE_STORE_OWNED', `${at} is in use by another process; stop it, or connect through it`))
-      reject(new StoreError('SLUICE_STORE_UNREACHABLE', `the file system of ${at} does not allow a socket (${error.code}), by which the directory is kept to one owner; choose a directory on a local disk`, { cause: error }))
+      if (error.code === 'EADDRINUSE')
+        return reject(
+          new UsageError('SLUICE_STORE_OWNED', `${at} is in use by another process; stop it, or connect through it`),
+        )
+      reject(
+        new StoreError(
+          'SLUICE_STORE_UNREACHABLE',
+          `the file system of ${at} does not allow a socket (${error.code}), by which the directory is kept to one owner; choose a directory on a local disk`,
+          { cause: error },
+        ),
+      )
     })
     // Exclusive: in a cluster the primary would hold the socket otherwise, and outlive this owner.
     server.listen({ path: at, exclusive: true }, () => {
@@ -222,7 +236,8 @@ function sweep(room: string, mine: number): void {
     const number = Number(claimName.exec(entry)?.[1] ?? mine)
     if (number >= mine) continue
     const old = read(room, number)
-    if (old !== undefined && /^[0-9a-f]+\.sock$/.test(old.socket)) fs.rmSync(path.join(room, old.socket), { force: true })
+    if (old !== undefined && /^[0-9a-f]+\.sock$/.test(old.socket))
+      fs.rmSync(path.join(room, old.socket), { force: true })
     if (number < mine - claimsKept) fs.rmSync(path.join(room, entry), { force: true })
   }
 }
@@ -259,7 +274,14 @@ function writeSynced(file: string, content: string): void {
 }
 
 function self(socket: string): Claim {
-  return { pid: process.pid, host: os.hostname(), machine: `${os.hostname()} ${readLine('/etc/machine-id')}`, boot: readLine('/proc/sys/kernel/random/boot_id'), socket, released: false }
+  return {
+    pid: process.pid,
+    host: os.hostname(),
+    machine: `${os.hostname()} ${readLine('/etc/machine-id')}`,
+    boot: readLine('/proc/sys/kernel/random/boot_id'),
+    socket,
+    released: false,
+  }
 }
 
 function readLine(file: string): string {

@@ -67,7 +67,9 @@ class PgDb implements Db {
   }
 
   async call<R = Row>(name: string, sql: string, params: readonly unknown[]): Promise<R[]> {
-    return this.#use(async (client) => (await client.query({ name, text: sql, values: params as unknown[] })).rows as R[])
+    return this.#use(
+      async (client) => (await client.query({ name, text: sql, values: params as unknown[] })).rows as R[],
+    )
   }
 
   async script(sql: string): Promise<void> {
@@ -80,13 +82,17 @@ class PgDb implements Db {
     try {
       await client.query('begin')
       const result = await body({
-        query: async <R>(sql: string, params?: readonly unknown[]) => (await client.query(sql, params as unknown[])).rows as R[],
+        query: async <R>(sql: string, params?: readonly unknown[]) =>
+          (await client.query(sql, params as unknown[])).rows as R[],
         script: async (sql) => void (await client.query(sql)),
       })
       const { command } = await client.query('commit')
       // PostgreSQL answers a commit after a failed statement with a silent rollback.
       if (command === 'ROLLBACK') {
-        throw new UsageError('SLUICE_TRANSACTION_ABORTED', 'a statement of this transaction failed and the error was swallowed, so nothing was stored; let the error out of the body, or use a savepoint')
+        throw new UsageError(
+          'SLUICE_TRANSACTION_ABORTED',
+          'a statement of this transaction failed and the error was swallowed, so nothing was stored; let the error out of the body, or use a savepoint',
+        )
       }
       return result
     } catch (error) {
@@ -193,7 +199,11 @@ function quote(name: string): string {
 
 function unreachable(where: string, cause: unknown): StoreError {
   const why = cause instanceof Error ? cause.message : String(cause)
-  return new StoreError('SLUICE_STORE_UNREACHABLE', `PostgreSQL at ${where} did not answer (${why}); check that it runs and that DATABASE_URL is right`, { cause })
+  return new StoreError(
+    'SLUICE_STORE_UNREACHABLE',
+    `PostgreSQL at ${where} did not answer (${why}); check that it runs and that DATABASE_URL is right`,
+    { cause },
+  )
 }
 
 /** host:port/database of a URL, without credentials. */
@@ -204,6 +214,9 @@ function describe(url: string): string {
     if (socket !== null) return `the owner of ${socket}`
     return `${parsed.hostname || 'localhost'}:${parsed.port || '5432'}${parsed.pathname}`
   } catch {
-    throw new UsageError('SLUICE_BAD_URL', 'the database URL cannot be read; it looks like postgres://user:password@host:5432/database')
+    throw new UsageError(
+      'SLUICE_BAD_URL',
+      'the database URL cannot be read; it looks like postgres://user:password@host:5432/database',
+    )
   }
 }

@@ -44,7 +44,8 @@ export async function openPglite(options: PgliteOptions): Promise<PgliteDb> {
       owner = await own(dir)
     }
     const data = dir === undefined ? undefined : path.join(fs.realpathSync(dir), 'pg')
-    if (data !== undefined && !fs.existsSync(data)) options.log?.(`creating a database in ${dir}; this takes some seconds, once`)
+    if (data !== undefined && !fs.existsSync(data))
+      options.log?.(`creating a database in ${dir}; this takes some seconds, once`)
     engine = await Engine.open(data)
     const wire = await Wire.start(engine, { clock: options.clock })
     const db = new EmbeddedDb(engine, wire, owner, dir ?? 'memory')
@@ -56,7 +57,11 @@ export async function openPglite(options: PgliteOptions): Promise<PgliteDb> {
     await owner?.release()
     if (error instanceof StoreError || error instanceof UsageError) throw error
     const why = error instanceof Error ? error.message : String(error)
-    throw new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine did not start in ${dir ?? 'memory'} (${why})`, { cause: error })
+    throw new StoreError(
+      'SLUICE_STORE_UNREACHABLE',
+      `the embedded engine did not start in ${dir ?? 'memory'} (${why})`,
+      { cause: error },
+    )
   }
 }
 
@@ -167,7 +172,11 @@ class EmbeddedDb implements PgliteDb {
     const client = this.#transactions
     const state: Open = { open: true }
     const run = <R>(text: string, params?: readonly unknown[]) => {
-      if (!state.open) throw new UsageError('SLUICE_TRANSACTION_OVER', 'this transaction has ended; await all its queries before its body returns')
+      if (!state.open)
+        throw new UsageError(
+          'SLUICE_TRANSACTION_OVER',
+          'this transaction has ended; await all its queries before its body returns',
+        )
       return this.#run<R>(client, { text, ...(params && { values: [...params] }) })
     }
     const tx: Tx = {
@@ -193,7 +202,10 @@ class EmbeddedDb implements PgliteDb {
     })
     // Postgres answers a commit after a failed statement with a silent rollback.
     if (command === 'ROLLBACK')
-      throw new UsageError('SLUICE_TRANSACTION_ABORTED', 'a statement of this transaction failed and the error was swallowed, so nothing was stored; let the error out of the body, or use a savepoint')
+      throw new UsageError(
+        'SLUICE_TRANSACTION_ABORTED',
+        'a statement of this transaction failed and the error was swallowed, so nothing was stored; let the error out of the body, or use a savepoint',
+      )
   }
 
   async #run<R>(client: pg.Client, config: pg.QueryConfig): Promise<R[]> {
@@ -214,22 +226,36 @@ class EmbeddedDb implements PgliteDb {
 
   #check(): void {
     if (this.#inside.getStore()?.open)
-      throw new UsageError('SLUICE_QUERY_OUTSIDE_TRANSACTION', 'the embedded engine has one connection, which the open transaction holds: this query would wait for its own end; use the `tx` that the body was given')
-    if (this.#closed !== undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine (${this.where}) was closed; open it again`)
+      throw new UsageError(
+        'SLUICE_QUERY_OUTSIDE_TRANSACTION',
+        'the embedded engine has one connection, which the open transaction holds: this query would wait for its own end; use the `tx` that the body was given',
+      )
+    if (this.#closed !== undefined)
+      throw new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine (${this.where}) was closed; open it again`)
   }
 
   /** Errors of Postgres stay as they are; those of the line mean that the engine is gone. */
   #explain(error: unknown): unknown {
     if (error instanceof pg.DatabaseError && error.severity !== 'FATAL') return error
-    if (this.#engine.stopped === undefined && this.#closed === undefined && !(error instanceof pg.DatabaseError)) return error
+    if (this.#engine.stopped === undefined && this.#closed === undefined && !(error instanceof pg.DatabaseError))
+      return error
     const why = error instanceof Error ? error.message : String(error)
-    return new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine (${this.where}) is gone (${why})`, { cause: error })
+    return new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine (${this.where}) is gone (${why})`, {
+      cause: error,
+    })
   }
 }
 
 function client(wire: Wire): pg.Client {
   // An address is demanded though `stream` is used.
-  const made = new pg.Client({ host: 'embedded', user: 'postgres', password: '', database: 'postgres', ssl: false, stream: () => wire.line() })
+  const made = new pg.Client({
+    host: 'embedded',
+    user: 'postgres',
+    password: '',
+    database: 'postgres',
+    ssl: false,
+    stream: () => wire.line(),
+  })
   // What goes wrong is told by the queries it went wrong for.
   made.on('error', () => {})
   return made

@@ -202,7 +202,13 @@ export class Session {
     const previous = name === '' ? undefined : this.#statements.get(name)
     const again = previous !== undefined && this.#hub.prepared.has(previous.server)
     const server = name === '' ? '' : again ? previous.server : `s${this.#id}_${++this.#count}`
-    const statement = { name, server, frame: frame('P', text(server), body.subarray(at)), listens: this.#read(sql), previous }
+    const statement = {
+      name,
+      server,
+      frame: frame('P', text(server), body.subarray(at)),
+      listens: this.#read(sql),
+      previous,
+    }
     this.#statements.set(name, statement)
     if (name !== '') this.#names.add(server)
     this.#parses.push({ statement, replay: false })
@@ -278,7 +284,11 @@ export class Session {
     this.#closes = []
     this.#texts = []
     if (cuts.length === 0) return answer
-    return Buffer.concat([...frames(answer)].filter((each) => !cuts.some((cut) => cut.raw.byteOffset === each.raw.byteOffset)).map((each) => each.raw))
+    return Buffer.concat(
+      [...frames(answer)]
+        .filter((each) => !cuts.some((cut) => cut.raw.byteOffset === each.raw.byteOffset))
+        .map((each) => each.raw),
+    )
   }
 
   #forget(statement: Statement): void {
@@ -351,7 +361,11 @@ export class Session {
     const idle = new AbortController()
     this.#idle = idle
     void this.#hub.clock.sleep(this.#idleMs, idle.signal, false).then(() => {
-      if (!idle.signal.aborted) void this.fail('25P03', `the transaction was open and silent for ${this.#idleMs} ms; it was rolled back so that others may go on`)
+      if (!idle.signal.aborted)
+        void this.fail(
+          '25P03',
+          `the transaction was open and silent for ${this.#idleMs} ms; it was rolled back so that others may go on`,
+        )
     })
   }
 }

@@ -31,7 +31,14 @@ export class Wire {
 
   /** Call before anybody else uses the engine. */
   static async start(engine: Engine, options: WireOptions): Promise<Wire> {
-    const hub = { engine, clock: options.clock, sessions: new Set<Session>(), prepared: new Map(), greeting: await greet(engine), relisten: false }
+    const hub = {
+      engine,
+      clock: options.clock,
+      sessions: new Set<Session>(),
+      prepared: new Map(),
+      greeting: await greet(engine),
+      relisten: false,
+    }
     return new Wire(hub, options.idleMs ?? 10_000)
   }
 
@@ -50,7 +57,8 @@ export class Wire {
       // Nothing more is read until this is answered, and until the client has taken the answer.
       socket.pause()
       void session.receive(chunk).then(async () => {
-        if (socket.writableNeedDrain) await new Promise<void>((resolve) => socket.once('drain', resolve).once('close', resolve))
+        if (socket.writableNeedDrain)
+          await new Promise<void>((resolve) => socket.once('drain', resolve).once('close', resolve))
         socket.resume()
       })
     })
@@ -69,7 +77,11 @@ export class Wire {
   /** Turns new clients away, and rolls back and drops those on sockets. Clients in this process are left alone. */
   async close(): Promise<void> {
     this.#closed = true
-    await Promise.all([...this.#sockets.values()].map((session) => session.fail('57P01', 'the owner of the embedded engine is closing')))
+    await Promise.all(
+      [...this.#sockets.values()].map((session) =>
+        session.fail('57P01', 'the owner of the embedded engine is closing'),
+      ),
+    )
     for (const socket of this.#sockets.keys()) socket.destroy()
   }
 }
@@ -80,7 +92,11 @@ class Line extends Duplex {
 
   constructor(hub: Hub) {
     super({ allowHalfOpen: false })
-    this.#session = new Session(hub, { send: (bytes) => void this.push(bytes), hangUp: () => void this.push(null) }, undefined)
+    this.#session = new Session(
+      hub,
+      { send: (bytes) => void this.push(bytes), hangUp: () => void this.push(null) },
+      undefined,
+    )
   }
 
   connect(): this {
@@ -127,9 +143,23 @@ class Line extends Duplex {
 }
 
 async function greet(engine: Engine): Promise<Buffer> {
-  const names = ['server_version', 'server_encoding', 'client_encoding', 'DateStyle', 'IntervalStyle', 'TimeZone', 'integer_datetimes', 'standard_conforming_strings']
+  const names = [
+    'server_version',
+    'server_encoding',
+    'client_encoding',
+    'DateStyle',
+    'IntervalStyle',
+    'TimeZone',
+    'integer_datetimes',
+    'standard_conforming_strings',
+  ]
   const answer = await engine.exec(query(names.map((name) => `show ${name}`).join(';')))
   const values = [...frames(answer)].filter((each) => each.type === 'D').map((each) => each.body.toString('utf8', 6))
   const parameters = names.map((name, i) => frame('S', text(name), text(values[i] ?? '')))
-  return Buffer.concat([frame('R', Buffer.alloc(4)), ...parameters, frame('K', Buffer.alloc(8)), frame('Z', Buffer.from('I'))])
+  return Buffer.concat([
+    frame('R', Buffer.alloc(4)),
+    ...parameters,
+    frame('K', Buffer.alloc(8)),
+    frame('Z', Buffer.from('I')),
+  ])
 }

@@ -59,9 +59,13 @@ export async function validate(task: AnyTask, stored: unknown): Promise<unknown>
 
 function jobId(id: string | undefined, clock: Clock): string {
   if (id === undefined) return newId()
-  if (!isId(id)) throw new UsageError('SLUICE_BAD_ID', `"${id}" is not a UUIDv7; leave out \`id\`, or use one made by \`newId()\``)
+  if (!isId(id))
+    throw new UsageError('SLUICE_BAD_ID', `"${id}" is not a UUIDv7; leave out \`id\`, or use one made by \`newId()\``)
   if (Math.abs(idMs(id) - clock.wallMs()) > dayMs) {
-    throw new UsageError('SLUICE_BAD_ID', `id ${id} was made more than a day from now; repeated sends are only recognised within a day`)
+    throw new UsageError(
+      'SLUICE_BAD_ID',
+      `id ${id} was made more than a day from now; repeated sends are only recognised within a day`,
+    )
   }
   return id.toLowerCase()
 }
@@ -71,7 +75,8 @@ function due(options: SendOptions): Pick<NewJob, 'delayUs' | 'atUs'> {
     throw new UsageError('SLUICE_BAD_OPTION', 'give `delay` or `at`, not both')
   }
   const delayUs = options.delay === undefined ? null : Math.round(durationMs(options.delay) * 1_000)
-  if (delayUs !== null && delayUs > 366 * dayMs * 1_000) throw new UsageError('SLUICE_BAD_OPTION', '`delay` is longer than 366 days')
+  if (delayUs !== null && delayUs > 366 * dayMs * 1_000)
+    throw new UsageError('SLUICE_BAD_OPTION', '`delay` is longer than 366 days')
   if (options.at !== undefined && !(options.at instanceof Date && Number.isFinite(options.at.getTime()))) {
     throw new UsageError('SLUICE_BAD_OPTION', '`at` is not a valid Date')
   }
@@ -95,9 +100,14 @@ function idempotencyKey(key: string | undefined): string | null {
 }
 
 function fairKey(path: string, input: unknown): string {
-  const value = path.split('.').reduce<unknown>((at, name) => (at as Record<string, unknown> | null | undefined)?.[name], input)
+  const value = path
+    .split('.')
+    .reduce<unknown>((at, name) => (at as Record<string, unknown> | null | undefined)?.[name], input)
   if (typeof value !== 'string' && typeof value !== 'number' && typeof value !== 'boolean') {
-    throw new UsageError('SLUICE_MISSING_KEY', `the fair key "${path}" of the input is ${JSON.stringify(value)}; it must be a string, number or boolean`)
+    throw new UsageError(
+      'SLUICE_MISSING_KEY',
+      `the fair key "${path}" of the input is ${JSON.stringify(value)}; it must be a string, number or boolean`,
+    )
   }
   return String(value)
 }

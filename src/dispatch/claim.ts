@@ -42,7 +42,22 @@ export interface Claimer {
   tasks: readonly string[]
 }
 
-type Place = [number, string, string, string, number, number, number, boolean, number, number, string[] | null, string[] | null, boolean, unknown]
+type Place = [
+  number,
+  string,
+  string,
+  string,
+  number,
+  number,
+  number,
+  boolean,
+  number,
+  number,
+  string[] | null,
+  string[] | null,
+  boolean,
+  unknown,
+]
 
 /** Inputs fetched in one query: each may have 256 KiB. */
 const inputsMax = 100
@@ -91,7 +106,14 @@ export class Claims {
     return this.#asking.has(id)
   }
 
-  async #untilAnswered(who: Claimer, want: number, idle: boolean, signal: AbortSignal, id: string, firstMs: number): Promise<Claimed> {
+  async #untilAnswered(
+    who: Claimer,
+    want: number,
+    idle: boolean,
+    signal: AbortSignal,
+    id: string,
+    firstMs: number,
+  ): Promise<Claimed> {
     for (let tries = 0; ; tries++) {
       const sentMs = this.#clock.monotonicMs()
       try {
@@ -123,13 +145,19 @@ export class Claims {
     const jobs = (row.jobs ?? []).map((place) => handout(place, id, isRepeated ? firstMs : sentMs))
     const big = (row.jobs ?? []).filter((place) => place[12]).map((place) => place[1])
     if (big.length > 0) await this.#fetchInputs(jobs, big)
-    return { jobs, again: row.again, wakeMs: row.wake_us === null || isRepeated ? undefined : Number(row.wake_us) / 1_000 }
+    return {
+      jobs,
+      again: row.again,
+      wakeMs: row.wake_us === null || isRepeated ? undefined : Number(row.wake_us) / 1_000,
+    }
   }
 
   async #fetchInputs(jobs: Handout[], ids: string[]): Promise<void> {
     const bySeq = new Map(jobs.map((job) => [job.seq, job]))
     for (let from = 0; from < ids.length; from += inputsMax) {
-      const rows = await this.#db.query<{ seq: string; input: unknown; tags: string[] | null }>(this.#inputSql, [ids.slice(from, from + inputsMax)])
+      const rows = await this.#db.query<{ seq: string; input: unknown; tags: string[] | null }>(this.#inputSql, [
+        ids.slice(from, from + inputsMax),
+      ])
       for (const { seq, input, tags } of rows) Object.assign(bySeq.get(Number(seq)) ?? {}, { input, tags })
     }
   }
@@ -148,5 +176,21 @@ function isOwnDouble(error: unknown): boolean {
 
 function handout(place: Place, claim: string, grantedMs: number): Handout {
   const [seq, id, task, queue, attempt, failed, crashes, ambiguous, priority, created, takes, tags, , input] = place
-  return { claim, grantedMs, seq, id, task, queue, attempt, failed, crashes, ambiguous, priority, createdMs: created * 1_000, takes, tags, input }
+  return {
+    claim,
+    grantedMs,
+    seq,
+    id,
+    task,
+    queue,
+    attempt,
+    failed,
+    crashes,
+    ambiguous,
+    priority,
+    createdMs: created * 1_000,
+    takes,
+    tags,
+    input,
+  }
 }

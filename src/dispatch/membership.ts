@@ -98,7 +98,14 @@ export class Membership {
 
   async #enter(): Promise<Claimer> {
     const { queues, tasks, slots, version } = this.#member
-    const [row] = await this.#db.query<{ id: string }>(this.#sql('register'), [hostname(), process.pid, version, queues ?? null, tasks, slots])
+    const [row] = await this.#db.query<{ id: string }>(this.#sql('register'), [
+      hostname(),
+      process.pid,
+      version,
+      queues ?? null,
+      tasks,
+      slots,
+    ])
     this.#worker = row?.id
     return { worker: row?.id ?? '', queues, tasks }
   }

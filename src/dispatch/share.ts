@@ -32,7 +32,7 @@ export interface Shares {
 /**
  * Divides up to `want` units.
  * @param lanes in fair order: by virtual start, then priority
- * @param vstart virtual start of each fair key
+ * @param vstart virtual start of each fair key; each has a lane
  * @param avail units free in each bucket
  * @param horizon virtual start of lanes that were not read; no fair key is served past it. undefined: all were read
  */
@@ -49,13 +49,14 @@ export function share(
     blocked: lanes.map((): number | undefined => undefined),
   }
   const free = [...avail]
-  const fresh = [...new Set(lanes.filter((lane) => lane.n > 0).map((lane) => lane.fair))]
-  const rest = new Map(
-    fresh.map((fair) => [fair, lanes.flatMap((lane, i) => (lane.fair === fair && lane.n > 0 ? [i] : []))]),
-  )
-  const most = Math.min(want, ...free.filter((_, b) => lanes.every((lane) => lane.buckets.includes(b))))
+  const fresh = [...new Set(lanes.map((lane) => lane.fair))]
+  const rest = new Map(fresh.map((fair) => [fair, lanes.flatMap((lane, i) => (lane.fair === fair ? [i] : []))]))
+  // Alone, a fair key has nobody to leave anything to.
+  const isAlone = fresh.length === 1
+  const shared = free.filter((_, b) => !isAlone && lanes.every((lane) => lane.buckets.includes(b)))
+  const most = Math.min(want, ...shared)
   const weight = new Map([...rest].map(([fair, own]) => [fair, weightOf(lanes[own[0] ?? 0])]))
-  let weights = [...weight.values()].reduce((sum, one) => sum + one, 0)
+  let weights = isAlone ? 1 : [...weight.values()].reduce((sum, one) => sum + one, 0)
   let left = want
   const quantum = () => Math.floor((Math.max(0, most - want + left) * 1_000_000) / Math.max(1, weights))
   const start = (fair: number | undefined) => state.vstart[fair ?? 0] ?? 0
@@ -72,8 +73,9 @@ export function share(
     const fair = (isFresh ? fresh.shift() : queue[served++]) ?? 0
     const own = rest.get(fair) ?? []
     if (horizon === undefined || start(fair) <= horizon) {
-      left -= turn(lanes, state, free, own, budget, left)
-      if (own.length > 0) {
+      const got = turn(lanes, state, free, own, budget, left)
+      left -= got
+      if (own.length > 0 && got > 0) {
         queue.push(fair)
         continue
       }

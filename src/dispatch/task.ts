@@ -24,7 +24,12 @@ export interface Context {
   /** True when an earlier attempt may have reached the vendor without its outcome being known (its worker was lost). */
   readonly ambiguous: boolean
   readonly log: Log
-  readonly job: { readonly id: string; readonly queue: string; readonly createdAt: Date; readonly tags: readonly string[] }
+  readonly job: {
+    readonly id: string
+    readonly queue: string
+    readonly createdAt: Date
+    readonly tags: readonly string[]
+  }
 }
 
 /** How a task is defined; see the fields. */
@@ -113,7 +118,10 @@ export function provideSender(next: (() => Sender | Promise<Sender>) | undefined
 
 async function sender(): Promise<Sender> {
   if (provider === undefined) {
-    throw new UsageError('SLUICE_NOT_CONFIGURED', 'there is no Sluice to send to: import from "sluice" (not from its parts)')
+    throw new UsageError(
+      'SLUICE_NOT_CONFIGURED',
+      'there is no Sluice to send to: import from "sluice" (not from its parts)',
+    )
   }
   return provider()
 }
@@ -158,6 +166,9 @@ export function task<Schema extends StandardSchemaV1, Result>(
 /** @throws UsageError SLUICE_BAD_TASK unless the name can be stored and typed on a command line */
 export function checkName(what: 'task' | 'queue', name: string): void {
   if (!/^[A-Za-z0-9._:-]{1,100}$/.test(name)) {
-    throw new UsageError('SLUICE_BAD_TASK', `"${name}" cannot name a ${what}: use 1 to 100 of a-z, A-Z, 0-9, ".", "_", "-", ":"`)
+    throw new UsageError(
+      'SLUICE_BAD_TASK',
+      `"${name}" cannot name a ${what}: use 1 to 100 of a-z, A-Z, 0-9, ".", "_", "-", ":"`,
+    )
   }
 }

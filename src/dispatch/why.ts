@@ -35,7 +35,17 @@ interface Found {
   workers: string
   lanes_before: string
   error: { message?: string } | null
-  buckets: { limit: string | null; key: string | null; avail: number; defined: boolean; held: boolean; nextMs: number; periodMs: number }[] | null
+  buckets:
+    | {
+        limit: string | null
+        key: string | null
+        avail: number
+        defined: boolean
+        held: boolean
+        nextMs: number
+        periodMs: number
+      }[]
+    | null
 }
 
 /** Explains an unfinished job; undefined when there is no such job. */
@@ -44,11 +54,18 @@ export async function why(db: Db, id: string, inSchema: (sql: string) => string)
   if (found === undefined) return undefined
   if (found.running) return { id, state: 'running', reasons: [], notBefore: undefined }
   const reasons = [...scheduled(found), ...limits(found), ...workers(found), ...order(found)]
-  const start = (reason: Reason) => reason.notBefore?.getTime() ?? (reason.kind === 'no-worker' ? Number.MAX_SAFE_INTEGER : 0)
+  const start = (reason: Reason) =>
+    reason.notBefore?.getTime() ?? (reason.kind === 'no-worker' ? Number.MAX_SAFE_INTEGER : 0)
   reasons.sort((a, b) => start(b) - start(a))
-  if (reasons.length === 0) reasons.push({ kind: 'slots', text: 'nothing bars it: it waits for a free slot of a worker', notBefore: undefined })
+  if (reasons.length === 0)
+    reasons.push({ kind: 'slots', text: 'nothing bars it: it waits for a free slot of a worker', notBefore: undefined })
   const latest = Math.max(0, ...reasons.map((reason) => reason.notBefore?.getTime() ?? 0))
-  return { id, state: found.due_ms === null ? 'waiting' : 'scheduled', reasons, notBefore: latest > 0 ? new Date(latest) : undefined }
+  return {
+    id,
+    state: found.due_ms === null ? 'waiting' : 'scheduled',
+    reasons,
+    notBefore: latest > 0 ? new Date(latest) : undefined,
+  }
 }
 
 function scheduled(found: Found): Reason[] {
@@ -56,7 +73,13 @@ function scheduled(found: Found): Reason[] {
   const notBefore = new Date(found.due_ms)
   if (found.attempt === 0) return [{ kind: 'scheduled', text: `scheduled for ${notBefore.toISOString()}`, notBefore }]
   const after = found.error?.message === undefined ? '' : ` after: ${found.error.message.slice(0, 200)}`
-  return [{ kind: 'backoff', text: `attempt ${found.attempt} failed; the next one is due ${notBefore.toISOString()}${after}`, notBefore }]
+  return [
+    {
+      kind: 'backoff',
+      text: `attempt ${found.attempt} failed; the next one is due ${notBefore.toISOString()}${after}`,
+      notBefore,
+    },
+  ]
 }
 
 function limits(found: Found): Reason[] {
@@ -65,7 +88,14 @@ function limits(found: Found): Reason[] {
     const key = bucket.key ? ` for ${bucket.key}` : ''
     const where = { limit: name, ...(bucket.key ? { key: bucket.key } : {}) }
     if (bucket.limit !== null && !bucket.defined) {
-      return [{ kind: 'undefined-limit', text: `limit ${name} is not defined in the database: start a worker or sender that has its code`, notBefore: undefined, ...where }]
+      return [
+        {
+          kind: 'undefined-limit',
+          text: `limit ${name} is not defined in the database: start a worker or sender that has its code`,
+          notBefore: undefined,
+          ...where,
+        },
+      ]
     }
     // Those before it in its lane take their units first.
     const nextMs = bucket.nextMs + Math.max(0, Number(found.ahead) - Math.max(0, bucket.avail - 1)) * bucket.periodMs
@@ -80,13 +110,22 @@ function limits(found: Found): Reason[] {
 
 function workers(found: Found): Reason[] {
   if (Number(found.workers) > 0) return []
-  return [{ kind: 'no-worker', text: `no worker that knows task ${found.task} listens on queue ${found.queue}`, notBefore: undefined }]
+  return [
+    {
+      kind: 'no-worker',
+      text: `no worker that knows task ${found.task} listens on queue ${found.queue}`,
+      notBefore: undefined,
+    },
+  ]
 }
 
 function order(found: Found): Reason[] {
   const ahead = Number(found.ahead)
   const lanes = Number(found.lanes_before)
   if (ahead === 0 && lanes === 0) return []
-  const parts = [...(ahead > 0 ? [`${ahead} job(s) of its own lane`] : []), ...(lanes > 0 ? [`the next turn of ${lanes} other lane(s)`] : [])]
+  const parts = [
+    ...(ahead > 0 ? [`${ahead} job(s) of its own lane`] : []),
+    ...(lanes > 0 ? [`the next turn of ${lanes} other lane(s)`] : []),
+  ]
   return [{ kind: 'order', text: `before it come ${parts.join(' and ')}`, notBefore: undefined }]
 }

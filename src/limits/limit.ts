@@ -1,4 +1,5 @@
 /** Limits as users define them: a name, rules, and the key that tells accounts apart. */
+import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs, parseRate, type Rate } from '../core/rate.ts'
 
@@ -136,7 +137,7 @@ function readKey(name: string, by: string | ((input: never) => Key), input: unkn
     const from = typeof by === 'string' ? `field "${by}"` : 'the key function'
     throw new UsageError(
       'SLUICE_MISSING_KEY',
-      `limit "${name}" takes its key from ${from}, which gave ${typeof key === 'object' ? JSON.stringify(key) : String(key)}; every job needs a string, number or boolean there`,
+      `limit "${name}" takes its key from ${from}, which gave ${inspect(key, { depth: 0 })}; every job needs a string, number or boolean there`,
     )
   }
   const text = String(key)

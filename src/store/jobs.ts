@@ -39,7 +39,10 @@ export interface Job {
 }
 
 /** A line of a list. */
-export type JobLine = Pick<Job, 'id' | 'state' | 'reason' | 'task' | 'queue' | 'priority' | 'attempt' | 'createdAt' | 'finishedAt' | 'tags' | 'error'>
+export type JobLine = Pick<
+  Job,
+  'id' | 'state' | 'reason' | 'task' | 'queue' | 'priority' | 'attempt' | 'createdAt' | 'finishedAt' | 'tags' | 'error'
+>
 
 /** What `list` filters by. */
 export interface ListOptions {
@@ -75,13 +78,22 @@ export class Jobs {
   async list(options: ListOptions = {}): Promise<JobLine[]> {
     const limit = Math.max(1, Math.min(1000, options.limit ?? 50))
     const before = options.before === undefined ? null : checkId(options.before)
-    const rows = await this.#db.query(this.#sql('list'), [options.state ?? null, options.task ?? null, options.tag ?? null, before, limit])
+    const rows = await this.#db.query(this.#sql('list'), [
+      options.state ?? null,
+      options.task ?? null,
+      options.tag ?? null,
+      before,
+      limit,
+    ])
     return rows.map(toJob)
   }
 
   /** Cancels an unfinished job; a running attempt is told nothing, but what it still does has no effect. False: no such job. */
   async cancel(id: string, reason = 'cancelled by a user'): Promise<boolean> {
-    const [row] = await this.#db.query<{ is: boolean }>(`select ${this.#schema}.cancel_v1($1, $2) as is`, [checkId(id), reason])
+    const [row] = await this.#db.query<{ is: boolean }>(`select ${this.#schema}.cancel_v1($1, $2) as is`, [
+      checkId(id),
+      reason,
+    ])
     return row?.is ?? false
   }
 

@@ -57,9 +57,13 @@ export class Outbox {
   /** Records a batch in one transaction: all or none. Resolves to the ids that hold (idempotency keys may name older jobs). */
   async addAll(jobs: readonly NewJob[]): Promise<string[]> {
     if (jobs.some((job) => job.key !== null)) {
-      return this.#again((known) => this.#db.transaction((tx) => this.write((sql, params) => tx.query(sql, params), jobs, known)))
+      return this.#again((known) =>
+        this.#db.transaction((tx) => this.write((sql, params) => tx.query(sql, params), jobs, known)),
+      )
     }
-    await this.#again((known) => this.#db.call('send', this.#sendSql, sendParams(jobs, known || jobs.some((job) => job.given))))
+    await this.#again((known) =>
+      this.#db.call('send', this.#sendSql, sendParams(jobs, known || jobs.some((job) => job.given))),
+    )
     return jobs.map((job) => job.id)
   }
 
@@ -68,7 +72,12 @@ export class Outbox {
     const ids = new Map(jobs.map((job) => [job, job.id]))
     for (const task of new Set(jobs.filter((job) => job.key !== null).map((job) => job.task))) {
       const keyed = jobs.filter((job) => job.task === task && job.key !== null)
-      const rows = await run(this.#keyedSql, [task, keyed.map((job) => job.key), keyed.map((job) => job.id), keySeconds])
+      const rows = await run(this.#keyedSql, [
+        task,
+        keyed.map((job) => job.key),
+        keyed.map((job) => job.id),
+        keySeconds,
+      ])
       keyed.forEach((job, i) => ids.set(job, (rows[i]?.['id'] as string | undefined) ?? job.id))
     }
     const fresh = jobs.filter((job) => ids.get(job) === job.id)
@@ -93,7 +102,9 @@ export class Outbox {
       } catch (error) {
         if (batch.length === 1 || SluiceError.is(error)) batch.forEach((item) => item.reject(error))
         // The store refused the batch: each alone, so that only the bad row fails.
-        else for (const item of batch) await this.addAll([item.job]).then((ids) => item.resolve(ids[0] ?? item.job.id), item.reject)
+        else
+          for (const item of batch)
+            await this.addAll([item.job]).then((ids) => item.resolve(ids[0] ?? item.job.id), item.reject)
       }
     }
   }

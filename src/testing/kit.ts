@@ -47,9 +47,12 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
   const { db } = sluice
   await db.script(`create table if not exists ${schema}.test_clock (at timestamptz not null); delete from ${schema}.test_clock;
     create or replace function ${schema}.now() returns timestamptz language sql volatile as 'select at from ${schema}.test_clock'`)
-  await db.query(`insert into ${schema}.test_clock values (coalesce($1::timestamptz, clock_timestamp()))`, [options.start ?? null])
+  await db.query(`insert into ${schema}.test_clock values (coalesce($1::timestamptz, clock_timestamp()))`, [
+    options.start ?? null,
+  ])
   useSluice(sluice)
-  const move = async (to: string, value: unknown) => void (await db.query(`update ${schema}.test_clock set at = ${to}`, [value]))
+  const move = async (to: string, value: unknown) =>
+    void (await db.query(`update ${schema}.test_clock set at = ${to}`, [value]))
   return {
     sluice,
     clock: {
@@ -66,7 +69,7 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
       return rows.map((row) => row.input)
     },
     async drain() {
-      for (let ran = 0; ; ) {
+      for (let ran = 0; ;) {
         const more = await sluice.dispatchOnce(options.tasks)
         if (more === 0) return ran
         ran += more

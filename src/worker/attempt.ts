@@ -56,7 +56,9 @@ export class Attempt {
     let late = false
     const cancel = clock.after(timeoutMs, () => {
       late = true
-      this.abort(new AttemptError('SLUICE_TIMEOUT', `the attempt took longer than ${timeoutMs} ms`, { retryable: true }))
+      this.abort(
+        new AttemptError('SLUICE_TIMEOUT', `the attempt took longer than ${timeoutMs} ms`, { retryable: true }),
+      )
     })
     try {
       const result = await this.#call()
@@ -68,7 +70,9 @@ export class Attempt {
       return verdict(error, this.job, this.#task, clock, tookMs)
     } finally {
       cancel()
-      this.#controller?.abort(new AttemptError('SLUICE_ATTEMPT_OVER', 'the attempt is over; it makes no further calls', { retryable: false }))
+      this.#controller?.abort(
+        new AttemptError('SLUICE_ATTEMPT_OVER', 'the attempt is over; it makes no further calls', { retryable: false }),
+      )
     }
   }
 
@@ -98,7 +102,12 @@ export class Attempt {
     let made: typeof fetch | undefined
     return {
       get fetch() {
-        return (made ??= createFetch({ agent, clock, signal: signal(), grants: storeGrants({ db, clock, schema, job, grantMs }) }))
+        return (made ??= createFetch({
+          agent,
+          clock,
+          signal: signal(),
+          grants: storeGrants({ db, clock, schema, job, grantMs }),
+        }))
       },
       get signal() {
         return signal()
@@ -131,9 +140,16 @@ function verdict(error: unknown, job: Handout, task: AnyTask, clock: Clock, took
 
 /** An error as JSON that the store can keep. */
 function describe(error: unknown): string {
-  const seen = error instanceof Error ? error : new Error(typeof error === 'string' ? error : 'the handler threw something that is not an Error')
+  const seen =
+    error instanceof Error
+      ? error
+      : new Error(typeof error === 'string' ? error : 'the handler threw something that is not an Error')
   const code = (seen as { code?: unknown }).code
-  const clean = (text: string) => text.replaceAll('\u0000', '\ufffd').toWellFormed().slice(0, errorBytesMax / 4)
+  const clean = (text: string) =>
+    text
+      .replaceAll('\u0000', '\ufffd')
+      .toWellFormed()
+      .slice(0, errorBytesMax / 4)
   return JSON.stringify({
     name: clean(seen.name),
     message: clean(seen.message),

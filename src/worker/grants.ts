@@ -25,17 +25,25 @@ export function storeGrants(options: GrantsOptions): Grants {
     deadlineMs: grantMs === undefined ? undefined : job.grantedMs + grantMs,
     async take(signal) {
       if (grantMs === undefined) return undefined
-      for (let grant = newId(); ; ) {
+      for (let grant = newId(); ;) {
         signal.throwIfAborted()
         const sentMs = clock.monotonicMs()
         const [row] = await db
-          .call<{ granted: boolean; wait_us: string | null; lost: boolean }>('further', takeSql, [grant, job.id, job.claim, takes])
+          .call<{ granted: boolean; wait_us: string | null; lost: boolean }>('further', takeSql, [
+            grant,
+            job.id,
+            job.claim,
+            takes,
+          ])
           .catch((error: unknown) => {
             // Asked again under the same id: a grant whose reply was lost is not charged twice.
             if (error instanceof StoreError) return [{ granted: false, wait_us: '100000', lost: false }]
             throw error
           })
-        if (row?.lost) throw new AttemptError('SLUICE_JOB_LOST', 'the job was taken from this worker; no further calls are made', { retryable: false })
+        if (row?.lost)
+          throw new AttemptError('SLUICE_JOB_LOST', 'the job was taken from this worker; no further calls are made', {
+            retryable: false,
+          })
         if (row?.granted) {
           if (clock.monotonicMs() < sentMs + grantMs) return sentMs + grantMs
           grant = newId()

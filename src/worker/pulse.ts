@@ -17,7 +17,12 @@ async function beat(): Promise<void> {
   if (worker === undefined) return
   const beating = worker
   if (client === undefined) {
-    const fresh = new pg.Client({ connectionString: url, connectionTimeoutMillis: 3_000, query_timeout: 3_000, keepAlive: true })
+    const fresh = new pg.Client({
+      connectionString: url,
+      connectionTimeoutMillis: 3_000,
+      query_timeout: 3_000,
+      keepAlive: true,
+    })
     fresh.on('error', () => {
       client = undefined
     })
@@ -32,7 +37,7 @@ async function beat(): Promise<void> {
 }
 
 function next(): void {
-  beat()
+  void beat()
     .then(() => beatMs)
     .catch(() => {
       void client?.end().catch(() => {})

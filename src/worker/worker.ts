@@ -53,7 +53,10 @@ export class Worker {
   constructor(options: WorkerOptions) {
     const { db, clock, schema, inSchema, tasks, queues, concurrency, version, log } = options
     if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
-      throw new UsageError('SLUICE_BAD_OPTION', `concurrency is ${concurrency}; it must be a whole number from 1 to 10,000`)
+      throw new UsageError(
+        'SLUICE_BAD_OPTION',
+        `concurrency is ${concurrency}; it must be a whole number from 1 to 10,000`,
+      )
     }
     const byName = new Map(tasks.map((task) => [task.name, task]))
     if (byName.size !== tasks.length) throw new UsageError('SLUICE_BAD_TASK', 'two tasks have the same name')
@@ -62,8 +65,17 @@ export class Worker {
     this.#claims = new Claims(db, clock, schema)
     this.#finisher = new Finisher(db, clock, schema)
     const around = { db, clock, schema, agent: this.#agent, log }
-    this.#slots = new Slots(concurrency, this.#finisher, (job) => new Attempt(job, byName.get(job.task) as AnyTask, around))
-    this.#member = new Membership(db, clock, schema, inSchema, { queues, tasks: [...byName.keys()], slots: concurrency, version })
+    this.#slots = new Slots(
+      concurrency,
+      this.#finisher,
+      (job) => new Attempt(job, byName.get(job.task) as AnyTask, around),
+    )
+    this.#member = new Membership(db, clock, schema, inSchema, {
+      queues,
+      tasks: [...byName.keys()],
+      slots: concurrency,
+      version,
+    })
     this.#dispatcher = new Dispatcher({
       claims: this.#claims,
       outlet: this.#slots,
@@ -86,7 +98,8 @@ export class Worker {
     this.#beginRounds()
     this.#unlisten = await db.listen(`${schema}.wake`, (queues) => {
       const mine = this.#options.queues
-      if (queues === '*' || mine === undefined || queues.split(',').some((queue) => mine.includes(queue))) this.#dispatcher.wake()
+      if (queues === '*' || mine === undefined || queues.split(',').some((queue) => mine.includes(queue)))
+        this.#dispatcher.wake()
     })
     this.#dispatcher.start()
   }
@@ -117,7 +130,12 @@ export class Worker {
     let count = 0
     while (count < max && !signal?.aborted) {
       await this.#slots.freed(1, this.#end.signal)
-      const claimed = await this.#claims.claim(await this.#enter(), Math.min(max - count, this.#slots.free()), false, this.#end.signal)
+      const claimed = await this.#claims.claim(
+        await this.#enter(),
+        Math.min(max - count, this.#slots.free()),
+        false,
+        this.#end.signal,
+      )
       count += claimed.jobs.length
       this.#slots.start(claimed.jobs)
       if (claimed.jobs.length === 0 && !claimed.again) break
@@ -166,7 +184,11 @@ export class Worker {
     if (!this.#member.lost(worker)) return
     this.#options.log.warn('this worker was given up as lost (stopped for more than 10 s?); it registers anew')
     this.#heartbeat?.beatFor(undefined)
-    this.#slots.abandon(new AttemptError('SLUICE_WORKER_LOST', 'this worker was given up as lost; its jobs were handed to others', { retryable: true }))
+    this.#slots.abandon(
+      new AttemptError('SLUICE_WORKER_LOST', 'this worker was given up as lost; its jobs were handed to others', {
+        retryable: true,
+      }),
+    )
   }
 
   #beginRounds(): void {
@@ -185,7 +207,9 @@ export class Worker {
       await this.#adopt()
       await housekeeping.run()
     }
-    this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) => log.debug('a round of housekeeping failed', { error: String(error) }))
+    this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) =>
+      log.debug('a round of housekeeping failed', { error: String(error) }),
+    )
   }
 
   /** Takes up claims of ours that we do not know of: their request reached the store after we had stopped waiting. */

@@ -42,24 +42,35 @@ async function deadClaim(change: Record<string, unknown>): Promise<void> {
   fs.writeFileSync(file, JSON.stringify({ ...JSON.parse(fs.readFileSync(file, 'utf8')), ...change }))
 }
 
-test('of twelve processes that open at once exactly one wins, again after each kill -9 of the winner', { timeout: 120_000 }, async () => {
-  for (let round = 0; round < 4; round++) {
-    const openers = Array.from({ length: 12 }, child)
-    await Promise.all(openers.map((each) => each.line((line) => line === 'ready')))
-    for (const each of openers) each.process.stdin.write('go\n')
-    const said = await Promise.all(openers.map((each) => each.line((line) => line !== 'ready')))
-    const winners = openers.filter((_, i) => said[i] === 'won')
-    expect(winners).toHaveLength(1)
-    const lost = said.filter((line) => line.startsWith(`lost SLUICE_STORE_OWNED`) && line.includes(`process ${winners[0]!.process.pid} on ${os.hostname()}`))
-    expect(lost, said.join("\n")).toHaveLength(11)
-    await winners[0]!.kill()
-  }
-})
+test(
+  'of twelve processes that open at once exactly one wins, again after each kill -9 of the winner',
+  { timeout: 120_000 },
+  async () => {
+    for (let round = 0; round < 4; round++) {
+      const openers = Array.from({ length: 12 }, child)
+      await Promise.all(openers.map((each) => each.line((line) => line === 'ready')))
+      for (const each of openers) each.process.stdin.write('go\n')
+      const said = await Promise.all(openers.map((each) => each.line((line) => line !== 'ready')))
+      const winners = openers.filter((_, i) => said[i] === 'won')
+      expect(winners).toHaveLength(1)
+      const lost = said.filter(
+        (line) =>
+          line.startsWith(`lost SLUICE_STORE_OWNED`) &&
+          line.includes(`process ${winners[0]!.process.pid} on ${os.hostname()}`),
+      )
+      expect(lost, said.join('\n')).toHaveLength(11)
+      await winners[0]!.kill()
+    }
+  },
+)
 
 test('a stopped owner still owns', { timeout: 30_000 }, async () => {
   const stopped = await winner()
   stopped.process.kill('SIGSTOP')
-  await expect(own(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED', message: expect.stringContaining(`process ${stopped.process.pid} `) as string })
+  await expect(own(dir)).rejects.toMatchObject({
+    code: 'SLUICE_STORE_OWNED',
+    message: expect.stringContaining(`process ${stopped.process.pid} `) as string,
+  })
   process.env['SLUICE_TAKE_OVER'] = '1'
   await expect(own(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
   await stopped.kill()
@@ -78,7 +89,10 @@ test('a second opener in the same process is refused until the first releases', 
 
 test('a dead claim of another machine is not judged, unless the user does', { timeout: 30_000 }, async () => {
   await deadClaim({ host: 'elsewhere', machine: 'elsewhere', boot: 'another' })
-  await expect(own(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED', message: expect.stringContaining('SLUICE_TAKE_OVER=1') as string })
+  await expect(own(dir)).rejects.toMatchObject({
+    code: 'SLUICE_STORE_OWNED',
+    message: expect.stringContaining('SLUICE_TAKE_OVER=1') as string,
+  })
   process.env['SLUICE_TAKE_OVER'] = '1'
   await (await own(dir)).release()
 })
@@ -97,7 +111,10 @@ test('a claim whose socket is missing proves nothing', { timeout: 30_000 }, asyn
 
 test('a claim that cannot be read proves nothing', { timeout: 30_000 }, async () => {
   await deadClaim({ socket: '../../elsewhere.sock' })
-  await expect(own(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED', message: expect.stringContaining('an unknown process') as string })
+  await expect(own(dir)).rejects.toMatchObject({
+    code: 'SLUICE_STORE_OWNED',
+    message: expect.stringContaining('an unknown process') as string,
+  })
 })
 
 test('a directory whose path is too long for a socket has one owner too, and clients find it', async () => {
@@ -108,7 +125,10 @@ test('a directory whose path is too long for a socket has one owner too, and cli
   await expect(own(long)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
   const info = await connectInfo(long)
   const heard = await new Promise<string>((resolve, reject) => {
-    net.connect(path.join(info!.host, `.s.PGSQL.${info!.port}`)).on('data', (chunk) => resolve(chunk.toString())).on('error', reject)
+    net
+      .connect(path.join(info!.host, `.s.PGSQL.${info!.port}`))
+      .on('data', (chunk) => resolve(chunk.toString()))
+      .on('error', reject)
   })
   expect(heard).toBe('hello')
   await owner.release()

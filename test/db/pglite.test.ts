@@ -37,21 +37,55 @@ test('values come back as node-postgres gives them', async () => {
      1.5::float8 as f, '00000000-0000-7000-8000-000000000001'::uuid as id`,
   )
   expect(row).toEqual({
-    big: '9007199254740993', int: 7, j: { a: [1, null] }, s: 's', at: new Date('2026-01-02T03:04:05.678Z'), n: '1.50', b: true, nothing: null,
-    bigs: ['1', '9007199254740993'], texts: ['a,"b"', null, 'NULL'], bytes: Buffer.from('deadbeef', 'hex'), f: 1.5, id: '00000000-0000-7000-8000-000000000001',
+    big: '9007199254740993',
+    int: 7,
+    j: { a: [1, null] },
+    s: 's',
+    at: new Date('2026-01-02T03:04:05.678Z'),
+    n: '1.50',
+    b: true,
+    nothing: null,
+    bigs: ['1', '9007199254740993'],
+    texts: ['a,"b"', null, 'NULL'],
+    bytes: Buffer.from('deadbeef', 'hex'),
+    f: 1.5,
+    id: '00000000-0000-7000-8000-000000000001',
   })
 })
 
-test.each(['query', 'call'] as const)('parameters of %s go in as node-postgres sends them, arrays with nulls too', async (how) => {
-  const sql = `select $1::bigint[] as bigs, $2::text[] as texts, $3::uuid[] as ids, $4::jsonb[] as jsons, $5::jsonb as j, $6::timestamptz as at, $7::bigint as big, $8::text as nothing, $9::bytea as bytes, $10::int[] as empty`
-  const id = '00000000-0000-7000-8000-000000000001'
-  const texts = ['', ' ', 'NULL', 'a"b\\c', '{x,y}', 'é\n', null]
-  const params = [['9007199254740993', null, '-1'], texts, [id, null], ['{"a":"\\"q\\""}', null, '[1,2]', '"s"'], { k: "it's" }, new Date(1_700_000_000_123), 9007199254740993n, null, Buffer.from([0, 255]), []]
-  const [row] = how === 'query' ? await memory.query(sql, params) : await memory.call('round-trip', sql, params)
-  expect(row).toEqual({
-    bigs: params[0], texts, ids: [id, null], jsons: [{ a: '"q"' }, null, [1, 2], 's'], j: { k: "it's" }, at: params[5], big: '9007199254740993', nothing: null, bytes: params[8], empty: [],
-  })
-})
+test.each(['query', 'call'] as const)(
+  'parameters of %s go in as node-postgres sends them, arrays with nulls too',
+  async (how) => {
+    const sql = `select $1::bigint[] as bigs, $2::text[] as texts, $3::uuid[] as ids, $4::jsonb[] as jsons, $5::jsonb as j, $6::timestamptz as at, $7::bigint as big, $8::text as nothing, $9::bytea as bytes, $10::int[] as empty`
+    const id = '00000000-0000-7000-8000-000000000001'
+    const texts = ['', ' ', 'NULL', 'a"b\\c', '{x,y}', 'é\n', null]
+    const params = [
+      ['9007199254740993', null, '-1'],
+      texts,
+      [id, null],
+      ['{"a":"\\"q\\""}', null, '[1,2]', '"s"'],
+      { k: "it's" },
+      new Date(1_700_000_000_123),
+      9007199254740993n,
+      null,
+      Buffer.from([0, 255]),
+      [],
+    ]
+    const [row] = how === 'query' ? await memory.query(sql, params) : await memory.call('round-trip', sql, params)
+    expect(row).toEqual({
+      bigs: params[0],
+      texts,
+      ids: [id, null],
+      jsons: [{ a: '"q"' }, null, [1, 2], 's'],
+      j: { k: "it's" },
+      at: params[5],
+      big: '9007199254740993',
+      nothing: null,
+      bytes: params[8],
+      empty: [],
+    })
+  },
+)
 
 test('a failed statement rejects with the error of Postgres, and the next one works', async () => {
   await expect(memory.query('select 1/0')).rejects.toMatchObject({ code: '22012' })
@@ -62,22 +96,28 @@ test('a failed statement rejects with the error of Postgres, and the next one wo
 
 test('a transaction commits as a whole, or not at all', async () => {
   await memory.script('create table whole (n int)')
-  expect(await memory.transaction(async (tx) => {
-    await tx.query('insert into whole values ($1)', [1])
-    await tx.script('insert into whole values (2); insert into whole values (3)')
-    return 'done'
-  })).toBe('done')
-  await expect(memory.transaction(async (tx) => {
-    await tx.query('delete from whole')
-    throw new Error('no')
-  })).rejects.toThrow('no')
+  expect(
+    await memory.transaction(async (tx) => {
+      await tx.query('insert into whole values ($1)', [1])
+      await tx.script('insert into whole values (2); insert into whole values (3)')
+      return 'done'
+    }),
+  ).toBe('done')
+  await expect(
+    memory.transaction(async (tx) => {
+      await tx.query('delete from whole')
+      throw new Error('no')
+    }),
+  ).rejects.toThrow('no')
   expect(await memory.query('select sum(n)::int as sum from whole')).toEqual([{ sum: 6 }])
 })
 
 test('a transaction that swallowed an error says that nothing was stored', async () => {
-  await expect(memory.transaction(async (tx) => {
-    await tx.query('select 1/0').catch(() => {})
-  })).rejects.toMatchObject({ code: 'SLUICE_TRANSACTION_ABORTED' })
+  await expect(
+    memory.transaction(async (tx) => {
+      await tx.query('select 1/0').catch(() => {})
+    }),
+  ).rejects.toMatchObject({ code: 'SLUICE_TRANSACTION_ABORTED' })
 })
 
 test('a query beside the open transaction, from inside it, throws instead of hanging; from elsewhere it waits its turn', async () => {
@@ -94,7 +134,8 @@ test('a query beside the open transaction, from inside it, throws instead of han
       () => memory.script('select 1'),
       () => memory.transaction(async () => {}),
       () => memory.listen('x', () => {}),
-    ]) await expect(attempt()).rejects.toMatchObject({ code: 'SLUICE_QUERY_OUTSIDE_TRANSACTION' })
+    ])
+      await expect(attempt()).rejects.toMatchObject({ code: 'SLUICE_QUERY_OUTSIDE_TRANSACTION' })
     await gate
     await tx.query('select 1')
     order.push('transaction')
@@ -132,71 +173,90 @@ test('notifications reach those who listen, until they stop', async () => {
   expect(heard).toEqual(['one', 'two'])
 })
 
-test('close waits for what runs, may be called twice, and then everything rejects as unreachable', { timeout: 60_000 }, async () => {
-  const db = await openPglite({ clock })
-  const running = db.query('select 1 as one')
-  const transaction = db.transaction((tx) => tx.query('select 2 as two'))
-  await Promise.all([db.close(), db.close()])
-  expect(await running).toEqual([{ one: 1 }])
-  expect(await transaction).toEqual([{ two: 2 }])
-  await expect(db.query('select 1')).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
-  await expect(db.transaction(async () => {})).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
-  await db.close()
-})
+test(
+  'close waits for what runs, may be called twice, and then everything rejects as unreachable',
+  { timeout: 60_000 },
+  async () => {
+    const db = await openPglite({ clock })
+    const running = db.query('select 1 as one')
+    const transaction = db.transaction((tx) => tx.query('select 2 as two'))
+    await Promise.all([db.close(), db.close()])
+    expect(await running).toEqual([{ one: 1 }])
+    expect(await transaction).toEqual([{ two: 2 }])
+    await expect(db.query('select 1')).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+    await expect(db.transaction(async () => {})).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+    await db.close()
+  },
+)
 
-test('each awaited commit on a directory has reached the disk by an fsync of its own; reads need none', { timeout: 60_000 }, async () => {
-  const db = await openPglite({ dir: fresh(), clock })
-  await db.script('create table t (n int)')
-  const seen = [db.syncs()]
-  for (let n = 0; n < 20; n++) {
-    await db.call('insert', 'insert into t values ($1)', [n])
-    seen.push(db.syncs())
-  }
-  for (let n = 0; n < 20; n++) expect(seen[n + 1]).toBeGreaterThan(seen[n]!)
-  await db.query('select * from t')
-  const before = db.syncs()
-  for (let n = 0; n < 20; n++) await db.query('select 1')
-  expect(db.syncs()).toBe(before)
-  await db.close()
-  expect(memory.syncs()).toBe(0)
-})
+test(
+  'each awaited commit on a directory has reached the disk by an fsync of its own; reads need none',
+  { timeout: 60_000 },
+  async () => {
+    const db = await openPglite({ dir: fresh(), clock })
+    await db.script('create table t (n int)')
+    const seen = [db.syncs()]
+    for (let n = 0; n < 20; n++) {
+      await db.call('insert', 'insert into t values ($1)', [n])
+      seen.push(db.syncs())
+    }
+    for (let n = 0; n < 20; n++) expect(seen[n + 1]).toBeGreaterThan(seen[n]!)
+    await db.query('select * from t')
+    const before = db.syncs()
+    for (let n = 0; n < 20; n++) await db.query('select 1')
+    expect(db.syncs()).toBe(before)
+    await db.close()
+    expect(memory.syncs()).toBe(0)
+  },
+)
 
-test('when an fsync fails the commit is not acknowledged, and nothing is from then on', { timeout: 60_000 }, async () => {
-  const dir = fresh()
-  const db = await openPglite({ dir, clock })
-  await db.script('create table t (n int)')
-  // A disk that fails on demand: the one thing that cannot be had for real without root.
-  const broken = vi.spyOn(fs, 'fdatasyncSync').mockImplementation(() => {
-    throw Object.assign(new Error('input/output error'), { code: 'EIO' })
-  })
-  await expect(db.query('insert into t values (1)')).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
-  expect(broken).toHaveBeenCalled()
-  broken.mockRestore()
-  await expect(db.query('insert into t values (2)')).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
-  await db.close()
-  const again = await openPglite({ dir, clock })
-  expect(await again.query('select n from t where n = 2')).toEqual([])
-  await again.close()
-})
+test(
+  'when an fsync fails the commit is not acknowledged, and nothing is from then on',
+  { timeout: 60_000 },
+  async () => {
+    const dir = fresh()
+    const db = await openPglite({ dir, clock })
+    await db.script('create table t (n int)')
+    // A disk that fails on demand: the one thing that cannot be had for real without root.
+    const broken = vi.spyOn(fs, 'fdatasyncSync').mockImplementation(() => {
+      throw Object.assign(new Error('input/output error'), { code: 'EIO' })
+    })
+    await expect(db.query('insert into t values (1)')).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+    expect(broken).toHaveBeenCalled()
+    broken.mockRestore()
+    await expect(db.query('insert into t values (2)')).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+    await db.close()
+    const again = await openPglite({ dir, clock })
+    expect(await again.query('select n from t where n = 2')).toEqual([])
+    await again.close()
+  },
+)
 
-test('kill -9 under load loses no acknowledged row, three times over; meanwhile a second opener is refused by pid', { timeout: 120_000 }, async () => {
-  const dir = fresh()
-  const acknowledged = new Set<string>()
-  for (let round = 0; round < 3; round++) {
-    const child = start('insert.ts', dir)
-    const enough = String(acknowledged.size + 300)
-    await child.line((line) => Number(line) >= Number(enough))
-    if (round === 0)
-      await expect(openPglite({ dir, clock })).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED', message: expect.stringContaining(`process ${child.process.pid} `) as string })
-    await child.kill()
-    for (const line of child.lines) acknowledged.add(line)
-  }
-  const db = await openPglite({ dir, clock })
-  const stored = new Set((await db.query<{ id: string }>('select id from t')).map((row) => row.id))
-  expect([...acknowledged].filter((id) => !stored.has(id))).toEqual([])
-  expect(acknowledged.size).toBeGreaterThanOrEqual(900)
-  await db.close()
-})
+test(
+  'kill -9 under load loses no acknowledged row, three times over; meanwhile a second opener is refused by pid',
+  { timeout: 120_000 },
+  async () => {
+    const dir = fresh()
+    const acknowledged = new Set<string>()
+    for (let round = 0; round < 3; round++) {
+      const child = start('insert.ts', dir)
+      const enough = String(acknowledged.size + 300)
+      await child.line((line) => Number(line) >= Number(enough))
+      if (round === 0)
+        await expect(openPglite({ dir, clock })).rejects.toMatchObject({
+          code: 'SLUICE_STORE_OWNED',
+          message: expect.stringContaining(`process ${child.process.pid} `) as string,
+        })
+      await child.kill()
+      for (const line of child.lines) acknowledged.add(line)
+    }
+    const db = await openPglite({ dir, clock })
+    const stored = new Set((await db.query<{ id: string }>('select id from t')).map((row) => row.id))
+    expect([...acknowledged].filter((id) => !stored.has(id))).toEqual([])
+    expect(acknowledged.size).toBeGreaterThanOrEqual(900)
+    await db.close()
+  },
+)
 
 test('a first opening that was interrupted is begun again', { timeout: 60_000 }, async () => {
   const dir = fresh()
@@ -214,7 +274,8 @@ test('the log does not grow without end', { timeout: 120_000 }, async () => {
   const dir = fresh()
   const db = await openPglite({ dir, clock })
   await db.script('create table t (filler text)')
-  for (let n = 0; n < 400; n++) await db.call('fill', `insert into t select md5(i::text) || repeat('x', 400) from generate_series(1, 2000) i`, [])
+  for (let n = 0; n < 400; n++)
+    await db.call('fill', `insert into t select md5(i::text) || repeat('x', 400) from generate_series(1, 2000) i`, [])
   const [log] = await db.query<{ written: string; kept: string }>(
     `select pg_wal_lsn_diff(pg_current_wal_lsn(), '0/0') as written, (select sum(size) from pg_ls_waldir()) as kept`,
   )

@@ -21,10 +21,11 @@ const clients: pg.Client[] = []
 const naps = new Set<() => void>()
 const clock: Clock = {
   ...systemClock,
-  sleep: (_, signal) => new Promise((resolve) => {
-    naps.add(resolve)
-    signal?.addEventListener('abort', () => resolve(), { once: true })
-  }),
+  sleep: (_, signal) =>
+    new Promise((resolve) => {
+      naps.add(resolve)
+      signal?.addEventListener('abort', () => resolve(), { once: true })
+    }),
 }
 
 beforeAll(async () => {
@@ -61,15 +62,16 @@ async function bare() {
   })
   socket.on('close', () => look())
   socket.on('error', () => {})
-  const until = (type: string) => new Promise<string>((resolve) => {
-    look = () => {
-      const types = [...frames(bytes)].map((each) => each.type).join('')
-      if (!types.includes(type) && !socket.closed) return
-      bytes = Buffer.alloc(0)
-      resolve(types)
-    }
-    look()
-  })
+  const until = (type: string) =>
+    new Promise<string>((resolve) => {
+      look = () => {
+        const types = [...frames(bytes)].map((each) => each.type).join('')
+        if (!types.includes(type) && !socket.closed) return
+        bytes = Buffer.alloc(0)
+        resolve(types)
+      }
+      look()
+    })
   const startup = Buffer.concat([Buffer.from([0, 3, 0, 0]), text('user'), text('postgres'), Buffer.from([0])])
   const head = Buffer.alloc(4)
   head.writeInt32BE(startup.length + 4)
@@ -144,7 +146,12 @@ test('statements of the same name belong to their clients, and outlive each othe
 })
 
 test('when a client leaves, nothing of it stays prepared', async () => {
-  const count = async () => (await db.query<{ n: number }>(`select count(*)::int as n from pg_prepared_statements where statement like '%leaver%'`))[0]!.n
+  const count = async () =>
+    (
+      await db.query<{ n: number }>(
+        `select count(*)::int as n from pg_prepared_statements where statement like '%leaver%'`,
+      )
+    )[0]!.n
   const before = await count()
   const client = await connect()
   await client.query({ name: 'leaver', text: 'select 1 as leaver' })
@@ -255,7 +262,9 @@ test('COPY from the client is refused, and ends neither the connection nor the e
   await expect(client.query({ name: 'copy', text: 'copy copied from stdin' })).rejects.toThrow(/COPY/i)
   await expect(db.query('copy copied from stdin', [])).rejects.toThrow(/COPY/i)
   await expect(db.script('select 1; copy copied from stdin')).rejects.toThrow(/COPY/i)
-  expect((await client.query({ name: 'copy', text: 'select 1 as one' }).catch(() => client.query('select 1 as one'))).rows).toEqual([{ one: 1 }])
+  expect(
+    (await client.query({ name: 'copy', text: 'select 1 as one' }).catch(() => client.query('select 1 as one'))).rows,
+  ).toEqual([{ one: 1 }])
   expect(await db.query('select 1 as one')).toEqual([{ one: 1 }])
 })
 
@@ -266,18 +275,31 @@ test('TLS is declined as a server without it does', async () => {
 
 test('no bytes whatever that a client sends stop the engine', { timeout: 120_000 }, async () => {
   const letter = fc.constantFrom(...'QPBDECSHXdcfFpz~\0')
-  const body = fc.oneof(fc.uint8Array({ maxLength: 40 }).map((bytes) => Buffer.from(bytes)), fc.constantFrom('', 'select 1', 'begin', 'copy pg_class from stdin', 'S', 'P').map((sql) => text(sql)))
+  const body = fc.oneof(
+    fc.uint8Array({ maxLength: 40 }).map((bytes) => Buffer.from(bytes)),
+    fc.constantFrom('', 'select 1', 'begin', 'copy pg_class from stdin', 'S', 'P').map((sql) => text(sql)),
+  )
   const framed = fc.tuple(letter, body).map(([type, bytes]) => frame(type, bytes))
   const raw = fc.uint8Array({ maxLength: 60 }).map((bytes) => Buffer.from(bytes))
-  const sent = fc.array(fc.oneof({ weight: 5, arbitrary: framed }, { weight: 1, arbitrary: raw }, { weight: 2, arbitrary: fc.constantFrom(sync, parse('', 'select 1'), bind(''), execute, frame('H')) }), { minLength: 1, maxLength: 12 })
-  await fc.assert(fc.asyncProperty(sent, async (parts) => {
-    const { socket, until } = await bare()
-    for (const part of parts) socket.write(part)
-    socket.end()
-    socket.resume()
-    await until('?')
-    expect(await db.query('select 1 as one')).toEqual([{ one: 1 }])
-  }), { numRuns: 300 })
+  const sent = fc.array(
+    fc.oneof(
+      { weight: 5, arbitrary: framed },
+      { weight: 1, arbitrary: raw },
+      { weight: 2, arbitrary: fc.constantFrom(sync, parse('', 'select 1'), bind(''), execute, frame('H')) },
+    ),
+    { minLength: 1, maxLength: 12 },
+  )
+  await fc.assert(
+    fc.asyncProperty(sent, async (parts) => {
+      const { socket, until } = await bare()
+      for (const part of parts) socket.write(part)
+      socket.end()
+      socket.resume()
+      await until('?')
+      expect(await db.query('select 1 as one')).toEqual([{ one: 1 }])
+    }),
+    { numRuns: 300 },
+  )
 })
 
 test('a frame above the limit, and a first packet of nonsense, are turned away', async () => {
@@ -292,21 +314,25 @@ test('a frame above the limit, and a first packet of nonsense, are turned away',
   expect(await db.query('select 1 as one')).toEqual([{ one: 1 }])
 })
 
-test('an owner that closes says goodbye to its clients, and rolls their transactions back', { timeout: 60_000 }, async () => {
-  const other = fs.mkdtempSync(path.join(os.tmpdir(), 'sluice-wire-'))
-  const closing = await openPglite({ dir: other, clock })
-  const client = new pg.Client({ ...(await connectInfo(other))! })
-  const errors: Error[] = []
-  client.on('error', (error) => errors.push(error))
-  await client.connect()
-  await client.query('begin; create table t (n int)')
-  const gone = new Promise((resolve) => client.once('end', resolve))
-  await closing.close()
-  await gone
-  expect(errors[0]).toMatchObject({ code: '57P01' })
-  expect(await connectInfo(other)).toBeUndefined()
-  const again = await openPglite({ dir: other, clock })
-  await expect(again.query('select * from t')).rejects.toMatchObject({ code: '42P01' })
-  await again.close()
-  fs.rmSync(other, { recursive: true, force: true })
-})
+test(
+  'an owner that closes says goodbye to its clients, and rolls their transactions back',
+  { timeout: 60_000 },
+  async () => {
+    const other = fs.mkdtempSync(path.join(os.tmpdir(), 'sluice-wire-'))
+    const closing = await openPglite({ dir: other, clock })
+    const client = new pg.Client({ ...(await connectInfo(other))! })
+    const errors: Error[] = []
+    client.on('error', (error) => errors.push(error))
+    await client.connect()
+    await client.query('begin; create table t (n int)')
+    const gone = new Promise((resolve) => client.once('end', resolve))
+    await closing.close()
+    await gone
+    expect(errors[0]).toMatchObject({ code: '57P01' })
+    expect(await connectInfo(other)).toBeUndefined()
+    const again = await openPglite({ dir: other, clock })
+    await expect(again.query('select * from t')).rejects.toMatchObject({ code: '42P01' })
+    await again.close()
+    fs.rmSync(other, { recursive: true, force: true })
+  },
+)

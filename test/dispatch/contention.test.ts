@@ -55,7 +55,10 @@ async function load(bucket: { rate: '40/s' | '1000000/s'; burst?: number }, lane
     for (let i = 0; systemClock.monotonicMs() < until; i++) {
       const n = 1 + (i % 7)
       sent += n
-      await sluice.sendMany(task, Array.from({ length: n }, (_, k) => ({ n: i, tenant: `tenant-${(i * 7 + k) % lanes}` })))
+      await sluice.sendMany(
+        task,
+        Array.from({ length: n }, (_, k) => ({ n: i, tenant: `tenant-${(i * 7 + k) % lanes}` })),
+      )
     }
   }
   const claimer = async () => {
@@ -68,7 +71,11 @@ async function load(bucket: { rate: '40/s' | '1000000/s'; burst?: number }, lane
       const endings = answer.jobs.map((job): Ending => {
         const dice = systemClock.random()
         if (dice < 0.1) counted.add(`${job.id} ${job.attempt}`)
-        return dice < 0.1 ? { job, outcome: 'return' } : dice < 0.25 ? { job, outcome: 'retry', delayUs: 20_000 } : { job, outcome: 'done' }
+        return dice < 0.1
+          ? { job, outcome: 'return' }
+          : dice < 0.25
+            ? { job, outcome: 'retry', delayUs: 20_000 }
+            : { job, outcome: 'done' }
       })
       if (endings.length > 0) while ((await trap.watch(() => finish(db, endings))) === undefined) continue
       if (isLast && (await count(db, 'sluice.job')) === 0) return
@@ -112,19 +119,27 @@ describe.each([
   { bucket: { rate: '40/s' }, lanes: 1 },
   { bucket: { rate: '40/s' }, lanes: 50 },
 ] as const)('8 claimers on one limit of $bucket.rate and $lanes lanes', ({ bucket, lanes }) => {
-  it('never deadlock, run each attempt once, end everything, and keep the limit', async () => {
-    const { sluice, shared, trap, ran, counted, sent } = await load(bucket, lanes)
-    expect(trap.seen).toBe(0)
-    expect(sent).toBeGreaterThan(20 * seconds)
-    await until(async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === sent, 10_000, 'all done')
-    // A returned attempt did not count: its number comes again.
-    const attempts = ran.filter(({ id, attempt }) => !counted.has(`${id} ${attempt}`)).map(({ id, attempt }) => `${id} ${attempt}`)
-    expect(attempts.length).toBe(new Set(attempts).size)
-    expect(await count(sluice.db, 'sluice.claim')).toBe(0)
-    const [charged] = await sluice.db.query<{ n: string }>(`select sum(l.units) as n from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.name = 'shared'`)
-    expect(Number(charged?.n)).toBe(ran.length)
-    const most = guarantees(shared)[0]?.worst ?? 0
-    expect(await worst(sluice)).toBeLessThanOrEqual(most)
-    if (bucket.rate === '40/s') expect(await worst(sluice)).toBeGreaterThan(most / 2)
-  }, 60_000 + seconds * 4_000)
+  it(
+    'never deadlock, run each attempt once, end everything, and keep the limit',
+    async () => {
+      const { sluice, shared, trap, ran, counted, sent } = await load(bucket, lanes)
+      expect(trap.seen).toBe(0)
+      expect(sent).toBeGreaterThan(20 * seconds)
+      await until(async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === sent, 10_000, 'all done')
+      // A returned attempt did not count: its number comes again.
+      const attempts = ran
+        .filter(({ id, attempt }) => !counted.has(`${id} ${attempt}`))
+        .map(({ id, attempt }) => `${id} ${attempt}`)
+      expect(attempts.length).toBe(new Set(attempts).size)
+      expect(await count(sluice.db, 'sluice.claim')).toBe(0)
+      const [charged] = await sluice.db.query<{ n: string }>(
+        `select sum(l.units) as n from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.name = 'shared'`,
+      )
+      expect(Number(charged?.n)).toBe(ran.length)
+      const most = guarantees(shared)[0]?.worst ?? 0
+      expect(await worst(sluice)).toBeLessThanOrEqual(most)
+      if (bucket.rate === '40/s') expect(await worst(sluice)).toBeGreaterThan(most / 2)
+    },
+    60_000 + seconds * 4_000,
+  )
 })

@@ -1,5 +1,5 @@
+import { vi } from 'vitest'
 import { z } from 'zod'
-import { systemClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
 import type { Queryable } from '../../src/db/db.ts'
 import { task } from '../../src/dispatch/task.ts'
@@ -38,14 +38,31 @@ export interface Answer {
 export type Ending = { job: Claimed; outcome: string; delayUs?: number }
 
 /** An object with a tenant: what the limits' keys are read from. */
-export const tenantInput = z.object({ tenant: z.string().optional(), n: z.number().optional(), text: z.string().optional() })
+export const tenantInput = z.object({
+  tenant: z.string().optional(),
+  n: z.number().optional(),
+  text: z.string().optional(),
+})
 /** A limit that every tenant has for itself. */
-export const perTenant = (name: string, rate: Rate, burst?: number): Limit<{ tenant?: string | undefined }> => limit(name, { rate, by: (input: { tenant?: string | undefined }) => input.tenant ?? '', ...(burst === undefined ? {} : { burst }) })
+export const perTenant = (name: string, rate: Rate, burst?: number): Limit<{ tenant?: string | undefined }> =>
+  limit(name, {
+    rate,
+    by: (input: { tenant?: string | undefined }) => input.tenant ?? '',
+    ...(burst === undefined ? {} : { burst }),
+  })
 /** A task that does nothing. */
-export const quietTask = (name: string, limits: readonly Limit<{ tenant?: string | undefined }>[] = []) => task(name, { input: tenantInput, limits, run: () => undefined })
+export const quietTask = (name: string, limits: readonly Limit<{ tenant?: string | undefined }>[] = []) =>
+  task(name, { input: tenantInput, limits, run: () => undefined })
 
 /** Claims on any connection that speaks SQL. */
-export async function claim(db: Queryable, worker: string, tasks: readonly string[], want: number, id = newId(), idle = false): Promise<Answer> {
+export async function claim(
+  db: Queryable,
+  worker: string,
+  tasks: readonly string[],
+  want: number,
+  id = newId(),
+  idle = false,
+): Promise<Answer> {
   const [row] = await db.query<{ now_us: string; wake_us: string | null; again: boolean; jobs: unknown[][] | null }>(
     'select * from sluice.claim_v1($1,$2,null,$3,$4,null,$5)',
     [id, worker, tasks, want, idle],
@@ -54,11 +71,21 @@ export async function claim(db: Queryable, worker: string, tasks: readonly strin
     ([seq, jobId, , , attempt, failed, crashes, ambiguous, , , , , , input]) =>
       ({ seq, id: jobId, claim: id, attempt, failed, crashes, ambiguous, input }) as Claimed,
   )
-  return { jobs, again: row?.again ?? false, wakeUs: row?.wake_us ? Number(row.wake_us) : undefined, nowUs: Number(row?.now_us) }
+  return {
+    jobs,
+    again: row?.again ?? false,
+    wakeUs: row?.wake_us ? Number(row.wake_us) : undefined,
+    nowUs: Number(row?.now_us),
+  }
 }
 
 /** Claims until nothing is in the way any more, and gathers what came. */
-export async function claimAll(db: Queryable, worker: string, tasks: readonly string[], want: number): Promise<Claimed[]> {
+export async function claimAll(
+  db: Queryable,
+  worker: string,
+  tasks: readonly string[],
+  want: number,
+): Promise<Claimed[]> {
   const all: Claimed[] = []
   for (;;) {
     const { jobs, again } = await claim(db, worker, tasks, want - all.length)
@@ -70,15 +97,18 @@ export async function claimAll(db: Queryable, worker: string, tasks: readonly st
 /** Ends attempts; resolves to the seqs that were refused. `ended`: claims with nothing left in hand. */
 export async function finish(db: Queryable, endings: readonly Ending[], ended?: readonly string[]): Promise<number[]> {
   const claims = [...new Set(endings.map(({ job }) => job.claim))]
-  const [row] = await db.query<{ refused: string[] }>('select sluice.finish_v1($1,$2,$3,$4,$5,$6,null,null,null,null,$7) as refused', [
-    claims,
-    ended ?? claims,
-    endings.map(({ job }) => job.seq),
-    endings.map(({ job }) => job.id),
-    endings.map(({ job }) => claims.indexOf(job.claim) + 1),
-    endings.map(({ outcome }) => outcome),
-    endings.map(({ delayUs }) => delayUs ?? null),
-  ])
+  const [row] = await db.query<{ refused: string[] }>(
+    'select sluice.finish_v1($1,$2,$3,$4,$5,$6,null,null,null,null,$7) as refused',
+    [
+      claims,
+      ended ?? claims,
+      endings.map(({ job }) => job.seq),
+      endings.map(({ job }) => job.id),
+      endings.map(({ job }) => claims.indexOf(job.claim) + 1),
+      endings.map(({ outcome }) => outcome),
+      endings.map(({ delayUs }) => delayUs ?? null),
+    ],
+  )
   return (row?.refused ?? []).map(Number)
 }
 
@@ -102,22 +132,41 @@ export async function enter(db: Queryable): Promise<string> {
 export async function ownClock(db: Queryable, startMs: number): Promise<{ set(ms: number): Promise<void> }> {
   await db.query('create table if not exists sluice.test_clock (at timestamptz)')
   await db.query('insert into sluice.test_clock values (to_timestamp($1 / 1000.0))', [startMs])
-  await db.query(`create or replace function sluice.now() returns timestamptz language sql volatile as 'select at from sluice.test_clock'`)
-  return { set: async (ms) => void (await db.query('update sluice.test_clock set at = to_timestamp($1 / 1000.0)', [ms])) }
+  await db.query(
+    `create or replace function sluice.now() returns timestamptz language sql volatile as 'select at from sluice.test_clock'`,
+  )
+  return {
+    set: async (ms) => void (await db.query('update sluice.test_clock set at = to_timestamp($1 / 1000.0)', [ms])),
+  }
 }
 
 /** Resolves when `isTrue` resolves to something true; rejects after `limitMs`. */
 export async function until(isTrue: () => Promise<boolean> | boolean, limitMs: number, what: string): Promise<void> {
-  const startMs = systemClock.monotonicMs()
-  while (!(await isTrue())) {
-    if (systemClock.monotonicMs() - startMs > limitMs) throw new Error(`not within ${limitMs} ms: ${what}`)
-    await systemClock.sleep(20)
+  const look = async () => {
+    if (!(await isTrue())) throw new Error(`not within ${limitMs} ms: ${what}`)
   }
+  await vi.waitFor(look, { timeout: limitMs, interval: 20 })
 }
 
 /** Empties all tables but those of definitions, which a Sluice remembers to have written. */
 export async function empty(db: Queryable): Promise<void> {
-  const tables = ['job', 'done', 'failed', 'idempotency', 'arrival', 'absorbed', 'class', 'lane', 'wait', 'bucket', 'ledger', 'claim', 'worker', 'doubt', 'idle']
+  const tables = [
+    'job',
+    'done',
+    'failed',
+    'idempotency',
+    'arrival',
+    'absorbed',
+    'class',
+    'lane',
+    'wait',
+    'bucket',
+    'ledger',
+    'claim',
+    'worker',
+    'doubt',
+    'idle',
+  ]
   await db.query(`truncate ${tables.map((table) => `sluice.${table}`).join(', ')}`)
 }
 

@@ -6,7 +6,19 @@ import { Finisher } from '../../src/dispatch/finish.ts'
 import type { Db } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
-import { type Claimed, claim, claimAll, count, done, empty, engines, enter, finish, openOn, quietTask } from './engine.ts'
+import {
+  type Claimed,
+  claim,
+  claimAll,
+  count,
+  done,
+  empty,
+  engines,
+  enter,
+  finish,
+  openOn,
+  quietTask,
+} from './engine.ts'
 
 const quiet = quietTask('quiet', [limit('wide', { rate: '1000000/s', burst: 1_000_000 })])
 const rows = (n: number) => Array.from({ length: n }, (_, i) => ({ n: i }))
@@ -73,10 +85,18 @@ for (const engine of engines) {
       const id = await at.sluice.send(quiet, {})
       for (let i = 0; i < 3; i++) {
         const worker = await enter(at.db)
-        expect(await claimAll(at.db, worker, ['quiet'], 1)).toMatchObject([{ attempt: i + 1, crashes: i, ambiguous: i > 0 }])
+        expect(await claimAll(at.db, worker, ['quiet'], 1)).toMatchObject([
+          { attempt: i + 1, crashes: i, ambiguous: i > 0 },
+        ])
         await at.db.query(`select sluice.rescue_v1($1, null, 'lost')`, [worker])
       }
-      expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'failed', reason: 'crashed', crashes: 3, ambiguous: true, error: { code: 'SLUICE_WORKER_LOST' } })
+      expect(await at.sluice.jobs.get(id)).toMatchObject({
+        state: 'failed',
+        reason: 'crashed',
+        crashes: 3,
+        ambiguous: true,
+        error: { code: 'SLUICE_WORKER_LOST' },
+      })
       expect(await count(at.db, 'sluice.job')).toBe(0)
       expect(await count(at.db, 'sluice.claim')).toBe(0)
     })
@@ -93,7 +113,9 @@ for (const engine of engines) {
       await at.sluice.send(quiet, {})
       await claimAll(at.db, at.worker, ['quiet'], 1)
       await at.db.query('select sluice.leave_v1($1)', [at.worker])
-      expect(await claimAll(at.db, await enter(at.db), ['quiet'], 1)).toMatchObject([{ attempt: 1, crashes: 0, ambiguous: false }])
+      expect(await claimAll(at.db, await enter(at.db), ['quiet'], 1)).toMatchObject([
+        { attempt: 1, crashes: 0, ambiguous: false },
+      ])
     })
 
     it('a bad result fails alone, and its claim is found by a rescuer as long as jobs of it are in hand', async () => {
@@ -102,7 +124,13 @@ for (const engine of engines) {
       const finisher = new Finisher(at.db, systemClock, 'sluice')
       finisher.opened(jobs)
       const end = (job: Handout, result: string) => finisher.end(job, { kind: 'done', result, tookMs: 1 })
-      expect(await Promise.all([end(jobs[0] as Handout, '1'), end(jobs[1] as Handout, '"\\u0000"'), end(jobs[2] as Handout, '3')])).toEqual([true, true, true])
+      expect(
+        await Promise.all([
+          end(jobs[0] as Handout, '1'),
+          end(jobs[1] as Handout, '"\\u0000"'),
+          end(jobs[2] as Handout, '3'),
+        ]),
+      ).toEqual([true, true, true])
       expect(await count(at.db, 'sluice.done')).toBe(2)
       expect(await count(at.db, `sluice.failed where reason = 'refused'`)).toBe(1)
       expect(await count(at.db, 'sluice.claim')).toBe(1)
@@ -124,7 +152,6 @@ for (const engine of engines) {
       finisher.opened(jobs)
       expect(await finisher.end(jobs[0] as Handout, { kind: 'done', result: null, tookMs: 1 })).toBe(true)
       expect(await count(at.db, `sluice.done where state = 'done'`)).toBe(1)
-
     })
   })
 }

@@ -39,7 +39,12 @@ test('posts a form, once, with the job id as idempotency key, and keeps the resp
 test('a status that no retry cures fails at once', async () => {
   const id = await http.send({ url: `${url}/gone` })
   await sluice.drain()
-  expect(await sluice.waitFor(id)).toMatchObject({ state: 'failed', reason: 'refused', attempt: 1, error: { code: 'SLUICE_HTTP_STATUS' } })
+  expect(await sluice.waitFor(id)).toMatchObject({
+    state: 'failed',
+    reason: 'refused',
+    attempt: 1,
+    error: { code: 'SLUICE_HTTP_STATUS' },
+  })
 })
 
 test('an input that is no request is refused at the door', async () => {

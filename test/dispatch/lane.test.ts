@@ -1,7 +1,20 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
-import { claim, claimAll, count, done, empty, engines, enter, finish, openOn, ownClock, perTenant, quietTask } from './engine.ts'
+import {
+  claim,
+  claimAll,
+  count,
+  done,
+  empty,
+  engines,
+  enter,
+  finish,
+  openOn,
+  ownClock,
+  perTenant,
+  quietTask,
+} from './engine.ts'
 
 type Engine = (typeof engines)[number]
 const startMs = 1_800_000_000_000
@@ -24,7 +37,8 @@ function store(engine: Engine) {
 
 const ns = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { n: number }).n)
 const tenants = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { tenant: string }).tenant)
-const rows = (from: number, n: number, tenant?: string) => Array.from({ length: n }, (_, i) => ({ n: from + i, ...(tenant && { tenant }) }))
+const rows = (from: number, n: number, tenant?: string) =>
+  Array.from({ length: n }, (_, i) => ({ n: from + i, ...(tenant && { tenant }) }))
 
 for (const engine of engines) {
   describe(`a lane on ${engine.name}`, () => {
@@ -37,7 +51,12 @@ for (const engine of engines) {
       const first = await claimAll(db, at.worker, ['quiet'], 3)
       expect(ns(first)).toEqual([1, 2, 3])
       const outcomes = ['retry', 'done', 'return']
-      expect(await finish(db, first.map((job, i) => ({ job, outcome: outcomes[i] ?? '' })))).toEqual([])
+      expect(
+        await finish(
+          db,
+          first.map((job, i) => ({ job, outcome: outcomes[i] ?? '' })),
+        ),
+      ).toEqual([])
       // What has become due is promoted by one claim and absorbed by the next.
       await claimAll(db, at.worker, ['nobody'], 1)
       expect(ns(await claimAll(db, at.worker, ['quiet'], 10))).toEqual([1, 3, 4, 5, 6])
@@ -54,7 +73,9 @@ for (const engine of engines) {
       expect(await claimAll(db, at.worker, ['quiet'], 10)).toEqual([])
       await at.clock.set(startMs + 60_000)
       const back = await claimAll(db, at.worker, ['quiet'], 10)
-      expect(back.map(({ id, attempt, failed }) => ({ id, attempt, failed }))).toEqual([{ id: job.id, attempt: 2, failed: 1 }])
+      expect(back.map(({ id, attempt, failed }) => ({ id, attempt, failed }))).toEqual([
+        { id: job.id, attempt: 2, failed: 1 },
+      ])
     })
 
     it('takes scheduled jobs when they are due, neither before nor much later', async () => {
@@ -72,12 +93,18 @@ for (const engine of engines) {
     it('serves priorities within a fair key, and forgets what was cancelled', async () => {
       const { db } = at.sluice
       const ids: string[] = []
-      for (const [n, priority] of [[1, 0], [2, 5], [3, -5], [4, 5]] as const) ids.push(await at.sluice.send(quiet, { n }, { priority }))
+      for (const [n, priority] of [
+        [1, 0],
+        [2, 5],
+        [3, -5],
+        [4, 5],
+      ] as const)
+        ids.push(await at.sluice.send(quiet, { n }, { priority }))
       await at.sluice.jobs.cancel(ids[3] ?? '')
       const order: number[] = []
       for (let i = 0; i < 3; i++) order.push(...ns(await claimAll(db, at.worker, ['quiet'], 1)))
       expect(order[0]).toBe(2)
-      expect(order.toSorted()).toEqual([1, 2, 3])
+      expect(order.toSorted((a, b) => a - b)).toEqual([1, 2, 3])
       expect(await claimAll(db, at.worker, ['quiet'], 10)).toEqual([])
       expect(await count(db, 'sluice.lane where list is not null')).toBe(0)
     })
@@ -100,18 +127,21 @@ for (const engine of engines) {
   describe(`lanes in turn on ${engine.name}`, () => {
     const at = store(engine)
 
-    it.each([1, 2, 10])('a backlog delays no first job of another by more than its turn, claiming %i at a time', async (want) => {
-      const { db } = at.sluice
-      const own = quietTask('own', [perTenant('free', '1000000/s', 1_000_000)])
-      await at.sluice.sendMany(own, rows(1, 500, 'big'))
-      await done(db, await claimAll(db, at.worker, ['own'], 3 * want))
-      for (let i = 0; i < 20; i++) await at.sluice.sendMany(own, rows(1, 3, `small-${i}`))
-      const order: string[] = []
-      for (let i = 0; i < 90 / want; i++) order.push(...tenants(await claimAll(db, at.worker, ['own'], want)))
-      for (let i = 0; i < 20; i++) expect(order.slice(0, 21 + want)).toContain(`small-${i}`)
-      expect(order.filter((tenant) => tenant === 'big').length).toBeGreaterThan(2)
-      expect(order.filter((tenant) => tenant !== 'big')).toHaveLength(60)
-    })
+    it.each([1, 2, 10])(
+      'a backlog delays no first job of another by more than its turn, claiming %i at a time',
+      async (want) => {
+        const { db } = at.sluice
+        const own = quietTask('own', [perTenant('free', '1000000/s', 1_000_000)])
+        await at.sluice.sendMany(own, rows(1, 500, 'big'))
+        await done(db, await claimAll(db, at.worker, ['own'], 3 * want))
+        for (let i = 0; i < 20; i++) await at.sluice.sendMany(own, rows(1, 3, `small-${i}`))
+        const order: string[] = []
+        for (let i = 0; i < 90 / want; i++) order.push(...tenants(await claimAll(db, at.worker, ['own'], want)))
+        for (let i = 0; i < 20; i++) expect(order.slice(0, 21 + want)).toContain(`small-${i}`)
+        expect(order.filter((tenant) => tenant === 'big').length).toBeGreaterThan(2)
+        expect(order.filter((tenant) => tenant !== 'big')).toHaveLength(60)
+      },
+    )
 
     it('lanes that begin to wait together owe each other no more than 64 turns', async () => {
       const { db } = at.sluice
@@ -122,7 +152,9 @@ for (const engine of engines) {
       await done(db, await claimAll(db, at.worker, ['own'], 1_000))
       await at.sluice.sendMany(own, rows(1, 500, 'new'))
       await at.sluice.sendMany(own, rows(1, 500, 'old'))
-      expect(tenants(await claimAll(db, at.worker, ['own'], 1)).concat(tenants(await claimAll(db, at.worker, ['own'], 1)))).toContain('new')
+      expect(
+        tenants(await claimAll(db, at.worker, ['own'], 1)).concat(tenants(await claimAll(db, at.worker, ['own'], 1))),
+      ).toContain('new')
       const next: string[] = []
       for (let i = 0; i < 70; i++) next.push(...tenants(await claimAll(db, at.worker, ['own'], 1)))
       expect(next).toContain('old')

@@ -25,12 +25,17 @@ async function behind() {
     limits: [limit('wide', { rate: '1000000/s', burst: 1_000_000 })],
     run: (_, { job, attempt, ambiguous }) => void runs.push(`${job.id} ${attempt} ${ambiguous}`),
   })
-  ends.push(() => direct.close(), () => proxy.close(), () => far.close())
+  ends.push(
+    () => direct.close(),
+    () => proxy.close(),
+    () => far.close(),
+  )
   await far.work([work], { concurrency: 20 })
   await direct.send(work, { n: 0 })
   await far.send(work, { n: 0 })
   await until(() => runs.length === 2, 10_000, 'the first jobs')
-  const done = (n: number) => until(async () => (await count(direct.db, `sluice.done where state = 'done'`)) === n, 15_000, `${n} done`)
+  const done = (n: number) =>
+    until(async () => (await count(direct.db, `sluice.done where state = 'done'`)) === n, 15_000, `${n} done`)
   await done(2)
   return { proxy, direct, far, runs, work, done }
 }
@@ -47,7 +52,10 @@ describe.concurrent('a reply that is lost', () => {
   ] as const)('of a %s, its socket then %s: all jobs are done within 15 s, each once', async (statement, leave) => {
     const { proxy, direct, runs, work, done } = await behind()
     const lost = swallow(proxy, statement, leave)
-    await direct.sendMany(work, Array.from({ length: 50 }, (_, n) => ({ n })))
+    await direct.sendMany(
+      work,
+      Array.from({ length: 50 }, (_, n) => ({ n })),
+    )
     await lost
     await done(52)
     expect(new Set(runs).size).toBe(52)
@@ -68,7 +76,10 @@ describe.concurrent('a reply that is lost', () => {
   it('with its request, which the store gets when nobody waits for it any more: each job is done once', async () => {
     const { proxy, direct, runs, work, done } = await behind()
     proxy.halfOpen()
-    await direct.sendMany(work, Array.from({ length: 50 }, (_, n) => ({ n })))
+    await direct.sendMany(
+      work,
+      Array.from({ length: 50 }, (_, n) => ({ n })),
+    )
     const heldMs = systemClock.monotonicMs()
     await until(() => systemClock.monotonicMs() - heldMs > 11_000, 12_000, 'the requests are given up')
     await proxy.pass()

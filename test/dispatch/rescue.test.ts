@@ -16,7 +16,10 @@ interface Run {
   pid: number
 }
 
-const note = task('note', { input: z.object({ hangs: z.boolean().optional(), n: z.number().optional() }), run: () => undefined })
+const note = task('note', {
+  input: z.object({ hangs: z.boolean().optional(), n: z.number().optional() }),
+  run: () => undefined,
+})
 const children: ChildProcess[] = []
 const sluices: Sluice[] = []
 afterAll(async () => {
@@ -58,12 +61,19 @@ describe.concurrent('a worker process', () => {
   it('that is killed has its jobs run elsewhere within 15 s, in doubt', async () => {
     const { sluice, runs, start } = await fleet((await freshDatabase()).url)
     const victim = await start()
-    await sluice.sendMany(note, Array.from({ length: 20 }, () => ({ hangs: true })))
+    await sluice.sendMany(
+      note,
+      Array.from({ length: 20 }, () => ({ hangs: true })),
+    )
     await until(() => runs.length === 20, 10_000, 'all begun')
     await start()
     const killedMs = systemClock.monotonicMs()
     victim.kill('SIGKILL')
-    await until(async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === 20, 25_000, 'all done elsewhere')
+    await until(
+      async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === 20,
+      25_000,
+      'all done elsewhere',
+    )
     expect(systemClock.monotonicMs() - killedMs).toBeLessThan(15_000)
     expect(runs).toHaveLength(40)
     checkOnce(runs)
@@ -74,17 +84,26 @@ describe.concurrent('a worker process', () => {
   it('that is stopped for long does nothing twice when it goes on, and comes back', async () => {
     const { sluice, runs, start } = await fleet((await freshDatabase()).url)
     const sleeper = await start()
-    await sluice.sendMany(note, Array.from({ length: 5 }, () => ({ hangs: true })))
+    await sluice.sendMany(
+      note,
+      Array.from({ length: 5 }, () => ({ hangs: true })),
+    )
     await until(() => runs.length === 5, 10_000, 'all begun')
     const watcher = await start()
-    await sluice.sendMany(note, Array.from({ length: 400 }, (_, n) => ({ n })))
+    await sluice.sendMany(
+      note,
+      Array.from({ length: 400 }, (_, n) => ({ n })),
+    )
     sleeper.kill('SIGSTOP')
     await until(async () => (await count(sluice.db, 'sluice.done')) === 405, 25_000, 'all done elsewhere')
     const before = runs.filter(({ pid }) => pid === sleeper.pid).length
     sleeper.kill('SIGCONT')
     await until(async () => (await count(sluice.db, 'sluice.worker')) === 2, 15_000, 'it registers anew')
     watcher.kill('SIGSTOP')
-    await sluice.sendMany(note, Array.from({ length: 5 }, (_, n) => ({ n })))
+    await sluice.sendMany(
+      note,
+      Array.from({ length: 5 }, (_, n) => ({ n })),
+    )
     await until(async () => (await count(sluice.db, 'sluice.done')) === 410, 20_000, 'it works again')
     expect(runs.filter(({ pid }) => pid === sleeper.pid).length).toBeGreaterThanOrEqual(before + 5)
     checkOnce(runs)
@@ -99,17 +118,27 @@ describe.concurrent('a worker process', () => {
       await until(async () => (await count(sluice.db, 'sluice.worker')) === 2, 10_000, 'both are registered')
       const workers = await sluice.db.query('select id from sluice.worker order by id')
       let sent = 0
-      await sluice.sendMany(note, Array.from({ length: 500 }, () => ({ n: sent++ })))
+      await sluice.sendMany(
+        note,
+        Array.from({ length: 500 }, () => ({ n: sent++ })),
+      )
       await server.stop('immediate')
       const stoppedMs = systemClock.monotonicMs()
       await until(() => systemClock.monotonicMs() - stoppedMs > 10_000, 11_000, 'ten seconds')
       await server.start()
       const backMs = systemClock.monotonicMs()
-      await sluice.sendMany(note, Array.from({ length: 100 }, () => ({ n: sent++ })))
+      await sluice.sendMany(
+        note,
+        Array.from({ length: 100 }, () => ({ n: sent++ })),
+      )
       await until(async () => (await count(sluice.db, 'sluice.done')) === sent, 20_000, 'all done')
       expect(systemClock.monotonicMs() - backMs).toBeLessThan(5_000)
       // Nobody is suspected later on either: all beats are seen to move.
-      await until(async () => (await count(sluice.db, 'sluice.doubt where unchanged_us < 3000000')) === 2, 20_000, 'no doubts')
+      await until(
+        async () => (await count(sluice.db, 'sluice.doubt where unchanged_us < 3000000')) === 2,
+        20_000,
+        'no doubts',
+      )
       expect(await sluice.db.query('select id from sluice.worker order by id')).toEqual(workers)
       expect(await count(sluice.db, 'sluice.done where crashes > 0 or ambiguous')).toBe(0)
       checkOnce(runs)

@@ -10,8 +10,14 @@ it('a claimer that stops before it reads a large reply blocks nobody', async () 
   const sluice = await openOn(engines[0])
   const big = quietTask('big', [limit('wide', { rate: '1000000/s', burst: 1_000_000 })])
   // Half of them short in their rows, for they compress well, and long on the wire.
-  const text = (n: number) => (n % 2 ? 'x'.repeat(30_000) : Array.from({ length: 10_000 }, () => Math.floor(systemClock.random() * 36).toString(36)).join(''))
-  await sluice.sendMany(big, Array.from({ length: 1_000 }, (_, n) => ({ n, text: text(n) })))
+  const text = (n: number) =>
+    n % 2
+      ? 'x'.repeat(30_000)
+      : Array.from({ length: 10_000 }, () => Math.floor(systemClock.random() * 36).toString(36)).join('')
+  await sluice.sendMany(
+    big,
+    Array.from({ length: 1_000 }, (_, n) => ({ n, text: text(n) })),
+  )
   const stopped = new pg.Client(sluice.url)
   await stopped.connect()
   const worker = await enter(sluice.db)
@@ -19,7 +25,11 @@ it('a claimer that stops before it reads a large reply blocks nobody', async () 
   stream.pause()
   const id = newId()
   const pending = stopped.query('select * from sluice.claim_v1($1,$2,null,$3,500,null,true)', [id, worker, ['big']])
-  await until(async () => (await count(sluice.db, 'sluice.claim')) === 1, 2_000, 'the claim is committed, though nobody reads its reply')
+  await until(
+    async () => (await count(sluice.db, 'sluice.claim')) === 1,
+    2_000,
+    'the claim is committed, though nobody reads its reply',
+  )
   const other = await enter(sluice.db)
   const startMs = systemClock.monotonicMs()
   expect((await claim(sluice.db, other, ['big'], 500)).jobs).toHaveLength(500)

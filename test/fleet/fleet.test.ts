@@ -66,10 +66,16 @@ async function fleet(name: string, concurrency: number) {
   return {
     sluice,
     enter,
-    send: (count: number) => sluice.sendMany(call, Array.from({ length: count }, (_, i) => ({ key: `k${i % 5}`, i }))),
+    send: (count: number) =>
+      sluice.sendMany(
+        call,
+        Array.from({ length: count }, (_, i) => ({ key: `k${i % 5}`, i })),
+      ),
     /** Every job ended, counted in the tables, not by what the system says of itself. */
     ended: async (count: number) => {
-      const [row] = await sluice.db.query<{ n: string }>(`select (select count(*) from ${schema}.done) + (select count(*) from ${schema}.failed) as n`)
+      const [row] = await sluice.db.query<{ n: string }>(
+        `select (select count(*) from ${schema}.done) + (select count(*) from ${schema}.failed) as n`,
+      )
       return Number(row?.n) >= count
     },
     arrivals: async () => (await (await fetch(`${url}/.vendor/arrivals`)).json()) as Arrival[],
@@ -100,7 +106,8 @@ async function unexplained(sluice: Sluice, arrivals: Arrival[]): Promise<string[
   for (const [id, times] of seen) {
     if (times === 1) continue
     const job = await sluice.jobs.get(id)
-    if (times > 1 + (job?.failed ?? 0) + (job?.crashes ?? 0)) extra.push(`${id}: ${times} arrivals, ${job?.failed} failures, ${job?.crashes} crashes`)
+    if (times > 1 + (job?.failed ?? 0) + (job?.crashes ?? 0))
+      extra.push(`${id}: ${times} arrivals, ${job?.failed} failures, ${job?.crashes} crashes`)
   }
   return extra
 }
@@ -136,7 +143,7 @@ describe('a fleet under one shared limit and one for each key', () => {
     const since = performance.now()
     let killing = true
     const nemesis = (async () => {
-      for (let last = since; killing; ) {
+      for (let last = since; killing;) {
         await expect.poll(() => !killing || performance.now() - last > 2_000, { timeout: 60_000 }).toBe(true)
         last = performance.now()
         if (!killing) return

@@ -11,6 +11,8 @@ import { anyRule, type Grant, minute, second, worst } from './oracle.ts'
 /** One thing that happens; `buckets` are numbers of buckets, `limit` of a limit. */
 export type Act =
   | { kind: 'pass'; us: number }
+  /** To the moment that a bucket's hint names, or a microsecond before. */
+  | { kind: 'jump'; bucket: number; us: number }
   | { kind: 'take'; buckets: number[]; again: boolean }
   | { kind: 'charge'; buckets: number[]; shares: number[] }
   | { kind: 'hold'; buckets: number[]; us: number }
@@ -18,14 +20,23 @@ export type Act =
 
 const bucketsOf = [0, 0, 1, 1, 2]
 const anyRules = fc.array(anyRule, { minLength: 1, maxLength: 3 })
-const anyBuckets = fc.uniqueArray(fc.nat(bucketsOf.length - 1), { minLength: 1 }).map((list) => list.sort())
+const anyBuckets = fc
+  .uniqueArray(fc.nat(bucketsOf.length - 1), { minLength: 1 })
+  .map((list) => list.toSorted((a, b) => a - b))
 const anyPass = fc.oneof(
   { weight: 6, arbitrary: fc.integer({ min: 0, max: 2 * second }) },
   { weight: 1, arbitrary: fc.integer({ min: -minute, max: -1 }) },
   { weight: 1, arbitrary: fc.integer({ min: 0, max: 10 * minute }) },
 )
 
+const anyJump = fc.record({
+  kind: fc.constant('jump'),
+  bucket: fc.nat(bucketsOf.length - 1),
+  us: fc.constantFrom(0, -1),
+})
+
 const anyAct: fc.Arbitrary<Act> = fc.oneof(
+  { weight: 3, arbitrary: anyJump },
   { weight: 6, arbitrary: fc.record({ kind: fc.constant('pass'), us: anyPass }) },
   {
     weight: 8,
@@ -103,6 +114,7 @@ export class Twin {
 
   async act(act: Act): Promise<void> {
     if (act.kind === 'pass') await this.#db.query('update sluice.test_clock set us = $1', [(this.#nowUs += act.us)])
+    else if (act.kind === 'jump') await this.#jump(act.bucket, act.us)
     else if (act.kind === 'take') await this.#take(act.buckets, act.again)
     else if (act.kind === 'charge') await this.#charge(act.buckets, act.shares)
     else if (act.kind === 'hold') await this.#hold(act.buckets, act.us)
@@ -141,11 +153,17 @@ export class Twin {
     one.grants.push([bucket.atUs, units])
   }
 
+  async #jump(number: number, us: number): Promise<void> {
+    for (const one of this.#pick([number])) this.#nowUs = this.#room(one).nextUs + us
+    await this.#db.query('update sluice.test_clock set us = $1', [this.#nowUs])
+  }
+
   async #take(numbers: number[], again: boolean): Promise<void> {
     const repeat = again && this.#last !== undefined ? this.#last : undefined
     const kept = this.#pick(repeat?.buckets ?? numbers)
     const grant = repeat?.grant ?? randomUUID()
-    const [answer] = await this.#db.query<{ granted: boolean; wait: string }>(
+    const [answer] = await this.#db.call<{ granted: boolean; wait: string }>(
+      'test_take',
       'select granted, wait_us::text as wait from sluice.take_v1($1, $2)',
       [grant, kept.map((one) => one.id)],
     )
@@ -200,7 +218,8 @@ export class Twin {
 
   async #compare(): Promise<void> {
     const ids = this.#buckets.map((one) => one.id)
-    const rows = await this.#db.query<{ row: unknown }>(
+    const rows = await this.#db.call<{ row: unknown }>(
+      'test_room',
       `select json_build_object('atUs', now_at, 'debt', debt, 'holdUs', hold, 'avail', avail, 'nextUs', next) as row
        from sluice.room_v1($1, sluice.now_us()) order by ord`,
       [ids],

@@ -26,7 +26,12 @@ for (const engine of engines) {
       const again = async () => {
         expect(await sluice.send(quiet, { n: 2 }, { id })).toBe(id)
         expect(await claimAll(db, worker, ['quiet'], 5)).toEqual([])
-        expect(await count(db, '(select id from sluice.job union all select id from sluice.done union all select id from sluice.failed) j')).toBe(1)
+        expect(
+          await count(
+            db,
+            '(select id from sluice.job union all select id from sluice.done union all select id from sluice.failed) j',
+          ),
+        ).toBe(1)
       }
       await sluice.send(quiet, { n: 1 }, { id })
       await sluice.send(quiet, { n: 2 }, { id })
@@ -56,7 +61,9 @@ for (const engine of engines) {
       const stop = await at.sluice.db.listen('sluice.wake', (payload) => (heard = payload))
       await expect.poll(() => at.sluice.db.listening()).toBe(true)
       const queue = (i: number) => `${String(i).padStart(3, '0')}-${'q'.repeat(90)}`
-      const jobs = Array.from({ length: 100 }, (_, i) => at.sluice.send(quiet, { n: i }, { queue: queue(i), tags: ['wide'] }))
+      const jobs = Array.from({ length: 100 }, (_, i) =>
+        at.sluice.send(quiet, { n: i }, { queue: queue(i), tags: ['wide'] }),
+      )
       await Promise.all(jobs)
       await expect.poll(() => heard).toBe('*')
       const transactions = await at.sluice.db.query('select distinct xid::text from sluice.arrival')
@@ -135,18 +142,23 @@ describe('a send in the transaction of the caller', () => {
       await open[i]?.query('commit')
       taken.push(...(await take()))
     }
-    expect(taken.toSorted((a, b) => a - b)).toEqual([0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15, 100, 101, 102, 103, 104, 105])
+    expect(taken.toSorted((a, b) => a - b)).toEqual([
+      0, 1, 2, 3, 4, 5, 10, 11, 12, 13, 14, 15, 100, 101, 102, 103, 104, 105,
+    ])
   })
 
-  it.each(['repeatable read', 'serializable'])('is found from a transaction whose snapshot is much older (%s)', async (level) => {
-    const tx = await begin(`begin isolation level ${level}`)
-    await tx.query('select count(*) from sluice.job')
-    await sluice.sendMany(limited, [{ n: 1 }, { n: 2 }])
-    expect(await take()).toEqual([1, 2])
-    await sluice.send(limited, { n: 3 }, { tx })
-    await sluice.send(limited, { n: 4 })
-    expect(await take()).toEqual([4])
-    await tx.query('commit')
-    expect(await take()).toEqual([3])
-  })
+  it.each(['repeatable read', 'serializable'])(
+    'is found from a transaction whose snapshot is much older (%s)',
+    async (level) => {
+      const tx = await begin(`begin isolation level ${level}`)
+      await tx.query('select count(*) from sluice.job')
+      await sluice.sendMany(limited, [{ n: 1 }, { n: 2 }])
+      expect(await take()).toEqual([1, 2])
+      await sluice.send(limited, { n: 3 }, { tx })
+      await sluice.send(limited, { n: 4 })
+      expect(await take()).toEqual([4])
+      await tx.query('commit')
+      expect(await take()).toEqual([3])
+    },
+  )
 })

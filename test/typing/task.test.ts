@@ -65,9 +65,9 @@ it('a limit fits only inputs that have its key', () => {
   task('wrong', { input: contact, limits: [limit('objects', { rate: '5/s', by: 'nested' })], run })
   // @ts-expect-error a field that may be missing cannot be a key
   task('wrong', { input: contact, limits: [limit('names', { rate: '5/s', by: 'name' })], run })
-  // @ts-expect-error the function asks for another input
   task('wrong', {
     input: contact,
+    // @ts-expect-error the function asks for another input
     limits: [limit('functions', { rate: '5/s', by: (input: { tenant: string }) => input.tenant })],
     run,
   })

@@ -1,0 +1,57 @@
+/** One-shot dispatch from many processes at once: SLUICE_TEST_ONCE of them (100 in the long run). */
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { fileURLToPath } from 'node:url'
+import { expect, test } from 'vitest'
+import { z } from 'zod'
+import { type AnyTask, task } from '../../src/dispatch/task.ts'
+import { limit, Sluice } from '../../src/index.ts'
+import { vendor } from '../../src/testing/vendor.ts'
+import { freshDatabase } from '../servers/database.ts'
+
+const processes = Number(process.env['SLUICE_TEST_ONCE'] ?? 12)
+const file = fileURLToPath(new URL('./once.mjs', import.meta.url))
+const schema = 'once'
+/** `60/h` allows so many at once; the next one falls due after a minute. */
+const allowedNow = 6
+
+test(`${processes} one-shot dispatchers at once: what the limit allows runs, once, and no more`, async () => {
+  const database = await freshDatabase()
+  const standIn = vendor({ rules: [{ algorithm: 'sliding log', limit: 60, windowMs: 3_600_000 }] })
+  const url = await standIn.listen()
+  const sluice = await Sluice.open({ store: database.url, schema })
+  const call = task('once', {
+    input: z.object({ i: z.number() }),
+    limits: [limit('hourly', { rate: '60/h' })],
+    run: () => undefined,
+  })
+  await sluice.sendMany(
+    call as unknown as AnyTask,
+    Array.from({ length: 50 }, (_, i) => ({ i })),
+  )
+  const ran = await Promise.all(
+    Array.from({ length: processes }, async () => {
+      const child = spawn(process.execPath, [file, JSON.stringify({ store: database.url, schema, vendor: url })], {
+        stdio: ['ignore', 'pipe', 'inherit'],
+      })
+      let out = ''
+      child.stdout.on('data', (part: Buffer) => (out += part.toString()))
+      const [code] = (await once(child, 'close')) as [number]
+      expect(code).toBe(0)
+      return Number(out)
+    }),
+  )
+  const arrivals = standIn.arrivals()
+  expect(new Set(arrivals.map((arrival) => arrival.jobId)).size).toBe(arrivals.length)
+  expect(standIn.report().rules.map((rule) => rule.exceeded)).toEqual([0])
+  // A grant that went stale before the call in a starting process stays charged, so fewer may run; never more.
+  expect(arrivals.length).toBeLessThanOrEqual(allowedNow + 1)
+  expect(arrivals.length).toBeGreaterThan(0)
+  expect(ran.reduce((sum, n) => sum + n, 0)).toBe(arrivals.length)
+  const { waiting, running, scheduled } = (await sluice.jobs.status()) as Record<string, number>
+  expect((waiting ?? 0) + (scheduled ?? 0)).toBe(50 - arrivals.length)
+  expect(running).toBe(0)
+  await sluice.close()
+  await standIn.close()
+  await database.drop()
+}, 300_000)
