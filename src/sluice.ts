@@ -16,6 +16,8 @@ import {
   type SendOptions,
 } from './dispatch/task.ts'
 import { type Why, why } from './dispatch/why.ts'
+import { statements } from './generated/sql.ts'
+import type { Limit } from './limits/limit.ts'
 import { registerLimits } from './limits/register.ts'
 import { isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
@@ -204,7 +206,7 @@ export class Sluice implements Sender {
         task.limits.map((limit) => {
           const known = this.#defined.get(limit.name)
           if (known !== undefined) return known
-          const defining = registerLimits(this.db, [limit], (sql) => this.#sql(sql))
+          const defining = this.#define(limit)
           this.#defined.set(limit.name, defining)
           defining.catch(() => this.#defined.delete(limit.name))
           return defining
@@ -254,6 +256,11 @@ export class Sluice implements Sender {
       async (sql, params) => (await tx.query(sql, params)).rows as { [column: string]: unknown }[],
       jobs,
     )
+  }
+
+  async #define(limit: Limit): Promise<void> {
+    const changed = await registerLimits(this.db, [limit], (sql) => this.#sql(sql))
+    for (const name of changed) await this.db.query(this.#sql(statements['dispatch/roused'] as string), [name])
   }
 
   /** What a server's autovacuum would do. */

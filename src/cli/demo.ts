@@ -22,6 +22,7 @@ import {
   UsageError,
   useSluice,
 } from '../index.ts'
+import { openStore } from '../db/open.ts'
 import type { Report } from '../testing/vendor.ts'
 import { contactSchema } from './contact.ts'
 
@@ -121,9 +122,9 @@ async function demo(options: DemoOptions): Promise<number> {
 }
 
 async function openFresh(store: string): Promise<Sluice> {
-  const before = await Sluice.open({ store, schema: schemaName })
-  await before.db.query(`drop schema ${schemaName} cascade`)
-  await before.close()
+  const { db } = await openStore({ store, clock: systemClock })
+  await db.query(`drop schema if exists ${schemaName} cascade`)
+  await db.close()
   return Sluice.open({ store, schema: schemaName })
 }
 

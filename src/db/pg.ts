@@ -36,6 +36,8 @@ class PgDb implements Db {
   readonly kind = 'pg'
   readonly where: string
   readonly #pool: pg.Pool
+  /** Claims have connections of their own, which stay warm: planning a first claim takes longer than grants live. */
+  readonly #claimPool: pg.Pool
   readonly #options: PgOptions
   readonly #listeners = new Map<string, Set<(payload: string) => void>>()
   #listener: pg.Client | undefined
@@ -46,20 +48,8 @@ class PgDb implements Db {
   constructor(options: PgOptions) {
     this.#options = options
     this.where = describe(options.url)
-    this.#pool = new pg.Pool({
-      connectionString: options.url,
-      max: options.connections ?? 10,
-      connectionTimeoutMillis: 5_000,
-      idleTimeoutMillis: 60_000,
-      keepAlive: true,
-      keepAliveInitialDelayMillis: 5_000,
-      // A process that is stopped with a reply in its socket must not keep a transaction, and its locks, open.
-      options: '-c tcp_user_timeout=10000 -c idle_in_transaction_session_timeout=60000',
-    })
-    // An idle connection that breaks is replaced at the next use; without a handler it would end the process.
-    this.#pool.on('error', () => {})
-    // The same for one in use: what goes wrong is told by the query that it went wrong for.
-    this.#pool.on('connect', (client) => void client.on('error', () => {}))
+    this.#pool = makePool(options.url, options.connections ?? 10)
+    this.#claimPool = makePool(options.url, Math.min(2, options.connections ?? 10))
   }
 
   async query<R = Row>(sql: string, params?: readonly unknown[]): Promise<R[]> {
@@ -67,9 +57,9 @@ class PgDb implements Db {
   }
 
   async call<R = Row>(name: string, sql: string, params: readonly unknown[]): Promise<R[]> {
-    return this.#use(
-      async (client) => (await client.query({ name, text: sql, values: params as unknown[] })).rows as R[],
-    )
+    const run = async (client: pg.PoolClient) =>
+      (await client.query({ name, text: sql, values: params as unknown[] })).rows as R[]
+    return this.#use(run, name === 'claim' ? this.#claimPool : this.#pool)
   }
 
   async script(sql: string): Promise<void> {
@@ -124,22 +114,22 @@ class PgDb implements Db {
     this.#closed ??= (async () => {
       this.#wakeListener?.abort()
       await this.#listener?.end().catch(() => {})
-      await this.#pool.end()
+      await Promise.all([this.#pool.end(), this.#claimPool.end()])
     })()
     return this.#closed
   }
 
-  async #connect(): Promise<pg.PoolClient> {
+  async #connect(pool = this.#pool): Promise<pg.PoolClient> {
     try {
-      return await this.#pool.connect()
+      return await pool.connect()
     } catch (error) {
       throw unreachable(this.where, error)
     }
   }
 
   /** Runs on a pooled connection; a statement that is not answered in time is given up together with its connection. */
-  async #use<T>(body: (client: pg.PoolClient) => Promise<T>): Promise<T> {
-    const client = await this.#connect()
+  async #use<T>(body: (client: pg.PoolClient) => Promise<T>, pool = this.#pool): Promise<T> {
+    const client = await this.#connect(pool)
     let broken: Error | undefined
     let timer: NodeJS.Timeout | undefined
     try {
@@ -191,6 +181,24 @@ class PgDb implements Db {
       if (!signal.aborted) await this.#options.clock.sleep(Math.min(2_000, 100 * 2 ** failures), signal, false)
     }
   }
+}
+
+function makePool(url: string, max: number): pg.Pool {
+  const pool = new pg.Pool({
+    connectionString: url,
+    max,
+    connectionTimeoutMillis: 5_000,
+    idleTimeoutMillis: 60_000,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: 5_000,
+    // A process that is stopped with a reply in its socket must not keep a transaction, and its locks, open.
+    options: '-c tcp_user_timeout=10000 -c idle_in_transaction_session_timeout=60000',
+  })
+  // An idle connection that breaks is replaced at the next use; without a handler it would end the process.
+  pool.on('error', () => {})
+  // The same for one in use: what goes wrong is told by the query that it went wrong for.
+  pool.on('connect', (client) => void client.on('error', () => {}))
+  return pool
 }
 
 function quote(name: string): string {

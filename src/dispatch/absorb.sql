@@ -1,8 +1,8 @@
--- Takes in what has arrived since the last absorption: counts, seek bounds, new lanes. One absorber at a time: call it
--- under the advisory lock that claim_v1 tries for. New means: not visible in the last absorber's snapshot, so a late commit is never missed,
--- and nothing that was absorbed is read again. Its own transaction's arrivals are left to the next absorber.
-create or replace function sluice.absorb_v1() returns void language plpgsql
-  as $$
+-- Takes in what has arrived since the last absorption: counts, seek bounds, new lanes. One absorber at a time. New
+-- means: not visible in the last absorber's snapshot, so a late commit is never missed, and nothing that was absorbed is
+-- read again. Its own transaction's arrivals are left to the next absorber. Returns true when another absorbs and there
+-- is something that it may not have seen: then it is worth looking again.
+create or replace function sluice.absorb_v1() returns boolean language plpgsql as $$
 declare
   v_last sluice.absorbed;
   v_snap pg_snapshot;
@@ -11,6 +11,15 @@ declare
   v_counts bigint[];
 begin
   select * into v_last from sluice.absorbed order by n desc limit 1;
+  if not pg_try_advisory_xact_lock(1397511523, -1) then
+    return exists (select 1 from sluice.arrival where xid >= pg_snapshot_xmax(v_last.snap));
+  end if;
+  -- Again, under the lock. A snapshot from the future: the data were restored into a server with younger transactions.
+  select * into v_last from sluice.absorbed order by n desc limit 1;
+  if v_last.snap is not null and pg_snapshot_xmax(v_last.snap) > pg_snapshot_xmax(pg_current_snapshot()) then
+    perform sluice.recount_v1();
+    return true;
+  end if;
   select pg_current_snapshot(), array_agg(lane order by lane), array_agg(pos order by lane), array_agg(count order by lane)
   into v_snap, v_lanes, v_bounds, v_counts
   from (
@@ -24,7 +33,7 @@ begin
       where missed.xid < pg_snapshot_xmax(v_last.snap)
     ) fresh group by lane
   ) lanes;
-  if v_lanes is null then return; end if;
+  if v_lanes is null then return false; end if;
   insert into sluice.absorbed (n, snap, xid) values (coalesce(v_last.n, 0) + 1, v_snap, pg_current_xact_id());
   perform sluice.found_v1(v_lanes, v_bounds);
   -- The virtual start of a lane that has jobs again: not before those who have been waiting (no credit for idleness), and
@@ -57,4 +66,5 @@ begin
     ) f
     where l.id = any (v_lanes) and l.class = f.class and l.list = 0 and l.vstart > f.front + 64000000;
   end if;
+  return false;
 end $$;

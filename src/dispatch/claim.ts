@@ -8,7 +8,7 @@ import type { Db } from '../db/db.ts'
 /** A job in hand: claimed, not yet finished. */
 export interface Handout {
   claim: string
-  /** Monotonic ms just before the claim was sent: grants count from here, since the store decided later. */
+  /** Monotonic ms, not after the store's decision: what the grants' life counts from. */
   grantedMs: number
   seq: number
   id: string
@@ -59,6 +59,14 @@ type Place = [
   unknown,
 ]
 
+interface Answer {
+  now_us: string
+  waited_us: string
+  wake_us: string | null
+  again: boolean
+  jobs: Place[] | null
+}
+
 /** Inputs fetched in one query: each may have 256 KiB. */
 const inputsMax = 100
 
@@ -101,6 +109,11 @@ export class Claims {
     }
   }
 
+  /** Has the store plan everything that a claim runs, and claims nothing: a first claim is slow, and its grants would age. */
+  async warm(who: Claimer, signal: AbortSignal): Promise<void> {
+    await this.claim(who, 0, false, signal)
+  }
+
   /** True while a claim of this id waits for its answer. */
   asking(id: string): boolean {
     return this.#asking.has(id)
@@ -133,16 +146,24 @@ export class Claims {
   async #ask(who: Claimer, want: number, idle: boolean, id: string, sentMs: number, firstMs: number): Promise<Claimed> {
     // A second of grace over what the monotonic clock says; beyond it the store's clock has stepped.
     const cap = this.#seen && Math.floor(this.#seen.storeUs + (sentMs - this.#seen.atMs) * 1_000 + 1_000_000)
-    const [row] = await this.#db.call<{ now_us: string; wake_us: string | null; again: boolean; jobs: Place[] | null }>(
-      'claim',
-      this.#sql,
-      [id, who.worker, who.queues ?? null, who.tasks, want, cap ?? null, idle],
-    )
+    const [row] = await this.#db.call<Answer>('claim', this.#sql, [
+      id,
+      who.worker,
+      who.queues ?? null,
+      who.tasks,
+      want,
+      cap ?? null,
+      idle,
+    ])
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
-    this.#seen = { storeUs: Number(row.now_us), atMs: this.#clock.monotonicMs() }
+    const heardMs = this.#clock.monotonicMs()
+    this.#seen = { storeUs: Number(row.now_us), atMs: heardMs }
+    // Waiting for a bucket's lock came before the decision. A wait longer than the whole call was a step of the clock.
+    const waitedMs = Number(row.waited_us) / 1_000
+    const decidedMs = waitedMs <= heardMs - sentMs ? sentMs + waitedMs : sentMs
     // Handed out by an earlier request: so old are its grants.
     const isRepeated = row.again && row.wake_us !== null
-    const jobs = (row.jobs ?? []).map((place) => handout(place, id, isRepeated ? firstMs : sentMs))
+    const jobs = (row.jobs ?? []).map((place) => handout(place, id, isRepeated ? firstMs : decidedMs))
     const big = (row.jobs ?? []).filter((place) => place[12]).map((place) => place[1])
     if (big.length > 0) await this.#fetchInputs(jobs, big)
     return {

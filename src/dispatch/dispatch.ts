@@ -33,6 +33,8 @@ export class Dispatcher {
   readonly #options: DispatchOptions
   readonly #stop = new AbortController()
   #nudge = new AbortController()
+  /** A cold process (code not compiled, no connection open) lets grants grow old: it begins with one job, and doubles. */
+  #window = 1
   #running: Promise<void> | undefined
 
   constructor(options: DispatchOptions) {
@@ -64,11 +66,12 @@ export class Dispatcher {
         await this.#roomy(busy)
         if (this.#stop.signal.aborted) return
         this.#nudge = new AbortController()
-        const want = outlet.free()
+        const want = Math.min(outlet.free(), this.#window)
         const claimed = await this.#claim(want)
         if (claimed === undefined) continue
         const idled = busy && claimed.jobs.length === 0
         busy = claimed.jobs.length > 0
+        if (claimed.jobs.length >= this.#window) this.#window = Math.min(this.#options.slots, this.#window * 2)
         outlet.start(claimed.jobs)
         if (claimed.again) await clock.sleep(claimed.jobs.length > 0 ? 0 : 2 + clock.random() * 3, this.#stop.signal)
         else if (claimed.jobs.length < want) await this.#sleep(claimed, idled)

@@ -10,6 +10,7 @@ create or replace function sluice.mark_v1(
 language plpgsql as $$
 declare
   v_at timestamptz := to_timestamp(p_now / 1e6);
+  v_lanes bigint[];
   v_seqs bigint[];
   v_moves sluice.move[];
 begin
@@ -25,17 +26,18 @@ begin
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at
     from seen s where j.ctid = s.tid and j.claim is null and j.due_at is null returning j.*
   )
-  select count(*), array_agg(t.lane) || array_agg(t.seq), json_agg(json_build_array(t.seq, t.id, t.task, t.queue, t.attempt, t.failed, t.crashes, t.ambiguous, t.priority,
+  select count(*), array_agg(t.lane), array_agg(t.seq),
+    json_agg(json_build_array(t.seq, t.id, t.task, t.queue, t.attempt, t.failed, t.crashes, t.ambiguous, t.priority,
     extract(epoch from t.created_at)::float8, t.takes, case when t.size <= 65536 then t.tags end, t.size > 65536,
     case when t.size <= 65536 then t.input end)),
          (select array_agg((m.lane, m.seen, coalesce(k.taken, 0), m.last)::sluice.move)
           from (select lane, count(*)::integer as seen, max(seq) as last from seen group by lane) m
           left join (select lane, count(*)::integer as taken from taken group by lane) k on k.lane = m.lane)
-  into granted, v_seqs, jobs, v_moves
+  into granted, v_lanes, v_seqs, jobs, v_moves
   from (select k.*, sum(octet_length(k.input::text) + coalesce(octet_length(array_to_string(k.tags, '')), 0))
           over (rows unbounded preceding) as size from taken k) t;
   if granted > 0 then
-    insert into sluice.claim (id, worker, at, jobs) values (p_claim, p_worker, p_now, v_seqs);
+    insert into sluice.claim (id, worker, at, lanes, seqs) values (p_claim, p_worker, p_now, v_lanes, v_seqs);
   end if;
   perform sluice.charge_v1(p_claim, p_now, p_buckets, array(
     select coalesce((select sum(m.taken) from unnest(v_moves) m join unnest(p_lane) l on l.id = m.lane

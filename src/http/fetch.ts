@@ -12,8 +12,11 @@ import type { Hop } from './redirect.ts'
 export interface Grants {
   /** The deadline of the attempt's own grant; undefined when the job has no limits (then nothing is ever stale). */
   readonly deadlineMs: number | undefined
-  /** Takes one further grant in all limits of the job, waiting for it; resolves to its deadline (undefined: no limits). */
-  take(signal: AbortSignal): Promise<number | undefined>
+  /**
+   * Takes one further grant in all limits of the job, waiting for it; resolves to its deadline (undefined: no limits).
+   * `unsent`: the attempt has sent nothing yet; rather than wait long, it may be rejected, and the job given back uncalled.
+   */
+  take(signal: AbortSignal, unsent: boolean): Promise<number | undefined>
   /** The vendor asked for silence: holds the buckets of this job for `ms` from now, fleet-wide. */
   hold(ms: number, reason: string): Promise<void>
 }
@@ -160,13 +163,14 @@ async function discard(response: UndiciResponse): Promise<void> {
 export function createFetch(options: FetchOptions): typeof globalThis.fetch {
   const { grants } = options
   let ownIsSpent = false
+  let unsent = true
   const nextDeadline = async (signal: AbortSignal): Promise<number | undefined> => {
     signal.throwIfAborted()
     if (!ownIsSpent) {
       ownIsSpent = true
       return grants.deadlineMs
     }
-    const deadlineMs = await grants.take(signal)
+    const deadlineMs = await grants.take(signal, unsent)
     signal.throwIfAborted()
     return deadlineMs
   }
@@ -177,6 +181,7 @@ export function createFetch(options: FetchOptions): typeof globalThis.fetch {
     let hop: Hop = plan
     for (let followed = 0; ; followed++) {
       const response = await send(hop, plan.signal, options, nextDeadline)
+      unsent = false
       await heed(response, hop, options)
       if (plan.redirect === 'manual') return response
       const next = redirectTo(hop, response.status, response.headers.get('location'))

@@ -10,7 +10,7 @@ import type { Handout } from '../dispatch/claim.ts'
 import type { Outcome } from '../dispatch/finish.ts'
 import type { AnyTask, Context, Log } from '../dispatch/task.ts'
 import { createFetch } from '../http/fetch.ts'
-import { storeGrants } from './grants.ts'
+import { storeGrants, uncalledCode } from './grants.ts'
 
 /** What attempts share. */
 export interface AttemptOptions {
@@ -66,6 +66,7 @@ export class Attempt {
       return { kind: 'done', result: text, tookMs: clock.monotonicMs() - startedMs }
     } catch (error) {
       const tookMs = clock.monotonicMs() - startedMs
+      if (SluiceError.is(error) && error.code === uncalledCode) return { kind: 'return' }
       if (this.#given !== undefined && !late) return { kind: 'interrupt', error: describe(this.#given.reason), tookMs }
       return verdict(error, this.job, this.#task, clock, tookMs)
     } finally {

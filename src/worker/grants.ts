@@ -16,6 +16,17 @@ export interface GrantsOptions {
   grantMs: number | undefined
 }
 
+/** An attempt that has sent nothing waits so long for another grant; beyond it the job waits in the store, not in a slot. */
+const patienceMs = 250
+
+/** The code of the error by which an attempt gives its job back uncalled. */
+export const uncalledCode = 'SLUICE_UNCALLED'
+
+function uncalled(waitMs: number): AttemptError {
+  const text = `the grant ran out before the request could be written, and the next one is ${Math.ceil(waitMs)} ms away; the job goes back uncalled`
+  return new AttemptError(uncalledCode, text, { retryable: true })
+}
+
 /** Grants of a job from the store. */
 export function storeGrants(options: GrantsOptions): Grants {
   const { db, clock, schema, job, grantMs } = options
@@ -23,7 +34,7 @@ export function storeGrants(options: GrantsOptions): Grants {
   const takes = job.takes ?? []
   return {
     deadlineMs: grantMs === undefined ? undefined : job.grantedMs + grantMs,
-    async take(signal) {
+    async take(signal, unsent) {
       if (grantMs === undefined) return undefined
       for (let grant = newId(); ;) {
         signal.throwIfAborted()
@@ -49,7 +60,9 @@ export function storeGrants(options: GrantsOptions): Grants {
           grant = newId()
           continue
         }
-        await clock.sleep(Math.max(1, Number(row?.wait_us ?? 1_000) / 1_000), signal)
+        const waitMs = Math.max(1, Number(row?.wait_us ?? 1_000) / 1_000)
+        if (unsent && waitMs > patienceMs) throw uncalled(waitMs)
+        await clock.sleep(waitMs, signal)
       }
     },
     async hold(ms) {

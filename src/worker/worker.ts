@@ -10,6 +10,7 @@ import { beatMs, Membership } from '../dispatch/membership.ts'
 import type { AnyTask, Log } from '../dispatch/task.ts'
 import { statements } from '../generated/sql.ts'
 import { createAgent } from '../http/fetch.ts'
+import { warmClient } from '../http/warm.ts'
 import { Attempt } from './attempt.ts'
 import { Heartbeat } from './heartbeat.ts'
 import { Housekeeping } from './housekeeping.ts'
@@ -101,7 +102,12 @@ export class Worker {
       if (queues === '*' || mine === undefined || queues.split(',').some((queue) => mine.includes(queue)))
         this.#dispatcher.wake()
     })
+    await this.#warm()
     this.#dispatcher.start()
+  }
+
+  async #warm(): Promise<void> {
+    await Promise.all([this.#claims.warm(await this.#enter(), this.#end.signal), warmClient(this.#agent)])
   }
 
   /**
@@ -110,15 +116,18 @@ export class Worker {
    */
   async once(max: number, signal?: AbortSignal): Promise<number> {
     this.#beginRounds()
+    await this.#warm()
     let count = 0
     // A cold process may find the grants of its first claim too old to use; those jobs are due again at once.
     for (let rounds = 0; rounds < onceRoundsMax && count < max; rounds++) {
       const returnedBefore = this.#slots.returned
-      const claimed = await this.#claimAllowed(max - count, signal)
+      // One first: a process that is cold finds out with one grant, not with all of them.
+      const claimed = await this.#claimAllowed(rounds === 0 ? 1 : max - count, signal)
       await this.#idle()
       const returned = this.#slots.returned - returnedBefore
       count += claimed - returned
-      if (returned === 0) break
+      if (returned === 0 && rounds > 0) break
+      if (claimed === 0) break
     }
     await this.stop()
     return count

@@ -3,6 +3,7 @@ import type { LookupFunction } from 'node:net'
 import type { ReadableStreamDefaultController } from 'node:stream/web'
 import { Agent } from 'undici'
 import { expect, test, vi } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
 import { createAgent, maxStaleGrants } from '../../src/http/fetch.ts'
 import { handClock, setup, tcpServer } from './bench.ts'
 import type { HandClock } from './bench.ts'
@@ -53,7 +54,8 @@ test('while every grant runs out, nothing at all is sent, and the attempt is giv
 
 test('a connection that closes while the request waits for its grant is renewed before the grant comes', async () => {
   const clock = handClock()
-  clock.sleep = () => new Promise((resolve) => setImmediate(resolve))
+  const { sleep } = systemClock
+  clock.sleep = (_, signal) => sleep(5, signal)
   const { port, received, sockets } = await tcpServer(answerEach)
   const grants = {
     take: async () => {

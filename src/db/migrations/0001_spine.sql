@@ -172,7 +172,8 @@ create table sluice.claim (
   id uuid primary key,
   worker bigint not null,
   at bigint not null,
-  jobs bigint[] not null
+  lanes bigint[] not null,
+  seqs bigint[] not null
 );
 create index claim_worker on sluice.claim (worker);
 
