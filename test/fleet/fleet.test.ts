@@ -164,4 +164,26 @@ describe('a fleet under one shared limit and one for each key', () => {
     expect(await unexplained(run.sluice, arrivals)).toEqual([])
     await run.close()
   }, 240_000)
+
+  test('all workers down while jobs wait, then back: no burst above the limit', async () => {
+    const run = await fleet('down', 8)
+    const first = await run.enter()
+    await run.send(jobs)
+    await until(() => run.ended(30))
+    const ended = once(first, 'exit')
+    first.kill('SIGTERM')
+    await ended
+    const since = performance.now()
+    // A whole window of the vendor and more, so that every bucket is full again.
+    await until(async () => performance.now() - since > 6_000)
+    await Promise.all(Array.from({ length: 3 }, run.enter))
+    await until(() => run.ended(jobs))
+    const arrivals = await run.arrivals()
+    const report = await run.report()
+    expect(report.rules.map((rule) => rule.exceeded)).toEqual([0, 0])
+    expect(report.vendor429).toBe(0)
+    expect(arrivals.map((arrival) => arrival.jobId)).toHaveLength(jobs)
+    expect(await unexplained(run.sluice, arrivals)).toEqual([])
+    await run.close()
+  }, 180_000)
 })

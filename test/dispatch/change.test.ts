@@ -1,0 +1,61 @@
+/** What happens to waiting jobs when a limit changes under them, and when the data were restored into another server. */
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { z } from 'zod'
+import { type AnyTask, limit, type Rate, Sluice, task } from '../../src/index.ts'
+import { freshDatabase } from '../servers/database.ts'
+
+let database: Awaited<ReturnType<typeof freshDatabase>>
+
+beforeAll(async () => {
+  database = await freshDatabase()
+})
+afterAll(() => database.drop())
+
+function numbered(rate: Rate): AnyTask {
+  const input = z.object({ i: z.number() })
+  return task('numbered', {
+    input,
+    limits: [limit('changing', { rate })],
+    run: () => undefined,
+  }) as unknown as AnyTask
+}
+
+async function inSluice<T>(schema: string, body: (sluice: Sluice) => Promise<T>): Promise<T> {
+  const sluice = await Sluice.open({ store: database.url, schema })
+  try {
+    return await body(sluice)
+  } finally {
+    await sluice.close()
+  }
+}
+
+test('jobs that wait an hour for a limit run as soon as its definition makes room', async () => {
+  const schema = 'raised'
+  const slow = numbered('1/h')
+  await inSluice(schema, async (sluice) => {
+    await sluice.sendMany(slow, [{ i: 1 }, { i: 2 }, { i: 3 }])
+    expect(await sluice.dispatchOnce([slow])).toBe(1)
+    expect(await sluice.dispatchOnce([slow])).toBe(0)
+  })
+  const fast = numbered('6000/min')
+  await inSluice(schema, async (sluice) => {
+    expect(await sluice.dispatchOnce([fast])).toBe(2)
+  })
+})
+
+test('data restored into a server with younger transactions: old and new jobs run, each once', async () => {
+  const schema = 'restored'
+  const fast = numbered('6000/min')
+  await inSluice(schema, async (sluice) => {
+    await sluice.sendMany(fast, [{ i: 1 }, { i: 2 }])
+    expect(await sluice.dispatchOnce([fast])).toBe(2)
+    await sluice.sendMany(fast, [{ i: 3 }, { i: 4 }])
+    // As after a restore: everything noted of transactions lies in this server's future.
+    await sluice.db.query(`update ${schema}.absorbed set snap = '900000000000:900000000000:'`)
+    await sluice.sendMany(fast, [{ i: 5 }])
+    expect(await sluice.dispatchOnce([fast])).toBe(3)
+    expect(await sluice.dispatchOnce([fast])).toBe(0)
+    const status = await sluice.jobs.status()
+    expect(status['waiting']).toBe(0)
+  })
+})
