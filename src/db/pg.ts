@@ -22,6 +22,9 @@ export function openPg(options: PgOptions): Db {
   return new PgDb(options)
 }
 
+/** A server that has no connection left (53300) is asked again for so many ms. */
+const fullMs = 15_000
+
 /** SQLSTATEs after which the connection, not the statement, is at fault. */
 const lostStates = /^(08...|57P0[123]|53300)$/
 
@@ -119,11 +122,17 @@ class PgDb implements Db {
     return this.#closed
   }
 
+  /** A connection of a pool. While the server has none left (many short processes at once), it waits for its turn. */
   async #connect(pool = this.#pool): Promise<pg.PoolClient> {
-    try {
-      return await pool.connect()
-    } catch (error) {
-      throw unreachable(this.where, error)
+    const { clock } = this.#options
+    for (const untilMs = clock.monotonicMs() + fullMs; ;) {
+      try {
+        return await pool.connect()
+      } catch (error) {
+        const isFull = (error as { code?: unknown }).code === '53300'
+        if (!isFull || clock.monotonicMs() > untilMs) throw unreachable(this.where, error)
+        await clock.sleep(50 + clock.random() * 200)
+      }
     }
   }
 

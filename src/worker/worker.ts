@@ -36,6 +36,10 @@ export interface WorkerOptions {
 /** How often `once` goes round again for jobs that came back uncalled. */
 const onceRoundsMax = 10
 
+/** Half of a grant's life, and how often a busy machine is given time before the worker claims all the same. */
+const warmMs = 50
+const warmTriesMax = 12
+
 /** One worker in this process. */
 export class Worker {
   readonly #options: WorkerOptions
@@ -106,8 +110,20 @@ export class Worker {
     this.#dispatcher.start()
   }
 
+  /**
+   * Makes everything ready that a first grant would otherwise wait for, and lets a machine that is too busy to use grants
+   * in time (many processes starting at once) calm down first: a claim for nothing should take half a grant's life at most.
+   */
   async #warm(): Promise<void> {
-    await Promise.all([this.#claims.warm(await this.#enter(), this.#end.signal), warmClient(this.#agent)])
+    const { clock } = this.#options
+    await warmClient(this.#agent)
+    for (let tries = 0; tries < warmTriesMax; tries++) {
+      const sinceMs = clock.monotonicMs()
+      await this.#claims.warm(await this.#enter(), this.#end.signal)
+      if (clock.monotonicMs() - sinceMs <= warmMs) return
+      // The first is slow in any case: it plans. Each further wait is longer, and of a random length.
+      if (tries > 0) await clock.sleep(clock.random() * 200 * tries, this.#end.signal)
+    }
   }
 
   /**
