@@ -12,7 +12,7 @@ import { freshDatabase } from '../servers/database.ts'
 const processes = Number(process.env['SLUICE_TEST_ONCE'] ?? 12)
 const file = fileURLToPath(new URL('./once.mjs', import.meta.url))
 const schema = 'once'
-/** `600/h` allows so many at once; the next one falls due after six seconds. */
+/** `600/h` allows so many at once, and one more every 6.7 s. */
 const allowedNow = 60
 
 test(`${processes} one-shot dispatchers at once: what the limit allows runs, once, and no more`, async () => {
