@@ -119,7 +119,14 @@ export class Worker {
     await warmClient(this.#agent)
     for (let tries = 0; tries < warmTriesMax; tries++) {
       const sinceMs = clock.monotonicMs()
-      await this.#claims.warm(await this.#enter(), this.#end.signal)
+      const who = await this.#enter()
+      try {
+        await this.#claims.warm(who, this.#end.signal)
+      } catch (error) {
+        // Stopped for so long while starting that it was given up already: it registers anew.
+        if (!(error instanceof WorkerLostError)) throw error
+        this.#lost(who.worker)
+      }
       if (clock.monotonicMs() - sinceMs <= warmMs) return
       // The first is slow in any case: it plans. Each further wait is longer, and of a random length.
       if (tries > 0) await clock.sleep(clock.random() * 200 * tries, this.#end.signal)
