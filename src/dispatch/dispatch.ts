@@ -28,17 +28,47 @@ const secondLookMs = 25
 /** With a backlog, claims wait so long at most for a fair share of the slots to be free, and then move many jobs at once. */
 const gatherMs = 10
 
+/**
+ * How many jobs to claim at once: no more than can be started while their grants are young. It begins with one, since a
+ * cold process (code not compiled, no connection open) is slow, doubles when that many were claimed, and halves when
+ * grants grew old.
+ */
+export class Pace {
+  readonly #outlet: Outlet
+  readonly #slots: number
+  #window = 1
+  #returned: number
+
+  constructor(outlet: Outlet, slots: number) {
+    this.#outlet = outlet
+    this.#slots = slots
+    this.#returned = outlet.returned
+  }
+
+  /** The most to claim now. */
+  most(): number {
+    if (this.#outlet.returned > this.#returned) this.#window = Math.max(1, Math.floor(this.#window / 2))
+    this.#returned = this.#outlet.returned
+    return this.#window
+  }
+
+  /** So many were claimed. */
+  claimed(count: number): void {
+    if (count >= this.#window) this.#window = Math.min(this.#slots, this.#window * 2)
+  }
+}
+
 /** Runs one dispatcher until `stop`. */
 export class Dispatcher {
   readonly #options: DispatchOptions
   readonly #stop = new AbortController()
   #nudge = new AbortController()
-  /** A cold process (code not compiled, no connection open) lets grants grow old: it begins with one job, and doubles. */
-  #window = 1
+  readonly #pace: Pace
   #running: Promise<void> | undefined
 
   constructor(options: DispatchOptions) {
     this.#options = options
+    this.#pace = new Pace(options.outlet, options.slots)
   }
 
   /** Starts the loop; a second call changes nothing. */
@@ -66,12 +96,12 @@ export class Dispatcher {
         await this.#roomy(busy)
         if (this.#stop.signal.aborted) return
         this.#nudge = new AbortController()
-        const want = Math.min(outlet.free(), this.#window)
+        const want = Math.min(outlet.free(), this.#pace.most())
         const claimed = await this.#claim(want)
         if (claimed === undefined) continue
         const idled = busy && claimed.jobs.length === 0
         busy = claimed.jobs.length > 0
-        if (claimed.jobs.length >= this.#window) this.#window = Math.min(this.#options.slots, this.#window * 2)
+        this.#pace.claimed(claimed.jobs.length)
         outlet.start(claimed.jobs)
         if (claimed.again) await clock.sleep(claimed.jobs.length > 0 ? 0 : 2 + clock.random() * 3, this.#stop.signal)
         else if (claimed.jobs.length < want) await this.#sleep(claimed, idled)

@@ -10,8 +10,8 @@ export type Outcome =
   | { kind: 'done'; result: string | null; tookMs: number }
   | { kind: 'failed'; reason: 'exhausted' | 'refused'; error: string; tookMs: number }
   | { kind: 'retry'; error: string; delayMs: number; tookMs: number }
-  /** The handler was never called: the attempt does not count. */
-  | { kind: 'return' }
+  /** No call was made: the attempt does not count. Unused: its grant is given back; returned: that was done before. */
+  | { kind: 'unused' | 'return' }
   /** The worker was told to stop at once: the call may have been made; another worker tries again. */
   | { kind: 'interrupt'; error: string; tookMs: number }
 

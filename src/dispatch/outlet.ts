@@ -3,6 +3,8 @@ import type { Handout } from './claim.ts'
 
 /** Takes granted jobs and has them executed. */
 export interface Outlet {
+  /** Jobs that it gave back so far because their grants grew old before the call: a sign of too much at once. */
+  readonly returned: number
   /** Jobs that it could start at once. */
   free(): number
   /** Resolves when `free()` is at least `least`, or `signal` is aborted. */

@@ -4,19 +4,20 @@ import type { Clock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { encodeBody } from './body.ts'
 import { limitedBy, note } from './feedback.ts'
-import { keepWarm, openGate } from './gate.ts'
+import { type Grant, keepWarm, openGate } from './gate.ts'
 import { maxRedirects, redirectError, redirectTo } from './redirect.ts'
 import type { Hop } from './redirect.ts'
 
-/** What `fetch` needs of the attempt that it serves. Deadlines are monotonic ms of the given clock. */
+/** What `fetch` needs of the attempt that it serves. */
 export interface Grants {
-  /** The deadline of the attempt's own grant; undefined when the job has no limits (then nothing is ever stale). */
-  readonly deadlineMs: number | undefined
+  /** The grant that the attempt was claimed with; undefined when the job has no limits (then nothing is ever stale). */
+  readonly own: Grant | undefined
   /**
-   * Takes one further grant in all limits of the job, waiting for it; resolves to its deadline (undefined: no limits).
+   * Takes one further grant in all limits of the job, waiting for it (undefined: no limits).
    * `unsent`: the attempt has sent nothing yet; rather than wait long, it may be rejected, and the job given back uncalled.
+   * `unused`: a grant that ran out before anything was written under it; it is given back.
    */
-  take(signal: AbortSignal, unsent: boolean): Promise<number | undefined>
+  take(signal: AbortSignal, unsent: boolean, unused?: Grant): Promise<Grant | undefined>
   /** The vendor asked for silence: holds the buckets of this job for `ms` from now, fleet-wide. */
   hold(ms: number, reason: string): Promise<void>
 }
@@ -164,15 +165,15 @@ export function createFetch(options: FetchOptions): typeof globalThis.fetch {
   const { grants } = options
   let ownIsSpent = false
   let unsent = true
-  const nextDeadline = async (signal: AbortSignal): Promise<number | undefined> => {
+  const nextGrant: NextGrant = async (signal, unused) => {
     signal.throwIfAborted()
     if (!ownIsSpent) {
       ownIsSpent = true
-      return grants.deadlineMs
+      return grants.own
     }
-    const deadlineMs = await grants.take(signal, unsent)
+    const grant = await grants.take(signal, unsent, unused)
     signal.throwIfAborted()
-    return deadlineMs
+    return grant
   }
 
   const call = async (input: unknown, init?: RequestInit): Promise<UndiciResponse> => {
@@ -180,7 +181,7 @@ export function createFetch(options: FetchOptions): typeof globalThis.fetch {
     const plan = await planOf(input, init, options.signal)
     let hop: Hop = plan
     for (let followed = 0; ; followed++) {
-      const response = await send(hop, plan.signal, options, nextDeadline)
+      const response = await send(hop, plan.signal, options, nextGrant)
       unsent = false
       await heed(response, hop, options)
       if (plan.redirect === 'manual') return response
@@ -199,22 +200,25 @@ function markRedirected(response: UndiciResponse): UndiciResponse {
   return Object.defineProperty(response, 'redirected', { value: true })
 }
 
+type NextGrant = (signal: AbortSignal, unused?: Grant) => Promise<Grant | undefined>
+
 /** Sends one request, with as many grants as it needs to be written under a live one. */
 async function send(
   hop: Hop,
   signal: AbortSignal,
   options: FetchOptions,
-  nextDeadline: (signal: AbortSignal) => Promise<number | undefined>,
+  nextGrant: NextGrant,
 ): Promise<UndiciResponse> {
   const { agent, clock } = options
+  let unused: Grant | undefined
   for (let stale = 0; stale < maxStaleGrants; stale++) {
-    const taking = nextDeadline(signal)
-    let deadlineMs = await (stale === 0 ? taking : keepWarm(agent, hop.url.origin, clock, taking))
+    const taking = nextGrant(signal, unused)
+    let grant = await (stale === 0 ? taking : keepWarm(agent, hop.url.origin, clock, taking))
     // A stream is lost if its grant runs out later, so it does not even start with one that has.
-    if (hop.stream !== undefined && deadlineMs !== undefined && clock.monotonicMs() >= deadlineMs) {
-      deadlineMs = await nextDeadline(signal)
+    if (hop.stream !== undefined && grant !== undefined && clock.monotonicMs() >= grant.deadlineMs) {
+      grant = await nextGrant(signal, grant)
     }
-    const gate = openGate({ agent, clock, deadlineMs, bytes: hop.bytes, take: () => nextDeadline(signal) })
+    const gate = openGate({ agent, clock, grant, bytes: hop.bytes, take: () => nextGrant(signal) })
     try {
       const body = hop.bytes ?? hop.stream
       const content = body === undefined ? {} : { body, duplex: 'half' as const }
@@ -230,6 +234,7 @@ async function send(
     } catch (error) {
       if (signal.aborted) throw signal.reason
       if (!gate.stale()) throw failureOf(hop, error)
+      unused = gate.unused() ? grant : undefined
       if (hop.stream !== undefined) {
         throw staleError(hop, 'its grant ran out before the body began, and a stream cannot be sent twice; use bytes')
       }

@@ -1,6 +1,11 @@
 import type { Agent, Dispatcher } from 'undici'
 import type { Clock } from '../core/clock.ts'
 
+/** Leave to make one request, until a monotonic time in ms. */
+export interface Grant {
+  readonly deadlineMs: number
+}
+
 /** Why a request was not written, or not once more. Never reaches a handler. */
 export class GateError extends Error {}
 
@@ -9,15 +14,18 @@ export interface Gate {
   readonly dispatcher: Dispatcher
   /** True when the grant ran out before the first byte of the request: nothing was sent, the connection is kept. */
   readonly stale: () => boolean
+  /** True when nothing at all was written: the grant may be given back. */
+  readonly unused: () => boolean
 }
 
 /** What a gate needs: `take` is asked when the HTTP layer repeats a request by itself (421), which is one more arrival. */
 export interface GateOptions {
   readonly agent: Agent
   readonly clock: Clock
-  readonly deadlineMs: number | undefined
+  /** Undefined: nothing limits the request. */
+  readonly grant: Grant | undefined
   readonly bytes: Buffer | undefined
-  readonly take: () => Promise<number | undefined>
+  readonly take: () => Promise<Grant | undefined>
 }
 
 type Handler = Required<
@@ -36,10 +44,11 @@ export function openGate(options: GateOptions): Gate {
   const { agent, clock, bytes } = options
   let stale = false
   let dispatched = false
-  const isStale = (deadlineMs: number | undefined) => deadlineMs !== undefined && clock.monotonicMs() >= deadlineMs
+  let written = false
+  const isStale = (grant: Grant | undefined) => grant !== undefined && clock.monotonicMs() >= grant.deadlineMs
 
   const start =
-    (dispatch: Dispatcher['dispatch'], deadlineMs: number | undefined) =>
+    (dispatch: Dispatcher['dispatch'], grant: Grant | undefined) =>
     (request: Dispatcher.DispatchOptions, handler: Handler): boolean => {
       let started = false
       let failed = false
@@ -47,11 +56,12 @@ export function openGate(options: GateOptions): Gate {
         onRequestStart(controller, context) {
           // A second start of one dispatch is the HTTP layer's own repeat after a lost connection: not ours to allow.
           if (started) throw new GateError('the connection was lost after the request had been written')
-          if (isStale(deadlineMs)) {
+          if (isStale(grant)) {
             stale = true
             throw new GateError('the grant ran out before the request was written')
           }
           started = true
+          written = true
           handler.onRequestStart(controller, context)
         },
         onRequestUpgrade: (...args) => handler.onRequestUpgrade(...args),
@@ -70,7 +80,7 @@ export function openGate(options: GateOptions): Gate {
         (request.body === null
           ? null
           : checked(request.body, () => {
-              if (!isStale(deadlineMs)) return
+              if (!isStale(grant)) return
               stale = true
               throw new GateError('the grant ran out before the first part of the body was there')
             }))
@@ -82,15 +92,15 @@ export function openGate(options: GateOptions): Gate {
     (request, handler) => {
       if (!dispatched) {
         dispatched = true
-        return start(dispatch, options.deadlineMs)(request, handler as Handler)
+        return start(dispatch, options.grant)(request, handler as Handler)
       }
       options.take().then(
-        (deadlineMs) => start(dispatch, deadlineMs)(request, handler as Handler),
+        (grant) => start(dispatch, grant)(request, handler as Handler),
         (error: unknown) => (handler as Handler).onResponseError(undefined as never, error as Error),
       )
       return true
     }
-  return { dispatcher: agent.compose(interceptor), stale: () => stale }
+  return { dispatcher: agent.compose(interceptor), stale: () => stale, unused: () => stale && !written }
 }
 
 const warmed = new GateError('only a connection was wanted')

@@ -56,16 +56,32 @@ export function charge(rules: readonly Rule[], bucket: Bucket, units: number): B
   return { ...bucket, debt: rules.map((rule, i) => (bucket.debt[i] ?? 0) + units * rule.weight) }
 }
 
+/** Units granted at a time, those left out that were given back since. */
+export interface Entry {
+  atUs: number
+  units: number
+}
+
 /**
- * The bucket after `units` granted at `grantedUs` turned out not to be needed. The credit is what has not drained since:
- * a late refund must not make room that the vendor does not have (with full credit 134 kept grants fit where 100 may).
+ * The bucket after `units` granted at `grantedUs` turned out never to have been used: as if they had not been granted.
+ * `since` is what else was granted after them, in order. By itself that would have filled an empty bucket so far; the
+ * debt never falls below it, for what drained in the meantime only because of these units is gone. Credit in full would
+ * make room that the vendor does not have: 134 kept grants fit where 100 may.
  */
-export function refund(rules: readonly Rule[], bucket: Bucket, units: number, grantedUs: number): Bucket {
-  const debt = rules.map((rule, i) => {
-    const credit = Math.max(0, units * rule.weight - rule.drain * Math.max(0, bucket.atUs - grantedUs))
-    return Math.max(0, (bucket.debt[i] ?? 0) - credit)
-  })
-  return { ...bucket, debt }
+export function refund(
+  rules: readonly Rule[],
+  grantedUs: number,
+  units: number,
+  since: readonly Entry[],
+  bucket: Bucket,
+): Bucket {
+  let after = emptyBucket(rules, grantedUs)
+  for (const entry of since) after = charge(rules, room(rules, after, entry.atUs).bucket, entry.units)
+  const { debt } = room(rules, after, bucket.atUs).bucket
+  return {
+    ...bucket,
+    debt: rules.map((rule, i) => Math.max((bucket.debt[i] ?? 0) - units * rule.weight, debt[i] ?? 0)),
+  }
 }
 
 /**

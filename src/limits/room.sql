@@ -26,7 +26,7 @@ language sql stable as $$
            min((x.room - 1) * (x.weight / x.drain) / 2) as slack
     from (
       select i, u.drain, u.weight, u.room,
-             case when t.at - g.at > c.debt / u.drain then 0 else coalesce(c.debt - u.drain * (t.at - g.at), 0) end as debt
+             coalesce(sluice.drained_v1(c.debt, u.drain, t.at - g.at), 0) as debt
       from unnest(d.drain, d.weight, d.room) with ordinality u (drain, weight, room, i)
       cross join lateral (
         select case when g.version = d.version then g.debt[i]

@@ -51,7 +51,7 @@ export class Attempt {
     const startedMs = clock.monotonicMs()
     // A grant is a promise about arrival: one that has grown old in a slow process is given back, uncalled.
     // And whoever was stopped so long may have been given up, and the job handed to another.
-    if (startedMs > this.job.grantedMs + (this.#grantMs ?? claimMs)) return { kind: 'return' }
+    if (startedMs > this.job.grantedMs + (this.#grantMs ?? claimMs)) return { kind: 'unused' }
     const { timeoutMs, name } = this.#task
     let late = false
     const cancel = clock.after(timeoutMs, () => {

@@ -5,6 +5,7 @@ import { hash64, newId } from '../core/hash.ts'
 import type { Db } from '../db/db.ts'
 import type { Handout } from '../dispatch/claim.ts'
 import type { Grants } from '../http/fetch.ts'
+import type { Grant } from '../http/gate.ts'
 
 /** What grants need. */
 export interface GrantsOptions {
@@ -27,15 +28,23 @@ function uncalled(waitMs: number): AttemptError {
   return new AttemptError(uncalledCode, text, { retryable: true })
 }
 
+interface StoreGrant extends Grant {
+  /** As the ledger knows it. */
+  readonly id: string
+}
+
 /** Grants of a job from the store. */
 export function storeGrants(options: GrantsOptions): Grants {
   const { db, clock, schema, job, grantMs } = options
-  const takeSql = `select * from ${schema}.further_v1($1,$2,$3,$4)`
+  const takeSql = `select * from ${schema}.further_v1($1,$2,$3,$4,$5)`
   const takes = job.takes ?? []
+  const own: StoreGrant | undefined =
+    grantMs === undefined ? undefined : { id: job.claim, deadlineMs: job.grantedMs + grantMs }
   return {
-    deadlineMs: grantMs === undefined ? undefined : job.grantedMs + grantMs,
-    async take(signal, unsent) {
+    own,
+    async take(signal, unsent, unused): Promise<StoreGrant | undefined> {
       if (grantMs === undefined) return undefined
+      let back = (unused as StoreGrant | undefined)?.id ?? null
       for (let grant = newId(); ;) {
         signal.throwIfAborted()
         const sentMs = clock.monotonicMs()
@@ -45,18 +54,22 @@ export function storeGrants(options: GrantsOptions): Grants {
             job.id,
             job.claim,
             takes,
+            back,
           ])
           .catch((error: unknown) => {
             // Asked again under the same id: a grant whose reply was lost is not charged twice.
             if (error instanceof StoreError) return [{ granted: false, wait_us: '100000', lost: false }]
             throw error
           })
+        // Given back at most once: after a lost reply nobody knows whether it was.
+        back = null
         if (row?.lost)
           throw new AttemptError('SLUICE_JOB_LOST', 'the job was taken from this worker; no further calls are made', {
             retryable: false,
           })
         if (row?.granted) {
-          if (clock.monotonicMs() < sentMs + grantMs) return sentMs + grantMs
+          if (clock.monotonicMs() < sentMs + grantMs) return { id: grant, deadlineMs: sentMs + grantMs }
+          back = grant
           grant = newId()
           continue
         }

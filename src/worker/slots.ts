@@ -62,7 +62,7 @@ export class Slots implements Outlet {
     this.#running.add(attempt)
     await reach('attempt.start', job)
     const outcome = await attempt.run()
-    if (outcome.kind === 'return') this.returned++
+    if (outcome.kind === 'return' || outcome.kind === 'unused') this.returned++
     await reach('attempt.end', job)
     const ending = this.#finisher.end(job, outcome)
     this.#running.delete(attempt)

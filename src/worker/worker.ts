@@ -4,7 +4,7 @@ import type { Clock } from '../core/clock.ts'
 import { AttemptError, UsageError } from '../core/errors.ts'
 import type { Db } from '../db/db.ts'
 import { Claims, WorkerLostError } from '../dispatch/claim.ts'
-import { Dispatcher } from '../dispatch/dispatch.ts'
+import { Dispatcher, Pace } from '../dispatch/dispatch.ts'
 import { Finisher } from '../dispatch/finish.ts'
 import { beatMs, Membership } from '../dispatch/membership.ts'
 import type { AnyTask, Log } from '../dispatch/task.ts'
@@ -33,8 +33,8 @@ export interface WorkerOptions {
   beatUrl: string | undefined
 }
 
-/** How often `once` goes round again for jobs that came back uncalled. */
-const onceRoundsMax = 10
+/** How often in a row `once` goes round again for jobs that all came back uncalled. */
+const vainRoundsMax = 10
 
 /** Half of a grant's life, and how often a busy machine is given time before the worker claims all the same. */
 const warmMs = 50
@@ -140,40 +140,38 @@ export class Worker {
   async once(max: number, signal?: AbortSignal): Promise<number> {
     this.#beginRounds()
     await this.#warm()
-    let count = 0
-    // A cold process may find the grants of its first claim too old to use; those jobs are due again at once.
-    for (let rounds = 0; rounds < onceRoundsMax && count < max; rounds++) {
-      const returnedBefore = this.#slots.returned
-      // One first: a process that is cold finds out with one grant, not with all of them.
-      const claimed = await this.#claimAllowed(rounds === 0 ? 1 : max - count, signal)
+    const before = this.#slots.returned
+    const pace = new Pace(this.#slots, this.#options.concurrency)
+    let claimed = 0
+    const ran = () => claimed - (this.#slots.returned - before)
+    // Jobs whose grants grew old have room again at once; but a machine too busy to use them is given time first.
+    for (let vain = 0; vain < vainRoundsMax; vain++) {
+      const [returnedBefore, ranBefore] = [this.#slots.returned, ran()]
+      while (ran() < max && !signal?.aborted) {
+        const count = await this.#claimOnce(Math.min(max - ran(), pace.most()))
+        if (count === 0) break
+        claimed += count
+        pace.claimed(count)
+      }
       await this.#idle()
-      const returned = this.#slots.returned - returnedBefore
-      count += claimed - returned
-      if (returned === 0 && rounds > 0) break
-      if (claimed === 0) break
+      if (this.#slots.returned === returnedBefore || signal?.aborted) break
+      if (ran() > ranBefore) vain = 0
+      else await this.#options.clock.sleep(this.#options.clock.random() * Math.min(2_000, 100 * 2 ** vain), signal)
     }
     await this.stop()
-    return count
+    return ran()
   }
 
-  /** Claims until nothing more is allowed now, up to `max` jobs, and starts them. Resolves to how many. */
-  async #claimAllowed(max: number, signal: AbortSignal | undefined): Promise<number> {
-    const { clock } = this.#options
-    let count = 0
-    while (count < max && !signal?.aborted) {
+  /** Claims and starts up to `want` jobs; resolves to how many. */
+  async #claimOnce(want: number): Promise<number> {
+    for (;;) {
       await this.#slots.freed(1, this.#end.signal)
-      const claimed = await this.#claims.claim(
-        await this.#enter(),
-        Math.min(max - count, this.#slots.free()),
-        false,
-        this.#end.signal,
-      )
-      count += claimed.jobs.length
-      this.#slots.start(claimed.jobs)
-      if (claimed.jobs.length === 0 && !claimed.again) break
-      if (claimed.jobs.length === 0) await clock.sleep(2 + clock.random() * 3)
+      const who = await this.#enter()
+      const { jobs, again } = await this.#claims.claim(who, Math.min(want, this.#slots.free()), false, this.#end.signal)
+      this.#slots.start(jobs)
+      if (jobs.length > 0 || !again) return jobs.length
+      await this.#options.clock.sleep(2 + this.#options.clock.random() * 3)
     }
-    return count
   }
 
   /** Resolves when no attempt is under way and every ending is written. */

@@ -29,24 +29,25 @@ test(`${processes} one-shot dispatchers at once: what the limit allows runs, onc
     call as unknown as AnyTask,
     Array.from({ length: 100 }, (_, i) => ({ i })),
   )
-  const ran = await Promise.all(
-    Array.from({ length: processes }, async () => {
-      const child = spawn(process.execPath, [file, JSON.stringify({ store: database.url, schema, vendor: url })], {
-        stdio: ['ignore', 'pipe', 'inherit'],
-      })
-      let out = ''
-      child.stdout.on('data', (part: Buffer) => (out += part.toString()))
-      const [code] = (await once(child, 'close')) as [number]
-      expect(code).toBe(0)
-      return Number(out)
-    }),
-  )
+  const dispatchOnce = async () => {
+    const child = spawn(process.execPath, [file, JSON.stringify({ store: database.url, schema, vendor: url })], {
+      stdio: ['ignore', 'pipe', 'inherit'],
+    })
+    let out = ''
+    child.stdout.on('data', (part: Buffer) => (out += part.toString()))
+    const [code] = (await once(child, 'close')) as [number]
+    expect(code).toBe(0)
+    return Number(out)
+  }
+  const ran = await Promise.all(Array.from({ length: processes }, dispatchOnce))
+  // A process that was too slow ten times in a row leaves room unused; cron's next call finds it all given back.
+  for (let calls = 0; calls < 10 && standIn.arrivals().length < allowedNow; calls++) ran.push(await dispatchOnce())
   const arrivals = standIn.arrivals()
   expect(new Set(arrivals.map((arrival) => arrival.jobId)).size).toBe(arrivals.length)
   expect(standIn.report().rules.map((rule) => rule.exceeded)).toEqual([0])
-  // A grant that went stale before the call in a starting process stays charged, so fewer may run; never more.
-  expect(arrivals.length).toBeLessThanOrEqual(allowedNow + 20)
-  expect(arrivals.length).toBeGreaterThan(0)
+  // Room for 60, and one more for each 6.7 s.
+  expect(arrivals.length).toBeGreaterThanOrEqual(allowedNow)
+  expect(arrivals.length).toBeLessThanOrEqual(allowedNow + 45)
   expect(ran.reduce((sum, n) => sum + n, 0)).toBe(arrivals.length)
   const { waiting, running, scheduled } = (await sluice.jobs.status()) as Record<string, number>
   expect((waiting ?? 0) + (scheduled ?? 0)).toBe(100 - arrivals.length)

@@ -74,10 +74,10 @@ export function countingGrants(clock: Clock, deadlineMs: number | undefined, lif
   const taken: number[] = []
   const holds: { ms: number; reason: string }[] = []
   const grants: Grants = {
-    deadlineMs,
+    own: deadlineMs === undefined ? undefined : { deadlineMs },
     take: async () => {
       taken.push(clock.monotonicMs())
-      return deadlineMs === undefined ? undefined : clock.monotonicMs() + lifeMs
+      return deadlineMs === undefined ? undefined : { deadlineMs: clock.monotonicMs() + lifeMs }
     },
     hold: async (ms, reason) => {
       holds.push({ ms, reason })

@@ -1,6 +1,7 @@
 import { FormData as UndiciFormData } from 'undici'
 import { expect, test } from 'vitest'
 import { limitedBy } from '../../src/http/feedback.ts'
+import type { Grant } from '../../src/http/gate.ts'
 import { maxRedirects } from '../../src/http/redirect.ts'
 import { handClock, httpServer, setup, tcpServer, textOf } from './bench.ts'
 
@@ -227,7 +228,7 @@ test('an abort while waiting for a grant ends the wait', async () => {
   const url = await echo()
   const waiting = {
     take: (signal: AbortSignal) =>
-      new Promise<number>((_, reject) => {
+      new Promise<Grant>((_, reject) => {
         signal.addEventListener('abort', () => reject(signal.reason as Error))
         abort.abort(reason)
       }),

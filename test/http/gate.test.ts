@@ -5,6 +5,7 @@ import { Agent } from 'undici'
 import { expect, test, vi } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { createAgent, maxStaleGrants } from '../../src/http/fetch.ts'
+import type { Grant } from '../../src/http/gate.ts'
 import { handClock, setup, tcpServer } from './bench.ts'
 import type { HandClock } from './bench.ts'
 
@@ -42,7 +43,13 @@ test('a grant that runs out while connecting is taken again; no byte is written 
 test('while every grant runs out, nothing at all is sent, and the attempt is given back', async () => {
   const clock = handClock()
   const { port, received } = await tcpServer(answerEach)
-  const expired = { take: async () => clock.monotonicMs() }
+  const unused: (Grant | undefined)[] = []
+  const expired = {
+    take: async (_: AbortSignal, _unsent: boolean, back?: Grant) => {
+      unused.push(back)
+      return { deadlineMs: clock.monotonicMs() }
+    },
+  }
   const { fetch } = setup({ clock, agent: slowAgent(clock, 500), deadlineMs: 1_100, grants: expired })
   await expect(fetch(`http://localhost:${port}/`, { method: 'POST', body: 'BODY' })).rejects.toMatchObject({
     code: 'SLUICE_GRANT_STALE',
@@ -50,6 +57,10 @@ test('while every grant runs out, nothing at all is sent, and the attempt is giv
     message: expect.stringContaining(`${maxStaleGrants} grants`),
   })
   expect(received.join('')).toBe('')
+  // Each grant that ran out is given back when the next is taken.
+  expect(unused[0]).toEqual({ deadlineMs: 1_100 })
+  expect(new Set(unused).size).toBe(maxStaleGrants - 1)
+  expect(unused).not.toContain(undefined)
 })
 
 test('a connection that closes while the request waits for its grant is renewed before the grant comes', async () => {
@@ -66,7 +77,7 @@ test('a connection that closes while the request waits for its grant is renewed 
         // Nobody has asked for anything since: only keeping warm connects here.
         await vi.waitUntil(() => received.length > count)
       }
-      return clock.nowMs + 100
+      return { deadlineMs: clock.nowMs + 100 }
     },
   }
   const { fetch } = setup({ clock, agent: slowAgent(clock, 500), deadlineMs: 1_100, grants })
@@ -79,7 +90,7 @@ test('a connection that closes while the request waits for its grant is renewed 
 test('a used connection is checked as well, and stays open', async () => {
   const clock = handClock()
   const { port, received } = await tcpServer(answerEach)
-  const deadlines = [1_000, 5_000]
+  const deadlines = [{ deadlineMs: 1_000 }, { deadlineMs: 5_000 }]
   const agent = new Agent({ connections: 1 })
   const { fetch } = setup({ clock, agent, deadlineMs: 2_000, grants: { take: async () => deadlines.shift() } })
   const url = `http://127.0.0.1:${port}/`

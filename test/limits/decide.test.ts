@@ -11,7 +11,19 @@ import {
   room,
 } from '../../src/limits/decide.ts'
 import type { Rule } from '../../src/limits/limit.ts'
-import { anyRule, type Grant, greedy, keptGrants, level, minute, second, vastRule, worst } from './oracle.ts'
+import {
+  anyRule,
+  giveBack,
+  type Grant,
+  greedy,
+  keptGrants,
+  type Known,
+  level,
+  minute,
+  second,
+  vastRule,
+  worst,
+} from './oracle.ts'
 
 type Start = ReturnType<typeof empty>
 
@@ -133,11 +145,36 @@ describe('time that goes back', () => {
   })
 })
 
+const anyBacks = fc.array(fc.record({ every: fc.integer({ min: 1, max: 9 }), share: fc.double({ min: 0, max: 1 }) }), {
+  maxLength: 3,
+})
+
+/** Carries out the steps, and after each some units of an earlier grant may be given back. */
+function withRefunds(rules: readonly Rule[], steps: readonly Step[], backs: { every: number; share: number }[]) {
+  const history: Known[] = []
+  let bucket = emptyBucket(rules, 0)
+  let nowUs = 0
+  for (const [i, step] of steps.entries()) {
+    nowUs += step.passUs
+    bucket = room(rules, bucket, nowUs).bucket
+    for (const { every, share } of backs) {
+      const index = history.length - every
+      const one = history[index]
+      if (i % every !== 0 || one === undefined) continue
+      bucket = giveBack(rules, history, index, Math.floor((one.units - one.refunded) * share), bucket)
+    }
+    const units = Math.min(step.want, room(rules, bucket, nowUs).avail)
+    if (units > 0) history.push({ atUs: bucket.atUs, units, refunded: 0 })
+    bucket = charge(rules, bucket, units)
+  }
+  return { history, bucket }
+}
+
 describe('a late refund', () => {
   const rule = level(91, minute, 10)
-  const full: typeof refund = (rules, bucket, units) => ({
+  const full: typeof refund = (rules, _at, _units, _since, bucket) => ({
     ...bucket,
-    debt: rules.map((one, i) => Math.max(0, (bucket.debt[i] ?? 0) - units * one.weight)),
+    debt: rules.map((one, i) => Math.max(0, (bucket.debt[i] ?? 0) - one.weight)),
   })
   /** Some grants at random, or all grants of a time, each refunded 0.05 to 20 s after it was given. */
   const delayUs = fc.integer({ min: 50_000, max: 20 * second })
@@ -174,7 +211,29 @@ describe('a late refund', () => {
 
   it('given back at once is as if it had never been taken', () => {
     const spent = charge([rule], emptyBucket([rule], 0), 4)
-    expect(refund([rule], charge([rule], spent, 3), 3, 0)).toEqual(spent)
+    expect(refund([rule], 0, 3, [], charge([rule], spent, 3))).toEqual(spent)
+  })
+
+  it('under demand that keeps the bucket full costs next to nothing, however many grants are given back', () => {
+    const kept = (refunds: (atUs: number, index: number) => number | undefined) =>
+      keptGrants(rule, 5 * minute, refunds, refund).length
+    const everyOther = (_: number, index: number) => (index % 2 === 0 ? 150_000 : undefined)
+    expect(kept(everyOther)).toBeGreaterThan(kept(() => undefined) * 0.98)
+  })
+
+  it('is as if the units had never been granted, to the last digit, whatever is refunded in which order', () => {
+    fc.assert(
+      fc.property(fc.array(anyRule, { minLength: 1, maxLength: 2 }), anySteps, anyBacks, (rules, steps, backs) => {
+        const { history, bucket } = withRefunds(rules, steps, backs)
+        let never = emptyBucket(rules, 0)
+        for (const one of history) {
+          never = charge(rules, room(rules, never, one.atUs).bucket, one.units - one.refunded)
+        }
+        never = room(rules, never, bucket.atUs).bucket
+        expect(bucket.debt).toEqual(never.debt)
+      }),
+      { numRuns: 500 },
+    )
   })
 })
 

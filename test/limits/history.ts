@@ -6,7 +6,7 @@ import type { Db } from '../../src/db/db.ts'
 import { type Bucket, charge, emptyBucket, hold, redebt, type Room, room } from '../../src/limits/decide.ts'
 import { limit, type Limit, type Rule } from '../../src/limits/limit.ts'
 import { registerLimits } from '../../src/limits/register.ts'
-import { anyRule, type Grant, minute, second, worst } from './oracle.ts'
+import { anyRule, giveBack, type Grant, type Known, minute, second, worst } from './oracle.ts'
 
 /** One thing that happens; `buckets` are numbers of buckets, `limit` of a limit. */
 export type Act =
@@ -15,6 +15,8 @@ export type Act =
   | { kind: 'jump'; bucket: number; us: number }
   | { kind: 'take'; buckets: number[]; again: boolean }
   | { kind: 'charge'; buckets: number[]; shares: number[] }
+  /** Of the grant so many grants ago, so much of what is left is given back. */
+  | { kind: 'refund'; bucket: number; ago: number; share: number }
   | { kind: 'hold'; buckets: number[]; us: number }
   | { kind: 'redefine'; limit: number; rules: Rule[] }
 
@@ -51,6 +53,15 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
     }),
   },
   {
+    weight: 4,
+    arbitrary: fc.record({
+      kind: fc.constant('refund'),
+      bucket: fc.nat(bucketsOf.length - 1),
+      ago: fc.integer({ min: 1, max: 6 }),
+      share: fc.constantFrom(0.3, 1),
+    }),
+  },
+  {
     weight: 1,
     arbitrary: fc.record({
       kind: fc.constant('hold'),
@@ -78,20 +89,33 @@ export async function ownClock(db: Db): Promise<void> {
   )
 }
 
+/** A grant as the twin remembers it: under its name, with the version of the limit that it was decided by. */
+interface Named extends Known {
+  id: string
+  version: number
+}
+
 interface Kept {
   id: string
   limit: number
   /** The rules under which `state` was last written. */
   rules: readonly Rule[]
   state: Bucket | undefined
-  /** Grants since the limit was last defined. */
-  grants: Grant[]
+  history: Named[]
+  /** How many of `history` were granted before the limit was last defined. */
+  old: number
+}
+
+/** As text, in one order of fields: equal as JSON means equal to the store. */
+function inFull(rules: readonly Rule[]): string {
+  return JSON.stringify(rules, ['rate', 'units', 'windowUs', 'drain', 'weight', 'room'])
 }
 
 /** The same history in the store and in decide.ts, compared after every act. */
 export class Twin {
   readonly #db: Db
   readonly #limits: (readonly Rule[])[] = []
+  readonly #versions: number[] = []
   readonly #buckets: Kept[] = []
   readonly #name = `l${randomUUID()}`
   #nowUs = 1_790_000_000_000_000
@@ -107,7 +131,14 @@ export class Twin {
     for (const [i, of] of bucketsOf.entries()) {
       const name = `${this.#name}.${of}`
       const id = hash64(`${name}:${i}`)
-      this.#buckets.push({ id, limit: of, rules: this.#limits[of] ?? [], state: undefined, grants: [] })
+      this.#buckets.push({
+        id,
+        limit: of,
+        rules: this.#limits[of] ?? [],
+        state: undefined,
+        history: [],
+        old: 0,
+      })
       await this.#db.query('insert into sluice.bucket (id, name, key) values ($1, $2, $3)', [id, name, `${i}`])
     }
   }
@@ -117,6 +148,7 @@ export class Twin {
     else if (act.kind === 'jump') await this.#jump(act.bucket, act.us)
     else if (act.kind === 'take') await this.#take(act.buckets, act.again)
     else if (act.kind === 'charge') await this.#charge(act.buckets, act.shares)
+    else if (act.kind === 'refund') await this.#refund(act.bucket, act.ago, act.share)
     else if (act.kind === 'hold') await this.#hold(act.buckets, act.us)
     else await this.#define(act.limit, act.rules)
     await this.#compare()
@@ -128,10 +160,11 @@ export class Twin {
   }
 
   #within(one: Kept): void {
+    const kept = one.history.slice(one.old).map(({ atUs, units, refunded }): Grant => [atUs, units - refunded])
     for (const rule of this.#limits[one.limit] ?? []) {
       for (const spanUs of [rule.windowUs, 3 * rule.windowUs]) {
         const refill = (BigInt(spanUs) * BigInt(rule.drain) + BigInt(rule.weight) - 1n) / BigInt(rule.weight)
-        expect(worst(one.grants, spanUs)).toBeLessThanOrEqual(rule.room + Number(refill) - 1)
+        expect(worst(kept, spanUs)).toBeLessThanOrEqual(rule.room + Number(refill) - 1)
       }
     }
   }
@@ -147,10 +180,11 @@ export class Twin {
     one.state = state
   }
 
-  #grant(one: Kept, units: number): void {
+  #grant(one: Kept, id: string, units: number): void {
     const { bucket } = this.#room(one)
+    const version = this.#versions[one.limit] ?? 0
+    one.history.push({ id, atUs: bucket.atUs, units, refunded: 0, version })
     this.#write(one, charge(this.#limits[one.limit] ?? [], bucket, units))
-    one.grants.push([bucket.atUs, units])
   }
 
   async #jump(number: number, us: number): Promise<void> {
@@ -174,7 +208,7 @@ export class Twin {
       return expect(answer).toEqual({ granted: false, wait: String(wait) })
     }
     expect(answer).toEqual({ granted: true, wait: '0' })
-    for (const one of kept) this.#grant(one, 1)
+    for (const one of kept) this.#grant(one, grant, 1)
     this.#last = { grant, buckets: numbers }
   }
 
@@ -182,13 +216,27 @@ export class Twin {
   async #charge(numbers: number[], shares: number[]): Promise<void> {
     const kept = this.#pick(numbers)
     const units = kept.map((one, i) => Math.ceil(Math.min(this.#room(one).avail, 1_000) * (shares[i] ?? 0)))
+    const claim = randomUUID()
     await this.#db.query('select sluice.charge_v1($1, $2, $3, $4)', [
-      randomUUID(),
+      claim,
       this.#nowUs,
       kept.map((one) => one.id),
       units,
     ])
-    for (const [i, one] of kept.entries()) if ((units[i] ?? 0) > 0) this.#grant(one, units[i] ?? 0)
+    for (const [i, one] of kept.entries()) if ((units[i] ?? 0) > 0) this.#grant(one, claim, units[i] ?? 0)
+  }
+
+  async #refund(number: number, ago: number, share: number): Promise<void> {
+    for (const one of this.#pick([number])) {
+      const index = one.history.length - ago
+      const known = one.history[index]
+      const units = Math.ceil(((known?.units ?? 0) - (known?.refunded ?? 0)) * share)
+      if (known === undefined || units === 0) continue
+      await this.#db.query('select sluice.refund_v1($1, $2, $3, $4)', [one.id, known.id, units, this.#nowUs])
+      if (one.history.slice(index).some((grant) => grant.version !== this.#versions[one.limit])) continue
+      const { bucket } = this.#room(one)
+      this.#write(one, giveBack(this.#limits[one.limit] ?? [], one.history, index, units, bucket))
+    }
   }
 
   async #hold(numbers: number[], us: number): Promise<void> {
@@ -208,8 +256,9 @@ export class Twin {
       [{ ...limit(`${this.#name}.${number}`, { rate: '1/s' }), rules } as unknown as Limit],
       (sql) => sql,
     )
+    if (inFull(rules) !== inFull(this.#limits[number] ?? [])) this.#versions[number] = (this.#versions[number] ?? 0) + 1
     this.#limits[number] = rules
-    for (const one of this.#buckets) if (one.limit === number) one.grants = []
+    for (const one of this.#buckets) if (one.limit === number) one.old = one.history.length
   }
 
   #pick(numbers: number[]): Kept[] {

@@ -1,5 +1,5 @@
 import fc from 'fast-check'
-import { type Bucket, charge, emptyBucket, refund, room } from '../../src/limits/decide.ts'
+import { type Bucket, charge, emptyBucket, type Entry, refund, room } from '../../src/limits/decide.ts'
 import { limit, type Rule } from '../../src/limits/limit.ts'
 
 /** A grant: when, and how many units. */
@@ -82,23 +82,45 @@ export type Refunds = (atUs: number, index: number) => number | undefined
 /** How a refund is credited. */
 export type Credit = typeof refund
 
+/** A grant, and what was given back of it. */
+export interface Known extends Entry {
+  refunded: number
+}
+
+/** Gives back some units of a grant, and notes it. */
+export function giveBack(
+  rules: readonly Rule[],
+  history: readonly Known[],
+  index: number,
+  units: number,
+  bucket: Bucket,
+  credit: Credit = refund,
+): Bucket {
+  const [one, ...since] = history.slice(index)
+  if (one === undefined) return bucket
+  one.refunded += units
+  const net = since.map(({ atUs, units: all, refunded }) => ({ atUs, units: all - refunded }))
+  return credit(rules, one.atUs, units, net, bucket)
+}
+
 /** The grants that were kept, under greedy demand of single units, when some are refunded late. */
 export function keptGrants(rule: Rule, lengthUs: number, refunds: Refunds, credit: Credit): Grant[] {
   const rules = [rule]
   let bucket: Bucket = emptyBucket(rules, 0)
-  const pending: { dueUs: number; atUs: number }[] = []
-  const kept: Grant[] = []
-  for (let nowUs = 0, index = 0; nowUs < lengthUs;) {
+  const pending: { dueUs: number; index: number }[] = []
+  const history: Known[] = []
+  for (let nowUs = 0; nowUs < lengthUs;) {
     const due = pending.findIndex((one) => one.dueUs <= nowUs)
     const [back] = due < 0 ? [] : pending.splice(due, 1)
     const free = room(rules, bucket, nowUs)
-    if (back !== undefined) bucket = credit(rules, free.bucket, 1, back.atUs)
+    if (back !== undefined) bucket = giveBack(rules, history, back.index, 1, free.bucket, credit)
     else if (free.avail > 0) {
+      const afterUs = refunds(nowUs, history.length)
+      if (afterUs !== undefined) pending.push({ dueUs: nowUs + afterUs, index: history.length })
+      history.push({ atUs: nowUs, units: 1, refunded: 0 })
       bucket = charge(rules, free.bucket, 1)
-      const afterUs = refunds(nowUs, index++)
-      if (afterUs === undefined) kept.push([nowUs, 1])
-      else pending.push({ dueUs: nowUs + afterUs, atUs: nowUs })
     } else nowUs = Math.min(free.nextUs, ...pending.map((one) => one.dueUs))
   }
-  return kept
+  const late = new Set(pending.map((one) => one.index))
+  return history.flatMap((one, i): Grant[] => (one.refunded > 0 || late.has(i) ? [] : [[one.atUs, one.units]]))
 }

@@ -1,0 +1,3 @@
+-- A debt after p_us microseconds in which p_drain drained in each.
+create or replace function sluice.drained_v1(p_debt bigint, p_drain bigint, p_us bigint) returns bigint
+language sql immutable as $$ select case when p_us > p_debt / p_drain then 0 else p_debt - p_drain * p_us end $$;
