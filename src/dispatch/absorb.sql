@@ -1,23 +1,22 @@
--- Takes in what has arrived since the last absorption: counts, seek bounds, new lanes. One absorber at a time. New
--- means: not visible in the last absorber's snapshot, so a late commit is never missed, and nothing that was absorbed is
--- read again. Its own transaction's arrivals are left to the next absorber. Returns true when another absorbs and there
--- is something that it may not have seen: then it is worth looking again.
-create or replace function sluice.absorb_v1() returns boolean language plpgsql as $$
+-- Takes in what has arrived for a class since the last absorption: counts, seek bounds, new lanes. Call under the class's
+-- lock. New means: not visible in the last absorber's snapshot, so a late commit is never missed, and nothing that was
+-- absorbed is read again. Its own transaction's arrivals are left to the next absorber; and so are those of the lanes
+-- beyond 2,000, so that whoever waits for this class does not wait long. Returns whether such were left.
+create or replace function sluice.absorb_v1(p_class bigint) returns boolean language plpgsql as $$
 declare
+  v_most constant integer := 2000;
   v_last sluice.absorbed;
   v_snap pg_snapshot;
   v_lanes bigint[];
   v_bounds bigint[];
   v_counts bigint[];
+  v_rest boolean;
+  v_lane sluice.lane[];
 begin
-  select * into v_last from sluice.absorbed order by n desc limit 1;
-  if not pg_try_advisory_xact_lock(1397511523, -1) then
-    return exists (select 1 from sluice.arrival where xid >= pg_snapshot_xmax(v_last.snap));
-  end if;
-  -- Again, under the lock. A snapshot from the future: the data were restored into a server with younger transactions.
-  select * into v_last from sluice.absorbed order by n desc limit 1;
+  select * into v_last from sluice.absorbed where class = p_class order by n desc limit 1;
+  -- A snapshot from the future: the data were restored into a server with younger transactions.
   if v_last.snap is not null and pg_snapshot_xmax(v_last.snap) > pg_snapshot_xmax(pg_current_snapshot()) then
-    perform sluice.recount_v1();
+    perform sluice.recount_v1(p_class);
     return true;
   end if;
   select pg_current_snapshot(), array_agg(lane order by lane), array_agg(pos order by lane), array_agg(count order by lane)
@@ -25,46 +24,31 @@ begin
   from (
     select lane, min(pos) as pos, sum(n)::bigint as count from (
       select lane, pos, n from sluice.arrival
-      where xid >= coalesce(pg_snapshot_xmax(v_last.snap), '0'::xid8) and xid <> pg_current_xact_id()
+      where class = p_class and xid >= coalesce(pg_snapshot_xmax(v_last.snap), '0'::xid8) and xid <> pg_current_xact_id()
       union all
       select a.lane, a.pos, a.n
       from (select pg_snapshot_xip(v_last.snap) as xid union select v_last.xid) missed
-      join sluice.arrival a on a.xid = missed.xid
+      join sluice.arrival a on a.class = p_class and a.xid = missed.xid
       where missed.xid < pg_snapshot_xmax(v_last.snap)
     ) fresh group by lane
   ) lanes;
   if v_lanes is null then return false; end if;
-  insert into sluice.absorbed (n, snap, xid) values (coalesce(v_last.n, 0) + 1, v_snap, pg_current_xact_id());
-  perform sluice.found_v1(v_lanes, v_bounds);
-  -- The virtual start of a lane that has jobs again: not before those who have been waiting (no credit for idleness), and
-  -- at most 64 turns behind them (no lasting debt for having been alone). Each list's front is looked up once.
-  with own as (
-    select s.id, s.class, u.list from sluice.lane s
-    cross join lateral (select 0::bigint as list union all select unnest(s.buckets)) u
-    where s.id = any (v_lanes) and s.list is null
-  ), front as materialized (
-    select d.class, d.list, (select o.vstart from sluice.lane o where o.class = d.class and o.list = d.list order by o.vstart limit 1)
-    from (select distinct class, list from own) d
-  ), turn as (
-    select own.id, min(f.vstart) as front from own join front f using (class, list) group by own.id
-  )
-  update sluice.lane l set
-    n = l.n + a.count,
-    bound = least(l.bound, a.bound),
-    list = coalesce(l.list, 0),
-    vstart = case when l.list is null then coalesce(greatest(t.front, least(l.vstart, t.front + 64000000)), l.vstart) else l.vstart end
-  from unnest(v_lanes, v_bounds, v_counts) a (id, bound, count)
-  left join turn t on t.id = a.id
-  where l.id = a.id;
-  -- Lanes that begin to wait together were not compared with each other yet: here, too, nobody is more than 64 turns behind.
-  if cardinality(v_lanes) > 1 then
-    update sluice.lane l set vstart = f.front + 64000000
-    from (
-      select c.class, h.vstart as front
-      from (select distinct s.class from sluice.lane s where s.id = any (v_lanes)) c
-      cross join lateral (select o.vstart from sluice.lane o where o.class = c.class and o.list = 0 order by o.vstart limit 1) h
-    ) f
-    where l.id = any (v_lanes) and l.class = f.class and l.list = 0 and l.vstart > f.front + 64000000;
+  insert into sluice.absorbed (class, n, snap, xid) values (p_class, coalesce(v_last.n, 0) + 1, v_snap, pg_current_xact_id());
+  v_rest := cardinality(v_lanes) > v_most;
+  if v_rest then
+    insert into sluice.arrival (xid, class, lane, pos, n)
+    select pg_current_xact_id(), p_class, a.lane, a.pos, a.n from unnest(v_lanes, v_bounds, v_counts) with ordinality a (lane, pos, n, o)
+    where a.o > v_most;
+    v_lanes := v_lanes[:v_most];
+    v_bounds := v_bounds[:v_most];
+    v_counts := v_counts[:v_most];
   end if;
-  return false;
+  perform sluice.found_v1(p_class, v_lanes, v_bounds);
+  if p_class = 0 then return v_rest; end if;
+  v_lane := sluice.lane_v1(v_lanes);
+  update sluice.lane l set v = l.v + 1, n = l.n + a.count, bound = least(l.bound, a.bound), list = coalesce(l.list, 0)
+  from unnest(v_lane) k join unnest(v_lanes, v_bounds, v_counts) a (id, bound, count) on a.id = k.id
+  where l.id = k.id and l.v = k.v;
+  perform sluice.enter_v1(p_class, array(select k from unnest(v_lane) k where k.list is null));
+  return v_rest;
 end $$;

@@ -2,48 +2,65 @@
 -- One autocommitted statement: it absorbs arrivals, decides, charges and marks, or does nothing at all.
 -- Idempotent by p_claim: asked again after a lost reply it hands out the same jobs. p_cap: the latest time that the
 -- caller's monotonic clock allows the store's clock to show (null: unknown). p_idle: register as idle when there is
--- less to do than wanted. waited_us: how long after its begin it decided. wake_us: when to ask again; again: at once, for something was in the way; both: the jobs are
--- those of an earlier request. p_want = 0 only warms the connection up: everything is planned and nothing done. A lock is waited for a second at most: who waits may be the absorber of all arrivals.
+-- less to do than wanted. p_since: nothing that is due stood before this time, as an earlier answer said (null: unknown).
+-- p_wide: look at as many lanes as a claim may; after one that found only lanes that are blocked.
+-- waited_us: how long after its begin it decided. wake_us: when to ask again; again: at once, for something was in the
+-- way; both: the jobs are those of an earlier request. since: what to give as p_since. p_want = 0 only warms the
+-- connection up: everything is planned and nothing done. A lock is waited for a second at most.
 create or replace function sluice.claim_v1(
   p_claim uuid, p_worker bigint, p_queues text[], p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
-  out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out jobs json)
+  p_since bigint default null, p_wide boolean default false,
+  out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs json)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
   set lock_timeout = '1s' as $$
 declare
   v_classes bigint[];
+  v_active bigint[];
+  v_class bigint;
   v_begun bigint := least(sluice.now_us(), p_cap);
-  v_promoted integer;
-  v_missed boolean;
+  v_since bigint := coalesce(p_since, -1);
+  v_more boolean;
   v_granted integer := 0;
 begin
   perform 1 from sluice.worker w where w.id = p_worker for key share;
   if not found then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
   now_us := v_begun;
   waited_us := 0;
+  since := p_since;
   if exists (select 1 from sluice.claim c where c.id = p_claim) then
     jobs := (select json_agg(sluice.handout_v1(j)) from sluice.claim c cross join unnest(c.lanes, c.seqs) h (lane, seq)
-             join sluice.job j on j.lane = h.lane and j.seq = h.seq and j.claim = c.id where c.id = p_claim);
+             join sluice.job j on j.lane = h.lane and j.seq = h.seq and j.due_at is null and j.claim = c.id where c.id = p_claim);
     again := true;
     wake_us := 0;
     return;
   end if;
   delete from sluice.idle i where i.worker = p_worker;
-  v_promoted := sluice.promote_v1(sluice.now());
-  v_missed := sluice.absorb_v1();
+  v_more := sluice.promote_v1(v_begun, v_since) > 0;
+  if p_want = 0 or cardinality(sluice.active_v1('{0}', v_begun, v_since)) > 0 then
+    perform sluice.enclose_v1('{0}');
+    v_more := sluice.absorb_v1(0) or v_more;
+  end if;
   v_classes := array(select c.id from sluice.class c
                      where c.task = any (p_tasks) and (p_queues is null or c.queue = any (p_queues)));
   if p_want = 0 then
-    perform sluice.share_v1(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', null),
-      sluice.mark_v1(p_claim, p_worker, v_begun, '{}', '{}', '{}', '{}', '{}', '{}'), sluice.room_v1('{}', v_begun);
+    perform sluice.share_v1(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', null), sluice.pick_v1('{}', 0, 0, 1),
+      sluice.mark_v1(p_claim, p_worker, v_begun, '{}', '{}', '{}', '{}', '{}', '{}', '{}'), sluice.room_v1('{}', v_begun);
     again := false;
     return;
   end if;
+  v_active := sluice.active_v1(v_classes, v_begun, v_since);
+  perform sluice.enclose_v1(v_active);
+  foreach v_class in array v_active loop
+    v_more := sluice.absorb_v1(v_class) or v_more;
+  end loop;
   select g.now_us, g.granted, g.again, g.jobs into now_us, v_granted, again, jobs
-  from sluice.grant_v1(p_claim, p_worker, v_classes, p_want, p_cap) g;
-  again := again or v_promoted > 0 or v_missed;
+  from sluice.grant_v1(p_claim, p_worker, v_active, p_want, p_cap, v_since,
+                       case when p_wide then 256 else least(256, p_want + 1) end) g;
+  again := again or v_more;
   waited_us := greatest(now_us - v_begun, 0);
   wake_us := null;
   if v_granted < p_want and not again then
-    wake_us := sluice.sleep_v1(p_worker, p_queues, v_classes, now_us, p_idle);
+    select s.wake_us, s.since into wake_us, since
+    from sluice.sleep_v1(p_worker, p_queues, v_classes, now_us, v_since, p_idle) s;
   end if;
 end $$;

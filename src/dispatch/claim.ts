@@ -64,8 +64,15 @@ interface Answer {
   waited_us: string
   wake_us: string | null
   again: boolean
+  since: string | null
   jobs: Place[] | null
 }
+
+/**
+ * So long a claim trusts what an earlier one learned about the past (that nothing due stands there); then it looks at all
+ * of it again, for whoever wrote there later, with an older time: a transaction that stayed open, a clock that stepped.
+ */
+const trustMs = 30_000
 
 /** Inputs fetched in one query: each may have 256 KiB. */
 const inputsMax = 100
@@ -82,11 +89,14 @@ export class Claims {
   readonly #asking = new Set<string>()
   /** The store's clock as last seen, to keep a forward step of it from opening the limits. */
   #seen: { storeUs: number; atMs: number } | undefined
+  #since: { us: string; fromMs: number } | undefined
+  /** The last claim found only lanes that are blocked: the next looks at more of them. */
+  #wide = false
 
   constructor(db: Db, clock: Clock, schema: string) {
     this.#db = db
     this.#clock = clock
-    this.#sql = `select * from ${schema}.claim_v1($1,$2,$3,$4,$5,$6,$7)`
+    this.#sql = `select * from ${schema}.claim_v1($1,$2,$3,$4,$5,$6,$7,$8,$9)`
     this.#inputSql = `select j.seq, j.input, j.tags from ${schema}.job j where j.id = any ($1::uuid[])`
   }
 
@@ -154,9 +164,13 @@ export class Claims {
       want,
       cap ?? null,
       idle,
+      this.#trusted(sentMs),
+      this.#wide,
     ])
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
     const heardMs = this.#clock.monotonicMs()
+    this.#wide = row.again && row.jobs === null
+    if (row.since !== null) this.#since = { us: row.since, fromMs: this.#since?.fromMs ?? sentMs }
     this.#seen = { storeUs: Number(row.now_us), atMs: heardMs }
     // Waiting for a bucket's lock came before the decision. A wait longer than the whole call was a step of the clock.
     const waitedMs = Number(row.waited_us) / 1_000
@@ -171,6 +185,12 @@ export class Claims {
       again: row.again,
       wakeMs: row.wake_us === null || isRepeated ? undefined : Number(row.wake_us) / 1_000,
     }
+  }
+
+  /** What to tell of the past: null, when it is to be looked at again. */
+  #trusted(nowMs: number): string | null {
+    if (this.#since !== undefined && nowMs - this.#since.fromMs > trustMs) this.#since = undefined
+    return this.#since?.us ?? null
   }
 
   async #fetchInputs(jobs: Handout[], ids: string[]): Promise<void> {

@@ -1,27 +1,35 @@
--- Creates the lanes, classes and buckets that are not known yet, from the first job of each lane. A lane begins empty.
-create or replace function sluice.found_v1(p_lanes bigint[], p_bounds bigint[]) returns void language plpgsql
-  as $$
+-- Creates what is not known yet: of class 0 the classes themselves, of any other its lanes, fair keys and buckets; from
+-- the first job of each lane. A lane begins empty. Rows that other classes create too are inserted in order.
+create or replace function sluice.found_v1(p_class bigint, p_lanes bigint[], p_bounds bigint[]) returns void
+language plpgsql as $$
 declare
-  v_job sluice.job;
-  v_class bigint;
-  v_fair bigint;
+  v_takes text[];
 begin
-  for v_job in
-    select j.* from unnest(p_lanes, p_bounds) a (lane, bound)
-    cross join lateral (select * from sluice.job where lane = a.lane and seq >= a.bound order by seq limit 1) j
-    where not exists (select 1 from sluice.lane l where l.id = a.lane)
-  loop
-    v_class := sluice.hash64(v_job.queue || E'\x1f' || v_job.task);
+  if p_class = 0 then
+    insert into sluice.class (id, queue, task)
+    select distinct sluice.hash64(j.queue || E'\x1f' || j.task) as id, j.queue, j.task
+    from unnest(p_lanes, p_bounds) a (lane, bound)
+    cross join lateral (select queue, task from sluice.job where lane = a.lane and seq >= a.bound and due_at is null order by seq limit 1) j
+    order by id on conflict do nothing;
+    return;
+  end if;
+  with first as (
     -- Tenants are compared within the limit that they share: by default the first keyed one, else the class.
-    v_fair := sluice.hash64(coalesce(v_job.fair, (select t from unnest(v_job.takes) t where t like '%:%' limit 1),
-                                     v_job.queue || E'\x1f' || v_job.task));
-    insert into sluice.class (id, queue, task) values (v_class, v_job.queue, v_job.task) on conflict do nothing;
-    insert into sluice.bucket (id, name, key)
-      select sluice.hash64(t), split_part(t, ':', 1), substr(t, length(split_part(t, ':', 1)) + 2)
-      from unnest(v_job.takes) t on conflict do nothing;
-    insert into sluice.lane (id, class, vstart, priority, bound, n, fair, buckets)
-    values (v_job.lane, v_class, coalesce((select max(l.vstart) from sluice.lane l where l.fair = v_fair), 0),
-            v_job.priority, v_job.seq, 0, v_fair,
-            coalesce((select array_agg(distinct sluice.hash64(t)) from unnest(v_job.takes) t), '{}'));
-  end loop;
+    select a.lane, j.priority, j.seq, j.takes, sluice.hash64(coalesce(j.fair,
+             (select t from unnest(j.takes) t where t like '%:%' limit 1), j.queue || E'\x1f' || j.task)) as fair
+    from unnest(p_lanes, p_bounds) a (lane, bound)
+    cross join lateral (select * from sluice.job where lane = a.lane and seq >= a.bound and due_at is null order by seq limit 1) j
+    where (select count(*) from (select 1 from sluice.lane l where l.id = a.lane order by l.v desc limit 1) x) = 0
+  ), key as (
+    insert into sluice.fair (class, id, vstart) select p_class, f.fair, 0 from (select distinct fair from first) f
+    where (select count(*) from (select 1 from sluice.fair k where k.class = p_class and k.id = f.fair order by k.v desc limit 1) x) = 0
+  ), made as (
+    insert into sluice.lane (id, class, priority, bound, n, fair, buckets)
+    select lane, p_class, priority, seq, 0, fair, coalesce((select array_agg(distinct sluice.hash64(t)) from unnest(takes) t), '{}')
+    from first
+  )
+  select array_agg(distinct t) into v_takes from first cross join lateral unnest(takes) t;
+  insert into sluice.bucket (id, name, key)
+  select sluice.hash64(t) as id, split_part(t, ':', 1), substr(t, length(split_part(t, ':', 1)) + 2)
+  from unnest(v_takes) t order by id on conflict do nothing;
 end $$;

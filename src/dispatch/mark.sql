@@ -5,7 +5,7 @@
 -- socket's buffers, else a stopped worker would keep the claim's transaction, and its locks, open. What counts is the
 -- length of the text: a compressed input is much longer on the wire than in its row.
 create or replace function sluice.mark_v1(
-  p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_take integer[], p_blocked integer[],
+  p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_stored bigint[], p_take integer[], p_blocked integer[],
   p_buckets bigint[], p_fairs bigint[], p_vstart bigint[], out granted integer, out again boolean, out jobs json)
 language plpgsql as $$
 declare
@@ -15,9 +15,7 @@ declare
   v_moves sluice.move[];
 begin
   with ask as (
-    select l.id as lane, l.bound, t.take from unnest(p_lane) with ordinality l (
-      id, class, list, vstart, priority, bound, n, weight, fair, buckets, o)
-    join unnest(p_take) with ordinality t (take, o) on t.o = l.o where t.take > 0
+    select l.id as lane, l.bound, p_take[l.ordinality] as take from unnest(p_lane) with ordinality l where p_take[l.ordinality] > 0
   ), seen as (
     select a.lane, j.tid, j.seq from ask a cross join lateral (
       select ctid as tid, seq from sluice.job
@@ -43,5 +41,5 @@ begin
     select coalesce((select sum(m.taken) from unnest(v_moves) m join unnest(p_lane) l on l.id = m.lane
                      where b = any (l.buckets)), 0)::integer
     from unnest(p_buckets) with ordinality u (b, o) order by o)) where granted > 0;
-  again := sluice.move_v1(p_now, p_lane, p_take, p_blocked, p_buckets, p_fairs, p_vstart, v_moves);
+  again := sluice.move_v1(p_now, p_lane, p_stored, p_take, p_blocked, p_buckets, p_fairs, p_vstart, v_moves);
 end $$;

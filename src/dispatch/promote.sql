@@ -1,17 +1,21 @@
--- Scheduled jobs and backoffs that have become due go back to their place in their lane, by way of an arrival, which
--- the next absorption reads. Returns how many.
-create or replace function sluice.promote_v1(p_now timestamptz) returns integer language plpgsql
+-- Scheduled jobs and backoffs that have become due (after p_since, microseconds) go back to their place in their lane,
+-- by way of an arrival, which the next absorption reads. Returns how many; 500 at most.
+create or replace function sluice.promote_v1(p_now bigint, p_since bigint) returns integer language plpgsql
   as $$
 declare
+  v_now timestamptz := to_timestamp(p_now / 1e6);
+  v_since timestamptz := case when p_since < 0 then '-infinity' else to_timestamp(p_since / 1e6) end;
   v_count integer;
 begin
   with due as (
-    select ctid from sluice.job where due_at <= p_now order by due_at limit 500 for update skip locked
+    select ctid from sluice.job where due_at <= v_now and due_at > v_since order by due_at limit 500 for update skip locked
   ), back as (
-    update sluice.job j set due_at = null from due where j.ctid = due.ctid returning j.lane, j.seq
+    update sluice.job j set due_at = null from due where j.ctid = due.ctid returning j.lane, j.seq, j.queue, j.task
   ), arrived as (
-    insert into sluice.arrival (xid, lane, pos, n)
-    select pg_current_xact_id(), lane, min(seq), count(*) from back group by lane
+    insert into sluice.arrival (xid, class, lane, pos, n)
+    select pg_current_xact_id(), c.class, b.lane, b.pos, b.n
+    from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task from back group by lane) b
+    cross join lateral sluice.heard_v1(b.queue, b.task) c
   )
   select count(*) into v_count from back;
   return v_count;

@@ -1,11 +1,15 @@
--- Begins the bookkeeping of arrivals anew, from the jobs themselves: after a restore, when what was noted of absorbed
--- transactions means nothing in this server. Reads every waiting job once. Call under the absorber's lock.
-create or replace function sluice.recount_v1() returns void language plpgsql as $$
+-- Begins the bookkeeping of a class's arrivals anew, from the jobs themselves: after a restore, when what was noted of
+-- absorbed transactions means nothing in this server. Reads every waiting job once. Call under the class's lock.
+create or replace function sluice.recount_v1(p_class bigint) returns void language plpgsql as $$
 begin
-  delete from sluice.absorbed;
-  delete from sluice.arrival;
-  update sluice.lane set n = 0, list = null;
-  delete from sluice.wait;
-  insert into sluice.arrival (xid, lane, pos, n)
-  select pg_current_xact_id(), lane, min(seq), count(*) from sluice.job where claim is null and due_at is null group by lane;
+  delete from sluice.absorbed where class = p_class;
+  delete from sluice.arrival where class = p_class;
+  update sluice.lane set n = 0, list = null where class = p_class;
+  update sluice.fair set lanes = 0 where class = p_class;
+  delete from sluice.seat where class = p_class;
+  delete from sluice.turn where class = p_class;
+  delete from sluice.list where class = p_class and id <> 0;
+  insert into sluice.arrival (xid, class, lane, pos, n)
+  select pg_current_xact_id(), p_class, lane, min(seq), count(*) from sluice.job
+  where claim is null and due_at is null and (p_class = 0 or sluice.hash64(queue || E'\x1f' || task) = p_class) group by lane;
 end $$;

@@ -15,7 +15,7 @@ begin
     delete from sluice.claim c where c.worker = p_worker returning c.id, c.lanes, c.seqs
   ), mine as (
     select j.id from held h cross join unnest(h.lanes, h.seqs) s (lane, seq)
-    join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.claim = h.id
+    join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = h.id
   ), crashed as (
     delete from sluice.job j using mine m where j.id = m.id and p_why = 'lost' and j.crashes >= 2 returning j.*
   ), archived as (

@@ -1,23 +1,30 @@
 -- How long a worker of these classes may sleep, in microseconds (null: until it is told): until the first job falls
 -- due, or the bucket that frees first has a unit that no other sleeper was told of. With p_idle it is registered.
-create or replace function sluice.sleep_v1(p_worker bigint, p_queues text[], p_classes bigint[], p_now bigint, p_idle boolean)
-returns bigint language plpgsql as $$
+-- since: nothing due stands before it. A second is left for what others are about to write: all of that is due later.
+create or replace function sluice.sleep_v1(
+  p_worker bigint, p_queues text[], p_classes bigint[], p_now bigint, p_since bigint, p_idle boolean,
+  out wake_us bigint, out since bigint)
+language plpgsql as $$
 declare
-  v_wait sluice.wait;
+  v_wait sluice.list;
   v_due bigint;
+  v_job bigint;
   v_told integer := 0;
 begin
   select w.* into v_wait from unnest(p_classes) c (id)
-  cross join lateral (select * from sluice.wait where class = c.id order by due limit 1) w order by w.due limit 1;
-  if v_wait.bucket is not null then
-    v_told := (select count(*) from sluice.idle i where i.bucket = v_wait.bucket and i.wake_at > p_now);
+  cross join lateral (select * from sluice.list where class = c.id and due > p_since order by due limit 1) w order by w.due limit 1;
+  if v_wait.id is not null then
+    v_told := (select count(*) from sluice.idle i where i.bucket = v_wait.id and i.wake_at > p_now);
     v_due := v_wait.due + v_told * (v_wait.period + least(v_wait.slack, 50000)) + least(v_wait.slack, 50000);
   end if;
-  v_due := least(v_due, (select (extract(epoch from min(j.due_at)) * 1000000)::bigint from sluice.job j where j.due_at is not null));
+  v_job := (select (extract(epoch from min(j.due_at)) * 1000000)::bigint from sluice.job j
+            where j.due_at > case when p_since < 0 then '-infinity' else to_timestamp(p_since / 1e6) end);
+  v_due := least(v_due, v_job);
+  since := least(p_now - 1000000, v_wait.due - 1, v_job - 1);
   if p_idle then
     insert into sluice.idle (worker, queues, bucket, wake_at)
-    values (p_worker, p_queues, v_wait.bucket, coalesce(v_due, 0))
+    values (p_worker, p_queues, v_wait.id, coalesce(v_due, 0))
     on conflict (worker) do update set queues = excluded.queues, bucket = excluded.bucket, wake_at = excluded.wake_at;
   end if;
-  return case when v_due is not null then greatest(v_due - p_now, 0) end;
+  wake_us := case when v_due is not null then greatest(v_due - p_now, 0) end;
 end $$;

@@ -3,7 +3,7 @@
 with job as (
   select j.*, sluice.now_us() as now_us from sluice.job j where j.id = $1
 ), lane as (
-  select l.* from job j join sluice.lane l on l.id = j.lane
+  select l.* from job j cross join lateral (select * from sluice.lane where id = j.lane order by v desc limit 1) l
 ), ahead as (
   select count(*) as n from job j, lateral (
     select 1 from sluice.job o where o.lane = j.lane and o.seq < j.seq and o.claim is null and o.due_at is null limit 10000) o
@@ -11,8 +11,8 @@ with job as (
 select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extract(epoch from j.due_at) * 1000)::float8 as due_ms,
        (j.now_us / 1000)::float8 as now_ms, a.n as ahead, l.list::text as list, j.error,
        (select count(*) from sluice.worker w where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)) as workers,
-       (select count(*) from lane me join sluice.lane o on o.class = me.class and o.list = me.list
-         and (o.vstart, -o.priority) < (me.vstart, -me.priority)) as lanes_before,
+       (select count(*) from lane me cross join lateral (select vstart from sluice.fair where class = me.class and id = me.fair order by v desc limit 1) f
+        join sluice.turn o on o.class = me.class and o.list = me.list and o.vstart < f.vstart and o.fair <> me.fair) as lanes_before,
        (select json_agg(json_build_object('limit', b.name, 'key', b.key, 'bucket', r.bucket::text, 'avail', r.avail,
           'defined', r.version is not null, 'held', r.hold > j.now_us, 'nextMs', (r.next / 1000)::float8, 'periodMs', r.period / 1000.0) order by r.next desc)
         from sluice.room_v1(array(select distinct sluice.hash64(t) from unnest(j.takes) t), j.now_us) r

@@ -21,10 +21,13 @@ begin
       l (lane, queue, task, priority, fair, takes, ix) on l.ix = j.ix
     order by j.ord
     on conflict (id) do nothing
-    returning id, lane, seq, due_at
+    returning id, lane, seq, due_at, queue, task
   ), arrived as (
-    insert into sluice.arrival (xid, lane, pos, n)
-    select v_xid, lane, min(seq), count(*) from fresh where due_at is null group by lane
+    insert into sluice.arrival (xid, class, lane, pos, n)
+    select v_xid, c.class, f.lane, f.pos, f.n
+    from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task
+          from fresh where due_at is null group by lane) f
+    cross join lateral sluice.heard_v1(f.queue, f.task) c
   )
   select array_agg(id) into v_new from fresh;
   -- Finished jobs live elsewhere: look there in a statement of its own, which sees what finished meanwhile.

@@ -100,7 +100,7 @@ async function lift(sluice: Sluice): Promise<void> {
     `insert into sluice.limit_def (name, version, spec, drain, weight, room, grant_us, created_at)
      select name, version + 1, '{}', '{1000}', '{1}', '{1000000}', grant_us, sluice.now() from sluice.limit_def where name = 'shared'`,
   )
-  await sluice.db.query('update sluice.wait set due = 0')
+  await sluice.db.query('update sluice.list set due = 0 where due is not null')
 }
 
 /** The most units that any half-open window of a second holds, by the ledger's rows under the first definition. */

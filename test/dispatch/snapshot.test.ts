@@ -54,10 +54,10 @@ async function run(lanes: number) {
   return { first: median(claims.slice(0, fifth)), last: median(claims.slice(-fifth)), claims: claims.length }
 }
 
-// The ledger and the jobs cost nothing then; a lane's row is updated by each claim of it, and its dead versions are walked.
+// Every lane becomes empty and is filled again each time; what is left of growth are the seats that it had and left.
 it.each([
   [1, 1.5],
-  [50, 7],
+  [50, 2.5],
 ])(
   'a transaction held open does not slow claims down (%i lanes, at most x %d)',
   async (lanes, most) => {

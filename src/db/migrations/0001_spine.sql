@@ -37,7 +37,8 @@ create table sluice.job (
   constraint job_id primary key (id)
 ) with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0.5);
-create index job_lane on sluice.job (lane, seq);
+-- Without what is not due yet, so that a claim never walks over it.
+create index job_lane on sluice.job (lane, seq) where due_at is null;
 create index job_due on sluice.job (due_at) where due_at is not null;
 
 -- Finished jobs, by creation (UUIDv7), so that an id stays unique across hot and history.
@@ -82,55 +83,99 @@ create index idempotency_expiry on sluice.idempotency (expires_at);
 
 -- What `send` leaves for claimers: insert-only, so that two senders never meet. xid is the sender's transaction:
 -- with a snapshot it tells exactly which arrivals a later reader has not seen yet, late commits included.
+-- Class 0 is of those who do not know their class to exist.
 create table sluice.arrival (
   xid xid8 not null,
+  class bigint not null,
   lane bigint not null,
   pos bigint not null,
   n integer not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
-create index arrival_xid on sluice.arrival (xid);
+create index arrival_class on sluice.arrival (class, xid);
 
--- The newest row says what has been absorbed: everything visible in `snap`, but for the absorber's own `xid`.
-create table sluice.absorbed (
-  n bigint primary key,
-  snap pg_snapshot not null,
-  xid xid8 not null
-);
-
+-- A task in a queue: what a worker serves or does not. Everything below that has a class is read and written only under
+-- the class's advisory lock.
 create table sluice.class (
   id bigint primary key,
   queue text not null,
   task text not null
 );
 
+-- The newest row says what has been absorbed of a class: everything visible in `snap`, but for the absorber's own `xid`.
+create table sluice.absorbed (
+  class bigint not null,
+  n bigint not null,
+  snap pg_snapshot not null,
+  xid xid8 not null,
+  primary key (class, n)
+);
+
+-- Rows of the next four tables change with each claim. While some transaction keeps an old snapshot (a backup), their
+-- dead versions stay, so none may be walked: `v` counts the changes of a row, and the newest version stands first in the
+-- key (dispatch/lane.sql); turns are addressed by their whole key, and read from a floor on.
+
 -- Waiting jobs of one (queue, task, priority, fair key, buckets), strict FIFO by seq.
 -- list: null = no waiting job; 0 = ready; else the bucket whose room it waits for.
 -- bound: no waiting job of the lane has a smaller seq, so a claim never reads what is behind it.
 create table sluice.lane (
-  id bigint primary key,
+  id bigint not null,
+  v bigint not null default 0,
   class bigint not null,
   list bigint,
-  vstart bigint not null,
   priority smallint not null,
   bound bigint not null,
   n bigint not null,
   weight integer not null default 1,
   fair bigint not null,
-  buckets bigint[] not null
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
-create index lane_turn on sluice.lane (class, list, vstart, priority desc, id) where list is not null;
-create index lane_fair on sluice.lane (fair);
+  buckets bigint[] not null,
+  primary key (id, v)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 
--- One row while lanes of a class wait for a bucket: when to look at them again, and how patient a sleeper may be.
-create table sluice.wait (
+-- Where a waiting lane stands. Written only when a lane changes its list.
+create table sluice.seat (
   class bigint not null,
-  bucket bigint not null,
-  due bigint not null,
-  period bigint not null,
-  slack bigint not null,
-  primary key (class, bucket)
-) with (fillfactor = 50, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
-create index wait_due on sluice.wait (class, due);
+  list bigint not null,
+  fair bigint not null,
+  rank integer not null,
+  lane bigint not null
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
+-- Not unique: the check would walk the dead rows of a lane that came and went.
+create index seat_order on sluice.seat (class, list, fair, rank, lane);
+
+-- A fair key in a class: whose turn it is next (the smaller virtual start), and how many of its lanes wait.
+create table sluice.fair (
+  class bigint not null,
+  id bigint not null,
+  v bigint not null default 0,
+  vstart bigint not null,
+  lanes integer not null default 0,
+  primary key (class, id, v)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
+-- The order of turns in a list: one row for each fair key that has lanes there. vstart may be behind that of the fair
+-- key, never ahead of it; whoever reads it corrects it.
+create table sluice.turn (
+  class bigint not null,
+  list bigint not null,
+  vstart bigint not null,
+  fair bigint not null,
+  primary key (class, list, vstart, fair)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+
+-- The lists of a class: 0 of the ready lanes, and one for each bucket that lanes wait for. floor: no turn stands before
+-- it. due: when to look at it again (null: at once), and how patient a sleeper may be.
+create table sluice.list (
+  class bigint not null,
+  id bigint not null,
+  v bigint not null default 0,
+  floor bigint not null,
+  due bigint,
+  period bigint,
+  slack bigint,
+  primary key (class, id, v)
+) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+create index list_due on sluice.list (class, due) where due is not null;
 
 -- Definitions of limits; the greatest version is in force. One element per rule in each array (limits/limit.ts):
 -- one microsecond drains drain[i], one unit weighs weight[i], the bucket holds room[i] units.
