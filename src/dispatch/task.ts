@@ -15,7 +15,11 @@ export interface Log {
 
 /** What a handler gets beside its input. */
 export interface Context {
-  /** Like the global fetch, but every request spends a grant of the job's limits: the first the attempt's own. */
+  /**
+   * Like the global fetch, but every request spends a grant of the job's limits: the first the attempt's own.
+   * A handler makes either all its calls through it, or none (then its grant is checked just before `run`, and covers one
+   * request): of calls made otherwise `fetch` knows nothing, and it may give back the grant that they have spent.
+   */
   readonly fetch: typeof fetch
   /** Aborted on time-out, on cancel, when the worker gives up the job, and at forced shutdown. */
   readonly signal: AbortSignal

@@ -2,25 +2,12 @@ import { Agent, fetch as undiciFetch, Headers, Request as UndiciRequest } from '
 import type { Response as UndiciResponse } from 'undici'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
+import { Allowance, type Grants } from './allowance.ts'
 import { encodeBody } from './body.ts'
 import { limitedBy, note } from './feedback.ts'
 import { type Grant, keepWarm, openGate } from './gate.ts'
 import { maxRedirects, redirectError, redirectTo } from './redirect.ts'
 import type { Hop } from './redirect.ts'
-
-/** What `fetch` needs of the attempt that it serves. */
-export interface Grants {
-  /** The grant that the attempt was claimed with; undefined when the job has no limits (then nothing is ever stale). */
-  readonly own: Grant | undefined
-  /**
-   * Takes one further grant in all limits of the job, waiting for it (undefined: no limits).
-   * `unsent`: the attempt has sent nothing yet; rather than wait long, it may be rejected, and the job given back uncalled.
-   * `unused`: a grant that ran out before anything was written under it; it is given back.
-   */
-  take(signal: AbortSignal, unsent: boolean, unused?: Grant): Promise<Grant | undefined>
-  /** The vendor asked for silence: holds the buckets of this job for `ms` from now, fleet-wide. */
-  hold(ms: number, reason: string): Promise<void>
-}
 
 /** A response that asked for silence, as told to `onFeedback`. */
 export interface Feedback {
@@ -162,27 +149,13 @@ async function discard(response: UndiciResponse): Promise<void> {
  * buckets of the job before the response is returned. A failure while the response's body is read stays a TypeError.
  */
 export function createFetch(options: FetchOptions): typeof globalThis.fetch {
-  const { grants } = options
-  let ownIsSpent = false
-  let unsent = true
-  const nextGrant: NextGrant = async (signal, unused) => {
-    signal.throwIfAborted()
-    if (!ownIsSpent) {
-      ownIsSpent = true
-      return grants.own
-    }
-    const grant = await grants.take(signal, unsent, unused)
-    signal.throwIfAborted()
-    return grant
-  }
-
+  const allowance = new Allowance(options.grants, options.signal)
   const call = async (input: unknown, init?: RequestInit): Promise<UndiciResponse> => {
-    options.signal.throwIfAborted()
-    const plan = await planOf(input, init, options.signal)
+    allowance.signal.throwIfAborted()
+    const plan = await planOf(input, init, allowance.signal)
     let hop: Hop = plan
     for (let followed = 0; ; followed++) {
-      const response = await send(hop, plan.signal, options, nextGrant)
-      unsent = false
+      const response = await send(hop, plan.signal, options, allowance)
       await heed(response, hop, options)
       if (plan.redirect === 'manual') return response
       const next = redirectTo(hop, response.status, response.headers.get('location'))
@@ -200,25 +173,24 @@ function markRedirected(response: UndiciResponse): UndiciResponse {
   return Object.defineProperty(response, 'redirected', { value: true })
 }
 
-type NextGrant = (signal: AbortSignal, unused?: Grant) => Promise<Grant | undefined>
-
 /** Sends one request, with as many grants as it needs to be written under a live one. */
 async function send(
   hop: Hop,
   signal: AbortSignal,
   options: FetchOptions,
-  nextGrant: NextGrant,
+  allowance: Allowance,
 ): Promise<UndiciResponse> {
   const { agent, clock } = options
   let unused: Grant | undefined
+  let why = `${maxStaleGrants} grants in a row ran out while connecting; connections to this vendor take longer than a grant lives`
   for (let stale = 0; stale < maxStaleGrants; stale++) {
-    const taking = nextGrant(signal, unused)
+    const taking = allowance.next(signal, unused)
     let grant = await (stale === 0 ? taking : keepWarm(agent, hop.url.origin, clock, taking))
     // A stream is lost if its grant runs out later, so it does not even start with one that has.
     if (hop.stream !== undefined && grant !== undefined && clock.monotonicMs() >= grant.deadlineMs) {
-      grant = await nextGrant(signal, grant)
+      grant = await allowance.next(signal, grant)
     }
-    const gate = openGate({ agent, clock, grant, bytes: hop.bytes, take: () => nextGrant(signal) })
+    const gate = openGate({ agent, clock, grant, bytes: hop.bytes, take: () => allowance.next(signal) })
     try {
       const body = hop.bytes ?? hop.stream
       const content = body === undefined ? {} : { body, duplex: 'half' as const }
@@ -234,16 +206,15 @@ async function send(
     } catch (error) {
       if (signal.aborted) throw signal.reason
       if (!gate.stale()) throw failureOf(hop, error)
-      unused = gate.unused() ? grant : undefined
+      unused = gate.unused()
       if (hop.stream !== undefined) {
-        throw staleError(hop, 'its grant ran out before the body began, and a stream cannot be sent twice; use bytes')
+        why = 'its grant ran out before the body began, and a stream cannot be sent twice; use bytes'
+        break
       }
     }
   }
-  throw staleError(
-    hop,
-    `${maxStaleGrants} grants in a row ran out while connecting; connections to this vendor take longer than a grant lives`,
-  )
+  if (unused !== undefined) await allowance.giveBack(unused)
+  throw staleError(hop, why)
 }
 
 /** Passes on what the vendor says about its limits. The handler gets its response even when the store is away. */

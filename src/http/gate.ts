@@ -14,8 +14,8 @@ export interface Gate {
   readonly dispatcher: Dispatcher
   /** True when the grant ran out before the first byte of the request: nothing was sent, the connection is kept. */
   readonly stale: () => boolean
-  /** True when nothing at all was written: the grant may be given back. */
-  readonly unused: () => boolean
+  /** The grant that ran out before anything was written under it, if one did: it may be given back. */
+  readonly unused: () => Grant | undefined
 }
 
 /** What a gate needs: `take` is asked when the HTTP layer repeats a request by itself (421), which is one more arrival. */
@@ -44,7 +44,7 @@ export function openGate(options: GateOptions): Gate {
   const { agent, clock, bytes } = options
   let stale = false
   let dispatched = false
-  let written = false
+  let unused: Grant | undefined
   const isStale = (grant: Grant | undefined) => grant !== undefined && clock.monotonicMs() >= grant.deadlineMs
 
   const start =
@@ -58,10 +58,10 @@ export function openGate(options: GateOptions): Gate {
           if (started) throw new GateError('the connection was lost after the request had been written')
           if (isStale(grant)) {
             stale = true
+            unused = grant
             throw new GateError('the grant ran out before the request was written')
           }
           started = true
-          written = true
           handler.onRequestStart(controller, context)
         },
         onRequestUpgrade: (...args) => handler.onRequestUpgrade(...args),
@@ -100,7 +100,7 @@ export function openGate(options: GateOptions): Gate {
       )
       return true
     }
-  return { dispatcher: agent.compose(interceptor), stale: () => stale, unused: () => stale && !written }
+  return { dispatcher: agent.compose(interceptor), stale: () => stale, unused: () => unused }
 }
 
 const warmed = new GateError('only a connection was wanted')

@@ -3,9 +3,11 @@ import type { Clock } from '../core/clock.ts'
 import { AttemptError, StoreError } from '../core/errors.ts'
 import { hash64, newId } from '../core/hash.ts'
 import type { Db } from '../db/db.ts'
-import type { Handout } from '../dispatch/claim.ts'
-import type { Grants } from '../http/fetch.ts'
+import { type Handout, isTransient } from '../dispatch/claim.ts'
+import type { Grants } from '../http/allowance.ts'
 import type { Grant } from '../http/gate.ts'
+
+export { uncalledCode } from '../http/allowance.ts'
 
 /** What grants need. */
 export interface GrantsOptions {
@@ -17,20 +19,21 @@ export interface GrantsOptions {
   grantMs: number | undefined
 }
 
-/** An attempt that has sent nothing waits so long for another grant; beyond it the job waits in the store, not in a slot. */
-const patienceMs = 250
-
-/** The code of the error by which an attempt gives its job back uncalled. */
-export const uncalledCode = 'SLUICE_UNCALLED'
-
-function uncalled(waitMs: number): AttemptError {
-  const text = `the grant ran out before the request could be written, and the next one is ${Math.ceil(waitMs)} ms away; the job goes back uncalled`
-  return new AttemptError(uncalledCode, text, { retryable: true })
-}
-
 interface StoreGrant extends Grant {
   /** As the ledger knows it. */
   readonly id: string
+}
+
+interface Answer {
+  granted: boolean
+  wait_us: string | null
+  lost: boolean
+}
+
+function jobLost(): AttemptError {
+  return new AttemptError('SLUICE_JOB_LOST', 'the job was taken from this worker; no further calls are made', {
+    retryable: false,
+  })
 }
 
 /** Grants of a job from the store. */
@@ -40,43 +43,50 @@ export function storeGrants(options: GrantsOptions): Grants {
   const takes = job.takes ?? []
   const own: StoreGrant | undefined =
     grantMs === undefined ? undefined : { id: job.claim, deadlineMs: job.grantedMs + grantMs }
+  const ask = async (grant: string, back: string | null): Promise<Answer> => {
+    const [row] = await db.call<Answer>('further', takeSql, [grant, job.id, job.claim, takes, back])
+    if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
+    return row
+  }
   return {
     own,
-    async take(signal, unsent, unused): Promise<StoreGrant | undefined> {
+    async take(signal, beforeWait, unused): Promise<StoreGrant | undefined> {
       if (grantMs === undefined) return undefined
       let back = (unused as StoreGrant | undefined)?.id ?? null
-      for (let grant = newId(); ;) {
+      let grant: StoreGrant | undefined
+      for (let failures = 0; ;) {
         signal.throwIfAborted()
-        const sentMs = clock.monotonicMs()
-        const [row] = await db
-          .call<{ granted: boolean; wait_us: string | null; lost: boolean }>('further', takeSql, [
-            grant,
-            job.id,
-            job.claim,
-            takes,
-            back,
-          ])
-          .catch((error: unknown) => {
-            // Asked again under the same id: a grant whose reply was lost is not charged twice.
-            if (error instanceof StoreError) return [{ granted: false, wait_us: '100000', lost: false }]
-            throw error
-          })
-        // Given back at most once: after a lost reply nobody knows whether it was.
-        back = null
-        if (row?.lost)
-          throw new AttemptError('SLUICE_JOB_LOST', 'the job was taken from this worker; no further calls are made', {
-            retryable: false,
-          })
-        if (row?.granted) {
-          if (clock.monotonicMs() < sentMs + grantMs) return { id: grant, deadlineMs: sentMs + grantMs }
-          back = grant
-          grant = newId()
+        // Its life counts from before it was first asked for; so only a lost reply is asked for again under the same id.
+        grant ??= { id: newId(), deadlineMs: clock.monotonicMs() + grantMs }
+        let answer: Answer
+        try {
+          answer = await ask(grant.id, back)
+        } catch (error) {
+          if (isTransient(error)) grant = undefined
+          else if (error instanceof StoreError) back = null
+          else throw error
+          await clock.sleep(Math.min(1_000, 20 * 2 ** failures++) * (0.5 + clock.random() / 2), signal)
           continue
         }
-        const waitMs = Math.max(1, Number(row?.wait_us ?? 1_000) / 1_000)
-        if (unsent && waitMs > patienceMs) throw uncalled(waitMs)
-        await clock.sleep(waitMs, signal)
+        failures = 0
+        // Given back at most once: after a lost reply nobody knows whether it was.
+        back = null
+        if (answer.lost) throw jobLost()
+        if (answer.granted && clock.monotonicMs() < grant.deadlineMs) return grant
+        if (answer.granted) {
+          back = grant.id
+        } else {
+          const waitMs = Math.max(1, Number(answer.wait_us ?? 1_000) / 1_000)
+          beforeWait(waitMs)
+          await clock.sleep(waitMs, signal)
+        }
+        grant = undefined
       }
+    },
+    async giveBack(unused) {
+      const { id } = unused as StoreGrant
+      // It is charged already: asked for again it takes nothing, and what remains of the request is to give it back.
+      await ask(id, id)
     },
     async hold(ms) {
       if (takes.length === 0) return

@@ -1,5 +1,6 @@
 /** Starts and stops the thread that beats for this process (pulse.ts). */
 import { Worker } from 'node:worker_threads'
+import type { Log } from '../dispatch/task.ts'
 
 /** What the thread needs. */
 export interface HeartbeatOptions {
@@ -9,30 +10,53 @@ export interface HeartbeatOptions {
   beatMs: number
   /** This worker was given up as lost. */
   lost(worker: string): void
+  log: Log
 }
 
-/** A heartbeat that goes on while the event loop is blocked. */
+/**
+ * A heartbeat that goes on while the event loop is blocked. The thread may fail to start (left out of a bundle) or to
+ * connect, so the worker's rounds beat as well: then it is given up only while its event loop is blocked.
+ */
 export class Heartbeat {
-  readonly #thread: Worker
+  readonly #thread: Worker | undefined
+  readonly #log: Log
+  #isStopping = false
 
   constructor(options: HeartbeatOptions) {
-    const { url, sql, beatMs, lost } = options
-    // Under a test runner this file is TypeScript, which a thread cannot load: then the built one serves.
-    const file = import.meta.url.endsWith('.ts') ? '../../dist/worker/pulse.js' : './pulse.js'
-    this.#thread = new Worker(new URL(file, import.meta.url), { workerData: { url, sql, beatMs } })
-    this.#thread.unref()
-    this.#thread.on('message', (message: { lost: string }) => lost(message.lost))
-    // Without its thread the worker is merely given up after 10 s, as if it had died; that must not end the process.
-    this.#thread.on('error', () => {})
+    const { url, sql, beatMs, lost, log } = options
+    this.#log = log
+    try {
+      // Under a test runner this file is TypeScript, which a thread cannot load: then the built one serves.
+      const file = import.meta.url.endsWith('.ts') ? '../../dist/worker/pulse.js' : './pulse.js'
+      const thread = new Worker(new URL(file, import.meta.url), { workerData: { url, sql, beatMs } })
+      thread.unref()
+      thread.on('message', (message: { lost: string }) => lost(message.lost))
+      let cause: unknown = 'it exited'
+      thread.on('error', (error) => (cause = error))
+      thread.on('exit', () => this.#ended(cause))
+      this.#thread = thread
+    } catch (error) {
+      this.#ended(error)
+    }
   }
 
   /** Beats for this worker from now on; undefined: for nobody. */
   beatFor(worker: string | undefined): void {
-    this.#thread.postMessage({ worker })
+    this.#thread?.postMessage({ worker })
   }
 
   /** Ends the thread. */
   async stop(): Promise<void> {
-    await this.#thread.terminate()
+    this.#isStopping = true
+    await this.#thread?.terminate()
+  }
+
+  #ended(cause: unknown): void {
+    if (this.#isStopping) return
+    this.#log.error(
+      'the heartbeat thread ended: while a handler blocks the event loop for 10 s, this worker is given up as lost; ' +
+        'leave "sluice" out of bundles, so that the thread finds its file, and restart the worker',
+      { error: String(cause) },
+    )
   }
 }

@@ -29,7 +29,7 @@ export interface WorkerOptions {
   /** Attempts at once; 1 to 10,000. */
   concurrency: number
   version: string
-  /** Where the heartbeat's thread connects; undefined: this thread beats (embedded engine). */
+  /** Where the heartbeat's thread connects; undefined: no thread (embedded engine). */
   beatUrl: string | undefined
 }
 
@@ -226,12 +226,13 @@ export class Worker {
     if (this.#rounds !== undefined) return
     if (beatUrl !== undefined) {
       const sql = inSchema(statements['dispatch/beat'] as string)
-      this.#heartbeat = new Heartbeat({ url: beatUrl, sql, beatMs, lost: (id) => this.#lost(id) })
+      this.#heartbeat = new Heartbeat({ url: beatUrl, sql, beatMs, lost: (id) => this.#lost(id), log })
     }
     const { db, clock, schema } = this.#options
     const housekeeping = new Housekeeping(db, clock, schema)
     const round = async () => {
-      const lost = beatUrl === undefined ? await this.#member.beat() : undefined
+      // Also beside the heartbeat's thread, which may have failed.
+      const lost = await this.#member.beat()
       if (lost !== undefined) this.#lost(lost)
       if ((await this.#member.watch()).length > 0) this.#dispatcher.wake()
       await this.#adopt()

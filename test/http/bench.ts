@@ -7,7 +7,8 @@ import { onTestFinished } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Clock } from '../../src/core/clock.ts'
 import { createAgent, createFetch } from '../../src/http/fetch.ts'
-import type { Feedback, Grants } from '../../src/http/fetch.ts'
+import type { Grants } from '../../src/http/allowance.ts'
+import type { Feedback } from '../../src/http/fetch.ts'
 
 /** A clock that stands still until a test moves it. */
 export interface HandClock extends Clock {
@@ -79,6 +80,7 @@ export function countingGrants(clock: Clock, deadlineMs: number | undefined, lif
       taken.push(clock.monotonicMs())
       return deadlineMs === undefined ? undefined : { deadlineMs: clock.monotonicMs() + lifeMs }
     },
+    giveBack: async () => {},
     hold: async (ms, reason) => {
       holds.push({ ms, reason })
     },

@@ -1,5 +1,6 @@
 import { FormData as UndiciFormData } from 'undici'
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
+import type { Grants } from '../../src/http/allowance.ts'
 import { limitedBy } from '../../src/http/feedback.ts'
 import type { Grant } from '../../src/http/gate.ts'
 import { maxRedirects } from '../../src/http/redirect.ts'
@@ -28,6 +29,59 @@ test('the first request spends the grant of the attempt, each further one its ow
   expect(taken).toHaveLength(0)
   await Promise.all([fetch(url), fetch(url)])
   expect(taken).toHaveLength(2)
+})
+
+/** Grants of which the next is far away until the test lets it come. */
+function farGrants() {
+  const waits: (() => void)[] = []
+  const take: Grants['take'] = async (signal, beforeWait) => {
+    beforeWait(10_000)
+    await new Promise<void>((resolve, reject) => {
+      waits.push(resolve)
+      signal.addEventListener('abort', () => reject(signal.reason as Error), { once: true })
+    })
+    return take(signal, beforeWait)
+  }
+  return { waits, take }
+}
+const isUncalled = { code: 'SLUICE_UNCALLED' }
+
+test('an attempt that has sent a request, or may at any moment, is not given back as uncalled', async () => {
+  const { port, received } = await tcpServer((text, socket) => {
+    if (text !== '') socket.destroy()
+    return undefined
+  })
+  const { waits, take } = farGrants()
+  const { fetch, abort } = setup({ deadlineMs: 5_000, grants: { take } })
+  const url = `http://127.0.0.1:${port}/`
+  // The second asks for its grant while the first connects; the third when the first was written and got no answer.
+  const [first, second] = [fetch(url), fetch(url)]
+  await expect(first).rejects.toMatchObject({ code: 'SLUICE_NETWORK' })
+  const third = fetch(url)
+  await vi.waitUntil(() => waits.length === 2)
+  for (const look of waits) look()
+  await vi.waitUntil(() => waits.length === 4)
+  abort.abort(new Error('over'))
+  for (const call of [second, third]) await expect(call).rejects.toThrow('over')
+  expect(received.join('').match(/GET/g)).toHaveLength(1)
+})
+
+test('once an attempt is given back as uncalled, nothing that it still asks for is sent', async () => {
+  const clock = handClock()
+  const { port, received } = await tcpServer(() => undefined)
+  const { waits, take } = farGrants()
+  // The first holds its grant while it connects, so the second waits; then that grant turns out to be too old.
+  const late: Grants['take'] = (signal, beforeWait) => {
+    clock.nowMs = 2_000
+    return take(signal, beforeWait)
+  }
+  const { fetch } = setup({ clock, deadlineMs: 1_100, grants: { take: late } })
+  const url = `http://127.0.0.1:${port}/`
+  const calls = Promise.allSettled([fetch(url), fetch(url)])
+  for (const call of await calls) expect(call).toMatchObject({ status: 'rejected', reason: isUncalled })
+  expect(waits).toHaveLength(1)
+  await expect(fetch(url)).rejects.toMatchObject(isUncalled)
+  expect(received.join('')).toBe('')
 })
 
 test('a call that is wrong in itself spends nothing', async () => {

@@ -45,10 +45,11 @@ test('while every grant runs out, nothing at all is sent, and the attempt is giv
   const { port, received } = await tcpServer(answerEach)
   const unused: (Grant | undefined)[] = []
   const expired = {
-    take: async (_: AbortSignal, _unsent: boolean, back?: Grant) => {
+    take: async (_: AbortSignal, _beforeWait: unknown, back?: Grant) => {
       unused.push(back)
       return { deadlineMs: clock.monotonicMs() }
     },
+    giveBack: async (back: Grant) => void unused.push(back),
   }
   const { fetch } = setup({ clock, agent: slowAgent(clock, 500), deadlineMs: 1_100, grants: expired })
   await expect(fetch(`http://localhost:${port}/`, { method: 'POST', body: 'BODY' })).rejects.toMatchObject({
@@ -57,9 +58,10 @@ test('while every grant runs out, nothing at all is sent, and the attempt is giv
     message: expect.stringContaining(`${maxStaleGrants} grants`),
   })
   expect(received.join('')).toBe('')
-  // Each grant that ran out is given back when the next is taken.
+  // Each grant that ran out is given back when the next is taken, and the last one at the end.
   expect(unused[0]).toEqual({ deadlineMs: 1_100 })
-  expect(new Set(unused).size).toBe(maxStaleGrants - 1)
+  expect(unused).toHaveLength(maxStaleGrants)
+  expect(new Set(unused).size).toBe(maxStaleGrants)
   expect(unused).not.toContain(undefined)
 })
 

@@ -1,0 +1,74 @@
+/** What one attempt may send: its grants, one for each request, and whether it may still be given back as uncalled. */
+import { AttemptError } from '../core/errors.ts'
+import type { Grant } from './gate.ts'
+
+/** What `fetch` needs of the attempt that it serves. */
+export interface Grants {
+  /** The grant that the attempt was claimed with; undefined when the job has no limits (then nothing is ever stale). */
+  readonly own: Grant | undefined
+  /**
+   * Takes one further grant in all limits of the job, waiting for it (undefined: no limits).
+   * `beforeWait`: told how long, in ms, before each wait for room; what it throws ends the taking.
+   * `unused`: a grant that ran out before anything was written under it; it is given back.
+   */
+  take(signal: AbortSignal, beforeWait: (waitMs: number) => void, unused?: Grant): Promise<Grant | undefined>
+  /** Gives back a grant under which nothing was written, and takes none. */
+  giveBack(unused: Grant): Promise<void>
+  /** The vendor asked for silence: holds the buckets of this job for `ms` from now, fleet-wide. */
+  hold(ms: number, reason: string): Promise<void>
+}
+
+/** The code of the error by which an attempt gives its job back uncalled. */
+export const uncalledCode = 'SLUICE_UNCALLED'
+
+/** An attempt that has sent nothing waits so long for another grant; beyond it the job waits in the store, not in a slot. */
+const patienceMs = 250
+
+function uncalled(waitMs: number): AttemptError {
+  const text = `the grant ran out before the request could be written, and the next one is ${Math.ceil(waitMs)} ms away; the job goes back uncalled`
+  return new AttemptError(uncalledCode, text, { retryable: true })
+}
+
+/** The grants of one attempt, as its requests spend them; requests may run at once. */
+export class Allowance {
+  /** Aborts with the attempt, and when it is given back as uncalled: from then on it sends nothing. */
+  readonly signal: AbortSignal
+  readonly #grants: Grants
+  readonly #returned = new AbortController()
+  #ownIsSpent = false
+  /** Grants handed out and not returned unused: under each a request was written, was tried, or may be written at any moment. */
+  #spent = 0
+
+  constructor(grants: Grants, signal: AbortSignal) {
+    this.#grants = grants
+    this.signal = AbortSignal.any([signal, this.#returned.signal])
+  }
+
+  /** A grant for one request. `unused`: the one before it, under which that request was not written. */
+  async next(signal: AbortSignal, unused?: Grant): Promise<Grant | undefined> {
+    if (unused !== undefined) this.#spent--
+    signal.throwIfAborted()
+    const isFirst = !this.#ownIsSpent
+    this.#ownIsSpent = true
+    const grant = isFirst
+      ? this.#grants.own
+      : await this.#grants.take(signal, (waitMs) => this.#beforeWait(waitMs), unused)
+    signal.throwIfAborted()
+    this.#spent++
+    return grant
+  }
+
+  /** Gives back a grant under which nothing was written. While the store is away it is lost, no more than that. */
+  async giveBack(unused: Grant): Promise<void> {
+    this.#spent--
+    await this.#grants.giveBack(unused).catch(() => {})
+  }
+
+  // Decided and made final in one step: whatever else of this attempt waits for a grant is not sent either.
+  #beforeWait(waitMs: number): void {
+    if (waitMs <= patienceMs || this.#spent > 0) return
+    const error = uncalled(waitMs)
+    this.#returned.abort(error)
+    throw error
+  }
+}

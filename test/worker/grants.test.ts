@@ -1,0 +1,123 @@
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import { StoreError } from '../../src/core/errors.ts'
+import { newId } from '../../src/core/hash.ts'
+import type { Db } from '../../src/db/db.ts'
+import type { Handout } from '../../src/dispatch/claim.ts'
+import type { Grant } from '../../src/http/gate.ts'
+import type { Sluice } from '../../src/sluice.ts'
+import { storeGrants } from '../../src/worker/grants.ts'
+import { claim, engines, enter, openOn, perTenant, quietTask } from '../dispatch/engine.ts'
+
+const lifeMs = 100
+const never = new AbortController().signal
+const id = (grant: Grant | undefined) => (grant as unknown as { id: string }).id
+
+/** Numbers in [0, 1) that a seed decides. */
+function randomOf(seed: number): () => number {
+  let state = seed * 2_654_435_761
+  return () => {
+    state = (Math.imul(state ^ (state >>> 15), 2_246_822_519) + 0x9e3779b9) >>> 0
+    return ((state ^ (state >>> 13)) >>> 0) / 2 ** 32
+  }
+}
+
+/** What the ledger knows of one grant. */
+interface Entry {
+  askedMs: number
+  charged: boolean
+  written: boolean
+  back: boolean
+  lost: boolean
+}
+
+/** A ledger behind a bad line: denies, delays, fails, loses requests and replies, and carries some out much later. */
+function badLine(random: () => number) {
+  const clock = {
+    ...systemClock,
+    nowMs: 0,
+    random,
+    monotonicMs: () => clock.nowMs,
+    sleep: async (ms: number) => void (clock.nowMs += ms),
+  }
+  const entries = new Map<string, Entry>()
+  let underWay: (() => void)[] = []
+  const carryOut = (grant: Entry, back: string | null) => {
+    const given = back === null ? undefined : entries.get(back)
+    if (given !== undefined) {
+      expect(given).toMatchObject({ charged: true, written: false, back: false })
+      given.back = true
+    }
+    if (!grant.charged && random() < 0.3) return { granted: false, wait_us: String(Math.ceil(random() * 2e5)) }
+    grant.charged = true
+    return { granted: true, wait_us: '0' }
+  }
+  const call = async (_name: string, _sql: string, [asked, , , , back]: [string, string, string, string[], string]) => {
+    const fresh = { askedMs: clock.nowMs, charged: false, written: false, back: false, lost: false }
+    const grant = entries.get(asked) ?? fresh
+    entries.set(asked, grant)
+    clock.nowMs += random() * 40
+    if (random() < 0.3) {
+      for (const late of underWay) late()
+      underWay = []
+    }
+    const fate = random()
+    if (fate < 0.1) throw Object.assign(new Error('deadlock'), { code: '40P01' })
+    if (fate >= 0.4) return [{ lost: false, ...carryOut(grant, back) }]
+    for (const one of [grant, back === null ? undefined : entries.get(back)]) if (one !== undefined) one.lost = true
+    if (fate < 0.2) carryOut(grant, back)
+    else if (fate < 0.3) underWay.push(() => carryOut(grant, back))
+    throw new StoreError('SLUICE_STORE_UNREACHABLE', 'the reply was lost')
+  }
+  return { clock, entries, db: { call } as unknown as Db }
+}
+
+describe('further grants', () => {
+  it('on a bad line: none is used late or twice, and none that is charged is forgotten', async () => {
+    for (let seed = 1; seed <= 500; seed++) {
+      const random = randomOf(seed)
+      const { clock, entries, db } = badLine(random)
+      const job = { id: newId(), claim: newId(), grantedMs: 0, takes: ['a'] } as unknown as Handout
+      const grants = storeGrants({ db, clock, schema: 'sluice', job, grantMs: lifeMs })
+      let unused: Grant | undefined
+      for (let n = 0; n < 10; n++) {
+        const grant = await grants.take(never, () => {}, unused)
+        clock.nowMs += random() * 1.5 * lifeMs
+        const entry = entries.get(id(grant)) as Entry
+        unused = clock.nowMs >= (grant as Grant).deadlineMs ? grant : undefined
+        if (unused !== undefined) continue
+        expect(entry, `seed ${seed}`).toMatchObject({ charged: true, written: false, back: false })
+        expect(clock.nowMs, `seed ${seed}`).toBeLessThan(entry.askedMs + lifeMs)
+        entry.written = true
+      }
+      const forgotten = [...entries].filter(([of, { charged, written, back, lost }]) => {
+        return charged && !written && !back && !lost && of !== (unused && id(unused))
+      })
+      expect(forgotten, `seed ${seed}`).toEqual([])
+    }
+  })
+})
+
+describe.each(engines)('grants of a running job on $name', (engine) => {
+  let sluice: Sluice
+  beforeAll(async () => void (sluice = await openOn(engine)))
+  afterAll(() => sluice.close())
+
+  it('are taken, and given back without another being taken', async () => {
+    const { db } = sluice
+    const work = quietTask('work', [perTenant('calls', '10/h', 3)])
+    await sluice.send(work, { tenant: 'a' })
+    const { jobs } = await claim(db, await enter(db), ['work'], 1)
+    const job = { ...jobs[0], takes: ['calls:a'], grantedMs: systemClock.monotonicMs() } as unknown as Handout
+    const [row] = await db.query<{ takes: string[] }>('select takes from sluice.job where id = $1', [job.id])
+    const grants = storeGrants({ db, clock: systemClock, schema: 'sluice', job: { ...job, ...row }, grantMs: 60_000 })
+    const rows = () => db.query('select claim, units from sluice.ledger where claim <> $1 order by n', [job.claim])
+    const grant = await grants.take(never, () => {})
+    expect(await rows()).toEqual([{ claim: id(grant), units: 1 }])
+    await grants.giveBack(grant as Grant)
+    expect(await rows()).toEqual([
+      { claim: id(grant), units: 1 },
+      { claim: id(grant), units: -1 },
+    ])
+  })
+})

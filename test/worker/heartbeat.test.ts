@@ -1,0 +1,36 @@
+import type * as threads from 'node:worker_threads'
+import { expect, test, vi } from 'vitest'
+import { z } from 'zod'
+import { task } from '../../src/dispatch/task.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { until } from '../dispatch/engine.ts'
+import { freshDatabase } from '../servers/database.ts'
+
+// As in a bundle that left the thread's file behind.
+vi.mock('node:worker_threads', async (original) => {
+  const { Worker } = await original<typeof threads>()
+  return {
+    Worker: class extends Worker {
+      constructor(url: URL, options: threads.WorkerOptions) {
+        super(new URL('left-behind.js', url), options)
+      }
+    },
+  }
+})
+
+test('a worker whose heartbeat thread cannot run says so, and beats all the same', async () => {
+  const { url } = await freshDatabase()
+  const error = vi.fn<(message: string, details?: Record<string, unknown>) => void>()
+  const quiet = () => {}
+  const sluice = await Sluice.open({ store: url, log: { debug: quiet, info: quiet, warn: quiet, error } })
+  const beats = async () => {
+    const [row] = await sluice.db.query<{ beat: string }>('select beat from sluice.worker')
+    return Number(row?.beat)
+  }
+  await sluice.work([task('idle', { input: z.object({}), run: () => undefined })])
+  await until(async () => (await beats()) >= 2, 20_000, 'two beats')
+  await sluice.close()
+  expect(error.mock.calls).toEqual([
+    [expect.stringContaining('heartbeat thread ended'), { error: expect.stringContaining('left-behind.js') }],
+  ])
+})
