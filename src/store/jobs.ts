@@ -130,7 +130,7 @@ export class Jobs {
 
   /** The state of the whole in numbers. */
   async status(): Promise<Status> {
-    const [row = {}] = await this.#db.query(this.#sql('status'))
+    const [row = {}] = await this.#db.query(`select * from ${this.#schema}.status_v1()`)
     const number = (name: string) => Number(row[name])
     return {
       waiting: number('waiting'),
