@@ -10,9 +10,9 @@ export interface SluiceConfig {
   listenUrl?: string
   /** Attempts at once of one worker; 1 to 10,000, default `SLUICE_CONCURRENCY`, else 10. */
   concurrency?: number
-  /** Queues that a worker serves; default all. */
+  /** Queues that a worker serves; default `SLUICE_QUEUES` (`a,b`), else all. */
   queues?: readonly string[]
-  /** Tasks that the command line knows: themselves, or a file (relative to this one) whose exports are taken. */
+  /** Tasks that the command line knows: themselves, or a file (relative to this one) whose exports are taken. Default: those of the file `SLUICE_TASKS`. */
   tasks?: readonly AnyTask[] | string
 }
 

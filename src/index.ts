@@ -5,7 +5,18 @@ export { AttemptError, SluiceError, StoreError, UsageError } from './core/errors
 export { newId } from './core/hash.ts'
 export type { Duration, Rate } from './core/rate.ts'
 export type { RetryOptions } from './core/retry.ts'
-export type { AnyTask, Context, Log, SendManyOptions, SendOptions, Task, TaskOptions, TxLike } from './dispatch/task.ts'
+export type { Db, Tx } from './db/db.ts'
+export type {
+  AnyTask,
+  Context,
+  Log,
+  Sendable,
+  SendManyOptions,
+  SendOptions,
+  Task,
+  TaskOptions,
+  TxLike,
+} from './dispatch/task.ts'
 export { task } from './dispatch/task.ts'
 export { http, httpTask, type HttpTaskOptions } from './dispatch/http.ts'
 export type { Reason, Why } from './dispatch/why.ts'
@@ -14,5 +25,5 @@ export { HttpStatusError, type RequestInput, type RequestResult } from './http/r
 export { type Guarantee, guarantees } from './limits/guarantee.ts'
 export { type Key, type Limit, type LimitOptions, limit } from './limits/limit.ts'
 export { Sluice, type SluiceOptions, useSluice, type WorkOptions } from './sluice.ts'
-export type { Job, JobLine, ListOptions, State } from './store/jobs.ts'
+export type { Job, JobLine, Jobs, ListOptions, State, Status } from './store/jobs.ts'
 export type { Worker } from './worker/worker.ts'

@@ -2,31 +2,38 @@
 import { type Clock, systemClock } from './core/clock.ts'
 import { StoreError, UsageError } from './core/errors.ts'
 import { type Duration, durationMs } from './core/rate.ts'
-import type { Db } from './db/db.ts'
-import { inSchema, migrate } from './db/migrate.ts'
-import { openStore, type Store } from './db/open.ts'
+import type { Db, Queryable, Tx } from './db/db.ts'
+import { inSchema, migrate, pending } from './db/migrate.ts'
+import { env, openStore, type Store } from './db/open.ts'
 import { admit } from './dispatch/admit.ts'
 import {
   type AnyTask,
+  checkName,
   type Log,
   provideSender,
   type Sendable,
   type Sender,
   type SendManyOptions,
   type SendOptions,
+  type Task,
+  type TxLike,
 } from './dispatch/task.ts'
 import { type Why, why } from './dispatch/why.ts'
 import { statements } from './generated/sql.ts'
 import type { Limit } from './limits/limit.ts'
 import { registerLimits } from './limits/register.ts'
-import { isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
+import { checkId, isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { version } from './version.ts'
 import { Worker } from './worker/worker.ts'
 
 /** How to open a Sluice; see the fields. */
 export interface SluiceOptions {
-  /** `postgres://…`, a directory of the embedded engine, or `memory:`. Default: `DATABASE_URL`, else `.sluice/data`. */
+  /**
+   * `postgres://…`, a directory of the embedded engine (relative to the current one), or `memory:`. Default:
+   * `DATABASE_URL`, else `.sluice/data`. Only the command line reads `sluice.config.ts`: a program beside it must be given
+   * the same store.
+   */
   store?: string
   /** Where LISTEN goes when `store` is a pooler in transaction mode. Default: `SLUICE_LISTEN_URL`, else `store`. */
   listenUrl?: string
@@ -34,6 +41,8 @@ export interface SluiceOptions {
   schema?: string
   /** Connections to a server; 1 to 1000, default 10. */
   connections?: number
+  /** Bring the schema up to date; default true. False, for roles that may not: an error when it is not. */
+  migrate?: boolean
   /** Where log lines go; default: nowhere. */
   log?: Log
   clock?: Clock
@@ -46,6 +55,9 @@ export interface WorkOptions {
   /** Queues to serve; default all. */
   queues?: readonly string[]
 }
+
+/** What a task takes; of any task (`AnyTask`) only the schema knows. */
+type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
 
 /** The tables that change with every job: the embedded engine has no autovacuum, and without one they would only grow. */
 const hotTables = ['job', 'lane', 'wait', 'arrival', 'absorbed', 'claim', 'idle', 'doubt', 'worker', 'idempotency']
@@ -74,7 +86,7 @@ export class Sluice implements Sender {
     this.#store = store
     this.db = store.db
     this.#clock = options.clock ?? systemClock
-    this.#schema = options.schema ?? process.env['SLUICE_SCHEMA'] ?? 'sluice'
+    this.#schema = options.schema ?? env('SLUICE_SCHEMA') ?? 'sluice'
     this.#log = options.log ?? silent
     this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
@@ -82,14 +94,15 @@ export class Sluice implements Sender {
 
   /**
    * Opens a store and brings its schema up to date.
-   * @throws StoreError SLUICE_STORE_UNREACHABLE; UsageError SLUICE_BAD_URL, SLUICE_BAD_SCHEMA, SLUICE_STORE_OWNED
+   * @throws StoreError SLUICE_STORE_UNREACHABLE; UsageError SLUICE_BAD_URL, SLUICE_BAD_SCHEMA, SLUICE_STORE_OWNED,
+   * SLUICE_NOT_MIGRATED (only with `migrate: false`)
    */
   static async open(options: SluiceOptions = {}): Promise<Sluice> {
-    inSchema('', options.schema ?? process.env['SLUICE_SCHEMA'] ?? 'sluice')
+    inSchema('', options.schema ?? env('SLUICE_SCHEMA') ?? 'sluice')
     const clock = options.clock ?? systemClock
-    const listenUrl = options.listenUrl ?? process.env['SLUICE_LISTEN_URL']
+    const listenUrl = options.listenUrl ?? env('SLUICE_LISTEN_URL')
     const store = await openStore({
-      store: options.store ?? process.env['DATABASE_URL'] ?? '.sluice/data',
+      store: options.store ?? env('DATABASE_URL') ?? '.sluice/data',
       clock,
       ...(listenUrl === undefined ? {} : { listenUrl }),
       ...(options.connections === undefined ? {} : { connections: options.connections }),
@@ -97,16 +110,21 @@ export class Sluice implements Sender {
     })
     const sluice = new Sluice(store, options)
     try {
-      await migrate(store.db, sluice.#schema)
+      if (options.migrate === false) await sluice.#mustBeMigrated()
+      else await migrate(store.db, sluice.#schema)
     } catch (error) {
       await store.db.close()
       throw error
     }
     if (store.owner) void sluice.#vacuum()
+    sluice.#log.debug('the store is open', { store: store.db.where, schema: sluice.#schema })
     return sluice
   }
 
-  /** A URL for further connections to the same data; undefined when only this process has it. */
+  /**
+   * A URL for further connections to the same data. Undefined in memory, and in the process that owns an embedded
+   * directory: there `transaction` is the way to transactions of your own.
+   */
   get url(): string | undefined {
     return this.#store.url
   }
@@ -116,18 +134,32 @@ export class Sluice implements Sender {
     return this.#store.owner
   }
 
-  async send(task: AnyTask, input: unknown, options: SendOptions = {}): Promise<string> {
+  /**
+   * Runs `body` in one transaction of the store and commits, or rolls back when it throws. Give its `tx` to `send`, and
+   * to each of your own statements: the embedded engine has only this one transaction at a time.
+   */
+  transaction<T>(body: (tx: Tx) => Promise<T>): Promise<T> {
+    return this.db.transaction(body)
+  }
+
+  /** Records a job; see `Task.send`, which calls this. */
+  async send<Input>(task: Task<Input>, input: Given<Input>, options: SendOptions = {}): Promise<string> {
     this.#checkOpen()
     const job = await admit(task, input, options, this.#clock)
-    await this.define([task])
+    await this.#defineFor(task, options.tx)
     if (options.tx === undefined) return this.#outbox.add(job)
     const [id] = await this.#write(options.tx, [job])
     return id ?? job.id
   }
 
-  async sendMany(task: AnyTask, inputs: Sendable<unknown>, options: SendManyOptions = {}): Promise<number> {
+  /** Records many jobs; see `Task.sendMany`, which calls this. */
+  async sendMany<Input>(
+    task: Task<Input>,
+    inputs: Sendable<Given<Input>>,
+    options: SendManyOptions = {},
+  ): Promise<number> {
     this.#checkOpen()
-    await this.define([task])
+    await this.#defineFor(task, options.tx)
     let sent = 0
     let batch: NewJob[] = []
     const flush = async () => {
@@ -172,9 +204,12 @@ export class Sluice implements Sender {
     return worker.once(options.max ?? Number.MAX_SAFE_INTEGER, options.signal)
   }
 
-  /** Every reason why a job waits, the binding one first; undefined when there is no such unfinished job. */
+  /**
+   * Every reason why a job waits, the binding one first; undefined when there is no such unfinished job.
+   * @throws UsageError SLUICE_BAD_ID
+   */
   async why(id: string): Promise<Why | undefined> {
-    return why(this.db, id, (sql) => this.#sql(sql))
+    return why(this.db, checkId(id), (sql) => this.#sql(sql))
   }
 
   /**
@@ -206,7 +241,7 @@ export class Sluice implements Sender {
         task.limits.map((limit) => {
           const known = this.#defined.get(limit.name)
           if (known !== undefined) return known
-          const defining = this.#define(limit)
+          const defining = this.#define(this.db, limit)
           this.#defined.set(limit.name, defining)
           defining.catch(() => this.#defined.delete(limit.name))
           return defining
@@ -215,8 +250,14 @@ export class Sluice implements Sender {
     )
   }
 
-  /** Drops history older than `keepDays` (default 7), expired idempotency keys and what dispatch no longer needs. Returns the partitions dropped. */
+  /**
+   * Drops history older than `keepDays` (whole, 0 to 36,500; default 7), expired idempotency keys and what dispatch no
+   * longer needs. Returns the partitions dropped.
+   * @throws UsageError SLUICE_BAD_OPTION
+   */
   async prune(keepDays = 7): Promise<string[]> {
+    if (!Number.isInteger(keepDays) || keepDays < 0 || keepDays > 36_500)
+      throw new UsageError('SLUICE_BAD_OPTION', `keepDays is ${keepDays}; it must be a whole number from 0 to 36,500`)
     const rows = await this.db.query<{ name: string }>(this.#sql('select sluice.prune_v1($1) as name'), [keepDays])
     return rows.map((row) => row.name)
   }
@@ -234,6 +275,11 @@ export class Sluice implements Sender {
 
   async #worker(tasks: readonly AnyTask[], options: WorkOptions): Promise<Worker> {
     this.#checkOpen()
+    const { queues } = options
+    if (tasks.length === 0) throw new UsageError('SLUICE_NO_TASKS', 'a worker needs at least one task to work on')
+    if (queues?.length === 0)
+      throw new UsageError('SLUICE_BAD_OPTION', '`queues` is an empty list; leave it out to serve all')
+    for (const queue of queues ?? []) checkName('queue', queue)
     await this.define(tasks)
     const worker = new Worker({
       db: this.db,
@@ -242,7 +288,7 @@ export class Sluice implements Sender {
       inSchema: (sql) => this.#sql(sql),
       log: this.#log,
       tasks,
-      queues: options.queues,
+      queues,
       concurrency: options.concurrency ?? 10,
       version,
       beatUrl: this.#store.url,
@@ -251,16 +297,29 @@ export class Sluice implements Sender {
     return worker
   }
 
-  async #write(tx: NonNullable<SendOptions['tx']>, jobs: NewJob[]): Promise<string[]> {
-    return this.#outbox.write(
-      async (sql, params) => (await tx.query(sql, params)).rows as { [column: string]: unknown }[],
-      jobs,
-    )
+  async #write(tx: TxLike, jobs: NewJob[]): Promise<string[]> {
+    return this.#outbox.write((sql, params) => within(tx).query(sql, params), jobs)
   }
 
-  async #define(limit: Limit): Promise<void> {
-    const changed = await registerLimits(this.db, [limit], (sql) => this.#sql(sql))
-    for (const name of changed) await this.db.query(this.#sql(statements['dispatch/roused'] as string), [name])
+  /**
+   * A limit goes in force in a transaction of its own, so that a long one of the caller holds up nobody who defines it too.
+   * But while the caller's is open the embedded engine has no other: there it goes with the caller's, which may be rolled back.
+   */
+  async #defineFor(task: AnyTask, tx: TxLike | undefined): Promise<void> {
+    if (tx === undefined || !this.#store.embedded) return this.define([task])
+    for (const limit of task.limits) await this.#define(within(tx), limit)
+  }
+
+  async #define(db: Queryable, limit: Limit): Promise<void> {
+    const changed = await registerLimits(db, [limit], (sql) => this.#sql(sql))
+    for (const name of changed) await db.query(this.#sql(statements['dispatch/roused'] as string), [name])
+  }
+
+  async #mustBeMigrated(): Promise<void> {
+    const steps = await pending(this.db, this.#schema)
+    if (steps.length === 0) return
+    const names = steps.map((step) => step.name).join(', ')
+    throw new UsageError('SLUICE_NOT_MIGRATED', `schema ${this.#schema} lacks ${names}; run \`sluice migrate\``)
   }
 
   /** What a server's autovacuum would do. */
@@ -282,6 +341,16 @@ export class Sluice implements Sender {
 
   #checkOpen(): void {
     if (this.#closed !== undefined) throw new UsageError('SLUICE_CLOSED', 'this Sluice is closed')
+  }
+}
+
+/** Statements of somebody's transaction; node-postgres and PGlite wrap the rows. */
+function within(tx: TxLike): Queryable {
+  return {
+    async query<R>(sql: string, params?: readonly unknown[]) {
+      const result = await tx.query(sql, params === undefined ? undefined : [...params])
+      return ('rows' in result ? result.rows : result) as R[]
+    },
   }
 }
 

@@ -4,6 +4,7 @@ import path from 'node:path'
 import { createJiti } from 'jiti'
 import { defineConfig, type SluiceConfig } from '../config.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
+import { env } from '../db/open.ts'
 import { type AnyTask, checkName } from '../dispatch/task.ts'
 import * as library from '../index.ts'
 import { flat } from './failure.ts'
@@ -84,26 +85,32 @@ async function load(file: string): Promise<Record<string, unknown>> {
 }
 
 /**
- * The tasks that a command knows: those of the file named, else those of the config; an empty list when neither says any.
+ * The tasks that a command knows: those of the file named, else of `SLUICE_TASKS`, else of the config; an empty list when neither says any.
  * @throws UsageError SLUICE_BAD_CONFIG, SLUICE_NO_TASKS (a file without any)
  */
 export async function loadTasks(config: Found, named: string | undefined): Promise<readonly AnyTask[]> {
   const { tasks = [] } = config.fields
-  if (named === undefined && typeof tasks !== 'string') return tasks
-  const file = named === undefined ? path.resolve(config.dir, tasks as string) : path.resolve(named)
+  const given = named ?? env('SLUICE_TASKS')
+  if (given === undefined && typeof tasks !== 'string') return tasks
+  const file = given === undefined ? path.resolve(config.dir, tasks as string) : path.resolve(given)
   const found = new Set(Object.values(await load(file)).filter(isTask))
   if (found.size === 0)
     throw new UsageError('SLUICE_NO_TASKS', `${file} exports no task; write \`export const … = task(…)\``)
   return [...found]
 }
 
-/** As `loadTasks`, for commands that cannot do without. @throws UsageError SLUICE_NO_TASKS */
+/** With the built-in task `http`, unless one of them has its name. */
+export function withHttp(tasks: readonly AnyTask[]): readonly AnyTask[] {
+  return tasks.some((task) => task.name === library.http.name) ? tasks : [...tasks, library.http as AnyTask]
+}
+
+/** As `loadTasks`, for commands that run jobs: `http` beside tasks of one's own. @throws UsageError SLUICE_NO_TASKS */
 export async function needTasks(config: Found, named: string | undefined): Promise<readonly AnyTask[]> {
   const tasks = await loadTasks(config, named)
-  if (tasks.length > 0) return tasks
+  if (tasks.length > 0) return withHttp(tasks)
   throw new UsageError(
     'SLUICE_NO_TASKS',
-    'no tasks are known; name them in sluice.config.ts (`sluice init` writes one), or give their file by --tasks',
+    'no tasks are known; name them in sluice.config.ts (`sluice init` writes one), or give their file by --tasks or SLUICE_TASKS',
   )
 }
 

@@ -173,7 +173,7 @@ async function progress(
 
 /** Worker processes take seconds to start; the time that is measured is that of the jobs. */
 async function allPresent(sluice: Sluice, workers: number): Promise<void> {
-  while ((await sluice.jobs.status())['workers'] !== workers) await new Promise((resolve) => setTimeout(resolve, 100))
+  while ((await sluice.jobs.status()).workers !== workers) await new Promise((resolve) => setTimeout(resolve, 100))
 }
 
 interface Ended {

@@ -6,6 +6,7 @@ import path from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
+import { env } from '../db/open.ts'
 import { loadedFiles } from './config.ts'
 import type { Output } from './output.ts'
 import { nameOf, openSluice, type Settings, settingsOf } from './settings.ts'
@@ -21,7 +22,7 @@ const patienceMs = 3_000
 export function devCommand(): Command {
   return workFlags(new Command('dev'))
     .description('the store and a worker in one command; the worker restarts when its files are saved')
-    .argument('[tasks-file]', 'every task that it exports; default: those of sluice.config.ts')
+    .argument('[tasks-file]', 'every task that it exports (env SLUICE_TASKS; default: those of sluice.config.ts)')
     .action(dev)
 }
 
@@ -36,7 +37,7 @@ async function dev(file: string | undefined, flags: WorkFlags, command: Command)
     )
   const stop = listenForStop()
   const sluice = await openSluice(settings)
-  const tasks = file ?? flags.tasks
+  const tasks = file ?? flags.tasks ?? env('SLUICE_TASKS')
   const restarter = new Restarter(() => startWorker(settings, flags, tasks), out)
   try {
     restarter.watch([...filesOf(settings, tasks), ...loadedFiles()])

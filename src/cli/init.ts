@@ -1,6 +1,7 @@
 /** `sluice init`: a config and a first task that runs at once. */
 import fs from 'node:fs'
 import path from 'node:path'
+import { fileURLToPath } from 'node:url'
 import { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
 import { output } from './output.ts'
@@ -25,7 +26,7 @@ import { z } from 'zod'
 const crm = limit('crm', { rate: '100/min', by: 'accountId' })
 
 export const syncContact = task('sync-contact', {
-  input: z.object({ accountId: z.string(), contactId: z.string() }),
+  input: z.object({ accountId: z.string(), contactId: z.string() }), // any Standard Schema
   limits: [crm],
   retry: { attempts: 5 },
   async run({ accountId, contactId }, { fetch }) {
@@ -52,10 +53,16 @@ function vendor(): Promise<string> {
 `,
 }
 
+const packageFile = `{
+  "private": true,
+  "type": "module"
+}
+`
+
 /** `sluice init`. */
 export function initCommand(): Command {
   return new Command('init')
-    .description('write sluice.config.ts and tasks.ts here')
+    .description('write sluice.config.ts and tasks.ts here, and a package.json where there is none')
     .option('-y, --yes', 'overwrite what is there')
     .option('--dry-run', 'only say what would be written')
     .action(init)
@@ -70,13 +77,39 @@ function init(flags: { yes?: boolean; dryRun?: boolean }, command: Command): voi
       `${taken.join(' and ')} would be overwritten; use --yes, or another directory`,
     )
   }
-  for (const [name, text] of Object.entries(files)) {
+  // ES modules: without `type` Node and TypeScript would take tasks.ts for CommonJS. An existing file is the user's.
+  const isNew = !fs.existsSync('package.json')
+  const made = isNew ? { 'package.json': packageFile, ...files } : files
+  for (const [name, text] of Object.entries(made)) {
     if (flags.dryRun !== true) fs.writeFileSync(name, text)
     const file = path.resolve(name)
     if (out.json) out.object({ file, written: flags.dryRun !== true })
     else out.line(file)
   }
-  out.hint('npm install sluice zod')
-  out.hint('`sluice dev`, then in another terminal:')
-  out.hint(`\`sluice send sync-contact '{"accountId":"a1","contactId":"7"}' --repeat 500\``)
+  if (!isNew && !isModule()) out.hint('npm pkg set type=module')
+  const missing = [
+    ...(isInstalled('sluice') ? [] : [fileURLToPath(new URL('../..', import.meta.url)).replace(/[\\/]$/, '')]),
+    ...(isInstalled('zod') ? [] : ['zod']),
+  ]
+  if (missing.length > 0) out.hint(`npm install ${missing.map(quoted).join(' ')}`)
+  out.hint('`npx sluice dev`, then in another terminal:')
+  out.hint(`\`npx sluice send sync-contact '{"accountId":"a1","contactId":"7"}' --repeat 500\``)
+}
+
+function isModule(): boolean {
+  try {
+    return (JSON.parse(fs.readFileSync('package.json', 'utf8')) as { type?: unknown }).type === 'module'
+  } catch {
+    return false
+  }
+}
+
+/** Whether a file here could import the package. */
+function isInstalled(name: string, dir = process.cwd()): boolean {
+  if (fs.existsSync(path.join(dir, 'node_modules', name))) return true
+  return path.dirname(dir) !== dir && isInstalled(name, path.dirname(dir))
+}
+
+function quoted(word: string): string {
+  return /^[\w./:\\@-]+$/.test(word) ? word : `"${word}"`
 }

@@ -40,7 +40,9 @@ export function retryCommand(): Command {
 /** `sluice cancel`. */
 export function cancelCommand(): Command {
   return new Command('cancel')
-    .description('cancel unfinished jobs; what a running attempt still does has no effect here')
+    .description(
+      'cancel unfinished jobs; a running attempt is told within some 2 s, and what it does has no effect here',
+    )
     .argument('<id...>')
     .action((ids: string[], _: object, command: Command) =>
       each(ids, command, {

@@ -12,7 +12,7 @@ export function limitsCommand(): Command {
 interface Defined {
   name: string
   version: number
-  spec: Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic'> & { path: string | null }
+  spec: Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic' | 'keyed'> & { path: string | null }
   created_at: Date
 }
 
@@ -36,6 +36,7 @@ async function limits(_: object, command: Command): Promise<void> {
         name,
         version,
         rates,
+        keyed: spec.keyed,
         path: spec.path,
         classic: spec.classic,
         marginMs,
@@ -44,7 +45,7 @@ async function limits(_: object, command: Command): Promise<void> {
       })
       continue
     }
-    const key = spec.path === null ? '' : `, for each ${spec.path}`
+    const key = spec.keyed ? `, for each ${spec.path ?? 'key (a function of the input)'}` : ''
     out.line(`${out.paint('bold', name)}  ${rates.join(' and ')}${key} (version ${version}, margin ${marginMs} ms)`)
     for (const promise of promises) out.line(`  ${promise.text}`)
   }

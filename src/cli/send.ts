@@ -6,7 +6,7 @@ import { UsageError } from '../core/errors.ts'
 import type { Duration } from '../core/rate.ts'
 import { admit } from '../dispatch/admit.ts'
 import type { AnyTask, SendOptions } from '../dispatch/task.ts'
-import { needTasks } from './config.ts'
+import { loadTasks, withHttp } from './config.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 
 interface SendFlags {
@@ -28,9 +28,9 @@ const batch = 1_000
 export function sendCommand(): Command {
   return new Command('send')
     .description('record a job; prints its id once it is durable')
-    .argument('<task>', 'its name')
+    .argument('<task>', 'its name; `http` is built in: {"method","url","headers","json"|"form"|"text"}')
     .argument('[json]', 'its input; `-` reads it from stdin', '{}')
-    .option('--tasks <file>', 'where the task is defined; default: sluice.config.ts')
+    .option('--tasks <file>', 'where the task is defined (env SLUICE_TASKS; default: sluice.config.ts)')
     .option('--repeat <n>', 'so many jobs with the same input', whole(1, 100_000), 1)
     .option('--delay <span>', 'not before so long from now: 30s, 5min, 2h, 7d')
     .option('--at <time>', 'not before this time: 2030-01-31T12:00:00Z')
@@ -46,7 +46,7 @@ export function sendCommand(): Command {
 async function send(name: string, json: string, flags: SendFlags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const task = find(await needTasks(settings.config, flags.tasks), name)
+  const task = find(withHttp(await loadTasks(settings.config, flags.tasks)), name)
   const input = parse(json === '-' ? await readAll(process.stdin) : json)
   const options = sendOptions(flags)
   if (flags.dryRun === true) {

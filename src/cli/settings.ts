@@ -1,9 +1,8 @@
 /** Settings of a command: flag, else environment, else sluice.config.ts, else default. */
-import path from 'node:path'
 import { UsageError } from '../core/errors.ts'
 import { Sluice } from '../index.ts'
 import { inSchema } from '../db/migrate.ts'
-import { openStore, type Store } from '../db/open.ts'
+import { env, openStore, place, type Store } from '../db/open.ts'
 import { systemClock } from '../core/clock.ts'
 import fs from 'node:fs'
 import { type Command, InvalidArgumentError } from 'commander'
@@ -42,24 +41,6 @@ export async function settingsOf(command: Command): Promise<Settings> {
   return { store, schema, listenUrl: env('SLUICE_LISTEN_URL') ?? config.fields.listenUrl, config, out }
 }
 
-/** An environment variable; empty counts as not set. */
-export function env(name: string): string | undefined {
-  return process.env[name] || undefined
-}
-
-function place(store: string, dir: string): string {
-  if (store === '') throw new UsageError('SLUICE_BAD_URL', 'the store is empty; give postgres://… or a directory')
-  if (store === 'memory:' || /^postgres(ql)?:\/\//.test(store)) return store
-  const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(store)?.[1]
-  if (scheme !== undefined && (scheme.length > 1 || store.includes('://'))) {
-    throw new UsageError(
-      'SLUICE_BAD_URL',
-      `a store cannot be reached by "${scheme}:"; it looks like postgres://user:password@host:5432/database, or is a directory`,
-    )
-  }
-  return path.resolve(dir, store)
-}
-
 /** A store for people: without password. */
 export function nameOf(store: string): string {
   if (!store.startsWith('postgres')) return store
@@ -76,14 +57,14 @@ export function isDirectory(store: string): boolean {
   return store !== 'memory:' && !store.startsWith('postgres')
 }
 
-/** Opens the store for `body` and closes it after; brings its schema up to date. */
+/** Opens the store for `body` and closes it after. Only who `creates` makes a store, or brings its schema up to date. */
 export async function withSluice<T>(
   settings: Settings,
   how: { creates: boolean },
   body: (sluice: Sluice) => Promise<T>,
 ): Promise<T> {
   if (!how.creates) mustExist(settings.store)
-  const sluice = await openSluice(settings)
+  const sluice = await openSluice(settings, how.creates)
   try {
     return await body(sluice)
   } finally {
@@ -91,11 +72,11 @@ export async function withSluice<T>(
   }
 }
 
-/** Opens the store and brings its schema up to date. */
-export async function openSluice(settings: Settings): Promise<Sluice> {
+/** Opens the store; with `migrate` it brings its schema up to date. */
+export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
   const { store, schema, listenUrl, out } = settings
   const said = out.json ? { ...out.log, info() {} } : out.log
-  return await Sluice.open({ store, schema, log: said, ...(listenUrl === undefined ? {} : { listenUrl }) })
+  return await Sluice.open({ store, schema, migrate, log: said, ...(listenUrl === undefined ? {} : { listenUrl }) })
 }
 
 /** Opens the store as it is, without a look at its schema. */

@@ -13,18 +13,19 @@ async function status(_: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
   const numbers = await withSluice(settings, { creates: false }, (sluice) => sluice.jobs.status())
-  const { oldest, waiting = 0, scheduled = 0, running = 0, done = 0, failed = 0, workers = 0, slots = 0 } = numbers
-  const oldestMs = oldest === 0 ? null : Math.max(0, systemClock.wallMs() - oldest)
+  const { waiting, scheduled, running, done, failed, workers, slots, oldestWaitingAt, countedTo } = numbers
+  const oldestWaitingMs =
+    oldestWaitingAt === null ? null : Math.max(0, systemClock.wallMs() - oldestWaitingAt.getTime())
   if (out.json)
-    return out.object({ waiting, scheduled, running, done, failed, workers, slots, oldestWaitingMs: oldestMs })
+    return out.object({ waiting, scheduled, running, done, failed, workers, slots, oldestWaitingMs, countedTo })
   out.talk(nameOf(settings.store))
-  // Counting stops there, so that the answer never takes long (store/status.sql).
-  const most = (count: number) => (count > 10_000 ? 'more than 10,000' : String(count))
+  const most = (count: number) => (count > countedTo ? `more than ${countedTo}` : String(count))
+  const about = (count: number) => (count > countedTo ? `about ${count}` : String(count))
   const rows = [
-    ['waiting', `${waiting}${oldestMs === null ? '' : `, the oldest for ${span(oldestMs)}`}`],
+    ['waiting', `${about(waiting)}${oldestWaitingMs === null ? '' : `, the oldest for ${span(oldestWaitingMs)}`}`],
     ['scheduled', most(scheduled)],
     ['running', String(running)],
-    ['done', `about ${done}`],
+    ['done', about(done)],
     ['failed', most(failed)],
     ['workers', `${workers} with ${slots} slots`],
   ]

@@ -2,11 +2,12 @@
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
+import { env } from '../db/open.ts'
 import { checkName } from '../dispatch/task.ts'
 import { type Sluice, useSluice, type WorkOptions } from '../index.ts'
 import type { Worker } from '../worker/worker.ts'
 import { loadedFiles, needTasks } from './config.ts'
-import { env, nameOf, openSluice, type Settings, settingsOf, whole } from './settings.ts'
+import { nameOf, openSluice, type Settings, settingsOf, whole } from './settings.ts'
 import { listenForStop, surviveStrays } from './stop.ts'
 
 /** Flags of commands that run jobs. */
@@ -22,23 +23,24 @@ const summaryMs = 10_000
 export function workCommand(): Command {
   return workFlags(new Command('work'))
     .description('run jobs until Ctrl-C or SIGTERM; attempts under way are ended first')
-    .argument('[tasks-file]', 'every task that it exports; default: those of sluice.config.ts')
+    .argument('[tasks-file]', 'every task that it exports (env SLUICE_TASKS; default: those of sluice.config.ts)')
     .action(work)
 }
 
 /** Adds the flags of commands that run jobs. */
 export function workFlags(command: Command): Command {
   return command
-    .option('--tasks <file>', 'every task that it exports; default: those of sluice.config.ts')
+    .option('--tasks <file>', 'every task that it exports (env SLUICE_TASKS; default: those of sluice.config.ts)')
     .option('-c, --concurrency <n>', 'attempts at once (env SLUICE_CONCURRENCY; default 10)', whole(1, 10_000))
-    .option('--queues <a,b>', 'queues to serve; default all')
+    .option('--queues <a,b>', 'queues to serve (env SLUICE_QUEUES; default all)')
 }
 
 /** What a worker is started with: flag, else environment, else config. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_TASK */
 export function workOptions(settings: Settings, flags: WorkFlags): WorkOptions {
   const { fields } = settings.config
   const concurrency = flags.concurrency ?? fromEnv() ?? fields.concurrency
-  const queues = flags.queues?.split(',').map((name) => name.trim()) ?? fields.queues
+  const named = flags.queues ?? env('SLUICE_QUEUES')
+  const queues = named?.split(',').map((name) => name.trim()) ?? fields.queues
   for (const name of queues ?? []) checkName('queue', name)
   return { ...(concurrency === undefined ? {} : { concurrency }), ...(queues === undefined ? {} : { queues }) }
 }
@@ -90,7 +92,7 @@ async function summarise(sluice: Sluice, worker: Worker, { out }: Settings, sign
     await systemClock.sleep(summaryMs, signal, false)
     if (signal.aborted) return
     try {
-      const { waiting = 0, scheduled = 0, failed = 0 } = await sluice.jobs.status()
+      const { waiting, scheduled, failed } = await sluice.jobs.status()
       out.talk(`${worker.running} running here, ${waiting} waiting, ${scheduled} scheduled, ${failed} failed`)
     } catch (error) {
       out.log.warn('the store gives no status', { error: String(error) })

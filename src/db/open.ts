@@ -1,7 +1,7 @@
 /** Opens the store that a text names: a server, a directory, or memory. */
 import path from 'node:path'
 import type { Clock } from '../core/clock.ts'
-import { SluiceError } from '../core/errors.ts'
+import { SluiceError, UsageError } from '../core/errors.ts'
 import type { Db } from './db.ts'
 import { connectInfo } from './owner.ts'
 import { openPg } from './pg.ts'
@@ -14,6 +14,8 @@ export interface Store {
   url: string | undefined
   /** This process owns the embedded data. */
   owner: boolean
+  /** The embedded engine is behind it, here or in its owner's process: one transaction at a time for everybody. */
+  embedded: boolean
 }
 
 /** What `openStore` needs. */
@@ -32,25 +34,55 @@ export interface StoreOptions {
  * @throws UsageError SLUICE_BAD_URL, SLUICE_STORE_OWNED (when the owner cannot be reached)
  */
 export async function openStore(options: StoreOptions): Promise<Store> {
-  const { store, clock, connections, listenUrl, log } = options
+  const { clock, connections, listenUrl, log } = options
+  const store = place(options.store, process.cwd())
   const extra = {
     clock,
     ...(connections === undefined ? {} : { connections }),
     ...(listenUrl === undefined ? {} : { listenUrl }),
   }
-  if (/^postgres(ql)?:/.test(store)) return { db: openPg({ url: store, ...extra }), url: store, owner: false }
-  if (store === 'memory:') return { db: await openPglite({ clock }), url: undefined, owner: true }
-  const dir = path.resolve(store)
-  const owned = await ownerUrl(dir)
-  if (owned !== undefined) return { db: openPg({ url: owned, ...extra }), url: owned, owner: false }
+  const served = (url: string, embedded: boolean) => ({ db: openPg({ url, ...extra }), url, owner: false, embedded })
+  const own = { url: undefined, owner: true, embedded: true }
+  if (isServer(store)) return served(store, false)
+  if (store === 'memory:') return { db: await openPglite({ clock }), ...own }
+  const owned = await ownerUrl(store)
+  if (owned !== undefined) return served(owned, true)
   try {
-    return { db: await openPglite({ dir, clock, ...(log === undefined ? {} : { log }) }), url: undefined, owner: true }
+    return { db: await openPglite({ dir: store, clock, ...(log === undefined ? {} : { log }) }), ...own }
   } catch (error) {
     // Somebody else became the owner in between: then it serves us.
-    const raced = SluiceError.is(error) && error.code === 'SLUICE_STORE_OWNED' ? await ownerUrl(dir) : undefined
+    const raced = SluiceError.is(error) && error.code === 'SLUICE_STORE_OWNED' ? await ownerUrl(store) : undefined
     if (raced === undefined) throw error
-    return { db: openPg({ url: raced, ...extra }), url: raced, owner: false }
+    return served(raced, true)
   }
+}
+
+/** An environment variable; empty counts as not set. */
+export function env(name: string): string | undefined {
+  return process.env[name] || undefined
+}
+
+/**
+ * A store as given, made absolute: relative directories begin at `dir`. A URL of anything else is refused, because as a
+ * directory it would quietly become a new, empty store.
+ * @throws UsageError SLUICE_BAD_URL, which never repeats a password
+ */
+export function place(store: string, dir: string): string {
+  if (store === '') throw new UsageError('SLUICE_BAD_URL', 'the store is empty; give postgres://… or a directory')
+  if (store === 'memory:' || isServer(store)) return store
+  const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(store)?.[1]
+  // One letter is a drive of Windows.
+  if (scheme !== undefined && (scheme.length > 1 || store.includes('://'))) {
+    throw new UsageError(
+      'SLUICE_BAD_URL',
+      `a store cannot be reached by "${scheme}:"; it looks like postgres://user:password@host:5432/database, or is a directory`,
+    )
+  }
+  return path.resolve(dir, store)
+}
+
+function isServer(store: string): boolean {
+  return /^postgres(ql)?:\/\//.test(store)
 }
 
 async function ownerUrl(dir: string): Promise<string | undefined> {

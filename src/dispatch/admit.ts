@@ -8,6 +8,7 @@ import type { NewJob } from '../store/send.ts'
 import { type AnyTask, checkName, type SendOptions } from './task.ts'
 
 const dayMs = 86_400_000
+const delayMaxMs = 366 * dayMs
 
 /**
  * Validates an input and computes what dispatch needs of it: limit keys, fair key, lane.
@@ -40,7 +41,7 @@ export async function admit(task: AnyTask, input: unknown, options: SendOptions,
     fair,
     takes: takes.length === 0 ? null : takes,
     input: text,
-    ...due(options),
+    ...due(options, clock),
     tags: tags(options.tags),
     key: idempotencyKey(options.idempotencyKey),
   }
@@ -70,25 +71,34 @@ function jobId(id: string | undefined, clock: Clock): string {
   return id.toLowerCase()
 }
 
-function due(options: SendOptions): Pick<NewJob, 'delayUs' | 'atUs'> {
+function due(options: SendOptions, clock: Clock): Pick<NewJob, 'delayUs' | 'atUs'> {
   if (options.delay !== undefined && options.at !== undefined) {
     throw new UsageError('SLUICE_BAD_OPTION', 'give `delay` or `at`, not both')
   }
   const delayUs = options.delay === undefined ? null : Math.round(durationMs(options.delay) * 1_000)
-  if (delayUs !== null && delayUs > 366 * dayMs * 1_000)
+  if (delayUs !== null && delayUs > delayMaxMs * 1_000)
     throw new UsageError('SLUICE_BAD_OPTION', '`delay` is longer than 366 days')
   if (options.at !== undefined && !(options.at instanceof Date && Number.isFinite(options.at.getTime()))) {
     throw new UsageError('SLUICE_BAD_OPTION', '`at` is not a valid Date')
   }
+  if (options.at !== undefined && options.at.getTime() - clock.wallMs() > delayMaxMs)
+    throw new UsageError('SLUICE_BAD_OPTION', '`at` is more than 366 days from now')
   return { delayUs, atUs: options.at === undefined ? null : options.at.getTime() * 1_000 }
 }
 
 function tags(list: readonly string[] | undefined): string[] | null {
-  if (list === undefined || list.length === 0) return null
-  if (list.length > 20 || list.some((tag) => typeof tag !== 'string' || !/^[^\u0000-\u001f]{1,100}$/u.test(tag))) {
-    throw new UsageError('SLUICE_BAD_OPTION', 'tags: up to 20, each 1 to 100 characters without control characters')
+  if (list === undefined) return null
+  if (
+    !Array.isArray(list) ||
+    list.length > 20 ||
+    list.some((tag) => typeof tag !== 'string' || !/^[^\u0000-\u001f]{1,100}$/u.test(tag))
+  ) {
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      'tags: a list of up to 20 texts, each 1 to 100 characters without control characters',
+    )
   }
-  return [...list]
+  return list.length === 0 ? null : [...list]
 }
 
 function idempotencyKey(key: string | undefined): string | null {

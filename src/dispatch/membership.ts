@@ -7,7 +7,7 @@ import type { Clock } from '../core/clock.ts'
 import { reach } from '../core/probe.ts'
 import type { Db } from '../db/db.ts'
 import { statements } from '../generated/sql.ts'
-import type { Claimer } from './claim.ts'
+import type { Claimer, Handout } from './claim.ts'
 
 /** What a worker says of itself. */
 export interface Member {
@@ -76,6 +76,14 @@ export class Membership {
     const { worker } = await this.who()
     const rows = await this.#db.call<{ id: string }>('orphans', this.#sql('orphans'), [worker])
     return rows.map((row) => row.id).filter((id) => !knows(id))
+  }
+
+  /** Ids of those jobs that are not in the hands of their claim any more. */
+  async taken(jobs: readonly Pick<Handout, 'id' | 'claim'>[]): Promise<Set<string>> {
+    if (jobs.length === 0) return new Set()
+    const params = [jobs.map((job) => job.id), jobs.map((job) => job.claim)]
+    const rows = await this.#db.call<{ id: string }>('taken', this.#sql('taken'), params)
+    return new Set(rows.map((row) => row.id))
   }
 
   /** Signs off; unfinished jobs go back uncalled. */

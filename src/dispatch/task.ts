@@ -3,7 +3,7 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { type RetryOptions, type RetryPolicy, retryPolicy } from '../core/retry.ts'
-import type { Limit } from '../limits/limit.ts'
+import type { HasPath, Limit } from '../limits/limit.ts'
 
 /** Writes one line of a job's log. */
 export interface Log {
@@ -21,7 +21,7 @@ export interface Context {
    * request): of calls made otherwise `fetch` knows nothing, and it may give back the grant that they have spent.
    */
   readonly fetch: typeof fetch
-  /** Aborted on time-out, on cancel, when the worker gives up the job, and at forced shutdown. */
+  /** Aborted on time-out, within some 2 s of a cancel, when the worker gives up the job, and at forced shutdown. */
   readonly signal: AbortSignal
   /** 1 for the first attempt. */
   readonly attempt: number
@@ -37,7 +37,7 @@ export interface Context {
 }
 
 /** How a task is defined; see the fields. */
-export interface TaskOptions<Schema extends StandardSchemaV1, Result> {
+export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair extends string = string> {
   /** Any Standard Schema (Zod, Valibot, ArkType, …). Checked at `send` and again before `run`. */
   input: Schema
   /** Limits that each attempt must fit, all of them or none. A limit whose key the input lacks does not compile. */
@@ -45,8 +45,8 @@ export interface TaskOptions<Schema extends StandardSchemaV1, Result> {
   retry?: RetryOptions
   /** Where workers listen; default `default`. */
   queue?: string
-  /** Whose turn it is, as a field path; default the key of the job's first keyed limit. */
-  fair?: string
+  /** Whose turn it is, as a field path of the input; default the key of the job's first keyed limit. */
+  fair?: Fair & (StandardSchemaV1.InferInput<Schema> extends HasPath<Fair> ? unknown : never)
   /** Time for one attempt; then `signal` aborts and the attempt has failed. Default 10 min, at most 24 h. */
   timeout?: Duration
   /** Does the work. What it returns is stored as the result (JSON, at most 256 KiB). */
@@ -57,7 +57,7 @@ export interface TaskOptions<Schema extends StandardSchemaV1, Result> {
 export interface SendOptions {
   /** The job's id, a UUIDv7; sending the same id again changes nothing. Default: a new one. */
   id?: string
-  /** A transaction of node-postgres or PGlite on the same database: the job exists from its commit on. */
+  /** A transaction on the same database, of node-postgres or of `sluice.transaction`: the job exists from its commit on. */
   tx?: TxLike
   /** Higher first, within the same fair key; whole, -1000 to 1000, default 0. */
   priority?: number
@@ -73,12 +73,12 @@ export interface SendOptions {
   queue?: string
 }
 
-/** What `tx` needs to have: node-postgres clients and PGlite transactions do. */
+/** What `tx` needs to have: clients of node-postgres, transactions of PGlite and of `sluice.transaction` do. */
 export interface TxLike {
-  query(sql: string, params?: unknown[]): Promise<{ rows: unknown[] }>
+  query(sql: string, params?: unknown[]): Promise<readonly unknown[] | { rows: unknown[] }>
 }
 
-/** One row of `sendMany`: the input alone, or with options of its own. */
+/** What `sendMany` takes: inputs, all at once or as they come. */
 export type Sendable<Input> = AsyncIterable<Input> | Iterable<Input>
 
 /** Options for all jobs of one `sendMany`. */
@@ -137,11 +137,18 @@ const timeoutMaxMs = 86_400_000
  * @param name unique, stored with each job; 1 to 100 of a-z, A-Z, 0-9, `.`, `_`, `-`, `:`
  * @throws UsageError SLUICE_BAD_TASK, SLUICE_BAD_RETRY
  */
-export function task<Schema extends StandardSchemaV1, Result>(
+export function task<Schema extends StandardSchemaV1, Result, const Fair extends string = string>(
   name: string,
-  options: TaskOptions<Schema, Result>,
+  options: TaskOptions<Schema, Result, Fair>,
 ): Task<StandardSchemaV1.InferInput<Schema>, Result> {
   checkName('task', name)
+  // What plain JavaScript may leave out would otherwise be missed by the first job.
+  if (typeof options.input?.['~standard']?.validate !== 'function' || typeof options.run !== 'function') {
+    throw new UsageError(
+      'SLUICE_BAD_TASK',
+      `task "${name}" needs \`input\`, a Standard Schema (Zod, Valibot, ArkType, …), and \`run\`, a function`,
+    )
+  }
   const queue = options.queue ?? 'default'
   checkName('queue', queue)
   const limits = (options.limits ?? []) as unknown as readonly Limit[]

@@ -2,6 +2,10 @@
 -- $1 id
 with job as (
   select j.*, sluice.now_us() as now_us from sluice.job j where j.id = $1
+), take as (
+  -- By name, for before its first job is absorbed a bucket has no row: then all of its room is free.
+  select distinct sluice.hash64(t) as id, split_part(t, ':', 1) as name, substr(t, strpos(t || ':', ':') + 1) as key
+  from job j, unnest(j.takes) t
 ), lane as (
   select l.* from job j cross join lateral (select * from sluice.lane where id = j.lane order by v desc limit 1) l
 ), ahead as (
@@ -13,8 +17,14 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
        (select count(*) from sluice.worker w where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)) as workers,
        (select count(*) from lane me cross join lateral (select vstart from sluice.fair where class = me.class and id = me.fair order by v desc limit 1) f
         join sluice.turn o on o.class = me.class and o.list = me.list and o.vstart < f.vstart and o.fair <> me.fair) as lanes_before,
-       (select json_agg(json_build_object('limit', b.name, 'key', b.key, 'bucket', r.bucket::text, 'avail', r.avail,
-          'defined', r.version is not null, 'held', r.hold > j.now_us, 'nextMs', (r.next / 1000)::float8, 'periodMs', r.period / 1000.0) order by r.next desc)
-        from sluice.room_v1(array(select distinct sluice.hash64(t) from unnest(j.takes) t), j.now_us) r
-        join sluice.bucket b on b.id = r.bucket) as buckets
+       (select json_agg(json_build_object('limit', t.name, 'key', t.key, 'defined', d.room is not null,
+          'avail', case when b.id is null then d.room else r.avail end, 'held', r.hold > j.now_us,
+          'nextMs', (case when b.id is null then j.now_us else r.next end / 1000)::float8,
+          'periodMs', case when b.id is null then d.period else r.period end / 1000.0) order by r.next desc)
+        from take t join sluice.room_v1(array(select t.id from take t), j.now_us) r on r.bucket = t.id
+        left join sluice.bucket b on b.id = t.id
+        left join lateral (
+          select (select min(x) from unnest(l.room) x) as room,
+                 (select max(x.weight / x.drain + 1) from unnest(l.weight, l.drain) x (weight, drain)) as period
+          from sluice.limit_def l where l.name = t.name order by l.version desc limit 1) d on true) as buckets
 from job j left join lane l on true cross join ahead a

@@ -37,8 +37,8 @@ interface Found {
   error: { message?: string } | null
   buckets:
     | {
-        limit: string | null
-        key: string | null
+        limit: string
+        key: string
         avail: number
         defined: boolean
         held: boolean
@@ -84,10 +84,10 @@ function scheduled(found: Found): Reason[] {
 
 function limits(found: Found): Reason[] {
   return (found.buckets ?? []).flatMap((bucket): Reason[] => {
-    const name = bucket.limit ?? 'a limit'
+    const name = bucket.limit
     const key = bucket.key ? ` for ${bucket.key}` : ''
     const where = { limit: name, ...(bucket.key ? { key: bucket.key } : {}) }
-    if (bucket.limit !== null && !bucket.defined) {
+    if (!bucket.defined) {
       return [
         {
           kind: 'undefined-limit',

@@ -45,6 +45,8 @@ export interface Limit<in In = never> {
   readonly transitUs: number
   /** `true` when `burst` was given: the bucket is the classic one. */
   readonly classic: boolean
+  /** There is a bucket for each key. */
+  readonly keyed: boolean
   /** The field path of the key, when there is one; stored, so that SQL and other languages can send. */
   readonly path: string | undefined
   /** The key of an input; undefined for a limit without keys. @throws UsageError SLUICE_MISSING_KEY */
@@ -95,6 +97,7 @@ export function limit(name: string, options: LimitOptions & { by?: string | ((in
     grantUs,
     transitUs,
     classic: burst !== undefined,
+    keyed: by !== undefined,
     path: typeof by === 'string' ? by : undefined,
     keyOf: (input) => (by === undefined ? undefined : readKey(name, by, input)),
   }

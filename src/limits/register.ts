@@ -27,10 +27,10 @@ export async function registerLimits(
 }
 
 function definition(limit: Limit): unknown[] {
-  const { name, rules, grantUs, transitUs, classic, path } = limit
+  const { name, rules, grantUs, transitUs, classic, keyed, path } = limit
   return [
     name,
-    JSON.stringify({ rules, grantUs, transitUs, classic, path: path ?? null }),
+    JSON.stringify({ rules, grantUs, transitUs, classic, keyed, path: path ?? null }),
     rules.map((rule) => String(rule.drain)),
     rules.map((rule) => String(rule.weight)),
     rules.map((rule) => String(rule.room)),

@@ -56,6 +56,28 @@ export interface ListOptions {
   limit?: number
 }
 
+/** The state of the whole. Jobs are counted up to `countedTo`, so that the answer never takes long. */
+export interface Status {
+  /** Beyond `countedTo` an estimate. */
+  waiting: number
+  /** Greater than `countedTo`: at least so many. */
+  scheduled: number
+  running: number
+  /** In the history that is kept; beyond `countedTo` an estimate, which takes in cancelled ones. */
+  done: number
+  /** Greater than `countedTo`: at least so many. */
+  failed: number
+  workers: number
+  /** Attempts at once of all workers. */
+  slots: number
+  /** When the one that has waited longest was sent; null: none waits. */
+  oldestWaitingAt: Date | null
+  countedTo: number
+}
+
+/** As in status.sql. */
+const countedTo = 10_000
+
 /** Queries about jobs on one database. */
 export class Jobs {
   readonly #db: Db
@@ -85,10 +107,13 @@ export class Jobs {
       before,
       limit,
     ])
-    return rows.map(toJob)
+    return rows.map(toLine)
   }
 
-  /** Cancels an unfinished job; a running attempt is told nothing, but what it still does has no effect. False: no such job. */
+  /**
+   * Cancels an unfinished job. What a running attempt still does has no effect here; its `signal` aborts when its worker
+   * next looks, within some 2 s. False: no such unfinished job.
+   */
   async cancel(id: string, reason = 'cancelled by a user'): Promise<boolean> {
     const [row] = await this.#db.query<{ is: boolean }>(`select ${this.#schema}.cancel_v1($1, $2) as is`, [
       checkId(id),
@@ -104,10 +129,20 @@ export class Jobs {
   }
 
   /** The state of the whole in numbers. */
-  async status(): Promise<Record<string, number> & { oldest: number }> {
-    const [row] = await this.#db.query(this.#sql('status'))
-    const numbers = Object.fromEntries(Object.entries(row ?? {}).map(([name, value]) => [name, Number(value ?? 0)]))
-    return { ...numbers, oldest: row?.['oldest'] instanceof Date ? row['oldest'].getTime() : 0 }
+  async status(): Promise<Status> {
+    const [row = {}] = await this.#db.query(`select * from ${this.#schema}.status_v1()`)
+    const number = (name: string) => Number(row[name])
+    return {
+      waiting: number('waiting'),
+      scheduled: number('scheduled'),
+      running: number('running'),
+      done: number('done'),
+      failed: number('failed'),
+      workers: number('workers'),
+      slots: number('slots'),
+      oldestWaitingAt: row['oldest'] as Date | null,
+      countedTo,
+    }
   }
 }
 
@@ -116,12 +151,14 @@ export function isFinal(state: State): boolean {
   return state === 'done' || state === 'failed' || state === 'cancelled'
 }
 
-function checkId(id: string): string {
+/** Lets ids through. @throws UsageError SLUICE_BAD_ID */
+export function checkId(id: string): string {
   if (!isId(id)) throw new UsageError('SLUICE_BAD_ID', `"${id}" is not a job id (a UUIDv7)`)
   return id
 }
 
-function toJob(row: Row): Job {
+/** What a list knows of a job, and nothing made up for what it does not read. */
+function toLine(row: Row): JobLine {
   return {
     id: row['id'] as string,
     state: row['state'] as State,
@@ -130,18 +167,35 @@ function toJob(row: Row): Job {
     queue: row['queue'] as string,
     priority: Number(row['priority']),
     attempt: Number(row['attempt']),
-    failed: Number(row['failed'] ?? 0),
-    crashes: Number(row['crashes'] ?? 0),
-    ambiguous: Boolean(row['ambiguous']),
     createdAt: row['created_at'] as Date,
-    dueAt: (row['due_at'] ?? null) as Date | null,
-    dispatchedAt: (row['dispatched_at'] ?? null) as Date | null,
-    startedAt: (row['started_at'] ?? null) as Date | null,
-    finishedAt: (row['finished_at'] ?? null) as Date | null,
-    limits: (row['takes'] ?? []) as string[],
+    finishedAt: row['finished_at'] as Date | null,
     tags: (row['tags'] ?? []) as string[],
-    input: row['input'] ?? null,
-    result: row['result'] ?? null,
-    error: (row['error'] ?? null) as Job['error'],
+    error: row['error'] as Job['error'],
+  }
+}
+
+function toJob(row: Row): Job {
+  const { id, state, reason, task, queue, priority, attempt, createdAt, finishedAt, tags, error } = toLine(row)
+  return {
+    id,
+    state,
+    reason,
+    task,
+    queue,
+    priority,
+    attempt,
+    failed: Number(row['failed']),
+    crashes: Number(row['crashes']),
+    ambiguous: row['ambiguous'] as boolean,
+    createdAt,
+    dueAt: row['due_at'] as Date | null,
+    dispatchedAt: row['dispatched_at'] as Date | null,
+    startedAt: row['started_at'] as Date | null,
+    finishedAt,
+    limits: (row['takes'] ?? []) as string[],
+    tags,
+    input: row['input'],
+    result: row['result'],
+    error,
   }
 }

@@ -1,4 +1,4 @@
--- Gives a failed job another round of attempts, in its old place. Returns false when there is no such failed job.
+-- Gives a failed job another round of attempts, behind the jobs that wait in its lane now. Returns false when there is no such failed job.
 create or replace function sluice.revive_v1(p_id uuid) returns boolean language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 begin

@@ -1,14 +1,32 @@
--- The state of the whole in a few numbers; none of them counts rows of a table that may be large.
-select ((select coalesce(sum(n), 0) from sluice.lane where list is not null)
-        + (select coalesce(sum(a.n), 0) from sluice.arrival a where a.class <> 0 and a.xid >= coalesce(
-            (select pg_snapshot_xmax(b.snap) from sluice.absorbed b where b.class = a.class order by b.n desc limit 1), '0'::xid8)))::bigint as waiting,
-       (select count(*) from (select 1 from sluice.job where due_at is not null limit 10001) s)::bigint as scheduled,
-       (select coalesce(sum(cardinality(seqs)), 0) from sluice.claim)::bigint as running,
-       (select coalesce(sum(greatest(s.n_live_tup, 0)), 0) from pg_inherits i join pg_stat_all_tables s on s.relid = i.inhrelid
-        where i.inhparent = 'sluice.done'::regclass)::bigint as done,
-       (select count(*) from (select 1 from sluice.failed limit 10001) f)::bigint as failed,
-       (select count(*) from sluice.worker)::bigint as workers,
-       (select coalesce(sum(slots), 0) from sluice.worker)::bigint as slots,
-       (select min(created_at) from (select j.created_at from sluice.lane l cross join lateral (
-          select created_at from sluice.job where lane = l.id and seq >= l.bound and due_at is null order by seq limit 1) j
-        where l.list is not null limit 1000) o) as oldest
+-- The state of the whole in a few numbers. Rows are counted one by one only up to 10,000, so that it never takes long:
+-- beyond that, waiting and done are what lanes and the server's statistics say, scheduled and failed are 10,001.
+-- A plan that sorts would read a whole lane for its oldest job, and compiling one takes longer than running it.
+create or replace function sluice.status_v1()
+returns table (waiting bigint, scheduled bigint, running bigint, done bigint, failed bigint, workers bigint, slots bigint, oldest timestamptz)
+language sql stable set jit = off set enable_sort = off set enable_bitmapscan = off as $$
+  with place as (
+    -- Where waiting jobs are: lanes that have some, and arrivals that no claim has taken in yet.
+    (select l.id as lane, l.bound as pos, l.n from sluice.seat s
+      cross join lateral (select * from sluice.lane where id = s.lane order by v desc limit 1) l)
+    union all
+    (select a.lane, a.pos, a.n from sluice.arrival a where a.xid >= coalesce(
+      (select pg_snapshot_xmax(b.snap) from sluice.absorbed b order by b.n desc limit 1), '0'::xid8))
+  ), counted as materialized (
+    select (select count(*) from (select 1 from sluice.job where claim is null and due_at is null limit 10001) w) as waiting,
+           (select count(*) from (select 1 from sluice.done where state = 'done' limit 10001) d) as done
+  )
+  select case when c.waiting <= 10000 then c.waiting
+           else greatest(c.waiting, (select sum(p.n) from place p)) end::bigint as waiting,
+         (select count(*) from (select 1 from sluice.job where due_at is not null limit 10001) s)::bigint as scheduled,
+         (select coalesce(sum(cardinality(seqs)), 0) from sluice.claim)::bigint as running,
+         case when c.done <= 10000 then c.done
+           else greatest(c.done, (select sum(s.n_live_tup) from pg_inherits i join pg_stat_all_tables s on s.relid = i.inhrelid
+                                  where i.inhparent = 'sluice.done'::regclass)) end::bigint as done,
+         (select count(*) from (select 1 from sluice.failed limit 10001) f)::bigint as failed,
+         (select count(*) from sluice.worker)::bigint as workers,
+         (select coalesce(sum(slots), 0) from sluice.worker)::bigint as slots,
+         (select min(j.created_at) from (select lane, pos from place limit 1000) p cross join lateral (
+            select created_at from sluice.job where lane = p.lane and seq >= p.pos and claim is null and due_at is null
+            order by seq limit 1) j) as oldest
+  from counted c
+$$;

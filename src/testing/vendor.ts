@@ -6,7 +6,7 @@ import { hrtime } from 'node:process'
 import { UsageError } from '../core/errors.ts'
 import { prove } from './proof.ts'
 import type { Arrival, Claim, Proof } from './proof.ts'
-import { charge, emptyWindow, release, waitOf } from './window.ts'
+import { algorithms, charge, emptyWindow, release, waitOf } from './window.ts'
 import type { Algorithm, WindowRule, WindowState } from './window.ts'
 
 /** What a key function sees of a request. */
@@ -97,6 +97,11 @@ function keyFunction(key: VendorRule['key']): (asked: Asked) => string {
 
 function limiterOf(rule: VendorRule): Limiter {
   const { algorithm, limit, windowMs = 0, burst = limit } = rule
+  if (!algorithms.includes(algorithm))
+    throw new UsageError(
+      'SLUICE_VENDOR_RULE',
+      `A vendor knows no algorithm "${algorithm}": use ${algorithms.join(', ')}.`,
+    )
   const windowIsGood = algorithm === 'concurrency' || windowMs > 0
   if (!Number.isInteger(limit) || limit < 1 || !windowIsGood || burst < 1) {
     throw new UsageError(

@@ -2,7 +2,10 @@
  * How vendors limit, as pure arithmetic on a time that the caller gives, in ns from any origin; never backwards.
  * `waitOf` looks, `charge` counts. A denied request counts nothing.
  */
-export type Algorithm = 'fixed window' | 'sliding log' | 'sliding counter' | 'bucket' | 'concurrency'
+export const algorithms = ['fixed window', 'sliding log', 'sliding counter', 'bucket', 'concurrency'] as const
+
+/** One of them. */
+export type Algorithm = (typeof algorithms)[number]
 
 /** What one limiter needs to know. */
 export interface WindowRule {

@@ -52,6 +52,11 @@ export class Slots implements Outlet {
     for (const job of jobs) void this.#run(job)
   }
 
+  /** The attempts under way now. */
+  attempts(): readonly Attempt[] {
+    return [...this.#running]
+  }
+
   /** Gives up all attempts: their signals abort; what they still do is fenced off. */
   abandon(reason: Error): void {
     for (const attempt of this.#running) attempt.abort(reason)

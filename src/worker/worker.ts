@@ -235,12 +235,21 @@ export class Worker {
       const lost = await this.#member.beat()
       if (lost !== undefined) this.#lost(lost)
       if ((await this.#member.watch()).length > 0) this.#dispatcher.wake()
+      await this.#dropCancelled()
       await this.#adopt()
       await housekeeping.run()
     }
     this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) =>
       log.debug('a round of housekeeping failed', { error: String(error) }),
     )
+  }
+
+  /** Gives up attempts whose job was cancelled: what they still do has no effect, and their slots are others' turn. */
+  async #dropCancelled(): Promise<void> {
+    const attempts = this.#slots.attempts()
+    const taken = await this.#member.taken(attempts.map(({ job }) => job))
+    const reason = new AttemptError('SLUICE_CANCELLED', 'the job was cancelled', { retryable: false })
+    for (const attempt of attempts) if (taken.has(attempt.job.id)) attempt.abort(reason)
   }
 
   /** Takes up claims of ours that we do not know of: their request reached the store after we had stopped waiting. */

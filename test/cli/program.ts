@@ -40,14 +40,17 @@ interface RunOptions {
   input?: string
 }
 
-/** Makes a project; `env` holds for all its runs. */
-export function createProject(env: Record<string, string> = {}): Project {
+/** Makes a project; `env` holds for all its runs. With `program`, that file is run, and nothing is installed. */
+export function createProject(env: Record<string, string> = {}, program?: string): Project {
   const dir = mkdtempSync(join(tmpdir(), 'sluice-cli-'))
-  symlinkSync(modules, join(dir, 'node_modules'))
+  if (program === undefined) symlinkSync(modules, join(dir, 'node_modules'))
   const running = new Set<Running>()
   const start = (args: string[], options: RunOptions = {}): Running => {
     const { DATABASE_URL: _url, ...outer } = process.env
-    const child = spawn(process.execPath, [main, ...args], { cwd: dir, env: { ...outer, ...env, ...options.env } })
+    const child = spawn(process.execPath, [program ?? main, ...args], {
+      cwd: dir,
+      env: { ...outer, ...env, ...options.env },
+    })
     let [out, err] = ['', '']
     child.stdout.on('data', (chunk) => (out += String(chunk)))
     child.stderr.on('data', (chunk) => (err += String(chunk)))

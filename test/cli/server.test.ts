@@ -31,6 +31,9 @@ it('migrate: prints what it would do, does it, and then has nothing to do; docto
     text: expect.stringContaining('sluice migrate'),
   })
 
+  // Who only looks changes nothing.
+  expect(await project.run(['status'])).toMatchObject({ code: 2, err: expect.stringContaining('SLUICE_NOT_MIGRATED') })
+
   const dry = await project.run(['migrate', '--dry-run'])
   expect(dry).toMatchObject({ code: 0, out: expect.stringMatching(/^-- 0001_spine[^]*create table sluice\.job /) })
   const names = objects((await project.run(['migrate', '--dry-run', '--json'])).out).map((step) => step['name'])
@@ -68,6 +71,7 @@ it('send, dispatch --once, jobs, why, status, limits, retry, cancel', async () =
   expect(await send('plain', '{"n":1}', '--key', 'once')).toBe(await send('plain', '{"n":1}', '--key', 'once'))
   const failing = await send('fails')
 
+  expect(await project.run(['why', 'x'])).toMatchObject({ code: 2, err: expect.stringContaining('SLUICE_BAD_ID') })
   expect(objects((await project.run(['jobs', '--tag', 'batch', '--json'])).out)).toMatchObject([
     { state: 'waiting', task: 'sync-contact' },
     {},
@@ -82,7 +86,15 @@ it('send, dispatch --once, jobs, why, status, limits, retry, cancel', async () =
     { id, state: 'scheduled', reasons: expect.arrayContaining([expect.objectContaining({ kind: 'scheduled' })]) },
   ])
   expect(objects((await project.run(['limits', '--json'])).out)).toMatchObject([
-    { name: 'crm', version: 1, rates: ['100/min'], path: 'accountId', marginMs: 200, guarantees: [{ worst: 100 }] },
+    {
+      name: 'crm',
+      version: 1,
+      rates: ['100/min'],
+      keyed: true,
+      path: 'accountId',
+      marginMs: 200,
+      guarantees: [{ worst: 100 }],
+    },
   ])
 
   await dispatchAll()
@@ -92,7 +104,7 @@ it('send, dispatch --once, jobs, why, status, limits, retry, cancel', async () =
   ])
   expect((await project.run(['why', failing])).out).toMatch(/^failed \(exhausted\) since /)
   expect(objects((await project.run(['status', '--json'])).out)).toMatchObject([
-    { waiting: 0, scheduled: 1, running: 0, failed: 1, workers: 0 },
+    { waiting: 0, scheduled: 1, running: 0, failed: 1, workers: 0, oldestWaitingMs: null, countedTo: 10_000 },
   ])
 
   expect(await project.run(['retry', failing, id])).toMatchObject({
@@ -127,8 +139,18 @@ it('work: runs jobs, outlives stray rejections, and SIGTERM lets attempts end fi
   ])
 })
 
+it('a limit whose key is a function says so', async () => {
+  project.write(
+    'hosts.ts',
+    `import { httpTask, limit } from 'sluice'
+export const hooks = httpTask('hooks', { limits: [limit('hosts', { rate: '5/s', by: ({ url }) => new URL(url).host })] })`,
+  )
+  await send('hooks', '{"url":"http://127.0.0.1:1"}', '--delay', '1h', '--tasks', 'hosts.ts')
+  expect((await project.run(['limits'])).out).toContain('hosts  5/s, for each key (a function of the input)')
+})
+
 it('work: a second signal gives up the attempts under way; their jobs are not lost', async () => {
-  const worker = project.start(['work', 'tasks.ts', '--queues', 'slow', '-c', '1'])
+  const worker = project.start(['work', 'tasks.ts', '-c', '1'], { env: { SLUICE_QUEUES: 'slow' } })
   await worker.says('working on')
   const id = await send('stuck', '{}', '--tasks', 'tasks.ts', '--queue', 'slow')
   await worker.says('begun')

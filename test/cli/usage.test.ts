@@ -25,6 +25,7 @@ describe('exit code 2 and one line', () => {
     ['a missing key', ['send', 'sync-contact', '{}'], 'SLUICE_MISSING_KEY', 'accountId'],
     ['U+0000', ['send', 'sync-contact', '{"accountId":"a","note":"\\u0000"}'], 'SLUICE_BAD_PAYLOAD', 'note'],
     ['a bad span', ['send', 'plain', '{"n":1}', '--delay', 'soon'], 'SLUICE_BAD_DURATION', 'soon'],
+    ['a time too far away', ['send', 'plain', '{"n":1}', '--at', '2100-01-01'], 'SLUICE_BAD_OPTION', '366 days'],
     ['a bad time', ['send', 'plain', '{"n":1}', '--at', '5'], 'SLUICE_BAD_OPTION', '--at'],
     ['a bad store', ['status', '--store', 'mysql://h/d'], 'SLUICE_BAD_URL', 'mysql:'],
     ['a bad port', ['status', '--store', 'postgres://h:port/d'], 'SLUICE_BAD_URL', 'postgres://user'],
@@ -81,6 +82,21 @@ it('--help and --version are data and end with 0; no command is a usage error', 
     out: expect.stringContaining('--concurrency'),
   })
   expect(await project.run([])).toMatchObject({ code: 2, out: '' })
+})
+
+it('the task http is known without being defined', async () => {
+  const env = { SLUICE_TASKS: 'tasks.ts' }
+  const http = (input: string) => project.run(['send', 'http', input, '--dry-run', '--config', 'empty.ts'], { env })
+  project.write('empty.ts', 'export default {}')
+  expect(await http('{"url":"https://example.com","json":{}}')).toMatchObject({ code: 0 })
+  expect(await http('{"uri":"x"}')).toMatchObject({ code: 2, err: expect.stringContaining('url is missing') })
+  const args = ['send', 'plain', '{"n":1}', '--dry-run', '--config', 'empty.ts']
+  expect(await project.run(args, { env })).toMatchObject({ code: 0 })
+  expect(await project.run(args)).toMatchObject({ code: 2, err: expect.stringContaining('known are http') })
+  expect(await project.run(['work', '--config', 'empty.ts'])).toMatchObject({
+    code: 2,
+    err: expect.stringContaining('SLUICE_NO_TASKS'),
+  })
 })
 
 it('send --dry-run checks the input, from stdin too, without a store', async () => {

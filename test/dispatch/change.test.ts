@@ -56,6 +56,6 @@ test('data restored into a server with younger transactions: old and new jobs ru
     expect(await sluice.dispatchOnce([fast])).toBe(3)
     expect(await sluice.dispatchOnce([fast])).toBe(0)
     const status = await sluice.jobs.status()
-    expect(status['waiting']).toBe(0)
+    expect(status.waiting).toBe(0)
   })
 })

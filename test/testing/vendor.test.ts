@@ -134,7 +134,7 @@ test('arrivals are appended to a file, and told over HTTP when asked to', async 
 test('a rule that makes no sense is refused', () => {
   const make = (rule: object) => () =>
     vendor({ rules: [{ algorithm: 'bucket', limit: 1, windowMs: 1, ...rule } as never] })
-  for (const rule of [{ limit: 0 }, { limit: 1.5 }, { windowMs: 0 }, { burst: 0.5 }]) {
+  for (const rule of [{ limit: 0 }, { limit: 1.5 }, { windowMs: 0 }, { burst: 0.5 }, { algorithm: 'leaky' }]) {
     expect(make(rule)).toThrow(expect.objectContaining({ code: 'SLUICE_VENDOR_RULE' }))
   }
 })

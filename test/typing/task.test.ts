@@ -1,6 +1,6 @@
 import { expect, expectTypeOf, it } from 'vitest'
 import { z } from 'zod'
-import { limit, task, type Context, type Rate, type Task } from '../../src/index.ts'
+import { type AnyTask, limit, type Sluice, task, type Context, type Rate, type Task } from '../../src/index.ts'
 
 // What must not compile is marked; tsc fails when a marked line does compile. The bodies also run: what misuse does
 // in plain JavaScript is said by an error with a code.
@@ -42,6 +42,14 @@ it('send takes what the schema takes; the handler gets what the schema gives', (
     void sync.send({ accountId: 'a', nested: { id: 1 }, at: '2026-01-01' }, { delay: '5 minutes' })
     // @ts-expect-error one of the rows lacks a field
     void sync.sendMany([{ accountId: 'a' }])
+    const sluice = {} as Sluice
+    void sluice.send(sync, { accountId: 'a', nested: { id: 1 }, at: '2026-01-01' })
+    // @ts-expect-error a field is missing
+    void sluice.send(sync, { accountId: 'a' })
+    // @ts-expect-error one of the rows lacks a field
+    void sluice.sendMany(sync, [{ accountId: 'a' }])
+    // Of any task only the schema knows what it takes.
+    void sluice.send(sync as AnyTask, { accountId: 'a' })
   }
   expect(misuse).toBeTypeOf('function')
 })
@@ -76,6 +84,14 @@ it('a limit fits only inputs that have its key', () => {
   expect(task('fits', { input: contact, limits: [whole], run }).limits).toEqual([whole])
 })
 
+it('a fair key is a field of the input', () => {
+  expect(task('a', { input: contact, fair: 'nested.id', run }).fair).toBe('nested.id')
+  // @ts-expect-error no such field
+  task('a', { input: contact, fair: 'nope', run })
+  // @ts-expect-error a field that may be missing
+  task('a', { input: contact, fair: 'name', run })
+})
+
 it('wrong fields and malformed rates do not compile', () => {
   const rates = ['100/min', '5/s', '100/10s', '1/day', '10/m'] satisfies Rate[]
   expect(rates.map((rate) => limit('a', { rate }).rules.length)).toEqual(rates.map(() => 1))
@@ -106,15 +122,16 @@ it('wrong fields and malformed rates do not compile', () => {
 
 it('tasks without a schema, a handler, or with unknown fields do not compile', () => {
   const input = z.object({})
+  const bad = expect.objectContaining({ code: 'SLUICE_BAD_TASK' })
+  // @ts-expect-error no schema
+  expect(() => task('a', { run })).toThrow(bad)
+  // @ts-expect-error no handler
+  expect(() => task('a', { input })).toThrow(bad)
+  // @ts-expect-error not a schema
+  expect(() => task('a', { input: { id: 'string' }, run })).toThrow(bad)
   const misuse = () => {
-    // @ts-expect-error no schema
-    task('a', { run })
-    // @ts-expect-error no handler
-    task('a', { input })
     // @ts-expect-error no such field
     task('a', { input, run, retries: 5 })
-    // @ts-expect-error not a schema
-    task('a', { input: { id: 'string' }, run })
     // @ts-expect-error no such retry option
     task('a', { input, run, retry: { times: 3 } })
   }

@@ -1,0 +1,59 @@
+import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, afterEach, expect, it, vi } from 'vitest'
+import { z } from 'zod'
+import { env, place } from '../../src/db/open.ts'
+import { limit, type Log, Sluice, task } from '../../src/index.ts'
+import { freshDatabase } from '../servers/database.ts'
+
+const dir = mkdtempSync(join(tmpdir(), 'sluice-open-'))
+afterEach(() => void vi.unstubAllEnvs())
+afterAll(() => rmSync(dir, { recursive: true, force: true }))
+
+it.each(['mysql://u:secret@h/d', 'redis://x:1', 'http:secret', 'postgres:/h/secret', ''])(
+  'a store that is no store is refused, not made: %j',
+  async (store) => {
+    const refused = expect.objectContaining({ code: 'SLUICE_BAD_URL', message: expect.not.stringContaining('secret') })
+    await expect(Sluice.open({ store })).rejects.toEqual(refused)
+    vi.stubEnv('DATABASE_URL', store)
+    if (store === '') expect(env('DATABASE_URL')).toBeUndefined()
+    else await expect(Sluice.open()).rejects.toEqual(refused)
+    expect(store === '' || existsSync(store)).toBe(store === '')
+  },
+)
+
+it('a directory is relative to where it was said; memory and servers are not', () => {
+  expect(place('data', dir)).toBe(join(dir, 'data'))
+  expect(place('/data', dir)).toBe('/data')
+  for (const store of ['memory:', 'postgres://h/d', 'postgresql://h/d']) expect(place(store, dir)).toBe(store)
+})
+
+it('migrate: false leaves the database as it is', async () => {
+  const { url } = await freshDatabase()
+  await expect(Sluice.open({ store: url, migrate: false })).rejects.toMatchObject({
+    code: 'SLUICE_NOT_MIGRATED',
+    message: expect.stringMatching(/0001_spine.*sluice migrate/),
+  })
+  const debug = vi.fn<Log['debug']>()
+  const log: Log = { debug, info() {}, warn() {}, error() {} }
+  await Sluice.open({ store: url }).then((sluice) => sluice.close())
+  const sluice = await Sluice.open({ store: url, migrate: false, log })
+  expect(debug).toHaveBeenCalledWith('the store is open', { store: sluice.db.where, schema: 'sluice' })
+  await sluice.close()
+})
+
+it('who is served by the owner of a directory can send in a transaction, limits and keys included', async () => {
+  const limited = task('limited', {
+    input: z.object({ account: z.string() }),
+    limits: [limit('few', { rate: '5/h', by: 'account' })],
+    run: () => undefined,
+  })
+  const owner = await Sluice.open({ store: join(dir, 'data') })
+  const served = await Sluice.open({ store: join(dir, 'data') })
+  expect([owner.url, served.url]).toEqual([undefined, expect.stringContaining('postgres:')])
+  const id = await served.transaction((tx) => served.send(limited, { account: 'a' }, { tx, idempotencyKey: 'k' }))
+  expect(await owner.jobs.get(id)).toMatchObject({ limits: ['few:a'] })
+  await served.close()
+  await owner.close()
+})
