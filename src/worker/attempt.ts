@@ -62,7 +62,7 @@ export class Attempt {
     })
     try {
       const result = await this.#call()
-      const text = result === undefined ? null : encodePayload(result, `result of "${name}"`)
+      const text = result === undefined ? null : encodePayload(result, `result of "${name}"`, false)
       return { kind: 'done', result: text, tookMs: clock.monotonicMs() - startedMs }
     } catch (error) {
       const tookMs = clock.monotonicMs() - startedMs
