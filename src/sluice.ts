@@ -22,6 +22,7 @@ import { registerLimits } from './limits/register.ts'
 import { isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { version } from './version.ts'
+import { Housekeeping } from './worker/housekeeping.ts'
 import { Worker } from './worker/worker.ts'
 
 /** How to open a Sluice; see the fields. */
@@ -48,7 +49,19 @@ export interface WorkOptions {
 }
 
 /** The tables that change with every job: the embedded engine has no autovacuum, and without one they would only grow. */
-const hotTables = ['job', 'lane', 'wait', 'arrival', 'absorbed', 'claim', 'idle', 'doubt', 'worker', 'idempotency']
+const hotTables = [
+  'job',
+  'lane',
+  'wait',
+  'arrival',
+  'absorbed',
+  'claim',
+  'idle',
+  'doubt',
+  'worker',
+  'idempotency',
+  'ledger',
+]
 const vacuumMs = 60_000
 
 const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
@@ -215,10 +228,13 @@ export class Sluice implements Sender {
     )
   }
 
-  /** Drops history older than `keepDays` (default 7), expired idempotency keys and what dispatch no longer needs. Returns the partitions dropped. */
+  /**
+   * Drops history older than `keepDays` (default 7), expired idempotency keys and what dispatch no longer needs, and makes
+   * the partitions of the next days, for five minutes at most; what may wait is left to the next time. Returns the
+   * partitions dropped.
+   */
   async prune(keepDays = 7): Promise<string[]> {
-    const rows = await this.db.query<{ name: string }>(this.#sql('select sluice.prune_v1($1) as name'), [keepDays])
-    return rows.map((row) => row.name)
+    return new Housekeeping(this.db, this.#clock, this.#schema, keepDays).prune()
   }
 
   /** Stops this process's workers (their attempts end first), settles what was sent, and closes the store. */
