@@ -53,7 +53,10 @@ export interface TaskOptions<Schema extends StandardSchemaV1, Result> {
 export interface SendOptions {
   /** The job's id, a UUIDv7; sending the same id again changes nothing. Default: a new one. */
   id?: string
-  /** A transaction of node-postgres or PGlite on the same database: the job exists from its commit on. */
+  /**
+   * A transaction of node-postgres or PGlite on the same database: the job exists from its commit on. At `repeatable read`
+   * and `serializable` a send may fail with SQLSTATE 40001, as any statement may; repeat the transaction.
+   */
   tx?: TxLike
   /** Higher first, within the same fair key; whole, -1000 to 1000, default 0. */
   priority?: number
