@@ -6,6 +6,7 @@ import type { Db } from './db/db.ts'
 import { inSchema, migrate } from './db/migrate.ts'
 import { openStore, type Store } from './db/open.ts'
 import { admit } from './dispatch/admit.ts'
+import { isTransient } from './dispatch/claim.ts'
 import {
   type AnyTask,
   type Log,
@@ -16,7 +17,6 @@ import {
   type SendOptions,
 } from './dispatch/task.ts'
 import { type Why, why } from './dispatch/why.ts'
-import { statements } from './generated/sql.ts'
 import type { Limit } from './limits/limit.ts'
 import { registerLimits } from './limits/register.ts'
 import { isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
@@ -66,6 +66,8 @@ const vacuumMs = 60_000
 
 const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
 const batchRows = 500
+/** A definition that meets a deadlock or a lock time-out is tried again for so long. */
+const defineMs = 10_000
 
 /** One store, open. */
 export class Sluice implements Sender {
@@ -79,6 +81,8 @@ export class Sluice implements Sender {
   readonly #log: Log
   readonly #outbox: Outbox
   readonly #defined = new Map<string, Promise<void>>()
+  /** Limits that may have changed with the lanes that wait for them not told of it. */
+  readonly #untold = new Set<string>()
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
@@ -275,8 +279,20 @@ export class Sluice implements Sender {
   }
 
   async #define(limit: Limit): Promise<void> {
-    const changed = await registerLimits(this.db, [limit], (sql) => this.#sql(sql))
-    for (const name of changed) await this.db.query(this.#sql(statements['dispatch/roused'] as string), [name])
+    const untilMs = this.#clock.monotonicMs() + defineMs
+    for (;;) {
+      try {
+        const changed = await registerLimits(this.db, [limit], (sql) => this.#sql(sql))
+        if (changed.length > 0 || this.#untold.has(limit.name))
+          await this.db.query(this.#sql('select sluice.roused_v1($1)'), [limit.name])
+        this.#untold.delete(limit.name)
+        return
+      } catch (error) {
+        this.#untold.add(limit.name)
+        if (!isTransient(error) || this.#clock.monotonicMs() > untilMs) throw error
+        await this.#clock.sleep(50 + this.#clock.random() * 100)
+      }
+    }
   }
 
   /** What a server's autovacuum would do. */
