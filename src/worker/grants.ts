@@ -1,5 +1,5 @@
 /** The grants of one attempt: the one it was claimed with, and further ones for further requests. */
-import type { Clock } from '../core/clock.ts'
+import type { Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError } from '../core/errors.ts'
 import { hash64, newId } from '../core/hash.ts'
 import type { Db } from '../db/db.ts'
@@ -11,6 +11,7 @@ import type { Grant } from '../http/gate.ts'
 export interface GrantsOptions {
   db: Db
   clock: Clock
+  storeClock: StoreClock
   schema: string
   job: Handout
   /** Life of a grant in ms; undefined when the job has no limits. */
@@ -35,8 +36,8 @@ interface StoreGrant extends Grant {
 
 /** Grants of a job from the store. */
 export function storeGrants(options: GrantsOptions): Grants {
-  const { db, clock, schema, job, grantMs } = options
-  const takeSql = `select * from ${schema}.further_v1($1,$2,$3,$4,$5)`
+  const { db, clock, storeClock, schema, job, grantMs } = options
+  const takeSql = `select * from ${schema}.further_v1($1,$2,$3,$4,$5,$6)`
   const takes = job.takes ?? []
   const own: StoreGrant | undefined =
     grantMs === undefined ? undefined : { id: job.claim, deadlineMs: job.grantedMs + grantMs }
@@ -55,6 +56,7 @@ export function storeGrants(options: GrantsOptions): Grants {
             job.claim,
             takes,
             back,
+            storeClock.cap(sentMs),
           ])
           .catch((error: unknown) => {
             // Asked again under the same id: a grant whose reply was lost is not charged twice.
@@ -80,7 +82,11 @@ export function storeGrants(options: GrantsOptions): Grants {
     },
     async hold(ms) {
       if (takes.length === 0) return
-      await db.query(`select ${schema}.hold_v1($1, $2)`, [[...new Set(takes.map(hash64))], Math.ceil(ms * 1_000)])
+      await db.query(`select ${schema}.hold_v1($1, $2, $3)`, [
+        [...new Set(takes.map(hash64))],
+        Math.ceil(ms * 1_000),
+        storeClock.cap(clock.monotonicMs()),
+      ])
     },
   }
 }
