@@ -5,7 +5,9 @@ import { type Duration, durationMs } from './core/rate.ts'
 import type { Db, Queryable, Tx } from './db/db.ts'
 import { inSchema, migrate, pending } from './db/migrate.ts'
 import { env, openStore, type Store } from './db/open.ts'
+import { vacuumUntil } from './db/vacuum.ts'
 import { admit } from './dispatch/admit.ts'
+import { isTransient } from './dispatch/claim.ts'
 import {
   type AnyTask,
   checkName,
@@ -19,12 +21,12 @@ import {
   type TxLike,
 } from './dispatch/task.ts'
 import { type Why, why } from './dispatch/why.ts'
-import { statements } from './generated/sql.ts'
 import type { Limit } from './limits/limit.ts'
 import { registerLimits } from './limits/register.ts'
 import { checkId, isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { version } from './version.ts'
+import { Housekeeping } from './worker/housekeeping.ts'
 import { Worker } from './worker/worker.ts'
 
 /** How to open a Sluice; see the fields. */
@@ -59,12 +61,10 @@ export interface WorkOptions {
 /** What a task takes; of any task (`AnyTask`) only the schema knows. */
 type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
 
-/** The tables that change with every job: the embedded engine has no autovacuum, and without one they would only grow. */
-const hotTables = ['job', 'lane', 'wait', 'arrival', 'absorbed', 'claim', 'idle', 'doubt', 'worker', 'idempotency']
-const vacuumMs = 60_000
-
 const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
 const batchRows = 500
+/** A definition that meets a deadlock or a lock time-out is tried again for so long. */
+const defineMs = 10_000
 
 /** One store, open. */
 export class Sluice implements Sender {
@@ -78,6 +78,8 @@ export class Sluice implements Sender {
   readonly #log: Log
   readonly #outbox: Outbox
   readonly #defined = new Map<string, Promise<void>>()
+  /** Limits that may have changed with the lanes that wait for them not told of it. */
+  readonly #untold = new Set<string>()
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
@@ -116,7 +118,11 @@ export class Sluice implements Sender {
       await store.db.close()
       throw error
     }
-    if (store.owner) void sluice.#vacuum()
+    if (store.owner) {
+      void vacuumUntil(sluice.#end.signal, store.db, sluice.#clock, sluice.#schema, (table, error) =>
+        sluice.#log.debug('vacuum failed', { table, error: String(error) }),
+      )
+    }
     sluice.#log.debug('the store is open', { store: store.db.where, schema: sluice.#schema })
     return sluice
   }
@@ -241,7 +247,7 @@ export class Sluice implements Sender {
         task.limits.map((limit) => {
           const known = this.#defined.get(limit.name)
           if (known !== undefined) return known
-          const defining = this.#define(this.db, limit)
+          const defining = this.#define(limit)
           this.#defined.set(limit.name, defining)
           defining.catch(() => this.#defined.delete(limit.name))
           return defining
@@ -252,14 +258,14 @@ export class Sluice implements Sender {
 
   /**
    * Drops history older than `keepDays` (whole, 0 to 36,500; default 7), expired idempotency keys and what dispatch no
-   * longer needs. Returns the partitions dropped.
+   * longer needs, and makes the partitions of the next days, for five minutes at most; what may wait is left to the next
+   * time. Returns the partitions dropped.
    * @throws UsageError SLUICE_BAD_OPTION
    */
   async prune(keepDays = 7): Promise<string[]> {
     if (!Number.isInteger(keepDays) || keepDays < 0 || keepDays > 36_500)
       throw new UsageError('SLUICE_BAD_OPTION', `keepDays is ${keepDays}; it must be a whole number from 0 to 36,500`)
-    const rows = await this.db.query<{ name: string }>(this.#sql('select sluice.prune_v1($1) as name'), [keepDays])
-    return rows.map((row) => row.name)
+    return new Housekeeping(this.db, this.#clock, this.#schema, keepDays).prune()
   }
 
   /** Stops this process's workers (their attempts end first), settles what was sent, and closes the store. */
@@ -307,12 +313,28 @@ export class Sluice implements Sender {
    */
   async #defineFor(task: AnyTask, tx: TxLike | undefined): Promise<void> {
     if (tx === undefined || !this.#store.embedded) return this.define([task])
-    for (const limit of task.limits) await this.#define(within(tx), limit)
+    for (const limit of task.limits) await this.#register(within(tx), limit)
   }
 
-  async #define(db: Queryable, limit: Limit): Promise<void> {
+  async #register(db: Queryable, limit: Limit): Promise<void> {
     const changed = await registerLimits(db, [limit], (sql) => this.#sql(sql))
-    for (const name of changed) await db.query(this.#sql(statements['dispatch/roused'] as string), [name])
+    if (changed.length > 0 || this.#untold.has(limit.name))
+      await db.query(this.#sql('select sluice.roused_v1($1)'), [limit.name])
+  }
+
+  async #define(limit: Limit): Promise<void> {
+    const untilMs = this.#clock.monotonicMs() + defineMs
+    for (;;) {
+      try {
+        await this.#register(this.db, limit)
+        this.#untold.delete(limit.name)
+        return
+      } catch (error) {
+        this.#untold.add(limit.name)
+        if (!isTransient(error) || this.#clock.monotonicMs() > untilMs) throw error
+        await this.#clock.sleep(50 + this.#clock.random() * 100)
+      }
+    }
   }
 
   async #mustBeMigrated(): Promise<void> {
@@ -320,19 +342,6 @@ export class Sluice implements Sender {
     if (steps.length === 0) return
     const names = steps.map((step) => step.name).join(', ')
     throw new UsageError('SLUICE_NOT_MIGRATED', `schema ${this.#schema} lacks ${names}; run \`sluice migrate\``)
-  }
-
-  /** What a server's autovacuum would do. */
-  async #vacuum(): Promise<void> {
-    for (;;) {
-      await this.#clock.sleep(vacuumMs, this.#end.signal, false)
-      if (this.#end.signal.aborted) return
-      for (const table of hotTables) {
-        await this.db
-          .script(`vacuum ${this.#schema}.${table}`)
-          .catch((error: unknown) => this.#log.debug('vacuum failed', { table, error: String(error) }))
-      }
-    }
   }
 
   #sql(sql: string): string {

@@ -16,7 +16,7 @@ export interface Finding {
 export type Check = (at: { store: Store; schema: string }) => Promise<Finding | undefined>
 
 const serverLeast = 130_000
-const heldMinutes = 10
+const heldMinutes = 5
 const skewWarnMs = 1_000
 /** Ids made a day from the store's clock are refused; an hour off is a broken clock already. */
 const skewFailMs = 3_600_000
@@ -93,16 +93,32 @@ async function partitions({
   return { status: rows.some((row) => row.days === 0) ? 'fail' : 'warn', text }
 }
 
-async function snapshots({ store: { db } }: { store: Store }): Promise<Finding> {
-  const rows = await db.query<{ pid: number; state: string | null; minutes: string }>(
-    `select pid, state, round(extract(epoch from clock_timestamp() - xact_start) / 60) as minutes from pg_stat_activity
-     where xact_start < clock_timestamp() - make_interval(mins => $1) and pid <> pg_backend_pid() and backend_type = 'client backend'
-     order by xact_start limit 5`,
+async function snapshots({
+  store: { db },
+  schema: name,
+}: {
+  store: Store
+  schema: string
+}): Promise<Finding | undefined> {
+  if (!(await has(db, name, 'job'))) return undefined
+  const rows = await db.query<{ pid: number; state: string | null; minutes: number }>(
+    inSchema(
+      `select pid, state, floor(extract(epoch from at.now - xact_start) / 60)::int as minutes
+       from (select sluice.now() as now offset 0) at, pg_stat_activity
+       where (backend_xmin is not null or backend_xid is not null) and pid <> pg_backend_pid()
+         and datname = current_database() and xact_start < at.now - make_interval(mins => $1)
+       order by xact_start limit 5`,
+      name,
+    ),
     [heldMinutes],
   )
-  if (rows.length === 0) return { status: 'ok', text: `no transaction is older than ${heldMinutes} min` }
+  if (rows.length === 0)
+    return { status: 'ok', text: `no transaction that this role can see is older than ${heldMinutes} min` }
   const list = rows.map((row) => `pid ${row.pid} (${row.state ?? 'unknown'}, ${row.minutes} min)`).join(', ')
-  return { status: 'warn', text: `old transactions keep dead rows alive and slow dispatch: ${list}; end them` }
+  return {
+    status: 'warn',
+    text: `old transactions keep dead rows from being cleaned, so tables grow and dispatch slows down: ${list}; end them, at last with \`select pg_terminate_backend(${rows[0]?.pid})\``,
+  }
 }
 
 async function clock({ store: { db } }: { store: Store }): Promise<Finding> {

@@ -15,6 +15,27 @@ export interface Clock {
   sleep(ms: number, signal?: AbortSignal, ref?: boolean): Promise<void>
 }
 
+/**
+ * The store's clock as this process last saw it. It bounds what that clock may show next, so that a forward step of it
+ * does not open the limits.
+ */
+export class StoreClock {
+  #seen: { storeUs: number; atMs: number } | undefined
+
+  /** The store's clock showed `storeUs` (microseconds since 1970), heard at `atMs` of the monotonic clock. */
+  saw(storeUs: number, atMs: number): void {
+    this.#seen = { storeUs, atMs }
+  }
+
+  /** The latest time that it may show to a request sent at `atMs`; null: not seen yet. Beyond it the clock has stepped. */
+  cap(atMs: number): number | null {
+    if (this.#seen === undefined) return null
+    const { storeUs, atMs: seenMs } = this.#seen
+    // A second of grace, and a thousandth for clocks that do not go equally fast.
+    return Math.floor(storeUs + (atMs - seenMs) * 1_001 + 1_000_000)
+  }
+}
+
 /** The machine's clock. */
 export const systemClock: Clock = {
   monotonicMs: () => performance.now(),

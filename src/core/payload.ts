@@ -9,12 +9,15 @@ export const payloadDepthMax = 32
 /**
  * The JSON text of a value.
  * @param what named in messages, for example `input of "sync-contact"`
+ * @param isStrict false for the result of an attempt: its call is made, so a Response or a Map in it is no reason to fail
+ * the job; what JSON makes of it is stored
  * @throws UsageError SLUICE_BAD_PAYLOAD for BigInt, cycles, NaN, Infinity, functions, symbols, `\u0000`, lone
- * surrogates, nesting deeper than 32; SLUICE_PAYLOAD_TOO_LARGE over 256 KiB
+ * surrogates, nesting deeper than 32, and when strict for Map, Set and instances of classes without `toJSON`;
+ * SLUICE_PAYLOAD_TOO_LARGE over 256 KiB
  */
-export function encodePayload(value: unknown, what: string): string {
+export function encodePayload(value: unknown, what: string, isStrict = true): string {
   if (value === undefined) return 'null'
-  check(value, what, '', 0, [])
+  check(value, { what, isStrict }, '', 0, [])
   const text = JSON.stringify(value)
   const bytes = Buffer.byteLength(text)
   if (bytes > payloadBytesMax) {
@@ -26,9 +29,14 @@ export function encodePayload(value: unknown, what: string): string {
   return text
 }
 
-function check(value: unknown, what: string, path: string, depth: number, above: object[]): void {
+interface Rules {
+  what: string
+  isStrict: boolean
+}
+
+function check(value: unknown, rules: Rules, path: string, depth: number, above: object[]): void {
   const refuse = (why: string): never => {
-    throw new UsageError('SLUICE_BAD_PAYLOAD', `${what}${path === '' ? '' : ` at ${path.slice(1)}`} ${why}`)
+    throw new UsageError('SLUICE_BAD_PAYLOAD', `${rules.what}${path === '' ? '' : ` at ${path.slice(1)}`} ${why}`)
   }
   switch (typeof value) {
     case 'string':
@@ -59,20 +67,34 @@ function check(value: unknown, what: string, path: string, depth: number, above:
   if (typeof toJSON === 'function') {
     // What will be stored is what it gives, and JSON does not ask that for its own toJSON again.
     const stored: unknown = toJSON.call(value, path.slice(path.lastIndexOf('.') + 1))
-    if (typeof stored !== 'object' || stored === null) check(stored, what, path, depth, above)
-    else checkFields(stored, what, path, depth, above)
-  } else checkFields(value, what, path, depth, above)
+    if (typeof stored !== 'object' || stored === null) check(stored, rules, path, depth, above)
+    else checkFields(stored, rules, path, depth, above)
+  } else checkFields(value, rules, path, depth, above)
   above.pop()
 }
 
-function checkFields(value: object, what: string, path: string, depth: number, above: object[]): void {
+function checkFields(value: object, rules: Rules, path: string, depth: number, above: object[]): void {
+  const at = () => `${rules.what}${path === '' ? '' : ` at ${path.slice(1)}`}`
+  if (rules.isStrict && !isPlain(value)) {
+    throw new UsageError(
+      'SLUICE_BAD_PAYLOAD',
+      `${at()} is a ${value.constructor?.name || 'class instance'}, which JSON would store as a mere object, or an empty one: send plain objects and arrays, or give the class a toJSON()`,
+    )
+  }
   for (const [key, inner] of Object.entries(value)) {
     if (key.includes('\u0000') || !key.isWellFormed()) {
       throw new UsageError(
         'SLUICE_BAD_PAYLOAD',
-        `${what}${path === '' ? '' : ` at ${path.slice(1)}`} has a key with \\u0000 or half of a surrogate pair, which PostgreSQL cannot store`,
+        `${at()} has a key with \\u0000 or half of a surrogate pair, which PostgreSQL cannot store`,
       )
     }
-    check(inner, what, `${path}.${key}`, depth + 1, above)
+    check(inner, rules, `${path}.${key}`, depth + 1, above)
   }
+}
+
+/** An array, or an object without a class: also one of another realm, whose Object is not ours. */
+function isPlain(value: object): boolean {
+  if (Array.isArray(value)) return true
+  const prototype: unknown = Object.getPrototypeOf(value)
+  return prototype === null || Object.getPrototypeOf(prototype) === null
 }

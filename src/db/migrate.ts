@@ -62,7 +62,7 @@ export async function migrate(db: Db, schema = 'sluice'): Promise<string[]> {
       await tx.query(`insert into ${schema}.migration (name) values ($1)`, [step.name])
       await tx.script(step.sql)
     }
-    await tx.query(`select ${schema}.partition_v1(100000)`)
+    await tx.query(`select ${schema}.partition_v1()`)
     return steps.map((step) => step.name)
   })
 }

@@ -1,7 +1,7 @@
 /** A PostgreSQL server, through node-postgres. */
 import pg from 'pg'
 import type { Clock } from '../core/clock.ts'
-import { StoreError, UsageError } from '../core/errors.ts'
+import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import type { Db, Row, Tx } from './db.ts'
 
 /** How to reach a server. */
@@ -35,6 +35,34 @@ export function isLost(error: unknown): boolean {
   return !(error instanceof pg.DatabaseError)
 }
 
+/** Connections behind which the server's sessions change: what is prepared or set on them is another client's next. */
+const pooled = new WeakSet<pg.ClientBase>()
+
+const settleSql = `select pid, case when pid = $1 then set_config('default_transaction_isolation', 'read committed', false)
+    else current_setting('default_transaction_isolation') end as level,
+  case when pid = $1 then set_config('tcp_user_timeout', '10000', false) end,
+  case when pid = $1 then set_config('idle_in_transaction_session_timeout', '60000', false) end
+  from pg_backend_pid() pid`
+
+/**
+ * Prepares a new connection: transactions at read committed, whatever the role's or the database's default is (at other
+ * levels a claim would decide by what it saw before it waited), and an end to what a stopped process leaves open. By
+ * statements, since poolers refuse start-up options; and not through a pooler, which would hand the settings to others.
+ * @throws UsageError SLUICE_BAD_ISOLATION when a pooler's connections begin transactions at another level.
+ */
+export async function settle(client: pg.ClientBase): Promise<void> {
+  // A pooler makes up this number; the embedded engine's owner, whose one backend is set up already, leaves it at 0.
+  const { processID } = client as unknown as { processID: number }
+  const query = { text: settleSql, values: [processID], query_timeout: 5_000 }
+  const { rows } = await client.query<{ level: string; pid: number }>(query)
+  if (processID !== 0 && rows[0]?.pid !== processID) pooled.add(client)
+  if (rows[0]?.level !== 'read committed')
+    throw new UsageError(
+      'SLUICE_BAD_ISOLATION',
+      `the pooler's connections begin transactions at ${rows[0]?.level}, and Sluice needs read committed: connect to the server itself, or with a role for which you ran \`alter role … set default_transaction_isolation = 'read committed'\``,
+    )
+}
+
 class PgDb implements Db {
   readonly kind = 'pg'
   readonly where: string
@@ -61,7 +89,8 @@ class PgDb implements Db {
 
   async call<R = Row>(name: string, sql: string, params: readonly unknown[]): Promise<R[]> {
     const run = async (client: pg.PoolClient) =>
-      (await client.query({ name, text: sql, values: params as unknown[] })).rows as R[]
+      (await client.query({ ...(pooled.has(client) ? {} : { name }), text: sql, values: params as unknown[] }))
+        .rows as R[]
     return this.#use(run, name === 'claim' ? this.#claimPool : this.#pool)
   }
 
@@ -129,6 +158,7 @@ class PgDb implements Db {
       try {
         return await pool.connect()
       } catch (error) {
+        if (SluiceError.is(error)) throw error
         const isFull = (error as { code?: unknown }).code === '53300'
         if (!isFull || clock.monotonicMs() > untilMs) throw unreachable(this.where, error)
         await clock.sleep(50 + clock.random() * 200)
@@ -200,8 +230,7 @@ function makePool(url: string, max: number): pg.Pool {
     idleTimeoutMillis: 60_000,
     keepAlive: true,
     keepAliveInitialDelayMillis: 5_000,
-    // A process that is stopped with a reply in its socket must not keep a transaction, and its locks, open.
-    options: '-c tcp_user_timeout=10000 -c idle_in_transaction_session_timeout=60000',
+    verify: (client, done) => void settle(client).then(() => done(), done),
   })
   // An idle connection that breaks is replaced at the next use; without a handler it would end the process.
   pool.on('error', () => {})

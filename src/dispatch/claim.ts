@@ -1,5 +1,5 @@
 /** Claims jobs: the one call in which limits are decided, charged, and jobs handed out (claim.sql). */
-import type { Clock } from '../core/clock.ts'
+import { type Clock, StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { reach } from '../core/probe.ts'
@@ -87,13 +87,13 @@ export class Claims {
   readonly #sql: string
   readonly #inputSql: string
   readonly #asking = new Set<string>()
-  /** The store's clock as last seen, to keep a forward step of it from opening the limits. */
-  #seen: { storeUs: number; atMs: number } | undefined
+  readonly #storeClock: StoreClock
   #since: { us: string; fromMs: number } | undefined
   /** The last claim found only lanes that are blocked: the next looks at more of them. */
   #wide = false
 
-  constructor(db: Db, clock: Clock, schema: string) {
+  constructor(db: Db, clock: Clock, schema: string, storeClock = new StoreClock()) {
+    this.#storeClock = storeClock
     this.#db = db
     this.#clock = clock
     this.#sql = `select * from ${schema}.claim_v1($1,$2,$3,$4,$5,$6,$7,$8,$9)`
@@ -154,15 +154,13 @@ export class Claims {
   }
 
   async #ask(who: Claimer, want: number, idle: boolean, id: string, sentMs: number, firstMs: number): Promise<Claimed> {
-    // A second of grace over what the monotonic clock says; beyond it the store's clock has stepped.
-    const cap = this.#seen && Math.floor(this.#seen.storeUs + (sentMs - this.#seen.atMs) * 1_000 + 1_000_000)
     const [row] = await this.#db.call<Answer>('claim', this.#sql, [
       id,
       who.worker,
       who.queues ?? null,
       who.tasks,
       want,
-      cap ?? null,
+      this.#storeClock.cap(sentMs),
       idle,
       this.#trusted(sentMs),
       this.#wide,
@@ -171,7 +169,7 @@ export class Claims {
     const heardMs = this.#clock.monotonicMs()
     this.#wide = row.again && row.jobs === null
     if (row.since !== null) this.#since = { us: row.since, fromMs: this.#since?.fromMs ?? sentMs }
-    this.#seen = { storeUs: Number(row.now_us), atMs: heardMs }
+    this.#storeClock.saw(Number(row.now_us), heardMs)
     // Waiting for a bucket's lock came before the decision. A wait longer than the whole call was a step of the clock.
     const waitedMs = Number(row.waited_us) / 1_000
     const decidedMs = waitedMs <= heardMs - sentMs ? sentMs + waitedMs : sentMs

@@ -1,9 +1,13 @@
--- Forgets what dispatch has dealt with: arrivals that the last absorption of their class saw, and older notes of
--- absorptions.
-create or replace function sluice.sweep_v1() returns void language plpgsql as $$
+-- Forgets what dispatch has dealt with: of each class a portion of the arrivals that its last absorption saw, and older
+-- notes of absorptions. True when there may be more.
+create or replace function sluice.sweep_v1() returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
 declare
+  v_portion constant integer := 20000;
   v_last sluice.absorbed;
+  v_count integer;
+  v_more boolean := false;
 begin
+  if not pg_try_advisory_xact_lock(1397511523, -4) then return false; end if;
   for v_last in
     select b.* from (select 0::bigint as id union all select id from sluice.class) c
     cross join lateral (select * from sluice.absorbed where class = c.id order by n desc limit 1) b
@@ -11,7 +15,10 @@ begin
     -- Everything older than the oldest transaction that was open then has been read.
     delete from sluice.arrival where ctid = any (array(
       select ctid from sluice.arrival where class = v_last.class and xid < pg_snapshot_xmin(v_last.snap) and xid <> v_last.xid
-      order by xid limit 20000));
+      order by xid limit v_portion));
+    get diagnostics v_count = row_count;
+    v_more := v_more or v_count = v_portion;
     delete from sluice.absorbed where class = v_last.class and n < v_last.n - 10;
   end loop;
+  return v_more;
 end $$;

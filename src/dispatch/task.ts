@@ -57,7 +57,11 @@ export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair exten
 export interface SendOptions {
   /** The job's id, a UUIDv7; sending the same id again changes nothing. Default: a new one. */
   id?: string
-  /** A transaction on the same database, of node-postgres or of `sluice.transaction`: the job exists from its commit on. */
+  /**
+   * A transaction on the same database, of node-postgres, PGlite or `sluice.transaction`: the job exists from its commit
+   * on. At `repeatable read` and `serializable` a send may fail with SQLSTATE 40001, as any statement may; repeat the
+   * transaction.
+   */
   tx?: TxLike
   /** Higher first, within the same fair key; whole, -1000 to 1000, default 0. */
   priority?: number

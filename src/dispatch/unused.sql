@@ -18,7 +18,7 @@ begin
   if v_buckets is null then return; end if;
   perform sluice.lock_v1(v_buckets);
   v_now := sluice.now_us();
-  perform sluice.refund_v1(u.bucket, u.claim, u.units, v_now) from unnest(v_buckets, v_of, v_units) u (bucket, claim, units);
+  perform sluice.refund_v1(u.bucket, u.claim, u.units) from unnest(v_buckets, v_of, v_units) u (bucket, claim, units);
   update sluice.list w set due = r.next
   from sluice.class c, sluice.room_v1(array(select distinct b from unnest(v_buckets) b), v_now) r
   where w.class = c.id and w.id = r.bucket and r.next < w.due;

@@ -1,9 +1,20 @@
--- Forgets ledger rows from before p_before (microseconds), but for each bucket's newest, which is its state; 100,000 at
--- most. What is left proves that no limit was exceeded since.
-create or replace function sluice.forget_v1(p_before bigint) returns void language plpgsql as $$
+-- Forgets ledger rows older than p_keep_days, but for each bucket's newest, which is its state. What is left proves that
+-- no limit was exceeded since. Looks at one portion, after p_after (the answer of the call before; 0: from the oldest);
+-- returns how far it came, null at the end.
+create or replace function sluice.forget_v1(p_keep_days integer, p_after bigint) returns bigint language plpgsql
+  set enable_seqscan = off set jit = off as $$
+declare
+  v_portion constant integer := 20000;
+  v_before bigint := sluice.now_us() - p_keep_days * 86400000000;
+  v_rows tid[];
+  v_count integer;
+  v_last bigint;
 begin
-  delete from sluice.ledger where ctid = any (array(
-    select l.ctid from sluice.ledger l
-    where l.at < p_before and exists (select 1 from sluice.ledger m where m.bucket = l.bucket and m.n > l.n)
-    limit 100000));
+  if not pg_try_advisory_xact_lock(1397511523, -2) then return null; end if;
+  select array_agg(l.ctid) filter (where exists (select 1 from sluice.ledger m where m.bucket = l.bucket and m.n > l.n)),
+         count(*), max(l.at)
+  into v_rows, v_count, v_last
+  from (select ctid, bucket, n, at from sluice.ledger where at > p_after and at < v_before order by at limit v_portion) l;
+  delete from sluice.ledger where ctid = any (v_rows);
+  return case when v_count = v_portion then v_last end;
 end $$;

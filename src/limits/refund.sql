@@ -1,8 +1,9 @@
 -- Gives back units that a claim (or further grant) was granted and never used: the bucket becomes as if they had not
 -- been granted. The debt never falls below what was granted since would have made by itself: limits/decide.ts says why,
 -- and is the same. No credit after 1,000 further rows, or a change of the definition. The row that is appended has
--- negative units. Call under lock_v1.
-create or replace function sluice.refund_v1(p_bucket bigint, p_claim uuid, p_units integer, p_now bigint) returns void
+-- negative units, at the bucket's own time: what drains later drains from less, which comes to the same, and no step of
+-- the clock gets in. Call under lock_v1.
+create or replace function sluice.refund_v1(p_bucket bigint, p_claim uuid, p_units integer) returns void
 language plpgsql as $$
 declare
   v_def sluice.limit_def;
@@ -36,5 +37,5 @@ begin
          array(select greatest(o - p_units * u, sluice.drained_v1(d, w, r.now_at - v_at))
                from unnest(r.debt, v_debt, v_def.drain, v_def.weight) with ordinality t (o, d, w, u, i) order by i),
          r.version, -p_units, r.hold, p_claim
-  from sluice.room_v1(array[p_bucket], p_now) r;
+  from sluice.room_v1(array[p_bucket], 0) r;
 end $$;

@@ -1,13 +1,14 @@
 -- One further grant for a running attempt, in all its buckets or in none. p_grant makes a repeated call harmless.
+-- p_cap: the latest time that the caller's monotonic clock allows the store's clock to show (null: unknown).
 -- Answers granted, or how long to wait before it is worth asking again.
-create or replace function sluice.take_v1(p_grant uuid, p_buckets bigint[])
+create or replace function sluice.take_v1(p_grant uuid, p_buckets bigint[], p_cap bigint)
 returns table (granted boolean, wait_us bigint) language plpgsql as $$
 declare
   v_now bigint;
   v_next bigint;
 begin
   perform sluice.lock_v1(p_buckets);
-  v_now := sluice.now_us();
+  v_now := least(sluice.now_us(), p_cap);
   if exists (
     select 1 from (select l.claim from sluice.ledger l where l.bucket = p_buckets[1] order by l.n desc limit 1000) t
     where t.claim = p_grant)

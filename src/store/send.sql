@@ -32,6 +32,7 @@ begin
   select array_agg(id) into v_new from fresh;
   -- Finished jobs live elsewhere: look there in a statement of its own, which sees what finished meanwhile.
   if p_known then
+    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then perform sluice.unseen_v1(v_new); end if;
     delete from sluice.job j using unnest(v_new) k (id)
     where j.id = k.id and (exists (select 1 from sluice.done d where d.id = k.id)
                         or exists (select 1 from sluice.failed f where f.id = k.id));

@@ -1,6 +1,6 @@
 /** What happens around a handler: deadline, validation, time-out, the verdict. */
 import type { Agent } from 'undici'
-import type { Clock } from '../core/clock.ts'
+import type { Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, SluiceError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import { delayMs } from '../core/retry.ts'
@@ -16,6 +16,7 @@ import { storeGrants, uncalledCode } from './grants.ts'
 export interface AttemptOptions {
   db: Db
   clock: Clock
+  storeClock: StoreClock
   schema: string
   agent: Agent
   log: Log
@@ -62,7 +63,7 @@ export class Attempt {
     })
     try {
       const result = await this.#call()
-      const text = result === undefined ? null : encodePayload(result, `result of "${name}"`)
+      const text = result === undefined ? null : encodePayload(result, `result of "${name}"`, false)
       return { kind: 'done', result: text, tookMs: clock.monotonicMs() - startedMs }
     } catch (error) {
       const tookMs = clock.monotonicMs() - startedMs
@@ -97,7 +98,7 @@ export class Attempt {
 
   #context(): Context {
     const { job } = this
-    const { db, clock, schema, agent, log } = this.#options
+    const { db, clock, storeClock, schema, agent, log } = this.#options
     const grantMs = this.#grantMs
     const signal = () => this.#signal()
     let made: typeof fetch | undefined
@@ -107,7 +108,7 @@ export class Attempt {
           agent,
           clock,
           signal: signal(),
-          grants: storeGrants({ db, clock, schema, job, grantMs }),
+          grants: storeGrants({ db, clock, storeClock, schema, job, grantMs }),
         }))
       },
       get signal() {

@@ -1,5 +1,5 @@
 /** The grants of one attempt: the one it was claimed with, and further ones for further requests. */
-import type { Clock } from '../core/clock.ts'
+import type { Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError } from '../core/errors.ts'
 import { hash64, newId } from '../core/hash.ts'
 import type { Db } from '../db/db.ts'
@@ -13,6 +13,7 @@ export { uncalledCode } from '../http/allowance.ts'
 export interface GrantsOptions {
   db: Db
   clock: Clock
+  storeClock: StoreClock
   schema: string
   job: Handout
   /** Life of a grant in ms; undefined when the job has no limits. */
@@ -38,13 +39,20 @@ function jobLost(): AttemptError {
 
 /** Grants of a job from the store. */
 export function storeGrants(options: GrantsOptions): Grants {
-  const { db, clock, schema, job, grantMs } = options
-  const takeSql = `select * from ${schema}.further_v1($1,$2,$3,$4,$5)`
+  const { db, clock, storeClock, schema, job, grantMs } = options
+  const takeSql = `select * from ${schema}.further_v1($1,$2,$3,$4,$5,$6)`
   const takes = job.takes ?? []
   const own: StoreGrant | undefined =
     grantMs === undefined ? undefined : { id: job.claim, deadlineMs: job.grantedMs + grantMs }
   const ask = async (grant: string, back: string | null): Promise<Answer> => {
-    const [row] = await db.call<Answer>('further', takeSql, [grant, job.id, job.claim, takes, back])
+    const [row] = await db.call<Answer>('further', takeSql, [
+      grant,
+      job.id,
+      job.claim,
+      takes,
+      back,
+      storeClock.cap(clock.monotonicMs()),
+    ])
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
     return row
   }
@@ -90,7 +98,11 @@ export function storeGrants(options: GrantsOptions): Grants {
     },
     async hold(ms) {
       if (takes.length === 0) return
-      await db.query(`select ${schema}.hold_v1($1, $2)`, [[...new Set(takes.map(hash64))], Math.ceil(ms * 1_000)])
+      await db.query(`select ${schema}.hold_v1($1, $2, $3)`, [
+        [...new Set(takes.map(hash64))],
+        Math.ceil(ms * 1_000),
+        storeClock.cap(clock.monotonicMs()),
+      ])
     },
   }
 }

@@ -4,6 +4,7 @@
  */
 import { parentPort, workerData } from 'node:worker_threads'
 import pg from 'pg'
+import { settle } from '../db/pg.ts'
 
 const { url, sql, beatMs } = workerData as { url: string; sql: string; beatMs: number }
 let worker: string | undefined
@@ -28,6 +29,7 @@ async function beat(): Promise<void> {
     })
     await fresh.connect()
     client = fresh
+    await settle(fresh)
   }
   const { rowCount } = await client.query(sql, [beating])
   if (rowCount === 0 && worker === beating) {

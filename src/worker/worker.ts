@@ -1,6 +1,6 @@
 /** A worker: claims jobs, runs their handlers in this process, and is a good member of the fleet. */
 import { type Agent } from 'undici'
-import type { Clock } from '../core/clock.ts'
+import { type Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, UsageError } from '../core/errors.ts'
 import type { Db } from '../db/db.ts'
 import { Claims, WorkerLostError } from '../dispatch/claim.ts'
@@ -67,9 +67,10 @@ export class Worker {
     if (byName.size !== tasks.length) throw new UsageError('SLUICE_BAD_TASK', 'two tasks have the same name')
     this.#options = options
     this.#agent = createAgent()
-    this.#claims = new Claims(db, clock, schema)
+    const storeClock = new StoreClock()
+    this.#claims = new Claims(db, clock, schema, storeClock)
     this.#finisher = new Finisher(db, clock, schema)
-    const around = { db, clock, schema, agent: this.#agent, log }
+    const around = { db, clock, storeClock, schema, agent: this.#agent, log }
     this.#slots = new Slots(
       concurrency,
       this.#finisher,

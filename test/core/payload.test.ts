@@ -37,6 +37,11 @@ describe('what is stored', () => {
     expect(encode({ at: new Date(0) })).toBe('{"at":"1970-01-01T00:00:00.000Z"}')
   })
 
+  it('may be without a prototype; in a result, classes are as JSON has them', () => {
+    expect(encode(Object.assign(Object.create(null), { a: 1 }))).toBe('{"a":1}')
+    expect(encodePayload({ seen: new Map([[1, 2]]) }, 'result of "a"', false)).toBe('{"seen":{}}')
+  })
+
   it('is at most so deep and so long, to the level and the byte', () => {
     expect(encode(nested(payloadDepthMax))).toBe(JSON.stringify(nested(payloadDepthMax)))
     expect(encode(nested(payloadDepthMax + 1))).toBe('SLUICE_BAD_PAYLOAD')
@@ -60,6 +65,11 @@ describe('what is refused', () => {
     ['NUL from toJSON', givenBy(() => 'a\u0000')],
     ['a BigInt from toJSON', givenBy(() => ({ a: 1n }))],
     ['a cycle from toJSON', givenBy(() => cycle)],
+    ['a Map', new Map([['a', 1]])],
+    ['a Set', new Set([1])],
+    ['an instance of a class', new (class Contact {})()],
+    ['bytes', new Uint8Array(2)],
+    ['a Map from toJSON', givenBy(() => new Map())],
   ]
   it.each(bad)('%s', (_, value) => expect(encode(value)).toBe('SLUICE_BAD_PAYLOAD'))
   it.each(bad)('%s, deep inside', (_, value) => expect(encode({ list: [0, { value }] })).toBe('SLUICE_BAD_PAYLOAD'))

@@ -1,8 +1,11 @@
 /** What happens to waiting jobs when a limit changes under them, and when the data were restored into another server. */
+import pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { z } from 'zod'
+import type { Queryable } from '../../src/db/db.ts'
 import { type AnyTask, limit, type Rate, Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { claim, count, enter, until } from './engine.ts'
 
 let database: Awaited<ReturnType<typeof freshDatabase>>
 
@@ -41,6 +44,37 @@ test('jobs that wait an hour for a limit run as soon as its definition makes roo
   await inSluice(schema, async (sluice) => {
     expect(await sluice.dispatchOnce([fast])).toBe(2)
   })
+})
+
+test('a claim that still decides by the old definition while it changes does not keep jobs waiting', async () => {
+  const slow = numbered('1/h')
+  const fast = numbered('6000/min')
+  const name = new URL(database.url).pathname.slice(1)
+  const other = new pg.Client(database.url)
+  await other.connect()
+  const query = async (sql: string, params?: readonly unknown[]) => (await other.query(sql, params as unknown[])).rows
+  try {
+    await inSluice('sluice', async (sluice) => {
+      await sluice.sendMany(slow, [{ i: 1 }, { i: 2 }, { i: 3 }])
+      await other.query('begin')
+      const claimed = await claim({ query } as Queryable, await enter(sluice.db), ['numbered'], 3)
+      expect(claimed.jobs).toHaveLength(1)
+    })
+    // Who meets a lock time-out meanwhile tries again.
+    await query(`alter database ${name} set lock_timeout = '20ms'`)
+    await inSluice('sluice', async (sluice) => {
+      let isDefined = false
+      const defining = sluice.define([fast]).finally(() => (isDefined = true))
+      const waits = `pg_locks where locktype = 'advisory' and not granted`
+      await until(async () => isDefined || (await count(sluice.db, waits)) > 0, 10_000, 'it waits for the claim')
+      await other.query('commit')
+      await defining
+      expect(await sluice.dispatchOnce([fast])).toBe(2)
+    })
+  } finally {
+    await query(`alter database ${name} reset lock_timeout`)
+    await other.end()
+  }
 })
 
 test('data restored into a server with younger transactions: old and new jobs run, each once', async () => {

@@ -169,10 +169,10 @@ export class Twin {
     }
   }
 
-  #room(one: Kept): Room {
+  #room(one: Kept, nowUs = this.#nowUs): Room {
     const rules = this.#limits[one.limit] ?? []
-    const state = one.state ?? emptyBucket(rules, this.#nowUs)
-    return room(rules, rules === one.rules ? state : redebt(one.rules, rules, state), this.#nowUs)
+    const state = one.state ?? emptyBucket(rules, nowUs)
+    return room(rules, rules === one.rules ? state : redebt(one.rules, rules, state), nowUs)
   }
 
   #write(one: Kept, state: Bucket): void {
@@ -198,7 +198,7 @@ export class Twin {
     const grant = repeat?.grant ?? randomUUID()
     const [answer] = await this.#db.call<{ granted: boolean; wait: string }>(
       'test_take',
-      'select granted, wait_us::text as wait from sluice.take_v1($1, $2)',
+      'select granted, wait_us::text as wait from sluice.take_v1($1, $2, null)',
       [grant, kept.map((one) => one.id)],
     )
     if (repeat !== undefined) return expect(answer).toEqual({ granted: true, wait: '0' })
@@ -232,16 +232,16 @@ export class Twin {
       const known = one.history[index]
       const units = Math.ceil(((known?.units ?? 0) - (known?.refunded ?? 0)) * share)
       if (known === undefined || units === 0) continue
-      await this.#db.query('select sluice.refund_v1($1, $2, $3, $4)', [one.id, known.id, units, this.#nowUs])
+      await this.#db.query('select sluice.refund_v1($1, $2, $3)', [one.id, known.id, units])
       if (one.history.slice(index).some((grant) => grant.version !== this.#versions[one.limit])) continue
-      const { bucket } = this.#room(one)
+      const { bucket } = this.#room(one, 0)
       this.#write(one, giveBack(this.#limits[one.limit] ?? [], one.history, index, units, bucket))
     }
   }
 
   async #hold(numbers: number[], us: number): Promise<void> {
     const kept = this.#pick(numbers)
-    await this.#db.query('select sluice.hold_v1($1, $2)', [kept.map((one) => one.id), us])
+    await this.#db.query('select sluice.hold_v1($1, $2, null)', [kept.map((one) => one.id), us])
     for (const one of kept) {
       const { bucket } = this.#room(one)
       const held = hold(bucket, us)

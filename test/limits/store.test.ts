@@ -42,8 +42,9 @@ describe.each([
     return id
   }
   const take = async (buckets: string[], grant: string = randomUUID()) =>
-    (await sluice.db.query<{ granted: boolean }>('select granted from sluice.take_v1($1, $2)', [grant, buckets]))[0]
-      ?.granted
+    (
+      await sluice.db.query<{ granted: boolean }>('select granted from sluice.take_v1($1, $2, null)', [grant, buckets])
+    )[0]?.granted
 
   it('grants nothing from a bucket whose limit is not defined, and charges nobody for it', async () => {
     const known = limit('known', { rate: '10/s' })

@@ -161,4 +161,27 @@ describe('a send in the transaction of the caller', () => {
       expect(await take()).toEqual([3])
     },
   )
+
+  it.each(['read committed', 'repeatable read', 'serializable'])(
+    'runs no job twice that finished since the transaction began (%s)',
+    async (level) => {
+      const [before, since, fresh] = [newId(), newId(), newId()]
+      const finish = async (id: string) => {
+        await sluice.send(limited, { n: 1 }, { id })
+        await done(sluice.db, await claimAll(sluice.db, worker, ['limited'], 10))
+      }
+      await finish(before)
+      const tx = await begin(`begin isolation level ${level}`)
+      await tx.query('select count(*) from sluice.job')
+      await finish(since)
+      expect(await sluice.send(limited, { n: 2 }, { id: before, tx })).toBe(before)
+      expect(await sluice.send(limited, { n: 3 }, { id: fresh, tx })).toBe(fresh)
+      const again = sluice.send(limited, { n: 2 }, { id: since, tx })
+      if (level === 'read committed') expect(await again).toBe(since)
+      else await expect(again).rejects.toMatchObject({ code: '40001' })
+      await tx.query('commit')
+      expect(await take()).toEqual(level === 'read committed' ? [3] : [])
+      expect(await count(sluice.db, `sluice.done where state = 'probe'`)).toBe(0)
+    },
+  )
 })

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { systemClock } from '../../src/core/clock.ts'
+import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import { newId } from '../../src/core/hash.ts'
 import type { Db } from '../../src/db/db.ts'
@@ -78,7 +78,7 @@ describe('further grants', () => {
       const random = randomOf(seed)
       const { clock, entries, db } = badLine(random)
       const job = { id: newId(), claim: newId(), grantedMs: 0, takes: ['a'] } as unknown as Handout
-      const grants = storeGrants({ db, clock, schema: 'sluice', job, grantMs: lifeMs })
+      const grants = storeGrants({ db, clock, storeClock: new StoreClock(), schema: 'sluice', job, grantMs: lifeMs })
       let unused: Grant | undefined
       for (let n = 0; n < 10; n++) {
         const grant = await grants.take(never, () => {}, unused)
@@ -110,7 +110,14 @@ describe.each(engines)('grants of a running job on $name', (engine) => {
     const { jobs } = await claim(db, await enter(db), ['work'], 1)
     const job = { ...jobs[0], takes: ['calls:a'], grantedMs: systemClock.monotonicMs() } as unknown as Handout
     const [row] = await db.query<{ takes: string[] }>('select takes from sluice.job where id = $1', [job.id])
-    const grants = storeGrants({ db, clock: systemClock, schema: 'sluice', job: { ...job, ...row }, grantMs: 60_000 })
+    const grants = storeGrants({
+      db,
+      clock: systemClock,
+      storeClock: new StoreClock(),
+      schema: 'sluice',
+      job: { ...job, ...row },
+      grantMs: 60_000,
+    })
     const rows = () => db.query('select claim, units from sluice.ledger where claim <> $1 order by n', [job.claim])
     const grant = await grants.take(never, () => {})
     expect(await rows()).toEqual([{ claim: id(grant), units: 1 }])

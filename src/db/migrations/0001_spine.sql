@@ -66,6 +66,8 @@ create table sluice.done (
   claim uuid,
   primary key (id)
 ) partition by range (id);
+-- Tells cheaply whether a partition has a finish too young to be dropped.
+create index done_finished on sluice.done using brin (finished_at) with (autosummarize = on);
 create table sluice.failed (like sluice.done including all) partition by range (id);
 -- What finishes after its range was dropped, and anything that maintenance was late for.
 create table sluice.done_late partition of sluice.done default;
@@ -210,6 +212,7 @@ create table sluice.ledger (
   claim uuid,
   primary key (bucket, n)
 );
+create index ledger_at on sluice.ledger (at);
 
 -- One row per claim with unfinished jobs: makes a repeated claim adopt what the lost reply held, and tells a rescuer
 -- what a lost worker had in hand.

@@ -1,0 +1,31 @@
+import pg from 'pg'
+import { expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import { checks } from '../../src/cli/checks.ts'
+import { migrate } from '../../src/db/migrate.ts'
+import { openPg } from '../../src/db/pg.ts'
+import { freshDatabase } from '../servers/database.ts'
+
+it('doctor names a transaction that has held back cleaning for more than 5 minutes', async () => {
+  const { url } = await freshDatabase()
+  const db = openPg({ url, clock: systemClock })
+  const other = new pg.Client(url)
+  await other.connect()
+  await migrate(db)
+  const found = (minutes: number) =>
+    db
+      .script(
+        `create or replace function sluice.now() returns timestamptz language sql volatile as
+         $$ select clock_timestamp() + interval '${minutes} min' $$`,
+      )
+      .then(() => checks['snapshots']?.({ store: { db, url, owner: false, embedded: false }, schema: 'sluice' }))
+  await other.query('begin isolation level repeatable read; select 1')
+  const { rows } = await other.query<{ pid: number }>('select pg_backend_pid() as pid')
+  expect(await found(4)).toMatchObject({ status: 'ok' })
+  expect(await found(6)).toMatchObject({
+    status: 'warn',
+    text: expect.stringContaining(`pid ${rows[0]?.pid} (idle in transaction, 6 min)`),
+  })
+  await other.end()
+  await db.close()
+})

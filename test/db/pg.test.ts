@@ -1,0 +1,85 @@
+import net from 'node:net'
+import { afterAll, afterEach, beforeAll, expect, it } from 'vitest'
+import pg from 'pg'
+import { systemClock } from '../../src/core/clock.ts'
+import type { Db } from '../../src/db/db.ts'
+import { openPg } from '../../src/db/pg.ts'
+import { freshDatabase } from '../servers/database.ts'
+
+let url: string
+let admin: pg.Client
+let pooler: net.Server
+let throughPooler: string
+const open: Db[] = []
+
+const opened = (to: string) => {
+  const db = openPg({ url: to, clock: systemClock })
+  open.push(db)
+  return db
+}
+const setDefault = (level: string) =>
+  admin.query(`alter database ${new URL(url).pathname.slice(1)} set default_transaction_isolation = '${level}'`)
+
+/** What clients see of a pooler: no start-up options, and a number that is not the backend's. */
+function startPooler(target: URL): Promise<net.Server> {
+  const server = net.createServer((client) => {
+    const backend = net.connect(Number(target.port), target.hostname)
+    let isGreeted = false
+    client.once('data', (startup: Buffer) => {
+      if (startup.includes('options\0')) client.destroy()
+      backend.write(startup)
+      client.pipe(backend)
+    })
+    backend.on('data', (bytes: Buffer) => {
+      const key = isGreeted ? -1 : bytes.indexOf(Buffer.from('K\0\0\0\x0c'))
+      if (key >= 0) {
+        isGreeted = true
+        bytes.writeInt32BE(bytes.readInt32BE(key + 5) + 1, key + 5)
+      }
+      client.write(bytes)
+    })
+    for (const [one, other] of [
+      [client, backend],
+      [backend, client],
+    ] as const)
+      one.on('error', () => {}).on('close', () => other.destroy())
+  })
+  return new Promise((resolve) => server.listen(0, '127.0.0.1', () => resolve(server)))
+}
+
+beforeAll(async () => {
+  url = (await freshDatabase()).url
+  admin = new pg.Client(url)
+  await admin.connect()
+  pooler = await startPooler(new URL(url))
+  const changed = new URL(url)
+  changed.port = String((pooler.address() as net.AddressInfo).port)
+  changed.hostname = '127.0.0.1'
+  throughPooler = changed.href
+})
+afterEach(() => Promise.all(open.splice(0).map((db) => db.close())))
+afterAll(async () => {
+  await admin.end()
+  pooler.close()
+})
+
+it('begins transactions at read committed, whatever the default of the database is', async () => {
+  await setDefault('repeatable read')
+  const db = opened(url)
+  const level = `select current_setting('transaction_isolation') as level`
+  const committed = [{ level: 'read committed' }]
+  expect(await db.query(level)).toEqual(committed)
+  expect(await db.call('claim', level, [])).toEqual(committed)
+  expect(await db.transaction((tx) => tx.query(level))).toEqual(committed)
+})
+
+it('through a pooler, refuses another level, and else leaves nothing on its connections', async () => {
+  await setDefault('repeatable read')
+  await expect(opened(throughPooler).query('select 1')).rejects.toMatchObject({ code: 'SLUICE_BAD_ISOLATION' })
+  await setDefault('read committed')
+  const db = opened(throughPooler)
+  const left = `select current_setting('idle_in_transaction_session_timeout') as idle,
+    (select count(*)::int from pg_prepared_statements) as prepared`
+  for (let i = 0; i < 2; i++) expect(await db.call('left', left, [])).toEqual([{ idle: '0', prepared: 0 }])
+  expect(await opened(url).call('left', left, [])).toEqual([{ idle: '1min', prepared: 1 }])
+})

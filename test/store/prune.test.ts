@@ -1,0 +1,128 @@
+import pg from 'pg'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import type { Db } from '../../src/db/db.ts'
+import type { Sluice } from '../../src/sluice.ts'
+import { Housekeeping } from '../../src/worker/housekeeping.ts'
+import { count, engines, openOn, until } from '../dispatch/engine.ts'
+
+const day = 86_400_000
+const old = '20200101'
+const oldMs = Date.UTC(2020, 0, 1)
+
+/** A job created in 2020, in history, that finished so many days ago. */
+const finished = (table: string, n: number, days: number) =>
+  `insert into sluice.${table} (id, state, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, finished_at)
+   select (lpad(to_hex(${oldMs}::bigint), 12, '0') || lpad(to_hex(${n}), 20, '0'))::uuid, 'done', 't', 'q', 0, 1, 0, 0, false,
+     sluice.now(), sluice.now() - interval '${days} days'`
+const partition = (table: string) =>
+  `create table sluice.${table}_${old} partition of sluice.${table}
+   for values from (sluice.id_floor(${oldMs})) to (sluice.id_floor(${oldMs + day}))`
+
+describe('housekeeping', () => {
+  const [postgres] = engines
+  let sluice: Sluice
+  let other: pg.Client
+  beforeAll(async () => {
+    sluice = await openOn(postgres)
+    other = new pg.Client(sluice.url)
+    await other.connect()
+  })
+  afterAll(async () => {
+    await other.end()
+    await sluice.close()
+  })
+  beforeEach(() => sluice.db.script('truncate sluice.done, sluice.failed'))
+  const waiting = () => count(sluice.db, `pg_locks where not granted and pid <> pg_backend_pid()`)
+
+  it('forgets all that is over, however much, and nothing else', async () => {
+    const { db } = sluice
+    const aged = `(extract(epoch from sluice.now()) * 1000000)::bigint - 8 * 86400000000`
+    await db.query(
+      `insert into sluice.idempotency select 't', i::text, gen_random_uuid(), sluice.now() + make_interval(secs => case when i > 25000 then 9 else -9 end)
+       from generate_series(1, 25003) i`,
+    )
+    // Two buckets' rows of last week, the newest of each among them; and one bucket with a row of today.
+    await db.query(
+      `insert into sluice.ledger (bucket, n, at, debt, version, units)
+       select i % 2, i, ${aged} + i, '{1}', 1, 1 from generate_series(1, 45000) i`,
+    )
+    await db.query(`insert into sluice.ledger (bucket, n, at, debt, version, units)
+      values (1, 50000, ${aged} + 8 * 86400000000, '{1}', 1, 1)`)
+    await db.query(`insert into sluice.arrival select '5'::xid8, 0, 1, i, 1 from generate_series(1, 45000) i`)
+    await db.query(`insert into sluice.absorbed values (0, 1, pg_current_snapshot(), '5')`)
+    await db.query(`insert into sluice.absorbed values (0, 2, pg_current_snapshot(), '6')`)
+    await db.script(`${finished('done', 1, 8)}; ${finished('done', 2, 6)}; ${finished('failed', 3, 8)}`)
+    await sluice.prune()
+    expect(await count(db, 'sluice.idempotency')).toBe(3)
+    expect(await db.query('select bucket::int, n::int from sluice.ledger order by n')).toEqual([
+      { bucket: 0, n: 45_000 },
+      { bucket: 1, n: 50_000 },
+    ])
+    expect(await count(db, 'sluice.arrival')).toBe(0)
+    expect(await db.query('select right(id::text, 1) as n from sluice.done_late')).toEqual([{ n: '2' }])
+    expect(await count(db, 'sluice.failed')).toBe(0)
+  })
+
+  it('keeps no partition locked while it goes on with something slow', async () => {
+    await sluice.db.script(`${partition('done')}; ${partition('failed')}; ${finished('failed', 1, 6)}`)
+    await other.query('begin; lock table sluice.ledger in share mode')
+    await sluice.db.query(`insert into sluice.idempotency values ('t', 'held', gen_random_uuid(), sluice.now())`)
+    const pruned = sluice.prune()
+    await until(async () => (await waiting()) > 0, 10_000, 'it waits for the ledger')
+    expect(
+      await count(sluice.db, `pg_locks where relation in ('sluice.done'::regclass, 'sluice.idempotency'::regclass)`),
+    ).toBe(0)
+    await other.query('rollback')
+    expect(await pruned).toEqual([`done_${old}`])
+    expect(await count(sluice.db, 'sluice.failed')).toBe(1)
+  })
+
+  it('does not drop what finishes just then', async () => {
+    await sluice.db.script(partition('done'))
+    await other.query('begin')
+    await other.query(finished('done', 1, 0))
+    let isOver = false
+    const pruned = sluice.prune().finally(() => (isOver = true))
+    await until(async () => isOver || (await waiting()) > 0, 10_000, 'it waits for the partition')
+    await other.query('commit')
+    await pruned
+    expect(await count(sluice.db, 'sluice.done')).toBe(1)
+  })
+
+  it('waits for no open transaction that uses an expired key again', async () => {
+    await sluice.db.query(`insert into sluice.idempotency values ('t', 'again', gen_random_uuid(), sluice.now())`)
+    await other.query('begin')
+    await other.query(`select sluice.keyed_v1('t', '{again}', '{00000000-0000-7000-8000-000000000000}', 60)`)
+    await sluice.prune()
+    await other.query('commit')
+    expect(await count(sluice.db, `sluice.idempotency where key = 'again'`)).toBe(1)
+  })
+})
+
+it('a round does a portion of each chore that is due, leaves in time, and goes on in the next', async () => {
+  let nowMs = 0
+  let more: unknown = '1'
+  const asked: string[] = []
+  const clock = { ...systemClock, monotonicMs: () => nowMs, random: () => 0 }
+  const query = async (sql: string) => {
+    asked.push(/sluice\.(\w+)_v1/.exec(sql)?.[1] ?? sql)
+    nowMs += 400
+    return [{ more }]
+  }
+  const housekeeping = new Housekeeping({ query } as unknown as Db, clock, 'sluice')
+  const all = ['sweep', 'lapse', 'partition', 'expire', 'late', 'forget']
+  for (let rounds = 0; rounds < 2; rounds++) {
+    asked.length = 0
+    await housekeeping.run()
+    expect(asked).toEqual(['sweep', ...all])
+  }
+  more = null
+  await housekeeping.run()
+  asked.length = 0
+  await housekeeping.run()
+  expect(asked).toEqual([])
+  nowMs += 60_000
+  await housekeeping.run()
+  expect(asked).toEqual(['sweep', 'lapse'])
+})

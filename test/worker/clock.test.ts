@@ -1,0 +1,42 @@
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { StoreClock, systemClock } from '../../src/core/clock.ts'
+import type { Handout } from '../../src/dispatch/claim.ts'
+import { limit } from '../../src/limits/limit.ts'
+import type { Sluice } from '../../src/sluice.ts'
+import { storeGrants } from '../../src/worker/grants.ts'
+import { claim, engines, enter, openOn, ownClock, quietTask } from '../dispatch/engine.ts'
+
+let sluice: Sluice
+
+beforeAll(async () => void (sluice = await openOn(engines[0])))
+afterAll(() => sluice.close())
+
+it('a store clock that steps forward gives an attempt nothing, and a hold no further end', async () => {
+  const { db } = sluice
+  const startMs = 1_790_000_000_000
+  const clock = await ownClock(db, startMs)
+  const once = quietTask('once', [limit('once', { rate: '60/h', burst: 1 })])
+  await sluice.send(once, {})
+  const { jobs, nowUs } = await claim(db, await enter(db), ['once'], 1)
+  const storeClock = new StoreClock()
+  expect(storeClock.cap(0)).toBe(null)
+  storeClock.saw(nowUs, systemClock.monotonicMs())
+  await clock.set(startMs + 86_400_000)
+
+  const job = { ...jobs[0], takes: ['once'], grantedMs: systemClock.monotonicMs() } as unknown as Handout
+  const grants = storeGrants({ db, clock: systemClock, storeClock, schema: 'sluice', job, grantMs: 30_000 })
+  const { signal } = new AbortController()
+  const denied = new Error('a wait')
+  const noWait = () => {
+    throw denied
+  }
+  await expect(grants.take(signal, noWait)).rejects.toBe(denied)
+  await expect(grants.take(signal, noWait, grants.own)).resolves.toBeDefined()
+  await expect(grants.take(signal, noWait)).rejects.toBe(denied)
+  await grants.hold(1_000, '429')
+  const [latest] = await db.query<{ at: string; hold: string }>(
+    'select max(at) as at, max(hold) as hold from sluice.ledger',
+  )
+  expect(Number(latest?.at)).toBeLessThan((startMs + 600_000) * 1_000)
+  expect(Number(latest?.hold)).toBeLessThan((startMs + 600_000) * 1_000)
+})
