@@ -22,7 +22,8 @@ begin
       where lane = a.lane and seq >= a.bound and claim is null and due_at is null order by seq limit a.take) j
   ), taken as (
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at
-    from seen s where j.ctid = s.tid and j.claim is null and j.due_at is null returning j.*
+    -- By place alone: with due_at in the condition the index without due rows would be read from end to end.
+    from seen s where j.ctid = s.tid and j.claim is null returning j.*
   )
   select count(*), array_agg(t.lane), array_agg(t.seq),
     json_agg(json_build_array(t.seq, t.id, t.task, t.queue, t.attempt, t.failed, t.crashes, t.ambiguous, t.priority,
