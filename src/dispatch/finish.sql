@@ -39,7 +39,7 @@ begin
     from ended where outcome = 'failed'
   ), again as (
     update sluice.job j set
-      claim = null, ambiguous = i.outcome = 'interrupt' or (i.outcome in ('return', 'unused') and j.ambiguous),
+      claim = null, ambiguous = j.ambiguous or i.outcome = 'interrupt',
       due_at = v_now + make_interval(secs => coalesce(i.delay_us, 0) / 1e6),
       attempt = j.attempt - case when i.outcome in ('return', 'unused') then 1 else 0 end,
       failed = j.failed + case when i.outcome = 'retry' then 1 else 0 end,

@@ -49,5 +49,7 @@ begin
   select m.granted, m.again, m.jobs into granted, again, jobs
   from sluice.mark_v1(p_claim, p_worker, now_us, v_lane, v_take, v_blocked, v_buckets, v_fairs,
                        case when cardinality(v_cand) > 1 or v_cut then v_vstart end) m;
-  again := again or cardinality(v_lane) < cardinality(v_cand) or (v_cut and granted < p_want);
+  -- Less found than shared out: counts that cancels left too high. Those lanes are empty now, and others have their room.
+  again := again or cardinality(v_lane) < cardinality(v_cand) or (v_cut and granted < p_want)
+    or granted < (select sum(t) from unnest(v_take) t);
 end $$;
