@@ -131,11 +131,12 @@ export class Attempt {
 
 function verdict(error: unknown, job: Handout, task: AnyTask, clock: Clock, tookMs: number): Outcome {
   const text = describe(error)
-  const final = SluiceError.is(error) && !(error instanceof AttemptError && error.retryable)
-  if (final) return { kind: 'failed', reason: 'refused', error: text, tookMs }
+  // By what it says of itself, not by its class: it may come from another copy of the package.
+  const known = SluiceError.is(error) ? (error as SluiceError & Partial<AttemptError>) : undefined
+  if (known?.retryable === false) return { kind: 'failed', reason: 'refused', error: text, tookMs }
   const failed = job.failed + 1
   if (failed >= task.retry.attempts) return { kind: 'failed', reason: 'exhausted', error: text, tookMs }
-  const asked = error instanceof AttemptError ? (error.retryAfterMs ?? 0) : 0
+  const asked = known?.retryAfterMs ?? 0
   return { kind: 'retry', error: text, delayMs: Math.max(asked, delayMs(failed, task.retry, clock.random())), tookMs }
 }
 

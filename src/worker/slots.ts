@@ -10,13 +10,16 @@ export class Slots implements Outlet {
   readonly #slots: number
   readonly #finisher: Finisher
   readonly #attempt: (job: Handout) => Attempt
+  readonly #back: () => void
   readonly #running = new Set<Attempt>()
   readonly #waiters = new Set<() => void>()
 
-  constructor(slots: number, finisher: Finisher, attempt: (job: Handout) => Attempt) {
+  /** @param back told when a job went back to the store, to be run again now or later */
+  constructor(slots: number, finisher: Finisher, attempt: (job: Handout) => Attempt, back: () => void) {
     this.#slots = slots
     this.#finisher = finisher
     this.#attempt = attempt
+    this.#back = back
   }
 
   /** Jobs that were given back uncalled so far. */
@@ -68,6 +71,8 @@ export class Slots implements Outlet {
     this.#running.delete(attempt)
     this.#look()
     await ending
+    // A sleeping dispatcher was told when to wake before this job had a time of its own.
+    if (outcome.kind !== 'done' && outcome.kind !== 'failed') this.#back()
     this.#look()
   }
 

@@ -74,6 +74,7 @@ export class Worker {
       concurrency,
       this.#finisher,
       (job) => new Attempt(job, byName.get(job.task) as AnyTask, around),
+      () => this.#dispatcher.wake(),
     )
     this.#member = new Membership(db, clock, schema, inSchema, {
       queues,
