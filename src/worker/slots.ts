@@ -25,6 +25,9 @@ export class Slots implements Outlet {
   /** Jobs that were given back uncalled so far. */
   returned = 0
 
+  /** Jobs that went back so far to wait for limits that they had not waited for. */
+  readmitted = 0
+
   /** Attempts under way. */
   get running(): number {
     return this.#running.size
@@ -66,6 +69,7 @@ export class Slots implements Outlet {
     await reach('attempt.start', job)
     const outcome = await attempt.run()
     if (outcome.kind === 'return' || outcome.kind === 'unused') this.returned++
+    if (outcome.kind === 'readmit') this.readmitted++
     await reach('attempt.end', job)
     const ending = this.#finisher.end(job, outcome)
     this.#running.delete(attempt)
