@@ -47,7 +47,7 @@ export interface FetchOptions {
   readonly onFeedback?: (feedback: Feedback) => void
 }
 
-/** How many grants in a row may run out while connecting before the attempt is given back. */
+/** How many grants in a row may run out while connecting before `fetch` gives up. */
 export const maxStaleGrants = 5
 
 /**
@@ -136,10 +136,15 @@ function failureOf(hop: Hop, error: unknown): SluiceError {
   )
 }
 
-function staleError(hop: Hop, why: string): AttemptError {
-  return new AttemptError('SLUICE_GRANT_STALE', `${nameOf(hop)} was not sent: ${why}. Another attempt may succeed.`, {
-    retryable: true,
-  })
+/** A grant could not be used in time. */
+export class StaleGrantError extends AttemptError {
+  /** Nothing at all was sent by this attempt: no call was made. */
+  readonly unsent: boolean
+  constructor(hop: Hop, why: string, unsent: boolean) {
+    const text = `${nameOf(hop)} was not sent: ${why}. Another attempt may succeed.`
+    super('SLUICE_GRANT_STALE', text, { retryable: true })
+    this.unsent = unsent
+  }
 }
 
 /** Frees the connection of a response that nobody reads: by reading on when little is left, else by closing. */
@@ -164,16 +169,18 @@ async function discard(response: UndiciResponse): Promise<void> {
 export function createFetch(options: FetchOptions): typeof globalThis.fetch {
   const { grants } = options
   let ownIsSpent = false
-  let unsent = true
-  const nextGrant: NextGrant = async (signal, unused) => {
-    signal.throwIfAborted()
-    if (!ownIsSpent) {
-      ownIsSpent = true
-      return grants.own
-    }
-    const grant = await grants.take(signal, unsent, unused)
-    signal.throwIfAborted()
-    return grant
+  const trail: Trail = {
+    unsent: true,
+    async next(signal, unused) {
+      signal.throwIfAborted()
+      if (!ownIsSpent) {
+        ownIsSpent = true
+        return grants.own
+      }
+      const grant = await grants.take(signal, trail.unsent, unused)
+      signal.throwIfAborted()
+      return grant
+    },
   }
 
   const call = async (input: unknown, init?: RequestInit): Promise<UndiciResponse> => {
@@ -181,8 +188,7 @@ export function createFetch(options: FetchOptions): typeof globalThis.fetch {
     const plan = await planOf(input, init, options.signal)
     let hop: Hop = plan
     for (let followed = 0; ; followed++) {
-      const response = await send(hop, plan.signal, options, nextGrant)
-      unsent = false
+      const response = await send(hop, plan.signal, options, trail)
       await heed(response, hop, options)
       if (plan.redirect === 'manual') return response
       const next = redirectTo(hop, response.status, response.headers.get('location'))
@@ -200,25 +206,26 @@ function markRedirected(response: UndiciResponse): UndiciResponse {
   return Object.defineProperty(response, 'redirected', { value: true })
 }
 
-type NextGrant = (signal: AbortSignal, unused?: Grant) => Promise<Grant | undefined>
+/** What the requests of one attempt share. */
+interface Trail {
+  /** No request has been written yet, whatever became of it. */
+  unsent: boolean
+  next(signal: AbortSignal, unused?: Grant): Promise<Grant | undefined>
+}
 
 /** Sends one request, with as many grants as it needs to be written under a live one. */
-async function send(
-  hop: Hop,
-  signal: AbortSignal,
-  options: FetchOptions,
-  nextGrant: NextGrant,
-): Promise<UndiciResponse> {
+async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, trail: Trail): Promise<UndiciResponse> {
   const { agent, clock } = options
+  const wrote = () => void (trail.unsent = false)
   let unused: Grant | undefined
   for (let stale = 0; stale < maxStaleGrants; stale++) {
-    const taking = nextGrant(signal, unused)
+    const taking = trail.next(signal, unused)
     let grant = await (stale === 0 ? taking : keepWarm(agent, hop.url.origin, clock, taking))
     // A stream is lost if its grant runs out later, so it does not even start with one that has.
     if (hop.stream !== undefined && grant !== undefined && clock.monotonicMs() >= grant.deadlineMs) {
-      grant = await nextGrant(signal, grant)
+      grant = await trail.next(signal, grant)
     }
-    const gate = openGate({ agent, clock, grant, bytes: hop.bytes, take: () => nextGrant(signal) })
+    const gate = openGate({ agent, clock, grant, bytes: hop.bytes, take: () => trail.next(signal), wrote })
     try {
       const body = hop.bytes ?? hop.stream
       const content = body === undefined ? {} : { body, duplex: 'half' as const }
@@ -236,14 +243,13 @@ async function send(
       if (!gate.stale()) throw failureOf(hop, error)
       unused = gate.unused() ? grant : undefined
       if (hop.stream !== undefined) {
-        throw staleError(hop, 'its grant ran out before the body began, and a stream cannot be sent twice; use bytes')
+        const why = 'its grant ran out before the body began, and a stream cannot be sent twice; use bytes'
+        throw new StaleGrantError(hop, why, trail.unsent)
       }
     }
   }
-  throw staleError(
-    hop,
-    `${maxStaleGrants} grants in a row ran out while connecting; connections to this vendor take longer than a grant lives`,
-  )
+  const why = `${maxStaleGrants} grants in a row ran out while connecting; connections to this vendor take longer than a grant lives, or this machine is too busy`
+  throw new StaleGrantError(hop, why, trail.unsent)
 }
 
 /** Passes on what the vendor says about its limits. The handler gets its response even when the store is away. */

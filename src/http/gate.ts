@@ -26,6 +26,8 @@ export interface GateOptions {
   readonly grant: Grant | undefined
   readonly bytes: Buffer | undefined
   readonly take: () => Promise<Grant | undefined>
+  /** Told just before the first byte of a request may be written. */
+  readonly wrote: () => void
 }
 
 type Handler = Required<
@@ -62,6 +64,7 @@ export function openGate(options: GateOptions): Gate {
           }
           started = true
           written = true
+          options.wrote()
           handler.onRequestStart(controller, context)
         },
         onRequestUpgrade: (...args) => handler.onRequestUpgrade(...args),

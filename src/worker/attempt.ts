@@ -9,7 +9,7 @@ import { type Place, placeNow, validate } from '../dispatch/admit.ts'
 import type { Handout } from '../dispatch/claim.ts'
 import type { Outcome } from '../dispatch/finish.ts'
 import type { AnyTask, Context, Log } from '../dispatch/task.ts'
-import { createFetch } from '../http/fetch.ts'
+import { createFetch, StaleGrantError } from '../http/fetch.ts'
 import { storeGrants, uncalledCode } from './grants.ts'
 import type { Patience } from './patience.ts'
 
@@ -78,6 +78,8 @@ export class Attempt {
     } catch (error) {
       const tookMs = clock.monotonicMs() - startedMs
       if (SluiceError.is(error) && error.code === uncalledCode) return { kind: 'return' }
+      const isUncalled = error instanceof StaleGrantError && error.unsent
+      if (isUncalled && this.#options.patience.spend(this.job.id)) return { kind: 'return' }
       if (this.#given !== undefined && !late) return { kind: 'interrupt', error: describe(this.#given.reason), tookMs }
       return verdict(error, this.job, this.#task, clock, tookMs)
     } finally {

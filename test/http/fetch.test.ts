@@ -208,6 +208,20 @@ test('no connection is a retryable error with its cause, and used the grant', as
   expect(taken).toHaveLength(1)
 })
 
+test('what was written counts as sent, whatever became of it', async () => {
+  const { port } = await tcpServer((_, socket) => void socket.destroy())
+  const clock = handClock()
+  const flags: boolean[] = []
+  const take = async (_: AbortSignal, unsent: boolean) => {
+    flags.push(unsent)
+    return { deadlineMs: clock.nowMs + 100 }
+  }
+  const { fetch } = setup({ clock, deadlineMs: 500, grants: { take } })
+  for (let i = 0; i < 2; i++) await expect(fetch(`http://127.0.0.1:${port}/`)).rejects.toThrow('got no answer')
+  // The attempt's own grant had run out: the first request took another, unsent; the second came after one that was lost.
+  expect(flags).toEqual([true, false])
+})
+
 test('an abort rejects with its reason: of the attempt, of the call, before and during', async () => {
   const clock = handClock()
   const reason = new Error('lease lost')

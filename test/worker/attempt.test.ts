@@ -1,7 +1,14 @@
 /** What an attempt's error means, and when its job is tried again. */
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { z } from 'zod'
-import { rateLimited, Sluice, StoreError, task, UsageError } from '../../src/index.ts'
+import { type AnyTask, limit, type Log, rateLimited, Sluice, StoreError, task, UsageError } from '../../src/index.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import type { Db } from '../../src/db/db.ts'
+import type { Handout } from '../../src/dispatch/claim.ts'
+import { createAgent } from '../../src/http/fetch.ts'
+import { Attempt } from '../../src/worker/attempt.ts'
+import { Patience } from '../../src/worker/patience.ts'
+import { httpServer } from '../http/bench.ts'
 import { patient } from './patience.ts'
 
 const errors: Record<string, () => unknown> = {
@@ -25,6 +32,7 @@ const failing = task('failing', {
     if (attempt === 1) throw await fail(kind)
   },
 })
+const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
 let sluice: Sluice
 
 beforeAll(async () => {
@@ -52,4 +60,31 @@ test('an error that says that no repetition helps ends the job', async () => {
   const job = await sluice.send(failing, { kind: 'usage' })
   await expect.poll(async () => (await sluice.jobs.get(job))?.state, { timeout: 10_000 }).toBe('failed')
   expect(await sluice.jobs.get(job)).toMatchObject({ reason: 'refused', attempt: 1 })
+})
+
+test('an attempt that could send nothing in time goes back uncalled, and fails when that does not end', async () => {
+  const seen: unknown[] = []
+  const url = await httpServer((request, response) => {
+    seen.push(request.url)
+    response.end()
+  })
+  // So slow a machine that every grant is old before it can be used.
+  const clock = { ...systemClock, monotonicMs: () => (nowMs += 60) }
+  let nowMs = 0
+  const granted = { call: async () => [{ granted: true, wait_us: null, lost: false }] } as unknown as Db
+  const calling = task('calling', {
+    input: z.object({}),
+    limits: [limit('calls', { rate: '100/min' })],
+    run: async (_, { fetch }) => void (await fetch(url)),
+  }) as unknown as AnyTask
+  const agent = createAgent()
+  const around = { db: granted, clock, schema: 'sluice', agent, log: silent, patience: new Patience() }
+  const kinds: string[] = []
+  for (let i = 0; i < 12; i++) {
+    const job = { id: 'a', claim: 'c', grantedMs: nowMs, takes: ['calls'], input: {}, failed: 0 } as unknown as Handout
+    kinds.push((await new Attempt(job, calling, around).run()).kind)
+  }
+  await agent.close()
+  expect(kinds).toEqual([...Array.from({ length: 10 }, () => 'return'), 'retry', 'return'])
+  expect(seen).toEqual([])
 })
