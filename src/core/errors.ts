@@ -8,6 +8,8 @@ const brand = Symbol.for('sluice.error')
 export class SluiceError extends Error {
   /** Stable, upper-case, for programs: `SLUICE_…`. Never changes its meaning once released. */
   readonly code: string
+  /** Whether the same thing, done again, may succeed: what decides about another attempt when a handler throws this. */
+  readonly retryable: boolean = false
   constructor(code: string, message: string, options?: ErrorOptions) {
     super(message, options)
     this.name = new.target.name
@@ -25,11 +27,13 @@ export class SluiceError extends Error {
 export class UsageError extends SluiceError {}
 
 /** The store could not be reached or its answer was lost. The outcome may be unknown; repeating with the same id is safe. */
-export class StoreError extends SluiceError {}
+export class StoreError extends SluiceError {
+  override readonly retryable = true
+}
 
 /** The attempt of one job failed. `retryable` says whether another attempt may succeed. */
 export class AttemptError extends SluiceError {
-  readonly retryable: boolean
+  override readonly retryable: boolean
   /** Earliest next attempt, in ms from now; undefined leaves it to the retry policy. */
   readonly retryAfterMs: number | undefined
   constructor(code: string, message: string, how: { retryable: boolean; retryAfterMs?: number; cause?: unknown }) {

@@ -4,6 +4,7 @@ import { UsageError } from '../core/errors.ts'
 import { hash64, idMs, isId, newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
 import { durationMs } from '../core/rate.ts'
+import type { Limit } from '../limits/limit.ts'
 import type { NewJob } from '../store/send.ts'
 import { type AnyTask, checkName, type SendOptions } from './task.ts'
 
@@ -26,24 +27,66 @@ export async function admit(task: AnyTask, input: unknown, options: SendOptions,
   if (!Number.isInteger(priority) || Math.abs(priority) > 1000) {
     throw new UsageError('SLUICE_BAD_OPTION', `priority is ${priority}; it must be a whole number from -1000 to 1000`)
   }
-  const takes = task.limits.map((limit) => {
-    const key = limit.keyOf(stored as never)
-    return key === undefined ? limit.name : `${limit.name}:${key}`
-  })
-  const fair = task.fair === undefined ? null : `${task.name}:${fairKey(task.fair, stored)}`
   return {
     id: jobId(options.id, clock),
     given: options.id !== undefined,
-    lane: laneOf([queue, task.name, String(priority), fair ?? '', ...takes].join('\u001f')),
+    ...placeOf(task, stored, queue, priority, bucketsOf(task, stored)),
     queue,
     task: task.name,
     priority,
-    fair,
-    takes: takes.length === 0 ? null : takes,
     input: text,
     ...due(options, clock),
     tags: tags(options.tags),
     key: idempotencyKey(options.idempotencyKey),
+  }
+}
+
+/** Where a job waits. */
+export type Place = Pick<NewJob, 'lane' | 'fair' | 'takes'>
+
+/**
+ * Where a job waits by the task's definition of today, when it demands a bucket that the job does not wait for (a limit
+ * was added, or takes its key from elsewhere); else undefined. Limits that the task no longer names stay: other workers
+ * may still run the code that does, and two versions must not hand a job back and forth.
+ * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY
+ */
+export function placeNow(
+  task: AnyTask,
+  job: { readonly input: unknown; readonly queue: string; readonly priority: number; readonly takes: string[] | null },
+): Place | undefined {
+  const { input, queue, priority } = job
+  const had = job.takes ?? []
+  const demanded = bucketsOf(task, input)
+  if (demanded.every((bucket) => had.includes(bucket))) return undefined
+  const isNamed = (bucket: string) => task.limits.some(({ name }) => bucket === name || bucket.startsWith(`${name}:`))
+  return placeOf(task, input, queue, priority, [...demanded, ...had.filter((bucket) => !isNamed(bucket))])
+}
+
+/** Names of the buckets in which a job of this input needs room. */
+function bucketsOf(task: AnyTask, stored: unknown): string[] {
+  return task.limits.map((limit) => {
+    const key = keyOf(limit, stored)
+    return key === undefined ? limit.name : `${limit.name}:${key}`
+  })
+}
+
+function keyOf(limit: Limit, stored: unknown): string | undefined {
+  try {
+    return limit.keyOf(stored as never)
+  } catch (error) {
+    if (error instanceof UsageError) throw error
+    throw new UsageError('SLUICE_MISSING_KEY', `the key function of limit "${limit.name}" threw: ${String(error)}`, {
+      cause: error,
+    })
+  }
+}
+
+function placeOf(task: AnyTask, stored: unknown, queue: string, priority: number, takes: string[]): Place {
+  const fair = task.fair === undefined ? null : `${task.name}:${fairKey(task.fair, stored)}`
+  return {
+    lane: laneOf([queue, task.name, String(priority), fair ?? '', ...takes].join('\u001f')),
+    fair,
+    takes: takes.length === 0 ? null : takes,
   }
 }
 

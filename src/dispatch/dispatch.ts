@@ -128,6 +128,7 @@ export class Dispatcher {
   async #claim(want: number): Promise<Claimed | undefined> {
     const { claims, who, lost } = this.#options
     const claimer = await who()
+    if (this.#stop.signal.aborted) return undefined
     try {
       return await claims.claim(claimer, want, true, this.#stop.signal)
     } catch (error) {

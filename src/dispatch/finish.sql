@@ -1,11 +1,12 @@
 -- Ends attempts. An attempt is fenced by its claim: who was rescued meanwhile changes nothing. p_claim_ix says which of
 -- p_claims each job was handed out by. Outcomes: done, failed (p_reasons says why), retry (due again in p_delays_us),
--- return (uncalled: the attempt does not count), unused (the same, and its grant is given back), interrupt (stopped in
--- the middle: tried again, in doubt). Idempotent: repeated after a lost reply it finds nothing to do.
+-- return (uncalled: the attempt does not count), unused (the same, and its grant is given back), readmit (unused, and it
+-- waits elsewhere from now on: p_places has lane, fair and takes), interrupt (stopped in the middle: tried again, in
+-- doubt). Idempotent: repeated after a lost reply it finds nothing to do.
 -- p_ended: claims with nothing left in hand. Returns the seqs that it did not accept.
 create or replace function sluice.finish_v1(
   p_claims uuid[], p_ended uuid[], p_seqs bigint[], p_ids uuid[], p_claim_ix integer[], p_outcomes text[], p_took_us bigint[],
-  p_reasons text[], p_results text[], p_errors text[], p_delays_us bigint[]) returns bigint[]
+  p_reasons text[], p_results text[], p_errors text[], p_delays_us bigint[], p_places text[] default null) returns bigint[]
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off as $$
 declare
   v_now timestamptz := sluice.now();
@@ -13,14 +14,14 @@ declare
 begin
   -- Claims before jobs, as rescue_v1 does.
   delete from sluice.claim c where c.id = any (p_ended);
-  if 'unused' = any (p_outcomes) then
+  if p_outcomes && '{unused,readmit}' then
     perform sluice.unused_v1(array_agg(u.id), array_agg(p_claims[u.ix]))
-    from unnest(p_ids, p_claim_ix, p_outcomes) u (id, ix, outcome) where u.outcome = 'unused';
+    from unnest(p_ids, p_claim_ix, p_outcomes) u (id, ix, outcome) where u.outcome in ('unused', 'readmit');
   end if;
   with item as (
     select u.*, p_claims[u.ix] as claim
-    from unnest(p_seqs, p_ids, p_claim_ix, p_outcomes, p_took_us, p_reasons, p_results, p_errors, p_delays_us)
-      u (seq, id, ix, outcome, took_us, reason, result, error, delay_us)
+    from unnest(p_seqs, p_ids, p_claim_ix, p_outcomes, p_took_us, p_reasons, p_results, p_errors, p_delays_us, p_places)
+      u (seq, id, ix, outcome, took_us, reason, result, error, delay_us, place)
   ), ended as (
     delete from sluice.job j using item i
     where j.id = i.id and j.claim = i.claim and i.outcome in ('done', 'failed')
@@ -39,15 +40,21 @@ begin
     from ended where outcome = 'failed'
   ), again as (
     update sluice.job j set
-      claim = null, ambiguous = i.outcome = 'interrupt' or (i.outcome in ('return', 'unused') and j.ambiguous),
+      claim = null, ambiguous = j.ambiguous or i.outcome = 'interrupt',
       due_at = v_now + make_interval(secs => coalesce(i.delay_us, 0) / 1e6),
       attempt = j.attempt - case when i.outcome in ('return', 'unused') then 1 else 0 end,
       failed = j.failed + case when i.outcome = 'retry' then 1 else 0 end,
       error = coalesce(i.error::jsonb, j.error)
     from item i where j.id = i.id and j.claim = i.claim and i.outcome in ('retry', 'return', 'unused', 'interrupt')
     returning j.seq
+  ), moved as (
+    update sluice.job j set
+      claim = null, due_at = v_now, attempt = j.attempt - 1, lane = (i.place::json ->> 'lane')::bigint,
+      fair = i.place::json ->> 'fair', takes = array(select json_array_elements_text(i.place::json -> 'takes'))
+    from item i where j.id = i.id and j.claim = i.claim and i.outcome = 'readmit'
+    returning j.seq
   )
-  select array_agg(seq) into v_seqs from (select seq from ended union all select seq from again) s;
+  select array_agg(seq) into v_seqs from (select seq from ended union all select seq from again union all select seq from moved) s;
   if cardinality(v_seqs) = cardinality(p_seqs) then return '{}'; end if;
   return array(select s from unnest(p_seqs) s where s <> all (coalesce(v_seqs, '{}')));
 end $$;

@@ -3,6 +3,7 @@ import type { Clock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
 import type { Db } from '../db/db.ts'
+import type { Place } from './admit.ts'
 import { type Handout, isTransient } from './claim.ts'
 
 /** How an attempt ended. */
@@ -12,6 +13,8 @@ export type Outcome =
   | { kind: 'retry'; error: string; delayMs: number; tookMs: number }
   /** No call was made: the attempt does not count. Unused: its grant is given back; returned: that was done before. */
   | { kind: 'unused' | 'return' }
+  /** Unused, too: the task's limits are others than when the job was recorded, and it waits for those. */
+  | { kind: 'readmit'; place: Place }
   /** The worker was told to stop at once: the call may have been made; another worker tries again. */
   | { kind: 'interrupt'; error: string; tookMs: number }
 
@@ -35,7 +38,7 @@ export class Finisher {
   constructor(db: Db, clock: Clock, schema: string) {
     this.#db = db
     this.#clock = clock
-    this.#sql = `select ${schema}.finish_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11) as refused`
+    this.#sql = `select ${schema}.finish_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12) as refused`
   }
 
   /** Endings that are not written yet. */
@@ -126,6 +129,7 @@ export class Finisher {
       column((outcome) => (outcome.kind === 'done' ? (outcome.result ?? undefined) : undefined)),
       column((outcome) => ('error' in outcome ? outcome.error : undefined)),
       column((outcome) => (outcome.kind === 'retry' ? Math.round(outcome.delayMs * 1_000) : undefined)),
+      column((outcome) => (outcome.kind === 'readmit' ? JSON.stringify(outcome.place) : undefined)),
     ]
   }
 }

@@ -29,6 +29,16 @@ function uncalled(waitMs: number): AttemptError {
   return new AttemptError(uncalledCode, text, { retryable: true })
 }
 
+/** A request could not be sent because its grants grew old before they could be used: this machine or the way is too slow. */
+export class StaleGrantError extends AttemptError {
+  /** Nothing at all was sent by the attempt: no call was made. */
+  unsent = false
+
+  constructor(text: string) {
+    super('SLUICE_GRANT_STALE', text, { retryable: true })
+  }
+}
+
 /** The grants of one attempt, as its requests spend them; requests may run at once. */
 export class Allowance {
   /** Aborts with the attempt, and when it is given back as uncalled: from then on it sends nothing. */
@@ -50,12 +60,30 @@ export class Allowance {
     signal.throwIfAborted()
     const isFirst = !this.#ownIsSpent
     this.#ownIsSpent = true
-    const grant = isFirst
-      ? this.#grants.own
-      : await this.#grants.take(signal, (waitMs) => this.#beforeWait(waitMs), unused)
+    const grant = isFirst ? this.#grants.own : await this.#take(signal, unused)
     signal.throwIfAborted()
     this.#spent++
     return grant
+  }
+
+  /** True while no request of the attempt was written, was tried, or may be written at any moment. */
+  get unsent(): boolean {
+    return this.#spent === 0
+  }
+
+  /** A request could not be sent: if nothing else was, nothing will be. */
+  giveUp(error: StaleGrantError): void {
+    error.unsent = this.unsent
+    if (this.unsent) this.#returned.abort(error)
+  }
+
+  async #take(signal: AbortSignal, unused: Grant | undefined): Promise<Grant | undefined> {
+    try {
+      return await this.#grants.take(signal, (waitMs) => this.#beforeWait(waitMs), unused)
+    } catch (error) {
+      if (error instanceof StaleGrantError) this.giveUp(error)
+      throw error
+    }
   }
 
   /** Gives back a grant under which nothing was written. While the store is away it is lost, no more than that. */
@@ -66,7 +94,7 @@ export class Allowance {
 
   // Decided and made final in one step: whatever else of this attempt waits for a grant is not sent either.
   #beforeWait(waitMs: number): void {
-    if (waitMs <= patienceMs || this.#spent > 0) return
+    if (waitMs <= patienceMs || !this.unsent) return
     const error = uncalled(waitMs)
     this.#returned.abort(error)
     throw error

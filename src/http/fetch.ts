@@ -2,7 +2,7 @@ import { Agent, fetch as undiciFetch, Headers, Request as UndiciRequest } from '
 import type { Response as UndiciResponse } from 'undici'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
-import { Allowance, type Grants } from './allowance.ts'
+import { Allowance, type Grants, StaleGrantError } from './allowance.ts'
 import { encodeBody } from './body.ts'
 import { limitedBy, note } from './feedback.ts'
 import { type Grant, keepWarm, openGate } from './gate.ts'
@@ -34,7 +34,7 @@ export interface FetchOptions {
   readonly onFeedback?: (feedback: Feedback) => void
 }
 
-/** How many grants in a row may run out while connecting before the attempt is given back. */
+/** How many grants in a row may run out while connecting before `fetch` gives up. */
 export const maxStaleGrants = 5
 
 /**
@@ -123,12 +123,6 @@ function failureOf(hop: Hop, error: unknown): SluiceError {
   )
 }
 
-function staleError(hop: Hop, why: string): AttemptError {
-  return new AttemptError('SLUICE_GRANT_STALE', `${nameOf(hop)} was not sent: ${why}. Another attempt may succeed.`, {
-    retryable: true,
-  })
-}
-
 /** Frees the connection of a response that nobody reads: by reading on when little is left, else by closing. */
 async function discard(response: UndiciResponse): Promise<void> {
   const length = Number(response.headers.get('content-length') ?? Number.NaN)
@@ -214,7 +208,9 @@ async function send(
     }
   }
   if (unused !== undefined) await allowance.giveBack(unused)
-  throw staleError(hop, why)
+  const error = new StaleGrantError(`${nameOf(hop)} was not sent: ${why}. Another attempt may succeed.`)
+  allowance.giveUp(error)
+  throw error
 }
 
 /** Passes on what the vendor says about its limits. The handler gets its response even when the store is away. */

@@ -26,6 +26,7 @@ export interface GateOptions {
   readonly grant: Grant | undefined
   readonly bytes: Buffer | undefined
   readonly take: () => Promise<Grant | undefined>
+  /** Told just before the first byte of a request may be written. */
 }
 
 type Handler = Required<

@@ -1,16 +1,18 @@
 /** What happens around a handler: deadline, validation, time-out, the verdict. */
 import type { Agent } from 'undici'
 import type { Clock, StoreClock } from '../core/clock.ts'
-import { AttemptError, SluiceError } from '../core/errors.ts'
+import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import { delayMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
-import { validate } from '../dispatch/admit.ts'
+import { type Place, placeNow, validate } from '../dispatch/admit.ts'
 import type { Handout } from '../dispatch/claim.ts'
 import type { Outcome } from '../dispatch/finish.ts'
 import type { AnyTask, Context, Log } from '../dispatch/task.ts'
+import { StaleGrantError } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
 import { storeGrants, uncalledCode } from './grants.ts'
+import type { Patience } from './patience.ts'
 
 /** What attempts share. */
 export interface AttemptOptions {
@@ -20,6 +22,7 @@ export interface AttemptOptions {
   schema: string
   agent: Agent
   log: Log
+  patience: Patience
 }
 
 const errorBytesMax = 8_192
@@ -48,11 +51,18 @@ export class Attempt {
 
   /** Runs it. Never rejects: the outcome says how it ended. */
   async run(): Promise<Outcome> {
+    const outcome = await this.#run()
+    if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
+    return outcome
+  }
+
+  async #run(): Promise<Outcome> {
     const { clock } = this.#options
     const startedMs = clock.monotonicMs()
     // A grant is a promise about arrival: one that has grown old in a slow process is given back, uncalled.
     // And whoever was stopped so long may have been given up, and the job handed to another.
-    if (startedMs > this.job.grantedMs + (this.#grantMs ?? claimMs)) return { kind: 'unused' }
+    const isOver = this.#given !== undefined || startedMs > this.job.grantedMs + (this.#grantMs ?? claimMs)
+    if (isOver) return { kind: 'unused' }
     const { timeoutMs, name } = this.#task
     let late = false
     const cancel = clock.after(timeoutMs, () => {
@@ -62,12 +72,16 @@ export class Attempt {
       )
     })
     try {
+      const place = this.#place()
+      if (place !== undefined) return { kind: 'readmit', place }
       const result = await this.#call()
       const text = result === undefined ? null : encodePayload(result, `result of "${name}"`, false)
       return { kind: 'done', result: text, tookMs: clock.monotonicMs() - startedMs }
     } catch (error) {
       const tookMs = clock.monotonicMs() - startedMs
       if (SluiceError.is(error) && error.code === uncalledCode) return { kind: 'return' }
+      const isUncalled = error instanceof StaleGrantError && error.unsent
+      if (isUncalled && this.#options.patience.spend(this.job.id)) return { kind: 'return' }
       if (this.#given !== undefined && !late) return { kind: 'interrupt', error: describe(this.#given.reason), tookMs }
       return verdict(error, this.job, this.#task, clock, tookMs)
     } finally {
@@ -83,6 +97,16 @@ export class Attempt {
     this.#given ??= { reason }
     this.#controller?.abort(reason)
     this.#reject?.(reason)
+  }
+
+  /** Where the job has to wait instead, when the task has got limits since it was sent that it never waited for. */
+  #place(): Place | undefined {
+    const place = placeNow(this.#task, this.job)
+    if (place === undefined || this.#options.patience.spend(this.job.id)) return place
+    throw new UsageError(
+      'SLUICE_UNSTABLE_KEY',
+      `the limits of task "${this.#task.name}" gave this job other keys each time (${place.takes?.join(', ')}); a key function must give the same key whenever it is asked about the same input`,
+    )
   }
 
   async #call(): Promise<unknown> {
@@ -132,11 +156,12 @@ export class Attempt {
 
 function verdict(error: unknown, job: Handout, task: AnyTask, clock: Clock, tookMs: number): Outcome {
   const text = describe(error)
-  const final = SluiceError.is(error) && !(error instanceof AttemptError && error.retryable)
-  if (final) return { kind: 'failed', reason: 'refused', error: text, tookMs }
+  // By what it says of itself, not by its class: it may come from another copy of the package.
+  const known = SluiceError.is(error) ? (error as SluiceError & Partial<AttemptError>) : undefined
+  if (known?.retryable === false) return { kind: 'failed', reason: 'refused', error: text, tookMs }
   const failed = job.failed + 1
   if (failed >= task.retry.attempts) return { kind: 'failed', reason: 'exhausted', error: text, tookMs }
-  const asked = error instanceof AttemptError ? (error.retryAfterMs ?? 0) : 0
+  const asked = known?.retryAfterMs ?? 0
   return { kind: 'retry', error: text, delayMs: Math.max(asked, delayMs(failed, task.retry, clock.random())), tookMs }
 }
 

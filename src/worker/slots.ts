@@ -10,17 +10,23 @@ export class Slots implements Outlet {
   readonly #slots: number
   readonly #finisher: Finisher
   readonly #attempt: (job: Handout) => Attempt
+  readonly #back: () => void
   readonly #running = new Set<Attempt>()
   readonly #waiters = new Set<() => void>()
 
-  constructor(slots: number, finisher: Finisher, attempt: (job: Handout) => Attempt) {
+  /** @param back told when a job went back to the store, to be run again now or later */
+  constructor(slots: number, finisher: Finisher, attempt: (job: Handout) => Attempt, back: () => void) {
     this.#slots = slots
     this.#finisher = finisher
     this.#attempt = attempt
+    this.#back = back
   }
 
   /** Jobs that were given back uncalled so far. */
   returned = 0
+
+  /** Jobs that went back so far to wait for limits that they had not waited for. */
+  readmitted = 0
 
   /** Attempts under way. */
   get running(): number {
@@ -68,11 +74,14 @@ export class Slots implements Outlet {
     await reach('attempt.start', job)
     const outcome = await attempt.run()
     if (outcome.kind === 'return' || outcome.kind === 'unused') this.returned++
+    if (outcome.kind === 'readmit') this.readmitted++
     await reach('attempt.end', job)
     const ending = this.#finisher.end(job, outcome)
     this.#running.delete(attempt)
     this.#look()
     await ending
+    // A sleeping dispatcher was told when to wake before this job had a time of its own.
+    if (outcome.kind !== 'done' && outcome.kind !== 'failed') this.#back()
     this.#look()
   }
 

@@ -14,6 +14,7 @@ import { warmClient } from '../http/warm.ts'
 import { Attempt } from './attempt.ts'
 import { Heartbeat } from './heartbeat.ts'
 import { Housekeeping } from './housekeeping.ts'
+import { Patience } from './patience.ts'
 import { Slots } from './slots.ts'
 
 /** What a worker needs; see the fields. */
@@ -33,12 +34,12 @@ export interface WorkerOptions {
   beatUrl: string | undefined
 }
 
-/** How often in a row `once` goes round again for jobs that all came back uncalled. */
-const vainRoundsMax = 10
+/** For so long, from its start or its last success, `once` goes round again for jobs that all came back uncalled. */
+const vainMsMax = 10_000
 
-/** Half of a grant's life, and how often a busy machine is given time before the worker claims all the same. */
+/** Half of a grant's life, and how long a busy machine is given before the worker claims all the same. */
 const warmMs = 50
-const warmTriesMax = 12
+const warmMsMax = 5_000
 
 /** One worker in this process. */
 export class Worker {
@@ -49,7 +50,12 @@ export class Worker {
   readonly #member: Membership
   readonly #dispatcher: Dispatcher
   readonly #agent: Agent
+  /** Aborted when it is told to stop, and when its last attempt has ended. */
+  readonly #stop = new AbortController()
   readonly #end = new AbortController()
+  /** Its start, or its only round. */
+  #underway: Promise<unknown> | undefined
+  #aborted: Error | undefined
   #heartbeat: Heartbeat | undefined
   #rounds: Promise<unknown> | undefined
   #unlisten: (() => Promise<void>) | undefined
@@ -70,11 +76,16 @@ export class Worker {
     const storeClock = new StoreClock()
     this.#claims = new Claims(db, clock, schema, storeClock)
     this.#finisher = new Finisher(db, clock, schema)
-    const around = { db, clock, storeClock, schema, agent: this.#agent, log }
+    const around = { db, clock, storeClock, schema, agent: this.#agent, log, patience: new Patience() }
     this.#slots = new Slots(
       concurrency,
       this.#finisher,
-      (job) => new Attempt(job, byName.get(job.task) as AnyTask, around),
+      (job) => {
+        const attempt = new Attempt(job, byName.get(job.task) as AnyTask, around)
+        if (this.#aborted !== undefined) attempt.abort(this.#aborted)
+        return attempt
+      },
+      () => this.#dispatcher.wake(),
     )
     this.#member = new Membership(db, clock, schema, inSchema, {
       queues,
@@ -98,8 +109,18 @@ export class Worker {
     return this.#slots.running
   }
 
-  /** Registers and begins to claim. */
+  /** Registers and begins to claim; stopped meanwhile, it resolves as soon as it can. */
   async start(): Promise<void> {
+    this.#underway = this.#begin()
+    try {
+      await this.#underway
+    } catch (error) {
+      await this.stop().catch(() => {})
+      throw error
+    }
+  }
+
+  async #begin(): Promise<void> {
     const { db, schema } = this.#options
     this.#beginRounds()
     this.#unlisten = await db.listen(`${schema}.wake`, (queues) => {
@@ -118,19 +139,21 @@ export class Worker {
   async #warm(): Promise<void> {
     const { clock } = this.#options
     await warmClient(this.#agent)
-    for (let tries = 0; tries < warmTriesMax; tries++) {
+    const begunMs = clock.monotonicMs()
+    for (let tries = 0; !this.#stop.signal.aborted; tries++) {
       const sinceMs = clock.monotonicMs()
       const who = await this.#enter()
       try {
-        await this.#claims.warm(who, this.#end.signal)
+        await this.#claims.warm(who, this.#stop.signal)
       } catch (error) {
         // Stopped for so long while starting that it was given up already: it registers anew.
         if (!(error instanceof WorkerLostError)) throw error
         this.#lost(who.worker)
       }
-      if (clock.monotonicMs() - sinceMs <= warmMs) return
+      const nowMs = clock.monotonicMs()
+      if (nowMs - sinceMs <= warmMs || nowMs - begunMs > warmMsMax) return
       // The first is slow in any case: it plans. Each further wait is longer, and of a random length.
-      if (tries > 0) await clock.sleep(clock.random() * 200 * tries, this.#end.signal)
+      if (tries > 0) await clock.sleep(clock.random() * 200 * tries, this.#stop.signal)
     }
   }
 
@@ -139,39 +162,58 @@ export class Worker {
    * Any number of processes may do this at once, and as often as they like.
    */
   async once(max: number, signal?: AbortSignal): Promise<number> {
+    const end = signal === undefined ? this.#stop.signal : AbortSignal.any([this.#stop.signal, signal])
+    const underway = this.#claimAll(max, end)
+    this.#underway = underway
+    try {
+      return await underway
+    } finally {
+      await this.stop()
+    }
+  }
+
+  async #claimAll(max: number, end: AbortSignal): Promise<number> {
+    const { clock, concurrency } = this.#options
+    const slots = this.#slots
+    let sinceMs = clock.monotonicMs()
     this.#beginRounds()
     await this.#warm()
-    const before = this.#slots.returned
-    const pace = new Pace(this.#slots, this.#options.concurrency)
+    const pace = new Pace(slots, concurrency)
     let claimed = 0
-    const ran = () => claimed - (this.#slots.returned - before)
-    // Jobs whose grants grew old have room again at once; but a machine too busy to use them is given time first.
-    for (let vain = 0; vain < vainRoundsMax; vain++) {
-      const [returnedBefore, ranBefore] = [this.#slots.returned, ran()]
-      while (ran() < max && !signal?.aborted) {
-        const count = await this.#claimOnce(Math.min(max - ran(), pace.most()))
+    const ran = () => claimed - slots.returned - slots.readmitted
+    for (let vain = 0; ;) {
+      const [returned, readmitted, ranBefore] = [slots.returned, slots.readmitted, ran()]
+      while (ran() < max && !end.aborted) {
+        const count = await this.#claimOnce(Math.min(max - ran(), pace.most()), end)
         if (count === 0) break
         claimed += count
         pace.claimed(count)
       }
       await this.#idle()
-      if (this.#slots.returned === returnedBefore || signal?.aborted) break
-      if (ran() > ranBefore) vain = 0
-      else await this.#options.clock.sleep(this.#options.clock.random() * Math.min(2_000, 100 * 2 ** vain), signal)
+      // Jobs whose grants grew old have room again at once; but a machine too busy to use them is given time first.
+      const isUseful = ran() > ranBefore || slots.readmitted > readmitted
+      if (end.aborted || !(isUseful || slots.returned > returned)) return ran()
+      if (isUseful) [vain, sinceMs] = [0, clock.monotonicMs()]
+      else if (clock.monotonicMs() - sinceMs > vainMsMax) return ran()
+      else await clock.sleep(clock.random() * Math.min(2_000, 100 * 2 ** vain++), end)
     }
-    await this.stop()
-    return ran()
   }
 
   /** Claims and starts up to `want` jobs; resolves to how many. */
-  async #claimOnce(want: number): Promise<number> {
+  async #claimOnce(want: number, end: AbortSignal): Promise<number> {
     for (;;) {
-      await this.#slots.freed(1, this.#end.signal)
+      await this.#slots.freed(1, end)
       const who = await this.#enter()
-      const { jobs, again } = await this.#claims.claim(who, Math.min(want, this.#slots.free()), false, this.#end.signal)
-      this.#slots.start(jobs)
-      if (jobs.length > 0 || !again) return jobs.length
-      await this.#options.clock.sleep(2 + this.#options.clock.random() * 3)
+      if (end.aborted) return 0
+      try {
+        const { jobs, again } = await this.#claims.claim(who, Math.min(want, this.#slots.free()), false, end)
+        this.#slots.start(jobs)
+        if (jobs.length > 0 || !again) return jobs.length
+      } catch (error) {
+        if (!(error instanceof WorkerLostError)) throw error
+        this.#lost(who.worker)
+      }
+      await this.#options.clock.sleep(2 + this.#options.clock.random() * 3, end)
     }
   }
 
@@ -184,6 +226,8 @@ export class Worker {
   /** Stops claiming, waits for the attempts under way, and signs off. */
   stop(): Promise<void> {
     this.#stopping ??= (async () => {
+      this.#stop.abort()
+      await this.#underway?.catch(() => {})
       await this.#dispatcher.stop()
       await this.#unlisten?.()
       await this.#idle()
@@ -200,6 +244,8 @@ export class Worker {
   async abort(): Promise<void> {
     const reason = new AttemptError('SLUICE_SHUTDOWN', 'the worker was told to stop at once', { retryable: true })
     const stopping = this.stop()
+    // Also what a claim that is under way hands out yet.
+    this.#aborted = reason
     this.#slots.abandon(reason)
     await stopping
   }

@@ -3,7 +3,7 @@ import pg from 'pg'
 import { afterAll, beforeAll, expect, test } from 'vitest'
 import { z } from 'zod'
 import type { Queryable } from '../../src/db/db.ts'
-import { type AnyTask, limit, type Rate, Sluice, task } from '../../src/index.ts'
+import { type AnyTask, type Limit, limit, type Rate, Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { claim, count, enter, until } from './engine.ts'
 
@@ -75,6 +75,57 @@ test('a claim that still decides by the old definition while it changes does not
     await query(`alter database ${name} reset lock_timeout`)
     await other.end()
   }
+})
+
+/** A task whose limits differ from one version of the code to the next. */
+function versioned(limits: readonly Limit[]): AnyTask {
+  const input = z.object({ a: z.string(), b: z.string().optional() })
+  return task('versioned', { input, limits: limits as never, run: () => undefined }) as unknown as AnyTask
+}
+
+const takesOf = async (sluice: Sluice, schema: string) =>
+  (await sluice.db.query<{ takes: string[] }>(`select takes from ${schema}.job order by seq`)).map(({ takes }) => takes)
+
+test('a limit added to a task holds for the jobs that wait already, also while workers with the old code run', async () => {
+  const before = versioned([])
+  const after = versioned([limit('added', { rate: '10/h' })])
+  await inSluice('added', async (sluice) => {
+    await sluice.sendMany(
+      before,
+      Array.from({ length: 5 }, () => ({ a: 'x' })),
+    )
+    expect(await sluice.dispatchOnce([after])).toBe(1)
+    expect(await takesOf(sluice, 'added')).toEqual(Array.from({ length: 4 }, () => ['added']))
+    expect(await sluice.dispatchOnce([before])).toBe(0)
+    const [done] = await sluice.list({ state: 'done' })
+    expect(await sluice.jobs.get(done?.id ?? '')).toMatchObject({ attempt: 1, failed: 0 })
+    // The one grant that was used, and none lost on the way.
+    expect(await sluice.db.query('select sum(units)::int as n from added.ledger')).toEqual([{ n: 1 }])
+  })
+})
+
+test('a limit that takes its key from elsewhere sends waiting jobs to their new buckets; without a key they fail', async () => {
+  const by = (path: 'a' | 'b') => versioned([limit('keyed', { rate: '10/h', by: path }) as unknown as Limit])
+  await inSluice('rekeyed', async (sluice) => {
+    await sluice.sendMany(by('a'), [{ a: 'x', b: 'y' }, { a: 'z', b: 'y' }, { a: 'keyless' }])
+    expect(await sluice.dispatchOnce([by('b')])).toBe(2)
+    expect(await takesOf(sluice, 'rekeyed')).toEqual([['keyed:y']])
+    const [failed] = await sluice.list({ state: 'failed' })
+    expect(await sluice.jobs.get(failed?.id ?? '')).toMatchObject({
+      reason: 'refused',
+      error: { code: 'SLUICE_MISSING_KEY' },
+    })
+  })
+})
+
+test('a key that is another each time fails the job, with the cause', async () => {
+  let n = 0
+  const unstable = versioned([limit('unstable', { rate: '6000/min', by: () => n++ }) as unknown as Limit])
+  await inSluice('unstable', async (sluice) => {
+    const id = await sluice.send(unstable, { a: 'x' })
+    await sluice.dispatchOnce([unstable])
+    expect(await sluice.jobs.get(id)).toMatchObject({ state: 'failed', error: { code: 'SLUICE_UNSTABLE_KEY' } })
+  })
 })
 
 test('data restored into a server with younger transactions: old and new jobs run, each once', async () => {

@@ -81,6 +81,18 @@ for (const engine of engines) {
       expect(await count(at.db, 'sluice.done')).toBe(3)
     })
 
+    it('a doubt stays on record, whatever comes after it', async () => {
+      const id = await at.sluice.send(quiet, {})
+      for (const outcome of ['interrupt', 'retry', 'return', 'unused', 'done']) {
+        // What has become due is promoted by one claim and absorbed by the next.
+        await claimAll(at.db, at.worker, ['nobody'], 1)
+        const [job] = await claimAll(at.db, at.worker, ['quiet'], 1)
+        expect(job?.ambiguous).toBe(outcome !== 'interrupt')
+        await finish(at.db, [{ job: job as Claimed, outcome }])
+      }
+      expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'done', ambiguous: true })
+    })
+
     it('a job that was in the hands of three lost workers has failed, with the cause', async () => {
       const id = await at.sluice.send(quiet, {})
       for (let i = 0; i < 3; i++) {

@@ -62,6 +62,16 @@ for (const engine of engines) {
       expect(ns(await claimAll(db, at.worker, ['quiet'], 10))).toEqual([1, 3, 4, 5, 6])
     })
 
+    it('whose jobs were cancelled takes no room from the others: it is worth asking again at once', async () => {
+      const { db } = at.sluice
+      const ids = await Promise.all(rows(1, 5).map((row) => at.sluice.send(quiet, row, { priority: 1 })))
+      await at.sluice.sendMany(quiet, rows(6, 5))
+      expect(await claimAll(db, at.worker, ['nobody'], 1)).toEqual([])
+      for (const id of ids) await at.sluice.jobs.cancel(id)
+      expect(ns(await claimAll(db, at.worker, ['quiet'], 5))).toEqual([6, 7, 8, 9, 10])
+      expect(await claim(db, at.worker, ['quiet'], 5)).toMatchObject({ jobs: [], again: false })
+    })
+
     it('goes on while a job of its own waits out its backoff', async () => {
       const { db } = at.sluice
       await at.sluice.sendMany(quiet, rows(1, 3))

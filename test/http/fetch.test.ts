@@ -262,6 +262,18 @@ test('no connection is a retryable error with its cause, and used the grant', as
   expect(taken).toHaveLength(1)
 })
 
+test('what was written counts as sent, whatever became of it', async () => {
+  const { port } = await tcpServer((_, socket) => void socket.destroy())
+  const clock = handClock()
+  const take = async (_: AbortSignal, beforeWait: (waitMs: number) => void) => {
+    beforeWait(60_000)
+    return { deadlineMs: clock.nowMs + 100 }
+  }
+  const { fetch } = setup({ clock, deadlineMs: clock.nowMs + 100, grants: { take } })
+  // The second comes after one that was lost: it waits for a grant as long as it takes, and is not given back uncalled.
+  for (let i = 0; i < 2; i++) await expect(fetch(`http://127.0.0.1:${port}/`)).rejects.toThrow('got no answer')
+})
+
 test('an abort rejects with its reason: of the attempt, of the call, before and during', async () => {
   const clock = handClock()
   const reason = new Error('lease lost')

@@ -48,9 +48,10 @@ function badLine(random: () => number) {
       expect(given).toMatchObject({ charged: true, written: false, back: false })
       given.back = true
     }
-    if (!grant.charged && random() < 0.3) return { granted: false, wait_us: String(Math.ceil(random() * 2e5)) }
+    if (!grant.charged && random() < 0.3)
+      return { granted: false, wait_us: String(Math.ceil(random() * 2e5)), waited_us: '0' }
     grant.charged = true
-    return { granted: true, wait_us: '0' }
+    return { granted: true, wait_us: '0', waited_us: '0' }
   }
   const call = async (_name: string, _sql: string, [asked, , , , back]: [string, string, string, string[], string]) => {
     const fresh = { askedMs: clock.nowMs, charged: false, written: false, back: false, lost: false }

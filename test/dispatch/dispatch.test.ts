@@ -1,0 +1,65 @@
+/** The loop of a dispatcher, against a store that is made up. */
+import { expect, test } from 'vitest'
+import type { Claimed, Claims, Handout } from '../../src/dispatch/claim.ts'
+import { Dispatcher } from '../../src/dispatch/dispatch.ts'
+import type { Outlet } from '../../src/dispatch/outlet.ts'
+import { patient } from '../worker/patience.ts'
+
+const none: Claimed = { jobs: [], again: false, wakeMs: undefined }
+
+/** A dispatcher with so many slots, whose attempts never end, on a store with so many jobs. */
+function dispatcher(slots: number, waiting: number) {
+  const wants: number[] = []
+  const at = { waiting, running: 0, wants, during: () => {} }
+  const claims = {
+    async claim(_who: unknown, want: number): Promise<Claimed> {
+      wants.push(want)
+      const jobs = Array.from({ length: Math.min(want, at.waiting) }, () => ({}) as Handout)
+      at.waiting -= jobs.length
+      at.during()
+      return jobs.length > 0 ? { ...none, jobs } : none
+    },
+  }
+  const outlet: Outlet = {
+    returned: 0,
+    free: () => slots - at.running,
+    freed: (least, signal) =>
+      slots - at.running >= least
+        ? Promise.resolve()
+        : new Promise((resolve) => signal.addEventListener('abort', () => resolve())),
+    start: (jobs) => void (at.running += jobs.length),
+  }
+  const loop = new Dispatcher({
+    claims: claims as unknown as Claims,
+    outlet,
+    clock: patient(),
+    slots,
+    who: async () => ({ worker: '1', queues: undefined, tasks: [] }),
+    lost() {},
+    failed(error) {
+      throw error
+    },
+  })
+  return Object.assign(at, { loop })
+}
+
+test('claims that got all they asked for are followed by the next at once, until every slot is taken', async () => {
+  const at = dispatcher(64, 1_000)
+  at.loop.start()
+  await expect.poll(() => at.running).toBe(64)
+  expect(at.wants).toEqual([1, 2, 4, 8, 16, 32, 1])
+  await at.loop.stop()
+})
+
+test('a wake that comes while a claim is under way is not lost, and each leads to one look', async () => {
+  const at = dispatcher(64, 0)
+  at.during = () => {
+    if (at.wants.length > 2) return
+    if (at.wants.length === 2) at.waiting = 1
+    at.loop.wake()
+  }
+  at.loop.start()
+  await expect.poll(() => at.running).toBe(1)
+  await at.loop.stop()
+  expect(at.wants.length).toBeLessThanOrEqual(5)
+})

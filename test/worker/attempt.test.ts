@@ -1,0 +1,98 @@
+/** What an attempt's error means, and when its job is tried again. */
+import { afterAll, beforeAll, expect, test } from 'vitest'
+import { z } from 'zod'
+import { type AnyTask, limit, type Log, rateLimited, Sluice, StoreError, task, UsageError } from '../../src/index.ts'
+import { StoreClock, systemClock } from '../../src/core/clock.ts'
+import type { Db } from '../../src/db/db.ts'
+import type { Handout } from '../../src/dispatch/claim.ts'
+import { createAgent } from '../../src/http/fetch.ts'
+import { Attempt } from '../../src/worker/attempt.ts'
+import { Patience } from '../../src/worker/patience.ts'
+import { httpServer } from '../http/bench.ts'
+import { patient } from './patience.ts'
+
+const errors: Record<string, () => unknown> = {
+  plain: () => new Error('as a handler throws it'),
+  store: () => new StoreError('SLUICE_STORE_UNREACHABLE', 'a follow-up could not be recorded'),
+  // A second copy of the package, as a dependency may bring it: its classes are not ours.
+  copied: async () => {
+    const path = '../../dist/index.js'
+    const copy = (await import(path)) as { rateLimited: typeof rateLimited }
+    return copy.rateLimited({ status: 503, headers: new Headers() } as Response)
+  },
+  usage: () => new UsageError('SLUICE_INVALID_INPUT', 'a follow-up that no repetition makes valid'),
+}
+/** Told when the worker sleeps until something happens. */
+let onIdle: (() => void) | undefined
+let fail: (kind: string) => unknown
+const failing = task('failing', {
+  input: z.object({ kind: z.string() }),
+  retry: { attempts: 2, base: 1, max: 1 },
+  run: async ({ kind }, { attempt }) => {
+    if (attempt === 1) throw await fail(kind)
+  },
+})
+const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
+let sluice: Sluice
+
+beforeAll(async () => {
+  sluice = await Sluice.open({ store: 'memory:', clock: patient(() => onIdle?.()) })
+  await sluice.work([failing])
+})
+afterAll(() => sluice.close())
+
+test.each(['plain', 'store', 'copied'])(
+  'a handler that throws a %s error is tried again, at once when due',
+  async (kind) => {
+    const job = await sluice.send(failing, { kind })
+    const idle = new Promise<void>((resolve) => (onIdle = resolve))
+    fail = async (which) => {
+      await idle
+      return errors[which]?.()
+    }
+    await expect.poll(async () => (await sluice.jobs.get(job))?.state, { timeout: 10_000 }).toBe('done')
+    expect(await sluice.jobs.get(job)).toMatchObject({ attempt: 2, failed: 1 })
+  },
+)
+
+test('an error that says that no repetition helps ends the job', async () => {
+  fail = (which) => errors[which]?.()
+  const job = await sluice.send(failing, { kind: 'usage' })
+  await expect.poll(async () => (await sluice.jobs.get(job))?.state, { timeout: 10_000 }).toBe('failed')
+  expect(await sluice.jobs.get(job)).toMatchObject({ reason: 'refused', attempt: 1 })
+})
+
+test('an attempt that could send nothing in time goes back uncalled, and fails when that does not end', async () => {
+  const seen: unknown[] = []
+  const url = await httpServer((request, response) => {
+    seen.push(request.url)
+    response.end()
+  })
+  // So slow a machine that every grant is old before it can be used.
+  const clock = { ...systemClock, monotonicMs: () => (nowMs += 60) }
+  let nowMs = 0
+  const granted = { call: async () => [{ granted: true, wait_us: null, waited_us: '0', lost: false }] } as unknown as Db
+  const calling = task('calling', {
+    input: z.object({}),
+    limits: [limit('calls', { rate: '100/min' })],
+    run: async (_, { fetch }) => void (await fetch(url)),
+  }) as unknown as AnyTask
+  const agent = createAgent()
+  const around = {
+    db: granted,
+    clock,
+    storeClock: new StoreClock(),
+    schema: 'sluice',
+    agent,
+    log: silent,
+    patience: new Patience(),
+  }
+  const kinds: string[] = []
+  for (let i = 0; i < 12; i++) {
+    const job = { id: 'a', claim: 'c', grantedMs: nowMs, takes: ['calls'], input: {}, failed: 0 } as unknown as Handout
+    kinds.push((await new Attempt(job, calling, around).run()).kind)
+  }
+  await agent.close()
+  expect(kinds).toEqual([...Array.from({ length: 10 }, () => 'return'), 'retry', 'return'])
+  expect(seen).toEqual([])
+})

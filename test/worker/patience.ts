@@ -1,0 +1,15 @@
+import { type Clock, systemClock } from '../../src/core/clock.ts'
+
+/** A clock on which whoever waits for more than a second waits until told: a dispatcher that oversleeps does so for ever. */
+export function patient(told: () => void = () => {}): Clock {
+  return {
+    ...systemClock,
+    sleep: (ms, signal) =>
+      new Promise((resolve) => {
+        if (signal?.aborted) return resolve()
+        signal?.addEventListener('abort', () => resolve(), { once: true })
+        if (ms < 1_000) systemClock.after(ms, resolve)
+        else told()
+      }),
+  }
+}

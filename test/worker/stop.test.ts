@@ -1,0 +1,77 @@
+/** A worker that is told to stop before it is well under way. */
+import { afterEach, beforeAll, expect, test } from 'vitest'
+import { z } from 'zod'
+import { watch } from '../../src/core/probe.ts'
+import { Sluice, task } from '../../src/index.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { count } from '../dispatch/engine.ts'
+
+const quiet = task('quiet', { input: z.object({}), run: () => undefined })
+let url: string
+
+beforeAll(async () => {
+  url = (await freshDatabase()).url
+})
+afterEach(() => watch(undefined))
+
+/** Before the n-th claim, which is a slow one, has something happen, and everything stopped in that moment. */
+function stopAtClaim(nth: number, before: () => Promise<unknown>, stop: () => void): void {
+  let claims = 0
+  watch(async (point) => {
+    if (point !== 'claim.sent' || ++claims !== nth) return
+    await before()
+    stop()
+  })
+}
+
+const cases = ['work', 'dispatchOnce'].flatMap((way) =>
+  [1, 3].flatMap((nth) => [false, true].map((isLost) => ({ way, nth, isLost }))),
+)
+
+test.each(cases)('$way, stopped at claim $nth, given up as lost before: $isLost', async ({ way, nth, isLost }) => {
+  const watcher = await Sluice.open({ store: url })
+  const sluice = await Sluice.open({ store: url })
+  let closing: Promise<void> | undefined
+  const before = isLost ? `sluice.rescue_v1(id, null, 'lost')` : 'id'
+  // So slow that a worker that starts does not trust the machine yet, and claims for nothing once more.
+  const slowly = () => watcher.db.query(`select ${before}, pg_sleep(0.1) from sluice.worker`)
+  stopAtClaim(nth, slowly, () => (closing = sluice.close()))
+  // So that a one-shot has something to claim.
+  await sluice.sendMany(quiet, [{}, {}, {}])
+  const ending = way === 'work' ? sluice.work([quiet]) : sluice.dispatchOnce([quiet])
+  await expect(ending).resolves.toBeDefined()
+  await expect.poll(() => closing !== undefined).toBe(true)
+  await closing
+  expect(await count(watcher.db, 'sluice.worker')).toBe(0)
+  expect(await count(watcher.db, 'sluice.job where claim is not null')).toBe(0)
+  await watcher.close()
+})
+
+test('a start that fails leaves nothing behind', async () => {
+  const sluice = await Sluice.open({ store: url })
+  let isFirst = true
+  watch((point) => {
+    if (point !== 'claim.sent' || !isFirst) return
+    isFirst = false
+    throw new Error('as it should not happen')
+  })
+  await expect(sluice.work([quiet])).rejects.toThrow('as it should not happen')
+  expect(await count(sluice.db, 'sluice.worker')).toBe(0)
+  await sluice.close()
+})
+
+test('told to stop at once while it claims: what that claim hands out is not run, and not in doubt', async () => {
+  const sluice = await Sluice.open({ store: url })
+  await sluice.sendMany(quiet, [{}, {}, {}])
+  const worker = await sluice.work([quiet])
+  let aborting: Promise<void> | undefined
+  watch((point, detail) => {
+    if (point === 'claim.received' && (detail as { jobs: unknown[] }).jobs.length > 0) aborting ??= worker.abort()
+  })
+  await sluice.send(quiet, {})
+  await expect.poll(() => aborting !== undefined).toBe(true)
+  await aborting
+  expect(await count(sluice.db, 'sluice.job where attempt > 0 or ambiguous')).toBe(0)
+  expect(await count(sluice.db, 'sluice.worker')).toBe(0)
+  await sluice.close()
+})
