@@ -11,6 +11,8 @@ declare
   v_starts bigint[];
 begin
   if cardinality(p_lane) = 0 then return; end if;
+  insert into sluice.fair (class, id, vstart) select p_class, l.fair, 0 from (select distinct fair from unnest(p_lane)) l
+  where (select count(*) from (select 1 from sluice.fair k where k.class = p_class and k.id = l.fair order by k.v desc limit 1) x) = 0;
   select * into v_list from sluice.list where class = p_class and id = 0 order by v desc limit 1;
   with own as (
     select l.fair, l.id, u.list from unnest(p_lane) l cross join lateral (select 0::bigint as list union all select unnest(l.buckets)) u

@@ -1,4 +1,4 @@
--- Creates what is not known yet: of class 0 the classes themselves, of any other its lanes, fair keys and buckets; from
+-- Creates what is not known yet: of class 0 the classes themselves, of any other its lanes and buckets; from
 -- the first job of each lane. A lane begins empty. Rows that other classes create too are inserted in order.
 create or replace function sluice.found_v1(p_class bigint, p_lanes bigint[], p_bounds bigint[]) returns void
 language plpgsql as $$
@@ -20,9 +20,6 @@ begin
     from unnest(p_lanes, p_bounds) a (lane, bound)
     cross join lateral (select * from sluice.job where lane = a.lane and seq >= a.bound and due_at is null order by seq limit 1) j
     where (select count(*) from (select 1 from sluice.lane l where l.id = a.lane order by l.v desc limit 1) x) = 0
-  ), key as (
-    insert into sluice.fair (class, id, vstart) select p_class, f.fair, 0 from (select distinct fair from first) f
-    where (select count(*) from (select 1 from sluice.fair k where k.class = p_class and k.id = f.fair order by k.v desc limit 1) x) = 0
   ), made as (
     insert into sluice.lane (id, class, priority, bound, n, fair, buckets)
     select lane, p_class, priority, seq, 0, fair, coalesce((select array_agg(distinct sluice.hash64(t)) from unnest(takes) t), '{}')

@@ -9,6 +9,8 @@ const keepDaysDefault = 7
 /** A worker also beats and watches in the same round: longer than this only the next one goes on. */
 const roundMs = 500
 const pruneMs = 5 * minuteMs
+/** Lanes are numbered by a hash: from the smallest bigint on. */
+const leastId = '-9223372036854775808'
 
 /** One thing to do, in portions: each is a transaction of its own, so that no lock outlives it. */
 interface Chore {
@@ -38,6 +40,7 @@ export class Housekeeping {
     this.#chores = [
       chore(minuteMs, `${schema}.sweep_v1()`),
       chore(minuteMs, `${schema}.lapse_v1()`),
+      chore(hourMs, `${schema}.collect_v1($1)`, (last) => [last ?? leastId]),
       chore(hourMs, `${schema}.partition_v1()`),
       this.#expire,
       chore(hourMs, `${schema}.late_v1($1)`, () => [keepDays]),

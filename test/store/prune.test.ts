@@ -111,7 +111,7 @@ it('a round does a portion of each chore that is due, leaves in time, and goes o
     return [{ more }]
   }
   const housekeeping = new Housekeeping({ query } as unknown as Db, clock, 'sluice')
-  const all = ['sweep', 'lapse', 'partition', 'expire', 'late', 'forget']
+  const all = ['sweep', 'lapse', 'collect', 'partition', 'expire', 'late', 'forget']
   for (let rounds = 0; rounds < 2; rounds++) {
     asked.length = 0
     await housekeeping.run()

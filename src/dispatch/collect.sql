@@ -1,0 +1,20 @@
+-- Forgets lanes that wait for nothing, and fair keys that owe nothing: the next job makes them anew. Looks at the next
+-- 1,000 lanes after p_after, under the locks of their classes. Returns the last one looked at; null at the end.
+create or replace function sluice.collect_v1(p_after bigint) returns bigint language plpgsql
+  set enable_seqscan = off set jit = off set enable_bitmapscan = off as $$
+declare
+  v_ids bigint[];
+  v_last bigint;
+begin
+  if not pg_try_advisory_xact_lock(1397511523, -6) then return null; end if;
+  select array_agg(l.id), max(l.id) into v_ids, v_last
+  from (select id from sluice.lane where id > p_after order by id, v limit 1000) l;
+  perform sluice.enclose_v1(array(select distinct l.class from sluice.lane l where l.id = any (v_ids) and l.list is null));
+  with gone as (
+    delete from sluice.lane l where l.id = any (v_ids) and l.list is null returning l.class, l.fair
+  )
+  delete from sluice.fair f using (select distinct class, fair from gone) g
+  where f.class = g.class and f.id = g.fair and f.lanes = 0
+    and f.vstart <= (select floor from sluice.list where class = g.class and id = 0 order by v desc limit 1);
+  return v_last;
+end $$;

@@ -1,0 +1,100 @@
+/** What a claim costs when much waits, and what is forgotten when nothing does. */
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { newId } from '../../src/core/hash.ts'
+import type { Queryable } from '../../src/db/db.ts'
+import { limit } from '../../src/limits/limit.ts'
+import type { Sluice } from '../../src/sluice.ts'
+import {
+  claim,
+  claimAll,
+  count,
+  done,
+  empty,
+  engines,
+  enter,
+  openOn,
+  perTenant,
+  quietTask,
+  tenantInput,
+} from './engine.ts'
+import { task } from '../../src/dispatch/task.ts'
+
+let sluice: Sluice
+let worker: string
+beforeAll(async () => void (sluice = await openOn(engines[0])))
+beforeEach(async () => {
+  await empty(sluice.db)
+  worker = await enter(sluice.db)
+})
+afterAll(() => sluice.close())
+
+/** How many pages the server looks at for a claim of ten. */
+async function pages(db: Queryable, name: string): Promise<number> {
+  const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
+    `explain (analyze, buffers, format json) select * from sluice.claim_v1('${newId()}', ${worker}, null, '{${name}}', 10, null, false)`,
+  )
+  const plan = row?.['QUERY PLAN'][0]?.Plan ?? {}
+  return (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0)
+}
+
+describe('a claim', () => {
+  it('of a fair key with thousands of lanes costs what it grants', async () => {
+    const { db } = sluice
+    // All users of one account are one fair key: its first keyed limit is the account's.
+    const account = limit('account', {
+      rate: '100000/s',
+      by: (input: { tenant?: string | undefined }) => input.tenant ?? '',
+    })
+    const users = limit('user', { rate: '1000/s', by: (input: { n?: number | undefined }) => String(input.n) })
+    const crowd = task('crowd', { input: tenantInput, limits: [account, users], run: () => undefined })
+    const measured: number[] = []
+    for (const users of [100, 1_900]) {
+      await sluice.sendMany(
+        crowd,
+        Array.from({ length: users }, (_, n) => ({ tenant: 'a', n: n + measured.length * 1_000 })),
+      )
+      await claim(db, worker, ['crowd'], 1)
+      await claim(db, worker, ['crowd'], 1)
+      measured.push(await pages(db, 'crowd'))
+    }
+    expect((measured[1] ?? 0) / (measured[0] ?? 1)).toBeLessThan(3)
+  }, 60_000)
+
+  it('takes in thousands of new tenants by portions, and serves all of them', async () => {
+    const { db } = sluice
+    const flood = quietTask('flood', [perTenant('own', '10/s')])
+    await sluice.sendMany(
+      flood,
+      Array.from({ length: 2_500 }, (_, n) => ({ tenant: `t${n}` })),
+    )
+    await claim(db, worker, ['flood'], 1)
+    expect(await count(db, 'sluice.seat')).toBe(2_000 - 1)
+    expect(await claimAll(db, worker, ['flood'], 2_499)).toHaveLength(2_499)
+  }, 60_000)
+})
+
+it('lanes and fair keys that nothing waits in are forgotten, and made anew', async () => {
+  const { db } = sluice
+  const quiet = quietTask('quiet', [perTenant('wide', '10000/s')])
+  const send = (tenants: string[]) =>
+    sluice.sendMany(
+      quiet,
+      tenants.map((tenant) => ({ tenant })),
+    )
+  await send(['a', 'b', 'c', 'c'])
+  const first = await claimAll(db, worker, ['quiet'], 3)
+  await done(db, first)
+  // Not equal in turns: whoever owes some is remembered until the others have caught up.
+  await db.query('select sluice.collect_v1(-9223372036854775808)')
+  expect(await count(db, 'sluice.lane')).toBe(1)
+  await send(['a', 'd'])
+  const rest = await claimAll(db, worker, ['quiet'], 3)
+  expect(rest).toHaveLength(3)
+  await done(db, rest)
+  await db.query('select sluice.collect_v1(-9223372036854775808)')
+  expect(await count(db, 'sluice.lane')).toBe(0)
+  expect(await count(db, 'sluice.turn')).toBe(0)
+  expect(await count(db, 'sluice.seat')).toBe(0)
+  await send(['a'])
+  expect(await claimAll(db, worker, ['quiet'], 1)).toHaveLength(1)
+})
