@@ -75,7 +75,7 @@ export class Worker {
     this.#agent = createAgent()
     const storeClock = new StoreClock()
     this.#claims = new Claims(db, clock, schema, storeClock)
-    this.#finisher = new Finisher(db, clock, schema)
+    this.#finisher = new Finisher(db, clock, schema, log)
     const around = { db, clock, storeClock, schema, agent: this.#agent, log, patience: new Patience() }
     this.#slots = new Slots(
       concurrency,
