@@ -3,7 +3,7 @@ import type { Agent } from 'undici'
 import type { Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
-import { delayMs } from '../core/retry.ts'
+import { delayMs, waitMaxMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
 import { type Place, placeNow, validate } from '../dispatch/admit.ts'
 import type { Handout } from '../dispatch/claim.ts'
@@ -51,7 +51,8 @@ export class Attempt {
 
   /** Runs it. Never rejects: the outcome says how it ended. */
   async run(): Promise<Outcome> {
-    const outcome = await this.#run()
+    // Of what a handler throws even a look at it may throw.
+    const outcome = await this.#run().catch(() => this.#verdict(new Error('what the handler threw cannot be read'), 0))
     if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
     return outcome
   }
@@ -83,7 +84,7 @@ export class Attempt {
       const isUncalled = error instanceof StaleGrantError && error.unsent
       if (isUncalled && this.#options.patience.spend(this.job.id)) return { kind: 'return' }
       if (this.#given !== undefined && !late) return { kind: 'interrupt', error: describe(this.#given.reason), tookMs }
-      return verdict(error, this.job, this.#task, clock, tookMs)
+      return this.#verdict(error, tookMs)
     } finally {
       cancel()
       this.#controller?.abort(
@@ -107,6 +108,20 @@ export class Attempt {
       'SLUICE_UNSTABLE_KEY',
       `the limits of task "${this.#task.name}" gave this job other keys each time (${place.takes?.join(', ')}); a key function must give the same key whenever it is asked about the same input`,
     )
+  }
+
+  #verdict(error: unknown, tookMs: number): Outcome {
+    const { retry } = this.#task
+    const text = describe(error)
+    // By what it says of itself, not by its class: it may come from another copy of the package.
+    const known = SluiceError.is(error) ? (error as SluiceError & Partial<AttemptError>) : undefined
+    if (known?.retryable === false) return { kind: 'failed', reason: 'refused', error: text, tookMs }
+    const failed = this.job.failed + 1
+    if (failed >= retry.attempts) return { kind: 'failed', reason: 'exhausted', error: text, tookMs }
+    const policyMs = delayMs(failed, retry, this.#options.clock.random())
+    // What a vendor's header says may be no number, or beyond what the store can add to a time.
+    const waitMs = Math.min(waitMaxMs, Math.max(policyMs, Number(known?.retryAfterMs) || 0))
+    return { kind: 'retry', error: text, delayMs: waitMs, tookMs }
   }
 
   async #call(): Promise<unknown> {
@@ -154,33 +169,23 @@ export class Attempt {
   }
 }
 
-function verdict(error: unknown, job: Handout, task: AnyTask, clock: Clock, tookMs: number): Outcome {
-  const text = describe(error)
-  // By what it says of itself, not by its class: it may come from another copy of the package.
-  const known = SluiceError.is(error) ? (error as SluiceError & Partial<AttemptError>) : undefined
-  if (known?.retryable === false) return { kind: 'failed', reason: 'refused', error: text, tookMs }
-  const failed = job.failed + 1
-  if (failed >= task.retry.attempts) return { kind: 'failed', reason: 'exhausted', error: text, tookMs }
-  const asked = known?.retryAfterMs ?? 0
-  return { kind: 'retry', error: text, delayMs: Math.max(asked, delayMs(failed, task.retry, clock.random())), tookMs }
-}
-
-/** An error as JSON that the store can keep. */
+/** An error as JSON that the store can keep. Its fields may be anything, and so may what is thrown instead of an error. */
 function describe(error: unknown): string {
-  const seen =
-    error instanceof Error
-      ? error
-      : new Error(typeof error === 'string' ? error : 'the handler threw something that is not an Error')
-  const code = (seen as { code?: unknown }).code
-  const clean = (text: string) =>
-    text
+  const text = (value: unknown) =>
+    String(value)
+      // First: a cut may leave half of a character.
+      .slice(0, errorBytesMax / 4)
       .replaceAll('\u0000', '\ufffd')
       .toWellFormed()
-      .slice(0, errorBytesMax / 4)
+  if (!(error instanceof Error)) {
+    const message = typeof error === 'string' ? error : 'the handler threw something that is not an Error'
+    return JSON.stringify({ name: 'Error', message: text(message) })
+  }
+  const { name, message, stack, code } = error as { [field in 'name' | 'message' | 'stack' | 'code']?: unknown }
   return JSON.stringify({
-    name: clean(seen.name),
-    message: clean(seen.message),
-    ...(typeof code === 'string' ? { code: clean(code) } : {}),
-    ...(seen.stack ? { stack: clean(seen.stack) } : {}),
+    name: text(name ?? 'Error'),
+    message: text(message),
+    ...(typeof code === 'string' ? { code: text(code) } : {}),
+    ...(stack ? { stack: text(stack) } : {}),
   })
 }
