@@ -299,15 +299,16 @@ export class Worker {
     for (const attempt of attempts) if (taken.has(attempt.job.id)) attempt.abort(reason)
   }
 
-  /** Takes up claims of ours that we do not know of: their request reached the store after we had stopped waiting. */
+  /**
+   * Takes up claims of ours that we do not know of: their request reached the store after we had stopped waiting. Not once
+   * it is told to stop: signing off gives them back, uncalled.
+   */
   async #adopt(): Promise<void> {
-    const who = await this.#enter()
+    if (this.#stop.signal.aborted) return
     const orphans = await this.#member.orphans((claim) => this.#finisher.has(claim) || this.#claims.asking(claim))
     for (const id of orphans) {
-      const { jobs } = await this.#claims.claim(who, 1, false, this.#end.signal, id).catch((error: unknown) => {
-        if (error instanceof WorkerLostError) return { jobs: [] }
-        throw error
-      })
+      const jobs = await this.#claims.adopt(id)
+      if (this.#stop.signal.aborted) return
       this.#slots.start(jobs)
     }
   }

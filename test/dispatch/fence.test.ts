@@ -1,7 +1,7 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
-import { type Handout } from '../../src/dispatch/claim.ts'
+import { Claims, type Handout } from '../../src/dispatch/claim.ts'
 import { Finisher } from '../../src/dispatch/finish.ts'
 import type { Db } from '../../src/db/db.ts'
 import type { Log } from '../../src/dispatch/task.ts'
@@ -52,6 +52,18 @@ for (const engine of engines) {
       expect(await at.db.query('select sum(units)::int as n from sluice.ledger')).toEqual([{ n: 4 }])
       await finish(at.db, [{ job: first.jobs[0] as Claimed, outcome: 'done' }], [])
       expect(ids((await claim(at.db, at.worker, ['quiet'], 4, id)).jobs)).toEqual(ids(first.jobs.slice(1)))
+    })
+
+    it('a claim that has ended meanwhile is not made anew by who would adopt it', async () => {
+      await at.sluice.sendMany(quiet, rows(3))
+      const { jobs } = await claim(at.db, at.worker, ['quiet'], 2)
+      const [first, second] = jobs as [Claimed, Claimed]
+      const claims = new Claims(at.db, systemClock, 'sluice')
+      await finish(at.db, [{ job: first, outcome: 'done' }], [])
+      expect(await claims.adopt(first.claim)).toMatchObject([{ id: second.id, input: second.input }])
+      await done(at.db, [second])
+      expect(await claims.adopt(first.claim)).toEqual([])
+      expect(await count(at.db, 'sluice.claim')).toBe(0)
     })
 
     it('a repeated finish changes nothing, whatever the outcome was', async () => {

@@ -13,3 +13,16 @@ export function patient(told: () => void = () => {}): Clock {
       }),
   }
 }
+
+/** A clock on which a second and more pass in 10 ms for whoever waits. */
+export function hasty(): Clock {
+  return {
+    ...systemClock,
+    sleep: (ms, signal) =>
+      new Promise((resolve) => {
+        if (signal?.aborted) return resolve()
+        signal?.addEventListener('abort', () => resolve(), { once: true })
+        systemClock.after(ms < 1_000 ? ms : 10, resolve)
+      }),
+  }
+}

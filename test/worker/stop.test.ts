@@ -4,7 +4,8 @@ import { z } from 'zod'
 import { watch } from '../../src/core/probe.ts'
 import { Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { count } from '../dispatch/engine.ts'
+import { claim, count, until } from '../dispatch/engine.ts'
+import { hasty } from './patience.ts'
 
 const quiet = task('quiet', { input: z.object({}), run: () => undefined })
 let url: string
@@ -74,4 +75,34 @@ test('told to stop at once while it claims: what that claim hands out is not run
   expect(await count(sluice.db, 'sluice.job where attempt > 0 or ambiguous')).toBe(0)
   expect(await count(sluice.db, 'sluice.worker')).toBe(0)
   await sluice.close()
+})
+
+test('told to stop while an attempt is under way, it adopts nothing; what it holds unknown goes back uncalled', async () => {
+  const sluice = await Sluice.open({ store: url, clock: hasty() })
+  const watcher = await Sluice.open({ store: url })
+  let open: (() => void) | undefined
+  const runs: string[] = []
+  const gate = task('gate', {
+    input: z.object({}),
+    run: async (_, { job }) => {
+      runs.push(job.id)
+      await new Promise<void>((resolve) => (open = resolve))
+    },
+  })
+  const worker = await sluice.work([gate])
+  const first = await watcher.send(gate, {})
+  await expect.poll(() => runs).toEqual([first])
+  const stopping = worker.stop()
+  await watcher.send(gate, {})
+  const of = async () => (await watcher.db.query<{ id: string; beat: string }>('select id, beat from sluice.worker'))[0]
+  const { id, beat } = (await of()) ?? { id: '', beat: '' }
+  expect((await claim(watcher.db, id, ['gate'], 1)).jobs).toHaveLength(1)
+  await watcher.db.query('update sluice.claim set at = 0')
+  await until(async () => Number((await of())?.beat) > Number(beat) + 5, 10_000, 'some rounds')
+  expect(runs).toEqual([first])
+  open?.()
+  await stopping
+  expect(await count(watcher.db, `sluice.job where task = 'gate' and claim is null and attempt = 0`)).toBe(1)
+  await sluice.close()
+  await watcher.close()
 })
