@@ -40,6 +40,7 @@ export class Attempt {
   #controller: AbortController | undefined
   #given: { reason: Error } | undefined
   #reject: ((reason: Error) => void) | undefined
+  #isCalled = false
 
   constructor(job: Handout, task: AnyTask, options: AttemptOptions) {
     this.job = job
@@ -62,7 +63,7 @@ export class Attempt {
     const startedMs = clock.monotonicMs()
     // A grant is a promise about arrival: one that has grown old in a slow process is given back, uncalled.
     // And whoever was stopped so long may have been given up, and the job handed to another.
-    const isOver = this.#given !== undefined || startedMs > this.job.grantedMs + (this.#grantMs ?? claimMs)
+    const isOver = this.#given !== undefined || this.#isOlderThan(this.#grantMs ?? claimMs)
     if (isOver) return { kind: 'unused' }
     const { timeoutMs, name } = this.#task
     let late = false
@@ -82,7 +83,10 @@ export class Attempt {
       const tookMs = clock.monotonicMs() - startedMs
       if (SluiceError.is(error) && error.code === uncalledCode) return { kind: 'return' }
       const isUncalled = error instanceof StaleGrantError && error.unsent
-      if (isUncalled && this.#options.patience.spend(this.job.id)) return { kind: 'return' }
+      // What was never called has used nothing.
+      const kind = this.#isCalled ? 'return' : 'unused'
+      if (isUncalled && this.#options.patience.spend(this.job.id)) return { kind }
+      if (this.#given !== undefined && !late && !this.#isCalled) return { kind }
       if (this.#given !== undefined && !late) return { kind: 'interrupt', error: describe(this.#given.reason), tookMs }
       return this.#verdict(error, tookMs)
     } finally {
@@ -125,14 +129,24 @@ export class Attempt {
   }
 
   async #call(): Promise<unknown> {
-    const input = await validate(this.#task, this.job.input)
     return new Promise((resolve, reject) => {
       if (this.#given !== undefined) return reject(this.#given.reason)
       this.#reject = reject
-      // In an async function, so that a handler which throws at once cannot escape.
-      const run = async () => this.#task.run(input, this.#context())
+      // In an async function, so that what throws at once cannot escape.
+      const run = async () => {
+        const input = await validate(this.#task, this.job.input)
+        // A schema may take its time.
+        if (this.#given !== undefined) throw this.#given.reason
+        if (this.#grantMs !== undefined && this.#isOlderThan(this.#grantMs)) throw staleBeforeCall(this.#task.name)
+        this.#isCalled = true
+        return this.#task.run(input, this.#context())
+      }
       run().then(resolve, reject)
     })
+  }
+
+  #isOlderThan(ms: number): boolean {
+    return this.#options.clock.monotonicMs() > this.job.grantedMs + ms
   }
 
   #context(): Context {
@@ -167,6 +181,11 @@ export class Attempt {
     }
     return this.#controller.signal
   }
+}
+
+function staleBeforeCall(name: string): StaleGrantError {
+  const text = `the grant ran out while the input of "${name}" was checked; make its schema quicker, and look things up in the handler`
+  return Object.assign(new StaleGrantError(text), { unsent: true })
 }
 
 /** An error as JSON that the store can keep. Its fields may be anything, and so may what is thrown instead of an error. */

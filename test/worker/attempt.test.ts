@@ -133,3 +133,28 @@ test('a wait that a vendor asks for is a year at most', async () => {
   }) as unknown as AnyTask
   expect(await new Attempt(handout({}), asking, around).run()).toMatchObject({ delayMs: 366 * 86_400_000 })
 })
+
+test.each(['late', 'never'])('a schema that answers %s starts no handler, and keeps no slot', async (how) => {
+  let nowMs = 0
+  let timeOut: (() => void) | undefined
+  const after = (_: number, then: () => void) => {
+    timeOut = then
+    return () => {}
+  }
+  const clock = { ...systemClock, monotonicMs: () => nowMs, after }
+  const validateNow = (value: unknown) => {
+    nowMs += 700
+    return how === 'late' ? Promise.resolve({ value }) : new Promise<never>(() => timeOut?.())
+  }
+  let runs = 0
+  const checked = task('checked', {
+    input: { '~standard': { version: 1 as const, vendor: 'test', validate: validateNow } },
+    limits: [limit('calls', { rate: '100/min' })],
+    run: () => runs++,
+  }) as unknown as AnyTask
+  const attempt = new Attempt(handout({ grantedMs: 0, takes: ['calls'] }), checked, { ...around, clock })
+  expect(await attempt.run()).toMatchObject(
+    how === 'late' ? { kind: 'unused' } : { kind: 'retry', error: expect.stringContaining('SLUICE_TIMEOUT') as string },
+  )
+  expect(runs).toBe(0)
+})
