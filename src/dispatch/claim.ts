@@ -90,6 +90,8 @@ export class Claims {
   readonly #asking = new Set<string>()
   readonly #storeClock: StoreClock
   #since: { us: string; fromMs: number } | undefined
+  /** A claim asks for so long while the store is away. */
+  patienceMs = Infinity
   /** The last claim found only lanes that are blocked: the next looks at more of them. */
   #wide = false
 
@@ -142,6 +144,7 @@ export class Claims {
     id: string,
     firstMs: number,
   ): Promise<Claimed> {
+    const begunMs = this.#clock.monotonicMs()
     for (let tries = 0; ; tries++) {
       const sentMs = this.#clock.monotonicMs()
       try {
@@ -152,7 +155,7 @@ export class Claims {
       } catch (error) {
         if ((error as { code?: unknown }).code === 'SLW01') throw new WorkerLostError('given up as lost')
         if (!(error instanceof StoreError) && !isTransient(error) && !isOwnDouble(error)) throw error
-        if (signal.aborted) throw error
+        if (signal.aborted || this.#clock.monotonicMs() - begunMs > this.patienceMs) throw error
         await this.#clock.sleep(Math.min(1_000, 20 * 2 ** tries) * (0.5 + this.#clock.random() / 2), signal)
       }
     }

@@ -36,6 +36,8 @@ export class Finisher {
   readonly #log: Log
   readonly #sql: string
   readonly #open = new Map<string, number>()
+  #patience = { ms: Infinity, fromMs: 0 }
+  #hasGivenUp = false
   #waiting: Ending[] = []
   #flushing: Promise<void> | undefined
 
@@ -49,6 +51,16 @@ export class Finisher {
   /** Endings that are not written yet. */
   get backlog(): number {
     return this.#waiting.length
+  }
+
+  /** Endings were given up. Their jobs are still in this worker's hands, though their calls were made. */
+  get hasGivenUp(): boolean {
+    return this.#hasGivenUp
+  }
+
+  /** From now on the store may be away for `ms` at a time; endings that it did not take by then are given up. */
+  waitAtMost(ms: number): void {
+    this.#patience = { ms, fromMs: this.#clock.monotonicMs() }
   }
 
   /** Tells of handed-out jobs, so that a claim's row goes when its last job has ended. */
@@ -92,6 +104,7 @@ export class Finisher {
     const params = this.#params(batch, ended)
     let isUnknown = false
     let refusals = 0
+    let sinceMs: number | undefined
     for (let tries = 0; ; tries++) {
       try {
         await reach('finish.sent', batch.length)
@@ -108,15 +121,31 @@ export class Finisher {
         // A result that the store refuses must not keep the job running for ever. Nothing can be wrong with the second
         // failure in its place: a store that refuses even that has reasons of its own, as for all other errors.
         if (isRefused(error) && refusals < 2) replace(batch, params, refusals++ === 0 ? error : undefined)
-        else if (tries === quietTries)
-          this.#log.error('ended attempts cannot be recorded; it is tried again until they are', {
-            attempts: batch.length,
-            error: String(error),
-          })
+        else {
+          sinceMs ??= this.#clock.monotonicMs()
+          if (this.#isOver(sinceMs, batch.length, error)) return batch.map((ending) => ending.job.seq)
+          if (tries === quietTries)
+            this.#log.error('ended attempts cannot be recorded; it is tried again until they are', {
+              attempts: batch.length,
+              error: String(error),
+            })
+        }
         isUnknown ||= error instanceof StoreError
         await this.#clock.sleep(Math.min(1_000, 20 * 2 ** tries) * (0.5 + this.#clock.random() / 2))
       }
     }
+  }
+
+  /** True when nobody waits any longer for a store that has failed since `sinceMs`. */
+  #isOver(sinceMs: number, attempts: number, error: unknown): boolean {
+    const { ms, fromMs } = this.#patience
+    if (!this.#hasGivenUp && this.#clock.monotonicMs() - Math.max(sinceMs, fromMs) < ms) return false
+    this.#hasGivenUp = true
+    this.#log.error(
+      'ended attempts could not be recorded, for the store is away; their jobs will be rescued, and run again in doubt',
+      { attempts, error: String(error) },
+    )
+    return true
   }
 
   #params(batch: Ending[], ended: readonly string[]): unknown[] {

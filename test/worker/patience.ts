@@ -21,8 +21,12 @@ export function hasty(): Clock {
     sleep: (ms, signal) =>
       new Promise((resolve) => {
         if (signal?.aborted) return resolve()
-        signal?.addEventListener('abort', () => resolve(), { once: true })
-        systemClock.after(ms < 1_000 ? ms : 10, resolve)
+        const end = () => {
+          signal?.removeEventListener('abort', end)
+          resolve()
+        }
+        signal?.addEventListener('abort', end)
+        systemClock.after(ms < 1_000 ? ms : 10, end)
       }),
   }
 }
