@@ -83,6 +83,8 @@ export class Sluice implements Sender {
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
+  /** Closed, and the last attempt has ended: what those sent was still taken. */
+  #isShut = false
 
   private constructor(store: Store, options: SluiceOptions) {
     this.#store = store
@@ -150,7 +152,7 @@ export class Sluice implements Sender {
 
   /** Records a job; see `Task.send`, which calls this. */
   async send<Input>(task: Task<Input>, input: Given<Input>, options: SendOptions = {}): Promise<string> {
-    this.#checkOpen()
+    this.#checkOpen(this.#isShut)
     const job = await admit(task, input, options, this.#clock)
     await this.#defineFor(task, options.tx)
     if (options.tx === undefined) return this.#outbox.add(job)
@@ -164,7 +166,7 @@ export class Sluice implements Sender {
     inputs: Sendable<Given<Input>>,
     options: SendManyOptions = {},
   ): Promise<number> {
-    this.#checkOpen()
+    this.#checkOpen(this.#isShut)
     await this.#defineFor(task, options.tx)
     let sent = 0
     let batch: NewJob[] = []
@@ -268,11 +270,12 @@ export class Sluice implements Sender {
     return new Housekeeping(this.db, this.#clock, this.#schema, keepDays).prune()
   }
 
-  /** Stops this process's workers (their attempts end first), settles what was sent, and closes the store. */
+  /** Stops this process's workers (their attempts end first), settles what was sent, and closes the store; one that is away is waited for some 10 s. */
   close(): Promise<void> {
     this.#closed ??= (async () => {
       this.#end.abort()
-      await Promise.all([...this.#workers].map((worker) => worker.stop()))
+      await Promise.allSettled([...this.#workers].map((worker) => worker.stop()))
+      this.#isShut = true
       await this.#outbox.settled()
       await this.db.close()
     })()
@@ -287,7 +290,8 @@ export class Sluice implements Sender {
       throw new UsageError('SLUICE_BAD_OPTION', '`queues` is an empty list; leave it out to serve all')
     for (const queue of queues ?? []) checkName('queue', queue)
     await this.define(tasks)
-    const worker = new Worker({
+    this.#checkOpen()
+    const worker: Worker = new Worker({
       db: this.db,
       clock: this.#clock,
       schema: this.#schema,
@@ -298,6 +302,7 @@ export class Sluice implements Sender {
       concurrency: options.concurrency ?? 10,
       version,
       beatUrl: this.#store.url,
+      ended: () => this.#workers.delete(worker),
     })
     this.#workers.add(worker)
     return worker
@@ -348,8 +353,8 @@ export class Sluice implements Sender {
     return inSchema(sql, this.#schema)
   }
 
-  #checkOpen(): void {
-    if (this.#closed !== undefined) throw new UsageError('SLUICE_CLOSED', 'this Sluice is closed')
+  #checkOpen(isClosed = this.#closed !== undefined): void {
+    if (isClosed) throw new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
   }
 }
 

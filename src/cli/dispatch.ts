@@ -3,7 +3,7 @@ import { Command } from 'commander'
 import { useSluice } from '../index.ts'
 import { needTasks } from './config.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
-import { surviveStrays } from './stop.ts'
+import { listenForStop, surviveStrays } from './stop.ts'
 import { type WorkFlags, workFlags, workOptions } from './work.ts'
 
 interface DispatchFlags extends WorkFlags {
@@ -23,9 +23,20 @@ export function dispatchCommand(): Command {
 async function dispatch(flags: DispatchFlags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  surviveStrays(out.log, undefined)
+  const stop = listenForStop()
+  surviveStrays(out.log, stop)
+  const ending = new AbortController()
+  void stop.first.then(() => {
+    out.log.info('ending after the attempts under way; once more to leave them to a rescuer')
+    ending.abort()
+  })
+  void stop.second.then(() => process.exit(1))
   const tasks = await needTasks(settings.config, flags.tasks)
-  const options = { ...workOptions(settings, flags), ...(flags.max === undefined ? {} : { max: flags.max }) }
+  const options = {
+    ...workOptions(settings, flags),
+    signal: ending.signal,
+    ...(flags.max === undefined ? {} : { max: flags.max }),
+  }
   const dispatched = await withSluice(settings, { creates: true }, async (sluice) => {
     useSluice(sluice)
     return await sluice.dispatchOnce(tasks, options)

@@ -4,11 +4,11 @@ import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { env } from '../db/open.ts'
 import { checkName } from '../dispatch/task.ts'
-import { type Sluice, useSluice, type WorkOptions } from '../index.ts'
+import { type AnyTask, type Sluice, useSluice, type WorkOptions } from '../index.ts'
 import type { Worker } from '../worker/worker.ts'
 import { loadedFiles, needTasks } from './config.ts'
 import { nameOf, openSluice, type Settings, settingsOf, whole } from './settings.ts'
-import { listenForStop, surviveStrays } from './stop.ts'
+import { listenForStop, type Stop, surviveStrays } from './stop.ts'
 
 /** Flags of commands that run jobs. */
 export interface WorkFlags {
@@ -71,7 +71,8 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
   const ended = new AbortController()
   try {
     useSluice(sluice)
-    const worker = await sluice.work(tasks, options)
+    const worker = await start(sluice, tasks, options, stop)
+    if (worker === undefined) return
     const names = tasks.map((task) => task.name).join(', ')
     out.log.info(`working on ${names} from ${nameOf(settings.store)}, ${options.concurrency ?? 10} at once`)
     if (process.stderr.isTTY) void summarise(sluice, worker, settings, ended.signal)
@@ -85,6 +86,21 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
     await sluice.close()
   }
   out.log.info('ended')
+}
+
+/** Starts a worker; undefined: it was asked to end before that was done. */
+async function start(
+  sluice: Sluice,
+  tasks: readonly AnyTask[],
+  options: WorkOptions,
+  stop: Stop,
+): Promise<Worker | undefined> {
+  const starting = sluice.work(tasks, options)
+  const asked = stop.first.then(() => undefined)
+  const worker = await Promise.race([starting, asked])
+  // Its start ends as soon as it can: who starts has nothing under way.
+  if (worker === undefined) await Promise.allSettled([sluice.close(), starting])
+  return worker
 }
 
 async function summarise(sluice: Sluice, worker: Worker, { out }: Settings, signal: AbortSignal): Promise<void> {

@@ -30,7 +30,8 @@ export interface RetryPolicy {
   maxMs: number
 }
 
-const waitMaxMs = 366 * 86_400_000
+/** The longest wait between two attempts. */
+export const waitMaxMs = 366 * 86_400_000
 
 /** @throws UsageError SLUICE_BAD_RETRY when attempts is not a whole number from 1 to 1000, or a wait is over 366 days. */
 export function retryPolicy(options: RetryOptions = {}): RetryPolicy {

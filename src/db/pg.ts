@@ -228,6 +228,8 @@ function makePool(url: string, max: number): pg.Pool {
     max,
     connectionTimeoutMillis: 5_000,
     idleTimeoutMillis: 60_000,
+    // A script that only sends ends when it is done, and not when its connections have been idle for long.
+    allowExitOnIdle: true,
     keepAlive: true,
     keepAliveInitialDelayMillis: 5_000,
     verify: (client, done) => void settle(client).then(() => done(), done),

@@ -28,8 +28,7 @@ begin
   waited_us := 0;
   since := p_since;
   if exists (select 1 from sluice.claim c where c.id = p_claim) then
-    jobs := (select json_agg(sluice.handout_v1(j)) from sluice.claim c cross join unnest(c.lanes, c.seqs) h (lane, seq)
-             join sluice.job j on j.lane = h.lane and j.seq = h.seq and j.due_at is null and j.claim = c.id where c.id = p_claim);
+    jobs := sluice.adopt_v1(p_claim);
     again := true;
     wake_us := 0;
     return;

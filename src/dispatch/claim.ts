@@ -85,10 +85,13 @@ export class Claims {
   readonly #db: Db
   readonly #clock: Clock
   readonly #sql: string
+  readonly #adoptSql: string
   readonly #inputSql: string
   readonly #asking = new Set<string>()
   readonly #storeClock: StoreClock
   #since: { us: string; fromMs: number } | undefined
+  /** A claim asks for so long while the store is away. */
+  patienceMs = Infinity
   /** The last claim found only lanes that are blocked: the next looks at more of them. */
   #wide = false
 
@@ -97,6 +100,7 @@ export class Claims {
     this.#db = db
     this.#clock = clock
     this.#sql = `select * from ${schema}.claim_v1($1,$2,$3,$4,$5,$6,$7,$8,$9)`
+    this.#adoptSql = `select ${schema}.adopt_v1($1) as jobs`
     this.#inputSql = `select j.seq, j.input, j.tags from ${schema}.job j where j.id = any ($1::uuid[])`
   }
 
@@ -104,15 +108,12 @@ export class Claims {
    * Claims up to `want` jobs. After a lost reply it asks again with the same id, so that jobs handed out by the first
    * try are adopted: nobody else would take them from a worker that lives.
    * @param idle register as idle when there is less to do than wanted
-   * @param orphan a claim of ours in the store that nobody here knows of: its jobs are adopted
    */
-  async claim(who: Claimer, want: number, idle: boolean, signal: AbortSignal, orphan?: string): Promise<Claimed> {
-    const id = orphan ?? newId()
+  async claim(who: Claimer, want: number, idle: boolean, signal: AbortSignal): Promise<Claimed> {
+    const id = newId()
     this.#asking.add(id)
     try {
-      // Of an orphan we only know that its grants are older than any promise about them.
-      const firstMs = orphan === undefined ? this.#clock.monotonicMs() : -Infinity
-      return await this.#untilAnswered(who, want, idle, signal, id, firstMs)
+      return await this.#untilAnswered(who, want, idle, signal, id, this.#clock.monotonicMs())
     } finally {
       // A little later, so that no moment lies between this and the jobs being known to be in hand.
       void this.#clock.sleep(1_000, undefined, false).then(() => this.#asking.delete(id))
@@ -122,6 +123,12 @@ export class Claims {
   /** Has the store plan everything that a claim runs, and claims nothing: a first claim is slow, and its grants would age. */
   async warm(who: Claimer, signal: AbortSignal): Promise<void> {
     await this.claim(who, 0, false, signal)
+  }
+
+  /** What a claim still holds of which nobody here knows. Of its grants we only know that they are older than any promise. */
+  async adopt(id: string): Promise<Handout[]> {
+    const [row] = await this.#db.query<{ jobs: Place[] | null }>(this.#adoptSql, [id])
+    return this.#handouts(row?.jobs ?? [], id, -Infinity)
   }
 
   /** True while a claim of this id waits for its answer. */
@@ -137,6 +144,7 @@ export class Claims {
     id: string,
     firstMs: number,
   ): Promise<Claimed> {
+    const begunMs = this.#clock.monotonicMs()
     for (let tries = 0; ; tries++) {
       const sentMs = this.#clock.monotonicMs()
       try {
@@ -147,7 +155,7 @@ export class Claims {
       } catch (error) {
         if ((error as { code?: unknown }).code === 'SLW01') throw new WorkerLostError('given up as lost')
         if (!(error instanceof StoreError) && !isTransient(error) && !isOwnDouble(error)) throw error
-        if (signal.aborted) throw error
+        if (signal.aborted || this.#clock.monotonicMs() - begunMs > this.patienceMs) throw error
         await this.#clock.sleep(Math.min(1_000, 20 * 2 ** tries) * (0.5 + this.#clock.random() / 2), signal)
       }
     }
@@ -175,11 +183,8 @@ export class Claims {
     const decidedMs = waitedMs <= heardMs - sentMs ? sentMs + waitedMs : sentMs
     // Handed out by an earlier request: so old are its grants.
     const isRepeated = row.again && row.wake_us !== null
-    const jobs = (row.jobs ?? []).map((place) => handout(place, id, isRepeated ? firstMs : decidedMs))
-    const big = (row.jobs ?? []).filter((place) => place[12]).map((place) => place[1])
-    if (big.length > 0) await this.#fetchInputs(jobs, big)
     return {
-      jobs,
+      jobs: await this.#handouts(row.jobs ?? [], id, isRepeated ? firstMs : decidedMs),
       again: row.again,
       wakeMs: row.wake_us === null || isRepeated ? undefined : Number(row.wake_us) / 1_000,
     }
@@ -189,6 +194,13 @@ export class Claims {
   #trusted(nowMs: number): string | null {
     if (this.#since !== undefined && nowMs - this.#since.fromMs > trustMs) this.#since = undefined
     return this.#since?.us ?? null
+  }
+
+  async #handouts(places: Place[], claim: string, grantedMs: number): Promise<Handout[]> {
+    const jobs = places.map((place) => handout(place, claim, grantedMs))
+    const big = places.filter((place) => place[12]).map((place) => place[1])
+    if (big.length > 0) await this.#fetchInputs(jobs, big)
+    return jobs
   }
 
   async #fetchInputs(jobs: Handout[], ids: string[]): Promise<void> {

@@ -62,6 +62,7 @@ export class Pace {
 export class Dispatcher {
   readonly #options: DispatchOptions
   readonly #stop = new AbortController()
+  /** Ends one sleep: by a wake, or the stop. Made anew for each: what hangs on a lasting signal stays for as long as that. */
   #nudge = new AbortController()
   readonly #pace: Pace
   #running: Promise<void> | undefined
@@ -119,9 +120,9 @@ export class Dispatcher {
     await outlet.freed(1, this.#stop.signal)
     const many = Math.ceil(slots / 4)
     if (!busy || outlet.free() >= many) return
+    // So short that a stop waits for it.
     const enough = new AbortController()
-    const timer = clock.sleep(gatherMs, AbortSignal.any([this.#stop.signal, enough.signal]))
-    await Promise.race([timer, outlet.freed(many, AbortSignal.any([this.#stop.signal, enough.signal]))])
+    await Promise.race([clock.sleep(gatherMs, enough.signal), outlet.freed(many, enough.signal)])
     enough.abort()
   }
 
@@ -140,7 +141,7 @@ export class Dispatcher {
 
   async #sleep(claimed: Claimed, idled: boolean): Promise<void> {
     const { clock } = this.#options
-    const signal = AbortSignal.any([this.#stop.signal, this.#nudge.signal])
+    const { signal } = this.#nudge
     await reach('idle', claimed.wakeMs)
     const floor = idled ? secondLookMs : floorMs * (0.75 + clock.random() / 2)
     await clock.sleep(Math.min(claimed.wakeMs ?? floor, floor), signal)

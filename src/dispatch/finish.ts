@@ -4,7 +4,8 @@ import { StoreError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
 import type { Db } from '../db/db.ts'
 import type { Place } from './admit.ts'
-import { type Handout, isTransient } from './claim.ts'
+import type { Handout } from './claim.ts'
+import type { Log } from './task.ts'
 
 /** How an attempt ended. */
 export type Outcome =
@@ -25,25 +26,41 @@ interface Ending {
 }
 
 const batchMax = 1000
+/** Tries after which it is said that an ending cannot be written: some 2 s. */
+const quietTries = 8
 
 /** Collects endings and writes them; retries for as long as the store is away, since the work is done. */
 export class Finisher {
   readonly #db: Db
   readonly #clock: Clock
+  readonly #log: Log
   readonly #sql: string
   readonly #open = new Map<string, number>()
+  #patience = { ms: Infinity, fromMs: 0 }
+  #hasGivenUp = false
   #waiting: Ending[] = []
   #flushing: Promise<void> | undefined
 
-  constructor(db: Db, clock: Clock, schema: string) {
+  constructor(db: Db, clock: Clock, schema: string, log: Log) {
     this.#db = db
     this.#clock = clock
+    this.#log = log
     this.#sql = `select ${schema}.finish_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12) as refused`
   }
 
   /** Endings that are not written yet. */
   get backlog(): number {
     return this.#waiting.length
+  }
+
+  /** Endings were given up. Their jobs are still in this worker's hands, though their calls were made. */
+  get hasGivenUp(): boolean {
+    return this.#hasGivenUp
+  }
+
+  /** From now on the store may be away for `ms` at a time; endings that it did not take by then are given up. */
+  waitAtMost(ms: number): void {
+    this.#patience = { ms, fromMs: this.#clock.monotonicMs() }
   }
 
   /** Tells of handed-out jobs, so that a claim's row goes when its last job has ended. */
@@ -86,7 +103,8 @@ export class Finisher {
   async #write(batch: Ending[], ended: readonly string[]): Promise<number[]> {
     const params = this.#params(batch, ended)
     let isUnknown = false
-    let replaced = false
+    let refusals = 0
+    let sinceMs: number | undefined
     for (let tries = 0; ; tries++) {
       try {
         await reach('finish.sent', batch.length)
@@ -95,19 +113,39 @@ export class Finisher {
         // After a lost reply the first try may have been carried out: then nothing is left to accept, and that is well.
         return isUnknown ? [] : (row?.refused ?? []).map(Number)
       } catch (error) {
-        const isRefused = !(error instanceof StoreError) && !isTransient(error)
-        if (isRefused && batch.length > 1) {
+        if (isRefused(error) && batch.length > 1) {
           const refused = (await Promise.all(batch.map((ending) => this.#write([ending], [])))).flat()
           if (ended.length > 0) await this.#write([], ended)
           return refused
         }
-        // A result that the store refuses must not keep the job running for ever.
-        if (isRefused && replaced) return batch.map((ending) => ending.job.seq)
-        if (isRefused) replaced = makeStorable(batch, params, error)
+        // A result that the store refuses must not keep the job running for ever. Nothing can be wrong with the second
+        // failure in its place: a store that refuses even that has reasons of its own, as for all other errors.
+        if (isRefused(error) && refusals < 2) replace(batch, params, refusals++ === 0 ? error : undefined)
+        else {
+          sinceMs ??= this.#clock.monotonicMs()
+          if (this.#isOver(sinceMs, batch.length, error)) return batch.map((ending) => ending.job.seq)
+          if (tries === quietTries)
+            this.#log.error('ended attempts cannot be recorded; it is tried again until they are', {
+              attempts: batch.length,
+              error: String(error),
+            })
+        }
         isUnknown ||= error instanceof StoreError
         await this.#clock.sleep(Math.min(1_000, 20 * 2 ** tries) * (0.5 + this.#clock.random() / 2))
       }
     }
+  }
+
+  /** True when nobody waits any longer for a store that has failed since `sinceMs`. */
+  #isOver(sinceMs: number, attempts: number, error: unknown): boolean {
+    const { ms, fromMs } = this.#patience
+    if (!this.#hasGivenUp && this.#clock.monotonicMs() - Math.max(sinceMs, fromMs) < ms) return false
+    this.#hasGivenUp = true
+    this.#log.error(
+      'ended attempts could not be recorded, for the store is away; their jobs will be rescued, and run again in doubt',
+      { attempts, error: String(error) },
+    )
+    return true
   }
 
   #params(batch: Ending[], ended: readonly string[]): unknown[] {
@@ -134,12 +172,24 @@ export class Finisher {
   }
 }
 
-/** Turns an ending that the store refused into a failure that it can take. */
-function makeStorable(batch: Ending[], params: unknown[], cause: unknown): true {
-  const message = cause instanceof Error ? cause.message : String(cause)
+/**
+ * True when the store refused what an ending says (a value it cannot take, too much of it), not when it takes none at all:
+ * read-only after a failover, a pooler that lost a statement, a function or a right that is missing for a while.
+ */
+function isRefused(error: unknown): boolean {
+  const { code, table } = error as { code?: unknown; table?: unknown }
+  if (error instanceof StoreError || typeof code !== 'string') return false
+  return /^(22|54)...$/.test(code) || (/^23...$/.test(code) && /^(done|failed)/.test(String(table)))
+}
+
+/** Puts a failure in the place of an ending that the store refused; without a cause one that holds nothing of the attempt. */
+function replace(batch: Ending[], params: unknown[], cause: unknown): void {
+  const message = cause instanceof Error ? `: ${cause.message}`.slice(0, 500).toWellFormed() : ''
   params[5] = batch.map(() => 'failed')
+  params[6] = cause === undefined ? null : params[6]
   params[7] = batch.map(() => 'refused')
   params[8] = null
-  params[9] = batch.map(() => JSON.stringify({ message: `the store refused the result: ${message}`.slice(0, 1000) }))
-  return true
+  params[9] = batch.map(() => JSON.stringify({ message: `the store refused the result${message}` }))
+  params[10] = null
+  params[11] = null
 }

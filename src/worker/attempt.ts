@@ -3,7 +3,7 @@ import type { Agent } from 'undici'
 import type { Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
-import { delayMs } from '../core/retry.ts'
+import { delayMs, waitMaxMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
 import { type Place, placeNow, validate } from '../dispatch/admit.ts'
 import type { Handout } from '../dispatch/claim.ts'
@@ -40,6 +40,7 @@ export class Attempt {
   #controller: AbortController | undefined
   #given: { reason: Error } | undefined
   #reject: ((reason: Error) => void) | undefined
+  #isCalled = false
 
   constructor(job: Handout, task: AnyTask, options: AttemptOptions) {
     this.job = job
@@ -51,7 +52,8 @@ export class Attempt {
 
   /** Runs it. Never rejects: the outcome says how it ended. */
   async run(): Promise<Outcome> {
-    const outcome = await this.#run()
+    // Of what a handler throws even a look at it may throw.
+    const outcome = await this.#run().catch(() => this.#verdict(new Error('what the handler threw cannot be read'), 0))
     if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
     return outcome
   }
@@ -61,7 +63,7 @@ export class Attempt {
     const startedMs = clock.monotonicMs()
     // A grant is a promise about arrival: one that has grown old in a slow process is given back, uncalled.
     // And whoever was stopped so long may have been given up, and the job handed to another.
-    const isOver = this.#given !== undefined || startedMs > this.job.grantedMs + (this.#grantMs ?? claimMs)
+    const isOver = this.#given !== undefined || this.#isOlderThan(this.#grantMs ?? claimMs)
     if (isOver) return { kind: 'unused' }
     const { timeoutMs, name } = this.#task
     let late = false
@@ -81,9 +83,12 @@ export class Attempt {
       const tookMs = clock.monotonicMs() - startedMs
       if (SluiceError.is(error) && error.code === uncalledCode) return { kind: 'return' }
       const isUncalled = error instanceof StaleGrantError && error.unsent
-      if (isUncalled && this.#options.patience.spend(this.job.id)) return { kind: 'return' }
+      // What was never called has used nothing.
+      const kind = this.#isCalled ? 'return' : 'unused'
+      if (isUncalled && this.#options.patience.spend(this.job.id)) return { kind }
+      if (this.#given !== undefined && !late && !this.#isCalled) return { kind }
       if (this.#given !== undefined && !late) return { kind: 'interrupt', error: describe(this.#given.reason), tookMs }
-      return verdict(error, this.job, this.#task, clock, tookMs)
+      return this.#verdict(error, tookMs)
     } finally {
       cancel()
       this.#controller?.abort(
@@ -109,15 +114,39 @@ export class Attempt {
     )
   }
 
+  #verdict(error: unknown, tookMs: number): Outcome {
+    const { retry } = this.#task
+    const text = describe(error)
+    // By what it says of itself, not by its class: it may come from another copy of the package.
+    const known = SluiceError.is(error) ? (error as SluiceError & Partial<AttemptError>) : undefined
+    if (known?.retryable === false) return { kind: 'failed', reason: 'refused', error: text, tookMs }
+    const failed = this.job.failed + 1
+    if (failed >= retry.attempts) return { kind: 'failed', reason: 'exhausted', error: text, tookMs }
+    const policyMs = delayMs(failed, retry, this.#options.clock.random())
+    // What a vendor's header says may be no number, or beyond what the store can add to a time.
+    const waitMs = Math.min(waitMaxMs, Math.max(policyMs, Number(known?.retryAfterMs) || 0))
+    return { kind: 'retry', error: text, delayMs: waitMs, tookMs }
+  }
+
   async #call(): Promise<unknown> {
-    const input = await validate(this.#task, this.job.input)
     return new Promise((resolve, reject) => {
       if (this.#given !== undefined) return reject(this.#given.reason)
       this.#reject = reject
-      // In an async function, so that a handler which throws at once cannot escape.
-      const run = async () => this.#task.run(input, this.#context())
+      // In an async function, so that what throws at once cannot escape.
+      const run = async () => {
+        const input = await validate(this.#task, this.job.input)
+        // A schema may take its time.
+        if (this.#given !== undefined) throw this.#given.reason
+        if (this.#grantMs !== undefined && this.#isOlderThan(this.#grantMs)) throw staleBeforeCall(this.#task.name)
+        this.#isCalled = true
+        return this.#task.run(input, this.#context())
+      }
       run().then(resolve, reject)
     })
+  }
+
+  #isOlderThan(ms: number): boolean {
+    return this.#options.clock.monotonicMs() > this.job.grantedMs + ms
   }
 
   #context(): Context {
@@ -154,33 +183,28 @@ export class Attempt {
   }
 }
 
-function verdict(error: unknown, job: Handout, task: AnyTask, clock: Clock, tookMs: number): Outcome {
-  const text = describe(error)
-  // By what it says of itself, not by its class: it may come from another copy of the package.
-  const known = SluiceError.is(error) ? (error as SluiceError & Partial<AttemptError>) : undefined
-  if (known?.retryable === false) return { kind: 'failed', reason: 'refused', error: text, tookMs }
-  const failed = job.failed + 1
-  if (failed >= task.retry.attempts) return { kind: 'failed', reason: 'exhausted', error: text, tookMs }
-  const asked = known?.retryAfterMs ?? 0
-  return { kind: 'retry', error: text, delayMs: Math.max(asked, delayMs(failed, task.retry, clock.random())), tookMs }
+function staleBeforeCall(name: string): StaleGrantError {
+  const text = `the grant ran out while the input of "${name}" was checked; make its schema quicker, and look things up in the handler`
+  return Object.assign(new StaleGrantError(text), { unsent: true })
 }
 
-/** An error as JSON that the store can keep. */
+/** An error as JSON that the store can keep. Its fields may be anything, and so may what is thrown instead of an error. */
 function describe(error: unknown): string {
-  const seen =
-    error instanceof Error
-      ? error
-      : new Error(typeof error === 'string' ? error : 'the handler threw something that is not an Error')
-  const code = (seen as { code?: unknown }).code
-  const clean = (text: string) =>
-    text
+  const text = (value: unknown) =>
+    String(value)
+      // First: a cut may leave half of a character.
+      .slice(0, errorBytesMax / 4)
       .replaceAll('\u0000', '\ufffd')
       .toWellFormed()
-      .slice(0, errorBytesMax / 4)
+  if (!(error instanceof Error)) {
+    const message = typeof error === 'string' ? error : 'the handler threw something that is not an Error'
+    return JSON.stringify({ name: 'Error', message: text(message) })
+  }
+  const { name, message, stack, code } = error as { [field in 'name' | 'message' | 'stack' | 'code']?: unknown }
   return JSON.stringify({
-    name: clean(seen.name),
-    message: clean(seen.message),
-    ...(typeof code === 'string' ? { code: clean(code) } : {}),
-    ...(seen.stack ? { stack: clean(seen.stack) } : {}),
+    name: text(name ?? 'Error'),
+    message: text(message),
+    ...(typeof code === 'string' ? { code: text(code) } : {}),
+    ...(stack ? { stack: text(stack) } : {}),
   })
 }

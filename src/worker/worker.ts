@@ -1,7 +1,7 @@
 /** A worker: claims jobs, runs their handlers in this process, and is a good member of the fleet. */
 import { type Agent } from 'undici'
 import { type Clock, StoreClock } from '../core/clock.ts'
-import { AttemptError, UsageError } from '../core/errors.ts'
+import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import type { Db } from '../db/db.ts'
 import { Claims, WorkerLostError } from '../dispatch/claim.ts'
 import { Dispatcher, Pace } from '../dispatch/dispatch.ts'
@@ -32,10 +32,16 @@ export interface WorkerOptions {
   version: string
   /** Where the heartbeat's thread connects; undefined: no thread (embedded engine). */
   beatUrl: string | undefined
+  /** Told when it has stopped. */
+  ended(): void
 }
 
 /** For so long, from its start or its last success, `once` goes round again for jobs that all came back uncalled. */
 const vainMsMax = 10_000
+
+/** So long `once`, and a worker that is told to stop, wait for a store that is away; a worker waits for ever. */
+const onceAwayMs = 60_000
+const stopAwayMs = 10_000
 
 /** Half of a grant's life, and how long a busy machine is given before the worker claims all the same. */
 const warmMs = 50
@@ -75,7 +81,7 @@ export class Worker {
     this.#agent = createAgent()
     const storeClock = new StoreClock()
     this.#claims = new Claims(db, clock, schema, storeClock)
-    this.#finisher = new Finisher(db, clock, schema)
+    this.#finisher = new Finisher(db, clock, schema, log)
     const around = { db, clock, storeClock, schema, agent: this.#agent, log, patience: new Patience() }
     this.#slots = new Slots(
       concurrency,
@@ -160,20 +166,27 @@ export class Worker {
   /**
    * Claims what is allowed now, runs it, and resolves to how many jobs that were; up to `max`.
    * Any number of processes may do this at once, and as often as they like.
+   * @throws StoreError SLUICE_STORE_UNREACHABLE when the store stays away for a minute
    */
   async once(max: number, signal?: AbortSignal): Promise<number> {
-    const end = signal === undefined ? this.#stop.signal : AbortSignal.any([this.#stop.signal, signal])
-    const underway = this.#claimAll(max, end)
+    this.#claims.patienceMs = onceAwayMs
+    this.#finisher.waitAtMost(onceAwayMs)
+    const stop = () => this.#stop.abort()
+    if (signal?.aborted) stop()
+    signal?.addEventListener('abort', stop)
+    const underway = this.#claimAll(max)
     this.#underway = underway
     try {
       return await underway
     } finally {
+      signal?.removeEventListener('abort', stop)
       await this.stop()
     }
   }
 
-  async #claimAll(max: number, end: AbortSignal): Promise<number> {
+  async #claimAll(max: number): Promise<number> {
     const { clock, concurrency } = this.#options
+    const end = this.#stop.signal
     const slots = this.#slots
     let sinceMs = clock.monotonicMs()
     this.#beginRounds()
@@ -190,6 +203,11 @@ export class Worker {
         pace.claimed(count)
       }
       await this.#idle()
+      if (this.#finisher.hasGivenUp)
+        throw new StoreError(
+          'SLUICE_STORE_UNREACHABLE',
+          'the store stayed away, and how attempts ended is not recorded; their jobs will be rescued, and run again in doubt',
+        )
       // Jobs whose grants grew old have room again at once; but a machine too busy to use them is given time first.
       const isUseful = ran() > ranBefore || slots.readmitted > readmitted
       if (end.aborted || !(isUseful || slots.returned > returned)) return ran()
@@ -223,21 +241,30 @@ export class Worker {
     await this.#finisher.settled()
   }
 
-  /** Stops claiming, waits for the attempts under way, and signs off. */
+  /** Stops claiming, waits for the attempts under way, and signs off. Endings wait 10 s for a store that is away. */
   stop(): Promise<void> {
-    this.#stopping ??= (async () => {
-      this.#stop.abort()
-      await this.#underway?.catch(() => {})
-      await this.#dispatcher.stop()
-      await this.#unlisten?.()
-      await this.#idle()
-      this.#end.abort()
-      await this.#rounds
-      await this.#heartbeat?.stop()
-      await this.#member.leave()
-      await this.#agent.close()
-    })()
+    this.#stopping ??= this.#signOff().finally(() => this.#options.ended())
     return this.#stopping
+  }
+
+  async #signOff(): Promise<void> {
+    this.#stop.abort()
+    this.#finisher.waitAtMost(stopAwayMs)
+    await this.#underway?.catch(() => {})
+    await this.#dispatcher.stop()
+    await this.#unlisten?.()
+    await this.#idle()
+    this.#end.abort()
+    await this.#rounds
+    await this.#heartbeat?.stop()
+    // Who signs off says that what is in hand was not called: not true of endings that were given up.
+    if (!this.#finisher.hasGivenUp)
+      await this.#member.leave().catch((error: unknown) =>
+        this.#options.log.warn('the worker ends without signing off; jobs in its hands, if any, will be rescued', {
+          error: String(error),
+        }),
+      )
+    await this.#agent.close()
   }
 
   /** Stops at once: attempts under way are told by their signal, and their jobs go back to be tried elsewhere. */
@@ -299,15 +326,16 @@ export class Worker {
     for (const attempt of attempts) if (taken.has(attempt.job.id)) attempt.abort(reason)
   }
 
-  /** Takes up claims of ours that we do not know of: their request reached the store after we had stopped waiting. */
+  /**
+   * Takes up claims of ours that we do not know of: their request reached the store after we had stopped waiting. Not once
+   * it is told to stop: signing off gives them back, uncalled.
+   */
   async #adopt(): Promise<void> {
-    const who = await this.#enter()
+    if (this.#stop.signal.aborted) return
     const orphans = await this.#member.orphans((claim) => this.#finisher.has(claim) || this.#claims.asking(claim))
     for (const id of orphans) {
-      const { jobs } = await this.#claims.claim(who, 1, false, this.#end.signal, id).catch((error: unknown) => {
-        if (error instanceof WorkerLostError) return { jobs: [] }
-        throw error
-      })
+      const jobs = await this.#claims.adopt(id)
+      if (this.#stop.signal.aborted) return
       this.#slots.start(jobs)
     }
   }

@@ -1,13 +1,17 @@
+import { rmSync } from 'node:fs'
+import { join } from 'node:path'
 import { afterAll, beforeAll, expect, it, vi } from 'vitest'
 import { freshDatabase } from '../servers/database.ts'
 import { createProject, objects, type Project, type Ran, tasksFile } from './program.ts'
 
 let project: Project
+let url: string
 let drop: () => Promise<void>
 
 beforeAll(async () => {
   const database = await freshDatabase()
   drop = database.drop
+  url = database.url
   project = createProject({ DATABASE_URL: database.url })
   project.write('tasks.ts', tasksFile)
   project.write(
@@ -163,9 +167,34 @@ it('work: a second signal gives up the attempts under way; their jobs are not lo
   ])
 })
 
+it('dispatch --once: SIGTERM lets attempts end, and takes no more jobs', async () => {
+  rmSync(join(project.dir, 'open'), { force: true })
+  const args = ['--tasks', 'tasks.ts', '--queue', 'own']
+  await send('gate', '{}', '--repeat', '2', ...args)
+  const once = project.start(['dispatch', '--once', '--tasks', 'tasks.ts', '--queues', 'own', '-c', '1'])
+  await once.says('begun')
+  once.signal('SIGTERM')
+  await once.says('ending')
+  project.write('open', '')
+  expect(await once.ended).toMatchObject({ code: 0, out: '1\n' })
+})
+
+it('a script that only sends ends when it has sent', async () => {
+  const sluice = new URL('../../dist/index.js', import.meta.url).href
+  project.write(
+    'only.mjs',
+    `import { task } from '${sluice}'
+import { z } from 'zod'
+console.log((await task('only', { input: z.object({}), run: () => 1 }).send({})).length)`,
+  )
+  const script = createProject({ DATABASE_URL: url }, join(project.dir, 'only.mjs'))
+  expect(await script.run([])).toMatchObject({ code: 0, out: '36\n', err: '' })
+  await script.close()
+}, 30_000)
+
 async function send(...args: string[]): Promise<string> {
   const ran = ok(await project.run(['send', ...args]))
-  expect(ran.out).toMatch(/^[0-9a-f-]{36}\n$/)
+  expect(ran.out).toMatch(/^([0-9a-f-]{36}\n)+$/)
   return ran.out.trim()
 }
 

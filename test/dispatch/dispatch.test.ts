@@ -1,5 +1,5 @@
 /** The loop of a dispatcher, against a store that is made up. */
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import type { Claimed, Claims, Handout } from '../../src/dispatch/claim.ts'
 import { Dispatcher } from '../../src/dispatch/dispatch.ts'
 import type { Outlet } from '../../src/dispatch/outlet.ts'
@@ -62,4 +62,17 @@ test('a wake that comes while a claim is under way is not lost, and each leads t
   await expect.poll(() => at.running).toBe(1)
   await at.loop.stop()
   expect(at.wants.length).toBeLessThanOrEqual(5)
+})
+
+test('no wait joins the signal that lasts as long as the dispatcher, which would keep each of them', async () => {
+  const joined = vi.spyOn(AbortSignal, 'any')
+  const at = dispatcher(64, 63)
+  at.loop.start()
+  // The last one, and two more that find nothing; then it sleeps until it is woken.
+  await expect.poll(() => at.wants.length).toBe(8)
+  at.loop.wake()
+  await expect.poll(() => at.wants.length).toBe(9)
+  await at.loop.stop()
+  expect(joined).not.toHaveBeenCalled()
+  joined.mockRestore()
 })

@@ -1,9 +1,10 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
-import { type Handout } from '../../src/dispatch/claim.ts'
+import { Claims, type Handout } from '../../src/dispatch/claim.ts'
 import { Finisher } from '../../src/dispatch/finish.ts'
 import type { Db } from '../../src/db/db.ts'
+import type { Log } from '../../src/dispatch/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import {
@@ -22,6 +23,7 @@ import {
 
 const quiet = quietTask('quiet', [limit('wide', { rate: '1000000/s', burst: 1_000_000 })])
 const rows = (n: number) => Array.from({ length: n }, (_, i) => ({ n: i }))
+const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
 const ids = (jobs: readonly { id: string }[]) => jobs.map(({ id }) => id).toSorted()
 
 for (const engine of engines) {
@@ -50,6 +52,18 @@ for (const engine of engines) {
       expect(await at.db.query('select sum(units)::int as n from sluice.ledger')).toEqual([{ n: 4 }])
       await finish(at.db, [{ job: first.jobs[0] as Claimed, outcome: 'done' }], [])
       expect(ids((await claim(at.db, at.worker, ['quiet'], 4, id)).jobs)).toEqual(ids(first.jobs.slice(1)))
+    })
+
+    it('a claim that has ended meanwhile is not made anew by who would adopt it', async () => {
+      await at.sluice.sendMany(quiet, rows(3))
+      const { jobs } = await claim(at.db, at.worker, ['quiet'], 2)
+      const [first, second] = jobs as [Claimed, Claimed]
+      const claims = new Claims(at.db, systemClock, 'sluice')
+      await finish(at.db, [{ job: first, outcome: 'done' }], [])
+      expect(await claims.adopt(first.claim)).toMatchObject([{ id: second.id, input: second.input }])
+      await done(at.db, [second])
+      expect(await claims.adopt(first.claim)).toEqual([])
+      expect(await count(at.db, 'sluice.claim')).toBe(0)
     })
 
     it('a repeated finish changes nothing, whatever the outcome was', async () => {
@@ -133,7 +147,7 @@ for (const engine of engines) {
     it('a bad result fails alone, and its claim is found by a rescuer as long as jobs of it are in hand', async () => {
       await at.sluice.sendMany(quiet, rows(4))
       const jobs = (await claimAll(at.db, at.worker, ['quiet'], 4)) as unknown as Handout[]
-      const finisher = new Finisher(at.db, systemClock, 'sluice')
+      const finisher = new Finisher(at.db, systemClock, 'sluice', silent)
       finisher.opened(jobs)
       const end = (job: Handout, result: string) => finisher.end(job, { kind: 'done', result, tookMs: 1 })
       expect(
@@ -150,20 +164,37 @@ for (const engine of engines) {
       expect(await count(at.db, 'sluice.claim')).toBe(0)
     })
 
-    it('an ending that meets a deadlock is repeated as it is', async () => {
-      await at.sluice.send(quiet, {})
-      const jobs = (await claimAll(at.db, at.worker, ['quiet'], 1)) as unknown as Handout[]
-      let failures = 2
-      const shaky: Db = Object.assign(Object.create(at.db) as Db, {
+    /** A store that fails the next calls with these SQLSTATEs. */
+    const failing = (codes: string[]): Db =>
+      Object.assign(Object.create(at.db) as Db, {
         call: async (_name: string, sql: string, params: unknown[]) => {
-          if (failures-- > 0) await at.db.query(`do $$ begin raise exception 'as if' using errcode = '40P01'; end $$`)
+          const code = codes.shift()
+          if (code !== undefined)
+            await at.db.query(`do $$ begin raise exception 'as if' using errcode = '${code}', table = 'job'; end $$`)
           return at.db.query(sql, params)
         },
       })
-      const finisher = new Finisher(shaky, systemClock, 'sluice')
-      finisher.opened(jobs)
-      expect(await finisher.end(jobs[0] as Handout, { kind: 'done', result: null, tookMs: 1 })).toBe(true)
-      expect(await count(at.db, `sluice.done where state = 'done'`)).toBe(1)
+    /** Ends a new job as done, with a store that fails so. */
+    const endOn = async (codes: string[]) => {
+      const id = await at.sluice.send(quiet, {})
+      const [job] = (await claimAll(at.db, at.worker, ['quiet'], 1)) as unknown as Handout[]
+      const finisher = new Finisher(failing(codes), systemClock, 'sluice', silent)
+      finisher.opened([job as Handout])
+      expect(await finisher.end(job as Handout, { kind: 'done', result: '1', tookMs: 1 })).toBe(true)
+      return at.sluice.jobs.get(id)
+    }
+
+    it('an ending that the store refuses for reasons of its own is repeated as it is', async () => {
+      const codes = ['40P01', '25006', '26000', '42501', '42883', '42P05', '23505']
+      expect(await endOn(codes)).toMatchObject({ state: 'done', result: 1 })
+    })
+
+    it('of an ending that is refused twice a bare failure is recorded', async () => {
+      expect(await endOn(['22021', '54000'])).toMatchObject({
+        state: 'failed',
+        reason: 'refused',
+        error: { message: 'the store refused the result' },
+      })
     })
   })
 }

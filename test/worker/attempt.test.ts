@@ -1,7 +1,18 @@
 /** What an attempt's error means, and when its job is tried again. */
 import { afterAll, beforeAll, expect, test } from 'vitest'
+import type { Agent } from 'undici'
 import { z } from 'zod'
-import { type AnyTask, limit, type Log, rateLimited, Sluice, StoreError, task, UsageError } from '../../src/index.ts'
+import {
+  type AnyTask,
+  AttemptError,
+  limit,
+  type Log,
+  rateLimited,
+  Sluice,
+  StoreError,
+  task,
+  UsageError,
+} from '../../src/index.ts'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
 import type { Handout } from '../../src/dispatch/claim.ts'
@@ -20,6 +31,20 @@ const errors: Record<string, () => unknown> = {
     const copy = (await import(path)) as { rateLimited: typeof rateLimited }
     return copy.rateLimited({ status: 503, headers: new Headers() } as Response)
   },
+  odd: () => Object.assign(new Error(), { name: undefined, message: { no: 'text' }, stack: 7 }),
+  unreadable: () =>
+    new Proxy(new Error(), {
+      get: () => {
+        throw new Error('no')
+      },
+    }),
+  cut: () => new Error(`${'x'.repeat(2_047)}\u{1f600}\u0000`),
+  ...Object.fromEntries(
+    [NaN, -Infinity].map((retryAfterMs) => [
+      `after ${retryAfterMs}`,
+      () => new AttemptError('SLUICE_RATE_LIMITED', 'as if', { retryable: true, retryAfterMs }),
+    ]),
+  ),
   usage: () => new UsageError('SLUICE_INVALID_INPUT', 'a follow-up that no repetition makes valid'),
 }
 /** Told when the worker sleeps until something happens. */
@@ -33,6 +58,17 @@ const failing = task('failing', {
   },
 })
 const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
+const around = {
+  db: {} as Db,
+  clock: systemClock,
+  storeClock: new StoreClock(),
+  schema: 'sluice',
+  agent: {} as Agent,
+  log: silent,
+  patience: new Patience(),
+}
+const handout = (job: Partial<Handout>) =>
+  ({ id: 'a', claim: 'c', grantedMs: systemClock.monotonicMs(), takes: null, input: {}, failed: 0, ...job }) as Handout
 let sluice: Sluice
 
 beforeAll(async () => {
@@ -41,7 +77,7 @@ beforeAll(async () => {
 })
 afterAll(() => sluice.close())
 
-test.each(['plain', 'store', 'copied'])(
+test.each(Object.keys(errors).filter((kind) => kind !== 'usage'))(
   'a handler that throws a %s error is tried again, at once when due',
   async (kind) => {
     const job = await sluice.send(failing, { kind })
@@ -69,7 +105,7 @@ test('an attempt that could send nothing in time goes back uncalled, and fails w
     response.end()
   })
   // So slow a machine that every grant is old before it can be used.
-  const clock = { ...systemClock, monotonicMs: () => (nowMs += 60) }
+  const clock = { ...systemClock, monotonicMs: () => (nowMs += 30) }
   let nowMs = 0
   const granted = { call: async () => [{ granted: true, wait_us: null, waited_us: '0', lost: false }] } as unknown as Db
   const calling = task('calling', {
@@ -78,21 +114,47 @@ test('an attempt that could send nothing in time goes back uncalled, and fails w
     run: async (_, { fetch }) => void (await fetch(url)),
   }) as unknown as AnyTask
   const agent = createAgent()
-  const around = {
-    db: granted,
-    clock,
-    storeClock: new StoreClock(),
-    schema: 'sluice',
-    agent,
-    log: silent,
-    patience: new Patience(),
-  }
   const kinds: string[] = []
   for (let i = 0; i < 12; i++) {
-    const job = { id: 'a', claim: 'c', grantedMs: nowMs, takes: ['calls'], input: {}, failed: 0 } as unknown as Handout
-    kinds.push((await new Attempt(job, calling, around).run()).kind)
+    const job = handout({ grantedMs: nowMs, takes: ['calls'] })
+    kinds.push((await new Attempt(job, calling, { ...around, db: granted, clock, agent }).run()).kind)
   }
   await agent.close()
   expect(kinds).toEqual([...Array.from({ length: 10 }, () => 'return'), 'retry', 'return'])
   expect(seen).toEqual([])
+})
+
+test('a wait that a vendor asks for is a year at most', async () => {
+  const asking = task('asking', {
+    input: z.object({}),
+    run: () => {
+      throw new AttemptError('SLUICE_RATE_LIMITED', 'as if', { retryable: true, retryAfterMs: Infinity })
+    },
+  }) as unknown as AnyTask
+  expect(await new Attempt(handout({}), asking, around).run()).toMatchObject({ delayMs: 366 * 86_400_000 })
+})
+
+test.each(['late', 'never'])('a schema that answers %s starts no handler, and keeps no slot', async (how) => {
+  let nowMs = 0
+  let timeOut: (() => void) | undefined
+  const after = (_: number, then: () => void) => {
+    timeOut = then
+    return () => {}
+  }
+  const clock = { ...systemClock, monotonicMs: () => nowMs, after }
+  const validateNow = (value: unknown) => {
+    nowMs += 700
+    return how === 'late' ? Promise.resolve({ value }) : new Promise<never>(() => timeOut?.())
+  }
+  let runs = 0
+  const checked = task('checked', {
+    input: { '~standard': { version: 1 as const, vendor: 'test', validate: validateNow } },
+    limits: [limit('calls', { rate: '100/min' })],
+    run: () => runs++,
+  }) as unknown as AnyTask
+  const attempt = new Attempt(handout({ grantedMs: 0, takes: ['calls'] }), checked, { ...around, clock })
+  expect(await attempt.run()).toMatchObject(
+    how === 'late' ? { kind: 'unused' } : { kind: 'retry', error: expect.stringContaining('SLUICE_TIMEOUT') as string },
+  )
+  expect(runs).toBe(0)
 })

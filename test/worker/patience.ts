@@ -13,3 +13,20 @@ export function patient(told: () => void = () => {}): Clock {
       }),
   }
 }
+
+/** A clock on which a second and more pass in 10 ms for whoever waits. */
+export function hasty(): Clock {
+  return {
+    ...systemClock,
+    sleep: (ms, signal) =>
+      new Promise((resolve) => {
+        if (signal?.aborted) return resolve()
+        const end = () => {
+          signal?.removeEventListener('abort', end)
+          resolve()
+        }
+        signal?.addEventListener('abort', end)
+        systemClock.after(ms < 1_000 ? ms : 10, end)
+      }),
+  }
+}

@@ -1,10 +1,13 @@
 /** A worker that is told to stop before it is well under way. */
 import { afterEach, beforeAll, expect, test } from 'vitest'
 import { z } from 'zod'
+import { systemClock } from '../../src/core/clock.ts'
 import { watch } from '../../src/core/probe.ts'
 import { Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { count } from '../dispatch/engine.ts'
+import { claim, count, until } from '../dispatch/engine.ts'
+import { startProxy } from '../servers/proxy.ts'
+import { hasty } from './patience.ts'
 
 const quiet = task('quiet', { input: z.object({}), run: () => undefined })
 let url: string
@@ -74,4 +77,91 @@ test('told to stop at once while it claims: what that claim hands out is not run
   expect(await count(sluice.db, 'sluice.job where attempt > 0 or ambiguous')).toBe(0)
   expect(await count(sluice.db, 'sluice.worker')).toBe(0)
   await sluice.close()
+})
+
+test('told to stop while an attempt is under way, it adopts nothing; what it holds unknown goes back uncalled', async () => {
+  const sluice = await Sluice.open({ store: url, clock: hasty() })
+  const watcher = await Sluice.open({ store: url })
+  let open: (() => void) | undefined
+  const runs: string[] = []
+  const gate = task('gate', {
+    input: z.object({}),
+    run: async (_, { job }) => {
+      runs.push(job.id)
+      await new Promise<void>((resolve) => (open = resolve))
+    },
+  })
+  const worker = await sluice.work([gate])
+  const first = await watcher.send(gate, {})
+  await expect.poll(() => runs).toEqual([first])
+  const stopping = worker.stop()
+  await watcher.send(gate, {})
+  const of = async () => (await watcher.db.query<{ id: string; beat: string }>('select id, beat from sluice.worker'))[0]
+  const { id, beat } = (await of()) ?? { id: '', beat: '' }
+  expect((await claim(watcher.db, id, ['gate'], 1)).jobs).toHaveLength(1)
+  await watcher.db.query('update sluice.claim set at = 0')
+  await until(async () => Number((await of())?.beat) > Number(beat) + 5, 10_000, 'some rounds')
+  expect(runs).toEqual([first])
+  open?.()
+  await stopping
+  expect(await count(watcher.db, `sluice.job where task = 'gate' and claim is null and attempt = 0`)).toBe(1)
+  await sluice.close()
+  await watcher.close()
+})
+
+test.each(['work', 'dispatchOnce'])(
+  '%s whose store goes for good while an attempt runs: it ends, and leaves its job to a rescuer',
+  async (way) => {
+    const proxy = await startProxy({ port: Number(new URL(url).port) })
+    const watcher = await Sluice.open({ store: url })
+    await watcher.db.query('truncate sluice.job, sluice.claim, sluice.worker')
+    // From then on time runs 20 times as fast.
+    let goneMs = Infinity
+    const now = () => systemClock.monotonicMs()
+    const clock = { ...systemClock, monotonicMs: () => now() + Math.max(0, now() - goneMs) * 20 }
+    const sluice = await Sluice.open({ store: proxy.url(url), clock })
+    const cutting = task('cutting', {
+      input: z.object({}),
+      run: async () => {
+        await proxy.refuse()
+        proxy.reset()
+        goneMs = now()
+      },
+    })
+    await watcher.send(cutting, {})
+    if (way === 'work') {
+      await sluice.work([cutting])
+      await expect.poll(() => goneMs, { timeout: 10_000 }).toBeLessThan(Infinity)
+    } else await expect(sluice.dispatchOnce([cutting])).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+    await sluice.close()
+    await watcher.db.query(`select sluice.rescue_v1(id, null, 'lost') from sluice.worker`)
+    expect(await watcher.db.query('select attempt, ambiguous from sluice.job')).toEqual([
+      { attempt: 1, ambiguous: true },
+    ])
+    await proxy.close()
+    await watcher.close()
+  },
+)
+
+test('a handler that ends while its Sluice closes can still send', async () => {
+  const sluice = await Sluice.open({ store: url })
+  let open: (() => void) | undefined
+  const last = task('last', {
+    input: z.object({}),
+    run: async () => {
+      await new Promise<void>((resolve) => (open = resolve))
+      return sluice.send(quiet, {})
+    },
+  })
+  const id = await sluice.send(last, {})
+  await sluice.work([last])
+  await expect.poll(() => open).toBeDefined()
+  const closing = sluice.close()
+  await expect(sluice.work([quiet])).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
+  open?.()
+  await closing
+  await expect(sluice.send(quiet, {})).rejects.toMatchObject({ code: 'SLUICE_CLOSED', retryable: true })
+  const watcher = await Sluice.open({ store: url })
+  expect(await watcher.jobs.get(id)).toMatchObject({ state: 'done' })
+  await watcher.close()
 })
