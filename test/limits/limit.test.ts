@@ -50,7 +50,7 @@ describe('the safe bucket', () => {
         expect(worstArrivals(grants, rule.windowUs, made.grantUs + made.transitUs)).toBe(rule.units)
         expect(guarantees(made)[0]?.worst).toBe(rule.units)
       }),
-      { numRuns: 150 },
+      { numRuns: 150, examples: [['149/100ms', 1, 615]] },
     )
   })
 
@@ -111,8 +111,9 @@ describe('the classic bucket', () => {
           )
           const said = guarantees(made)[0]?.worst ?? 0
           expect(seen).toBeLessThanOrEqual(said)
-          // Whole microseconds: a way of less than J is at most J - 1, so up to what drains in one may be missing.
-          expect(seen).toBeGreaterThanOrEqual(said - Math.ceil(rule.drain / rule.weight))
+          // Whole microseconds: a way of less than J is at most J - 1, so up to what drains in one may be missing; and
+          // one more where a refill falls between two microseconds.
+          expect(seen).toBeGreaterThanOrEqual(said - Math.ceil(rule.drain / rule.weight) - 1)
         },
       ),
       { numRuns: 150 },

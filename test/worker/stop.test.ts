@@ -65,13 +65,12 @@ test('a start that fails leaves nothing behind', async () => {
 
 test('told to stop at once while it claims: what that claim hands out is not run, and not in doubt', async () => {
   const sluice = await Sluice.open({ store: url })
-  await sluice.sendMany(quiet, [{}, {}, {}])
   const worker = await sluice.work([quiet])
   let aborting: Promise<void> | undefined
   watch((point, detail) => {
     if (point === 'claim.received' && (detail as { jobs: unknown[] }).jobs.length > 0) aborting ??= worker.abort()
   })
-  await sluice.send(quiet, {})
+  await sluice.sendMany(quiet, [{}, {}, {}, {}])
   await expect.poll(() => aborting !== undefined).toBe(true)
   await aborting
   expect(await count(sluice.db, 'sluice.job where attempt > 0 or ambiguous')).toBe(0)
