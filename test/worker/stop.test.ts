@@ -93,11 +93,16 @@ test('told to stop while an attempt is under way, it adopts nothing; what it hol
   const worker = await sluice.work([gate])
   const first = await watcher.send(gate, {})
   await expect.poll(() => runs).toEqual([first])
+  // Asleep, so that no claim of its own is under way when it is told.
+  let idle = 0
+  watch((point) => void (idle += point === 'idle' ? 1 : 0))
+  await expect.poll(() => idle, { timeout: 10_000 }).toBeGreaterThan(1)
   const stopping = worker.stop()
   await watcher.send(gate, {})
   const of = async () => (await watcher.db.query<{ id: string; beat: string }>('select id, beat from sluice.worker'))[0]
   const { id, beat } = (await of()) ?? { id: '', beat: '' }
-  expect((await claim(watcher.db, id, ['gate'], 1)).jobs).toHaveLength(1)
+  const claimed = async () => (await claim(watcher.db, id, ['gate'], 1)).jobs.length === 1
+  await until(claimed, 10_000, 'a job in its name that it does not know of')
   await watcher.db.query('update sluice.claim set at = 0')
   await until(async () => Number((await of())?.beat) > Number(beat) + 5, 10_000, 'some rounds')
   expect(runs).toEqual([first])
