@@ -72,7 +72,7 @@ interface Answer {
  * So long a claim trusts what an earlier one learned about the past (that nothing due stands there); then it looks at all
  * of it again, for whoever wrote there later, with an older time: a transaction that stayed open, a clock that stepped.
  */
-const trustMs = 30_000
+const trustMs = 10_000
 
 /** Inputs fetched in one query: each may have 256 KiB. */
 const inputsMax = 100

@@ -1,6 +1,6 @@
 -- How long a worker of these classes may sleep, in microseconds (null: until it is told): until the first job falls
 -- due, or the bucket that frees first has a unit that no other sleeper was told of. With p_idle it is registered.
--- since: nothing due stands before it. A second is left for what others are about to write: all of that is due later.
+-- since: nothing due stands before it. Five seconds are left for what others are about to write: all of it is due later.
 create or replace function sluice.sleep_v1(
   p_worker bigint, p_queues text[], p_classes bigint[], p_now bigint, p_since bigint, p_idle boolean,
   out wake_us bigint, out since bigint)
@@ -20,7 +20,7 @@ begin
   v_job := (select (extract(epoch from min(j.due_at)) * 1000000)::bigint from sluice.job j
             where j.due_at > case when p_since < 0 then '-infinity' else to_timestamp(p_since / 1e6) end);
   v_due := least(v_due, v_job);
-  since := least(p_now - 1000000, v_wait.due - 1, v_job - 1);
+  since := least(p_now - 5000000, v_wait.due - 1, v_job - 1);
   if p_idle then
     insert into sluice.idle (worker, queues, bucket, wake_at)
     values (p_worker, p_queues, v_wait.id, coalesce(v_due, 0))

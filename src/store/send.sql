@@ -13,12 +13,14 @@ declare
 begin
   with fresh as (
     insert into sluice.job (id, lane, priority, created_at, due_at, task, queue, fair, takes, tags, input)
-    select j.id, l.lane, l.priority, v_now, coalesce(v_now + make_interval(secs => j.delay_us / 1e6), to_timestamp(j.at_us / 1e6)), l.task, l.queue, l.fair,
+    select j.id, l.lane, l.priority, v_now, case when d.due > v_now then d.due end, l.task, l.queue, l.fair,
            string_to_array(l.takes, E'\x1f'), string_to_array(j.tags, E'\x1f'), j.input::jsonb
     from unnest(p_ids, p_lane_ix, p_inputs, p_delays_us, p_ats_us, p_tags) with ordinality
       j (id, ix, input, delay_us, at_us, tags, ord)
     join unnest(p_lanes, p_queues, p_tasks, p_priorities, p_fairs, p_takes) with ordinality
       l (lane, queue, task, priority, fair, takes, ix) on l.ix = j.ix
+    -- What is due already is not scheduled.
+    cross join lateral (select coalesce(v_now + make_interval(secs => j.delay_us / 1e6), to_timestamp(j.at_us / 1e6)) as due) d
     order by j.ord
     on conflict (id) do nothing
     returning id, lane, seq, due_at, queue, task

@@ -100,6 +100,13 @@ for (const engine of engines) {
       expect(ns(await claimAll(db, at.worker, ['quiet'], 10))).toEqual([1])
     })
 
+    it('takes what was due when it was sent at once', async () => {
+      const { db } = at.sluice
+      await at.sluice.send(quiet, { n: 1 }, { at: new Date(startMs - 60_000) })
+      expect(await count(db, 'sluice.job where due_at is not null')).toBe(0)
+      expect(ns(await claimAll(db, at.worker, ['quiet'], 1))).toEqual([1])
+    })
+
     it('serves priorities within a fair key, and forgets what was cancelled', async () => {
       const { db } = at.sluice
       const ids: string[] = []
