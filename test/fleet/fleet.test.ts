@@ -3,6 +3,7 @@
  * SLUICE_TEST_JOBS and SLUICE_TEST_SECONDS make the runs longer.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
+import { randomBytes } from 'node:crypto'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
@@ -18,10 +19,10 @@ import { freshDatabase } from '../servers/database.ts'
 
 const memberFile = fileURLToPath(new URL('./member.mjs', import.meta.url))
 const serveFile = fileURLToPath(new URL('../../dist/testing/serve.js', import.meta.url))
-const jobs = Number(process.env['SLUICE_TEST_JOBS'] ?? 600)
+const jobs = Number(process.env['SLUICE_TEST_JOBS'] ?? 300)
 // As in member.mjs, which has the handler.
-const fleetLimit = limit('fleet', { rate: '400/4s' })
-const keyLimit = limit('fleet-key', { rate: '200/4s', by: 'key' })
+const fleetLimit = limit('fleet', { rate: '160/4s' })
+const keyLimit = limit('fleet-key', { rate: '80/4s', by: 'key' })
 const input = z.object({ key: z.string(), i: z.number() })
 const call = task('call', { input, limits: [fleetLimit, keyLimit], run: () => undefined }) as unknown as AnyTask
 const promise = guarantees(fleetLimit)[0]
@@ -47,12 +48,12 @@ function start(args: string[]): { child: ChildProcess; firstLine: Promise<string
   return { child, firstLine }
 }
 
-/** A fleet on a schema of its own, with a vendor that allows 400 per 4 s in all and 200 per 4 s for each key. */
+/** A fleet on a schema of its own, with a vendor that allows 160 per 4 s in all and 80 per 4 s for each key. */
 async function fleet(name: string, concurrency: number) {
-  const schema = `fleet_${name}`
+  const schema = `fleet_${name}_${randomBytes(3).toString('hex')}`
   const rules = [
-    { name: 'all', algorithm: 'sliding log', limit: 400, windowMs: 4_000 },
-    { name: 'key', algorithm: 'fixed window', limit: 200, windowMs: 4_000, key: 'header:x-key' },
+    { name: 'all', algorithm: 'sliding log', limit: 160, windowMs: 4_000 },
+    { name: 'key', algorithm: 'fixed window', limit: 80, windowMs: 4_000, key: 'header:x-key' },
   ]
   const vendor = start([serveFile, JSON.stringify({ rules, latencyMs: 5 })])
   const url = await vendor.firstLine
@@ -130,8 +131,8 @@ describe('a fleet under one shared limit and one for each key', () => {
       await run.close()
     }
     // Of what the guarantee allows; the two runs are compared with each other, in one run on one machine.
-    for (const rate of rates) expect(rate / perSecond).toBeGreaterThan(0.85)
-    expect(Math.abs((rates[1] ?? 0) / (rates[0] ?? 1) - 1)).toBeLessThan(0.12)
+    for (const rate of rates) expect(rate / perSecond).toBeGreaterThan(0.75)
+    expect(Math.abs((rates[1] ?? 0) / (rates[0] ?? 1) - 1)).toBeLessThan(0.2)
   }, 180_000)
 
   test('one worker killed with -9 every 2 s, and one stopped and continued: nothing exceeded, lost, or twice without a cause', async () => {
