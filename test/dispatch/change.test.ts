@@ -5,7 +5,7 @@ import { z } from 'zod'
 import type { Queryable } from '../../src/db/db.ts'
 import { type AnyTask, type Limit, limit, type Rate, Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { claim, count, enter, until } from './engine.ts'
+import { blocked, claim, enter, until } from './engine.ts'
 
 let database: Awaited<ReturnType<typeof freshDatabase>>
 
@@ -65,8 +65,7 @@ test('a claim that still decides by the old definition while it changes does not
     await inSluice('sluice', async (sluice) => {
       let isDefined = false
       const defining = sluice.define([fast]).finally(() => (isDefined = true))
-      const waits = `pg_locks where locktype = 'advisory' and not granted`
-      await until(async () => isDefined || (await count(sluice.db, waits)) > 0, 10_000, 'it waits for the claim')
+      await until(async () => isDefined || (await blocked(sluice.db)) > 0, 10_000, 'it waits for the claim')
       await other.query('commit')
       await defining
       expect(await sluice.dispatchOnce([fast])).toBe(2)

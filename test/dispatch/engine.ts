@@ -179,6 +179,14 @@ export async function count(db: Queryable, from: string): Promise<number> {
   return Number(row?.n)
 }
 
+/** How many locks somebody waits for, in this database: tests beside this one use others on the same server. */
+export function blocked(db: Queryable): Promise<number> {
+  return count(
+    db,
+    `pg_locks l join pg_stat_activity a using (pid) where not l.granted and a.datname = current_database()`,
+  )
+}
+
 /** Opens a Sluice on a new store of this engine. */
 export async function openOn(engine: (typeof engines)[number]): Promise<Sluice> {
   return Sluice.open({ store: await engine.store() })

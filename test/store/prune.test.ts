@@ -1,10 +1,10 @@
 import pg from 'pg'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { Housekeeping } from '../../src/worker/housekeeping.ts'
-import { count, engines, openOn, until } from '../dispatch/engine.ts'
+import { blocked, count, empty, engines, openOn, until } from '../dispatch/engine.ts'
 
 const day = 86_400_000
 const old = '20200101'
@@ -32,8 +32,11 @@ describe('housekeeping', () => {
     await other.end()
     await sluice.close()
   })
-  beforeEach(() => sluice.db.script('truncate sluice.done, sluice.failed'))
-  const waiting = () => count(sluice.db, `pg_locks where not granted and pid <> pg_backend_pid()`)
+  beforeEach(() => empty(sluice.db))
+  afterEach(async () => {
+    await other.query('rollback')
+    await sluice.db.script(`drop table if exists sluice.done_${old}, sluice.failed_${old}`)
+  })
 
   it('forgets all that is over, however much, and nothing else', async () => {
     const { db } = sluice
@@ -69,10 +72,10 @@ describe('housekeeping', () => {
     await other.query('begin; lock table sluice.ledger in share mode')
     await sluice.db.query(`insert into sluice.idempotency values ('t', 'held', gen_random_uuid(), sluice.now())`)
     const pruned = sluice.prune()
-    await until(async () => (await waiting()) > 0, 10_000, 'it waits for the ledger')
-    expect(
-      await count(sluice.db, `pg_locks where relation in ('sluice.done'::regclass, 'sluice.idempotency'::regclass)`),
-    ).toBe(0)
+    await until(async () => (await blocked(sluice.db)) > 0, 10_000, 'it waits for the ledger')
+    const held = `pg_locks l join pg_database d on d.oid = l.database and d.datname = current_database()
+      where l.relation in ('sluice.done'::regclass, 'sluice.idempotency'::regclass)`
+    expect(await count(sluice.db, held)).toBe(0)
     await other.query('rollback')
     expect(await pruned).toEqual([`done_${old}`])
     expect(await count(sluice.db, 'sluice.failed')).toBe(1)
@@ -84,7 +87,7 @@ describe('housekeeping', () => {
     await other.query(finished('done', 1, 0))
     let isOver = false
     const pruned = sluice.prune().finally(() => (isOver = true))
-    await until(async () => isOver || (await waiting()) > 0, 10_000, 'it waits for the partition')
+    await until(async () => isOver || (await blocked(sluice.db)) > 0, 10_000, 'it waits for the partition')
     await other.query('commit')
     await pruned
     expect(await count(sluice.db, 'sluice.done')).toBe(1)
