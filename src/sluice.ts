@@ -8,6 +8,7 @@ import { env, openStore, type Store } from './db/open.ts'
 import { vacuumUntil } from './db/vacuum.ts'
 import { admit } from './dispatch/admit.ts'
 import { isTransient } from './dispatch/claim.ts'
+import { defineLimit } from './dispatch/define.ts'
 import {
   type AnyTask,
   checkName,
@@ -22,7 +23,6 @@ import {
 } from './dispatch/task.ts'
 import { type Why, why } from './dispatch/why.ts'
 import type { Limit } from './limits/limit.ts'
-import { registerLimits } from './limits/register.ts'
 import { checkId, isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { version } from './version.ts'
@@ -78,8 +78,6 @@ export class Sluice implements Sender {
   readonly #log: Log
   readonly #outbox: Outbox
   readonly #defined = new Map<string, Promise<void>>()
-  /** Limits that may have changed with the lanes that wait for them not told of it. */
-  readonly #untold = new Set<string>()
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
@@ -318,24 +316,16 @@ export class Sluice implements Sender {
    */
   async #defineFor(task: AnyTask, tx: TxLike | undefined): Promise<void> {
     if (tx === undefined || !this.#store.embedded) return this.define([task])
-    for (const limit of task.limits) await this.#register(within(tx), limit)
-  }
-
-  async #register(db: Queryable, limit: Limit): Promise<void> {
-    const changed = await registerLimits(db, [limit], (sql) => this.#sql(sql))
-    if (changed.length > 0 || this.#untold.has(limit.name))
-      await db.query(this.#sql('select sluice.roused_v1($1)'), [limit.name])
+    for (const limit of task.limits) await defineLimit(within(tx), limit, this.#schema)
   }
 
   async #define(limit: Limit): Promise<void> {
     const untilMs = this.#clock.monotonicMs() + defineMs
     for (;;) {
       try {
-        await this.#register(this.db, limit)
-        this.#untold.delete(limit.name)
+        await defineLimit(this.db, limit, this.#schema)
         return
       } catch (error) {
-        this.#untold.add(limit.name)
         if (!isTransient(error) || this.#clock.monotonicMs() > untilMs) throw error
         await this.#clock.sleep(50 + this.#clock.random() * 100)
       }

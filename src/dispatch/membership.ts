@@ -47,6 +47,11 @@ export class Membership {
     return this.#entering
   }
 
+  /** The id of this registration; undefined before the first, and while it is made anew. */
+  get id(): string | undefined {
+    return this.#worker
+  }
+
   /** Forgets this registration, so that the next claim registers anew. False: it is not ours any more, so nothing is lost. */
   lost(worker: string): boolean {
     if (worker !== this.#worker) return false

@@ -5,6 +5,8 @@ create or replace function sluice.rescue_v1(p_worker bigint, p_beat bigint, p_wh
 language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
+  v_ids uuid[];
+  v_claims uuid[];
   v_count integer;
 begin
   delete from sluice.worker w where w.id = p_worker and (p_beat is null or w.beat = p_beat);
@@ -13,9 +15,13 @@ begin
   delete from sluice.idle i where i.worker = p_worker;
   with held as (
     delete from sluice.claim c where c.worker = p_worker returning c.id, c.lanes, c.seqs
-  ), mine as (
-    select j.id from held h cross join unnest(h.lanes, h.seqs) s (lane, seq)
-    join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = h.id
+  )
+  select array_agg(j.id), array_agg(j.claim) into v_ids, v_claims
+  from held h cross join unnest(h.lanes, h.seqs) s (lane, seq)
+  join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = h.id;
+  perform sluice.ended_v1(v_ids, v_claims, array_fill(false, array[cardinality(v_ids)]));
+  with mine as (
+    select j.id from unnest(v_ids, v_claims) u (id, claim) join sluice.job j on j.id = u.id and j.claim = u.claim
   ), crashed as (
     delete from sluice.job j using mine m where j.id = m.id and p_why = 'lost' and j.crashes >= 2 returning j.*
   ), archived as (

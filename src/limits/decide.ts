@@ -2,22 +2,35 @@
  * Where a limit is decided: the arithmetic of buckets, pure and in integers. This is the specification; `room.sql` and
  * `charge.sql` do the same in the store, and one suite of random histories holds them to it.
  *
- * A level rule's state is a debt that drains with time: `debt' = max(0, debt - drain * elapsed)`; a unit adds `weight`;
- * a grant fits while `debt + weight <= room * weight`. The debt form needs no division, so it is exact.
+ * Each rule has a debt; a unit adds `weight` to it, and a grant fits while `debt + weight <= room * weight`. What makes
+ * room again tells the kinds apart:
+ * - rate (level, token bucket, GCRA): the debt drains with time, `debt' = max(0, debt - drain * elapsed)`; no division;
+ * - window: the debt is what was granted in the part of time that is under way and the 60 before it (`slots`). A span
+ *   of 60 parts touches 61 of them at most, so no half-open one holds more than `room`;
+ * - concurrency: the debt is what runs; only `release` makes room.
  */
-import type { Rule } from './limit.ts'
+import { type Rule, windowParts } from './limit.ts'
+
+/** "When time alone makes no room": the last microsecond of exact arithmetic. */
+export const neverUs = Number.MAX_SAFE_INTEGER
 
 /** What a bucket has used, as of `atUs` (microseconds of the store's clock). One debt for each rule. */
 export interface Bucket {
   atUs: number
   debt: readonly number[]
+  /** Units granted in each part of a window, the newest first; one list for each rule, none at all without windows. */
+  slots: readonly (readonly number[])[]
   /** No grant before this time: the vendor asked for silence. 0 = none. */
   holdUs: number
 }
 
+const isWindow = (rule: Rule): boolean => rule.slotUs > 0
+const isConcurrency = (rule: Rule): boolean => rule.drain === 0
+
 /** A bucket that was never used. */
 export function emptyBucket(rules: readonly Rule[], atUs: number): Bucket {
-  return { atUs, debt: rules.map(() => 0), holdUs: 0 }
+  const slots = rules.some(isWindow) ? rules.map(() => Array<number>(windowParts + 1).fill(0)) : []
+  return { atUs, debt: rules.map(() => 0), slots, holdUs: 0 }
 }
 
 /** What a bucket allows at a time. */
@@ -30,30 +43,83 @@ export interface Room {
   nextUs: number
 }
 
-/** Drains a bucket to `nowUs` and says what is free. Grants nothing. */
-export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number): Room {
+/**
+ * Drains a bucket to `nowUs` and says what is free. Grants nothing.
+ * @param isFurther for one more request of a job that runs: it has its place already, so concurrency does not count
+ */
+export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFurther = false): Room {
   const atUs = Math.max(nowUs, bucket.atUs)
-  const elapsed = atUs - bucket.atUs
+  const slots = bucket.slots.map((list, i) => shifted(rules[i] as Rule, list, bucket.atUs, atUs))
   const debt = rules.map((rule, i) => {
-    const before = bucket.debt[i] ?? 0
-    return elapsed > Math.floor(before / rule.drain) ? 0 : before - rule.drain * elapsed
+    if (isWindow(rule)) return (slots[i] ?? []).reduce((sum, one) => sum + one, 0)
+    return drained(rule, bucket.debt[i] ?? 0, atUs - bucket.atUs)
   })
-  const units = rules.map((rule, i) => Math.floor((rule.room * rule.weight - (debt[i] ?? 0)) / rule.weight))
-  const free = rules.map((rule, i) => {
-    // (room - 1) * weight is exact; debt + weight might pass 2^53.
-    const missing = (debt[i] ?? 0) - (rule.room - 1) * rule.weight
-    return atUs + Math.max(0, Math.ceil(missing / rule.drain))
-  })
+  const counts = (rule: Rule) => !(isFurther && isConcurrency(rule))
+  const units = rules.map((rule, i) =>
+    counts(rule) ? Math.floor((rule.room * rule.weight - (debt[i] ?? 0)) / rule.weight) : Infinity,
+  )
+  const free = rules.map((rule, i) => (counts(rule) ? freeUs(rule, debt[i] ?? 0, slots[i] ?? [], atUs) : atUs))
   return {
-    bucket: { atUs, debt, holdUs: bucket.holdUs },
+    bucket: { atUs, debt, slots, holdUs: bucket.holdUs },
     avail: bucket.holdUs > atUs ? 0 : Math.max(0, Math.min(...units)),
     nextUs: Math.max(bucket.holdUs, ...free),
   }
 }
 
-/** The bucket after `units` more were granted at its own time; `units` may not exceed what `room` said is free. */
-export function charge(rules: readonly Rule[], bucket: Bucket, units: number): Bucket {
-  return { ...bucket, debt: rules.map((rule, i) => (bucket.debt[i] ?? 0) + units * rule.weight) }
+function drained(rule: Rule, debt: number, elapsedUs: number): number {
+  if (isConcurrency(rule)) return debt
+  return elapsedUs > Math.floor(debt / rule.drain) ? 0 : debt - rule.drain * elapsedUs
+}
+
+/** The parts of a window as seen later: new ones at the front, as many forgotten at the end. */
+function shifted(rule: Rule, list: readonly number[], fromUs: number, toUs: number): readonly number[] {
+  if (!isWindow(rule)) return list
+  const by = Math.min(windowParts + 1, Math.floor(toUs / rule.slotUs) - Math.floor(fromUs / rule.slotUs))
+  return [...Array<number>(by).fill(0), ...list.slice(0, windowParts + 1 - by)]
+}
+
+/** When one unit is free under a rule. */
+function freeUs(rule: Rule, debt: number, slots: readonly number[], atUs: number): number {
+  // (room - 1) * weight is exact; debt + weight might pass 2^53.
+  const missing = debt - (rule.room - 1) * rule.weight
+  if (missing <= 0) return atUs
+  if (isConcurrency(rule)) return neverUs
+  if (!isWindow(rule)) return atUs + Math.ceil(missing / rule.drain)
+  let kept = 0
+  const oldest = slots.findIndex((units) => (kept += units) >= rule.room)
+  return (Math.floor(atUs / rule.slotUs) - oldest + windowParts + 1) * rule.slotUs
+}
+
+/** The parts of windows after `units` more (or less) were granted at `whenUs`; a part that is over counts no more. */
+function counted(rules: readonly Rule[], bucket: Bucket, whenUs: number, units: number): Bucket['slots'] {
+  return bucket.slots.map((list, i) => {
+    const { slotUs } = rules[i] as Rule
+    const part = slotUs > 0 ? Math.floor(bucket.atUs / slotUs) - Math.floor(whenUs / slotUs) : -1
+    return list.map((one, k) => (k === part ? Math.max(0, one + units) : one))
+  })
+}
+
+/**
+ * The bucket after `units` more were granted at its own time; `units` may not exceed what `room` said is free.
+ * @param isFurther as for `room`
+ */
+export function charge(rules: readonly Rule[], bucket: Bucket, units: number, isFurther = false): Bucket {
+  return {
+    ...bucket,
+    debt: rules.map((rule, i) => (bucket.debt[i] ?? 0) + (isFurther && isConcurrency(rule) ? 0 : units * rule.weight)),
+    slots: counted(rules, bucket, bucket.atUs, units),
+  }
+}
+
+/** The bucket after `units` of what ran have ended. */
+export function release(rules: readonly Rule[], bucket: Bucket, units: number): Bucket {
+  return {
+    ...bucket,
+    debt: rules.map((rule, i) => {
+      const debt = bucket.debt[i] ?? 0
+      return isConcurrency(rule) ? Math.max(0, debt - units * rule.weight) : debt
+    }),
+  }
 }
 
 /** Units granted at a time, those left out that were given back since. */
@@ -66,7 +132,8 @@ export interface Entry {
  * The bucket after `units` granted at `grantedUs` turned out never to have been used: as if they had not been granted.
  * `since` is what else was granted after them, in order. By itself that would have filled an empty bucket so far; the
  * debt never falls below it, for what drained in the meantime only because of these units is gone. Credit in full would
- * make room that the vendor does not have: 134 kept grants fit where 100 may.
+ * make room that the vendor does not have: 134 kept grants fit where 100 may. Places in concurrency rules are not
+ * given back here: they are released when the attempt ends, used or not.
  */
 export function refund(
   rules: readonly Rule[],
@@ -80,7 +147,11 @@ export function refund(
   const { debt } = room(rules, after, bucket.atUs).bucket
   return {
     ...bucket,
-    debt: rules.map((rule, i) => Math.max((bucket.debt[i] ?? 0) - units * rule.weight, debt[i] ?? 0)),
+    debt: rules.map((rule, i) => {
+      if (isConcurrency(rule)) return bucket.debt[i] ?? 0
+      return Math.max((bucket.debt[i] ?? 0) - units * rule.weight, debt[i] ?? 0)
+    }),
+    slots: counted(rules, bucket, grantedUs, -units),
   }
 }
 
@@ -93,19 +164,28 @@ export function hold(bucket: Bucket, us: number): Bucket {
 }
 
 /**
- * The bucket under a changed definition. Debt is the most that was granted in any span, less what drains in it; so a
- * rule is owed no more than any old rule that drains no faster was owed, in units. When all old rules drained faster,
- * what they drained is unknown, and the most that any of them was owed is kept. Either way nothing held is forgotten.
+ * The bucket under a changed definition: as if the new rules had been in force for as long as they look back. `granted`
+ * is what was granted and kept, in order. So no window that reaches into the new definition holds more than it allows,
+ * and nothing older stalls it. What runs goes on to run: `dispatch` counts it anew where it was not counted before.
  */
-export function redebt(before: readonly Rule[], after: readonly Rule[], bucket: Bucket): Bucket {
-  const debt = after.map((rule) => {
-    const owed = before.map((old, i) => {
-      const slower = BigInt(old.drain) * BigInt(rule.weight) <= BigInt(rule.drain) * BigInt(old.weight)
-      const scaled = BigInt(bucket.debt[i] ?? 0) * BigInt(rule.weight) + BigInt(old.weight) - 1n
-      return { slower, debt: Number(scaled / BigInt(old.weight)) }
-    })
-    const bound = owed.filter((one) => one.slower).map((one) => one.debt)
-    return bound.length > 0 ? Math.min(...bound) : Math.max(...owed.map((one) => one.debt))
+export function rebuild(
+  before: readonly Rule[],
+  after: readonly Rule[],
+  granted: readonly Entry[],
+  bucket: Bucket,
+): Bucket {
+  const { atUs, holdUs } = bucket
+  const running = Math.max(0, ...before.map((rule, i) => (isConcurrency(rule) ? (bucket.debt[i] ?? 0) : 0)))
+  const rules = after.map((rule) => {
+    const seen = granted.filter((entry) => entry.atUs > atUs - rule.spanUs)
+    let own = emptyBucket([rule], seen[0]?.atUs ?? atUs)
+    for (const entry of seen) own = charge([rule], room([rule], own, entry.atUs).bucket, entry.units)
+    return room([rule], own, atUs).bucket
   })
-  return { ...bucket, debt }
+  return {
+    atUs,
+    debt: after.map((rule, i) => (isConcurrency(rule) ? running : (rules[i]?.debt[0] ?? 0))),
+    slots: after.some(isWindow) ? rules.map((own) => own.slots[0] ?? Array<number>(windowParts + 1).fill(0)) : [],
+    holdUs,
+  }
 }

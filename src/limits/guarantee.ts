@@ -1,7 +1,8 @@
 /**
  * What a vendor can see at worst. A level bucket (room B, rate r) grants at most B + ceil(L * r) - 1 units in any
- * half-open span L. Arrivals in a window of W were granted in a span of W + J, where J is the life of a grant plus
- * the variation of the way; so at most B + ceil((W + J) * r) - 1 arrive in any half-open W.
+ * half-open span L, a window at most its units in a span of its 60 parts. Arrivals in a window of W were granted in a
+ * span of W + J, where J is the life of a grant plus the variation of the way; so the level lets at most
+ * B + ceil((W + J) * r) - 1 arrive in any half-open W, and the window, whose parts add up to W + J, its units.
  */
 import type { Limit, Rule } from './limit.ts'
 
@@ -10,9 +11,9 @@ export interface Guarantee {
   rate: string
   /** Most arrivals in any half-open window of the rate's length. */
   worst: number
-  /** Granted per second in the long run. */
+  /** Granted per second in the long run; Infinity for concurrency. */
   perSecond: number
-  /** perSecond over the nominal rate: what the margin and the small bucket cost. */
+  /** perSecond over the nominal rate: what the margin and the small bucket, or the parts of a window, cost. */
   utilisation: number
   /** Units that may be granted at once. */
   burst: number
@@ -24,12 +25,29 @@ export interface Guarantee {
 
 /** The guarantee of each rule of a limit. */
 export function guarantees(limit: Pick<Limit, 'rules' | 'grantUs' | 'transitUs'>): Guarantee[] {
-  return limit.rules.map((rule) => guarantee(rule, limit.grantUs + limit.transitUs))
+  return limit.rules.map((rule) =>
+    rule.kind === 'concurrency' ? places(rule) : guarantee(rule, limit.grantUs + limit.transitUs),
+  )
+}
+
+function places(rule: Rule): Guarantee {
+  const text = `never more than ${rule.units} at one time, as the store sees it`
+  return {
+    rate: rule.rate,
+    worst: rule.units,
+    perSecond: Infinity,
+    utilisation: 1,
+    burst: rule.units,
+    marginMs: 0,
+    text,
+  }
 }
 
 function guarantee(rule: Rule, marginUs: number): Guarantee {
-  const worst = rule.room + ceilDiv(BigInt(rule.windowUs + marginUs) * BigInt(rule.drain), BigInt(rule.weight)) - 1
-  const perSecond = (rule.drain * 1e6) / rule.weight
+  const isWindow = rule.kind === 'window'
+  const refill = ceilDiv(BigInt(rule.windowUs + marginUs) * BigInt(rule.drain), BigInt(rule.weight))
+  const worst = isWindow ? rule.units : rule.room + refill - 1
+  const perSecond = isWindow ? (rule.units * 1e6) / rule.spanUs : (rule.drain * 1e6) / rule.weight
   const utilisation = perSecond / ((rule.units * 1e6) / rule.windowUs)
   const marginMs = marginUs / 1_000
   const verdict = worst <= rule.units ? `never more than ${rule.units}` : `up to ${worst}, which is over ${rule.units},`

@@ -1,7 +1,7 @@
 /** Limits as users define them: a name, rules, and the key that tells accounts apart. */
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
-import { type Duration, durationMs, parseRate, type Rate } from '../core/rate.ts'
+import { type Duration, durationMs, type ParsedRate, parseRate, type Rate } from '../core/rate.ts'
 
 /** What may tell buckets of one limit apart. */
 export type Key = string | number | boolean
@@ -11,28 +11,49 @@ export type HasPath<Path extends string> = Path extends `${infer Head}.${infer R
   ? { [K in Head]: HasPath<Rest> }
   : { [K in Path]: Key }
 
-/** What a limit may be given; see the fields. */
-export interface LimitOptions {
-  /** At most so many units per window; several rates hold together. */
-  rate: Rate | readonly Rate[]
+/** What a limit may be given; see the fields. It needs a `rate`, a `window` or a `concurrency`; all that it has hold together. */
+export type LimitOptions = LimitFields & (Needs<'rate'> | Needs<'window'> | Needs<'concurrency'>)
+
+type Needs<Field extends keyof LimitFields> = Required<Pick<LimitFields, Field>>
+
+interface LimitFields {
+  /** At most so many units per window, spread evenly: small bursts, no waiting for a window to end. One or several. */
+  rate?: Rate | readonly Rate[]
+  /**
+   * At most so many units in any window, at whatever moments: all may go at once, and then none until the window has
+   * passed. Counted in 60 parts of the window, so that up to 1 in 61 of the rate is given away. One or several, each up
+   * to 2,147,483,647 units.
+   */
+  window?: Rate | readonly Rate[]
+  /** At most so many jobs at one time, across all workers; whole, 1 to 1,000,000. Further requests of a job take no more. */
+  concurrency?: number
   /**
    * Asks for the classic token bucket of this capacity, refilled at the full rate: a vendor then sees up to
-   * burst + rate - 1 in a window. Whole, at least 1. Default: the safe small bucket, which never exceeds the rate.
+   * burst + rate - 1 in a window. Whole, at least 1; for `rate` only. Default: the safe small bucket, which never exceeds the rate.
    */
   burst?: number
   /** How much the time from the check before writing until the vendor counts may vary; default 100 ms, at most a day. */
   transit?: Duration
 }
 
-/** One rule in the integers that the store computes with: a microsecond drains `drain`, a unit weighs `weight`. */
+/** One rule in the integers that the store computes with; `decide.ts` says how. */
 export interface Rule {
+  kind: 'rate' | 'window' | 'concurrency'
+  /** As it was written; of concurrency the number. */
   rate: string
   units: number
+  /** The vendor's window; 0: none. */
   windowUs: number
+  /** So much a microsecond drains; 0: nothing does (concurrency). */
   drain: number
+  /** So much a unit weighs. */
   weight: number
   /** Capacity in units. */
   room: number
+  /** Length of a window's parts; 0: not a window. */
+  slotUs: number
+  /** How far back grants matter: the window and its margin. */
+  spanUs: number
 }
 
 /** A named limit for jobs whose input is `In`. Made by {@link limit}. */
@@ -53,16 +74,23 @@ export interface Limit<in In = never> {
   keyOf(input: In): string | undefined
 }
 
+/** A window is counted in so many parts, and the one that is under way. */
+export const windowParts = 60
+
 const grantMs = 100
 const transitMaxUs = 86_400_000_000
+const concurrencyMax = 1_000_000
+/** The store counts a window's parts in 32 bits. */
+const windowUnitsMax = 2 ** 31 - 1
 
 /**
  * Defines a limit.
  * @param name unique; a-z, 0-9, `.`, `_`, `-`, beginning with a letter, up to 63 characters
- * @param options the rate or rates; `by` is a field path of the input, or a function of it: one bucket for each value.
+ * @param options what holds; `by` is a field path of the input, or a function of it: one bucket for each value.
  * Without `by` all jobs share one bucket.
  * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE, SLUICE_BAD_DURATION
  * @example limit('crm', { rate: '100/min', by: 'accountId' })
+ * @example limit('export', { window: ['100/s', '1000/h', '10000/day'], concurrency: 5 })
  */
 export function limit(name: string, options: LimitOptions): Limit<unknown>
 export function limit<const Path extends string>(
@@ -77,23 +105,19 @@ export function limit(name: string, options: LimitOptions & { by?: string | ((in
       `"${name}" cannot name a limit: use a-z, 0-9, ".", "_", "-", beginning with a letter, up to 63 characters`,
     )
   }
-  const rates = [options.rate].flat()
-  if (rates.length === 0) throw new UsageError('SLUICE_BAD_LIMIT', `limit "${name}" has no rate`)
-  const { burst, by } = options
-  if (burst !== undefined && !(Number.isSafeInteger(burst) && burst >= 1)) {
-    throw new UsageError(
-      'SLUICE_BAD_LIMIT',
-      `limit "${name}": burst is ${burst}; it must be a whole number of at least 1`,
-    )
-  }
-  const parsed = rates.map((rate) => ({ rate, ...parseRate(rate) }))
-  const grantUs = Math.min(grantMs * 1_000, ...parsed.map((rule) => Math.floor(rule.windowUs / 10)))
+  const { burst, by, concurrency } = options
+  const { rates, windows } = checked(name, options)
+  const grantUs = Math.min(grantMs * 1_000, ...[...rates, ...windows].map((rule) => Math.floor(rule.windowUs / 10)))
   const transitUs = Math.ceil(durationMs(options.transit ?? 100) * 1_000)
-  if (transitUs > transitMaxUs)
-    throw new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": transit is ${options.transit}; it may be at most a day`)
+  if (transitUs > transitMaxUs) throw badLimit(name, `transit is ${options.transit}; it may be at most a day`)
+  const marginUs = grantUs + transitUs
   return {
     name,
-    rules: parsed.map((rule) => level(name, rule, burst, grantUs + transitUs)),
+    rules: [
+      ...rates.map((rule) => level(name, rule, burst, marginUs)),
+      ...windows.map((rule) => sliding(rule, marginUs)),
+      ...(concurrency === undefined ? [] : [atOnce(concurrency)]),
+    ],
     grantUs,
     transitUs,
     classic: burst !== undefined,
@@ -103,16 +127,59 @@ export function limit(name: string, options: LimitOptions & { by?: string | ((in
   }
 }
 
+type Written = ParsedRate & { rate: string }
+
+/** The rates and windows of a limit, read. */
+function checked(name: string, options: LimitOptions): { rates: Written[]; windows: Written[] } {
+  const { rate, window, concurrency, burst } = options
+  const read = (given: LimitFields['rate']): Written[] =>
+    (given === undefined ? [] : [given].flat()).map((one) => ({ rate: one, ...parseRate(one) }))
+  const rates = read(rate)
+  const windows = read(window)
+  if (rates.length + windows.length === 0 && concurrency === undefined)
+    throw badLimit(name, 'it limits nothing; give it a rate, a window or a concurrency')
+  if (burst !== undefined && !(Number.isSafeInteger(burst) && burst >= 1))
+    throw badLimit(name, `burst is ${burst}; it must be a whole number of at least 1`)
+  if (burst !== undefined && rates.length === 0)
+    throw badLimit(name, 'burst is the capacity of a rate, and it has none')
+  const isCount = concurrency === undefined || (Number.isSafeInteger(concurrency) && concurrency >= 1)
+  if (!isCount || (concurrency ?? 0) > concurrencyMax)
+    throw badLimit(name, `concurrency is ${concurrency}; it must be a whole number from 1 to ${concurrencyMax}`)
+  const vast = windows.find((one) => one.units > windowUnitsMax)
+  if (vast !== undefined) throw badLimit(name, `window ${vast.rate}: a window holds at most ${windowUnitsMax} units`)
+  return { rates, windows }
+}
+
+function badLimit(name: string, why: string): UsageError {
+  return new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": ${why}`)
+}
+
+/** A window rule: never more than its units in any half-open span of 60 parts, and those are the window and its margin. */
+function sliding(rule: Written, marginUs: number): Rule {
+  const slotUs = Math.ceil((rule.windowUs + marginUs) / windowParts)
+  return { kind: 'window', ...rule, drain: 1, weight: 1, room: rule.units, slotUs, spanUs: slotUs * (windowParts + 1) }
+}
+
+/** A concurrency rule: counted at the claim, released when the attempt ends. */
+function atOnce(units: number): Rule {
+  return {
+    kind: 'concurrency',
+    rate: `${units}`,
+    units,
+    windowUs: 0,
+    drain: 0,
+    weight: 1,
+    room: units,
+    slotUs: 0,
+    spanUs: 0,
+  }
+}
+
 /**
  * A level rule (token bucket, GCRA). The safe one: B = max(1, floor(N/10)), refilled at (N - B + 1) / W' where
  * W' = W + J, so that any half-open window of W at the vendor holds at most N arrivals (limits/guarantee.ts).
  */
-function level(
-  name: string,
-  rule: { rate: string; units: number; windowUs: number },
-  burst: number | undefined,
-  marginUs: number,
-): Rule {
+function level(name: string, rule: Written, burst: number | undefined, marginUs: number): Rule {
   const room = burst ?? Math.max(1, Math.floor(rule.units / 10))
   const refill = burst === undefined ? rule.units - room + 1 : rule.units
   const windowUs = burst === undefined ? rule.windowUs + marginUs : rule.windowUs
@@ -120,12 +187,10 @@ function level(
   const drain = refill / shared
   const weight = windowUs / shared
   if (!Number.isSafeInteger(room * weight)) {
-    throw new UsageError(
-      'SLUICE_BAD_LIMIT',
-      `limit "${name}": ${rule.rate} with a burst of ${room} is beyond exact arithmetic (2^53); choose a smaller burst or a rounder rate`,
-    )
+    const what = `${rule.rate} with a burst of ${room}`
+    throw badLimit(name, `${what} is beyond exact arithmetic (2^53); choose a smaller burst or a rounder rate`)
   }
-  return { ...rule, drain, weight, room }
+  return { kind: 'rate', ...rule, drain, weight, room, slotUs: 0, spanUs: rule.windowUs + marginUs }
 }
 
 function gcd(a: number, b: number): number {

@@ -1,7 +1,7 @@
 -- Gives back units that a claim (or further grant) was granted and never used: the bucket becomes as if they had not
 -- been granted. The debt never falls below what was granted since would have made by itself: limits/decide.ts says why,
 -- and is the same. No credit after 1,000 further rows, or a change of the definition. The row that is appended has
--- negative units, at the bucket's own time: what drains later drains from less, which comes to the same, and no step of
+-- negative units (places of concurrency are released apart), at the bucket's own time: what drains later drains from less, which comes to the same, and no step of
 -- the clock gets in. Call under lock_v1.
 create or replace function sluice.refund_v1(p_bucket bigint, p_claim uuid, p_units integer) returns void
 language plpgsql as $$
@@ -15,7 +15,7 @@ begin
   select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_bucket
   order by d.version desc limit 1;
   select g.n, g.at, g.version into v_grant
-  from (select * from sluice.ledger l where l.bucket = p_bucket order by l.n desc limit 1000) g
+  from (select * from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) g
   where g.claim = p_claim and g.units > 0;
   -- Versions only grow: when the grant's is in force, so is that of all rows since.
   if p_units < 1 or v_grant.version is distinct from v_def.version then return; end if;
@@ -25,17 +25,17 @@ begin
     select l.at, l.units + coalesce(r.units, 0) as units
     from sluice.ledger l
     left join (select claim, sum(units)::integer as units from sluice.ledger
-               where bucket = p_bucket and n > v_grant.n and units < 0 group by claim) r on r.claim = l.claim
-    where l.bucket = p_bucket and l.n > v_grant.n and l.units > 0 order by l.n
+               where bucket = p_bucket and at >= v_grant.at and n > v_grant.n and units < 0 group by claim) r on r.claim = l.claim
+    where l.bucket = p_bucket and l.at >= v_grant.at and l.n > v_grant.n and l.units > 0 order by l.n
   loop
     v_debt := array(select sluice.drained_v1(d, w, v_row.at - v_at) + v_row.units * u
                     from unnest(v_debt, v_def.drain, v_def.weight) with ordinality t (d, w, u, i) order by i);
     v_at := v_row.at;
   end loop;
-  insert into sluice.ledger (bucket, n, at, debt, version, units, hold, claim)
+  insert into sluice.ledger (bucket, n, at, debt, slots, version, units, hold, claim)
   select p_bucket, r.n + 1, r.now_at,
-         array(select greatest(o - p_units * u, sluice.drained_v1(d, w, r.now_at - v_at))
+         array(select case when w = 0 then o else greatest(o - p_units * u, sluice.drained_v1(d, w, r.now_at - v_at)) end
                from unnest(r.debt, v_debt, v_def.drain, v_def.weight) with ordinality t (o, d, w, u, i) order by i),
-         r.version, -p_units, r.hold, p_claim
+         sluice.counted_v1(r.slots, r.slot, r.now_at, v_grant.at, -p_units), r.version, -p_units, r.hold, p_claim
   from sluice.room_v1(array[p_bucket], 0) r;
 end $$;

@@ -131,7 +131,10 @@ export class Worker {
     this.#beginRounds()
     this.#unlisten = await db.listen(`${schema}.wake`, (queues) => {
       const mine = this.#options.queues
-      if (queues === '*' || mine === undefined || queues.split(',').some((queue) => mine.includes(queue)))
+      // "@" and an id calls one worker (summon.sql).
+      if (queues.startsWith('@')) {
+        if (queues === `@${this.#member.id}`) this.#dispatcher.wake()
+      } else if (queues === '*' || mine === undefined || queues.split(',').some((queue) => mine.includes(queue)))
         this.#dispatcher.wake()
     })
     await this.#warm()

@@ -12,23 +12,63 @@ export const minute = 60 * second
 export function level(units: number, windowUs: number, capacity: number): Rule {
   const shared = gcd(units, windowUs)
   const rate = `${units}/${windowUs / 1_000}ms`
-  return { rate, units, windowUs, drain: units / shared, weight: windowUs / shared, room: capacity }
+  const drain = units / shared
+  return {
+    kind: 'rate',
+    rate,
+    units,
+    windowUs,
+    drain,
+    weight: windowUs / shared,
+    room: capacity,
+    slotUs: 0,
+    spanUs: windowUs,
+  }
+}
+
+/** A window rule in plain numbers: `units` in 60 parts of `slotUs`; no margin. */
+export function sliding(units: number, slotUs: number): Rule {
+  const rate = `${units}/${(60 * slotUs) / 1_000}ms`
+  const of = { units, windowUs: 60 * slotUs, room: units, slotUs, spanUs: 61 * slotUs }
+  return { kind: 'window', rate, drain: 1, weight: 1, ...of }
+}
+
+/** A concurrency rule. */
+export function places(units: number): Rule {
+  const of = { units, windowUs: 0, room: units, slotUs: 0, spanUs: 0 }
+  return { kind: 'concurrency', rate: `${units}`, drain: 0, weight: 1, ...of }
+}
+
+/** Most units that a rule may grant in a half-open span; concurrency has no say in it. */
+export function bound(rule: Rule, spanUs: number): number {
+  if (rule.kind === 'concurrency') return Infinity
+  if (rule.kind === 'window') return rule.room * Math.ceil(spanUs / rule.windowUs)
+  const refill = (BigInt(spanUs) * BigInt(rule.drain) + BigInt(rule.weight) - 1n) / BigInt(rule.weight)
+  return rule.room + Number(refill) - 1
 }
 
 function gcd(a: number, b: number): number {
   return b === 0 ? a : gcd(b, a % b)
 }
 
-/** Most units in any window of this length, by looking at every one: each window is worst when it begins at a grant. */
-export function worst(grants: readonly Grant[], windowUs: number, ends: 'half-open' | 'closed' = 'half-open'): number {
+/**
+ * Most units in any window of this length, by looking at every one: each window is worst when it begins at a grant.
+ * `from`: only windows that end at this grant or later.
+ */
+export function worst(
+  grants: readonly Grant[],
+  windowUs: number,
+  ends: 'half-open' | 'closed' = 'half-open',
+  from = 0,
+): number {
   let most = 0
   let sum = 0
   let first = 0
-  for (const [atUs, units] of grants) {
+  for (const [i, [atUs, units]] of grants.entries()) {
     sum += units
-    const out = (from: number) => (ends === 'closed' ? atUs - from > windowUs : atUs - from >= windowUs)
+    const out = (begin: number) => (ends === 'closed' ? atUs - begin > windowUs : atUs - begin >= windowUs)
     while (out(grants[first]?.[0] ?? atUs)) sum -= grants[first++]?.[1] ?? 0
-    most = Math.max(most, sum)
+    if (i >= from) most = Math.max(most, sum)
   }
   return most
 }
@@ -51,7 +91,7 @@ export function greedy(rules: readonly Rule[], fromUs: number, count: number, wo
 }
 
 /** Rates as they occur, and odd ones. */
-export const anyRule: fc.Arbitrary<Rule> = fc.oneof(
+export const anyLevel: fc.Arbitrary<Rule> = fc.oneof(
   fc.constantFrom(
     level(999_983, 86_400 * second, 100),
     level(7, 13 * second, 3),
@@ -68,6 +108,21 @@ export const anyRule: fc.Arbitrary<Rule> = fc.oneof(
       capacity: fc.integer({ min: 1, max: 60 }),
     })
     .map(({ units, windowUs, capacity }) => level(units, windowUs, capacity)),
+)
+
+/** Windows as they occur, and odd ones. */
+export const anyWindow: fc.Arbitrary<Rule> = fc.oneof(
+  fc.constantFrom(...limit('a', { window: ['7/13s', '100/min', '50/s'] }).rules, sliding(1, 1)),
+  fc.tuple(fc.integer({ min: 1, max: 60 }), fc.integer({ min: 1, max: 10 * second })).map((one) => sliding(...one)),
+)
+
+/** Rules that look at what was granted when. */
+export const anyFlow = fc.oneof({ weight: 3, arbitrary: anyLevel }, { weight: 2, arbitrary: anyWindow })
+
+/** Rules of all kinds. */
+export const anyRule = fc.oneof(
+  { weight: 5, arbitrary: anyFlow },
+  { weight: 1, arbitrary: fc.integer({ min: 1, max: 40 }).map(places) },
 )
 
 /** Rules whose numbers reach to the edge of exact arithmetic. */

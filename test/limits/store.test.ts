@@ -3,7 +3,7 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { hash64 } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { registerLimits } from '../../src/limits/register.ts'
+import { defineLimit } from '../../src/dispatch/define.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { anyHistory, ownClock, Twin } from './history.ts'
@@ -31,7 +31,7 @@ describe.each([
         }
         twin.within()
       }),
-      { numRuns: histories, interruptAfterTimeLimit: 150_000, markInterruptAsFailure: true },
+      { endOnFailure: true, numRuns: histories, interruptAfterTimeLimit: 150_000, markInterruptAsFailure: true },
     )
     expect(acts).toBe(histories * length)
   }, 180_000)
@@ -48,7 +48,7 @@ describe.each([
 
   it('grants nothing from a bucket whose limit is not defined, and charges nobody for it', async () => {
     const known = limit('known', { rate: '10/s' })
-    await registerLimits(sluice.db, [known], (sql) => sql)
+    await defineLimit(sluice.db, known)
     const buckets = [await bucket('known', 'a'), await bucket('unknown', 'a')]
     expect(await take(buckets)).toBe(false)
     expect(await sluice.db.query('select 1 from sluice.ledger where bucket = any ($1)', [buckets])).toEqual([])
@@ -60,8 +60,7 @@ describe.each([
       (
         await sluice.db.query<{ v: number }>(`select version as v from sluice.limit_def where name = 'v' order by 1`)
       ).map((row) => row.v)
-    for (const rate of ['5/s', '5/s', '6/s', '5/s'] as const)
-      await registerLimits(sluice.db, [limit('v', { rate })], (sql) => sql)
+    for (const rate of ['5/s', '5/s', '6/s', '5/s'] as const) await defineLimit(sluice.db, limit('v', { rate }))
     expect(await inForce()).toEqual([1, 2, 3])
   })
 

@@ -180,7 +180,8 @@ create table sluice.list (
 create index list_due on sluice.list (class, due) where due is not null;
 
 -- Definitions of limits; the greatest version is in force. One element per rule in each array (limits/limit.ts):
--- one microsecond drains drain[i], one unit weighs weight[i], the bucket holds room[i] units.
+-- one microsecond drains drain[i] (0: concurrency), one unit weighs weight[i], the bucket holds room[i] units, the parts of
+-- a window last slot[i] microseconds (0: not a window), and grants matter for span[i].
 create table sluice.limit_def (
   name text not null,
   version integer not null,
@@ -188,10 +189,13 @@ create table sluice.limit_def (
   drain bigint[] not null,
   weight bigint[] not null,
   room bigint[] not null,
+  slot bigint[] not null,
+  span bigint[] not null,
   grant_us bigint not null,
   created_at timestamptz not null,
   primary key (name, version)
 );
+create index limit_concurrency on sluice.limit_def (name) where 0 = any (drain);
 
 create table sluice.bucket (
   id bigint primary key,
@@ -199,18 +203,20 @@ create table sluice.bucket (
   key text not null
 );
 
--- The ledger is the state: the row with the greatest n of a bucket holds what it has used, and what it granted.
+-- The ledger is the state: the newest row of a bucket (by at, then n) holds what it has used, and what it granted.
+-- slots: of limits with windows, a row per rule, units granted in each of its parts, the newest first.
 -- Appended under the bucket's advisory lock; no row is ever updated, so a held snapshot costs nothing.
 create table sluice.ledger (
   bucket bigint not null,
   n bigint not null,
   at bigint not null,
   debt bigint[] not null,
+  slots integer[],
   version integer not null,
   units integer not null,
   hold bigint not null default 0,
   claim uuid,
-  primary key (bucket, n)
+  primary key (bucket, at, n)
 );
 create index ledger_at on sluice.ledger (at);
 
@@ -257,3 +263,6 @@ create unlogged table sluice.idle (
 
 -- What a claim found in one lane: rows seen, rows taken, the last seq seen.
 create type sluice.move as (lane bigint, seen integer, taken integer, last bigint);
+
+-- What a bucket has used, as rebuild.sql makes it anew.
+create type sluice.state as (debt bigint[], slots integer[]);

@@ -1,0 +1,39 @@
+-- Gives back what attempts held that end now: places of concurrency rules, and, where no call was made, their grants; and
+-- has those who wait for that room look at once. p_claims: the claim that handed out each of p_ids; p_unused: no call was
+-- made. The jobs are locked, so that of two like requests one finds nothing. Jobs before buckets, as a claim never waits
+-- for a job that runs.
+create or replace function sluice.ended_v1(p_ids uuid[], p_claims uuid[], p_unused boolean[]) returns void language plpgsql as $$
+declare
+  v_counted text[] := array(select distinct l.name from sluice.limit_def l where 0 = any (l.drain));
+  v_buckets bigint[];
+  v_of uuid[];
+  v_units integer[];
+  v_backs boolean[];
+  v_now bigint;
+  v_classes bigint[];
+begin
+  if v_counted = '{}' and not true = any (p_unused) then return; end if;
+  with mine as (
+    select j.claim, j.takes, u.unused from sluice.job j
+    join unnest(p_ids, p_claims, p_unused) u (id, claim, unused) on j.id = u.id and j.claim = u.claim for update of j
+  ), held as (
+    select b.id, m.claim, m.unused, count(*)::integer as units
+    from mine m cross join lateral (
+      select distinct sluice.hash64(t) as id from unnest(m.takes) t where m.unused or split_part(t, ':', 1) = any (v_counted)) b
+    group by 1, 2, 3
+  )
+  select array_agg(id), array_agg(claim), array_agg(units), array_agg(unused) into v_buckets, v_of, v_units, v_backs from held;
+  if v_buckets is null then return; end if;
+  perform sluice.lock_v1(v_buckets);
+  v_now := sluice.now_us();
+  perform sluice.refund_v1(u.bucket, u.claim, u.units) from unnest(v_buckets, v_of, v_units, v_backs) u (bucket, claim, units, back) where u.back;
+  perform sluice.release_v1(array_agg(u.bucket), array_agg(u.units))
+  from (select bucket, sum(units)::integer as units from unnest(v_buckets, v_units) u (bucket, units) group by 1) u;
+  with sooner as (
+    update sluice.list w set due = r.next
+    from sluice.class c, sluice.room_v1(array(select distinct b from unnest(v_buckets) b), v_now) r
+    where w.class = c.id and w.id = r.bucket and r.next < w.due returning w.class, w.due
+  )
+  select array_agg(class) into v_classes from sooner where due <= v_now;
+  perform sluice.summon_v1(v_classes);
+end $$;
