@@ -195,9 +195,12 @@ class PgDb implements Db {
         connectionTimeoutMillis: 5_000,
         query_timeout: 5_000,
       })
+      // Ends the pings of this connection. What hangs on a lasting signal stays for as long as that: so one listener, removed.
       const gone = new AbortController()
-      client.on('error', () => gone.abort())
-      client.on('end', () => gone.abort())
+      const end = () => gone.abort()
+      client.on('error', end)
+      client.on('end', end)
+      signal.addEventListener('abort', end)
       client.on('notification', (message) => {
         for (const heard of this.#listeners.get(message.channel) ?? []) heard(message.payload ?? '')
       })
@@ -207,13 +210,14 @@ class PgDb implements Db {
         this.#listener = client
         this.#answered = true
         failures = 0
-        while (!signal.aborted && !gone.signal.aborted) {
-          await this.#options.clock.sleep(5_000, AbortSignal.any([signal, gone.signal]), false)
-          if (!gone.signal.aborted && !signal.aborted) await client.query('select 1')
+        while (!gone.signal.aborted) {
+          await this.#options.clock.sleep(5_000, gone.signal, false)
+          if (!gone.signal.aborted) await client.query('select 1')
         }
       } catch {
         // The loop tries again; until then sleepers poll.
       }
+      signal.removeEventListener('abort', end)
       this.#answered = false
       this.#listener = undefined
       void client.end().catch(() => {})
