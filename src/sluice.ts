@@ -7,7 +7,7 @@ import { inSchema, migrate, pending } from './db/migrate.ts'
 import { env, openStore, type Store } from './db/open.ts'
 import { vacuumUntil } from './db/vacuum.ts'
 import { admit } from './dispatch/admit.ts'
-import { isTransient } from './dispatch/claim.ts'
+import { Definitions } from './dispatch/define.ts'
 import {
   type AnyTask,
   checkName,
@@ -21,8 +21,6 @@ import {
   type TxLike,
 } from './dispatch/task.ts'
 import { type Why, why } from './dispatch/why.ts'
-import type { Limit } from './limits/limit.ts'
-import { registerLimits } from './limits/register.ts'
 import { checkId, isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { version } from './version.ts'
@@ -63,8 +61,6 @@ type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
 
 const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
 const batchRows = 500
-/** A definition that meets a deadlock or a lock time-out is tried again for so long. */
-const defineMs = 10_000
 
 /** One store, open. */
 export class Sluice implements Sender {
@@ -77,9 +73,7 @@ export class Sluice implements Sender {
   readonly #schema: string
   readonly #log: Log
   readonly #outbox: Outbox
-  readonly #defined = new Map<string, Promise<void>>()
-  /** Limits that may have changed with the lanes that wait for them not told of it. */
-  readonly #untold = new Set<string>()
+  readonly #definitions: Definitions
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
@@ -94,6 +88,7 @@ export class Sluice implements Sender {
     this.#log = options.log ?? silent
     this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
+    this.#definitions = new Definitions(this.db, this.#clock, (sql) => this.#sql(sql))
   }
 
   /**
@@ -242,20 +237,13 @@ export class Sluice implements Sender {
     return this.jobs.list(options)
   }
 
-  /** Puts the limits of these tasks in force in the database. Sending and working do this by themselves. */
+  /**
+   * Puts the limits of these tasks in force in the database. Sending and working do this by themselves.
+   * @throws UsageError SLUICE_LIMIT_CONFLICT when one of them was defined differently before; what key functions do is
+   * not compared
+   */
   async define(tasks: readonly AnyTask[]): Promise<void> {
-    await Promise.all(
-      tasks.flatMap((task) =>
-        task.limits.map((limit) => {
-          const known = this.#defined.get(limit.name)
-          if (known !== undefined) return known
-          const defining = this.#define(limit)
-          this.#defined.set(limit.name, defining)
-          defining.catch(() => this.#defined.delete(limit.name))
-          return defining
-        }),
-      ),
-    )
+    await this.#definitions.define(tasks.flatMap((task) => task.limits))
   }
 
   /**
@@ -318,28 +306,7 @@ export class Sluice implements Sender {
    */
   async #defineFor(task: AnyTask, tx: TxLike | undefined): Promise<void> {
     if (tx === undefined || !this.#store.embedded) return this.define([task])
-    for (const limit of task.limits) await this.#register(within(tx), limit)
-  }
-
-  async #register(db: Queryable, limit: Limit): Promise<void> {
-    const changed = await registerLimits(db, [limit], (sql) => this.#sql(sql))
-    if (changed.length > 0 || this.#untold.has(limit.name))
-      await db.query(this.#sql('select sluice.roused_v1($1)'), [limit.name])
-  }
-
-  async #define(limit: Limit): Promise<void> {
-    const untilMs = this.#clock.monotonicMs() + defineMs
-    for (;;) {
-      try {
-        await this.#register(this.db, limit)
-        this.#untold.delete(limit.name)
-        return
-      } catch (error) {
-        this.#untold.add(limit.name)
-        if (!isTransient(error) || this.#clock.monotonicMs() > untilMs) throw error
-        await this.#clock.sleep(50 + this.#clock.random() * 100)
-      }
-    }
+    return this.#definitions.defineIn(within(tx), task.limits)
   }
 
   async #mustBeMigrated(): Promise<void> {

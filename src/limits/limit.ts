@@ -103,6 +103,13 @@ export function limit(name: string, options: LimitOptions & { by?: string | ((in
   }
 }
 
+/** A definition in words, the same for the same definition; what a key function does is not in them. */
+export function inWords({ rules, classic, transitUs, keyed, path }: Limit): string {
+  const rates = rules.map((rule) => rule.rate).join(' and ')
+  const burst = classic ? `, burst ${rules.map((rule) => rule.room).join(' and ')}` : ''
+  return `${rates}${burst}, transit ${transitUs / 1_000} ms, ${keyed ? `by ${path ?? 'a function'}` : 'without keys'}`
+}
+
 /**
  * A level rule (token bucket, GCRA). The safe one: B = max(1, floor(N/10)), refilled at (N - B + 1) / W' where
  * W' = W + J, so that any half-open window of W at the vendor holds at most N arrivals (limits/guarantee.ts).

@@ -105,8 +105,10 @@ test('a limit added to a task holds for the jobs that wait already, also while w
 
 test('a limit that takes its key from elsewhere sends waiting jobs to their new buckets; without a key they fail', async () => {
   const by = (path: 'a' | 'b') => versioned([limit('keyed', { rate: '10/h', by: path }) as unknown as Limit])
+  await inSluice('rekeyed', (sluice) =>
+    sluice.sendMany(by('a'), [{ a: 'x', b: 'y' }, { a: 'z', b: 'y' }, { a: 'keyless' }]),
+  )
   await inSluice('rekeyed', async (sluice) => {
-    await sluice.sendMany(by('a'), [{ a: 'x', b: 'y' }, { a: 'z', b: 'y' }, { a: 'keyless' }])
     expect(await sluice.dispatchOnce([by('b')])).toBe(2)
     expect(await takesOf(sluice, 'rekeyed')).toEqual([['keyed:y']])
     const [failed] = await sluice.list({ state: 'failed' })
@@ -114,6 +116,25 @@ test('a limit that takes its key from elsewhere sends waiting jobs to their new 
       reason: 'refused',
       error: { code: 'SLUICE_MISSING_KEY' },
     })
+  })
+})
+
+test('one name for two different limits in one process is refused, however they meet; the same twice is not', async () => {
+  const named = (name: string, rate: Rate) =>
+    task(name, { input: z.object({}), limits: [limit('twin', { rate })], run: () => undefined })
+  const conflict = expect.objectContaining({
+    code: 'SLUICE_LIMIT_CONFLICT',
+    message: expect.stringMatching(/10\/h.*20\/h/),
+  })
+  const [first, same, other] = [named('first', '10/h'), named('same', '10/h'), named('other', '20/h')]
+  await inSluice('twins', async (sluice) => {
+    await sluice.define([first as AnyTask, same as AnyTask])
+    await expect(sluice.send(other, {})).rejects.toThrow(conflict)
+    await expect(sluice.work([other as AnyTask])).rejects.toThrow(conflict)
+    await sluice.send(same, {})
+  })
+  await inSluice('twins', async (sluice) => {
+    await expect(sluice.define([first as AnyTask, other as AnyTask])).rejects.toThrow(conflict)
   })
 })
 
