@@ -338,7 +338,7 @@ function within(tx: TxLike): Queryable {
 let shared: Promise<Sluice> | undefined
 
 /** The Sluice that `task.send` uses when nothing else was said: opened at first use, from the environment. */
-export function sharedSluice(): Promise<Sluice> {
+function sharedSluice(): Promise<Sluice> {
   shared ??= Sluice.open().catch((error: unknown) => {
     shared = undefined
     throw error

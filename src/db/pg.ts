@@ -29,7 +29,7 @@ const fullMs = 15_000
 const lostStates = /^(08...|57P0[123]|53300)$/
 
 /** True when an error means that the connection failed, so that the statement's outcome is unknown. */
-export function isLost(error: unknown): boolean {
+function isLost(error: unknown): boolean {
   const code = (error as { code?: unknown } | null)?.code
   if (typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code) && !code.startsWith('E')) return lostStates.test(code)
   return !(error instanceof pg.DatabaseError)

@@ -2,6 +2,7 @@
 import type { Clock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
+import { againMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
 import type { Place } from './admit.ts'
 import type { Handout } from './claim.ts'
@@ -131,7 +132,7 @@ export class Finisher {
             })
         }
         isUnknown ||= error instanceof StoreError
-        await this.#clock.sleep(Math.min(1_000, 20 * 2 ** tries) * (0.5 + this.#clock.random() / 2))
+        await this.#clock.sleep(againMs(tries, this.#clock.random()))
       }
     }
   }

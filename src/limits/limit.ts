@@ -140,7 +140,7 @@ function gcd(a: number, b: number): number {
 }
 
 function readKey(name: string, by: string | ((input: never) => Key), input: unknown): string {
-  const key = typeof by === 'function' ? by(input as never) : by.split('.').reduce<unknown>(field, input)
+  const key = typeof by === 'function' ? by(input as never) : fieldOf(input, by)
   const isKey =
     typeof key === 'number' ? Number.isFinite(key) : typeof key === 'boolean' || (typeof key === 'string' && key !== '')
   if (!isKey) {
@@ -160,8 +160,11 @@ function readKey(name: string, by: string | ((input: never) => Key), input: unkn
   return text
 }
 
-function field(value: unknown, name: string): unknown {
-  return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
-    ? (value as Record<string, unknown>)[name]
-    : undefined
+/** What stands at a field path (`account.id`) of an input; undefined when nothing does. */
+export function fieldOf(input: unknown, path: string): unknown {
+  const step = (value: unknown, name: string) =>
+    typeof value === 'object' && value !== null && Object.hasOwn(value, name)
+      ? (value as Record<string, unknown>)[name]
+      : undefined
+  return path.split('.').reduce(step, input)
 }

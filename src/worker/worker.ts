@@ -237,7 +237,7 @@ export class Worker {
 
   /** Resolves when no attempt is under way and every ending is written. */
   async #idle(): Promise<void> {
-    while (this.#slots.running > 0) await this.#slots.freed(this.#options.concurrency, new AbortController().signal)
+    while (this.#slots.running > 0) await this.#slots.freed(this.#options.concurrency)
     await this.#finisher.settled()
   }
 

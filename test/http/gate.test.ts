@@ -24,7 +24,7 @@ function slowAgent(clock: HandClock, connectMs: number) {
       }) as never,
     )
   }
-  return createAgent({ connect: { lookup: slow, family: 4 } as never })
+  return createAgent({ lookup: slow, family: 4 } as never)
 }
 
 test('a grant that runs out while connecting is taken again; no byte is written under it', async () => {
