@@ -89,7 +89,7 @@ async function partitions({ store: { db }, schema: name }: Place): Promise<Findi
     [name],
   )
   if (rows.length === 0) return { status: 'ok', text: 'history has partitions for today and tomorrow' }
-  const text = `history lacks ${rows.map((row) => row.missing).join(', ')}; call \`Sluice.prune()\` daily (it makes them too)`
+  const text = `history lacks ${rows.map((row) => row.missing).join(', ')}; call \`prune()\` of an open Sluice daily (it makes them too)`
   return { status: rows.some((row) => row.days === 0) ? 'fail' : 'warn', text }
 }
 
@@ -111,7 +111,7 @@ async function snapshots({ store: { db }, schema: name }: Place): Promise<Findin
   const list = rows.map((row) => `pid ${row.pid} (${row.state ?? 'unknown'}, ${row.minutes} min)`).join(', ')
   return {
     status: 'warn',
-    text: `old transactions keep dead rows from being cleaned, so tables grow and dispatch slows down: ${list}; end them, at last with \`select pg_terminate_backend(${rows[0]?.pid})\``,
+    text: `old transactions keep dead rows from being cleaned, so tables grow and dispatch may slow down: ${list}; end them, at last with \`select pg_terminate_backend(${rows[0]?.pid})\``,
   }
 }
 
