@@ -2,7 +2,7 @@
 import pg from 'pg'
 import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
-import type { Db, Row, Tx } from './db.ts'
+import { type Db, type Row, silentlyAborted, type Tx } from './db.ts'
 
 /** How to reach a server. */
 export interface PgOptions {
@@ -109,13 +109,7 @@ class PgDb implements Db {
         script: async (sql) => void (await client.query(sql)),
       })
       const { command } = await client.query('commit')
-      // PostgreSQL answers a commit after a failed statement with a silent rollback.
-      if (command === 'ROLLBACK') {
-        throw new UsageError(
-          'SLUICE_TRANSACTION_ABORTED',
-          'a statement of this transaction failed and the error was swallowed, so nothing was stored; let the error out of the body, or use a savepoint',
-        )
-      }
+      if (command === 'ROLLBACK') throw silentlyAborted()
       return result
     } catch (error) {
       if (isLost(error)) broken = error as Error
