@@ -86,7 +86,7 @@ test.each(Object.keys(errors).filter((kind) => kind !== 'usage'))(
       await idle
       return errors[which]?.()
     }
-    await expect.poll(async () => (await sluice.jobs.get(job))?.state, { timeout: 10_000 }).toBe('done')
+    await expect.poll(async () => (await sluice.jobs.get(job))?.state).toBe('done')
     expect(await sluice.jobs.get(job)).toMatchObject({ attempt: 2, failed: 1 })
   },
 )
@@ -94,7 +94,7 @@ test.each(Object.keys(errors).filter((kind) => kind !== 'usage'))(
 test('an error that says that no repetition helps ends the job', async () => {
   fail = (which) => errors[which]?.()
   const job = await sluice.send(failing, { kind: 'usage' })
-  await expect.poll(async () => (await sluice.jobs.get(job))?.state, { timeout: 10_000 }).toBe('failed')
+  await expect.poll(async () => (await sluice.jobs.get(job))?.state).toBe('failed')
   expect(await sluice.jobs.get(job)).toMatchObject({ reason: 'refused', attempt: 1 })
 })
 
