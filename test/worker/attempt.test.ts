@@ -114,10 +114,11 @@ test('an attempt that could send nothing in time goes back uncalled, and fails w
     run: async (_, { fetch }) => void (await fetch(url)),
   }) as unknown as AnyTask
   const agent = createAgent()
+  const own = { ...around, db: granted, clock, agent, patience: new Patience() }
   const kinds: string[] = []
   for (let i = 0; i < 12; i++) {
     const job = handout({ grantedMs: nowMs, takes: ['calls'] })
-    kinds.push((await new Attempt(job, calling, { ...around, db: granted, clock, agent }).run()).kind)
+    kinds.push((await new Attempt(job, calling, own).run()).kind)
   }
   await agent.close()
   expect(kinds).toEqual([...Array.from({ length: 10 }, () => 'return'), 'retry', 'return'])
