@@ -1,18 +1,19 @@
 /** What happens to waiting jobs when a limit changes under them, and when the data were restored into another server. */
 import pg from 'pg'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { z } from 'zod'
 import type { Queryable } from '../../src/db/db.ts'
 import { type AnyTask, type Limit, limit, type Rate, Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { blocked, claim, enter, until } from './engine.ts'
+import { later, until } from '../until.ts'
+import { blocked, claim, enter } from './engine.ts'
 
 let database: Awaited<ReturnType<typeof freshDatabase>>
 
-beforeAll(async () => {
+// Each its own: definitions and what was charged by them outlast a test.
+beforeEach(async () => {
   database = await freshDatabase()
 })
-afterAll(() => database.drop())
 
 function numbered(rate: Rate): AnyTask {
   const input = z.object({ i: z.number() })
@@ -64,8 +65,8 @@ test('a claim that still decides by the old definition while it changes does not
     await query(`alter database ${name} set lock_timeout = '20ms'`)
     await inSluice('sluice', async (sluice) => {
       let isDefined = false
-      const defining = sluice.define([fast]).finally(() => (isDefined = true))
-      await until(async () => isDefined || (await blocked(sluice.db)) > 0, 10_000, 'it waits for the claim')
+      const defining = later(sluice.define([fast]).finally(() => (isDefined = true)))
+      await until(async () => isDefined || (await blocked(sluice.db)) > 0, 'it waits for the claim')
       await other.query('commit')
       await defining
       expect(await sluice.dispatchOnce([fast])).toBe(2)

@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
 import { Claims, type Handout } from '../../src/dispatch/claim.ts'
@@ -6,20 +6,7 @@ import { Finisher } from '../../src/dispatch/finish.ts'
 import type { Db } from '../../src/db/db.ts'
 import type { Log } from '../../src/dispatch/task.ts'
 import { limit } from '../../src/limits/limit.ts'
-import type { Sluice } from '../../src/sluice.ts'
-import {
-  type Claimed,
-  claim,
-  claimAll,
-  count,
-  done,
-  empty,
-  engines,
-  enter,
-  finish,
-  openOn,
-  quietTask,
-} from './engine.ts'
+import { type Claimed, claim, claimAll, count, done, emptied, engines, enter, finish, quietTask } from './engine.ts'
 
 const quiet = quietTask('quiet', [limit('wide', { rate: '1000000/s', burst: 1_000_000 })])
 const rows = (n: number) => Array.from({ length: n }, (_, i) => ({ n: i }))
@@ -27,18 +14,8 @@ const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
 const ids = (jobs: readonly { id: string }[]) => jobs.map(({ id }) => id).toSorted()
 
 for (const engine of engines) {
-  const at: { sluice: Sluice; db: Db; worker: string } = {} as never
-
   describe(`on ${engine.name}`, () => {
-    beforeAll(async () => {
-      at.sluice = await openOn(engine)
-      at.db = at.sluice.db
-    })
-    beforeEach(async () => {
-      await empty(at.db)
-      at.worker = await enter(at.db)
-    })
-    afterAll(() => at.sluice.close())
+    const at = emptied(engine)
 
     it('a claim asked again hands out the same jobs, as often as one likes, and charges once', async () => {
       await at.sluice.sendMany(quiet, rows(10))
