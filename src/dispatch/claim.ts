@@ -75,6 +75,9 @@ interface Answer {
  */
 const trustMs = 10_000
 
+/** Tries after which it is said that claims fail: some 2 s, and more where each waits for a lock. */
+const quietTries = 8
+
 /** Inputs fetched in one query: each may have 256 KiB. */
 const inputsMax = 100
 
@@ -93,6 +96,8 @@ export class Claims {
   readonly #asking = new Set<string>()
   readonly #storeClock: StoreClock
   #since: { us: string; fromMs: number } | undefined
+  /** Told of an error that has come back for some seconds; the claim goes on trying. */
+  lasting: (error: unknown) => void = () => {}
   /** The last claim found only lanes that are blocked: the next looks at more of them. */
   #wide = false
 
@@ -157,6 +162,7 @@ export class Claims {
         if ((error as { code?: unknown }).code === 'SLW01') throw new WorkerLostError('given up as lost')
         if (!(error instanceof StoreError) && !isTransient(error) && !isOwnDouble(error)) throw error
         if (signal.aborted || this.#clock.monotonicMs() - begunMs > this.patienceMs) throw error
+        if (tries === quietTries) this.lasting(error)
         await this.#clock.sleep(againMs(tries, this.#clock.random()), signal)
       }
     }

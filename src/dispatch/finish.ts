@@ -116,7 +116,8 @@ export class Finisher {
       } catch (error) {
         if (isRefused(error) && batch.length > 1) {
           const refused = (await Promise.all(batch.map((ending) => this.#write([ending], [])))).flat()
-          if (ended.length > 0) await this.#write([], ended)
+          // By the row of its claim a rescuer finds a job whose ending was given up.
+          if (ended.length > 0 && !this.#hasGivenUp) await this.#write([], ended)
           return refused
         }
         // A result that the store refuses must not keep the job running for ever. Nothing can be wrong with the second

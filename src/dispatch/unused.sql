@@ -19,7 +19,5 @@ begin
   perform sluice.lock_v1(v_buckets);
   v_now := sluice.now_us();
   perform sluice.refund_v1(u.bucket, u.claim, u.units) from unnest(v_buckets, v_of, v_units) u (bucket, claim, units);
-  update sluice.list w set due = r.next
-  from sluice.class c, sluice.room_v1(array(select distinct b from unnest(v_buckets) b), v_now) r
-  where w.class = c.id and w.id = r.bucket and r.next < w.due;
+  perform sluice.sooner_v1(array(select distinct b from unnest(v_buckets) b), v_now);
 end $$;

@@ -81,6 +81,8 @@ export class Worker {
     this.#agent = createAgent()
     const storeClock = new StoreClock()
     this.#claims = new Claims(db, clock, schema, storeClock)
+    this.#claims.lasting = (error) =>
+      log.error('claims fail; they are tried again until they do not', { error: String(error) })
     this.#finisher = new Finisher(db, clock, schema, log)
     const around = { db, clock, storeClock, schema, agent: this.#agent, log, patience: new Patience() }
     this.#slots = new Slots(

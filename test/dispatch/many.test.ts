@@ -1,10 +1,12 @@
 /** What a claim costs when much waits, and what is forgotten when nothing does. */
+import pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { claim, claimAll, count, done, emptied, engines, perTenant, quietTask, tenantInput } from './engine.ts'
+import { blocked, claim, claimAll, count, done, emptied, engines, perTenant, quietTask, tenantInput } from './engine.ts'
 import { task } from '../../src/dispatch/task.ts'
+import { later, until } from '../until.ts'
 
 const at = emptied(engines[0])
 
@@ -77,4 +79,36 @@ it('lanes and fair keys that nothing waits in are forgotten, and made anew', asy
   expect(await count(db, 'sluice.seat')).toBe(0)
   await send(['a'])
   expect(await claimAll(db, worker, ['quiet'], 1)).toHaveLength(1)
+})
+
+it('a lane that empties while its class is not locked, and fills again, is not forgotten on the way', async () => {
+  const { sluice, db, worker } = at
+  const [locked, free] = [
+    quietTask('locked', [perTenant('a', '10000/s')]),
+    quietTask('free', [perTenant('b', '10000/s')]),
+  ]
+  const run = async (name: string, n: number) => done(db, await claimAll(db, worker, [name], n))
+  await sluice.send(locked, { tenant: 'x' })
+  await run('locked', 1)
+  await sluice.sendMany(free, [{ tenant: 'y' }, { tenant: 'y' }])
+  await run('free', 1)
+  const [claimer, collector] = [new pg.Client(sluice.url), new pg.Client(sluice.url)]
+  try {
+    await Promise.all([claimer.connect(), collector.connect()])
+    await claimer.query('begin')
+    await claimer.query(`select sluice.enclose_v1(array(select id from sluice.class where task = 'locked'))`)
+    await collector.query('begin')
+    const collected = later(collector.query('select sluice.collect_v1(-9223372036854775808)'))
+    await until(async () => (await blocked(db)) > 0, 'it waits for the class')
+    await run('free', 1)
+    await claimer.query('commit')
+    await collected
+    await sluice.send(free, { tenant: 'y' })
+    const claimed = later(claim(db, worker, ['free'], 1))
+    await until(async () => (await blocked(db)) > 0 || (await count(db, 'sluice.claim')) > 0, 'it claims')
+    await collector.query('commit')
+    expect((await claimed).jobs).toHaveLength(1)
+  } finally {
+    await Promise.all([claimer.end(), collector.end()])
+  }
 })
