@@ -7,8 +7,7 @@ import { inSchema, migrate, pending } from './db/migrate.ts'
 import { env, openStore, type Store } from './db/open.ts'
 import { vacuumUntil } from './db/vacuum.ts'
 import { admit } from './dispatch/admit.ts'
-import { isTransient } from './dispatch/claim.ts'
-import { defineLimit } from './dispatch/define.ts'
+import { Definitions } from './dispatch/define.ts'
 import {
   type AnyTask,
   checkName,
@@ -22,7 +21,6 @@ import {
   type TxLike,
 } from './dispatch/task.ts'
 import { type Why, why } from './dispatch/why.ts'
-import type { Limit } from './limits/limit.ts'
 import { checkId, isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { version } from './version.ts'
@@ -63,8 +61,6 @@ type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
 
 const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
 const batchRows = 500
-/** A definition that meets a deadlock or a lock time-out is tried again for so long. */
-const defineMs = 10_000
 
 /** One store, open. */
 export class Sluice implements Sender {
@@ -77,7 +73,7 @@ export class Sluice implements Sender {
   readonly #schema: string
   readonly #log: Log
   readonly #outbox: Outbox
-  readonly #defined = new Map<string, Promise<void>>()
+  readonly #definitions: Definitions
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
@@ -92,6 +88,7 @@ export class Sluice implements Sender {
     this.#log = options.log ?? silent
     this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
+    this.#definitions = new Definitions(this.db, this.#clock, (sql) => this.#sql(sql))
   }
 
   /**
@@ -240,20 +237,13 @@ export class Sluice implements Sender {
     return this.jobs.list(options)
   }
 
-  /** Puts the limits of these tasks in force in the database. Sending and working do this by themselves. */
+  /**
+   * Puts the limits of these tasks in force in the database. Sending and working do this by themselves.
+   * @throws UsageError SLUICE_LIMIT_CONFLICT when one of them was defined differently before; what key functions do is
+   * not compared
+   */
   async define(tasks: readonly AnyTask[]): Promise<void> {
-    await Promise.all(
-      tasks.flatMap((task) =>
-        task.limits.map((limit) => {
-          const known = this.#defined.get(limit.name)
-          if (known !== undefined) return known
-          const defining = this.#define(limit)
-          this.#defined.set(limit.name, defining)
-          defining.catch(() => this.#defined.delete(limit.name))
-          return defining
-        }),
-      ),
-    )
+    await this.#definitions.define(tasks.flatMap((task) => task.limits))
   }
 
   /**
@@ -316,20 +306,7 @@ export class Sluice implements Sender {
    */
   async #defineFor(task: AnyTask, tx: TxLike | undefined): Promise<void> {
     if (tx === undefined || !this.#store.embedded) return this.define([task])
-    for (const limit of task.limits) await defineLimit(within(tx), limit, this.#schema)
-  }
-
-  async #define(limit: Limit): Promise<void> {
-    const untilMs = this.#clock.monotonicMs() + defineMs
-    for (;;) {
-      try {
-        await defineLimit(this.db, limit, this.#schema)
-        return
-      } catch (error) {
-        if (!isTransient(error) || this.#clock.monotonicMs() > untilMs) throw error
-        await this.#clock.sleep(50 + this.#clock.random() * 100)
-      }
-    }
+    return this.#definitions.defineIn(within(tx), task.limits)
   }
 
   async #mustBeMigrated(): Promise<void> {
@@ -361,7 +338,7 @@ function within(tx: TxLike): Queryable {
 let shared: Promise<Sluice> | undefined
 
 /** The Sluice that `task.send` uses when nothing else was said: opened at first use, from the environment. */
-export function sharedSluice(): Promise<Sluice> {
+function sharedSluice(): Promise<Sluice> {
   shared ??= Sluice.open().catch((error: unknown) => {
     shared = undefined
     throw error

@@ -12,8 +12,14 @@ export interface Finding {
   text: string
 }
 
+/** Where a check looks. */
+interface Place {
+  store: Store
+  schema: string
+}
+
 /** One check; undefined: it means nothing here. */
-export type Check = (at: { store: Store; schema: string }) => Promise<Finding | undefined>
+export type Check = (at: Place) => Promise<Finding | undefined>
 
 const serverLeast = 130_000
 const heldMinutes = 5
@@ -34,7 +40,7 @@ export async function connection({ db, owner }: Store, name: string): Promise<Fi
 /** The checks after the connection, by name. */
 export const checks: Record<string, Check> = { server, disk, schema, partitions, snapshots, clock, listen, workers }
 
-async function server({ store: { db } }: { store: Store }): Promise<Finding> {
+async function server({ store: { db } }: Place): Promise<Finding> {
   const [row] = await db.query<{ number: number; version: string }>(
     `select current_setting('server_version_num')::int as number, current_setting('server_version') as version`,
   )
@@ -42,7 +48,7 @@ async function server({ store: { db } }: { store: Store }): Promise<Finding> {
   return { status: isOld ? 'fail' : 'ok', text: `PostgreSQL ${row?.version}${isOld ? '; 13 or later is needed' : ''}` }
 }
 
-async function disk({ store: { db } }: { store: Store }): Promise<Finding> {
+async function disk({ store: { db } }: Place): Promise<Finding> {
   if (db.kind === 'pglite') {
     const embedded = db as PgliteDb
     const before = embedded.syncs()
@@ -60,7 +66,7 @@ async function disk({ store: { db } }: { store: Store }): Promise<Finding> {
   return { status: 'ok', text: `fsync is on, synchronous_commit ${row.commit}` }
 }
 
-async function schema({ store: { db }, schema: name }: { store: Store; schema: string }): Promise<Finding> {
+async function schema({ store: { db }, schema: name }: Place): Promise<Finding> {
   const steps = await pending(db, name)
   if (steps.length === 0) return { status: 'ok', text: `schema ${name} is up to date` }
   return {
@@ -74,13 +80,7 @@ async function has(db: Db, schemaName: string, table: string): Promise<boolean> 
   return row?.is ?? false
 }
 
-async function partitions({
-  store: { db },
-  schema: name,
-}: {
-  store: Store
-  schema: string
-}): Promise<Finding | undefined> {
+async function partitions({ store: { db }, schema: name }: Place): Promise<Finding | undefined> {
   if (!(await has(db, name, 'done'))) return undefined
   const rows = await db.query<{ missing: string; days: number }>(
     `select t || to_char(clock_timestamp() at time zone 'UTC' + d * interval '1 day', '_YYYYMMDD') as missing, d as days
@@ -89,17 +89,11 @@ async function partitions({
     [name],
   )
   if (rows.length === 0) return { status: 'ok', text: 'history has partitions for today and tomorrow' }
-  const text = `history lacks ${rows.map((row) => row.missing).join(', ')}; call \`Sluice.prune()\` daily (it makes them too)`
+  const text = `history lacks ${rows.map((row) => row.missing).join(', ')}; call \`prune()\` of an open Sluice daily (it makes them too)`
   return { status: rows.some((row) => row.days === 0) ? 'fail' : 'warn', text }
 }
 
-async function snapshots({
-  store: { db },
-  schema: name,
-}: {
-  store: Store
-  schema: string
-}): Promise<Finding | undefined> {
+async function snapshots({ store: { db }, schema: name }: Place): Promise<Finding | undefined> {
   if (!(await has(db, name, 'job'))) return undefined
   const rows = await db.query<{ pid: number; state: string | null; minutes: number }>(
     inSchema(
@@ -117,11 +111,11 @@ async function snapshots({
   const list = rows.map((row) => `pid ${row.pid} (${row.state ?? 'unknown'}, ${row.minutes} min)`).join(', ')
   return {
     status: 'warn',
-    text: `old transactions keep dead rows from being cleaned, so tables grow and dispatch slows down: ${list}; end them, at last with \`select pg_terminate_backend(${rows[0]?.pid})\``,
+    text: `old transactions keep dead rows from being cleaned, so tables grow and dispatch may slow down: ${list}; end them, at last with \`select pg_terminate_backend(${rows[0]?.pid})\``,
   }
 }
 
-async function clock({ store: { db } }: { store: Store }): Promise<Finding> {
+async function clock({ store: { db } }: Place): Promise<Finding> {
   const before = systemClock.wallMs()
   const [row] = await db.query<{ ms: number }>(`select (extract(epoch from clock_timestamp()) * 1000)::float8 as ms`)
   const after = systemClock.wallMs()
@@ -136,7 +130,7 @@ async function clock({ store: { db } }: { store: Store }): Promise<Finding> {
   }
 }
 
-async function listen({ store: { db }, schema: name }: { store: Store; schema: string }): Promise<Finding> {
+async function listen({ store: { db }, schema: name }: Place): Promise<Finding> {
   const channel = `${name}.doctor`
   let isHeard = false
   const unlisten = await db.listen(channel, () => (isHeard = true))
@@ -153,13 +147,7 @@ async function listen({ store: { db }, schema: name }: { store: Store; schema: s
   }
 }
 
-async function workers({
-  store: { db },
-  schema: name,
-}: {
-  store: Store
-  schema: string
-}): Promise<Finding | undefined> {
+async function workers({ store: { db }, schema: name }: Place): Promise<Finding | undefined> {
   if (!(await has(db, name, 'worker'))) return undefined
   const look = () =>
     db.query<{ id: string; beat: string; slots: number; who: string }>(

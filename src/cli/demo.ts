@@ -9,26 +9,17 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import { Command } from 'commander'
+import { Command, Option } from 'commander'
 import { parse } from 'csv-parse'
-import {
-  type AnyTask,
-  type Guarantee,
-  guarantees,
-  limit,
-  Sluice,
-  systemClock,
-  task,
-  UsageError,
-  useSluice,
-} from '../index.ts'
+import { type AnyTask, type Guarantee, guarantees, limit, Sluice, systemClock, task, useSluice } from '../index.ts'
 import { openStore } from '../db/open.ts'
 import type { Report } from '../testing/vendor.ts'
 import { contactSchema } from './contact.ts'
+import { whole } from './settings.ts'
 
 interface DemoOptions {
-  workers: string
-  concurrency: string
+  workers: number
+  concurrency: number
   store?: string
   csv: string
   json?: boolean
@@ -45,16 +36,16 @@ const csvFile = fileURLToPath(new URL('../../examples/contacts.csv', import.meta
 export function demoCommand(): Command {
   return new Command('demo')
     .description('1,500 jobs against a vendor stand-in that counts; proves that no window was exceeded')
-    .option('--workers <n>', 'worker processes; 0: one worker in this process', '0')
-    .option('-c, --concurrency <n>', 'attempts at once per worker', '10')
+    .option('--workers <n>', 'worker processes; 0: one worker in this process', whole(0, 1_000), 0)
+    .option('-c, --concurrency <n>', 'attempts at once per worker', whole(1, 1_000), 10)
     .option(
       '--store <store>',
       'postgres://… (its schema sluice_demo is made anew) or a directory; default: a temporary directory',
     )
     .option('--csv <file>', 'rows with accountId and contactId', csvFile)
     .option('--json', 'end with one line of JSON')
-    .addOption(new Command().createOption('--vendor <url>').hideHelp())
-    .addOption(new Command().createOption('--schema <name>').hideHelp())
+    .addOption(new Option('--vendor <url>').hideHelp())
+    .addOption(new Option('--schema <name>').hideHelp())
     .action(async (options: DemoOptions, command: Command) => {
       const all = { ...command.optsWithGlobals(), ...options } as DemoOptions
       if (all.vendor === undefined) process.exitCode = await demo(all)
@@ -79,7 +70,7 @@ function syncContact(vendorUrl: string): AnyTask {
 }
 
 async function demo(options: DemoOptions): Promise<number> {
-  const workers = whole('--workers', options.workers)
+  const { workers, concurrency } = options
   const talk = (line: string) => void process.stderr.write(`${line}\n`)
   const temporary = options.store === undefined ? mkdtempSync(join(tmpdir(), 'sluice-demo-')) : undefined
   const vendorProcess = startVendor()
@@ -101,7 +92,7 @@ async function demo(options: DemoOptions): Promise<number> {
     talk(`${jobs} jobs recorded: ${[...perAccount].map(([account, n]) => `${account} ${n}`).join(', ')}`)
     // One worker of our own begins after the jobs are in; worker processes stand ready and begin with the first of them.
     const started = workers === 0 ? systemClock.monotonicMs() : begun
-    if (workers === 0) await sluice.work([sync], { concurrency: whole('--concurrency', options.concurrency) })
+    if (workers === 0) await sluice.work([sync], { concurrency })
     const ended = await progress(sluice, jobs, started, ideal(perAccount), talk)
     await Promise.all(children.map(stopChild))
     return summary(
@@ -167,13 +158,13 @@ async function progress(
       if (live) talk('')
       return ended
     }
-    await new Promise((resolve) => setTimeout(resolve, 200))
+    await systemClock.sleep(200)
   }
 }
 
 /** Worker processes take seconds to start; the time that is measured is that of the jobs. */
 async function allPresent(sluice: Sluice, workers: number): Promise<void> {
-  while ((await sluice.jobs.status()).workers !== workers) await new Promise((resolve) => setTimeout(resolve, 100))
+  while ((await sluice.jobs.status()).workers !== workers) await systemClock.sleep(100)
 }
 
 interface Ended {
@@ -247,7 +238,7 @@ function startWorker(vendorUrl: string, store: string, options: DemoOptions): Ch
   const main = fileURLToPath(new URL('./main.js', import.meta.url))
   return spawn(
     process.execPath,
-    [main, 'demo', '--vendor', vendorUrl, '--store', store, '--schema', schemaName, '-c', options.concurrency],
+    [main, 'demo', '--vendor', vendorUrl, '--store', store, '--schema', schemaName, '-c', String(options.concurrency)],
     {
       stdio: ['ignore', 'inherit', 'inherit'],
     },
@@ -265,16 +256,9 @@ async function workerProcess(options: DemoOptions & { vendor: string }): Promise
     schema: schemaName,
     ...(options.store === undefined ? {} : { store: options.store }),
   })
-  await sluice.work([syncContact(options.vendor)], { concurrency: whole('--concurrency', options.concurrency) })
+  await sluice.work([syncContact(options.vendor)], { concurrency: options.concurrency })
   await once(process, 'SIGTERM')
   await sluice.close()
-}
-
-function whole(flag: string, text: string): number {
-  const value = Number(text)
-  if (!Number.isInteger(value) || value < 0 || value > 1000)
-    throw new UsageError('SLUICE_BAD_OPTION', `${flag} is "${text}"; it must be a whole number from 0 to 1000`)
-  return value
 }
 
 function round(value: number): number {

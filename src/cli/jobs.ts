@@ -4,6 +4,7 @@ import { systemClock } from '../core/clock.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
 import { isId } from '../core/hash.ts'
 import type { Job, JobLine, ListOptions, Sluice, State } from '../index.ts'
+import { isFinal } from '../store/jobs.ts'
 import { brief, span } from './output.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 
@@ -65,7 +66,7 @@ async function listJobs(options: ListOptions, command: Command): Promise<void> {
   }
   out.table([['ID', 'STATE', 'TASK', 'QUEUE', 'ATTEMPT', 'AGE', 'ERROR'], ...jobs.map(cells)])
   if (jobs.length === options.limit) out.hint(`\`sluice jobs --before ${last.id}\` for older ones`)
-  else out.hint(isOver(last.state) ? `\`sluice jobs show ${last.id}\`` : `\`sluice why ${last.id}\``)
+  else out.hint(isFinal(last.state) ? `\`sluice jobs show ${last.id}\`` : `\`sluice why ${last.id}\``)
 }
 
 function cells(job: JobLine): string[] {
@@ -81,10 +82,6 @@ function cells(job: JobLine): string[] {
   ]
 }
 
-function isOver(state: State): boolean {
-  return state === 'done' || state === 'failed' || state === 'cancelled'
-}
-
 async function showJob(id: string, _: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
@@ -93,7 +90,7 @@ async function showJob(id: string, _: object, command: Command): Promise<void> {
   if (out.json) return out.object(job)
   for (const [name, value] of lines(job)) out.line(`${out.paint('dim', name.padEnd(13))}${value}`)
   if (job.state === 'failed') out.hint(`\`sluice retry ${id}\``)
-  else if (!isOver(job.state)) out.hint(`\`sluice why ${id}\``)
+  else if (!isFinal(job.state)) out.hint(`\`sluice why ${id}\``)
 }
 
 function lines(job: Job): [string, string][] {

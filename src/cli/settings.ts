@@ -53,7 +53,7 @@ export function nameOf(store: string): string {
 }
 
 /** True when the store is the embedded engine's directory. */
-export function isDirectory(store: string): boolean {
+function isDirectory(store: string): boolean {
   return store !== 'memory:' && !store.startsWith('postgres')
 }
 

@@ -34,9 +34,13 @@ interface Rules {
   isStrict: boolean
 }
 
+function refusal(rules: Rules, path: string, why: string): UsageError {
+  return new UsageError('SLUICE_BAD_PAYLOAD', `${rules.what}${path === '' ? '' : ` at ${path.slice(1)}`} ${why}`)
+}
+
 function check(value: unknown, rules: Rules, path: string, depth: number, above: object[]): void {
   const refuse = (why: string): never => {
-    throw new UsageError('SLUICE_BAD_PAYLOAD', `${rules.what}${path === '' ? '' : ` at ${path.slice(1)}`} ${why}`)
+    throw refusal(rules, path, why)
   }
   switch (typeof value) {
     case 'string':
@@ -74,19 +78,16 @@ function check(value: unknown, rules: Rules, path: string, depth: number, above:
 }
 
 function checkFields(value: object, rules: Rules, path: string, depth: number, above: object[]): void {
-  const at = () => `${rules.what}${path === '' ? '' : ` at ${path.slice(1)}`}`
   if (rules.isStrict && !isPlain(value)) {
-    throw new UsageError(
-      'SLUICE_BAD_PAYLOAD',
-      `${at()} is a ${value.constructor?.name || 'class instance'}, which JSON would store as a mere object, or an empty one: send plain objects and arrays, or give the class a toJSON()`,
+    throw refusal(
+      rules,
+      path,
+      `is a ${value.constructor?.name || 'class instance'}, which JSON would store as a mere object, or an empty one: send plain objects and arrays, or give the class a toJSON()`,
     )
   }
   for (const [key, inner] of Object.entries(value)) {
     if (key.includes('\u0000') || !key.isWellFormed()) {
-      throw new UsageError(
-        'SLUICE_BAD_PAYLOAD',
-        `${at()} has a key with \\u0000 or half of a surrogate pair, which PostgreSQL cannot store`,
-      )
+      throw refusal(rules, path, 'has a key with \\u0000 or half of a surrogate pair, which PostgreSQL cannot store')
     }
     check(inner, rules, `${path}.${key}`, depth + 1, above)
   }

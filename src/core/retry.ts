@@ -47,6 +47,15 @@ export function retryPolicy(options: RetryOptions = {}): RetryPolicy {
 }
 
 /**
+ * The wait, in ms, before a store that gave no answer is asked the same again: it doubles up to a second, half of it random.
+ * @param tries requests before this one that failed, from 0 on
+ * @param random uniform in [0, 1)
+ */
+export function againMs(tries: number, random: number, firstMs = 20): number {
+  return Math.min(1_000, firstMs * 2 ** tries) * (0.5 + random / 2)
+}
+
+/**
  * The wait before the next attempt, in whole ms.
  * @param failed attempts that have failed so far, at least 1
  * @param random uniform in [0, 1)

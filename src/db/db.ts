@@ -2,6 +2,9 @@
  * The one seam to PostgreSQL: a server (`pg.ts`), the embedded engine (`pglite.ts`), or the embedded engine of
  * another process (`owner.ts`, over its local socket). Everything above speaks SQL through these few verbs.
  */
+import { UsageError } from '../core/errors.ts'
+
+/** One row of an answer, by column. */
 export type Row = Record<string, unknown>
 
 /** Anything that runs one parametrised statement. bigint columns come back as strings, json as values, timestamptz as Date. */
@@ -30,7 +33,15 @@ export interface Db extends Tx {
   transaction<T>(body: (tx: Tx) => Promise<T>): Promise<T>
   /** Calls `heard` with each payload notified on `channel`; survives reconnects. Returns the way to stop. */
   listen(channel: string, heard: (payload: string) => void): Promise<() => Promise<void>>
-  /** True while the LISTEN connection answers: then a sleeper may poll rarely. */
+  /** False while the LISTEN connection is away: what is notified then is not heard. */
   listening(): boolean
   close(): Promise<void>
+}
+
+/** What `transaction` throws when PostgreSQL answers its commit with a silent rollback, as it does after a failed statement. */
+export function silentlyAborted(): UsageError {
+  return new UsageError(
+    'SLUICE_TRANSACTION_ABORTED',
+    'a statement of this transaction failed and the error was swallowed, so nothing was stored; let the error out of the body, or use a savepoint',
+  )
 }

@@ -46,7 +46,7 @@ export async function pending(db: Queryable, schema: string): Promise<Step[]> {
   return steps
 }
 
-/** Applies what is pending, each step in a transaction of its own with its name recorded first. Returns the names applied. */
+/** Applies what is pending, in one transaction: all or nothing. Returns the names applied. */
 export async function migrate(db: Db, schema = 'sluice'): Promise<string[]> {
   if ((await pending(db, schema)).length === 0) return []
   return db.transaction(async (tx) => {

@@ -2,7 +2,7 @@
 import pg from 'pg'
 import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
-import type { Db, Row, Tx } from './db.ts'
+import { type Db, type Row, silentlyAborted, type Tx } from './db.ts'
 
 /** How to reach a server. */
 export interface PgOptions {
@@ -29,7 +29,7 @@ const fullMs = 15_000
 const lostStates = /^(08...|57P0[123]|53300)$/
 
 /** True when an error means that the connection failed, so that the statement's outcome is unknown. */
-export function isLost(error: unknown): boolean {
+function isLost(error: unknown): boolean {
   const code = (error as { code?: unknown } | null)?.code
   if (typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code) && !code.startsWith('E')) return lostStates.test(code)
   return !(error instanceof pg.DatabaseError)
@@ -109,13 +109,7 @@ class PgDb implements Db {
         script: async (sql) => void (await client.query(sql)),
       })
       const { command } = await client.query('commit')
-      // PostgreSQL answers a commit after a failed statement with a silent rollback.
-      if (command === 'ROLLBACK') {
-        throw new UsageError(
-          'SLUICE_TRANSACTION_ABORTED',
-          'a statement of this transaction failed and the error was swallowed, so nothing was stored; let the error out of the body, or use a savepoint',
-        )
-      }
+      if (command === 'ROLLBACK') throw silentlyAborted()
       return result
     } catch (error) {
       if (isLost(error)) broken = error as Error
@@ -195,9 +189,12 @@ class PgDb implements Db {
         connectionTimeoutMillis: 5_000,
         query_timeout: 5_000,
       })
+      // Ends the pings of this connection. What hangs on a lasting signal stays for as long as that: so one listener, removed.
       const gone = new AbortController()
-      client.on('error', () => gone.abort())
-      client.on('end', () => gone.abort())
+      const end = () => gone.abort()
+      client.on('error', end)
+      client.on('end', end)
+      signal.addEventListener('abort', end)
       client.on('notification', (message) => {
         for (const heard of this.#listeners.get(message.channel) ?? []) heard(message.payload ?? '')
       })
@@ -207,13 +204,14 @@ class PgDb implements Db {
         this.#listener = client
         this.#answered = true
         failures = 0
-        while (!signal.aborted && !gone.signal.aborted) {
-          await this.#options.clock.sleep(5_000, AbortSignal.any([signal, gone.signal]), false)
-          if (!gone.signal.aborted && !signal.aborted) await client.query('select 1')
+        while (!gone.signal.aborted) {
+          await this.#options.clock.sleep(5_000, gone.signal, false)
+          if (!gone.signal.aborted) await client.query('select 1')
         }
       } catch {
         // The loop tries again; until then sleepers poll.
       }
+      signal.removeEventListener('abort', end)
       this.#answered = false
       this.#listener = undefined
       void client.end().catch(() => {})

@@ -5,7 +5,7 @@ import path from 'node:path'
 import pg from 'pg'
 import type { Clock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
-import type { Db, Row, Tx } from './db.ts'
+import { type Db, type Row, silentlyAborted, type Tx } from './db.ts'
 import { syncDirectory } from './disk.ts'
 import { Engine } from './engine.ts'
 import { own } from './owner.ts'
@@ -200,12 +200,7 @@ class EmbeddedDb implements PgliteDb {
     const { command } = await client.query('commit').catch((error: unknown) => {
       throw this.#explain(error)
     })
-    // Postgres answers a commit after a failed statement with a silent rollback.
-    if (command === 'ROLLBACK')
-      throw new UsageError(
-        'SLUICE_TRANSACTION_ABORTED',
-        'a statement of this transaction failed and the error was swallowed, so nothing was stored; let the error out of the body, or use a savepoint',
-      )
+    if (command === 'ROLLBACK') throw silentlyAborted()
   }
 
   async #run<R>(client: pg.Client, config: pg.QueryConfig): Promise<R[]> {

@@ -4,7 +4,7 @@ import { UsageError } from '../core/errors.ts'
 import { hash64, idMs, isId, newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
 import { durationMs } from '../core/rate.ts'
-import type { Limit } from '../limits/limit.ts'
+import { fieldOf, type Limit } from '../limits/limit.ts'
 import type { NewJob } from '../store/send.ts'
 import { type AnyTask, checkName, type SendOptions } from './task.ts'
 
@@ -153,9 +153,7 @@ function idempotencyKey(key: string | undefined): string | null {
 }
 
 function fairKey(path: string, input: unknown): string {
-  const value = path
-    .split('.')
-    .reduce<unknown>((at, name) => (at as Record<string, unknown> | null | undefined)?.[name], input)
+  const value = fieldOf(input, path)
   if (typeof value !== 'string' && typeof value !== 'number' && typeof value !== 'boolean') {
     throw new UsageError(
       'SLUICE_MISSING_KEY',

@@ -19,7 +19,7 @@ declare
   v_class bigint;
   v_begun bigint := least(sluice.now_us(), p_cap);
   v_since bigint := coalesce(p_since, -1);
-  v_more boolean;
+  v_more boolean := false;
   v_granted integer := 0;
 begin
   perform 1 from sluice.worker w where w.id = p_worker for key share;
@@ -34,20 +34,21 @@ begin
     return;
   end if;
   delete from sluice.idle i where i.worker = p_worker;
-  v_more := sluice.promote_v1(v_begun, v_since) > 0;
-  if p_want = 0 or cardinality(sluice.active_v1('{0}', v_begun, v_since)) > 0 then
+  for round in 1 .. 2 loop
+    v_classes := array(select c.id from sluice.class c
+                       where c.task = any (p_tasks) and (p_queues is null or c.queue = any (p_queues)));
+    v_active := sluice.active_v1(0::bigint || v_classes, v_begun, v_since);
+    exit when round = 2 or (p_want > 0 and 0 <> all (v_active));
     perform sluice.enclose_v1('{0}');
-    v_more := sluice.absorb_v1(0) or v_more;
-  end if;
-  v_classes := array(select c.id from sluice.class c
-                     where c.task = any (p_tasks) and (p_queues is null or c.queue = any (p_queues)));
+    v_more := sluice.absorb_v1(0);
+  end loop;
+  v_active := array_remove(v_active, 0::bigint);
   if p_want = 0 then
     perform sluice.share_v1(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', null), sluice.pick_v1('{}', 0, 0, 1),
-      sluice.mark_v1(p_claim, p_worker, v_begun, '{}', '{}', '{}', '{}', '{}', '{}', '{}'), sluice.room_v1('{}', v_begun);
+      sluice.mark_v1(p_claim, p_worker, v_begun, '{}', '{}', '{}', '{}', '{}', '{}', '{}'), sluice.room_v1('{}', v_begun), sluice.promote_v1(v_begun, v_begun);
     again := false;
     return;
   end if;
-  v_active := sluice.active_v1(v_classes, v_begun, v_since);
   perform sluice.enclose_v1(v_active);
   foreach v_class in array v_active loop
     v_more := sluice.absorb_v1(v_class) or v_more;
@@ -55,6 +56,8 @@ begin
   select g.now_us, g.granted, g.again, g.jobs into now_us, v_granted, again, jobs
   from sluice.grant_v1(p_claim, p_worker, v_active, p_want, p_cap, v_since,
                        case when p_wide then 256 else least(256, p_want + 1) end) g;
+  -- Last, when this claim waits for nothing more: of what others promote just now it may keep rows locked.
+  v_more := sluice.promote_v1(v_begun, v_since) > 0 or v_more;
   again := again or v_more;
   waited_us := greatest(now_us - v_begun, 0);
   wake_us := null;

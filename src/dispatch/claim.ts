@@ -3,6 +3,7 @@ import { type Clock, StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { reach } from '../core/probe.ts'
+import { againMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
 
 /** A job in hand: claimed, not yet finished. */
@@ -74,6 +75,9 @@ interface Answer {
  */
 const trustMs = 10_000
 
+/** Tries after which it is said that claims fail: some 2 s, and more where each waits for a lock. */
+const quietTries = 8
+
 /** Inputs fetched in one query: each may have 256 KiB. */
 const inputsMax = 100
 
@@ -82,6 +86,8 @@ export class WorkerLostError extends Error {}
 
 /** A claim that may be repeated: made once, asked until there is an answer. */
 export class Claims {
+  /** For so many ms a claim asks a store that is away. */
+  patienceMs = Infinity
   readonly #db: Db
   readonly #clock: Clock
   readonly #sql: string
@@ -90,8 +96,8 @@ export class Claims {
   readonly #asking = new Set<string>()
   readonly #storeClock: StoreClock
   #since: { us: string; fromMs: number } | undefined
-  /** A claim asks for so long while the store is away. */
-  patienceMs = Infinity
+  /** Told of an error that has come back for some seconds; the claim goes on trying. */
+  lasting: (error: unknown) => void = () => {}
   /** The last claim found only lanes that are blocked: the next looks at more of them. */
   #wide = false
 
@@ -156,7 +162,8 @@ export class Claims {
         if ((error as { code?: unknown }).code === 'SLW01') throw new WorkerLostError('given up as lost')
         if (!(error instanceof StoreError) && !isTransient(error) && !isOwnDouble(error)) throw error
         if (signal.aborted || this.#clock.monotonicMs() - begunMs > this.patienceMs) throw error
-        await this.#clock.sleep(Math.min(1_000, 20 * 2 ** tries) * (0.5 + this.#clock.random() / 2), signal)
+        if (tries === quietTries) this.lasting(error)
+        await this.#clock.sleep(againMs(tries, this.#clock.random()), signal)
       }
     }
   }

@@ -4,14 +4,17 @@ create or replace function sluice.collect_v1(p_after bigint) returns bigint lang
   set enable_seqscan = off set jit = off set enable_bitmapscan = off as $$
 declare
   v_ids bigint[];
+  v_classes bigint[];
   v_last bigint;
 begin
   if not pg_try_advisory_xact_lock(1397511523, -6) then return null; end if;
   select array_agg(l.id), max(l.id) into v_ids, v_last
   from (select id from sluice.lane where id > p_after order by id, v limit 1000) l;
-  perform sluice.enclose_v1(array(select distinct l.class from sluice.lane l where l.id = any (v_ids) and l.list is null));
+  v_classes := array(select distinct l.class from sluice.lane l where l.id = any (v_ids) and l.list is null);
+  perform sluice.enclose_v1(v_classes);
+  -- Of these classes only: lanes of others may have become empty while we waited, and be filled again just now.
   with gone as (
-    delete from sluice.lane l where l.id = any (v_ids) and l.list is null returning l.class, l.fair
+    delete from sluice.lane l where l.id = any (v_ids) and l.class = any (v_classes) and l.list is null returning l.class, l.fair
   )
   delete from sluice.fair f using (select distinct class, fair from gone) g
   where f.class = g.class and f.id = g.fair and f.lanes = 0

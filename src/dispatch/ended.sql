@@ -10,7 +10,6 @@ declare
   v_units integer[];
   v_backs boolean[];
   v_now bigint;
-  v_classes bigint[];
 begin
   if v_counted = '{}' and not true = any (p_unused) then return; end if;
   with mine as (
@@ -29,11 +28,5 @@ begin
   perform sluice.refund_v1(u.bucket, u.claim, u.units) from unnest(v_buckets, v_of, v_units, v_backs) u (bucket, claim, units, back) where u.back;
   perform sluice.release_v1(array_agg(u.bucket), array_agg(u.units))
   from (select bucket, sum(units)::integer as units from unnest(v_buckets, v_units) u (bucket, units) group by 1) u;
-  with sooner as (
-    update sluice.list w set due = r.next
-    from sluice.class c, sluice.room_v1(array(select distinct b from unnest(v_buckets) b), v_now) r
-    where w.class = c.id and w.id = r.bucket and r.next < w.due returning w.class, w.due
-  )
-  select array_agg(class) into v_classes from sooner where due <= v_now;
-  perform sluice.summon_v1(v_classes);
+  perform sluice.sooner_v1(array(select distinct b from unnest(v_buckets) b), (select sum(u) from unnest(v_units) u), v_now);
 end $$;

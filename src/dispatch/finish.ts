@@ -2,6 +2,7 @@
 import type { Clock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
+import { againMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
 import type { Place } from './admit.ts'
 import type { Handout } from './claim.ts'
@@ -115,7 +116,8 @@ export class Finisher {
       } catch (error) {
         if (isRefused(error) && batch.length > 1) {
           const refused = (await Promise.all(batch.map((ending) => this.#write([ending], [])))).flat()
-          if (ended.length > 0) await this.#write([], ended)
+          // By the row of its claim a rescuer finds a job whose ending was given up.
+          if (ended.length > 0 && !this.#hasGivenUp) await this.#write([], ended)
           return refused
         }
         // A result that the store refuses must not keep the job running for ever. Nothing can be wrong with the second
@@ -131,7 +133,7 @@ export class Finisher {
             })
         }
         isUnknown ||= error instanceof StoreError
-        await this.#clock.sleep(Math.min(1_000, 20 * 2 ** tries) * (0.5 + this.#clock.random() / 2))
+        await this.#clock.sleep(againMs(tries, this.#clock.random()))
       }
     }
   }

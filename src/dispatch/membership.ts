@@ -1,5 +1,5 @@
 /**
- * A worker's place in the fleet: it registers, beats, watches the others, and adopts claims that reached the store late.
+ * A worker's place in the fleet: it registers, beats, watches the others, and finds claims of its own that it does not know.
  * A worker whose beat stands still for 10 s is given up by the others: its jobs go back, its claims no longer match.
  */
 import { hostname } from 'node:os'

@@ -7,6 +7,7 @@ declare
   v_since timestamptz := case when p_since < 0 then '-infinity' else to_timestamp(p_since / 1e6) end;
   v_count integer;
 begin
+  if not exists (select 1 from sluice.job where due_at <= v_now and due_at > v_since) then return 0; end if;
   with due as (
     select ctid from sluice.job where due_at <= v_now and due_at > v_since order by due_at limit 500 for update skip locked
   ), back as (

@@ -19,7 +19,7 @@ begin
   select array_agg(j.id), array_agg(j.claim) into v_ids, v_claims
   from held h cross join unnest(h.lanes, h.seqs) s (lane, seq)
   join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = h.id;
-  perform sluice.ended_v1(v_ids, v_claims, array_fill(false, array[cardinality(v_ids)]));
+  perform sluice.ended_v1(v_ids, v_claims, array(select false from unnest(v_ids)));
   with mine as (
     select j.id from unnest(v_ids, v_claims) u (id, claim) join sluice.job j on j.id = u.id and j.claim = u.claim
   ), crashed as (

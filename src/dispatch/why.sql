@@ -13,18 +13,20 @@ with job as (
     select 1 from sluice.job o where o.lane = j.lane and o.seq < j.seq and o.claim is null and o.due_at is null limit 10000) o
 )
 select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extract(epoch from j.due_at) * 1000)::float8 as due_ms,
-       (j.now_us / 1000)::float8 as now_ms, a.n as ahead, l.list::text as list, j.error,
+       (j.now_us / 1000)::float8 as now_ms, a.n as ahead, j.error,
        (select count(*) from sluice.worker w where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)) as workers,
        (select count(*) from lane me cross join lateral (select vstart from sluice.fair where class = me.class and id = me.fair order by v desc limit 1) f
         join sluice.turn o on o.class = me.class and o.list = me.list and o.vstart < f.vstart and o.fair <> me.fair) as lanes_before,
        (select json_agg(json_build_object('limit', t.name, 'key', t.key, 'defined', d.room is not null,
           'avail', case when b.id is null then d.room else r.avail end, 'held', r.hold > j.now_us,
+          'places', (select x.room from unnest(r.drain, r.debt, d.rooms) x (drain, debt, room) where x.drain = 0 and x.debt >= x.room limit 1),
           'nextMs', (case when b.id is null then j.now_us else r.next end / 1000)::float8,
           'periodMs', case when b.id is null then d.period else r.period end / 1000.0) order by r.next desc)
         from take t join sluice.room_v1(array(select t.id from take t), j.now_us) r on r.bucket = t.id
         left join sluice.bucket b on b.id = t.id
         left join lateral (
-          select (select min(x) from unnest(l.room) x) as room,
-                 (select max(x.weight / x.drain + 1) from unnest(l.weight, l.drain) x (weight, drain)) as period
+          select (select min(x) from unnest(l.room) x) as room, l.room as rooms,
+                 (select coalesce(max(case when x.slot > 0 then x.span / x.room + 1 else x.weight / nullif(x.drain, 0) + 1 end), 0)
+                  from unnest(l.weight, l.drain, l.room, l.slot, l.span) x (weight, drain, room, slot, span)) as period
           from sluice.limit_def l where l.name = t.name order by l.version desc limit 1) d on true) as buckets
-from job j left join lane l on true cross join ahead a
+from job j cross join ahead a

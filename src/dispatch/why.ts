@@ -4,7 +4,7 @@ import { statements } from '../generated/sql.ts'
 
 /** One reason why a job has not started. */
 export interface Reason {
-  kind: 'scheduled' | 'backoff' | 'limit' | 'held' | 'undefined-limit' | 'order' | 'no-worker' | 'slots'
+  kind: 'scheduled' | 'backoff' | 'limit' | 'concurrency' | 'held' | 'undefined-limit' | 'order' | 'no-worker' | 'slots'
   /** For people. */
   text: string
   /** It cannot start before this time on this account (a lower bound); undefined: no telling. */
@@ -42,6 +42,8 @@ interface Found {
         avail: number
         defined: boolean
         held: boolean
+        /** So many may run at one time, and do; null: not what bars it. */
+        places: number | null
         nextMs: number
         periodMs: number
       }[]
@@ -96,6 +98,10 @@ function limits(found: Found): Reason[] {
           ...where,
         },
       ]
+    }
+    if (bucket.places !== null) {
+      const text = `all ${bucket.places} places of limit ${name}${key} are taken; it goes on when one of those jobs ends`
+      return [{ kind: 'concurrency', text, notBefore: undefined, ...where }]
     }
     // Those before it in its lane take their units first.
     const nextMs = bucket.nextMs + Math.max(0, Number(found.ahead) - Math.max(0, bucket.avail - 1)) * bucket.periodMs

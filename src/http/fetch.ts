@@ -39,12 +39,11 @@ export const maxStaleGrants = 5
 
 /**
  * The connections of a process: kept alive, one request at a time on each, HTTP/1.1 only, so that "written" and
- * "arrived" mean the same for every request. `connectTimeoutMs`: default 10 s. Close it with `agent.close()`.
+ * "arrived" mean the same for every request. Connecting may take 10 s. Close it with `agent.close()`.
+ * @param connect how sockets are made; for tests
  */
-export function createAgent(options: { connectTimeoutMs?: number; connect?: Agent.Options['connect'] } = {}): Agent {
-  const timeout = options.connectTimeoutMs ?? 10_000
-  const connect = typeof options.connect === 'function' ? options.connect : { timeout, ...options.connect }
-  return new Agent({ pipelining: 1, allowH2: false, connect })
+export function createAgent(connect: Exclude<Agent.Options['connect'], Function> = {}): Agent {
+  return new Agent({ pipelining: 1, allowH2: false, connect: { timeout: 10_000, ...connect } })
 }
 
 interface Plan extends Hop {

@@ -7,7 +7,7 @@ export interface Grant {
 }
 
 /** Why a request was not written, or not once more. Never reaches a handler. */
-export class GateError extends Error {}
+class GateError extends Error {}
 
 /** One passage to the wire: what became of the grant that one request was given. */
 export interface Gate {
@@ -26,7 +26,6 @@ export interface GateOptions {
   readonly grant: Grant | undefined
   readonly bytes: Buffer | undefined
   readonly take: () => Promise<Grant | undefined>
-  /** Told just before the first byte of a request may be written. */
 }
 
 type Handler = Required<

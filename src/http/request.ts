@@ -1,5 +1,4 @@
 import { systemClock } from '../core/clock.ts'
-import type { Clock } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import { limitedBy, rateLimited } from './feedback.ts'
 import type { RequestInput } from './input.ts'
@@ -23,8 +22,6 @@ export interface RequestOptions {
   /** Sent as `Idempotency-Key` unless the input has one: the same for every attempt. */
   readonly jobId: string
   readonly signal: AbortSignal
-  /** Default: the machine's. */
-  readonly clock?: Clock
 }
 
 /** The vendor answered, but not with 2xx. Code `SLUICE_HTTP_STATUS`; retryable for 408, 425, 429 and 5xx. */
@@ -161,12 +158,10 @@ async function exchange(
  * passed `requestSchema`.
  */
 export async function sendRequest(input: RequestInput, options: RequestOptions): Promise<RequestResult> {
-  const clock = options.clock ?? systemClock
   const timeoutMs = input.timeoutMs ?? defaultTimeoutMs
   const url = new URL(input.url)
   const where = `${url.origin}${url.pathname}`
   const timeout = new AbortController()
-  const timer = new AbortController()
   const late = new AttemptError(
     'SLUICE_TIMEOUT',
     `${where} did not answer within ${timeoutMs} ms. Another attempt may succeed.`,
@@ -174,7 +169,7 @@ export async function sendRequest(input: RequestInput, options: RequestOptions):
       retryable: true,
     },
   )
-  void clock.sleep(timeoutMs, timer.signal, false).then(() => timeout.abort(late))
+  const cancel = systemClock.after(timeoutMs, () => timeout.abort(late))
   try {
     return await exchange(input, options, AbortSignal.any([options.signal, timeout.signal]), where)
   } catch (error) {
@@ -182,6 +177,6 @@ export async function sendRequest(input: RequestInput, options: RequestOptions):
     if (timeout.signal.aborted) throw late
     throw error
   } finally {
-    timer.abort()
+    cancel()
   }
 }

@@ -49,7 +49,7 @@ export interface Room {
  */
 export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFurther = false): Room {
   const atUs = Math.max(nowUs, bucket.atUs)
-  const slots = bucket.slots.map((list, i) => shifted(rules[i] as Rule, list, bucket.atUs, atUs))
+  const slots = bucket.slots.map((list, i) => aged(rules[i] as Rule, list, bucket.atUs, atUs))
   const debt = rules.map((rule, i) => {
     if (isWindow(rule)) return (slots[i] ?? []).reduce((sum, one) => sum + one, 0)
     return drained(rule, bucket.debt[i] ?? 0, atUs - bucket.atUs)
@@ -72,7 +72,7 @@ function drained(rule: Rule, debt: number, elapsedUs: number): number {
 }
 
 /** The parts of a window as seen later: new ones at the front, as many forgotten at the end. */
-function shifted(rule: Rule, list: readonly number[], fromUs: number, toUs: number): readonly number[] {
+function aged(rule: Rule, list: readonly number[], fromUs: number, toUs: number): readonly number[] {
   if (!isWindow(rule)) return list
   const by = Math.min(windowParts + 1, Math.floor(toUs / rule.slotUs) - Math.floor(fromUs / rule.slotUs))
   return [...Array<number>(by).fill(0), ...list.slice(0, windowParts + 1 - by)]

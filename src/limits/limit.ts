@@ -175,6 +175,13 @@ function atOnce(units: number): Rule {
   }
 }
 
+/** A definition in words, the same for the same definition; what a key function does is not in them. */
+export function inWords({ rules, classic, transitUs, keyed, path }: Limit): string {
+  const all = rules.map((rule) => (rule.kind === 'rate' ? rule.rate : `${rule.kind} ${rule.rate}`)).join(' and ')
+  const rooms = rules.flatMap((rule) => (rule.kind === 'rate' ? [rule.room] : []))
+  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keyed ? `by ${path ?? 'a function'}` : 'without keys'}`
+}
+
 /**
  * A level rule (token bucket, GCRA). The safe one: B = max(1, floor(N/10)), refilled at (N - B + 1) / W' where
  * W' = W + J, so that any half-open window of W at the vendor holds at most N arrivals (limits/guarantee.ts).
@@ -198,7 +205,7 @@ function gcd(a: number, b: number): number {
 }
 
 function readKey(name: string, by: string | ((input: never) => Key), input: unknown): string {
-  const key = typeof by === 'function' ? by(input as never) : by.split('.').reduce<unknown>(field, input)
+  const key = typeof by === 'function' ? by(input as never) : fieldOf(input, by)
   const isKey =
     typeof key === 'number' ? Number.isFinite(key) : typeof key === 'boolean' || (typeof key === 'string' && key !== '')
   if (!isKey) {
@@ -218,8 +225,11 @@ function readKey(name: string, by: string | ((input: never) => Key), input: unkn
   return text
 }
 
-function field(value: unknown, name: string): unknown {
-  return typeof value === 'object' && value !== null && Object.hasOwn(value, name)
-    ? (value as Record<string, unknown>)[name]
-    : undefined
+/** What stands at a field path (`account.id`) of an input; undefined when nothing does. */
+export function fieldOf(input: unknown, path: string): unknown {
+  const step = (value: unknown, name: string) =>
+    typeof value === 'object' && value !== null && Object.hasOwn(value, name)
+      ? (value as Record<string, unknown>)[name]
+      : undefined
+  return path.split('.').reduce(step, input)
 }

@@ -7,7 +7,7 @@ returns table (ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[
                weight bigint[], slot bigint[], hold bigint, avail bigint, next bigint, period bigint, slack bigint)
 language sql stable as $$
   select o.ord::integer, o.bucket, coalesce(g.n, 0), t.at, r.debt, w.slots, d.version, d.drain, d.weight, d.slot, coalesce(g.hold, 0),
-         case when d.version is null or coalesce(g.hold, 0) > t.at then 0 else coalesce(r.avail, 2147483647) end,
+         case when d.version is null or coalesce(g.hold, 0) > t.at then 0 else r.avail end,
          case when d.version is null then t.at + 1000000 else greatest(t.at, r.next, coalesce(g.hold, 0)) end,
          coalesce(r.period, 1000000), coalesce(r.slack, 0)
   from unnest(p_buckets) with ordinality o (bucket, ord)
@@ -20,11 +20,11 @@ language sql stable as $$
     where l.bucket = o.bucket order by l.at desc, l.n desc limit 1) g on true
   cross join lateral (select greatest(p_now, coalesce(g.at, p_now)) as at) t
   cross join lateral (select case when g.version <> d.version then sluice.rebuild_v1(b.id, g.version, g.debt, g.at, d.def) end as made) c
-  cross join lateral (select case when d.slot <> array_fill(0::bigint, array[cardinality(d.slot)])
-    then sluice.shifted_v1(case when g.version <> d.version then (c.made).slots else g.slots end, d.slot, g.at, t.at) end as slots) w
+  cross join lateral (select case when 0 < any (d.slot)
+    then sluice.aged_v1(case when g.version <> d.version then (c.made).slots else g.slots end, d.slot, g.at, t.at) end as slots) w
   left join lateral (
     select array_agg(x.debt order by x.i) as debt,
-           greatest(0, min((x.room * x.weight - x.debt) / x.weight) filter (where x.counts)) as avail,
+           greatest(0, coalesce(min((x.room * x.weight - x.debt) / x.weight) filter (where x.counts), 2147483647)) as avail,
            max(case when x.debt + x.weight <= x.room * x.weight then t.at
                     when x.drain = 0 then 9007199254740991
                     when x.slot > 0 then sluice.freed_v1(w.slots[x.i:x.i], x.slot, t.at, x.room)

@@ -2,6 +2,7 @@
 import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
+import { againMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
 
 /** A job that has passed the door, as it is stored. */
@@ -118,7 +119,7 @@ export class Outbox {
       } catch (error) {
         // At least once more: a half-open connection alone takes as long as we would try.
         if (!(error instanceof StoreError) || (tries > 0 && this.#clock.monotonicMs() > until)) throw error
-        await this.#clock.sleep(Math.min(1_000, 50 * 2 ** tries) * (0.5 + this.#clock.random() / 2))
+        await this.#clock.sleep(againMs(tries, this.#clock.random(), 50))
       }
     }
   }

@@ -9,8 +9,9 @@ language sql stable set jit = off set enable_sort = off set enable_bitmapscan = 
     (select l.id as lane, l.bound as pos, l.n from sluice.seat s
       cross join lateral (select * from sluice.lane where id = s.lane order by v desc limit 1) l)
     union all
-    (select a.lane, a.pos, a.n from sluice.arrival a where a.xid >= coalesce(
-      (select pg_snapshot_xmax(b.snap) from sluice.absorbed b order by b.n desc limit 1), '0'::xid8))
+    (select a.lane, a.pos, a.n from (select 0::bigint as id union all select id from sluice.class) c
+      join sluice.arrival a on a.class = c.id and a.xid >= coalesce((select pg_snapshot_xmax(b.snap)
+        from sluice.absorbed b where b.class = c.id order by b.n desc limit 1), '0'::xid8))
   ), counted as materialized (
     select (select count(*) from (select 1 from sluice.job where claim is null and due_at is null limit 10001) w) as waiting,
            (select count(*) from (select 1 from sluice.done where state = 'done' limit 10001) d) as done

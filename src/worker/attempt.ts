@@ -9,9 +9,9 @@ import { type Place, placeNow, validate } from '../dispatch/admit.ts'
 import type { Handout } from '../dispatch/claim.ts'
 import type { Outcome } from '../dispatch/finish.ts'
 import type { AnyTask, Context, Log } from '../dispatch/task.ts'
-import { StaleGrantError } from '../http/allowance.ts'
+import { StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
-import { storeGrants, uncalledCode } from './grants.ts'
+import { storeGrants } from './grants.ts'
 import type { Patience } from './patience.ts'
 
 /** What attempts share. */

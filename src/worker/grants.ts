@@ -2,12 +2,11 @@
 import type { Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError } from '../core/errors.ts'
 import { hash64, newId } from '../core/hash.ts'
+import { againMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
 import { type Handout, isTransient } from '../dispatch/claim.ts'
 import { type Grants, StaleGrantError } from '../http/allowance.ts'
 import type { Grant } from '../http/gate.ts'
-
-export { uncalledCode } from '../http/allowance.ts'
 
 /** What grants need. */
 export interface GrantsOptions {
@@ -117,7 +116,7 @@ class StoreGrants implements Grants {
         if (isTransient(error)) grant = undefined
         else if (error instanceof StoreError) back = null
         else throw error
-        await clock.sleep(Math.min(1_000, 20 * 2 ** failures++) * (0.5 + clock.random() / 2), signal)
+        await clock.sleep(againMs(failures++, clock.random()), signal)
         continue
       }
       failures = 0

@@ -39,17 +39,17 @@ export class Slots implements Outlet {
     return Math.max(0, this.#slots - this.#running.size - piled)
   }
 
-  freed(least: number, signal: AbortSignal): Promise<void> {
-    if (this.free() >= least || signal.aborted) return Promise.resolve()
+  freed(least: number, signal?: AbortSignal): Promise<void> {
+    if (this.free() >= least || signal?.aborted) return Promise.resolve()
     return new Promise((resolve) => {
       const look = () => {
-        if (this.free() < least && !signal.aborted) return
+        if (this.free() < least && !signal?.aborted) return
         this.#waiters.delete(look)
-        signal.removeEventListener('abort', look)
+        signal?.removeEventListener('abort', look)
         resolve()
       }
       this.#waiters.add(look)
-      signal.addEventListener('abort', look)
+      signal?.addEventListener('abort', look)
     })
   }
 

@@ -81,6 +81,8 @@ export class Worker {
     this.#agent = createAgent()
     const storeClock = new StoreClock()
     this.#claims = new Claims(db, clock, schema, storeClock)
+    this.#claims.lasting = (error) =>
+      log.error('claims fail; they are tried again until they do not', { error: String(error) })
     this.#finisher = new Finisher(db, clock, schema, log)
     const around = { db, clock, storeClock, schema, agent: this.#agent, log, patience: new Patience() }
     this.#slots = new Slots(
@@ -240,7 +242,7 @@ export class Worker {
 
   /** Resolves when no attempt is under way and every ending is written. */
   async #idle(): Promise<void> {
-    while (this.#slots.running > 0) await this.#slots.freed(this.#options.concurrency, new AbortController().signal)
+    while (this.#slots.running > 0) await this.#slots.freed(this.#options.concurrency)
     await this.#finisher.settled()
   }
 

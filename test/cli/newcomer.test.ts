@@ -1,25 +1,29 @@
-import { execFileSync } from 'node:child_process'
+import { execFile } from 'node:child_process'
 import { mkdtempSync, readFileSync, realpathSync, rmSync, symlinkSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { afterAll, expect, it, vi } from 'vitest'
+import { promisify } from 'node:util'
+import { expect, it } from 'vitest'
+import { until } from '../until.ts'
 import { createProject, objects } from './program.ts'
 
 // What a newcomer does from README: the packed package stands for the checkout, and nothing asks a registry.
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const readme = readFileSync(join(root, 'README.md'), 'utf8')
-const dir = realpathSync(mkdtempSync(join(tmpdir(), 'sluice-newcomer-')))
-const checkout = join(dir, 'package')
-const project = createProject({}, join(checkout, 'dist/cli/main.js'))
-afterAll(async () => {
-  await project.close()
-  rmSync(dir, { recursive: true, force: true })
-})
+// Not the synchronous one: a test that is silent for a minute ends the run.
+const execute = promisify(execFile)
 
-it('README leads to a limited task that runs, and to a program that sends to it', async () => {
-  const packed = npm(root, 'pack', '--ignore-scripts', '--pack-destination', dir).trim()
-  execFileSync('tar', ['-xzf', join(dir, packed), '-C', dir])
+it('README leads to a limited task that runs, and to a program that sends to it', async ({ onTestFinished }) => {
+  const dir = realpathSync(mkdtempSync(join(tmpdir(), 'sluice-newcomer-')))
+  const checkout = join(dir, 'package')
+  const project = createProject({}, join(checkout, 'dist/cli/main.js'))
+  onTestFinished(async () => {
+    await project.close()
+    rmSync(dir, { recursive: true, force: true })
+  })
+  const packed = (await npm(root, 'pack', '--ignore-scripts', '--pack-destination', dir)).trim()
+  await execute('tar', ['-xzf', join(dir, packed), '-C', dir])
   symlinkSync(join(root, 'node_modules'), join(checkout, 'node_modules'))
 
   expect(readme).toContain('node /path/to/sluice/dist/cli/main.js init ')
@@ -27,24 +31,23 @@ it('README leads to a limited task that runs, and to a program that sends to it'
   expect(init.err).toContain(`npm install ${checkout} zod\n`)
   expect(readFileSync(join(project.dir, 'tasks.ts'), 'utf8')).toContain(code('export const syncContact'))
   expect(readme).toContain('npm install /path/to/sluice zod ')
-  npm(project.dir, 'install', '--offline', checkout, join(root, 'node_modules/zod'))
+  await npm(project.dir, 'install', '--offline', checkout, join(root, 'node_modules/zod'))
 
   expect(readme).toContain('npx sluice dev ')
   const dev = project.start(['dev'])
   await dev.says('working on sync-contact')
   const [, line = ''] = /(npx sluice send .*--repeat) 500/.exec(readme) ?? []
-  execFileSync('sh', ['-c', `${line} 2`], { cwd: project.dir, stdio: 'pipe' })
-  const done = async () => objects((await project.run(['status', '--json'])).out)[0]?.['waiting'] === 0
-  await vi.waitUntil(done, { timeout: 30_000 })
+  await execute('sh', ['-c', `${line} 2`], { cwd: project.dir })
+  await until(async () => objects((await project.run(['status', '--json'])).out)[0]?.['waiting'] === 0)
 
   // What `node app.ts` does on a newer Node, by way of the compiler; its types come with the package.
   project.write('app.ts', code('// app.ts'))
   const flags = '--module nodenext --target es2023 --strict --rewriteRelativeImportExtensions --types node'.split(' ')
   const types = ['--typeRoots', join(root, 'node_modules/@types'), '--outDir', 'out', 'app.ts', 'sluice.config.ts']
-  execFileSync(join(root, 'node_modules/.bin/tsc'), [...flags, ...types], { cwd: project.dir, stdio: 'pipe' })
-  const out = execFileSync(process.execPath, ['out/app.js'], { cwd: project.dir, encoding: 'utf8' })
-  expect(out).toContain('/accounts/a1/contacts/7')
-}, 120_000)
+  await execute(join(root, 'node_modules/.bin/tsc'), [...flags, ...types], { cwd: project.dir })
+  const { stdout } = await execute(process.execPath, ['out/app.js'], { cwd: project.dir })
+  expect(stdout).toContain('/accounts/a1/contacts/7')
+}, 300_000)
 
 /** The README's code block from the line that begins so. */
 function code(start: string): string {
@@ -52,6 +55,6 @@ function code(start: string): string {
   return readme.slice(at, readme.indexOf('```', at))
 }
 
-function npm(cwd: string, ...args: string[]): string {
-  return execFileSync('npm', [...args, '--no-audit', '--no-fund', '--loglevel=error'], { cwd, encoding: 'utf8' })
+async function npm(cwd: string, ...args: string[]): Promise<string> {
+  return (await execute('npm', [...args, '--no-audit', '--no-fund', '--loglevel=error'], { cwd })).stdout
 }

@@ -3,7 +3,7 @@ import { mkdtempSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { vi } from 'vitest'
+import { until } from '../until.ts'
 
 const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
 const modules = fileURLToPath(new URL('../../node_modules', import.meta.url))
@@ -54,19 +54,21 @@ export function createProject(env: Record<string, string> = {}, program?: string
     let [out, err] = ['', '']
     child.stdout.on('data', (chunk) => (out += String(chunk)))
     child.stderr.on('data', (chunk) => (err += String(chunk)))
-    child.stdin.end(options.input ?? '')
-    const ended = new Promise<Ran>((resolve) => child.once('close', (code) => resolve({ code, out, err })))
+    // It may end before it has read everything.
+    child.stdin.on('error', () => {}).end(options.input ?? '')
+    let isEnded = false
+    const ended = new Promise<Ran>((resolve) =>
+      child.once('close', (code) => {
+        isEnded = true
+        resolve({ code, out, err })
+      }),
+    )
     const run: Running = {
       err: () => err,
-      says: (text) =>
-        vi.waitUntil(
-          () => {
-            if (err.includes(text)) return true
-            if (child.exitCode !== null) throw new Error(`ended with ${child.exitCode} without "${text}": ${err}`)
-            return false
-          },
-          { timeout: 50_000, interval: 20 },
-        ) as unknown as Promise<void>,
+      async says(text) {
+        await until(() => err.includes(text) || isEnded, `"${text}" on stderr`)
+        if (!err.includes(text)) throw new Error(`ended with ${child.exitCode} without "${text}": ${err}`)
+      },
       signal: (name) => void child.kill(name),
       ended,
     }

@@ -1,15 +1,18 @@
 import { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { afterAll, afterEach, expect, it, vi } from 'vitest'
+import { afterEach, beforeEach, expect, it, vi } from 'vitest'
 import { z } from 'zod'
 import { env, place } from '../../src/db/open.ts'
 import { limit, type Log, Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
 
-const dir = mkdtempSync(join(tmpdir(), 'sluice-open-'))
-afterEach(() => void vi.unstubAllEnvs())
-afterAll(() => rmSync(dir, { recursive: true, force: true }))
+let dir: string
+beforeEach(() => void (dir = mkdtempSync(join(tmpdir(), 'sluice-open-'))))
+afterEach(() => {
+  vi.unstubAllEnvs()
+  rmSync(dir, { recursive: true, force: true })
+})
 
 it.each(['mysql://u:secret@h/d', 'redis://x:1', 'http:secret', 'postgres:/h/secret', ''])(
   'a store that is no store is refused, not made: %j',

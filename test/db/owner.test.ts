@@ -44,7 +44,7 @@ async function deadClaim(change: Record<string, unknown>): Promise<void> {
 
 test(
   'of twelve processes that open at once exactly one wins, again after each kill -9 of the winner',
-  { timeout: 120_000 },
+  { timeout: 300_000 },
   async () => {
     for (let round = 0; round < 4; round++) {
       const openers = Array.from({ length: 12 }, child)
@@ -64,7 +64,7 @@ test(
   },
 )
 
-test('a stopped owner still owns', { timeout: 30_000 }, async () => {
+test('a stopped owner still owns', async () => {
   const stopped = await winner()
   stopped.process.kill('SIGSTOP')
   await expect(own(dir)).rejects.toMatchObject({
@@ -87,7 +87,7 @@ test('a second opener in the same process is refused until the first releases', 
   await second.release()
 })
 
-test('a dead claim of another machine is not judged, unless the user does', { timeout: 30_000 }, async () => {
+test('a dead claim of another machine is not judged, unless the user does', async () => {
   await deadClaim({ host: 'elsewhere', machine: 'elsewhere', boot: 'another' })
   await expect(own(dir)).rejects.toMatchObject({
     code: 'SLUICE_STORE_OWNED',
@@ -97,19 +97,19 @@ test('a dead claim of another machine is not judged, unless the user does', { ti
   await (await own(dir)).release()
 })
 
-test('a claim of this machine before its reboot is dead', { timeout: 30_000 }, async () => {
+test('a claim of this machine before its reboot is dead', async () => {
   await deadClaim({ boot: 'the one before' })
   const owner = await own(dir)
   expect(await connectInfo(dir)).toBeDefined()
   await owner.release()
 })
 
-test('a claim whose socket is missing proves nothing', { timeout: 30_000 }, async () => {
+test('a claim whose socket is missing proves nothing', async () => {
   await deadClaim({ socket: 'missing.sock' })
   await expect(own(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
 })
 
-test('a claim that cannot be read proves nothing', { timeout: 30_000 }, async () => {
+test('a claim that cannot be read proves nothing', async () => {
   await deadClaim({ socket: '../../elsewhere.sock' })
   await expect(own(dir)).rejects.toMatchObject({
     code: 'SLUICE_STORE_OWNED',

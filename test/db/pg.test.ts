@@ -1,7 +1,7 @@
 import net from 'node:net'
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest'
 import pg from 'pg'
-import { systemClock } from '../../src/core/clock.ts'
+import { type Clock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
 import { openPg } from '../../src/db/pg.ts'
 import { freshDatabase } from '../servers/database.ts'
@@ -82,4 +82,22 @@ it('through a pooler, refuses another level, and else leaves nothing on its conn
     (select count(*)::int from pg_prepared_statements) as prepared`
   for (let i = 0; i < 2; i++) expect(await db.call('left', left, [])).toEqual([{ idle: '0', prepared: 0 }])
   expect(await opened(url).call('left', left, [])).toEqual([{ idle: '1min', prepared: 1 }])
+})
+
+it('a connection that listens for weeks hangs nothing on signals with each of its pings', async () => {
+  const signals: AbortSignal[] = []
+  const enough = new Promise<void>((resolve) => {
+    const clock: Clock = {
+      ...systemClock,
+      sleep: async (_ms, signal) => {
+        if (signal !== undefined) signals.push(signal)
+        if (signals.length === 20) resolve()
+      },
+    }
+    const db = openPg({ url, clock })
+    open.push(db)
+    void db.listen('some', () => {})
+  })
+  await enough
+  expect(new Set(signals).size).toBe(1)
 })

@@ -5,6 +5,7 @@ import { afterAll, afterEach, beforeAll, expect, test, vi } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { openPglite } from '../../src/db/pglite.ts'
 import type { PgliteDb } from '../../src/db/pglite.ts'
+import { later } from '../until.ts'
 import { start } from './fixtures/child.ts'
 
 const clock = systemClock
@@ -13,7 +14,7 @@ const dirs: string[] = []
 
 beforeAll(async () => {
   memory = await openPglite({ clock })
-}, 60_000)
+})
 
 afterAll(async () => {
   await memory.close()
@@ -95,7 +96,7 @@ test('a failed statement rejects with the error of Postgres, and the next one wo
 })
 
 test('a transaction commits as a whole, or not at all', async () => {
-  await memory.script('create table whole (n int)')
+  await memory.script('drop table if exists whole; create table whole (n int)')
   expect(
     await memory.transaction(async (tx) => {
       await tx.query('insert into whole values ($1)', [1])
@@ -126,21 +127,23 @@ test('a query beside the open transaction, from inside it, throws instead of han
   const begins = new Promise<void>((resolve) => (begun = resolve))
   let go = () => {}
   const gate = new Promise<void>((resolve) => (go = resolve))
-  const transaction = memory.transaction(async (tx) => {
-    begun()
-    for (const attempt of [
-      () => memory.query('select 1'),
-      () => memory.call('x', 'select 1', []),
-      () => memory.script('select 1'),
-      () => memory.transaction(async () => {}),
-      () => memory.listen('x', () => {}),
-    ])
-      await expect(attempt()).rejects.toMatchObject({ code: 'SLUICE_QUERY_OUTSIDE_TRANSACTION' })
-    await gate
-    await tx.query('select 1')
-    order.push('transaction')
-  })
-  await begins
+  const transaction = later(
+    memory.transaction(async (tx) => {
+      begun()
+      for (const attempt of [
+        () => memory.query('select 1'),
+        () => memory.call('x', 'select 1', []),
+        () => memory.script('select 1'),
+        () => memory.transaction(async () => {}),
+        () => memory.listen('x', () => {}),
+      ])
+        await expect(attempt()).rejects.toMatchObject({ code: 'SLUICE_QUERY_OUTSIDE_TRANSACTION' })
+      await gate
+      await tx.query('select 1')
+      order.push('transaction')
+    }),
+  )
+  await Promise.race([begins, transaction])
   const elsewhere = memory.query('select 1').then(() => order.push('elsewhere'))
   go()
   await Promise.all([transaction, elsewhere])
@@ -173,68 +176,56 @@ test('notifications reach those who listen, until they stop', async () => {
   expect(heard).toEqual(['one', 'two'])
 })
 
-test(
-  'close waits for what runs, may be called twice, and then everything rejects as unreachable',
-  { timeout: 60_000 },
-  async () => {
-    const db = await openPglite({ clock })
-    const running = db.query('select 1 as one')
-    const transaction = db.transaction((tx) => tx.query('select 2 as two'))
-    await Promise.all([db.close(), db.close()])
-    expect(await running).toEqual([{ one: 1 }])
-    expect(await transaction).toEqual([{ two: 2 }])
-    await expect(db.query('select 1')).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
-    await expect(db.transaction(async () => {})).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
-    await db.close()
-  },
-)
+test('close waits for what runs, may be called twice, and then everything rejects as unreachable', async () => {
+  const db = await openPglite({ clock })
+  const running = later(db.query('select 1 as one'))
+  const transaction = later(db.transaction((tx) => tx.query('select 2 as two')))
+  await Promise.all([db.close(), db.close()])
+  expect(await running).toEqual([{ one: 1 }])
+  expect(await transaction).toEqual([{ two: 2 }])
+  await expect(db.query('select 1')).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+  await expect(db.transaction(async () => {})).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+  await db.close()
+})
 
-test(
-  'each awaited commit on a directory has reached the disk by an fsync of its own; reads need none',
-  { timeout: 60_000 },
-  async () => {
-    const db = await openPglite({ dir: fresh(), clock })
-    await db.script('create table t (n int)')
-    const seen = [db.syncs()]
-    for (let n = 0; n < 20; n++) {
-      await db.call('insert', 'insert into t values ($1)', [n])
-      seen.push(db.syncs())
-    }
-    for (let n = 0; n < 20; n++) expect(seen[n + 1]).toBeGreaterThan(seen[n]!)
-    await db.query('select * from t')
-    const before = db.syncs()
-    for (let n = 0; n < 20; n++) await db.query('select 1')
-    expect(db.syncs()).toBe(before)
-    await db.close()
-    expect(memory.syncs()).toBe(0)
-  },
-)
+test('each awaited commit on a directory has reached the disk by an fsync of its own; reads need none', async () => {
+  const db = await openPglite({ dir: fresh(), clock })
+  await db.script('create table t (n int)')
+  const seen = [db.syncs()]
+  for (let n = 0; n < 20; n++) {
+    await db.call('insert', 'insert into t values ($1)', [n])
+    seen.push(db.syncs())
+  }
+  for (let n = 0; n < 20; n++) expect(seen[n + 1]).toBeGreaterThan(seen[n]!)
+  await db.query('select * from t')
+  const before = db.syncs()
+  for (let n = 0; n < 20; n++) await db.query('select 1')
+  expect(db.syncs()).toBe(before)
+  await db.close()
+  expect(memory.syncs()).toBe(0)
+})
 
-test(
-  'when an fsync fails the commit is not acknowledged, and nothing is from then on',
-  { timeout: 60_000 },
-  async () => {
-    const dir = fresh()
-    const db = await openPglite({ dir, clock })
-    await db.script('create table t (n int)')
-    // A disk that fails on demand: the one thing that cannot be had for real without root.
-    const broken = vi.spyOn(fs, 'fdatasyncSync').mockImplementation(() => {
-      throw Object.assign(new Error('input/output error'), { code: 'EIO' })
-    })
-    await expect(db.query('insert into t values (1)')).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
-    expect(broken).toHaveBeenCalled()
-    broken.mockRestore()
-    await expect(db.query('insert into t values (2)')).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
-    await db.close()
-    const again = await openPglite({ dir, clock })
-    expect(await again.query('select n from t where n = 2')).toEqual([])
-    await again.close()
-  },
-)
+test('when an fsync fails the commit is not acknowledged, and nothing is from then on', async () => {
+  const dir = fresh()
+  const db = await openPglite({ dir, clock })
+  await db.script('create table t (n int)')
+  // A disk that fails on demand: the one thing that cannot be had for real without root.
+  const broken = vi.spyOn(fs, 'fdatasyncSync').mockImplementation(() => {
+    throw Object.assign(new Error('input/output error'), { code: 'EIO' })
+  })
+  await expect(db.query('insert into t values (1)')).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+  expect(broken).toHaveBeenCalled()
+  broken.mockRestore()
+  await expect(db.query('insert into t values (2)')).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+  await db.close()
+  const again = await openPglite({ dir, clock })
+  expect(await again.query('select n from t where n = 2')).toEqual([])
+  await again.close()
+})
 
 test(
   'kill -9 under load loses no acknowledged row, three times over; meanwhile a second opener is refused by pid',
-  { timeout: 120_000 },
+  { timeout: 300_000 },
   async () => {
     const dir = fresh()
     const acknowledged = new Set<string>()
@@ -258,7 +249,7 @@ test(
   },
 )
 
-test('a first opening that was interrupted is begun again', { timeout: 60_000 }, async () => {
+test('a first opening that was interrupted is begun again', async () => {
   const dir = fresh()
   fs.mkdirSync(path.join(dir, 'pg.new'))
   fs.writeFileSync(path.join(dir, 'pg.new', 'PG_VERSION'), '18\n')
@@ -270,7 +261,7 @@ test('a first opening that was interrupted is begun again', { timeout: 60_000 },
   await db.close()
 })
 
-test('the log does not grow without end', { timeout: 120_000 }, async () => {
+test('the log does not grow without end', { timeout: 300_000 }, async () => {
   const dir = fresh()
   const db = await openPglite({ dir, clock })
   await db.script('create table t (filler text)')

@@ -32,7 +32,7 @@ beforeAll(async () => {
   dir = fs.mkdtempSync(path.join(os.tmpdir(), 'sluice-wire-'))
   db = await openPglite({ dir, clock })
   info = (await connectInfo(dir))!
-}, 60_000)
+})
 
 afterEach(async () => {
   await Promise.all(clients.splice(0).map((client) => client.end().catch(() => {})))
@@ -90,8 +90,8 @@ const bind = (name: string) => frame('B', text(''), text(name), zero, zero, zero
 const execute = frame('E', text(''), Buffer.alloc(4))
 const sync = frame('S')
 
-test('transactions of four socket clients and of the owner exclude each other', { timeout: 60_000 }, async () => {
-  await db.script('create table counter (n int); insert into counter values (0)')
+test('transactions of four socket clients and of the owner exclude each other', async () => {
+  await db.script('drop table if exists counter; create table counter (n int); insert into counter values (0)')
   const pool = new pg.Pool({ ...info, max: 4 })
   const add = async (run: (sql: string, params?: unknown[]) => Promise<{ n: number }[]>) => {
     const [row] = await run('select n from counter')
@@ -111,7 +111,7 @@ test('transactions of four socket clients and of the owner exclude each other', 
   await pool.end()
 })
 
-test('a large value goes both ways', { timeout: 30_000 }, async () => {
+test('a large value goes both ways', async () => {
   const client = await connect()
   const large = 'é'.repeat(4_000_000)
   const { rows } = await client.query<{ large: string }>('select $1::text as large', [large])
@@ -177,7 +177,7 @@ test('an unnamed statement survives what others do between parse and bind; a fai
 })
 
 test('a flush is answered at once, holds the turn, and is undone when the client goes before its sync', async () => {
-  await db.script('create table flushed (n int)')
+  await db.script('drop table if exists flushed; create table flushed (n int)')
   const { ask, socket } = await bare()
   expect(await ask('C', parse('', 'insert into flushed values (1)'), bind(''), execute, frame('H'))).toBe('12C')
   const waiting = db.query('select n from flushed')
@@ -195,7 +195,7 @@ test('a simple query after an error waits for the sync, as with a server, and ha
 })
 
 test('a client that breaks off in mid-transaction is rolled back, and the others go on', async () => {
-  await db.script('create table torn (n int)')
+  await db.script('drop table if exists torn; create table torn (n int)')
   const client = await connect()
   await client.query('begin')
   await client.query('insert into torn values (1)')
@@ -206,7 +206,7 @@ test('a client that breaks off in mid-transaction is rolled back, and the others
 })
 
 test('a client that falls silent in mid-transaction is thrown out', async () => {
-  await db.script('create table silent (n int)')
+  await db.script('drop table if exists silent; create table silent (n int)')
   const client = await connect()
   const gone = new Promise((resolve) => client.once('end', resolve))
   await client.query('begin')
@@ -256,7 +256,7 @@ test('notifications pass between owner and clients, and each hears only what it 
 })
 
 test('COPY from the client is refused, and ends neither the connection nor the engine', async () => {
-  await db.script('create table copied (n int)')
+  await db.script('drop table if exists copied; create table copied (n int)')
   const client = await connect()
   await expect(client.query('copy copied from stdin')).rejects.toThrow(/COPY/i)
   await expect(client.query({ name: 'copy', text: 'copy copied from stdin' })).rejects.toThrow(/COPY/i)
@@ -273,7 +273,7 @@ test('TLS is declined as a server without it does', async () => {
   await expect(client.connect()).rejects.toThrow('does not support SSL')
 })
 
-test('no bytes whatever that a client sends stop the engine', { timeout: 120_000 }, async () => {
+test('no bytes whatever that a client sends stop the engine', { timeout: 300_000 }, async () => {
   const letter = fc.constantFrom(...'QPBDECSHXdcfFpz~\0'.split(''))
   const body = fc.oneof(
     fc.uint8Array({ maxLength: 40 }).map((bytes) => Buffer.from(bytes)),
@@ -314,25 +314,21 @@ test('a frame above the limit, and a first packet of nonsense, are turned away',
   expect(await db.query('select 1 as one')).toEqual([{ one: 1 }])
 })
 
-test(
-  'an owner that closes says goodbye to its clients, and rolls their transactions back',
-  { timeout: 60_000 },
-  async () => {
-    const other = fs.mkdtempSync(path.join(os.tmpdir(), 'sluice-wire-'))
-    const closing = await openPglite({ dir: other, clock })
-    const client = new pg.Client({ ...(await connectInfo(other))! })
-    const errors: Error[] = []
-    client.on('error', (error) => errors.push(error))
-    await client.connect()
-    await client.query('begin; create table t (n int)')
-    const gone = new Promise((resolve) => client.once('end', resolve))
-    await closing.close()
-    await gone
-    expect(errors[0]).toMatchObject({ code: '57P01' })
-    expect(await connectInfo(other)).toBeUndefined()
-    const again = await openPglite({ dir: other, clock })
-    await expect(again.query('select * from t')).rejects.toMatchObject({ code: '42P01' })
-    await again.close()
-    fs.rmSync(other, { recursive: true, force: true })
-  },
-)
+test('an owner that closes says goodbye to its clients, and rolls their transactions back', async () => {
+  const other = fs.mkdtempSync(path.join(os.tmpdir(), 'sluice-wire-'))
+  const closing = await openPglite({ dir: other, clock })
+  const client = new pg.Client({ ...(await connectInfo(other))! })
+  const errors: Error[] = []
+  client.on('error', (error) => errors.push(error))
+  await client.connect()
+  await client.query('begin; create table t (n int)')
+  const gone = new Promise((resolve) => client.once('end', resolve))
+  await closing.close()
+  await gone
+  expect(errors[0]).toMatchObject({ code: '57P01' })
+  expect(await connectInfo(other)).toBeUndefined()
+  const again = await openPglite({ dir: other, clock })
+  await expect(again.query('select * from t')).rejects.toMatchObject({ code: '42P01' })
+  await again.close()
+  fs.rmSync(other, { recursive: true, force: true })
+})

@@ -1,18 +1,19 @@
 /** What happens to waiting jobs when a limit changes under them, and when the data were restored into another server. */
 import pg from 'pg'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { beforeEach, expect, test } from 'vitest'
 import { z } from 'zod'
 import type { Queryable } from '../../src/db/db.ts'
 import { type AnyTask, type Limit, limit, type Rate, Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { blocked, claim, enter, until } from './engine.ts'
+import { later, until } from '../until.ts'
+import { blocked, claim, enter } from './engine.ts'
 
 let database: Awaited<ReturnType<typeof freshDatabase>>
 
-beforeAll(async () => {
+// Each its own: definitions and what was charged by them outlast a test.
+beforeEach(async () => {
   database = await freshDatabase()
 })
-afterAll(() => database.drop())
 
 function numbered(rate: Rate): AnyTask {
   const input = z.object({ i: z.number() })
@@ -64,8 +65,8 @@ test('a claim that still decides by the old definition while it changes does not
     await query(`alter database ${name} set lock_timeout = '20ms'`)
     await inSluice('sluice', async (sluice) => {
       let isDefined = false
-      const defining = sluice.define([fast]).finally(() => (isDefined = true))
-      await until(async () => isDefined || (await blocked(sluice.db)) > 0, 10_000, 'it waits for the claim')
+      const defining = later(sluice.define([fast]).finally(() => (isDefined = true)))
+      await until(async () => isDefined || (await blocked(sluice.db)) > 0, 'it waits for the claim')
       await other.query('commit')
       await defining
       expect(await sluice.dispatchOnce([fast])).toBe(2)
@@ -105,8 +106,10 @@ test('a limit added to a task holds for the jobs that wait already, also while w
 
 test('a limit that takes its key from elsewhere sends waiting jobs to their new buckets; without a key they fail', async () => {
   const by = (path: 'a' | 'b') => versioned([limit('keyed', { rate: '10/h', by: path }) as unknown as Limit])
+  await inSluice('rekeyed', (sluice) =>
+    sluice.sendMany(by('a'), [{ a: 'x', b: 'y' }, { a: 'z', b: 'y' }, { a: 'keyless' }]),
+  )
   await inSluice('rekeyed', async (sluice) => {
-    await sluice.sendMany(by('a'), [{ a: 'x', b: 'y' }, { a: 'z', b: 'y' }, { a: 'keyless' }])
     expect(await sluice.dispatchOnce([by('b')])).toBe(2)
     expect(await takesOf(sluice, 'rekeyed')).toEqual([['keyed:y']])
     const [failed] = await sluice.list({ state: 'failed' })
@@ -114,6 +117,25 @@ test('a limit that takes its key from elsewhere sends waiting jobs to their new 
       reason: 'refused',
       error: { code: 'SLUICE_MISSING_KEY' },
     })
+  })
+})
+
+test('one name for two different limits in one process is refused, however they meet; the same twice is not', async () => {
+  const named = (name: string, rate: Rate) =>
+    task(name, { input: z.object({}), limits: [limit('twin', { rate })], run: () => undefined })
+  const conflict = expect.objectContaining({
+    code: 'SLUICE_LIMIT_CONFLICT',
+    message: expect.stringMatching(/10\/h.*20\/h/),
+  })
+  const [first, same, other] = [named('first', '10/h'), named('same', '10/h'), named('other', '20/h')]
+  await inSluice('twins', async (sluice) => {
+    await sluice.define([first as AnyTask, same as AnyTask])
+    await expect(sluice.send(other, {})).rejects.toThrow(conflict)
+    await expect(sluice.work([other as AnyTask])).rejects.toThrow(conflict)
+    await sluice.send(same, {})
+  })
+  await inSluice('twins', async (sluice) => {
+    await expect(sluice.define([first as AnyTask, other as AnyTask])).rejects.toThrow(conflict)
   })
 })
 

@@ -1,9 +1,11 @@
 /** The loop of a dispatcher, against a store that is made up. */
-import { expect, test, vi } from 'vitest'
+import { afterEach, expect, test, vi } from 'vitest'
 import type { Claimed, Claims, Handout } from '../../src/dispatch/claim.ts'
 import { Dispatcher } from '../../src/dispatch/dispatch.ts'
 import type { Outlet } from '../../src/dispatch/outlet.ts'
 import { patient } from '../worker/patience.ts'
+
+afterEach(() => void vi.restoreAllMocks())
 
 const none: Claimed = { jobs: [], again: false, wakeMs: undefined }
 
@@ -74,5 +76,4 @@ test('no wait joins the signal that lasts as long as the dispatcher, which would
   await expect.poll(() => at.wants.length).toBe(9)
   await at.loop.stop()
   expect(joined).not.toHaveBeenCalled()
-  joined.mockRestore()
 })

@@ -1,7 +1,7 @@
-import { vi } from 'vitest'
+import { afterAll, beforeAll, beforeEach } from 'vitest'
 import { z } from 'zod'
 import { newId } from '../../src/core/hash.ts'
-import type { Queryable } from '../../src/db/db.ts'
+import type { Db, Queryable } from '../../src/db/db.ts'
 import { task } from '../../src/dispatch/task.ts'
 import type { Rate } from '../../src/core/rate.ts'
 import { type Limit, limit } from '../../src/limits/limit.ts'
@@ -13,6 +13,7 @@ export const engines = [
   { name: 'PostgreSQL', store: async () => (await freshDatabase()).url },
   { name: 'PGlite', store: async () => 'memory:' },
 ] as const
+export type Engine = (typeof engines)[number]
 
 /** A job as `claim_v1` hands it out. */
 export interface Claimed {
@@ -140,14 +141,6 @@ export async function ownClock(db: Queryable, startMs: number): Promise<{ set(ms
   }
 }
 
-/** Resolves when `isTrue` resolves to something true; rejects after `limitMs`. */
-export async function until(isTrue: () => Promise<boolean> | boolean, limitMs: number, what: string): Promise<void> {
-  const look = async () => {
-    if (!(await isTrue())) throw new Error(`not within ${limitMs} ms: ${what}`)
-  }
-  await vi.waitFor(look, { timeout: limitMs, interval: 20 })
-}
-
 /** Empties all tables but those of definitions, which a Sluice remembers to have written. */
 export async function empty(db: Queryable): Promise<void> {
   const tables = [
@@ -188,6 +181,21 @@ export function blocked(db: Queryable): Promise<number> {
 }
 
 /** Opens a Sluice on a new store of this engine. */
-export async function openOn(engine: (typeof engines)[number]): Promise<Sluice> {
+export async function openOn(engine: Engine): Promise<Sluice> {
   return Sluice.open({ store: await engine.store() })
+}
+
+/** For the tests of a file or a block: one store, empty before each of them, with one worker entered. */
+export function emptied(engine: Engine): { sluice: Sluice; db: Db; worker: string } {
+  const at: ReturnType<typeof emptied> = {} as never
+  beforeAll(async () => {
+    at.sluice = await openOn(engine)
+    at.db = at.sluice.db
+  })
+  beforeEach(async () => {
+    await empty(at.db)
+    at.worker = await enter(at.db)
+  })
+  afterAll(() => at.sluice.close())
+  return at
 }

@@ -1,25 +1,13 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
+import { StoreError } from '../../src/core/errors.ts'
 import { newId } from '../../src/core/hash.ts'
 import { Claims, type Handout } from '../../src/dispatch/claim.ts'
 import { Finisher } from '../../src/dispatch/finish.ts'
 import type { Db } from '../../src/db/db.ts'
 import type { Log } from '../../src/dispatch/task.ts'
 import { limit } from '../../src/limits/limit.ts'
-import type { Sluice } from '../../src/sluice.ts'
-import {
-  type Claimed,
-  claim,
-  claimAll,
-  count,
-  done,
-  empty,
-  engines,
-  enter,
-  finish,
-  openOn,
-  quietTask,
-} from './engine.ts'
+import { type Claimed, claim, claimAll, count, done, emptied, engines, enter, finish, quietTask } from './engine.ts'
 
 const quiet = quietTask('quiet', [limit('wide', { rate: '1000000/s', burst: 1_000_000 })])
 const rows = (n: number) => Array.from({ length: n }, (_, i) => ({ n: i }))
@@ -27,18 +15,8 @@ const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
 const ids = (jobs: readonly { id: string }[]) => jobs.map(({ id }) => id).toSorted()
 
 for (const engine of engines) {
-  const at: { sluice: Sluice; db: Db; worker: string } = {} as never
-
   describe(`on ${engine.name}`, () => {
-    beforeAll(async () => {
-      at.sluice = await openOn(engine)
-      at.db = at.sluice.db
-    })
-    beforeEach(async () => {
-      await empty(at.db)
-      at.worker = await enter(at.db)
-    })
-    afterAll(() => at.sluice.close())
+    const at = emptied(engine)
 
     it('a claim asked again hands out the same jobs, as often as one likes, and charges once', async () => {
       await at.sluice.sendMany(quiet, rows(10))
@@ -75,6 +53,16 @@ for (const engine of engines) {
       expect(await finish(at.db, endings)).toEqual(jobs.map(({ seq }) => seq))
       expect(await at.db.query('select id, attempt, failed from sluice.job order by id')).toEqual(before)
       expect(await count(at.db, 'sluice.done')).toBe(1)
+    })
+
+    it('a grant that a running attempt gives back lets those who wait for it look at once', async () => {
+      const one = quietTask('one', [limit('hourly', { rate: '1/h' })])
+      await at.sluice.sendMany(one, rows(2))
+      const { jobs } = await claim(at.db, at.worker, ['one'], 2)
+      const [job] = jobs as [Claimed]
+      expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
+      await at.db.query(`select sluice.further_v1($1, $2, $1, '{hourly}', $1, null)`, [job.claim, job.id])
+      expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
     })
 
     it('a rescued worker can neither claim nor finish; its jobs go to another, in doubt', async () => {
@@ -187,6 +175,24 @@ for (const engine of engines) {
     it('an ending that the store refuses for reasons of its own is repeated as it is', async () => {
       const codes = ['40P01', '25006', '26000', '42501', '42883', '42P05', '23505']
       expect(await endOn(codes)).toMatchObject({ state: 'done', result: 1 })
+    })
+
+    it('endings given up one by one leave their claim, by which a rescuer finds their jobs', async () => {
+      await at.sluice.sendMany(quiet, rows(2))
+      const jobs = (await claimAll(at.db, at.worker, ['quiet'], 2)) as unknown as Handout[]
+      const store = failing(['22021'])
+      const whole = store.call.bind(store)
+      // The store is away while they are written one by one.
+      store.call = async (name, sql, params) => {
+        if ((params as unknown[][])[3]?.length === 1) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'away')
+        return whole(name, sql, params)
+      }
+      const finisher = new Finisher(store, systemClock, 'sluice', silent)
+      finisher.waitAtMost(0)
+      finisher.opened(jobs)
+      const ends = jobs.map((job) => finisher.end(job, { kind: 'done', result: '1', tookMs: 1 }))
+      expect(await Promise.all(ends)).toEqual([false, false])
+      expect(await count(at.db, 'sluice.claim')).toBeGreaterThan(0)
     })
 
     it('of an ending that is refused twice a bare failure is recorded', async () => {

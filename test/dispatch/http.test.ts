@@ -1,7 +1,7 @@
 /** The built-in http task, through a worker, against a server on loopback. */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
 import type { AnyTask } from '../../src/dispatch/task.ts'
 import { http } from '../../src/dispatch/http.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
@@ -23,6 +23,7 @@ beforeAll(async () => {
   url = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
   sluice = await testSluice({ tasks: [http as unknown as AnyTask] })
 })
+beforeEach(() => void seen.splice(0))
 afterAll(async () => {
   await sluice.close()
   server.close()
@@ -48,6 +49,7 @@ test('a status that no retry cures fails at once', async () => {
 })
 
 test('an input that is no request is refused at the door', async () => {
+  const before = await sluice.sent(http)
   await expect(http.send({ url: 'ftp://example.com' })).rejects.toMatchObject({ code: 'SLUICE_INVALID_INPUT' })
-  expect(await sluice.sent(http)).toHaveLength(2)
+  expect(await sluice.sent(http)).toEqual(before)
 })

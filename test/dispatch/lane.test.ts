@@ -1,37 +1,26 @@
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { limit } from '../../src/limits/limit.ts'
-import type { Sluice } from '../../src/sluice.ts'
 import {
   claim,
   claimAll,
   count,
   done,
-  empty,
+  emptied,
+  type Engine,
   engines,
-  enter,
   finish,
-  openOn,
   ownClock,
   perTenant,
   quietTask,
 } from './engine.ts'
 
-type Engine = (typeof engines)[number]
 const startMs = 1_800_000_000_000
 
 /** An empty store for each test, its clock in the test's hand. */
 function store(engine: Engine) {
-  const at: { sluice: Sluice; worker: string; clock: Awaited<ReturnType<typeof ownClock>> } = {} as never
-  beforeAll(async () => {
-    at.sluice = await openOn(engine)
-    at.clock = await ownClock(at.sluice.db, startMs)
-  })
-  beforeEach(async () => {
-    await empty(at.sluice.db)
-    await at.clock.set(startMs)
-    at.worker = await enter(at.sluice.db)
-  })
-  afterAll(() => at.sluice.close())
+  const at = Object.assign(emptied(engine), { clock: {} as Awaited<ReturnType<typeof ownClock>> })
+  beforeAll(async () => void (at.clock = await ownClock(at.db, startMs)))
+  afterEach(() => at.clock.set(startMs))
   return at
 }
 
@@ -46,7 +35,7 @@ for (const engine of engines) {
     const quiet = quietTask('quiet')
 
     it('is first in, first out; a retry and a return keep their places', async () => {
-      const { db } = at.sluice
+      const { db } = at
       await at.sluice.sendMany(quiet, rows(1, 6))
       const first = await claimAll(db, at.worker, ['quiet'], 3)
       expect(ns(first)).toEqual([1, 2, 3])
@@ -63,7 +52,7 @@ for (const engine of engines) {
     })
 
     it('whose jobs were cancelled takes no room from the others: it is worth asking again at once', async () => {
-      const { db } = at.sluice
+      const { db } = at
       const ids = await Promise.all(rows(1, 5).map((row) => at.sluice.send(quiet, row, { priority: 1 })))
       await at.sluice.sendMany(quiet, rows(6, 5))
       expect(await claimAll(db, at.worker, ['nobody'], 1)).toEqual([])
@@ -73,7 +62,7 @@ for (const engine of engines) {
     })
 
     it('goes on while a job of its own waits out its backoff', async () => {
-      const { db } = at.sluice
+      const { db } = at
       await at.sluice.sendMany(quiet, rows(1, 3))
       const [job] = await claimAll(db, at.worker, ['quiet'], 1)
       if (job === undefined) throw new Error('nothing was claimed')
@@ -89,7 +78,7 @@ for (const engine of engines) {
     })
 
     it('takes scheduled jobs when they are due, neither before nor much later', async () => {
-      const { db } = at.sluice
+      const { db } = at
       await at.sluice.send(quiet, { n: 1 }, { delay: '10s' })
       await at.sluice.send(quiet, { n: 2 }, { at: new Date(startMs + 5_000) })
       const before = await claim(db, at.worker, ['quiet'], 10)
@@ -101,14 +90,14 @@ for (const engine of engines) {
     })
 
     it('takes what was due when it was sent at once', async () => {
-      const { db } = at.sluice
+      const { db } = at
       await at.sluice.send(quiet, { n: 1 }, { at: new Date(startMs - 60_000) })
       expect(await count(db, 'sluice.job where due_at is not null')).toBe(0)
       expect(ns(await claimAll(db, at.worker, ['quiet'], 1))).toEqual([1])
     })
 
     it('serves priorities within a fair key, and forgets what was cancelled', async () => {
-      const { db } = at.sluice
+      const { db } = at
       const ids: string[] = []
       for (const [n, priority] of [
         [1, 0],
@@ -127,7 +116,7 @@ for (const engine of engines) {
     })
 
     it('of a task that no worker knows waits for one that does, and blocks nobody in the same bucket', async () => {
-      const { db } = at.sluice
+      const { db } = at
       const shared = limit('shared', { rate: '60/min', burst: 10 })
       const unknown = quietTask('unknown', [shared])
       const known = quietTask('known', [shared])
@@ -147,7 +136,7 @@ for (const engine of engines) {
     it.each([1, 2, 10])(
       'a backlog delays no first job of another by more than its turn, claiming %i at a time',
       async (want) => {
-        const { db } = at.sluice
+        const { db } = at
         const own = quietTask('own', [perTenant('free', '1000000/s', 1_000_000)])
         await at.sluice.sendMany(own, rows(1, 500, 'big'))
         await done(db, await claimAll(db, at.worker, ['own'], 3 * want))
@@ -161,7 +150,7 @@ for (const engine of engines) {
     )
 
     it('lanes that begin to wait together owe each other no more than 64 turns', async () => {
-      const { db } = at.sluice
+      const { db } = at
       const own = quietTask('own', [perTenant('free', '1000000/s', 1_000_000)])
       // Two that have worked much, in competition, and then were idle.
       await at.sluice.sendMany(own, rows(1, 500, 'old'))
@@ -178,7 +167,7 @@ for (const engine of engines) {
     })
 
     it('a tenant that its own limit blocks for an hour leaves the shared rate to the others', async () => {
-      const { db } = at.sluice
+      const { db } = at
       const both = quietTask('both', [limit('all', { rate: '10/s', burst: 1 }), perTenant('hourly', '1/h', 1)])
       for (let i = 0; i < 30; i++) await at.sluice.sendMany(both, rows(1, 20, `blocked-${i}`))
       let nowMs = startMs

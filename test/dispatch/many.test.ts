@@ -1,35 +1,17 @@
 /** What a claim costs when much waits, and what is forgotten when nothing does. */
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import pg from 'pg'
+import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
-import type { Sluice } from '../../src/sluice.ts'
-import {
-  claim,
-  claimAll,
-  count,
-  done,
-  empty,
-  engines,
-  enter,
-  openOn,
-  perTenant,
-  quietTask,
-  tenantInput,
-} from './engine.ts'
+import { blocked, claim, claimAll, count, done, emptied, engines, perTenant, quietTask, tenantInput } from './engine.ts'
 import { task } from '../../src/dispatch/task.ts'
+import { later, until } from '../until.ts'
 
-let sluice: Sluice
-let worker: string
-beforeAll(async () => void (sluice = await openOn(engines[0])))
-beforeEach(async () => {
-  await empty(sluice.db)
-  worker = await enter(sluice.db)
-})
-afterAll(() => sluice.close())
+const at = emptied(engines[0])
 
 /** How many pages the server looks at for a claim of ten. */
-async function pages(db: Queryable, name: string): Promise<number> {
+async function pages(db: Queryable, worker: string, name: string): Promise<number> {
   const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
     `explain (analyze, buffers, format json) select * from sluice.claim_v1('${newId()}', ${worker}, null, '{${name}}', 10, null, false)`,
   )
@@ -39,7 +21,7 @@ async function pages(db: Queryable, name: string): Promise<number> {
 
 describe('a claim', () => {
   it('of a fair key with thousands of lanes costs what it grants', async () => {
-    const { db } = sluice
+    const { sluice, db, worker } = at
     // All users of one account are one fair key: its first keyed limit is the account's.
     const account = limit('account', {
       rate: '100000/s',
@@ -55,13 +37,13 @@ describe('a claim', () => {
       )
       await claim(db, worker, ['crowd'], 1)
       await claim(db, worker, ['crowd'], 1)
-      measured.push(await pages(db, 'crowd'))
+      measured.push(await pages(db, worker, 'crowd'))
     }
     expect((measured[1] ?? 0) / (measured[0] ?? 1)).toBeLessThan(3)
-  }, 60_000)
+  })
 
   it('takes in thousands of new tenants by portions, and serves all of them', async () => {
-    const { db } = sluice
+    const { sluice, db, worker } = at
     const flood = quietTask('flood', [perTenant('own', '10/s')])
     await sluice.sendMany(
       flood,
@@ -70,11 +52,11 @@ describe('a claim', () => {
     await claim(db, worker, ['flood'], 1)
     expect(await count(db, 'sluice.seat')).toBe(2_000 - 1)
     expect(await claimAll(db, worker, ['flood'], 2_499)).toHaveLength(2_499)
-  }, 60_000)
+  })
 })
 
 it('lanes and fair keys that nothing waits in are forgotten, and made anew', async () => {
-  const { db } = sluice
+  const { sluice, db, worker } = at
   const quiet = quietTask('quiet', [perTenant('wide', '10000/s')])
   const send = (tenants: string[]) =>
     sluice.sendMany(
@@ -97,4 +79,36 @@ it('lanes and fair keys that nothing waits in are forgotten, and made anew', asy
   expect(await count(db, 'sluice.seat')).toBe(0)
   await send(['a'])
   expect(await claimAll(db, worker, ['quiet'], 1)).toHaveLength(1)
+})
+
+it('a lane that empties while its class is not locked, and fills again, is not forgotten on the way', async () => {
+  const { sluice, db, worker } = at
+  const [locked, free] = [
+    quietTask('locked', [perTenant('a', '10000/s')]),
+    quietTask('free', [perTenant('b', '10000/s')]),
+  ]
+  const run = async (name: string, n: number) => done(db, await claimAll(db, worker, [name], n))
+  await sluice.send(locked, { tenant: 'x' })
+  await run('locked', 1)
+  await sluice.sendMany(free, [{ tenant: 'y' }, { tenant: 'y' }])
+  await run('free', 1)
+  const [claimer, collector] = [new pg.Client(sluice.url), new pg.Client(sluice.url)]
+  try {
+    await Promise.all([claimer.connect(), collector.connect()])
+    await claimer.query('begin')
+    await claimer.query(`select sluice.enclose_v1(array(select id from sluice.class where task = 'locked'))`)
+    await collector.query('begin')
+    const collected = later(collector.query('select sluice.collect_v1(-9223372036854775808)'))
+    await until(async () => (await blocked(db)) > 0, 'it waits for the class')
+    await run('free', 1)
+    await claimer.query('commit')
+    await collected
+    await sluice.send(free, { tenant: 'y' })
+    const claimed = later(claim(db, worker, ['free'], 1))
+    await until(async () => (await blocked(db)) > 0 || (await count(db, 'sluice.claim')) > 0, 'it claims')
+    await collector.query('commit')
+    expect((await claimed).jobs).toHaveLength(1)
+  } finally {
+    await Promise.all([claimer.end(), collector.end()])
+  }
 })

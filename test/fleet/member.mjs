@@ -3,8 +3,8 @@ import { limit, Sluice, task } from '../../dist/index.js'
 
 const { store, schema, vendor, concurrency } = JSON.parse(process.argv[2])
 const anything = { '~standard': { version: 1, vendor: 'test', validate: (value) => ({ value }) } }
-const fleetLimit = limit('fleet', { rate: '160/4s' })
-const keyLimit = limit('fleet-key', { rate: '80/4s', by: 'key' })
+const fleetLimit = limit('fleet', { rate: '160/4s', transit: '1s' })
+const keyLimit = limit('fleet-key', { rate: '80/4s', by: 'key', transit: '1s' })
 
 const call = task('call', {
   input: anything,

@@ -1,9 +1,10 @@
 import { FormData as UndiciFormData } from 'undici'
-import { expect, test, vi } from 'vitest'
+import { expect, test } from 'vitest'
 import type { Grants } from '../../src/http/allowance.ts'
 import { limitedBy } from '../../src/http/feedback.ts'
 import type { Grant } from '../../src/http/gate.ts'
 import { maxRedirects } from '../../src/http/redirect.ts'
+import { later, until } from '../until.ts'
 import { handClock, httpServer, setup, tcpServer, textOf } from './bench.ts'
 
 const echo = () =>
@@ -55,12 +56,12 @@ test('an attempt that has sent a request, or may at any moment, is not given bac
   const { fetch, abort } = setup({ deadlineMs: 5_000, grants: { take } })
   const url = `http://127.0.0.1:${port}/`
   // The second asks for its grant while the first connects; the third when the first was written and got no answer.
-  const [first, second] = [fetch(url), fetch(url)]
+  const [first, second] = [later(fetch(url)), later(fetch(url))]
   await expect(first).rejects.toMatchObject({ code: 'SLUICE_NETWORK' })
-  const third = fetch(url)
-  await vi.waitUntil(() => waits.length === 2)
+  const third = later(fetch(url))
+  await until(() => waits.length === 2)
   for (const look of waits) look()
-  await vi.waitUntil(() => waits.length === 4)
+  await until(() => waits.length === 4)
   abort.abort(new Error('over'))
   for (const call of [second, third]) await expect(call).rejects.toThrow('over')
   expect(received.join('').match(/GET/g)).toHaveLength(1)

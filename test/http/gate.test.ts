@@ -2,10 +2,11 @@ import { lookup } from 'node:dns'
 import type { LookupFunction } from 'node:net'
 import type { ReadableStreamDefaultController } from 'node:stream/web'
 import { Agent } from 'undici'
-import { expect, test, vi } from 'vitest'
+import { expect, test } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { createAgent, maxStaleGrants } from '../../src/http/fetch.ts'
 import type { Grant } from '../../src/http/gate.ts'
+import { until } from '../until.ts'
 import { handClock, setup, tcpServer } from './bench.ts'
 import type { HandClock } from './bench.ts'
 
@@ -24,7 +25,7 @@ function slowAgent(clock: HandClock, connectMs: number) {
       }) as never,
     )
   }
-  return createAgent({ connect: { lookup: slow, family: 4 } as never })
+  return createAgent({ lookup: slow, family: 4 } as never)
 }
 
 test('a grant that runs out while connecting is taken again; no byte is written under it', async () => {
@@ -72,12 +73,12 @@ test('a connection that closes while the request waits for its grant is renewed 
   const { port, received, sockets } = await tcpServer(answerEach)
   const grants = {
     take: async () => {
-      await vi.waitUntil(() => sockets.size > 0)
+      await until(() => sockets.size > 0)
       const count = received.length
       if (count === 1) {
         for (const socket of sockets) socket.destroy()
         // Nobody has asked for anything since: only keeping warm connects here.
-        await vi.waitUntil(() => received.length > count)
+        await until(() => received.length > count)
       }
       return { deadlineMs: clock.nowMs + 100 }
     },

@@ -136,7 +136,15 @@ describe('definitions that cannot be', () => {
   const define = (options: unknown, name = 'a') => code(() => limit(name, options as LimitOptions))
   it.each([
     [{ rate: [] }, 'SLUICE_BAD_LIMIT'],
-    [{}, 'SLUICE_BAD_RATE'],
+    [{}, 'SLUICE_BAD_LIMIT'],
+    [{ window: [], concurrency: undefined }, 'SLUICE_BAD_LIMIT'],
+    [{ window: '3000000000/day' }, 'SLUICE_BAD_LIMIT'],
+    [{ window: '5/fortnight' }, 'SLUICE_BAD_RATE'],
+    [{ window: '5/s', burst: 3 }, 'SLUICE_BAD_LIMIT'],
+    [{ concurrency: 0 }, 'SLUICE_BAD_LIMIT'],
+    [{ concurrency: 1.5 }, 'SLUICE_BAD_LIMIT'],
+    [{ concurrency: '3' }, 'SLUICE_BAD_LIMIT'],
+    [{ concurrency: 1e7 }, 'SLUICE_BAD_LIMIT'],
     [{ rate: null }, 'SLUICE_BAD_RATE'],
     [{ rate: 100 }, 'SLUICE_BAD_RATE'],
     [{ rate: '0/min' }, 'SLUICE_BAD_RATE'],

@@ -3,7 +3,8 @@ import { once } from 'node:events'
 import { existsSync } from 'node:fs'
 import { fileURLToPath } from 'node:url'
 import pg from 'pg'
-import { describe, expect, it, vi } from 'vitest'
+import { describe, expect, it } from 'vitest'
+import { until } from '../until.ts'
 import { freshDatabase } from './database.ts'
 import { startPostgres } from './postgres.ts'
 
@@ -84,9 +85,4 @@ function isRunning(pid: number | undefined): boolean {
   } catch {
     return false
   }
-}
-
-/** Generous: on a busy machine a second, vitest's default, is soon over. */
-async function until(isTrue: () => boolean): Promise<void> {
-  await vi.waitUntil(isTrue, { timeout: 30_000, interval: 5 })
 }

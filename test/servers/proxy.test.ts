@@ -1,7 +1,8 @@
 import { createServer, connect, type AddressInfo, type Socket } from 'node:net'
 import pg from 'pg'
-import { afterEach, expect, it, vi } from 'vitest'
+import { afterEach, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
+import { until } from '../until.ts'
 import { freshDatabase } from './database.ts'
 import { isReady, startProxy, type Proxy } from './proxy.ts'
 
@@ -190,9 +191,4 @@ function peer(socket: Socket) {
       await until(() => text === expected)
     },
   }
-}
-
-/** Generous: on a busy machine a second, vitest's default, is soon over. */
-async function until(isTrue: () => boolean): Promise<void> {
-  await vi.waitUntil(isTrue, { timeout: 30_000, interval: 5 })
 }

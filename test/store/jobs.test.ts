@@ -43,6 +43,17 @@ for (const engine of engines) {
       expect(await sluice.jobs.status()).toMatchObject({ waiting: 0, oldestWaitingAt: null })
     })
 
+    it('status knows the oldest job of a task that nobody works on while others are busy', async () => {
+      const [busy, idle] = [quietTask('busy'), quietTask('idle')]
+      await Promise.all([sluice.send(busy, {}), sluice.send(busy, {}), sluice.send(idle, {})])
+      await sluice.dispatchOnce([busy, idle])
+      const waiting = await sluice.send(idle, {})
+      await sluice.send(busy, {})
+      await sluice.dispatchOnce([busy])
+      const { createdAt } = (await sluice.jobs.get(waiting)) ?? {}
+      expect(await sluice.jobs.status()).toMatchObject({ waiting: 1, oldestWaitingAt: createdAt })
+    })
+
     it('why knows the limits before a claim has looked', async () => {
       const ids = await Promise.all(Array.from({ length: 7 }, () => sluice.send(limited, { account: 'a' })))
       const why = await sluice.why(ids[6] ?? '')
@@ -63,9 +74,9 @@ for (const engine of engines) {
       })
       const worker = await sluice.work([deaf], { concurrency: 1 })
       const id = await sluice.send(deaf, {})
-      await expect.poll(() => worker.running, { timeout: 10_000 }).toBe(1)
+      await expect.poll(() => worker.running).toBe(1)
       await sluice.jobs.cancel(id)
-      await expect.poll(() => worker.running, { timeout: 10_000 }).toBe(0)
+      await expect.poll(() => worker.running).toBe(0)
       await worker.stop()
       expect(told).toBe('SLUICE_CANCELLED')
       expect((await sluice.jobs.get(id))?.state satisfies State | undefined).toBe('cancelled')

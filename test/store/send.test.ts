@@ -1,23 +1,15 @@
 import pg from 'pg'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterEach, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
-import type { Sluice } from '../../src/sluice.ts'
-import { claim, claimAll, count, done, empty, engines, enter, openOn, quietTask } from '../dispatch/engine.ts'
+import { claim, claimAll, count, done, emptied, engines, quietTask } from '../dispatch/engine.ts'
 
 const quiet = quietTask('quiet')
 const ns = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { n: number }).n)
 
 for (const engine of engines) {
-  const at: { sluice: Sluice; worker: string } = {} as never
-
   describe(`an id sent again on ${engine.name}`, () => {
-    beforeAll(async () => void (at.sluice = await openOn(engine)))
-    beforeEach(async () => {
-      await empty(at.sluice.db)
-      at.worker = await enter(at.sluice.db)
-    })
-    afterAll(() => at.sluice.close())
+    const at = emptied(engine)
 
     it('changes nothing while it waits, runs, is done, failed or cancelled', async () => {
       const { sluice, worker } = at
@@ -77,68 +69,59 @@ describe('a send in the transaction of the caller', () => {
   const [postgres] = engines
   const shared = limit('shared', { rate: '1000000/s', burst: 1_000_000 })
   const limited = quietTask('limited', [shared])
-  let sluice: Sluice
-  let worker: string
+  const at = emptied(postgres)
   const clients: pg.Client[] = []
+  // Before the next test empties the tables that they may hold.
+  afterEach(() => Promise.all(clients.splice(0).map((client) => client.end())))
 
   const begin = async (how = 'begin') => {
-    const client = new pg.Client(sluice.url)
+    const client = new pg.Client(at.sluice.url)
     clients.push(client)
     await client.connect()
     await client.query(how)
     return client
   }
-  beforeAll(async () => void (sluice = await openOn(postgres)))
-  beforeEach(async () => {
-    await Promise.all(clients.splice(0).map((client) => client.end()))
-    await empty(sluice.db)
-    worker = await enter(sluice.db)
-  })
-  afterAll(async () => {
-    await Promise.all(clients.map((client) => client.end()))
-    await sluice.close()
-  })
-  const take = async () => ns(await claimAll(sluice.db, worker, ['limited'], 10))
+  const take = async () => ns(await claimAll(at.db, at.worker, ['limited'], 10))
 
   it('stays open and blocks nobody; what came later does not hide it', async () => {
     const tx = await begin()
-    await sluice.send(limited, { n: 1 }, { tx })
-    await sluice.send(limited, { n: 2 })
-    const second = await claimAll(sluice.db, worker, ['limited'], 10)
+    await at.sluice.send(limited, { n: 1 }, { tx })
+    await at.sluice.send(limited, { n: 2 })
+    const second = await claimAll(at.db, at.worker, ['limited'], 10)
     expect(ns(second)).toEqual([2])
-    expect(await done(sluice.db, second)).toEqual([])
-    for (let i = 0; i < 3; i++) await claim(sluice.db, worker, ['limited'], 1)
+    expect(await done(at.db, second)).toEqual([])
+    for (let i = 0; i < 3; i++) await claim(at.db, at.worker, ['limited'], 1)
     await tx.query('commit')
     expect(await take()).toEqual([1])
   })
 
   it('leaves nothing when rolled back, wholly or to a savepoint', async () => {
     const tx = await begin()
-    await sluice.send(limited, { n: 1 }, { tx })
+    await at.sluice.send(limited, { n: 1 }, { tx })
     await tx.query('rollback')
     await tx.query('begin')
-    await sluice.send(limited, { n: 2 }, { tx })
+    await at.sluice.send(limited, { n: 2 }, { tx })
     await tx.query('savepoint one')
-    await sluice.send(limited, { n: 3 }, { tx })
+    await at.sluice.send(limited, { n: 3 }, { tx })
     await tx.query('rollback to one')
     await tx.query('savepoint two')
-    await sluice.send(limited, { n: 4 }, { tx })
+    await at.sluice.send(limited, { n: 4 }, { tx })
     await tx.query('release two')
-    await sluice.send(limited, { n: 5 })
+    await at.sluice.send(limited, { n: 5 })
     expect(await take()).toEqual([5])
     await tx.query('commit')
     expect(await take()).toEqual([2, 4])
-    expect(await count(sluice.db, 'sluice.job where claim is null')).toBe(0)
+    expect(await count(at.db, 'sluice.job where claim is null')).toBe(0)
   })
 
   it('is not lost when many are open at once and end in any order, with claims in between', async () => {
     const open = await Promise.all([0, 1, 2, 3, 4, 5].map(() => begin()))
     const taken: number[] = []
-    for (const [i, tx] of open.entries()) await sluice.send(limited, { n: i }, { tx })
+    for (const [i, tx] of open.entries()) await at.sluice.send(limited, { n: i }, { tx })
     for (const i of [3, 0, 5, 1, 4, 2]) {
-      await sluice.send(limited, { n: 100 + i })
+      await at.sluice.send(limited, { n: 100 + i })
       taken.push(...(await take()))
-      await sluice.send(limited, { n: 10 + i }, { tx: open[i] as pg.Client })
+      await at.sluice.send(limited, { n: 10 + i }, { tx: open[i] as pg.Client })
       await open[i]?.query('commit')
       taken.push(...(await take()))
     }
@@ -152,10 +135,10 @@ describe('a send in the transaction of the caller', () => {
     async (level) => {
       const tx = await begin(`begin isolation level ${level}`)
       await tx.query('select count(*) from sluice.job')
-      await sluice.sendMany(limited, [{ n: 1 }, { n: 2 }])
+      await at.sluice.sendMany(limited, [{ n: 1 }, { n: 2 }])
       expect(await take()).toEqual([1, 2])
-      await sluice.send(limited, { n: 3 }, { tx })
-      await sluice.send(limited, { n: 4 })
+      await at.sluice.send(limited, { n: 3 }, { tx })
+      await at.sluice.send(limited, { n: 4 })
       expect(await take()).toEqual([4])
       await tx.query('commit')
       expect(await take()).toEqual([3])
@@ -167,21 +150,21 @@ describe('a send in the transaction of the caller', () => {
     async (level) => {
       const [before, since, fresh] = [newId(), newId(), newId()]
       const finish = async (id: string) => {
-        await sluice.send(limited, { n: 1 }, { id })
-        await done(sluice.db, await claimAll(sluice.db, worker, ['limited'], 10))
+        await at.sluice.send(limited, { n: 1 }, { id })
+        await done(at.db, await claimAll(at.db, at.worker, ['limited'], 10))
       }
       await finish(before)
       const tx = await begin(`begin isolation level ${level}`)
       await tx.query('select count(*) from sluice.job')
       await finish(since)
-      expect(await sluice.send(limited, { n: 2 }, { id: before, tx })).toBe(before)
-      expect(await sluice.send(limited, { n: 3 }, { id: fresh, tx })).toBe(fresh)
-      const again = sluice.send(limited, { n: 2 }, { id: since, tx })
+      expect(await at.sluice.send(limited, { n: 2 }, { id: before, tx })).toBe(before)
+      expect(await at.sluice.send(limited, { n: 3 }, { id: fresh, tx })).toBe(fresh)
+      const again = at.sluice.send(limited, { n: 2 }, { id: since, tx })
       if (level === 'read committed') expect(await again).toBe(since)
       else await expect(again).rejects.toMatchObject({ code: '40001' })
       await tx.query('commit')
       expect(await take()).toEqual(level === 'read committed' ? [3] : [])
-      expect(await count(sluice.db, `sluice.done where state = 'probe'`)).toBe(0)
+      expect(await count(at.db, `sluice.done where state = 'probe'`)).toBe(0)
     },
   )
 })

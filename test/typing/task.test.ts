@@ -110,8 +110,12 @@ it('wrong fields and malformed rates do not compile', () => {
   expect(() => limit('a', { rate: 100 })).toThrow(expect.objectContaining({ code: bad }))
   // @ts-expect-error one of several is malformed
   expect(() => limit('a', { rate: ['5/s', '5/fortnight'] })).toThrow(expect.objectContaining({ code: bad }))
-  // @ts-expect-error the rate is missing
-  expect(() => limit('a', { burst: 5 })).toThrow(expect.objectContaining({ code: bad }))
+  // @ts-expect-error one of a window is malformed
+  expect(() => limit('a', { window: ['5/s', '5/fortnight'] })).toThrow(expect.objectContaining({ code: bad }))
+  // @ts-expect-error nothing is limited
+  expect(() => limit('a', { burst: 5 })).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_LIMIT' }))
+  // @ts-expect-error concurrency is a number
+  expect(() => limit('a', { concurrency: '5' })).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_LIMIT' }))
   // @ts-expect-error no such field
   expect(limit('a', { rate: '5/s', bursts: 5 }).classic).toBe(false)
   // @ts-expect-error a field path or a function

@@ -86,7 +86,7 @@ test.each(Object.keys(errors).filter((kind) => kind !== 'usage'))(
       await idle
       return errors[which]?.()
     }
-    await expect.poll(async () => (await sluice.jobs.get(job))?.state, { timeout: 10_000 }).toBe('done')
+    await expect.poll(async () => (await sluice.jobs.get(job))?.state).toBe('done')
     expect(await sluice.jobs.get(job)).toMatchObject({ attempt: 2, failed: 1 })
   },
 )
@@ -94,7 +94,7 @@ test.each(Object.keys(errors).filter((kind) => kind !== 'usage'))(
 test('an error that says that no repetition helps ends the job', async () => {
   fail = (which) => errors[which]?.()
   const job = await sluice.send(failing, { kind: 'usage' })
-  await expect.poll(async () => (await sluice.jobs.get(job))?.state, { timeout: 10_000 }).toBe('failed')
+  await expect.poll(async () => (await sluice.jobs.get(job))?.state).toBe('failed')
   expect(await sluice.jobs.get(job)).toMatchObject({ reason: 'refused', attempt: 1 })
 })
 
@@ -114,10 +114,11 @@ test('an attempt that could send nothing in time goes back uncalled, and fails w
     run: async (_, { fetch }) => void (await fetch(url)),
   }) as unknown as AnyTask
   const agent = createAgent()
+  const own = { ...around, db: granted, clock, agent, patience: new Patience() }
   const kinds: string[] = []
   for (let i = 0; i < 12; i++) {
     const job = handout({ grantedMs: nowMs, takes: ['calls'] })
-    kinds.push((await new Attempt(job, calling, { ...around, db: granted, clock, agent }).run()).kind)
+    kinds.push((await new Attempt(job, calling, own).run()).kind)
   }
   await agent.close()
   expect(kinds).toEqual([...Array.from({ length: 10 }, () => 'return'), 'retry', 'return'])

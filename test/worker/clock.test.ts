@@ -1,4 +1,4 @@
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { afterEach, beforeEach, expect, it } from 'vitest'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Handout } from '../../src/dispatch/claim.ts'
 import { limit } from '../../src/limits/limit.ts'
@@ -8,8 +8,8 @@ import { claim, engines, enter, openOn, ownClock, quietTask } from '../dispatch/
 
 let sluice: Sluice
 
-beforeAll(async () => void (sluice = await openOn(engines[0])))
-afterAll(() => sluice.close())
+beforeEach(async () => void (sluice = await openOn(engines[0])))
+afterEach(() => sluice.close())
 
 it('a store clock that steps forward gives an attempt nothing, and a hold no further end', async () => {
   const { db } = sluice

@@ -1,13 +1,12 @@
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import { newId } from '../../src/core/hash.ts'
 import type { Db } from '../../src/db/db.ts'
 import type { Handout } from '../../src/dispatch/claim.ts'
 import type { Grant } from '../../src/http/gate.ts'
-import type { Sluice } from '../../src/sluice.ts'
 import { storeGrants } from '../../src/worker/grants.ts'
-import { claim, engines, enter, openOn, perTenant, quietTask } from '../dispatch/engine.ts'
+import { claim, emptied, engines, perTenant, quietTask } from '../dispatch/engine.ts'
 
 const lifeMs = 100
 const never = new AbortController().signal
@@ -100,15 +99,13 @@ describe('further grants', () => {
 })
 
 describe.each(engines)('grants of a running job on $name', (engine) => {
-  let sluice: Sluice
-  beforeAll(async () => void (sluice = await openOn(engine)))
-  afterAll(() => sluice.close())
+  const at = emptied(engine)
 
   it('are taken, and given back without another being taken', async () => {
-    const { db } = sluice
+    const { sluice, db, worker } = at
     const work = quietTask('work', [perTenant('calls', '10/h', 3)])
     await sluice.send(work, { tenant: 'a' })
-    const { jobs } = await claim(db, await enter(db), ['work'], 1)
+    const { jobs } = await claim(db, worker, ['work'], 1)
     const job = { ...jobs[0], takes: ['calls:a'], grantedMs: systemClock.monotonicMs() } as unknown as Handout
     const [row] = await db.query<{ takes: string[] }>('select takes from sluice.job where id = $1', [job.id])
     const grants = storeGrants({

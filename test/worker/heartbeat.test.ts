@@ -3,8 +3,8 @@ import { expect, test, vi } from 'vitest'
 import { z } from 'zod'
 import { task } from '../../src/dispatch/task.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { until } from '../dispatch/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { until } from '../until.ts'
 
 // As in a bundle that left the thread's file behind.
 vi.mock('node:worker_threads', async (original) => {
@@ -28,7 +28,7 @@ test('a worker whose heartbeat thread cannot run says so, and beats all the same
     return Number(row?.beat)
   }
   await sluice.work([task('idle', { input: z.object({}), run: () => undefined })])
-  await until(async () => (await beats()) >= 2, 20_000, 'two beats')
+  await until(async () => (await beats()) >= 2, 'two beats')
   await sluice.close()
   expect(error.mock.calls).toEqual([
     [expect.stringContaining('heartbeat thread ended'), { error: expect.stringContaining('left-behind.js') }],

@@ -1,18 +1,20 @@
 /** A worker that is told to stop before it is well under way. */
-import { afterEach, beforeAll, expect, test } from 'vitest'
+import { afterEach, beforeEach, expect, test } from 'vitest'
 import { z } from 'zod'
 import { systemClock } from '../../src/core/clock.ts'
 import { watch } from '../../src/core/probe.ts'
 import { Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { claim, count, until } from '../dispatch/engine.ts'
+import { claim, count } from '../dispatch/engine.ts'
 import { startProxy } from '../servers/proxy.ts'
+import { later, until } from '../until.ts'
 import { hasty } from './patience.ts'
 
 const quiet = task('quiet', { input: z.object({}), run: () => undefined })
 let url: string
 
-beforeAll(async () => {
+// Each its own: a worker that a failed test left behind goes on.
+beforeEach(async () => {
   url = (await freshDatabase()).url
 })
 afterEach(() => watch(undefined))
@@ -38,11 +40,10 @@ test.each(cases)('$way, stopped at claim $nth, given up as lost before: $isLost'
   const before = isLost ? `sluice.rescue_v1(id, null, 'lost')` : 'id'
   // So slow that a worker that starts does not trust the machine yet, and claims for nothing once more.
   const slowly = () => watcher.db.query(`select ${before}, pg_sleep(0.1) from sluice.worker`)
-  stopAtClaim(nth, slowly, () => (closing = sluice.close()))
+  stopAtClaim(nth, slowly, () => (closing = later(sluice.close())))
   // So that a one-shot has something to claim.
   await sluice.sendMany(quiet, [{}, {}, {}])
-  const ending = way === 'work' ? sluice.work([quiet]) : sluice.dispatchOnce([quiet])
-  await expect(ending).resolves.toBeDefined()
+  await expect(way === 'work' ? sluice.work([quiet]) : sluice.dispatchOnce([quiet])).resolves.toBeDefined()
   await expect.poll(() => closing !== undefined).toBe(true)
   await closing
   expect(await count(watcher.db, 'sluice.worker')).toBe(0)
@@ -68,7 +69,8 @@ test('told to stop at once while it claims: what that claim hands out is not run
   const worker = await sluice.work([quiet])
   let aborting: Promise<void> | undefined
   watch((point, detail) => {
-    if (point === 'claim.received' && (detail as { jobs: unknown[] }).jobs.length > 0) aborting ??= worker.abort()
+    if (point === 'claim.received' && (detail as { jobs: unknown[] }).jobs.length > 0)
+      aborting ??= later(worker.abort())
   })
   await sluice.sendMany(quiet, [{}, {}, {}, {}])
   await expect.poll(() => aborting !== undefined).toBe(true)
@@ -93,18 +95,19 @@ test('told to stop while an attempt is under way, it adopts nothing; what it hol
   const worker = await sluice.work([gate])
   const first = await watcher.send(gate, {})
   await expect.poll(() => runs).toEqual([first])
-  // Asleep, so that no claim of its own is under way when it is told.
-  let idle = 0
-  watch((point) => void (idle += point === 'idle' ? 1 : 0))
-  await expect.poll(() => idle, { timeout: 10_000 }).toBeGreaterThan(1)
-  const stopping = worker.stop()
+  // When it is about to sleep, so that no claim of its own is under way when it is told.
+  let stopping: Promise<void> | undefined
+  watch((point) => {
+    if (point === 'idle') stopping ??= later(worker.stop())
+  })
+  await expect.poll(() => stopping !== undefined).toBe(true)
   await watcher.send(gate, {})
   const of = async () => (await watcher.db.query<{ id: string; beat: string }>('select id, beat from sluice.worker'))[0]
   const { id, beat } = (await of()) ?? { id: '', beat: '' }
   const claimed = async () => (await claim(watcher.db, id, ['gate'], 1)).jobs.length === 1
-  await until(claimed, 10_000, 'a job in its name that it does not know of')
+  await until(claimed, 'a job in its name that it does not know of')
   await watcher.db.query('update sluice.claim set at = 0')
-  await until(async () => Number((await of())?.beat) > Number(beat) + 5, 10_000, 'some rounds')
+  await until(async () => Number((await of())?.beat) > Number(beat) + 5, 'some rounds')
   expect(runs).toEqual([first])
   open?.()
   await stopping
@@ -118,7 +121,6 @@ test.each(['work', 'dispatchOnce'])(
   async (way) => {
     const proxy = await startProxy({ port: Number(new URL(url).port) })
     const watcher = await Sluice.open({ store: url })
-    await watcher.db.query('truncate sluice.job, sluice.claim, sluice.worker')
     // From then on time runs 20 times as fast.
     let goneMs = Infinity
     const now = () => systemClock.monotonicMs()
@@ -135,7 +137,7 @@ test.each(['work', 'dispatchOnce'])(
     await watcher.send(cutting, {})
     if (way === 'work') {
       await sluice.work([cutting])
-      await expect.poll(() => goneMs, { timeout: 10_000 }).toBeLessThan(Infinity)
+      await expect.poll(() => goneMs).toBeLessThan(Infinity)
     } else await expect(sluice.dispatchOnce([cutting])).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
     await sluice.close()
     await watcher.db.query(`select sluice.rescue_v1(id, null, 'lost') from sluice.worker`)
@@ -160,7 +162,7 @@ test('a handler that ends while its Sluice closes can still send', async () => {
   const id = await sluice.send(last, {})
   await sluice.work([last])
   await expect.poll(() => open).toBeDefined()
-  const closing = sluice.close()
+  const closing = later(sluice.close())
   await expect(sluice.work([quiet])).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
   open?.()
   await closing

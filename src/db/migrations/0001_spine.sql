@@ -241,8 +241,7 @@ create table sluice.worker (
   tasks text[] not null,
   slots integer not null,
   started_at timestamptz not null,
-  beat bigint not null default 0,
-  draining boolean not null default false
+  beat bigint not null default 0
 ) with (fillfactor = 50);
 
 -- What watchers saw: for how long, of being looked at, a worker's beat has stood still.
