@@ -33,20 +33,25 @@ begin
   now_us := least(sluice.now_us(), p_cap);
   v_avail := array(select r.avail from sluice.room_v1(v_buckets, now_us) r order by r.ord);
   v_fairs := array(select distinct l.fair from unnest(v_lane) l);
-  for i in 1 .. cardinality(v_lane) loop
-    for u in 1 .. cardinality(v_lane[i].buckets) loop
-      v_uses := v_uses || array_position(v_buckets, v_lane[i].buckets[u]);
+  if cardinality(v_cand) = 1 and not v_cut and v_horizon is null then
+    -- A lane that is alone takes what it can; nobody is compared with it.
+    v_take := array[greatest(0, least(p_want, v_lane[1].n, (select min(a) from unnest(v_avail) a)))]::integer[];
+    v_blocked := array[case when v_take[1] < least(p_want, v_lane[1].n) then array_position(v_avail, (select min(a) from unnest(v_avail) a)) else 0 end];
+  else
+    for i in 1 .. cardinality(v_lane) loop
+      for u in 1 .. cardinality(v_lane[i].buckets) loop
+        v_uses := v_uses || array_position(v_buckets, v_lane[i].buckets[u]);
+      end loop;
+      v_from := v_from || cardinality(v_uses) + 1;
     end loop;
-    v_from := v_from || cardinality(v_uses) + 1;
-  end loop;
-  select s.take, s.vstart, s.blocked into v_take, v_vstart, v_blocked
-  from (select array_agg(l.n order by l.ordinality) as n, array_agg(1000000 / l.weight order by l.ordinality) as step,
-               array_agg(array_position(v_fairs, l.fair) order by l.ordinality) as fair from unnest(v_lane) with ordinality l) a
-  cross join lateral sluice.share_v1(p_want, a.n,
-    array(select (select max(v_starts[l.ordinality]) from unnest(v_lane) with ordinality l where l.fair = f) from unnest(v_fairs) f),
-    a.step::bigint[], a.fair, v_from, v_uses, v_avail, v_horizon) s;
+    select s.take, s.vstart, s.blocked into v_take, v_vstart, v_blocked
+    from (select array_agg(l.n order by l.ordinality) as n, array_agg(1000000 / l.weight order by l.ordinality) as step,
+                 array_agg(array_position(v_fairs, l.fair) order by l.ordinality) as fair from unnest(v_lane) with ordinality l) a
+    cross join lateral sluice.share_v1(p_want, a.n,
+      array(select (select max(v_starts[l.ordinality]) from unnest(v_lane) with ordinality l where l.fair = f) from unnest(v_fairs) f),
+      a.step::bigint[], a.fair, v_from, v_uses, v_avail, v_horizon) s;
+  end if;
   select m.granted, m.again, m.jobs into granted, again, jobs
-  from sluice.mark_v1(p_claim, p_worker, now_us, v_lane, v_stored, v_take, v_blocked, v_buckets, v_fairs,
-                      case when cardinality(v_cand) > 1 or v_cut or v_horizon is not null then v_vstart end) m;
+  from sluice.mark_v1(p_claim, p_worker, now_us, v_lane, v_stored, v_take, v_blocked, v_buckets, v_fairs, v_vstart) m;
   again := again or (granted < p_want and (v_cut or v_horizon is not null));
 end $$;

@@ -9,6 +9,7 @@ language plpgsql as $$
 declare
   v_lists bigint[];
   v_new boolean[];
+  v_stays boolean;  -- a lane that is alone, and goes on where it is
 begin
   select array_agg(case when d.dry or q.n - d.taken <= 0 then null
                         when p_blocked[q.ordinality] > 0 then p_buckets[p_blocked[q.ordinality]] else 0 end order by q.ordinality)
@@ -17,11 +18,12 @@ begin
   left join unnest(p_moves) m on m.lane = q.id
   cross join lateral (select coalesce(m.taken, 0) as taken,
     p_take[q.ordinality] > coalesce(m.seen, 0) and coalesce(m.seen, 0) = coalesce(m.taken, 0) as dry) d;
+  v_stays := p_vstart is null and v_lists[1] is not distinct from p_lane[1].list;
   -- Nobody of the fair key stands in the list that the lane joins: it needs a turn there.
-  v_new := array(
+  if not v_stays then v_new := array(
     select q.list is distinct from v_lists[q.ordinality] and v_lists[q.ordinality] is not null and not exists (
       select 1 from sluice.seat s where s.class = q.class and s.list = v_lists[q.ordinality] and s.fair = q.fair)
-    from unnest(p_lane) with ordinality q order by q.ordinality);
+    from unnest(p_lane) with ordinality q order by q.ordinality); end if;
   update sluice.lane l set
     v = l.v + 1,
     n = case when v_lists[q.ordinality] is null then 0 else l.n - coalesce(m.taken, 0) end,
@@ -29,9 +31,11 @@ begin
     list = v_lists[q.ordinality]
   from unnest(p_lane) with ordinality q left join unnest(p_moves) m on m.lane = q.id
   where l.id = q.id and l.v = q.v;
-  perform sluice.reseat_v1(p_lane, v_lists);
-  perform sluice.turn_v1(p_lane, p_stored, v_lists, v_new, p_fairs, p_vstart);
-  if p_vstart is not null or v_lists[1] is distinct from p_lane[1].list or v_lists[1] <> 0 then
+  if not v_stays then
+    perform sluice.reseat_v1(p_lane, v_lists);
+    perform sluice.turn_v1(p_lane, p_stored, v_lists, v_new, p_fairs, p_vstart);
+  end if;
+  if not v_stays or v_lists[1] <> 0 then
     perform sluice.list_v1(p_now, p_lane, p_stored, v_lists, (select min(u) from unnest(p_vstart) u));
   end if;
   return (select sum(t) from unnest(p_take) t) > coalesce((select sum(m.taken) from unnest(p_moves) m), 0);

@@ -13,7 +13,6 @@ begin
         from unnest(p_lane) with ordinality q group by 1, 2) c
   cross join lateral (select k.ctid from sluice.fair k where k.class = c.class and k.id = c.fair order by k.v desc limit 1) k
   where f.ctid = k.ctid and (p_vstart is not null or c.left_all > 0);
-  if p_vstart is null and p_lists[1] = p_lane[1].list then return; end if;
   with place as (
     select distinct q.class, q.list, p_stored[q.ordinality] as vstart, q.fair, false as is_new from unnest(p_lane) with ordinality q
     union
