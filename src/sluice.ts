@@ -2,7 +2,7 @@
 import { type Clock, systemClock } from './core/clock.ts'
 import { StoreError, UsageError } from './core/errors.ts'
 import { type Duration, durationMs } from './core/rate.ts'
-import type { Db, Queryable, Tx } from './db/db.ts'
+import { type Db, engineOf, type Queryable, type Tx } from './db/db.ts'
 import { inSchema, migrate, pending } from './db/migrate.ts'
 import { env, openStore, type Store } from './db/open.ts'
 import { vacuumUntil } from './db/vacuum.ts'
@@ -39,7 +39,7 @@ export interface SluiceOptions {
   listenUrl?: string
   /** Schema in the database. Default: `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
-  /** Connections to a server; 1 to 1000, default 10. */
+  /** Connections to a server for transactions and queries; 1 to 1000, default 10. The engine's own come on top. */
   connections?: number
   /** Bring the schema up to date; default true. False, for roles that may not: an error when it is not. */
   migrate?: boolean
@@ -148,6 +148,7 @@ export class Sluice implements Sender {
   /** Records a job; see `Task.send`, which calls this. */
   async send<Input>(task: Task<Input>, input: Given<Input>, options: SendOptions = {}): Promise<string> {
     this.#checkOpen(this.#isShut)
+    if (options.tx === undefined) this.db.checkOutside('`send` without `tx`')
     const job = await admit(task, input, options, this.#clock)
     await this.#defineFor(task, options.tx)
     if (options.tx === undefined) return this.#outbox.add(job)
@@ -162,6 +163,7 @@ export class Sluice implements Sender {
     options: SendManyOptions = {},
   ): Promise<number> {
     this.#checkOpen(this.#isShut)
+    if (options.tx === undefined) this.db.checkOutside('`send` without `tx`')
     await this.#defineFor(task, options.tx)
     let sent = 0
     let batch: NewJob[] = []
@@ -280,7 +282,7 @@ export class Sluice implements Sender {
     await this.define(tasks)
     this.#checkOpen()
     const worker: Worker = new Worker({
-      db: this.db,
+      db: engineOf(this.db),
       clock: this.#clock,
       schema: this.#schema,
       inSchema: (sql) => this.#sql(sql),

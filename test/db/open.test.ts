@@ -57,6 +57,16 @@ it('who is served by the owner of a directory can send in a transaction, limits 
   expect([owner.url, served.url]).toEqual([undefined, expect.stringContaining('postgres:')])
   const id = await served.transaction((tx) => served.send(limited, { account: 'a' }, { tx, idempotencyKey: 'k' }))
   expect(await owner.jobs.get(id)).toMatchObject({ limits: ['few:a'] })
+  for (const sluice of [owner, served])
+    await sluice.transaction(async () => {
+      for (const beside of [
+        () => sluice.send(limited, { account: 'a' }),
+        () => sluice.sendMany(limited, [{ account: 'a' }]),
+        () => sluice.db.query('select 1'),
+        () => sluice.transaction(async () => {}),
+      ])
+        await expect(beside()).rejects.toMatchObject({ code: 'SLUICE_QUERY_OUTSIDE_TRANSACTION' })
+    })
   await served.close()
   await owner.close()
 })

@@ -136,6 +136,7 @@ test('a query beside the open transaction, from inside it, throws instead of han
         () => memory.script('select 1'),
         () => memory.transaction(async () => {}),
         () => memory.listen('x', () => {}),
+        async () => memory.checkOutside('a call'),
       ])
         await expect(attempt()).rejects.toMatchObject({ code: 'SLUICE_QUERY_OUTSIDE_TRANSACTION' })
       await gate
