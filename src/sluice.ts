@@ -68,6 +68,11 @@ export class Sluice implements Sender {
   readonly db: Db
   /** Find, list, cancel and retry jobs. */
   readonly jobs: Jobs
+  /**
+   * Resolves with the reason when the store has ended for good (the embedded engine does, when a disk fails or is full),
+   * its workers have stopped, and its directory is free: to be opened anew, best by a new process. Never after `close`.
+   */
+  readonly ended: Promise<StoreError>
   readonly #store: Store
   readonly #clock: Clock
   readonly #schema: string
@@ -77,6 +82,7 @@ export class Sluice implements Sender {
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
+  #failure: StoreError | undefined
   /** Closed, and the last attempt has ended: what those sent was still taken. */
   #isShut = false
 
@@ -89,6 +95,7 @@ export class Sluice implements Sender {
     this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
     this.#definitions = new Definitions(this.db, this.#clock, (sql) => this.#sql(sql))
+    this.ended = store.db.ended.then((error) => this.#fail(error))
   }
 
   /**
@@ -206,7 +213,9 @@ export class Sluice implements Sender {
     options: WorkOptions & { max?: number; signal?: AbortSignal } = {},
   ): Promise<number> {
     const worker = await this.#worker(tasks, options)
-    return worker.once(options.max ?? Number.MAX_SAFE_INTEGER, options.signal)
+    const ran = await worker.once(options.max ?? Number.MAX_SAFE_INTEGER, options.signal)
+    if (this.#failure !== undefined) throw this.#failure
+    return ran
   }
 
   /**
@@ -272,6 +281,21 @@ export class Sluice implements Sender {
     return this.#closed
   }
 
+  /** Ends what would ask for ever, and gives the directory free. */
+  async #fail(error: StoreError): Promise<StoreError> {
+    this.#failure = error
+    this.#log.error(
+      'the store has ended for good, and this process can do nothing more: see to the disk, start it again',
+      {
+        error: String(error),
+      },
+    )
+    await Promise.allSettled([...this.#workers].map((worker) => worker.forsake()))
+    await this.db.close().catch(() => {})
+    void this.close().catch(() => {})
+    return error
+  }
+
   async #worker(tasks: readonly AnyTask[], options: WorkOptions): Promise<Worker> {
     this.#checkOpen()
     const { queues } = options
@@ -323,6 +347,7 @@ export class Sluice implements Sender {
   }
 
   #checkOpen(isClosed = this.#closed !== undefined): void {
+    if (this.#failure !== undefined) throw this.#failure
     if (isClosed) throw new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
   }
 }

@@ -3,7 +3,7 @@
  * another process (`owner.ts`, over its local socket). Everything above speaks SQL through these few verbs.
  */
 import { AsyncLocalStorage } from 'node:async_hooks'
-import { UsageError } from '../core/errors.ts'
+import { type StoreError, UsageError } from '../core/errors.ts'
 
 /** One row of an answer, by column. */
 export type Row = Record<string, unknown>
@@ -25,6 +25,8 @@ export interface Db extends Tx {
   readonly kind: 'pg' | 'pglite'
   /** Where the data is, for messages; never contains a password. */
   readonly where: string
+  /** Resolves with the reason when it has ended for good, other than by `close`. Only the embedded engine does: a server may come back. */
+  readonly ended: Promise<StoreError>
   /**
    * One autocommitted statement of the engine's own, prepared once per connection under `name` ('': not prepared). It never
    * waits for a connection that somebody's transaction holds; only `send` shares the users' connections.
@@ -59,6 +61,7 @@ export function engineOf(db: Db): Db {
   return {
     kind: db.kind,
     where: db.where,
+    ended: db.ended,
     query: (sql, params = []) => db.call('', sql, params),
     call: (name, sql, params) => db.call(name, sql, params),
     script: (sql) => db.script(sql),

@@ -80,6 +80,7 @@ export async function settle(client: pg.ClientBase): Promise<void> {
 class PgDb implements Db {
   readonly kind = 'pg'
   readonly where: string
+  readonly ended = new Promise<never>(() => {})
   /** For users: `query`, `transaction`, and what they send. */
   readonly #pool: pg.Pool
   /** Claims have connections of their own, which stay warm: planning a first claim takes longer than grants live. */

@@ -74,6 +74,7 @@ function makeDirectory(dir: string): void {
 class EmbeddedDb implements PgliteDb {
   readonly kind = 'pglite'
   readonly where: string
+  readonly ended: Promise<StoreError>
   readonly #engine: Engine
   readonly #wire: Wire
   readonly #owner: Owner | undefined
@@ -91,6 +92,7 @@ class EmbeddedDb implements PgliteDb {
     this.#wire = wire
     this.#owner = owner
     this.where = where
+    this.ended = engine.ended
     this.#calls = client(wire)
     this.#transactions = client(wire)
     this.#calls.on('notification', ({ channel, payload }) => {

@@ -254,7 +254,8 @@ export class Worker {
     this.#finisher.waitAtMost(stopAwayMs)
     await this.#underway?.catch(() => {})
     await this.#dispatcher.stop()
-    await this.#unlisten?.()
+    // A store that has ended tells nobody anything.
+    await this.#unlisten?.().catch(() => {})
     await this.#idle()
     this.#end.abort()
     await this.#rounds
@@ -277,6 +278,13 @@ export class Worker {
     this.#aborted = reason
     this.#slots.abandon(reason)
     await stopping
+  }
+
+  /** As `abort`, for a store that has ended for good: nothing waits for it any more. */
+  async forsake(): Promise<void> {
+    const aborting = this.abort()
+    this.#finisher.waitAtMost(0)
+    await aborting
   }
 
   async #enter() {
