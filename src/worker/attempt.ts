@@ -66,7 +66,7 @@ export class Attempt {
     const startedMs = clock.monotonicMs()
     // A grant is a promise about arrival: one that has grown old in a slow process is given back, uncalled.
     // And whoever was stopped so long may have been given up, and the job handed to another.
-    const isOver = this.#given !== undefined || this.#isOlderThan(this.#grantMs ?? claimMs)
+    const isOver = this.job.isGone || this.#given !== undefined || this.#isOlderThan(this.#grantMs ?? claimMs)
     if (isOver) return { kind: 'unused' }
     const { timeoutMs, name } = this.#task
     let late = false
