@@ -3,7 +3,7 @@ import { type Agent } from 'undici'
 import { type Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import type { Db } from '../db/db.ts'
-import { type Claimed, Claims, WorkerLostError } from '../dispatch/claim.ts'
+import { Claims, WorkerLostError } from '../dispatch/claim.ts'
 import { Dispatcher, Pace } from '../dispatch/dispatch.ts'
 import { Finisher } from '../dispatch/finish.ts'
 import { beatMs, Membership } from '../dispatch/membership.ts'
@@ -47,28 +47,6 @@ const stopAwayMs = 10_000
 const warmMs = 50
 const warmMsMax = 5_000
 
-/** Claims that say when they fail for some seconds, and when they work again. */
-class ToldClaims extends Claims {
-  readonly #log: Log
-  #isFailing = false
-
-  constructor(log: Log, ...rest: ConstructorParameters<typeof Claims>) {
-    super(...rest)
-    this.#log = log
-    this.lasting = (error) => {
-      this.#isFailing = true
-      log.error('claims fail; they are tried again until they do not', { error: String(error) })
-    }
-  }
-
-  override async claim(...args: Parameters<Claims['claim']>): Promise<Claimed> {
-    const claimed = await super.claim(...args)
-    if (this.#isFailing) this.#log.info('claims work again')
-    this.#isFailing = false
-    return claimed
-  }
-}
-
 /** One worker in this process. */
 export class Worker {
   readonly #options: WorkerOptions
@@ -102,7 +80,10 @@ export class Worker {
     this.#options = options
     this.#agent = createAgent()
     const storeClock = new StoreClock()
-    this.#claims = new ToldClaims(log, db, clock, schema, storeClock)
+    this.#claims = new Claims(db, clock, schema, storeClock)
+    this.#claims.lasting = (error) =>
+      log.error('claims fail; they are tried again until they do not', { error: String(error) })
+    this.#claims.recovered = () => log.info('claims work again')
     this.#finisher = new Finisher(db, clock, schema, log)
     const around = { db, clock, storeClock, schema, agent: this.#agent, log, patience: new Patience() }
     this.#slots = new Slots(
@@ -366,6 +347,7 @@ export class Worker {
     for (const id of orphans) {
       const jobs = await this.#claims.adopt(id)
       if (this.#stop.signal.aborted) return
+      if (jobs.length === 0) await this.#finisher.endEmpty(id)
       this.#slots.start(jobs)
     }
   }

@@ -50,3 +50,18 @@ test('an idle worker says when its store is away, and when it is back', async ()
   await sluice.close()
   await proxy.close()
 })
+
+test('inside a transaction of the embedded engine ctx.fetch is refused at once, also under a fresh grant', async () => {
+  const sluice = await Sluice.open({ store: 'memory:' })
+  const inside = task('inside', {
+    input: z.object({}),
+    limits: [limit('calls', { rate: '500/s' })],
+    run: (_, ctx) => sluice.transaction(() => ctx.fetch('http://127.0.0.1:1/')),
+  })
+  await sluice.work([inside])
+  expect(await sluice.waitFor(await sluice.send(inside, {}))).toMatchObject({
+    reason: 'refused',
+    error: { code: 'SLUICE_QUERY_OUTSIDE_TRANSACTION', message: expect.stringMatching(/^ctx\.fetch is not possible/) },
+  })
+  await sluice.close()
+})
