@@ -2,7 +2,7 @@
 import { type Clock, systemClock } from './core/clock.ts'
 import { StoreError, UsageError } from './core/errors.ts'
 import { type Duration, durationMs } from './core/rate.ts'
-import type { Db, Queryable, Tx } from './db/db.ts'
+import { type Db, engineOf, type Queryable, type Tx } from './db/db.ts'
 import { inSchema, migrate, pending } from './db/migrate.ts'
 import { env, openStore, type Store } from './db/open.ts'
 import { vacuumUntil } from './db/vacuum.ts'
@@ -39,7 +39,7 @@ export interface SluiceOptions {
   listenUrl?: string
   /** Schema in the database. Default: `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
-  /** Connections to a server; 1 to 1000, default 10. */
+  /** Connections to a server for transactions and queries; 1 to 1000, default 10. The engine's own come on top. */
   connections?: number
   /** Bring the schema up to date; default true. False, for roles that may not: an error when it is not. */
   migrate?: boolean
@@ -68,6 +68,11 @@ export class Sluice implements Sender {
   readonly db: Db
   /** Find, list, cancel and retry jobs. */
   readonly jobs: Jobs
+  /**
+   * Resolves with the reason when the store has ended for good (the embedded engine does, when a disk fails or is full),
+   * its workers have stopped, and its directory is free: to be opened anew, best by a new process. Never after `close`.
+   */
+  readonly ended: Promise<StoreError>
   readonly #store: Store
   readonly #clock: Clock
   readonly #schema: string
@@ -77,6 +82,7 @@ export class Sluice implements Sender {
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
+  #failure: StoreError | undefined
   /** Closed, and the last attempt has ended: what those sent was still taken. */
   #isShut = false
 
@@ -89,6 +95,7 @@ export class Sluice implements Sender {
     this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
     this.#definitions = new Definitions(this.db, this.#clock, (sql) => this.#sql(sql))
+    this.ended = store.db.ended.then((error) => this.#fail(error))
   }
 
   /**
@@ -148,6 +155,7 @@ export class Sluice implements Sender {
   /** Records a job; see `Task.send`, which calls this. */
   async send<Input>(task: Task<Input>, input: Given<Input>, options: SendOptions = {}): Promise<string> {
     this.#checkOpen(this.#isShut)
+    if (options.tx === undefined) this.db.checkOutside('`send` without `tx`')
     const job = await admit(task, input, options, this.#clock)
     await this.#defineFor(task, options.tx)
     if (options.tx === undefined) return this.#outbox.add(job)
@@ -162,6 +170,7 @@ export class Sluice implements Sender {
     options: SendManyOptions = {},
   ): Promise<number> {
     this.#checkOpen(this.#isShut)
+    if (options.tx === undefined) this.db.checkOutside('`send` without `tx`')
     await this.#defineFor(task, options.tx)
     let sent = 0
     let batch: NewJob[] = []
@@ -204,7 +213,9 @@ export class Sluice implements Sender {
     options: WorkOptions & { max?: number; signal?: AbortSignal } = {},
   ): Promise<number> {
     const worker = await this.#worker(tasks, options)
-    return worker.once(options.max ?? Number.MAX_SAFE_INTEGER, options.signal)
+    const ran = await worker.once(options.max ?? Number.MAX_SAFE_INTEGER, options.signal)
+    if (this.#failure !== undefined) throw this.#failure
+    return ran
   }
 
   /**
@@ -270,6 +281,21 @@ export class Sluice implements Sender {
     return this.#closed
   }
 
+  /** Ends what would ask for ever, and gives the directory free. */
+  async #fail(error: StoreError): Promise<StoreError> {
+    this.#failure = error
+    this.#log.error(
+      'the store has ended for good, and this process can do nothing more: see to the disk, start it again',
+      {
+        error: String(error),
+      },
+    )
+    await Promise.allSettled([...this.#workers].map((worker) => worker.forsake()))
+    await this.db.close().catch(() => {})
+    void this.close().catch(() => {})
+    return error
+  }
+
   async #worker(tasks: readonly AnyTask[], options: WorkOptions): Promise<Worker> {
     this.#checkOpen()
     const { queues } = options
@@ -280,7 +306,7 @@ export class Sluice implements Sender {
     await this.define(tasks)
     this.#checkOpen()
     const worker: Worker = new Worker({
-      db: this.db,
+      db: engineOf(this.db),
       clock: this.#clock,
       schema: this.#schema,
       inSchema: (sql) => this.#sql(sql),
@@ -321,6 +347,7 @@ export class Sluice implements Sender {
   }
 
   #checkOpen(isClosed = this.#closed !== undefined): void {
+    if (this.#failure !== undefined) throw this.#failure
     if (isClosed) throw new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
   }
 }

@@ -44,9 +44,13 @@ async function dev(file: string | undefined, flags: WorkFlags, command: Command)
     restarter.start()
     out.talk(`store ${nameOf(store)} is open; saving a task's file restarts the worker; Ctrl-C ends`)
     out.hint('`sluice send <task> <json>` and `sluice status`, in another terminal')
-    await stop.first
+    const gone = await Promise.race([stop.first, sluice.ended])
+    const stopped = restarter.stop()
+    // Without its store, the worker has nothing to wait for: told twice, it ends at once.
+    if (gone !== undefined) restarter.signal()
     void stop.second.then(() => restarter.signal())
-    await restarter.stop()
+    await stopped
+    if (gone !== undefined) throw gone
   } finally {
     await sluice.close()
   }

@@ -76,7 +76,8 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
     const names = tasks.map((task) => task.name).join(', ')
     out.log.info(`working on ${names} from ${nameOf(settings.store)}, ${options.concurrency ?? 10} at once`)
     if (process.stderr.isTTY) void summarise(sluice, worker, settings, ended.signal)
-    await stop.first
+    const gone = await Promise.race([stop.first, sluice.ended])
+    if (gone !== undefined) throw gone
     out.log.info(`ending after ${worker.running} attempt(s) under way; once more to give them up`)
     const given = stop.second.then(() => worker.abort())
     given.catch(() => {})

@@ -36,25 +36,36 @@ export class StoreClock {
   }
 }
 
+/** A timer of the runtime that is set further away than this fires at once. */
+const timerMsMax = 2 ** 31 - 1
+
+/** Calls `then` once after `ms`, however long that is, unless the returned function is called before. */
+function alarm(ms: number, then: () => void, ref: boolean): () => void {
+  let timer: NodeJS.Timeout
+  const set = (leftMs: number) => {
+    const next = () => (leftMs > timerMsMax ? set(leftMs - timerMsMax) : then())
+    timer = setTimeout(next, Math.min(leftMs, timerMsMax))
+    if (!ref) timer.unref()
+  }
+  set(ms)
+  return () => clearTimeout(timer)
+}
+
 /** The machine's clock. */
 export const systemClock: Clock = {
   monotonicMs: () => performance.now(),
   wallMs: () => Date.now(),
   random: () => Math.random(),
-  after: (ms, then) => {
-    const timer = setTimeout(then, ms).unref()
-    return () => clearTimeout(timer)
-  },
+  after: (ms, then) => alarm(ms, then, false),
   sleep: (ms, signal, ref = true) =>
     new Promise((resolve) => {
       if (signal?.aborted) return resolve()
       const end = () => {
-        clearTimeout(timer)
+        cancel()
         signal?.removeEventListener('abort', end)
         resolve()
       }
-      const timer = setTimeout(end, ms)
-      if (!ref) timer.unref()
+      const cancel = alarm(ms, end, ref)
       signal?.addEventListener('abort', end, { once: true })
     }),
 }

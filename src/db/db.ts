@@ -2,7 +2,8 @@
  * The one seam to PostgreSQL: a server (`pg.ts`), the embedded engine (`pglite.ts`), or the embedded engine of
  * another process (`owner.ts`, over its local socket). Everything above speaks SQL through these few verbs.
  */
-import { UsageError } from '../core/errors.ts'
+import { AsyncLocalStorage } from 'node:async_hooks'
+import { type StoreError, UsageError } from '../core/errors.ts'
 
 /** One row of an answer, by column. */
 export type Row = Record<string, unknown>
@@ -24,13 +25,22 @@ export interface Db extends Tx {
   readonly kind: 'pg' | 'pglite'
   /** Where the data is, for messages; never contains a password. */
   readonly where: string
+  /** Resolves with the reason when it has ended for good, other than by `close`. Only the embedded engine does: a server may come back. */
+  readonly ended: Promise<StoreError>
   /**
-   * One autocommitted statement, prepared once per connection under `name`. For the hot path.
+   * One autocommitted statement of the engine's own, prepared once per connection under `name` ('': not prepared). It never
+   * waits for a connection that somebody's transaction holds; only `send` shares the users' connections.
    * @throws StoreError SLUICE_STORE_UNREACHABLE when the connection failed before or during it: the outcome is unknown.
    */
   call<R = Row>(name: string, sql: string, params: readonly unknown[]): Promise<R[]>
   /** Runs `body` in one transaction; rolls back when it throws. */
   transaction<T>(body: (tx: Tx) => Promise<T>): Promise<T>
+  /**
+   * Refuses what would wait for the end of the transaction that it is called in: the embedded engine has only this one.
+   * @param what what is refused, for the message; default: a query
+   * @throws UsageError SLUICE_QUERY_OUTSIDE_TRANSACTION; never on a server
+   */
+  checkOutside(what?: string): void
   /** Calls `heard` with each payload notified on `channel`; survives reconnects. Returns the way to stop. */
   listen(channel: string, heard: (payload: string) => void): Promise<() => Promise<void>>
   /** False while the LISTEN connection is away: what is notified then is not heard. */
@@ -44,4 +54,45 @@ export function silentlyAborted(): UsageError {
     'SLUICE_TRANSACTION_ABORTED',
     'a statement of this transaction failed and the error was swallowed, so nothing was stored; let the error out of the body, or use a savepoint',
   )
+}
+
+/** The same database for the engine itself: what it asks by `query` goes by `call` too, so that it waits for no user. */
+export function engineOf(db: Db): Db {
+  return {
+    kind: db.kind,
+    where: db.where,
+    ended: db.ended,
+    query: (sql, params = []) => db.call('', sql, params),
+    call: (name, sql, params) => db.call(name, sql, params),
+    script: (sql) => db.script(sql),
+    transaction: (body) => db.transaction(body),
+    checkOutside: (what) => db.checkOutside(what),
+    listen: (channel, heard) => db.listen(channel, heard),
+    listening: () => db.listening(),
+    close: () => db.close(),
+  }
+}
+
+/** Knows who is inside the one transaction that an embedded engine has at a time. */
+export class Sole {
+  readonly #inside = new AsyncLocalStorage<{ isOpen: boolean }>()
+
+  /** Runs the body of a transaction; what it leaves behind is outside again. */
+  async run<T>(body: () => Promise<T>): Promise<T> {
+    const state = { isOpen: true }
+    try {
+      return await this.#inside.run(state, body)
+    } finally {
+      state.isOpen = false
+    }
+  }
+
+  /** Throws inside. @throws UsageError SLUICE_QUERY_OUTSIDE_TRANSACTION */
+  check(what = 'a query'): void {
+    if (this.#inside.getStore()?.isOpen)
+      throw new UsageError(
+        'SLUICE_QUERY_OUTSIDE_TRANSACTION',
+        `${what} is not possible here: the embedded engine has one connection, which the open transaction holds, and would wait for its own end; give queries and \`send\` the \`tx\` of the body, and call ctx.fetch before or after the transaction`,
+      )
+  }
 }

@@ -64,6 +64,9 @@ export class Engine {
   readonly #disk: SyncedFS | undefined
   #tail: Promise<void> = Promise.resolve()
   readonly #health: Health
+  /** Resolves with the reason when the backend has stopped by itself: nothing of this engine works any more. */
+  readonly ended: Promise<StoreError>
+  #tellEnd: (error: StoreError) => void = () => {}
   #closing: Promise<void> | undefined
   #units = 0
 
@@ -71,6 +74,7 @@ export class Engine {
     this.#pglite = pglite
     this.#disk = disk
     this.#health = health
+    this.ended = new Promise((resolve) => (this.#tellEnd = resolve))
   }
 
   /** Opens, and creates when missing, the database in the directory `dir`; undefined: in memory. The caller owns the directory. */
@@ -125,7 +129,11 @@ export class Engine {
       this.#health.stopped ??= error as Error
     }
     if (this.#disk?.failed !== undefined) this.#health.stopped ??= this.#disk.failed as Error
-    if (this.#health.stopped !== undefined) throw this.#unreachable()
+    if (this.#health.stopped !== undefined) {
+      const error = this.#unreachable()
+      this.#tellEnd(error)
+      throw error
+    }
     return output.length === 1 ? output[0]! : Buffer.concat(output)
   }
 
@@ -161,11 +169,13 @@ export class Engine {
   }
 
   #unreachable(): StoreError {
-    return new StoreError(
-      'SLUICE_STORE_UNREACHABLE',
-      `the embedded engine has stopped (${this.#health.why(this.#health.stopped)}); open it again`,
-      { cause: this.#health.stopped },
-    )
+    const { stopped } = this.#health
+    const failed = this.#disk?.failed
+    // Postgres only hears that there was an I/O error; the host knows whether the disk is full.
+    const why = failed instanceof Error ? failed.message : this.#health.why(stopped)
+    return new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine has stopped (${why}); open it again`, {
+      cause: stopped,
+    })
   }
 }
 

@@ -41,7 +41,12 @@ export async function openStore(options: StoreOptions): Promise<Store> {
     ...(connections === undefined ? {} : { connections }),
     ...(listenUrl === undefined ? {} : { listenUrl }),
   }
-  const served = (url: string, embedded: boolean) => ({ db: openPg({ url, ...extra }), url, owner: false, embedded })
+  const served = (url: string, embedded: boolean) => ({
+    db: openPg({ url, embedded, ...extra }),
+    url,
+    owner: false,
+    embedded,
+  })
   const own = { url: undefined, owner: true, embedded: true }
   if (isServer(store)) return served(store, false)
   if (store === 'memory:') return { db: await openPglite({ clock }), ...own }

@@ -2,7 +2,7 @@
 import pg from 'pg'
 import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
-import { type Db, type Row, silentlyAborted, type Tx } from './db.ts'
+import { type Db, type Row, silentlyAborted, Sole, type Tx } from './db.ts'
 
 /** How to reach a server. */
 export interface PgOptions {
@@ -10,11 +10,13 @@ export interface PgOptions {
   url: string
   /** Where LISTEN goes when `url` points at a pooler in transaction mode. Default: `url`. */
   listenUrl?: string
-  /** Connections of the pool; 1 to 1000, default 10. */
+  /** Connections for transactions and queries; 1 to 1000, default 10. The engine's own come on top: see docs/operations.md. */
   connections?: number
   /** A statement that has no answer after this many ms counts as lost, and its connection is closed. Default 10,000. */
   answerMs?: number
   clock: Clock
+  /** The server is the owner of an embedded directory: one transaction at a time for everybody. */
+  embedded?: boolean
 }
 
 /** Opens a pool; connects only when the first statement comes. */
@@ -28,11 +30,23 @@ const fullMs = 15_000
 /** SQLSTATEs after which the connection, not the statement, is at fault. */
 const lostStates = /^(08...|57P0[123]|53300)$/
 
-/** True when an error means that the connection failed, so that the statement's outcome is unknown. */
+/** Codes of Node for a socket that failed. */
+const lostCodes = /^(E[A-Z]+|EAI_[A-Z]+|ERR_(STREAM|SOCKET|SSL|TLS)_\w+)$/
+
+/** What node-postgres says of a connection that failed, without a code. */
+const lostWords =
+  /^(Connection terminated|Client (has encountered a connection error|was closed) and is not queryable|Query read timeout|Received unexpected )/
+
+/** A statement that was not answered in time. */
+class LateError extends Error {}
+
+/** True when an error of a statement means that the connection failed, so that the outcome is unknown. */
 function isLost(error: unknown): boolean {
-  const code = (error as { code?: unknown } | null)?.code
-  if (typeof code === 'string' && /^[0-9A-Z]{5}$/.test(code) && !code.startsWith('E')) return lostStates.test(code)
-  return !(error instanceof pg.DatabaseError)
+  if (error instanceof LateError) return true
+  if (!(error instanceof Error)) return false
+  const { code } = error as { code?: unknown }
+  if (error instanceof pg.DatabaseError) return lostStates.test(String(code))
+  return typeof code === 'string' ? lostCodes.test(code) : lostWords.test(error.message)
 }
 
 /** Connections behind which the server's sessions change: what is prepared or set on them is another client's next. */
@@ -66,9 +80,18 @@ export async function settle(client: pg.ClientBase): Promise<void> {
 class PgDb implements Db {
   readonly kind = 'pg'
   readonly where: string
+  readonly ended = new Promise<never>(() => {})
+  /** For users: `query`, `transaction`, and what they send. */
   readonly #pool: pg.Pool
   /** Claims have connections of their own, which stay warm: planning a first claim takes longer than grants live. */
   readonly #claimPool: pg.Pool
+  /**
+   * For what the engine does besides: handlers may hold all of the users' connections and wait for a grant meanwhile. An
+   * ending, a round of housekeeping and two further grants at once; more would only wait for each other in the server.
+   */
+  readonly #enginePool: pg.Pool
+  /** Only before an embedded engine. */
+  readonly #sole: Sole | undefined
   readonly #options: PgOptions
   readonly #listeners = new Map<string, Set<(payload: string) => void>>()
   #listener: pg.Client | undefined
@@ -79,8 +102,11 @@ class PgDb implements Db {
   constructor(options: PgOptions) {
     this.#options = options
     this.where = describe(options.url)
-    this.#pool = makePool(options.url, options.connections ?? 10)
-    this.#claimPool = makePool(options.url, Math.min(2, options.connections ?? 10))
+    const connections = options.connections ?? 10
+    this.#pool = makePool(options.url, connections)
+    this.#claimPool = makePool(options.url, Math.min(2, connections))
+    this.#enginePool = makePool(options.url, Math.min(4, connections))
+    this.#sole = options.embedded ? new Sole() : undefined
   }
 
   async query<R = Row>(sql: string, params?: readonly unknown[]): Promise<R[]> {
@@ -91,7 +117,9 @@ class PgDb implements Db {
     const run = async (client: pg.PoolClient) =>
       (await client.query({ ...(pooled.has(client) ? {} : { name }), text: sql, values: params as unknown[] }))
         .rows as R[]
-    return this.#use(run, name === 'claim' ? this.#claimPool : this.#pool)
+    // What users send may be much at once, and must not stand before endings.
+    const pool = name === 'claim' ? this.#claimPool : name === 'send' ? this.#pool : this.#enginePool
+    return this.#use(run, pool)
   }
 
   async script(sql: string): Promise<void> {
@@ -99,25 +127,37 @@ class PgDb implements Db {
   }
 
   async transaction<T>(body: (tx: Tx) => Promise<T>): Promise<T> {
+    this.checkOutside()
     const client = await this.#connect()
     let broken: Error | undefined
+    const run = async (sql: string, params?: readonly unknown[]) => {
+      try {
+        return await client.query(sql, params as unknown[])
+      } catch (error) {
+        throw isLost(error) ? unreachable(this.where, error) : error
+      }
+    }
+    const tx: Tx = {
+      query: async <R>(sql: string, params?: readonly unknown[]) => (await run(sql, params)).rows as R[],
+      script: async (sql) => void (await run(sql)),
+    }
     try {
-      await client.query('begin')
-      const result = await body({
-        query: async <R>(sql: string, params?: readonly unknown[]) =>
-          (await client.query(sql, params as unknown[])).rows as R[],
-        script: async (sql) => void (await client.query(sql)),
-      })
-      const { command } = await client.query('commit')
-      if (command === 'ROLLBACK') throw silentlyAborted()
+      await run('begin')
+      const result = await (this.#sole === undefined ? body(tx) : this.#sole.run(() => body(tx)))
+      if ((await run('commit')).command === 'ROLLBACK') throw silentlyAborted()
       return result
     } catch (error) {
-      if (isLost(error)) broken = error as Error
-      else await client.query('rollback').catch((failed: Error) => (broken = failed))
+      // Whatever the body threw says nothing of the connection: only a rollback that fails does.
+      const rollback = { text: 'rollback', query_timeout: this.#answerMs }
+      await client.query(rollback).catch((failed: Error) => (broken = failed))
       throw error
     } finally {
       client.release(broken)
     }
+  }
+
+  checkOutside(what?: string): void {
+    this.#sole?.check(what)
   }
 
   async listen(channel: string, heard: (payload: string) => void): Promise<() => Promise<void>> {
@@ -140,9 +180,13 @@ class PgDb implements Db {
     this.#closed ??= (async () => {
       this.#wakeListener?.abort()
       await this.#listener?.end().catch(() => {})
-      await Promise.all([this.#pool.end(), this.#claimPool.end()])
+      await Promise.all([this.#pool, this.#claimPool, this.#enginePool].map((pool) => pool.end()))
     })()
     return this.#closed
+  }
+
+  get #answerMs(): number {
+    return this.#options.answerMs ?? 10_000
   }
 
   /** A connection of a pool. While the server has none left (many short processes at once), it waits for its turn. */
@@ -162,12 +206,13 @@ class PgDb implements Db {
 
   /** Runs on a pooled connection; a statement that is not answered in time is given up together with its connection. */
   async #use<T>(body: (client: pg.PoolClient) => Promise<T>, pool = this.#pool): Promise<T> {
+    this.checkOutside()
     const client = await this.#connect(pool)
     let broken: Error | undefined
     let timer: NodeJS.Timeout | undefined
     try {
       const late = new Promise<never>((_, reject) => {
-        timer = setTimeout(() => reject(new Error('no answer in time')), this.#options.answerMs ?? 10_000)
+        timer = setTimeout(() => reject(new LateError('no answer in time')), this.#answerMs)
       })
       return await Promise.race([body(client), late])
     } catch (error) {

@@ -1,11 +1,10 @@
 /** The embedded engine as a Db: PostgreSQL in this process, its files in a directory or in memory. */
-import { AsyncLocalStorage } from 'node:async_hooks'
 import fs from 'node:fs'
 import path from 'node:path'
 import pg from 'pg'
 import type { Clock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
-import { type Db, type Row, silentlyAborted, type Tx } from './db.ts'
+import { type Db, type Row, silentlyAborted, Sole, type Tx } from './db.ts'
 import { syncDirectory } from './disk.ts'
 import { Engine } from './engine.ts'
 import { own } from './owner.ts'
@@ -72,21 +71,17 @@ function makeDirectory(dir: string): void {
   for (let at = dir; at.length >= first.length; at = path.dirname(at)) syncDirectory(path.dirname(at))
 }
 
-/** A transaction on the way; `open` becomes false when its outcome is decided. */
-interface Open {
-  open: boolean
-}
-
 class EmbeddedDb implements PgliteDb {
   readonly kind = 'pglite'
   readonly where: string
+  readonly ended: Promise<StoreError>
   readonly #engine: Engine
   readonly #wire: Wire
   readonly #owner: Owner | undefined
   /** Two lines to the one backend: it interleaves them between transactions, so neither needs a lock here. */
   readonly #calls: pg.Client
   readonly #transactions: pg.Client
-  readonly #inside = new AsyncLocalStorage<Open>()
+  readonly #sole = new Sole()
   readonly #listeners = new Map<string, Set<(payload: string) => void>>()
   readonly #lastQuery = new Map<pg.Client, Promise<unknown>>()
   #lastTransaction: Promise<unknown> = Promise.resolve()
@@ -97,6 +92,7 @@ class EmbeddedDb implements PgliteDb {
     this.#wire = wire
     this.#owner = owner
     this.where = where
+    this.ended = engine.ended
     this.#calls = client(wire)
     this.#transactions = client(wire)
     this.#calls.on('notification', ({ channel, payload }) => {
@@ -148,6 +144,10 @@ class EmbeddedDb implements PgliteDb {
     return this.#listeners.size > 0 && this.#closed === undefined && this.#engine.stopped === undefined
   }
 
+  checkOutside(what?: string): void {
+    this.#sole.check(what)
+  }
+
   syncs(): number {
     return this.#engine.syncs
   }
@@ -170,9 +170,9 @@ class EmbeddedDb implements PgliteDb {
 
   async #transact<T>(body: (tx: Tx) => Promise<T>): Promise<T> {
     const client = this.#transactions
-    const state: Open = { open: true }
+    let isOpen = true
     const run = <R>(text: string, params?: readonly unknown[]) => {
-      if (!state.open)
+      if (!isOpen)
         throw new UsageError(
           'SLUICE_TRANSACTION_OVER',
           'this transaction has ended; await all its queries before its body returns',
@@ -185,12 +185,12 @@ class EmbeddedDb implements PgliteDb {
     }
     await this.#run(client, { text: 'begin' })
     try {
-      const result = await this.#inside.run(state, () => body(tx))
-      state.open = false
+      const result = await this.#sole.run(() => body(tx))
+      isOpen = false
       await this.#commit(client)
       return result
     } catch (error) {
-      state.open = false
+      isOpen = false
       await client.query('rollback').catch(() => {})
       throw error
     }
@@ -220,11 +220,7 @@ class EmbeddedDb implements PgliteDb {
   }
 
   #check(): void {
-    if (this.#inside.getStore()?.open)
-      throw new UsageError(
-        'SLUICE_QUERY_OUTSIDE_TRANSACTION',
-        'the embedded engine has one connection, which the open transaction holds: this query would wait for its own end; use the `tx` that the body was given',
-      )
+    this.checkOutside()
     if (this.#closed !== undefined)
       throw new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine (${this.where}) was closed; open it again`)
   }

@@ -24,6 +24,8 @@ export interface Handout {
   takes: string[] | null
   tags: string[] | null
   input: unknown
+  /** It left the hands of its claim before its input was read: nothing is to be done but to end its claim. */
+  isGone?: boolean
 }
 
 /** The answer to a claim. */
@@ -98,6 +100,9 @@ export class Claims {
   #since: { us: string; fromMs: number } | undefined
   /** Told of an error that has come back for some seconds; the claim goes on trying. */
   lasting: (error: unknown) => void = () => {}
+  /** Told once of the next answer after that. */
+  recovered: () => void = () => {}
+  #isLasting = false
   /** The last claim found only lanes that are blocked: the next looks at more of them. */
   #wide = false
 
@@ -107,7 +112,7 @@ export class Claims {
     this.#clock = clock
     this.#sql = `select * from ${schema}.claim_v1($1,$2,$3,$4,$5,$6,$7,$8,$9)`
     this.#adoptSql = `select ${schema}.adopt_v1($1) as jobs`
-    this.#inputSql = `select j.seq, j.input, j.tags from ${schema}.job j where j.id = any ($1::uuid[])`
+    this.#inputSql = `select j.seq, j.input, j.tags from ${schema}.job j where j.id = any ($1::uuid[]) and j.claim = $2`
   }
 
   /**
@@ -157,12 +162,13 @@ export class Claims {
         await reach('claim.sent', id)
         const claimed = await this.#ask(who, want, idle, id, sentMs, firstMs)
         await reach('claim.received', claimed)
+        this.#answered()
         return claimed
       } catch (error) {
         if ((error as { code?: unknown }).code === 'SLW01') throw new WorkerLostError('given up as lost')
         if (!(error instanceof StoreError) && !isTransient(error) && !isOwnDouble(error)) throw error
         if (signal.aborted || this.#clock.monotonicMs() - begunMs > this.patienceMs) throw error
-        if (tries === quietTries) this.lasting(error)
+        if (tries === quietTries) this.#fails(error)
         await this.#clock.sleep(againMs(tries, this.#clock.random()), signal)
       }
     }
@@ -197,6 +203,16 @@ export class Claims {
     }
   }
 
+  #fails(error: unknown): void {
+    if (!this.#isLasting) this.lasting(error)
+    this.#isLasting = true
+  }
+
+  #answered(): void {
+    if (this.#isLasting) this.recovered()
+    this.#isLasting = false
+  }
+
   /** What to tell of the past: null, when it is to be looked at again. */
   #trusted(nowMs: number): string | null {
     if (this.#since !== undefined && nowMs - this.#since.fromMs > trustMs) this.#since = undefined
@@ -206,18 +222,27 @@ export class Claims {
   async #handouts(places: Place[], claim: string, grantedMs: number): Promise<Handout[]> {
     const jobs = places.map((place) => handout(place, claim, grantedMs))
     const big = places.filter((place) => place[12]).map((place) => place[1])
-    if (big.length > 0) await this.#fetchInputs(jobs, big)
+    if (big.length > 0) await this.#fetchInputs(jobs, big, claim)
     return jobs
   }
 
-  async #fetchInputs(jobs: Handout[], ids: string[]): Promise<void> {
+  async #fetchInputs(jobs: Handout[], ids: string[], claim: string): Promise<void> {
     const bySeq = new Map(jobs.map((job) => [job.seq, job]))
+    const missing = new Set(ids)
     for (let from = 0; from < ids.length; from += inputsMax) {
       const rows = await this.#db.query<{ seq: string; input: unknown; tags: string[] | null }>(this.#inputSql, [
         ids.slice(from, from + inputsMax),
+        claim,
       ])
-      for (const { seq, input, tags } of rows) Object.assign(bySeq.get(Number(seq)) ?? {}, { input, tags })
+      for (const { seq, input, tags } of rows) {
+        const job = bySeq.get(Number(seq))
+        if (job === undefined) continue
+        Object.assign(job, { input, tags })
+        missing.delete(job.id)
+      }
     }
+    // Cancelled meanwhile, or handed to another.
+    for (const job of jobs) if (missing.has(job.id)) job.isGone = true
   }
 }
 

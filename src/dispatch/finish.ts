@@ -82,6 +82,11 @@ export class Finisher {
     })
   }
 
+  /** Ends a claim of which no job is left: all were cancelled before anybody had them in hand. */
+  async endEmpty(claim: string): Promise<void> {
+    await this.#write([], [claim])
+  }
+
   /** Resolves when every ending so far is written. */
   async settled(): Promise<void> {
     while (this.#flushing !== undefined) await this.#flushing

@@ -31,9 +31,6 @@ function uncalled(waitMs: number): AttemptError {
 
 /** A request could not be sent because its grants grew old before they could be used: this machine or the way is too slow. */
 export class StaleGrantError extends AttemptError {
-  /** Nothing at all was sent by the attempt: no call was made. */
-  unsent = false
-
   constructor(text: string) {
     super('SLUICE_GRANT_STALE', text, { retryable: true })
   }
@@ -71,9 +68,16 @@ export class Allowance {
     return this.#spent === 0
   }
 
+  /**
+   * Why the attempt is given back as uncalled, if it is: nothing was sent, and nothing will be. Ask this, not the error
+   * that a handler throws: client libraries put errors of their own in its place.
+   */
+  get returned(): AttemptError | undefined {
+    return this.#returned.signal.reason as AttemptError | undefined
+  }
+
   /** A request could not be sent: if nothing else was, nothing will be. */
   giveUp(error: StaleGrantError): void {
-    error.unsent = this.unsent
     if (this.unsent) this.#returned.abort(error)
   }
 
@@ -90,6 +94,11 @@ export class Allowance {
   async giveBack(unused: Grant): Promise<void> {
     this.#spent--
     await this.#grants.giveBack(unused).catch(() => {})
+  }
+
+  /** The vendor asked for silence: see `Grants.hold`. */
+  hold(ms: number, reason: string): Promise<void> {
+    return this.#grants.hold(ms, reason)
   }
 
   // Decided and made final in one step: whatever else of this attempt waits for a grant is not sent either.

@@ -1,9 +1,31 @@
 import { FormData as UndiciFormData, Response as UndiciResponse } from 'undici'
 
+/** A streamed body. As long as nobody has asked for its first part it can be sent with another request. */
+export class StreamBody implements AsyncIterable<Uint8Array> {
+  readonly #source: AsyncIterable<Uint8Array>
+  #isBegun = false
+
+  constructor(source: AsyncIterable<Uint8Array>) {
+    this.#source = source
+  }
+
+  /** A part was asked for; whatever was read is gone. */
+  get isBegun(): boolean {
+    return this.#isBegun
+  }
+
+  // A generator does nothing before it is asked, and when it is closed before, the source does not hear of it.
+  async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array> {
+    this.#isBegun = true
+    const source = this.#source
+    yield* source
+  }
+}
+
 /** A request body, ready to be sent: bytes can be sent again, a stream only once. */
 export interface Body {
   readonly bytes?: Buffer
-  readonly stream?: AsyncIterable<Uint8Array>
+  readonly stream?: StreamBody
   /** The media type that the kind of body implies; undefined when it implies none. */
   readonly contentType?: string
 }
@@ -36,7 +58,7 @@ export async function encodeBody(body: unknown): Promise<Body> {
     return body.type === '' ? { bytes } : { bytes, contentType: body.type }
   }
   if (Object.prototype.toString.call(body) === '[object FormData]') return encodeForm(body)
-  if (isStream(body)) return { stream: body }
+  if (isStream(body)) return { stream: new StreamBody(body) }
   // The standard would send "[object Object]", which nobody ever meant.
   if (typeof body !== 'string') throw new TypeError(`A body of type ${typeof body} cannot be sent: use JSON.stringify`)
   return { bytes: Buffer.from(body), contentType: 'text/plain;charset=UTF-8' }

@@ -2,7 +2,7 @@ import { Agent, fetch as undiciFetch, Headers, Request as UndiciRequest } from '
 import type { Response as UndiciResponse } from 'undici'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
-import { Allowance, type Grants, StaleGrantError } from './allowance.ts'
+import { type Allowance, StaleGrantError } from './allowance.ts'
 import { encodeBody } from './body.ts'
 import { limitedBy, note } from './feedback.ts'
 import { type Grant, keepWarm, openGate } from './gate.ts'
@@ -25,9 +25,8 @@ export interface FetchOptions {
   /** The connections, shared by the process: see `createAgent`. */
   readonly agent: Agent
   readonly clock: Clock
-  /** The attempt's signal: aborts every request and every wait for a grant, with its reason. */
-  readonly signal: AbortSignal
-  readonly grants: Grants
+  /** What the attempt may send. Its signal aborts every request and every wait for a grant, with its reason. */
+  readonly allowance: Allowance
   /** The longest silence that a vendor may ask for, in ms; default 1 hour, at least 1 s. */
   readonly maxHoldMs?: number
   /** Called for every response that asked for silence, after the hold. What it throws is ignored. */
@@ -142,13 +141,13 @@ async function discard(response: UndiciResponse): Promise<void> {
  * buckets of the job before the response is returned. A failure while the response's body is read stays a TypeError.
  */
 export function createFetch(options: FetchOptions): typeof globalThis.fetch {
-  const allowance = new Allowance(options.grants, options.signal)
+  const { allowance } = options
   const call = async (input: unknown, init?: RequestInit): Promise<UndiciResponse> => {
     allowance.signal.throwIfAborted()
     const plan = await planOf(input, init, allowance.signal)
     let hop: Hop = plan
     for (let followed = 0; ; followed++) {
-      const response = await send(hop, plan.signal, options, allowance)
+      const response = await send(hop, plan.signal, options)
       await heed(response, hop, options)
       if (plan.redirect === 'manual') return response
       const next = redirectTo(hop, response.status, response.headers.get('location'))
@@ -167,22 +166,13 @@ function markRedirected(response: UndiciResponse): UndiciResponse {
 }
 
 /** Sends one request, with as many grants as it needs to be written under a live one. */
-async function send(
-  hop: Hop,
-  signal: AbortSignal,
-  options: FetchOptions,
-  allowance: Allowance,
-): Promise<UndiciResponse> {
-  const { agent, clock } = options
+async function send(hop: Hop, signal: AbortSignal, options: FetchOptions): Promise<UndiciResponse> {
+  const { agent, clock, allowance } = options
   let unused: Grant | undefined
   let why = `${maxStaleGrants} grants in a row ran out while connecting; connections to this vendor take longer than a grant lives`
   for (let stale = 0; stale < maxStaleGrants; stale++) {
     const taking = allowance.next(signal, unused)
-    let grant = await (stale === 0 ? taking : keepWarm(agent, hop.url.origin, clock, taking))
-    // A stream is lost if its grant runs out later, so it does not even start with one that has.
-    if (hop.stream !== undefined && grant !== undefined && clock.monotonicMs() >= grant.deadlineMs) {
-      grant = await allowance.next(signal, grant)
-    }
+    const grant = await (stale === 0 ? taking : keepWarm(agent, hop.url.origin, clock, taking))
     const gate = openGate({ agent, clock, grant, bytes: hop.bytes, take: () => allowance.next(signal) })
     try {
       const body = hop.bytes ?? hop.stream
@@ -200,8 +190,9 @@ async function send(
       if (signal.aborted) throw signal.reason
       if (!gate.stale()) throw failureOf(hop, error)
       unused = gate.unused()
-      if (hop.stream !== undefined) {
-        why = 'its grant ran out before the body began, and a stream cannot be sent twice; use bytes'
+      if (hop.stream?.isBegun) {
+        why =
+          'its grant ran out before the first part of its body was there, and a stream cannot be read twice; use bytes'
         break
       }
     }
@@ -228,7 +219,7 @@ async function heed(response: UndiciResponse, hop: Hop, options: FetchOptions): 
     }
   }
   try {
-    await options.grants.hold(retryAfterMs, `${response.status} from ${hop.url.host}`)
+    await options.allowance.hold(retryAfterMs, `${response.status} from ${hop.url.host}`)
     tell(feedback)
   } catch (error) {
     tell({ ...feedback, error })

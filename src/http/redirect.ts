@@ -1,5 +1,6 @@
 import { Headers } from 'undici'
 import { AttemptError } from '../core/errors.ts'
+import type { StreamBody } from './body.ts'
 
 /** One request of a chain of redirects. */
 export interface Hop {
@@ -7,7 +8,7 @@ export interface Hop {
   readonly method: string
   readonly headers: Headers
   readonly bytes: Buffer | undefined
-  readonly stream: AsyncIterable<Uint8Array> | undefined
+  readonly stream: StreamBody | undefined
 }
 
 /** As many hops as browsers follow. */

@@ -9,7 +9,7 @@ import { type Place, placeNow, validate } from '../dispatch/admit.ts'
 import type { Handout } from '../dispatch/claim.ts'
 import type { Outcome } from '../dispatch/finish.ts'
 import type { AnyTask, Context, Log } from '../dispatch/task.ts'
-import { StaleGrantError, uncalledCode } from '../http/allowance.ts'
+import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
 import { storeGrants } from './grants.ts'
 import type { Patience } from './patience.ts'
@@ -41,6 +41,9 @@ export class Attempt {
   #given: { reason: Error } | undefined
   #reject: ((reason: Error) => void) | undefined
   #isCalled = false
+  #hasEnded = false
+  /** Made when the handler asks for fetch. */
+  #allowance: Allowance | undefined
 
   constructor(job: Handout, task: AnyTask, options: AttemptOptions) {
     this.job = job
@@ -63,7 +66,7 @@ export class Attempt {
     const startedMs = clock.monotonicMs()
     // A grant is a promise about arrival: one that has grown old in a slow process is given back, uncalled.
     // And whoever was stopped so long may have been given up, and the job handed to another.
-    const isOver = this.#given !== undefined || this.#isOlderThan(this.#grantMs ?? claimMs)
+    const isOver = this.job.isGone || this.#given !== undefined || this.#isOlderThan(this.#grantMs ?? claimMs)
     if (isOver) return { kind: 'unused' }
     const { timeoutMs, name } = this.#task
     let late = false
@@ -81,20 +84,29 @@ export class Attempt {
       return { kind: 'done', result: text, tookMs: clock.monotonicMs() - startedMs }
     } catch (error) {
       const tookMs = clock.monotonicMs() - startedMs
-      if (SluiceError.is(error) && error.code === uncalledCode) return { kind: 'return' }
-      const isUncalled = error instanceof StaleGrantError && error.unsent
       // What was never called has used nothing.
       const kind = this.#isCalled ? 'return' : 'unused'
-      if (isUncalled && this.#options.patience.spend(this.job.id)) return { kind }
+      const uncalled = late ? undefined : this.#uncalled(error)
+      if (uncalled !== undefined) return this.#hasPatience(uncalled) ? { kind } : this.#verdict(uncalled, tookMs)
       if (this.#given !== undefined && !late && !this.#isCalled) return { kind }
       if (this.#given !== undefined && !late) return { kind: 'interrupt', error: describe(this.#given.reason), tookMs }
       return this.#verdict(error, tookMs)
     } finally {
       cancel()
-      this.#controller?.abort(
-        new AttemptError('SLUICE_ATTEMPT_OVER', 'the attempt is over; it makes no further calls', { retryable: false }),
-      )
+      this.#hasEnded = true
+      this.#controller?.abort(attemptOver())
     }
+  }
+
+  /** Why nothing was sent and the job goes back, if so: whatever the handler, or a client library, made of that. */
+  #uncalled(error: unknown): AttemptError | undefined {
+    const isStale = !this.#isCalled && error instanceof StaleGrantError
+    return this.#allowance?.returned ?? (isStale ? error : undefined)
+  }
+
+  /** False when the job has come back so often for want of a grant young enough that it counts as a failure. */
+  #hasPatience(uncalled: AttemptError): boolean {
+    return uncalled.code === uncalledCode || this.#given !== undefined || this.#options.patience.spend(this.job.id)
   }
 
   /** Gives the attempt up: its signal aborts, and nobody waits for the handler any more, so that a deaf one keeps no slot. */
@@ -151,18 +163,13 @@ export class Attempt {
 
   #context(): Context {
     const { job } = this
-    const { db, clock, storeClock, schema, agent, log } = this.#options
-    const grantMs = this.#grantMs
+    const { log } = this.#options
     const signal = () => this.#signal()
+    const make = () => this.#fetch()
     let made: typeof fetch | undefined
     return {
       get fetch() {
-        return (made ??= createFetch({
-          agent,
-          clock,
-          signal: signal(),
-          grants: storeGrants({ db, clock, storeClock, schema, job, grantMs }),
-        }))
+        return (made ??= make())
       },
       get signal() {
         return signal()
@@ -174,18 +181,37 @@ export class Attempt {
     }
   }
 
+  #fetch(): typeof fetch {
+    const { db, clock, storeClock, schema, agent } = this.#options
+    const grants = storeGrants({ db, clock, storeClock, schema, job: this.job, grantMs: this.#grantMs })
+    this.#allowance = new Allowance(grants, this.#signal())
+    const call = createFetch({ agent, clock, allowance: this.#allowance })
+    return async (...args) => {
+      // Always, and not only when a further grant is needed: whether the own one is still fresh is a matter of moments.
+      db.checkOutside('ctx.fetch')
+      return call(...args)
+    }
+  }
+
   #signal(): AbortSignal {
     if (this.#controller === undefined) {
       this.#controller = new AbortController()
       if (this.#given !== undefined) this.#controller.abort(this.#given.reason)
+      // First asked for by something that the handler left running.
+      else if (this.#hasEnded) this.#controller.abort(attemptOver())
     }
     return this.#controller.signal
   }
 }
 
+function attemptOver(): AttemptError {
+  return new AttemptError('SLUICE_ATTEMPT_OVER', 'the attempt is over; it makes no further calls', { retryable: false })
+}
+
 function staleBeforeCall(name: string): StaleGrantError {
-  const text = `the grant ran out while the input of "${name}" was checked; make its schema quicker, and look things up in the handler`
-  return Object.assign(new StaleGrantError(text), { unsent: true })
+  return new StaleGrantError(
+    `the grant ran out while the input of "${name}" was checked; make its schema quicker, and look things up in the handler`,
+  )
 }
 
 /** An error as JSON that the store can keep. Its fields may be anything, and so may what is thrown instead of an error. */

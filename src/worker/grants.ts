@@ -37,6 +37,9 @@ function jobLost(): AttemptError {
   })
 }
 
+/** The limit may be changed, or what it held back set free, while an attempt waits: it asks again after so long. */
+const askMs = 5_000
+
 /** How many grants in a row may be too old when they arrive. */
 const lateMax = 5
 
@@ -131,7 +134,7 @@ class StoreGrants implements Grants {
       }
       const waitMs = Math.max(1, Number(answer.wait_us ?? 1_000) / 1_000)
       beforeWait(waitMs)
-      await clock.sleep(waitMs, signal)
+      await clock.sleep(Math.min(waitMs, askMs), signal)
       grant = undefined
     }
   }

@@ -83,6 +83,7 @@ export class Worker {
     this.#claims = new Claims(db, clock, schema, storeClock)
     this.#claims.lasting = (error) =>
       log.error('claims fail; they are tried again until they do not', { error: String(error) })
+    this.#claims.recovered = () => log.info('claims work again')
     this.#finisher = new Finisher(db, clock, schema, log)
     const around = { db, clock, storeClock, schema, agent: this.#agent, log, patience: new Patience() }
     this.#slots = new Slots(
@@ -257,7 +258,8 @@ export class Worker {
     this.#finisher.waitAtMost(stopAwayMs)
     await this.#underway?.catch(() => {})
     await this.#dispatcher.stop()
-    await this.#unlisten?.()
+    // A store that has ended tells nobody anything.
+    await this.#unlisten?.().catch(() => {})
     await this.#idle()
     this.#end.abort()
     await this.#rounds
@@ -280,6 +282,13 @@ export class Worker {
     this.#aborted = reason
     this.#slots.abandon(reason)
     await stopping
+  }
+
+  /** As `abort`, for a store that has ended for good: nothing waits for it any more. */
+  async forsake(): Promise<void> {
+    const aborting = this.abort()
+    this.#finisher.waitAtMost(0)
+    await aborting
   }
 
   async #enter() {
@@ -341,6 +350,7 @@ export class Worker {
     for (const id of orphans) {
       const jobs = await this.#claims.adopt(id)
       if (this.#stop.signal.aborted) return
+      if (jobs.length === 0) await this.#finisher.endEmpty(id)
       this.#slots.start(jobs)
     }
   }

@@ -59,6 +59,27 @@ it('dev runs what other processes send through it, restarts its worker on save, 
   expect(await doctor()).toContainEqual({ check: 'disk', status: 'ok', text })
 }, 300_000)
 
+it.each(['work', 'dev'])(
+  '%s whose store ends for good ends with exit code 3',
+  async (command) => {
+    await project.run(['init'])
+    project.write(
+      'break.mjs',
+      `import fs from 'node:fs'
+    const sync = fs.fdatasyncSync
+    fs.fdatasyncSync = (fd) => {
+      if (fs.existsSync('broken')) throw new Error('the disk is full')
+      sync(fd)
+    }`,
+    )
+    const run = project.start([command], { env: { NODE_OPTIONS: '--import=./break.mjs' } })
+    await run.says('working on sync-contact')
+    project.write('broken', '')
+    expect(await run.ended).toMatchObject({ code: 3, err: expect.stringContaining('the disk is full') })
+  },
+  300_000,
+)
+
 async function doctor(): Promise<Record<string, unknown>[]> {
   return objects((await project.run(['doctor', '--json'])).out)
 }

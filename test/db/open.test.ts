@@ -1,4 +1,4 @@
-import { existsSync, mkdtempSync, rmSync } from 'node:fs'
+import fs, { existsSync, mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, it, vi } from 'vitest'
@@ -11,6 +11,7 @@ let dir: string
 beforeEach(() => void (dir = mkdtempSync(join(tmpdir(), 'sluice-open-'))))
 afterEach(() => {
   vi.unstubAllEnvs()
+  vi.restoreAllMocks()
   rmSync(dir, { recursive: true, force: true })
 })
 
@@ -57,6 +58,42 @@ it('who is served by the owner of a directory can send in a transaction, limits 
   expect([owner.url, served.url]).toEqual([undefined, expect.stringContaining('postgres:')])
   const id = await served.transaction((tx) => served.send(limited, { account: 'a' }, { tx, idempotencyKey: 'k' }))
   expect(await owner.jobs.get(id)).toMatchObject({ limits: ['few:a'] })
+  for (const sluice of [owner, served])
+    await sluice.transaction(async () => {
+      for (const beside of [
+        () => sluice.send(limited, { account: 'a' }),
+        () => sluice.sendMany(limited, [{ account: 'a' }]),
+        () => sluice.db.query('select 1'),
+        () => sluice.transaction(async () => {}),
+      ])
+        await expect(beside()).rejects.toMatchObject({ code: 'SLUICE_QUERY_OUTSIDE_TRANSACTION' })
+    })
   await served.close()
   await owner.close()
+})
+
+it('an embedded store that ends for good says so, gives up what runs, refuses the rest and frees its directory', async () => {
+  const store = join(dir, 'data')
+  const error = vi.fn<Log['error']>()
+  const sluice = await Sluice.open({ store, log: { debug() {}, info() {}, warn() {}, error } })
+  let begun = () => {}
+  const begins = new Promise<void>((resolve) => (begun = resolve))
+  const deaf = task('deaf', { input: z.object({}), run: () => new Promise(() => begun()) })
+  await sluice.work([deaf])
+  await sluice.send(deaf, {})
+  await begins
+  vi.spyOn(fs, 'fdatasyncSync').mockImplementationOnce(() => {
+    throw new Error('the disk is full')
+  })
+  // By the heartbeat of its worker, without anybody asking.
+  const ended = await sluice.ended
+  expect(ended).toMatchObject({
+    code: 'SLUICE_STORE_UNREACHABLE',
+    message: expect.stringContaining('the disk is full'),
+  })
+  expect(error).toHaveBeenCalledWith(expect.stringContaining('ended for good'), { error: String(ended) })
+  await expect(sluice.send(deaf, {})).rejects.toBe(ended)
+  const again = await Sluice.open({ store })
+  expect(again.owner).toBe(true)
+  await Promise.all([sluice.close(), again.close()])
 })

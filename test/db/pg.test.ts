@@ -2,7 +2,7 @@ import net from 'node:net'
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest'
 import pg from 'pg'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
-import type { Db } from '../../src/db/db.ts'
+import { type Db, engineOf } from '../../src/db/db.ts'
 import { openPg } from '../../src/db/pg.ts'
 import { freshDatabase } from '../servers/database.ts'
 
@@ -12,8 +12,8 @@ let pooler: net.Server
 let throughPooler: string
 const open: Db[] = []
 
-const opened = (to: string) => {
-  const db = openPg({ url: to, clock: systemClock })
+const opened = (to: string, connections = 10) => {
+  const db = openPg({ url: to, clock: systemClock, connections })
   open.push(db)
   return db
 }
@@ -100,4 +100,42 @@ it('a connection that listens for weeks hangs nothing on signals with each of it
   })
   await enough
   expect(new Set(signals).size).toBe(1)
+})
+
+it('what the engine asks waits for no connection that users hold', async () => {
+  const db = opened(url, 1)
+  const asked = await db.transaction(async () => [
+    await db.call('further', 'select 1 as n', []),
+    await engineOf(db).query('select $1::int as n', [2]),
+  ])
+  expect(asked).toEqual([[{ n: 1 }], [{ n: 2 }]])
+})
+
+it('a body that throws is rolled back on its connection, which lives on; one whose connection is cut says so', async () => {
+  const db = opened(url, 1)
+  const pid = async () => (await db.query<{ pid: number }>('select pg_backend_pid() as pid'))[0]?.pid
+  const before = await pid()
+  await db.script('create table once (n int primary key)')
+  for (let i = 0; i < 2; i++) {
+    const failing = db.transaction(async (tx) => {
+      await tx.query('insert into once values (1)')
+      throw Object.assign(new Error('of the user'), { code: 'ECONNRESET' })
+    })
+    await expect(failing).rejects.toThrow('of the user')
+  }
+  expect(await pid()).toBe(before)
+  const cut = db.transaction((tx) => tx.query('select pg_terminate_backend(pg_backend_pid())'))
+  await expect(cut).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+  expect(await pid()).not.toBe(before)
+})
+
+it('a parameter that cannot be written is the fault of the caller, and costs no connection', async () => {
+  const db = opened(url, 1)
+  const pid = () => db.query('select pg_backend_pid() as pid')
+  const before = await pid()
+  const circle: unknown[] = [{}]
+  Object.assign(circle[0] as object, { circle })
+  await expect(db.query('select $1::text, $2::jsonb', ['a', circle[0]])).rejects.toThrow(TypeError)
+  expect(await db.query('select $1::text as text', ['b'])).toEqual([{ text: 'b' }])
+  expect(await pid()).toEqual(before)
 })

@@ -136,6 +136,7 @@ test('a query beside the open transaction, from inside it, throws instead of han
         () => memory.script('select 1'),
         () => memory.transaction(async () => {}),
         () => memory.listen('x', () => {}),
+        async () => memory.checkOutside('a call'),
       ])
         await expect(attempt()).rejects.toMatchObject({ code: 'SLUICE_QUERY_OUTSIDE_TRANSACTION' })
       await gate
@@ -217,6 +218,7 @@ test('when an fsync fails the commit is not acknowledged, and nothing is from th
   expect(broken).toHaveBeenCalled()
   broken.mockRestore()
   await expect(db.query('insert into t values (2)')).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+  expect(await db.ended).toMatchObject({ message: expect.stringContaining('input/output error') as string })
   await db.close()
   const again = await openPglite({ dir, clock })
   expect(await again.query('select n from t where n = 2')).toEqual([])

@@ -1,6 +1,9 @@
 /** The loop of a dispatcher, against a store that is made up. */
 import { afterEach, expect, test, vi } from 'vitest'
-import type { Claimed, Claims, Handout } from '../../src/dispatch/claim.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import { StoreError } from '../../src/core/errors.ts'
+import type { Db } from '../../src/db/db.ts'
+import { type Claimed, Claims, type Handout } from '../../src/dispatch/claim.ts'
 import { Dispatcher } from '../../src/dispatch/dispatch.ts'
 import type { Outlet } from '../../src/dispatch/outlet.ts'
 import { patient } from '../worker/patience.ts'
@@ -76,4 +79,24 @@ test('no wait joins the signal that lasts as long as the dispatcher, which would
   await expect.poll(() => at.wants.length).toBe(9)
   await at.loop.stop()
   expect(joined).not.toHaveBeenCalled()
+})
+
+test('that claims fail for seconds is told once, and once that they do no more', async () => {
+  let failures = 20
+  const call = async () => {
+    if (failures-- > 0) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'away')
+    return [{ now_us: '0', waited_us: '0', wake_us: null, again: false, since: null, jobs: null }]
+  }
+  const clock = { ...systemClock, sleep: async () => {} }
+  const claims = new Claims({ call } as unknown as Db, clock, 'sluice')
+  const told: string[] = []
+  claims.lasting = () => void told.push('lasting')
+  claims.recovered = () => void told.push('recovered')
+  const who = { worker: '1', queues: undefined, tasks: [] }
+  const { signal } = new AbortController()
+  await claims.claim(who, 1, false, signal)
+  expect(told).toEqual(['lasting', 'recovered'])
+  failures = 2
+  await claims.claim(who, 1, false, signal)
+  expect(told).toEqual(['lasting', 'recovered'])
 })

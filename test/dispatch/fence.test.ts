@@ -1,12 +1,14 @@
 import { describe, expect, it } from 'vitest'
+import { z } from 'zod'
 import { systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import { newId } from '../../src/core/hash.ts'
 import { Claims, type Handout } from '../../src/dispatch/claim.ts'
 import { Finisher } from '../../src/dispatch/finish.ts'
 import type { Db } from '../../src/db/db.ts'
-import type { Log } from '../../src/dispatch/task.ts'
+import { type Log, task } from '../../src/dispatch/task.ts'
 import { limit } from '../../src/limits/limit.ts'
+import { until } from '../until.ts'
 import { type Claimed, claim, claimAll, count, done, emptied, engines, enter, finish, quietTask } from './engine.ts'
 
 const quiet = quietTask('quiet', [limit('wide', { rate: '1000000/s', burst: 1_000_000 })])
@@ -121,6 +123,27 @@ for (const engine of engines) {
       expect(await at.sluice.jobs.cancel(id)).toBe(true)
       expect(await done(at.db, jobs)).toEqual([jobs[0]?.seq])
       expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'cancelled', ambiguous: true })
+    })
+
+    it('a job cancelled before its large input was read is not run, and its claim ends', async () => {
+      let runs = 0
+      const large = task('large', { input: z.unknown(), run: () => void runs++ })
+      const id = await at.sluice.send(large, { text: 'x'.repeat(100_000) })
+      const { call } = at.db
+      let cancelled: boolean | undefined
+      at.db.call = async (name, sql, params) => {
+        if (/select j\.seq, j\.input/.test(sql)) cancelled ??= await at.sluice.jobs.cancel(id)
+        return call.call(at.db, name, sql, params) as never
+      }
+      const worker = await at.sluice.work([large])
+      try {
+        await until(async () => cancelled === true && (await count(at.db, 'sluice.claim')) === 0)
+      } finally {
+        at.db.call = call
+        await worker.stop()
+      }
+      expect(runs).toBe(0)
+      expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'cancelled' })
     })
 
     it('signing off gives jobs back uncalled', async () => {

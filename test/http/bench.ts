@@ -7,7 +7,7 @@ import { onTestFinished } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Clock } from '../../src/core/clock.ts'
 import { createAgent, createFetch } from '../../src/http/fetch.ts'
-import type { Grants } from '../../src/http/allowance.ts'
+import { Allowance, type Grants } from '../../src/http/allowance.ts'
 import type { Feedback } from '../../src/http/fetch.ts'
 
 /** A clock that stands still until a test moves it. */
@@ -101,8 +101,7 @@ export function setup(
   const fetch = createFetch({
     agent,
     clock,
-    signal: abort.signal,
-    grants: { ...counting.grants, ...options.grants },
+    allowance: new Allowance({ ...counting.grants, ...options.grants }, abort.signal),
     onFeedback: (told) => feedback.push(told),
     ...(options.maxHoldMs === undefined ? {} : { maxHoldMs: options.maxHoldMs }),
   })

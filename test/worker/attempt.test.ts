@@ -5,6 +5,7 @@ import { z } from 'zod'
 import {
   type AnyTask,
   AttemptError,
+  type Context,
   limit,
   type Log,
   rateLimited,
@@ -16,6 +17,7 @@ import {
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
 import type { Handout } from '../../src/dispatch/claim.ts'
+import type { Outcome } from '../../src/dispatch/finish.ts'
 import { createAgent } from '../../src/http/fetch.ts'
 import { Attempt } from '../../src/worker/attempt.ts'
 import { Patience } from '../../src/worker/patience.ts'
@@ -59,7 +61,7 @@ const failing = task('failing', {
 })
 const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
 const around = {
-  db: {} as Db,
+  db: { checkOutside() {} } as unknown as Db,
   clock: systemClock,
   storeClock: new StoreClock(),
   schema: 'sluice',
@@ -98,7 +100,14 @@ test('an error that says that no repetition helps ends the job', async () => {
   expect(await sluice.jobs.get(job)).toMatchObject({ reason: 'refused', attempt: 1 })
 })
 
-test('an attempt that could send nothing in time goes back uncalled, and fails when that does not end', async () => {
+/** What a handler, or a client library in it, makes of an error of `fetch`. */
+const rethrows: Record<string, (error: unknown) => unknown> = {
+  'as it is': (error) => error,
+  'as the cause of its own': (cause) => new Error('Connection error.', { cause }),
+  'as one that no repetition cures': () => new UsageError('SLUICE_INVALID_INPUT', 'as if'),
+}
+
+test.each(Object.keys(rethrows))('an attempt that could send nothing in time goes back uncalled, %s', async (how) => {
   const seen: unknown[] = []
   const url = await httpServer((request, response) => {
     seen.push(request.url)
@@ -107,22 +116,49 @@ test('an attempt that could send nothing in time goes back uncalled, and fails w
   // So slow a machine that every grant is old before it can be used.
   const clock = { ...systemClock, monotonicMs: () => (nowMs += 30) }
   let nowMs = 0
-  const granted = { call: async () => [{ granted: true, wait_us: null, waited_us: '0', lost: false }] } as unknown as Db
+  let granted = true
+  const call = async () => [{ granted, wait_us: granted ? null : '60000000', waited_us: '0', lost: false }]
   const calling = task('calling', {
     input: z.object({}),
     limits: [limit('calls', { rate: '100/min' })],
-    run: async (_, { fetch }) => void (await fetch(url)),
+    run: async (_, { fetch }) => {
+      nowMs += 1_000
+      await fetch(url).catch((error: unknown) => {
+        throw rethrows[how]?.(error)
+      })
+    },
   }) as unknown as AnyTask
   const agent = createAgent()
-  const own = { ...around, db: granted, clock, agent, patience: new Patience() }
-  const kinds: string[] = []
-  for (let i = 0; i < 12; i++) {
-    const job = handout({ grantedMs: nowMs, takes: ['calls'] })
-    kinds.push((await new Attempt(job, calling, own).run()).kind)
-  }
+  const own = { ...around, db: { call, checkOutside() {} } as unknown as Db, clock, agent, patience: new Patience() }
+  const run = () => new Attempt(handout({ grantedMs: nowMs, takes: ['calls'] }), calling, own).run()
+  const outcomes: Outcome[] = []
+  for (let i = 0; i < 12; i++) outcomes.push(await run())
+  expect(outcomes.map(({ kind }) => kind)).toEqual([...Array.from({ length: 10 }, () => 'return'), 'retry', 'return'])
+  expect(outcomes[10]).toMatchObject({ error: expect.stringContaining('SLUICE_GRANT_STALE') as string })
+  // Where the next grant is far away it waits in the store, as often as it takes.
+  granted = false
+  for (let i = 0; i < 12; i++) expect(await run()).toEqual({ kind: 'return' })
   await agent.close()
-  expect(kinds).toEqual([...Array.from({ length: 10 }, () => 'return'), 'retry', 'return'])
   expect(seen).toEqual([])
+})
+
+test('what a handler leaves running sends nothing, also when it asks for its signal and fetch only then', async () => {
+  const seen: unknown[] = []
+  const url = await httpServer((request, response) => {
+    seen.push(request.url)
+    response.end()
+  })
+  const agent = createAgent()
+  let context: Context | undefined
+  const leaving = task('leaving', {
+    input: z.object({}),
+    run: (_, given) => void (context = given),
+  }) as unknown as AnyTask
+  expect(await new Attempt(handout({}), leaving, { ...around, agent }).run()).toMatchObject({ kind: 'done' })
+  await expect(context?.fetch(url)).rejects.toMatchObject({ code: 'SLUICE_ATTEMPT_OVER' })
+  expect(context?.signal.aborted).toBe(true)
+  expect(seen).toEqual([])
+  await agent.close()
 })
 
 test('a wait that a vendor asks for is a year at most', async () => {

@@ -98,6 +98,28 @@ describe('further grants', () => {
   })
 })
 
+it('an attempt that waits for a further grant asks every few seconds: the limit may have been raised', async () => {
+  const answers = [
+    [1e14, false],
+    [1e14, false],
+    [7e6, false],
+    [2e6, false],
+    [0, true],
+  ] as const
+  let asked = 0
+  const call = async () => {
+    const [wait, granted] = answers[asked++] ?? answers[4]
+    return [{ granted, wait_us: String(wait), waited_us: '0', lost: false }]
+  }
+  const sleeps: number[] = []
+  const clock = { ...systemClock, sleep: async (ms: number) => void sleeps.push(ms) }
+  const job = { id: newId(), claim: newId(), grantedMs: 0, takes: ['a'] } as unknown as Handout
+  const db = { call } as unknown as Db
+  const grants = storeGrants({ db, clock, storeClock: new StoreClock(), schema: 'sluice', job, grantMs: 60_000 })
+  await grants.take(never, () => {})
+  expect(sleeps).toEqual([5_000, 5_000, 5_000, 2_000])
+})
+
 describe.each(engines)('grants of a running job on $name', (engine) => {
   const at = emptied(engine)
 
