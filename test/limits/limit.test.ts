@@ -92,6 +92,49 @@ describe('the safe bucket', () => {
   })
 })
 
+describe('a window', () => {
+  it('never lets the vendor see more than it holds, however calls are delayed, and can reach it', () => {
+    fc.assert(
+      fc.property(anyRate, fc.integer({ min: 0, max: 2_000 }), (window, transit) => {
+        const made = limit('a', { window, transit })
+        const [rule] = made.rules
+        if (rule === undefined) throw new Error('no rule')
+        const grants = greedy([rule], 0, rule.units * 4)
+        expect(worstArrivals(grants, rule.windowUs, made.grantUs + made.transitUs)).toBe(rule.units)
+        const [said] = guarantees(made)
+        expect(said).toMatchObject({ worst: rule.units, burst: rule.units })
+        const lastUs = greedy([rule], 0, rule.units * 101).at(-1)?.[0] ?? 0
+        expect((rule.units * 1e8) / lastUs).toBeCloseTo(said?.perSecond ?? 0, 6)
+      }),
+      { numRuns: 150 },
+    )
+  })
+
+  it('of 50/s gives 40/s when the way may vary by 250 ms, and exceeds without that margin', () => {
+    const aware = limit('a', { window: '50/s', transit: 150 })
+    expect(aware.grantUs + aware.transitUs).toBe(250_000)
+    const grants = greedy(aware.rules, 0, 4_000)
+    expect(worstArrivals(grants, second, 250_000)).toBe(50)
+    expect(4_000 / ((grants.at(-1)?.[0] ?? 0) / second)).toBeCloseTo(40 * (60 / 61) * (80 / 79), 1)
+    const unaware = limit('a', { window: '50/s', transit: 0 })
+    expect(worstArrivals(greedy(unaware.rules, 0, 500), second, 250_000)).toBe(100)
+  })
+
+  it('several hold together, with a rate and a concurrency', () => {
+    const made = limit('a', { window: ['10/s', '100/min'], rate: '300/h', concurrency: 4 })
+    expect(made.rules.map(({ kind }) => kind)).toEqual(['rate', 'window', 'window', 'concurrency'])
+    const flow = made.rules.filter(({ kind }) => kind !== 'concurrency')
+    const grants = greedy(flow, 0, 400)
+    for (const rule of flow)
+      expect(worstArrivals(grants, rule.windowUs, made.grantUs + made.transitUs)).toBeLessThanOrEqual(rule.units)
+    expect(guarantees(made).at(-1)).toMatchObject({
+      worst: 4,
+      burst: 4,
+      text: expect.stringContaining('never more than 4 at one time'),
+    })
+  })
+})
+
 describe('the classic bucket', () => {
   it('allows what its guarantee says, and no more', () => {
     fc.assert(
