@@ -30,7 +30,7 @@ async function limits(_: object, command: Command): Promise<void> {
   for (const { name, version, spec, created_at } of rows) {
     const promises = guarantees(spec)
     const marginMs = (spec.grantUs + spec.transitUs) / 1_000
-    const rates = promises.map((promise) => promise.rate)
+    const rates = promises.map(({ kind, rate }) => (kind === 'rate' ? rate : `${kind} ${rate}`))
     if (out.json) {
       out.object({
         name,

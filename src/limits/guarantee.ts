@@ -8,6 +8,8 @@ import type { Limit, Rule } from './limit.ts'
 
 /** What holds for one rule, in numbers for people. */
 export interface Guarantee {
+  kind: Rule['kind']
+  /** As it was written; of concurrency the number. */
   rate: string
   /** Most arrivals in any half-open window of the rate's length. */
   worst: number
@@ -33,6 +35,7 @@ export function guarantees(limit: Pick<Limit, 'rules' | 'grantUs' | 'transitUs'>
 function places(rule: Rule): Guarantee {
   const text = `never more than ${rule.units} at one time, as the store sees it`
   return {
+    kind: rule.kind,
     rate: rule.rate,
     worst: rule.units,
     perSecond: Infinity,
@@ -52,6 +55,7 @@ function guarantee(rule: Rule, marginUs: number): Guarantee {
   const marginMs = marginUs / 1_000
   const verdict = worst <= rule.units ? `never more than ${rule.units}` : `up to ${worst}, which is over ${rule.units},`
   return {
+    kind: rule.kind,
     rate: rule.rate,
     worst,
     perSecond,

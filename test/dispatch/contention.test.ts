@@ -6,9 +6,10 @@ import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { later } from '../until.ts'
+import { isLong } from '../long.ts'
 import { claim, count, type Ending, enter, finish, perTenant, quietTask } from './engine.ts'
 
-const seconds = Number(process.env['SLUICE_TEST_SECONDS'] ?? 3)
+const seconds = isLong ? 60 : 3
 const claimers = 8
 const open: Sluice[] = []
 afterAll(() => Promise.all(open.map((sluice) => sluice.close())))

@@ -3,9 +3,10 @@ import { expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
+import { isLong } from '../long.ts'
 import { claim, count, done, engines, enter, openOn, perTenant, quietTask } from './engine.ts'
 
-const total = Number(process.env['SLUICE_TEST_JOBS'] ?? 30_000)
+const total = isLong ? 500_000 : 30_000
 const batch = 500
 
 const median = (values: readonly number[]) => values.toSorted((a, b) => a - b)[values.length >> 1] ?? 0

@@ -1,4 +1,4 @@
-/** One-shot dispatch from many processes at once: SLUICE_TEST_ONCE of them (100 in the long run). */
+/** One-shot dispatch from many processes at once. */
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
@@ -7,9 +7,10 @@ import { z } from 'zod'
 import { type AnyTask, task } from '../../src/dispatch/task.ts'
 import { limit, Sluice } from '../../src/index.ts'
 import { vendor } from '../../src/testing/vendor.ts'
+import { isLong } from '../long.ts'
 import { freshDatabase } from '../servers/database.ts'
 
-const processes = Number(process.env['SLUICE_TEST_ONCE'] ?? 12)
+const processes = isLong ? 100 : 12
 const file = fileURLToPath(new URL('./once.mjs', import.meta.url))
 const schema = 'once'
 /** `600/h` allows so many at once, and one more every 6.7 s. */
@@ -55,4 +56,4 @@ test(`${processes} one-shot dispatchers at once: what the limit allows runs, onc
   await sluice.close()
   await standIn.close()
   await database.drop()
-}, 300_000)
+}, 900_000)
