@@ -14,8 +14,10 @@ declare
 begin
   -- Claims before jobs, as rescue_v1 does.
   delete from sluice.claim c where c.id = any (p_ended);
-  perform sluice.ended_v1(p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o),
-                          array(select u.outcome in ('unused', 'readmit') from unnest(p_outcomes) with ordinality u (outcome, o) order by o));
+  if p_outcomes && '{unused,readmit}' or exists (select 1 from sluice.limit_def l where 0 = any (l.drain)) then
+    perform sluice.ended_v1(p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o),
+                            array(select u.outcome in ('unused', 'readmit') from unnest(p_outcomes) with ordinality u (outcome, o) order by o));
+  end if;
   with item as (
     select u.*, p_claims[u.ix] as claim
     from unnest(p_seqs, p_ids, p_claim_ix, p_outcomes, p_took_us, p_reasons, p_results, p_errors, p_delays_us, p_places)
