@@ -5,6 +5,7 @@ create or replace function sluice.cancel_v1(p_id uuid, p_reason text) returns bo
 declare
   v_claim uuid;
 begin
+  perform sluice.counting_v1();
   select claim into v_claim from sluice.job where id = p_id for update;
   perform sluice.ended_v1(array[p_id], array[v_claim], '{f}');
   with gone as (delete from sluice.job where id = p_id returning *)

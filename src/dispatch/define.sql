@@ -10,6 +10,8 @@ declare
 begin
   if exists (select 1 from (select spec from sluice.limit_def where name = p_name order by version desc limit 1) l
              where l.spec = p_spec) then return false; end if;
+  -- Before the buckets: who holds it off (counting_v1) may wait for those.
+  perform pg_advisory_xact_lock(1397511523, -7);
   perform sluice.lock_v1(array(select generate_series(0, 1023)::bigint));
   if not sluice.register_v1(p_name, p_spec, p_drain, p_weight, p_room, p_slot, p_span, p_grant_us) then return false; end if;
   v_now := sluice.now_us();

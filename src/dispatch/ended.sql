@@ -4,7 +4,7 @@
 -- for a job that runs.
 create or replace function sluice.ended_v1(p_ids uuid[], p_claims uuid[], p_unused boolean[]) returns void language plpgsql as $$
 declare
-  v_counted text[] := array(select distinct l.name from sluice.limit_def l where 0 = any (l.drain));
+  v_counted text[] := sluice.counting_v1();
   v_buckets bigint[];
   v_of uuid[];
   v_units integer[];
@@ -14,7 +14,8 @@ begin
   if v_counted = '{}' and not true = any (p_unused) then return; end if;
   with mine as (
     select j.claim, j.takes, u.unused from sluice.job j
-    join unnest(p_ids, p_claims, p_unused) u (id, claim, unused) on j.id = u.id and j.claim = u.claim for update of j
+    join unnest(p_ids, p_claims, p_unused) u (id, claim, unused) on j.id = u.id and j.claim = u.claim
+    where u.unused or exists (select 1 from unnest(j.takes) t where split_part(t, ':', 1) = any (v_counted)) for update of j
   ), held as (
     select b.id, m.claim, m.unused, count(*)::integer as units
     from mine m cross join lateral (
@@ -26,7 +27,7 @@ begin
   perform sluice.lock_v1(v_buckets);
   v_now := sluice.now_us();
   perform sluice.refund_v1(u.bucket, u.claim, u.units) from unnest(v_buckets, v_of, v_units, v_backs) u (bucket, claim, units, back) where u.back;
-  perform sluice.release_v1(array_agg(u.bucket), array_agg(u.units))
+  select array_agg(u.bucket), array_agg(u.units) into v_buckets, v_units
   from (select bucket, sum(units)::integer as units from unnest(v_buckets, v_units) u (bucket, units) group by 1) u;
-  perform sluice.sooner_v1(array(select distinct b from unnest(v_buckets) b), (select sum(u) from unnest(v_units) u), v_now);
+  perform sluice.release_v1(v_buckets, v_units), sluice.sooner_v1(v_buckets, v_units, v_now);
 end $$;

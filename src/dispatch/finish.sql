@@ -14,7 +14,7 @@ declare
 begin
   -- Claims before jobs, as rescue_v1 does.
   delete from sluice.claim c where c.id = any (p_ended);
-  if p_outcomes && '{unused,readmit}' or exists (select 1 from sluice.limit_def l where 0 = any (l.drain)) then
+  if p_outcomes && '{unused,readmit}' or cardinality(sluice.counting_v1()) > 0 then
     perform sluice.ended_v1(p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o),
                             array(select u.outcome in ('unused', 'readmit') from unnest(p_outcomes) with ordinality u (outcome, o) order by o));
   end if;

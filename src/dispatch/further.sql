@@ -19,5 +19,5 @@ begin
   end if;
   select t.granted, t.wait_us into granted, wait_us
   from sluice.take_v1(p_grant, v_buckets, p_cap) t;
-  if p_unused is not null then perform sluice.sooner_v1(v_buckets, 1, v_begun); end if;
+  if p_unused is not null then perform sluice.sooner_v1(v_buckets, array_fill(1, array[cardinality(v_buckets)]), v_begun); end if;
 end $$;

@@ -12,6 +12,7 @@ declare
   v_cut boolean;
   v_buckets bigint[];
   v_avail bigint[];
+  v_stale boolean;
   v_lane sluice.lane[];
   v_fairs bigint[];
   v_uses integer[] := '{}';
@@ -30,8 +31,12 @@ begin
   v_lane := sluice.lane_v1(v_cand);
   v_buckets := array(select distinct b from unnest(v_lane) l, unnest(l.buckets) b order by b);
   perform sluice.lock_v1(v_buckets);
-  now_us := least(sluice.now_us(), p_cap);
-  v_avail := array(select r.avail from sluice.room_v1(v_buckets, now_us) r order by r.ord);
+  for round in 1 .. 2 loop
+    now_us := least(sluice.now_us(), p_cap);
+    select array_agg(r.avail order by r.ord), bool_or(r.stale) into v_avail, v_stale from sluice.room_v1(v_buckets, now_us) r;
+    exit when not v_stale or round = 2;
+    perform sluice.renew_v1(v_buckets);
+  end loop;
   v_fairs := array(select distinct l.fair from unnest(v_lane) l);
   if cardinality(v_cand) = 1 and not v_cut and v_horizon is null then
     -- A lane that is alone takes what it can; nobody is compared with it.

@@ -70,10 +70,14 @@ export class Membership {
 
   /** Looks at all beats and gives up those that stood still. Returns the workers given up. */
   async watch(): Promise<string[]> {
-    const [row] = await this.#db.call<{ lost: string[] }>('watch', `select ${this.#schema}.watch_v1() as lost`, [])
-    const lost = row?.lost ?? []
-    if (lost.length > 0) await reach('rescue.done', lost)
-    return lost
+    const all: string[] = []
+    for (;;) {
+      const [row] = await this.#db.call<{ lost: string[] }>('watch', `select ${this.#schema}.watch_v1() as lost`, [])
+      const lost = row?.lost ?? []
+      if (lost.length === 0) return all
+      await reach('rescue.done', lost)
+      all.push(...lost)
+    }
   }
 
   /** Ids of this worker's claims that `knows` does not know. */

@@ -58,11 +58,11 @@ export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFu
   const units = rules.map((rule, i) =>
     counts(rule) ? Math.floor((rule.room * rule.weight - (debt[i] ?? 0)) / rule.weight) : Infinity,
   )
-  const free = rules.map((rule, i) => (counts(rule) ? freeUs(rule, debt[i] ?? 0, slots[i] ?? [], atUs) : atUs))
+  const free = rules.map((rule, i) => (counts(rule) ? freeUs(rule, debt[i] ?? 0, slots[i] ?? [], atUs) : nowUs))
   return {
     bucket: { atUs, debt, slots, holdUs: bucket.holdUs },
     avail: bucket.holdUs > atUs ? 0 : Math.max(0, Math.min(...units)),
-    nextUs: Math.max(bucket.holdUs, ...free),
+    nextUs: Math.max(nowUs, bucket.holdUs, ...free),
   }
 }
 
@@ -82,8 +82,9 @@ function aged(rule: Rule, list: readonly number[], fromUs: number, toUs: number)
 function freeUs(rule: Rule, debt: number, slots: readonly number[], atUs: number): number {
   // (room - 1) * weight is exact; debt + weight might pass 2^53.
   const missing = debt - (rule.room - 1) * rule.weight
+  // No time in it, so a clock that stepped back does not matter.
+  if (isConcurrency(rule)) return missing <= 0 ? 0 : neverUs
   if (missing <= 0) return atUs
-  if (isConcurrency(rule)) return neverUs
   if (!isWindow(rule)) return atUs + Math.ceil(missing / rule.drain)
   let kept = 0
   const oldest = slots.findIndex((units) => (kept += units) >= rule.room)
@@ -166,16 +167,16 @@ export function hold(bucket: Bucket, us: number): Bucket {
 /**
  * The bucket under a changed definition: as if the new rules had been in force for as long as they look back. `granted`
  * is what was granted and kept, in order. So no window that reaches into the new definition holds more than it allows,
- * and nothing older stalls it. What runs goes on to run: `dispatch` counts it anew where it was not counted before.
+ * and nothing older stalls it. What runs goes on to run, unless it was not counted for a while: then `dispatch` counts it
+ * anew, and what is not counted is none.
+ * @param defined every definition since the bucket's state was written: that one first, the one in force last
  */
-export function rebuild(
-  before: readonly Rule[],
-  after: readonly Rule[],
-  granted: readonly Entry[],
-  bucket: Bucket,
-): Bucket {
+export function rebuild(defined: readonly (readonly Rule[])[], granted: readonly Entry[], bucket: Bucket): Bucket {
   const { atUs, holdUs } = bucket
-  const running = Math.max(0, ...before.map((rule, i) => (isConcurrency(rule) ? (bucket.debt[i] ?? 0) : 0)))
+  const after = defined.at(-1) ?? []
+  const wasCounted = defined.every((rules) => rules.some(isConcurrency))
+  const places = (defined[0] ?? []).findIndex(isConcurrency)
+  const running = wasCounted ? (bucket.debt[places] ?? 0) : 0
   const rules = after.map((rule) => {
     const seen = granted.filter((entry) => entry.atUs > atUs - rule.spanUs)
     let own = emptyBucket([rule], seen[0]?.atUs ?? atUs)

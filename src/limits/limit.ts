@@ -52,7 +52,7 @@ export interface Rule {
   room: number
   /** Length of a window's parts; 0: not a window. */
   slotUs: number
-  /** How far back grants matter: the window and its margin. */
+  /** How far back grants matter: the window and its margin, or until a full bucket has drained. */
   spanUs: number
 }
 
@@ -197,7 +197,9 @@ function level(name: string, rule: Written, burst: number | undefined, marginUs:
     const what = `${rule.rate} with a burst of ${room}`
     throw badLimit(name, `${what} is beyond exact arithmetic (2^53); choose a smaller burst or a rounder rate`)
   }
-  return { kind: 'rate', ...rule, drain, weight, room, slotUs: 0, spanUs: rule.windowUs + marginUs }
+  // A full bucket owes until all of it has drained.
+  const spanUs = Math.max(rule.windowUs + marginUs, Math.ceil((room * weight) / drain))
+  return { kind: 'rate', ...rule, drain, weight, room, slotUs: 0, spanUs }
 }
 
 function gcd(a: number, b: number): number {

@@ -1,11 +1,12 @@
 -- What each bucket allows at p_now: the newest ledger row, drained since, against the definition in force.
 -- avail = units free now; next = when one unit is free (2^53 - 1: not by time); the arithmetic is that of
 -- limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
+-- stale: the state is from an older definition, and was made anew, which takes a while: renew_v1 writes it.
 -- A bucket whose limit is not defined has no room: closed, not open. Call under lock_v1 to act on the answer.
 -- Step by step, because starting up one query over all of it takes four times as long.
 create or replace function sluice.room_v1(p_buckets bigint[], p_now bigint, p_further boolean default false)
 returns table (ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], version integer, drain bigint[],
-               weight bigint[], slot bigint[], hold bigint, avail bigint, next bigint, period bigint, slack bigint)
+               weight bigint[], slot bigint[], hold bigint, avail bigint, next bigint, period bigint, slack bigint, stale boolean)
 language plpgsql stable as $$
 declare
   v_def sluice.limit_def;
@@ -20,16 +21,16 @@ begin
     ord := i; bucket := p_buckets[i]; n := coalesce(v_row.n, 0); hold := coalesce(v_row.hold, 0);
     now_at := greatest(p_now, v_row.at);
     version := v_def.version; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot;
-    debt := null; slots := null; avail := 0; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
+    stale := v_row.version <> version; debt := null; slots := null; avail := 0; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
     if version is not null then
-      if v_row.version <> version then
+      if stale then
         v_state := sluice.rebuild_v1(bucket, v_row.version, v_row.debt, v_row.at, v_def);
         v_row.debt := v_state.debt;
         v_row.slots := v_state.slots;
       end if;
       if 0 < any (slot) then slots := sluice.aged_v1(v_row.slots, slot, v_row.at, now_at); end if;
       debt := coalesce(v_row.debt, array_fill(0::bigint, array[cardinality(drain)]));
-      avail := 2147483647; next := greatest(now_at, hold); period := 1; slack := null;
+      avail := 2147483647; next := greatest(p_now, hold); period := 1; slack := null;
       for r in 1 .. cardinality(drain) loop
         if slot[r] > 0 then
           debt[r] := (select sum(s) from unnest(slots[r:r]) s);
@@ -40,6 +41,7 @@ begin
           period := greatest(period, weight[r] / drain[r] + 1);
           slack := least(slack, (v_def.room[r] - 1) * (weight[r] / drain[r]) / 2);
         end if;
+        if drain[r] > 0 then next := greatest(next, now_at); end if;
         continue when p_further and drain[r] = 0;
         v_free := (v_def.room[r] * weight[r] - debt[r]) / weight[r];
         avail := greatest(0, least(avail, v_free));

@@ -8,6 +8,7 @@ declare
   v_next bigint;
 begin
   perform sluice.lock_v1(p_buckets);
+  perform sluice.renew_v1(p_buckets);
   v_now := least(sluice.now_us(), p_cap);
   if exists (
     select 1 from (select l.claim from sluice.ledger l where l.bucket = p_buckets[1] order by l.at desc, l.n desc limit 1000) t

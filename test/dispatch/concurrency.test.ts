@@ -1,9 +1,23 @@
 /** Places of concurrency rules: taken at the claim, given back when an attempt ends, however it ends. */
+import pg from 'pg'
 import { describe, expect, it } from 'vitest'
+import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { later, until } from '../until.ts'
-import { type Claimed, claim, claimAll, count, done, emptied, engines, enter, finish, quietTask } from './engine.ts'
+import {
+  blocked,
+  type Claimed,
+  claim,
+  claimAll,
+  count,
+  done,
+  emptied,
+  engines,
+  enter,
+  finish,
+  quietTask,
+} from './engine.ts'
 
 const two = quietTask('two', [
   limit('seats', { concurrency: 2, by: (input: { tenant?: string | undefined }) => input.tenant ?? '' }),
@@ -139,6 +153,58 @@ describe('workers', () => {
     await until(() => heard.length > 1, 'the other is called')
     expect(heard.toSorted()).toEqual(idle.map((worker) => `@${worker}`).toSorted())
     await unlisten()
+  })
+
+  it('a place that tasks share calls one worker in all', async () => {
+    const shared = limit('shared', { concurrency: 1 })
+    const tasks = ['one', 'other', 'third'].map((name) => quietTask(name, [shared]))
+    const idle = await Promise.all(tasks.map(() => enter(at.db)))
+    await at.db.query(`update sluice.worker set tasks = '{one,other,third}'`)
+    for (const each of tasks) await at.sluice.sendMany(each, rows(2))
+    const names = tasks.map(({ name }) => name)
+    const jobs = await claimAll(at.db, at.worker, names, 1)
+    for (const worker of idle)
+      await until(async () => !(await claim(at.db, worker, names, 1, undefined, true)).again, 'it sleeps')
+    expect(await count(at.db, 'sluice.idle')).toBe(3)
+    await done(at.db, jobs)
+    expect(await count(at.db, 'sluice.idle')).toBe(2)
+  })
+
+  it('a definition that begins to count waits for attempts that end just then, and does not count them', async () => {
+    const uncounted = quietTask('ending', [limit('ending', { rate: '1000/s' })])
+    await at.sluice.sendMany(uncounted, rows(4))
+    const jobs = await claimAll(at.db, at.worker, ['ending'], 2)
+    const finisher = new pg.Client(at.sluice.url)
+    const second = await Sluice.open({ store: at.sluice.url ?? '' })
+    try {
+      await finisher.connect()
+      await finisher.query('begin')
+      const query = async (sql: string, params?: readonly unknown[]) =>
+        (await finisher.query(sql, params as unknown[])).rows
+      await done({ query } as Queryable, jobs)
+      const defined = later(second.define([quietTask('ending', [limit('ending', { concurrency: 2 })])]))
+      await until(async () => (await blocked(at.db)) > 0, 'it waits for the finish')
+      await finisher.query('commit')
+      await defined
+      expect(await claimAll(at.db, at.worker, ['ending'], 4)).toHaveLength(2)
+    } finally {
+      await Promise.all([finisher.end(), second.close()])
+    }
+  })
+
+  it('lost workers are given up one a transaction', async () => {
+    const lost = [await enter(at.db), await enter(at.db)]
+    await at.db.query(
+      `insert into sluice.doubt select id, beat, sluice.now_us(), 10000000 from sluice.worker where id = any ($1)`,
+      [lost],
+    )
+    const given: string[] = []
+    for (let looks = 0; looks < 3; looks++) {
+      const [row] = await at.db.query<{ ids: string[] }>('select sluice.watch_v1() as ids')
+      expect(row?.ids.length).toBe(looks < 2 ? 1 : 0)
+      given.push(...(row?.ids ?? []))
+    }
+    expect(given.toSorted()).toEqual(lost.toSorted())
   })
 
   it('run all jobs of a narrow place, never two at once, without waiting for their polls', async () => {

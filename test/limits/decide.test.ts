@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { type Bucket, charge, emptyBucket, hold, rebuild, refund, release, room } from '../../src/limits/decide.ts'
-import type { Rule } from '../../src/limits/limit.ts'
+import { limit, type Rule } from '../../src/limits/limit.ts'
 import {
   anyFlow,
   anyRule,
@@ -127,7 +127,10 @@ describe('what the vendor sees of a bucket under endless demand', () => {
 describe('the hint', () => {
   const exact = (rules: readonly Rule[], bucket: Bucket, nowUs: number) => {
     const free = room(rules, bucket, nowUs)
-    if (free.avail > 0) return expect(free.nextUs).toBe(free.bucket.atUs)
+    if (free.avail > 0) {
+      const hasTime = rules.some(({ kind }) => kind !== 'concurrency')
+      return expect(free.nextUs).toBe(Math.max(bucket.holdUs, hasTime ? free.bucket.atUs : nowUs))
+    }
     if (free.nextUs === Number.MAX_SAFE_INTEGER) return expect(room(rules, bucket, 366 * 86_400 * second).avail).toBe(0)
     expect(room(rules, bucket, free.nextUs - 1).avail).toBe(0)
     expect(room(rules, bucket, free.nextUs).avail).toBeGreaterThanOrEqual(1)
@@ -286,7 +289,7 @@ describe('a changed definition', () => {
         anySteps,
         (before, after, first, then) => {
           const old = live(before, first, () => {})
-          const made = rebuild(before, after, entries(old), replay(before, old, old.at(-1)?.[0] ?? 0))
+          const made = rebuild([before, after], entries(old), replay(before, old, old.at(-1)?.[0] ?? 0))
           const grants = [...old, ...live(after, then, () => {}, made)]
           for (const rule of after)
             expect(worst(grants, rule.windowUs, 'half-open', old.length)).toBeLessThanOrEqual(
@@ -306,10 +309,18 @@ describe('a changed definition', () => {
         const span = Math.min(...rules.map((rule) => (rule.kind === 'concurrency' ? Infinity : rule.spanUs)))
         const grants = all.filter(([atUs]) => atUs > last - span)
         const bucket = replay(rules, grants, last)
-        expect(rebuild(rules, rules, entries(grants), bucket)).toEqual(bucket)
+        expect(rebuild([rules, rules], entries(grants), bucket)).toEqual(bucket)
       }),
       { numRuns: 500 },
     )
+  })
+
+  it('remembers what a classic bucket owes beyond its window', () => {
+    const made = limit('a', { rate: '100/min', burst: 1_000 })
+    const spent = charge(made.rules, emptyBucket(made.rules, 0), 1_000)
+    const later = room(made.rules, spent, 90 * second).bucket
+    expect(room(made.rules, later, 90 * second).avail).toBe(150)
+    expect(rebuild([made.rules, made.rules], [{ atUs: 0, units: 1_000 }], later)).toEqual(later)
   })
 
   it('keeps what runs, and forgets what is older than it looks back', () => {
@@ -317,6 +328,8 @@ describe('a changed definition', () => {
     const bucket = charge(before, emptyBucket(before, 0), 5)
     const after = [places(2), level(1, second, 1), sliding(1, second)]
     const later = room(before, bucket, 2 * minute).bucket
-    expect(rebuild(before, after, [{ atUs: 0, units: 5 }], later)).toMatchObject({ debt: [5, 0, 0] })
+    expect(rebuild([before, after], [{ atUs: 0, units: 5 }], later)).toMatchObject({ debt: [5, 0, 0] })
+    // Nobody counted who ended meanwhile.
+    expect(rebuild([before, [level(1, second, 1)], after], [], later)).toMatchObject({ debt: [0, 0, 0] })
   })
 })

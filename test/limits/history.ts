@@ -119,8 +119,8 @@ interface Named extends Known {
 interface Kept {
   id: string
   limit: number
-  /** The rules under which `state` was last written. */
-  rules: readonly Rule[]
+  /** The rules under which `state` was last written, and all that were in force since. */
+  defined: (readonly Rule[])[]
   state: Bucket | undefined
   history: Named[]
   /** How many of `history` were granted before the limit was last defined. */
@@ -161,7 +161,7 @@ export class Twin {
       this.#buckets.push({
         id,
         limit: of,
-        rules: this.#limits[of] ?? [],
+        defined: [this.#limits[of] ?? []],
         state: undefined,
         history: [],
         old: 0,
@@ -201,11 +201,11 @@ export class Twin {
   #room(one: Kept, nowUs = this.#nowUs, isFurther = false): Room {
     const rules = this.#limits[one.limit] ?? []
     const state = one.state ?? emptyBucket(rules, nowUs)
-    return room(rules, rules === one.rules ? state : rebuild(one.rules, rules, keptOf(one), state), nowUs, isFurther)
+    return room(rules, one.defined.length === 1 ? state : rebuild(one.defined, keptOf(one), state), nowUs, isFurther)
   }
 
   #write(one: Kept, state: Bucket): void {
-    one.rules = this.#limits[one.limit] ?? []
+    one.defined = [this.#limits[one.limit] ?? []]
     one.state = state
   }
 
@@ -227,6 +227,8 @@ export class Twin {
   async #take(numbers: number[], again: boolean): Promise<void> {
     const repeat = again && this.#last !== undefined ? this.#last : undefined
     const kept = this.#pick(repeat?.buckets ?? numbers)
+    for (const one of kept)
+      if (one.state !== undefined && one.defined.length > 1) this.#write(one, this.#room(one, 0).bucket)
     const grant = repeat?.grant ?? randomUUID()
     const [answer] = await this.#db.call<{ granted: boolean; wait: string }>(
       'test_take',
@@ -294,7 +296,10 @@ export class Twin {
   async #define(number: number, rules: readonly Rule[]): Promise<void> {
     for (const one of this.#buckets) if (one.limit === number) this.#within(one)
     await defineLimit(this.#db, { ...limit(`${this.#name}.${number}`, { rate: '1/s' }), rules } as unknown as Limit)
-    if (inFull(rules) !== inFull(this.#limits[number] ?? [])) this.#versions[number] = (this.#versions[number] ?? 0) + 1
+    if (inFull(rules) !== inFull(this.#limits[number] ?? [])) {
+      this.#versions[number] = (this.#versions[number] ?? 0) + 1
+      for (const one of this.#buckets) if (one.limit === number) one.defined.push(rules)
+    }
     this.#limits[number] = rules
     for (const one of this.#buckets) if (one.limit === number) one.old = one.history.length
   }

@@ -22,7 +22,7 @@ export function level(units: number, windowUs: number, capacity: number): Rule {
     weight: windowUs / shared,
     room: capacity,
     slotUs: 0,
-    spanUs: windowUs,
+    spanUs: Math.max(windowUs, Math.ceil((capacity * windowUs) / units)),
   }
 }
 

@@ -178,6 +178,7 @@ create table sluice.list (
   primary key (class, id, v)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 create index list_due on sluice.list (class, due) where due is not null;
+create index list_bucket on sluice.list (id) where id <> 0;
 
 -- Definitions of limits; the greatest version is in force. One element per rule in each array (limits/limit.ts):
 -- one microsecond drains drain[i] (0: concurrency), one unit weighs weight[i], the bucket holds room[i] units, the parts of
