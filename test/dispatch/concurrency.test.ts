@@ -144,7 +144,10 @@ describe('workers', () => {
       await until(async () => !(await claim(at.db, worker, ['two'], 1, undefined, true)).again, 'it sleeps')
     expect(await count(at.db, 'sluice.idle')).toBe(2)
     const heard: string[] = []
-    const unlisten = await at.db.listen('sluice.wake', (payload) => heard.push(payload))
+    const listener = new pg.Client(at.sluice.url)
+    await listener.connect()
+    listener.on('notification', ({ payload }) => heard.push(payload ?? ''))
+    await listener.query('listen "sluice.wake"')
     await done(at.db, jobs.slice(0, 1))
     await until(() => heard.length > 0, 'one is called')
     expect(idle.map((worker) => `@${worker}`)).toContain(heard[0])
@@ -152,7 +155,7 @@ describe('workers', () => {
     await done(at.db, jobs.slice(1))
     await until(() => heard.length > 1, 'the other is called')
     expect(heard.toSorted()).toEqual(idle.map((worker) => `@${worker}`).toSorted())
-    await unlisten()
+    await listener.end()
   })
 
   it('a place that tasks share calls one worker in all', async () => {
