@@ -29,5 +29,7 @@ begin
   perform sluice.refund_v1(u.bucket, u.claim, u.units) from unnest(v_buckets, v_of, v_units, v_backs) u (bucket, claim, units, back) where u.back;
   select array_agg(u.bucket), array_agg(u.units) into v_buckets, v_units
   from (select bucket, sum(units)::integer as units from unnest(v_buckets, v_units) u (bucket, units) group by 1) u;
-  perform sluice.release_v1(v_buckets, v_units), sluice.sooner_v1(v_buckets, v_units, v_now);
+  perform sluice.release_v1(v_buckets, v_units);
+  -- In a statement of its own, which sees what was released.
+  perform sluice.sooner_v1(v_buckets, v_units, v_now);
 end $$;

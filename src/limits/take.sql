@@ -1,4 +1,5 @@
--- One further grant for a running attempt, in all its buckets or in none; of concurrency it holds its place already. p_grant makes a repeated call harmless.
+-- One further grant for a running attempt, in all its buckets or in none; of concurrency it holds its place already.
+-- p_grant makes a repeated call harmless.
 -- p_cap: the latest time that the caller's monotonic clock allows the store's clock to show (null: unknown).
 -- Answers granted, or how long to wait before it is worth asking again.
 create or replace function sluice.take_v1(p_grant uuid, p_buckets bigint[], p_cap bigint)
