@@ -1,3 +1,4 @@
+import type { Routes, Rule } from './dispatch/rule.ts'
 import type { AnyTask } from './dispatch/task.ts'
 
 /** What `sluice.config.ts` (or .js, .mjs) may hold. A flag wins over the environment, which wins over this file. */
@@ -14,6 +15,10 @@ export interface SluiceConfig {
   queues?: readonly string[]
   /** Tasks that the command line knows: themselves, or a file (relative to this one) whose exports are taken. Default: those of the file `SLUICE_TASKS`. */
   tasks?: readonly AnyTask[] | string
+  /** Rules about jobs, in order. */
+  rules?: readonly Rule[]
+  /** Which queue (and priority) jobs go to by their task's name: `{ 'email.*': 'mail' }`. */
+  routes?: Routes
 }
 
 /** Returns its argument; an editor then completes and checks the fields of `sluice.config.ts`. */

@@ -1,6 +1,7 @@
 /** Sluice: durable jobs in PostgreSQL that never exceed a third-party API's rate limit. */
 export { type SluiceConfig, defineConfig } from './config.ts'
 export { type Clock, systemClock } from './core/clock.ts'
+export type { Hours } from './core/hours.ts'
 export { AttemptError, SluiceError, StoreError, UsageError } from './core/errors.ts'
 export { newId } from './core/hash.ts'
 export type { Duration, Rate } from './core/rate.ts'
@@ -9,6 +10,7 @@ export type { Db, Tx } from './db/db.ts'
 export type {
   AnyTask,
   Context,
+  Failure,
   Log,
   Sendable,
   SendManyOptions,
@@ -18,6 +20,17 @@ export type {
   TxLike,
 } from './dispatch/task.ts'
 export { task } from './dispatch/task.ts'
+export { fail, retryIn, snooze } from './dispatch/control.ts'
+export {
+  type DispatchChanges,
+  type DispatchRuleOptions,
+  type Routes,
+  rule,
+  type Rule,
+  type RuleJob,
+  type SendChanges,
+  type SendRuleOptions,
+} from './dispatch/rule.ts'
 export { http, httpTask, type HttpTaskOptions } from './dispatch/http.ts'
 export type { Reason, Why } from './dispatch/why.ts'
 export { limitedBy, rateLimited } from './http/feedback.ts'

@@ -8,6 +8,7 @@ import { env, openStore, type Store } from './db/open.ts'
 import { vacuumUntil } from './db/vacuum.ts'
 import { admit } from './dispatch/admit.ts'
 import { Definitions } from './dispatch/define.ts'
+import { type Routes, type Rule, Rulebook } from './dispatch/rule.ts'
 import {
   type AnyTask,
   checkName,
@@ -43,6 +44,10 @@ export interface SluiceOptions {
   connections?: number
   /** Bring the schema up to date; default true. False, for roles that may not: an error when it is not. */
   migrate?: boolean
+  /** Rules about jobs, in order; see `rule`. Give the same to every process: what a sender lacks a worker applies. */
+  rules?: readonly Rule[]
+  /** Which queue (and priority) jobs go to by their task's name: `{ 'email.*': 'mail' }`; the first pattern that fits. */
+  routes?: Routes
   /** Where log lines go; default: nowhere. */
   log?: Log
   clock?: Clock
@@ -79,6 +84,7 @@ export class Sluice implements Sender {
   readonly #log: Log
   readonly #outbox: Outbox
   readonly #definitions: Definitions
+  readonly #rulebook: Rulebook
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
@@ -95,6 +101,7 @@ export class Sluice implements Sender {
     this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
     this.#definitions = new Definitions(this.db, this.#clock, (sql) => this.#sql(sql))
+    this.#rulebook = new Rulebook(options.rules, options.routes)
     this.ended = store.db.ended.then((error) => this.#fail(error))
   }
 
@@ -156,7 +163,7 @@ export class Sluice implements Sender {
   async send<Input>(task: Task<Input>, input: Given<Input>, options: SendOptions = {}): Promise<string> {
     this.#checkOpen(this.#isShut)
     if (options.tx === undefined) this.db.checkOutside('`send` without `tx`')
-    const job = await admit(task, input, options, this.#clock)
+    const job = await admit(task, input, options, this.#clock, this.#rulebook)
     await this.#defineFor(task, options.tx)
     if (options.tx === undefined) return this.#outbox.add(job)
     const [id] = await this.#write(options.tx, [job])
@@ -184,7 +191,7 @@ export class Sluice implements Sender {
     let row = 0
     for await (const input of inputs) {
       try {
-        batch.push(await admit(task, input, options, this.#clock))
+        batch.push(await admit(task, input, options, this.#clock, this.#rulebook))
       } catch (error) {
         await flush()
         if (error instanceof UsageError)
@@ -314,6 +321,7 @@ export class Sluice implements Sender {
       tasks,
       queues,
       concurrency: options.concurrency ?? 10,
+      rulebook: this.#rulebook,
       version,
       beatUrl: this.#store.url,
       ended: () => this.#workers.delete(worker),

@@ -5,6 +5,7 @@ import { createJiti } from 'jiti'
 import { defineConfig, type SluiceConfig } from '../config.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
 import { env } from '../db/open.ts'
+import { Rulebook } from '../dispatch/rule.ts'
 import { type AnyTask, checkName } from '../dispatch/task.ts'
 import * as library from '../index.ts'
 import { flat } from './failure.ts'
@@ -19,7 +20,7 @@ export interface Found {
 }
 
 const names = ['sluice.config.ts', 'sluice.config.js', 'sluice.config.mjs']
-const known = ['store', 'schema', 'listenUrl', 'concurrency', 'queues', 'tasks']
+const known = ['store', 'schema', 'listenUrl', 'concurrency', 'queues', 'tasks', 'rules', 'routes']
 
 // A user's file gets this very copy of the library: a second one would send to a store of its own.
 const jiti = createJiti(import.meta.url, { virtualModules: { sluice: { ...library, defineConfig } } })
@@ -66,6 +67,13 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
   }
   if (tasks !== undefined && typeof tasks !== 'string' && !(Array.isArray(tasks) && tasks.every(isTask))) {
     throw bad(file, 'tasks must be a list of tasks made by task(…), or the path of a file that exports them')
+  }
+  const { rules = [], routes = {} } = fields as SluiceConfig
+  try {
+    // What it is made of is checked there.
+    void new Rulebook(rules, routes)
+  } catch (error) {
+    throw bad(file, error instanceof Error ? error.message : String(error))
   }
   return fields as SluiceConfig
 }

@@ -74,9 +74,18 @@ export async function withSluice<T>(
 
 /** Opens the store; with `migrate` it brings its schema up to date. */
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
-  const { store, schema, listenUrl, out } = settings
+  const { store, schema, listenUrl, out, config } = settings
+  const { rules = [], routes = {} } = config.fields
   const said = out.json ? { ...out.log, info() {} } : out.log
-  return await Sluice.open({ store, schema, migrate, log: said, ...(listenUrl === undefined ? {} : { listenUrl }) })
+  return await Sluice.open({
+    store,
+    schema,
+    migrate,
+    rules,
+    routes,
+    log: said,
+    ...(listenUrl === undefined ? {} : { listenUrl }),
+  })
 }
 
 /** Opens the store as it is, without a look at its schema. */

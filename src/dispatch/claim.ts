@@ -24,6 +24,8 @@ export interface Handout {
   takes: string[] | null
   tags: string[] | null
   input: unknown
+  /** 2: nobody has looked at its task's code; 1: it has met no rules; 0: it has; or what they did, if they gave it keys. */
+  admitted: number | readonly { keys?: Record<string, string> }[]
   /** It left the hands of its claim before its input was read: nothing is to be done but to end its claim. */
   isGone?: boolean
 }
@@ -60,6 +62,7 @@ type Place = [
   string[] | null,
   boolean,
   unknown,
+  Handout['admitted'],
 ]
 
 interface Answer {
@@ -258,7 +261,8 @@ function isOwnDouble(error: unknown): boolean {
 }
 
 function handout(place: Place, claim: string, grantedMs: number): Handout {
-  const [seq, id, task, queue, attempt, failed, crashes, ambiguous, priority, created, takes, tags, , input] = place
+  const [seq, id, task, queue, attempt, failed, crashes, ambiguous, priority, created, takes, tags, , input, admitted] =
+    place
   return {
     claim,
     grantedMs,
@@ -275,5 +279,6 @@ function handout(place: Place, claim: string, grantedMs: number): Handout {
     takes,
     tags,
     input,
+    admitted,
   }
 }

@@ -1,8 +1,9 @@
 -- Ends attempts. An attempt is fenced by its claim: who was rescued meanwhile changes nothing. p_claim_ix says which of
 -- p_claims each job was handed out by. Outcomes: done, failed (p_reasons says why), retry (due again in p_delays_us),
--- return (uncalled: the attempt does not count), unused (the same, and its grant is given back), readmit (unused, and it
--- waits elsewhere from now on: p_places has lane, fair and takes), interrupt (stopped in the middle: tried again, in
--- doubt). Idempotent: repeated after a lost reply it finds nothing to do.
+-- return (uncalled: the attempt does not count), unused (the same, and its grant is given back; both may be put off, and
+-- p_reasons says by what), readmit (unused, and it waits elsewhere from now on: readmit_v1), discard (unused, and
+-- cancelled), interrupt (stopped in the middle: tried again, in doubt). Idempotent: repeated after a lost reply it finds
+-- nothing to do.
 -- p_ended: claims with nothing left in hand. Returns the seqs that it did not accept.
 create or replace function sluice.finish_v1(
   p_claims uuid[], p_ended uuid[], p_seqs bigint[], p_ids uuid[], p_claim_ix integer[], p_outcomes text[], p_took_us bigint[],
@@ -11,32 +12,42 @@ language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = o
 declare
   v_now timestamptz := sluice.now();
   v_seqs bigint[];
+  v_moved bigint[] := '{}';
+  v_fallen uuid[];
 begin
   -- Claims before jobs, as rescue_v1 does.
   delete from sluice.claim c where c.id = any (p_ended);
-  if p_outcomes && '{unused,readmit}' or cardinality(sluice.counting_v1()) > 0 then
+  if p_outcomes && '{unused,readmit,discard}' or cardinality(sluice.counting_v1()) > 0 then
     perform sluice.ended_v1(p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o),
-                            array(select u.outcome in ('unused', 'readmit') from unnest(p_outcomes) with ordinality u (outcome, o) order by o));
+                            array(select u.outcome in ('unused', 'readmit', 'discard') from unnest(p_outcomes) with ordinality u (outcome, o) order by o));
+  end if;
+  if p_places is not null then
+    v_moved := sluice.readmit_v1(p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o), p_places);
   end if;
   with item as (
     select u.*, p_claims[u.ix] as claim
-    from unnest(p_seqs, p_ids, p_claim_ix, p_outcomes, p_took_us, p_reasons, p_results, p_errors, p_delays_us, p_places)
-      u (seq, id, ix, outcome, took_us, reason, result, error, delay_us, place)
+    from unnest(p_seqs, p_ids, p_claim_ix, p_outcomes, p_took_us, p_reasons, p_results, p_errors, p_delays_us)
+      u (seq, id, ix, outcome, took_us, reason, result, error, delay_us)
   ), ended as (
     delete from sluice.job j using item i
-    where j.id = i.id and j.claim = i.claim and i.outcome in ('done', 'failed')
+    where j.id = i.id and j.claim = i.claim and i.outcome in ('done', 'failed', 'discard')
     returning j.*, i.outcome, i.took_us, i.reason, i.result, i.error as why
   ), kept as (
     insert into sluice.done (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
-      dispatched_at, started_at, finished_at, fair, takes, tags, input, result, error, claim)
-    select id, 'done', null, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, dispatched_at,
-      v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, tags, input, result::jsonb, error, claim
-    from ended where outcome = 'done'
+      dispatched_at, started_at, finished_at, fair, takes, tags, input, result, error, claim,
+      weight, once, on_failed, ruled)
+    select id, case outcome when 'done' then 'done' else 'cancelled' end, reason, task, queue, priority,
+      attempt - case outcome when 'done' then 0 else 1 end, failed, crashes, ambiguous, created_at, dispatched_at,
+      v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, tags, input, result::jsonb, error, claim,
+      weight, once, on_failed, ruled
+    from ended where outcome <> 'failed'
   ), archived as (
     insert into sluice.failed (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
-      dispatched_at, started_at, finished_at, fair, takes, tags, input, result, error, claim)
-    select id, 'failed', reason, task, queue, priority, attempt, failed + 1, crashes, ambiguous, created_at, dispatched_at,
-      v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, tags, input, null, why::jsonb, claim
+      dispatched_at, started_at, finished_at, fair, takes, tags, input, result, error, claim,
+      weight, once, on_failed, ruled)
+    select id, 'failed', reason, task, queue, priority, attempt, failed + 1, crashes, ambiguous or reason = 'doubtful',
+      created_at, dispatched_at, v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, tags, input, null, why::jsonb,
+      claim, weight, once, on_failed, ruled
     from ended where outcome = 'failed'
   ), again as (
     update sluice.job j set
@@ -44,17 +55,14 @@ begin
       due_at = v_now + make_interval(secs => coalesce(i.delay_us, 0) / 1e6),
       attempt = j.attempt - case when i.outcome in ('return', 'unused') then 1 else 0 end,
       failed = j.failed + case when i.outcome = 'retry' then 1 else 0 end,
+      held = case when i.outcome in ('return', 'unused') then i.reason end,
       error = coalesce(i.error::jsonb, j.error)
     from item i where j.id = i.id and j.claim = i.claim and i.outcome in ('retry', 'return', 'unused', 'interrupt')
     returning j.seq
-  ), moved as (
-    update sluice.job j set
-      claim = null, due_at = v_now, attempt = j.attempt - 1, lane = (i.place::json ->> 'lane')::bigint,
-      fair = i.place::json ->> 'fair', takes = array(select json_array_elements_text(i.place::json -> 'takes'))
-    from item i where j.id = i.id and j.claim = i.claim and i.outcome = 'readmit'
-    returning j.seq
   )
-  select array_agg(seq) into v_seqs from (select seq from ended union all select seq from again union all select seq from moved) s;
+  select array_agg(seq), (select array_agg(id) from ended where outcome = 'failed' and on_failed is not null)
+  into v_seqs, v_fallen from (select seq from ended union all select seq from again union all select unnest(v_moved)) s;
+  if v_fallen is not null then perform sluice.fallout_v1(v_fallen); end if;
   if cardinality(v_seqs) = cardinality(p_seqs) then return '{}'; end if;
   return array(select s from unnest(p_seqs) s where s <> all (coalesce(v_seqs, '{}')));
 end $$;

@@ -4,19 +4,23 @@ import { StoreError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
-import type { Place } from './admit.ts'
+import type { Readmission } from './place.ts'
 import type { Handout } from './claim.ts'
 import type { Log } from './task.ts'
 
 /** How an attempt ended. */
 export type Outcome =
   | { kind: 'done'; result: string | null; tookMs: number }
-  | { kind: 'failed'; reason: 'exhausted' | 'refused'; error: string; tookMs: number }
+  | { kind: 'failed'; reason: 'exhausted' | 'refused' | 'doubtful'; error: string; tookMs: number }
   | { kind: 'retry'; error: string; delayMs: number; tookMs: number }
   /** No call was made: the attempt does not count. Unused: its grant is given back; returned: that was done before. */
   | { kind: 'unused' | 'return' }
-  /** Unused, too: the task's limits are others than when the job was recorded, and it waits for those. */
-  | { kind: 'readmit'; place: Place }
+  /** The handler put it off: the attempt does not count. */
+  | { kind: 'return'; delayMs: number; held: string }
+  /** Unused, too: it waits elsewhere, or later, because its task's limits are others now, or by a rule. */
+  | { kind: 'readmit'; place: Readmission }
+  /** Unused, too: a rule does not want it to run. */
+  | { kind: 'discard'; reason: string; tookMs: number }
   /** The worker was told to stop at once: the call may have been made; another worker tries again. */
   | { kind: 'interrupt'; error: string; tookMs: number }
 
@@ -170,10 +174,10 @@ export class Finisher {
       batch.map(({ job }) => position.get(job.claim)),
       batch.map(({ outcome }) => outcome.kind),
       column((outcome) => ('tookMs' in outcome ? Math.round(outcome.tookMs * 1_000) : undefined)),
-      column((outcome) => (outcome.kind === 'failed' ? outcome.reason : undefined)),
+      column((outcome) => ('reason' in outcome ? outcome.reason : 'held' in outcome ? outcome.held : undefined)),
       column((outcome) => (outcome.kind === 'done' ? (outcome.result ?? undefined) : undefined)),
       column((outcome) => ('error' in outcome ? outcome.error : undefined)),
-      column((outcome) => (outcome.kind === 'retry' ? Math.round(outcome.delayMs * 1_000) : undefined)),
+      column((outcome) => ('delayMs' in outcome ? Math.round(outcome.delayMs * 1_000) : undefined)),
       column((outcome) => (outcome.kind === 'readmit' ? JSON.stringify(outcome.place) : undefined)),
     ]
   }

@@ -13,26 +13,28 @@ declare
   v_lanes bigint[];
   v_seqs bigint[];
   v_moves sluice.move[];
+  v_late uuid[];
 begin
   with ask as (
     select l.id as lane, l.bound, p_take[l.ordinality] as take from unnest(p_lane) with ordinality l where p_take[l.ordinality] > 0
   ), seen as (
-    select a.lane, j.tid, j.seq from ask a cross join lateral (
-      select ctid as tid, seq from sluice.job
+    select a.lane, j.* from ask a cross join lateral (
+      select ctid as tid, seq, id, expires_at <= v_at as late from sluice.job
       where lane = a.lane and seq >= a.bound and claim is null and due_at is null order by seq limit a.take) j
   ), taken as (
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at
     -- By place alone: with due_at in the condition the index without due rows would be read from end to end.
-    from seen s where j.ctid = s.tid and j.claim is null returning j.*
+    from seen s where j.ctid = s.tid and j.claim is null and s.late is not true returning j.*
   )
   select count(*), array_agg(t.lane), array_agg(t.seq),
     json_agg(json_build_array(t.seq, t.id, t.task, t.queue, t.attempt, t.failed, t.crashes, t.ambiguous, t.priority,
     extract(epoch from t.created_at)::float8, t.takes, case when t.size <= 65536 then t.tags end, t.size > 65536,
-    case when t.size <= 65536 then t.input end)),
-         (select array_agg((m.lane, m.seen, coalesce(k.taken, 0), m.last)::sluice.move)
-          from (select lane, count(*)::integer as seen, max(seq) as last from seen group by lane) m
-          left join (select lane, count(*)::integer as taken from taken group by lane) k on k.lane = m.lane)
-  into granted, v_lanes, v_seqs, jobs, v_moves
+    case when t.size <= 65536 then t.input end, sluice.admitted_v1(t.raw, t.ruled))),
+         (select array_agg((m.lane, m.seen, coalesce(k.taken, 0), m.last, m.late)::sluice.move)
+          from (select lane, count(*)::integer as seen, max(seq) as last, count(*) filter (where late)::integer as late from seen group by lane) m
+          left join (select lane, count(*)::integer as taken from taken group by lane) k on k.lane = m.lane),
+         (select array_agg(id) from seen where late)
+  into granted, v_lanes, v_seqs, jobs, v_moves, v_late
   from (select k.*, sum(octet_length(k.input::text) + coalesce(octet_length(array_to_string(k.tags, '')), 0))
           over (rows unbounded preceding) as size from taken k) t;
   if granted > 0 then
@@ -42,5 +44,7 @@ begin
     select coalesce((select sum(m.taken) from unnest(v_moves) m join unnest(p_lane) l on l.id = m.lane
                      where b = any (l.buckets)), 0)::integer
     from unnest(p_buckets) with ordinality u (b, o) order by o)) where granted > 0;
+  -- Too late to begin: no token is spent on them.
+  if v_late is not null then perform sluice.overdue_v1(v_late); end if;
   again := sluice.move_v1(p_now, p_lane, p_stored, p_take, p_blocked, p_buckets, p_fairs, p_vstart, v_moves);
 end $$;

@@ -13,6 +13,8 @@ import type { Claimer, Handout } from './claim.ts'
 export interface Member {
   queues: readonly string[] | undefined
   tasks: readonly string[]
+  /** For each of its tasks the queue where jobs go that name none. */
+  homes: readonly string[]
   slots: number
   version: string
 }
@@ -80,6 +82,15 @@ export class Membership {
     }
   }
 
+  /** Ends waiting jobs whose time to begin is over: a claim that is denied by a limit never meets them. */
+  async endOverdue(): Promise<void> {
+    const portion = 500
+    for (let ended = portion; ended === portion;) {
+      const [row] = await this.#db.query<{ ended: number }>(`select ${this.#schema}.overdue_v1(null) as ended`)
+      ended = row?.ended ?? 0
+    }
+  }
+
   /** Ids of this worker's claims that `knows` does not know. */
   async orphans(knows: (claim: string) => boolean): Promise<string[]> {
     const { worker } = await this.who()
@@ -114,7 +125,8 @@ export class Membership {
   }
 
   async #enter(): Promise<Claimer> {
-    const { queues, tasks, slots, version } = this.#member
+    const { queues, tasks, homes, slots, version } = this.#member
+    await this.#db.query(this.#sql('known'), [tasks, homes])
     const [row] = await this.#db.query<{ id: string }>(this.#sql('register'), [
       hostname(),
       process.pid,

@@ -11,13 +11,13 @@ declare
   v_new boolean[];
   v_stays boolean;  -- a lane that is alone, and goes on where it is
 begin
-  select array_agg(case when d.dry or q.n - d.taken <= 0 then null
+  select array_agg(case when d.dry or q.n - d.gone <= 0 then null
                         when p_blocked[q.ordinality] > 0 then p_buckets[p_blocked[q.ordinality]] else 0 end order by q.ordinality)
   into v_lists
   from unnest(p_lane) with ordinality q
   left join unnest(p_moves) m on m.lane = q.id
-  cross join lateral (select coalesce(m.taken, 0) as taken,
-    p_take[q.ordinality] > coalesce(m.seen, 0) and coalesce(m.seen, 0) = coalesce(m.taken, 0) as dry) d;
+  cross join lateral (select coalesce(m.taken + m.late, 0) as gone,
+    p_take[q.ordinality] > coalesce(m.seen, 0) and coalesce(m.seen, 0) = coalesce(m.taken + m.late, 0) as dry) d;
   v_stays := p_vstart is null and v_lists[1] is not distinct from p_lane[1].list;
   -- Nobody of the fair key stands in the list that the lane joins: it needs a turn there.
   if not v_stays then v_new := array(
@@ -26,8 +26,8 @@ begin
     from unnest(p_lane) with ordinality q order by q.ordinality); end if;
   update sluice.lane l set
     v = l.v + 1,
-    n = case when v_lists[q.ordinality] is null then 0 else l.n - coalesce(m.taken, 0) end,
-    bound = case when m.seen > 0 and m.seen = m.taken then m.last + 1 else l.bound end,
+    n = case when v_lists[q.ordinality] is null then 0 else l.n - coalesce(m.taken + m.late, 0) end,
+    bound = case when m.seen > 0 and m.seen = m.taken + m.late then m.last + 1 else l.bound end,
     list = v_lists[q.ordinality]
   from unnest(p_lane) with ordinality q left join unnest(p_moves) m on m.lane = q.id
   where l.id = q.id and l.v = q.v;

@@ -1,6 +1,7 @@
 -- Takes a worker's jobs from it, for good: its claims no longer match, so whatever it still does changes nothing.
 -- p_beat: only if the beat is still this (null: in any case). p_why: lost (the outcome of its attempts is in doubt: they
--- count as crashes, and the third ends the job), or shutdown (it says itself that it never called the handler).
+-- count as crashes, and the third ends the job; the first one a job that may run only once), or shutdown (it says itself that
+-- it never called the handler).
 create or replace function sluice.rescue_v1(p_worker bigint, p_beat bigint, p_why text) returns integer
 language plpgsql as $$
 declare
@@ -8,6 +9,8 @@ declare
   v_ids uuid[];
   v_claims uuid[];
   v_count integer;
+  v_doubtful sluice.job[];
+  v_crashed sluice.job[];
 begin
   delete from sluice.worker w where w.id = p_worker and (p_beat is null or w.beat = p_beat);
   if not found then return 0; end if;
@@ -23,14 +26,7 @@ begin
   with mine as (
     select j.id from unnest(v_ids, v_claims) u (id, claim) join sluice.job j on j.id = u.id and j.claim = u.claim
   ), crashed as (
-    delete from sluice.job j using mine m where j.id = m.id and p_why = 'lost' and j.crashes >= 2 returning j.*
-  ), archived as (
-    insert into sluice.failed (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
-      dispatched_at, started_at, finished_at, fair, takes, tags, input, error, claim)
-    select id, 'failed', 'crashed', task, queue, priority, attempt, failed, crashes + 1, true, created_at, dispatched_at,
-      dispatched_at, v_now, fair, takes, tags, input,
-      jsonb_build_object('code', 'SLUICE_WORKER_LOST', 'message', 'its worker was lost during an attempt three times'), claim
-    from crashed
+    delete from sluice.job j using mine m where j.id = m.id and p_why = 'lost' and (j.crashes >= 2 or j.once) returning j.*
   ), back as (
     update sluice.job j set claim = null, due_at = v_now,
       crashes = j.crashes + case when p_why = 'lost' then 1 else 0 end,
@@ -38,9 +34,15 @@ begin
       attempt = j.attempt - case when p_why = 'lost' then 0 else 1 end,
       error = case when p_why = 'lost' then jsonb_build_object('code', 'SLUICE_WORKER_LOST',
         'message', 'its worker was lost during the attempt; whether the call was made is not known') else j.error end
-    from mine m where j.id = m.id and (p_why <> 'lost' or j.crashes < 2) returning j.queue
+    from mine m where j.id = m.id and (p_why <> 'lost' or (j.crashes < 2 and j.once is not true)) returning j.queue
   )
-  select count(*) into v_count from back;
+  select (select count(*) from back), array_agg(d.job) filter (where d.once), array_agg(d.job) filter (where not d.once)
+  into v_count, v_doubtful, v_crashed
+  from (select coalesce(c.once, false) as once,
+               jsonb_populate_record(c::sluice.job, jsonb_build_object('crashes', c.crashes + 1, 'ambiguous', true)) as job from crashed c) d;
+  perform sluice.bury_v1(v_doubtful, 'doubtful', 'SLUICE_WORKER_LOST',
+    'its worker was lost during the attempt; whether the call was made is not known, and it may be made only once');
+  perform sluice.bury_v1(v_crashed, 'crashed', 'SLUICE_WORKER_LOST', 'its worker was lost during an attempt three times');
   if v_count > 0 then perform pg_notify('sluice.wake', '*'); end if;
   return v_count;
 end $$;

@@ -43,14 +43,47 @@ export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair exten
   /** Limits that each attempt must fit, all of them or none. A limit whose key the input lacks does not compile. */
   limits?: readonly Limit<StandardSchemaV1.InferInput<Schema>>[]
   retry?: RetryOptions
-  /** Where workers listen; default `default`. */
-  queue?: string
+  /** Where workers listen, or who says so for each input; default what the table of routes says, else `default`. */
+  queue?: string | ((input: StandardSchemaV1.InferInput<Schema>) => string)
   /** Whose turn it is, as a field path of the input; default the key of the job's first keyed limit. */
   fair?: Fair & (StandardSchemaV1.InferInput<Schema> extends HasPath<Fair> ? unknown : never)
+  /** Its share of turns beside other fair keys, or who says so for each input; whole, 1 to 1000, default 1. */
+  weight?: number | ((input: StandardSchemaV1.InferInput<Schema>) => number)
+  /** A job that no attempt of has begun so long after it was sent, or after its delay, has failed (`expired`); default never. Each `send` may say otherwise. */
+  maxWait?: Duration
+  /**
+   * `at-most-once`: a job whose handler was called is tried again only when it is sure that nothing was done: the vendor
+   * asked for silence (429), or the handler threw `retryIn`. Else it has failed (`doubtful`). Default `at-least-once`.
+   */
+  mode?: 'at-least-once' | 'at-most-once'
+  /**
+   * Called when a job of this task has failed for good, whatever the reason; as a job of its own (task `<name>:failed`),
+   * recorded together with the failure and tried again like any other.
+   */
+  onFailed?(failure: Failure<StandardSchemaV1.InferInput<Schema>>, context: Context): unknown
   /** Time for one attempt; then `signal` aborts and the attempt has failed. Default 10 min, at most 24 h. */
   timeout?: Duration
   /** Does the work. What it returns is stored as the result (JSON, at most 256 KiB). */
   run(input: StandardSchemaV1.InferOutput<Schema>, context: Context): Promise<Result> | Result
+}
+
+/** A job that failed for good, as `onFailed` sees it. */
+export interface Failure<Input = unknown> {
+  readonly id: string
+  readonly task: string
+  readonly queue: string
+  /** exhausted, refused, crashed, expired or doubtful. */
+  readonly reason: string
+  readonly error: { readonly message: string; readonly code?: string; readonly name?: string } | null
+  /** Attempts begun. */
+  readonly attempt: number
+  readonly ambiguous: boolean
+  /** As texts (ISO 8601). */
+  readonly createdAt: string
+  readonly failedAt: string
+  readonly tags: readonly string[]
+  /** As it was sent. */
+  readonly input: Input
 }
 
 /** Options of one `send`. */
@@ -71,10 +104,17 @@ export interface SendOptions {
   at?: Date
   /** A second job of this task with the same key, within 24 h, is not made: the first one's id is returned. 1 to 512 characters. */
   idempotencyKey?: string
+  /**
+   * With `idempotencyKey`: a job of this key that has not begun is replaced by this one, and keeps its id; while one runs,
+   * or when it has ended, this one is a job of its own. So the last of several sends is what runs.
+   */
+  replace?: boolean
   /** For finding jobs again; up to 20, each 1 to 100 characters. */
   tags?: readonly string[]
-  /** Default: the task's. */
-  queue?: string
+  /** Where it goes, or who says so for its input. Default: what the table of routes says, else the task's. */
+  queue?: string | ((input: unknown) => string)
+  /** A job that no attempt of has begun so long after this, or after its delay, has failed (`expired`); up to 366 days. Default: the task's. */
+  maxWait?: Duration
 }
 
 /** What `tx` needs to have: clients of node-postgres, transactions of PGlite and of `sluice.transaction` do. */
@@ -86,7 +126,7 @@ export interface TxLike {
 export type Sendable<Input> = AsyncIterable<Input> | Iterable<Input>
 
 /** Options for all jobs of one `sendMany`. */
-export type SendManyOptions = Pick<SendOptions, 'tx' | 'priority' | 'delay' | 'at' | 'tags' | 'queue'>
+export type SendManyOptions = Pick<SendOptions, 'tx' | 'priority' | 'delay' | 'at' | 'tags' | 'queue' | 'maxWait'>
 
 /** A defined task. */
 export interface Task<Input = never, Result = unknown> {
@@ -94,8 +134,14 @@ export interface Task<Input = never, Result = unknown> {
   readonly schema: StandardSchemaV1
   readonly limits: readonly Limit[]
   readonly retry: RetryPolicy
-  readonly queue: string
+  /** Its queue; undefined: `default`, unless a route says otherwise. */
+  readonly queue: string | ((input: never) => string) | undefined
   readonly fair: string | undefined
+  readonly weight: number | ((input: never) => number)
+  readonly maxWaitMs: number | undefined
+  readonly isOnce: boolean
+  /** The task that is sent when a job of this one has failed for good. */
+  readonly onFailed: AnyTask | undefined
   readonly timeoutMs: number
   run(input: unknown, context: Context): Promise<Result> | Result
   /**
@@ -153,8 +199,12 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
       `task "${name}" needs \`input\`, a Standard Schema (Zod, Valibot, ArkType, …), and \`run\`, a function`,
     )
   }
-  const queue = options.queue ?? 'default'
-  checkName('queue', queue)
+  const { queue, weight = 1, mode = 'at-least-once', onFailed } = options
+  if (typeof queue !== 'function' && queue !== undefined) checkName('queue', queue)
+  if (typeof weight !== 'function') checkWeight(weight)
+  if (mode !== 'at-least-once' && mode !== 'at-most-once') {
+    throw new UsageError('SLUICE_BAD_TASK', `task "${name}": mode is "at-least-once" or "at-most-once"`)
+  }
   const limits = (options.limits ?? []) as unknown as readonly Limit[]
   if (new Set(limits.map((limit) => limit.name)).size !== limits.length) {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}" names a limit twice`)
@@ -170,6 +220,11 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
     retry: retryPolicy(options.retry),
     queue,
     fair: options.fair,
+    weight,
+    maxWaitMs: options.maxWait === undefined ? undefined : maxWaitMs(options.maxWait),
+    isOnce: mode === 'at-most-once',
+    onFailed:
+      onFailed === undefined ? undefined : failureTask(name, (failure, context) => onFailed(failure as never, context)),
     timeoutMs,
     run: (input, context) => options.run(input as StandardSchemaV1.InferOutput<Schema>, context),
     send: async (input, sendOptions = {}) => (await sender()).send(self as AnyTask, input, sendOptions),
@@ -178,9 +233,46 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
   return self
 }
 
+const anything: StandardSchemaV1<Failure> = {
+  '~standard': { version: 1, vendor: 'sluice', validate: (value) => ({ value: value as Failure }) },
+}
+
+function failureTask(name: string, run: (failure: Failure, context: Context) => unknown): AnyTask {
+  return task(`${name}:failed`, { input: anything, run }) as AnyTask
+}
+
+/** Lets a weight through. @throws UsageError SLUICE_BAD_OPTION */
+export function checkWeight(weight: number): number {
+  if (Number.isInteger(weight) && weight >= 1 && weight <= 1000) return weight
+  throw new UsageError('SLUICE_BAD_OPTION', `weight is ${weight}; it must be a whole number from 1 to 1000`)
+}
+
+/** Lets a priority through. @throws UsageError SLUICE_BAD_OPTION */
+export function checkPriority(priority: number): number {
+  if (Number.isInteger(priority) && Math.abs(priority) <= 1000) return priority
+  throw new UsageError('SLUICE_BAD_OPTION', `priority is ${priority}; it must be a whole number from -1000 to 1000`)
+}
+
+/** Lets tags through. @throws UsageError SLUICE_BAD_OPTION */
+export function checkTags(list: readonly string[] | undefined): readonly string[] {
+  const isTag = (tag: unknown) => typeof tag === 'string' && /^[^\u0000-\u001f]{1,100}$/u.test(tag)
+  if (list === undefined || (Array.isArray(list) && list.length <= 20 && list.every(isTag))) return list ?? []
+  throw new UsageError(
+    'SLUICE_BAD_OPTION',
+    'tags: a list of up to 20 texts, each 1 to 100 characters without control characters',
+  )
+}
+
+/** Reads a longest wait, in ms. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_DURATION */
+export function maxWaitMs(span: Duration): number {
+  const ms = durationMs(span)
+  if (ms >= 1 && ms <= 366 * 86_400_000) return ms
+  throw new UsageError('SLUICE_BAD_OPTION', '`maxWait` must be between 1 ms and 366 days')
+}
+
 /** @throws UsageError SLUICE_BAD_TASK unless the name can be stored and typed on a command line */
-export function checkName(what: 'task' | 'queue', name: string): void {
-  if (!/^[A-Za-z0-9._:-]{1,100}$/.test(name)) {
+export function checkName(what: 'task' | 'queue' | 'rule', name: string): void {
+  if (typeof name !== 'string' || !/^[A-Za-z0-9._:-]{1,100}$/.test(name)) {
     throw new UsageError(
       'SLUICE_BAD_TASK',
       `"${name}" cannot name a ${what}: use 1 to 100 of a-z, A-Z, 0-9, ".", "_", "-", ":"`,

@@ -13,7 +13,7 @@ with job as (
     select 1 from sluice.job o where o.lane = j.lane and o.seq < j.seq and o.claim is null and o.due_at is null limit 10000) o
 )
 select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extract(epoch from j.due_at) * 1000)::float8 as due_ms,
-       (j.now_us / 1000)::float8 as now_ms, a.n as ahead, j.error,
+       (j.now_us / 1000)::float8 as now_ms, a.n as ahead, j.error, j.held, coalesce(j.raw, false) as raw,
        (select count(*) from sluice.worker w where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)) as workers,
        (select count(*) from lane me cross join lateral (select vstart from sluice.fair where class = me.class and id = me.fair order by v desc limit 1) f
         join sluice.turn o on o.class = me.class and o.list = me.list and o.vstart < f.vstart and o.fair <> me.fair) as lanes_before,

@@ -4,7 +4,19 @@ import { statements } from '../generated/sql.ts'
 
 /** One reason why a job has not started. */
 export interface Reason {
-  kind: 'scheduled' | 'backoff' | 'limit' | 'concurrency' | 'held' | 'undefined-limit' | 'order' | 'no-worker' | 'slots'
+  kind:
+    | 'scheduled'
+    | 'backoff'
+    | 'rule'
+    | 'snoozed'
+    | 'unseen'
+    | 'limit'
+    | 'concurrency'
+    | 'held'
+    | 'undefined-limit'
+    | 'order'
+    | 'no-worker'
+    | 'slots'
   /** For people. */
   text: string
   /** It cannot start before this time on this account (a lower bound); undefined: no telling. */
@@ -35,6 +47,8 @@ interface Found {
   workers: string
   lanes_before: string
   error: { message?: string } | null
+  held: string | null
+  raw: boolean
   buckets:
     | {
         limit: string
@@ -55,7 +69,7 @@ export async function why(db: Db, id: string, inSchema: (sql: string) => string)
   const [found] = await db.query<Found>(inSchema(statements['dispatch/why'] as string), [id])
   if (found === undefined) return undefined
   if (found.running) return { id, state: 'running', reasons: [], notBefore: undefined }
-  const reasons = [...scheduled(found), ...limits(found), ...workers(found), ...order(found)]
+  const reasons = [...scheduled(found), ...unseen(found), ...limits(found), ...workers(found), ...order(found)]
   const start = (reason: Reason) =>
     reason.notBefore?.getTime() ?? (reason.kind === 'no-worker' ? Number.MAX_SAFE_INTEGER : 0)
   reasons.sort((a, b) => start(b) - start(a))
@@ -73,6 +87,9 @@ export async function why(db: Db, id: string, inSchema: (sql: string) => string)
 function scheduled(found: Found): Reason[] {
   if (found.due_ms === null) return []
   const notBefore = new Date(found.due_ms)
+  const until = `until ${notBefore.toISOString()}`
+  if (found.held === 'snooze') return [{ kind: 'snoozed', text: `put off by its handler ${until}`, notBefore }]
+  if (found.held !== null) return [{ kind: 'rule', text: `held by ${found.held} ${until}`, notBefore }]
   if (found.attempt === 0) return [{ kind: 'scheduled', text: `scheduled for ${notBefore.toISOString()}`, notBefore }]
   const after = found.error?.message === undefined ? '' : ` after: ${found.error.message.slice(0, 200)}`
   return [
@@ -82,6 +99,12 @@ function scheduled(found: Found): Reason[] {
       notBefore,
     },
   ]
+}
+
+function unseen(found: Found): Reason[] {
+  if (!found.raw) return []
+  const text = `sent without the code of task ${found.task}: the next worker that has it checks its input, rules and limits first`
+  return [{ kind: 'unseen', text, notBefore: undefined }]
 }
 
 function limits(found: Found): Reason[] {

@@ -20,6 +20,8 @@ export interface FeedbackOptions {
   readonly wallMs?: number
 }
 
+/** The code of the error of `rateLimited`. */
+export const vendorLimitedCode = 'SLUICE_VENDOR_LIMITED'
 /** Silence after a 429 that names no time, and the least after any 429, in ms: "at once" would draw the next 429. */
 export const defaultHoldMs = 1_000
 /** The longest silence that is believed unless configured, in ms. */
@@ -84,7 +86,7 @@ export function rateLimited(response: ResponseLike): AttemptError {
   const limited = limitedBy(response)
   const when = limited === undefined ? '' : ` for ${limited.retryAfterMs} ms`
   return new AttemptError(
-    'SLUICE_VENDOR_LIMITED',
+    vendorLimitedCode,
     `The vendor answered ${response.status} and asks for silence${when}; an attempt before that would be refused as well. ` +
       'If this repeats, the limit configured for this vendor is higher than the real one, or somebody else uses it.',
     limited === undefined ? { retryable: true } : { retryable: true, retryAfterMs: limited.retryAfterMs },

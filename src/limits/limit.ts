@@ -217,11 +217,15 @@ function readKey(name: string, by: string | ((input: never) => Key), input: unkn
       `limit "${name}" takes its key from ${from}, which gave ${inspect(key, { depth: 0 })}; every job needs a string, number or boolean there`,
     )
   }
-  const text = String(key)
-  if (text.length > 512 || /[\u0000\u001f]/.test(text)) {
+  return checkKey(name, String(key))
+}
+
+/** Lets a key of a limit through. @throws UsageError SLUICE_BAD_KEY */
+export function checkKey(name: string, text: string): string {
+  if (text === '' || text.length > 512 || /[\u0000\u001f]/.test(text)) {
     throw new UsageError(
       'SLUICE_BAD_KEY',
-      `limit "${name}": a key is at most 512 characters, without the control characters U+0000 and U+001F`,
+      `limit "${name}": a key has 1 to 512 characters, without the control characters U+0000 and U+001F`,
     )
   }
   return text

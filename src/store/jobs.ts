@@ -36,6 +36,12 @@ export interface Job {
   input: unknown
   result: unknown
   error: { message: string; code?: string; name?: string } | null
+  /** Its fair key's share of turns. */
+  weight: number
+  /** No attempt begins after this; null: whenever. Only while unfinished. */
+  expiresAt: Date | null
+  /** What each rule did to it, in order. */
+  ruled: readonly ({ rule: string } & Record<string, unknown>)[]
 }
 
 /** A line of a list. */
@@ -197,5 +203,8 @@ function toJob(row: Row): Job {
     input: row['input'],
     result: row['result'],
     error,
+    weight: Number(row['weight']),
+    expiresAt: row['expires_at'] as Date | null,
+    ruled: (row['ruled'] ?? []) as Job['ruled'],
   }
 }

@@ -14,6 +14,7 @@ export interface NewJob {
   queue: string
   task: string
   priority: number
+  weight: number
   fair: string | null
   /** `limit:key` or `limit`, for each limit of the task. */
   takes: string[] | null
@@ -23,6 +24,18 @@ export interface NewJob {
   atUs: number | null
   tags: string[] | null
   key: string | null
+  /** A job of this key that has not begun goes. */
+  replaces: boolean
+  /** So long it may wait for its first attempt. */
+  waitUs: number | null
+  /** Never tried again in doubt. */
+  once: boolean
+  /** The task that is sent when it fails. */
+  onFailed: string | null
+  /** What rules did to it; null: it has met none. */
+  ruled: readonly unknown[] | null
+  /** Why it is not to run at all. */
+  discard: string | null
 }
 
 type Run = (sql: string, params: unknown[]) => Promise<{ [column: string]: unknown }[]>
@@ -37,14 +50,18 @@ export class Outbox {
   readonly #clock: Clock
   readonly #sendSql: string
   readonly #keyedSql: string
+  readonly #replaceSql: string
+  readonly #discardSql: string
   #waiting: { job: NewJob; resolve: (id: string) => void; reject: (error: unknown) => void }[] = []
   #flushing: Promise<void> | undefined
 
   constructor(db: Db, clock: Clock, schema: string) {
     this.#db = db
     this.#clock = clock
-    this.#sendSql = `select ${schema}.send_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13) as id`
+    this.#sendSql = `select ${schema}.send_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15) as id`
     this.#keyedSql = `select ${schema}.keyed_v1($1,$2,$3,$4) as id`
+    this.#replaceSql = `select ${schema}.replace_v1($1,$2,$3,$4) as id`
+    this.#discardSql = `select ${schema}.discard_v1($1,$2,$3,$4,$5,$6,$7,$8) as id`
   }
 
   /** Records one job; resolves to its id once it is durable. Concurrent calls share a statement, without a timer. */
@@ -57,7 +74,7 @@ export class Outbox {
 
   /** Records a batch in one transaction: all or none. Resolves to the ids that hold (idempotency keys may name older jobs). */
   async addAll(jobs: readonly NewJob[]): Promise<string[]> {
-    if (jobs.some((job) => job.key !== null)) {
+    if (jobs.some((job) => job.key !== null || job.discard !== null)) {
       return this.#again((known) =>
         this.#db.transaction((tx) => this.write((sql, params) => tx.query(sql, params), jobs, known)),
       )
@@ -72,7 +89,7 @@ export class Outbox {
   async write(run: Run, jobs: readonly NewJob[], known = false): Promise<string[]> {
     const ids = new Map(jobs.map((job) => [job, job.id]))
     for (const task of new Set(jobs.filter((job) => job.key !== null).map((job) => job.task))) {
-      const keyed = jobs.filter((job) => job.task === task && job.key !== null)
+      const keyed = jobs.filter((job) => job.task === task && job.key !== null && !job.replaces)
       const rows = await run(this.#keyedSql, [
         task,
         keyed.map((job) => job.key),
@@ -81,9 +98,25 @@ export class Outbox {
       ])
       keyed.forEach((job, i) => ids.set(job, (rows[i]?.['id'] as string | undefined) ?? job.id))
     }
-    const fresh = jobs.filter((job) => ids.get(job) === job.id)
-    if (fresh.length > 0) await run(this.#sendSql, sendParams(fresh, known || fresh.some((job) => job.given)))
+    await this.#record(
+      run,
+      jobs.filter((job) => ids.get(job) === job.id && !job.replaces),
+      known,
+    )
+    // One after the other: each replaces what the one before it recorded.
+    for (const job of jobs.filter(({ replaces }) => replaces)) {
+      const [row] = await run(this.#replaceSql, [job.task, job.key, job.id, keySeconds])
+      const id = (row?.['id'] as string | undefined) ?? job.id
+      ids.set(job, id)
+      await this.#record(run, [{ ...job, id }], known)
+    }
     return jobs.map((job) => ids.get(job) ?? job.id)
+  }
+
+  async #record(run: Run, jobs: readonly NewJob[], known: boolean): Promise<void> {
+    for (const job of jobs) if (job.discard !== null) await run(this.#discardSql, discardParams(job))
+    const kept = jobs.filter(({ discard }) => discard === null)
+    if (kept.length > 0) await run(this.#sendSql, sendParams(kept, known || kept.some((job) => job.given)))
   }
 
   /** Resolves when everything that was added so far is settled. */
@@ -140,6 +173,7 @@ function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
     lanes.map((job) => job.queue),
     lanes.map((job) => job.task),
     lanes.map((job) => job.priority),
+    lanes.map((job) => job.weight),
     lanes.map((job) => job.fair),
     lanes.map((job) => job.takes?.join('\u001f') ?? null),
     jobs.map((job) => job.id),
@@ -148,6 +182,22 @@ function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
     column(jobs.map((job) => job.delayUs)),
     column(jobs.map((job) => job.atUs)),
     column(jobs.map((job) => job.tags?.join('\u001f') ?? null)),
+    column(jobs.map(extra)),
     known,
   ]
+}
+
+/** What few jobs have. */
+function extra({ waitUs, once, onFailed, ruled }: NewJob): string | null {
+  if (waitUs === null && !once && onFailed === null && ruled === null) return null
+  return JSON.stringify({
+    waitUs: waitUs ?? undefined,
+    once: once || undefined,
+    onFailed: onFailed ?? undefined,
+    ruled: ruled ?? undefined,
+  })
+}
+
+function discardParams({ id, task, queue, priority, tags, input, discard, ruled }: NewJob): unknown[] {
+  return [id, task, queue, priority, tags, input, discard, JSON.stringify(ruled)]
 }

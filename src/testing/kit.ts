@@ -1,11 +1,11 @@
 /** A Sluice for tests: a store in memory, a store clock that only the test moves, and looks at what was sent. */
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { AnyTask } from '../dispatch/task.ts'
-import { Sluice, useSluice } from '../sluice.ts'
+import { Sluice, type SluiceOptions, useSluice } from '../sluice.ts'
 import type { Job } from '../store/jobs.ts'
 
 /** How to open a test Sluice. */
-export interface TestOptions {
+export interface TestOptions extends Pick<SluiceOptions, 'rules' | 'routes'> {
   /** Tasks that `drain` runs. `task.send` of any task goes to this store until `close`. */
   tasks: readonly AnyTask[]
   /** Where the clock begins; default: now. */
@@ -43,7 +43,8 @@ export interface TestSluice {
  */
 export async function testSluice(options: TestOptions): Promise<TestSluice> {
   const schema = options.schema ?? 'sluice'
-  const sluice = await Sluice.open({ store: options.store ?? 'memory:', schema })
+  const { rules = [], routes = {} } = options
+  const sluice = await Sluice.open({ store: options.store ?? 'memory:', schema, rules, routes })
   const { db } = sluice
   await db.script(`create table if not exists ${schema}.test_clock (at timestamptz not null); delete from ${schema}.test_clock;
     create or replace function ${schema}.now() returns timestamptz language sql volatile as 'select at from ${schema}.test_clock'`)

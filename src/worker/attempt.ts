@@ -5,12 +5,16 @@ import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import { delayMs, waitMaxMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
-import { type Place, placeNow, validate } from '../dispatch/admit.ts'
+import { validate } from '../dispatch/admit.ts'
 import type { Handout } from '../dispatch/claim.ts'
+import { retryInCode, snoozedCode } from '../dispatch/control.ts'
 import type { Outcome } from '../dispatch/finish.ts'
+import type { Rulebook } from '../dispatch/rule.ts'
 import type { AnyTask, Context, Log } from '../dispatch/task.ts'
+import { vendorLimitedCode } from '../http/feedback.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
+import { admission, elsewhere, type Elsewhere } from './admission.ts'
 import { storeGrants } from './grants.ts'
 import type { Patience } from './patience.ts'
 
@@ -23,6 +27,7 @@ export interface AttemptOptions {
   agent: Agent
   log: Log
   patience: Patience
+  rulebook: Rulebook
 }
 
 const errorBytesMax = 8_192
@@ -77,9 +82,8 @@ export class Attempt {
       )
     })
     try {
-      const place = this.#place()
-      if (place !== undefined) return { kind: 'readmit', place }
-      const result = await this.#call()
+      const { place, result } = await this.#call()
+      if (place !== undefined) return place
       const text = result === undefined ? null : encodePayload(result, `result of "${name}"`, false)
       return { kind: 'done', result: text, tookMs: clock.monotonicMs() - startedMs }
     } catch (error) {
@@ -89,6 +93,8 @@ export class Attempt {
       const uncalled = late ? undefined : this.#uncalled(error)
       if (uncalled !== undefined) return this.#hasPatience(uncalled) ? { kind } : this.#verdict(uncalled, tookMs)
       if (this.#given !== undefined && !late && !this.#isCalled) return { kind }
+      if (this.#given !== undefined && !late && this.#task.isOnce)
+        return { kind: 'failed', reason: 'doubtful', error: describe(this.#given.reason), tookMs }
       if (this.#given !== undefined && !late) return { kind: 'interrupt', error: describe(this.#given.reason), tookMs }
       return this.#verdict(error, tookMs)
     } finally {
@@ -116,13 +122,18 @@ export class Attempt {
     this.#reject?.(reason)
   }
 
-  /** Where the job has to wait instead, when the task has got limits since it was sent that it never waited for. */
-  #place(): Place | undefined {
-    const place = placeNow(this.#task, this.job)
-    if (place === undefined || this.#options.patience.spend(this.job.id)) return place
+  /** What is to be done with the job instead of running it now, if so. */
+  async #place(): Promise<Elsewhere | undefined> {
+    const { rulebook, clock, storeClock, patience } = this.#options
+    const nowMs = () => storeClock.about(clock.monotonicMs()) ?? clock.wallMs()
+    const place =
+      (await admission(this.job, this.#task, rulebook)) ?? (await elsewhere(this.job, this.#task, rulebook, nowMs))
+    // What is put off, or goes for good, goes round in no circle.
+    if (place === undefined || place.kind === 'discard' || place.place.held !== undefined) return place
+    if (patience.spend(this.job.id)) return place
     throw new UsageError(
       'SLUICE_UNSTABLE_KEY',
-      `the limits of task "${this.#task.name}" gave this job other keys each time (${place.takes?.join(', ')}); a key function must give the same key whenever it is asked about the same input`,
+      `task "${this.#task.name}" sent this job to another place each time (${[place.place.queue, ...(place.place.takes ?? [])].join(', ')}); key functions must give the same key whenever they are asked about the same input, and rules must not send a job in a circle`,
     )
   }
 
@@ -131,27 +142,33 @@ export class Attempt {
     const text = describe(error)
     // By what it says of itself, not by its class: it may come from another copy of the package.
     const known = SluiceError.is(error) ? (error as SluiceError & Partial<AttemptError>) : undefined
+    if (known?.code === snoozedCode) return { kind: 'return', delayMs: known.retryAfterMs ?? 0, held: 'snooze' }
     if (known?.retryable === false) return { kind: 'failed', reason: 'refused', error: text, tookMs }
+    const isSure = known?.code === retryInCode || known?.code === vendorLimitedCode
+    if (this.#task.isOnce && this.#isCalled && !isSure)
+      return { kind: 'failed', reason: 'doubtful', error: text, tookMs }
     const failed = this.job.failed + 1
     if (failed >= retry.attempts) return { kind: 'failed', reason: 'exhausted', error: text, tookMs }
-    const policyMs = delayMs(failed, retry, this.#options.clock.random())
+    const policyMs = known?.code === retryInCode ? 0 : delayMs(failed, retry, this.#options.clock.random())
     // What a vendor's header says may be no number, or beyond what the store can add to a time.
     const waitMs = Math.min(waitMaxMs, Math.max(policyMs, Number(known?.retryAfterMs) || 0))
     return { kind: 'retry', error: text, delayMs: waitMs, tookMs }
   }
 
-  async #call(): Promise<unknown> {
+  async #call(): Promise<{ place?: Elsewhere | undefined; result?: unknown }> {
     return new Promise((resolve, reject) => {
       if (this.#given !== undefined) return reject(this.#given.reason)
       this.#reject = reject
       // In an async function, so that what throws at once cannot escape.
       const run = async () => {
+        const place = await this.#place()
+        if (place !== undefined) return { place }
         const input = await validate(this.#task, this.job.input)
         // A schema may take its time.
         if (this.#given !== undefined) throw this.#given.reason
         if (this.#grantMs !== undefined && this.#isOlderThan(this.#grantMs)) throw staleBeforeCall(this.#task.name)
         this.#isCalled = true
-        return this.#task.run(input, this.#context())
+        return { result: await this.#task.run(input, this.#context()) }
       }
       run().then(resolve, reject)
     })

@@ -7,6 +7,7 @@ import { Claims, WorkerLostError } from '../dispatch/claim.ts'
 import { Dispatcher, Pace } from '../dispatch/dispatch.ts'
 import { Finisher } from '../dispatch/finish.ts'
 import { beatMs, Membership } from '../dispatch/membership.ts'
+import type { Rulebook } from '../dispatch/rule.ts'
 import type { AnyTask, Log } from '../dispatch/task.ts'
 import { statements } from '../generated/sql.ts'
 import { createAgent } from '../http/fetch.ts'
@@ -29,6 +30,7 @@ export interface WorkerOptions {
   queues: readonly string[] | undefined
   /** Attempts at once; 1 to 10,000. */
   concurrency: number
+  rulebook: Rulebook
   version: string
   /** Where the heartbeat's thread connects; undefined: no thread (embedded engine). */
   beatUrl: string | undefined
@@ -68,15 +70,16 @@ export class Worker {
   #stopping: Promise<void> | undefined
 
   constructor(options: WorkerOptions) {
-    const { db, clock, schema, inSchema, tasks, queues, concurrency, version, log } = options
+    const { db, clock, schema, inSchema, tasks, queues, concurrency, version, log, rulebook } = options
     if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
       throw new UsageError(
         'SLUICE_BAD_OPTION',
         `concurrency is ${concurrency}; it must be a whole number from 1 to 10,000`,
       )
     }
-    const byName = new Map(tasks.map((task) => [task.name, task]))
-    if (byName.size !== tasks.length) throw new UsageError('SLUICE_BAD_TASK', 'two tasks have the same name')
+    const all = tasks.flatMap((task) => (task.onFailed === undefined ? [task] : [task, task.onFailed]))
+    const byName = new Map(all.map((task) => [task.name, task]))
+    if (byName.size !== all.length) throw new UsageError('SLUICE_BAD_TASK', 'two tasks have the same name')
     this.#options = options
     this.#agent = createAgent()
     const storeClock = new StoreClock()
@@ -85,7 +88,7 @@ export class Worker {
       log.error('claims fail; they are tried again until they do not', { error: String(error) })
     this.#claims.recovered = () => log.info('claims work again')
     this.#finisher = new Finisher(db, clock, schema, log)
-    const around = { db, clock, storeClock, schema, agent: this.#agent, log, patience: new Patience() }
+    const around = { db, clock, storeClock, schema, agent: this.#agent, log, patience: new Patience(), rulebook }
     this.#slots = new Slots(
       concurrency,
       this.#finisher,
@@ -99,6 +102,9 @@ export class Worker {
     this.#member = new Membership(db, clock, schema, inSchema, {
       queues,
       tasks: [...byName.keys()],
+      homes: all.map(
+        ({ name, queue }) => rulebook.route(name).queue ?? (typeof queue === 'string' ? queue : 'default'),
+      ),
       slots: concurrency,
       version,
     })
@@ -325,6 +331,7 @@ export class Worker {
       if ((await this.#member.watch()).length > 0) this.#dispatcher.wake()
       await this.#dropCancelled()
       await this.#adopt()
+      await this.#member.endOverdue()
       await housekeeping.run()
     }
     this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) =>

@@ -20,6 +20,7 @@ import type { Handout } from '../../src/dispatch/claim.ts'
 import type { Outcome } from '../../src/dispatch/finish.ts'
 import { createAgent } from '../../src/http/fetch.ts'
 import { Attempt } from '../../src/worker/attempt.ts'
+import { Rulebook } from '../../src/dispatch/rule.ts'
 import { Patience } from '../../src/worker/patience.ts'
 import { httpServer } from '../http/bench.ts'
 import { patient } from './patience.ts'
@@ -68,9 +69,19 @@ const around = {
   agent: {} as Agent,
   log: silent,
   patience: new Patience(),
+  rulebook: new Rulebook(),
 }
 const handout = (job: Partial<Handout>) =>
-  ({ id: 'a', claim: 'c', grantedMs: systemClock.monotonicMs(), takes: null, input: {}, failed: 0, ...job }) as Handout
+  ({
+    id: 'a',
+    claim: 'c',
+    grantedMs: systemClock.monotonicMs(),
+    takes: null,
+    input: {},
+    failed: 0,
+    admitted: 0,
+    ...job,
+  }) as Handout
 let sluice: Sluice
 
 beforeAll(async () => {
@@ -129,7 +140,14 @@ test.each(Object.keys(rethrows))('an attempt that could send nothing in time goe
     },
   }) as unknown as AnyTask
   const agent = createAgent()
-  const own = { ...around, db: { call, checkOutside() {} } as unknown as Db, clock, agent, patience: new Patience() }
+  const own = {
+    ...around,
+    db: { call, checkOutside() {} } as unknown as Db,
+    clock,
+    agent,
+    patience: new Patience(),
+    rulebook: new Rulebook(),
+  }
   const run = () => new Attempt(handout({ grantedMs: nowMs, takes: ['calls'] }), calling, own).run()
   const outcomes: Outcome[] = []
   for (let i = 0; i < 12; i++) outcomes.push(await run())

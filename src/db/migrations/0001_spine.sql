@@ -34,12 +34,22 @@ create table sluice.job (
   tags text[],
   input jsonb,
   error jsonb,
+  -- What few jobs have: a share of turns other than 1, a time after which no attempt begins, no second attempt in doubt, the
+  -- task that is sent when it fails, what rules did to it, why it is put off, not yet seen by anybody who has its code.
+  weight smallint,
+  expires_at timestamptz,
+  once boolean,
+  on_failed text,
+  ruled jsonb,
+  held text,
+  raw boolean,
   constraint job_id primary key (id)
 ) with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0.5);
 -- Without what is not due yet, so that a claim never walks over it.
 create index job_lane on sluice.job (lane, seq) where due_at is null;
 create index job_due on sluice.job (due_at) where due_at is not null;
+create index job_expiry on sluice.job (expires_at) where expires_at is not null;
 
 -- Finished jobs, by creation (UUIDv7), so that an id stays unique across hot and history.
 create table sluice.done (
@@ -64,6 +74,10 @@ create table sluice.done (
   result jsonb,
   error jsonb,
   claim uuid,
+  weight smallint,
+  once boolean,
+  on_failed text,
+  ruled jsonb,
   primary key (id)
 ) partition by range (id);
 -- Tells cheaply whether a partition has a finish too young to be dropped.
@@ -101,6 +115,13 @@ create table sluice.class (
   id bigint primary key,
   queue text not null,
   task text not null
+);
+
+-- Tasks that some worker has the code of, and where their jobs go unless they say otherwise: for those who send by SQL.
+create table sluice.task (
+  name text primary key,
+  queue text not null,
+  seen_at timestamptz not null
 );
 
 -- The newest row says what has been absorbed of a class: everything visible in `snap`, but for the absorber's own `xid`.
@@ -261,8 +282,8 @@ create unlogged table sluice.idle (
   wake_at bigint not null
 ) with (fillfactor = 50);
 
--- What a claim found in one lane: rows seen, rows taken, the last seq seen.
-create type sluice.move as (lane bigint, seen integer, taken integer, last bigint);
+-- What a claim found in one lane: rows seen, rows taken, the last seq seen, rows that had expired.
+create type sluice.move as (lane bigint, seen integer, taken integer, last bigint, late integer);
 
 -- What a bucket has used, as rebuild.sql makes it anew.
 create type sluice.state as (debt bigint[], slots integer[]);

@@ -1,0 +1,16 @@
+-- Moves jobs that were just deleted to the archive of failures without another attempt: lost too often or in doubt
+-- (rescue), too late to begin (overdue). Whoever is to hear of it is sent a job.
+create or replace function sluice.bury_v1(p_jobs sluice.job[], p_reason text, p_code text, p_message text) returns void
+language plpgsql as $$
+declare
+  v_now timestamptz := sluice.now();
+begin
+  if p_jobs is null then return; end if;
+  insert into sluice.failed (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
+    dispatched_at, started_at, finished_at, fair, takes, tags, input, error, claim, weight, once, on_failed, ruled)
+  select id, 'failed', p_reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, dispatched_at,
+    dispatched_at, v_now, fair, takes, tags, input, jsonb_build_object('code', p_code, 'message', p_message), claim,
+    weight, once, on_failed, ruled
+  from unnest(p_jobs);
+  perform sluice.fallout_v1(array(select j.id from unnest(p_jobs) j where j.on_failed is not null));
+end $$;

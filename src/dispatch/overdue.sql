@@ -1,0 +1,18 @@
+-- Ends waiting and scheduled jobs whose time to begin is over: of p_ids those, else (null) up to 500 of all. No limit is
+-- asked and no token spent. Returns how many.
+create or replace function sluice.overdue_v1(p_ids uuid[]) returns integer language plpgsql set enable_seqscan = off as $$
+declare
+  v_now timestamptz := sluice.now();
+  v_jobs sluice.job[];
+begin
+  if p_ids is null then
+    p_ids := array(select id from sluice.job where expires_at <= v_now and claim is null
+                   order by expires_at limit 500 for update skip locked);
+  end if;
+  with gone as (
+    delete from sluice.job j where j.id = any (p_ids) and j.claim is null and j.expires_at <= v_now returning j.*
+  )
+  select array_agg(g::sluice.job) into v_jobs from gone g;
+  perform sluice.bury_v1(v_jobs, 'expired', 'SLUICE_EXPIRED', 'it could not begin within its maxWait');
+  return coalesce(cardinality(v_jobs), 0);
+end $$;

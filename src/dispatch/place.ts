@@ -1,0 +1,128 @@
+/** Where a job waits: its queue, priority, limit keys and fair key make the lane. `store/laneid.sql` computes the same. */
+import { UsageError } from '../core/errors.ts'
+import { hash64 } from '../core/hash.ts'
+import { checkKey, fieldOf, type Limit } from '../limits/limit.ts'
+import type { NewJob } from '../store/send.ts'
+import type { Ruled } from './rule.ts'
+import { type AnyTask, checkName, checkWeight } from './task.ts'
+
+/** Where a job waits. */
+export type Place = Pick<NewJob, 'lane' | 'queue' | 'priority' | 'weight' | 'fair' | 'takes'>
+
+/** What the store is told of a job that is to wait elsewhere (readmit.sql): what is not named stays as it is. */
+export interface Readmission extends Place {
+  tags?: readonly string[]
+  /** From now, or since 1970; whole. */
+  delayUs?: number | null
+  atUs?: number
+  waitUs?: number | null
+  once?: boolean | null
+  onFailed?: string | null
+  ruled?: readonly Ruled[]
+  /** Why it is put off. */
+  held?: string
+}
+
+/** Computes a job's place. @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_OPTION */
+export function placeOf(
+  task: AnyTask,
+  stored: unknown,
+  queue: string,
+  priority: number,
+  takes: readonly string[],
+): Place {
+  const fair = task.fair === undefined ? null : `${task.name}:${fairKey(task.fair, stored)}`
+  const weight = typeof task.weight === 'number' ? task.weight : checkWeight(task.weight(stored as never))
+  const identity = [queue, task.name, String(priority), fair ?? '', ...takes].join('\u001f')
+  const lane = laneOf(weight === 1 ? identity : `${identity}\u001e${weight}`)
+  return { lane, queue, priority, weight, fair, takes: takes.length === 0 ? null : [...takes] }
+}
+
+/**
+ * Where a job waits by the task's definition of today, when it demands a bucket that the job does not wait for (a limit
+ * was added, or takes its key from elsewhere); else undefined. Limits that the task no longer names stay: other workers
+ * may still run the code that does, and two versions must not hand a job back and forth. So do keys that a rule gave.
+ * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY
+ */
+export function placeNow(
+  task: AnyTask,
+  job: { readonly input: unknown; readonly queue: string; readonly priority: number; readonly takes: string[] | null },
+  ruledKeys: Readonly<Record<string, string>> = {},
+): Place | undefined {
+  const { input, queue, priority } = job
+  const had = job.takes ?? []
+  const demanded = bucketsOf(task, input, ruledKeys)
+  if (demanded.every((bucket) => had.includes(bucket))) return undefined
+  const isNamed = (bucket: string) => task.limits.some(({ name }) => bucket === name || bucket.startsWith(`${name}:`))
+  return placeOf(task, input, queue, priority, [...demanded, ...had.filter((bucket) => !isNamed(bucket))])
+}
+
+/** The queue that a task's own definition says; undefined: none. @throws UsageError SLUICE_BAD_TASK */
+export function queueOf(queue: string | ((input: never) => string) | undefined, stored: unknown): string | undefined {
+  const named = typeof queue === 'function' ? queue(stored as never) : queue
+  if (named !== undefined) checkName('queue', named)
+  return named
+}
+
+/**
+ * Names of the buckets in which a job of this input needs room. @param keys by limit, instead of what the input says
+ * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_RULE
+ */
+export function bucketsOf(task: AnyTask, stored: unknown, keys: Readonly<Record<string, string>> = {}): string[] {
+  const unknown = Object.keys(keys).find((name) => !task.limits.some((limit) => limit.name === name && limit.keyed))
+  if (unknown !== undefined) {
+    throw new UsageError(
+      'SLUICE_BAD_RULE',
+      `a rule gives a key for "${unknown}", which is no keyed limit of task "${task.name}"`,
+    )
+  }
+  return task.limits.map((limit) => {
+    const given = Object.hasOwn(keys, limit.name) ? keys[limit.name] : undefined
+    const key = given === undefined ? keyOf(limit, stored) : checkKey(limit.name, given)
+    return key === undefined ? limit.name : `${limit.name}:${key}`
+  })
+}
+
+/** The key of each bucket by its limit's name; '' without one. */
+export function keysOf(takes: readonly string[]): Record<string, string> {
+  return Object.fromEntries(
+    takes.map((bucket) => {
+      const at = bucket.indexOf(':')
+      return at < 0 ? [bucket, ''] : [bucket.slice(0, at), bucket.slice(at + 1)]
+    }),
+  )
+}
+
+function keyOf(limit: Limit, stored: unknown): string | undefined {
+  try {
+    return limit.keyOf(stored as never)
+  } catch (error) {
+    if (error instanceof UsageError) throw error
+    throw new UsageError('SLUICE_MISSING_KEY', `the key function of limit "${limit.name}" threw: ${String(error)}`, {
+      cause: error,
+    })
+  }
+}
+
+function fairKey(path: string, input: unknown): string {
+  const value = fieldOf(input, path)
+  if (typeof value !== 'string' && typeof value !== 'number' && typeof value !== 'boolean') {
+    throw new UsageError(
+      'SLUICE_MISSING_KEY',
+      `the fair key "${path}" of the input is ${JSON.stringify(value)}; it must be a string, number or boolean`,
+    )
+  }
+  return String(value)
+}
+
+/** Lane ids by identity; hashing is most of the cost of admitting a job, and tenants repeat. */
+const lanes = new Map<string, string>()
+
+function laneOf(identity: string): string {
+  const known = lanes.get(identity)
+  if (known !== undefined) return known
+  if (lanes.size >= 10_000) lanes.clear()
+  const lane = hash64(identity)
+  lanes.set(identity, lane)
+  return lane
+}

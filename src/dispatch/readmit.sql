@@ -1,0 +1,31 @@
+-- Has jobs wait elsewhere that were handed out, uncalled: their task has other limits than they waited for, a rule says so,
+-- or nobody had looked at their task's code before. p_places: JSON for each, null where it stays; what it names is changed,
+-- and fair and takes in any case. A job keeps its place in time. Returns their seqs.
+create or replace function sluice.readmit_v1(p_ids uuid[], p_claims uuid[], p_places text[]) returns bigint[] language plpgsql as $$
+declare
+  v_now timestamptz := sluice.now();
+  v_seqs bigint[];
+begin
+  with place as (
+    select u.id, u.claim, u.place::jsonb as p from unnest(p_ids, p_claims, p_places) u (id, claim, place) where u.place is not null
+  ), moved as (
+    update sluice.job j set
+      claim = null, attempt = j.attempt - 1, raw = null, lane = (p ->> 'lane')::bigint,
+      due_at = coalesce(to_timestamp((p ->> 'atUs')::bigint / 1e6), v_now + make_interval(secs => coalesce((p ->> 'delayUs')::bigint, 0) / 1e6)),
+      queue = coalesce(p ->> 'queue', j.queue), priority = coalesce((p ->> 'priority')::smallint, j.priority),
+      fair = p ->> 'fair', takes = case when p -> 'takes' <> 'null' then array(select jsonb_array_elements_text(p -> 'takes')) end,
+      weight = coalesce((p ->> 'weight')::smallint, j.weight),
+      tags = case when p ? 'tags' then array(select jsonb_array_elements_text(p -> 'tags')) else j.tags end,
+      expires_at = coalesce(j.expires_at, v_now + make_interval(secs => (p ->> 'waitUs')::bigint / 1e6)),
+      once = coalesce((p ->> 'once')::boolean, j.once), on_failed = coalesce(p ->> 'onFailed', j.on_failed),
+      ruled = case when not p ? 'ruled' then j.ruled
+        -- A rule that holds it again and again is told once.
+        when j.ruled -> -1 ->> 'rule' = p -> 'ruled' -> 0 ->> 'rule' then (j.ruled - -1) || (p -> 'ruled')
+        else coalesce(j.ruled, '[]') || (p -> 'ruled') end,
+      held = p ->> 'held'
+    from place where j.id = place.id and j.claim = place.claim
+    returning j.seq
+  )
+  select array_agg(seq) into v_seqs from moved;
+  return coalesce(v_seqs, '{}');
+end $$;

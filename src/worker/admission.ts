@@ -1,0 +1,85 @@
+/** What comes before a handler: the look at its task's code that nobody had, and what rules say just now. */
+import { delayUs, discarded, ruledPlace, validate, waitUs } from '../dispatch/admit.ts'
+import type { Handout } from '../dispatch/claim.ts'
+import type { Outcome } from '../dispatch/finish.ts'
+import { keysOf, placeNow, placeOf, queueOf, type Readmission } from '../dispatch/place.ts'
+import type { Rulebook } from '../dispatch/rule.ts'
+import type { AnyTask } from '../dispatch/task.ts'
+
+/** Why a job does not run now, though it was handed out. */
+export type Elsewhere = Extract<Outcome, { kind: 'readmit' } | { kind: 'discard' }>
+
+/**
+ * Looks at a job that nobody with its task's code has seen (sent by SQL), or that has met no rules though there are some.
+ * @throws UsageError SLUICE_INVALID_INPUT, and what the door throws else: the job is refused
+ */
+export async function admission(job: Handout, task: AnyTask, rulebook: Rulebook): Promise<Elsewhere | undefined> {
+  const isRaw = job.admitted === 2
+  const isUnruled = job.admitted === 1 && rulebook.hasSendRules
+  if (!isRaw && !isUnruled) return undefined
+  await validate(task, job.input)
+  const route = isRaw ? rulebook.route(task.name) : {}
+  const own = queueOf(task.queue, job.input) ?? 'default'
+  // Who sends by SQL names the queue, or gets the task's: that one a route may change.
+  const isDefault = job.queue === 'default' || job.queue === own
+  const seen = {
+    queue: isRaw && isDefault ? (route.queue ?? own) : job.queue,
+    priority: job.priority === 0 ? (route.priority ?? 0) : job.priority,
+    tags: job.tags ?? [],
+  }
+  const { place, changes, ruled } = await ruledPlace(task, job.input, seen, rulebook)
+  const reason = discarded(ruled)
+  if (reason !== null) return { kind: 'discard', reason, tookMs: 0 }
+  const isSame = place.queue === job.queue && place.priority === job.priority && sameTexts(place.takes, job.takes)
+  // Where nothing is to be recorded either, it may run at once.
+  const isPlain = place.weight === 1 && place.fair === null && task.maxWaitMs === undefined && !task.isOnce
+  if (isSame && isPlain && ruled.length === 0 && task.onFailed === undefined) return undefined
+  const readmission: Readmission = {
+    ...place,
+    ...(changes.tags === undefined ? {} : { tags: [...new Set([...seen.tags, ...changes.tags])] }),
+    ...(changes.delay === undefined ? {} : { delayUs: delayUs(changes.delay) }),
+    waitUs: isRaw ? waitUs(task) : null,
+    once: task.isOnce || null,
+    onFailed: task.onFailed?.name ?? null,
+    ruled,
+  }
+  return { kind: 'readmit', place: readmission }
+}
+
+/**
+ * Where a job has to wait instead: for limits that its task has got since it was sent, or by a rule at dispatch; undefined:
+ * it may run. @param nowMs the store's time, for hours
+ * @throws UsageError SLUICE_MISSING_KEY, SLUICE_RULE_FAILED
+ */
+export async function elsewhere(
+  job: Handout,
+  task: AnyTask,
+  rulebook: Rulebook,
+  nowMs: () => number,
+): Promise<Elsewhere | undefined> {
+  const place = placeNow(task, job, ruledKeys(job))
+  if (place !== undefined) return { kind: 'readmit', place }
+  if (!rulebook.hasDispatchRules) return undefined
+  const { queue, priority, tags, input } = job
+  const takes = job.takes ?? []
+  const seen = { task: task.name, queue, priority, tags: tags ?? [], input, keys: keysOf(takes) }
+  const ruling = await rulebook.atDispatch(seen, nowMs())
+  if (ruling === undefined) return undefined
+  const { rule, wanted, untilMs } = ruling
+  const ruled = { rule, ...wanted, ...(untilMs === undefined ? {} : { heldUntil: new Date(untilMs).toISOString() }) }
+  if (wanted.discard !== undefined) {
+    return { kind: 'discard', reason: `discarded by rule ${rule}: ${wanted.discard}`, tookMs: 0 }
+  }
+  const moved = placeOf(task, input, wanted.queue ?? queue, wanted.priority ?? priority, takes)
+  const times = untilMs === undefined ? { delayUs: delayUs(wanted.hold ?? 0) } : { atUs: untilMs * 1_000 }
+  const held = wanted.hold === undefined ? {} : { ...times, held: `rule ${rule}` }
+  return { kind: 'readmit', place: { ...moved, ...held, ruled: [ruled] } }
+}
+
+function ruledKeys({ admitted }: Handout): Record<string, string> {
+  return typeof admitted === 'number' ? {} : Object.assign({}, ...admitted.map(({ keys }) => keys))
+}
+
+function sameTexts(a: readonly string[] | null, b: readonly string[] | null): boolean {
+  return (a ?? []).join('\u001f') === (b ?? []).join('\u001f')
+}

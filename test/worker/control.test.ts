@@ -1,0 +1,211 @@
+/** What a task and its handler say about how a job goes on, on both engines, with the store's clock in the test's hand. */
+import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { z } from 'zod'
+import { newId } from '../../src/core/hash.ts'
+import { type Failure, fail, limit, rateLimited, retryIn, snooze, task } from '../../src/index.ts'
+import { testSluice, type TestSluice } from '../../src/testing/index.ts'
+import { claim, engines, enter } from '../dispatch/engine.ts'
+
+let next: (attempt: number) => unknown
+const failures: Failure[] = []
+const steps: string[] = []
+const input = z.object({ n: z.number().optional() })
+const run = (_: unknown, { attempt }: { attempt: number }) => next(attempt)
+const told = task('told', {
+  input,
+  retry: { attempts: 2, base: 1, max: 1 },
+  run,
+  onFailed: (failure) => void failures.push(failure),
+})
+const once = task('once', { input, mode: 'at-most-once', retry: { base: 1, max: 1 }, run })
+const brief = task('brief', { input, maxWait: '1min', limits: [limit('brief', { rate: '1/h' })], run: () => 'ran' })
+const noted = task('noted', { input, run: ({ n }) => void steps.push(String(n)) })
+const tasks = [told, once, brief, noted]
+
+describe.each(engines)('$name', (engine) => {
+  let t: TestSluice
+  beforeAll(async () => {
+    t = await testSluice({ tasks, store: await engine.store() })
+  })
+  afterAll(() => t.close())
+
+  test('snooze puts a job off: no attempt counts, and why says by whom', async () => {
+    next = () => {
+      throw snooze('10min')
+    }
+    const id = await told.send({})
+    await t.drain()
+    const reason = (await t.sluice.why(id))?.reasons.find(({ kind }) => kind === 'snoozed')
+    expect(reason?.text).toContain('by its handler')
+    expect(await t.sluice.jobs.get(id)).toMatchObject({ state: 'scheduled', attempt: 0, failed: 0 })
+    next = (attempt) => attempt
+    expect(await t.drain()).toBe(0)
+    await t.clock.advance('10min')
+    expect(await t.drain()).toBe(1)
+    expect(await t.waitFor(id)).toMatchObject({ state: 'done', result: 1, attempt: 1, failed: 0 })
+  })
+
+  test('retryIn fixes the time of the next attempt, which the policy would have had sooner', async () => {
+    next = (attempt) => {
+      if (attempt === 1) throw retryIn('1h', 'its turn is in an hour')
+      return 'then'
+    }
+    const id = await told.send({})
+    await t.drain()
+    await t.clock.advance('59min')
+    expect(await t.drain()).toBe(0)
+    await t.clock.advance('1min')
+    await t.drain()
+    expect(await t.waitFor(id)).toMatchObject({ result: 'then', failed: 1 })
+  })
+
+  test('fail ends a job at once, and onFailed hears of it as a job of its own', async () => {
+    next = () => {
+      throw fail('no such customer')
+    }
+    const id = await told.send({ n: 7 }, { tags: ['a'] })
+    failures.length = 0
+    await t.drain()
+    const error = { code: 'SLUICE_FAILED', message: 'no such customer' }
+    expect(await t.waitFor(id)).toMatchObject({ state: 'failed', reason: 'refused', attempt: 1, error })
+    expect(failures).toMatchObject([
+      { id, task: 'told', reason: 'refused', error, input: { n: 7 }, tags: ['a'], attempt: 1 },
+    ])
+  })
+
+  test('onFailed hears of a job that used up its attempts once', async () => {
+    next = () => {
+      throw new Error('again')
+    }
+    failures.length = 0
+    const id = await told.send({})
+    await t.drain()
+    await t.clock.advance('1s')
+    await t.drain()
+    expect(await t.waitFor(id)).toMatchObject({ state: 'failed', reason: 'exhausted', failed: 2 })
+    expect(failures.map(({ reason }) => reason)).toEqual(['exhausted'])
+  })
+
+  test.each([
+    ['throws', () => new Error('reset by peer'), 'doubtful'],
+    ['was told 429', () => rateLimited({ status: 429, headers: new Headers() }), undefined],
+    ['asks for another time', () => retryIn(1), undefined],
+  ])('at most once: a job whose handler %s', async (_, error, reason) => {
+    next = (attempt) => {
+      if (attempt === 1) throw error()
+    }
+    const id = await once.send({})
+    await t.drain()
+    await t.clock.advance('2s')
+    await t.drain()
+    const expected =
+      reason === undefined ? { state: 'done', attempt: 2 } : { state: 'failed', reason, attempt: 1, ambiguous: true }
+    expect(await t.waitFor(id)).toMatchObject(expected)
+  })
+
+  test('at most once: a job whose worker was lost is not tried again, and one that was never called is', async () => {
+    const { db } = t.sluice
+    const ids = [await once.send({}), await once.send({})]
+    const [lost, left] = [await enter(db), await enter(db)]
+    expect((await claim(db, lost, ['once'], 1)).jobs).toHaveLength(1)
+    expect((await claim(db, left, ['once'], 1)).jobs).toHaveLength(1)
+    await db.query(`select sluice.rescue_v1($1, null, 'lost'), sluice.leave_v1($2)`, [lost, left])
+    next = () => undefined
+    await t.drain()
+    const [first, second] = await Promise.all(ids.map((id) => t.waitFor(id)))
+    expect(first).toMatchObject({ state: 'failed', reason: 'doubtful', ambiguous: true, crashes: 1 })
+    expect(second).toMatchObject({ state: 'done', attempt: 1, ambiguous: false })
+  })
+
+  test('a job that cannot begin within its maxWait fails, and takes no token', async () => {
+    const ids = [
+      await brief.send({}),
+      await brief.send({}),
+      await brief.send({}, { maxWait: '2h' }),
+      await brief.send({}),
+    ]
+    await t.drain()
+    await t.clock.advance('61s')
+    await t.sluice.db.query('select sluice.overdue_v1(null)')
+    await t.clock.advance('1h')
+    await t.drain()
+    const jobs = await Promise.all(ids.map((id) => t.sluice.jobs.get(id)))
+    expect(jobs.map((job) => job?.reason ?? job?.state)).toEqual(['done', 'expired', 'done', 'expired'])
+    const [ledger] = await t.sluice.db.query<{ units: string }>(`select sum(units) as units from sluice.ledger`)
+    expect(Number(ledger?.units)).toBe(2)
+  })
+
+  test('expired jobs in front of others are passed in the claim that meets them', async () => {
+    const late = await t.sluice.sendMany(
+      noted,
+      Array.from({ length: 30 }, () => ({})),
+      { maxWait: '1s' },
+    )
+    const id = await noted.send({ n: 1 })
+    await t.clock.advance('2s')
+    steps.length = 0
+    await t.drain()
+    expect(await t.waitFor(id)).toMatchObject({ state: 'done' })
+    expect(steps).toEqual(['1'])
+    const [failed] = await t.sluice.db.query<{ n: string }>(
+      `select count(*) as n from sluice.failed where task = 'noted'`,
+    )
+    expect(Number(failed?.n)).toBe(late)
+  })
+
+  test('a send that replaces: the last one runs, once, under the id of the first', async () => {
+    steps.length = 0
+    const key = newId()
+    const first = await noted.send({ n: 1 }, { idempotencyKey: key, replace: true, delay: '1min' })
+    expect(await noted.send({ n: 2 }, { idempotencyKey: key, replace: true })).toBe(first)
+    const both = [3, 4].map((n) => noted.send({ n }, { idempotencyKey: key, replace: true }))
+    expect(await Promise.all(both)).toEqual([first, first])
+    await t.drain()
+    expect(steps).toEqual(['4'])
+    // What has ended is not brought back: the next one is a job of its own, and has the key.
+    const later = await noted.send({ n: 5 }, { idempotencyKey: key, replace: true })
+    expect(later).not.toBe(first)
+    expect(await noted.send({ n: 6 }, { idempotencyKey: key })).toBe(later)
+    await t.drain()
+    expect(steps).toEqual(['4', '5'])
+  })
+
+  test('a running job is not replaced: the newer one runs after it', async () => {
+    const key = newId()
+    const { db } = t.sluice
+    const first = await noted.send({ n: 1 }, { idempotencyKey: key })
+    const worker = await enter(db)
+    expect((await claim(db, worker, ['noted'], 1)).jobs).toHaveLength(1)
+    const second = await noted.send({ n: 2 }, { idempotencyKey: key, replace: true })
+    expect(second).not.toBe(first)
+    expect(await t.sluice.jobs.get(first)).toMatchObject({ state: 'running' })
+    await db.query(`select sluice.rescue_v1($1, null, 'shutdown')`, [worker])
+    steps.length = 0
+    await t.drain()
+    expect(steps.toSorted()).toEqual(['1', '2'])
+  })
+
+  test('a failed job that is retried keeps what its task said of it', async () => {
+    next = () => {
+      throw fail('no')
+    }
+    const id = await told.send({})
+    await t.drain()
+    failures.length = 0
+    await t.sluice.jobs.retry(id)
+    await t.drain()
+    expect(failures).toMatchObject([{ id }])
+  })
+})
+
+test('impossible wishes are refused at the door', async () => {
+  const bad = { code: 'SLUICE_BAD_OPTION' }
+  expect(() => task('x', { input, weight: 0, run })).toThrow(expect.objectContaining(bad))
+  expect(() => task('x', { input, maxWait: 0, run })).toThrow(expect.objectContaining(bad))
+  expect(() => task('x', { input, mode: 'never' as 'at-most-once', run })).toThrow(/at-least-once/)
+  expect(() => snooze(-1)).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_DURATION' }))
+  const t = await testSluice({ tasks })
+  await expect(noted.send({}, { replace: true })).rejects.toMatchObject(bad)
+  await expect(noted.send({}, { maxWait: '400d' })).rejects.toMatchObject(bad)
+  await t.close()
+})
