@@ -13,6 +13,7 @@ import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
 import { storeGrants } from './grants.ts'
 import type { Patience } from './patience.ts'
+import type { Stuck } from './stuck.ts'
 
 /** What attempts share. */
 export interface AttemptOptions {
@@ -23,6 +24,7 @@ export interface AttemptOptions {
   agent: Agent
   log: Log
   patience: Patience
+  stuck: Stuck
 }
 
 const errorBytesMax = 8_192
@@ -42,6 +44,8 @@ export class Attempt {
   #reject: ((reason: Error) => void) | undefined
   #isCalled = false
   #hasEnded = false
+  /** What the handler does; it may outlive the attempt. */
+  #work: Promise<unknown> | undefined
   /** Made when the handler asks for fetch. */
   #allowance: Allowance | undefined
 
@@ -95,6 +99,8 @@ export class Attempt {
       cancel()
       this.#hasEnded = true
       this.#controller?.abort(attemptOver())
+      if (this.#given !== undefined && this.#work !== undefined)
+        this.#options.stuck.watch(this.job, this.#given.reason, this.#work)
     }
   }
 
@@ -153,7 +159,8 @@ export class Attempt {
         this.#isCalled = true
         return this.#task.run(input, this.#context())
       }
-      run().then(resolve, reject)
+      this.#work = run()
+      this.#work.then(resolve, reject)
     })
   }
 

@@ -21,6 +21,7 @@ import type { Outcome } from '../../src/dispatch/finish.ts'
 import { createAgent } from '../../src/http/fetch.ts'
 import { Attempt } from '../../src/worker/attempt.ts'
 import { Patience } from '../../src/worker/patience.ts'
+import { Stuck } from '../../src/worker/stuck.ts'
 import { httpServer } from '../http/bench.ts'
 import { patient } from './patience.ts'
 
@@ -68,6 +69,7 @@ const around = {
   agent: {} as Agent,
   log: silent,
   patience: new Patience(),
+  stuck: new Stuck({ clock: systemClock, log: silent, most: 1, changed() {} }),
 }
 const handout = (job: Partial<Handout>) =>
   ({ id: 'a', claim: 'c', grantedMs: systemClock.monotonicMs(), takes: null, input: {}, failed: 0, ...job }) as Handout
