@@ -15,6 +15,8 @@ export type {
   SendOptions,
   Task,
   TaskOptions,
+  ThreadContext,
+  ThreadTaskOptions,
   TxLike,
 } from './dispatch/task.ts'
 export { task } from './dispatch/task.ts'

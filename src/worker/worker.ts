@@ -17,6 +17,7 @@ import { Housekeeping } from './housekeeping.ts'
 import { Patience } from './patience.ts'
 import { Slots } from './slots.ts'
 import { Stuck } from './stuck.ts'
+import { type Threads, threadsFor } from './threads.ts'
 
 /** What a worker needs; see the fields. */
 export interface WorkerOptions {
@@ -55,6 +56,7 @@ export class Worker {
   readonly #finisher: Finisher
   readonly #slots: Slots
   readonly #stuck: Stuck
+  readonly #threads: Threads | undefined
   readonly #member: Membership
   readonly #dispatcher: Dispatcher
   readonly #agent: Agent
@@ -94,7 +96,9 @@ export class Worker {
     }
     const stuck = new Stuck({ clock, log, most: concurrency, changed })
     this.#stuck = stuck
-    const around = { db, clock, storeClock, schema, agent: this.#agent, log, patience: new Patience(), stuck }
+    const threads = tasks.some((task) => task.thread !== undefined) ? threadsFor(concurrency, log) : undefined
+    this.#threads = threads
+    const around = { db, clock, storeClock, schema, agent: this.#agent, log, patience: new Patience(), stuck, threads }
     this.#slots = new Slots(
       concurrency,
       this.#finisher,
@@ -167,7 +171,8 @@ export class Worker {
    * in time (many processes starting at once) calm down first: a claim for nothing should take half a grant's life at most.
    */
   async #warm(): Promise<void> {
-    const { clock } = this.#options
+    const { clock, tasks } = this.#options
+    await this.#threads?.open(tasks)
     await warmClient(this.#agent)
     const begunMs = clock.monotonicMs()
     for (let tries = 0; !this.#stop.signal.aborted; tries++) {
@@ -291,6 +296,7 @@ export class Worker {
         }),
       )
     await this.#agent.close()
+    await this.#threads?.close()
   }
 
   /** Stops at once: attempts under way are told by their signal, and their jobs go back to be tried elsewhere. */
