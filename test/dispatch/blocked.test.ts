@@ -13,10 +13,10 @@ import { count } from './engine.ts'
 import { fleet, note, type Run } from './fleet.ts'
 
 /**
- * Long: beyond the 10 s after which a silent worker is given up, and after which a request counts as lost. Short: beyond
- * the 5 s after which a claim is too old to be begun.
+ * Long: beyond the 10 s, and a beat, after which a silent worker is given up, and after which a request counts as lost.
+ * Short: beyond the 5 s after which a claim is too old to be begun.
  */
-const blocksMs = isLong ? 10_500 : 6_000
+const blocksMs = isLong ? 13_000 : 6_000
 const few = 200
 
 /** Workers in two processes, A and B, of which one owns the data if they are embedded; each has a queue of its own. */
