@@ -17,6 +17,8 @@ export type {
   SendOptions,
   Task,
   TaskOptions,
+  ThreadContext,
+  ThreadTaskOptions,
   TxLike,
 } from './dispatch/task.ts'
 export { task } from './dispatch/task.ts'

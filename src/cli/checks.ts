@@ -38,7 +38,17 @@ export async function connection({ db, owner }: Store, name: string): Promise<Fi
 }
 
 /** The checks after the connection, by name. */
-export const checks: Record<string, Check> = { server, disk, schema, partitions, snapshots, clock, listen, workers }
+export const checks: Record<string, Check> = {
+  server,
+  disk,
+  schema,
+  partitions,
+  snapshots,
+  clock,
+  listen,
+  workers,
+  handlers,
+}
 
 async function server({ store: { db } }: Place): Promise<Finding> {
   const [row] = await db.query<{ number: number; version: string }>(
@@ -167,6 +177,24 @@ async function workers({ store: { db }, schema: name }: Place): Promise<Finding 
   return {
     status: 'warn',
     text: `of ${all}, ${silent.map((row) => row.who).join(', ')} gave no sign of life for ${span(beatWaitMs)}; their jobs go to others after 10 s`,
+  }
+}
+
+async function handlers({ store: { db }, schema: name }: Place): Promise<Finding | undefined> {
+  if (!(await has(db, name, 'worker'))) return undefined
+  // Through JSON: a schema that is not up to date lacks the column, which another check says.
+  const rows = await db.query<{ who: string; stuck: number; slots: number }>(
+    inSchema(
+      `select w.host || ':' || w.pid as who, s.n as stuck, w.slots from sluice.worker w
+       cross join lateral (select (to_jsonb(w) ->> 'stuck')::int as n) s where s.n > 0 order by w.id`,
+      name,
+    ),
+  )
+  if (rows.length === 0) return { status: 'ok', text: 'no handler is stuck' }
+  const list = rows.map(({ who, stuck, slots }) => `${who} (${stuck}${stuck >= slots ? ', claims nothing more' : ''})`)
+  return {
+    status: 'warn',
+    text: `handlers go on though their attempts have ended: ${list.join(', ')}; the workers' logs name task and job; restart these workers, and have the handlers listen to \`signal\``,
   }
 }
 

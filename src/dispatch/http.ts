@@ -3,7 +3,7 @@ import { type RequestInput, requestSchema, type RequestResult, sendRequest } fro
 import { type Task, task, type TaskOptions } from './task.ts'
 
 /** How a task of this kind is defined: like any other, without input and run. */
-export type HttpTaskOptions = Omit<TaskOptions<typeof requestSchema, RequestResult>, 'input' | 'run'>
+export type HttpTaskOptions = Omit<TaskOptions<typeof requestSchema, RequestResult>, 'input' | 'run' | 'thread'>
 
 /**
  * Defines a task whose input is a request (method, url, headers, json | form | text, timeoutMs, maxResponseBytes) and

@@ -36,6 +36,9 @@ export interface Context {
   }
 }
 
+/** What a handler that runs in a thread gets beside its input: no signal, for its thread is ended instead. */
+export type ThreadContext = Pick<Context, 'fetch' | 'attempt' | 'ambiguous' | 'log' | 'job'>
+
 /** How a task is defined; see the fields. */
 export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair extends string = string> {
   /** Any Standard Schema (Zod, Valibot, ArkType, …). Checked at `send` and again before `run`. */
@@ -65,6 +68,21 @@ export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair exten
   timeout?: Duration
   /** Does the work. What it returns is stored as the result (JSON, at most 256 KiB). */
   run(input: StandardSchemaV1.InferOutput<Schema>, context: Context): Promise<Result> | Result
+  thread?: never
+}
+
+/** How a task is defined whose work keeps a processor busy, and is done in a thread of its own: docs/handlers.md. */
+export interface ThreadTaskOptions<Schema extends StandardSchemaV1, Fair extends string = string> extends Omit<
+  TaskOptions<Schema, unknown, Fair>,
+  'run' | 'thread'
+> {
+  /**
+   * The module that does the work, in a worker thread: its default export is a function of the input (as the schema gives
+   * it, by structured clone) and a `ThreadContext`. TypeScript is welcome. Needs the package `piscina`.
+   * @example new URL('./resize.ts', import.meta.url)
+   */
+  thread: URL
+  run?: never
 }
 
 /** A job that failed for good, as `onFailed` sees it. */
@@ -143,6 +161,8 @@ export interface Task<Input = never, Result = unknown> {
   /** The task that is sent when a job of this one has failed for good. */
   readonly onFailed: AnyTask | undefined
   readonly timeoutMs: number
+  /** The module whose default export is run in a thread, in place of `run`. */
+  readonly thread?: URL | undefined
   run(input: unknown, context: Context): Promise<Result> | Result
   /**
    * Records a job and returns its id; resolves once it is durable (with `tx`: when that commits).
@@ -189,11 +209,12 @@ const timeoutMaxMs = 86_400_000
  */
 export function task<Schema extends StandardSchemaV1, Result, const Fair extends string = string>(
   name: string,
-  options: TaskOptions<Schema, Result, Fair>,
+  options: TaskOptions<Schema, Result, Fair> | ThreadTaskOptions<Schema, Fair>,
 ): Task<StandardSchemaV1.InferInput<Schema>, Result> {
   checkName('task', name)
   // What plain JavaScript may leave out would otherwise be missed by the first job.
-  if (typeof options.input?.['~standard']?.validate !== 'function' || typeof options.run !== 'function') {
+  const run = options.thread === undefined ? options.run : notHere(name, options.thread, options.run)
+  if (typeof options.input?.['~standard']?.validate !== 'function' || typeof run !== 'function') {
     throw new UsageError(
       'SLUICE_BAD_TASK',
       `task "${name}" needs \`input\`, a Standard Schema (Zod, Valibot, ArkType, …), and \`run\`, a function`,
@@ -226,7 +247,8 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
     onFailed:
       onFailed === undefined ? undefined : failureTask(name, (failure, context) => onFailed(failure as never, context)),
     timeoutMs,
-    run: (input, context) => options.run(input as StandardSchemaV1.InferOutput<Schema>, context),
+    ...(options.thread === undefined ? {} : { thread: options.thread }),
+    run: (input, context) => run(input as StandardSchemaV1.InferOutput<Schema>, context),
     send: async (input, sendOptions = {}) => (await sender()).send(self as AnyTask, input, sendOptions),
     sendMany: async (inputs, sendOptions = {}) => (await sender()).sendMany(self as AnyTask, inputs, sendOptions),
   }
@@ -268,6 +290,18 @@ export function maxWaitMs(span: Duration): number {
   const ms = durationMs(span)
   if (ms >= 1 && ms <= 366 * 86_400_000) return ms
   throw new UsageError('SLUICE_BAD_OPTION', '`maxWait` must be between 1 ms and 366 days')
+}
+
+/** What stands in for `run` where the work is done in a thread. @throws UsageError SLUICE_BAD_TASK */
+function notHere(name: string, thread: URL, run: unknown): () => never {
+  if (!(thread instanceof URL) || thread.protocol !== 'file:' || run !== undefined)
+    throw new UsageError(
+      'SLUICE_BAD_TASK',
+      `task "${name}": \`thread\` takes the place of \`run\`, and is the URL of a file: new URL('./work.ts', import.meta.url)`,
+    )
+  return () => {
+    throw new UsageError('SLUICE_BAD_TASK', `task "${name}" runs in a thread; only a worker can run it`)
+  }
 }
 
 /** @throws UsageError SLUICE_BAD_TASK unless the name can be stored and typed on a command line */

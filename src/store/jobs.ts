@@ -76,6 +76,8 @@ export interface Status {
   workers: number
   /** Attempts at once of all workers. */
   slots: number
+  /** Handlers of all workers that go on though their attempts have ended. */
+  stuck: number
   /** When the one that has waited longest was sent; null: none waits. */
   oldestWaitingAt: Date | null
   countedTo: number
@@ -136,7 +138,9 @@ export class Jobs {
 
   /** The state of the whole in numbers. */
   async status(): Promise<Status> {
-    const [row = {}] = await this.#db.query(`select * from ${this.#schema}.status_v1()`)
+    const [row = {}] = await this.#db.query(
+      `select s.*, (select coalesce(sum(w.stuck), 0) from ${this.#schema}.worker w) as stuck from ${this.#schema}.status_v1() s`,
+    )
     const number = (name: string) => Number(row[name])
     return {
       waiting: number('waiting'),
@@ -146,6 +150,7 @@ export class Jobs {
       failed: number('failed'),
       workers: number('workers'),
       slots: number('slots'),
+      stuck: number('stuck'),
       oldestWaitingAt: row['oldest'] as Date | null,
       countedTo,
     }

@@ -17,6 +17,8 @@ import { Heartbeat } from './heartbeat.ts'
 import { Housekeeping } from './housekeeping.ts'
 import { Patience } from './patience.ts'
 import { Slots } from './slots.ts'
+import { Stuck } from './stuck.ts'
+import { type Threads, threadsFor } from './threads.ts'
 
 /** What a worker needs; see the fields. */
 export interface WorkerOptions {
@@ -55,6 +57,8 @@ export class Worker {
   readonly #claims: Claims
   readonly #finisher: Finisher
   readonly #slots: Slots
+  readonly #stuck: Stuck
+  readonly #threads: Threads | undefined
   readonly #member: Membership
   readonly #dispatcher: Dispatcher
   readonly #agent: Agent
@@ -64,6 +68,7 @@ export class Worker {
   /** Its start, or its only round. */
   #underway: Promise<unknown> | undefined
   #aborted: Error | undefined
+  #isOnce = false
   #heartbeat: Heartbeat | undefined
   #rounds: Promise<unknown> | undefined
   #unlisten: (() => Promise<void>) | undefined
@@ -88,7 +93,26 @@ export class Worker {
       log.error('claims fail; they are tried again until they do not', { error: String(error) })
     this.#claims.recovered = () => log.info('claims work again')
     this.#finisher = new Finisher(db, clock, schema, log)
-    const around = { db, clock, storeClock, schema, agent: this.#agent, log, patience: new Patience(), rulebook }
+    const changed = (isTooMany: boolean) => {
+      if (isTooMany && this.#isOnce) this.#stop.abort()
+      this.#slots.look()
+    }
+    const stuck = new Stuck({ clock, log, most: concurrency, changed })
+    this.#stuck = stuck
+    const threads = tasks.some((task) => task.thread !== undefined) ? threadsFor(concurrency, log) : undefined
+    this.#threads = threads
+    const around = {
+      db,
+      clock,
+      storeClock,
+      schema,
+      agent: this.#agent,
+      log,
+      patience: new Patience(),
+      stuck,
+      threads,
+      rulebook,
+    }
     this.#slots = new Slots(
       concurrency,
       this.#finisher,
@@ -98,6 +122,7 @@ export class Worker {
         return attempt
       },
       () => this.#dispatcher.wake(),
+      stuck,
     )
     this.#member = new Membership(db, clock, schema, inSchema, {
       queues,
@@ -122,6 +147,14 @@ export class Worker {
   /** Attempts under way. */
   get running(): number {
     return this.#slots.running
+  }
+
+  /**
+   * Handlers that go on though their attempt ended (timed out, cancelled, lost, given up) more than 5 s ago. At as many as
+   * it has slots the worker claims nothing until one of them ends: a sign for whoever watches over it to restart it.
+   */
+  get stuck(): number {
+    return this.#stuck.count
   }
 
   /** Registers and begins to claim; stopped meanwhile, it resolves as soon as it can. */
@@ -155,7 +188,8 @@ export class Worker {
    * in time (many processes starting at once) calm down first: a claim for nothing should take half a grant's life at most.
    */
   async #warm(): Promise<void> {
-    const { clock } = this.#options
+    const { clock, tasks } = this.#options
+    await this.#threads?.open(tasks)
     await warmClient(this.#agent)
     const begunMs = clock.monotonicMs()
     for (let tries = 0; !this.#stop.signal.aborted; tries++) {
@@ -181,6 +215,7 @@ export class Worker {
    * @throws StoreError SLUICE_STORE_UNREACHABLE when the store stays away for a minute
    */
   async once(max: number, signal?: AbortSignal): Promise<number> {
+    this.#isOnce = true
     this.#claims.patienceMs = onceAwayMs
     this.#finisher.waitAtMost(onceAwayMs)
     const stop = () => this.#stop.abort()
@@ -249,7 +284,7 @@ export class Worker {
 
   /** Resolves when no attempt is under way and every ending is written. */
   async #idle(): Promise<void> {
-    while (this.#slots.running > 0) await this.#slots.freed(this.#options.concurrency)
+    while (this.#slots.running > 0) await this.#slots.idle()
     await this.#finisher.settled()
   }
 
@@ -278,6 +313,7 @@ export class Worker {
         }),
       )
     await this.#agent.close()
+    await this.#threads?.close()
   }
 
   /** Stops at once: attempts under way are told by their signal, and their jobs go back to be tried elsewhere. */
@@ -328,6 +364,7 @@ export class Worker {
       // Also beside the heartbeat's thread, which may have failed.
       const lost = await this.#member.beat()
       if (lost !== undefined) this.#lost(lost)
+      await this.#member.tellStuck(this.#stuck.count)
       if ((await this.#member.watch()).length > 0) this.#dispatcher.wake()
       await this.#dropCancelled()
       await this.#adopt()

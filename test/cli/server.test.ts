@@ -166,6 +166,29 @@ it('work: a second signal gives up the attempts under way; their jobs are not lo
   ])
 })
 
+it('work: a second signal ends it also when a handler is deaf and never ends', async () => {
+  project.write(
+    'deaf.ts',
+    `import { task } from 'sluice'
+import { z } from 'zod'
+export const deaf = task('deaf', {
+  input: z.object({}),
+  run: (_, { log }) => new Promise(() => { log.info('begun'); setInterval(() => {}, 10) }),
+})`,
+  )
+  const worker = project.start(['work', 'deaf.ts'])
+  await worker.says('working on')
+  const id = await send('deaf', '{}', '--tasks', 'deaf.ts')
+  await worker.says('begun')
+  worker.signal('SIGTERM')
+  await worker.says('ending after 1')
+  worker.signal('SIGTERM')
+  expect(await worker.ended).toMatchObject({ code: 0 })
+  expect(objects((await project.run(['jobs', 'show', id, '--json'])).out)).toMatchObject([
+    { state: expect.stringMatching(/waiting|scheduled/), ambiguous: true },
+  ])
+})
+
 it('dispatch --once: SIGTERM lets attempts end, and takes no more jobs', async () => {
   const args = ['--tasks', 'tasks.ts', '--queue', 'own']
   await send('gate', '{}', '--repeat', '2', ...args)

@@ -22,6 +22,7 @@ import { createAgent } from '../../src/http/fetch.ts'
 import { Attempt } from '../../src/worker/attempt.ts'
 import { Rulebook } from '../../src/dispatch/rule.ts'
 import { Patience } from '../../src/worker/patience.ts'
+import { Stuck } from '../../src/worker/stuck.ts'
 import { httpServer } from '../http/bench.ts'
 import { patient } from './patience.ts'
 
@@ -70,6 +71,7 @@ const around = {
   log: silent,
   patience: new Patience(),
   rulebook: new Rulebook(),
+  stuck: new Stuck({ clock: systemClock, log: silent, most: 1, changed() {} }),
 }
 const handout = (job: Partial<Handout>) =>
   ({
