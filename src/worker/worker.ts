@@ -16,6 +16,7 @@ import { Attempt } from './attempt.ts'
 import { Heartbeat } from './heartbeat.ts'
 import { Housekeeping } from './housekeeping.ts'
 import { Patience } from './patience.ts'
+import { adoptOrphans, dropCancelled } from './round.ts'
 import { Slots } from './slots.ts'
 import { Stuck } from './stuck.ts'
 import { type Threads, threadsFor } from './threads.ts'
@@ -360,42 +361,20 @@ export class Worker {
     }
     const { db, clock, schema } = this.#options
     const housekeeping = new Housekeeping(db, clock, schema)
+    const parts = { member: this.#member, slots: this.#slots, claims: this.#claims, finisher: this.#finisher }
     const round = async () => {
       // Also beside the heartbeat's thread, which may have failed.
       const lost = await this.#member.beat()
       if (lost !== undefined) this.#lost(lost)
       await this.#member.tellStuck(this.#stuck.count)
       if ((await this.#member.watch()).length > 0) this.#dispatcher.wake()
-      await this.#dropCancelled()
-      await this.#adopt()
+      await dropCancelled(parts)
+      await adoptOrphans(parts, this.#stop.signal)
       await this.#member.endOverdue()
       await housekeeping.run()
     }
     this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) =>
       log.debug('a round of housekeeping failed', { error: String(error) }),
     )
-  }
-
-  /** Gives up attempts whose job was cancelled: what they still do has no effect, and their slots are others' turn. */
-  async #dropCancelled(): Promise<void> {
-    const attempts = this.#slots.attempts()
-    const taken = await this.#member.taken(attempts.map(({ job }) => job))
-    const reason = new AttemptError('SLUICE_CANCELLED', 'the job was cancelled', { retryable: false })
-    for (const attempt of attempts) if (taken.has(attempt.job.id)) attempt.abort(reason)
-  }
-
-  /**
-   * Takes up claims of ours that we do not know of: their request reached the store after we had stopped waiting. Not once
-   * it is told to stop: signing off gives them back, uncalled.
-   */
-  async #adopt(): Promise<void> {
-    if (this.#stop.signal.aborted) return
-    const orphans = await this.#member.orphans((claim) => this.#finisher.has(claim) || this.#claims.asking(claim))
-    for (const id of orphans) {
-      const jobs = await this.#claims.adopt(id)
-      if (this.#stop.signal.aborted) return
-      if (jobs.length === 0) await this.#finisher.endEmpty(id)
-      this.#slots.start(jobs)
-    }
   }
 }
