@@ -6,6 +6,7 @@ export { newId } from './core/hash.ts'
 export type { Duration, Rate } from './core/rate.ts'
 export type { RetryOptions } from './core/retry.ts'
 export type { Db, Tx } from './db/db.ts'
+export type { TxLike } from './db/tx.ts'
 export type {
   AnyTask,
   Context,
@@ -15,7 +16,6 @@ export type {
   SendOptions,
   Task,
   TaskOptions,
-  TxLike,
 } from './dispatch/task.ts'
 export { task } from './dispatch/task.ts'
 export { http, httpTask, type HttpTaskOptions } from './dispatch/http.ts'

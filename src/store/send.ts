@@ -3,7 +3,8 @@ import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
-import type { Db } from '../db/db.ts'
+import type { Db, Queryable } from '../db/db.ts'
+import { fromText } from '../db/tx.ts'
 
 /** A job that has passed the door, as it is stored. */
 export interface NewJob {
@@ -25,8 +26,6 @@ export interface NewJob {
   key: string | null
 }
 
-type Run = (sql: string, params: unknown[]) => Promise<{ [column: string]: unknown }[]>
-
 const batchMax = 1000
 const keySeconds = 86_400
 const retryForMs = 10_000
@@ -43,8 +42,8 @@ export class Outbox {
   constructor(db: Db, clock: Clock, schema: string) {
     this.#db = db
     this.#clock = clock
-    this.#sendSql = `select ${schema}.send_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13) as id`
-    this.#keyedSql = `select ${schema}.keyed_v1($1,$2,$3,$4) as id`
+    this.#sendSql = `select ${schema}.send_v1(${fromText(sendTypes)}) as id`
+    this.#keyedSql = `select ${schema}.keyed_v1(${fromText('text text[] uuid[] integer')}) as id`
   }
 
   /** Records one job; resolves to its id once it is durable. Concurrent calls share a statement, without a timer. */
@@ -58,9 +57,7 @@ export class Outbox {
   /** Records a batch in one transaction: all or none. Resolves to the ids that hold (idempotency keys may name older jobs). */
   async addAll(jobs: readonly NewJob[]): Promise<string[]> {
     if (jobs.some((job) => job.key !== null)) {
-      return this.#again((known) =>
-        this.#db.transaction((tx) => this.write((sql, params) => tx.query(sql, params), jobs, known)),
-      )
+      return this.#again((known) => this.#db.transaction((tx) => this.write(tx, jobs, known)))
     }
     await this.#again((known) =>
       this.#db.call('send', this.#sendSql, sendParams(jobs, known || jobs.some((job) => job.given))),
@@ -69,20 +66,21 @@ export class Outbox {
   }
 
   /** Records jobs with the statements of a transaction that the caller owns. */
-  async write(run: Run, jobs: readonly NewJob[], known = false): Promise<string[]> {
+  async write(tx: Queryable, jobs: readonly NewJob[], known = false): Promise<string[]> {
     const ids = new Map(jobs.map((job) => [job, job.id]))
     for (const task of new Set(jobs.filter((job) => job.key !== null).map((job) => job.task))) {
       const keyed = jobs.filter((job) => job.task === task && job.key !== null)
-      const rows = await run(this.#keyedSql, [
+      const rows = await tx.query(this.#keyedSql, [
         task,
         keyed.map((job) => job.key),
         keyed.map((job) => job.id),
         keySeconds,
       ])
-      keyed.forEach((job, i) => ids.set(job, (rows[i]?.['id'] as string | undefined) ?? job.id))
+      // Of the only column, whose name some connections change.
+      keyed.forEach((job, i) => ids.set(job, (Object.values(rows[i] ?? {})[0] as string | undefined) ?? job.id))
     }
     const fresh = jobs.filter((job) => ids.get(job) === job.id)
-    if (fresh.length > 0) await run(this.#sendSql, sendParams(fresh, known || fresh.some((job) => job.given)))
+    if (fresh.length > 0) await tx.query(this.#sendSql, sendParams(fresh, known || fresh.some((job) => job.given)))
     return jobs.map((job) => ids.get(job) ?? job.id)
   }
 
@@ -125,7 +123,10 @@ export class Outbox {
   }
 }
 
-/** The parameters of `send_v1`: one element per lane, then one per job. */
+const sendTypes =
+  'bigint[] text[] text[] integer[] text[] text[] uuid[] integer[] text[] bigint[] bigint[] text[] boolean'
+
+/** The parameters of `send_v1`, of `sendTypes`: one element per lane, then one per job. */
 function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
   const lanes: NewJob[] = []
   const position = new Map<string, number>()
