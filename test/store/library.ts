@@ -25,6 +25,8 @@ export interface Connected {
   transaction<T>(body: (open: Open) => Promise<T>): Promise<T>
   /** What one might give by mistake: it is in no transaction. */
   roots: { [name: string]: unknown }
+  /** It lets nobody see that a transaction of it has ended: what is given that then is committed by itself. */
+  hidesEnd?: true
   close(): Promise<unknown>
 }
 
@@ -103,6 +105,7 @@ function postgresJs(options: postgres.Options<{}>): (url: string) => Promise<Con
     return {
       transaction: <T>(body: (open: Open) => Promise<T>) => root.begin((tx) => body(open(tx))) as Promise<T>,
       roots: { sql: root },
+      hidesEnd: true,
       close: () => root.end(),
     }
   }
@@ -132,7 +135,7 @@ async function drizzleOnPg(url: string): Promise<Connected> {
 
 async function drizzleOnPostgres(url: string): Promise<Connected> {
   const client = postgresAt(url)
-  return drizzled(drizzlePostgres(client), () => client.end())
+  return { ...drizzled(drizzlePostgres(client), () => client.end()), hidesEnd: true }
 }
 
 async function kysely(url: string): Promise<Connected> {
@@ -195,20 +198,27 @@ async function knexed(url: string): Promise<Connected> {
 async function prismaShaped(url: string): Promise<Connected> {
   const pool = new pg.Pool({ connectionString: url, max: 1 })
   const raw = (client: pg.ClientBase) => ({
+    isOver: false,
     // A model of this name is an object.
     query: { findMany: () => [] },
-    $queryRawUnsafe: async (sql: string, ...params: unknown[]) => (await client.query(sql, params)).rows as unknown,
+    $transaction() {},
+    async $queryRawUnsafe(sql: string, ...params: unknown[]): Promise<unknown> {
+      if (this.isOver) throw Object.assign(new Error('Transaction already closed'), { code: 'P2028' })
+      return (await client.query(sql, params)).rows
+    },
   })
   return {
     async transaction(body) {
       const client = await pool.connect()
+      const tx = raw(client)
       try {
-        return await onClient(client, () => body(plain((sql) => client.query(sql), raw(client))))
+        return await onClient(client, () => body(plain((sql) => client.query(sql), tx)))
       } finally {
+        tx.isOver = true
         client.release()
       }
     },
-    roots: { prisma: { ...raw(pool as never), $connect() {}, $transaction() {} } },
+    roots: { prisma: { ...raw(pool as never), $connect() {} } },
     close: () => pool.end(),
   }
 }
@@ -223,7 +233,7 @@ export const libraries: { name: string; connect(url: string): Promise<Connected>
     connect: postgresJs({
       fetch_types: false,
       prepare: false,
-      transform: postgres.toPascal && { column: postgres.toPascal },
+      transform: { column: postgres.toPascal },
     }),
   },
   { name: 'Drizzle over node-postgres', connect: drizzleOnPg },

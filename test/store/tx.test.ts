@@ -8,6 +8,7 @@ import { z } from 'zod'
 import { newId } from '../../src/core/hash.ts'
 import { migrate } from '../../src/db/migrate.ts'
 import type { Db, Tx } from '../../src/db/db.ts'
+import { within } from '../../src/db/tx.ts'
 import { limit, Sluice, task, type TxLike } from '../../src/index.ts'
 import { count, engines, openOn } from '../dispatch/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
@@ -166,6 +167,9 @@ const guarantees: Record<string, (at: At) => Promise<void>> = {
     const sent = (tx: unknown) => sluice.send(note, { text: 'x' }, { tx: tx as TxLike })
     const refused = { code: 'SLUICE_BAD_TX', message: expect.stringMatching(/in no open transaction.*leave `tx` out/) }
     for (const root of Object.values(library.roots)) await expect(sent(root)).rejects.toMatchObject(refused)
+    const { ended } = await library.transaction(async ({ tx }) => ({ ended: tx }))
+    if (library.hidesEnd) await sluice.jobs.cancel(await sent(ended))
+    else await expect(sent(ended)).rejects.toThrow(/in no open transaction|already (committed|closed)|has ended/)
     expect(await count(sluice.db, 'sluice.job')).toBe(0)
   },
 }
@@ -303,6 +307,34 @@ describe('on an embedded engine of the user’s own', () => {
         code: 'SLUICE_BAD_TX',
       })
   })
+})
+
+it('what is no transaction at all is refused with what would be one', async () => {
+  for (const tx of [null, 'tx', 5, {}, () => {}, { query: [] }, Promise.resolve({}), { select() {}, query: {} }]) {
+    const message = expect.stringMatching(/Prisma.*Kysely.*postgres\.js.*Knex.*Drizzle.*node-postgres.*PGlite/)
+    const refused = { code: 'SLUICE_BAD_TX', message }
+    await expect(elsewhere.send(quiet, { text: 'x' }, { tx: tx as never })).rejects.toMatchObject(refused)
+    await expect(elsewhere.sendMany(quiet, [], { tx: tx as never })).rejects.toMatchObject(refused)
+  }
+})
+
+it('of errors only that of a missing function or schema is put in our words, however it is wrapped', async () => {
+  const said = { code: '42883', message: 'no such function' }
+  const prismas = { originalCode: said.code, originalMessage: said.message }
+  const query = (error: unknown) => within({ query: () => Promise.reject(error as Error) }).query('select 1')
+  for (const error of [
+    said,
+    { code: '3F000', message: said.message },
+    Object.assign(new Error('Failed query: select …'), { cause: said }),
+    { code: 'P2010', message: 'Raw query failed', meta: { driverAdapterError: { cause: prismas } } },
+  ])
+    await expect(query(error)).rejects.toMatchObject({
+      code: 'SLUICE_TX_ELSEWHERE',
+      message: expect.stringContaining(`(${said.message})`),
+      cause: error,
+    })
+  for (const error of [{ code: '40001' }, { code: 'P2028', meta: {} }, new Error('other'), 'text', undefined])
+    await expect(query(error)).rejects.toBe(error)
 })
 
 it('any text arrives as it was, of whatever library', async () => {
