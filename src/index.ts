@@ -7,6 +7,7 @@ export { newId } from './core/hash.ts'
 export type { Duration, Rate } from './core/rate.ts'
 export type { RetryOptions } from './core/retry.ts'
 export type { Db, Tx } from './db/db.ts'
+export type { TxLike } from './db/tx.ts'
 export type {
   AnyTask,
   Context,
@@ -19,7 +20,6 @@ export type {
   TaskOptions,
   ThreadContext,
   ThreadTaskOptions,
-  TxLike,
 } from './dispatch/task.ts'
 export { task } from './dispatch/task.ts'
 export { fail, retryIn, snooze } from './dispatch/control.ts'

@@ -5,6 +5,7 @@ import { type Duration, durationMs } from './core/rate.ts'
 import { type Db, engineOf, type Queryable, type Tx } from './db/db.ts'
 import { inSchema, migrate, pending } from './db/migrate.ts'
 import { env, openStore, type Store } from './db/open.ts'
+import { within } from './db/tx.ts'
 import { vacuumUntil } from './db/vacuum.ts'
 import { admit } from './dispatch/admit.ts'
 import { Definitions } from './dispatch/define.ts'
@@ -19,7 +20,6 @@ import {
   type SendManyOptions,
   type SendOptions,
   type Task,
-  type TxLike,
 } from './dispatch/task.ts'
 import { type Why, why } from './dispatch/why.ts'
 import { checkId, isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
@@ -162,11 +162,11 @@ export class Sluice implements Sender {
   /** Records a job; see `Task.send`, which calls this. */
   async send<Input>(task: Task<Input>, input: Given<Input>, options: SendOptions = {}): Promise<string> {
     this.#checkOpen(this.#isShut)
-    if (options.tx === undefined) this.db.checkOutside('`send` without `tx`')
+    const tx = this.#within(options)
     const job = await admit(task, input, options, this.#clock, this.#rulebook)
-    await this.#defineFor(task, options.tx)
-    if (options.tx === undefined) return this.#outbox.add(job)
-    const [id] = await this.#write(options.tx, [job])
+    await this.#defineFor(task, tx)
+    if (tx === undefined) return this.#outbox.add(job)
+    const [id] = await this.#outbox.write(tx, [job])
     return id ?? job.id
   }
 
@@ -177,14 +177,14 @@ export class Sluice implements Sender {
     options: SendManyOptions = {},
   ): Promise<number> {
     this.#checkOpen(this.#isShut)
-    if (options.tx === undefined) this.db.checkOutside('`send` without `tx`')
-    await this.#defineFor(task, options.tx)
+    const tx = this.#within(options)
+    await this.#defineFor(task, tx)
     let sent = 0
     let batch: NewJob[] = []
     const flush = async () => {
       if (batch.length === 0) return
-      if (options.tx === undefined) await this.#outbox.addAll(batch)
-      else await this.#write(options.tx, batch)
+      if (tx === undefined) await this.#outbox.addAll(batch)
+      else await this.#outbox.write(tx, batch)
       sent += batch.length
       batch = []
     }
@@ -330,17 +330,19 @@ export class Sluice implements Sender {
     return worker
   }
 
-  async #write(tx: TxLike, jobs: NewJob[]): Promise<string[]> {
-    return this.#outbox.write((sql, params) => within(tx).query(sql, params), jobs)
+  #within(options: Pick<SendOptions, 'tx'>): Queryable | undefined {
+    if (options.tx !== undefined) return within(options.tx)
+    this.db.checkOutside('`send` without `tx`')
+    return undefined
   }
 
   /**
    * A limit goes in force in a transaction of its own, so that a long one of the caller holds up nobody who defines it too.
    * But while the caller's is open the embedded engine has no other: there it goes with the caller's, which may be rolled back.
    */
-  async #defineFor(task: AnyTask, tx: TxLike | undefined): Promise<void> {
+  async #defineFor(task: AnyTask, tx: Queryable | undefined): Promise<void> {
     if (tx === undefined || !this.#store.embedded) return this.define([task])
-    return this.#definitions.defineIn(within(tx), task.limits)
+    return this.#definitions.defineIn(tx, task.limits)
   }
 
   async #mustBeMigrated(): Promise<void> {
@@ -357,16 +359,6 @@ export class Sluice implements Sender {
   #checkOpen(isClosed = this.#closed !== undefined): void {
     if (this.#failure !== undefined) throw this.#failure
     if (isClosed) throw new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
-  }
-}
-
-/** Statements of somebody's transaction; node-postgres and PGlite wrap the rows. */
-function within(tx: TxLike): Queryable {
-  return {
-    async query<R>(sql: string, params?: readonly unknown[]) {
-      const result = await tx.query(sql, params === undefined ? undefined : [...params])
-      return ('rows' in result ? result.rows : result) as R[]
-    },
   }
 }
 

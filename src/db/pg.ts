@@ -2,7 +2,7 @@
 import pg from 'pg'
 import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
-import { type Db, type Row, silentlyAborted, Sole, type Tx } from './db.ts'
+import { type Db, type Row, silentlyAborted, Sole, transactionOver, type Tx } from './db.ts'
 
 /** How to reach a server. */
 export interface PgOptions {
@@ -137,16 +137,23 @@ class PgDb implements Db {
         throw isLost(error) ? unreachable(this.where, error) : error
       }
     }
+    let isOpen = true
+    const inside: typeof run = async (sql, params) => {
+      if (!isOpen) throw transactionOver()
+      return run(sql, params)
+    }
     const tx: Tx = {
-      query: async <R>(sql: string, params?: readonly unknown[]) => (await run(sql, params)).rows as R[],
-      script: async (sql) => void (await run(sql)),
+      query: async <R>(sql: string, params?: readonly unknown[]) => (await inside(sql, params)).rows as R[],
+      script: async (sql) => void (await inside(sql)),
     }
     try {
       await run('begin')
       const result = await (this.#sole === undefined ? body(tx) : this.#sole.run(() => body(tx)))
+      isOpen = false
       if ((await run('commit')).command === 'ROLLBACK') throw silentlyAborted()
       return result
     } catch (error) {
+      isOpen = false
       // Whatever the body threw says nothing of the connection: only a rollback that fails does.
       const rollback = { text: 'rollback', query_timeout: this.#answerMs }
       await client.query(rollback).catch((failed: Error) => (broken = failed))

@@ -3,6 +3,7 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { type RetryOptions, type RetryPolicy, retryPolicy } from '../core/retry.ts'
+import type { TxLike } from '../db/tx.ts'
 import type { HasPath, Limit } from '../limits/limit.ts'
 
 /** Writes one line of a job's log. */
@@ -109,8 +110,8 @@ export interface SendOptions {
   /** The job's id, a UUIDv7; sending the same id again changes nothing. Default: a new one. */
   id?: string
   /**
-   * A transaction on the same database, of node-postgres, PGlite or `sluice.transaction`: the job exists from its commit
-   * on. At `repeatable read` and `serializable` a send may fail with SQLSTATE 40001, as any statement may; repeat the
+   * An open transaction of yours on the same database: of node-postgres, postgres.js, Drizzle, Kysely, Knex, Prisma,
+   * PGlite or `sluice.transaction`. The job exists from its commit on (docs/transactions.md). At `repeatable read` and `serializable` a send may fail with SQLSTATE 40001, as any statement may; repeat the
    * transaction.
    */
   tx?: TxLike
@@ -133,11 +134,6 @@ export interface SendOptions {
   queue?: string | ((input: unknown) => string)
   /** A job that no attempt of has begun so long after this, or after its delay, has failed (`expired`); up to 366 days. Default: the task's. */
   maxWait?: Duration
-}
-
-/** What `tx` needs to have: clients of node-postgres, transactions of PGlite and of `sluice.transaction` do. */
-export interface TxLike {
-  query(sql: string, params?: unknown[]): Promise<readonly unknown[] | { rows: unknown[] }>
 }
 
 /** What `sendMany` takes: inputs, all at once or as they come. */

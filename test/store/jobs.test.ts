@@ -93,7 +93,7 @@ for (const engine of engines) {
         await sluice.sendMany(quiet, [{ n: 1 }, { n: 2 }], { tx })
         return send(tx)
       })
-      expect(await send(sluice.db)).toBe(id)
+      expect(await sluice.send(limited, { account: 'a' }, { idempotencyKey: 'k' })).toBe(id)
       expect(await count(sluice.db, 'sluice.job')).toBe(3)
       expect(await claimAll(sluice.db, await enter(sluice.db), ['limited'], 5)).toMatchObject([{ id }])
     })
