@@ -25,5 +25,7 @@ export { HttpStatusError, type RequestInput, type RequestResult } from './http/r
 export { type Guarantee, guarantees } from './limits/guarantee.ts'
 export { type Key, type Limit, type LimitOptions, limit } from './limits/limit.ts'
 export { Sluice, type SluiceOptions, useSluice, type WorkOptions } from './sluice.ts'
+export type { BulkOptions, BulkProgress, Counted } from './store/bulk.ts'
+export type { JobFilter } from './store/filter.ts'
 export type { Job, JobLine, Jobs, ListOptions, State, Status } from './store/jobs.ts'
 export type { Worker } from './worker/worker.ts'
