@@ -18,6 +18,7 @@ export type {
   TxLike,
 } from './dispatch/task.ts'
 export { task } from './dispatch/task.ts'
+export type { SendRow, SendRowsOptions, Sent } from './dispatch/rows.ts'
 export { http, httpTask, type HttpTaskOptions } from './dispatch/http.ts'
 export type { Reason, Why } from './dispatch/why.ts'
 export { limitedBy, rateLimited } from './http/feedback.ts'

@@ -117,3 +117,11 @@ export function whole(least: number, most: number): (text: string) => number {
     throw new InvalidArgumentError(`It must be a whole number from ${least} to ${most}.`)
   }
 }
+
+/** Reads a time of an option. @throws UsageError SLUICE_BAD_OPTION */
+export function timeOf(text: string): Date {
+  const time = new Date(text)
+  // Only whole ISO times: `new Date` reads "5" or "tomorrow 1" as some year.
+  if (/^\d{4}-\d\d-\d\d(T|$)/.test(text) && Number.isFinite(time.getTime())) return time
+  throw new UsageError('SLUICE_BAD_OPTION', `"${text}" is not a time; write it as 2030-01-31T12:00:00Z`)
+}

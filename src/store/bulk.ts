@@ -163,11 +163,11 @@ export class Bulk {
   }
 
   async #each(filter: JobFilter, options: BulkOptions, act: Act): Promise<number> {
-    const states = filter.state === undefined ? act.states : [filter.state]
+    const states = filter.state === undefined ? act.states : [filter.state].flat()
     if (states.some((state) => !act.states.includes(state))) {
       throw new UsageError(
         'SLUICE_BAD_FILTER',
-        `jobs that are ${filter.state} cannot be ${act.name}; only ${act.states.join(', ')} ones can`,
+        `jobs that are ${states.join(' or ')} cannot be ${act.name}; only ${act.states.join(', ')} ones can`,
       )
     }
     const search = await this.#search(filter, act.states)

@@ -7,8 +7,8 @@ export type State = 'scheduled' | 'waiting' | 'dispatched' | 'running' | 'done' 
 
 /** Which jobs; each field narrows further. */
 export interface JobFilter {
-  /** Default: any unfinished state. */
-  state?: State
+  /** Or several, all of unfinished jobs; default: any unfinished state. */
+  state?: State | readonly State[]
   task?: string
   queue?: string
   tag?: string
@@ -69,17 +69,17 @@ export async function searchOf(
       throw bad(`needs a text for "${name}"`)
   }
   const { state, input = {}, since, until } = filter
-  if (state !== undefined && !Object.hasOwn(tables, state))
-    throw bad(`knows no state "${state}"; the states are ${Object.keys(tables).join(', ')}`)
+  const wanted = state === undefined ? states : [state].flat()
+  const table = tableOf(wanted)
   const values = Object.entries(input)
   if (values.some(([path, value]) => path === '' || !['string', 'number', 'boolean'].includes(typeof value)))
     throw bad('needs texts, numbers or booleans as values of "input", by the path of a field')
   const { state: _, ...narrow } = filter
   return {
-    table: state === undefined ? 'job' : tables[state],
+    table,
     json: JSON.stringify({
       ...Object.fromEntries(texts.flatMap((name) => (filter[name] === undefined ? [] : [[name, filter[name]]]))),
-      states: state === undefined ? states : [state],
+      states: wanted,
       ...(since === undefined ? {} : { since: await time(ago, since) }),
       ...(until === undefined ? {} : { until: await time(ago, until) }),
       ...(values.length === 0
@@ -99,6 +99,15 @@ async function time(ago: (seconds: number) => Promise<string>, at: Date | Durati
   const seconds = durationMs(at) / 1_000
   if (seconds > 36_500 * 86_400) throw bad('looks back more than 100 years')
   return await ago(seconds)
+}
+
+function tableOf(states: readonly State[]): Search['table'] {
+  const odd = states.find((state) => !Object.hasOwn(tables, state))
+  if (odd !== undefined || states.length === 0)
+    throw bad(`knows no state "${odd ?? ''}"; the states are ${Object.keys(tables).join(', ')}`)
+  const [table = 'job', ...others] = new Set(states.map((state) => tables[state]))
+  if (others.length === 0) return table
+  throw bad(`names the states ${states.join(', ')}, which are kept apart; ask for them one after the other`)
 }
 
 function bad(why: string): UsageError {
