@@ -1,6 +1,6 @@
 /** `sluice retry`, `cancel`, `reprioritise`: by ids, or all jobs that a filter fits, after a look at them. */
 import { createInterface } from 'node:readline'
-import { Command, InvalidArgumentError } from 'commander'
+import { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
 import { isId } from '../core/hash.ts'
 import type { BulkOptions, JobFilter, Sluice, State } from '../index.ts'
@@ -71,22 +71,20 @@ export function reprioritiseCommand(): Command {
 function command(name: string, description: string, actOf: (flags: BulkFlags) => Act): Command {
   const { states } = actOf({})
   return filterFlags(new Command(name).description(`${description}; by ids, or by a filter`), states)
-    .argument('[id...]', 'a job; or say which by flags', id)
+    .argument('[id...]', 'jobs; or say which by flags')
     .option('--all', 'all of them, without a filter')
     .option('--yes', 'do not ask')
     .option('--dry-run', 'tell how many they are, and change nothing')
-    .action((ids: string[] | undefined, flags: BulkFlags, self: Command) => run(ids ?? [], flags, actOf(flags), self))
-}
-
-function id(text: string, before: string[] | undefined): string[] {
-  if (isId(text)) return [...(before ?? []), text]
-  throw new InvalidArgumentError('It is not a job id (a UUIDv7).')
+    .action((ids: string[], flags: BulkFlags, self: Command) => run(ids, flags, actOf(flags), self))
 }
 
 async function run(ids: string[], flags: BulkFlags, act: Act, self: Command): Promise<void> {
   const settings = await settingsOf(self)
   const filter = filterOf(flags)
   const isFiltered = Object.keys(filter).length > 0
+  const odd = ids.find((each) => !isId(each))
+  // Before anything is done to the others.
+  if (odd !== undefined) throw new UsageError('SLUICE_BAD_ID', `"${odd}" is not a job id (a UUIDv7)`)
   if (ids.length > 0 && (isFiltered || flags.all === true || flags.dryRun === true))
     throw new UsageError('SLUICE_BAD_OPTION', 'give ids, or say by flags which jobs; not both')
   if (ids.length === 0 && !isFiltered && flags.all !== true)
@@ -154,9 +152,13 @@ async function examples(sluice: Sluice, out: Output, filter: JobFilter): Promise
     out.talk(`  ${job.id} ${job.state} ${job.task} ${brief(job.error?.message ?? job.reason ?? '', 60)}`.trimEnd())
 }
 
-/** Asks on the terminal; Ctrl-C and Ctrl-D mean no. */
-function confirmed(question: string): Promise<boolean> {
-  const reader = createInterface({ input: process.stdin, output: process.stderr })
+/** Asks on a terminal; Ctrl-C and Ctrl-D mean no. */
+export function confirmed(
+  question: string,
+  input: NodeJS.ReadableStream = process.stdin,
+  output: NodeJS.WritableStream = process.stderr,
+): Promise<boolean> {
+  const reader = createInterface({ input, output })
   return new Promise((resolve) => {
     reader.once('close', () => resolve(false))
     reader.once('SIGINT', () => reader.close())

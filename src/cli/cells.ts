@@ -44,7 +44,7 @@ function otherwise(text: string): Cell | undefined {
   try {
     const value: unknown = JSON.parse(/^(true|false|null)$/i.test(text) ? text.toLowerCase() : text)
     // A number that would become another one: ids of 19 digits.
-    const isExact = typeof value !== 'number' || !/^-?\d+$/.test(text.trim()) || BigInt(value) === BigInt(text)
+    const isExact = typeof value !== 'number' || !/^-?\d+$/.test(text.trim()) || String(value) === text.trim()
     return typeof value !== 'string' && isExact ? { is: 'other', value } : undefined
   } catch {
     return undefined

@@ -32,7 +32,18 @@ export function filterFlags(command: Command, states: readonly State[]): Command
 /** The filter that flags say. @throws UsageError SLUICE_BAD_OPTION */
 export function filterOf(flags: FilterFlags): JobFilter {
   const { state, task, queue, tag, reason, error, limitKey, input, since, until } = flags
-  const given = { state, task, queue, tag, reason, error, limitKey, input, since: time(since), until: time(until) }
+  const given = {
+    state,
+    task,
+    queue,
+    tag,
+    reason,
+    error,
+    limitKey,
+    input,
+    since: time('--since', since),
+    until: time('--until', until),
+  }
   return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
 }
 
@@ -42,7 +53,7 @@ function field(text: string, before: Record<string, string> | undefined): Record
   return { ...before, [text.slice(0, at)]: text.slice(at + 1) }
 }
 
-function time(text: string | undefined): Date | Duration | undefined {
+function time(flag: string, text: string | undefined): Date | Duration | undefined {
   if (text === undefined) return undefined
-  return /^\d{4}-/.test(text) ? timeOf(text) : (text as Duration)
+  return /^\d{4}-/.test(text) ? timeOf(flag, text) : (text as Duration)
 }

@@ -1,6 +1,7 @@
 /** `sluice send <task> --from <file>`: a job for each row, which may be repeated: what was sent is not sent twice. */
 import { createHash } from 'node:crypto'
 import fs from 'node:fs'
+import path from 'node:path'
 import { pipeline } from 'node:stream/promises'
 import { systemClock } from '../core/clock.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
@@ -93,6 +94,8 @@ async function sourceOf({ from, key, badRows }: ImportFlags): Promise<Source> {
   if (stat === undefined || stat.isDirectory()) throw new UsageError('SLUICE_BAD_FILE', `there is no file ${from}`)
   if (badRows !== undefined && fs.existsSync(badRows) && fs.realpathSync(badRows) === fs.realpathSync(from))
     throw new UsageError('SLUICE_BAD_OPTION', '--bad-rows would write over the file that is read; name another')
+  if (badRows !== undefined && !fs.existsSync(path.dirname(badRows)))
+    throw new UsageError('SLUICE_BAD_OPTION', `--bad-rows: there is no directory ${path.dirname(badRows)}`)
   const chunks = fs.createReadStream(from, { highWaterMark: 1 << 18 })
   if (!stat.isFile()) return { chunks, name: from, bytes: undefined, digest: undefined }
   return { chunks, name: from, bytes: stat.size, digest: key === undefined ? await digestOf(from) : undefined }
@@ -134,23 +137,23 @@ function keysOf(
 ): (row: TableRow, input: unknown) => string | undefined {
   if (key === false) return () => undefined
   if (key === undefined) return ({ line }) => (digest === undefined ? undefined : `${digest}:${line}`)
-  const paths = key.includes('{') ? [...key.matchAll(/\{([^{}]+)\}/g)].map(([, path]) => path as string) : [key]
-  const odd = paths.find((path) => columns !== undefined && !columns.includes(path))
-  if (paths.length === 0 || odd !== undefined) {
+  const fields = key.includes('{') ? [...key.matchAll(/\{([^{}]+)\}/g)].map(([, name]) => name as string) : [key]
+  const odd = fields.find((name) => columns !== undefined && !columns.includes(name))
+  if (fields.length === 0 || odd !== undefined) {
     const known = columns === undefined ? '' : `; the columns are ${columns.join(', ')}`
     throw new UsageError(
       'SLUICE_BAD_OPTION',
       `--key "${key}" names no column${known}: write one, or several as '{a}/{b}'`,
     )
   }
-  const textOf = (input: unknown, path: string) => {
-    const value = fieldOf(input, path)
+  const textOf = (input: unknown, name: string) => {
+    const value = fieldOf(input, name)
     if (value !== '' && ['string', 'number', 'boolean'].includes(typeof value)) return String(value)
-    throw new UsageError('SLUICE_BAD_ROW', `it has no ${path}, of which its key is made`)
+    throw new UsageError('SLUICE_BAD_ROW', `it has no ${name}, of which its key is made`)
   }
   return (_, input) => {
     const text = key.includes('{')
-      ? key.replaceAll(/\{([^{}]+)\}/g, (_all, path: string) => textOf(input, path))
+      ? key.replaceAll(/\{([^{}]+)\}/g, (_all, name: string) => textOf(input, name))
       : textOf(input, key)
     if (text.length <= 512) return text
     throw new UsageError('SLUICE_BAD_ROW', `its key has ${text.length} characters; at most 512 are possible`)

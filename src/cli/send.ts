@@ -134,7 +134,7 @@ function sendOptions(flags: SendFlags): SendOptions {
   const { delay, at, priority, tag, key, id, queue } = flags
   return {
     ...(delay === undefined ? {} : { delay: delay as Duration }),
-    ...(at === undefined ? {} : { at: timeOf(at) }),
+    ...(at === undefined ? {} : { at: timeOf('--at', at) }),
     ...(priority === undefined ? {} : { priority }),
     tags: tag,
     ...(typeof key === 'string' ? { idempotencyKey: key } : {}),

@@ -118,10 +118,10 @@ export function whole(least: number, most: number): (text: string) => number {
   }
 }
 
-/** Reads a time of an option. @throws UsageError SLUICE_BAD_OPTION */
-export function timeOf(text: string): Date {
+/** Reads the time that a flag gives. @throws UsageError SLUICE_BAD_OPTION */
+export function timeOf(flag: string, text: string): Date {
   const time = new Date(text)
   // Only whole ISO times: `new Date` reads "5" or "tomorrow 1" as some year.
   if (/^\d{4}-\d\d-\d\d(T|$)/.test(text) && Number.isFinite(time.getTime())) return time
-  throw new UsageError('SLUICE_BAD_OPTION', `"${text}" is not a time; write it as 2030-01-31T12:00:00Z`)
+  throw new UsageError('SLUICE_BAD_OPTION', `${flag} is "${text}"; write it as 2030-01-31T12:00:00Z`)
 }

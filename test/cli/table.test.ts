@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { barOn } from '../../src/cli/bar.ts'
+import { confirmed } from '../../src/cli/bulk.ts'
 import { inputOf } from '../../src/cli/cells.ts'
 import { openTable, type TableRow } from '../../src/cli/table.ts'
 import { type AnyTask, task } from '../../src/index.ts'
@@ -174,4 +175,16 @@ it('a bar is for terminals, and lines are written above it', () => {
   expect(shown(true)).toMatch(/40% \| 12 sent/)
   expect(shown(true)).toContain('\r\u001b[Kline 3: bad\n')
   expect(shown(false)).toBe('line 3: bad\n')
+})
+
+it.each([
+  ['y\n', true],
+  ['yes\n', true],
+  ['\n', false],
+  ['no\n', false],
+  ['', false],
+])('asked, %j means %j', async (answer, means) => {
+  const input = new PassThrough()
+  input.end(answer)
+  expect(await confirmed('cancel 3 job(s)? [y/N] ', input, new PassThrough())).toBe(means)
 })
