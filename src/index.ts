@@ -33,6 +33,7 @@ export {
   type SendChanges,
   type SendRuleOptions,
 } from './dispatch/rule.ts'
+export type { SendRow, SendRowsOptions, Sent } from './dispatch/rows.ts'
 export { http, httpTask, type HttpTaskOptions } from './dispatch/http.ts'
 export type { Reason, Why } from './dispatch/why.ts'
 export { limitedBy, rateLimited } from './http/feedback.ts'
@@ -40,5 +41,7 @@ export { HttpStatusError, type RequestInput, type RequestResult } from './http/r
 export { type Guarantee, guarantees } from './limits/guarantee.ts'
 export { type Key, type Limit, type LimitOptions, limit } from './limits/limit.ts'
 export { Sluice, type SluiceOptions, useSluice, type WorkOptions } from './sluice.ts'
+export type { BulkOptions, BulkProgress, Counted } from './store/bulk.ts'
+export type { JobFilter } from './store/filter.ts'
 export type { Job, JobLine, Jobs, ListOptions, State, Status } from './store/jobs.ts'
 export type { Worker } from './worker/worker.ts'

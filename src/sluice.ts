@@ -10,6 +10,7 @@ import { vacuumUntil } from './db/vacuum.ts'
 import { admit } from './dispatch/admit.ts'
 import { Definitions } from './dispatch/define.ts'
 import { type Routes, type Rule, Rulebook } from './dispatch/rule.ts'
+import { type SendRowsOptions, type Sent, sendRows } from './dispatch/rows.ts'
 import {
   type AnyTask,
   checkName,
@@ -65,7 +66,6 @@ export interface WorkOptions {
 type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
 
 const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
-const batchRows = 500
 
 /** One store, open. */
 export class Sluice implements Sender {
@@ -176,35 +176,26 @@ export class Sluice implements Sender {
     inputs: Sendable<Given<Input>>,
     options: SendManyOptions = {},
   ): Promise<number> {
+    const { tx, ...each } = options
+    const how = { read: (input: Given<Input>) => ({ input, options: each }), ...(tx === undefined ? {} : { tx }) }
+    return (await this.sendRows(task, inputs, how)).sent
+  }
+
+  /**
+   * Records a job for each row of a stream, in batches, in order. Unlike `sendMany` each row may have options of its own
+   * (an idempotency key above all, which makes the call repeatable), and a bad one need not stop it.
+   * @throws UsageError of the first bad row, named by its index, unless `onBad` is given; what was before it is recorded
+   */
+  async sendRows<Input, Row>(
+    task: Task<Input>,
+    rows: Sendable<Row>,
+    options: SendRowsOptions<Row, Given<Input>>,
+  ): Promise<Sent> {
     this.#checkOpen(this.#isShut)
     const tx = this.#within(options)
     await this.#defineFor(task, tx)
-    let sent = 0
-    let batch: NewJob[] = []
-    const flush = async () => {
-      if (batch.length === 0) return
-      if (tx === undefined) await this.#outbox.addAll(batch)
-      else await this.#outbox.write(tx, batch)
-      sent += batch.length
-      batch = []
-    }
-    let row = 0
-    for await (const input of inputs) {
-      try {
-        batch.push(await admit(task, input, options, this.#clock, this.#rulebook))
-      } catch (error) {
-        await flush()
-        if (error instanceof UsageError)
-          throw new UsageError(error.code, `row ${row}: ${error.message} (${sent} row(s) before it are recorded)`, {
-            cause: error,
-          })
-        throw error
-      }
-      row++
-      if (batch.length === batchRows) await flush()
-    }
-    await flush()
-    return sent
+    const write = (batch: NewJob[]) => (tx === undefined ? this.#outbox.addAll(batch) : this.#outbox.write(tx, batch))
+    return sendRows(task, rows, options, { clock: this.#clock, rulebook: this.#rulebook, write })
   }
 
   /** Starts a worker for these tasks in this process. */

@@ -2,6 +2,7 @@
 import { UsageError } from '../core/errors.ts'
 import { Sluice } from '../index.ts'
 import { inSchema } from '../db/migrate.ts'
+import { Rulebook } from '../dispatch/rule.ts'
 import { env, openStore, place, type Store } from '../db/open.ts'
 import { systemClock } from '../core/clock.ts'
 import fs from 'node:fs'
@@ -125,4 +126,17 @@ export function whole(least: number, most: number): (text: string) => number {
     if (value >= least && value <= most) return value
     throw new InvalidArgumentError(`It must be a whole number from ${least} to ${most}.`)
   }
+}
+
+/** Reads the time that a flag gives. @throws UsageError SLUICE_BAD_OPTION */
+export function timeOf(flag: string, text: string): Date {
+  const time = new Date(text)
+  // Only whole ISO times: `new Date` reads "5" or "tomorrow 1" as some year.
+  if (/^\d{4}-\d\d-\d\d(T|$)/.test(text) && Number.isFinite(time.getTime())) return time
+  throw new UsageError('SLUICE_BAD_OPTION', `${flag} is "${text}"; write it as 2030-01-31T12:00:00Z`)
+}
+
+/** Rules and routes of the config file. */
+export function rulebookOf({ config }: Settings): Rulebook {
+  return new Rulebook(config.fields.rules, config.fields.routes)
 }
