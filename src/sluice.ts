@@ -43,6 +43,8 @@ export interface SluiceOptions {
   connections?: number
   /** Bring the schema up to date; default true. False, for roles that may not: an error when it is not. */
   migrate?: boolean
+  /** What every task may call beside public addresses; see `TaskOptions`. Default: `SLUICE_ALLOW_PRIVATE` (`a,b`), else none. */
+  allowPrivate?: readonly string[]
   /** Where log lines go; default: nowhere. */
   log?: Log
   clock?: Clock
@@ -76,6 +78,7 @@ export class Sluice implements Sender {
   readonly #store: Store
   readonly #clock: Clock
   readonly #schema: string
+  readonly #allowPrivate: readonly string[]
   readonly #log: Log
   readonly #outbox: Outbox
   readonly #definitions: Definitions
@@ -91,6 +94,7 @@ export class Sluice implements Sender {
     this.db = store.db
     this.#clock = options.clock ?? systemClock
     this.#schema = options.schema ?? env('SLUICE_SCHEMA') ?? 'sluice'
+    this.#allowPrivate = options.allowPrivate ?? env('SLUICE_ALLOW_PRIVATE')?.split(',') ?? []
     this.#log = options.log ?? silent
     this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
@@ -315,6 +319,7 @@ export class Sluice implements Sender {
       queues,
       concurrency: options.concurrency ?? 10,
       version,
+      allowPrivate: this.#allowPrivate,
       beatUrl: this.#store.url,
       ended: () => this.#workers.delete(worker),
     })

@@ -1,5 +1,4 @@
 /** What happens around a handler: deadline, validation, time-out, the verdict. */
-import type { Agent } from 'undici'
 import type { Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
@@ -9,6 +8,7 @@ import { type Place, placeNow, validate } from '../dispatch/admit.ts'
 import type { Handout } from '../dispatch/claim.ts'
 import type { Outcome } from '../dispatch/finish.ts'
 import type { AnyTask, Context, Log } from '../dispatch/task.ts'
+import type { GuardedAgent } from '../http/agent.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
 import { storeGrants } from './grants.ts'
@@ -20,7 +20,7 @@ export interface AttemptOptions {
   clock: Clock
   storeClock: StoreClock
   schema: string
-  agent: Agent
+  agent: GuardedAgent
   log: Log
   patience: Patience
 }

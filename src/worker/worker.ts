@@ -1,5 +1,4 @@
 /** A worker: claims jobs, runs their handlers in this process, and is a good member of the fleet. */
-import { type Agent } from 'undici'
 import { type Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import type { Db } from '../db/db.ts'
@@ -9,9 +8,9 @@ import { Finisher } from '../dispatch/finish.ts'
 import { beatMs, Membership } from '../dispatch/membership.ts'
 import type { AnyTask, Log } from '../dispatch/task.ts'
 import { statements } from '../generated/sql.ts'
-import { createAgent } from '../http/fetch.ts'
+import { Agents } from '../http/agent.ts'
 import { warmClient } from '../http/warm.ts'
-import { Attempt } from './attempt.ts'
+import { Attempt, type AttemptOptions } from './attempt.ts'
 import { Heartbeat } from './heartbeat.ts'
 import { Housekeeping } from './housekeeping.ts'
 import { Patience } from './patience.ts'
@@ -30,6 +29,8 @@ export interface WorkerOptions {
   /** Attempts at once; 1 to 10,000. */
   concurrency: number
   version: string
+  /** Addresses beyond the public ones that every task may call. */
+  allowPrivate: readonly string[]
   /** Where the heartbeat's thread connects; undefined: no thread (embedded engine). */
   beatUrl: string | undefined
   /** Told when it has stopped. */
@@ -55,7 +56,7 @@ export class Worker {
   readonly #slots: Slots
   readonly #member: Membership
   readonly #dispatcher: Dispatcher
-  readonly #agent: Agent
+  readonly #agents: Agents
   /** Aborted when it is told to stop, and when its last attempt has ended. */
   readonly #stop = new AbortController()
   readonly #end = new AbortController()
@@ -78,19 +79,20 @@ export class Worker {
     const byName = new Map(tasks.map((task) => [task.name, task]))
     if (byName.size !== tasks.length) throw new UsageError('SLUICE_BAD_TASK', 'two tasks have the same name')
     this.#options = options
-    this.#agent = createAgent()
+    this.#agents = new Agents(options.allowPrivate)
     const storeClock = new StoreClock()
     this.#claims = new Claims(db, clock, schema, storeClock)
     this.#claims.lasting = (error) =>
       log.error('claims fail; they are tried again until they do not', { error: String(error) })
     this.#claims.recovered = () => log.info('claims work again')
     this.#finisher = new Finisher(db, clock, schema, log)
-    const around = { db, clock, storeClock, schema, agent: this.#agent, log, patience: new Patience() }
+    const around = { db, clock, storeClock, schema, log, patience: new Patience() }
+    const perTask = new Map(tasks.map((task) => [task.name, { ...around, agent: this.#agents.of(task.allowPrivate) }]))
     this.#slots = new Slots(
       concurrency,
       this.#finisher,
       (job) => {
-        const attempt = new Attempt(job, byName.get(job.task) as AnyTask, around)
+        const attempt = new Attempt(job, byName.get(job.task) as AnyTask, perTask.get(job.task) as AttemptOptions)
         if (this.#aborted !== undefined) attempt.abort(this.#aborted)
         return attempt
       },
@@ -150,7 +152,7 @@ export class Worker {
    */
   async #warm(): Promise<void> {
     const { clock } = this.#options
-    await warmClient(this.#agent)
+    await warmClient(this.#agents.of([]))
     const begunMs = clock.monotonicMs()
     for (let tries = 0; !this.#stop.signal.aborted; tries++) {
       const sinceMs = clock.monotonicMs()
@@ -271,7 +273,7 @@ export class Worker {
           error: String(error),
         }),
       )
-    await this.#agent.close()
+    await this.#agents.close()
   }
 
   /** Stops at once: attempts under way are told by their signal, and their jobs go back to be tried elsewhere. */
