@@ -3,6 +3,7 @@ import { Command, Option } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
 import { isId } from '../core/hash.ts'
+import { redact } from '../core/redact.ts'
 import type { Job, JobLine, ListOptions, Sluice, State } from '../index.ts'
 import { isFinal } from '../store/jobs.ts'
 import { brief, span } from './output.ts'
@@ -12,7 +13,11 @@ const states: State[] = ['scheduled', 'waiting', 'running', 'done', 'failed', 'c
 
 /** `sluice jobs` and `sluice jobs show`. */
 export function jobsCommand(): Command {
-  const show = new Command('show').description("a job's whole record").argument('<id>').action(showJob)
+  const show = new Command('show')
+    .description("a job's whole record, its secrets as [redacted]")
+    .argument('<id>')
+    .option('--reveal', 'show its secrets as well')
+    .action(showJob)
   return new Command('jobs')
     .description('list jobs, newest first; unfinished ones unless --state says otherwise')
     .addOption(new Option('--state <state>', 'default: any unfinished').choices(states))
@@ -57,7 +62,8 @@ export function cancelCommand(): Command {
 async function listJobs(options: ListOptions, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const jobs = await withSluice(settings, { creates: false }, (sluice) => sluice.list(options))
+  const found = await withSluice(settings, { creates: false }, (sluice) => sluice.list(options))
+  const jobs = found.map((job) => ({ ...job, error: redact(job.error) }))
   if (out.json) return jobs.forEach((job) => out.object(job))
   const last = jobs.at(-1)
   if (last === undefined) {
@@ -82,11 +88,13 @@ function cells(job: JobLine): string[] {
   ]
 }
 
-async function showJob(id: string, _: object, command: Command): Promise<void> {
+async function showJob(id: string, flags: { reveal?: boolean }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const job = await withSluice(settings, { creates: false }, (sluice) => sluice.jobs.get(id))
-  if (job === undefined) throw noSuchJob(id)
+  const found = await withSluice(settings, { creates: false }, (sluice) => sluice.jobs.get(id))
+  if (found === undefined) throw noSuchJob(id)
+  const { input, result, error } = redact({ input: found.input, result: found.result, error: found.error })
+  const job = flags.reveal === true ? found : { ...found, input, result, error }
   if (out.json) return out.object(job)
   for (const [name, value] of lines(job)) out.line(`${out.paint('dim', name.padEnd(13))}${value}`)
   if (job.state === 'failed') out.hint(`\`sluice retry ${id}\``)

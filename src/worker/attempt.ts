@@ -2,6 +2,7 @@
 import type { Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
+import { redactText } from '../core/redact.ts'
 import { delayMs, waitMaxMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
 import { type Place, placeNow, validate } from '../dispatch/admit.ts'
@@ -214,10 +215,10 @@ function staleBeforeCall(name: string): StaleGrantError {
   )
 }
 
-/** An error as JSON that the store can keep. Its fields may be anything, and so may what is thrown instead of an error. */
+/** An error as JSON that the store can keep, without secrets. Its fields may be anything, and so may what is thrown instead of an error. */
 function describe(error: unknown): string {
   const text = (value: unknown) =>
-    String(value)
+    redactText(String(value).slice(0, errorBytesMax))
       // First: a cut may leave half of a character.
       .slice(0, errorBytesMax / 4)
       .replaceAll('\u0000', '\ufffd')
