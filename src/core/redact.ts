@@ -64,24 +64,20 @@ const values = new Set<string>()
 let byLength: readonly string[] = []
 
 /**
- * Has this value replaced in whatever is redacted in this process from now on, also as part of a URL, of JSON, or as Base64.
+ * Has this value replaced in whatever is redacted in this process from now on, also as part of a URL, a form, JSON, or as Base64.
  * It is not looked for when shorter than 6 characters; of more than a thousand the oldest are forgotten.
  */
 export function hideValue(value: string): void {
   if (value.length < shortest) return
   const whole = value.toWellFormed()
   const base64 = Buffer.from(whole).toString('base64')
-  const forms = [
-    value,
-    encodeURIComponent(whole),
-    JSON.stringify(value).slice(1, -1),
-    base64,
-    base64.replace(/=+$/, ''),
-  ]
+  const form = new URLSearchParams({ a: value }).toString().slice(2)
+  const inJson = JSON.stringify(value).slice(1, -1)
+  const forms = [value, encodeURIComponent(whole), form, inJson, base64, base64.replace(/=+$/, '')]
   const isNew = !values.has(value)
-  for (const form of forms.filter((text) => !mark.includes(text))) {
-    values.delete(form)
-    values.add(form)
+  for (const text of forms.filter((one) => !mark.includes(one))) {
+    values.delete(text)
+    values.add(text)
   }
   if (!isNew) return
   for (const oldest of values) if (values.size > valuesMax) values.delete(oldest)

@@ -93,7 +93,14 @@ test('what is no JSON is shown as redacted, and nothing throws', () => {
 test('a value that was named is found in every form, and short ones are not looked for', () => {
   const value = `va/lue "with" ${String.fromCharCode(228)} parts`
   hideValue(value)
-  for (const form of [value, encodeURIComponent(value), JSON.stringify(value), Buffer.from(value).toString('base64')])
+  const inForm = new URLSearchParams({ value }).toString().slice(6)
+  for (const form of [
+    value,
+    inForm,
+    encodeURIComponent(value),
+    JSON.stringify(value),
+    Buffer.from(value).toString('base64'),
+  ])
     expect(redactText(`x ${form} y`)).toMatch(/^x "?\[redacted\]"?=* y$/)
   hideValue('abc')
   hideValue('redacted')
