@@ -1,5 +1,8 @@
-import { join } from 'node:path'
 import { expect, it } from 'vitest'
+import { z } from 'zod'
+import { task } from '../../src/dispatch/task.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
 import { createProject, objects } from './program.ts'
 
 const tasks = `
@@ -9,7 +12,7 @@ export const login = task('login', {
   input: z.object({ user: z.string(), password: z.string(), url: z.string() }),
   retry: { attempts: 1 },
   run: ({ url }, { log, fetch }) => {
-    log.info('with Bearer abc.def', { api_key: 'k1', nested: { cookie: 'c1' }, user: 'ada' })
+    log.info('with Bearer abc.def', { api_key: 'key-of-one', nested: { cookie: 'crumbs' }, user: 'ada' })
     if (url === '') throw new Error('refused: Authorization: Bearer abc.def')
     return fetch(url)
   },
@@ -17,34 +20,30 @@ export const login = task('login', {
 `
 
 it('what people read has no secrets, and --reveal shows a job as it is', async ({ onTestFinished }) => {
-  const project = createProject({ SLUICE_ALLOW_PRIVATE: '' })
+  const { url: store } = await freshDatabase()
+  const project = createProject({ SLUICE_ALLOW_PRIVATE: '', DATABASE_URL: store })
   onTestFinished(() => project.close())
   project.write('tasks.ts', tasks)
-  const store = ['--store', join(project.dir, 'data')]
-  const input = { user: 'ada', password: 'hunter2', url: '' }
-  const send = async (given: object) =>
-    (await project.run(['send', 'login', JSON.stringify(given), '--tasks', 'tasks.ts', ...store])).out.trim()
-  const id = await send(input)
-  const inside = await send({ ...input, url: 'http://127.0.0.1:9/?token=t1' })
-  const { err } = await project.run(['dispatch', '--once', '--tasks', 'tasks.ts', ...store])
-  expect(err).toContain(
-    'info with Bearer [redacted] {"api_key":"[redacted]","nested":{"cookie":"[redacted]"},"user":"ada"}',
-  )
+  const login = task('login', { input: z.record(z.string(), z.string()), run: () => {} })
+  const input = { user: 'ada', password: 'hunter2', url: 'http://127.0.0.1:9/?token=t1' }
+  const sluice = await Sluice.open({ store })
+  const throwing = await sluice.send(login, { ...input, url: '' })
+  const inside = await sluice.send(login, input)
+  await sluice.close()
 
-  const shown = await project.run(['jobs', 'show', id, ...store])
-  expect(shown.out).toContain('{"user":"ada","password":"[redacted]","url":""}')
+  const { err } = await project.run(['dispatch', '--once', '--tasks', 'tasks.ts'])
+  const line = 'info with Bearer [redacted] {"api_key":"[redacted]","nested":{"cookie":"[redacted]"},"user":"ada"}'
+  expect(err).toContain(line)
+  const shown = await project.run(['jobs', 'show', throwing])
+  expect(shown.out).toContain('"password":"[redacted]"')
   expect(shown.out).toContain('refused: Authorization: [redacted]')
-  const json = objects((await project.run(['jobs', 'show', inside, '--json', ...store])).out)[0]
-  expect(json).toMatchObject({
-    input: { password: '[redacted]', url: 'http://127.0.0.1:9/?token=[redacted]' },
-    error: {
-      code: 'SLUICE_BLOCKED_ADDRESS',
-      message: expect.stringContaining("allowPrivate: ['127.0.0.1:9']") as string,
-    },
+  const json = await project.run(['jobs', 'show', inside, '--json'])
+  const message = expect.stringContaining("allowPrivate: ['127.0.0.1:9']") as string
+  expect(objects(json.out)[0]).toMatchObject({
+    input: { user: 'ada', password: '[redacted]', url: 'http://127.0.0.1:9/?token=[redacted]' },
+    error: { code: 'SLUICE_BLOCKED_ADDRESS', message },
   })
-  const list = await project.run(['jobs', '--state', 'failed', ...store])
-  expect(JSON.stringify([err, shown, json, list])).not.toMatch(/hunter2|abc\.def|k1|c1|=t1/)
-
-  const revealed = objects((await project.run(['jobs', 'show', inside, '--reveal', '--json', ...store])).out)[0]
-  expect(revealed).toMatchObject({ input: { ...input, url: 'http://127.0.0.1:9/?token=t1' } })
+  expect(JSON.stringify([err, shown, json])).not.toMatch(/hunter2|abc\.def|key-of|crumbs|=t1/)
+  const revealed = await project.run(['jobs', 'show', inside, '--reveal', '--json'])
+  expect(objects(revealed.out)[0]).toMatchObject({ input })
 })
