@@ -63,7 +63,7 @@ async function listJobs(options: ListOptions, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
   const found = await withSluice(settings, { creates: false }, (sluice) => sluice.list(options))
-  const jobs = found.map((job) => ({ ...job, error: redact(job.error) }))
+  const jobs = found.map((job) => ({ ...job, ...redact({ error: job.error, tags: job.tags }) }))
   if (out.json) return jobs.forEach((job) => out.object(job))
   const last = jobs.at(-1)
   if (last === undefined) {
@@ -93,8 +93,8 @@ async function showJob(id: string, flags: { reveal?: boolean }, command: Command
   const { out } = settings
   const found = await withSluice(settings, { creates: false }, (sluice) => sluice.jobs.get(id))
   if (found === undefined) throw noSuchJob(id)
-  const { input, result, error } = redact({ input: found.input, result: found.result, error: found.error })
-  const job = flags.reveal === true ? found : { ...found, input, result, error }
+  const { input, result, error, limits, tags } = found
+  const job = flags.reveal === true ? found : { ...found, ...redact({ input, result, error, limits, tags }) }
   if (out.json) return out.object(job)
   for (const [name, value] of lines(job)) out.line(`${out.paint('dim', name.padEnd(13))}${value}`)
   if (job.state === 'failed') out.hint(`\`sluice retry ${id}\``)

@@ -17,9 +17,12 @@ const nat64 = ipaddr.IPv6.parse('64:ff9b::')
 const globalUnicast = ipaddr.IPv6.parse('2000::')
 /** Public by its number, but inside Azure it is the machine's own host. */
 const wireServer = '168.63.129.16'
-/** Ports from 1024 on that `fetch` refuses by the standard, because other protocols live there. */
+/** Ports of other protocols, which `fetch` refuses by the standard: nothing can allow them. */
 const badPorts: ReadonlySet<number> = new Set([
-  1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080,
+  1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110,
+  111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531, 532,
+  540, 548, 554, 556, 563, 587, 601, 636, 989, 990, 993, 995, 1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061,
+  6000, 6566, 6665, 6666, 6667, 6668, 6669, 6679, 6697, 10080,
 ])
 const kinds: Readonly<Record<string, string>> = {
   linkLocal: 'link-local',
@@ -35,7 +38,7 @@ export const blockedCode = 'SLUICE_BLOCKED_ADDRESS'
  * with the clouds' metadata, carrier-grade NAT, unique local, multicast, reserved; IPv4 also where it is mapped or behind
  * NAT64) only when `allow` names it: an address (`10.0.0.5`), a range (`10.0.0.0/8`), or a host's name, whatever it
  * resolves to; a port may follow an address or a name (`internal.example:8080`, `[::1]:8080`), without one it is any of
- * the usual ones.
+ * those.
  */
 export class Guard {
   readonly #allow: readonly Entry[]
@@ -48,12 +51,13 @@ export class Guard {
   /** Why nothing may be sent there, as far as the URL itself tells: scheme, port, a literal address. Final. */
   check(url: URL): AttemptError | undefined {
     if (url.protocol !== 'http:' && url.protocol !== 'https:')
-      return new AttemptError(blockedCode, `a ${url.protocol} URL was not called: only http: and https: are`, {
-        retryable: false,
-      })
+      return refusal(`a ${url.protocol} URL was not called: only http: and https: are`)
     const port = portOf(url)
+    if (badPorts.has(port))
+      return refusal(`nothing was sent to ${url.origin}: port ${port} belongs to another protocol`)
     const isNamed = this.#allow.some((entry) => entry.port === port && matchesHost(entry, url))
-    if (!isUsual(port) && !isNamed) return blocked(url, `port ${port} is not one of 80, 443 and 1024 to 65535`)
+    if (port < 1024 && port !== 80 && port !== 443 && !isNamed)
+      return blocked(url, `port ${port} is not one of 80, 443 and 1024 to 65535`)
     const literal = url.hostname.replace(/^\[(.*)\]$/, '$1')
     if (isIP(literal) === 0 || this.#allows(literal, port)) return undefined
     return blocked(url, `it is not a public address but ${kindOf(parse(literal))}`)
@@ -92,10 +96,6 @@ function portOf(url: URL): number {
   return url.port === '' ? (url.protocol === 'https:' ? 443 : 80) : Number(url.port)
 }
 
-function isUsual(port: number): boolean {
-  return port === 80 || port === 443 || (port >= 1024 && !badPorts.has(port))
-}
-
 function matches(entry: Entry, port: number): boolean {
   return entry.port === undefined || entry.port === port
 }
@@ -112,7 +112,7 @@ function isIn(address: Address, { range }: Entry): boolean {
 
 /** An address; the IPv4 one where that is what will be reached: mapped (`::ffff:`), and behind NAT64 (`64:ff9b::/96`). */
 function parse(text: string): Address | undefined {
-  if (isIP(text) === 0) return undefined
+  if (isIP(text) === 0 || !ipaddr.isValid(text)) return undefined
   const address = ipaddr.process(text)
   if (address.kind() === 'ipv4' || !address.match(nat64, 96)) return address
   return new ipaddr.IPv4(address.toByteArray().slice(12))
@@ -128,11 +128,13 @@ function kindOf(address: Address | undefined): string | undefined {
 }
 
 function blocked(url: URL, why: string): AttemptError {
-  return new AttemptError(
-    blockedCode,
+  return refusal(
     `nothing was sent to ${url.origin}: ${why}. If it may be called, let the task say so, \`allowPrivate: ['${url.host}']\`, or all tasks of a process by SLUICE_ALLOW_PRIVATE`,
-    { retryable: false },
   )
+}
+
+function refusal(text: string): AttemptError {
+  return new AttemptError(blockedCode, text, { retryable: false })
 }
 
 function parseEntry(text: string): Entry {
@@ -146,7 +148,7 @@ function parseEntry(text: string): Entry {
 
 function rangeOf(text: string): Entry | undefined {
   const [address = '', bits, ...rest] = text.split('/')
-  if (isIP(address) === 0 || rest.length > 0) return undefined
+  if (isIP(address) === 0 || !ipaddr.isValid(address) || rest.length > 0) return undefined
   const most = isIP(address) === 4 ? 32 : 128
   if (bits === undefined) return { range: wholeOf(address) }
   if (!/^\d{1,3}$/.test(bits) || Number(bits) > most) return undefined

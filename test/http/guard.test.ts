@@ -97,6 +97,8 @@ test('other schemes and the ports of other protocols are refused, unless the por
   for (const url of ['ftp://1.1.1.1/', 'file:///etc/passwd', 'data:,x', 'blob:x', 'gopher://1.1.1.1/'])
     expect(refuses(url), url).toMatchObject(blocked)
   for (const port of [22, 25, 81, 1023, 6000, 6667]) expect(refuses(`http://a.example:${port}/`)).toMatchObject(blocked)
+  for (const port of [22, 6667])
+    expect(refuses(`http://a.example:${port}/`, [`a.example:${port}`])).toMatchObject(blocked)
   for (const port of [80, 443, 1024, 8080, 65_535]) expect(refuses(`http://a.example:${port}/`)).toBeUndefined()
   expect(refuses('http://a.example:81/', ['a.example:81'])).toBeUndefined()
   expect(refuses('http://10.0.0.5:81/', ['10.0.0.5:81'])).toBeUndefined()
