@@ -32,7 +32,8 @@ const plainWord =
 // Each begins only where its run of characters begins, and what repeats in it stops at what it cannot contain: no text is
 // walked over again and again.
 const privateKey = /-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|$)/g
-const userInfo = /(?<=:\/\/)[^\s/?#"'<>\\]*@/g
+// Not the example of our own messages.
+const userInfo = /(?<=:\/\/)(?!user:password@)[^\s/?#"'<>\\]*@/g
 const headerLine =
   /(?<![\w-])((?:proxy-)?authorization|(?:set-)?cookie|x-api-key|x-auth-token)(\s{0,4}:\s{0,4})(?!["'[{\s])[^\r\n"'\\]+/gi
 const scheme = /(?<![\w-])(bearer|basic)(\s{1,4})([\w.~+/=:-]+)/gi

@@ -25,7 +25,7 @@ it('what people read has no secrets, and --reveal shows a job as it is', async (
   onTestFinished(() => project.close())
   project.write('tasks.ts', tasks)
   const login = task('login', { input: z.record(z.string(), z.string()), run: () => {} })
-  const input = { user: 'ada', password: 'hunter2', url: 'http://127.0.0.1:9/?token=t1' }
+  const input = { user: 'ada', password: 'hunter2', url: 'http://127.0.0.1:8099/?token=t1' }
   const sluice = await Sluice.open({ store })
   const throwing = await sluice.send(login, { ...input, url: '' })
   const inside = await sluice.send(login, input)
@@ -38,9 +38,9 @@ it('what people read has no secrets, and --reveal shows a job as it is', async (
   expect(shown.out).toContain('"password":"[redacted]"')
   expect(shown.out).toContain('refused: Authorization: [redacted]')
   const json = await project.run(['jobs', 'show', inside, '--json'])
-  const message = expect.stringContaining("allowPrivate: ['127.0.0.1:9']") as string
+  const message = expect.stringContaining("allowPrivate: ['127.0.0.1:8099']") as string
   expect(objects(json.out)[0]).toMatchObject({
-    input: { user: 'ada', password: '[redacted]', url: 'http://127.0.0.1:9/?token=[redacted]' },
+    input: { user: 'ada', password: '[redacted]', url: 'http://127.0.0.1:8099/?token=[redacted]' },
     error: { code: 'SLUICE_BLOCKED_ADDRESS', message },
   })
   expect(JSON.stringify([err, shown, json])).not.toMatch(/hunter2|abc\.def|key-of|crumbs|=t1/)
