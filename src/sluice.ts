@@ -49,6 +49,8 @@ export interface SluiceOptions {
   rules?: readonly Rule[]
   /** Which queue (and priority) jobs go to by their task's name: `{ 'email.*': 'mail' }`; the first pattern that fits. */
   routes?: Routes
+  /** What every task may call beside public addresses; see `TaskOptions`. Default: `SLUICE_ALLOW_PRIVATE` (`a,b`), else none. */
+  allowPrivate?: readonly string[]
   /** Where log lines go; default: nowhere. */
   log?: Log
   clock?: Clock
@@ -81,6 +83,7 @@ export class Sluice implements Sender {
   readonly #store: Store
   readonly #clock: Clock
   readonly #schema: string
+  readonly #allowPrivate: readonly string[]
   readonly #log: Log
   readonly #outbox: Outbox
   readonly #definitions: Definitions
@@ -97,6 +100,7 @@ export class Sluice implements Sender {
     this.db = store.db
     this.#clock = options.clock ?? systemClock
     this.#schema = options.schema ?? env('SLUICE_SCHEMA') ?? 'sluice'
+    this.#allowPrivate = options.allowPrivate ?? env('SLUICE_ALLOW_PRIVATE')?.split(',') ?? []
     this.#log = options.log ?? silent
     this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
@@ -314,6 +318,7 @@ export class Sluice implements Sender {
       concurrency: options.concurrency ?? 10,
       rulebook: this.#rulebook,
       version,
+      allowPrivate: this.#allowPrivate,
       beatUrl: this.#store.url,
       ended: () => this.#workers.delete(worker),
     })

@@ -2,6 +2,7 @@
 import { once } from 'node:events'
 import { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
+import { redact } from '../core/redact.ts'
 import type { Job, State } from '../index.ts'
 import { type FilterFlags, filterFlags, filterOf } from './filter.ts'
 import { settingsOf, withSluice } from './settings.ts'
@@ -10,11 +11,12 @@ import { settingsOf, withSluice } from './settings.ts'
 export function exportCommand(states: readonly State[]): Command {
   return filterFlags(new Command('export'), states)
     .description('write whole records, oldest first, a line of JSON each; read in pages, so nothing is held open')
+    .option('--reveal', 'with its secrets, instead of [redacted]')
     .option('--csv', 'as CSV, with a heading; what is not a text is JSON')
     .action(exportJobs)
 }
 
-async function exportJobs(flags: FilterFlags & { csv?: boolean }, command: Command): Promise<void> {
+async function exportJobs(flags: FilterFlags & { csv?: boolean; reveal?: boolean }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   // `jobs` above has the same flags, for lists, and takes them before this command sees them.
   for (const name of ['limit', 'before'])
@@ -26,7 +28,9 @@ async function exportJobs(flags: FilterFlags & { csv?: boolean }, command: Comma
   const filter = filterOf(command.optsWithGlobals<FilterFlags>())
   let count = 0
   await withSluice(settings, { creates: false }, async (sluice) => {
-    for await (const job of sluice.jobs.stream(filter)) {
+    for await (const found of sluice.jobs.stream(filter)) {
+      const { input, result, error, limits, tags } = found
+      const job = flags.reveal === true ? found : { ...found, ...redact({ input, result, error, limits, tags }) }
       if (flags.csv === true && count === 0) await write(Object.keys(job).join(','))
       await write(flags.csv === true ? Object.values(job).map(cell).join(',') : JSON.stringify(job))
       count++

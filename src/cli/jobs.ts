@@ -2,6 +2,7 @@
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { SluiceError } from '../core/errors.ts'
+import { redact } from '../core/redact.ts'
 import type { Job, JobLine, State } from '../index.ts'
 import { isFinal } from '../store/jobs.ts'
 import { exportCommand } from './export.ts'
@@ -18,7 +19,11 @@ const states: State[] = ['scheduled', 'waiting', 'running', 'done', 'failed', 'c
 
 /** `sluice jobs` and `sluice jobs show`. */
 export function jobsCommand(): Command {
-  const show = new Command('show').description("a job's whole record").argument('<id>').action(showJob)
+  const show = new Command('show')
+    .description("a job's whole record, its secrets as [redacted]")
+    .argument('<id>')
+    .option('--reveal', 'show its secrets as well')
+    .action(showJob)
   return filterFlags(new Command('jobs'), states)
     .description('list jobs, newest first; unfinished ones unless --state says otherwise')
     .option('--limit <n>', 'so many', whole(1, 1_000), 50)
@@ -33,7 +38,8 @@ async function listJobs(flags: ListFlags, command: Command): Promise<void> {
   const { before, limit } = flags
   const options = { ...filterOf(flags), limit, ...(before === undefined ? {} : { before }) }
   const { out } = settings
-  const jobs = await withSluice(settings, { creates: false }, (sluice) => sluice.list(options))
+  const found = await withSluice(settings, { creates: false }, (sluice) => sluice.list(options))
+  const jobs = found.map((job) => ({ ...job, ...redact({ error: job.error, tags: job.tags }) }))
   if (out.json) return jobs.forEach((job) => out.object(job))
   const last = jobs.at(-1)
   if (last === undefined) {
@@ -58,11 +64,13 @@ function cells(job: JobLine): string[] {
   ]
 }
 
-async function showJob(id: string, _: object, command: Command): Promise<void> {
+async function showJob(id: string, flags: { reveal?: boolean }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const job = await withSluice(settings, { creates: false }, (sluice) => sluice.jobs.get(id))
-  if (job === undefined) throw noSuchJob(id)
+  const found = await withSluice(settings, { creates: false }, (sluice) => sluice.jobs.get(id))
+  if (found === undefined) throw noSuchJob(id)
+  const { input, result, error, limits, tags } = found
+  const job = flags.reveal === true ? found : { ...found, ...redact({ input, result, error, limits, tags }) }
   if (out.json) return out.object(job)
   for (const [name, value] of lines(job)) out.line(`${out.paint('dim', name.padEnd(13))}${value}`)
   if (job.state === 'failed') out.hint(`\`sluice retry ${id}\``)

@@ -1,5 +1,6 @@
-/** What the command line says: data on stdout, talk on stderr, colour only for people. */
+/** What the command line says: data on stdout, talk on stderr, colour only for people; no secrets in its log. */
 import { styleText } from 'node:util'
+import { redactField, redactText } from '../core/redact.ts'
 import type { Log } from '../dispatch/task.ts'
 
 type Colour = 'green' | 'yellow' | 'red' | 'dim' | 'bold'
@@ -56,7 +57,7 @@ function logTo(talk: (text: string) => void, json: boolean): Log {
   const write = (level: string) => (message: string, details?: Record<string, unknown>) => {
     if (level === 'debug' && process.env['SLUICE_DEBUG'] !== '1') return
     if (json) return talk(safeJson({ level, message, ...details }))
-    talk(`${level} ${message}${details === undefined ? '' : ` ${safeJson(details)}`}`)
+    talk(`${level} ${redactText(message)}${details === undefined ? '' : ` ${safeJson(details)}`}`)
   }
   return { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
 }
@@ -64,7 +65,7 @@ function logTo(talk: (text: string) => void, json: boolean): Log {
 /** A handler may log anything, also what JSON cannot express. */
 function safeJson(value: unknown): string {
   try {
-    return JSON.stringify(value, (_, inner: unknown) => (typeof inner === 'bigint' ? String(inner) : inner))
+    return JSON.stringify(value, redactField)
   } catch {
     return '"(not expressible as JSON)"'
   }

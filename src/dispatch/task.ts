@@ -4,6 +4,7 @@ import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { type RetryOptions, type RetryPolicy, retryPolicy } from '../core/retry.ts'
 import type { TxLike } from '../db/tx.ts'
+import { Guard } from '../http/guard.ts'
 import type { HasPath, Limit } from '../limits/limit.ts'
 
 /** Writes one line of a job's log. */
@@ -67,6 +68,12 @@ export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair exten
   onFailed?(failure: Failure<StandardSchemaV1.InferInput<Schema>>, context: Context): unknown
   /** Time for one attempt; then `signal` aborts and the attempt has failed. Default 10 min, at most 24 h. */
   timeout?: Duration
+  /**
+   * Addresses beyond the public ones that `ctx.fetch` may call: `10.0.0.5`, `10.0.0.0/8`, `internal.example` (whatever that
+   * resolves to), `127.0.0.1:8080`. Anything else private, loopback or link-local ends the attempt, unsent and final, with
+   * SLUICE_BLOCKED_ADDRESS. Default: those of the process (`Sluice.open`, SLUICE_ALLOW_PRIVATE) only.
+   */
+  allowPrivate?: readonly string[]
   /** Does the work. What it returns is stored as the result (JSON, at most 256 KiB). */
   run(input: StandardSchemaV1.InferOutput<Schema>, context: Context): Promise<Result> | Result
   thread?: never
@@ -159,6 +166,7 @@ export interface Task<Input = never, Result = unknown> {
   readonly timeoutMs: number
   /** The module whose default export is run in a thread, in place of `run`. */
   readonly thread?: URL | undefined
+  readonly allowPrivate: readonly string[]
   run(input: unknown, context: Context): Promise<Result> | Result
   /**
    * Records a job and returns its id; resolves once it is durable (with `tx`: when that commits).
@@ -201,7 +209,7 @@ const timeoutMaxMs = 86_400_000
 /**
  * Defines a task.
  * @param name unique, stored with each job; 1 to 100 of a-z, A-Z, 0-9, `.`, `_`, `-`, `:`
- * @throws UsageError SLUICE_BAD_TASK, SLUICE_BAD_RETRY
+ * @throws UsageError SLUICE_BAD_TASK, SLUICE_BAD_RETRY, SLUICE_BAD_OPTION
  */
 export function task<Schema extends StandardSchemaV1, Result, const Fair extends string = string>(
   name: string,
@@ -230,6 +238,9 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
   if (timeoutMs < 1 || timeoutMs > timeoutMaxMs) {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": timeout must be between 1 ms and 24 h`)
   }
+  const allowPrivate = [...(options.allowPrivate ?? [])]
+  // For its errors: a worker would find them too late.
+  void new Guard(allowPrivate)
   const self: Task<StandardSchemaV1.InferInput<Schema>, Result> = {
     name,
     schema: options.input,
@@ -243,6 +254,7 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
     onFailed:
       onFailed === undefined ? undefined : failureTask(name, (failure, context) => onFailed(failure as never, context)),
     timeoutMs,
+    allowPrivate,
     ...(options.thread === undefined ? {} : { thread: options.thread }),
     run: (input, context) => run(input as StandardSchemaV1.InferOutput<Schema>, context),
     send: async (input, sendOptions = {}) => (await sender()).send(self as AnyTask, input, sendOptions),

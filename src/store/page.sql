@@ -7,13 +7,13 @@
 create or replace function sluice.page_v1(p_table text, p_filter jsonb, p_down boolean, p_from uuid, p_last uuid, p_scan integer, p_form text)
 returns table (hit boolean, nth integer, id uuid, state text, reason text, task text, queue text, priority integer, attempt integer, failed integer,
   crashes integer, ambiguous boolean, created_at timestamptz, due_at timestamptz, dispatched_at timestamptz, started_at timestamptz,
-  finished_at timestamptz, takes text[], tags text[], error jsonb, input jsonb, result jsonb)
+  finished_at timestamptz, takes text[], tags text[], error jsonb, input jsonb, result jsonb, weight integer, expires_at timestamptz, ruled jsonb)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
   v_own text := case p_table when 'job' then
     $q$case when claim is not null then 'running' when due_at is not null then 'scheduled' else 'waiting' end as state,
-       null::text as reason, due_at, dispatched_at as started_at, null::timestamptz as finished_at, null::jsonb as result$q$
-    else 'state, reason, null::timestamptz as due_at, started_at, finished_at, result' end;
+       null::text as reason, due_at, dispatched_at as started_at, null::timestamptz as finished_at, null::jsonb as result, expires_at$q$
+    else 'state, reason, null::timestamptz as due_at, started_at, finished_at, result, null::timestamptz as expires_at' end;
   v_fits text := concat_ws(' and ', 'state in (select jsonb_array_elements_text($1 -> ''states''))',
     case when p_filter ? 'task' then 'task = $1 ->> ''task''' end,
     case when p_filter ? 'queue' then 'queue = $1 ->> ''queue''' end,
@@ -36,14 +36,15 @@ begin
   return query execute format($q$
     select s.hit, s.nth::integer, s.id, %s, %s
     from (select t.*, coalesce((%s), false) as hit, row_number() over (order by %s) as nth, count(*) over () as n
-          from (select id, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, dispatched_at, takes, tags, error, input, %s
+          from (select id, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, dispatched_at, takes, tags, error, input, weight, ruled, %s
                 from sluice.%I where %s order by %s limit $4) t) s
     where s.hit or s.nth = s.n order by %s $q$,
     case when p_form = 'id' then 'null::text, null::text, null::text, null::text, null::integer, null::integer, null::integer, null::integer, null::boolean,
         null::timestamptz, null::timestamptz, null::timestamptz, null::timestamptz, null::timestamptz, null::text[], null::text[], null::jsonb'
       else 's.state, s.reason, s.task, s.queue, s.priority::integer, s.attempt, s.failed, s.crashes, s.ambiguous, s.created_at, s.due_at,
         s.dispatched_at, s.started_at, s.finished_at, s.takes, s.tags, s.error' end,
-    case when p_form = 'whole' then 's.input, s.result' else 'null::jsonb, null::jsonb' end,
+    case when p_form = 'whole' then 's.input, s.result, coalesce(s.weight, 1)::integer, s.expires_at, s.ruled'
+      else 'null::jsonb, null::jsonb, null::integer, null::timestamptz, null::jsonb' end,
     v_fits, v_order, v_own, p_table, v_within, v_order, v_order)
   using p_filter, p_from, p_last, p_scan;
 end $$;

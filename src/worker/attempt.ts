@@ -1,8 +1,8 @@
 /** What happens around a handler: deadline, validation, time-out, the verdict. */
-import type { Agent } from 'undici'
 import type { Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
+import { redactText } from '../core/redact.ts'
 import { delayMs, waitMaxMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
 import { validate } from '../dispatch/admit.ts'
@@ -11,6 +11,7 @@ import { retryInCode, snoozedCode } from '../dispatch/control.ts'
 import type { Outcome } from '../dispatch/finish.ts'
 import type { Rulebook } from '../dispatch/rule.ts'
 import type { AnyTask, Context, Log } from '../dispatch/task.ts'
+import type { GuardedAgent } from '../http/agent.ts'
 import { vendorLimitedCode } from '../http/feedback.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
@@ -26,7 +27,7 @@ export interface AttemptOptions {
   clock: Clock
   storeClock: StoreClock
   schema: string
-  agent: Agent
+  agent: GuardedAgent
   log: Log
   patience: Patience
   rulebook: Rulebook
@@ -279,10 +280,10 @@ function staleBeforeCall(name: string): StaleGrantError {
   )
 }
 
-/** An error as JSON that the store can keep. Its fields may be anything, and so may what is thrown instead of an error. */
+/** An error as JSON that the store can keep, without secrets. Its fields may be anything, and so may what is thrown instead of an error. */
 function describe(error: unknown): string {
   const text = (value: unknown) =>
-    String(value)
+    redactText(String(value).slice(0, errorBytesMax))
       // First: a cut may leave half of a character.
       .slice(0, errorBytesMax / 4)
       .replaceAll('\u0000', '\ufffd')

@@ -1,5 +1,4 @@
 /** A worker: claims jobs, runs their handlers in this process, and is a good member of the fleet. */
-import { type Agent } from 'undici'
 import { type Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import type { Db } from '../db/db.ts'
@@ -10,9 +9,9 @@ import { beatMs, Membership } from '../dispatch/membership.ts'
 import type { Rulebook } from '../dispatch/rule.ts'
 import type { AnyTask, Log } from '../dispatch/task.ts'
 import { statements } from '../generated/sql.ts'
-import { createAgent } from '../http/fetch.ts'
+import { Agents } from '../http/agent.ts'
 import { warmClient } from '../http/warm.ts'
-import { Attempt } from './attempt.ts'
+import { Attempt, type AttemptOptions } from './attempt.ts'
 import { Heartbeat } from './heartbeat.ts'
 import { Housekeeping } from './housekeeping.ts'
 import { Patience } from './patience.ts'
@@ -35,6 +34,8 @@ export interface WorkerOptions {
   concurrency: number
   rulebook: Rulebook
   version: string
+  /** Addresses beyond the public ones that every task may call. */
+  allowPrivate: readonly string[]
   /** Where the heartbeat's thread connects; undefined: no thread (embedded engine). */
   beatUrl: string | undefined
   /** Told when it has stopped. */
@@ -62,7 +63,7 @@ export class Worker {
   readonly #threads: Threads | undefined
   readonly #member: Membership
   readonly #dispatcher: Dispatcher
-  readonly #agent: Agent
+  readonly #agents: Agents
   /** Aborted when it is told to stop, and when its last attempt has ended. */
   readonly #stop = new AbortController()
   readonly #end = new AbortController()
@@ -87,7 +88,7 @@ export class Worker {
     const byName = new Map(all.map((task) => [task.name, task]))
     if (byName.size !== all.length) throw new UsageError('SLUICE_BAD_TASK', 'two tasks have the same name')
     this.#options = options
-    this.#agent = createAgent()
+    this.#agents = new Agents(options.allowPrivate)
     const storeClock = new StoreClock()
     this.#claims = new Claims(db, clock, schema, storeClock)
     this.#claims.lasting = (error) =>
@@ -107,18 +108,18 @@ export class Worker {
       clock,
       storeClock,
       schema,
-      agent: this.#agent,
       log,
       patience: new Patience(),
       stuck,
       threads,
       rulebook,
     }
+    const perTask = new Map(all.map((task) => [task.name, { ...around, agent: this.#agents.of(task.allowPrivate) }]))
     this.#slots = new Slots(
       concurrency,
       this.#finisher,
       (job) => {
-        const attempt = new Attempt(job, byName.get(job.task) as AnyTask, around)
+        const attempt = new Attempt(job, byName.get(job.task) as AnyTask, perTask.get(job.task) as AttemptOptions)
         if (this.#aborted !== undefined) attempt.abort(this.#aborted)
         return attempt
       },
@@ -191,7 +192,7 @@ export class Worker {
   async #warm(): Promise<void> {
     const { clock, tasks } = this.#options
     await this.#threads?.open(tasks)
-    await warmClient(this.#agent)
+    await warmClient(this.#agents.of([]))
     const begunMs = clock.monotonicMs()
     for (let tries = 0; !this.#stop.signal.aborted; tries++) {
       const sinceMs = clock.monotonicMs()
@@ -313,7 +314,7 @@ export class Worker {
           error: String(error),
         }),
       )
-    await this.#agent.close()
+    await this.#agents.close()
     await this.#threads?.close()
   }
 

@@ -1,5 +1,5 @@
 /** Handlers in threads. */
-import type { Agent } from 'undici'
+import type { GuardedAgent } from '../../src/http/agent.ts'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
@@ -47,7 +47,7 @@ const around = (clock = systemClock) => ({
   clock,
   storeClock: new StoreClock(),
   schema: 'sluice',
-  agent: {} as Agent,
+  agent: {} as GuardedAgent,
   log,
   patience: new Patience(),
   stuck,
