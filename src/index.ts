@@ -19,6 +19,7 @@ export type {
 } from './dispatch/task.ts'
 export { task } from './dispatch/task.ts'
 export { http, httpTask, type HttpTaskOptions } from './dispatch/http.ts'
+export type { Pausable, Pause, Pauses } from './dispatch/gate.ts'
 export type { Reason, Why } from './dispatch/why.ts'
 export { limitedBy, rateLimited } from './http/feedback.ts'
 export { HttpStatusError, type RequestInput, type RequestResult } from './http/request.ts'

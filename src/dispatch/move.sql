@@ -1,5 +1,5 @@
 -- Moves lanes after a claim, under their classes' locks: on to their next bound, into the list of the bucket that denied
--- them, out of all lists when empty; moves their fair keys' turns; and keeps each list's floor and due time. p_stored: the
+-- them, out of all lists when empty, or to a later rank; moves their fair keys' turns; keeps each list's floor and due time. p_stored: the
 -- turn under which each lane was found. p_vstart is null for a lane that is alone. True when something is still worth
 -- claiming now.
 create or replace function sluice.move_v1(
@@ -8,16 +8,24 @@ create or replace function sluice.move_v1(
 language plpgsql as $$
 declare
   v_lists bigint[];
+  v_ranks integer[];
   v_new boolean[];
   v_stays boolean;  -- a lane that is alone, and goes on where it is
 begin
-  select array_agg(case when d.dry or q.n - d.taken <= 0 then null
-                        when p_blocked[q.ordinality] > 0 then p_buckets[p_blocked[q.ordinality]] else 0 end order by q.ordinality)
-  into v_lists
+  -- A lane's rank follows its head wherever it is seated anew; else by the hour, so that each rank written leaves few dead
+  -- rows, and by the minute where other lanes of its fair key wait.
+  select array_agg(d.list order by q.ordinality), array_agg(case
+    when d.list is distinct from q.list or d.rank >= q.rank + 60 then greatest(d.rank, q.rank)
+    when d.rank > q.rank and (select f.lanes from sluice.fair f where f.class = q.class and f.id = q.fair order by f.v desc limit 1) > 1 then d.rank
+    else q.rank end order by q.ordinality)
+  into v_lists, v_ranks
   from unnest(p_lane) with ordinality q
   left join unnest(p_moves) m on m.lane = q.id
-  cross join lateral (select coalesce(m.taken, 0) as taken,
-    p_take[q.ordinality] > coalesce(m.seen, 0) and coalesce(m.seen, 0) = coalesce(m.taken, 0) as dry) d;
+  cross join lateral (
+    select m.head - 60 * q.priority as rank, case
+      when q.n <= coalesce(m.taken, 0) then null
+      when p_take[q.ordinality] > coalesce(m.seen, 0) and coalesce(m.seen, 0) = coalesce(m.taken, 0) then null
+      when p_blocked[q.ordinality] > 0 then p_buckets[p_blocked[q.ordinality]] else 0 end as list) d;
   v_stays := p_vstart is null and v_lists[1] is not distinct from p_lane[1].list;
   -- Nobody of the fair key stands in the list that the lane joins: it needs a turn there.
   if not v_stays then v_new := array(
@@ -28,11 +36,12 @@ begin
     v = l.v + 1,
     n = case when v_lists[q.ordinality] is null then 0 else l.n - coalesce(m.taken, 0) end,
     bound = case when m.seen > 0 and m.seen = m.taken then m.last + 1 else l.bound end,
-    list = v_lists[q.ordinality]
+    list = v_lists[q.ordinality],
+    rank = v_ranks[q.ordinality]
   from unnest(p_lane) with ordinality q left join unnest(p_moves) m on m.lane = q.id
   where l.id = q.id and l.v = q.v;
+  if not v_stays or v_ranks[1] <> p_lane[1].rank then perform sluice.reseat_v1(p_lane, v_lists, v_ranks); end if;
   if not v_stays then
-    perform sluice.reseat_v1(p_lane, v_lists);
     perform sluice.turn_v1(p_lane, p_stored, v_lists, v_new, p_fairs, p_vstart);
   end if;
   if not v_stays or v_lists[1] <> 0 then

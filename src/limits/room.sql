@@ -2,20 +2,22 @@
 -- avail = units free now; next = when one unit is free (2^53 - 1: not by time); the arithmetic is that of
 -- limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
 -- stale: the state is from an older definition, and was made anew, which takes a while: renew_v1 writes it.
--- A bucket whose limit is not defined has no room: closed, not open. Call under lock_v1 to act on the answer.
+-- A bucket whose limit is not defined has no room: closed, not open. One that is paused has none for waiting jobs. Call under lock_v1 to act on the answer.
 -- Step by step, because starting up one query over all of it takes four times as long.
 create or replace function sluice.room_v1(p_buckets bigint[], p_now bigint, p_further boolean default false)
 returns table (ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], version integer, drain bigint[],
                weight bigint[], slot bigint[], hold bigint, avail bigint, next bigint, period bigint, slack bigint, stale boolean)
 language plpgsql stable as $$
 declare
-  v_def sluice.limit_def;
+  v_def record;
   v_row sluice.ledger;
   v_state sluice.state;
   v_free bigint;
 begin
   for i in 1 .. coalesce(cardinality(p_buckets), 0) loop
-    select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_buckets[i]
+    select d.name, d.version, d.drain, d.weight, d.room, d.slot, d.span, not p_further and exists (
+      select 1 from sluice.limit_pause p where p.name = b.name and p.key in ('', b.key)) as paused
+    into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_buckets[i]
     order by d.version desc limit 1;
     select l.* into v_row from sluice.ledger l where l.bucket = p_buckets[i] order by l.at desc, l.n desc limit 1;
     ord := i; bucket := p_buckets[i]; n := coalesce(v_row.n, 0); hold := coalesce(v_row.hold, 0);
@@ -24,7 +26,8 @@ begin
     stale := v_row.version <> version; debt := null; slots := null; avail := 0; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
     if version is not null then
       if stale then
-        v_state := sluice.rebuild_v1(bucket, v_row.version, v_row.debt, v_row.at, v_def);
+        v_state := sluice.rebuild_v1(bucket, v_row.version, v_row.debt, v_row.at, (
+          select d from sluice.limit_def d where d.name = v_def.name and d.version = v_def.version));
         v_row.debt := v_state.debt;
         v_row.slots := v_state.slots;
       end if;
@@ -54,6 +57,7 @@ begin
       end loop;
       slack := coalesce(slack, 0);
       if hold > now_at then avail := 0; end if;
+      if v_def.paused then avail := 0; next := 9007199254740991; end if;
     end if;
     return next;
   end loop;
