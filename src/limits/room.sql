@@ -9,15 +9,14 @@ returns table (ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[
                weight bigint[], slot bigint[], hold bigint, avail bigint, next bigint, period bigint, slack bigint, stale boolean)
 language plpgsql stable as $$
 declare
-  v_def record;
+  v_def sluice.limit_def;
   v_row sluice.ledger;
   v_state sluice.state;
   v_free bigint;
+  v_pausing boolean := not p_further and exists (select 1 from sluice.limit_pause);
 begin
   for i in 1 .. coalesce(cardinality(p_buckets), 0) loop
-    select d.name, d.version, d.drain, d.weight, d.room, d.slot, d.span, not p_further and exists (
-      select 1 from sluice.limit_pause p where p.name = b.name and p.key in ('', b.key)) as paused
-    into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_buckets[i]
+    select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_buckets[i]
     order by d.version desc limit 1;
     select l.* into v_row from sluice.ledger l where l.bucket = p_buckets[i] order by l.at desc, l.n desc limit 1;
     ord := i; bucket := p_buckets[i]; n := coalesce(v_row.n, 0); hold := coalesce(v_row.hold, 0);
@@ -26,8 +25,7 @@ begin
     stale := v_row.version <> version; debt := null; slots := null; avail := 0; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
     if version is not null then
       if stale then
-        v_state := sluice.rebuild_v1(bucket, v_row.version, v_row.debt, v_row.at, (
-          select d from sluice.limit_def d where d.name = v_def.name and d.version = v_def.version));
+        v_state := sluice.rebuild_v1(bucket, v_row.version, v_row.debt, v_row.at, v_def);
         v_row.debt := v_state.debt;
         v_row.slots := v_state.slots;
       end if;
@@ -57,7 +55,11 @@ begin
       end loop;
       slack := coalesce(slack, 0);
       if hold > now_at then avail := 0; end if;
-      if v_def.paused then avail := 0; next := 9007199254740991; end if;
+      if v_pausing then
+        -- Apart, because an expression that has a query starts it up, whatever stands before it.
+        if exists (select 1 from sluice.bucket b join sluice.limit_pause p on p.name = b.name and p.key in ('', b.key)
+                   where b.id = p_buckets[i]) then avail := 0; next := 9007199254740991; end if;
+      end if;
     end if;
     return next;
   end loop;
