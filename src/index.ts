@@ -35,6 +35,7 @@ export {
 } from './dispatch/rule.ts'
 export type { SendRow, SendRowsOptions, Sent } from './dispatch/rows.ts'
 export { http, httpTask, type HttpTaskOptions } from './dispatch/http.ts'
+export type { Pausable, Pause, Pauses } from './dispatch/gate.ts'
 export type { Reason, Why } from './dispatch/why.ts'
 export { limitedBy, rateLimited } from './http/feedback.ts'
 export { HttpStatusError, type RequestInput, type RequestResult } from './http/request.ts'

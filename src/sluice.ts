@@ -11,6 +11,7 @@ import { admit } from './dispatch/admit.ts'
 import { Definitions } from './dispatch/define.ts'
 import { type Routes, type Rule, Rulebook } from './dispatch/rule.ts'
 import { type SendRowsOptions, type Sent, sendRows } from './dispatch/rows.ts'
+import { type Pauses, pausesOn } from './dispatch/gate.ts'
 import {
   type AnyTask,
   checkName,
@@ -75,6 +76,9 @@ export class Sluice implements Sender {
   readonly db: Db
   /** Find, list, cancel and retry jobs. */
   readonly jobs: Jobs
+  readonly pause: Pauses['pause']
+  readonly resume: Pauses['resume']
+  readonly pauses: Pauses['pauses']
   /**
    * Resolves with the reason when the store has ended for good (the embedded engine does, when a disk fails or is full),
    * its workers have stopped, and its directory is free: to be opened anew, best by a new process. Never after `close`.
@@ -103,6 +107,7 @@ export class Sluice implements Sender {
     this.#allowPrivate = options.allowPrivate ?? env('SLUICE_ALLOW_PRIVATE')?.split(',') ?? []
     this.#log = options.log ?? silent
     this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
+    ;({ pause: this.pause, resume: this.resume, pauses: this.pauses } = pausesOn(this.db, (sql) => this.#sql(sql)))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
     this.#definitions = new Definitions(this.db, this.#clock, (sql) => this.#sql(sql))
     this.#rulebook = new Rulebook(options.rules, options.routes)

@@ -11,6 +11,7 @@ import { initCommand } from './init.ts'
 import { jobsCommand } from './jobs.ts'
 import { limitsCommand } from './limits.ts'
 import { migrateCommand } from './migrate.ts'
+import { pauseCommand, pausesCommand, resumeCommand } from './pause.ts'
 import { sendCommand } from './send.ts'
 import { statusCommand } from './status.ts'
 import { whyCommand } from './why.ts'
@@ -36,7 +37,17 @@ async function build(argv: readonly string[]): Promise<Command> {
     whyCommand,
     retryCommand,
   ]
-  const further = [cancelCommand, reprioritiseCommand, statusCommand, limitsCommand, migrateCommand, doctorCommand]
+  const further = [
+    cancelCommand,
+    reprioritiseCommand,
+    pauseCommand,
+    resumeCommand,
+    pausesCommand,
+    statusCommand,
+    limitsCommand,
+    migrateCommand,
+    doctorCommand,
+  ]
   for (const command of [...commands, ...further]) program.addCommand(command())
   // Loaded only when asked for: it needs what an installation for production does not have.
   if (argv.includes('demo')) program.addCommand((await import('./demo.ts')).demoCommand(), { hidden: true })
