@@ -21,6 +21,8 @@ import {
   type TxLike,
 } from './dispatch/task.ts'
 import { type Why, why } from './dispatch/why.ts'
+import { type Schedule } from './schedule/schedule.ts'
+import { Schedules } from './schedule/schedules.ts'
 import { checkId, isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { version } from './version.ts'
@@ -54,6 +56,8 @@ export interface WorkOptions {
   concurrency?: number
   /** Queues to serve; default all. */
   queues?: readonly string[]
+  /** Schedules to fire; none by default. A task of theirs that is not among the worker's is left to others to run. */
+  schedules?: readonly Schedule[]
 }
 
 /** What a task takes; of any task (`AnyTask`) only the schema knows. */
@@ -68,6 +72,8 @@ export class Sluice implements Sender {
   readonly db: Db
   /** Find, list, cancel and retry jobs. */
   readonly jobs: Jobs
+  /** List, trigger, pause, resume and remove schedules. */
+  readonly schedules: Schedules
   /**
    * Resolves with the reason when the store has ended for good (the embedded engine does, when a disk fails or is full),
    * its workers have stopped, and its directory is free: to be opened anew, best by a new process. Never after `close`.
@@ -93,6 +99,7 @@ export class Sluice implements Sender {
     this.#schema = options.schema ?? env('SLUICE_SCHEMA') ?? 'sluice'
     this.#log = options.log ?? silent
     this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
+    this.schedules = new Schedules(this.db, this, (sql) => this.#sql(sql))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
     this.#definitions = new Definitions(this.db, this.#clock, (sql) => this.#sql(sql))
     this.ended = store.db.ended.then((error) => this.#fail(error))
@@ -298,12 +305,12 @@ export class Sluice implements Sender {
 
   async #worker(tasks: readonly AnyTask[], options: WorkOptions): Promise<Worker> {
     this.#checkOpen()
-    const { queues } = options
+    const { queues, schedules = [] } = options
     if (tasks.length === 0) throw new UsageError('SLUICE_NO_TASKS', 'a worker needs at least one task to work on')
     if (queues?.length === 0)
       throw new UsageError('SLUICE_BAD_OPTION', '`queues` is an empty list; leave it out to serve all')
     for (const queue of queues ?? []) checkName('queue', queue)
-    await this.define(tasks)
+    await this.define([...tasks, ...schedules.map(({ task }) => task)])
     this.#checkOpen()
     const worker: Worker = new Worker({
       db: engineOf(this.db),
@@ -312,6 +319,7 @@ export class Sluice implements Sender {
       inSchema: (sql) => this.#sql(sql),
       log: this.#log,
       tasks,
+      schedules,
       queues,
       concurrency: options.concurrency ?? 10,
       version,
