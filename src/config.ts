@@ -1,4 +1,5 @@
 import type { AnyTask } from './dispatch/task.ts'
+import type { Schedule } from './schedule/schedule.ts'
 
 /** What `sluice.config.ts` (or .js, .mjs) may hold. A flag wins over the environment, which wins over this file. */
 export interface SluiceConfig {
@@ -14,6 +15,8 @@ export interface SluiceConfig {
   queues?: readonly string[]
   /** Tasks that the command line knows: themselves, or a file (relative to this one) whose exports are taken. Default: those of the file `SLUICE_TASKS`. */
   tasks?: readonly AnyTask[] | string
+  /** Schedules that workers fire, beside those that a file of tasks exports. */
+  schedules?: readonly Schedule[]
 }
 
 /** Returns its argument; an editor then completes and checks the fields of `sluice.config.ts`. */

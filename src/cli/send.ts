@@ -6,7 +6,7 @@ import { UsageError } from '../core/errors.ts'
 import type { Duration } from '../core/rate.ts'
 import { admit } from '../dispatch/admit.ts'
 import type { AnyTask, SendOptions } from '../dispatch/task.ts'
-import { loadTasks, withHttp } from './config.ts'
+import { loadCode, withHttp } from './config.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 
 interface SendFlags {
@@ -46,7 +46,8 @@ export function sendCommand(): Command {
 async function send(name: string, json: string, flags: SendFlags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const task = find(withHttp(await loadTasks(settings.config, flags.tasks)), name)
+  const { tasks } = await loadCode(settings.config, flags.tasks)
+  const task = find(withHttp(tasks), name)
   const input = parse(json === '-' ? await readAll(process.stdin) : json)
   const options = sendOptions(flags)
   if (flags.dryRun === true) {

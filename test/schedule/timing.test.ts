@@ -216,7 +216,7 @@ test.each(Object.entries(moments))(
         const next = found.find((ms) => ms > someMs)
         if (next !== undefined) expect(cron(expression, zone).after(someMs)).toBe(next)
       }),
-      { numRuns: 40 },
+      { numRuns: 25 },
     )
   },
   120_000,
@@ -236,7 +236,7 @@ test('the newest instants of any span are the last of all its instants', () => {
       const all = instants(timing(when), untilMs - span * 1_000, untilMs, 1e6)
       expect(newest(timing(when), untilMs - span * 1_000, untilMs, most)).toEqual(all.slice(-most))
     }),
-    { numRuns: 60 },
+    { numRuns: 30 },
   )
 })
 
