@@ -67,7 +67,7 @@ function moment(at: Date): string {
 
 function away(at: Date): string {
   const ms = at.getTime() - systemClock.wallMs()
-  return ms < 0 ? `${span(ms)} ago` : `in ${span(ms)}`
+  return ms < 0 ? `${span(-ms)} ago` : `in ${span(ms)}`
 }
 
 async function showOne(name: string, flags: { limit: number }, command: Command): Promise<void> {

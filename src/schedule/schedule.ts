@@ -73,7 +73,7 @@ export function schedule<Input>(name: string, options: ScheduleOptions<Input>): 
     throw bad(what, 'its name must be 1 to 80 of a-z, A-Z, 0-9, ".", "_", "-", ":"')
   const { cron, zone, every, input, catchUp = 'last', overlap = 'allow' } = options
   const task = options.task as AnyTask
-  if (typeof task?.schema !== 'object') throw bad(what, 'needs `task`, made by task(…)')
+  if (typeof task?.run !== 'function') throw bad(what, 'needs `task`, made by task(…)')
   const timing = timingOf({ cron, zone, every }, what)
   if (!['none', 'last', 'all'].includes(catchUp)) throw bad(what, "`catchUp` must be 'none', 'last' or 'all'")
   if (!['allow', 'skip'].includes(overlap)) throw bad(what, "`overlap` must be 'allow' or 'skip'")
@@ -106,7 +106,11 @@ export function schedule<Input>(name: string, options: ScheduleOptions<Input>): 
 function checkedInput(what: string, task: AnyTask, input: unknown): string {
   const text = encodePayload(input, `input of ${what}`)
   const checked = task.schema['~standard'].validate(JSON.parse(text))
-  if ('then' in checked || checked.issues === undefined) return text
+  if ('then' in checked) {
+    checked.catch(() => {})
+    return text
+  }
+  if (checked.issues === undefined) return text
   const issues = checked.issues.slice(0, 5).map((issue) => issue.message)
   throw new UsageError(
     'SLUICE_INVALID_INPUT',

@@ -388,3 +388,10 @@ it('needs a name, a task, policies that there are, an input that fits', () => {
   expect(refused({ input: { account: 5n } })).toMatch(/^SLUICE_BAD_PAYLOAD/)
   expect(scheduledFor({ tags: ['mine'] })).toBe(undefined)
 })
+
+it('an input that only an asynchronous schema can judge is taken, and judged when a worker starts', async () => {
+  const slow = { version: 1, vendor: 'test', validate: () => Promise.reject(new Error('asked later')) } as const
+  const strange = task('strange', { input: { '~standard': slow }, run: () => undefined })
+  const taken = schedule('strange', { task: strange, every: '1h', input: 5 as never })
+  expect(taken.inputAt(new Date(startMs))).toBe(5)
+})
