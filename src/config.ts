@@ -1,5 +1,6 @@
 import type { Routes, Rule } from './dispatch/rule.ts'
 import type { AnyTask } from './dispatch/task.ts'
+import type { Schedule } from './schedule/schedule.ts'
 
 /** What `sluice.config.ts` (or .js, .mjs) may hold. A flag wins over the environment, which wins over this file. */
 export interface SluiceConfig {
@@ -19,6 +20,8 @@ export interface SluiceConfig {
   rules?: readonly Rule[]
   /** Which queue (and priority) jobs go to by their task's name: `{ 'email.*': 'mail' }`. */
   routes?: Routes
+  /** Schedules that workers fire, beside those that a file of tasks exports. */
+  schedules?: readonly Schedule[]
 }
 
 /** Returns its argument; an editor then completes and checks the fields of `sluice.config.ts`. */

@@ -42,6 +42,8 @@ export { HttpStatusError, type RequestInput, type RequestResult } from './http/r
 export type { SecretOptions, SecretPlace, SecretRef } from './http/secret.ts'
 export { type Guarantee, guarantees } from './limits/guarantee.ts'
 export { type Key, type Limit, type LimitOptions, limit } from './limits/limit.ts'
+export { type Schedule, schedule, scheduledFor, type ScheduleOptions } from './schedule/schedule.ts'
+export type { Firing, ScheduleLine, Schedules } from './schedule/schedules.ts'
 export { Sluice, type SluiceOptions, useSluice, type WorkOptions } from './sluice.ts'
 export type { BulkOptions, BulkProgress, Counted } from './store/bulk.ts'
 export type { JobFilter } from './store/filter.ts'

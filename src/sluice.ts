@@ -11,7 +11,7 @@ import { admit } from './dispatch/admit.ts'
 import { Definitions } from './dispatch/define.ts'
 import { type Routes, type Rule, Rulebook } from './dispatch/rule.ts'
 import { type SendRowsOptions, type Sent, sendRows } from './dispatch/rows.ts'
-import { type Pauses, pausesOn } from './dispatch/gate.ts'
+import { defineRuleGates, type Pauses, pausesOn } from './dispatch/gate.ts'
 import {
   type AnyTask,
   checkName,
@@ -24,6 +24,8 @@ import {
   type Task,
 } from './dispatch/task.ts'
 import { type Why, why } from './dispatch/why.ts'
+import { type Schedule } from './schedule/schedule.ts'
+import { Schedules } from './schedule/schedules.ts'
 import { checkId, isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { version } from './version.ts'
@@ -63,6 +65,8 @@ export interface WorkOptions {
   concurrency?: number
   /** Queues to serve; default all. */
   queues?: readonly string[]
+  /** Schedules to fire; none by default. A task of theirs that is not among the worker's is left to others to run. */
+  schedules?: readonly Schedule[]
 }
 
 /** What a task takes; of any task (`AnyTask`) only the schema knows. */
@@ -79,6 +83,8 @@ export class Sluice implements Sender {
   readonly pause: Pauses['pause']
   readonly resume: Pauses['resume']
   readonly pauses: Pauses['pauses']
+  /** List, trigger, pause, resume and remove schedules. */
+  readonly schedules: Schedules
   /**
    * Resolves with the reason when the store has ended for good (the embedded engine does, when a disk fails or is full),
    * its workers have stopped, and its directory is free: to be opened anew, best by a new process. Never after `close`.
@@ -92,6 +98,7 @@ export class Sluice implements Sender {
   readonly #outbox: Outbox
   readonly #definitions: Definitions
   readonly #rulebook: Rulebook
+  readonly #hasRules: boolean
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
@@ -108,9 +115,11 @@ export class Sluice implements Sender {
     this.#log = options.log ?? silent
     this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
     ;({ pause: this.pause, resume: this.resume, pauses: this.pauses } = pausesOn(this.db, (sql) => this.#sql(sql)))
+    this.schedules = new Schedules(this.db, this, (sql) => this.#sql(sql))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
     this.#definitions = new Definitions(this.db, this.#clock, (sql) => this.#sql(sql))
     this.#rulebook = new Rulebook(options.rules, options.routes)
+    this.#hasRules = options.rules !== undefined
     this.ended = store.db.ended.then((error) => this.#fail(error))
   }
 
@@ -305,12 +314,13 @@ export class Sluice implements Sender {
 
   async #worker(tasks: readonly AnyTask[], options: WorkOptions): Promise<Worker> {
     this.#checkOpen()
-    const { queues } = options
+    const { queues, schedules = [] } = options
     if (tasks.length === 0) throw new UsageError('SLUICE_NO_TASKS', 'a worker needs at least one task to work on')
     if (queues?.length === 0)
       throw new UsageError('SLUICE_BAD_OPTION', '`queues` is an empty list; leave it out to serve all')
     for (const queue of queues ?? []) checkName('queue', queue)
-    await this.define(tasks)
+    await this.define([...tasks, ...schedules.map(({ task }) => task)])
+    if (this.#hasRules) await defineRuleGates(this.db, this.#rulebook.gates, (sql) => this.#sql(sql))
     this.#checkOpen()
     const worker: Worker = new Worker({
       db: engineOf(this.db),
@@ -319,6 +329,7 @@ export class Sluice implements Sender {
       inSchema: (sql) => this.#sql(sql),
       log: this.#log,
       tasks,
+      schedules,
       queues,
       concurrency: options.concurrency ?? 10,
       rulebook: this.#rulebook,

@@ -12,6 +12,7 @@ import { jobsCommand } from './jobs.ts'
 import { limitsCommand } from './limits.ts'
 import { migrateCommand } from './migrate.ts'
 import { pauseCommand, pausesCommand, resumeCommand } from './pause.ts'
+import { schedulesCommand } from './schedules.ts'
 import { sendCommand } from './send.ts'
 import { statusCommand } from './status.ts'
 import { whyCommand } from './why.ts'
@@ -45,6 +46,7 @@ async function build(argv: readonly string[]): Promise<Command> {
     pausesCommand,
     statusCommand,
     limitsCommand,
+    schedulesCommand,
     migrateCommand,
     doctorCommand,
   ]

@@ -6,7 +6,7 @@ import { UsageError } from '../core/errors.ts'
 import type { Duration } from '../core/rate.ts'
 import { admit } from '../dispatch/admit.ts'
 import type { AnyTask, SendOptions } from '../dispatch/task.ts'
-import { loadTasks, withHttp } from './config.ts'
+import { loadCode, withHttp } from './config.ts'
 import { importRows } from './import.ts'
 import { rulebookOf, settingsOf, timeOf, whole, withSluice } from './settings.ts'
 
@@ -57,7 +57,8 @@ export function sendCommand(): Command {
 async function send(name: string, json: string | undefined, flags: SendFlags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const task = find(withHttp(await loadTasks(settings.config, flags.tasks)), name)
+  const { tasks } = await loadCode(settings.config, flags.tasks)
+  const task = find(withHttp(tasks), name)
   checkTogether(json, flags)
   const { from, key, onError = 'skip', badRows, dryRun = false } = flags
   if (from !== undefined) {

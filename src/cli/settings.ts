@@ -76,7 +76,7 @@ export async function withSluice<T>(
 /** Opens the store; with `migrate` it brings its schema up to date. */
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
   const { store, schema, listenUrl, out, config } = settings
-  const { rules = [], routes = {} } = config.fields
+  const { rules, routes = {} } = config.fields
   const said = out.json ? { ...out.log, info() {} } : out.log
   return await Sluice.open({
     store,

@@ -18,6 +18,8 @@ const hotTables = [
   'worker',
   'idempotency',
   'ledger',
+  'schedule',
+  'firing',
 ]
 const vacuumMs = 60_000
 

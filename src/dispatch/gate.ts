@@ -4,20 +4,10 @@
  */
 import os from 'node:os'
 import { UsageError } from '../core/errors.ts'
+import { dayNames, type Hours, type ParsedHours } from '../core/hours.ts'
 import type { Queryable } from '../db/db.ts'
 import { statements } from '../generated/sql.ts'
-
-/** Hours in which jobs may start, by the wall clock of a zone. */
-export interface Hours {
-  /** `'08:00'`; whole minutes, 00:00 to 23:59. */
-  from: string
-  /** `'18:00'`, the first minute that is closed; up to 24:00. Before `from`: they end on the day after. */
-  to: string
-  /** The days on which the hours begin: `'Mon-Fri'`, `'Sat,Sun'`, `'Fri-Mon'`. Default every day. */
-  days?: string
-  /** An IANA zone: `'Europe/Berlin'`. On days on which its clock is set forward or back, what the clock shows counts. */
-  zone: string
-}
+import type { Rule } from './rule.ts'
 
 /** Which jobs a gate holds back, and when; see the fields. */
 export interface GateOptions {
@@ -26,7 +16,7 @@ export interface GateOptions {
   /** Names or patterns (`*` for any text). Default: any task. */
   tasks?: readonly string[]
   /** Outside of them jobs wait. Default: they wait until the gate is removed. */
-  hours?: Hours
+  hours?: ParsedHours
   /** For people; `why` says it. 1 to 500 characters. */
   reason: string
 }
@@ -50,8 +40,6 @@ export interface Pause {
   until: Date | undefined
 }
 
-const dayNames = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun']
-
 /** Statements with the tables of another schema. */
 type InSchema = (sql: string) => string
 
@@ -71,9 +59,7 @@ export async function defineGate(
     if (patterns?.length === 0) throw badGate(`the list of ${what}s is empty; leave it out for any ${what}`)
     for (const pattern of patterns ?? []) checkPattern(what, pattern)
   }
-  const [fromMin, toMin] = hours === undefined ? [null, null] : minutesOf(hours)
-  const days = hours?.days === undefined ? null : daysOf(hours.days)
-  const zone = hours === undefined ? null : zoneOf(hours.zone)
+  const { fromMin, toMin, days, zone } = hours ?? { fromMin: null, toMin: null, days: null, zone: null }
   const reason = reasonOf(options.reason)
   try {
     await db.query(inSchema('select sluice.gate_v1($1,$2,$3,$4,$5,$6,$7,$8,$9)'), [
@@ -98,6 +84,27 @@ export async function defineGate(
 export async function removeGate(db: Queryable, name: string, inSchema: InSchema = (sql) => sql): Promise<boolean> {
   const [row] = await db.query<{ was: boolean }>(inSchema('select sluice.ungate_v1($1) as was'), [name])
   return row?.was ?? false
+}
+
+const ruleGates = 'rule:'
+
+/** Puts the gates of rules in force that consist of hours alone, and removes those of rules that are no more. */
+export async function defineRuleGates(db: Queryable, rules: readonly Rule[], inSchema: InSchema): Promise<void> {
+  for (const { name, tasks, queues, hours } of rules)
+    await defineGate(
+      db,
+      `${ruleGates}${name}`,
+      {
+        ...(tasks === undefined ? {} : { tasks }),
+        ...(queues === undefined ? {} : { queues }),
+        ...(hours === undefined ? {} : { hours }),
+        reason: `rule ${name}`,
+      },
+      inSchema,
+    )
+  const known = new Set(rules.map(({ name }) => `${ruleGates}${name}`))
+  const rows = await db.query<Line>(inSchema(statements['dispatch/pauses'] as string))
+  for (const { name } of rows) if (name.startsWith(ruleGates) && !known.has(name)) await removeGate(db, name, inSchema)
 }
 
 /** Pauses and resumes; a `Sluice` has these. */
@@ -227,35 +234,6 @@ function reasonOf(reason: unknown): string {
   if (typeof reason === 'string' && reason.trim() !== '' && reason.length <= 500 && !reason.includes('\u0000'))
     return reason
   throw badGate('say why, in 1 to 500 characters: who finds jobs waiting will read it')
-}
-
-function minutesOf({ from, to }: Hours): [number, number] {
-  const [fromMin, toMin] = [from, to].map((text) => {
-    const [, hour = '', minute = ''] = /^(\d\d):([0-5]\d)$/.exec(String(text)) ?? []
-    return hour === '' ? NaN : Number(hour) * 60 + Number(minute)
-  }) as [number, number]
-  if (!(fromMin < 1440 && toMin <= 1440))
-    throw badGate(`hours are ${from} to ${to}; write them as 08:00 to 18:00, from 00:00 to 24:00`)
-  if (fromMin === toMin) throw badGate(`hours from ${from} to ${to} are none; for whole days say 00:00 to 24:00`)
-  return [fromMin, toMin]
-}
-
-function daysOf(text: string): number[] {
-  const days = text.split(',').flatMap((part) => {
-    const [first, last = first] = part.split('-').map((name) => dayNames.indexOf(name.trim()))
-    if (first === undefined || last === undefined || first < 0 || last < 0)
-      throw badGate(`days are "${text}"; write them as Mon-Fri, or as Sat,Sun: ${dayNames.join(', ')}`)
-    return Array.from({ length: ((last - first + 7) % 7) + 1 }, (_, i) => ((first + i) % 7) + 1)
-  })
-  return [...new Set(days)].toSorted((a, b) => a - b)
-}
-
-function zoneOf(zone: string): string {
-  try {
-    new Intl.DateTimeFormat('en', { timeZone: zone })
-    if (/^[A-Za-z]/.test(zone)) return zone
-  } catch {}
-  throw badGate(`"${zone}" is no time zone; write it as Europe/Berlin, or UTC`)
 }
 
 function badGate(why: string): UsageError {

@@ -9,7 +9,7 @@ import { validate } from '../dispatch/admit.ts'
 import type { Handout } from '../dispatch/claim.ts'
 import { retryInCode, snoozedCode } from '../dispatch/control.ts'
 import type { Outcome } from '../dispatch/finish.ts'
-import type { Rulebook } from '../dispatch/rule.ts'
+import type { Opens, Rulebook } from '../dispatch/rule.ts'
 import type { AnyTask, Context, Log } from '../dispatch/task.ts'
 import type { GuardedAgent } from '../http/agent.ts'
 import { vendorLimitedCode } from '../http/feedback.ts'
@@ -157,10 +157,14 @@ export class Attempt {
 
   /** What is to be done with the job instead of running it now, if so. */
   async #place(): Promise<Elsewhere | undefined> {
-    const { rulebook, clock, storeClock, patience } = this.#options
-    const nowMs = () => storeClock.about(clock.monotonicMs()) ?? clock.wallMs()
+    const { rulebook, db, schema, patience } = this.#options
+    const opens: Opens = async ({ zone, days, fromMin, toMin }) => {
+      const params = [zone, days, fromMin, toMin]
+      const [row] = await db.query<{ at: string | null }>(`select ${schema}.opens_v1($1,$2,$3,$4) as at`, params)
+      return row?.at ? Number(row.at) : undefined
+    }
     const place =
-      (await admission(this.job, this.#task, rulebook)) ?? (await elsewhere(this.job, this.#task, rulebook, nowMs))
+      (await admission(this.job, this.#task, rulebook)) ?? (await elsewhere(this.job, this.#task, rulebook, opens))
     // What is put off, or goes for good, goes round in no circle.
     if (place === undefined || place.kind === 'discard' || place.place.held !== undefined) return place
     if (patience.spend(this.job.id)) return place

@@ -11,6 +11,8 @@ import type { AnyTask, Log } from '../dispatch/task.ts'
 import { statements } from '../generated/sql.ts'
 import { Agents } from '../http/agent.ts'
 import { warmClient } from '../http/warm.ts'
+import type { Schedule } from '../schedule/schedule.ts'
+import { Timetable } from '../schedule/timetable.ts'
 import { Attempt, type AttemptOptions } from './attempt.ts'
 import { Heartbeat } from './heartbeat.ts'
 import { Housekeeping } from './housekeeping.ts'
@@ -28,6 +30,8 @@ export interface WorkerOptions {
   inSchema(sql: string): string
   log: Log
   tasks: readonly AnyTask[]
+  /** What it fires; their tasks may be others' to run. */
+  schedules: readonly Schedule[]
   /** Undefined: every queue. */
   queues: readonly string[] | undefined
   /** Attempts at once; 1 to 10,000. */
@@ -63,6 +67,7 @@ export class Worker {
   readonly #threads: Threads | undefined
   readonly #member: Membership
   readonly #dispatcher: Dispatcher
+  readonly #timetable: Timetable
   readonly #agents: Agents
   /** Aborted when it is told to stop, and when its last attempt has ended. */
   readonly #stop = new AbortController()
@@ -77,7 +82,7 @@ export class Worker {
   #stopping: Promise<void> | undefined
 
   constructor(options: WorkerOptions) {
-    const { db, clock, schema, inSchema, tasks, queues, concurrency, version, log, rulebook } = options
+    const { db, clock, schema, inSchema, tasks, schedules, queues, concurrency, version, log, rulebook } = options
     if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
       throw new UsageError(
         'SLUICE_BAD_OPTION',
@@ -88,6 +93,7 @@ export class Worker {
     const byName = new Map(all.map((task) => [task.name, task]))
     if (byName.size !== all.length) throw new UsageError('SLUICE_BAD_TASK', 'two tasks have the same name')
     this.#options = options
+    this.#timetable = new Timetable({ db, clock, schema, inSchema, log, schedules, rulebook })
     this.#agents = new Agents(options.allowPrivate)
     const storeClock = new StoreClock()
     this.#claims = new Claims(db, clock, schema, storeClock)
@@ -181,8 +187,10 @@ export class Worker {
       } else if (queues === '*' || mine === undefined || queues.split(',').some((queue) => mine.includes(queue)))
         this.#dispatcher.wake()
     })
+    await this.#timetable.define()
     await this.#warm()
     this.#dispatcher.start()
+    this.#timetable.start(this.#stop.signal)
   }
 
   /**
@@ -239,6 +247,8 @@ export class Worker {
     const slots = this.#slots
     let sinceMs = clock.monotonicMs()
     this.#beginRounds()
+    await this.#timetable.define()
+    await this.#timetable.fire()
     await this.#warm()
     const pace = new Pace(slots, concurrency)
     let claimed = 0
@@ -300,6 +310,7 @@ export class Worker {
     this.#stop.abort()
     this.#finisher.waitAtMost(stopAwayMs)
     await this.#underway?.catch(() => {})
+    await this.#timetable.stopped()
     await this.#dispatcher.stop()
     // A store that has ended tells nobody anything.
     await this.#unlisten?.().catch(() => {})

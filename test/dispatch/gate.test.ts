@@ -1,4 +1,5 @@
 /** Pauses and hours: what they hold back, what goes on, and what is seen when they end. */
+import { parseHours } from '../../src/core/hours.ts'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { defineGate, removeGate } from '../../src/dispatch/gate.ts'
 import { limit } from '../../src/limits/limit.ts'
@@ -218,7 +219,7 @@ describe.each(engines)('a gate with hours on $name', (engine) => {
   it('holds jobs back outside them, by the wall clock of its zone, and says until when', async () => {
     const { sluice, db } = at
     await at.clock.set(startMs)
-    await defineGate(db, 'office-hours', { tasks: ['call-*'], hours, reason: 'people sleep' })
+    await defineGate(db, 'office-hours', { tasks: ['call-*'], hours: parseHours(hours), reason: 'people sleep' })
     await at.send(calls, 1, 'by day')
     expect(tenants(await at.take(['call-home']))).toEqual(['by day'])
     await at.clock.set(startMs + 6 * 3_600_000)
@@ -252,7 +253,12 @@ describe.each(engines)('a gate with hours on $name', (engine) => {
     { hours: { ...hours, days: 'Mo-Fr' } },
     { queues: [] },
   ])('refuses %j', async (bad) => {
-    await expect(defineGate(at.db, 'bad', { ...bad, reason })).rejects.toMatchObject({ code: 'SLUICE_BAD_GATE' })
+    const { hours: given, ...rest } = bad as { hours?: typeof hours }
+    const defined = async () =>
+      defineGate(at.db, 'bad', { ...rest, ...(given && { hours: parseHours(given) }), reason })
+    await expect(defined()).rejects.toMatchObject({
+      code: given === undefined ? 'SLUICE_BAD_GATE' : 'SLUICE_BAD_HOURS',
+    })
   })
 })
 
