@@ -1,7 +1,8 @@
 import type { AnyTask } from './dispatch/task.ts'
+import type { CareOptions } from './worker/care.ts'
 
 /** What `sluice.config.ts` (or .js, .mjs) may hold. A flag wins over the environment, which wins over this file. */
-export interface SluiceConfig {
+export interface SluiceConfig extends CareOptions {
   /** `postgres://…`, a directory of the embedded engine (relative to this file), or `memory:`. Default: `DATABASE_URL`, else `.sluice/data` beside this file. */
   store?: string
   /** Schema in the database; default `SLUICE_SCHEMA`, else `sluice`. */

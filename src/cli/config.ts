@@ -7,6 +7,7 @@ import { SluiceError, UsageError } from '../core/errors.ts'
 import { env } from '../db/open.ts'
 import { type AnyTask, checkName } from '../dispatch/task.ts'
 import * as library from '../index.ts'
+import { said } from '../worker/care.ts'
 import { flat } from './failure.ts'
 
 /** A config file's content and place. */
@@ -19,7 +20,7 @@ export interface Found {
 }
 
 const names = ['sluice.config.ts', 'sluice.config.js', 'sluice.config.mjs']
-const known = ['store', 'schema', 'listenUrl', 'concurrency', 'queues', 'tasks']
+const known = ['store', 'schema', 'listenUrl', 'concurrency', 'queues', 'tasks', 'retention', 'prune']
 
 // A user's file gets this very copy of the library: a second one would send to a store of its own.
 const jiti = createJiti(import.meta.url, { virtualModules: { sluice: { ...library, defineConfig } } })
@@ -52,6 +53,11 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
     if (value !== undefined && (typeof value !== 'string' || value === '')) throw bad(file, `${name} must be a text`)
   }
   const { concurrency, queues, tasks } = fields
+  try {
+    said(fields)
+  } catch (error) {
+    throw bad(file, error instanceof Error ? error.message : String(error))
+  }
   if (
     concurrency !== undefined &&
     !(Number.isInteger(concurrency) && Number(concurrency) >= 1 && Number(concurrency) <= 10_000)

@@ -10,6 +10,7 @@ import { initCommand } from './init.ts'
 import { cancelCommand, jobsCommand, retryCommand } from './jobs.ts'
 import { limitsCommand } from './limits.ts'
 import { migrateCommand } from './migrate.ts'
+import { pruneCommand } from './prune.ts'
 import { sendCommand } from './send.ts'
 import { statusCommand } from './status.ts'
 import { whyCommand } from './why.ts'
@@ -35,7 +36,7 @@ async function build(argv: readonly string[]): Promise<Command> {
     whyCommand,
     retryCommand,
   ]
-  const further = [cancelCommand, statusCommand, limitsCommand, migrateCommand, doctorCommand]
+  const further = [cancelCommand, statusCommand, limitsCommand, pruneCommand, migrateCommand, doctorCommand]
   for (const command of [...commands, ...further]) program.addCommand(command())
   // Loaded only when asked for: it needs what an installation for production does not have.
   if (argv.includes('demo')) program.addCommand((await import('./demo.ts')).demoCommand(), { hidden: true })

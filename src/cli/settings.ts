@@ -75,8 +75,17 @@ export async function withSluice<T>(
 /** Opens the store; with `migrate` it brings its schema up to date. */
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
   const { store, schema, listenUrl, out } = settings
-  const said = out.json ? { ...out.log, info() {} } : out.log
-  return await Sluice.open({ store, schema, migrate, log: said, ...(listenUrl === undefined ? {} : { listenUrl }) })
+  const { retention, prune } = settings.config.fields
+  const log = out.json ? { ...out.log, info() {} } : out.log
+  return await Sluice.open({
+    store,
+    schema,
+    migrate,
+    log,
+    ...(listenUrl === undefined ? {} : { listenUrl }),
+    ...(retention === undefined ? {} : { retention }),
+    ...(prune === undefined ? {} : { prune }),
+  })
 }
 
 /** Opens the store as it is, without a look at its schema. */

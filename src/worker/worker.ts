@@ -12,6 +12,7 @@ import { statements } from '../generated/sql.ts'
 import { createAgent } from '../http/fetch.ts'
 import { warmClient } from '../http/warm.ts'
 import { Attempt } from './attempt.ts'
+import type { Care } from './care.ts'
 import { Heartbeat } from './heartbeat.ts'
 import { Housekeeping } from './housekeeping.ts'
 import { Patience } from './patience.ts'
@@ -32,6 +33,8 @@ export interface WorkerOptions {
   version: string
   /** Where the heartbeat's thread connects; undefined: no thread (embedded engine). */
   beatUrl: string | undefined
+  /** How long what is over is kept. */
+  care: Care
   /** Told when it has stopped. */
   ended(): void
 }
@@ -51,6 +54,7 @@ const warmMsMax = 5_000
 export class Worker {
   readonly #options: WorkerOptions
   readonly #claims: Claims
+  readonly #storeClock = new StoreClock()
   readonly #finisher: Finisher
   readonly #slots: Slots
   readonly #member: Membership
@@ -79,7 +83,7 @@ export class Worker {
     if (byName.size !== tasks.length) throw new UsageError('SLUICE_BAD_TASK', 'two tasks have the same name')
     this.#options = options
     this.#agent = createAgent()
-    const storeClock = new StoreClock()
+    const storeClock = this.#storeClock
     this.#claims = new Claims(db, clock, schema, storeClock)
     this.#claims.lasting = (error) =>
       log.error('claims fail; they are tried again until they do not', { error: String(error) })
@@ -316,8 +320,9 @@ export class Worker {
       const sql = inSchema(statements['dispatch/beat'] as string)
       this.#heartbeat = new Heartbeat({ url: beatUrl, sql, beatMs, lost: (id) => this.#lost(id), log })
     }
-    const { db, clock, schema } = this.#options
-    const housekeeping = new Housekeeping(db, clock, schema)
+    const { db, clock, schema, care } = this.#options
+    const capUs = () => this.#storeClock.cap(clock.monotonicMs())
+    const housekeeping = new Housekeeping(db, clock, schema, care, capUs)
     const round = async () => {
       // Also beside the heartbeat's thread, which may have failed.
       const lost = await this.#member.beat()
