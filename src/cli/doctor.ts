@@ -23,7 +23,7 @@ async function doctor(_: object, command: Command): Promise<void> {
     say(out, 'connection', await connection(store, nameOf(settings.store)))
     const found: Finding[] = []
     for (const [name, check] of Object.entries(checks)) {
-      const finding = await judge(check, { store, schema })
+      const finding = await judge(check, { store, schema, listenUrl: settings.listenUrl })
       if (finding === undefined) continue
       say(out, name, finding)
       found.push(finding)
