@@ -7,7 +7,7 @@ export interface SluiceConfig extends CareOptions {
   store?: string
   /** Schema in the database; default `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
-  /** Where LISTEN goes when `store` is a pooler in transaction mode. Default: `SLUICE_LISTEN_URL`, else `store`. */
+  /** Where LISTEN and signs of life go when `store` is a pooler in transaction mode: past it. Default: `SLUICE_LISTEN_URL`, else `store`. */
   listenUrl?: string
   /** Attempts at once of one worker; 1 to 10,000, default `SLUICE_CONCURRENCY`, else 10. */
   concurrency?: number

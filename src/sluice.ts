@@ -36,7 +36,7 @@ export interface SluiceOptions extends CareOptions {
    * the same store.
    */
   store?: string
-  /** Where LISTEN goes when `store` is a pooler in transaction mode. Default: `SLUICE_LISTEN_URL`, else `store`. */
+  /** Where LISTEN and signs of life go when `store` is a pooler in transaction mode: past it. Default: `SLUICE_LISTEN_URL`, else `store`. */
   listenUrl?: string
   /** Schema in the database. Default: `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
@@ -317,7 +317,7 @@ export class Sluice implements Sender {
       queues,
       concurrency: options.concurrency ?? 10,
       version,
-      beatUrl: this.#store.url,
+      beatUrl: this.#store.directUrl,
       care: this.#care,
       ended: () => this.#workers.delete(worker),
     })

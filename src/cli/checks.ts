@@ -4,22 +4,15 @@ import type { Db } from '../db/db.ts'
 import { inSchema, pending } from '../db/migrate.ts'
 import type { Store } from '../db/open.ts'
 import type { PgliteDb } from '../db/pglite.ts'
+import type { Finding } from './finding.ts'
 import { span } from './output.ts'
 import { bloat, snapshots, type StorageAt, wraparound } from './storage.ts'
 import pg from 'pg'
-
-/** What a check found. */
-export interface Finding {
-  status: 'ok' | 'warn' | 'fail'
-  text: string
-}
 
 /** Where a check looks. */
 interface Place {
   store: Store
   schema: string
-  /** Where LISTEN goes, when that was said. */
-  listenUrl?: string | undefined
 }
 
 /** One check; undefined: it means nothing here. */
@@ -140,12 +133,12 @@ async function isPooled(url: string): Promise<boolean> {
   }
 }
 
-async function pooler({ store: { url, embedded }, listenUrl }: Place): Promise<Finding | undefined> {
-  if (url === undefined || embedded) return undefined
-  if (listenUrl !== undefined && (await isPooled(listenUrl)))
+async function pooler({ store: { url, directUrl, embedded } }: Place): Promise<Finding | undefined> {
+  if (url === undefined || directUrl === undefined || embedded) return undefined
+  if (url !== directUrl && (await isPooled(directUrl)))
     return { status: 'warn', text: 'SLUICE_LISTEN_URL leads to a pooler too; it must lead to the server itself' }
   if (!(await isPooled(url))) return { status: 'ok', text: 'connections lead to the server itself' }
-  if (listenUrl !== undefined)
+  if (url !== directUrl)
     return { status: 'ok', text: 'connections go through a pooler, and LISTEN past it to the server itself' }
   return {
     status: 'warn',

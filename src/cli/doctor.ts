@@ -2,7 +2,8 @@
 import { Command } from 'commander'
 import { SluiceError } from '../core/errors.ts'
 import { flat } from './failure.ts'
-import { type Check, type Finding, checks, connection } from './checks.ts'
+import { type Check, checks, connection } from './checks.ts'
+import type { Finding } from './finding.ts'
 import type { Output } from './output.ts'
 import { nameOf, settingsOf, withStore } from './settings.ts'
 
@@ -23,7 +24,7 @@ async function doctor(_: object, command: Command): Promise<void> {
     say(out, 'connection', await connection(store, nameOf(settings.store)))
     const found: Finding[] = []
     for (const [name, check] of Object.entries(checks)) {
-      const finding = await judge(check, { store, schema, listenUrl: settings.listenUrl })
+      const finding = await judge(check, { store, schema })
       if (finding === undefined) continue
       say(out, name, finding)
       found.push(finding)

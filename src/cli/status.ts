@@ -2,7 +2,7 @@
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import type { Sluice } from '../index.ts'
-import type { Finding } from './checks.ts'
+import type { Finding } from './finding.ts'
 import { type Output, size, span } from './output.ts'
 import { nameOf, type Settings, settingsOf, withSluice } from './settings.ts'
 import { bloat, snapshots, type StorageAt, tableSizes, type TableSize, wraparound } from './storage.ts'
@@ -52,8 +52,17 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
     oldestWaitingAt === null ? null : Math.max(0, systemClock.wallMs() - oldestWaitingAt.getTime())
   if (out.json)
     return out.object({
-      ...{ waiting, scheduled, running, done, failed, workers, slots, oldestWaitingMs, countedTo, alarms },
-      ...(storage === undefined ? {} : { storage }),
+      waiting,
+      scheduled,
+      running,
+      done,
+      failed,
+      workers,
+      slots,
+      oldestWaitingMs,
+      countedTo,
+      alarms,
+      ...(storage && { storage }),
     })
   out.talk(nameOf(settings.store))
   const most = (count: number) => (count > countedTo ? `more than ${countedTo}` : String(count))

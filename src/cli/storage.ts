@@ -1,7 +1,7 @@
 /** What the store's tables hold, and what keeps them from being cleaned: for `sluice doctor` and `sluice status`. */
 import type { Db } from '../db/db.ts'
 import { inSchema } from '../db/migrate.ts'
-import type { Finding } from './checks.ts'
+import type { Finding } from './finding.ts'
 import { flat } from './failure.ts'
 import { size, span } from './output.ts'
 

@@ -24,6 +24,9 @@ export function openPg(options: PgOptions): Db {
   return new PgDb(options)
 }
 
+/** A connection of a pool that does not answer `select 1` for so long is given up, once another was silent. */
+const probeMs = 2_000
+
 /** A server that has no connection left (53300) is asked again for so many ms. */
 const fullMs = 15_000
 
@@ -218,11 +221,30 @@ class PgDb implements Db {
     } catch (error) {
       if (!isLost(error)) throw error
       broken = error as Error
+      if (error instanceof LateError) this.#probeIdle()
       throw unreachable(this.where, error)
     } finally {
       clearTimeout(timer)
       client.release(broken)
     }
+  }
+
+  /**
+   * Looks whether idle connections are alive: when one turned out to be half-open, the others probably are, and whoever
+   * took them next, one after the other, would each wait for as long. What is asked meanwhile gets new ones.
+   */
+  #probeIdle(): void {
+    const probe = async (pool: pg.Pool) => {
+      const client = await pool.connect()
+      const question = { text: 'select 1', query_timeout: probeMs }
+      const failed = await client.query(question).then(
+        () => undefined,
+        (error: Error) => error,
+      )
+      client.release(failed)
+    }
+    for (const pool of [this.#pool, this.#claimPool, this.#enginePool])
+      for (let idle = pool.idleCount; idle > 0; idle--) probe(pool).catch(() => {})
   }
 
   /** One connection that LISTENs, pinged every 5 s so that a half-open one is noticed, and replaced for as long as we live. */
@@ -232,7 +254,7 @@ class PgDb implements Db {
         connectionString: this.#options.listenUrl ?? this.#options.url,
         keepAlive: true,
         connectionTimeoutMillis: 5_000,
-        query_timeout: 5_000,
+        query_timeout: this.#answerMs / 2,
       })
       // Ends the pings of this connection. What hangs on a lasting signal stays for as long as that: so one listener, removed.
       const gone = new AbortController()

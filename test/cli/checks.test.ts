@@ -18,7 +18,9 @@ it('doctor names a transaction that has held back cleaning for more than 5 minut
         `create or replace function sluice.now() returns timestamptz language sql volatile as
          $$ select clock_timestamp() + interval '${minutes} min' $$`,
       )
-      .then(() => checks['snapshots']?.({ store: { db, url, owner: false, embedded: false }, schema: 'sluice' }))
+      .then(() =>
+        checks['snapshots']?.({ store: { db, url, directUrl: url, owner: false, embedded: false }, schema: 'sluice' }),
+      )
   await other.query('begin isolation level repeatable read; select 1')
   const { rows } = await other.query<{ pid: number }>('select pg_backend_pid() as pid')
   expect(await found(4)).toMatchObject({ status: 'ok' })
