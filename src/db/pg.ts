@@ -135,9 +135,12 @@ class PgDb implements Db {
     let broken: Error | undefined
     const run = async (sql: string, params?: readonly unknown[]) => {
       try {
-        return await client.query(sql, params as unknown[])
+        return await this.#watched(client, client.query(sql, params as unknown[]))
       } catch (error) {
-        throw isLost(error) ? unreachable(this.where, error) : error
+        if (!isLost(error)) throw error
+        broken = error as Error
+        if (error instanceof LateError) this.#probeIdle()
+        throw unreachable(this.where, error)
       }
     }
     const tx: Tx = {
@@ -152,7 +155,7 @@ class PgDb implements Db {
     } catch (error) {
       // Whatever the body threw says nothing of the connection: only a rollback that fails does.
       const rollback = { text: 'rollback', query_timeout: this.#answerMs }
-      await client.query(rollback).catch((failed: Error) => (broken = failed))
+      if (broken === undefined) await client.query(rollback).catch((failed: Error) => (broken = failed))
       throw error
     } finally {
       client.release(broken)
@@ -227,6 +230,35 @@ class PgDb implements Db {
       clearTimeout(timer)
       client.release(broken)
     }
+  }
+
+  /**
+   * The answer to a statement that may take as long as it likes: one of a user's transaction. Now and then it is looked up
+   * past its connection whether the server is still at it; when it twice was not, the answer was lost on the way.
+   */
+  #watched<T>(client: pg.PoolClient, asked: Promise<T>): Promise<T> {
+    const { processID } = client as unknown as { processID: number }
+    if (processID === 0 || pooled.has(client)) return asked
+    const { clock } = this.#options
+    const idleSql = `select count(*) filter (where state is null or state not like 'idle%') = 0 as idle from pg_stat_activity where pid = $1`
+    return new Promise((resolve, reject) => {
+      let times = 0
+      let cancel = () => {}
+      let isOver = false
+      const look = async () => {
+        const [row] = await this.call<{ idle: boolean }>('', idleSql, [processID]).catch(() => [])
+        times = row?.idle ? times + 1 : 0
+        if (times === 2) reject(new LateError('the server is not at it any more, and no answer came'))
+        else if (!isOver) again()
+      }
+      const again = () => (cancel = clock.after(this.#answerMs / 2, () => void look()))
+      again()
+      const over = () => {
+        isOver = true
+        cancel()
+      }
+      asked.finally(over).then(resolve, reject)
+    })
   }
 
   /**

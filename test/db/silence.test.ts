@@ -47,6 +47,28 @@ it('one statement is late, however many idle connections were half-open with its
   await db.close()
 })
 
+it('a statement of a transaction may take long, but not for ever when its connection is half-open', async () => {
+  const db = openPg({ url: proxy.url(url), clock: systemClock, answerMs: 600 })
+  const slow = (seconds: number) => db.transaction((tx) => tx.query('select 1 as n from pg_sleep($1)', [seconds]))
+  await until(
+    () =>
+      slow(0).then(
+        () => true,
+        () => false,
+      ),
+    'it is connected',
+  )
+  expect(await slow(2)).toEqual([{ n: 1 }])
+  const lost = db.transaction(async (tx) => {
+    await tx.query('select 1')
+    proxy.strand()
+    await tx.query('select 2')
+  })
+  await expect(lost).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+  expect(await slow(0)).toEqual([{ n: 1 }])
+  await db.close()
+})
+
 it('a connection that listens is noticed to be half-open by its pings, and replaced', async () => {
   const hasty: Clock = {
     ...systemClock,
