@@ -8,11 +8,12 @@
 create or replace function sluice.retire_v1(p_keep_us bigint, p_cap bigint, p_after bigint, out more bigint, out gone bigint)
 language plpgsql set jit = off as $$
 declare
-  v_portion constant integer := 2000;
+  v_portion constant integer := 1000;
   v_now bigint := least(sluice.now_us(), p_cap);
   v_ids bigint[];
   v_ats bigint[];
   v_ns bigint[];
+  v_needed bigint[];
 begin
   gone := 0;
   if not pg_try_advisory_xact_lock(1397511523, -6) then return; end if;
@@ -25,10 +26,10 @@ begin
     set local lock_timeout = '200ms';
     perform pg_advisory_xact_lock(1397511523, -8);
     -- Lanes before jobs in hand: what was claimed out of a lane that is gone was in hand before it went.
+    v_needed := array(select distinct b from unnest(v_ids) b join (select unnest(l.buckets) as id from sluice.lane l) x on x.id = b);
+    v_needed := v_needed || array(select h from sluice.inhand_v1() h);
     select array_agg(b.id), array_agg(b.at), array_agg(b.n) into v_ids, v_ats, v_ns from unnest(v_ids, v_ats, v_ns) b (id, at, n)
-    where b.id not in (select u from sluice.lane l, unnest(l.buckets) u);
-    select array_agg(b.id), array_agg(b.at), array_agg(b.n) into v_ids, v_ats, v_ns from unnest(v_ids, v_ats, v_ns) b (id, at, n)
-    where b.id not in (select h from sluice.inhand_v1() h);
+    where not exists (select 1 from unnest(v_needed) x where x = b.id);
     perform sluice.lock_v1(v_ids);
   exception when lock_not_available then return;
   end;
