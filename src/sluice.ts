@@ -97,7 +97,7 @@ export class Sluice implements Sender {
     this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
     this.#definitions = new Definitions(this.db, this.#clock, (sql) => this.#sql(sql))
-    this.#care = new Care(engineOf(this.db), this.#clock, (sql) => this.#sql(sql), said(options))
+    this.#care = new Care(engineOf(this.db), this.#clock, (sql) => this.#sql(sql), said(options), this.#log)
     this.ended = store.db.ended.then((error) => this.#fail(error))
   }
 

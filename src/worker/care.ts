@@ -3,6 +3,7 @@ import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Db } from '../db/db.ts'
+import type { Log } from '../dispatch/task.ts'
 import { statements } from '../generated/sql.ts'
 
 const minuteMs = 60_000
@@ -65,23 +66,26 @@ export class Care {
   readonly #clock: Clock
   readonly #inSchema: (sql: string) => string
   readonly #said: Said
+  readonly #log: Log | undefined
   #read: { agreed: Agreed; atMs: number } | undefined
 
   /** @param said as `said` has it */
-  constructor(db: Db, clock: Clock, inSchema: (sql: string) => string, said: Said) {
+  constructor(db: Db, clock: Clock, inSchema: (sql: string) => string, said: Said, log?: Log) {
     this.#db = db
+    this.#log = log
     this.#clock = clock
     this.#inSchema = inSchema
     this.#said = said
   }
 
-  /** Stores what this process says, for the whole fleet. Resolves to the names of what thereby changed. */
-  async say(): Promise<string[]> {
+  /** Stores what this process says, for the whole fleet. */
+  async say(): Promise<void> {
     const names = Object.keys(this.#said)
-    if (names.length === 0) return []
+    if (names.length === 0) return
     const values = names.map((name) => JSON.stringify(this.#said[name]))
     const sql = this.#inSchema(statements['store/agree'] as string)
-    return (await this.#db.query<{ name: string }>(sql, [names, values])).map((row) => row.name)
+    for (const { name } of await this.#db.query<{ name: string }>(sql, [names, values]))
+      this.#log?.info('from now on this holds for the whole fleet', { [name]: this.#said[name] })
   }
 
   /** What is in force; what this process says itself comes first. Looked up once a minute. */
