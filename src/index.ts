@@ -48,4 +48,6 @@ export { Sluice, type SluiceOptions, useSluice, type WorkOptions } from './sluic
 export type { BulkOptions, BulkProgress, Counted } from './store/bulk.ts'
 export type { JobFilter } from './store/filter.ts'
 export type { Job, JobLine, Jobs, ListOptions, State, Status } from './store/jobs.ts'
+export type { CareOptions, PruneTime, Retention } from './worker/care.ts'
+export type { Pruned, PruneOptions } from './worker/housekeeping.ts'
 export type { Worker } from './worker/worker.ts'

@@ -29,18 +29,19 @@ import { Schedules } from './schedule/schedules.ts'
 import { checkId, isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { version } from './version.ts'
-import { Housekeeping } from './worker/housekeeping.ts'
+import { Care, type CareOptions, said } from './worker/care.ts'
+import { Housekeeping, type Pruned, type PruneOptions } from './worker/housekeeping.ts'
 import { Worker } from './worker/worker.ts'
 
 /** How to open a Sluice; see the fields. */
-export interface SluiceOptions {
+export interface SluiceOptions extends CareOptions {
   /**
    * `postgres://…`, a directory of the embedded engine (relative to the current one), or `memory:`. Default:
    * `DATABASE_URL`, else `.sluice/data`. Only the command line reads `sluice.config.ts`: a program beside it must be given
    * the same store.
    */
   store?: string
-  /** Where LISTEN goes when `store` is a pooler in transaction mode. Default: `SLUICE_LISTEN_URL`, else `store`. */
+  /** Where LISTEN and signs of life go when `store` is a pooler in transaction mode: past it. Default: `SLUICE_LISTEN_URL`, else `store`. */
   listenUrl?: string
   /** Schema in the database. Default: `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
@@ -99,6 +100,7 @@ export class Sluice implements Sender {
   readonly #definitions: Definitions
   readonly #rulebook: Rulebook
   readonly #hasRules: boolean
+  readonly #care: Care
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
@@ -120,6 +122,7 @@ export class Sluice implements Sender {
     this.#definitions = new Definitions(this.db, this.#clock, (sql) => this.#sql(sql))
     this.#rulebook = new Rulebook(options.rules, options.routes)
     this.#hasRules = options.rules !== undefined
+    this.#care = new Care(engineOf(this.db), this.#clock, (sql) => this.#sql(sql), said(options), this.#log)
     this.ended = store.db.ended.then((error) => this.#fail(error))
   }
 
@@ -130,6 +133,7 @@ export class Sluice implements Sender {
    */
   static async open(options: SluiceOptions = {}): Promise<Sluice> {
     inSchema('', options.schema ?? env('SLUICE_SCHEMA') ?? 'sluice')
+    said(options)
     const clock = options.clock ?? systemClock
     const listenUrl = options.listenUrl ?? env('SLUICE_LISTEN_URL')
     const store = await openStore({
@@ -274,15 +278,13 @@ export class Sluice implements Sender {
   }
 
   /**
-   * Drops history older than `keepDays` (whole, 0 to 36,500; default 7), expired idempotency keys and what dispatch no
+   * Drops history that was kept for long enough, expired idempotency keys, the ledger of a week ago and what dispatch no
    * longer needs, and makes the partitions of the next days, for five minutes at most; what may wait is left to the next
-   * time. Returns the partitions dropped.
+   * time. With `dryRun` it only says what would go.
    * @throws UsageError SLUICE_BAD_OPTION
    */
-  async prune(keepDays = 7): Promise<string[]> {
-    if (!Number.isInteger(keepDays) || keepDays < 0 || keepDays > 36_500)
-      throw new UsageError('SLUICE_BAD_OPTION', `keepDays is ${keepDays}; it must be a whole number from 0 to 36,500`)
-    return new Housekeeping(this.db, this.#clock, this.#schema, keepDays).prune()
+  async prune(options: PruneOptions = {}): Promise<Pruned> {
+    return new Housekeeping(engineOf(this.db), this.#clock, this.#schema, this.#care).prune(options)
   }
 
   /** Stops this process's workers (their attempts end first), settles what was sent, and closes the store; one that is away is waited for some 10 s. */
@@ -335,7 +337,8 @@ export class Sluice implements Sender {
       rulebook: this.#rulebook,
       version,
       allowPrivate: this.#allowPrivate,
-      beatUrl: this.#store.url,
+      beatUrl: this.#store.directUrl,
+      care: this.#care,
       ended: () => this.#workers.delete(worker),
     })
     this.#workers.add(worker)

@@ -9,6 +9,7 @@ import { Rulebook } from '../dispatch/rule.ts'
 import { type AnyTask, checkName } from '../dispatch/task.ts'
 import * as library from '../index.ts'
 import type { Schedule } from '../index.ts'
+import { said } from '../worker/care.ts'
 import { flat } from './failure.ts'
 
 /** A config file's content and place. */
@@ -21,7 +22,19 @@ export interface Found {
 }
 
 const names = ['sluice.config.ts', 'sluice.config.js', 'sluice.config.mjs']
-const known = ['store', 'schema', 'listenUrl', 'concurrency', 'queues', 'tasks', 'schedules', 'rules', 'routes']
+const known = [
+  'store',
+  'schema',
+  'listenUrl',
+  'concurrency',
+  'queues',
+  'tasks',
+  'schedules',
+  'rules',
+  'routes',
+  'retention',
+  'prune',
+]
 
 // A user's file gets this very copy of the library: a second one would send to a store of its own.
 const jiti = createJiti(import.meta.url, { virtualModules: { sluice: { ...library, defineConfig } } })
@@ -54,6 +67,11 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
     if (value !== undefined && (typeof value !== 'string' || value === '')) throw bad(file, `${name} must be a text`)
   }
   const { concurrency, queues, tasks, schedules } = fields
+  try {
+    said(fields)
+  } catch (error) {
+    throw bad(file, error instanceof Error ? error.message : String(error))
+  }
   if (
     concurrency !== undefined &&
     !(Number.isInteger(concurrency) && Number(concurrency) >= 1 && Number(concurrency) <= 10_000)

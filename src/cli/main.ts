@@ -13,6 +13,7 @@ import { limitsCommand } from './limits.ts'
 import { migrateCommand } from './migrate.ts'
 import { pauseCommand, pausesCommand, resumeCommand } from './pause.ts'
 import { schedulesCommand } from './schedules.ts'
+import { pruneCommand } from './prune.ts'
 import { sendCommand } from './send.ts'
 import { statusCommand } from './status.ts'
 import { whyCommand } from './why.ts'
@@ -47,6 +48,7 @@ async function build(argv: readonly string[]): Promise<Command> {
     statusCommand,
     limitsCommand,
     schedulesCommand,
+    pruneCommand,
     migrateCommand,
     doctorCommand,
   ]

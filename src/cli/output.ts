@@ -86,3 +86,11 @@ export function span(ms: number): string {
   if (size < 172_800_000) return `${Math.round(ms / 3_600_000)} h`
   return `${Math.round(ms / 86_400_000)} d`
 }
+
+/** Bytes for people: `8 kB`, `1.2 GB`. */
+export function size(bytes: number): string {
+  const units = ['kB', 'MB', 'GB', 'TB']
+  const power = Math.min(units.length, Math.max(1, Math.floor(Math.log2(Math.max(1, bytes)) / 10)))
+  const value = bytes / 1_024 ** power
+  return `${value < 10 ? Number(value.toFixed(1)) : Math.round(value)} ${units[power - 1]}`
+}

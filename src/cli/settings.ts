@@ -75,17 +75,19 @@ export async function withSluice<T>(
 
 /** Opens the store; with `migrate` it brings its schema up to date. */
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
-  const { store, schema, listenUrl, out, config } = settings
-  const { rules, routes = {} } = config.fields
-  const said = out.json ? { ...out.log, info() {} } : out.log
+  const { store, schema, listenUrl, out } = settings
+  const { retention, prune, rules, routes } = settings.config.fields
+  const log = out.json ? { ...out.log, info() {} } : out.log
   return await Sluice.open({
     store,
     schema,
     migrate,
-    rules,
-    routes,
-    log: said,
+    log,
     ...(listenUrl === undefined ? {} : { listenUrl }),
+    ...(retention === undefined ? {} : { retention }),
+    ...(prune === undefined ? {} : { prune }),
+    ...(rules === undefined ? {} : { rules }),
+    ...(routes === undefined ? {} : { routes }),
   })
 }
 

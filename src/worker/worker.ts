@@ -13,10 +13,11 @@ import { Agents } from '../http/agent.ts'
 import { warmClient } from '../http/warm.ts'
 import type { Schedule } from '../schedule/schedule.ts'
 import { Timetable } from '../schedule/timetable.ts'
-import { Attempt, type AttemptOptions } from './attempt.ts'
+import type { Care } from './care.ts'
 import { Heartbeat } from './heartbeat.ts'
 import { Housekeeping } from './housekeeping.ts'
 import { Patience } from './patience.ts'
+import { Repertoire } from './repertoire.ts'
 import { adoptOrphans, dropCancelled } from './round.ts'
 import { Slots } from './slots.ts'
 import { Stuck } from './stuck.ts'
@@ -42,6 +43,8 @@ export interface WorkerOptions {
   allowPrivate: readonly string[]
   /** Where the heartbeat's thread connects; undefined: no thread (embedded engine). */
   beatUrl: string | undefined
+  /** How long what is over is kept. */
+  care: Care
   /** Told when it has stopped. */
   ended(): void
 }
@@ -61,6 +64,7 @@ const warmMsMax = 5_000
 export class Worker {
   readonly #options: WorkerOptions
   readonly #claims: Claims
+  readonly #storeClock = new StoreClock()
   readonly #finisher: Finisher
   readonly #slots: Slots
   readonly #stuck: Stuck
@@ -89,13 +93,11 @@ export class Worker {
         `concurrency is ${concurrency}; it must be a whole number from 1 to 10,000`,
       )
     }
-    const all = tasks.flatMap((task) => (task.onFailed === undefined ? [task] : [task, task.onFailed]))
-    const byName = new Map(all.map((task) => [task.name, task]))
-    if (byName.size !== all.length) throw new UsageError('SLUICE_BAD_TASK', 'two tasks have the same name')
+    const repertoire = new Repertoire(tasks)
     this.#options = options
     this.#timetable = new Timetable({ db, clock, schema, inSchema, log, schedules, rulebook })
     this.#agents = new Agents(options.allowPrivate)
-    const storeClock = new StoreClock()
+    const storeClock = this.#storeClock
     this.#claims = new Claims(db, clock, schema, storeClock)
     this.#claims.lasting = (error) =>
       log.error('claims fail; they are tried again until they do not', { error: String(error) })
@@ -109,23 +111,13 @@ export class Worker {
     this.#stuck = stuck
     const threads = tasks.some((task) => task.thread !== undefined) ? threadsFor(concurrency, log) : undefined
     this.#threads = threads
-    const around = {
-      db,
-      clock,
-      storeClock,
-      schema,
-      log,
-      patience: new Patience(),
-      stuck,
-      threads,
-      rulebook,
-    }
-    const perTask = new Map(all.map((task) => [task.name, { ...around, agent: this.#agents.of(task.allowPrivate) }]))
+    const shared = { db, clock, storeClock, schema, log, patience: new Patience(), stuck, threads, rulebook }
+    const attempts = repertoire.attempts(shared, this.#agents)
     this.#slots = new Slots(
       concurrency,
       this.#finisher,
       (job) => {
-        const attempt = new Attempt(job, byName.get(job.task) as AnyTask, perTask.get(job.task) as AttemptOptions)
+        const attempt = attempts(job)
         if (this.#aborted !== undefined) attempt.abort(this.#aborted)
         return attempt
       },
@@ -134,10 +126,8 @@ export class Worker {
     )
     this.#member = new Membership(db, clock, schema, inSchema, {
       queues,
-      tasks: [...byName.keys()],
-      homes: all.map(
-        ({ name, queue }) => rulebook.route(name).queue ?? (typeof queue === 'string' ? queue : 'default'),
-      ),
+      tasks: repertoire.names,
+      homes: repertoire.homes(rulebook),
       slots: concurrency,
       version,
     })
@@ -371,8 +361,9 @@ export class Worker {
       const sql = inSchema(statements['dispatch/beat'] as string)
       this.#heartbeat = new Heartbeat({ url: beatUrl, sql, beatMs, lost: (id) => this.#lost(id), log })
     }
-    const { db, clock, schema } = this.#options
-    const housekeeping = new Housekeeping(db, clock, schema)
+    const { db, clock, schema, care } = this.#options
+    const capUs = () => this.#storeClock.cap(clock.monotonicMs())
+    const housekeeping = new Housekeeping(db, clock, schema, care, capUs)
     const parts = { member: this.#member, slots: this.#slots, claims: this.#claims, finisher: this.#finisher }
     const round = async () => {
       // Also beside the heartbeat's thread, which may have failed.

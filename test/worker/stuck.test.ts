@@ -87,7 +87,7 @@ test.each(engines)(
     expect(await sluice.waitFor(await sluice.send(deaf, {}))).toMatchObject({ error: { code: 'SLUICE_TIMEOUT' } })
     await until(async () => (await sluice.jobs.status()).stuck === 1, 'status says so')
     expect(worker.stuck).toBe(1)
-    const at = { db: sluice.db, url: undefined, owner: false, embedded: false }
+    const at = { db: sluice.db, url: undefined, directUrl: undefined, owner: false, embedded: false }
     const doctor = async () => (await checks['handlers']?.({ store: at, schema: 'sluice' }))?.status
     expect(await doctor()).toBe('warn')
 
