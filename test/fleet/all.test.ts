@@ -1,0 +1,155 @@
+/**
+ * Everything at once, with real processes on a server of their own: priorities, weights, rules, windows, concurrency and a
+ * schedule, while workers are killed and the database crashes. The vendor, in a process of its own, is the truth.
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import { afterEach, expect, test, vi } from 'vitest'
+import { newId } from '../../src/core/hash.ts'
+import { type AnyTask, type Rule, Sluice } from '../../src/index.ts'
+import type { Arrival } from '../../src/testing/proof.ts'
+import type { Report } from '../../src/testing/vendor.ts'
+import { isLong } from '../long.ts'
+import { startPostgres } from '../servers/postgres.ts'
+import { later, until } from '../until.ts'
+
+// The definitions of the workers' own code.
+const definitions: string = './all.mjs'
+const { rated, windowed, rules } = (await import(definitions)) as {
+  rated: AnyTask
+  windowed: AnyTask
+  rules: readonly Rule[]
+}
+const memberFile = fileURLToPath(new URL('./all.mjs', import.meta.url))
+const serveFile = fileURLToPath(new URL('../../dist/testing/serve.js', import.meta.url))
+const workers = isLong ? 8 : 3
+const lastsMs = isLong ? 180_000 : 12_000
+/** So often a worker is killed, and so often the database. */
+const killMs = isLong ? 3_000 : 4_000
+const crashMs = isLong ? 30_000 : 6_000
+vi.setConfig({ testTimeout: lastsMs + 600_000 })
+
+const children = new Set<ChildProcess>()
+afterEach(async () => {
+  const ends = [...children].map((child) => once(child, 'exit'))
+  for (const child of children) child.kill('SIGKILL')
+  await Promise.all(ends)
+})
+
+async function start(args: string[]): Promise<{ child: ChildProcess; line: string }> {
+  const child = spawn(process.execPath, args, { stdio: ['pipe', 'pipe', 'inherit'] })
+  children.add(child)
+  child.once('exit', () => children.delete(child))
+  const [line] = await once(createInterface(child.stdout), 'line')
+  return { child, line: String(line) }
+}
+
+test('nothing is lost, exceeded, or scheduled twice, while workers are killed and the database crashes', async () => {
+  const server = await startPostgres()
+  const log = { algorithm: 'sliding log' }
+  const vendor = async (limits: object[]) => {
+    const { line } = await start([serveFile, JSON.stringify({ rules: limits, latencyMs: 5 })])
+    const ask = async <T>(what: string) => (await (await fetch(`${line}/.vendor/${what}`)).json()) as T
+    return { url: line, report: () => ask<Report>('report'), arrivals: () => ask<Arrival[]>('arrivals') }
+  }
+  const rates = await vendor([
+    { ...log, limit: 160, windowMs: 4_000 },
+    { algorithm: 'fixed window', limit: 80, windowMs: 4_000, key: 'header:x-key' },
+  ])
+  const many = await vendor([
+    { ...log, limit: 60, windowMs: 4_000, key: 'header:x-key' },
+    { ...log, limit: 300, windowMs: 30_000, key: 'header:x-key' },
+    { algorithm: 'concurrency', limit: 3, key: 'header:x-key' },
+  ])
+  const vendors = { rated: rates.url, windowed: many.url }
+  const options = JSON.stringify({ store: server.url, vendors, concurrency: 6 })
+  const sluice = await Sluice.open({ store: server.url, rules })
+  const enter = async () => (await start([memberFile, options])).child
+  const fleet = await Promise.all(Array.from({ length: workers }, enter))
+  const sinceMs = performance.now()
+  const isOver = () => performance.now() - sinceMs > lastsMs
+  const every = async (ms: number, act: () => Promise<void>) => {
+    for (let last = sinceMs; !isOver();) {
+      await until(() => isOver() || performance.now() - last > ms, 'the next blow', lastsMs + 60_000)
+      last = performance.now()
+      if (!isOver()) await act()
+    }
+  }
+  // Sent with ids of their own, so that a send whose outcome is unknown is repeated as it is.
+  const acknowledged = new Map<string, number>()
+  const send = async () => {
+    for (let n = 0; !isOver(); n++) {
+      const work = (n % 4 === 0 ? windowed : rated) as AnyTask
+      const id = newId()
+      const sent = () => sluice.send(work, { n, key: `k${n % 5}` }, { id, priority: (n % 7) - 3 })
+      await sent().catch(() => sent())
+      acknowledged.set(id, n)
+      const at = performance.now()
+      if (n > 60) await until(() => performance.now() - at > 20)
+    }
+  }
+  const kill = async () => {
+    fleet.shift()?.kill('SIGKILL')
+    fleet.push(await enter())
+  }
+  const crash = async () => {
+    await server.stop('immediate')
+    await server.start()
+  }
+  await Promise.all([later(every(killMs, kill)), later(every(crashMs, crash)), later(send())])
+
+  const ids = [...acknowledged.keys()]
+  const ended = async () => {
+    const [row] = await sluice.db.query<{ n: string }>(
+      `select (select count(*) from sluice.done where id = any ($1::uuid[])) + (select count(*) from sluice.failed where id = any ($1::uuid[])) as n`,
+      [ids],
+    )
+    return Number(row?.n) >= ids.length
+  }
+  await until(ended, 'all that was acknowledged has ended', 300_000)
+  for (const one of [rates, many]) {
+    const report = await one.report()
+    expect(report.rules.map(({ exceeded }) => exceeded)).toEqual(report.rules.map(() => 0))
+    // A concurrency is proved by the vendor itself: it would have answered 429.
+    expect(report.vendor429).toBe(0)
+  }
+  const arrivals = [...(await rates.arrivals()), ...(await many.arrivals())]
+
+  const jobs = await Promise.all(ids.map((id) => sluice.jobs.get(id)))
+  const seen = new Map<string, number>()
+  for (const { jobId } of arrivals) seen.set(String(jobId), (seen.get(String(jobId)) ?? 0) + 1)
+  for (const job of jobs) {
+    const n = acknowledged.get(job?.id ?? '') ?? 0
+    const times = seen.get(job?.id ?? '') ?? 0
+    if (n % 50 === 7) {
+      expect(job).toMatchObject({ state: 'cancelled', reason: 'discarded by rule drop: every fiftieth' })
+      expect(times).toBe(0)
+      continue
+    }
+    const isFast = job?.task === 'rated' && n % 3 === 0
+    const queue = isFast ? 'fast' : n % 80 === 1 ? 'last' : n % 40 === 1 ? 'aside' : 'default'
+    // Three crashes end a job; then it stands in the archive, with its reason.
+    if (job?.state === 'failed') expect(job).toMatchObject({ reason: 'crashed', crashes: 3 })
+    else expect(job).toMatchObject({ state: 'done', queue })
+    if (job?.state === 'done') expect(times).toBeGreaterThanOrEqual(1)
+    expect(times).toBeLessThanOrEqual(1 + (job?.failed ?? 0) + (job?.crashes ?? 0))
+  }
+
+  // Each second from the first to the last has one job, and no other.
+  const ticks = await sluice.db.query<{ at: string }>(
+    `select substr(t, 15) as at from (select tags from sluice.done where task = 'tick' union all select tags from sluice.failed where task = 'tick'
+     union all select tags from sluice.job where task = 'tick') jobs, unnest(tags) t where t like 'scheduled-for:%' order by 1`,
+  )
+  const instants = ticks.map(({ at }) => Date.parse(at))
+  const first = instants[0] ?? 0
+  expect(instants).toEqual(instants.map((_, i) => first + i * 1_000))
+  expect(instants.length).toBeGreaterThan(lastsMs / 1_000 / 2)
+  console.log(`${ids.length} jobs, ${arrivals.length} arrivals, ${instants.length} instants`)
+  const ends = fleet.map((child) => once(child, 'exit'))
+  for (const child of fleet) child.kill('SIGTERM')
+  await Promise.all(ends)
+  await sluice.close()
+  await server.stop()
+})
