@@ -45,7 +45,7 @@ begin
     insert into sluice.failed (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
       dispatched_at, started_at, finished_at, fair, takes, tags, input, result, error, claim,
       weight, once, on_failed, ruled)
-    select id, 'failed', reason, task, queue, priority, attempt, failed + 1, crashes, ambiguous or reason = 'doubtful',
+    select id, 'failed', reason, task, queue, priority, attempt, failed + 1, crashes, ambiguous or coalesce(reason = 'doubtful', false),
       created_at, dispatched_at, v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, tags, input, null, why::jsonb,
       claim, weight, once, on_failed, ruled
     from ended where outcome = 'failed'
