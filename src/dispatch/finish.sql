@@ -44,10 +44,10 @@ begin
   ), archived as (
     insert into sluice.failed (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
       dispatched_at, started_at, finished_at, fair, takes, tags, input, result, error, claim,
-      weight, once, on_failed, ruled)
+      weight, once, on_failed, ruled, raw)
     select id, 'failed', reason, task, queue, priority, attempt, failed + 1, crashes, ambiguous or coalesce(reason = 'doubtful', false),
       created_at, dispatched_at, v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, tags, input, null, why::jsonb,
-      claim, weight, once, on_failed, ruled
+      claim, weight, once, on_failed, ruled, raw
     from ended where outcome = 'failed'
   ), again as (
     update sluice.job j set

@@ -19,7 +19,7 @@ begin
     select l.id as lane, l.bound, p_take[l.ordinality] as take from unnest(p_lane) with ordinality l where p_take[l.ordinality] > 0
   ), seen as (
     select a.lane, j.* from ask a cross join lateral (
-      select ctid as tid, seq, id, created_at, expires_at <= v_at as late from sluice.job
+      select ctid as tid, seq, id, coalesce(since, created_at) as created_at, expires_at <= v_at as late from sluice.job
       where lane = a.lane and seq >= a.bound and claim is null and due_at is null order by seq limit a.take) j
   ), taken as (
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at

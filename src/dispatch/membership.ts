@@ -15,6 +15,9 @@ export interface Member {
   tasks: readonly string[]
   /** For each of its tasks the queue where jobs go that name none. */
   homes: readonly string[]
+  /** For each whether it may not be tried again in doubt, and the task that hears of its failures. */
+  once: readonly boolean[]
+  onFailed: readonly (string | null)[]
   slots: number
   version: string
 }
@@ -136,8 +139,8 @@ export class Membership {
   }
 
   async #enter(): Promise<Claimer> {
-    const { queues, tasks, homes, slots, version } = this.#member
-    await this.#db.query(this.#sql('known'), [tasks, homes])
+    const { queues, tasks, homes, once, onFailed, slots, version } = this.#member
+    await this.#db.query(this.#sql('known'), [tasks, homes, once, onFailed])
     const [row] = await this.#db.query<{ id: string }>(this.#sql('register'), [
       hostname(),
       process.pid,

@@ -7,16 +7,19 @@ declare
   v_seqs bigint[];
 begin
   with place as (
-    select u.id, u.claim, u.place::jsonb as p from unnest(p_ids, p_claims, p_places) u (id, claim, place) where u.place is not null
+    select u.id, u.claim, x.p, coalesce(to_timestamp((x.p ->> 'atUs')::bigint / 1e6),
+      v_now + make_interval(secs => coalesce((x.p ->> 'delayUs')::bigint, 0) / 1e6)) as due
+    from unnest(p_ids, p_claims, p_places) u (id, claim, place) cross join lateral (select u.place::jsonb as p) x
+    where u.place is not null
   ), moved as (
     update sluice.job j set
       claim = null, attempt = j.attempt - 1, raw = null, lane = (p ->> 'lane')::bigint,
-      due_at = coalesce(to_timestamp((p ->> 'atUs')::bigint / 1e6), v_now + make_interval(secs => coalesce((p ->> 'delayUs')::bigint, 0) / 1e6)),
+      due_at = place.due,
       queue = coalesce(p ->> 'queue', j.queue), priority = coalesce((p ->> 'priority')::smallint, j.priority),
       fair = p ->> 'fair', takes = case when p -> 'takes' <> 'null' then array(select jsonb_array_elements_text(p -> 'takes')) end,
       weight = coalesce((p ->> 'weight')::smallint, j.weight),
       tags = case when p ? 'tags' then array(select jsonb_array_elements_text(p -> 'tags')) else j.tags end,
-      expires_at = coalesce(j.expires_at, v_now + make_interval(secs => (p ->> 'waitUs')::bigint / 1e6)),
+      expires_at = coalesce(j.expires_at, greatest(place.due, v_now) + make_interval(secs => (p ->> 'waitUs')::bigint / 1e6)),
       once = coalesce((p ->> 'once')::boolean, j.once), on_failed = coalesce(p ->> 'onFailed', j.on_failed),
       ruled = case when not p ? 'ruled' then j.ruled
         -- A rule that holds it again and again is told once.

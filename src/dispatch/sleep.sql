@@ -20,7 +20,8 @@ begin
   end if;
   v_job := (select (extract(epoch from min(j.due_at)) * 1000000)::bigint from sluice.job j
             where j.due_at > case when p_since < 0 then '-infinity' else to_timestamp(p_since / 1e6) end);
-  v_due := least(v_due, v_job);
+  -- One that is due already is in somebody's hands just now: not at once again.
+  v_due := least(v_due, case when v_job <= p_now then p_now + 20000 else v_job end);
   since := least(p_now - 5000000, v_wait.due - 1, v_job - 1);
   if p_shut <> '{}' then
     since := least(since, (select min(w.due) from unnest(p_shut) c (id) cross join lateral (

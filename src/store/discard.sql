@@ -5,7 +5,7 @@ returns void language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
 begin
-  if exists (select 1 from sluice.job j where j.id = p_id) then return; end if;
+  if exists (select 1 from sluice.job j where j.id = p_id) or exists (select 1 from sluice.failed f where f.id = p_id) then return; end if;
   insert into sluice.done (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, finished_at,
     tags, input, ruled)
   values (p_id, 'cancelled', p_reason, p_task, p_queue, p_priority, 0, 0, 0, false, v_now, v_now, p_tags, p_input, p_ruled)

@@ -3,16 +3,17 @@
 create or replace function sluice.revive_v1(p_ids uuid[]) returns setof uuid language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
+  v_now timestamptz := sluice.now();  -- they wait from now on, whenever they were sent
   v_ids uuid[] := array(select id from sluice.failed where id = any (p_ids) order by id for update skip locked);
 begin
   with gone as (
     delete from sluice.failed where id = any (v_ids) returning *
   ), back as (
     insert into sluice.job (id, lane, priority, attempt, failed, crashes, ambiguous, created_at, task, queue, fair, takes, tags, input, error,
-      weight, once, on_failed, ruled)
+      weight, once, on_failed, ruled, raw, since)
     select id, sluice.lane_id_v1(queue, task, priority, weight, fair, takes), priority, attempt, 0, 0, ambiguous, created_at,
       task, queue, fair, takes, tags, input, error,
-      weight, once, on_failed, ruled
+      weight, once, on_failed, ruled, raw, v_now
     from gone order by id
     returning lane, seq, queue, task
   )

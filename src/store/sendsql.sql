@@ -53,7 +53,12 @@ begin
     select k into v_id from (select v_id as new, k from sluice.keyed_v1(v_task, array[v_key], array[v_id], 86400) k) x where k = new;
     if not found then return (select i.job from sluice.idempotency i where i.task = v_task and i.key = v_key); end if;
   end if;
-  if exists (select 1 from sluice.done d where d.id = v_id) or exists (select 1 from sluice.failed f where f.id = v_id) then return v_id; end if;
-  perform sluice.raw_v1(v_id, v_task, v_queue, v_priority::integer, v_due, nullif(v_tags, '{}'), v_input, v_expires);
+  if sluice.raw_v1(v_id, v_task, v_queue, v_priority::integer, v_due, nullif(v_tags, '{}'), v_input, v_expires)
+     and v_options ? 'id' then
+    -- Finished jobs live elsewhere: look there in a statement of its own, which sees what finished meanwhile.
+    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then perform sluice.unseen_v1(array[v_id]); end if;
+    delete from sluice.job j where j.id = v_id
+      and (exists (select 1 from sluice.done d where d.id = v_id) or exists (select 1 from sluice.failed f where f.id = v_id));
+  end if;
   return v_id;
 end $$;

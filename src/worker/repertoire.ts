@@ -1,6 +1,7 @@
 /** The tasks that a worker runs: those it was given, and those that hear of their failures. */
 import { UsageError } from '../core/errors.ts'
 import type { Handout } from '../dispatch/claim.ts'
+import type { Member } from '../dispatch/membership.ts'
 import type { Rulebook } from '../dispatch/rule.ts'
 import type { AnyTask } from '../dispatch/task.ts'
 import type { Agents } from '../http/agent.ts'
@@ -20,15 +21,16 @@ export class Repertoire {
     if (this.#byName.size !== all.length) throw new UsageError('SLUICE_BAD_TASK', 'two tasks have the same name')
   }
 
-  /** Their names. */
-  get names(): string[] {
-    return [...this.#byName.keys()]
-  }
-
-  /** For each the queue where jobs go that name none. */
-  homes(rulebook: Rulebook): string[] {
+  /** What the store is told of them. */
+  known(rulebook: Rulebook): Pick<Member, 'tasks' | 'homes' | 'once' | 'onFailed'> {
+    const all = [...this.#byName.values()]
     const own = ({ queue }: AnyTask) => (typeof queue === 'string' ? queue : 'default')
-    return [...this.#byName.values()].map((task) => rulebook.route(task.name).queue ?? own(task))
+    return {
+      tasks: all.map(({ name }) => name),
+      homes: all.map((task) => rulebook.route(task.name).queue ?? own(task)),
+      once: all.map(({ isOnce }) => isOnce),
+      onFailed: all.map(({ onFailed }) => onFailed?.name ?? null),
+    }
   }
 
   /** Makes attempts of their jobs. */

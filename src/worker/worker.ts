@@ -126,8 +126,7 @@ export class Worker {
     )
     this.#member = new Membership(db, clock, schema, inSchema, {
       queues,
-      tasks: repertoire.names,
-      homes: repertoire.homes(rulebook),
+      ...repertoire.known(rulebook),
       slots: concurrency,
       version,
     })

@@ -78,6 +78,7 @@ create table sluice.done (
   once boolean,
   on_failed text,
   ruled jsonb,
+  raw boolean,
   primary key (id)
 ) partition by range (id);
 -- Tells cheaply whether a partition has a finish too young to be dropped.
@@ -117,10 +118,13 @@ create table sluice.class (
   task text not null
 );
 
--- Tasks that some worker has the code of, and where their jobs go unless they say otherwise: for those who send by SQL.
+-- Tasks that some worker has the code of, and what those who send by SQL must know of them: where their jobs go unless they
+-- say otherwise, whether they may be tried again in doubt, and who hears of failures.
 create table sluice.task (
   name text primary key,
   queue text not null,
+  once boolean,
+  on_failed text,
   seen_at timestamptz not null
 );
 
