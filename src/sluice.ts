@@ -11,7 +11,7 @@ import { admit } from './dispatch/admit.ts'
 import { Definitions } from './dispatch/define.ts'
 import { type Routes, type Rule, Rulebook } from './dispatch/rule.ts'
 import { type SendRowsOptions, type Sent, sendRows } from './dispatch/rows.ts'
-import { defineRuleGates, type Pauses, pausesOn } from './dispatch/gate.ts'
+import { type Pauses, pausesOn } from './dispatch/gate.ts'
 import {
   type AnyTask,
   checkName,
@@ -99,7 +99,6 @@ export class Sluice implements Sender {
   readonly #outbox: Outbox
   readonly #definitions: Definitions
   readonly #rulebook: Rulebook
-  readonly #hasRules: boolean
   readonly #care: Care
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
@@ -121,7 +120,6 @@ export class Sluice implements Sender {
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
     this.#definitions = new Definitions(this.db, this.#clock, (sql) => this.#sql(sql))
     this.#rulebook = new Rulebook(options.rules, options.routes)
-    this.#hasRules = options.rules !== undefined
     this.#care = new Care(engineOf(this.db), this.#clock, (sql) => this.#sql(sql), said(options), this.#log)
     this.ended = store.db.ended.then((error) => this.#fail(error))
   }
@@ -322,7 +320,6 @@ export class Sluice implements Sender {
       throw new UsageError('SLUICE_BAD_OPTION', '`queues` is an empty list; leave it out to serve all')
     for (const queue of queues ?? []) checkName('queue', queue)
     await this.define([...tasks, ...schedules.map(({ task }) => task)])
-    if (this.#hasRules) await defineRuleGates(this.db, this.#rulebook.gates, (sql) => this.#sql(sql))
     this.#checkOpen()
     const worker: Worker = new Worker({
       db: engineOf(this.db),

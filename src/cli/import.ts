@@ -51,7 +51,7 @@ export async function importRows(
   let total: Sent = { sent: 0, known: 0, bad: 0 }
   const how = {
     read: readerOf(task, table, keysOf(flags, table, source), options),
-    onBad: (error: UsageError, row: TableRow) => refused.add(error, row),
+    onBad: (error: SluiceError, row: TableRow) => refused.add(error, row),
     onProgress: (sent: Sent) => bar.jobs((total = sent).sent),
     signal: stopping.signal,
   }
@@ -178,7 +178,7 @@ class Refused {
     this.#talk = talk
   }
 
-  add(error: UsageError, { line, raw }: TableRow): void {
+  add(error: SluiceError, { line, raw }: TableRow): void {
     if (ofOptions.includes(error.code)) throw error
     const { onError, badRows } = this.#flags
     if (badRows !== undefined) {

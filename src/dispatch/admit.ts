@@ -1,6 +1,7 @@
 /** The door: turns a task's input into a row that may be stored, or says clearly why not. */
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import { idMs, isId, newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
@@ -12,6 +13,7 @@ import { type AnyTask, checkPriority, checkTags, maxWaitMs, type SendOptions } f
 const dayMs = 86_400_000
 const delayMaxMs = 366 * dayMs
 const noRules = new Rulebook()
+const sendFields = ['id', 'tx', 'priority', 'delay', 'at', 'idempotencyKey', 'replace', 'tags', 'queue', 'maxWait']
 
 /**
  * Validates an input and computes what dispatch needs of it: what rules say, limit keys, fair key, lane.
@@ -25,13 +27,14 @@ export async function admit(
   clock: Clock,
   rulebook = noRules,
 ): Promise<NewJob> {
+  checkFields('SLUICE_BAD_OPTION', 'a send', options, sendFields)
   const text = encodePayload(input, `input of "${task.name}"`)
   // The stored form is what workers will see: keys and schema are judged on it, not on live objects.
   const stored: unknown = JSON.parse(text)
   await validate(task, stored)
   const route = rulebook.route(task.name)
   const seen = {
-    queue: queueOf(options.queue, stored) ?? route.queue ?? queueOf(task.queue, stored) ?? 'default',
+    queue: queueOf(task, options.queue, stored) ?? route.queue ?? queueOf(task, task.queue, stored) ?? 'default',
     priority: checkPriority(options.priority ?? route.priority ?? 0),
     tags: checkTags(options.tags),
   }

@@ -5,6 +5,6 @@ returns table (gate text, reason text, until timestamptz, by text, since timesta
 begin
   return query
   select g.name, g.reason, sluice.opening_v1(g, p_now), g.by, g.created_at from sluice.gate g
-  where sluice.fits_v1(g.queues, p_queue) and sluice.fits_v1(g.tasks, p_task) and sluice.shut_v1(g, p_now)
+  where sluice.meets_v1(g, p_queue, p_task, p_now) and sluice.shut_v1(g, p_now)
   order by 3 desc nulls first, 1;
 end $$;

@@ -47,7 +47,7 @@ begin
       weight, once, on_failed, ruled, raw)
     select id, 'failed', reason, task, queue, priority, attempt, failed + 1, crashes, ambiguous or coalesce(reason = 'doubtful', false),
       created_at, dispatched_at, v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, tags, input, null, why::jsonb,
-      claim, weight, once, on_failed, ruled, raw
+      claim, weight, once, coalesce(on_failed, case when raw then (select t.on_failed from sluice.task t where t.name = task) end), ruled, raw
     from ended where outcome = 'failed'
   ), again as (
     update sluice.job j set
@@ -60,7 +60,7 @@ begin
     from item i where j.id = i.id and j.claim = i.claim and i.outcome in ('retry', 'return', 'unused', 'interrupt')
     returning j.seq
   )
-  select array_agg(seq), (select array_agg(id) from ended where outcome = 'failed' and on_failed is not null)
+  select array_agg(seq), (select array_agg(id) from ended where outcome = 'failed' and (on_failed is not null or raw))
   into v_seqs, v_fallen from (select seq from ended union all select seq from again union all select unnest(v_moved)) s;
   if v_fallen is not null then perform sluice.fallout_v1(v_fallen); end if;
   if cardinality(v_seqs) = cardinality(p_seqs) then return '{}'; end if;

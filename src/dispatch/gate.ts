@@ -3,11 +3,12 @@
  * All of it is in the database, so it holds for all processes at once.
  */
 import os from 'node:os'
+import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { dayNames, type Hours, type ParsedHours } from '../core/hours.ts'
 import type { Queryable } from '../db/db.ts'
 import { statements } from '../generated/sql.ts'
-import type { Rule } from './rule.ts'
+import type { Opens, Rule } from './rule.ts'
 
 /** Which jobs a gate holds back, and when; see the fields. */
 export interface GateOptions {
@@ -53,6 +54,7 @@ export async function defineGate(
   name: string,
   options: GateOptions,
   inSchema: InSchema = (sql) => sql,
+  lastsS: number | null = null,
 ): Promise<void> {
   const { queues, tasks, hours } = options
   for (const [what, patterns] of Object.entries({ queue: queues, task: tasks })) {
@@ -62,7 +64,7 @@ export async function defineGate(
   const { fromMin, toMin, days, zone } = hours ?? { fromMin: null, toMin: null, days: null, zone: null }
   const reason = reasonOf(options.reason)
   try {
-    await db.query(inSchema('select sluice.gate_v1($1,$2,$3,$4,$5,$6,$7,$8,$9)'), [
+    await db.query(inSchema('select sluice.gate_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)'), [
       name,
       queues ?? null,
       tasks ?? null,
@@ -72,6 +74,7 @@ export async function defineGate(
       toMin,
       reason,
       me(),
+      lastsS,
     ])
   } catch (error) {
     // The store has a list of zones of its own.
@@ -86,25 +89,42 @@ export async function removeGate(db: Queryable, name: string, inSchema: InSchema
   return row?.was ?? false
 }
 
-const ruleGates = 'rule:'
+/** A rule's gate holds for so long, unless a worker that has the rule renews it; in seconds. */
+const ruleGateS = 60
 
-/** Puts the gates of rules in force that consist of hours alone, and removes those of rules that are no more. */
-export async function defineRuleGates(db: Queryable, rules: readonly Rule[], inSchema: InSchema): Promise<void> {
-  for (const { name, tasks, queues, hours } of rules)
-    await defineGate(
-      db,
-      `${ruleGates}${name}`,
-      {
-        ...(tasks === undefined ? {} : { tasks }),
-        ...(queues === undefined ? {} : { queues }),
-        ...(hours === undefined ? {} : { hours }),
-        reason: `rule ${name}`,
-      },
-      inSchema,
-    )
-  const known = new Set(rules.map(({ name }) => `${ruleGates}${name}`))
-  const rows = await db.query<Line>(inSchema(statements['dispatch/pauses'] as string))
-  for (const { name } of rows) if (name.startsWith(ruleGates) && !known.has(name)) await removeGate(db, name, inSchema)
+/** Puts the gates of rules in force that consist of hours alone; to be repeated, for they end with the workers that have them. */
+export async function renewRuleGates(db: Queryable, rules: readonly Rule[], inSchema: InSchema): Promise<void> {
+  for (const { name, tasks, queues, hours } of rules) {
+    const options = {
+      ...(tasks === undefined ? {} : { tasks }),
+      ...(queues === undefined ? {} : { queues }),
+      ...(hours === undefined ? {} : { hours }),
+      reason: `rule ${name}`,
+    }
+    await defineGate(db, `rule:${name}`, options, inSchema, ruleGateS)
+  }
+}
+
+/** So long an answer about hours is good; in ms. */
+const opensMs = 1_000
+
+/** Asks the store when hours open, once a second. */
+export function openingsOn(db: Queryable, schema: string, clock: Clock): Opens {
+  const known = new Map<ParsedHours, { fromMs: number; at: Promise<number | undefined> }>()
+  const ask = async ({ zone, days, fromMin, toMin }: ParsedHours) => {
+    const params = [zone, days, fromMin, toMin]
+    const [row] = await db.query<{ at: string | null }>(`select ${schema}.opens_v1($1,$2,$3,$4) as at`, params)
+    return row?.at ? Number(row.at) : undefined
+  }
+  return (hours) => {
+    const nowMs = clock.monotonicMs()
+    let answer = known.get(hours)
+    if (answer === undefined || nowMs - answer.fromMs > opensMs) {
+      known.set(hours, (answer = { fromMs: nowMs, at: ask(hours) }))
+      answer.at.catch(() => known.delete(hours))
+    }
+    return answer.at
+  }
 }
 
 /** Pauses and resumes; a `Sluice` has these. */

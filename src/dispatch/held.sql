@@ -5,5 +5,5 @@ declare
 begin
   if v_shut = '{}' then return '{}'; end if;
   return array(select c.id from sluice.class c where c.id = any (p_classes) and exists (
-    select 1 from unnest(v_shut) g where sluice.fits_v1(g.queues, c.queue) and sluice.fits_v1(g.tasks, c.task)));
+    select 1 from unnest(v_shut) g where sluice.meets_v1(g, c.queue, c.task, p_now)));
 end $$;

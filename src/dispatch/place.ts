@@ -32,7 +32,8 @@ export function placeOf(
   takes: readonly string[],
 ): Place {
   const fair = task.fair === undefined ? null : `${task.name}:${fairKey(task.fair, stored)}`
-  const weight = typeof task.weight === 'number' ? task.weight : checkWeight(task.weight(stored as never))
+  const { weight: given } = task
+  const weight = typeof given === 'number' ? given : checkWeight(said(task, 'weight', () => given(stored as never)))
   const identity = [queue, task.name, String(priority), fair ?? '', ...takes].join('\u001f')
   const lane = laneOf(weight === 1 ? identity : `${identity}\u001e${weight}`)
   return { lane, queue, priority, weight, fair, takes: takes.length === 0 ? null : [...takes] }
@@ -51,15 +52,19 @@ export function placeNow(
 ): Place | undefined {
   const { input, queue, priority } = job
   const had = job.takes ?? []
-  const demanded = bucketsOf(task, input, ruledKeys)
+  // A limit that the task has no more needs no key; that one was given is no mistake now.
+  const given = Object.entries(ruledKeys).filter(([name]) =>
+    task.limits.some((limit) => limit.name === name && limit.keyed),
+  )
+  const demanded = bucketsOf(task, input, Object.fromEntries(given))
   if (demanded.every((bucket) => had.includes(bucket))) return undefined
   const isNamed = (bucket: string) => task.limits.some(({ name }) => bucket === name || bucket.startsWith(`${name}:`))
   return placeOf(task, input, queue, priority, [...demanded, ...had.filter((bucket) => !isNamed(bucket))])
 }
 
-/** The queue that a task's own definition says; undefined: none. @throws UsageError SLUICE_BAD_TASK */
-export function queueOf(queue: string | ((input: never) => string) | undefined, stored: unknown): string | undefined {
-  const named = typeof queue === 'function' ? queue(stored as never) : queue
+/** The queue that a definition, or a send, says; undefined: none. @throws UsageError SLUICE_BAD_TASK, SLUICE_BAD_OPTION */
+export function queueOf(task: AnyTask, queue: AnyTask['queue'], stored: unknown): string | undefined {
+  const named = typeof queue === 'function' ? said(task, 'queue', () => queue(stored as never)) : queue
   if (named !== undefined) checkName('queue', named)
   return named
 }
@@ -81,6 +86,16 @@ export function bucketsOf(task: AnyTask, stored: unknown, keys: Readonly<Record<
     const key = given === undefined ? keyOf(limit, stored) : checkKey(limit.name, given)
     return key === undefined ? limit.name : `${limit.name}:${key}`
   })
+}
+
+/** What a function of the input says. */
+function said<T>(task: AnyTask, what: string, ask: () => T): T {
+  try {
+    return ask()
+  } catch (cause) {
+    const message = `the ${what} function of task "${task.name}" threw: ${String(cause)}`
+    throw new UsageError('SLUICE_BAD_OPTION', message, { cause })
+  }
 }
 
 /** The key of each bucket by its limit's name; '' without one. */

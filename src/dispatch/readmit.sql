@@ -19,7 +19,8 @@ begin
       fair = p ->> 'fair', takes = case when p -> 'takes' <> 'null' then array(select jsonb_array_elements_text(p -> 'takes')) end,
       weight = coalesce((p ->> 'weight')::smallint, j.weight),
       tags = case when p ? 'tags' then array(select jsonb_array_elements_text(p -> 'tags')) else j.tags end,
-      expires_at = coalesce(j.expires_at, greatest(place.due, v_now) + make_interval(secs => (p ->> 'waitUs')::bigint / 1e6)),
+      expires_at = coalesce(j.expires_at, greatest(j.since, j.created_at, case when p ? 'delayUs' or p ? 'atUs' then place.due end)
+        + make_interval(secs => (p ->> 'waitUs')::bigint / 1e6)),
       once = coalesce((p ->> 'once')::boolean, j.once), on_failed = coalesce(p ->> 'onFailed', j.on_failed),
       ruled = case when not p ? 'ruled' then j.ruled
         -- A rule that holds it again and again is told once.

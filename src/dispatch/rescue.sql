@@ -26,7 +26,7 @@ begin
   with mine as (
     select j.id from unnest(v_ids, v_claims) u (id, claim) join sluice.job j on j.id = u.id and j.claim = u.claim
   ), crashed as (
-    delete from sluice.job j using mine m where j.id = m.id and p_why = 'lost' and (j.crashes >= 2 or j.once) returning j.*
+    delete from sluice.job j using mine m where j.id = m.id and p_why = 'lost' and (j.crashes >= 2 or sluice.once_v1(j)) returning j.*
   ), back as (
     update sluice.job j set claim = null, due_at = v_now,
       crashes = j.crashes + case when p_why = 'lost' then 1 else 0 end,
@@ -34,11 +34,11 @@ begin
       attempt = j.attempt - case when p_why = 'lost' then 0 else 1 end,
       error = case when p_why = 'lost' then jsonb_build_object('code', 'SLUICE_WORKER_LOST',
         'message', 'its worker was lost during the attempt; whether the call was made is not known') else j.error end
-    from mine m where j.id = m.id and (p_why <> 'lost' or (j.crashes < 2 and j.once is not true)) returning j.queue
+    from mine m where j.id = m.id and (p_why <> 'lost' or (j.crashes < 2 and not sluice.once_v1(j))) returning j.queue
   )
   select (select count(*) from back), array_agg(d.job) filter (where d.once), array_agg(d.job) filter (where not d.once)
   into v_count, v_doubtful, v_crashed
-  from (select coalesce(c.once, false) as once,
+  from (select sluice.once_v1(c::sluice.job) as once,
                jsonb_populate_record(c::sluice.job, jsonb_build_object('crashes', c.crashes + 1, 'ambiguous', true)) as job from crashed c) d;
   perform sluice.bury_v1(v_doubtful, 'doubtful', 'SLUICE_WORKER_LOST',
     'its worker was lost during the attempt; whether the call was made is not known, and it may be made only once');

@@ -1,6 +1,6 @@
 /** Many jobs from a stream of rows: admitted one by one, recorded in batches, in order, with bounded memory. */
 import type { Clock } from '../core/clock.ts'
-import { SluiceError, UsageError } from '../core/errors.ts'
+import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import type { NewJob } from '../store/send.ts'
 import { admit } from './admit.ts'
 import type { Rulebook } from './rule.ts'
@@ -28,7 +28,7 @@ export interface SendRowsOptions<Row, Input> {
   /** Makes an input of a row. What it throws makes the row a bad one. */
   read: (row: Row) => SendRow<Input> | Promise<SendRow<Input>>
   /** Told of each bad row, which is then left out (or throws, to stop there). Default: the first bad row stops the call. */
-  onBad?: (error: UsageError, row: Row) => void
+  onBad?: (error: SluiceError, row: Row) => void
   /** Called when a batch is durable (with `tx`: written). */
   onProgress?: (sent: Sent) => void
   /** Stops after the batch in hand; the call resolves. */
@@ -70,7 +70,7 @@ export async function sendRows<Row, Input>(
   }
   let index = 0
   const refuse = (error: unknown, row: Row) => {
-    if (!(error instanceof UsageError)) throw error
+    if (!SluiceError.is(error) || error instanceof StoreError) throw error
     if (onBad === undefined) {
       const before = total.sent + total.known + batch.length
       const message = `row ${index}: ${error.message} (${before} row(s) before it are recorded)`

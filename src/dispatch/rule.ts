@@ -1,9 +1,10 @@
 /** Rules: named decisions about jobs, in order; when a job is sent, and again when it could be dispatched. */
 import { AttemptError, UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import { type Hours, type ParsedHours, parseHours } from '../core/hours.ts'
 import { fits, isPattern } from '../core/pattern.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
-import { checkName, checkPriority, checkTags } from './task.ts'
+import { checkName, checkPriority, checkTags, failureSuffix } from './task.ts'
 
 /** What a rule sees of a job. */
 export interface RuleJob<Input = unknown> {
@@ -78,6 +79,7 @@ export interface Rule {
   readonly do: (job: RuleJob) => SendChanges & DispatchChanges
 }
 
+const fields = ['at', 'tasks', 'queues', 'when', 'do', 'open']
 const changes = {
   send: ['queue', 'priority', 'tags', 'delay', 'keys', 'discard'],
   dispatch: ['queue', 'priority', 'hold', 'discard'],
@@ -96,6 +98,7 @@ export function rule<Input = unknown>(
 ): Rule {
   const bad = (what: string) => new UsageError('SLUICE_BAD_RULE', `rule "${name}": ${what}`)
   checkName('rule', name)
+  checkFields('SLUICE_BAD_RULE', `rule "${name}"`, options, fields)
   const at = options.at ?? 'send'
   const open = 'open' in options ? options.open : undefined
   if (at !== 'send' && at !== 'dispatch') throw bad('`at` is "send" or "dispatch"')
@@ -115,22 +118,44 @@ export function rule<Input = unknown>(
     queues: list(options.queues),
     hours: open === undefined ? undefined : parseHours(open),
     when: options.when as Rule['when'],
-    do: (job) => {
-      const wanted = typeof given === 'function' ? given(job as RuleJob<Input>) : (given ?? {})
-      if (typeof given === 'function') check(wanted, at, bad)
-      return wanted
-    },
+    do: (job) =>
+      typeof given === 'function' ? asked(name, at, bad, () => given(job as RuleJob<Input>)) : (given ?? {}),
   }
 }
 
+/** What a function says is checked each time, and what it leaves undefined changes nothing. */
+function asked(name: string, at: Rule['at'], bad: (what: string) => UsageError, give: () => unknown): SendChanges {
+  let wanted: unknown
+  try {
+    wanted = give() ?? {}
+  } catch (error) {
+    throw failed(name, 'function', error)
+  }
+  if (typeof wanted !== 'object' || wanted === null || 'then' in wanted)
+    throw bad('`do` gives an object of changes at once; look things up in `when`, which may be asynchronous')
+  const given = Object.fromEntries(Object.entries(wanted).filter(([, value]) => value !== undefined))
+  check(given, at, bad)
+  return given
+}
+
+function failed(name: string, what: string, cause: unknown): AttemptError {
+  const message = `the ${what} of rule "${name}" threw: ${String(cause)}`
+  return new AttemptError('SLUICE_RULE_FAILED', message, { retryable: true, cause })
+}
+
+const spanMaxMs = 366 * 86_400_000
+/** Shorter holds would only have the job go round. */
+const holdMinMs = 100
+
 function check(wanted: SendChanges & DispatchChanges, at: Rule['at'], bad: (what: string) => UsageError): void {
-  const unknown = Object.keys(wanted ?? {}).find((key) => !changes[at].includes(key))
-  if (unknown !== undefined) throw bad(`at ${at} there is no "${unknown}"; there are ${changes[at].join(', ')}`)
+  checkFields('SLUICE_BAD_RULE', `a rule at ${at}`, wanted, changes[at])
   const { queue, priority, tags, delay, hold, keys, discard } = wanted
   if (queue !== undefined) checkName('queue', queue)
   if (priority !== undefined) checkPriority(priority)
   checkTags(tags)
-  for (const span of [delay, hold]) if (span !== undefined) durationMs(span)
+  for (const span of [delay, hold])
+    if (span !== undefined && durationMs(span) > spanMaxMs) throw bad('`delay` and `hold` are 366 days at most')
+  if (hold !== undefined && durationMs(hold) < holdMinMs) throw bad('`hold` is 100 ms at least')
   if (Object.values(keys ?? {}).some((key) => typeof key !== 'string')) throw bad('keys are texts')
   if (discard !== undefined && (typeof discard !== 'string' || discard === '')) throw bad('`discard` is a reason')
 }
@@ -156,7 +181,7 @@ export class Rulebook {
   readonly #routes: [string, { queue?: string; priority?: number }][]
   readonly #send: Rule[]
   readonly #dispatch: Rule[]
-  /** Rules that close whole queues and tasks at times: known by name, tasks, queues and hours alone. */
+  /** Rules that consist of hours for tasks and queues alone: what is closed need not even be claimed. */
   readonly gates: readonly Rule[]
 
   /** @throws UsageError SLUICE_BAD_RULE, SLUICE_BAD_TASK, SLUICE_BAD_OPTION */
@@ -174,7 +199,7 @@ export class Rulebook {
     })
     this.#send = rules.filter(({ at }) => at === 'send')
     this.gates = rules.filter(({ hours, when }) => hours !== undefined && when === undefined)
-    this.#dispatch = rules.filter((one) => one.at === 'dispatch' && !this.gates.includes(one))
+    this.#dispatch = rules.filter(({ at }) => at === 'dispatch')
   }
 
   /** There are rules at send, so a job that has met none is to meet them. */
@@ -189,7 +214,7 @@ export class Rulebook {
 
   /** Where the table of routes has jobs of a task go. */
   route(task: string): { queue?: string; priority?: number } {
-    return this.#routes.find(([pattern]) => fits(pattern, task))?.[1] ?? {}
+    return this.#routes.find(([pattern]) => isAbout([pattern], task))?.[1] ?? {}
   }
 
   /** What the rules at send, one after the other, do to a job; each sees what those before it did. A discard ends it. */
@@ -239,12 +264,17 @@ function pick({ queue, priority }: SendChanges): Pick<SendChanges, 'queue' | 'pr
   return { ...(queue === undefined ? {} : { queue }), ...(priority === undefined ? {} : { priority }) }
 }
 
+/** Jobs that tell of failures have another input than those that failed: they are meant only where a pattern names them. */
+function isAbout(patterns: readonly string[] | undefined, task: string): boolean {
+  if (!task.endsWith(failureSuffix)) return fits(patterns, task)
+  return patterns?.some((one) => one.endsWith(failureSuffix) && fits(one, task)) ?? false
+}
+
 async function applies({ name, tasks, queues, when }: Rule, job: RuleJob): Promise<boolean> {
-  if (!fits(tasks, job.task) || !fits(queues, job.queue)) return false
+  if (!isAbout(tasks, job.task) || !fits(queues, job.queue)) return false
   try {
     return when === undefined || (await when(job))
   } catch (error) {
-    const message = `the condition of rule "${name}" threw: ${String(error)}`
-    throw new AttemptError('SLUICE_RULE_FAILED', message, { retryable: true, cause: error })
+    throw failed(name, 'condition', error)
   }
 }

@@ -1,6 +1,7 @@
 /** Tasks: named, typed handlers. Defining one stores nothing; sending goes through whoever `provideSender` named. */
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { type RetryOptions, type RetryPolicy, retryPolicy } from '../core/retry.ts'
 import type { TxLike } from '../db/tx.ts'
@@ -63,7 +64,7 @@ export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair exten
   mode?: 'at-least-once' | 'at-most-once'
   /**
    * Called when a job of this task has failed for good, whatever the reason; as a job of its own (task `<name>:failed`),
-   * recorded together with the failure and tried again like any other.
+   * recorded together with the failure and tried again like any other. It has no `fetch`: limits granted it nothing.
    */
   onFailed?(failure: Failure<StandardSchemaV1.InferInput<Schema>>, context: Context): unknown
   /** Time for one attempt; then `signal` aborts and the attempt has failed. Default 10 min, at most 24 h. */
@@ -206,6 +207,22 @@ async function sender(): Promise<Sender> {
 
 const timeoutMaxMs = 86_400_000
 
+const taskFields = [
+  'input',
+  'limits',
+  'retry',
+  'queue',
+  'fair',
+  'weight',
+  'maxWait',
+  'mode',
+  'onFailed',
+  'timeout',
+  'allowPrivate',
+  'run',
+  'thread',
+]
+
 /**
  * Defines a task.
  * @param name unique, stored with each job; 1 to 100 of a-z, A-Z, 0-9, `.`, `_`, `-`, `:`
@@ -216,6 +233,7 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
   options: TaskOptions<Schema, Result, Fair> | ThreadTaskOptions<Schema, Fair>,
 ): Task<StandardSchemaV1.InferInput<Schema>, Result> {
   checkName('task', name)
+  checkFields('SLUICE_BAD_TASK', `task "${name}"`, options, taskFields)
   // What plain JavaScript may leave out would otherwise be missed by the first job.
   const run = options.thread === undefined ? options.run : notHere(name, options.thread, options.run)
   if (typeof options.input?.['~standard']?.validate !== 'function' || typeof run !== 'function') {
@@ -230,6 +248,8 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
   if (mode !== 'at-least-once' && mode !== 'at-most-once') {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": mode is "at-least-once" or "at-most-once"`)
   }
+  if (onFailed !== undefined && name.length + failureSuffix.length > 100)
+    throw new UsageError('SLUICE_BAD_TASK', `task "${name}": with onFailed a name has 93 characters at most`)
   const limits = (options.limits ?? []) as unknown as readonly Limit[]
   if (new Set(limits.map((limit) => limit.name)).size !== limits.length) {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}" names a limit twice`)
@@ -252,7 +272,9 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
     maxWaitMs: options.maxWait === undefined ? undefined : maxWaitMs(options.maxWait),
     isOnce: mode === 'at-most-once',
     onFailed:
-      onFailed === undefined ? undefined : failureTask(name, (failure, context) => onFailed(failure as never, context)),
+      onFailed === undefined
+        ? undefined
+        : failureTask(name, timeoutMs, (failure, context) => onFailed(failure as never, context)),
     timeoutMs,
     allowPrivate,
     ...(options.thread === undefined ? {} : { thread: options.thread }),
@@ -267,8 +289,21 @@ const anything: StandardSchemaV1<Failure> = {
   '~standard': { version: 1, vendor: 'sluice', validate: (value) => ({ value: value as Failure }) },
 }
 
-function failureTask(name: string, run: (failure: Failure, context: Context) => unknown): AnyTask {
-  return task(`${name}:failed`, { input: anything, run }) as AnyTask
+/** What ends the names of tasks that hear of failures. */
+export const failureSuffix = ':failed'
+
+/** Its jobs take no tokens (the input that failed may not even have the keys), so it makes no limited calls. */
+function failureTask(name: string, timeout: Duration, run: (failure: Failure, context: Context) => unknown): AnyTask {
+  const hears = (failure: Failure, context: Context) => {
+    const fetch = async () => {
+      throw new UsageError(
+        'SLUICE_NO_FETCH',
+        `onFailed of task "${name}" has no \`fetch\`, for nothing here was granted by a limit: send a job of a task that makes the call`,
+      )
+    }
+    return run(failure, Object.defineProperty(Object.create(context) as Context, 'fetch', { value: fetch }))
+  }
+  return task(`${name}${failureSuffix}`, { input: anything, timeout, run: hears }) as AnyTask
 }
 
 /** Lets a weight through. @throws UsageError SLUICE_BAD_OPTION */

@@ -68,6 +68,11 @@ export class Allowance {
     return this.#spent === 0
   }
 
+  /** Requests that were written, were tried, or may be written at any moment. */
+  get spent(): number {
+    return this.#spent
+  }
+
   /**
    * Why the attempt is given back as uncalled, if it is: nothing was sent, and nothing will be. Ask this, not the error
    * that a handler throws: client libraries put errors of their own in its place.

@@ -85,10 +85,11 @@ export function limitedBy(response: ResponseLike, options: FeedbackOptions = {})
 export function rateLimited(response: ResponseLike): AttemptError {
   const limited = limitedBy(response)
   const when = limited === undefined ? '' : ` for ${limited.retryAfterMs} ms`
-  return new AttemptError(
+  const error = new AttemptError(
     vendorLimitedCode,
     `The vendor answered ${response.status} and asks for silence${when}; an attempt before that would be refused as well. ` +
       'If this repeats, the limit configured for this vendor is higher than the real one, or somebody else uses it.',
     limited === undefined ? { retryable: true } : { retryable: true, retryAfterMs: limited.retryAfterMs },
   )
+  return Object.assign(error, { status: response.status })
 }

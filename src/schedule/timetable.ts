@@ -40,6 +40,8 @@ const lookMs = 10_000
 /** So long a schedule whose jobs cannot be made is left alone; and how long a store that is away. */
 const stumbleMs = 5_000
 const awayMs = 1_000
+/** So long the job of an instant may take to be made. */
+const makeMs = 10_000
 /** Processes look so much after the instant, at random, that mostly one of them fires and the rest find it done. */
 const spreadMs = 30
 
@@ -171,16 +173,23 @@ export class Timetable {
     const own = [name, timing.text, entry.nextMs, nextMs, due, ids, missedMs, isAlone]
     const call = (from: number) => `${schema}.fire_v1(${own.map((_, i) => `$${from + i + 1}`).join(',')}) f (outcome)`
     // One statement: no process that stops in between holds a lock, and a crash leaves both or neither.
-    const query = <R>(send: string, params: readonly unknown[] = []) =>
-      db.call<R>('', `select f.outcome, array(${send} where f.outcome = 'sent') as ids from ${call(params.length)}`, [
-        ...params,
-        ...own,
-      ])
+    let outcome = ''
+    const query = async <R>(send: string, params: readonly unknown[] = []) => {
+      const rows = await db.call<R>(
+        '',
+        `select f.outcome, array(${send} where f.outcome = 'sent') as ids from ${call(params.length)}`,
+        [...params, ...own],
+      )
+      outcome = String((rows[0] as { outcome?: string } | undefined)?.outcome)
+      return rows
+    }
     const kept = jobs.filter(({ discard }) => discard === null)
-    if (kept.length === 0) await db.call('', `select f.outcome from ${call(0)}`, own)
-    else await this.#outbox.write({ query }, kept)
-    // Jobs that a rule does not want have no statement of their own in that one.
-    for (const job of jobs) if (job.discard !== null) await this.#outbox.write(db, [job])
+    if (kept.length === 0) {
+      const [row] = await db.call<{ outcome: string }>('', `select f.outcome from ${call(0)}`, own)
+      outcome = row?.outcome ?? ''
+    } else await this.#outbox.write({ query }, kept)
+    // Jobs that a rule does not want have no place in that statement: whoever fired records them.
+    for (const job of jobs) if (job.discard !== null && outcome === 'sent') await this.#outbox.write(db, [job])
     await reach('schedule.fired', jobs)
   }
 
@@ -190,18 +199,24 @@ export class Timetable {
     const { task, options, jitterMs } = schedule
     const at = new Date(ms)
     const delay = Math.floor(clock.random() * jitterMs)
-    try {
+    const make = async () => {
       const tags = tagsOf(schedule, at)
-      return await admit(
-        task,
-        await schedule.inputAt(at),
-        { ...options, tags, ...(delay > 0 ? { delay } : {}) },
-        clock,
-        rulebook,
-      )
+      const how = { ...options, tags, ...(delay > 0 ? { delay } : {}) }
+      return admit(task, await schedule.inputAt(at), how, clock, rulebook)
+    }
+    let cancel = () => {}
+    // An input that never comes must hold up no other schedule.
+    const late = new Promise<never>((_, reject) => {
+      const say = () => reject(new UsageError('SLUICE_BAD_SCHEDULE', `its job was not made within ${makeMs / 1_000} s`))
+      cancel = clock.after(makeMs, say)
+    })
+    try {
+      return await Promise.race([make(), late])
     } catch (error) {
       const message = `schedule "${schedule.name}": ${error instanceof Error ? error.message : String(error)}`
       throw new UsageError(error instanceof UsageError ? error.code : 'SLUICE_BAD_SCHEDULE', message, { cause: error })
+    } finally {
+      cancel()
     }
   }
 

@@ -19,7 +19,7 @@ export async function admission(job: Handout, task: AnyTask, rulebook: Rulebook)
   if (!isRaw && !isUnruled) return undefined
   await validate(task, job.input)
   const route = isRaw ? rulebook.route(task.name) : {}
-  const own = queueOf(task.queue, job.input) ?? 'default'
+  const own = queueOf(task, task.queue, job.input) ?? 'default'
   // Who sends by SQL names the queue, or gets the task's: that one a route may change.
   const isDefault = job.queue === 'default' || job.queue === own
   const seen = {
@@ -41,7 +41,7 @@ export async function admission(job: Handout, task: AnyTask, rulebook: Rulebook)
     waitUs: isRaw ? waitUs(task) : null,
     once: task.isOnce || null,
     onFailed: task.onFailed?.name ?? null,
-    ruled,
+    ...(rulebook.hasSendRules ? { ruled } : {}),
   }
   return { kind: 'readmit', place: readmission }
 }

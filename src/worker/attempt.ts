@@ -31,6 +31,7 @@ export interface AttemptOptions {
   log: Log
   patience: Patience
   rulebook: Rulebook
+  opens: Opens
   stuck: Stuck
   /** Open, where one of the tasks runs in threads. */
   threads?: Threads | undefined
@@ -157,12 +158,7 @@ export class Attempt {
 
   /** What is to be done with the job instead of running it now, if so. */
   async #place(): Promise<Elsewhere | undefined> {
-    const { rulebook, db, schema, patience } = this.#options
-    const opens: Opens = async ({ zone, days, fromMin, toMin }) => {
-      const params = [zone, days, fromMin, toMin]
-      const [row] = await db.query<{ at: string | null }>(`select ${schema}.opens_v1($1,$2,$3,$4) as at`, params)
-      return row?.at ? Number(row.at) : undefined
-    }
+    const { rulebook, opens, patience } = this.#options
     const place =
       (await admission(this.job, this.#task, rulebook)) ?? (await elsewhere(this.job, this.#task, rulebook, opens))
     // What is put off, or goes for good, goes round in no circle.
@@ -181,8 +177,7 @@ export class Attempt {
     const known = SluiceError.is(error) ? (error as SluiceError & Partial<AttemptError>) : undefined
     if (known?.code === snoozedCode) return { kind: 'return', delayMs: known.retryAfterMs ?? 0, held: 'snooze' }
     if (known?.retryable === false) return { kind: 'failed', reason: 'refused', error: text, tookMs }
-    const isSure = known?.code === retryInCode || known?.code === vendorLimitedCode
-    if (this.#task.isOnce && this.#isCalled && !isSure)
+    if (this.#task.isOnce && this.#isCalled && !this.#isSure(known))
       return { kind: 'failed', reason: 'doubtful', error: text, tookMs }
     const failed = this.job.failed + 1
     if (failed >= retry.attempts) return { kind: 'failed', reason: 'exhausted', error: text, tookMs }
@@ -190,6 +185,12 @@ export class Attempt {
     // What a vendor's header says may be no number, or beyond what the store can add to a time.
     const waitMs = Math.min(waitMaxMs, Math.max(policyMs, Number(known?.retryAfterMs) || 0))
     return { kind: 'retry', error: text, delayMs: waitMs, tookMs }
+  }
+
+  /** True when nothing was done, though the handler was called: it says so, or the only request was answered 429. */
+  #isSure(known: Partial<AttemptError & { status: number }> | undefined): boolean {
+    if (known?.code === retryInCode) return true
+    return known?.code === vendorLimitedCode && known.status === 429 && (this.#allowance?.spent ?? 1) <= 1
   }
 
   async #call(): Promise<Called> {

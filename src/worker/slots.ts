@@ -28,6 +28,9 @@ export class Slots implements Outlet {
   /** Jobs that were given back uncalled so far. */
   returned = 0
 
+  /** Jobs that rules, or their handlers, put off so far. */
+  putOff = 0
+
   /** Jobs that went back so far to wait for limits that they had not waited for. */
   readmitted = 0
 
@@ -86,8 +89,10 @@ export class Slots implements Outlet {
     this.#running.add(attempt)
     await reach('attempt.start', job)
     const outcome = await attempt.run()
-    if (outcome.kind === 'return' || outcome.kind === 'unused') this.returned++
-    if (outcome.kind === 'readmit') this.readmitted++
+    const held = outcome.kind === 'readmit' ? outcome.place.held : 'held' in outcome ? outcome.held : undefined
+    if (held !== undefined) this.putOff++
+    else if (outcome.kind === 'return' || outcome.kind === 'unused') this.returned++
+    else if (outcome.kind === 'readmit') this.readmitted++
     await reach('attempt.end', job)
     const ending = this.#finisher.end(job, outcome)
     this.#running.delete(attempt)

@@ -5,6 +5,7 @@ import type { Db } from '../db/db.ts'
 import { Claims, WorkerLostError } from '../dispatch/claim.ts'
 import { Dispatcher, Pace } from '../dispatch/dispatch.ts'
 import { Finisher } from '../dispatch/finish.ts'
+import { openingsOn, renewRuleGates } from '../dispatch/gate.ts'
 import { beatMs, Membership } from '../dispatch/membership.ts'
 import type { Rulebook } from '../dispatch/rule.ts'
 import type { AnyTask, Log } from '../dispatch/task.ts'
@@ -111,7 +112,8 @@ export class Worker {
     this.#stuck = stuck
     const threads = tasks.some((task) => task.thread !== undefined) ? threadsFor(concurrency, log) : undefined
     this.#threads = threads
-    const shared = { db, clock, storeClock, schema, log, patience: new Patience(), stuck, threads, rulebook }
+    const opens = openingsOn(db, schema, clock)
+    const shared = { db, clock, storeClock, schema, log, patience: new Patience(), stuck, threads, rulebook, opens }
     const attempts = repertoire.attempts(shared, this.#agents)
     this.#slots = new Slots(
       concurrency,
@@ -168,6 +170,7 @@ export class Worker {
   async #begin(): Promise<void> {
     const { db, schema } = this.#options
     this.#beginRounds()
+    await this.#renewGates()
     this.#unlisten = await db.listen(`${schema}.wake`, (queues) => {
       const mine = this.#options.queues
       // "@" and an id calls one worker (summon.sql).
@@ -236,6 +239,7 @@ export class Worker {
     const slots = this.#slots
     let sinceMs = clock.monotonicMs()
     this.#beginRounds()
+    await this.#renewGates()
     await this.#timetable.define()
     await this.#timetable.fire()
     await this.#warm()
@@ -243,7 +247,9 @@ export class Worker {
     let claimed = 0
     const ran = () => claimed - slots.returned - slots.readmitted
     for (let vain = 0; ;) {
-      const [returned, readmitted, ranBefore] = [slots.returned, slots.readmitted, ran()]
+      // What was put off counts, as something that was dealt with; but it is no reason to go on.
+      const ended = () => ran() - slots.putOff
+      const [returned, readmitted, endedBefore] = [slots.returned, slots.readmitted, ended()]
       while (ran() < max && !end.aborted) {
         const count = await this.#claimOnce(Math.min(max - ran(), pace.most()), end)
         if (count === 0) break
@@ -257,7 +263,7 @@ export class Worker {
           'the store stayed away, and how attempts ended is not recorded; their jobs will be rescued, and run again in doubt',
         )
       // Jobs whose grants grew old have room again at once; but a machine too busy to use them is given time first.
-      const isUseful = ran() > ranBefore || slots.readmitted > readmitted
+      const isUseful = ended() > endedBefore || slots.readmitted > readmitted
       if (end.aborted || !(isUseful || slots.returned > returned)) return ran()
       if (isUseful) [vain, sinceMs] = [0, clock.monotonicMs()]
       else if (clock.monotonicMs() - sinceMs > vainMsMax) return ran()
@@ -353,6 +359,11 @@ export class Worker {
     )
   }
 
+  #renewGates(): Promise<void> {
+    const { db, rulebook, inSchema } = this.#options
+    return renewRuleGates(db, rulebook.gates, inSchema)
+  }
+
   #beginRounds(): void {
     const { beatUrl, inSchema, log } = this.#options
     if (this.#rounds !== undefined) return
@@ -373,6 +384,7 @@ export class Worker {
       await dropCancelled(parts)
       await adoptOrphans(parts, this.#stop.signal)
       await this.#member.endOverdue()
+      await this.#renewGates()
       await housekeeping.run()
     }
     this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) =>

@@ -216,7 +216,7 @@ describe.each(engines)('$name', (engine) => {
   })
 })
 
-test('a rule of hours alone closes its tasks in the store, until the rules say otherwise', async () => {
+test('a rule of hours alone closes its tasks in the store, for as long as a worker has it', async () => {
   const open = { from: '08:00', to: '18:00', zone: 'Europe/Berlin' }
   const store = (await freshDatabase()).url
   const night = [rule('office', { at: 'dispatch', tasks: 'mail.*', open })]
@@ -233,12 +233,44 @@ test('a rule of hours alone closes its tasks in the store, until the rules say o
   expect(await t.drain()).toBe(1)
   await t.clock.set(new Date('2026-01-11T20:00:00Z'))
   const last = await mail.send({})
-  // A process whose rules no longer have it opens what it closed; one that has no rules at all leaves them alone.
-  const [without, none] = [await Sluice.open({ store }), await Sluice.open({ store, rules: [] })]
-  expect(await without.dispatchOnce(tasks)).toBe(0)
-  expect(await none.dispatchOnce(tasks)).toBe(1)
+  await t.drain()
+  // Another service with rules of its own, or an older version, opens nothing that is not its own.
+  const other = await Sluice.open({ store, rules: [rule('other', { tasks: 'x', do: { priority: 1 } })] })
+  expect(await other.dispatchOnce(tasks)).toBe(0)
+  await t.clock.advance('61s')
+  expect(await t.sluice.pauses()).toEqual([])
+  expect(await other.dispatchOnce(tasks)).toBe(1)
   expect(await t.waitFor(last)).toMatchObject({ state: 'done' })
-  await Promise.all([without.close(), none.close(), t.close()])
+  await Promise.all([other.close(), t.close()])
+})
+
+test('rules are not meant for the jobs that tell of failures, unless they name them', async () => {
+  const heard: unknown[] = []
+  const fails = task('mail.fails', {
+    input,
+    retry: { attempts: 1 },
+    run: () => Promise.reject(new Error('no')),
+    onFailed: async ({ input: failed }, { fetch }) => {
+      await expect(fetch('http://127.0.0.1/')).rejects.toMatchObject({ code: 'SLUICE_NO_FETCH' })
+      heard.push(failed)
+    },
+  })
+  const all = [
+    rule<{ plan: string }>('throws', { tasks: 'mail.*', when: ({ input: { plan } }) => plan.endsWith('x'), do: {} }),
+    rule('drops', { do: ({ queue }) => (queue === 'none' ? { discard: 'no' } : {}) }),
+    rule('holds', { at: 'dispatch', do: ({ task: name }) => (name === 'mail.fails' ? {} : { hold: '1h' }) }),
+    rule('tags', { tasks: '*:failed', do: { tags: ['told'] } }),
+  ]
+  const t = await testSluice({ tasks: [fails], rules: all })
+  await fails.send({ plan: 'a' })
+  // A rule's code comes later than the job, by SQL, and its input does not even fit.
+  await t.sluice.db.query(`select sluice.send('mail.fails', '{"plan": 7}')`)
+  await t.drain()
+  expect(heard).toEqual(expect.arrayContaining([{ plan: 'a' }, { plan: 7 }]))
+  expect(heard).toHaveLength(2)
+  const told = await t.sluice.list({ state: 'done', task: 'mail.fails:failed' })
+  expect(told.map(({ tags }) => tags)).toEqual([['told'], ['told']])
+  await t.close()
 })
 
 test('24 queues and 24 rules: each job is where its rule says', async () => {
@@ -301,6 +333,10 @@ test('bad rules, routes and hours are refused', async () => {
       rule('w', { tasks: 'sync.*', when: () => JSON.parse('') as boolean, do: {} }),
     ],
   })
+  expect(() => rule('x', { task: 'mail.*', do: {} } as never)).toThrow(/there are at, tasks/)
+  expect(() => rule('x', { at: 'dispatch', do: { hold: 0 } })).toThrow(/100 ms/)
+  expect(() => rule('x', { at: 'dispatch', do: { hold: '400d' } })).toThrow(/366 days/)
+  await expect(mail.send({}, { prio: 5 } as never)).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
   await expect(mail.send({})).rejects.toMatchObject({ code: 'SLUICE_BAD_RULE' })
   await expect(sync.send({})).rejects.toMatchObject({ code: 'SLUICE_RULE_FAILED' })
   await t.close()

@@ -71,6 +71,7 @@ const around = {
   log: silent,
   patience: new Patience(),
   rulebook: new Rulebook(),
+  opens: async () => undefined,
   stuck: new Stuck({ clock: systemClock, log: silent, most: 1, changed() {} }),
 }
 const handout = (job: Partial<Handout>) =>
@@ -149,6 +150,7 @@ test.each(Object.keys(rethrows))('an attempt that could send nothing in time goe
     agent,
     patience: new Patience(),
     rulebook: new Rulebook(),
+    opens: async () => undefined,
   }
   const run = () => new Attempt(handout({ grantedMs: nowMs, takes: ['calls'] }), calling, own).run()
   const outcomes: Outcome[] = []

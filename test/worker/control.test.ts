@@ -89,6 +89,7 @@ describe.each(engines)('$name', (engine) => {
   test.each([
     ['throws', () => new Error('reset by peer'), 'doubtful'],
     ['was told 429', () => rateLimited({ status: 429, headers: new Headers() }), undefined],
+    ['was told 503', () => rateLimited({ status: 503, headers: new Headers() }), 'doubtful'],
     ['asks for another time', () => retryIn(1), undefined],
   ])('at most once: a job whose handler %s', async (_, error, reason) => {
     next = (attempt) => {
@@ -179,6 +180,30 @@ describe.each(engines)('$name', (engine) => {
     steps.length = 0
     await t.drain()
     expect(steps.toSorted()).toEqual(['1', '2'])
+  })
+
+  test('a job sent by SQL that failed before anybody looked at it keeps at-most-once and its way when it is retried', async () => {
+    const { db } = t.sluice
+    const send = async (name: string, options: object) =>
+      (
+        await db.query<{ id: string }>(`select sluice.send($1, '{"n": "x"}', $2) as id`, [
+          name,
+          JSON.stringify(options),
+        ])
+      )[0]?.id as string
+    failures.length = 0
+    const ids = [await send('once', {}), await send('told', {}), await send('told', { max_wait: 1 })]
+    await t.clock.advance('2s')
+    await t.drain()
+    expect(failures.map(({ reason }) => reason).toSorted()).toEqual(['expired', 'refused'])
+    const id = ids[0] ?? ''
+    expect(await t.waitFor(id)).toMatchObject({ state: 'failed', reason: 'refused' })
+    await t.sluice.jobs.retry(id)
+    const worker = await enter(db)
+    const { jobs } = await claim(db, worker, ['once'], 1)
+    expect(jobs.map((job) => job.id)).toEqual([id])
+    await db.query(`select sluice.rescue_v1($1, null, 'lost')`, [worker])
+    expect(await t.waitFor(id)).toMatchObject({ state: 'failed', reason: 'doubtful' })
   })
 
   test('a failed job that is retried keeps what its task said of it', async () => {

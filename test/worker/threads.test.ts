@@ -52,6 +52,7 @@ const around = (clock = systemClock) => ({
   patience: new Patience(),
   stuck,
   rulebook: new Rulebook(),
+  opens: async () => undefined,
   threads,
 })
 const attempt = (input: object, options?: object) => new Attempt(handout(input), work(options), around())

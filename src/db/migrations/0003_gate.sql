@@ -24,6 +24,8 @@ create table sluice.gate (
   reason text not null,
   by text not null,
   created_at timestamptz not null,
+  -- Null: until it is removed. A rule's gate holds while a worker that has the rule renews it.
+  alive_until timestamptz,
   check ((zone is null) = (from_min is null) and (zone is null) = (to_min is null))
 );
 
