@@ -40,8 +40,8 @@ const scheme = /(?<![\w-])(bearer|basic)(\s{1,4})([\w.~+/=:-]+)/gi
 const jwt = /(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*/g
 const wellKnown =
   /(?<![\w-])(?:[rs]k_(?:live|test)_\w+|whsec_[\w+/=]{8,}|gh[opsur]_\w{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|xox[abeprs]-[\w-]{8,}|shp[ac]t_\w{8,}|npm_[A-Za-z0-9]{36}|ya29\.[\w-]{8,}|SG\.[\w-]{16,}\.[\w-]{16,}|AIza[\w-]{30,}|sk-[\w-]{20,}|A[KS]IA[A-Z0-9]{16})(?![\w-])/g
-const assigned =
-  /(?<![\w.-])([\w.-]{1,64})(\s{0,2}=(?!=)\s{0,2})("[^"]*"?|'[^']*'?|(?:[^\s&;"'<>\\]|\\(?![\\"'nrt]))+)/g
+const assigned = /(?<![\w.-])([\w.-]{1,64})\s{0,2}=(?!=)\s{0,2}/g
+const assignedValue = /"[^"]*"?|'[^']*'?|(?:[^\s&;"'<>\\]|\\(?![\\"'nrt]))+/y
 const parameter = /(?<=[?&;])([\w.%-]{1,64})(=)([^\s&;"'<>#\\]+)/g
 const number = /(?<![\w.-])([\w.-]{1,64})(\\{0,8}["']\s{0,4}:\s{0,4})(-?\d[\w.+-]*)/g
 const quoted = /(?<![\w.-])([\w.-]{1,64})\\{0,8}["']?\s{0,4}:\s{0,4}(\\{0,8})(["'`])/g
@@ -116,9 +116,7 @@ function redactOnce(text: string): string {
       parameter,
       hideValueOf((name) => queryNames.has(flatten(name))),
     )
-    .replace(assigned, hideValueOf(isSecretName))
-    .replace(number, hideValueOf(isSecretName))
-  return hideQuoted(out)
+  return hideQuoted(hideAssigned(out).replace(number, hideValueOf(isSecretName)))
 }
 
 function hideValueOf(isSecret: (name: string) => boolean) {
@@ -131,6 +129,24 @@ function isCredential(name: string, value: string): boolean {
   if (name.toLowerCase() === 'bearer') return !plainWord.test(value)
   const text = Buffer.from(value, 'base64').toString('latin1')
   return text.includes(':') && /^[\x20-\x7e\x80-\xff]+$/.test(text)
+}
+
+/** `password=…`. What is no secret is looked through for further names: `url=https://a.example/?token=…`. */
+function hideAssigned(text: string): string {
+  let out = ''
+  let from = 0
+  assigned.lastIndex = 0
+  for (let found = assigned.exec(text); found !== null; found = assigned.exec(text)) {
+    if (!isSecretName(found[1] ?? '')) continue
+    const begin = assigned.lastIndex
+    assignedValue.lastIndex = begin
+    const [value] = assignedValue.exec(text) ?? []
+    if (value === undefined) continue
+    const end = begin + value.length
+    out += text.slice(from, begin) + (emptyValue.test(value) ? value : mark)
+    assigned.lastIndex = from = end
+  }
+  return from === 0 ? text : out + text.slice(from)
 }
 
 /** `"password": "…"`, as JSON, as JSON within JSON, and as a value is shown in a console. */

@@ -116,12 +116,22 @@ function failureOf(hop: Hop, error: unknown): SluiceError {
   )
 }
 
+/** A body of at most so many bytes is read on, so that its connection can be used again. */
+const readOnMax = 65_536
+
 /** Frees the connection of a response that nobody reads: by reading on when little is left, else by closing. */
 async function discard(response: UndiciResponse): Promise<void> {
-  const length = Number(response.headers.get('content-length') ?? Number.NaN)
   try {
-    if (length <= 65_536) await response.arrayBuffer()
-    else await response.body?.cancel()
+    const reader = response.body?.getReader()
+    // That header counts the bytes on the wire, and says nothing of what they become when decompressed.
+    const length = Number(response.headers.get('content-length') ?? Number.NaN)
+    let left = length <= readOnMax ? readOnMax : -1
+    while (left >= 0) {
+      const part = await reader?.read()
+      if (part === undefined || part.done) return
+      left -= part.value.byteLength
+    }
+    await reader?.cancel()
   } catch {
     // The response was of no interest, so neither is its failure.
   }

@@ -73,7 +73,12 @@ async function readCapped(response: Response, maxBytes: number): Promise<Buffer 
 
 /** A body that may say again what it was sent. */
 function withoutKnown(body: unknown): unknown {
-  const hidden = (_: string, value: unknown) => (typeof value === 'string' ? hideKnown(value) : value)
+  const hidden = (_: string, value: unknown): unknown => {
+    if (typeof value === 'string') return hideKnown(value)
+    if (typeof value !== 'object' || value === null || Array.isArray(value)) return value
+    // As own fields, `__proto__` too.
+    return Object.fromEntries(Object.entries(value).map(([name, inner]) => [hideKnown(name), inner as unknown]))
+  }
   return JSON.parse(JSON.stringify(body), hidden) as unknown
 }
 

@@ -7,7 +7,7 @@ export type SecretPlace = 'headers' | 'query' | 'form' | 'json'
 
 /** One secret: where it comes from, and where it may go. */
 export interface SecretOptions {
-  /** The environment variable of the worker that holds it. Give this or `read`. */
+  /** The environment variable of the worker that holds it, without white space around it. Give this or `read`. */
   readonly env?: string
   /** Gives it; asked before every request that it goes into, so let it remember what takes long. */
   readonly read?: () => string | Promise<string>
@@ -103,9 +103,11 @@ export class Secrets {
     } catch (error) {
       why = `its \`read\` failed: ${String(error)}`
     }
-    if (typeof value === 'string' && value !== '') {
-      hideValue(value)
-      return value
+    // A file's last newline would not be sent with a header, so that what a vendor repeats would not be known.
+    const text = typeof value === 'string' ? value.trim() : ''
+    if (text !== '') {
+      hideValue(text)
+      return text
     }
     throw new AttemptError(
       'SLUICE_SECRET_UNAVAILABLE',

@@ -1,17 +1,21 @@
 -- Makes room for a job that replaces the one which brought this idempotency key before. One that has not begun goes, and
 -- its id is returned, to be used again; else (it runs, it has ended, there was none) the key is p_id's from now on, and
--- p_id is returned. The key is kept for p_seconds.
+-- p_id is returned. The key is kept for p_seconds. The same p_id again is the same send, whose reply was lost: it
+-- replaces nothing more, and gets what it got, whatever became of that meanwhile.
 create or replace function sluice.replace_v1(p_task text, p_key text, p_id uuid, p_seconds integer) returns uuid
 language plpgsql as $$
 declare
   v_until timestamptz := sluice.now() + make_interval(secs => p_seconds);
   v_holder uuid;
+  v_sent uuid;
 begin
+  -- A fresh key has no sent yet, so that it is not taken for a repetition.
   insert into sluice.idempotency as i (task, key, job, expires_at) values (p_task, p_key, p_id, v_until)
   on conflict (task, key) do update set expires_at = excluded.expires_at
-  returning i.job into v_holder;
+  returning i.job, i.sent into v_holder, v_sent;
+  if v_sent = p_id then return v_holder; end if;
   delete from sluice.job where id = v_holder and claim is null;
-  if found then return v_holder; end if;
-  update sluice.idempotency set job = p_id where task = p_task and key = p_key;
-  return p_id;
+  if not found then v_holder := p_id; end if;
+  update sluice.idempotency set job = v_holder, sent = p_id where task = p_task and key = p_key;
+  return v_holder;
 end $$;

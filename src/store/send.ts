@@ -3,7 +3,7 @@ import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
-import type { Db, Queryable } from '../db/db.ts'
+import type { Db, Queryable, Row } from '../db/db.ts'
 import { fromText } from '../db/tx.ts'
 
 /** A job that has passed the door, as it is stored. */
@@ -93,19 +93,20 @@ export class Outbox {
         keyed.map((job) => job.id),
         keySeconds,
       ])
-      // Of the only column, whose name some connections change.
-      keyed.forEach((job, i) => ids.set(job, (Object.values(rows[i] ?? {})[0] as string | undefined) ?? job.id))
+      keyed.forEach((job, i) => ids.set(job, idOf(rows[i]) ?? job.id))
     }
     await this.#record(
       tx,
       jobs.filter((job) => ids.get(job) === job.id && !job.replaces),
       known,
     )
-    // One after the other: each replaces what the one before it recorded.
-    for (const job of jobs.filter(({ replaces }) => replaces)) {
+    // Of one key the last would replace those before it. Left out, they leave one send to be known again by replace_v1.
+    const keyOf = ({ task, key }: NewJob) => `${task}\n${key}`
+    const replacing = jobs.filter(({ replaces }) => replaces)
+    for (const job of new Map(replacing.map((each) => [keyOf(each), each])).values()) {
       const [row] = await tx.query(this.#replaceSql, [job.task, job.key, job.id, keySeconds])
-      const id = (row?.['id'] as string | undefined) ?? job.id
-      ids.set(job, id)
+      const id = idOf(row) ?? job.id
+      for (const each of replacing) if (keyOf(each) === keyOf(job)) ids.set(each, id)
       await this.#record(tx, [{ ...job, id }], known)
     }
     return jobs.map((job) => ids.get(job) ?? job.id)
@@ -154,6 +155,11 @@ export class Outbox {
       }
     }
   }
+}
+
+/** Of a row's only column, whose name some connections change. */
+function idOf(row: Row | undefined): string | undefined {
+  return Object.values(row ?? {})[0] as string | undefined
 }
 
 const sendTypes =

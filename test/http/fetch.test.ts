@@ -1,3 +1,4 @@
+import { brotliCompressSync } from 'node:zlib'
 import { FormData as UndiciFormData } from 'undici'
 import { expect, test } from 'vitest'
 import type { Grants } from '../../src/http/allowance.ts'
@@ -203,6 +204,18 @@ test('manual returns the redirect, error refuses it, and neither follows', async
     retryable: false,
   })
   expect(taken).toHaveLength(1)
+})
+
+test('a redirect whose body unpacks to more than is read on is followed at once', async () => {
+  const bomb = brotliCompressSync(Buffer.alloc(1024 * 1024))
+  const url = await httpServer((request, response) => {
+    if (request.url === '/to') return response.end('there')
+    // More is announced than ever comes: who wants the whole body waits forever.
+    response.writeHead(302, { location: '/to', 'content-encoding': 'br', 'content-length': '60000' })
+    return response.write(bomb)
+  })
+  const response = await setup().fetch(`${url}/from`)
+  expect(await response.text()).toBe('there')
 })
 
 test('redirects that may not be followed are final', async () => {

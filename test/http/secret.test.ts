@@ -63,6 +63,22 @@ test('values go where their names stood, and nowhere into what is kept', async (
   expect(redactText(`it said ${value}, and ${encodeURIComponent(value)}`)).toBe('it said [redacted], and [redacted]')
 })
 
+test('a secret from a file, which ends its line, is sent and hidden without that; also as the name of a field', async () => {
+  const value = 'from-a-file-1'
+  const url = await httpServer((request, response) => {
+    const heard = String(request.headers['x-key'])
+    const body = `{"said":"${heard}","${heard}":{"__proto__":{"${heard}":1}}}`
+    response.writeHead(200, { 'content-type': 'application/json' }).end(body)
+  })
+  const send = sender({ key: { read: () => `${value}\n`, hosts: [url] } })
+  const { body } = await send({ url, headers: { 'x-key': { $secret: 'key' } } })
+  expect(JSON.stringify(body)).toBe('{"said":"[redacted]","[redacted]":{"__proto__":{"[redacted]":1}}}')
+  const blank = sender({ key: { read: () => ' \n', hosts: [url] } })
+  await expect(blank({ url, headers: { 'x-key': { $secret: 'key' } } })).rejects.toMatchObject({
+    code: 'SLUICE_SECRET_UNAVAILABLE',
+  })
+})
+
 test('no redirect takes them to another origin; within their own they go on', async () => {
   const [{ url, seen }, other] = [await echo(), await echo()]
   const send = sender({ key: { read: () => 'abcdefgh', hosts: [url] } })

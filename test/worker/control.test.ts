@@ -1,6 +1,7 @@
 /** What a task and its handler say about how a job goes on, on both engines, with the store's clock in the test's hand. */
-import { afterAll, beforeAll, describe, expect, test } from 'vitest'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { z } from 'zod'
+import { StoreError } from '../../src/core/errors.ts'
 import { newId } from '../../src/core/hash.ts'
 import { type Failure, fail, limit, rateLimited, retryIn, snooze, task } from '../../src/index.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
@@ -165,6 +166,29 @@ describe.each(engines)('$name', (engine) => {
     expect(await noted.send({ n: 6 }, { idempotencyKey: key })).toBe(later)
     await t.drain()
     expect(steps).toEqual(['4', '5'])
+  })
+
+  test.each([1, 2])('%i sends that replace, whose reply is lost: one job, though it runs meanwhile', async (n) => {
+    const key = newId()
+    const { db } = t.sluice
+    const worker = await enter(db)
+    const send = (i: number) => noted.send({ n: i }, { idempotencyKey: key, replace: true })
+    const first = await send(-1)
+    const whole = db.transaction.bind(db)
+    const lossy = vi.spyOn(db, 'transaction').mockImplementationOnce(async (body) => {
+      await whole(body)
+      expect((await claim(db, worker, ['noted'], 1)).jobs).toHaveLength(1)
+      throw new StoreError('SLUICE_STORE_UNREACHABLE', 'the reply is lost')
+    })
+    const ids = await Promise.all(Array.from({ length: n }, (_, i) => send(i)))
+    expect(lossy).toHaveBeenCalledTimes(2)
+    lossy.mockRestore()
+    expect(ids).toEqual(Array.from({ length: n }, () => first))
+    await db.query(`select sluice.rescue_v1($1, null, 'shutdown')`, [worker])
+    steps.length = 0
+    await t.drain()
+    expect(steps).toEqual([String(n - 1)])
+    expect(await t.sluice.jobs.get(first)).toMatchObject({ state: 'done' })
   })
 
   test('a running job is not replaced: the newer one runs after it', async () => {
