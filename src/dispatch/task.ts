@@ -133,7 +133,7 @@ export interface SendOptions {
   idempotencyKey?: string
   /**
    * With `idempotencyKey`: a job of this key that has not begun is replaced by this one, and keeps its id; while one runs,
-   * or when it has ended, this one is a job of its own. So the last of several sends is what runs.
+   * or when it has ended, this one is a job of its own. So the last of several sends is what runs. Not with `tx`.
    */
   replace?: boolean
   /** For finding jobs again; up to 20, each 1 to 100 characters. */

@@ -14,7 +14,7 @@ begin
   on conflict (task, key) do update set expires_at = excluded.expires_at
   returning i.job, i.sent into v_holder, v_sent;
   if v_sent = p_id then return v_holder; end if;
-  delete from sluice.job where id = v_holder and claim is null;
+  delete from sluice.job where id = v_holder and claim is null and attempt = 0;
   if not found then v_holder := p_id; end if;
   update sluice.idempotency set job = v_holder, sent = p_id where task = p_task and key = p_key;
   return v_holder;

@@ -1,6 +1,6 @@
 /** Records jobs: singly (coalesced while a flush is in flight), in bulk, or inside the caller's own transaction. */
 import type { Clock } from '../core/clock.ts'
-import { SluiceError, StoreError } from '../core/errors.ts'
+import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Db, Queryable, Row } from '../db/db.ts'
@@ -50,6 +50,7 @@ export class Outbox {
   readonly #sendSql: string
   readonly #keyedSql: string
   readonly #replaceSql: string
+  readonly #supersedeSql: string
   readonly #discardSql: string
   #waiting: { job: NewJob; resolve: (id: string) => void; reject: (error: unknown) => void }[] = []
   #flushing: Promise<void> | undefined
@@ -59,6 +60,7 @@ export class Outbox {
     this.#clock = clock
     this.#sendSql = `select ${schema}.send_v1(${fromText(sendTypes)}) as id`
     this.#keyedSql = `select ${schema}.keyed_v1(${fromText('text text[] uuid[] integer')}) as id`
+    this.#supersedeSql = `select ${schema}.supersede_v1(${fromText(`text text uuid integer ${sendTypes}`)}) as id`
     this.#replaceSql = `select ${schema}.replace_v1(${fromText('text text uuid integer')}) as id`
     this.#discardSql = `select ${schema}.discard_v1(${fromText('uuid text text integer text[] jsonb text jsonb')}) as id`
   }
@@ -71,22 +73,56 @@ export class Outbox {
     })
   }
 
-  /** Records a batch in one transaction: all or none. Resolves to the ids that hold (idempotency keys may name older jobs). */
+  /**
+   * Records a batch in one transaction, all or none, and then those that replace others, each in a statement of its own.
+   * Resolves to the ids that hold (idempotency keys may name older jobs).
+   */
   async addAll(jobs: readonly NewJob[]): Promise<string[]> {
-    if (jobs.some((job) => job.key !== null || job.discard !== null)) {
-      return this.#again((known) => this.#db.transaction((tx) => this.write(tx, jobs, known)))
+    const plain = jobs.filter(({ replaces }) => !replaces)
+    const ids = new Map(jobs.map((job) => [job, job.id]))
+    if (plain.some((job) => job.key !== null || job.discard !== null)) {
+      const held = await this.#again((known) => this.#db.transaction((tx) => this.write(tx, plain, known)))
+      plain.forEach((job, i) => ids.set(job, held[i] ?? job.id))
+    } else if (plain.length > 0) {
+      await this.#again((known) =>
+        this.#db.call('send', this.#sendSql, sendParams(plain, known || plain.some((job) => job.given))),
+      )
     }
-    await this.#again((known) =>
-      this.#db.call('send', this.#sendSql, sendParams(jobs, known || jobs.some((job) => job.given))),
-    )
-    return jobs.map((job) => job.id)
+    // Of one key the last would replace those before it. Left out, they leave one send to be known again by replace_v1.
+    const keyOf = ({ task, key }: NewJob) => `${task}\n${key}`
+    const replacing = jobs.filter(({ replaces }) => replaces)
+    for (const job of new Map(replacing.map((each) => [keyOf(each), each])).values()) {
+      const id = await this.#replace(job)
+      for (const each of replacing) if (keyOf(each) === keyOf(job)) ids.set(each, id)
+    }
+    return jobs.map((job) => ids.get(job) ?? job.id)
   }
 
-  /** Records jobs with the statements of a transaction that the caller owns. */
+  async #replace(job: NewJob): Promise<string> {
+    const own = [job.task, job.key, job.id, keySeconds]
+    const rows = await this.#again((known) =>
+      job.discard === null
+        ? this.#db.call<Row>('replace', this.#supersedeSql, [...own, ...sendParams([job], known || job.given)])
+        : this.#db.query(this.#replaceSql, own),
+    )
+    const id = idOf(rows[0]) ?? job.id
+    if (job.discard !== null) await this.#again(() => this.#db.query(this.#discardSql, discardParams({ ...job, id })))
+    return id
+  }
+
+  /**
+   * Records jobs with the statements of a transaction that the caller owns.
+   * @throws UsageError SLUICE_BAD_OPTION for a job that replaces: until the commit it would hold the other from all workers
+   */
   async write(tx: Queryable, jobs: readonly NewJob[], known = false): Promise<string[]> {
+    if (jobs.some(({ replaces }) => replaces))
+      throw new UsageError(
+        'SLUICE_BAD_OPTION',
+        '`replace` and `tx` do not go together: the job to be replaced would be held back, and its limits with it, until you commit; send without `tx` after the commit',
+      )
     const ids = new Map(jobs.map((job) => [job, job.id]))
     for (const task of new Set(jobs.filter((job) => job.key !== null).map((job) => job.task))) {
-      const keyed = jobs.filter((job) => job.task === task && job.key !== null && !job.replaces)
+      const keyed = jobs.filter((job) => job.task === task && job.key !== null)
       const rows = await tx.query(this.#keyedSql, [
         task,
         keyed.map((job) => job.key),
@@ -95,20 +131,8 @@ export class Outbox {
       ])
       keyed.forEach((job, i) => ids.set(job, idOf(rows[i]) ?? job.id))
     }
-    await this.#record(
-      tx,
-      jobs.filter((job) => ids.get(job) === job.id && !job.replaces),
-      known,
-    )
-    // Of one key the last would replace those before it. Left out, they leave one send to be known again by replace_v1.
-    const keyOf = ({ task, key }: NewJob) => `${task}\n${key}`
-    const replacing = jobs.filter(({ replaces }) => replaces)
-    for (const job of new Map(replacing.map((each) => [keyOf(each), each])).values()) {
-      const [row] = await tx.query(this.#replaceSql, [job.task, job.key, job.id, keySeconds])
-      const id = idOf(row) ?? job.id
-      for (const each of replacing) if (keyOf(each) === keyOf(job)) ids.set(each, id)
-      await this.#record(tx, [{ ...job, id }], known)
-    }
+    const fresh = jobs.filter((job) => ids.get(job) === job.id)
+    await this.#record(tx, fresh, known)
     return jobs.map((job) => ids.get(job) ?? job.id)
   }
 
