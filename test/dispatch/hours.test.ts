@@ -3,6 +3,7 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { engines, openOn } from './engine.ts'
 import type { Sluice } from '../../src/sluice.ts'
+import { isLong } from '../long.ts'
 
 const minuteMs = 60_000
 const dayMs = 1_440 * minuteMs
@@ -111,7 +112,7 @@ describe.each(engines)('hours on $name', (engine) => {
         if (expected !== one.atMs) closed++
         expect(await ask(one)).toEqual({ shut: expected !== one.atMs, ms: expected ?? null })
       }),
-      { numRuns: 400 },
+      { numRuns: isLong ? 400 : 60 },
     )
     expect(closed).toBeGreaterThan(100)
   })
