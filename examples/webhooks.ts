@@ -1,5 +1,5 @@
 /**
- * Webhooks per customer: each endpoint has a limit of its own (5 a second, 2 at one time), and what one of them does
+ * Webhooks per customer: each endpoint has a limit of its own (10 a second, 2 at one time), and what one of them does
  * touches no other. One is down: its deliveries are tried again, fail for good, and the endpoint is switched off by a
  * rule. One says 429 with Retry-After: only its own deliveries wait. The endpoints are started here, on loopback, and at
  * the end it prints what each of them got.
@@ -22,8 +22,8 @@ const off = new Set<string>()
 
 const deliver = task('deliver', {
   input: z.object({ customer: z.string(), event: z.number() }),
-  limits: [limit('hooks', { rate: '5/s', concurrency: 2, by: 'customer' })],
-  retry: { attempts: 6, base: '100ms' },
+  limits: [limit('hooks', { rate: '10/s', concurrency: 2, by: 'customer' })],
+  retry: { attempts: 6, base: '100ms', max: '500ms' },
   timeout: '10s',
   // The endpoints of this example are on loopback; of real ones `fetch` follows the addresses that customers give you.
   async run({ customer, event }, { fetch, job }) {
@@ -65,7 +65,7 @@ for (const customer of customers) {
   const states = jobs
     .filter(({ input }) => (input as { customer: string }).customer === customer)
     .map(({ state }) => state)
-  const counted = [...new Set(states)].map((state) => `${states.filter((one) => one === state).length} ${state}`).sort()
+  const counted = [...new Set(states)].sort().map((state) => `${states.filter((one) => one === state).length} ${state}`)
   const calls = got.filter((one) => one.customer === customer).map(({ event, status }) => `${event}:${status}`)
   console.log(`${customer}: ${counted.join(', ')}; got ${calls.join(' ')}`)
 }
