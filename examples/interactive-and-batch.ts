@@ -31,7 +31,8 @@ const openCard = task('open-card', {
 
 const sluice = await Sluice.open({
   store: 'memory:',
-  // Queues are for people who operate it: `sluice work --queues interactive` on a machine that the import leaves alone.
+  // Here one worker serves all queues, and priority decides. Where calls of the import take long, give the queue slots
+  // that the import cannot take: a second worker with `{ queues: ['interactive'] }`, or `sluice work --queues interactive`.
   routes: { 'import-*': { queue: 'batch', priority: -10 }, 'open-*': 'interactive' },
   // A row that somebody is looking at is not batch, though the import sends it.
   rules: [
