@@ -1,6 +1,6 @@
 /**
  * One API account, 100 calls a second, and two kinds of work on it: a nightly import of 250 rows, and people who open a
- * card and wait for it. The import may use all that the account allows, but whenever somebody waits, he goes first.
+ * card and wait for it. The import may use all that the account allows, but a call that somebody waits for goes first.
  * A stand-in for the API, started here, counts what arrives; at the end it is printed how long each kind waited.
  *
  *     npm run setup && npx jiti examples/interactive-and-batch.ts

@@ -1,4 +1,4 @@
-"""A customer and the mail that welcomes him are recorded in one transaction, or neither is.
+"""A customer and the mail that welcomes them are recorded in one transaction, or neither is.
 
 Python code like that of a Django project sends the jobs; a worker in Node, which alone has the code of the task, checks
 them against its schema, applies limits, routes and rules, and runs them. It needs PostgreSQL and psycopg2 (on Debian:
@@ -7,7 +7,7 @@ apt-get install python3-psycopg2). From the checkout:
     npm run setup
     export DATABASE_URL=postgresql://localhost/shop               # a database to play with
     node dist/cli/main.js migrate
-    python3 examples/python/signup.py
+    python3 examples/python/signup.py                             # /usr/bin/python3, if another comes first in PATH
     node dist/cli/main.js jobs                                    # the jobs wait for a worker that knows them
     node dist/cli/main.js dispatch --once --config examples/python/sluice.config.ts
 """

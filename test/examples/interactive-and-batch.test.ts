@@ -1,8 +1,8 @@
 import { expect, it } from 'vitest'
 import { line, numbers, runExample } from './program.ts'
 
-it('who waits in person overtakes the batch, on one account that is not exceeded', async () => {
-  const out = await runExample('interactive-and-batch.ts')
+it('who waits in person overtakes the batch, on one account that is not exceeded', async ({ signal }) => {
+  const out = await runExample('interactive-and-batch.ts', signal)
   const cards = Array.from({ length: 10 }, (_, card) => numbers(line(out, `card ${card}:`)))
   const [, waiting, before] = [0, 1, 2].map((n) => cards.map((card) => card[n] ?? NaN)) as [
     number[],

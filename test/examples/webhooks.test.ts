@@ -1,8 +1,10 @@
 import { expect, it } from 'vitest'
 import { line, numbers, runExample } from './program.ts'
 
-it('an endpoint that is down is switched off, one that asks for silence gets it, others notice neither', async () => {
-  const out = await runExample('webhooks.ts')
+it('an endpoint that is down is switched off, one that asks for silence gets it, others notice neither', async ({
+  signal,
+}) => {
+  const out = await runExample('webhooks.ts', signal)
   const calls = (customer: string) =>
     [...line(out, `${customer}:`).matchAll(/(\d+):(\d+)/g)].map(([, event, status]) => ({
       event: Number(event),

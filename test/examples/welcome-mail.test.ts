@@ -1,8 +1,10 @@
 import { expect, it } from 'vitest'
 import { line, runExample } from './program.ts'
 
-it('mails and forms arrive, attempts count, what is refused is tried again or told, the rest waits', async () => {
-  const out = await runExample('welcome-mail.ts')
+it('mails and forms arrive, attempts count, what is refused is tried again or told, the rest waits', async ({
+  signal,
+}) => {
+  const out = await runExample('welcome-mail.ts', signal)
   // Of the hundred one was a refusal that passed, three were a full mailbox, one was an unknown one.
   expect(line(out, 'mail server:')).toBe('mail server: 100 attempts, 95 mails delivered')
   expect(out).toContain('  ada@example.test: Welcome, Ada\n')
