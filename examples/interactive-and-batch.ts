@@ -6,7 +6,7 @@
  *     npm run setup && npx jiti examples/interactive-and-batch.ts
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Context, limit, rule, Sluice, task, useSluice } from 'sluice'
+import { type Context, type Failure, limit, rule, Sluice, task, useSluice } from 'sluice'
 import { vendor } from 'sluice/testing'
 import { z } from 'zod'
 
@@ -17,20 +17,29 @@ const url = await api.listen()
 // higher priority goes first, whatever queue the jobs are in.
 const account = limit('api', { rate: '100/s', by: 'account' })
 
+// Nothing is expected to fail here; should it, the numbers below would never be reached.
+const onFailed = ({ task, error }: Failure) => {
+  console.error(`${task} failed: ${error?.message}`)
+  process.exit(1)
+}
+
 const importRow = task('import-row', {
   input: z.object({ account: z.string(), row: z.number(), isOnScreen: z.boolean() }),
   limits: [account],
+  onFailed,
   run: ({ row }, context) => call(`/rows/${row}`, context),
 })
 
 const openCard = task('open-card', {
   input: z.object({ account: z.string(), card: z.number() }),
   limits: [account],
+  onFailed,
   run: ({ card }, context) => call(`/cards/${card}`, context),
 })
 
 const sluice = await Sluice.open({
   store: 'memory:',
+  allowPrivate: ['127.0.0.1'], // the stand-in for the API; what is public needs no leave
   // Here one worker serves all queues, and priority decides. Where calls of the import take long, give the queue slots
   // that the import cannot take: a second worker with `{ queues: ['interactive'] }`, or `sluice work --queues interactive`.
   routes: { 'import-*': { queue: 'batch', priority: -10 }, 'open-*': 'interactive' },

@@ -40,3 +40,9 @@ export function openPostgres(options?: PostgresOptions): Promise<PostgresUrls & 
 
 /** A port on 127.0.0.1 that nobody listens on, outside the range that the system gives to outgoing connections. */
 export function freePort(): Promise<number>
+
+/** Who a server runs as: nobody else, or, for root, an ordinary user. */
+export function serverUser(): Promise<{ uid?: number; gid?: number }>
+
+/** Installs a package of Debian, as root; says why when that fails. */
+export function install(name?: string): Promise<void>

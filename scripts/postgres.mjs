@@ -184,7 +184,7 @@ async function createRole(adminUrl) {
 }
 
 /** PostgreSQL refuses to run as root: then it is the user `postgres`, or `nobody` where that one is missing. */
-async function serverUser() {
+export async function serverUser() {
   if (process.getuid?.() !== 0) return {}
   for (const name of ['postgres', 'nobody']) {
     try {
@@ -232,15 +232,13 @@ function isExecutable(path) {
   }
 }
 
-async function install() {
-  process.stderr.write('No PostgreSQL found: installing it with apt-get.\n')
+export async function install(name = 'postgresql') {
+  process.stderr.write(`No ${name} found: installing it with apt-get.\n`)
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' }
   const apt = (...args) => run('apt-get', args, { env, maxBuffer: 64 * 1024 * 1024 })
   // Two test processes may come here at once: one waits for the other's lock, and a failed update need not matter.
   await apt('update').catch(() => {})
-  await apt('install', '-y', '--no-install-recommends', '-o', 'DPkg::Lock::Timeout=300', 'postgresql').catch(
-    (error) => {
-      process.stderr.write(`apt-get could not install postgresql: ${error.stderr || error.message}\n`)
-    },
-  )
+  await apt('install', '-y', '--no-install-recommends', '-o', 'DPkg::Lock::Timeout=300', name).catch((error) => {
+    process.stderr.write(`apt-get could not install ${name}: ${error.stderr || error.message}\n`)
+  })
 }

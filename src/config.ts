@@ -1,13 +1,15 @@
 import type { Routes, Rule } from './dispatch/rule.ts'
 import type { AnyTask } from './dispatch/task.ts'
+import type { Schedule } from './schedule/schedule.ts'
+import type { CareOptions } from './worker/care.ts'
 
 /** What `sluice.config.ts` (or .js, .mjs) may hold. A flag wins over the environment, which wins over this file. */
-export interface SluiceConfig {
+export interface SluiceConfig extends CareOptions {
   /** `postgres://…`, a directory of the embedded engine (relative to this file), or `memory:`. Default: `DATABASE_URL`, else `.sluice/data` beside this file. */
   store?: string
   /** Schema in the database; default `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
-  /** Where LISTEN goes when `store` is a pooler in transaction mode. Default: `SLUICE_LISTEN_URL`, else `store`. */
+  /** Where LISTEN and signs of life go when `store` is a pooler in transaction mode: past it. Default: `SLUICE_LISTEN_URL`, else `store`. */
   listenUrl?: string
   /** Attempts at once of one worker; 1 to 10,000, default `SLUICE_CONCURRENCY`, else 10. */
   concurrency?: number
@@ -19,6 +21,8 @@ export interface SluiceConfig {
   rules?: readonly Rule[]
   /** Which queue (and priority) jobs go to by their task's name: `{ 'email.*': 'mail' }`. */
   routes?: Routes
+  /** Schedules that workers fire, beside those that a file of tasks exports. */
+  schedules?: readonly Schedule[]
 }
 
 /** Returns its argument; an editor then completes and checks the fields of `sluice.config.ts`. */

@@ -7,6 +7,7 @@ export { newId } from './core/hash.ts'
 export type { Duration, Rate } from './core/rate.ts'
 export type { RetryOptions } from './core/retry.ts'
 export type { Db, Tx } from './db/db.ts'
+export type { TxLike } from './db/tx.ts'
 export type {
   AnyTask,
   Context,
@@ -17,7 +18,8 @@ export type {
   SendOptions,
   Task,
   TaskOptions,
-  TxLike,
+  ThreadContext,
+  ThreadTaskOptions,
 } from './dispatch/task.ts'
 export { task } from './dispatch/task.ts'
 export { fail, retryIn, snooze } from './dispatch/control.ts'
@@ -31,12 +33,21 @@ export {
   type SendChanges,
   type SendRuleOptions,
 } from './dispatch/rule.ts'
+export type { SendRow, SendRowsOptions, Sent } from './dispatch/rows.ts'
 export { http, httpTask, type HttpTaskOptions } from './dispatch/http.ts'
+export type { Pausable, Pause, Pauses } from './dispatch/gate.ts'
 export type { Reason, Why } from './dispatch/why.ts'
 export { limitedBy, rateLimited } from './http/feedback.ts'
 export { HttpStatusError, type RequestInput, type RequestResult } from './http/request.ts'
+export type { SecretOptions, SecretPlace, SecretRef } from './http/secret.ts'
 export { type Guarantee, guarantees } from './limits/guarantee.ts'
 export { type Key, type Limit, type LimitOptions, limit } from './limits/limit.ts'
+export { type Schedule, schedule, scheduledFor, type ScheduleOptions } from './schedule/schedule.ts'
+export type { Firing, ScheduleLine, Schedules } from './schedule/schedules.ts'
 export { Sluice, type SluiceOptions, useSluice, type WorkOptions } from './sluice.ts'
+export type { BulkOptions, BulkProgress, Counted } from './store/bulk.ts'
+export type { JobFilter } from './store/filter.ts'
 export type { Job, JobLine, Jobs, ListOptions, State, Status } from './store/jobs.ts'
+export type { CareOptions, PruneTime, Retention } from './worker/care.ts'
+export type { Pruned, PruneOptions } from './worker/housekeeping.ts'
 export type { Worker } from './worker/worker.ts'

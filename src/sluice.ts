@@ -5,10 +5,13 @@ import { type Duration, durationMs } from './core/rate.ts'
 import { type Db, engineOf, type Queryable, type Tx } from './db/db.ts'
 import { inSchema, migrate, pending } from './db/migrate.ts'
 import { env, openStore, type Store } from './db/open.ts'
+import { within } from './db/tx.ts'
 import { vacuumUntil } from './db/vacuum.ts'
 import { admit } from './dispatch/admit.ts'
 import { Definitions } from './dispatch/define.ts'
 import { type Routes, type Rule, Rulebook } from './dispatch/rule.ts'
+import { type SendRowsOptions, type Sent, sendRows } from './dispatch/rows.ts'
+import { defineRuleGates, type Pauses, pausesOn } from './dispatch/gate.ts'
 import {
   type AnyTask,
   checkName,
@@ -19,24 +22,26 @@ import {
   type SendManyOptions,
   type SendOptions,
   type Task,
-  type TxLike,
 } from './dispatch/task.ts'
 import { type Why, why } from './dispatch/why.ts'
+import { type Schedule } from './schedule/schedule.ts'
+import { Schedules } from './schedule/schedules.ts'
 import { checkId, isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { version } from './version.ts'
-import { Housekeeping } from './worker/housekeeping.ts'
+import { Care, type CareOptions, said } from './worker/care.ts'
+import { Housekeeping, type Pruned, type PruneOptions } from './worker/housekeeping.ts'
 import { Worker } from './worker/worker.ts'
 
 /** How to open a Sluice; see the fields. */
-export interface SluiceOptions {
+export interface SluiceOptions extends CareOptions {
   /**
    * `postgres://…`, a directory of the embedded engine (relative to the current one), or `memory:`. Default:
    * `DATABASE_URL`, else `.sluice/data`. Only the command line reads `sluice.config.ts`: a program beside it must be given
    * the same store.
    */
   store?: string
-  /** Where LISTEN goes when `store` is a pooler in transaction mode. Default: `SLUICE_LISTEN_URL`, else `store`. */
+  /** Where LISTEN and signs of life go when `store` is a pooler in transaction mode: past it. Default: `SLUICE_LISTEN_URL`, else `store`. */
   listenUrl?: string
   /** Schema in the database. Default: `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
@@ -48,6 +53,8 @@ export interface SluiceOptions {
   rules?: readonly Rule[]
   /** Which queue (and priority) jobs go to by their task's name: `{ 'email.*': 'mail' }`; the first pattern that fits. */
   routes?: Routes
+  /** What every task may call beside public addresses; see `TaskOptions`. Default: `SLUICE_ALLOW_PRIVATE` (`a,b`), else none. */
+  allowPrivate?: readonly string[]
   /** Where log lines go; default: nowhere. */
   log?: Log
   clock?: Clock
@@ -59,13 +66,14 @@ export interface WorkOptions {
   concurrency?: number
   /** Queues to serve; default all. */
   queues?: readonly string[]
+  /** Schedules to fire; none by default. A task of theirs that is not among the worker's is left to others to run. */
+  schedules?: readonly Schedule[]
 }
 
 /** What a task takes; of any task (`AnyTask`) only the schema knows. */
 type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
 
 const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
-const batchRows = 500
 
 /** One store, open. */
 export class Sluice implements Sender {
@@ -73,6 +81,11 @@ export class Sluice implements Sender {
   readonly db: Db
   /** Find, list, cancel and retry jobs. */
   readonly jobs: Jobs
+  readonly pause: Pauses['pause']
+  readonly resume: Pauses['resume']
+  readonly pauses: Pauses['pauses']
+  /** List, trigger, pause, resume and remove schedules. */
+  readonly schedules: Schedules
   /**
    * Resolves with the reason when the store has ended for good (the embedded engine does, when a disk fails or is full),
    * its workers have stopped, and its directory is free: to be opened anew, best by a new process. Never after `close`.
@@ -81,10 +94,13 @@ export class Sluice implements Sender {
   readonly #store: Store
   readonly #clock: Clock
   readonly #schema: string
+  readonly #allowPrivate: readonly string[]
   readonly #log: Log
   readonly #outbox: Outbox
   readonly #definitions: Definitions
   readonly #rulebook: Rulebook
+  readonly #hasRules: boolean
+  readonly #care: Care
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
@@ -97,11 +113,16 @@ export class Sluice implements Sender {
     this.db = store.db
     this.#clock = options.clock ?? systemClock
     this.#schema = options.schema ?? env('SLUICE_SCHEMA') ?? 'sluice'
+    this.#allowPrivate = options.allowPrivate ?? env('SLUICE_ALLOW_PRIVATE')?.split(',') ?? []
     this.#log = options.log ?? silent
     this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
+    ;({ pause: this.pause, resume: this.resume, pauses: this.pauses } = pausesOn(this.db, (sql) => this.#sql(sql)))
+    this.schedules = new Schedules(this.db, this, (sql) => this.#sql(sql))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
     this.#definitions = new Definitions(this.db, this.#clock, (sql) => this.#sql(sql))
     this.#rulebook = new Rulebook(options.rules, options.routes)
+    this.#hasRules = options.rules !== undefined
+    this.#care = new Care(engineOf(this.db), this.#clock, (sql) => this.#sql(sql), said(options), this.#log)
     this.ended = store.db.ended.then((error) => this.#fail(error))
   }
 
@@ -112,6 +133,7 @@ export class Sluice implements Sender {
    */
   static async open(options: SluiceOptions = {}): Promise<Sluice> {
     inSchema('', options.schema ?? env('SLUICE_SCHEMA') ?? 'sluice')
+    said(options)
     const clock = options.clock ?? systemClock
     const listenUrl = options.listenUrl ?? env('SLUICE_LISTEN_URL')
     const store = await openStore({
@@ -162,11 +184,11 @@ export class Sluice implements Sender {
   /** Records a job; see `Task.send`, which calls this. */
   async send<Input>(task: Task<Input>, input: Given<Input>, options: SendOptions = {}): Promise<string> {
     this.#checkOpen(this.#isShut)
-    if (options.tx === undefined) this.db.checkOutside('`send` without `tx`')
+    const tx = this.#within(options)
     const job = await admit(task, input, options, this.#clock, this.#rulebook)
-    await this.#defineFor(task, options.tx)
-    if (options.tx === undefined) return this.#outbox.add(job)
-    const [id] = await this.#write(options.tx, [job])
+    await this.#defineFor(task, tx)
+    if (tx === undefined) return this.#outbox.add(job)
+    const [id] = await this.#outbox.write(tx, [job])
     return id ?? job.id
   }
 
@@ -176,35 +198,26 @@ export class Sluice implements Sender {
     inputs: Sendable<Given<Input>>,
     options: SendManyOptions = {},
   ): Promise<number> {
+    const { tx, ...each } = options
+    const how = { read: (input: Given<Input>) => ({ input, options: each }), ...(tx === undefined ? {} : { tx }) }
+    return (await this.sendRows(task, inputs, how)).sent
+  }
+
+  /**
+   * Records a job for each row of a stream, in batches, in order. Unlike `sendMany` each row may have options of its own
+   * (an idempotency key above all, which makes the call repeatable), and a bad one need not stop it.
+   * @throws UsageError of the first bad row, named by its index, unless `onBad` is given; what was before it is recorded
+   */
+  async sendRows<Input, Row>(
+    task: Task<Input>,
+    rows: Sendable<Row>,
+    options: SendRowsOptions<Row, Given<Input>>,
+  ): Promise<Sent> {
     this.#checkOpen(this.#isShut)
-    if (options.tx === undefined) this.db.checkOutside('`send` without `tx`')
-    await this.#defineFor(task, options.tx)
-    let sent = 0
-    let batch: NewJob[] = []
-    const flush = async () => {
-      if (batch.length === 0) return
-      if (options.tx === undefined) await this.#outbox.addAll(batch)
-      else await this.#write(options.tx, batch)
-      sent += batch.length
-      batch = []
-    }
-    let row = 0
-    for await (const input of inputs) {
-      try {
-        batch.push(await admit(task, input, options, this.#clock, this.#rulebook))
-      } catch (error) {
-        await flush()
-        if (error instanceof UsageError)
-          throw new UsageError(error.code, `row ${row}: ${error.message} (${sent} row(s) before it are recorded)`, {
-            cause: error,
-          })
-        throw error
-      }
-      row++
-      if (batch.length === batchRows) await flush()
-    }
-    await flush()
-    return sent
+    const tx = this.#within(options)
+    await this.#defineFor(task, tx)
+    const write = (batch: NewJob[]) => (tx === undefined ? this.#outbox.addAll(batch) : this.#outbox.write(tx, batch))
+    return sendRows(task, rows, options, { clock: this.#clock, rulebook: this.#rulebook, write })
   }
 
   /** Starts a worker for these tasks in this process. */
@@ -265,15 +278,13 @@ export class Sluice implements Sender {
   }
 
   /**
-   * Drops history older than `keepDays` (whole, 0 to 36,500; default 7), expired idempotency keys and what dispatch no
+   * Drops history that was kept for long enough, expired idempotency keys, the ledger of a week ago and what dispatch no
    * longer needs, and makes the partitions of the next days, for five minutes at most; what may wait is left to the next
-   * time. Returns the partitions dropped.
+   * time. With `dryRun` it only says what would go.
    * @throws UsageError SLUICE_BAD_OPTION
    */
-  async prune(keepDays = 7): Promise<string[]> {
-    if (!Number.isInteger(keepDays) || keepDays < 0 || keepDays > 36_500)
-      throw new UsageError('SLUICE_BAD_OPTION', `keepDays is ${keepDays}; it must be a whole number from 0 to 36,500`)
-    return new Housekeeping(this.db, this.#clock, this.#schema, keepDays).prune()
+  async prune(options: PruneOptions = {}): Promise<Pruned> {
+    return new Housekeeping(engineOf(this.db), this.#clock, this.#schema, this.#care).prune(options)
   }
 
   /** Stops this process's workers (their attempts end first), settles what was sent, and closes the store; one that is away is waited for some 10 s. */
@@ -305,12 +316,13 @@ export class Sluice implements Sender {
 
   async #worker(tasks: readonly AnyTask[], options: WorkOptions): Promise<Worker> {
     this.#checkOpen()
-    const { queues } = options
+    const { queues, schedules = [] } = options
     if (tasks.length === 0) throw new UsageError('SLUICE_NO_TASKS', 'a worker needs at least one task to work on')
     if (queues?.length === 0)
       throw new UsageError('SLUICE_BAD_OPTION', '`queues` is an empty list; leave it out to serve all')
     for (const queue of queues ?? []) checkName('queue', queue)
-    await this.define(tasks)
+    await this.define([...tasks, ...schedules.map(({ task }) => task)])
+    if (this.#hasRules) await defineRuleGates(this.db, this.#rulebook.gates, (sql) => this.#sql(sql))
     this.#checkOpen()
     const worker: Worker = new Worker({
       db: engineOf(this.db),
@@ -319,28 +331,33 @@ export class Sluice implements Sender {
       inSchema: (sql) => this.#sql(sql),
       log: this.#log,
       tasks,
+      schedules,
       queues,
       concurrency: options.concurrency ?? 10,
       rulebook: this.#rulebook,
       version,
-      beatUrl: this.#store.url,
+      allowPrivate: this.#allowPrivate,
+      beatUrl: this.#store.directUrl,
+      care: this.#care,
       ended: () => this.#workers.delete(worker),
     })
     this.#workers.add(worker)
     return worker
   }
 
-  async #write(tx: TxLike, jobs: NewJob[]): Promise<string[]> {
-    return this.#outbox.write((sql, params) => within(tx).query(sql, params), jobs)
+  #within(options: Pick<SendOptions, 'tx'>): Queryable | undefined {
+    if (options.tx !== undefined) return within(options.tx)
+    this.db.checkOutside('`send` without `tx`')
+    return undefined
   }
 
   /**
    * A limit goes in force in a transaction of its own, so that a long one of the caller holds up nobody who defines it too.
    * But while the caller's is open the embedded engine has no other: there it goes with the caller's, which may be rolled back.
    */
-  async #defineFor(task: AnyTask, tx: TxLike | undefined): Promise<void> {
+  async #defineFor(task: AnyTask, tx: Queryable | undefined): Promise<void> {
     if (tx === undefined || !this.#store.embedded) return this.define([task])
-    return this.#definitions.defineIn(within(tx), task.limits)
+    return this.#definitions.defineIn(tx, task.limits)
   }
 
   async #mustBeMigrated(): Promise<void> {
@@ -357,16 +374,6 @@ export class Sluice implements Sender {
   #checkOpen(isClosed = this.#closed !== undefined): void {
     if (this.#failure !== undefined) throw this.#failure
     if (isClosed) throw new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
-  }
-}
-
-/** Statements of somebody's transaction; node-postgres and PGlite wrap the rows. */
-function within(tx: TxLike): Queryable {
-  return {
-    async query<R>(sql: string, params?: readonly unknown[]) {
-      const result = await tx.query(sql, params === undefined ? undefined : [...params])
-      return ('rows' in result ? result.rows : result) as R[]
-    },
   }
 }
 

@@ -4,13 +4,10 @@ import type { Db } from '../db/db.ts'
 import { inSchema, pending } from '../db/migrate.ts'
 import type { Store } from '../db/open.ts'
 import type { PgliteDb } from '../db/pglite.ts'
+import type { Finding } from './finding.ts'
 import { span } from './output.ts'
-
-/** What a check found. */
-export interface Finding {
-  status: 'ok' | 'warn' | 'fail'
-  text: string
-}
+import { bloat, snapshots, type StorageAt, wraparound } from './storage.ts'
+import pg from 'pg'
 
 /** Where a check looks. */
 interface Place {
@@ -22,7 +19,6 @@ interface Place {
 export type Check = (at: Place) => Promise<Finding | undefined>
 
 const serverLeast = 130_000
-const heldMinutes = 5
 const skewWarnMs = 1_000
 /** Ids made a day from the store's clock are refused; an hour off is a broken clock already. */
 const skewFailMs = 3_600_000
@@ -38,7 +34,24 @@ export async function connection({ db, owner }: Store, name: string): Promise<Fi
 }
 
 /** The checks after the connection, by name. */
-export const checks: Record<string, Check> = { server, disk, schema, partitions, snapshots, clock, listen, workers }
+export const checks: Record<string, Check> = {
+  server,
+  disk,
+  schema,
+  partitions,
+  snapshots: (at) => snapshots(storageAt(at)),
+  bloat: (at) => bloat(storageAt(at)),
+  wraparound: (at) => wraparound(storageAt(at)),
+  clock,
+  pooler,
+  listen,
+  workers,
+  handlers,
+}
+
+function storageAt({ store, schema: name }: Place): StorageAt {
+  return { db: store.db, schema: name, isEmbedded: store.embedded }
+}
 
 async function server({ store: { db } }: Place): Promise<Finding> {
   const [row] = await db.query<{ number: number; version: string }>(
@@ -89,30 +102,8 @@ async function partitions({ store: { db }, schema: name }: Place): Promise<Findi
     [name],
   )
   if (rows.length === 0) return { status: 'ok', text: 'history has partitions for today and tomorrow' }
-  const text = `history lacks ${rows.map((row) => row.missing).join(', ')}; call \`prune()\` of an open Sluice daily (it makes them too)`
+  const text = `history lacks ${rows.map((row) => row.missing).join(', ')}; start a worker, or run \`sluice prune\` daily (it makes them too)`
   return { status: rows.some((row) => row.days === 0) ? 'fail' : 'warn', text }
-}
-
-async function snapshots({ store: { db }, schema: name }: Place): Promise<Finding | undefined> {
-  if (!(await has(db, name, 'job'))) return undefined
-  const rows = await db.query<{ pid: number; state: string | null; minutes: number }>(
-    inSchema(
-      `select pid, state, floor(extract(epoch from at.now - xact_start) / 60)::int as minutes
-       from (select sluice.now() as now offset 0) at, pg_stat_activity
-       where (backend_xmin is not null or backend_xid is not null) and pid <> pg_backend_pid()
-         and datname = current_database() and xact_start < at.now - make_interval(mins => $1)
-       order by xact_start limit 5`,
-      name,
-    ),
-    [heldMinutes],
-  )
-  if (rows.length === 0)
-    return { status: 'ok', text: `no transaction that this role can see is older than ${heldMinutes} min` }
-  const list = rows.map((row) => `pid ${row.pid} (${row.state ?? 'unknown'}, ${row.minutes} min)`).join(', ')
-  return {
-    status: 'warn',
-    text: `old transactions keep dead rows from being cleaned, so tables grow and dispatch may slow down: ${list}; end them, at last with \`select pg_terminate_backend(${rows[0]?.pid})\``,
-  }
 }
 
 async function clock({ store: { db } }: Place): Promise<Finding> {
@@ -127,6 +118,32 @@ async function clock({ store: { db } }: Place): Promise<Finding> {
   return {
     status: skewMs > skewWarnMs ? 'warn' : 'ok',
     text: skewMs > skewWarnMs ? `${text}; limits hold all the same, times shown are off` : text,
+  }
+}
+
+/** Between here and the server stands a pooler when the session that answers is another than the one that was greeted. */
+async function isPooled(url: string): Promise<boolean> {
+  const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 5_000, query_timeout: 5_000 })
+  client.on('error', () => {})
+  await client.connect()
+  try {
+    const { rows } = await client.query<{ pid: number }>('select pg_backend_pid() as pid')
+    return rows[0]?.pid !== (client as unknown as { processID: number }).processID
+  } finally {
+    await client.end()
+  }
+}
+
+async function pooler({ store: { url, directUrl, embedded } }: Place): Promise<Finding | undefined> {
+  if (url === undefined || directUrl === undefined || embedded) return undefined
+  if (url !== directUrl && (await isPooled(directUrl)))
+    return { status: 'warn', text: 'SLUICE_LISTEN_URL leads to a pooler too; it must lead to the server itself' }
+  if (!(await isPooled(url))) return { status: 'ok', text: 'connections lead to the server itself' }
+  if (url !== directUrl)
+    return { status: 'ok', text: 'connections go through a pooler, and LISTEN past it to the server itself' }
+  return {
+    status: 'warn',
+    text: 'connections go through a pooler; in transaction mode it lets no notifications through, so workers only poll (1.5 s): set SLUICE_LISTEN_URL (or `listenUrl`) to the server itself',
   }
 }
 
@@ -167,6 +184,24 @@ async function workers({ store: { db }, schema: name }: Place): Promise<Finding 
   return {
     status: 'warn',
     text: `of ${all}, ${silent.map((row) => row.who).join(', ')} gave no sign of life for ${span(beatWaitMs)}; their jobs go to others after 10 s`,
+  }
+}
+
+async function handlers({ store: { db }, schema: name }: Place): Promise<Finding | undefined> {
+  if (!(await has(db, name, 'worker'))) return undefined
+  // Through JSON: a schema that is not up to date lacks the column, which another check says.
+  const rows = await db.query<{ who: string; stuck: number; slots: number }>(
+    inSchema(
+      `select w.host || ':' || w.pid as who, s.n as stuck, w.slots from sluice.worker w
+       cross join lateral (select (to_jsonb(w) ->> 'stuck')::int as n) s where s.n > 0 order by w.id`,
+      name,
+    ),
+  )
+  if (rows.length === 0) return { status: 'ok', text: 'no handler is stuck' }
+  const list = rows.map(({ who, stuck, slots }) => `${who} (${stuck}${stuck >= slots ? ', claims nothing more' : ''})`)
+  return {
+    status: 'warn',
+    text: `handlers go on though their attempts have ended: ${list.join(', ')}; the workers' logs name task and job; restart these workers, and have the handlers listen to \`signal\``,
   }
 }
 

@@ -8,6 +8,8 @@ import { env } from '../db/open.ts'
 import { Rulebook } from '../dispatch/rule.ts'
 import { type AnyTask, checkName } from '../dispatch/task.ts'
 import * as library from '../index.ts'
+import type { Schedule } from '../index.ts'
+import { said } from '../worker/care.ts'
 import { flat } from './failure.ts'
 
 /** A config file's content and place. */
@@ -20,7 +22,19 @@ export interface Found {
 }
 
 const names = ['sluice.config.ts', 'sluice.config.js', 'sluice.config.mjs']
-const known = ['store', 'schema', 'listenUrl', 'concurrency', 'queues', 'tasks', 'rules', 'routes']
+const known = [
+  'store',
+  'schema',
+  'listenUrl',
+  'concurrency',
+  'queues',
+  'tasks',
+  'schedules',
+  'rules',
+  'routes',
+  'retention',
+  'prune',
+]
 
 // A user's file gets this very copy of the library: a second one would send to a store of its own.
 const jiti = createJiti(import.meta.url, { virtualModules: { sluice: { ...library, defineConfig } } })
@@ -52,7 +66,12 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
     const value = fields[name]
     if (value !== undefined && (typeof value !== 'string' || value === '')) throw bad(file, `${name} must be a text`)
   }
-  const { concurrency, queues, tasks } = fields
+  const { concurrency, queues, tasks, schedules } = fields
+  try {
+    said(fields)
+  } catch (error) {
+    throw bad(file, error instanceof Error ? error.message : String(error))
+  }
   if (
     concurrency !== undefined &&
     !(Number.isInteger(concurrency) && Number(concurrency) >= 1 && Number(concurrency) <= 10_000)
@@ -67,6 +86,9 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
   }
   if (tasks !== undefined && typeof tasks !== 'string' && !(Array.isArray(tasks) && tasks.every(isTask))) {
     throw bad(file, 'tasks must be a list of tasks made by task(…), or the path of a file that exports them')
+  }
+  if (schedules !== undefined && !(Array.isArray(schedules) && schedules.every(isSchedule))) {
+    throw bad(file, 'schedules must be a list of schedules made by schedule(…)')
   }
   const { rules = [], routes = {} } = fields as SluiceConfig
   try {
@@ -92,19 +114,35 @@ async function load(file: string): Promise<Record<string, unknown>> {
   }
 }
 
+/** What a command knows: tasks, those of schedules among them, and schedules. */
+export interface Code {
+  tasks: readonly AnyTask[]
+  schedules: readonly Schedule[]
+}
+
 /**
- * The tasks that a command knows: those of the file named, else of `SLUICE_TASKS`, else of the config; an empty list when neither says any.
+ * What the file named exports, else that of `SLUICE_TASKS`, else what the config says; nothing when neither says any.
+ * Schedules may also be exported as lists.
  * @throws UsageError SLUICE_BAD_CONFIG, SLUICE_NO_TASKS (a file without any)
  */
-export async function loadTasks(config: Found, named: string | undefined): Promise<readonly AnyTask[]> {
-  const { tasks = [] } = config.fields
+export async function loadCode(config: Found, named: string | undefined): Promise<Code> {
+  const { tasks = [], schedules = [] } = config.fields
   const given = named ?? env('SLUICE_TASKS')
-  if (given === undefined && typeof tasks !== 'string') return tasks
+  const own = given === undefined ? schedules : []
+  if (given === undefined && typeof tasks !== 'string') return codeOf(tasks, own)
   const file = given === undefined ? path.resolve(config.dir, tasks as string) : path.resolve(given)
-  const found = new Set(Object.values(await load(file)).filter(isTask))
-  if (found.size === 0)
+  const exported = Object.values(await load(file))
+  const found = codeOf(exported.filter(isTask), [...own, ...exported.flat().filter(isSchedule)])
+  if (found.tasks.length === 0)
     throw new UsageError('SLUICE_NO_TASKS', `${file} exports no task; write \`export const … = task(…)\``)
-  return [...found]
+  return found
+}
+
+function codeOf(tasks: readonly AnyTask[], schedules: readonly Schedule[]): Code {
+  return {
+    tasks: [...new Set([...tasks, ...schedules.map(({ task }) => task)])],
+    schedules: [...new Set(schedules)],
+  }
 }
 
 /** With the built-in task `http`, unless one of them has its name. */
@@ -112,10 +150,10 @@ export function withHttp(tasks: readonly AnyTask[]): readonly AnyTask[] {
   return tasks.some((task) => task.name === library.http.name) ? tasks : [...tasks, library.http as AnyTask]
 }
 
-/** As `loadTasks`, for commands that run jobs: `http` beside tasks of one's own. @throws UsageError SLUICE_NO_TASKS */
-export async function needTasks(config: Found, named: string | undefined): Promise<readonly AnyTask[]> {
-  const tasks = await loadTasks(config, named)
-  if (tasks.length > 0) return withHttp(tasks)
+/** As `loadCode`, for commands that run jobs: `http` beside tasks of one's own. @throws UsageError SLUICE_NO_TASKS */
+export async function needCode(config: Found, named: string | undefined): Promise<Code> {
+  const { tasks, schedules } = await loadCode(config, named)
+  if (tasks.length > 0) return { tasks: withHttp(tasks), schedules }
   throw new UsageError(
     'SLUICE_NO_TASKS',
     'no tasks are known; name them in sluice.config.ts (`sluice init` writes one), or give their file by --tasks or SLUICE_TASKS',
@@ -133,6 +171,13 @@ function isTask(value: unknown): value is AnyTask {
     typeof run === 'function' &&
     typeof send === 'function'
   )
+}
+
+/** By shape, as tasks. */
+function isSchedule(value: unknown): value is Schedule {
+  if (typeof value !== 'object' || value === null) return false
+  const { name, task, timing, inputAt } = value as Record<string, unknown>
+  return typeof name === 'string' && isTask(task) && typeof timing === 'object' && typeof inputAt === 'function'
 }
 
 /** The user's own files that were loaded, for `dev` to watch. */

@@ -57,6 +57,7 @@ function syncContact(vendorUrl: string): AnyTask {
   return task('demo-sync-contact', {
     input: contactSchema,
     limits: [accountLimit, totalLimit],
+    allowPrivate: ['127.0.0.1'],
     async run({ accountId, contactId }, { fetch, job }) {
       const response = await fetch(`${vendorUrl}/contacts/${contactId}`, {
         method: 'POST',

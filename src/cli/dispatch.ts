@@ -1,7 +1,7 @@
 /** `sluice dispatch --once`: runs what is allowed now, for cron and tests. */
 import { Command } from 'commander'
 import { useSluice } from '../index.ts'
-import { needTasks } from './config.ts'
+import { needCode } from './config.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 import { listenForStop, surviveStrays } from './stop.ts'
 import { type WorkFlags, workFlags, workOptions } from './work.ts'
@@ -31,9 +31,10 @@ async function dispatch(flags: DispatchFlags, command: Command): Promise<void> {
     ending.abort()
   })
   void stop.second.then(() => process.exit(1))
-  const tasks = await needTasks(settings.config, flags.tasks)
+  const { tasks, schedules } = await needCode(settings.config, flags.tasks)
   const options = {
     ...workOptions(settings, flags),
+    schedules,
     signal: ending.signal,
     ...(flags.max === undefined ? {} : { max: flags.max }),
   }

@@ -2,7 +2,8 @@
 import { Command } from 'commander'
 import { SluiceError } from '../core/errors.ts'
 import { flat } from './failure.ts'
-import { type Check, type Finding, checks, connection } from './checks.ts'
+import { type Check, checks, connection } from './checks.ts'
+import type { Finding } from './finding.ts'
 import type { Output } from './output.ts'
 import { nameOf, settingsOf, withStore } from './settings.ts'
 

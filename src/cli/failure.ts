@@ -1,6 +1,7 @@
 /** What goes wrong, in one line and an exit code: 0 ok, 1 failed, 2 usage, 3 store unreachable. */
 import { CommanderError } from 'commander'
 import { SluiceError } from '../core/errors.ts'
+import { redactText } from '../core/redact.ts'
 
 interface Failure {
   code: string
@@ -12,11 +13,13 @@ interface Failure {
 export function fail(error: unknown, json: boolean): number {
   const failure = describe(error)
   if (failure === undefined) return 0
-  const { code, message, exit } = failure
+  const { code, exit } = failure
+  const message = redactText(failure.message)
   const text = json ? JSON.stringify({ error: { code, message } }) : `error ${code}: ${message}`
   // Help for a command without arguments was printed already.
   if (message !== '') process.stderr.write(`${text}\n`)
-  if (process.env['SLUICE_DEBUG'] === '1' && error instanceof Error) process.stderr.write(`${error.stack}\n`)
+  if (process.env['SLUICE_DEBUG'] === '1' && error instanceof Error)
+    process.stderr.write(`${redactText(String(error.stack))}\n`)
   return exit
 }
 

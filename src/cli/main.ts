@@ -2,14 +2,18 @@
 /** The command line's entry: builds the program, runs it, and turns what goes wrong into a line and an exit code. */
 import { Command, Option } from 'commander'
 import { version } from '../version.ts'
+import { cancelCommand, reprioritiseCommand, retryCommand } from './bulk.ts'
 import { devCommand } from './dev.ts'
 import { dispatchCommand } from './dispatch.ts'
 import { doctorCommand } from './doctor.ts'
 import { fail } from './failure.ts'
 import { initCommand } from './init.ts'
-import { cancelCommand, jobsCommand, retryCommand } from './jobs.ts'
+import { jobsCommand } from './jobs.ts'
 import { limitsCommand } from './limits.ts'
 import { migrateCommand } from './migrate.ts'
+import { pauseCommand, pausesCommand, resumeCommand } from './pause.ts'
+import { schedulesCommand } from './schedules.ts'
+import { pruneCommand } from './prune.ts'
 import { sendCommand } from './send.ts'
 import { statusCommand } from './status.ts'
 import { whyCommand } from './why.ts'
@@ -35,7 +39,19 @@ async function build(argv: readonly string[]): Promise<Command> {
     whyCommand,
     retryCommand,
   ]
-  const further = [cancelCommand, statusCommand, limitsCommand, migrateCommand, doctorCommand]
+  const further = [
+    cancelCommand,
+    reprioritiseCommand,
+    pauseCommand,
+    resumeCommand,
+    pausesCommand,
+    statusCommand,
+    limitsCommand,
+    schedulesCommand,
+    pruneCommand,
+    migrateCommand,
+    doctorCommand,
+  ]
   for (const command of [...commands, ...further]) program.addCommand(command())
   // Loaded only when asked for: it needs what an installation for production does not have.
   if (argv.includes('demo')) program.addCommand((await import('./demo.ts')).demoCommand(), { hidden: true })

@@ -1,5 +1,6 @@
-/** What the command line says: data on stdout, talk on stderr, colour only for people. */
+/** What the command line says: data on stdout, talk on stderr, colour only for people; no secrets in its log. */
 import { styleText } from 'node:util'
+import { redactField, redactText } from '../core/redact.ts'
 import type { Log } from '../dispatch/task.ts'
 
 type Colour = 'green' | 'yellow' | 'red' | 'dim' | 'bold'
@@ -56,7 +57,7 @@ function logTo(talk: (text: string) => void, json: boolean): Log {
   const write = (level: string) => (message: string, details?: Record<string, unknown>) => {
     if (level === 'debug' && process.env['SLUICE_DEBUG'] !== '1') return
     if (json) return talk(safeJson({ level, message, ...details }))
-    talk(`${level} ${message}${details === undefined ? '' : ` ${safeJson(details)}`}`)
+    talk(`${level} ${redactText(message)}${details === undefined ? '' : ` ${safeJson(details)}`}`)
   }
   return { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
 }
@@ -64,7 +65,7 @@ function logTo(talk: (text: string) => void, json: boolean): Log {
 /** A handler may log anything, also what JSON cannot express. */
 function safeJson(value: unknown): string {
   try {
-    return JSON.stringify(value, (_, inner: unknown) => (typeof inner === 'bigint' ? String(inner) : inner))
+    return JSON.stringify(value, redactField)
   } catch {
     return '"(not expressible as JSON)"'
   }
@@ -84,4 +85,12 @@ export function span(ms: number): string {
   if (size < 6_000_000) return `${Math.round(ms / 60_000)} min`
   if (size < 172_800_000) return `${Math.round(ms / 3_600_000)} h`
   return `${Math.round(ms / 86_400_000)} d`
+}
+
+/** Bytes for people: `8 kB`, `1.2 GB`. */
+export function size(bytes: number): string {
+  const units = ['kB', 'MB', 'GB', 'TB']
+  const power = Math.min(units.length, Math.max(1, Math.floor(Math.log2(Math.max(1, bytes)) / 10)))
+  const value = bytes / 1_024 ** power
+  return `${value < 10 ? Number(value.toFixed(1)) : Math.round(value)} ${units[power - 1]}`
 }

@@ -1,13 +1,14 @@
 /** `sluice send`: records jobs. */
 import { text as readAll } from 'node:stream/consumers'
-import { Command } from 'commander'
+import { Command, Option } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Duration } from '../core/rate.ts'
 import { admit } from '../dispatch/admit.ts'
 import type { AnyTask, SendOptions } from '../dispatch/task.ts'
-import { loadTasks, withHttp } from './config.ts'
-import { settingsOf, whole, withSluice } from './settings.ts'
+import { loadCode, withHttp } from './config.ts'
+import { importRows } from './import.ts'
+import { rulebookOf, settingsOf, timeOf, whole, withSluice } from './settings.ts'
 
 interface SendFlags {
   tasks?: string
@@ -16,10 +17,13 @@ interface SendFlags {
   at?: string
   priority?: number
   tag: string[]
-  key?: string
+  key?: string | false
   id?: string
   queue?: string
   dryRun?: boolean
+  from?: string
+  onError?: 'stop' | 'skip'
+  badRows?: string
 }
 
 const batch = 1_000
@@ -29,25 +33,39 @@ export function sendCommand(): Command {
   return new Command('send')
     .description('record a job; prints its id once it is durable')
     .argument('<task>', 'its name; `http` is built in: {"method","url","headers","json"|"form"|"text"}')
-    .argument('[json]', 'its input; `-` reads it from stdin', '{}')
+    .argument('[json]', 'its input; `-` reads it from stdin; default {}')
+    .option('--from <file>', 'a job for each row of a CSV or NDJSON file; `-` is stdin')
     .option('--tasks <file>', 'where the task is defined (env SLUICE_TASKS; default: sluice.config.ts)')
     .option('--repeat <n>', 'so many jobs with the same input', whole(1, 100_000), 1)
     .option('--delay <span>', 'not before so long from now: 30s, 5min, 2h, 7d')
     .option('--at <time>', 'not before this time: 2030-01-31T12:00:00Z')
     .option('--priority <n>', 'higher first', whole(-1_000, 1_000))
     .option('--tag <tag>', 'for finding it again; may be repeated', (tag, tags: string[]) => [...tags, tag], [])
-    .option('--key <key>', 'idempotency key: a second job with it, within 24 h, is not made')
+    .option(
+      '--key <key>',
+      "idempotency key: a second job with it, within 24 h, is not made; with --from a column or '{a}/{b}' (default: the file's content and the line)",
+    )
+    .option('--no-key', 'with --from: send all rows, also those that were sent before')
+    .addOption(new Option('--on-error <what>', 'with --from, at a bad row (default: skip)').choices(['stop', 'skip']))
+    .option('--bad-rows <file>', 'with --from: write bad rows there, to be corrected and sent')
     .option('--id <uuid>', 'its id, a UUIDv7; sending it again changes nothing')
     .option('--queue <name>', "default: the task's")
     .option('--dry-run', 'check the input against the schema and the limits; record nothing')
     .action(send)
 }
 
-async function send(name: string, json: string, flags: SendFlags, command: Command): Promise<void> {
+async function send(name: string, json: string | undefined, flags: SendFlags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const task = find(withHttp(await loadTasks(settings.config, flags.tasks)), name)
-  const input = parse(json === '-' ? await readAll(process.stdin) : json)
+  const { tasks } = await loadCode(settings.config, flags.tasks)
+  const task = find(withHttp(tasks), name)
+  checkTogether(json, flags)
+  const { from, key, onError = 'skip', badRows, dryRun = false } = flags
+  if (from !== undefined) {
+    const how = { from, key, onError, dryRun, ...(badRows === undefined ? {} : { badRows }) }
+    return importRows(settings, task, how, sendOptions({ ...flags, key: false }))
+  }
+  const input = parse(json === '-' ? await readAll(process.stdin) : (json ?? '{}'))
   const options = sendOptions(flags)
   if (flags.dryRun === true) {
     const {
@@ -56,7 +74,7 @@ async function send(name: string, json: string, flags: SendFlags, command: Comma
       given: _given,
       input: stored,
       ...job
-    } = await admit(task, input, options, systemClock)
+    } = await admit(task, input, options, systemClock, rulebookOf(settings))
     if (out.json) out.object({ ...job, input: JSON.parse(stored) as unknown })
     else
       out.line(`${task.name} on queue ${job.queue}${job.takes === null ? '' : `, limited by ${job.takes.join(', ')}`}`)
@@ -99,25 +117,29 @@ function parse(json: string): unknown {
   }
 }
 
+/** @throws UsageError SLUICE_BAD_OPTION for what does not go together */
+function checkTogether(json: string | undefined, flags: SendFlags): void {
+  const { from, repeat, key, id, onError, badRows } = flags
+  if (from === undefined && (key === false || onError !== undefined || badRows !== undefined))
+    throw new UsageError('SLUICE_BAD_OPTION', '--no-key, --on-error and --bad-rows are about the rows of --from')
+  if (from !== undefined && (json !== undefined || repeat > 1 || id !== undefined))
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      '--from makes a job of each row; it does not go with an input, --repeat or --id',
+    )
+  if (repeat > 1 && (key !== undefined || id !== undefined))
+    throw new UsageError('SLUICE_BAD_OPTION', '--repeat makes different jobs; it does not go with --id or --key')
+}
+
 function sendOptions(flags: SendFlags): SendOptions {
   const { delay, at, priority, tag, key, id, queue } = flags
-  if (flags.repeat > 1 && (key !== undefined || id !== undefined)) {
-    throw new UsageError('SLUICE_BAD_OPTION', '--repeat makes different jobs; it does not go with --id or --key')
-  }
   return {
     ...(delay === undefined ? {} : { delay: delay as Duration }),
-    ...(at === undefined ? {} : { at: timeOf(at) }),
+    ...(at === undefined ? {} : { at: timeOf('--at', at) }),
     ...(priority === undefined ? {} : { priority }),
     tags: tag,
-    ...(key === undefined ? {} : { idempotencyKey: key }),
+    ...(typeof key === 'string' ? { idempotencyKey: key } : {}),
     ...(id === undefined ? {} : { id }),
     ...(queue === undefined ? {} : { queue }),
   }
-}
-
-function timeOf(text: string): Date {
-  const time = new Date(text)
-  // Only whole ISO times: `new Date` reads "5" or "tomorrow 1" as some year.
-  if (/^\d{4}-\d\d-\d\d(T|$)/.test(text) && Number.isFinite(time.getTime())) return time
-  throw new UsageError('SLUICE_BAD_OPTION', `--at is "${text}"; write it as 2030-01-31T12:00:00Z`)
 }

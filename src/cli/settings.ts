@@ -2,6 +2,7 @@
 import { UsageError } from '../core/errors.ts'
 import { Sluice } from '../index.ts'
 import { inSchema } from '../db/migrate.ts'
+import { Rulebook } from '../dispatch/rule.ts'
 import { env, openStore, place, type Store } from '../db/open.ts'
 import { systemClock } from '../core/clock.ts'
 import fs from 'node:fs'
@@ -74,17 +75,19 @@ export async function withSluice<T>(
 
 /** Opens the store; with `migrate` it brings its schema up to date. */
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
-  const { store, schema, listenUrl, out, config } = settings
-  const { rules = [], routes = {} } = config.fields
-  const said = out.json ? { ...out.log, info() {} } : out.log
+  const { store, schema, listenUrl, out } = settings
+  const { retention, prune, rules, routes } = settings.config.fields
+  const log = out.json ? { ...out.log, info() {} } : out.log
   return await Sluice.open({
     store,
     schema,
     migrate,
-    rules,
-    routes,
-    log: said,
+    log,
     ...(listenUrl === undefined ? {} : { listenUrl }),
+    ...(retention === undefined ? {} : { retention }),
+    ...(prune === undefined ? {} : { prune }),
+    ...(rules === undefined ? {} : { rules }),
+    ...(routes === undefined ? {} : { routes }),
   })
 }
 
@@ -125,4 +128,17 @@ export function whole(least: number, most: number): (text: string) => number {
     if (value >= least && value <= most) return value
     throw new InvalidArgumentError(`It must be a whole number from ${least} to ${most}.`)
   }
+}
+
+/** Reads the time that a flag gives. @throws UsageError SLUICE_BAD_OPTION */
+export function timeOf(flag: string, text: string): Date {
+  const time = new Date(text)
+  // Only whole ISO times: `new Date` reads "5" or "tomorrow 1" as some year.
+  if (/^\d{4}-\d\d-\d\d(T|$)/.test(text) && Number.isFinite(time.getTime())) return time
+  throw new UsageError('SLUICE_BAD_OPTION', `${flag} is "${text}"; write it as 2030-01-31T12:00:00Z`)
+}
+
+/** Rules and routes of the config file. */
+export function rulebookOf({ config }: Settings): Rulebook {
+  return new Rulebook(config.fields.rules, config.fields.routes)
 }

@@ -1,23 +1,70 @@
 /** `sluice status`: the whole in numbers. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
-import { span } from './output.ts'
-import { nameOf, settingsOf, withSluice } from './settings.ts'
+import type { Sluice } from '../index.ts'
+import type { Finding } from './finding.ts'
+import { type Output, size, span } from './output.ts'
+import { nameOf, type Settings, settingsOf, withSluice } from './settings.ts'
+import { bloat, snapshots, type StorageAt, tableSizes, type TableSize, wraparound } from './storage.ts'
 
 /** `sluice status`. */
 export function statusCommand(): Command {
-  return new Command('status').description('how many jobs wait, run and failed, and who works').action(status)
+  return new Command('status')
+    .description('how many jobs wait, run and failed, who works, and what endangers the store')
+    .option('--storage', 'with the size of each table')
+    .action(status)
 }
 
-async function status(_: object, command: Command): Promise<void> {
+/** What `doctor` looks at too, because it gets worse while nobody looks. */
+const watched = { snapshots, bloat, wraparound }
+
+/** Alarms of the store, and with `--storage` its tables. Whoever may not look at something is told by `doctor`. */
+async function lookAt(sluice: Sluice, { store, schema }: Settings, storage: boolean) {
+  const at: StorageAt = { db: sluice.db, schema, isEmbedded: !store.startsWith('postgres') }
+  const alarms: { check: string; text: string }[] = []
+  for (const [check, look] of Object.entries(watched)) {
+    const finding: Finding | undefined = await look(at).catch(() => undefined)
+    if (finding !== undefined && finding.status !== 'ok') alarms.push({ check, text: finding.text })
+  }
+  return { alarms, storage: storage ? await tableSizes(at) : undefined }
+}
+
+function showStorage(out: Output, tables: readonly TableSize[]): void {
+  const cells = ({ table, rows, dead, bytes, vacuumedMs }: TableSize) => [
+    table,
+    String(rows),
+    String(dead),
+    size(bytes),
+    vacuumedMs === null ? '-' : `${span(vacuumedMs)} ago`,
+  ]
+  out.table([['TABLE', 'ROWS', 'DEAD', 'SIZE', 'VACUUMED'], ...tables.map(cells)])
+}
+
+async function status(flags: { storage?: boolean }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const numbers = await withSluice(settings, { creates: false }, (sluice) => sluice.jobs.status())
-  const { waiting, scheduled, running, done, failed, workers, slots, oldestWaitingAt, countedTo } = numbers
+  const [numbers, { alarms, storage }] = await withSluice(settings, { creates: false }, async (sluice) => [
+    await sluice.jobs.status(),
+    await lookAt(sluice, settings, flags.storage === true),
+  ])
+  const { waiting, scheduled, running, done, failed, workers, slots, stuck, oldestWaitingAt, countedTo } = numbers
   const oldestWaitingMs =
     oldestWaitingAt === null ? null : Math.max(0, systemClock.wallMs() - oldestWaitingAt.getTime())
   if (out.json)
-    return out.object({ waiting, scheduled, running, done, failed, workers, slots, oldestWaitingMs, countedTo })
+    return out.object({
+      waiting,
+      scheduled,
+      running,
+      done,
+      failed,
+      workers,
+      slots,
+      stuck,
+      oldestWaitingMs,
+      countedTo,
+      alarms,
+      ...(storage && { storage }),
+    })
   out.talk(nameOf(settings.store))
   const most = (count: number) => (count > countedTo ? `more than ${countedTo}` : String(count))
   const about = (count: number) => (count > countedTo ? `about ${count}` : String(count))
@@ -27,9 +74,11 @@ async function status(_: object, command: Command): Promise<void> {
     ['running', String(running)],
     ['done', about(done)],
     ['failed', most(failed)],
-    ['workers', `${workers} with ${slots} slots`],
+    ['workers', `${workers} with ${slots} slots${stuck > 0 ? `, ${stuck} stuck handler(s): see their logs` : ''}`],
   ]
   for (const [name = '', value = ''] of rows) out.line(`${out.paint('dim', name.padEnd(11))}${value}`)
+  for (const { check, text } of alarms) out.line(`${out.paint('yellow', check.padEnd(11))}${text}`)
+  if (storage !== undefined) showStorage(out, storage)
   if (workers === 0 && waiting > 0) out.hint('`sluice work` starts a worker')
   else out.hint(failed > 0 ? '`sluice jobs --state failed`' : '`sluice jobs`')
 }

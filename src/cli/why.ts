@@ -1,6 +1,7 @@
 /** `sluice why`: what a job waits for, by the dispatcher's own predicate. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
+import { redact, redactText } from '../core/redact.ts'
 import type { Reason } from '../index.ts'
 import { noSuchJob } from './jobs.ts'
 import { span } from './output.ts'
@@ -30,9 +31,10 @@ async function explain(id: string, _: object, command: Command): Promise<void> {
     )
     return out.hint(`\`sluice jobs show ${id}\``)
   }
-  if (out.json) return out.object(why)
+  // A limit's key may be a URL with its token.
+  if (out.json) return out.object(redact(why))
   out.line(out.paint('bold', why.state))
-  for (const reason of why.reasons) out.line(`- ${reason.text}${when(reason)}`)
+  for (const reason of why.reasons) out.line(`- ${redactText(reason.text)}${when(reason)}`)
   const needsWorker = why.reasons.some((reason) => reason.kind === 'no-worker')
   out.hint(needsWorker ? '`sluice work` starts a worker' : `\`sluice jobs show ${id}\``)
 }

@@ -6,7 +6,7 @@ import { env } from '../db/open.ts'
 import { checkName } from '../dispatch/task.ts'
 import { type AnyTask, type Sluice, useSluice, type WorkOptions } from '../index.ts'
 import type { Worker } from '../worker/worker.ts'
-import { loadedFiles, needTasks } from './config.ts'
+import { loadedFiles, needCode } from './config.ts'
 import { nameOf, openSluice, type Settings, settingsOf, whole } from './settings.ts'
 import { listenForStop, type Stop, surviveStrays } from './stop.ts'
 
@@ -62,11 +62,9 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
   const stop = listenForStop()
   surviveStrays(out.log, stop)
   // To `sluice dev`, also when they could not be loaded: saving one of them is what may help.
-  const loading = needTasks(settings.config, file ?? flags.tasks).finally(() =>
-    process.send?.({ files: loadedFiles() }),
-  )
-  const tasks = await loading
-  const options = workOptions(settings, flags)
+  const loading = needCode(settings.config, file ?? flags.tasks).finally(() => process.send?.({ files: loadedFiles() }))
+  const { tasks, schedules } = await loading
+  const options = { ...workOptions(settings, flags), schedules }
   const sluice = await openSluice(settings)
   const ended = new AbortController()
   try {
@@ -74,7 +72,8 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
     const worker = await start(sluice, tasks, options, stop)
     if (worker === undefined) return
     const names = tasks.map((task) => task.name).join(', ')
-    out.log.info(`working on ${names} from ${nameOf(settings.store)}, ${options.concurrency ?? 10} at once`)
+    const firing = schedules.length === 0 ? '' : `, and ${schedules.length} schedule(s)`
+    out.log.info(`working on ${names}${firing} from ${nameOf(settings.store)}, ${options.concurrency ?? 10} at once`)
     if (process.stderr.isTTY) void summarise(sluice, worker, settings, ended.signal)
     const gone = await Promise.race([stop.first, sluice.ended])
     if (gone !== undefined) throw gone

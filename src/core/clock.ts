@@ -27,11 +27,6 @@ export class StoreClock {
     this.#seen = { storeUs, atMs }
   }
 
-  /** About what it shows at `atMs`, in ms since 1970; undefined: not seen yet. */
-  about(atMs: number): number | undefined {
-    return this.#seen === undefined ? undefined : this.#seen.storeUs / 1_000 + atMs - this.#seen.atMs
-  }
-
   /** The latest time that it may show to a request sent at `atMs`; null: not seen yet. Beyond it the clock has stepped. */
   cap(atMs: number): number | null {
     if (this.#seen === undefined) return null

@@ -11,6 +11,8 @@ export type Point =
   | 'finish.sent'
   | 'finish.received'
   | 'rescue.done'
+  | 'schedule.fire'
+  | 'schedule.fired'
   | 'idle'
 
 type Watcher = (point: Point, detail?: unknown) => void | Promise<void>

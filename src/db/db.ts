@@ -56,6 +56,14 @@ export function silentlyAborted(): UsageError {
   )
 }
 
+/** What a statement given to a transaction after its end throws: its connection may be in somebody else's by then. */
+export function transactionOver(): UsageError {
+  return new UsageError(
+    'SLUICE_TRANSACTION_OVER',
+    'this transaction has ended; await all its queries before its body returns',
+  )
+}
+
 /** The same database for the engine itself: what it asks by `query` goes by `call` too, so that it waits for no user. */
 export function engineOf(db: Db): Db {
   return {

@@ -12,6 +12,8 @@ export interface Store {
   db: Db
   /** A URL by which a thread or another process reaches the same data; undefined for memory and for the owner itself. */
   url: string | undefined
+  /** The same, past a pooler where one stands between: what must not wait for a connection of the pooler goes there. */
+  directUrl: string | undefined
   /** This process owns the embedded data. */
   owner: boolean
   /** The embedded engine is behind it, here or in its owner's process: one transaction at a time for everybody. */
@@ -39,16 +41,16 @@ export async function openStore(options: StoreOptions): Promise<Store> {
   const extra = {
     clock,
     ...(connections === undefined ? {} : { connections }),
-    ...(listenUrl === undefined ? {} : { listenUrl }),
   }
-  const served = (url: string, embedded: boolean) => ({
-    db: openPg({ url, embedded, ...extra }),
+  const served = (url: string, embedded: boolean, directUrl = url) => ({
+    db: openPg({ url, embedded, listenUrl: directUrl, ...extra }),
     url,
+    directUrl,
     owner: false,
     embedded,
   })
-  const own = { url: undefined, owner: true, embedded: true }
-  if (isServer(store)) return served(store, false)
+  const own = { url: undefined, directUrl: undefined, owner: true, embedded: true }
+  if (isServer(store)) return served(store, false, listenUrl)
   if (store === 'memory:') return { db: await openPglite({ clock }), ...own }
   const owned = await ownerUrl(store)
   if (owned !== undefined) return served(owned, true)

@@ -2,7 +2,7 @@
 import pg from 'pg'
 import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
-import { type Db, type Row, silentlyAborted, Sole, type Tx } from './db.ts'
+import { type Db, type Row, silentlyAborted, Sole, transactionOver, type Tx } from './db.ts'
 
 /** How to reach a server. */
 export interface PgOptions {
@@ -23,6 +23,9 @@ export interface PgOptions {
 export function openPg(options: PgOptions): Db {
   return new PgDb(options)
 }
+
+/** A connection of a pool that does not answer `select 1` for so long is given up, once another was silent. */
+const probeMs = 2_000
 
 /** A server that has no connection left (53300) is asked again for so many ms. */
 const fullMs = 15_000
@@ -132,24 +135,34 @@ class PgDb implements Db {
     let broken: Error | undefined
     const run = async (sql: string, params?: readonly unknown[]) => {
       try {
-        return await client.query(sql, params as unknown[])
+        return await this.#watched(client, client.query(sql, params as unknown[]))
       } catch (error) {
-        throw isLost(error) ? unreachable(this.where, error) : error
+        if (!isLost(error)) throw error
+        broken = error as Error
+        if (error instanceof LateError) this.#probeIdle()
+        throw unreachable(this.where, error)
       }
     }
+    let isOpen = true
+    const inside: typeof run = async (sql, params) => {
+      if (!isOpen) throw transactionOver()
+      return run(sql, params)
+    }
     const tx: Tx = {
-      query: async <R>(sql: string, params?: readonly unknown[]) => (await run(sql, params)).rows as R[],
-      script: async (sql) => void (await run(sql)),
+      query: async <R>(sql: string, params?: readonly unknown[]) => (await inside(sql, params)).rows as R[],
+      script: async (sql) => void (await inside(sql)),
     }
     try {
       await run('begin')
       const result = await (this.#sole === undefined ? body(tx) : this.#sole.run(() => body(tx)))
+      isOpen = false
       if ((await run('commit')).command === 'ROLLBACK') throw silentlyAborted()
       return result
     } catch (error) {
+      isOpen = false
       // Whatever the body threw says nothing of the connection: only a rollback that fails does.
       const rollback = { text: 'rollback', query_timeout: this.#answerMs }
-      await client.query(rollback).catch((failed: Error) => (broken = failed))
+      if (broken === undefined) await client.query(rollback).catch((failed: Error) => (broken = failed))
       throw error
     } finally {
       client.release(broken)
@@ -218,11 +231,59 @@ class PgDb implements Db {
     } catch (error) {
       if (!isLost(error)) throw error
       broken = error as Error
+      if (error instanceof LateError) this.#probeIdle()
       throw unreachable(this.where, error)
     } finally {
       clearTimeout(timer)
       client.release(broken)
     }
+  }
+
+  /**
+   * The answer to a statement that may take as long as it likes: one of a user's transaction. Now and then it is looked up
+   * past its connection whether the server is still at it; when it twice was not, the answer was lost on the way.
+   */
+  #watched<T>(client: pg.PoolClient, asked: Promise<T>): Promise<T> {
+    const { processID } = client as unknown as { processID: number }
+    if (processID === 0 || pooled.has(client)) return asked
+    const { clock } = this.#options
+    const idleSql = `select count(*) filter (where state is null or state not like 'idle%') = 0 as idle from pg_stat_activity where pid = $1`
+    return new Promise((resolve, reject) => {
+      let times = 0
+      let cancel = () => {}
+      let isOver = false
+      const look = async () => {
+        const [row] = await this.call<{ idle: boolean }>('', idleSql, [processID]).catch(() => [])
+        times = row?.idle ? times + 1 : 0
+        if (times === 2) reject(new LateError('the server is not at it any more, and no answer came'))
+        else if (!isOver) again()
+      }
+      const again = () => (cancel = clock.after(this.#answerMs / 2, () => void look()))
+      again()
+      const over = () => {
+        isOver = true
+        cancel()
+      }
+      asked.finally(over).then(resolve, reject)
+    })
+  }
+
+  /**
+   * Looks whether idle connections are alive: when one turned out to be half-open, the others probably are, and whoever
+   * took them next, one after the other, would each wait for as long. What is asked meanwhile gets new ones.
+   */
+  #probeIdle(): void {
+    const probe = async (pool: pg.Pool) => {
+      const client = await pool.connect()
+      const question = { text: 'select 1', query_timeout: probeMs }
+      const failed = await client.query(question).then(
+        () => undefined,
+        (error: Error) => error,
+      )
+      client.release(failed)
+    }
+    for (const pool of [this.#pool, this.#claimPool, this.#enginePool])
+      for (let idle = pool.idleCount; idle > 0; idle--) probe(pool).catch(() => {})
   }
 
   /** One connection that LISTENs, pinged every 5 s so that a half-open one is noticed, and replaced for as long as we live. */
@@ -232,7 +293,7 @@ class PgDb implements Db {
         connectionString: this.#options.listenUrl ?? this.#options.url,
         keepAlive: true,
         connectionTimeoutMillis: 5_000,
-        query_timeout: 5_000,
+        query_timeout: this.#answerMs / 2,
       })
       // Ends the pings of this connection. What hangs on a lasting signal stays for as long as that: so one listener, removed.
       const gone = new AbortController()

@@ -4,7 +4,7 @@ import path from 'node:path'
 import pg from 'pg'
 import type { Clock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
-import { type Db, type Row, silentlyAborted, Sole, type Tx } from './db.ts'
+import { type Db, type Row, silentlyAborted, Sole, transactionOver, type Tx } from './db.ts'
 import { syncDirectory } from './disk.ts'
 import { Engine } from './engine.ts'
 import { own } from './owner.ts'
@@ -172,11 +172,7 @@ class EmbeddedDb implements PgliteDb {
     const client = this.#transactions
     let isOpen = true
     const run = <R>(text: string, params?: readonly unknown[]) => {
-      if (!isOpen)
-        throw new UsageError(
-          'SLUICE_TRANSACTION_OVER',
-          'this transaction has ended; await all its queries before its body returns',
-        )
+      if (!isOpen) throw transactionOver()
       return this.#run<R>(client, { text, ...(params && { values: [...params] }) })
     }
     const tx: Tx = {

@@ -18,10 +18,18 @@ const hotTables = [
   'worker',
   'idempotency',
   'ledger',
+  'schedule',
+  'firing',
 ]
 const vacuumMs = 60_000
 
-/** Vacuums every minute, until `signal`. `failed` is told of what went wrong; the next minute tries again. */
+/** Where PostgreSQL would begin to clean for the sake of transaction numbers; without that it refuses work at 2,100 million. */
+const ageMost = 150e6
+const oldestSql = `select c.oid::regclass::text as name from pg_class c left join pg_class t on t.oid = c.reltoastrelid
+  where c.relkind in ('r', 'm') and greatest(age(c.relfrozenxid), age(t.relfrozenxid)) > $1
+  order by greatest(age(c.relfrozenxid), age(t.relfrozenxid)) desc limit 1`
+
+/** Vacuums every minute, of all other tables only the oldest that needs it, until `signal`. `failed` is told of what went wrong; the next minute tries again. */
 export async function vacuumUntil(
   signal: AbortSignal,
   db: Db,
@@ -35,5 +43,8 @@ export async function vacuumUntil(
     for (const table of hotTables) {
       await db.script(`vacuum ${schema}.${table}`).catch((error: unknown) => failed(table, error))
     }
+    const [oldest] = await db.query<{ name: string }>(oldestSql, [ageMost]).catch(() => [])
+    const name = oldest?.name
+    if (name !== undefined) await db.script(`vacuum (freeze) ${name}`).catch((error: unknown) => failed(name, error))
   }
 }

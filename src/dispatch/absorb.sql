@@ -46,9 +46,17 @@ begin
   perform sluice.found_v1(p_class, v_lanes, v_bounds);
   if p_class = 0 then return v_rest; end if;
   v_lane := sluice.lane_v1(v_lanes);
-  update sluice.lane l set v = l.v + 1, n = l.n + a.count, bound = least(l.bound, a.bound), list = coalesce(l.list, 0)
-  from unnest(v_lane) k join unnest(v_lanes, v_bounds, v_counts) a (id, bound, count) on a.id = k.id
-  where l.id = k.id and l.v = k.v;
-  perform sluice.enter_v1(p_class, array(select k from unnest(v_lane) k where k.list is null));
+  with moved as (
+    -- Who waits already keeps the rank under which it is seated, also when a retry comes back before its head.
+    update sluice.lane l set v = l.v + 1, n = l.n + a.count, bound = least(l.bound, a.bound), list = coalesce(l.list, 0),
+      rank = coalesce(h.rank, l.rank)
+    from unnest(v_lane) k join unnest(v_lanes, v_bounds, v_counts) a (id, bound, count) on a.id = k.id
+    left join lateral (
+      select sluice.rank_v1(coalesce(j.since, j.created_at), k.priority) as rank from sluice.job j
+      where k.list is null and j.lane = k.id and j.seq >= a.bound and j.due_at is null order by j.seq limit 1) h on true
+    where l.id = k.id and l.v = k.v returning l as lane, k.list as was
+  )
+  select coalesce(array_agg(m.lane) filter (where m.was is null), '{}') into v_lane from moved m;
+  perform sluice.enter_v1(p_class, v_lane);
   return v_rest;
 end $$;

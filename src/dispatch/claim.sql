@@ -15,6 +15,7 @@ language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = o
   set lock_timeout = '1s' as $$
 declare
   v_classes bigint[];
+  v_shut bigint[] := '{}';  -- classes that gates hold back
   v_active bigint[];
   v_class bigint;
   v_begun bigint := least(sluice.now_us(), p_cap);
@@ -37,6 +38,10 @@ begin
   for round in 1 .. 2 loop
     v_classes := array(select c.id from sluice.class c
                        where c.task = any (p_tasks) and (p_queues is null or c.queue = any (p_queues)));
+    if exists (select 1 from sluice.gate) then
+      v_shut := sluice.held_v1(v_classes, to_timestamp(v_begun / 1e6));
+      v_classes := array(select c from unnest(v_classes) c where c <> all (v_shut));
+    end if;
     v_active := sluice.active_v1(0::bigint || v_classes, v_begun, v_since);
     exit when round = 2 or (p_want > 0 and 0 <> all (v_active));
     perform sluice.enclose_v1('{0}');
@@ -63,6 +68,6 @@ begin
   wake_us := null;
   if v_granted < p_want and not again then
     select s.wake_us, s.since into wake_us, since
-    from sluice.sleep_v1(p_worker, p_queues, v_classes, now_us, v_since, p_idle) s;
+    from sluice.sleep_v1(p_worker, p_queues, v_classes, v_shut, now_us, v_since, p_idle) s;
   end if;
 end $$;

@@ -2,6 +2,7 @@
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Db, Queryable } from '../db/db.ts'
+import { fromText } from '../db/tx.ts'
 import { inWords, type Limit } from '../limits/limit.ts'
 import { isTransient } from './claim.ts'
 
@@ -80,14 +81,17 @@ export async function defineLimit(
 ): Promise<void> {
   const { name, rules, grantUs, transitUs, classic, keyed, path } = limit
   const column = (field: 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') => rules.map((rule) => String(rule[field]))
-  await db.query(inSchema('select sluice.define_v1($1,$2,$3,$4,$5,$6,$7,$8)'), [
-    name,
-    JSON.stringify({ rules, grantUs, transitUs, classic, keyed, path: path ?? null }),
-    column('drain'),
-    column('weight'),
-    column('room'),
-    column('slotUs'),
-    column('spanUs'),
-    String(grantUs),
-  ])
+  await db.query(
+    inSchema(`select sluice.define_v1(${fromText('text jsonb bigint[] bigint[] bigint[] bigint[] bigint[] bigint')})`),
+    [
+      name,
+      JSON.stringify({ rules, grantUs, transitUs, classic, keyed, path: path ?? null }),
+      column('drain'),
+      column('weight'),
+      column('room'),
+      column('slotUs'),
+      column('spanUs'),
+      String(grantUs),
+    ],
+  )
 }

@@ -41,7 +41,7 @@ begin
   select array_agg(vstart order by o) into v_starts from moved;
   insert into sluice.turn (class, list, vstart, fair)
   select p_class, 0, u.vstart, u.fair from unnest(v_fairs, v_starts, v_new) u (fair, vstart, is_new) where u.is_new;
-  insert into sluice.seat (class, list, fair, rank, lane) select p_class, 0, l.fair, -l.priority, l.id from unnest(p_lane) l;
+  insert into sluice.seat (class, list, fair, rank, lane) select p_class, 0, l.fair, l.rank, l.id from unnest(p_lane) l;
   if v_list.class is null then
     insert into sluice.list (class, id, floor) values (p_class, 0, (select min(u) from unnest(v_starts) u));
   elsif (select min(u) from unnest(v_starts) u) < v_list.floor then

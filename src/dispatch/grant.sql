@@ -50,7 +50,7 @@ begin
       v_from := v_from || cardinality(v_uses) + 1;
     end loop;
     select s.take, s.vstart, s.blocked into v_take, v_vstart, v_blocked
-    from (select array_agg(l.n order by l.ordinality) as n, array_agg(1000000 / l.weight order by l.ordinality) as step,
+    from (select array_agg(l.n order by l.ordinality) as n, array_agg(1000000 / greatest(1, l.weight) order by l.ordinality) as step,
                  array_agg(array_position(v_fairs, l.fair) order by l.ordinality) as fair from unnest(v_lane) with ordinality l) a
     cross join lateral sluice.share_v1(p_want, a.n,
       array(select (select max(v_starts[l.ordinality]) from unnest(v_lane) with ordinality l where l.fair = f) from unnest(v_fairs) f),

@@ -1,6 +1,6 @@
 -- Carries out a decision: marks the jobs of each lane from its bound on, charges what was really found, and moves the
--- lanes. Only claims and cancels touch waiting rows, and a cancel is one short statement: a row that is locked is waited
--- for, and one that went away meanwhile is not counted (the lane's bound then stays, to look again).
+-- lanes. Only claims, cancels and new priorities touch waiting rows, and the latter are one short statement each: a row
+-- that is locked is waited for, and one that went away meanwhile is not counted (the lane's bound then stays, to look again).
 -- Beyond 64 KiB of inputs and tags in one claim, those are left out, and fetched in a second query: a reply must fit the
 -- socket's buffers, else a stopped worker would keep the claim's transaction, and its locks, open. What counts is the
 -- length of the text: a compressed input is much longer on the wire than in its row.
@@ -19,19 +19,21 @@ begin
     select l.id as lane, l.bound, p_take[l.ordinality] as take from unnest(p_lane) with ordinality l where p_take[l.ordinality] > 0
   ), seen as (
     select a.lane, j.* from ask a cross join lateral (
-      select ctid as tid, seq, id, expires_at <= v_at as late from sluice.job
+      select ctid as tid, seq, id, created_at, expires_at <= v_at as late from sluice.job
       where lane = a.lane and seq >= a.bound and claim is null and due_at is null order by seq limit a.take) j
   ), taken as (
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at
-    -- By place alone: with due_at in the condition the index without due rows would be read from end to end.
-    from seen s where j.ctid = s.tid and j.claim is null and s.late is not true returning j.*
+    -- By place alone: with due_at in the condition the index without due rows would be read from end to end. A job that
+    -- has just been moved to another lane (reprioritise.sql) is none of this one's: it would be charged to nobody.
+    from seen s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true returning j.*
   )
   select count(*), array_agg(t.lane), array_agg(t.seq),
     json_agg(json_build_array(t.seq, t.id, t.task, t.queue, t.attempt, t.failed, t.crashes, t.ambiguous, t.priority,
     extract(epoch from t.created_at)::float8, t.takes, case when t.size <= 65536 then t.tags end, t.size > 65536,
     case when t.size <= 65536 then t.input end, sluice.admitted_v1(t.raw, t.ruled))),
-         (select array_agg((m.lane, m.seen, coalesce(k.taken, 0), m.last, m.late)::sluice.move)
-          from (select lane, count(*)::integer as seen, max(seq) as last, count(*) filter (where late)::integer as late from seen group by lane) m
+         (select array_agg((m.lane, m.seen, coalesce(k.taken, 0), m.last, m.late, m.head)::sluice.move)
+          from (select lane, count(*)::integer as seen, max(seq) as last, count(*) filter (where late)::integer as late,
+                 sluice.rank_v1(max(created_at), 0) as head from seen group by lane) m
           left join (select lane, count(*)::integer as taken from taken group by lane) k on k.lane = m.lane),
          (select array_agg(id) from seen where late)
   into granted, v_lanes, v_seqs, jobs, v_moves, v_late

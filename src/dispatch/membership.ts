@@ -31,6 +31,8 @@ export class Membership {
   readonly #sql: (name: string) => string
   #entering: Promise<Claimer> | undefined
   #worker: string | undefined
+  /** What the store was last told, and for which registration. */
+  #told = { worker: '', stuck: 0 }
 
   constructor(db: Db, clock: Clock, schema: string, inSchema: (sql: string) => string, member: Member) {
     this.#db = db
@@ -68,6 +70,15 @@ export class Membership {
     const { worker } = await this.#entering
     const rows = await this.#db.call('beat', this.#sql('beat'), [worker])
     return rows.length > 0 ? undefined : worker
+  }
+
+  /** Tells the store how many handlers of this worker are stuck, when that has changed. */
+  async tellStuck(stuck: number): Promise<void> {
+    const worker = this.#worker ?? ''
+    const known = this.#told.worker === worker ? this.#told.stuck : 0
+    if (worker === '' || stuck === known) return
+    await this.#db.call('stuck', this.#sql('stuck'), [worker, stuck])
+    this.#told = { worker, stuck }
   }
 
   /** Looks at all beats and gives up those that stood still. Returns the workers given up. */

@@ -1,23 +1,34 @@
 -- Moves lanes after a claim, under their classes' locks: on to their next bound, into the list of the bucket that denied
--- them, out of all lists when empty; moves their fair keys' turns; and keeps each list's floor and due time. p_stored: the
--- turn under which each lane was found. p_vstart is null for a lane that is alone. True when something is still worth
--- claiming now.
+-- them, out of all lists when empty, or to a later rank; moves their fair keys' turns; and keeps each list's floor and due
+-- time. p_stored: the turn under which each lane was found. p_vstart is null for a lane that is alone. True when something
+-- is still worth claiming now.
 create or replace function sluice.move_v1(
   p_now bigint, p_lane sluice.lane[], p_stored bigint[], p_take integer[], p_blocked integer[], p_buckets bigint[],
   p_fairs bigint[], p_vstart bigint[], p_moves sluice.move[]) returns boolean
 language plpgsql as $$
 declare
   v_lists bigint[];
+  v_ranks integer[];
+  v_older boolean;  -- some are seated under the rank of an older head
   v_new boolean[];
   v_stays boolean;  -- a lane that is alone, and goes on where it is
 begin
-  select array_agg(case when d.dry or q.n - d.gone <= 0 then null
-                        when p_blocked[q.ordinality] > 0 then p_buckets[p_blocked[q.ordinality]] else 0 end order by q.ordinality)
-  into v_lists
+  select array_agg(d.list order by q.ordinality), array_agg(greatest(d.rank, q.rank) order by q.ordinality), bool_or(d.rank > q.rank)
+  into v_lists, v_ranks, v_older
   from unnest(p_lane) with ordinality q
   left join unnest(p_moves) m on m.lane = q.id
-  cross join lateral (select coalesce(m.taken + m.late, 0) as gone,
-    p_take[q.ordinality] > coalesce(m.seen, 0) and coalesce(m.seen, 0) = coalesce(m.taken + m.late, 0) as dry) d;
+  cross join lateral (
+    select m.head - 60 * q.priority as rank, case
+      when q.n <= coalesce(m.taken + m.late, 0) then null
+      when p_take[q.ordinality] > coalesce(m.seen, 0) and coalesce(m.seen, 0) = coalesce(m.taken + m.late, 0) then null
+      when p_blocked[q.ordinality] > 0 then p_buckets[p_blocked[q.ordinality]] else 0 end as list) d;
+  -- A lane's rank follows its head wherever it is seated anew; else by the hour, so that few dead seats are left, and by the
+  -- minute where other lanes of its fair key wait.
+  if v_older then v_ranks := array(
+    select case when q.list is distinct from v_lists[q.ordinality] or r >= q.rank + 60 or (r > q.rank and f.lanes > 1) then r else q.rank end
+    from unnest(p_lane) with ordinality q join unnest(v_ranks) with ordinality u (r, o) on u.o = q.ordinality
+    cross join lateral (select k.lanes from sluice.fair k where k.class = q.class and k.id = q.fair order by k.v desc limit 1) f
+    order by u.o); end if;
   v_stays := p_vstart is null and v_lists[1] is not distinct from p_lane[1].list;
   -- Nobody of the fair key stands in the list that the lane joins: it needs a turn there.
   if not v_stays then v_new := array(
@@ -28,11 +39,12 @@ begin
     v = l.v + 1,
     n = case when v_lists[q.ordinality] is null then 0 else l.n - coalesce(m.taken + m.late, 0) end,
     bound = case when m.seen > 0 and m.seen = m.taken + m.late then m.last + 1 else l.bound end,
-    list = v_lists[q.ordinality]
+    list = v_lists[q.ordinality],
+    rank = v_ranks[q.ordinality]
   from unnest(p_lane) with ordinality q left join unnest(p_moves) m on m.lane = q.id
   where l.id = q.id and l.v = q.v;
+  if not v_stays or v_ranks[1] <> p_lane[1].rank then perform sluice.reseat_v1(p_lane, v_lists, v_ranks); end if;
   if not v_stays then
-    perform sluice.reseat_v1(p_lane, v_lists);
     perform sluice.turn_v1(p_lane, p_stored, v_lists, v_new, p_fairs, p_vstart);
   end if;
   if not v_stays or v_lists[1] <> 0 then

@@ -4,7 +4,15 @@
 -- PL/pgSQL, because a plain SQL function that cannot be inlined is planned anew at each call.
 create or replace function sluice.pick_v1(p_classes bigint[], p_now bigint, p_since bigint, p_most integer)
 returns table (lane bigint, stored bigint, vstart bigint, horizon bigint, cut boolean) language plpgsql stable as $$
+declare
+  v_lead bigint;
 begin
+  -- A class that was held back beside others (paused, or nobody served it) is 64 turns behind them at most.
+  if cardinality(p_classes) > 1 then
+    v_lead := (select max(least(sluice.front_v1(c, 0), (
+      select min(w.floor) from (select floor from sluice.list where class = c and due > p_since and due <= p_now order by due limit p_most) w)))
+      - 64000000 from unnest(p_classes) c);
+  end if;
   return query
   with list as (
     select c as class, 0::bigint as id, l.floor from unnest(p_classes) c
@@ -14,8 +22,8 @@ begin
       select id, floor from sluice.list where class = c and due > p_since and due <= p_now order by due limit p_most) w
   ), turn as (
     -- A fair key with turns in several classes or lists is as far as it is in any of them.
-    select l.class, l.id as list, t.fair, t.vstart as stored, max(greatest(t.vstart, f.vstart)) over (partition by t.fair) as vstart,
-           case when t.o = p_most then t.vstart end as last
+    select l.class, l.id as list, t.fair, t.vstart as stored, max(greatest(t.vstart, f.vstart, v_lead)) over (partition by t.fair) as vstart,
+           case when t.o = p_most then greatest(t.vstart, v_lead) end as last
     from list l cross join lateral (
       select u.*, row_number() over (order by u.vstart, u.fair) as o
       from (select r.vstart, r.fair from sluice.turn r where r.class = l.class and r.list = l.id and r.vstart >= l.floor

@@ -1,5 +1,5 @@
 -- Scheduled jobs and backoffs that have become due (after p_since, microseconds) go back to their place in their lane,
--- by way of an arrival, which the next absorption reads. Returns how many; 500 at most.
+-- by way of an arrival, which the next absorption reads. A job that was scheduled waits since then; a retry keeps its age. Returns how many; 500 at most.
 create or replace function sluice.promote_v1(p_now bigint, p_since bigint) returns integer language plpgsql
   as $$
 declare
@@ -11,7 +11,7 @@ begin
   with due as (
     select ctid from sluice.job where due_at <= v_now and due_at > v_since order by due_at limit 500 for update skip locked
   ), back as (
-    update sluice.job j set due_at = null from due where j.ctid = due.ctid returning j.lane, j.seq, j.queue, j.task
+    update sluice.job j set due_at = null, since = case when j.dispatched_at is null then j.due_at else j.since end from due where j.ctid = due.ctid returning j.lane, j.seq, j.queue, j.task
   ), arrived as (
     insert into sluice.arrival (xid, class, lane, pos, n)
     select pg_current_xact_id(), c.class, b.lane, b.pos, b.n

@@ -1,6 +1,6 @@
 /** Rules: named decisions about jobs, in order; when a job is sent, and again when it could be dispatched. */
 import { AttemptError, UsageError } from '../core/errors.ts'
-import { type Hours, opensAt, type ParsedHours, parseHours } from '../core/hours.ts'
+import { type Hours, type ParsedHours, parseHours } from '../core/hours.ts'
 import { fits, isPattern } from '../core/pattern.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { checkName, checkPriority, checkTags } from './task.ts'
@@ -141,6 +141,16 @@ export type Ruled = { rule: string } & SendChanges & DispatchChanges & { heldUnt
 /** A table of routes: pattern of task names to a queue, or to a queue and a priority. The first that fits holds. */
 export type Routes = Readonly<Record<string, string | { queue?: string; priority?: number }>>
 
+/** Asks the store when hours open next, in microseconds since 1970; undefined: they are open. */
+export type Opens = (hours: ParsedHours) => Promise<number | undefined>
+
+/** What a rule does to a job that could run now: what it wants, or hold it until `atUs`. */
+export interface Ruling {
+  rule: string
+  wanted: DispatchChanges
+  atUs?: number
+}
+
 /** Routes and rules of one Sluice. */
 export class Rulebook {
   readonly #routes: [string, { queue?: string; priority?: number }][]
@@ -205,17 +215,16 @@ export class Rulebook {
     return { changes: all, ruled }
   }
 
-  /** What the first rule that has something against it does to a job that could run now; undefined: it runs. */
-  async atDispatch(
-    job: RuleJob,
-    nowMs: number,
-  ): Promise<{ rule: string; wanted: DispatchChanges; untilMs?: number } | undefined> {
+  /**
+   * What the first rule that has something against it does to a job that could run now; undefined: it runs.
+   * @param opens when hours open next, in microseconds since 1970; undefined: they are open
+   */
+  async atDispatch(job: RuleJob, opens: Opens): Promise<Ruling | undefined> {
     for (const one of this.#dispatch) {
       if (!(await applies(one, job))) continue
       if (one.hours !== undefined) {
-        const untilMs = opensAt(one.hours, nowMs)
-        if (untilMs !== undefined)
-          return { rule: one.name, wanted: { hold: Math.max(0, Math.ceil(untilMs - nowMs)) }, untilMs }
+        const atUs = await opens(one.hours)
+        if (atUs !== undefined) return { rule: one.name, wanted: {}, atUs }
         continue
       }
       const wanted = one.do(job)

@@ -1,8 +1,9 @@
 -- How long a worker of these classes may sleep, in microseconds (null: until it is told): until the first job falls
 -- due, or the bucket that frees first has a unit that no other sleeper was told of. With p_idle it is registered.
--- since: nothing due stands before it. Five seconds are left for what others are about to write: all of it is due later.
+-- p_shut: further classes, which gates hold back: nobody is woken for them (a gate that opens is seen by who looks anyway,
+-- every 1.5 s or so). since: nothing due stands before it, nor in those. Five seconds are left for what others are about to write: all of it is due later.
 create or replace function sluice.sleep_v1(
-  p_worker bigint, p_queues text[], p_classes bigint[], p_now bigint, p_since bigint, p_idle boolean,
+  p_worker bigint, p_queues text[], p_classes bigint[], p_shut bigint[], p_now bigint, p_since bigint, p_idle boolean,
   out wake_us bigint, out since bigint)
 language plpgsql as $$
 declare
@@ -21,6 +22,10 @@ begin
             where j.due_at > case when p_since < 0 then '-infinity' else to_timestamp(p_since / 1e6) end);
   v_due := least(v_due, v_job);
   since := least(p_now - 5000000, v_wait.due - 1, v_job - 1);
+  if p_shut <> '{}' then
+    since := least(since, (select min(w.due) from unnest(p_shut) c (id) cross join lateral (
+      select due from sluice.list where class = c.id and due > p_since order by due limit 1) w) - 1);
+  end if;
   if p_idle then
     insert into sluice.idle (worker, queues, bucket, wake_at)
     values (p_worker, p_queues, v_wait.id, coalesce(v_due, 0))

@@ -3,6 +3,8 @@ import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { type RetryOptions, type RetryPolicy, retryPolicy } from '../core/retry.ts'
+import type { TxLike } from '../db/tx.ts'
+import { Guard } from '../http/guard.ts'
 import type { HasPath, Limit } from '../limits/limit.ts'
 
 /** Writes one line of a job's log. */
@@ -36,6 +38,9 @@ export interface Context {
   }
 }
 
+/** What a handler that runs in a thread gets beside its input: no signal, for its thread is ended instead. */
+export type ThreadContext = Pick<Context, 'fetch' | 'attempt' | 'ambiguous' | 'log' | 'job'>
+
 /** How a task is defined; see the fields. */
 export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair extends string = string> {
   /** Any Standard Schema (Zod, Valibot, ArkType, …). Checked at `send` and again before `run`. */
@@ -63,8 +68,29 @@ export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair exten
   onFailed?(failure: Failure<StandardSchemaV1.InferInput<Schema>>, context: Context): unknown
   /** Time for one attempt; then `signal` aborts and the attempt has failed. Default 10 min, at most 24 h. */
   timeout?: Duration
+  /**
+   * Addresses beyond the public ones that `ctx.fetch` may call: `10.0.0.5`, `10.0.0.0/8`, `internal.example` (whatever that
+   * resolves to), `127.0.0.1:8080`. Anything else private, loopback or link-local ends the attempt, unsent and final, with
+   * SLUICE_BLOCKED_ADDRESS. Default: those of the process (`Sluice.open`, SLUICE_ALLOW_PRIVATE) only.
+   */
+  allowPrivate?: readonly string[]
   /** Does the work. What it returns is stored as the result (JSON, at most 256 KiB). */
   run(input: StandardSchemaV1.InferOutput<Schema>, context: Context): Promise<Result> | Result
+  thread?: never
+}
+
+/** How a task is defined whose work keeps a processor busy, and is done in a thread of its own: docs/handlers.md. */
+export interface ThreadTaskOptions<Schema extends StandardSchemaV1, Fair extends string = string> extends Omit<
+  TaskOptions<Schema, unknown, Fair>,
+  'run' | 'thread'
+> {
+  /**
+   * The module that does the work, in a worker thread: its default export is a function of the input (as the schema gives
+   * it, by structured clone) and a `ThreadContext`. TypeScript is welcome. Needs the package `piscina`.
+   * @example new URL('./resize.ts', import.meta.url)
+   */
+  thread: URL
+  run?: never
 }
 
 /** A job that failed for good, as `onFailed` sees it. */
@@ -91,8 +117,8 @@ export interface SendOptions {
   /** The job's id, a UUIDv7; sending the same id again changes nothing. Default: a new one. */
   id?: string
   /**
-   * A transaction on the same database, of node-postgres, PGlite or `sluice.transaction`: the job exists from its commit
-   * on. At `repeatable read` and `serializable` a send may fail with SQLSTATE 40001, as any statement may; repeat the
+   * An open transaction of yours on the same database: of node-postgres, postgres.js, Drizzle, Kysely, Knex, Prisma,
+   * PGlite or `sluice.transaction`. The job exists from its commit on (docs/transactions.md). At `repeatable read` and `serializable` a send may fail with SQLSTATE 40001, as any statement may; repeat the
    * transaction.
    */
   tx?: TxLike
@@ -117,11 +143,6 @@ export interface SendOptions {
   maxWait?: Duration
 }
 
-/** What `tx` needs to have: clients of node-postgres, transactions of PGlite and of `sluice.transaction` do. */
-export interface TxLike {
-  query(sql: string, params?: unknown[]): Promise<readonly unknown[] | { rows: unknown[] }>
-}
-
 /** What `sendMany` takes: inputs, all at once or as they come. */
 export type Sendable<Input> = AsyncIterable<Input> | Iterable<Input>
 
@@ -143,6 +164,9 @@ export interface Task<Input = never, Result = unknown> {
   /** The task that is sent when a job of this one has failed for good. */
   readonly onFailed: AnyTask | undefined
   readonly timeoutMs: number
+  /** The module whose default export is run in a thread, in place of `run`. */
+  readonly thread?: URL | undefined
+  readonly allowPrivate: readonly string[]
   run(input: unknown, context: Context): Promise<Result> | Result
   /**
    * Records a job and returns its id; resolves once it is durable (with `tx`: when that commits).
@@ -185,15 +209,16 @@ const timeoutMaxMs = 86_400_000
 /**
  * Defines a task.
  * @param name unique, stored with each job; 1 to 100 of a-z, A-Z, 0-9, `.`, `_`, `-`, `:`
- * @throws UsageError SLUICE_BAD_TASK, SLUICE_BAD_RETRY
+ * @throws UsageError SLUICE_BAD_TASK, SLUICE_BAD_RETRY, SLUICE_BAD_OPTION
  */
 export function task<Schema extends StandardSchemaV1, Result, const Fair extends string = string>(
   name: string,
-  options: TaskOptions<Schema, Result, Fair>,
+  options: TaskOptions<Schema, Result, Fair> | ThreadTaskOptions<Schema, Fair>,
 ): Task<StandardSchemaV1.InferInput<Schema>, Result> {
   checkName('task', name)
   // What plain JavaScript may leave out would otherwise be missed by the first job.
-  if (typeof options.input?.['~standard']?.validate !== 'function' || typeof options.run !== 'function') {
+  const run = options.thread === undefined ? options.run : notHere(name, options.thread, options.run)
+  if (typeof options.input?.['~standard']?.validate !== 'function' || typeof run !== 'function') {
     throw new UsageError(
       'SLUICE_BAD_TASK',
       `task "${name}" needs \`input\`, a Standard Schema (Zod, Valibot, ArkType, …), and \`run\`, a function`,
@@ -213,6 +238,9 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
   if (timeoutMs < 1 || timeoutMs > timeoutMaxMs) {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": timeout must be between 1 ms and 24 h`)
   }
+  const allowPrivate = [...(options.allowPrivate ?? [])]
+  // For its errors: a worker would find them too late.
+  void new Guard(allowPrivate)
   const self: Task<StandardSchemaV1.InferInput<Schema>, Result> = {
     name,
     schema: options.input,
@@ -226,7 +254,9 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
     onFailed:
       onFailed === undefined ? undefined : failureTask(name, (failure, context) => onFailed(failure as never, context)),
     timeoutMs,
-    run: (input, context) => options.run(input as StandardSchemaV1.InferOutput<Schema>, context),
+    allowPrivate,
+    ...(options.thread === undefined ? {} : { thread: options.thread }),
+    run: (input, context) => run(input as StandardSchemaV1.InferOutput<Schema>, context),
     send: async (input, sendOptions = {}) => (await sender()).send(self as AnyTask, input, sendOptions),
     sendMany: async (inputs, sendOptions = {}) => (await sender()).sendMany(self as AnyTask, inputs, sendOptions),
   }
@@ -268,6 +298,18 @@ export function maxWaitMs(span: Duration): number {
   const ms = durationMs(span)
   if (ms >= 1 && ms <= 366 * 86_400_000) return ms
   throw new UsageError('SLUICE_BAD_OPTION', '`maxWait` must be between 1 ms and 366 days')
+}
+
+/** What stands in for `run` where the work is done in a thread. @throws UsageError SLUICE_BAD_TASK */
+function notHere(name: string, thread: URL, run: unknown): () => never {
+  if (!(thread instanceof URL) || thread.protocol !== 'file:' || run !== undefined)
+    throw new UsageError(
+      'SLUICE_BAD_TASK',
+      `task "${name}": \`thread\` takes the place of \`run\`, and is the URL of a file: new URL('./work.ts', import.meta.url)`,
+    )
+  return () => {
+    throw new UsageError('SLUICE_BAD_TASK', `task "${name}" runs in a thread; only a worker can run it`)
+  }
 }
 
 /** @throws UsageError SLUICE_BAD_TASK unless the name can be stored and typed on a command line */

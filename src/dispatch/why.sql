@@ -8,6 +8,11 @@ with job as (
   from job j, unnest(j.takes) t
 ), lane as (
   select l.* from job j cross join lateral (select * from sluice.lane where id = j.lane order by v desc limit 1) l
+), kin as (
+  select l.n from lane me cross join lateral (
+    select s.lane from sluice.seat s where s.class = me.class and s.list = me.list and s.fair = me.fair
+      and (s.rank, s.lane) < (me.rank, me.id) limit 1000) s
+  cross join lateral (select n from sluice.lane where id = s.lane order by v desc limit 1) l
 ), ahead as (
   select count(*) as n from job j, lateral (
     select 1 from sluice.job o where o.lane = j.lane and o.seq < j.seq and o.claim is null and o.due_at is null limit 10000) o
@@ -17,8 +22,15 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
        (select count(*) from sluice.worker w where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)) as workers,
        (select count(*) from lane me cross join lateral (select vstart from sluice.fair where class = me.class and id = me.fair order by v desc limit 1) f
         join sluice.turn o on o.class = me.class and o.list = me.list and o.vstart < f.vstart and o.fair <> me.fair) as lanes_before,
+       -- Lanes of its own fair key that go first; of their jobs about so many.
+       (select count(*) from kin) as kin_lanes, (select coalesce(sum(n), 0) from kin) as kin_jobs,
+       (select json_agg(json_build_object('gate', g.gate, 'reason', g.reason, 'by', g.by,
+          'sinceMs', (extract(epoch from g.since) * 1000)::float8, 'untilMs', (extract(epoch from g.until) * 1000)::float8))
+        from sluice.closed_v1(j.queue, j.task, to_timestamp(j.now_us / 1e6)) g) as gates,
        (select json_agg(json_build_object('limit', t.name, 'key', t.key, 'defined', d.room is not null,
-          'avail', case when b.id is null then d.room else r.avail end, 'held', r.hold > j.now_us,
+          'avail', case when b.id is null then d.room else r.avail end, 'heldMs', case when r.hold > j.now_us then (r.hold / 1000)::float8 end,
+          'paused', (select json_build_object('reason', p.reason, 'by', p.by, 'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)
+                     from sluice.limit_pause p where p.name = t.name and p.key in ('', t.key) order by p.key limit 1),
           'places', (select x.room from unnest(r.drain, r.debt, d.rooms) x (drain, debt, room) where x.drain = 0 and x.debt >= x.room limit 1),
           'nextMs', (case when b.id is null then j.now_us else r.next end / 1000)::float8,
           'periodMs', case when b.id is null then d.period else r.period end / 1000.0) order by r.next desc)

@@ -10,6 +10,8 @@ export interface Reason {
     | 'rule'
     | 'snoozed'
     | 'unseen'
+    | 'paused'
+    | 'closed'
     | 'limit'
     | 'concurrency'
     | 'held'
@@ -23,6 +25,10 @@ export interface Reason {
   notBefore: Date | undefined
   limit?: string
   key?: string
+  /** Of `paused` and `closed`: what holds it back, since when, and who says so. */
+  gate?: string
+  since?: Date
+  by?: string
 }
 
 /** The answer of `why`. */
@@ -33,6 +39,28 @@ export interface Why {
   reasons: Reason[]
   /** The latest of the reasons' times; undefined: it could start now, or there is no telling. */
   notBefore: Date | undefined
+}
+
+/** Who holds something back, since when, and why. */
+interface Word {
+  reason: string
+  by: string
+  sinceMs: number
+}
+
+/** A bucket that it needs room in. */
+interface Bucket {
+  limit: string
+  key: string
+  avail: number
+  defined: boolean
+  /** The vendor asked for silence until then. */
+  heldMs: number | null
+  paused: Word | null
+  /** So many may run at one time, and do; null: not what bars it. */
+  places: number | null
+  nextMs: number
+  periodMs: number
 }
 
 interface Found {
@@ -46,22 +74,13 @@ interface Found {
   ahead: string
   workers: string
   lanes_before: string
+  kin_lanes: string
+  kin_jobs: string
+  gates: (Word & { gate: string; untilMs: number | null })[] | null
   error: { message?: string } | null
   held: string | null
   raw: boolean
-  buckets:
-    | {
-        limit: string
-        key: string
-        avail: number
-        defined: boolean
-        held: boolean
-        /** So many may run at one time, and do; null: not what bars it. */
-        places: number | null
-        nextMs: number
-        periodMs: number
-      }[]
-    | null
+  buckets: Bucket[] | null
 }
 
 /** Explains an unfinished job; undefined when there is no such job. */
@@ -69,9 +88,16 @@ export async function why(db: Db, id: string, inSchema: (sql: string) => string)
   const [found] = await db.query<Found>(inSchema(statements['dispatch/why'] as string), [id])
   if (found === undefined) return undefined
   if (found.running) return { id, state: 'running', reasons: [], notBefore: undefined }
-  const reasons = [...scheduled(found), ...unseen(found), ...limits(found), ...workers(found), ...order(found)]
+  const reasons = [
+    ...scheduled(found),
+    ...unseen(found),
+    ...gates(found),
+    ...limits(found),
+    ...workers(found),
+    ...order(found),
+  ]
   const start = (reason: Reason) =>
-    reason.notBefore?.getTime() ?? (reason.kind === 'no-worker' ? Number.MAX_SAFE_INTEGER : 0)
+    reason.notBefore?.getTime() ?? (['no-worker', 'paused'].includes(reason.kind) ? Number.MAX_SAFE_INTEGER : 0)
   reasons.sort((a, b) => start(b) - start(a))
   if (reasons.length === 0)
     reasons.push({ kind: 'slots', text: 'nothing bars it: it waits for a free slot of a worker', notBefore: undefined })
@@ -107,34 +133,60 @@ function unseen(found: Found): Reason[] {
   return [{ kind: 'unseen', text, notBefore: undefined }]
 }
 
+function gates(found: Found): Reason[] {
+  return (found.gates ?? []).map(({ gate, untilMs, ...word }) => {
+    const notBefore = untilMs === null ? undefined : new Date(untilMs)
+    const [, what = '', name = ''] = /^pause:([a-z]+):(.*)$/.exec(gate) ?? []
+    const text =
+      what === ''
+        ? `${gate} holds it back${notBefore === undefined ? '' : ` until ${notBefore.toISOString()}`}: ${word.reason}`
+        : `${what} ${name} is ${pausedBy(word)}`
+    const kind = notBefore === undefined ? 'paused' : 'closed'
+    return { kind, text, notBefore, gate, since: new Date(word.sinceMs), by: word.by }
+  })
+}
+
+function pausedBy({ reason, by, sinceMs }: Word): string {
+  return `paused since ${new Date(sinceMs).toISOString()} by ${by}: ${reason}`
+}
+
 function limits(found: Found): Reason[] {
   return (found.buckets ?? []).flatMap((bucket): Reason[] => {
-    const name = bucket.limit
-    const key = bucket.key ? ` for ${bucket.key}` : ''
-    const where = { limit: name, ...(bucket.key ? { key: bucket.key } : {}) }
-    if (!bucket.defined) {
-      return [
-        {
-          kind: 'undefined-limit',
-          text: `limit ${name} is not defined in the database: start a worker or sender that has its code`,
-          notBefore: undefined,
-          ...where,
-        },
-      ]
-    }
-    if (bucket.places !== null) {
-      const text = `all ${bucket.places} places of limit ${name}${key} are taken; it goes on when one of those jobs ends`
-      return [{ kind: 'concurrency', text, notBefore: undefined, ...where }]
-    }
-    // Those before it in its lane take their units first.
-    const nextMs = bucket.nextMs + Math.max(0, Number(found.ahead) - Math.max(0, bucket.avail - 1)) * bucket.periodMs
-    if (bucket.avail >= 1 && nextMs <= found.now_ms) return []
-    const notBefore = new Date(Math.max(nextMs, found.now_ms))
-    const text = bucket.held
-      ? `limit ${name}${key} is held until ${new Date(bucket.nextMs).toISOString()}: the vendor asked for silence`
-      : `limit ${name}${key} has ${bucket.avail} free and ${found.ahead} job(s) before this one`
-    return [{ kind: bucket.held ? 'held' : 'limit', text, notBefore, ...where }]
+    const name = `limit ${bucket.limit}${bucket.key ? ` for ${bucket.key}` : ''}`
+    return bars(found, bucket, name).map((bar) => ({
+      ...bar,
+      limit: bucket.limit,
+      ...(bucket.key ? { key: bucket.key } : {}),
+    }))
   })
+}
+
+function bars(found: Found, bucket: Bucket, name: string): Reason[] {
+  const { paused, heldMs } = bucket
+  if (!bucket.defined) {
+    const text = `limit ${bucket.limit} is not defined in the database: start a worker or sender that has its code`
+    return [{ kind: 'undefined-limit', text, notBefore: undefined }]
+  }
+  if (paused !== null) {
+    const { sinceMs, by } = paused
+    const bar = { text: `${name} is ${pausedBy(paused)}`, notBefore: undefined, since: new Date(sinceMs), by }
+    return [{ kind: 'paused', ...bar }, ...(heldMs === null ? [] : [silence(name, heldMs, heldMs)])]
+  }
+  if (bucket.places !== null) {
+    const text = `all ${bucket.places} places of ${name} are taken; it goes on when one of those jobs ends`
+    return [{ kind: 'concurrency', text, notBefore: undefined }]
+  }
+  // Those before it in its lane take their units first.
+  const nextMs = bucket.nextMs + Math.max(0, Number(found.ahead) - Math.max(0, bucket.avail - 1)) * bucket.periodMs
+  if (bucket.avail >= 1 && nextMs <= found.now_ms) return []
+  if (heldMs !== null) return [silence(name, heldMs, nextMs)]
+  const text = `${name} has ${bucket.avail} free and ${found.ahead} job(s) before this one`
+  return [{ kind: 'limit', text, notBefore: new Date(Math.max(nextMs, found.now_ms)) }]
+}
+
+function silence(name: string, heldMs: number, nextMs: number): Reason {
+  const text = `${name} is held until ${new Date(heldMs).toISOString()}: the vendor asked for silence`
+  return { kind: 'held', text, notBefore: new Date(Math.max(nextMs, heldMs)) }
 }
 
 function workers(found: Found): Reason[] {
@@ -149,12 +201,14 @@ function workers(found: Found): Reason[] {
 }
 
 function order(found: Found): Reason[] {
-  const ahead = Number(found.ahead)
-  const lanes = Number(found.lanes_before)
-  if (ahead === 0 && lanes === 0) return []
+  const [ahead, kin, lanes] = [found.ahead, found.kin_lanes, found.lanes_before].map(Number) as [number, number, number]
   const parts = [
     ...(ahead > 0 ? [`${ahead} job(s) of its own lane`] : []),
+    ...(kin > 0
+      ? [`${found.kin_jobs} job(s) of its fair key in ${kin} lane(s) of higher priority or longer waiting`]
+      : []),
     ...(lanes > 0 ? [`the next turn of ${lanes} other lane(s)`] : []),
   ]
+  if (parts.length === 0) return []
   return [{ kind: 'order', text: `before it come ${parts.join(' and ')}`, notBefore: undefined }]
 }

@@ -96,6 +96,13 @@ export class Allowance {
     await this.#grants.giveBack(unused).catch(() => {})
   }
 
+  /** A request was refused before it took a grant: the attempt's own, if no request has had it, goes back. */
+  async forgo(): Promise<void> {
+    if (this.#ownIsSpent) return
+    this.#ownIsSpent = true
+    if (this.#grants.own !== undefined) await this.#grants.giveBack(this.#grants.own).catch(() => {})
+  }
+
   /** The vendor asked for silence: see `Grants.hold`. */
   hold(ms: number, reason: string): Promise<void> {
     return this.#grants.hold(ms, reason)

@@ -1,11 +1,13 @@
-import { Agent, fetch as undiciFetch, Headers, Request as UndiciRequest } from 'undici'
+import { fetch as undiciFetch, Headers, Request as UndiciRequest } from 'undici'
 import type { Response as UndiciResponse } from 'undici'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
+import type { GuardedAgent } from './agent.ts'
 import { type Allowance, StaleGrantError } from './allowance.ts'
 import { encodeBody } from './body.ts'
 import { limitedBy, note } from './feedback.ts'
 import { type Grant, keepWarm, openGate } from './gate.ts'
+import { blockedCode } from './guard.ts'
 import { maxRedirects, redirectError, redirectTo } from './redirect.ts'
 import type { Hop } from './redirect.ts'
 
@@ -22,8 +24,8 @@ export interface Feedback {
 
 /** Options of `createFetch`. */
 export interface FetchOptions {
-  /** The connections, shared by the process: see `createAgent`. */
-  readonly agent: Agent
+  /** The connections, and where they may go: see `createAgent`. */
+  readonly agent: GuardedAgent
   readonly clock: Clock
   /** What the attempt may send. Its signal aborts every request and every wait for a grant, with its reason. */
   readonly allowance: Allowance
@@ -36,17 +38,9 @@ export interface FetchOptions {
 /** How many grants in a row may run out while connecting before `fetch` gives up. */
 export const maxStaleGrants = 5
 
-/**
- * The connections of a process: kept alive, one request at a time on each, HTTP/1.1 only, so that "written" and
- * "arrived" mean the same for every request. Connecting may take 10 s. Close it with `agent.close()`.
- * @param connect how sockets are made; for tests
- */
-export function createAgent(connect: Exclude<Agent.Options['connect'], Function> = {}): Agent {
-  return new Agent({ pipelining: 1, allowH2: false, connect: { timeout: 10_000, ...connect } })
-}
-
 interface Plan extends Hop {
   readonly redirect: 'follow' | 'manual' | 'error'
+  readonly staysHome: boolean
   readonly signal: AbortSignal
 }
 
@@ -97,6 +91,7 @@ async function planOf(input: unknown, init: RequestInit | undefined, own: AbortS
     bytes: encoded.bytes,
     stream: encoded.stream,
     redirect,
+    staysHome: init?.mode === 'same-origin',
     signal,
   }
 }
@@ -137,7 +132,8 @@ async function discard(response: UndiciResponse): Promise<void> {
  * is checked when the connection stands and just before the first byte is written; a grant that ran out by then is
  * taken again, unsent. Differs from the standard: failures of the network reject with AttemptError `SLUICE_NETWORK`
  * (retryable), refused redirects with `SLUICE_REDIRECT` (final), a grant that cannot be used in time with
- * `SLUICE_GRANT_STALE` (retryable); a body read off a Request is buffered; 429, and 503 with Retry-After, hold the
+ * `SLUICE_GRANT_STALE` (retryable), an address that is not public and not allowed with `SLUICE_BLOCKED_ADDRESS` (final,
+ * and its grant goes back); `mode: 'same-origin'` refuses redirects that leave the origin; a body read off a Request is buffered; 429, and 503 with Retry-After, hold the
  * buckets of the job before the response is returned. A failure while the response's body is read stays a TypeError.
  */
 export function createFetch(options: FetchOptions): typeof globalThis.fetch {
@@ -154,6 +150,8 @@ export function createFetch(options: FetchOptions): typeof globalThis.fetch {
       if (next === undefined) return followed === 0 ? response : markRedirected(response)
       await discard(response)
       if (plan.redirect === 'error') throw redirectError(hop, "redirect is 'error'")
+      if (plan.staysHome && next.url.origin !== hop.url.origin)
+        throw redirectError(hop, `to ${next.url.origin}, another origin`)
       if (followed === maxRedirects) throw redirectError(hop, `more than ${maxRedirects} redirects`)
       hop = next
     }
@@ -168,6 +166,11 @@ function markRedirected(response: UndiciResponse): UndiciResponse {
 /** Sends one request, with as many grants as it needs to be written under a live one. */
 async function send(hop: Hop, signal: AbortSignal, options: FetchOptions): Promise<UndiciResponse> {
   const { agent, clock, allowance } = options
+  const refusal = agent.guard.check(hop.url)
+  if (refusal !== undefined) {
+    await allowance.forgo()
+    throw refusal
+  }
   let unused: Grant | undefined
   let why = `${maxStaleGrants} grants in a row ran out while connecting; connections to this vendor take longer than a grant lives`
   for (let stale = 0; stale < maxStaleGrants; stale++) {
@@ -188,7 +191,12 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions): Promi
       })
     } catch (error) {
       if (signal.aborted) throw signal.reason
-      if (!gate.stale()) throw failureOf(hop, error)
+      if (!gate.stale()) {
+        const failure = failureOf(hop, error)
+        // Refused by the address that its name leads to: nothing was written.
+        if (failure.code === blockedCode && grant !== undefined) await allowance.giveBack(grant)
+        throw failure
+      }
       unused = gate.unused()
       if (hop.stream?.isBegun) {
         why =

@@ -1,17 +1,23 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
+import { isReference, type SecretRef, Secrets } from './secret.ts'
 
-/** The input of the built-in `http` task. At most one of `json`, `form` and `text`. */
+/**
+ * The input of the built-in `http` task. At most one of `json`, `form` and `text`. A value of `headers`, `query` or `form`, and
+ * anything in `json`, may be the name of a secret of the task (`{ "$secret": "crm" }`).
+ */
 export interface RequestInput {
   /** Default `POST` with a body, else `GET`. */
   readonly method?: string
   /** `http:` or `https:`, without user name and password: put credentials into a header. */
   readonly url: string
   /** Sent as they are; `Idempotency-Key` is added when absent. */
-  readonly headers?: Readonly<Record<string, string>>
+  readonly headers?: Readonly<Record<string, string | SecretRef>>
+  /** Added to the query of the URL. */
+  readonly query?: Readonly<Record<string, string | SecretRef>>
   /** Sent as `application/json`. */
   readonly json?: unknown
   /** Sent as `application/x-www-form-urlencoded`. */
-  readonly form?: Readonly<Record<string, string>>
+  readonly form?: Readonly<Record<string, string | SecretRef>>
   /** Sent as `text/plain` unless a header says otherwise. */
   readonly text?: string
   /** From the start to the last byte of the response, waits for further grants included: 1 to 600000, default 30000. */
@@ -24,7 +30,7 @@ export interface RequestInput {
 const maxTimeoutMs = 600_000
 const maxResponseBytes = 1_073_741_824
 
-const fields = ['method', 'url', 'headers', 'json', 'form', 'text', 'timeoutMs', 'maxResponseBytes']
+const fields = ['method', 'url', 'headers', 'query', 'json', 'form', 'text', 'timeoutMs', 'maxResponseBytes']
 const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
 // CR, LF and NUL would split the head; beyond Latin-1 there is no way to write the character.
 const headerValue = /^[\t\x20-\x7e\x80-\xff]*$/
@@ -71,14 +77,15 @@ function checkStrings(value: unknown, field: string): Issue[] {
   if (value === undefined) return []
   if (!isRecord(value)) return [{ message: `${field} must be an object of strings`, path: [field] }]
   return Object.entries(value)
-    .filter(([, text]) => typeof text !== 'string')
+    .filter(([, text]) => typeof text !== 'string' && !isReference(text))
     .map(([name]) => ({ message: `${field}.${name} must be a string`, path: [field, name] }))
 }
 
 function checkHeaders(value: unknown): Issue[] {
   const issues = checkStrings(value, 'headers')
   if (issues.length > 0 || value === undefined) return issues
-  return Object.entries(value as Record<string, string>)
+  return Object.entries(value as Record<string, string | SecretRef>)
+    .map(([name, text]) => [name, isReference(text) ? String(text.prefix ?? '') : text] as const)
     .filter(([name, text]) => !token.test(name) || !headerValue.test(text))
     .map(([name]) => ({
       message: `headers.${name} holds characters that no header can carry`,
@@ -113,20 +120,27 @@ function check(input: unknown): Issue[] {
     ...checkUrl(input['url']),
     ...checkMethod(input['method'], hasBody),
     ...checkHeaders(input['headers']),
+    ...checkStrings(input['query'], 'query'),
     ...checkBody(input),
     ...checkInteger(input['timeoutMs'], 'timeoutMs', maxTimeoutMs),
     ...checkInteger(input['maxResponseBytes'], 'maxResponseBytes', maxResponseBytes),
   ]
 }
 
-/** Checks the input of the built-in `http` task (Standard Schema v1); every fault is reported, with its path. */
-export const requestSchema: StandardSchemaV1<RequestInput> = {
-  '~standard': {
-    version: 1,
-    vendor: 'sluice',
-    validate: (input) => {
-      const issues = check(input)
-      return issues.length > 0 ? { issues } : { value: input as RequestInput }
+/** Checks the input of an `http` task with these secrets (Standard Schema v1); every fault is reported, with its path. */
+export function requestSchemaWith(secrets: Secrets): StandardSchemaV1<RequestInput> {
+  return {
+    '~standard': {
+      version: 1,
+      vendor: 'sluice',
+      validate: (input) => {
+        const issues = check(input)
+        if (issues.length === 0) issues.push(...secrets.check(input as RequestInput))
+        return issues.length > 0 ? { issues } : { value: input as RequestInput }
+      },
     },
-  },
+  }
 }
+
+/** Checks the input of the built-in `http` task, which has no secrets. */
+export const requestSchema: StandardSchemaV1<RequestInput> = requestSchemaWith(new Secrets('http'))

@@ -1,15 +1,17 @@
 import { systemClock } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
+import { hideKnown, redact } from '../core/redact.ts'
 import { limitedBy, rateLimited } from './feedback.ts'
 import type { RequestInput } from './input.ts'
+import type { Secrets } from './secret.ts'
 
-export { requestSchema } from './input.ts'
+export { requestSchema, requestSchemaWith } from './input.ts'
 export type { RequestInput } from './input.ts'
 
 /** What the built-in `http` task resolves to. */
 export interface RequestResult {
   readonly status: number
-  /** Lower-case names; several values of one name are joined by `, `. */
+  /** Lower-case names; several values of one name are joined by `, `; cookies and the like as `[redacted]`. */
   readonly headers: Readonly<Record<string, string>>
   /** Parsed when the media type is JSON and the text is; else the text, decoded as UTF-8. */
   readonly body: unknown
@@ -22,6 +24,8 @@ export interface RequestOptions {
   /** Sent as `Idempotency-Key` unless the input has one: the same for every attempt. */
   readonly jobId: string
   readonly signal: AbortSignal
+  /** What its references stand for; default: it has none. */
+  readonly secrets?: Secrets
 }
 
 /** The vendor answered, but not with 2xx. Code `SLUICE_HTTP_STATUS`; retryable for 408, 425, 429 and 5xx. */
@@ -67,6 +71,12 @@ async function readCapped(response: Response, maxBytes: number): Promise<Buffer 
   return Buffer.concat(chunks)
 }
 
+/** A body that may say again what it was sent. */
+function withoutKnown(body: unknown): unknown {
+  const hidden = (_: string, value: unknown) => (typeof value === 'string' ? hideKnown(value) : value)
+  return JSON.parse(JSON.stringify(body), hidden) as unknown
+}
+
 /** The beginning of the body, for the error; a body that breaks off has its beginning all the same. */
 async function readStart(response: Response): Promise<string> {
   const reader = response.body?.getReader()
@@ -98,7 +108,22 @@ function parseBody(bytes: Buffer, contentType: string | null): unknown {
   }
 }
 
-function initOf(input: RequestInput, jobId: string): RequestInit & { method: string } {
+/** A request with all its values; before them stood the names of secrets. */
+interface Filled extends RequestInput {
+  readonly headers?: Readonly<Record<string, string>>
+  readonly query?: Readonly<Record<string, string>>
+  readonly form?: Readonly<Record<string, string>>
+}
+
+/** Appended, because taking the query apart would spell it anew. */
+function urlOf({ url, query }: Filled): string {
+  const added = new URLSearchParams(query).toString()
+  const whole = new URL(url)
+  if (added !== '') whole.search = whole.search === '' ? added : `${whole.search}&${added}`
+  return whole.href
+}
+
+function initOf(input: Filled, jobId: string): RequestInit & { method: string } {
   const headers = new Headers(input.headers)
   if (!headers.has('idempotency-key')) headers.set('idempotency-key', jobId)
   if (input.json !== undefined && !headers.has('content-type')) headers.set('content-type', 'application/json')
@@ -116,7 +141,7 @@ async function statusError(response: Response, where: string): Promise<AttemptEr
   // Read before anything is thrown, so that the connection is free again.
   const body = await readStart(response)
   if (limited !== undefined) return rateLimited(response)
-  return new HttpStatusError(where, status, body, { retryable })
+  return new HttpStatusError(where, status, hideKnown(body), { retryable })
 }
 
 function brokenOff(where: string, cause: unknown): AttemptError {
@@ -132,7 +157,11 @@ async function exchange(
   signal: AbortSignal,
   where: string,
 ): Promise<RequestResult> {
-  const response = await options.fetch(input.url, { ...initOf(input, options.jobId), signal })
+  const filled = await options.secrets?.fill(input)
+  const sent = (filled ?? input) as Filled
+  // Whoever a redirect names is not who was meant to get the secrets.
+  const mode = filled === undefined ? {} : { mode: 'same-origin' as const }
+  const response = await options.fetch(urlOf(sent), { ...initOf(sent, options.jobId), ...mode, signal })
   if (!response.ok) throw await statusError(response, where)
   const maxBytes = input.maxResponseBytes ?? defaultMaxBytes
   const bytes = await readCapped(response, maxBytes).catch((error: unknown) => {
@@ -146,15 +175,17 @@ async function exchange(
       { retryable: false },
     )
   }
-  const headers = Object.fromEntries(response.headers)
-  return { status: response.status, headers, body: parseBody(bytes, response.headers.get('content-type')) }
+  const headers = redact(Object.fromEntries(response.headers))
+  const body = parseBody(bytes, response.headers.get('content-type'))
+  return { status: response.status, headers, body: filled === undefined ? body : withoutKnown(body) }
 }
 
 /**
  * What the built-in `http` task runs: one request, 2xx is success. Rejects with an AttemptError: retryable for 408, 425,
  * 429, 5xx (`SLUICE_HTTP_STATUS`, or `SLUICE_VENDOR_LIMITED` when the vendor asked for silence), a timeout
  * (`SLUICE_TIMEOUT`) and failures of the network (`SLUICE_NETWORK`); final for other statuses and for a response over
- * `maxResponseBytes` (`SLUICE_RESPONSE_TOO_LARGE`). An abort of `signal` rejects with its reason. The input must have
+ * `maxResponseBytes` (`SLUICE_RESPONSE_TOO_LARGE`). A request with secrets is redirected within its origin only
+ * (`SLUICE_REDIRECT`). An abort of `signal` rejects with its reason. The input must have
  * passed `requestSchema`.
  */
 export async function sendRequest(input: RequestInput, options: RequestOptions): Promise<RequestResult> {

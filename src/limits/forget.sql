@@ -1,25 +1,31 @@
--- Forgets ledger rows older than p_keep_days, but for each bucket's newest, which is its state. What is left proves that
--- no limit was exceeded since. Rows stay for as long as a rule of their limit looks back. Looks at one portion, after p_after (the answer of the call before; 0: from the oldest);
--- returns how far it came, null at the end.
-create or replace function sluice.forget_v1(p_keep_days integer, p_after bigint) returns bigint language plpgsql
+-- Forgets ledger rows older than p_keep_us, but for each bucket's newest, which is its state. What is left proves that no
+-- limit was exceeded since. Rows stay for as long as a rule of their limit looks back. Looks at one portion, after p_after
+-- (0: from the oldest). more: how far it came, null at the end; gone: how many rows went.
+-- Newest row and span are looked up once for each bucket of the portion: 100,000 rows of limits that look back for longer
+-- than p_keep_us stay, and are walked again each time.
+create or replace function sluice.forget_v1(p_keep_us bigint, p_after bigint, out more bigint, out gone bigint) language plpgsql
   set enable_seqscan = off set jit = off as $$
 declare
   v_portion constant integer := 20000;
   v_now bigint := sluice.now_us();
-  v_before bigint := v_now - p_keep_days * 86400000000;
-  v_long boolean := exists (select 1 from sluice.limit_def d, unnest(d.span) s where s > p_keep_days * 86400000000);
+  v_before bigint := v_now - p_keep_us;
+  v_long boolean := exists (select 1 from sluice.limit_def d, unnest(d.span) s where s > p_keep_us);
   v_rows tid[];
-  v_count integer;
-  v_last bigint;
 begin
-  if not pg_try_advisory_xact_lock(1397511523, -2) then return null; end if;
-  select array_agg(l.ctid) filter (where exists (select 1 from sluice.ledger m where m.bucket = l.bucket and (m.at, m.n) > (l.at, l.n))
-           and not (v_long and exists (
-             select 1 from sluice.bucket b join sluice.limit_def d on d.name = b.name cross join lateral unnest(d.span) s
-             where b.id = l.bucket and l.at > v_now - s))),
-         count(*), max(l.at)
-  into v_rows, v_count, v_last
-  from (select ctid, bucket, n, at from sluice.ledger where at > p_after and at < v_before order by at limit v_portion) l;
+  gone := 0;
+  if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;
+  with portion as materialized (
+    select l.ctid as tid, l.bucket, l.n, l.at from sluice.ledger l where l.at > p_after and l.at < v_before order by l.at limit v_portion
+  ), state as materialized (
+    select b.bucket, m.at, m.n, case when v_long then (
+        select max(s) from sluice.bucket k join sluice.limit_def d on d.name = k.name, unnest(d.span) s where k.id = b.bucket) end as span
+    from (select distinct bucket from portion) b
+    cross join lateral (select l.at, l.n from sluice.ledger l where l.bucket = b.bucket order by l.at desc, l.n desc limit 1) m
+  )
+  select array_agg(p.tid) filter (where (s.at, s.n) > (p.at, p.n) and p.at <= v_now - coalesce(s.span, 0)),
+         case when count(*) = v_portion then max(p.at) end
+  into v_rows, more
+  from portion p join state s using (bucket);
   delete from sluice.ledger where ctid = any (v_rows);
-  return case when v_count = v_portion then v_last end;
+  get diagnostics gone = row_count;
 end $$;

@@ -2,7 +2,7 @@
 -- avail = units free now; next = when one unit is free (2^53 - 1: not by time); the arithmetic is that of
 -- limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
 -- stale: the state is from an older definition, and was made anew, which takes a while: renew_v1 writes it.
--- A bucket whose limit is not defined has no room: closed, not open. Call under lock_v1 to act on the answer.
+-- A bucket whose limit is not defined has no room: closed, not open. One that is paused has none for waiting jobs. Call under lock_v1 to act on the answer.
 -- Step by step, because starting up one query over all of it takes four times as long.
 create or replace function sluice.room_v1(p_buckets bigint[], p_now bigint, p_further boolean default false)
 returns table (ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], version integer, drain bigint[],
@@ -13,6 +13,7 @@ declare
   v_row sluice.ledger;
   v_state sluice.state;
   v_free bigint;
+  v_pausing boolean := not p_further and exists (select 1 from sluice.limit_pause);
 begin
   for i in 1 .. coalesce(cardinality(p_buckets), 0) loop
     select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_buckets[i]
@@ -54,6 +55,11 @@ begin
       end loop;
       slack := coalesce(slack, 0);
       if hold > now_at then avail := 0; end if;
+      if v_pausing then
+        -- Apart, because an expression that has a query starts it up, whatever stands before it.
+        if exists (select 1 from sluice.bucket b join sluice.limit_pause p on p.name = b.name and p.key in ('', b.key)
+                   where b.id = p_buckets[i]) then avail := 0; next := 9007199254740991; end if;
+      end if;
     end if;
     return next;
   end loop;

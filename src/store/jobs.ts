@@ -3,9 +3,10 @@ import { UsageError } from '../core/errors.ts'
 import { isId } from '../core/hash.ts'
 import type { Db, Row } from '../db/db.ts'
 import { statements } from '../generated/sql.ts'
+import { Bulk, type BulkOptions, type Counted } from './bulk.ts'
+import type { JobFilter, State } from './filter.ts'
 
-/** The states of a job. The last three are final. */
-export type State = 'scheduled' | 'waiting' | 'dispatched' | 'running' | 'done' | 'failed' | 'cancelled'
+export type { State } from './filter.ts'
 
 /** A job's record. Times are the store's. */
 export interface Job {
@@ -50,12 +51,8 @@ export type JobLine = Pick<
   'id' | 'state' | 'reason' | 'task' | 'queue' | 'priority' | 'attempt' | 'createdAt' | 'finishedAt' | 'tags' | 'error'
 >
 
-/** What `list` filters by. */
-export interface ListOptions {
-  /** Default: any unfinished state. */
-  state?: State
-  task?: string
-  tag?: string
+/** What `list` filters by, and which page. */
+export interface ListOptions extends JobFilter {
   /** Only jobs made before the one with this id: the next page. */
   before?: string
   /** 1 to 1000, default 50. */
@@ -76,6 +73,8 @@ export interface Status {
   workers: number
   /** Attempts at once of all workers. */
   slots: number
+  /** Handlers of all workers that go on though their attempts have ended. */
+  stuck: number
   /** When the one that has waited longest was sent; null: none waits. */
   oldestWaitingAt: Date | null
   countedTo: number
@@ -83,17 +82,20 @@ export interface Status {
 
 /** As in status.sql. */
 const countedTo = 10_000
+const byUser = 'cancelled by a user'
 
 /** Queries about jobs on one database. */
 export class Jobs {
   readonly #db: Db
   readonly #schema: string
   readonly #sql: (name: string) => string
+  readonly #bulk: Bulk
 
   constructor(db: Db, schema: string, inSchema: (sql: string) => string) {
     this.#db = db
     this.#schema = schema
     this.#sql = (name) => inSchema(statements[`store/${name}`] as string)
+    this.#bulk = new Bulk(db, schema, inSchema)
   }
 
   /** The job's record; undefined when there is none (any more). */
@@ -102,25 +104,36 @@ export class Jobs {
     return row === undefined ? undefined : toJob(row)
   }
 
-  /** Jobs, newest first. */
-  async list(options: ListOptions = {}): Promise<JobLine[]> {
-    const limit = Math.max(1, Math.min(1000, options.limit ?? 50))
-    const before = options.before === undefined ? null : checkId(options.before)
-    const rows = await this.#db.query(this.#sql('list'), [
-      options.state ?? null,
-      options.task ?? null,
-      options.tag ?? null,
-      before,
-      limit,
-    ])
-    return rows.map(toLine)
+  /**
+   * Jobs, newest first.
+   * @throws UsageError SLUICE_BAD_FILTER, SLUICE_BAD_ID, SLUICE_BAD_DURATION
+   */
+  async list({ before, limit = 50, ...filter }: ListOptions = {}): Promise<JobLine[]> {
+    const from = before === undefined ? undefined : checkId(before)
+    return (await this.#bulk.list(filter, Math.max(1, Math.min(1000, limit)), from)).map(toLine)
+  }
+
+  /**
+   * Whole records, oldest first, up to the newest of when it began: read in pages, between which nothing is held open.
+   * @throws UsageError SLUICE_BAD_FILTER, SLUICE_BAD_DURATION
+   */
+  async *stream(filter: JobFilter = {}): AsyncGenerator<Job> {
+    for await (const row of this.#bulk.stream(filter)) yield toJob(row)
+  }
+
+  /**
+   * How many jobs a filter fits: exact up to 10,000, unless it would look at more than 200,000 for that.
+   * @throws UsageError SLUICE_BAD_FILTER, SLUICE_BAD_DURATION
+   */
+  count(filter: JobFilter = {}): Promise<Counted> {
+    return this.#bulk.count(filter)
   }
 
   /**
    * Cancels an unfinished job. What a running attempt still does has no effect here; its `signal` aborts when its worker
    * next looks, within some 2 s. False: no such unfinished job.
    */
-  async cancel(id: string, reason = 'cancelled by a user'): Promise<boolean> {
+  async cancel(id: string, reason = byUser): Promise<boolean> {
     const [row] = await this.#db.query<{ is: boolean }>(`select ${this.#schema}.cancel_v1($1, $2) as is`, [
       checkId(id),
       reason,
@@ -128,15 +141,51 @@ export class Jobs {
     return row?.is ?? false
   }
 
-  /** Gives a failed job another round of attempts. False: no such failed job. */
+  /**
+   * Cancels all unfinished jobs that a filter fits, in portions, oldest first; jobs sent meanwhile are left alone.
+   * Resolves to how many.
+   * @param options `reason`: stored with each; default `cancelled by a user`
+   * @throws UsageError SLUICE_BAD_FILTER, SLUICE_EMPTY_FILTER (it narrows nothing, and `all` is not said)
+   */
+  cancelMany(
+    filter: JobFilter,
+    { reason = byUser, ...options }: BulkOptions & { reason?: string } = {},
+  ): Promise<number> {
+    return this.#bulk.cancel(filter, reason, options)
+  }
+
+  /** Gives a failed job another round of attempts, behind the jobs that wait in its lane. False: no such failed job. */
   async retry(id: string): Promise<boolean> {
-    const [row] = await this.#db.query<{ is: boolean }>(`select ${this.#schema}.revive_v1($1) as is`, [checkId(id)])
-    return row?.is ?? false
+    const rows = await this.#db.query(`select ${this.#schema}.revive_v1($1)`, [[checkId(id)]])
+    return rows.length > 0
+  }
+
+  /**
+   * Retries all failed jobs that a filter fits, in portions, oldest first. Resolves to how many.
+   * @throws UsageError SLUICE_BAD_FILTER, SLUICE_EMPTY_FILTER (it narrows nothing, and `all` is not said)
+   */
+  retryMany(filter: JobFilter, options: BulkOptions = {}): Promise<number> {
+    return this.#bulk.retry(filter, options)
+  }
+
+  /**
+   * Gives one job (by its id), or all that a filter fits, another priority: higher first, whole, -1000 to 1000. Only jobs
+   * that wait or are scheduled have one to change; they keep their place in time. Resolves to how many have it now.
+   * @throws UsageError SLUICE_BAD_ID, SLUICE_BAD_OPTION, SLUICE_BAD_FILTER, SLUICE_EMPTY_FILTER
+   */
+  async reprioritise(which: string | JobFilter, priority: number, options: BulkOptions = {}): Promise<number> {
+    if (!Number.isInteger(priority) || Math.abs(priority) > 1000) {
+      throw new UsageError('SLUICE_BAD_OPTION', `priority is ${priority}; it must be a whole number from -1000 to 1000`)
+    }
+    if (typeof which === 'string') return this.#bulk.reprioritiseIds([checkId(which)], priority)
+    return this.#bulk.reprioritise(which, priority, options)
   }
 
   /** The state of the whole in numbers. */
   async status(): Promise<Status> {
-    const [row = {}] = await this.#db.query(`select * from ${this.#schema}.status_v1()`)
+    const [row = {}] = await this.#db.query(
+      `select s.*, (select coalesce(sum(w.stuck), 0) from ${this.#schema}.worker w) as stuck from ${this.#schema}.status_v1() s`,
+    )
     const number = (name: string) => Number(row[name])
     return {
       waiting: number('waiting'),
@@ -146,6 +195,7 @@ export class Jobs {
       failed: number('failed'),
       workers: number('workers'),
       slots: number('slots'),
+      stuck: number('stuck'),
       oldestWaitingAt: row['oldest'] as Date | null,
       countedTo,
     }

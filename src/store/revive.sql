@@ -1,14 +1,25 @@
--- Gives a failed job another round of attempts, behind the jobs that wait in its lane now. Returns false when there is no such failed job.
-create or replace function sluice.revive_v1(p_id uuid) returns boolean language plpgsql
+-- Gives failed jobs another round of attempts, in the order of their ids, behind the jobs that wait in their lanes now.
+-- What somebody else retries at this moment is left to them. Returns the ids that were failed.
+create or replace function sluice.revive_v1(p_ids uuid[]) returns setof uuid language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+declare
+  v_ids uuid[] := array(select id from sluice.failed where id = any (p_ids) order by id for update skip locked);
 begin
-  with gone as (delete from sluice.failed where id = p_id returning *)
-  insert into sluice.job (id, lane, priority, attempt, failed, crashes, ambiguous, created_at, due_at, task, queue, fair, takes, tags, input, error,
-    weight, once, on_failed, ruled)
-  select id, sluice.lane_id_v1(queue, task, priority, weight, fair, takes), priority,
-    attempt, 0, 0, ambiguous, created_at, sluice.now(), task, queue, fair, takes, tags, input, error,
-    weight, once, on_failed, ruled from gone;
-  if not found then return false; end if;
-  perform sluice.wake_v1(array(select j.queue from sluice.job j where j.id = p_id));
-  return true;
+  with gone as (
+    delete from sluice.failed where id = any (v_ids) returning *
+  ), back as (
+    insert into sluice.job (id, lane, priority, attempt, failed, crashes, ambiguous, created_at, task, queue, fair, takes, tags, input, error,
+      weight, once, on_failed, ruled)
+    select id, sluice.lane_id_v1(queue, task, priority, weight, fair, takes), priority, attempt, 0, 0, ambiguous, created_at,
+      task, queue, fair, takes, tags, input, error,
+      weight, once, on_failed, ruled
+    from gone order by id
+    returning lane, seq, queue, task
+  )
+  insert into sluice.arrival (xid, class, lane, pos, n)
+  select pg_current_xact_id(), c.class, b.lane, b.pos, b.n
+  from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task from back group by lane) b
+  cross join lateral sluice.heard_v1(b.queue, b.task) c;
+  perform sluice.wake_v1(array(select distinct queue from sluice.job where id = any (v_ids)));
+  return query select unnest(v_ids);
 end $$;

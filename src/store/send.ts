@@ -3,7 +3,8 @@ import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
-import type { Db } from '../db/db.ts'
+import type { Db, Queryable } from '../db/db.ts'
+import { fromText } from '../db/tx.ts'
 
 /** A job that has passed the door, as it is stored. */
 export interface NewJob {
@@ -38,8 +39,6 @@ export interface NewJob {
   discard: string | null
 }
 
-type Run = (sql: string, params: unknown[]) => Promise<{ [column: string]: unknown }[]>
-
 const batchMax = 1000
 const keySeconds = 86_400
 const retryForMs = 10_000
@@ -58,10 +57,10 @@ export class Outbox {
   constructor(db: Db, clock: Clock, schema: string) {
     this.#db = db
     this.#clock = clock
-    this.#sendSql = `select ${schema}.send_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12,$13,$14,$15) as id`
-    this.#keyedSql = `select ${schema}.keyed_v1($1,$2,$3,$4) as id`
-    this.#replaceSql = `select ${schema}.replace_v1($1,$2,$3,$4) as id`
-    this.#discardSql = `select ${schema}.discard_v1($1,$2,$3,$4,$5,$6,$7,$8) as id`
+    this.#sendSql = `select ${schema}.send_v1(${fromText(sendTypes)}) as id`
+    this.#keyedSql = `select ${schema}.keyed_v1(${fromText('text text[] uuid[] integer')}) as id`
+    this.#replaceSql = `select ${schema}.replace_v1(${fromText('text text uuid integer')}) as id`
+    this.#discardSql = `select ${schema}.discard_v1(${fromText('uuid text text integer text[] jsonb text jsonb')}) as id`
   }
 
   /** Records one job; resolves to its id once it is durable. Concurrent calls share a statement, without a timer. */
@@ -75,9 +74,7 @@ export class Outbox {
   /** Records a batch in one transaction: all or none. Resolves to the ids that hold (idempotency keys may name older jobs). */
   async addAll(jobs: readonly NewJob[]): Promise<string[]> {
     if (jobs.some((job) => job.key !== null || job.discard !== null)) {
-      return this.#again((known) =>
-        this.#db.transaction((tx) => this.write((sql, params) => tx.query(sql, params), jobs, known)),
-      )
+      return this.#again((known) => this.#db.transaction((tx) => this.write(tx, jobs, known)))
     }
     await this.#again((known) =>
       this.#db.call('send', this.#sendSql, sendParams(jobs, known || jobs.some((job) => job.given))),
@@ -86,37 +83,38 @@ export class Outbox {
   }
 
   /** Records jobs with the statements of a transaction that the caller owns. */
-  async write(run: Run, jobs: readonly NewJob[], known = false): Promise<string[]> {
+  async write(tx: Queryable, jobs: readonly NewJob[], known = false): Promise<string[]> {
     const ids = new Map(jobs.map((job) => [job, job.id]))
     for (const task of new Set(jobs.filter((job) => job.key !== null).map((job) => job.task))) {
       const keyed = jobs.filter((job) => job.task === task && job.key !== null && !job.replaces)
-      const rows = await run(this.#keyedSql, [
+      const rows = await tx.query(this.#keyedSql, [
         task,
         keyed.map((job) => job.key),
         keyed.map((job) => job.id),
         keySeconds,
       ])
-      keyed.forEach((job, i) => ids.set(job, (rows[i]?.['id'] as string | undefined) ?? job.id))
+      // Of the only column, whose name some connections change.
+      keyed.forEach((job, i) => ids.set(job, (Object.values(rows[i] ?? {})[0] as string | undefined) ?? job.id))
     }
     await this.#record(
-      run,
+      tx,
       jobs.filter((job) => ids.get(job) === job.id && !job.replaces),
       known,
     )
     // One after the other: each replaces what the one before it recorded.
     for (const job of jobs.filter(({ replaces }) => replaces)) {
-      const [row] = await run(this.#replaceSql, [job.task, job.key, job.id, keySeconds])
+      const [row] = await tx.query(this.#replaceSql, [job.task, job.key, job.id, keySeconds])
       const id = (row?.['id'] as string | undefined) ?? job.id
       ids.set(job, id)
-      await this.#record(run, [{ ...job, id }], known)
+      await this.#record(tx, [{ ...job, id }], known)
     }
     return jobs.map((job) => ids.get(job) ?? job.id)
   }
 
-  async #record(run: Run, jobs: readonly NewJob[], known: boolean): Promise<void> {
-    for (const job of jobs) if (job.discard !== null) await run(this.#discardSql, discardParams(job))
+  async #record(tx: Queryable, jobs: readonly NewJob[], known: boolean): Promise<void> {
+    for (const job of jobs) if (job.discard !== null) await tx.query(this.#discardSql, discardParams(job))
     const kept = jobs.filter(({ discard }) => discard === null)
-    if (kept.length > 0) await run(this.#sendSql, sendParams(kept, known || kept.some((job) => job.given)))
+    if (kept.length > 0) await tx.query(this.#sendSql, sendParams(kept, known || kept.some((job) => job.given)))
   }
 
   /** Resolves when everything that was added so far is settled. */
@@ -158,7 +156,10 @@ export class Outbox {
   }
 }
 
-/** The parameters of `send_v1`: one element per lane, then one per job. */
+const sendTypes =
+  'bigint[] text[] text[] integer[] integer[] text[] text[] uuid[] integer[] text[] bigint[] bigint[] text[] text[] boolean'
+
+/** The parameters of `send_v1`, of `sendTypes`: one element per lane, then one per job. */
 function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
   const lanes: NewJob[] = []
   const position = new Map<string, number>()

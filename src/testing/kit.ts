@@ -13,6 +13,8 @@ export interface TestOptions extends Pick<SluiceOptions, 'rules' | 'routes'> {
   /** `memory:` (default), a directory, or a server's URL (then use a schema of its own). */
   store?: string
   schema?: string
+  /** What `ctx.fetch` may call beside public addresses. Default: stand-ins on this machine, `127.0.0.0/8` and `::1`. */
+  allowPrivate?: readonly string[]
 }
 
 /** A Sluice for tests. Made by {@link testSluice}. */
@@ -43,8 +45,8 @@ export interface TestSluice {
  */
 export async function testSluice(options: TestOptions): Promise<TestSluice> {
   const schema = options.schema ?? 'sluice'
-  const { rules = [], routes = {} } = options
-  const sluice = await Sluice.open({ store: options.store ?? 'memory:', schema, rules, routes })
+  const { rules = [], routes = {}, allowPrivate = ['127.0.0.0/8', '::1'] } = options
+  const sluice = await Sluice.open({ store: options.store ?? 'memory:', schema, rules, routes, allowPrivate })
   const { db } = sluice
   await db.script(`create table if not exists ${schema}.test_clock (at timestamptz not null); delete from ${schema}.test_clock;
     create or replace function ${schema}.now() returns timestamptz language sql volatile as 'select at from ${schema}.test_clock'`)

@@ -3,7 +3,7 @@ import { delayUs, discarded, ruledPlace, validate, waitUs } from '../dispatch/ad
 import type { Handout } from '../dispatch/claim.ts'
 import type { Outcome } from '../dispatch/finish.ts'
 import { keysOf, placeNow, placeOf, queueOf, type Readmission } from '../dispatch/place.ts'
-import type { Rulebook } from '../dispatch/rule.ts'
+import type { Opens, Rulebook } from '../dispatch/rule.ts'
 import type { AnyTask } from '../dispatch/task.ts'
 
 /** Why a job does not run now, though it was handed out. */
@@ -48,14 +48,14 @@ export async function admission(job: Handout, task: AnyTask, rulebook: Rulebook)
 
 /**
  * Where a job has to wait instead: for limits that its task has got since it was sent, or by a rule at dispatch; undefined:
- * it may run. @param nowMs the store's time, for hours
+ * it may run.
  * @throws UsageError SLUICE_MISSING_KEY, SLUICE_RULE_FAILED
  */
 export async function elsewhere(
   job: Handout,
   task: AnyTask,
   rulebook: Rulebook,
-  nowMs: () => number,
+  opens: Opens,
 ): Promise<Elsewhere | undefined> {
   const place = placeNow(task, job, ruledKeys(job))
   if (place !== undefined) return { kind: 'readmit', place }
@@ -63,17 +63,19 @@ export async function elsewhere(
   const { queue, priority, tags, input } = job
   const takes = job.takes ?? []
   const seen = { task: task.name, queue, priority, tags: tags ?? [], input, keys: keysOf(takes) }
-  const ruling = await rulebook.atDispatch(seen, nowMs())
+  const ruling = await rulebook.atDispatch(seen, opens)
   if (ruling === undefined) return undefined
-  const { rule, wanted, untilMs } = ruling
-  const ruled = { rule, ...wanted, ...(untilMs === undefined ? {} : { heldUntil: new Date(untilMs).toISOString() }) }
+  const { rule, wanted, atUs } = ruling
   if (wanted.discard !== undefined) {
     return { kind: 'discard', reason: `discarded by rule ${rule}: ${wanted.discard}`, tookMs: 0 }
   }
   const moved = placeOf(task, input, wanted.queue ?? queue, wanted.priority ?? priority, takes)
-  const times = untilMs === undefined ? { delayUs: delayUs(wanted.hold ?? 0) } : { atUs: untilMs * 1_000 }
-  const held = wanted.hold === undefined ? {} : { ...times, held: `rule ${rule}` }
-  return { kind: 'readmit', place: { ...moved, ...held, ruled: [ruled] } }
+  if (atUs !== undefined) {
+    const ruled = [{ rule, heldUntil: new Date(atUs / 1_000).toISOString() }]
+    return { kind: 'readmit', place: { ...moved, atUs, held: `rule ${rule}`, ruled } }
+  }
+  const held = wanted.hold === undefined ? {} : { delayUs: delayUs(wanted.hold), held: `rule ${rule}` }
+  return { kind: 'readmit', place: { ...moved, ...held, ruled: [{ rule, ...wanted }] } }
 }
 
 function ruledKeys({ admitted }: Handout): Record<string, string> {

@@ -1,22 +1,25 @@
 /** What happens around a handler: deadline, validation, time-out, the verdict. */
-import type { Agent } from 'undici'
 import type { Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
+import { redactText } from '../core/redact.ts'
 import { delayMs, waitMaxMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
 import { validate } from '../dispatch/admit.ts'
 import type { Handout } from '../dispatch/claim.ts'
 import { retryInCode, snoozedCode } from '../dispatch/control.ts'
 import type { Outcome } from '../dispatch/finish.ts'
-import type { Rulebook } from '../dispatch/rule.ts'
+import type { Opens, Rulebook } from '../dispatch/rule.ts'
 import type { AnyTask, Context, Log } from '../dispatch/task.ts'
+import type { GuardedAgent } from '../http/agent.ts'
 import { vendorLimitedCode } from '../http/feedback.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
 import { admission, elsewhere, type Elsewhere } from './admission.ts'
 import { storeGrants } from './grants.ts'
 import type { Patience } from './patience.ts'
+import type { Stuck } from './stuck.ts'
+import type { Threads } from './threads.ts'
 
 /** What attempts share. */
 export interface AttemptOptions {
@@ -24,16 +27,25 @@ export interface AttemptOptions {
   clock: Clock
   storeClock: StoreClock
   schema: string
-  agent: Agent
+  agent: GuardedAgent
   log: Log
   patience: Patience
   rulebook: Rulebook
+  stuck: Stuck
+  /** Open, where one of the tasks runs in threads. */
+  threads?: Threads | undefined
 }
 
 const errorBytesMax = 8_192
 const defaultGrantMs = 100
 /** A claim whose job has not started within this is given back: after 10 s without a beat, others may have it. */
 const claimMs = 5_000
+
+/** What became of a call: the handler's result, or the place where the job has to wait instead. */
+interface Called {
+  place?: Elsewhere
+  result?: unknown
+}
 
 /** One attempt of a job. */
 export class Attempt {
@@ -47,6 +59,13 @@ export class Attempt {
   #reject: ((reason: Error) => void) | undefined
   #isCalled = false
   #hasEnded = false
+  /** Ends the time-out. */
+  #disarm: (() => void) | undefined
+  #isLate = false
+  /** All threads were busy: that its grant grew old meanwhile is no failure. */
+  #wasQueued = false
+  /** What the handler does; it may outlive the attempt. */
+  #work: Promise<Called> | undefined
   /** Made when the handler asks for fetch. */
   #allowance: Allowance | undefined
 
@@ -73,14 +92,8 @@ export class Attempt {
     // And whoever was stopped so long may have been given up, and the job handed to another.
     const isOver = this.job.isGone || this.#given !== undefined || this.#isOlderThan(this.#grantMs ?? claimMs)
     if (isOver) return { kind: 'unused' }
-    const { timeoutMs, name } = this.#task
-    let late = false
-    const cancel = clock.after(timeoutMs, () => {
-      late = true
-      this.abort(
-        new AttemptError('SLUICE_TIMEOUT', `the attempt took longer than ${timeoutMs} ms`, { retryable: true }),
-      )
-    })
+    const { name } = this.#task
+    this.#arm()
     try {
       const { place, result } = await this.#call()
       if (place !== undefined) return place
@@ -90,6 +103,7 @@ export class Attempt {
       const tookMs = clock.monotonicMs() - startedMs
       // What was never called has used nothing.
       const kind = this.#isCalled ? 'return' : 'unused'
+      const late = this.#isLate
       const uncalled = late ? undefined : this.#uncalled(error)
       if (uncalled !== undefined) return this.#hasPatience(uncalled) ? { kind } : this.#verdict(uncalled, tookMs)
       if (this.#given !== undefined && !late && !this.#isCalled) return { kind }
@@ -98,10 +112,24 @@ export class Attempt {
       if (this.#given !== undefined && !late) return { kind: 'interrupt', error: describe(this.#given.reason), tookMs }
       return this.#verdict(error, tookMs)
     } finally {
-      cancel()
+      this.#disarm?.()
       this.#hasEnded = true
       this.#controller?.abort(attemptOver())
+      if (this.#given !== undefined && this.#work !== undefined)
+        this.#options.stuck.watch(this.job, this.#given.reason, this.#work)
     }
+  }
+
+  /** Starts the time-out, or starts it again. */
+  #arm(): void {
+    const { timeoutMs } = this.#task
+    this.#disarm?.()
+    this.#disarm = this.#options.clock.after(timeoutMs, () => {
+      this.#isLate = true
+      this.abort(
+        new AttemptError('SLUICE_TIMEOUT', `the attempt took longer than ${timeoutMs} ms`, { retryable: true }),
+      )
+    })
   }
 
   /** Why nothing was sent and the job goes back, if so: whatever the handler, or a client library, made of that. */
@@ -112,7 +140,12 @@ export class Attempt {
 
   /** False when the job has come back so often for want of a grant young enough that it counts as a failure. */
   #hasPatience(uncalled: AttemptError): boolean {
-    return uncalled.code === uncalledCode || this.#given !== undefined || this.#options.patience.spend(this.job.id)
+    return (
+      uncalled.code === uncalledCode ||
+      this.#wasQueued ||
+      this.#given !== undefined ||
+      this.#options.patience.spend(this.job.id)
+    )
   }
 
   /** Gives the attempt up: its signal aborts, and nobody waits for the handler any more, so that a deaf one keeps no slot. */
@@ -124,10 +157,14 @@ export class Attempt {
 
   /** What is to be done with the job instead of running it now, if so. */
   async #place(): Promise<Elsewhere | undefined> {
-    const { rulebook, clock, storeClock, patience } = this.#options
-    const nowMs = () => storeClock.about(clock.monotonicMs()) ?? clock.wallMs()
+    const { rulebook, db, schema, patience } = this.#options
+    const opens: Opens = async ({ zone, days, fromMin, toMin }) => {
+      const params = [zone, days, fromMin, toMin]
+      const [row] = await db.query<{ at: string | null }>(`select ${schema}.opens_v1($1,$2,$3,$4) as at`, params)
+      return row?.at ? Number(row.at) : undefined
+    }
     const place =
-      (await admission(this.job, this.#task, rulebook)) ?? (await elsewhere(this.job, this.#task, rulebook, nowMs))
+      (await admission(this.job, this.#task, rulebook)) ?? (await elsewhere(this.job, this.#task, rulebook, opens))
     // What is put off, or goes for good, goes round in no circle.
     if (place === undefined || place.kind === 'discard' || place.place.held !== undefined) return place
     if (patience.spend(this.job.id)) return place
@@ -155,23 +192,39 @@ export class Attempt {
     return { kind: 'retry', error: text, delayMs: waitMs, tookMs }
   }
 
-  async #call(): Promise<{ place?: Elsewhere | undefined; result?: unknown }> {
+  async #call(): Promise<Called> {
     return new Promise((resolve, reject) => {
       if (this.#given !== undefined) return reject(this.#given.reason)
       this.#reject = reject
       // In an async function, so that what throws at once cannot escape.
-      const run = async () => {
+      const run = async (): Promise<Called> => {
         const place = await this.#place()
         if (place !== undefined) return { place }
         const input = await validate(this.#task, this.job.input)
-        // A schema may take its time.
-        if (this.#given !== undefined) throw this.#given.reason
-        if (this.#grantMs !== undefined && this.#isOlderThan(this.#grantMs)) throw staleBeforeCall(this.#task.name)
-        this.#isCalled = true
+        if (this.#task.thread !== undefined) return { result: await this.#inThread(this.#task.thread, input) }
+        this.#begin()
         return { result: await this.#task.run(input, this.#context()) }
       }
-      run().then(resolve, reject)
+      this.#work = run()
+      this.#work.then(resolve, reject)
     })
+  }
+
+  /** The last moment before the call: a schema, and a thread, may take their time. */
+  #begin(): void {
+    if (this.#given !== undefined) throw this.#given.reason
+    if (this.#grantMs !== undefined && this.#isOlderThan(this.#grantMs)) throw staleBeforeCall(this.#task.name)
+    this.#isCalled = true
+  }
+
+  async #inThread(file: URL, input: unknown): Promise<unknown> {
+    const threads = this.#options.threads as Threads
+    this.#wasQueued = threads.isBusy
+    // Who waits for a thread is not late.
+    this.#disarm?.()
+    const begun = () => this.#arm()
+    const ready = () => this.#begin()
+    return threads.run({ file, task: this.#task.name, input, context: this.#context(), begun, ready })
   }
 
   #isOlderThan(ms: number): boolean {
@@ -227,14 +280,14 @@ function attemptOver(): AttemptError {
 
 function staleBeforeCall(name: string): StaleGrantError {
   return new StaleGrantError(
-    `the grant ran out while the input of "${name}" was checked; make its schema quicker, and look things up in the handler`,
+    `the grant ran out before "${name}" could be called: while its input was checked (make the schema quicker, and look things up in the handler), or a thread was made ready`,
   )
 }
 
-/** An error as JSON that the store can keep. Its fields may be anything, and so may what is thrown instead of an error. */
+/** An error as JSON that the store can keep, without secrets. Its fields may be anything, and so may what is thrown instead of an error. */
 function describe(error: unknown): string {
   const text = (value: unknown) =>
-    String(value)
+    redactText(String(value).slice(0, errorBytesMax))
       // First: a cut may leave half of a character.
       .slice(0, errorBytesMax / 4)
       .replaceAll('\u0000', '\ufffd')

@@ -1,80 +1,155 @@
 /** What somebody has to do now and then, whoever lives: history partitions ahead, what is over forgotten. */
 import type { Clock } from '../core/clock.ts'
-import type { Db } from '../db/db.ts'
+import type { Duration } from '../core/rate.ts'
+import type { Db, Row } from '../db/db.ts'
+import { type Agreed, type Care, isPruneTime, keepMs } from './care.ts'
 
 const minuteMs = 60_000
 const hourMs = 3_600_000
-/** How long finished jobs and the ledger are kept. */
-const keepDaysDefault = 7
+/** How long the ledger is kept, and a bucket that nobody comes back to: 7 days. */
+const ledgerUs = 7 * 24 * hourMs * 1_000
 /** A worker also beats and watches in the same round: longer than this only the next one goes on. */
 const roundMs = 500
 const pruneMs = 5 * minuteMs
-/** Lanes are numbered by a hash: from the smallest bigint on. */
+/** Lanes and buckets are numbered by a hash: from the smallest bigint on. */
 const leastId = '-9223372036854775808'
+
+/** What is done only at the time of day that was agreed on. */
+const offPeak = new Set(['expire', 'late', 'forget', 'retire'])
+
+/** What `prune` is told; see the fields. */
+export interface PruneOptions {
+  /** Keep jobs that are done or cancelled for so long after their end; 0 to 36,500 days. Default: `retention.done`. */
+  keepDone?: Duration
+  /** The same for jobs that failed. Default: `retention.failed`. */
+  keepFailed?: Duration
+  /** Only say what would go; default false. */
+  dryRun?: boolean
+}
+
+/** What went, or would go. Beyond 10,000 rows of a partition, and 100,000 of the rest of a dry run, figures are estimates or least values. */
+export interface Pruned {
+  /** Partitions of history, one a day, with their rows and bytes on the disk. */
+  partitions: { name: string; rows: number; bytes: number }[]
+  /** Jobs that finished after the partition of their day had been dropped. */
+  late: number
+  /** Idempotency keys whose time is over. */
+  keys: number
+  /** Rows of the ledger that prove nothing any more. */
+  ledger: number
+  /** Buckets of keys that did not come back for a week; a dry run does not look at them. */
+  buckets?: number
+}
 
 /** One thing to do, in portions: each is a transaction of its own, so that no lock outlives it. */
 interface Chore {
+  name: 'sweep' | 'lapse' | 'collect' | 'partition' | 'expire' | 'late' | 'forget' | 'retire'
   everyMs: number
   dueMs: number
-  /** Does a portion; resolves to something true when there may be more, which the next call is told. */
-  step(last: unknown): Promise<unknown>
+  isOffPeak: boolean
+  /** Does a portion; `more` of its answer is something true when there may be more, which the next call is told. */
+  step(last: unknown, keep: Agreed): Promise<Row>
   last: unknown
 }
 
 /** Runs housekeeping when it is due; many workers may, the store lets one at a time do each part. */
 export class Housekeeping {
+  readonly #db: Db
   readonly #clock: Clock
-  readonly #expire: Chore
+  readonly #schema: string
+  readonly #care: Care
   readonly #chores: Chore[]
+  #hasSpoken = false
 
-  constructor(db: Db, clock: Clock, schema: string, keepDays = keepDaysDefault) {
+  /** @param capUs the latest time that the store's clock may show, in microseconds since 1970; null: unknown */
+  constructor(db: Db, clock: Clock, schema: string, care: Care, capUs: () => number | null = () => null) {
+    this.#db = db
     this.#clock = clock
-    const chore = (everyMs: number, call: string, params: (last: unknown) => unknown[] = () => []): Chore => ({
+    this.#schema = schema
+    this.#care = care
+    type Params = (last: unknown, keep: Agreed) => unknown[]
+    const chore = (name: Chore['name'], everyMs: number, call: string, params: Params = () => []): Chore => ({
+      name,
       everyMs,
+      isOffPeak: offPeak.has(name),
       // The first comes soon after the start, at a time of its own for each worker of a fleet.
       dueMs: clock.monotonicMs() + clock.random() * minuteMs,
       last: undefined,
-      step: async (last) => (await db.query(`select ${call} as more`, params(last)))[0]?.['more'],
+      step: async (last, keep) => (await db.query(`select * from ${call} as more`, params(last, keep)))[0] ?? {},
     })
-    this.#expire = chore(hourMs, `${schema}.expire_v1($1)`, () => [keepDays])
+    const kept: Params = (_, { doneMs, failedMs }) => [doneMs, failedMs]
     this.#chores = [
-      chore(minuteMs, `${schema}.sweep_v1()`),
-      chore(minuteMs, `${schema}.lapse_v1()`),
-      chore(hourMs, `${schema}.collect_v1($1)`, (last) => [last ?? leastId]),
-      chore(hourMs, `${schema}.partition_v1()`),
-      this.#expire,
-      chore(hourMs, `${schema}.late_v1($1)`, () => [keepDays]),
-      chore(hourMs, `${schema}.forget_v1($1, $2)`, (last) => [keepDays, last ?? 0]),
+      chore('sweep', minuteMs, `${schema}.sweep_v1()`),
+      chore('lapse', minuteMs, `${schema}.lapse_v1()`),
+      chore('collect', hourMs, `${schema}.collect_v1($1)`, (last) => [last ?? leastId]),
+      chore('partition', hourMs, `${schema}.partition_v1()`),
+      chore('expire', hourMs, `${schema}.expire_v1($1, $2)`, kept),
+      chore('late', hourMs, `${schema}.late_v1($1, $2)`, kept),
+      chore('forget', hourMs, `${schema}.forget_v1($1, $2)`, (last) => [ledgerUs, last ?? 0]),
+      // After the ledger's old rows: a bucket goes when its newest is the only one left.
+      chore('retire', hourMs, `${schema}.retire_v1($1, $2, $3)`, (last) => [ledgerUs, capUs(), last ?? leastId]),
     ]
   }
 
   /** Does what is due; what is left after half a second is due again in the next round. */
   async run(): Promise<void> {
     const beganMs = this.#clock.monotonicMs()
-    for (const chore of this.#chores) {
-      if (chore.dueMs > beganMs) continue
-      chore.dueMs = beganMs + chore.everyMs
-      await this.#work(chore, beganMs + roundMs)
+    if (!this.#hasSpoken) await this.#care.say()
+    this.#hasSpoken = true
+    const due = this.#chores.filter((chore) => chore.dueMs <= beganMs)
+    if (due.length === 0) return
+    const agreed = await this.#care.agreed()
+    const isOffPeak = isPruneTime(agreed.prune, this.#clock.wallMs())
+    for (const chore of due) {
+      chore.dueMs = beganMs + (chore.isOffPeak && !isOffPeak ? minuteMs : chore.everyMs)
+      if (chore.isOffPeak && !isOffPeak) continue
+      await this.#work(chore, agreed, beganMs + roundMs)
       if (chore.last) chore.dueMs = beganMs
     }
   }
 
-  /** Does everything, for five minutes at most. Resolves to the partitions that were dropped. */
-  async prune(): Promise<string[]> {
+  /** Does everything, at any time of the day, for five minutes at most. @throws UsageError SLUICE_BAD_OPTION */
+  async prune({ keepDone, keepFailed, dryRun = false }: PruneOptions): Promise<Pruned> {
+    const agreed = { ...(await this.#care.agreed()) }
+    if (keepDone !== undefined) agreed.doneMs = keepMs('keepDone', keepDone)
+    if (keepFailed !== undefined) agreed.failedMs = keepMs('keepFailed', keepFailed)
+    if (dryRun) return this.#excess(agreed)
     const untilMs = this.#clock.monotonicMs() + pruneMs
-    const dropped: unknown[] = []
-    for (const chore of this.#chores) {
-      const answers = await this.#work(chore, untilMs)
-      if (chore === this.#expire) dropped.push(...answers.filter(Boolean))
+    const said = new Map<string, Row[]>()
+    for (const chore of this.#chores) said.set(chore.name, await this.#work(chore, agreed, untilMs))
+    const gone = (name: Chore['name']) => (said.get(name) ?? []).reduce((sum, row) => sum + Number(row['gone'] ?? 0), 0)
+    const partitions = (said.get('expire') ?? []).filter((row) => row['more'])
+    return {
+      partitions: partitions.map((row) => ({
+        name: String(row['more']),
+        rows: Number(row['rows']),
+        bytes: Number(row['bytes']),
+      })),
+      late: gone('late'),
+      keys: gone('lapse'),
+      ledger: gone('forget'),
+      buckets: gone('retire'),
     }
-    return dropped as string[]
+  }
+
+  async #excess({ doneMs, failedMs }: Agreed): Promise<Pruned> {
+    const [row = {}] = await this.#db.query(`select * from ${this.#schema}.excess_v1($1, $2, $3)`, [
+      doneMs,
+      failedMs,
+      ledgerUs,
+    ])
+    const partitions = row['partitions'] as Pruned['partitions']
+    return { partitions, late: Number(row['late']), keys: Number(row['keys']), ledger: Number(row['ledger']) }
   }
 
   /** At least one portion, so that none starves behind the others; resolves to what each said. */
-  async #work(chore: Chore, untilMs: number): Promise<unknown[]> {
-    const answers: unknown[] = []
-    do answers.push((chore.last = await chore.step(chore.last)))
-    while (chore.last && this.#clock.monotonicMs() < untilMs)
+  async #work(chore: Chore, agreed: Agreed, untilMs: number): Promise<Row[]> {
+    const answers: Row[] = []
+    do {
+      const answer = await chore.step(chore.last, agreed)
+      chore.last = answer['more']
+      answers.push(answer)
+    } while (chore.last && this.#clock.monotonicMs() < untilMs)
     return answers
   }
 }

@@ -4,6 +4,7 @@ import type { Handout } from '../dispatch/claim.ts'
 import type { Finisher } from '../dispatch/finish.ts'
 import type { Outlet } from '../dispatch/outlet.ts'
 import type { Attempt } from './attempt.ts'
+import type { Stuck } from './stuck.ts'
 
 /** Runs up to `slots` attempts at once. */
 export class Slots implements Outlet {
@@ -11,15 +12,17 @@ export class Slots implements Outlet {
   readonly #finisher: Finisher
   readonly #attempt: (job: Handout) => Attempt
   readonly #back: () => void
+  readonly #stuck: Stuck
   readonly #running = new Set<Attempt>()
   readonly #waiters = new Set<() => void>()
 
   /** @param back told when a job went back to the store, to be run again now or later */
-  constructor(slots: number, finisher: Finisher, attempt: (job: Handout) => Attempt, back: () => void) {
+  constructor(slots: number, finisher: Finisher, attempt: (job: Handout) => Attempt, back: () => void, stuck: Stuck) {
     this.#slots = slots
     this.#finisher = finisher
     this.#attempt = attempt
     this.#back = back
+    this.#stuck = stuck
   }
 
   /** Jobs that were given back uncalled so far. */
@@ -34,16 +37,26 @@ export class Slots implements Outlet {
   }
 
   free(): number {
+    if (this.#stuck.isTooMany) return 0
     // Endings wait for the store: when it is slow, no more than one round of them may pile up.
     const piled = Math.max(0, this.#finisher.backlog - this.#slots)
     return Math.max(0, this.#slots - this.#running.size - piled)
   }
 
   freed(least: number, signal?: AbortSignal): Promise<void> {
-    if (this.free() >= least || signal?.aborted) return Promise.resolve()
+    return this.#when(() => this.free() >= least, signal)
+  }
+
+  /** Resolves when no attempt is under way. */
+  idle(): Promise<void> {
+    return this.#when(() => this.#running.size === 0)
+  }
+
+  #when(isTrue: () => boolean, signal?: AbortSignal): Promise<void> {
+    if (isTrue() || signal?.aborted) return Promise.resolve()
     return new Promise((resolve) => {
       const look = () => {
-        if (this.free() < least && !signal?.aborted) return
+        if (!isTrue() && !signal?.aborted) return
         this.#waiters.delete(look)
         signal?.removeEventListener('abort', look)
         resolve()
@@ -78,14 +91,15 @@ export class Slots implements Outlet {
     await reach('attempt.end', job)
     const ending = this.#finisher.end(job, outcome)
     this.#running.delete(attempt)
-    this.#look()
+    this.look()
     await ending
     // A sleeping dispatcher was told when to wake before this job had a time of its own.
     if (outcome.kind !== 'done' && outcome.kind !== 'failed') this.#back()
-    this.#look()
+    this.look()
   }
 
-  #look(): void {
+  /** Something has changed that who waits here waits for. */
+  look(): void {
     for (const look of this.#waiters) look()
   }
 }

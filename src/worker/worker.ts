@@ -1,5 +1,4 @@
 /** A worker: claims jobs, runs their handlers in this process, and is a good member of the fleet. */
-import { type Agent } from 'undici'
 import { type Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import type { Db } from '../db/db.ts'
@@ -10,13 +9,19 @@ import { beatMs, Membership } from '../dispatch/membership.ts'
 import type { Rulebook } from '../dispatch/rule.ts'
 import type { AnyTask, Log } from '../dispatch/task.ts'
 import { statements } from '../generated/sql.ts'
-import { createAgent } from '../http/fetch.ts'
+import { Agents } from '../http/agent.ts'
 import { warmClient } from '../http/warm.ts'
-import { Attempt } from './attempt.ts'
+import type { Schedule } from '../schedule/schedule.ts'
+import { Timetable } from '../schedule/timetable.ts'
+import type { Care } from './care.ts'
 import { Heartbeat } from './heartbeat.ts'
 import { Housekeeping } from './housekeeping.ts'
 import { Patience } from './patience.ts'
+import { Repertoire } from './repertoire.ts'
+import { adoptOrphans, dropCancelled } from './round.ts'
 import { Slots } from './slots.ts'
+import { Stuck } from './stuck.ts'
+import { type Threads, threadsFor } from './threads.ts'
 
 /** What a worker needs; see the fields. */
 export interface WorkerOptions {
@@ -26,14 +31,20 @@ export interface WorkerOptions {
   inSchema(sql: string): string
   log: Log
   tasks: readonly AnyTask[]
+  /** What it fires; their tasks may be others' to run. */
+  schedules: readonly Schedule[]
   /** Undefined: every queue. */
   queues: readonly string[] | undefined
   /** Attempts at once; 1 to 10,000. */
   concurrency: number
   rulebook: Rulebook
   version: string
+  /** Addresses beyond the public ones that every task may call. */
+  allowPrivate: readonly string[]
   /** Where the heartbeat's thread connects; undefined: no thread (embedded engine). */
   beatUrl: string | undefined
+  /** How long what is over is kept. */
+  care: Care
   /** Told when it has stopped. */
   ended(): void
 }
@@ -53,58 +64,70 @@ const warmMsMax = 5_000
 export class Worker {
   readonly #options: WorkerOptions
   readonly #claims: Claims
+  readonly #storeClock = new StoreClock()
   readonly #finisher: Finisher
   readonly #slots: Slots
+  readonly #stuck: Stuck
+  readonly #threads: Threads | undefined
   readonly #member: Membership
   readonly #dispatcher: Dispatcher
-  readonly #agent: Agent
+  readonly #timetable: Timetable
+  readonly #agents: Agents
   /** Aborted when it is told to stop, and when its last attempt has ended. */
   readonly #stop = new AbortController()
   readonly #end = new AbortController()
   /** Its start, or its only round. */
   #underway: Promise<unknown> | undefined
   #aborted: Error | undefined
+  #isOnce = false
   #heartbeat: Heartbeat | undefined
   #rounds: Promise<unknown> | undefined
   #unlisten: (() => Promise<void>) | undefined
   #stopping: Promise<void> | undefined
 
   constructor(options: WorkerOptions) {
-    const { db, clock, schema, inSchema, tasks, queues, concurrency, version, log, rulebook } = options
+    const { db, clock, schema, inSchema, tasks, schedules, queues, concurrency, version, log, rulebook } = options
     if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
       throw new UsageError(
         'SLUICE_BAD_OPTION',
         `concurrency is ${concurrency}; it must be a whole number from 1 to 10,000`,
       )
     }
-    const all = tasks.flatMap((task) => (task.onFailed === undefined ? [task] : [task, task.onFailed]))
-    const byName = new Map(all.map((task) => [task.name, task]))
-    if (byName.size !== all.length) throw new UsageError('SLUICE_BAD_TASK', 'two tasks have the same name')
+    const repertoire = new Repertoire(tasks)
     this.#options = options
-    this.#agent = createAgent()
-    const storeClock = new StoreClock()
+    this.#timetable = new Timetable({ db, clock, schema, inSchema, log, schedules, rulebook })
+    this.#agents = new Agents(options.allowPrivate)
+    const storeClock = this.#storeClock
     this.#claims = new Claims(db, clock, schema, storeClock)
     this.#claims.lasting = (error) =>
       log.error('claims fail; they are tried again until they do not', { error: String(error) })
     this.#claims.recovered = () => log.info('claims work again')
     this.#finisher = new Finisher(db, clock, schema, log)
-    const around = { db, clock, storeClock, schema, agent: this.#agent, log, patience: new Patience(), rulebook }
+    const changed = (isTooMany: boolean) => {
+      if (isTooMany && this.#isOnce) this.#stop.abort()
+      this.#slots.look()
+    }
+    const stuck = new Stuck({ clock, log, most: concurrency, changed })
+    this.#stuck = stuck
+    const threads = tasks.some((task) => task.thread !== undefined) ? threadsFor(concurrency, log) : undefined
+    this.#threads = threads
+    const shared = { db, clock, storeClock, schema, log, patience: new Patience(), stuck, threads, rulebook }
+    const attempts = repertoire.attempts(shared, this.#agents)
     this.#slots = new Slots(
       concurrency,
       this.#finisher,
       (job) => {
-        const attempt = new Attempt(job, byName.get(job.task) as AnyTask, around)
+        const attempt = attempts(job)
         if (this.#aborted !== undefined) attempt.abort(this.#aborted)
         return attempt
       },
       () => this.#dispatcher.wake(),
+      stuck,
     )
     this.#member = new Membership(db, clock, schema, inSchema, {
       queues,
-      tasks: [...byName.keys()],
-      homes: all.map(
-        ({ name, queue }) => rulebook.route(name).queue ?? (typeof queue === 'string' ? queue : 'default'),
-      ),
+      tasks: repertoire.names,
+      homes: repertoire.homes(rulebook),
       slots: concurrency,
       version,
     })
@@ -122,6 +145,14 @@ export class Worker {
   /** Attempts under way. */
   get running(): number {
     return this.#slots.running
+  }
+
+  /**
+   * Handlers that go on though their attempt ended (timed out, cancelled, lost, given up) more than 5 s ago. At as many as
+   * it has slots the worker claims nothing until one of them ends: a sign for whoever watches over it to restart it.
+   */
+  get stuck(): number {
+    return this.#stuck.count
   }
 
   /** Registers and begins to claim; stopped meanwhile, it resolves as soon as it can. */
@@ -146,8 +177,10 @@ export class Worker {
       } else if (queues === '*' || mine === undefined || queues.split(',').some((queue) => mine.includes(queue)))
         this.#dispatcher.wake()
     })
+    await this.#timetable.define()
     await this.#warm()
     this.#dispatcher.start()
+    this.#timetable.start(this.#stop.signal)
   }
 
   /**
@@ -155,8 +188,9 @@ export class Worker {
    * in time (many processes starting at once) calm down first: a claim for nothing should take half a grant's life at most.
    */
   async #warm(): Promise<void> {
-    const { clock } = this.#options
-    await warmClient(this.#agent)
+    const { clock, tasks } = this.#options
+    await this.#threads?.open(tasks)
+    await warmClient(this.#agents.of([]))
     const begunMs = clock.monotonicMs()
     for (let tries = 0; !this.#stop.signal.aborted; tries++) {
       const sinceMs = clock.monotonicMs()
@@ -181,6 +215,7 @@ export class Worker {
    * @throws StoreError SLUICE_STORE_UNREACHABLE when the store stays away for a minute
    */
   async once(max: number, signal?: AbortSignal): Promise<number> {
+    this.#isOnce = true
     this.#claims.patienceMs = onceAwayMs
     this.#finisher.waitAtMost(onceAwayMs)
     const stop = () => this.#stop.abort()
@@ -202,6 +237,8 @@ export class Worker {
     const slots = this.#slots
     let sinceMs = clock.monotonicMs()
     this.#beginRounds()
+    await this.#timetable.define()
+    await this.#timetable.fire()
     await this.#warm()
     const pace = new Pace(slots, concurrency)
     let claimed = 0
@@ -249,7 +286,7 @@ export class Worker {
 
   /** Resolves when no attempt is under way and every ending is written. */
   async #idle(): Promise<void> {
-    while (this.#slots.running > 0) await this.#slots.freed(this.#options.concurrency)
+    while (this.#slots.running > 0) await this.#slots.idle()
     await this.#finisher.settled()
   }
 
@@ -263,6 +300,7 @@ export class Worker {
     this.#stop.abort()
     this.#finisher.waitAtMost(stopAwayMs)
     await this.#underway?.catch(() => {})
+    await this.#timetable.stopped()
     await this.#dispatcher.stop()
     // A store that has ended tells nobody anything.
     await this.#unlisten?.().catch(() => {})
@@ -277,7 +315,8 @@ export class Worker {
           error: String(error),
         }),
       )
-    await this.#agent.close()
+    await this.#agents.close()
+    await this.#threads?.close()
   }
 
   /** Stops at once: attempts under way are told by their signal, and their jobs go back to be tried elsewhere. */
@@ -322,43 +361,23 @@ export class Worker {
       const sql = inSchema(statements['dispatch/beat'] as string)
       this.#heartbeat = new Heartbeat({ url: beatUrl, sql, beatMs, lost: (id) => this.#lost(id), log })
     }
-    const { db, clock, schema } = this.#options
-    const housekeeping = new Housekeeping(db, clock, schema)
+    const { db, clock, schema, care } = this.#options
+    const capUs = () => this.#storeClock.cap(clock.monotonicMs())
+    const housekeeping = new Housekeeping(db, clock, schema, care, capUs)
+    const parts = { member: this.#member, slots: this.#slots, claims: this.#claims, finisher: this.#finisher }
     const round = async () => {
       // Also beside the heartbeat's thread, which may have failed.
       const lost = await this.#member.beat()
       if (lost !== undefined) this.#lost(lost)
+      await this.#member.tellStuck(this.#stuck.count)
       if ((await this.#member.watch()).length > 0) this.#dispatcher.wake()
-      await this.#dropCancelled()
-      await this.#adopt()
+      await dropCancelled(parts)
+      await adoptOrphans(parts, this.#stop.signal)
       await this.#member.endOverdue()
       await housekeeping.run()
     }
     this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) =>
       log.debug('a round of housekeeping failed', { error: String(error) }),
     )
-  }
-
-  /** Gives up attempts whose job was cancelled: what they still do has no effect, and their slots are others' turn. */
-  async #dropCancelled(): Promise<void> {
-    const attempts = this.#slots.attempts()
-    const taken = await this.#member.taken(attempts.map(({ job }) => job))
-    const reason = new AttemptError('SLUICE_CANCELLED', 'the job was cancelled', { retryable: false })
-    for (const attempt of attempts) if (taken.has(attempt.job.id)) attempt.abort(reason)
-  }
-
-  /**
-   * Takes up claims of ours that we do not know of: their request reached the store after we had stopped waiting. Not once
-   * it is told to stop: signing off gives them back, uncalled.
-   */
-  async #adopt(): Promise<void> {
-    if (this.#stop.signal.aborted) return
-    const orphans = await this.#member.orphans((claim) => this.#finisher.has(claim) || this.#claims.asking(claim))
-    for (const id of orphans) {
-      const jobs = await this.#claims.adopt(id)
-      if (this.#stop.signal.aborted) return
-      if (jobs.length === 0) await this.#finisher.endEmpty(id)
-      this.#slots.start(jobs)
-    }
   }
 }

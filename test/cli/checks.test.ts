@@ -9,7 +9,7 @@ import { freshDatabase } from '../servers/database.ts'
 it('doctor names a transaction that has held back cleaning for more than 5 minutes', async () => {
   const { url } = await freshDatabase()
   const db = openPg({ url, clock: systemClock })
-  const other = new pg.Client(url)
+  const other = new pg.Client({ connectionString: url, application_name: 'tool' })
   await other.connect()
   await migrate(db)
   const found = (minutes: number) =>
@@ -18,13 +18,17 @@ it('doctor names a transaction that has held back cleaning for more than 5 minut
         `create or replace function sluice.now() returns timestamptz language sql volatile as
          $$ select clock_timestamp() + interval '${minutes} min' $$`,
       )
-      .then(() => checks['snapshots']?.({ store: { db, url, owner: false, embedded: false }, schema: 'sluice' }))
+      .then(() =>
+        checks['snapshots']?.({ store: { db, url, directUrl: url, owner: false, embedded: false }, schema: 'sluice' }),
+      )
   await other.query('begin isolation level repeatable read; select 1')
   const { rows } = await other.query<{ pid: number }>('select pg_backend_pid() as pid')
   expect(await found(4)).toMatchObject({ status: 'ok' })
   expect(await found(6)).toMatchObject({
     status: 'warn',
-    text: expect.stringContaining(`pid ${rows[0]?.pid} (idle in transaction, 6 min)`),
+    text: expect.stringContaining(
+      `pid ${rows[0]?.pid} (tool, idle in transaction, 6 min); end them, the first by \`select pg_terminate_backend(${rows[0]?.pid})\``,
+    ),
   })
   await other.end()
   await db.close()

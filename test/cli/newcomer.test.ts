@@ -17,7 +17,7 @@ const execute = promisify(execFile)
 it('README leads to a limited task that runs, and to a program that sends to it', async ({ onTestFinished }) => {
   const dir = realpathSync(mkdtempSync(join(tmpdir(), 'sluice-newcomer-')))
   const checkout = join(dir, 'package')
-  const project = createProject({}, join(checkout, 'dist/cli/main.js'))
+  const project = createProject({ SLUICE_ALLOW_PRIVATE: '' }, join(checkout, 'dist/cli/main.js'))
   onTestFinished(async () => {
     await project.close()
     rmSync(dir, { recursive: true, force: true })
@@ -45,7 +45,10 @@ it('README leads to a limited task that runs, and to a program that sends to it'
   const flags = '--module nodenext --target es2023 --strict --rewriteRelativeImportExtensions --types node'.split(' ')
   const types = ['--typeRoots', join(root, 'node_modules/@types'), '--outDir', 'out', 'app.ts', 'sluice.config.ts']
   await execute(join(root, 'node_modules/.bin/tsc'), [...flags, ...types], { cwd: project.dir })
-  const { stdout } = await execute(process.execPath, ['out/app.js'], { cwd: project.dir })
+  const { stdout } = await execute(process.execPath, ['out/app.js'], {
+    cwd: project.dir,
+    env: { ...process.env, SLUICE_ALLOW_PRIVATE: '' },
+  })
   expect(stdout).toContain('/accounts/a1/contacts/7')
 }, 300_000)
 

@@ -51,6 +51,10 @@ it('migrate: prints what it would do, does it, and then has nothing to do; docto
     server: 'ok',
     schema: 'ok',
     partitions: 'ok',
+    snapshots: 'ok',
+    bloat: 'ok',
+    wraparound: 'ok',
+    pooler: 'ok',
     clock: 'ok',
     listen: 'ok',
     workers: 'warn',
@@ -163,6 +167,29 @@ it('work: a second signal gives up the attempts under way; their jobs are not lo
   expect(await worker.ended).toMatchObject({ code: 0 })
   expect(objects((await project.run(['jobs', 'show', id, '--json'])).out)).toMatchObject([
     { state: expect.stringMatching(/waiting|scheduled/) },
+  ])
+})
+
+it('work: a second signal ends it also when a handler is deaf and never ends', async () => {
+  project.write(
+    'deaf.ts',
+    `import { task } from 'sluice'
+import { z } from 'zod'
+export const deaf = task('deaf', {
+  input: z.object({}),
+  run: (_, { log }) => new Promise(() => { log.info('begun'); setInterval(() => {}, 10) }),
+})`,
+  )
+  const worker = project.start(['work', 'deaf.ts'])
+  await worker.says('working on')
+  const id = await send('deaf', '{}', '--tasks', 'deaf.ts')
+  await worker.says('begun')
+  worker.signal('SIGTERM')
+  await worker.says('ending after 1')
+  worker.signal('SIGTERM')
+  expect(await worker.ended).toMatchObject({ code: 0 })
+  expect(objects((await project.run(['jobs', 'show', id, '--json'])).out)).toMatchObject([
+    { state: expect.stringMatching(/waiting|scheduled/), ambiguous: true },
   ])
 })
 

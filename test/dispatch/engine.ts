@@ -162,6 +162,8 @@ export async function empty(db: Queryable): Promise<void> {
     'worker',
     'doubt',
     'idle',
+    'gate',
+    'limit_pause',
   ]
   await db.query(`truncate ${tables.map((table) => `sluice.${table}`).join(', ')}`)
 }

@@ -1,62 +1,11 @@
-import { type ChildProcess, fork } from 'node:child_process'
-import { fileURLToPath } from 'node:url'
-import { z } from 'zod'
-import { describe, expect, it, type TestContext } from 'vitest'
+import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
-import { Sluice } from '../../src/sluice.ts'
-import { task } from '../../src/dispatch/task.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { isLong } from '../long.ts'
 import { until } from '../until.ts'
 import { count } from './engine.ts'
-
-interface Run {
-  id: string
-  attempt: number
-  ambiguous: boolean
-  pid: number
-}
-
-const note = task('note', {
-  input: z.object({ hangs: z.boolean().optional(), n: z.number().optional() }),
-  run: () => undefined,
-})
-
-/** Workers in processes of their own on one database, and what they ran; they end with the test. */
-async function fleet(url: string, { onTestFinished }: TestContext) {
-  const sluice = await Sluice.open({ store: url })
-  const children: ChildProcess[] = []
-  onTestFinished(() => {
-    for (const child of children) child.kill('SIGKILL')
-    return sluice.close()
-  })
-  const runs: Run[] = []
-  const start = async () => {
-    const child = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), [url], { execArgv: [] })
-    children.push(child)
-    let isReady = false
-    child.on('message', (message) => {
-      if (message === 'ready') isReady = true
-      else runs.push(message as Run)
-    })
-    await until(() => isReady, 'a worker process is ready')
-    return child
-  }
-  return { sluice, runs, start }
-}
-
-/** Every job ran once, and again only in doubt. */
-function checkOnce(runs: readonly Run[]): void {
-  const keys = runs.map(({ id, attempt }) => `${id} ${attempt}`)
-  expect(new Set(keys).size).toBe(keys.length)
-  const first = new Set<string>()
-  // What a stopped process had to tell may arrive after what others did meanwhile.
-  for (const { id, ambiguous } of runs.toSorted((a, b) => a.attempt - b.attempt)) {
-    if (first.has(id)) expect(ambiguous).toBe(true)
-    first.add(id)
-  }
-}
+import { checkOnce, fleet, note } from './fleet.ts'
 
 describe.concurrent('a worker process', () => {
   it('that is killed has its jobs run elsewhere within 15 s, in doubt', async (context) => {

@@ -16,7 +16,11 @@ it('Python sends in its own transaction; a worker checks, rules and limits what 
 }) => {
   const { url } = await freshDatabase()
   const mails = vendor({ rules: [] })
-  const project = createProject({ DATABASE_URL: url, MAIL_API: await mails.listen() })
+  const project = createProject({
+    DATABASE_URL: url,
+    MAIL_API: await mails.listen(),
+    SLUICE_ALLOW_PRIVATE: '127.0.0.1',
+  })
   const client = new pg.Client(url)
   onTestFinished(async () => {
     await Promise.all([project.close(), client.end(), mails.close()])

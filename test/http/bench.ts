@@ -2,11 +2,12 @@ import { createServer as createHttpServer } from 'node:http'
 import type { IncomingMessage, RequestListener } from 'node:http'
 import { createServer as createTcpServer } from 'node:net'
 import type { AddressInfo, Server, Socket } from 'node:net'
-import type { Agent } from 'undici'
 import { onTestFinished } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Clock } from '../../src/core/clock.ts'
-import { createAgent, createFetch } from '../../src/http/fetch.ts'
+import { createAgent, type GuardedAgent } from '../../src/http/agent.ts'
+import { createFetch } from '../../src/http/fetch.ts'
+import { Guard } from '../../src/http/guard.ts'
 import { Allowance, type Grants } from '../../src/http/allowance.ts'
 import type { Feedback } from '../../src/http/fetch.ts'
 
@@ -90,10 +91,16 @@ export function countingGrants(clock: Clock, deadlineMs: number | undefined, lif
 
 /** Everything that a test of `fetch` needs; the agent ends with the test. */
 export function setup(
-  options: { deadlineMs?: number; agent?: Agent; clock?: HandClock; grants?: Partial<Grants>; maxHoldMs?: number } = {},
+  options: {
+    deadlineMs?: number
+    agent?: GuardedAgent
+    clock?: HandClock
+    grants?: Partial<Grants>
+    maxHoldMs?: number
+  } = {},
 ) {
   const clock = options.clock ?? handClock()
-  const agent = options.agent ?? createAgent()
+  const agent = options.agent ?? createAgent(new Guard(['127.0.0.1']))
   onTestFinished(() => agent.destroy())
   const counting = countingGrants(clock, options.deadlineMs)
   const abort = new AbortController()

@@ -259,7 +259,7 @@ test('no connection is a retryable error with its cause, and used the grant', as
   const { fetch, taken } = setup({ deadlineMs: 5_000 })
   const failed = { code: 'SLUICE_NETWORK', retryable: true, message: expect.not.stringContaining('secret') }
   await expect(fetch(`http://127.0.0.1:${port}/?secret`)).rejects.toMatchObject(failed)
-  await expect(fetch('http://127.0.0.1:1/')).rejects.toMatchObject({ code: 'SLUICE_NETWORK' })
+  await expect(fetch(`http://127.0.0.1:${port}/again`)).rejects.toMatchObject({ code: 'SLUICE_NETWORK' })
   expect(taken).toHaveLength(1)
 })
 

@@ -4,7 +4,9 @@ import type { ReadableStreamDefaultController } from 'node:stream/web'
 import { Agent } from 'undici'
 import { expect, test } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
-import { createAgent, maxStaleGrants } from '../../src/http/fetch.ts'
+import { createAgent, type GuardedAgent } from '../../src/http/agent.ts'
+import { maxStaleGrants } from '../../src/http/fetch.ts'
+import { Guard } from '../../src/http/guard.ts'
 import type { Grant } from '../../src/http/gate.ts'
 import { until } from '../until.ts'
 import { handClock, setup, tcpServer } from './bench.ts'
@@ -25,7 +27,12 @@ function slowAgent(clock: HandClock, connectMs: number) {
       }) as never,
     )
   }
-  return createAgent({ lookup: slow, family: 4 } as never)
+  return createAgent(new Guard(['127.0.0.1']), { lookup: slow, family: 4 } as never)
+}
+
+/** Every request on the same connection. */
+function oneConnection(): GuardedAgent {
+  return Object.assign(new Agent({ connections: 1 }), { guard: new Guard(['127.0.0.1']) })
 }
 
 test('a grant that runs out while connecting is taken again; no byte is written under it', async () => {
@@ -94,7 +101,7 @@ test('a used connection is checked as well, and stays open', async () => {
   const clock = handClock()
   const { port, received } = await tcpServer(answerEach)
   const deadlines = [{ deadlineMs: 1_000 }, { deadlineMs: 5_000 }]
-  const agent = new Agent({ connections: 1 })
+  const agent = oneConnection()
   const { fetch } = setup({ clock, agent, deadlineMs: 2_000, grants: { take: async () => deadlines.shift() } })
   const url = `http://127.0.0.1:${port}/`
   await (await fetch(url)).text()
@@ -185,7 +192,7 @@ test('a connection that dies under a written request is a network error, not a s
     socket.destroy()
     return undefined
   })
-  const { fetch, taken } = setup({ agent: new Agent({ connections: 1 }), deadlineMs: 2_000 })
+  const { fetch, taken } = setup({ agent: oneConnection(), deadlineMs: 2_000 })
   const url = `http://127.0.0.1:${port}/`
   await (await fetch(url)).text()
   await expect(fetch(url)).rejects.toMatchObject({

@@ -32,8 +32,12 @@ export type Act =
   | { kind: 'release'; buckets: number[]; units: number }
   | { kind: 'hold'; buckets: number[]; us: number }
   | { kind: 'redefine'; limit: number; rules: Rule[] }
+  /** So long nothing happens; then what is over is forgotten, buckets too. They are found anew, as by a next job. */
+  | { kind: 'retire'; us: number }
 
 const bucketsOf = [0, 0, 1, 1, 2]
+/** Longer than any of the rules looks back. */
+const keepUs = 2 * 86_400 * second
 const anyRules = fc.array(anyRule, { minLength: 1, maxLength: 3 })
 const anyBuckets = fc
   .uniqueArray(fc.nat(bucketsOf.length - 1), { minLength: 1 })
@@ -91,6 +95,10 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
     }),
   },
   { weight: 1, arbitrary: fc.record({ kind: fc.constant('redefine'), limit: fc.nat(2), rules: anyRules }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({ kind: fc.constant('retire'), us: fc.constantFrom(0, minute, keepUs, keepUs + minute) }),
+  },
 )
 
 /** A random history: three limits, five buckets, and what happens to them. */
@@ -147,6 +155,8 @@ export class Twin {
   readonly #name = `l${randomUUID()}`
   #nowUs = 1_790_000_000_000_000
   #last: { grant: string; buckets: number[] } | undefined
+  /** Buckets that were retired so far. */
+  retired = 0
 
   constructor(db: Db) {
     this.#db = db
@@ -166,8 +176,33 @@ export class Twin {
         history: [],
         old: 0,
       })
-      await this.#db.query('insert into sluice.bucket (id, name, key) values ($1, $2, $3)', [id, name, `${i}`])
     }
+    await this.#find()
+  }
+
+  /** As the first job of a lane does. */
+  async #find(): Promise<void> {
+    await this.#db.query(
+      'insert into sluice.bucket (id, name, key) select * from unnest($1::bigint[], $2::text[], $3::text[]) on conflict do nothing',
+      [
+        this.#buckets.map((one) => one.id),
+        this.#buckets.map((one) => `${this.#name}.${one.limit}`),
+        this.#buckets.map((_, i) => `${i}`),
+      ],
+    )
+  }
+
+  async #retire(us: number): Promise<void> {
+    await this.#db.query('update sluice.test_clock set us = $1', [(this.#nowUs += us)])
+    await this.#db.query('select sluice.forget_v1($1, 0)', [keepUs])
+    const [row] = await this.#db.query<{ gone: string }>('select gone from sluice.retire_v1($1, null, $2)', [
+      keepUs,
+      '-9223372036854775808',
+    ])
+    this.retired += Number(row?.gone)
+    await this.#find()
+    // Asked for again it would be granted anew: nobody asks after days.
+    if (us > 0) this.#last = undefined
   }
 
   async act(act: Act): Promise<void> {
@@ -178,6 +213,7 @@ export class Twin {
     else if (act.kind === 'refund') await this.#refund(act.bucket, act.ago, act.share)
     else if (act.kind === 'release') await this.#release(act.buckets, act.units)
     else if (act.kind === 'hold') await this.#hold(act.buckets, act.us)
+    else if (act.kind === 'retire') await this.#retire(act.us)
     else await this.#define(act.limit, act.rules)
     await this.#compare()
   }
@@ -312,13 +348,14 @@ export class Twin {
     const ids = this.#buckets.map((one) => one.id)
     const rows = await this.#db.call<{ row: unknown }>(
       'test_room',
-      `select json_build_object('atUs', now_at, 'debt', debt, 'slots', coalesce(slots, '{}'), 'holdUs', hold, 'avail', avail, 'nextUs', next) as row
+      `select json_build_object('atUs', now_at, 'debt', debt, 'slots', coalesce(slots, '{}'), 'holdUs', case when hold > now_at then hold else 0 end, 'avail', avail, 'nextUs', next) as row
        from sluice.room_v1($1, sluice.now_us()) order by ord`,
       [ids],
     )
     const expected = this.#buckets.map((one) => {
       const { bucket, avail, nextUs } = this.#room(one)
-      return { ...bucket, avail, nextUs }
+      // A hold that is over means nothing any more, and a bucket that was retired knows of none.
+      return { ...bucket, holdUs: bucket.holdUs > bucket.atUs ? bucket.holdUs : 0, avail, nextUs }
     })
     expect(rows.map((one) => one.row)).toEqual(expected)
   }

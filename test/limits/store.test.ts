@@ -21,6 +21,7 @@ describe.each([
 
   it(`in ${histories} random histories of ${length} acts, all windows within their bounds`, async () => {
     let acts = 0
+    let retired = 0
     await fc.assert(
       fc.asyncProperty(anyHistory(length), async (history) => {
         const twin = new Twin(sluice.db)
@@ -30,10 +31,12 @@ describe.each([
           acts++
         }
         twin.within()
+        retired += twin.retired
       }),
       { numRuns: histories, interruptAfterTimeLimit: 280_000, markInterruptAsFailure: true },
     )
     expect(acts).toBe(histories * length)
+    expect(retired).toBeGreaterThan(histories)
   }, 300_000)
 
   const bucket = async (name: string, key: string): Promise<string> => {

@@ -81,6 +81,18 @@ it('half-open: nothing passes, nothing closes, and what was held arrives after t
   await until(() => client.text() === '<before><held>' && late.text() === '<late>')
 })
 
+it('strands the open connections: they stay silent, and new ones work', async () => {
+  const { proxy, client, heard, direct } = await connected()
+  await client.ask('before', '<before>')
+  proxy.strand()
+  client.socket.write('held')
+  await client.isWritten()
+  await peer(connect(proxy.port, '127.0.0.1')).ask('new', '<new>')
+  for (const text of ['1', '2', '3']) await direct().ask(text, `<${text}>`)
+  expect(heard()).toBe('beforenew123')
+  expect(client.isClosed()).toBe(false)
+})
+
 it('resets open connections at both ends, and takes new ones', async () => {
   const { proxy, client, open } = await connected()
   await client.ask('x', '<x>')

@@ -36,6 +36,8 @@ export interface Proxy {
   swallow(how?: Swallow): Promise<void>
   /** Forwards nothing in either direction and closes nothing; new connections are accepted and as silent. */
   halfOpen(): void
+  /** Forwards nothing more on the connections that are open now, and closes none, as a firewall that forgot them; new ones work. */
+  strand(): void
   /** Resets every open connection, at both ends. New ones work. */
   reset(): void
   /** New connections are refused; open ones stay. */
@@ -105,6 +107,7 @@ export async function startProxy({ host = '127.0.0.1', port }: Target): Promise<
     delay: (delayMs) => void (state.delayMs = delayMs),
     swallow: (how = {}) => new Promise((done) => (state.armed = { ...how, done })),
     halfOpen: () => hold(state, true),
+    strand: () => state.links.forEach(pause),
     reset: () => state.links.forEach(reset),
     refuse: async () => void listener.close(),
     cutAfter: (left, side = 'server') => new Promise((done) => (state.cut = { left, side, done })),
@@ -177,11 +180,15 @@ function forward(state: State, link: Link, side: Side, chunk: Buffer): void {
 
 function hold(state: State, isHeld: boolean): void {
   state.isHeld = isHeld
-  for (const { client, server } of state.links)
-    for (const socket of [client, server]) {
-      if (isHeld) socket.pause()
-      else socket.resume()
-    }
+  for (const link of state.links) {
+    if (isHeld) pause(link)
+    else for (const socket of [link.client, link.server]) socket.resume()
+  }
+}
+
+function pause({ client, server }: Link): void {
+  client.pause()
+  server.pause()
 }
 
 function reset({ client, server }: Link): void {

@@ -93,15 +93,16 @@ for (const engine of engines) {
         await sluice.sendMany(quiet, [{ n: 1 }, { n: 2 }], { tx })
         return send(tx)
       })
-      expect(await send(sluice.db)).toBe(id)
+      expect(await sluice.send(limited, { account: 'a' }, { idempotencyKey: 'k' })).toBe(id)
       expect(await count(sluice.db, 'sluice.job')).toBe(3)
       expect(await claimAll(sluice.db, await enter(sluice.db), ['limited'], 5)).toMatchObject([{ id }])
     })
 
     it('what makes no sense is refused before anything is done', async () => {
       const bad = { code: 'SLUICE_BAD_OPTION' }
-      for (const days of [-1, NaN, 1.5, Infinity, '7' as never])
-        await expect(sluice.prune(days)).rejects.toMatchObject(bad)
+      for (const keep of [-1, NaN, Infinity, '7' as never, '36501d', null as never] as const)
+        for (const options of [{ keepDone: keep }, { keepFailed: keep }])
+          await expect(sluice.prune(options)).rejects.toMatchObject(bad)
       await expect(sluice.send(quiet, {}, { tags: 'red' as never })).rejects.toMatchObject(bad)
       await expect(sluice.send(quiet, {}, { at: new Date('2100-01-01') })).rejects.toMatchObject(bad)
       await expect(sluice.send(quiet, {}, { delay: '367d' })).rejects.toMatchObject(bad)

@@ -2,9 +2,10 @@ import pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
-import type { Sluice } from '../../src/sluice.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { Care } from '../../src/worker/care.ts'
 import { Housekeeping } from '../../src/worker/housekeeping.ts'
-import { blocked, count, empty, engines, openOn } from '../dispatch/engine.ts'
+import { blocked, count, empty, engines, openOn, quietTask } from '../dispatch/engine.ts'
 import { later, until } from '../until.ts'
 
 const day = 86_400_000
@@ -80,8 +81,58 @@ describe('housekeeping', () => {
         and l.relation in ('sluice.done'::regclass, 'sluice.idempotency'::regclass)`
     expect(await count(sluice.db, held)).toBe(0)
     await other.query('rollback')
-    expect(await pruned).toEqual([`done_${old}`])
+    expect((await pruned).partitions).toMatchObject([{ name: `done_${old}` }])
     expect(await count(sluice.db, 'sluice.failed')).toBe(1)
+  })
+
+  it('a dry run says what would go, and nothing goes; done and failed are kept apart', async () => {
+    const { db } = sluice
+    await db.script(`${partition('done')}; ${partition('failed')}`)
+    await db.script(`${finished('done', 1, 20)}; ${finished('done', 2, 20)}; ${finished('failed', 3, 20)}`)
+    await db.script(`create table sluice.aside (like sluice.done); insert into sluice.aside select * from sluice.failed;
+      drop table sluice.failed_${old}; insert into sluice.failed_late select * from sluice.aside; drop table sluice.aside`)
+    await db.query(
+      `insert into sluice.idempotency select 't', i::text, gen_random_uuid(), sluice.now() + make_interval(secs => i - 3.5) from generate_series(1, 5) i`,
+    )
+    await db.query(
+      `insert into sluice.ledger (bucket, n, at, debt, version, units) select 1, i, i, '{1}', 1, 1 from generate_series(1, 4) i`,
+    )
+    const dropped = { name: `done_${old}`, rows: 2, bytes: expect.toSatisfy((bytes) => Number(bytes) >= 8_192) }
+    const rest = { late: 0, keys: 3, ledger: 3 }
+    const keep = { keepDone: '19d', keepFailed: '21d' } as const
+    expect(await sluice.prune({ dryRun: true, ...keep, keepDone: '21d' })).toEqual({ partitions: [], ...rest })
+    for (let times = 0; times < 2; times++)
+      expect(await sluice.prune({ dryRun: true, ...keep })).toEqual({ partitions: [dropped], ...rest })
+    expect(await sluice.prune({ dryRun: true })).toEqual({ partitions: [dropped], ...rest, late: 1 })
+    expect(await sluice.prune(keep)).toEqual({ partitions: [dropped], ...rest, buckets: 0 })
+    expect([await count(db, 'sluice.done'), await count(db, 'sluice.failed')]).toEqual([0, 1])
+    expect(await sluice.prune({ keepFailed: '19d' })).toMatchObject({ late: 1, keys: 0, ledger: 0 })
+  })
+
+  it('what one process says of retention holds for all, until another says otherwise', async () => {
+    const { url } = sluice
+    const open = (options: object) => Sluice.open({ store: url as string, ...options })
+    const said = await open({ retention: { failed: '30d' }, prune: { at: '03:00', zone: 'Europe/Berlin' } })
+    const quiet = await open({})
+    const other = await open({ retention: { failed: '19d' } })
+    const worker = await said.work([quietTask('some')])
+    const settings = () => quiet.db.query('select name, value from sluice.setting order by name')
+    await until(async () => (await settings()).length === 2, 'the worker has said it')
+    expect(await settings()).toEqual([
+      { name: 'keepFailedMs', value: 30 * day },
+      { name: 'prune', value: { at: '03:00', zone: 'Europe/Berlin', for: 4 * 3_600_000 } },
+    ])
+    await quiet.db.script(`${finished('done', 1, 20)}; ${finished('failed', 2, 20)}; ${finished('failed', 3, 31)}`)
+    expect(await quiet.prune({ dryRun: true })).toMatchObject({ late: 2 })
+    expect(await other.prune({ dryRun: true })).toMatchObject({ late: 3 })
+    await worker.stop()
+    await Promise.all([said, quiet, other].map((each) => each.close()))
+    for (const options of [
+      { retention: { done: '-1d' } },
+      { prune: { at: '3:00' } },
+      { prune: { at: '03:00', zone: 'x' } },
+    ])
+      await expect(open(options)).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
   })
 
   it('does not drop what finishes just then', async () => {
@@ -106,18 +157,23 @@ describe('housekeeping', () => {
   })
 })
 
-it('a round does a portion of each chore that is due, leaves in time, and goes on in the next', async () => {
+it('a round does a portion of each chore that is due, leaves in time, goes on in the next, and keeps to the agreed time', async () => {
   let nowMs = 0
+  let hour = 3
   let more: unknown = '1'
   const asked: string[] = []
-  const clock = { ...systemClock, monotonicMs: () => nowMs, random: () => 0 }
+  const clock = { ...systemClock, monotonicMs: () => nowMs, wallMs: () => hour * 3_600_000, random: () => 0 }
   const query = async (sql: string) => {
+    if (sql.includes('setting')) return []
     asked.push(/sluice\.(\w+)_v1/.exec(sql)?.[1] ?? sql)
     nowMs += 400
     return [{ more }]
   }
-  const housekeeping = new Housekeeping({ query } as unknown as Db, clock, 'sluice')
-  const all = ['sweep', 'lapse', 'collect', 'partition', 'expire', 'late', 'forget']
+  const db = { query } as unknown as Db
+  const care = new Care(db, clock, (sql) => sql, { prune: { at: '03:00', zone: 'UTC', for: 3_600_000 } })
+  const housekeeping = new Housekeeping(db, clock, 'sluice', care)
+  const light = ['sweep', 'lapse', 'collect', 'partition']
+  const all = [...light, 'expire', 'late', 'forget', 'retire']
   for (let rounds = 0; rounds < 2; rounds++) {
     asked.length = 0
     await housekeeping.run()
@@ -131,4 +187,14 @@ it('a round does a portion of each chore that is due, leaves in time, and goes o
   nowMs += 60_000
   await housekeeping.run()
   expect(asked).toEqual(['sweep', 'lapse'])
+  asked.length = 0
+  hour = 4
+  nowMs += 3_600_000
+  await housekeeping.run()
+  expect(asked).toEqual(light)
+  asked.length = 0
+  hour = 3
+  nowMs += 60_000
+  await housekeeping.run()
+  expect(asked).toEqual(['sweep', 'lapse', ...all.slice(4)])
 })

@@ -60,6 +60,23 @@ it('a handler may be asynchronous; its result is awaited', () => {
   expect(count.name).toBe('count')
 })
 
+it('a task has either a handler here or a module that is run in a thread', () => {
+  const thread = new URL('./work.ts', import.meta.url)
+  const resize = task('resize', { input: contact, limits: [crm], fair: 'nested.id', thread })
+  expectTypeOf<Parameters<typeof resize.send>[0]>().toEqualTypeOf<z.input<typeof contact>>()
+  expectTypeOf(resize).toExtend<Task<z.input<typeof contact>>>()
+  expect(resize.thread).toBe(thread)
+  expect(() => resize.run({}, {} as Context)).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_TASK' }))
+  const bad = expect.objectContaining({ code: 'SLUICE_BAD_TASK' })
+  // @ts-expect-error both
+  expect(() => task('a', { input: contact, thread, run })).toThrow(bad)
+  // @ts-expect-error a path: relative to what?
+  expect(() => task('a', { input: contact, thread: './work.ts' })).toThrow(bad)
+  expect(() => task('a', { input: contact, thread: new URL('https://example.org/work.ts') })).toThrow(bad)
+  // @ts-expect-error the input has no field `tenant`
+  task('wrong', { input: contact, limits: [limit('tenants', { rate: '5/s', by: 'tenant' })], thread })
+})
+
 it('a limit fits only inputs that have its key', () => {
   const deep = limit('deep', { rate: '5/s', by: 'nested.id' })
   const whole = limit('whole', { rate: ['5/s', '1000/day'] })

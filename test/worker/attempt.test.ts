@@ -1,6 +1,5 @@
 /** What an attempt's error means, and when its job is tried again. */
 import { afterAll, beforeAll, expect, test } from 'vitest'
-import type { Agent } from 'undici'
 import { z } from 'zod'
 import {
   type AnyTask,
@@ -18,10 +17,12 @@ import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
 import type { Handout } from '../../src/dispatch/claim.ts'
 import type { Outcome } from '../../src/dispatch/finish.ts'
-import { createAgent } from '../../src/http/fetch.ts'
+import { createAgent, type GuardedAgent } from '../../src/http/agent.ts'
+import { Guard } from '../../src/http/guard.ts'
 import { Attempt } from '../../src/worker/attempt.ts'
 import { Rulebook } from '../../src/dispatch/rule.ts'
 import { Patience } from '../../src/worker/patience.ts'
+import { Stuck } from '../../src/worker/stuck.ts'
 import { httpServer } from '../http/bench.ts'
 import { patient } from './patience.ts'
 
@@ -66,10 +67,11 @@ const around = {
   clock: systemClock,
   storeClock: new StoreClock(),
   schema: 'sluice',
-  agent: {} as Agent,
+  agent: {} as GuardedAgent,
   log: silent,
   patience: new Patience(),
   rulebook: new Rulebook(),
+  stuck: new Stuck({ clock: systemClock, log: silent, most: 1, changed() {} }),
 }
 const handout = (job: Partial<Handout>) =>
   ({
@@ -139,7 +141,7 @@ test.each(Object.keys(rethrows))('an attempt that could send nothing in time goe
       })
     },
   }) as unknown as AnyTask
-  const agent = createAgent()
+  const agent = createAgent(new Guard(['127.0.0.1']))
   const own = {
     ...around,
     db: { call, checkOutside() {} } as unknown as Db,
@@ -166,7 +168,7 @@ test('what a handler leaves running sends nothing, also when it asks for its sig
     seen.push(request.url)
     response.end()
   })
-  const agent = createAgent()
+  const agent = createAgent(new Guard(['127.0.0.1']))
   let context: Context | undefined
   const leaving = task('leaving', {
     input: z.object({}),

@@ -118,13 +118,9 @@ describe.each(engines)('$name', (engine) => {
   })
 
   test('a job that cannot begin within its maxWait fails, and takes no token', async () => {
-    const ids = [
-      await brief.send({}),
-      await brief.send({}),
-      await brief.send({}, { maxWait: '2h' }),
-      await brief.send({}),
-    ]
+    const ids = [await brief.send({})]
     await t.drain()
+    ids.push(await brief.send({}), await brief.send({}, { maxWait: '2h' }), await brief.send({}))
     await t.clock.advance('61s')
     await t.sluice.db.query('select sluice.overdue_v1(null)')
     await t.clock.advance('1h')

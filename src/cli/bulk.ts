@@ -1,0 +1,170 @@
+/** `sluice retry`, `cancel`, `reprioritise`: by ids, or all jobs that a filter fits, after a look at them. */
+import { createInterface } from 'node:readline'
+import { Command } from 'commander'
+import { UsageError } from '../core/errors.ts'
+import { isId } from '../core/hash.ts'
+import type { BulkOptions, JobFilter, Sluice, State } from '../index.ts'
+import { type FilterFlags, filterFlags, filterOf } from './filter.ts'
+import { brief, type Output } from './output.ts'
+import { settingsOf, whole, withSluice } from './settings.ts'
+import { listenForStop } from './stop.ts'
+
+interface BulkFlags extends FilterFlags {
+  all?: boolean
+  yes?: boolean
+  dryRun?: boolean
+  to?: number
+}
+
+/** One of the three. */
+interface Act {
+  verb: string
+  /** Past tense. */
+  done: string
+  missing: string
+  /** The states that it can act on. */
+  states: readonly State[]
+  one: (sluice: Sluice, id: string) => Promise<boolean>
+  many: (sluice: Sluice, filter: JobFilter, options: BulkOptions) => Promise<number>
+}
+
+/** `sluice retry`. */
+export function retryCommand(): Command {
+  return command('retry', 'give failed jobs another round of attempts', () => ({
+    verb: 'retry',
+    done: 'retried',
+    missing: 'no such failed job',
+    states: ['failed'],
+    one: (sluice, id) => sluice.jobs.retry(id),
+    many: (sluice, filter, options) => sluice.jobs.retryMany(filter, options),
+  }))
+}
+
+/** `sluice cancel`. */
+export function cancelCommand(): Command {
+  const said = 'cancel unfinished jobs; a running attempt is told within some 2 s, and what it does has no effect here'
+  return command('cancel', said, () => ({
+    verb: 'cancel',
+    done: 'cancelled',
+    missing: 'no such unfinished job',
+    states: ['scheduled', 'waiting', 'running'],
+    one: (sluice, id) => sluice.jobs.cancel(id),
+    many: (sluice, filter, options) => sluice.jobs.cancelMany(filter, options),
+  }))
+}
+
+/** `sluice reprioritise`. */
+export function reprioritiseCommand(): Command {
+  const said = 'give jobs that wait or are scheduled another priority; they keep their place in time'
+  return command('reprioritise', said, ({ to = 0 }) => ({
+    verb: 'reprioritise',
+    done: 'reprioritised',
+    missing: 'no such job that waits or is scheduled',
+    states: ['scheduled', 'waiting'],
+    one: async (sluice, id) => (await sluice.jobs.reprioritise(id, to)) > 0,
+    many: (sluice, filter, options) => sluice.jobs.reprioritise(filter, to, options),
+  }))
+    .alias('reprioritize')
+    .requiredOption('--to <n>', 'the new priority; higher first, -1000 to 1000', whole(-1_000, 1_000))
+}
+
+function command(name: string, description: string, actOf: (flags: BulkFlags) => Act): Command {
+  const { states } = actOf({})
+  return filterFlags(new Command(name).description(`${description}; by ids, or by a filter`), states)
+    .argument('[id...]', 'jobs; or say which by flags')
+    .option('--all', 'all of them, without a filter')
+    .option('--yes', 'do not ask')
+    .option('--dry-run', 'tell how many they are, and change nothing')
+    .action((ids: string[], flags: BulkFlags, self: Command) => run(ids, flags, actOf(flags), self))
+}
+
+async function run(ids: string[], flags: BulkFlags, act: Act, self: Command): Promise<void> {
+  const settings = await settingsOf(self)
+  const filter = filterOf(flags)
+  const isFiltered = Object.keys(filter).length > 0
+  const odd = ids.find((each) => !isId(each))
+  // Before anything is done to the others.
+  if (odd !== undefined) throw new UsageError('SLUICE_BAD_ID', `"${odd}" is not a job id (a UUIDv7)`)
+  if (ids.length > 0 && (isFiltered || flags.all === true || flags.dryRun === true))
+    throw new UsageError('SLUICE_BAD_OPTION', 'give ids, or say by flags which jobs; not both')
+  if (ids.length === 0 && !isFiltered && flags.all !== true)
+    throw new UsageError(
+      'SLUICE_EMPTY_FILTER',
+      `say which jobs to ${act.verb}, by ids or flags (--task, --since, …); --all: all of them`,
+    )
+  await withSluice(settings, { creates: false }, (sluice) =>
+    ids.length > 0
+      ? eachId(sluice, settings.out, ids, act)
+      : eachFound(sluice, settings.out, { ...filter, state: filter.state ?? act.states }, flags, act),
+  )
+}
+
+async function eachId(sluice: Sluice, out: Output, ids: string[], { done, missing, one }: Act): Promise<void> {
+  for (const each of ids) {
+    const found = await one(sluice, each)
+    if (!found) process.exitCode = 1
+    if (out.json) out.object({ id: each, [done]: found })
+    else if (found) out.line(`${each} ${done}`)
+    else out.talk(`${each} ${missing}`)
+  }
+  out.hint(`\`sluice jobs show ${ids[0]}\``)
+}
+
+async function eachFound(sluice: Sluice, out: Output, filter: JobFilter, flags: BulkFlags, act: Act): Promise<void> {
+  const { count, isExact } = await sluice.jobs.count(filter)
+  const said = `${isExact ? '' : 'at least '}${count} job(s)`
+  if (flags.dryRun === true) {
+    if (out.json) return out.object({ found: count, isExact })
+    out.line(`${said} would be ${act.done}`)
+    return examples(sluice, out, filter)
+  }
+  if (flags.yes !== true && (count > 0 || !isExact)) {
+    if (!process.stdin.isTTY || !process.stderr.isTTY)
+      throw new UsageError(
+        'SLUICE_NOT_CONFIRMED',
+        `${said} would be ${act.done}; say so by --yes, or look by --dry-run`,
+      )
+    await examples(sluice, out, filter)
+    if (!(await confirmed(`${act.verb} ${said}? [y/N] `))) {
+      process.exitCode = 1
+      return out.talk('nothing was done')
+    }
+  }
+  const stopping = new AbortController()
+  const stop = listenForStop()
+  void stop.first.then(() => stopping.abort())
+  void stop.second.then(() => process.exit(1))
+  const isWatched = process.stderr.isTTY && !out.json
+  const onProgress = ({ done }: { done: number }) =>
+    void (isWatched && process.stderr.write(`\r${done} ${act.done} of ${said}`))
+  const done = await act.many(sluice, filter, { all: true, signal: stopping.signal, onProgress })
+  if (isWatched && done > 0) out.talk('')
+  const { aborted } = stopping.signal
+  if (out.json) out.object({ [act.done]: done, stopped: aborted })
+  else out.line(`${done} ${act.done}`)
+  if (!aborted) return out.hint('`sluice status`')
+  process.exitCode = 1
+  out.talk('stopped; the same command goes on with the rest')
+}
+
+async function examples(sluice: Sluice, out: Output, filter: JobFilter): Promise<void> {
+  for (const job of await sluice.list({ ...filter, limit: 3 }))
+    out.talk(`  ${job.id} ${job.state} ${job.task} ${brief(job.error?.message ?? job.reason ?? '', 60)}`.trimEnd())
+}
+
+/** Asks on a terminal; Ctrl-C and Ctrl-D mean no. */
+export function confirmed(
+  question: string,
+  input: NodeJS.ReadableStream = process.stdin,
+  output: NodeJS.WritableStream = process.stderr,
+): Promise<boolean> {
+  const reader = createInterface({ input, output })
+  return new Promise((resolve) => {
+    reader.once('close', () => resolve(false))
+    reader.once('SIGINT', () => reader.close())
+    reader.question(question, (answer) => {
+      resolve(/^y(es)?$/i.test(answer.trim()))
+      reader.close()
+    })
+  })
+}

@@ -1,0 +1,65 @@
+/** Cells of a table as a task's input: the task's schema decides whether a cell is a text, a number, or left out. */
+import { UsageError } from '../core/errors.ts'
+import type { AnyTask } from '../dispatch/task.ts'
+
+type Cell = { is: 'text' | 'other' | 'absent'; value: unknown }
+
+/**
+ * The input that cells make: first all as texts; where the schema refuses one, what it says as JSON (a number, true,
+ * null, an object), and an empty one is left out. A column `a.b` is the field b inside of a.
+ * @throws UsageError SLUICE_BAD_ROW when cells and columns do not match
+ */
+export async function inputOf(task: AnyTask, columns: readonly string[], cells: readonly string[]): Promise<unknown> {
+  if (cells.length !== columns.length) {
+    throw new UsageError('SLUICE_BAD_ROW', `it has ${cells.length} cell(s) under ${columns.length} column(s)`)
+  }
+  const paths = columns.map((column) => column.split('.'))
+  const texts = cells.map((value): Cell => ({ is: 'text', value }))
+  let made = texts
+  for (;;) {
+    const input = build(paths, made)
+    const { issues } = await task.schema['~standard'].validate(input)
+    if (issues === undefined) return input
+    const named = issues.map(({ path = [] }) => path.map((part) => String(typeof part === 'object' ? part.key : part)))
+    const isNamed = (path: string[]) => named.some((other) => isWithin(path, other) || isWithin(other, path))
+    const next = made.map((cell, i) => {
+      if (cell.is !== 'text' || !isNamed(paths[i] as string[])) return cell
+      return otherwise(cell.value as string) ?? cell
+    })
+    // Nothing is left to try; as texts the cells explain best what is wrong, where an issue names none of them.
+    if (next.every((cell, i) => cell === made[i]))
+      return named.every((path) => path.length === 0) ? build(paths, texts) : input
+    made = next
+  }
+}
+
+/** True when `path` is `outer` or inside of it; an issue without a path may be about any field. */
+function isWithin(path: readonly string[], outer: readonly string[]): boolean {
+  return outer.every((part, i) => path[i] === part)
+}
+
+/** What else a text may mean; undefined: nothing. */
+function otherwise(text: string): Cell | undefined {
+  if (text === '') return { is: 'absent', value: undefined }
+  try {
+    const value: unknown = JSON.parse(/^(true|false|null)$/i.test(text) ? text.toLowerCase() : text)
+    // A number that would become another one: ids of 19 digits.
+    const isExact = typeof value !== 'number' || !/^-?\d+$/.test(text.trim()) || String(value) === text.trim()
+    return typeof value !== 'string' && isExact ? { is: 'other', value } : undefined
+  } catch {
+    return undefined
+  }
+}
+
+function build(paths: readonly string[][], cells: readonly Cell[]): Record<string, unknown> {
+  // Without a prototype, so that a column may have any name.
+  const root = Object.create(null) as Record<string, unknown>
+  for (const [i, { is, value }] of cells.entries()) {
+    if (is === 'absent') continue
+    const path = paths[i] as string[]
+    let inner = root
+    for (const part of path.slice(0, -1)) inner = (inner[part] ??= Object.create(null)) as Record<string, unknown>
+    inner[path.at(-1) as string] = value
+  }
+  return root
+}

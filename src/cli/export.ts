@@ -1,0 +1,51 @@
+/** `sluice jobs export`: whole records as lines of JSON, or as CSV. */
+import { once } from 'node:events'
+import { Command } from 'commander'
+import { UsageError } from '../core/errors.ts'
+import { redact } from '../core/redact.ts'
+import type { Job, State } from '../index.ts'
+import { type FilterFlags, filterFlags, filterOf } from './filter.ts'
+import { settingsOf, withSluice } from './settings.ts'
+
+/** `sluice jobs export`. */
+export function exportCommand(states: readonly State[]): Command {
+  return filterFlags(new Command('export'), states)
+    .description('write whole records, oldest first, a line of JSON each; read in pages, so nothing is held open')
+    .option('--reveal', 'with its secrets, instead of [redacted]')
+    .option('--csv', 'as CSV, with a heading; what is not a text is JSON')
+    .action(exportJobs)
+}
+
+async function exportJobs(flags: FilterFlags & { csv?: boolean; reveal?: boolean }, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  // `jobs` above has the same flags, for lists, and takes them before this command sees them.
+  for (const name of ['limit', 'before'])
+    if (command.parent?.getOptionValueSource(name) === 'cli')
+      throw new UsageError(
+        'SLUICE_BAD_OPTION',
+        `--${name} is for lists; an export takes all that fits (--since, --until, …)`,
+      )
+  const filter = filterOf(command.optsWithGlobals<FilterFlags>())
+  let count = 0
+  await withSluice(settings, { creates: false }, async (sluice) => {
+    for await (const found of sluice.jobs.stream(filter)) {
+      const { input, result, error, limits, tags } = found
+      const job = flags.reveal === true ? found : { ...found, ...redact({ input, result, error, limits, tags }) }
+      if (flags.csv === true && count === 0) await write(Object.keys(job).join(','))
+      await write(flags.csv === true ? Object.values(job).map(cell).join(',') : JSON.stringify(job))
+      count++
+    }
+  })
+  settings.out.hint(count === 0 ? 'no job fits; `sluice jobs export --help`' : `${count} job(s) written`)
+}
+
+/** A reader that is slower than the store is waited for. */
+async function write(line: string): Promise<void> {
+  if (!process.stdout.write(`${line}\n`)) await once(process.stdout, 'drain')
+}
+
+function cell(value: Job[keyof Job]): string {
+  if (value === null || value === undefined) return ''
+  const text = typeof value === 'string' ? value : value instanceof Date ? value.toISOString() : JSON.stringify(value)
+  return /[",\r\n]|^\s|\s$/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
+}

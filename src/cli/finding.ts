@@ -1,0 +1,5 @@
+/** What a check of the store found, for `sluice doctor` and the alarms of `sluice status`. */
+export interface Finding {
+  status: 'ok' | 'warn' | 'fail'
+  text: string
+}

@@ -1,0 +1,209 @@
+/** `sluice send <task> --from <file>`: a job for each row, which may be repeated: what was sent is not sent twice. */
+import { createHash } from 'node:crypto'
+import fs from 'node:fs'
+import path from 'node:path'
+import { pipeline } from 'node:stream/promises'
+import { systemClock } from '../core/clock.ts'
+import { SluiceError, UsageError } from '../core/errors.ts'
+import { type SendRow, sendRows, type Sent } from '../dispatch/rows.ts'
+import type { AnyTask, SendOptions } from '../dispatch/task.ts'
+import { fieldOf } from '../limits/limit.ts'
+import { type Bar, barOn } from './bar.ts'
+import { inputOf } from './cells.ts'
+import { flat } from './failure.ts'
+import { rulebookOf, type Settings, withSluice } from './settings.ts'
+import { listenForStop } from './stop.ts'
+import { openTable, type Table, type TableRow } from './table.ts'
+
+/** What an import takes beside the options of all its jobs. */
+export interface ImportFlags {
+  from: string
+  /** A column or template; false: no keys; undefined: by the file and the line. */
+  key: string | false | undefined
+  onError: 'stop' | 'skip'
+  badRows?: string
+  dryRun?: boolean
+}
+
+type Read = (row: TableRow) => Promise<SendRow<unknown>>
+
+/** Bad rows that are told one by one; of more only their number. */
+const toldMax = 20
+/** Codes of mistakes in options, which are those of all rows. */
+const ofOptions = ['SLUICE_BAD_OPTION', 'SLUICE_BAD_DURATION', 'SLUICE_BAD_TASK', 'SLUICE_BAD_ID']
+
+/** Sends the rows of a file; exit code 1 when one was bad, or when it was stopped. */
+export async function importRows(
+  settings: Settings,
+  task: AnyTask,
+  flags: ImportFlags,
+  options: SendOptions,
+): Promise<void> {
+  const { out } = settings
+  const source = await sourceOf(flags)
+  const stopping = new AbortController()
+  const stop = listenForStop()
+  void stop.first.then(() => stopping.abort())
+  void stop.second.then(() => process.exit(1))
+  const bar = barOn(process.stderr, out.json ? undefined : source.bytes)
+  const table = await openTable(counted(source.chunks, bar), source.name)
+  const refused = new Refused(flags, table, (text) => bar.above(() => out.talk(text)))
+  let total: Sent = { sent: 0, known: 0, bad: 0 }
+  const how = {
+    read: readerOf(task, table, keysOf(flags, table, source), options),
+    onBad: (error: UsageError, row: TableRow) => refused.add(error, row),
+    onProgress: (sent: Sent) => bar.jobs((total = sent).sent),
+    signal: stopping.signal,
+  }
+  try {
+    total =
+      flags.dryRun === true
+        ? await sendRows(task, table.rows, how, {
+            clock: systemClock,
+            rulebook: rulebookOf(settings),
+            write: async (jobs) => jobs.map(({ id }) => id),
+          })
+        : await withSluice(settings, { creates: true }, (sluice) => sluice.sendRows(task, table.rows, how))
+  } catch (error) {
+    bar.end()
+    if (total.sent > 0 && flags.dryRun !== true)
+      out.talk(`${total.sent} row(s) before that are sent; ${again(flags, source)}`)
+    throw error
+  } finally {
+    bar.end()
+    refused.close()
+  }
+  if (total.bad > toldMax) out.talk(`… and ${total.bad - toldMax} further bad row(s)`)
+  if (stopping.signal.aborted) out.talk(`stopped; ${again(flags, source)}`)
+  if (out.json) out.object(flags.dryRun === true ? { fit: total.sent, bad: total.bad } : total)
+  else if (flags.dryRun === true) out.line(`${total.sent} fit, ${total.bad} bad`)
+  else out.line(`${total.sent} sent, ${total.known} sent before, ${total.bad} bad`)
+  if (total.bad > 0 || stopping.signal.aborted) process.exitCode = 1
+  if (total.bad > 0) out.hint(advice(flags))
+  else out.hint(flags.dryRun === true ? 'the same without --dry-run' : `\`sluice jobs --task ${task.name}\``)
+}
+
+interface Source {
+  chunks: AsyncIterable<Buffer>
+  name: string
+  /** Undefined: it can be read only once, and its length is not known. */
+  bytes: number | undefined
+  /** Tells this content from any other; undefined: it is not known. */
+  digest: string | undefined
+}
+
+async function sourceOf({ from, key, badRows }: ImportFlags): Promise<Source> {
+  if (from === '-') return { chunks: process.stdin, name: 'stdin', bytes: undefined, digest: undefined }
+  const stat = fs.statSync(from, { throwIfNoEntry: false })
+  if (stat === undefined || stat.isDirectory()) throw new UsageError('SLUICE_BAD_FILE', `there is no file ${from}`)
+  if (badRows !== undefined && fs.existsSync(badRows) && fs.realpathSync(badRows) === fs.realpathSync(from))
+    throw new UsageError('SLUICE_BAD_OPTION', '--bad-rows would write over the file that is read; name another')
+  if (badRows !== undefined && !fs.existsSync(path.dirname(badRows)))
+    throw new UsageError('SLUICE_BAD_OPTION', `--bad-rows: there is no directory ${path.dirname(badRows)}`)
+  const chunks = fs.createReadStream(from, { highWaterMark: 1 << 18 })
+  if (!stat.isFile()) return { chunks, name: from, bytes: undefined, digest: undefined }
+  return { chunks, name: from, bytes: stat.size, digest: key === undefined ? await digestOf(from) : undefined }
+}
+
+async function digestOf(file: string): Promise<string> {
+  const hash = createHash('sha256')
+  await pipeline(fs.createReadStream(file), hash)
+  return hash.digest('hex')
+}
+
+async function* counted(chunks: AsyncIterable<Buffer>, bar: Bar): AsyncGenerator<Buffer> {
+  for await (const chunk of chunks) {
+    yield chunk
+    bar.bytes(chunk.length)
+  }
+}
+
+function readerOf(
+  task: AnyTask,
+  table: Table,
+  keyOf: (row: TableRow, input: unknown) => string | undefined,
+  options: SendOptions,
+): Read {
+  return async (row) => {
+    if (row.problem !== undefined) throw new UsageError('SLUICE_BAD_ROW', row.problem)
+    const { columns } = table
+    const input = columns === undefined ? row.value : await inputOf(task, columns, row.cells ?? [])
+    const key = keyOf(row, input)
+    return { input, options: key === undefined ? options : { ...options, idempotencyKey: key } }
+  }
+}
+
+/** How rows get their idempotency keys. */
+function keysOf(
+  { key }: ImportFlags,
+  { columns }: Table,
+  { digest }: Source,
+): (row: TableRow, input: unknown) => string | undefined {
+  if (key === false) return () => undefined
+  if (key === undefined) return ({ line }) => (digest === undefined ? undefined : `${digest}:${line}`)
+  const fields = key.includes('{') ? [...key.matchAll(/\{([^{}]+)\}/g)].map(([, name]) => name as string) : [key]
+  const odd = fields.find((name) => columns !== undefined && !columns.includes(name))
+  if (fields.length === 0 || odd !== undefined) {
+    const known = columns === undefined ? '' : `; the columns are ${columns.join(', ')}`
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      `--key "${key}" names no column${known}: write one, or several as '{a}/{b}'`,
+    )
+  }
+  const textOf = (input: unknown, name: string) => {
+    const value = fieldOf(input, name)
+    if (value !== '' && ['string', 'number', 'boolean'].includes(typeof value)) return String(value)
+    throw new UsageError('SLUICE_BAD_ROW', `it has no ${name}, of which its key is made`)
+  }
+  return (_, input) => {
+    const text = key.includes('{')
+      ? key.replaceAll(/\{([^{}]+)\}/g, (_all, name: string) => textOf(input, name))
+      : textOf(input, key)
+    if (text.length <= 512) return text
+    throw new UsageError('SLUICE_BAD_ROW', `its key has ${text.length} characters; at most 512 are possible`)
+  }
+}
+
+/** Bad rows: told, and kept in a file of their own. */
+class Refused {
+  readonly #flags: ImportFlags
+  readonly #heading: string
+  readonly #talk: (text: string) => void
+  #told = 0
+  #file: number | undefined
+
+  constructor(flags: ImportFlags, { columns, heading }: Table, talk: (text: string) => void) {
+    this.#flags = flags
+    this.#heading = columns === undefined ? '' : `${heading}\n`
+    this.#talk = talk
+  }
+
+  add(error: UsageError, { line, raw }: TableRow): void {
+    if (ofOptions.includes(error.code)) throw error
+    const { onError, badRows } = this.#flags
+    if (badRows !== undefined) {
+      if (this.#file === undefined) fs.writeSync((this.#file = fs.openSync(badRows, 'w')), this.#heading)
+      fs.writeSync(this.#file, `${raw}\n`)
+    }
+    const text = `line ${line}: ${flat(error.message)}`
+    // The data's fault, not the command line's: exit code 1.
+    if (onError === 'stop') throw new SluiceError(error.code, text, { cause: error })
+    if (this.#told++ < toldMax) this.#talk(text)
+  }
+
+  close(): void {
+    if (this.#file !== undefined) fs.closeSync(this.#file)
+  }
+}
+
+function again({ key }: ImportFlags, { digest }: Source): string {
+  return digest === undefined && typeof key !== 'string'
+    ? 'without keys (--key) the same command would send them again'
+    : 'the same command, within 24 h, sends the rest'
+}
+
+function advice({ from, badRows, key }: ImportFlags): string {
+  if (badRows !== undefined) return `correct ${badRows} and send that`
+  if (key !== undefined) return 'correct the bad rows and run it again'
+  return `have the bad rows written to a file (--bad-rows), correct and send that; when ${from} itself is changed, it is a new file, whose rows are all sent`
+}

@@ -1,0 +1,94 @@
+/** `sluice pause`, `resume`, `pauses`: hold back the jobs of a queue, a task or a limit, and let them go. */
+import { Command } from 'commander'
+import { systemClock } from '../core/clock.ts'
+import { SluiceError } from '../core/errors.ts'
+import type { Pausable, Pause } from '../index.ts'
+import { brief, span } from './output.ts'
+import { settingsOf, withSluice } from './settings.ts'
+
+/** `sluice pause`. */
+export function pauseCommand(): Command {
+  return named(new Command('pause'))
+    .description('start no more waiting jobs of a queue, a task or a limit, in any process; those that run go on')
+    .requiredOption('--reason <text>', 'who finds jobs waiting will read it')
+    .action(pause)
+}
+
+/** `sluice resume`. */
+export function resumeCommand(): Command {
+  return named(new Command('resume')).description('end a pause; workers go on at once').action(resume)
+}
+
+/** `sluice pauses`. */
+export function pausesCommand(): Command {
+  return new Command('pauses').description('what holds jobs back, now or at other hours').action(list)
+}
+
+function named(command: Command): Command {
+  return command
+    .option('--queue <name>', 'a queue; * stands for any text')
+    .option('--task <name>', 'a task; * stands for any text')
+    .option('--limit <name>', 'a limit, with all its keys')
+    .option('--key <key>', 'only this key of the limit')
+}
+
+interface Given {
+  queue?: string
+  task?: string
+  limit?: string
+  key?: string
+}
+
+async function pause({ reason, ...given }: Given & { reason: string }, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const what = given as Pausable
+  await withSluice(settings, { creates: false }, (sluice) => sluice.pause(what, { reason }))
+  if (out.json) return out.object({ ...what, paused: true })
+  out.line(`${nameOf(what)} is paused`)
+  out.hint(`\`sluice resume ${flags(what)}\` ends it`)
+}
+
+async function resume(given: Given, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const what = given as Pausable
+  const was = await withSluice(settings, { creates: false }, (sluice) => sluice.resume(what))
+  if (!was) throw new SluiceError('SLUICE_NOT_PAUSED', `${nameOf(what)} is not paused; \`sluice pauses\` lists what is`)
+  if (out.json) return out.object({ ...what, resumed: true })
+  out.line(`${nameOf(what)} goes on`)
+  out.hint('`sluice pauses` lists what is still held back')
+}
+
+async function list(_: object, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const pauses = await withSluice(settings, { creates: false }, (sluice) => sluice.pauses())
+  if (out.json) return pauses.forEach((each) => out.object(each))
+  if (pauses.length === 0) {
+    out.talk('nothing is paused')
+    return out.hint("`sluice pause --queue <name> --reason '…'`")
+  }
+  out.table([['WHAT', 'NOW', 'FOR', 'BY', 'REASON'], ...pauses.map(cells)])
+  const first = pauses.find(({ what }) => what !== undefined)?.what
+  out.hint(first === undefined ? '`sluice why <id>`' : `\`sluice resume ${flags(first)}\``)
+}
+
+function cells({ what, gate, isClosed, until, since, by, reason }: Pause): string[] {
+  const now = !isClosed ? 'open' : until === undefined ? 'paused' : `closed until ${until.toISOString()}`
+  const name = what === undefined ? `${gate?.name}` : nameOf(what)
+  return [name, now, span(systemClock.wallMs() - since.getTime()), by, brief(reason, 60)]
+}
+
+function nameOf(what: Pausable): string {
+  return Object.entries(what)
+    .map(([kind, name]: [string, string]) => `${kind} ${name}`)
+    .join(' ')
+}
+
+/** As a shell reads it. */
+function flags(what: Pausable): string {
+  return Object.entries(what)
+    .map(([kind, name]: [string, string]) => `--${kind} ${/^[\w.:-]+$/.test(name) ? name : `'${name}'`}`)
+    .join(' ')
+}

@@ -1,0 +1,151 @@
+/** `sluice schedules`: what is due when, what became of it, and how to steer it. */
+import { Command } from 'commander'
+import { systemClock } from '../core/clock.ts'
+import { SluiceError, UsageError } from '../core/errors.ts'
+import { type ScheduleLine, type Sluice, useSluice } from '../index.ts'
+import { loadCode } from './config.ts'
+import { brief, type Output, span } from './output.ts'
+import { settingsOf, whole, withSluice } from './settings.ts'
+
+/** `sluice schedules` and its commands. */
+export function schedulesCommand(): Command {
+  const show = new Command('show')
+    .description('one schedule, and what became of its newest instants')
+    .argument('<name>')
+    .option('--limit <n>', 'so many instants', whole(1, 1_000), 20)
+    .action(showOne)
+  const trigger = new Command('trigger')
+    .description('send a job of it now, whatever its plan')
+    .argument('<name>')
+    .option('--tasks <file>', 'where the schedule is defined (env SLUICE_TASKS; default: sluice.config.ts)')
+    .action(triggerOne)
+  return new Command('schedules')
+    .description('schedules that workers have stored, and when they are due')
+    .action(list)
+    .addCommand(show)
+    .addCommand(trigger)
+    .addCommand(each('pause', 'let their instants pass without a job', 'paused', 'no such schedule'))
+    .addCommand(each('resume', 'go on with the next instant from now', 'resumed', 'no such paused schedule'))
+    .addCommand(
+      each(
+        'remove',
+        'forget them; take them from the code first, or a worker stores them again',
+        'removed',
+        'no such schedule',
+      ),
+    )
+}
+
+async function list(_: object, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const all = await withSluice(settings, { creates: false }, (sluice) => sluice.schedules.list())
+  if (out.json) return all.forEach((line) => out.object(line))
+  if (all.length === 0) {
+    out.talk('no schedules are stored; a worker whose file of tasks exports some stores them')
+    return out.hint('`export const nightly = schedule(…)`, then `sluice work`')
+  }
+  out.table([['NAME', 'TASK', 'WHEN', 'NEXT', 'LAST', 'STATE'], ...all.map(cells)])
+  for (const { name, error } of all) if (error !== null) out.talk(`${name}: ${error}`)
+  out.hint(`\`sluice schedules show ${all[0]?.name}\``)
+}
+
+function cells(line: ScheduleLine): string[] {
+  const [next] = line.next
+  const last = line.last === null ? '' : `${line.last.outcome} ${away(line.last.until)}`
+  const due = next === undefined ? '' : `${moment(next)} (${away(next)})`
+  return [line.name, line.task, brief(when(line), 40), due, last, line.state]
+}
+
+function when({ cron, zone, every }: ScheduleLine): string {
+  return cron === undefined ? `every ${typeof every === 'number' ? `${every}ms` : every}` : `${cron} ${zone}`
+}
+
+function moment(at: Date): string {
+  return at.toISOString().replace('.000Z', 'Z')
+}
+
+function away(at: Date): string {
+  const ms = at.getTime() - systemClock.wallMs()
+  return ms < 0 ? `${span(-ms)} ago` : `in ${span(ms)}`
+}
+
+async function showOne(name: string, flags: { limit: number }, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const { line, history } = await withSluice(settings, { creates: false }, async ({ schedules }) => ({
+    line: await stored(schedules, name),
+    history: await schedules.history(name, flags.limit),
+  }))
+  if (out.json) return out.object({ ...line, history })
+  describe(out, line)
+  for (const { at, until, outcome, job } of history) {
+    const times = at.getTime() === until.getTime() ? moment(at) : `${moment(at)} to ${moment(until)}`
+    out.line(`  ${times}  ${outcome}${job === null ? '' : `  ${job}`}`)
+  }
+  const job = history.find((each) => each.job !== null)?.job
+  if (line.state === 'overdue')
+    out.hint('start a worker that has its code (`sluice work`), or `sluice schedules remove` it')
+  else out.hint(job ? `\`sluice jobs show ${job}\`` : `\`sluice schedules trigger ${name}\``)
+}
+
+function describe(out: Output, line: ScheduleLine): void {
+  const facts: [string, string][] = [
+    ['task', line.task],
+    ['when', when(line)],
+    ['state', line.state],
+    ...line.next.map((at, i): [string, string] => [i === 0 ? 'next' : '', `${moment(at)} (${away(at)})`]),
+    ['catchUp', line.catchUp],
+    ['overlap', line.overlap],
+    ...(line.jitterMs > 0 ? [['jitter', span(line.jitterMs)] as [string, string]] : []),
+    ['input', 'input' in line ? JSON.stringify(line.input) : '(a function gives it)'],
+    ...(line.error === null ? [] : [['error', line.error] as [string, string]]),
+  ]
+  out.line(out.paint('bold', line.name))
+  for (const [name, value] of facts) out.line(`${out.paint('dim', name.padEnd(13))}${value}`)
+}
+
+async function stored(schedules: Sluice['schedules'], name: string): Promise<ScheduleLine> {
+  const found = (await schedules.list()).find((line) => line.name === name)
+  if (found !== undefined) return found
+  throw new SluiceError('SLUICE_NO_SUCH_SCHEDULE', `no schedule "${name}" is stored; \`sluice schedules\` lists them`)
+}
+
+async function triggerOne(name: string, flags: { tasks?: string }, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const { schedules } = await loadCode(settings.config, flags.tasks)
+  const found = schedules.find((each) => each.name === name)
+  if (found === undefined)
+    throw new UsageError(
+      'SLUICE_NO_SUCH_SCHEDULE',
+      `no schedule "${name}" is in the code; known are ${schedules.map((each) => each.name).join(', ') || 'none'}. Name the file that exports it by --tasks or SLUICE_TASKS`,
+    )
+  const id = await withSluice(settings, { creates: true }, (sluice) => {
+    useSluice(sluice)
+    return sluice.schedules.trigger(found)
+  })
+  if (out.json) out.object({ name, id })
+  else out.line(id)
+  out.hint(`\`sluice why ${id}\``)
+}
+
+function each(act: 'pause' | 'resume' | 'remove', description: string, done: string, missing: string): Command {
+  return new Command(act)
+    .description(description)
+    .argument('<name...>')
+    .action(async (names: string[], _: object, command: Command) => {
+      const settings = await settingsOf(command)
+      const { out } = settings
+      await withSluice(settings, { creates: false }, async ({ schedules }) => {
+        for (const name of names) {
+          const found = await schedules[act](name)
+          if (!found) process.exitCode = 1
+          if (out.json) out.object({ name, [done]: found })
+          else if (found) out.line(`${name} ${done}`)
+          else out.talk(`${name}: ${missing}`)
+        }
+      })
+      out.hint('`sluice schedules`')
+    })
+}

@@ -1,0 +1,175 @@
+/** What the store's tables hold, and what keeps them from being cleaned: for `sluice doctor` and `sluice status`. */
+import type { Db } from '../db/db.ts'
+import { inSchema } from '../db/migrate.ts'
+import type { Finding } from './finding.ts'
+import { flat } from './failure.ts'
+import { size, span } from './output.ts'
+
+/** Where to look. */
+export interface StorageAt {
+  db: Db
+  schema: string
+  /** The embedded engine, which cleans up by itself and has no other sessions. */
+  isEmbedded: boolean
+}
+
+/** A table and how full it is. */
+export interface TableSize {
+  table: string
+  /** By the server's statistics. */
+  rows: number
+  /** Rows that were changed or deleted and not cleaned up yet. */
+  dead: number
+  /** With indexes. */
+  bytes: number
+  /** Since the last vacuum; null: none yet. */
+  vacuumedMs: number | null
+  /** Autovacuum was switched off for it. */
+  isOff: boolean
+}
+
+const heldMinutes = 5
+/** Where only transactions can be counted, not minutes. */
+const heldXids = 100_000
+const deadMost = 100_000
+const vacuumLateMs = 600_000
+/** PostgreSQL begins to clean at 200 million transactions, and refuses work at 2,100 million. */
+const ageWarn = 600e6
+const ageFail = 1_500e6
+
+interface Holder {
+  who: string
+  how: string
+  ms: number | null
+  xids: number
+  cure: string
+}
+
+/** Each reads what any role may; what it may not see of others it leaves empty. */
+const holders = {
+  sessions: `select 'pid ' || pid as who, coalesce(nullif(application_name, '') || ', ', '') || coalesce(state, 'state hidden') as how,
+      (extract(epoch from at.now - xact_start) * 1000)::float8 as ms, greatest(age(backend_xmin), age(backend_xid), 0)::float8 as xids,
+      format('select pg_terminate_backend(%s)', pid) as cure
+    from (select sluice.now() as now offset 0) at, pg_stat_activity
+    where (backend_xmin is not null or backend_xid is not null) and pid <> pg_backend_pid() and datname = current_database()
+      and backend_type is distinct from 'autovacuum worker'`,
+  'prepared transactions': `select 'prepared transaction ' || gid as who, 'of ' || owner as how,
+      (extract(epoch from at.now - prepared) * 1000)::float8 as ms, age(transaction)::float8 as xids, format('rollback prepared %L', gid) as cure
+    from (select sluice.now() as now offset 0) at, pg_prepared_xacts where database = current_database()`,
+  'replication slots': `select 'replication slot ' || slot_name as who, case when active then 'in use' else 'not in use' end as how,
+      null::float8 as ms, age(xmin)::float8 as xids, format('select pg_drop_replication_slot(%L)', slot_name) as cure
+    from pg_replication_slots where xmin is not null`,
+  standbys: `select 'standby ' || coalesce(nullif(application_name, ''), 'pid ' || pid) as who, 'by hot_standby_feedback' as how,
+      null::float8 as ms, age(backend_xmin)::float8 as xids, 'end the long query on that standby' as cure
+    from pg_stat_replication where backend_xmin is not null`,
+}
+
+/** Who keeps dead rows from being cleaned: old transactions, prepared ones, replication slots, standbys. */
+export async function snapshots({ db, schema, isEmbedded }: StorageAt): Promise<Finding | undefined> {
+  if (!(await hasTables(db, schema))) return undefined
+  const all: Holder[] = []
+  const unseen: string[] = []
+  for (const [kind, sql] of isEmbedded ? [] : Object.entries(holders)) {
+    try {
+      all.push(...(await db.query<Holder>(inSchema(sql, schema))))
+    } catch (error) {
+      unseen.push(`${kind} could not be looked at (${flat(error instanceof Error ? error.message : String(error))})`)
+    }
+  }
+  const old = all
+    .filter(({ ms, xids }) => (ms === null ? xids >= heldXids : ms > heldMinutes * 60_000))
+    .sort((a, b) => b.xids - a.xids)
+  if (await hidesSessions(db))
+    unseen.push('sessions of other roles hide their times: `grant pg_read_all_stats to` this one')
+  const note = unseen.map((text) => `; ${text}`).join('')
+  if (old.length === 0) return { status: 'ok', text: `nothing older than ${heldMinutes} min keeps dead rows${note}` }
+  const list = old
+    .slice(0, 5)
+    .map(({ who, how, ms, xids }) => `${who} (${how}, ${ms === null ? `${xids} transactions ago` : minutes(ms)})`)
+  return {
+    status: 'warn',
+    text: `old snapshots keep dead rows from being cleaned, so tables grow and dispatch may slow down: ${list.join(', ')}; end them, the first by \`${old[0]?.cure}\`${note}`,
+  }
+}
+
+function minutes(ms: number): string {
+  return `${Math.floor(ms / 60_000)} min`
+}
+
+async function hidesSessions(db: Db): Promise<boolean> {
+  const [row] = await db.query<{ is: boolean }>(
+    `select exists (select 1 from pg_stat_activity where datname = current_database() and state is null
+       and (backend_xmin is not null or backend_xid is not null)) as is`,
+  )
+  return row?.is ?? false
+}
+
+async function hasTables(db: Db, schema: string): Promise<boolean> {
+  const [row] = await db.query<{ is: boolean }>('select to_regclass($1) is not null as is', [`${schema}.job`])
+  return row?.is ?? false
+}
+
+/** The tables of the schema, the largest first; partitions of history together. */
+export async function tableSizes({ db, schema }: StorageAt): Promise<TableSize[]> {
+  return db.query<TableSize & Record<string, unknown>>(
+    inSchema(
+      `select regexp_replace(c.relname, '_\\d{8}$', '') as table, sum(greatest(coalesce(s.n_live_tup, 0), c.reltuples, 0))::float8 as rows,
+         sum(coalesce(s.n_dead_tup, 0))::float8 as dead, sum(pg_total_relation_size(c.oid))::float8 as bytes,
+         (extract(epoch from at.now - max(greatest(s.last_vacuum, s.last_autovacuum))) * 1000)::float8 as "vacuumedMs",
+         bool_or(coalesce('autovacuum_enabled=false' = any (c.reloptions) or 'autovacuum_enabled=off' = any (c.reloptions), false)) as "isOff"
+       from (select sluice.now() as now offset 0) at, pg_class c left join pg_stat_all_tables s on s.relid = c.oid
+       where c.relnamespace = to_regnamespace($1) and c.relkind = 'r' group by 1, at.now order by bytes desc, 1`,
+      schema,
+    ),
+    [schema],
+  )
+}
+
+/** Tables with more dead rows than living ones that nobody has cleaned for a while, and why. */
+export async function bloat(at: StorageAt): Promise<Finding | undefined> {
+  const { db, schema, isEmbedded } = at
+  if (!(await hasTables(db, schema))) return undefined
+  const tables = await tableSizes(at)
+  const total = size(tables.reduce((sum, { bytes }) => sum + bytes, 0))
+  const [set] = await db.query<{ on: boolean }>(
+    `select current_setting('autovacuum') = 'on' and current_setting('track_counts') = 'on' as on`,
+  )
+  const off = tables.filter((one) => one.isOff).map((one) => one.table)
+  if (!isEmbedded && set?.on === false)
+    return {
+      status: 'warn',
+      text: `autovacuum (or track_counts) is off on this server, so tables only grow (now ${total}): switch it on`,
+    }
+  if (!isEmbedded && off.length > 0)
+    return {
+      status: 'warn',
+      text: `autovacuum is off for ${off.join(', ')}; \`alter table ${schema}.${off[0]} reset (autovacuum_enabled)\``,
+    }
+  const dead = tables.filter(
+    (one) => one.dead >= deadMost && one.dead > one.rows && (one.vacuumedMs ?? Infinity) > vacuumLateMs,
+  )
+  if (dead.length === 0) return { status: 'ok', text: `tables and indexes take ${total}; dead rows are cleaned up` }
+  const list = dead.map(({ table, rows, dead: count, vacuumedMs }) => {
+    const since = vacuumedMs === null ? 'not vacuumed yet' : `vacuumed ${span(vacuumedMs)} ago`
+    return `${table} (${count} dead, ${rows} living, ${since})`
+  })
+  return {
+    status: 'warn',
+    text: `dead rows pile up in ${list.join(', ')}: end what keeps them (snapshots), then \`vacuum ${schema}.${dead[0]?.table}\` makes the space usable again`,
+  }
+}
+
+/** How far this database is from the end of transaction numbers. */
+export async function wraparound({ db, isEmbedded }: StorageAt): Promise<Finding | undefined> {
+  const [row] = await db.query<{ age: number; multi: number }>(
+    `select age(datfrozenxid)::float8 as age, mxid_age(datminmxid)::float8 as multi from pg_database where datname = current_database()`,
+  )
+  const age = Math.max(row?.age ?? 0, row?.multi ?? 0)
+  const text = `the oldest row is ${Math.round(age / 1e6)} of 2,100 million transactions old`
+  if (age < ageWarn) return { status: 'ok', text }
+  const cure = isEmbedded ? '' : ' end what keeps old rows (snapshots), see that autovacuum is on, and'
+  return {
+    status: age > ageFail ? 'fail' : 'warn',
+    text: `${text}; at the end PostgreSQL refuses all work:${cure} run \`vacuum (freeze)\` in this database as its owner`,
+  }
+}

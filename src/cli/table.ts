@@ -1,0 +1,182 @@
+/** Rows of a CSV or NDJSON file, one after the other with bounded memory; a bad row is one row, wherever its quotes end. */
+import { isUtf8 } from 'node:buffer'
+import { parse } from 'csv-parse/sync'
+import { UsageError } from '../core/errors.ts'
+
+/** One row. */
+export interface TableRow {
+  /** Where it begins, from 1. */
+  line: number
+  /** As it stands in the file. */
+  raw: string
+  /** The cells of CSV, by column. */
+  cells?: string[]
+  /** The value of NDJSON. */
+  value?: unknown
+  /** Why it cannot be read. */
+  problem?: string
+}
+
+/** What a file holds. */
+export interface Table {
+  /** Column names; undefined for NDJSON. */
+  columns: string[] | undefined
+  /** The heading as it stands in the file. */
+  heading: string
+  rows: AsyncIterable<TableRow>
+}
+
+interface Line {
+  line: number
+  text: string
+}
+
+/** A line that is longer is no row. */
+const lineMax = 4 * 1024 * 1024
+/** A row of CSV that goes on over more lines has a quote that was never closed. */
+const rowLinesMax = 1_000
+
+/**
+ * Begins to read; the kind is seen from the first line, and the delimiter of CSV (`,`, `;` or tab) too.
+ * @param name for messages
+ * @throws UsageError SLUICE_BAD_FILE for what is neither; also later, for what is not UTF-8
+ */
+export async function openTable(chunks: AsyncIterable<Buffer>, name: string): Promise<Table> {
+  const lines = new Lines(chunks, name)
+  const first = await lines.nextFilled()
+  if (first === undefined) throw bad(name, 'is empty')
+  if (first.text.trimStart().startsWith('['))
+    throw bad(name, "begins as a JSON array; write one object a line (`jq -c '.[]'` does that)")
+  lines.back([first])
+  if (first.text.trimStart().startsWith('{')) return { columns: undefined, heading: '', rows: ndjson(lines) }
+  const delimiter = delimiterOf(first.text)
+  const rows = csv(lines, delimiter)
+  const heading = (await rows.next()).value as TableRow
+  if (heading.cells === undefined) throw bad(name, `has a heading that cannot be read: ${heading.problem}`)
+  const columns = heading.cells.map((cell) => cell.trim())
+  checkColumns(columns, name)
+  return { columns, heading: heading.raw, rows }
+}
+
+/** @throws UsageError SLUICE_BAD_FILE for columns without names, with one name, or one below another */
+function checkColumns(columns: string[], name: string): void {
+  for (const [i, column] of columns.entries()) {
+    if (column.split('.').includes(''))
+      throw bad(name, `has no usable name for column ${i + 1} ("${column}"); the first line names the fields`)
+    if (columns.indexOf(column) !== i) throw bad(name, `names column "${column}" twice`)
+    const above = columns.find((other) => column.startsWith(`${other}.`))
+    if (above !== undefined)
+      throw bad(name, `has columns "${above}" and "${column}", of which one would be inside the other`)
+  }
+}
+
+/** The one of `,`, `;` and tab that a heading has most of. */
+function delimiterOf(heading: string): string {
+  const bare = heading.replaceAll(/"[^"]*"/g, '')
+  const count = (delimiter: string) => bare.split(delimiter).length
+  return [',', ';', '\t'].reduce((best, next) => (count(next) > count(best) ? next : best))
+}
+
+async function* ndjson(lines: Lines): AsyncGenerator<TableRow> {
+  for (let line = await lines.nextFilled(); line !== undefined; line = await lines.nextFilled()) {
+    const row = { line: line.line, raw: line.text }
+    try {
+      yield { ...row, value: JSON.parse(line.text) as unknown }
+    } catch (error) {
+      yield { ...row, problem: `it is not JSON (${String(error)})` }
+    }
+  }
+}
+
+async function* csv(lines: Lines, delimiter: string): AsyncGenerator<TableRow> {
+  for (let first = await lines.nextFilled(); first !== undefined; first = await lines.nextFilled()) {
+    const { line, text } = first
+    if (!text.includes('"')) {
+      yield { line, raw: text, cells: text.split(delimiter) }
+      continue
+    }
+    const taken = [first]
+    let quotes = quotesOf(text)
+    while (quotes % 2 === 1 && taken.length < rowLinesMax) {
+      const more = await lines.next()
+      if (more === undefined) break
+      taken.push(more)
+      quotes += quotesOf(more.text)
+    }
+    const raw = taken.map((each) => each.text).join('\n')
+    try {
+      const [cells] = parse(raw, { delimiter, relax_column_count: true }) as unknown as string[][]
+      yield { line, raw, cells: cells ?? [] }
+    } catch (error) {
+      // The quote was meant otherwise: what follows it are rows of their own.
+      lines.back(taken.slice(1))
+      yield {
+        line,
+        raw: text,
+        problem: `its quotes do not match (${(error as Error).message.replace(/ at line \d+/, '')})`,
+      }
+    }
+  }
+}
+
+function quotesOf(text: string): number {
+  return text.split('"').length - 1
+}
+
+/** Lines of UTF-8, which may be put back. */
+class Lines {
+  readonly #name: string
+  readonly #source: AsyncGenerator<Line>
+  #queue: Line[] = []
+
+  constructor(chunks: AsyncIterable<Buffer>, name: string) {
+    this.#name = name
+    this.#source = this.#split(chunks)
+  }
+
+  async next(): Promise<Line | undefined> {
+    const known = this.#queue.shift()
+    if (known !== undefined) return known
+    const { value, done } = await this.#source.next()
+    return done === true ? undefined : value
+  }
+
+  async nextFilled(): Promise<Line | undefined> {
+    for (;;) {
+      const line = await this.next()
+      if (line === undefined || line.text.trim() !== '') return line
+    }
+  }
+
+  back(lines: Line[]): void {
+    this.#queue = [...lines, ...this.#queue]
+  }
+
+  async *#split(chunks: AsyncIterable<Buffer>): AsyncGenerator<Line> {
+    const decoder = new TextDecoder('utf-8', { fatal: true })
+    let [line, rest] = [0, '']
+    const decode = (chunk?: Buffer) => {
+      try {
+        return chunk === undefined ? decoder.decode() : decoder.decode(chunk, { stream: true })
+      } catch (error) {
+        const lines = (chunk ?? Buffer.from(rest)).toString('latin1').split('\n')
+        const odd = lines.findIndex((each) => !isUtf8(Buffer.from(each, 'latin1')))
+        const why = `is not UTF-8 near line ${line + odd + 1}; convert it (\`iconv -f WINDOWS-1252 -t UTF-8\`)`
+        throw bad(this.#name, why, error)
+      }
+    }
+    const made = (text: string): Line => ({ line: ++line, text: text.endsWith('\r') ? text.slice(0, -1) : text })
+    for await (const chunk of chunks) {
+      const parts = (rest + decode(chunk)).split('\n')
+      rest = parts.pop() ?? ''
+      for (const part of parts) yield made(part)
+      if (rest.length > lineMax) throw bad(this.#name, `has a line ${line + 1} of more than ${lineMax} characters`)
+    }
+    rest += decode()
+    if (rest !== '') yield made(rest)
+  }
+}
+
+function bad(name: string, why: string, cause?: unknown): UsageError {
+  return new UsageError('SLUICE_BAD_FILE', `${name} ${why}`, cause === undefined ? undefined : { cause })
+}

@@ -1,0 +1,184 @@
+/** Secrets out of what people read: by the names of fields, by the forms of well-known tokens, and by values once named. */
+
+/** What stands in a secret's place. */
+export const mark = '[redacted]'
+
+const wholeNames: ReadonlySet<string> = new Set(
+  [
+    'authorization',
+    'bearer',
+    'credential',
+    'credentials',
+    'cvc',
+    'cvv',
+    'jwt',
+    'otp',
+    'pass',
+    'pwd',
+    'sessionid',
+  ].flatMap((name) => [name, `x${name}`]),
+)
+const nameEnds =
+  /(?:(?:password|passwd|passphrase|passcode|secret|token)s?(?:hash|value|confirm|confirmation|\d{1,2})?|(?:api|access|auth|private|secret|signing|encryption)key|authorization|cookies?)$/
+/** End like secrets, but say how many there are, or where a list goes on. */
+const harmless = /(?:tokens|(?:page|next|previous|prev|continuation|sync|cursor|cancellation)token)$/
+/** Secret in the query of a URL; elsewhere these names mean too many other things. */
+const queryNames: ReadonlySet<string> = new Set(['key', 'sig', 'signature', 'hmac', 'xamzsignature', 'xgoogsignature'])
+const emptyValue = /^(?:null|undefined|true|false|none)$/i
+/** Words that follow "Bearer" in sentences. */
+const plainWord =
+  /^(?:an?|and|auth|authentication|authorization|challenge|credentials?|error|expired|format|headers?|in|invalid|is|missing|not|or|realm|required|scheme|tokens?|was|with)[.:=]?$/i
+
+// Each begins only where its run of characters begins, and what repeats in it stops at what it cannot contain: no text is
+// walked over again and again.
+const privateKey = /-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|$)/g
+// Not the example of our own messages.
+const userInfo = /(?<=:\/\/)(?!user:password@)[^\s/?#"'<>\\]*@/g
+const headerLine =
+  /(?<![\w-])((?:proxy-)?authorization|(?:set-)?cookie|x-api-key|x-auth-token)(\s{0,4}:\s{0,4})(?!["'[{\s])[^\r\n"'\\]+/gi
+const scheme = /(?<![\w-])(bearer|basic)(\s{1,4})([\w.~+/=:-]+)/gi
+const jwt = /(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*/g
+const wellKnown =
+  /(?<![\w-])(?:[rs]k_(?:live|test)_\w+|whsec_[\w+/=]{8,}|gh[opsur]_\w{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|xox[abeprs]-[\w-]{8,}|shp[ac]t_\w{8,}|npm_[A-Za-z0-9]{36}|ya29\.[\w-]{8,}|SG\.[\w-]{16,}\.[\w-]{16,}|AIza[\w-]{30,}|sk-[\w-]{20,}|A[KS]IA[A-Z0-9]{16})(?![\w-])/g
+const assigned =
+  /(?<![\w.-])([\w.-]{1,64})(\s{0,2}=(?!=)\s{0,2})("[^"]*"?|'[^']*'?|(?:[^\s&;"'<>\\]|\\(?![\\"'nrt]))+)/g
+const parameter = /(?<=[?&;])([\w.%-]{1,64})(=)([^\s&;"'<>#\\]+)/g
+const number = /(?<![\w.-])([\w.-]{1,64})(\\{0,8}["']\s{0,4}:\s{0,4})(-?\d[\w.+-]*)/g
+const quoted = /(?<![\w.-])([\w.-]{1,64})\\{0,8}["']?\s{0,4}:\s{0,4}(\\{0,8})(["'`])/g
+
+/** True for the name of a field, header or parameter whose value is a secret: `Authorization`, `api_key`, `clientSecret`. */
+export function isSecretName(name: string): boolean {
+  if (name.length > 100) return false
+  const flat = flatten(name)
+  return wholeNames.has(flat) || (nameEnds.test(flat) && !harmless.test(flat))
+}
+
+/** Shorter ones would be found in any text. */
+const shortest = 6
+const valuesMax = 4_000
+function flatten(name: string): string {
+  return name.toLowerCase().replaceAll(/[^a-z0-9]/g, '')
+}
+
+const values = new Set<string>()
+/** The longest first: one may be part of another. */
+let byLength: readonly string[] = []
+
+/**
+ * Has this value replaced in whatever is redacted in this process from now on, also as part of a URL, a form, JSON, or as Base64.
+ * It is not looked for when shorter than 6 characters; of more than a thousand the oldest are forgotten.
+ */
+export function hideValue(value: string): void {
+  if (value.length < shortest) return
+  const whole = value.toWellFormed()
+  const base64 = Buffer.from(whole).toString('base64')
+  const form = new URLSearchParams({ a: value }).toString().slice(2)
+  const inJson = JSON.stringify(value).slice(1, -1)
+  const forms = [value, encodeURIComponent(whole), form, inJson, base64, base64.replace(/=+$/, '')]
+  const isNew = !values.has(value)
+  for (const text of forms.filter((one) => !mark.includes(one))) {
+    values.delete(text)
+    values.add(text)
+  }
+  if (!isNew) return
+  for (const oldest of values) if (values.size > valuesMax) values.delete(oldest)
+  byLength = [...values].toSorted((one, other) => other.length - one.length)
+}
+
+/** Replaces the values that were given to `hideValue`, and nothing else. */
+export function hideKnown(text: string): string {
+  return byLength.reduce((out, value) => (out.includes(value) ? out.replaceAll(value, mark) : out), text)
+}
+
+/** A text without its secrets; what is none stays as it is. Takes time in proportion to its length, and never throws. */
+export function redactText(text: string): string {
+  let out = hideKnown(text)
+  // What was replaced may have stood between the parts of something else.
+  for (let round = 0; round < 8; round++) {
+    const before = out
+    out = redactOnce(before)
+    if (out === before) break
+  }
+  return out
+}
+
+function redactOnce(text: string): string {
+  const out = text
+    .replace(privateKey, mark)
+    .replace(userInfo, `${mark}@`)
+    .replace(headerLine, `$1$2${mark}`)
+    .replace(scheme, (whole: string, name: string, space: string, value: string) =>
+      isCredential(name, value) ? `${name}${space}${mark}` : whole,
+    )
+    .replace(jwt, mark)
+    .replace(wellKnown, mark)
+    .replace(
+      parameter,
+      hideValueOf((name) => queryNames.has(flatten(name))),
+    )
+    .replace(assigned, hideValueOf(isSecretName))
+    .replace(number, hideValueOf(isSecretName))
+  return hideQuoted(out)
+}
+
+function hideValueOf(isSecret: (name: string) => boolean) {
+  return (whole: string, name: string, is: string, value: string) =>
+    isSecret(name) && !emptyValue.test(value) ? `${name}${is}${mark}` : whole
+}
+
+/** "Basic" is a word of every day; credentials after it are Base64 of `user:password`. */
+function isCredential(name: string, value: string): boolean {
+  if (name.toLowerCase() === 'bearer') return !plainWord.test(value)
+  const text = Buffer.from(value, 'base64').toString('latin1')
+  return text.includes(':') && /^[\x20-\x7e\x80-\xff]+$/.test(text)
+}
+
+/** `"password": "…"`, as JSON, as JSON within JSON, and as a value is shown in a console. */
+function hideQuoted(text: string): string {
+  let out = ''
+  let from = 0
+  quoted.lastIndex = 0
+  for (let found = quoted.exec(text); found !== null; found = quoted.exec(text)) {
+    const [whole, name = '', escape = '', quote = ''] = found
+    if (!isSecretName(name)) continue
+    const begin = found.index + whole.length
+    const end = closing(text, begin, quote, escape.length)
+    out += text.slice(from, begin) + (end > begin ? mark : '')
+    from = end
+    quoted.lastIndex = end
+  }
+  return from === 0 ? text : out + text.slice(from)
+}
+
+/** Where the quotation ends that begins here: its quote, with no more backslashes before it than the first one had. */
+function closing(text: string, begin: number, quote: string, escapes: number): number {
+  for (let at = text.indexOf(quote, begin); at !== -1; at = text.indexOf(quote, at + 1)) {
+    let slashes = 0
+    while (at - slashes > begin && text[at - slashes - 1] === '\\') slashes++
+    if (slashes <= escapes || (escapes === 0 && slashes % 2 === 0)) return at - Math.min(slashes, escapes)
+  }
+  return text.length
+}
+
+/** One field as it may be shown; also what `JSON.stringify` takes as its second argument. */
+export function redactField(name: string, value: unknown): unknown {
+  if (typeof value === 'bigint') return redactField(name, String(value))
+  const isShown =
+    value === null || value === '' || typeof value === 'boolean' || value === undefined || isReference(value)
+  if (!isShown && name !== '$secret' && isSecretName(name)) return mark
+  return typeof value === 'string' ? redactText(value) : value
+}
+
+/** A secret that is only named can be seen by everybody. */
+function isReference(value: unknown): boolean {
+  return typeof value === 'object' && value !== null && '$secret' in value
+}
+
+/** A value of JSON as it may be shown: a copy without its secrets. Never throws: what is no JSON is shown as redacted. */
+export function redact<T>(value: T): T {
+  try {
+    return JSON.parse(JSON.stringify(value, redactField) ?? 'null') as T
+  } catch {
+    return mark as T
+  }
+}

@@ -1,0 +1,165 @@
+/**
+ * Statements within a transaction that the caller began, with whatever library. None of them is imported: what an object
+ * can do tells whose it is.
+ */
+import { UsageError } from '../core/errors.ts'
+import type { Queryable, Row } from './db.ts'
+
+/**
+ * A transaction that is open: of node-postgres (a client after `begin`), PGlite or `sluice.transaction`; of postgres.js,
+ * Drizzle (on any of its PostgreSQL drivers), Kysely, Knex or Prisma.
+ */
+export type TxLike =
+  | { query(sql: string, params?: unknown[]): PromiseLike<readonly unknown[] | { rows: unknown[] }> }
+  | { unsafe(sql: string, params?: never[]): PromiseLike<readonly unknown[]> }
+  | { execute(statement: string): PromiseLike<unknown>; rollback(): never }
+  | { executeQuery(compiled: never): PromiseLike<{ rows: unknown[] }>; readonly isTransaction: true }
+  | { raw(sql: string, bindings: string[]): PromiseLike<unknown>; isCompleted(): boolean }
+  | { $queryRawUnsafe(sql: string, ...params: unknown[]): PromiseLike<unknown> }
+
+/** An object of which nothing is known yet. */
+type Any = { [member: string]: unknown }
+type Method = (...args: unknown[]) => unknown
+/** All parameters go as text (`asText`) and are cast by the statement (`fromText`): no library's idea of types matters. */
+type Param = string | null
+
+interface Library {
+  /** What it takes from this library, for messages. */
+  takes: string
+  isOf(tx: Any): boolean
+  /** True when a statement would be a transaction of its own. What a library does not let us see counts as open. */
+  isOutside(tx: Any): boolean
+  run(tx: Any, sql: string, params: Param[]): unknown
+}
+
+const can = (tx: unknown, name: string): boolean => typeof (tx as Any | undefined)?.[name] === 'function'
+const call = (tx: Any, name: string, ...args: unknown[]): unknown => (tx[name] as Method)(...args)
+
+/** A client of node-postgres (new enough to say so) that is in no transaction. */
+const isIdle = (client: unknown): boolean =>
+  can(client, 'getTransactionStatus') && call(client as Any, 'getTransactionStatus') === 'I'
+
+/** The most particular member first: a model of Prisma may be called `query`, Drizzle has a `query` and a `$client` too. */
+const libraries: readonly Library[] = [
+  {
+    takes: 'the `tx` of Prisma’s `$transaction(async (tx) => …)`',
+    isOf: (tx) => can(tx, '$queryRawUnsafe'),
+    isOutside: (tx) => can(tx, '$connect'),
+    run: (tx, sql, params) => call(tx, '$queryRawUnsafe', sql, ...params),
+  },
+  {
+    takes: 'a Transaction of Kysely',
+    isOf: (tx) => can(tx, 'executeQuery'),
+    isOutside: (tx) => tx['isTransaction'] !== true,
+    run: (tx, sql, parameters) => {
+      const query = { kind: 'RawNode', sqlFragments: [sql], parameters: [] }
+      // Plugins know a query by this object.
+      return call(tx, 'executeQuery', { sql, parameters, query, queryId: { queryId: 'sluice' } })
+    },
+  },
+  {
+    takes: 'the `sql` of postgres.js’s `sql.begin(async (sql) => …)`',
+    isOf: (tx) => typeof tx === 'function' && can(tx, 'unsafe'),
+    isOutside: (tx) => can(tx, 'begin'),
+    run: (tx, sql, params) => call(tx, 'unsafe', sql, params),
+  },
+  {
+    takes: 'a `trx` of Knex',
+    isOf: (tx) => typeof tx === 'function' && can(tx, 'raw'),
+    isOutside: (tx) => tx['isTransaction'] !== true || (can(tx, 'isCompleted') && call(tx, 'isCompleted') === true),
+    // Each $n of ours stands once, in order.
+    run: (tx, sql, params) => call(tx, 'raw', sql.replaceAll(/\$\d+/g, '?'), params),
+  },
+  {
+    takes: 'the `tx` of Drizzle’s `db.transaction(async (tx) => …)`',
+    isOf: (tx) => can(tx, 'execute') && can(tx, 'select'),
+    isOutside: (tx) => !can(tx, 'rollback') || isIdle((tx['session'] as Any | undefined)?.['client']),
+    // An SQLWrapper whose SQL is built already.
+    run: (tx, sql, params) => call(tx, 'execute', { getSQL: () => ({ toQuery: () => ({ sql, params }) }) }),
+  },
+  {
+    takes: 'a client of node-postgres after `begin`, a Transaction of PGlite, the `tx` of `sluice.transaction`',
+    isOf: (tx) => can(tx, 'query'),
+    // A pool gives each statement to any of its connections; PGlite and `sluice.db` begin transactions, but are none.
+    isOutside: (tx) => typeof tx['totalCount'] === 'number' || can(tx, 'transaction') || isIdle(tx),
+    run: (tx, sql, params) => call(tx, 'query', sql, params),
+  },
+]
+
+/** Parameters of these types, a space between, for a statement in a foreign transaction: `$1::text::bigint[],$2::text::uuid`. */
+export function fromText(types: string): string {
+  return types
+    .split(' ')
+    .map((type, i) => `$${i + 1}::text::${type}`)
+    .join(',')
+}
+
+/**
+ * Statements within this transaction; their parameters must be made with `fromText`.
+ * @throws UsageError SLUICE_BAD_TX when it is none that we know, or is not open (where its library tells)
+ * @throws UsageError SLUICE_TX_ELSEWHERE (of a statement) when it is on a database that lacks our functions
+ */
+export function within(tx: TxLike): Queryable {
+  const given = tx as unknown as Any
+  const isObject = (typeof given === 'object' && given !== null) || typeof given === 'function'
+  const library = isObject ? libraries.find((known) => known.isOf(given)) : undefined
+  if (library === undefined)
+    throw new UsageError(
+      'SLUICE_BAD_TX',
+      `\`tx\` is no transaction that Sluice knows; it takes ${libraries.map(({ takes }) => takes).join('; ')}`,
+    )
+  const mustBeOpen = () => {
+    if (library.isOutside(given))
+      throw new UsageError(
+        'SLUICE_BAD_TX',
+        `\`tx\` is in no open transaction, so the job would not share its fate: give ${library.takes} while it is open, or leave \`tx\` out`,
+      )
+  }
+  mustBeOpen()
+  return {
+    async query<R = Row>(sql: string, params: readonly unknown[] = []) {
+      mustBeOpen()
+      const result = (await explained(library.run(given, sql, params.map(asText)))) as R[] | { rows: R[] }
+      return Array.isArray(result) ? result : result.rows
+    },
+  }
+}
+
+async function explained(result: unknown): Promise<unknown> {
+  try {
+    return await result
+  } catch (error) {
+    const refusal = refusalOf(error)
+    // undefined_function, invalid_schema_name
+    if (refusal === undefined || !['42883', '3F000'].includes(refusal.code)) throw error
+    throw new UsageError(
+      'SLUICE_TX_ELSEWHERE',
+      `the database of \`tx\` lacks what this Sluice calls there (${refusal.message}): give a transaction on the store's own database; if it is, run \`sluice migrate\`, with the same schema`,
+      { cause: error },
+    )
+  }
+}
+
+/** What PostgreSQL said: libraries wrap what their driver threw. */
+function refusalOf(error: unknown): { code: string; message: string } | undefined {
+  if (typeof error !== 'object' || error === null) return undefined
+  const { code, message, originalCode, originalMessage, cause, meta, driverAdapterError } = error as Any
+  const inner = refusalOf(cause) ?? refusalOf(meta) ?? refusalOf(driverAdapterError)
+  if (inner !== undefined) return inner
+  if (typeof originalCode === 'string') return { code: originalCode, message: `${originalMessage as string}` }
+  return typeof code === 'string' ? { code, message: `${message as string}` } : undefined
+}
+
+type Scalar = string | number | boolean | null | undefined
+
+/** A parameter of ours as PostgreSQL reads it from text: lists as array literals. */
+function asText(value: unknown): Param {
+  if (Array.isArray(value)) return `{${value.map(element).join(',')}}`
+  const scalar = value as Scalar
+  return scalar === null || scalar === undefined ? null : String(scalar)
+}
+
+function element(value: unknown): string {
+  const text = asText(value)
+  return text === null ? 'NULL' : `"${text.replaceAll(/["\\]/g, '\\$&')}"`
+}

@@ -1,0 +1,254 @@
+/**
+ * What holds jobs back until somebody, or the hour, lets them go: gates on queues and tasks, and limits that are paused.
+ * All of it is in the database, so it holds for all processes at once.
+ */
+import os from 'node:os'
+import { UsageError } from '../core/errors.ts'
+import { dayNames, type Hours, type ParsedHours } from '../core/hours.ts'
+import type { Queryable } from '../db/db.ts'
+import { statements } from '../generated/sql.ts'
+import type { Rule } from './rule.ts'
+
+/** Which jobs a gate holds back, and when; see the fields. */
+export interface GateOptions {
+  /** Names or patterns (`*` for any text). Default: any queue. */
+  queues?: readonly string[]
+  /** Names or patterns (`*` for any text). Default: any task. */
+  tasks?: readonly string[]
+  /** Outside of them jobs wait. Default: they wait until the gate is removed. */
+  hours?: ParsedHours
+  /** For people; `why` says it. 1 to 500 characters. */
+  reason: string
+}
+
+/** What is paused: the jobs of a queue, of a task (names, or patterns with `*`), or those of a limit, or of one key of it. */
+export type Pausable = { queue: string } | { task: string } | { limit: string; key?: string }
+
+/** Something that holds jobs back, now or at other hours. */
+export interface Pause {
+  /** What `resume` takes; of a gate that was defined by name: nothing. */
+  what: Pausable | undefined
+  /** Of a gate that was defined by name: its name, queues, tasks and hours. */
+  gate: { name: string; queues: string[] | null; tasks: string[] | null; hours: Required<Hours> | null } | undefined
+  reason: string
+  /** Who did it: user@host. */
+  by: string
+  since: Date
+  /** It holds jobs back now. */
+  isClosed: boolean
+  /** When it lets them go by itself; undefined: not by time. */
+  until: Date | undefined
+}
+
+/** Statements with the tables of another schema. */
+type InSchema = (sql: string) => string
+
+/**
+ * Puts a gate in force under this name, or changes it; one that is like this already stays as it is. Claims under way
+ * still hand out what they have begun. Idle workers see a gate that opens within 2 s.
+ * @throws UsageError SLUICE_BAD_GATE
+ */
+export async function defineGate(
+  db: Queryable,
+  name: string,
+  options: GateOptions,
+  inSchema: InSchema = (sql) => sql,
+): Promise<void> {
+  const { queues, tasks, hours } = options
+  for (const [what, patterns] of Object.entries({ queue: queues, task: tasks })) {
+    if (patterns?.length === 0) throw badGate(`the list of ${what}s is empty; leave it out for any ${what}`)
+    for (const pattern of patterns ?? []) checkPattern(what, pattern)
+  }
+  const { fromMin, toMin, days, zone } = hours ?? { fromMin: null, toMin: null, days: null, zone: null }
+  const reason = reasonOf(options.reason)
+  try {
+    await db.query(inSchema('select sluice.gate_v1($1,$2,$3,$4,$5,$6,$7,$8,$9)'), [
+      name,
+      queues ?? null,
+      tasks ?? null,
+      zone,
+      days,
+      fromMin,
+      toMin,
+      reason,
+      me(),
+    ])
+  } catch (error) {
+    // The store has a list of zones of its own.
+    if ((error as { code?: unknown }).code !== '22023') throw error
+    throw badGate(`the store knows no zone "${zone}"`)
+  }
+}
+
+/** Removes a gate; false when there is none of this name. */
+export async function removeGate(db: Queryable, name: string, inSchema: InSchema = (sql) => sql): Promise<boolean> {
+  const [row] = await db.query<{ was: boolean }>(inSchema('select sluice.ungate_v1($1) as was'), [name])
+  return row?.was ?? false
+}
+
+const ruleGates = 'rule:'
+
+/** Puts the gates of rules in force that consist of hours alone, and removes those of rules that are no more. */
+export async function defineRuleGates(db: Queryable, rules: readonly Rule[], inSchema: InSchema): Promise<void> {
+  for (const { name, tasks, queues, hours } of rules)
+    await defineGate(
+      db,
+      `${ruleGates}${name}`,
+      {
+        ...(tasks === undefined ? {} : { tasks }),
+        ...(queues === undefined ? {} : { queues }),
+        ...(hours === undefined ? {} : { hours }),
+        reason: `rule ${name}`,
+      },
+      inSchema,
+    )
+  const known = new Set(rules.map(({ name }) => `${ruleGates}${name}`))
+  const rows = await db.query<Line>(inSchema(statements['dispatch/pauses'] as string))
+  for (const { name } of rows) if (name.startsWith(ruleGates) && !known.has(name)) await removeGate(db, name, inSchema)
+}
+
+/** Pauses and resumes; a `Sluice` has these. */
+export interface Pauses {
+  /**
+   * Starts no more waiting jobs of a queue, a task, a limit or one key of it, in any process, from now on; those that run
+   * go on, with all their requests. Again: only the reason changes. Of a limit it waits for claims under way; of queues
+   * and tasks these hand out what they have begun, which takes a second at most.
+   * @param why `reason`, 1 to 500 characters: `why` says it of each job that waits
+   * @throws UsageError SLUICE_BAD_PAUSE, SLUICE_BAD_GATE, SLUICE_NO_SUCH_LIMIT
+   */
+  pause(what: Pausable, why: { reason: string }): Promise<void>
+  /**
+   * Ends that pause (another one, or a vendor's Retry-After, may still hold jobs back) and wakes the workers. False when it
+   * was not paused.
+   * @throws UsageError SLUICE_BAD_PAUSE
+   */
+  resume(what: Pausable): Promise<boolean>
+  /** All that holds jobs back, now or at other hours. */
+  pauses(): Promise<Pause[]>
+}
+
+/** Pauses on a store. */
+export function pausesOn(db: Queryable, inSchema: InSchema): Pauses {
+  return {
+    async pause(what, { reason }) {
+      checkPausable(what)
+      if (!('limit' in what)) {
+        const patterns = 'queue' in what ? { queues: [what.queue] } : { tasks: [what.task] }
+        return defineGate(db, gateOf(what), { ...patterns, reason }, inSchema)
+      }
+      const [row] = await db.query<{ is: boolean }>(inSchema('select sluice.pause_v1($1,$2,$3,$4) as is'), [
+        what.limit,
+        what.key ?? '',
+        reasonOf(reason),
+        me(),
+      ])
+      if (row?.is === true) return
+      throw new UsageError(
+        'SLUICE_NO_SUCH_LIMIT',
+        `no limit "${what.limit}" is defined in the database; \`sluice limits\` lists those that are`,
+      )
+    },
+    async resume(what) {
+      checkPausable(what)
+      if (!('limit' in what)) return removeGate(db, gateOf(what), inSchema)
+      const sql = inSchema('select sluice.resume_v1($1,$2) as was')
+      const [row] = await db.query<{ was: boolean }>(sql, [what.limit, what.key ?? ''])
+      return row?.was ?? false
+    },
+    async pauses() {
+      const rows = await db.query<Line>(inSchema(statements['dispatch/pauses'] as string))
+      return rows.map((row) => ({ ...nameOf(row), ...said(row) }))
+    },
+  }
+}
+
+function said({ reason, by, created_at: since, closed: isClosed, until }: Line) {
+  return { reason, by, since, isClosed, until: until ?? undefined }
+}
+
+function nameOf(row: Line): Pick<Pause, 'what' | 'gate'> {
+  const what = whatOf(row)
+  if (what !== undefined) return { what, gate: undefined }
+  return { what, gate: { name: row.name, queues: row.queues, tasks: row.tasks, hours: hoursOf(row) } }
+}
+
+interface Line {
+  name: string
+  queues: string[] | null
+  tasks: string[] | null
+  limit: string | null
+  key: string | null
+  zone: string | null
+  days: number[] | null
+  from_min: number | null
+  to_min: number | null
+  reason: string
+  by: string
+  created_at: Date
+  closed: boolean
+  until: Date | null
+}
+
+function gateOf(what: { queue: string } | { task: string }): string {
+  return 'queue' in what ? `pause:queue:${what.queue}` : `pause:task:${what.task}`
+}
+
+function whatOf({ name, limit, key }: Line): Pausable | undefined {
+  if (limit !== null) return key === null ? { limit } : { limit, key }
+  const [, kind, pattern = ''] = /^pause:(queue|task):(.*)$/.exec(name) ?? []
+  if (kind === undefined) return undefined
+  return kind === 'queue' ? { queue: pattern } : { task: pattern }
+}
+
+function hoursOf({ zone, days, from_min: from, to_min: to }: Line): Required<Hours> | null {
+  if (zone === null || from === null || to === null) return null
+  const clock = (min: number) => `${String(Math.floor(min / 60)).padStart(2, '0')}:${String(min % 60).padStart(2, '0')}`
+  const names = days === null ? 'Mon-Sun' : days.map((day) => dayNames[day - 1]).join(',')
+  return { from: clock(from), to: clock(to), days: names, zone }
+}
+
+/** @throws UsageError SLUICE_BAD_PAUSE */
+function checkPausable(what: Pausable): void {
+  const { queue, task, limit, key } = what as Record<string, unknown>
+  const given = [queue, task, limit].filter((one) => one !== undefined)
+  const isText = (one: unknown) =>
+    one === undefined || (typeof one === 'string' && /^[^\u0000\u001f]{1,512}$/u.test(one))
+  if (given.length !== 1 || ![...given, key].every(isText) || (key !== undefined && limit === undefined)) {
+    throw new UsageError(
+      'SLUICE_BAD_PAUSE',
+      'name one thing: a queue, a task, or a limit (and a key of it, if not all of its keys are meant)',
+    )
+  }
+  if (queue !== undefined) checkPattern('queue', queue as string)
+  if (task !== undefined) checkPattern('task', task as string)
+}
+
+function checkPattern(what: string, pattern: unknown): void {
+  if (typeof pattern === 'string' && /^[A-Za-z0-9._:*-]{1,100}$/.test(pattern)) return
+  throw badGate(
+    `"${String(pattern)}" cannot name a ${what}: use 1 to 100 of a-z, A-Z, 0-9, ".", "_", "-", ":", and "*" for any text`,
+  )
+}
+
+function reasonOf(reason: unknown): string {
+  if (typeof reason === 'string' && reason.trim() !== '' && reason.length <= 500 && !reason.includes('\u0000'))
+    return reason
+  throw badGate('say why, in 1 to 500 characters: who finds jobs waiting will read it')
+}
+
+function badGate(why: string): UsageError {
+  return new UsageError('SLUICE_BAD_GATE', why)
+}
+
+/** Who does this: user@host. */
+function me(): string {
+  const user = () => {
+    try {
+      return os.userInfo().username
+    } catch {
+      // A container may run as a user that its system has no name for.
+      return String(process.getuid?.() ?? 'unknown')
+    }
+  }
+  return `${user()}@${os.hostname()}`
+}

@@ -1,0 +1,9 @@
+-- The buckets of all jobs that run.
+create or replace function sluice.inhand_v1() returns setof bigint language plpgsql stable set enable_seqscan = off set jit = off as $$
+begin
+  return query
+  select distinct sluice.hash64(t.name) from (
+    select distinct u.name from sluice.claim c cross join unnest(c.lanes, c.seqs) h (lane, seq)
+    join sluice.job j on j.lane = h.lane and j.seq = h.seq and j.due_at is null and j.claim = c.id
+    cross join unnest(j.takes) u (name)) t;
+end $$;

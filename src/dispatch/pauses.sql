@@ -1,0 +1,9 @@
+-- What holds jobs back now or at other times: gates, and limits that are paused.
+select g.name, g.queues, g.tasks, null as "limit", null as key, g.zone, g.days, g.from_min, g.to_min, g.reason, g.by, g.created_at,
+       sluice.shut_v1(g, n.now) as closed, sluice.opening_v1(g, n.now) as until
+from (select sluice.now() as now offset 0) n, sluice.gate g
+union all
+select 'pause:limit:' || p.name || case when p.key = '' then '' else ':' || p.key end, null, null, p.name, nullif(p.key, ''),
+       null, null, null, null, p.reason, p.by, p.created_at, true, null
+from sluice.limit_pause p
+order by 1

@@ -1,0 +1,116 @@
+/** Many jobs from a stream of rows: admitted one by one, recorded in batches, in order, with bounded memory. */
+import type { Clock } from '../core/clock.ts'
+import { SluiceError, UsageError } from '../core/errors.ts'
+import type { NewJob } from '../store/send.ts'
+import { admit } from './admit.ts'
+import type { Rulebook } from './rule.ts'
+import type { AnyTask, SendOptions } from './task.ts'
+import type { TxLike } from '../db/tx.ts'
+
+/** What one row becomes: an input, and options of its own. */
+export interface SendRow<Input> {
+  input: Input
+  options?: Omit<SendOptions, 'tx'>
+}
+
+/** How rows were dealt with, so far or in all. */
+export interface Sent {
+  /** Rows recorded as new jobs. */
+  sent: number
+  /** Rows whose idempotency key was known: an earlier job stands for them. */
+  known: number
+  /** Rows refused, each told to `onBad`. */
+  bad: number
+}
+
+/** How to send rows; see the fields. */
+export interface SendRowsOptions<Row, Input> {
+  /** Makes an input of a row. What it throws makes the row a bad one. */
+  read: (row: Row) => SendRow<Input> | Promise<SendRow<Input>>
+  /** Told of each bad row, which is then left out (or throws, to stop there). Default: the first bad row stops the call. */
+  onBad?: (error: UsageError, row: Row) => void
+  /** Called when a batch is durable (with `tx`: written). */
+  onProgress?: (sent: Sent) => void
+  /** Stops after the batch in hand; the call resolves. */
+  signal?: AbortSignal
+  /** As in `SendOptions`: all batches in the caller's own transaction. */
+  tx?: TxLike
+}
+
+/** Where rows go through. */
+interface Door {
+  clock: Clock
+  rulebook: Rulebook
+  /** Resolves to the ids that hold, of one batch. */
+  write: (batch: NewJob[]) => Promise<string[]>
+}
+
+const batchRows = 500
+
+/**
+ * Reads, admits and writes rows. What was recorded before a call
+ * fails, stays; with idempotency keys it can be repeated.
+ */
+export async function sendRows<Row, Input>(
+  task: AnyTask,
+  rows: AsyncIterable<Row> | Iterable<Row>,
+  { read, onBad, onProgress, signal }: SendRowsOptions<Row, Input>,
+  door: Door,
+): Promise<Sent> {
+  const total: Sent = { sent: 0, known: 0, bad: 0 }
+  let batch: NewJob[] = []
+  const flush = async () => {
+    if (batch.length === 0) return
+    const ids = await door.write(batch)
+    const known = batch.filter((job, i) => job.key !== null && ids[i] !== job.id).length
+    total.known += known
+    total.sent += batch.length - known
+    batch = []
+    onProgress?.({ ...total })
+  }
+  let index = 0
+  const refuse = (error: unknown, row: Row) => {
+    if (!(error instanceof UsageError)) throw error
+    if (onBad === undefined) {
+      const before = total.sent + total.known + batch.length
+      const message = `row ${index}: ${error.message} (${before} row(s) before it are recorded)`
+      throw new UsageError(error.code, message, { cause: error })
+    }
+    total.bad++
+    onBad(error, row)
+  }
+  for await (const row of rows) {
+    try {
+      batch.push(await admitted(task, row, read, door))
+    } catch (error) {
+      try {
+        refuse(error, row)
+      } catch (reason) {
+        await flush()
+        throw reason
+      }
+    }
+    index++
+    if (batch.length === batchRows) await flush()
+    if (signal?.aborted) break
+  }
+  await flush()
+  return total
+}
+
+async function admitted<Row, Input>(
+  task: AnyTask,
+  row: Row,
+  read: SendRowsOptions<Row, Input>['read'],
+  { clock, rulebook }: Door,
+): Promise<NewJob> {
+  let made: SendRow<Input>
+  try {
+    made = await read(row)
+  } catch (error) {
+    if (SluiceError.is(error)) throw error
+    const why = error instanceof Error ? error.message : String(error)
+    throw new UsageError('SLUICE_BAD_ROW', `it cannot be read: ${why}`, { cause: error })
+  }
+  return admit(task, made.input, made.options ?? {}, clock, rulebook)
+}

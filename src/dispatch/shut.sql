@@ -1,0 +1,15 @@
+-- True when a gate is closed at this time, as the wall clock of its zone shows it.
+create or replace function sluice.shut_v1(p_gate sluice.gate, p_at timestamptz) returns boolean language plpgsql stable as $$
+declare
+  v_wall timestamp := p_at at time zone p_gate.zone;
+  v_day integer := extract(isodow from v_wall);
+  v_min integer := extract(hour from v_wall) * 60 + extract(minute from v_wall);
+begin
+  if p_gate.from_min is null then return true; end if;
+  if p_gate.from_min < p_gate.to_min then
+    return v_min < p_gate.from_min or v_min >= p_gate.to_min or coalesce(v_day <> all (p_gate.days), false);
+  end if;
+  -- Past midnight the hours are those of the day before.
+  return not ((v_min >= p_gate.from_min and coalesce(v_day = any (p_gate.days), true))
+           or (v_min < p_gate.to_min and coalesce((v_day + 5) % 7 + 1 = any (p_gate.days), true)));
+end $$;

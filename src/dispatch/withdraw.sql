@@ -1,0 +1,21 @@
+-- Cancels those of these jobs that are not running, and in one of the states given (waiting, scheduled). A claim may hold
+-- a class, and buckets, and wait for such a row: so rows are locked here without waiting for any, unless it is the only
+-- one. Returns the ids that it cancelled.
+create or replace function sluice.withdraw_v1(p_ids uuid[], p_states text[], p_reason text) returns setof uuid language plpgsql
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+declare
+  v_now timestamptz := sluice.now();
+  v_ids uuid[];
+begin
+  if cardinality(p_ids) = 1 then perform 1 from sluice.job where id = p_ids[1] for update; end if;
+  v_ids := array(
+    select id from sluice.job where id = any (p_ids) and claim is null
+      and case when due_at is null then 'waiting' else 'scheduled' end = any (p_states)
+    for update skip locked);
+  with gone as (delete from sluice.job where id = any (v_ids) returning *)
+  insert into sluice.done (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
+    dispatched_at, finished_at, fair, takes, tags, input, error, weight, once, on_failed, ruled)
+  select id, 'cancelled', p_reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
+    dispatched_at, v_now, fair, takes, tags, input, error, weight, once, on_failed, ruled from gone;
+  return query select unnest(v_ids);
+end $$;

@@ -1,0 +1,162 @@
+/** Secrets that a job's data only names: what they are, and where they may go, is said by the code. */
+import { AttemptError, UsageError } from '../core/errors.ts'
+import { hideValue } from '../core/redact.ts'
+
+/** Parts of a request that may hold secrets. */
+export type SecretPlace = 'headers' | 'query' | 'form' | 'json'
+
+/** One secret: where it comes from, and where it may go. */
+export interface SecretOptions {
+  /** The environment variable of the worker that holds it. Give this or `read`. */
+  readonly env?: string
+  /** Gives it; asked before every request that it goes into, so let it remember what takes long. */
+  readonly read?: () => string | Promise<string>
+  /**
+   * Who may get it: `api.crm.example` (by https, port 443), `api.crm.example:8443`, or a whole origin
+   * (`http://127.0.0.1:8080`). The data chooses the URL, so without this it could have the secret sent anywhere.
+   */
+  readonly hosts: readonly string[]
+  /**
+   * Which parts of a request may hold it; default `['headers']`. Beware of `json`: where a stranger's data gets into it, the
+   * stranger can place the secret in what the vendor may show again.
+   */
+  readonly in?: readonly SecretPlace[]
+}
+
+/** Stands for a secret in a request: `{ "$secret": "crm", "prefix": "Bearer " }`. */
+export interface SecretRef {
+  readonly $secret: string
+  /** Goes before the value; default nothing. */
+  readonly prefix?: string
+}
+
+/** The parts of a request that secrets can be in. */
+export interface Fillable {
+  readonly url: string
+  readonly headers?: Readonly<Record<string, string | SecretRef>>
+  readonly query?: Readonly<Record<string, string | SecretRef>>
+  readonly form?: Readonly<Record<string, string | SecretRef>>
+  readonly json?: unknown
+}
+
+/** What is wrong with a reference, and where it is. */
+export interface ReferenceIssue {
+  readonly message: string
+  readonly path: readonly string[]
+}
+
+interface Found {
+  readonly place: SecretPlace
+  readonly path: readonly string[]
+  readonly ref: SecretRef
+}
+
+const textPlaces = ['headers', 'query', 'form'] as const
+const places: readonly string[] = [...textPlaces, 'json']
+
+/** True for what stands for a secret, well-formed or not. */
+export function isReference(value: unknown): value is SecretRef {
+  return typeof value === 'object' && value !== null && Object.hasOwn(value, '$secret')
+}
+
+/** The secrets of one task. */
+export class Secrets {
+  readonly #secrets: ReadonlyMap<string, SecretOptions & { origins: ReadonlySet<string> }>
+
+  /** @throws UsageError SLUICE_BAD_TASK */
+  constructor(task: string, secrets: Readonly<Record<string, SecretOptions>> = {}) {
+    const entries = Object.entries(secrets)
+    this.#secrets = new Map(entries.map(([name, one]) => [name, { ...one, origins: originsOf(task, name, one) }]))
+  }
+
+  /** What is wrong with the references of a request whose other parts are right. */
+  check(input: Fillable): ReferenceIssue[] {
+    const { origin } = new URL(input.url)
+    return this.#references(input).flatMap(({ place, path, ref }) => {
+      const wrong = this.#refusal(ref, place, origin)
+      return wrong === undefined ? [] : [{ message: `${path.join('.')} ${wrong}`, path }]
+    })
+  }
+
+  /**
+   * The request with the values in their places; undefined when it has no references. The values are redacted from now on.
+   * @throws AttemptError SLUICE_SECRET_UNAVAILABLE, retryable: it is this worker that lacks it
+   */
+  async fill<Input extends Fillable>(input: Input): Promise<Input | undefined> {
+    const found = this.#references(input)
+    if (found.length === 0) return undefined
+    const values = new Map<string, string>()
+    for (const { ref } of found) values.set(ref.$secret, values.get(ref.$secret) ?? (await this.#value(ref.$secret)))
+    const filled = (_: string, value: unknown): unknown =>
+      isReference(value) ? `${value.prefix ?? ''}${values.get(value.$secret)}` : value
+    // Plain JSON, as it came from the store.
+    return JSON.parse(JSON.stringify(input), filled) as Input
+  }
+
+  async #value(name: string): Promise<string> {
+    const { env, read } = this.#secrets.get(name) ?? {}
+    let why = `its worker has no environment variable ${env}`
+    let value: unknown
+    try {
+      value = env === undefined ? await read?.() : process.env[env]
+      if (env === undefined) why = 'its `read` gave no text'
+    } catch (error) {
+      why = `its \`read\` failed: ${String(error)}`
+    }
+    if (typeof value === 'string' && value !== '') {
+      hideValue(value)
+      return value
+    }
+    throw new AttemptError(
+      'SLUICE_SECRET_UNAVAILABLE',
+      `secret ${name} is not there: ${why}. Nothing was sent; another attempt, or another worker, may have it`,
+      { retryable: true },
+    )
+  }
+
+  #refusal(ref: SecretRef, place: SecretPlace, origin: string): string | undefined {
+    const { $secret: name, prefix, ...rest } = ref as SecretRef & Record<string, unknown>
+    if (typeof name !== 'string' || !['string', 'undefined'].includes(typeof prefix) || Object.keys(rest).length > 0)
+      return 'must be { "$secret": name } or { "$secret": name, "prefix": text }'
+    const secret = this.#secrets.get(name)
+    if (secret === undefined) return `names the secret ${name}, which this task does not have`
+    const allowed = secret.in ?? ['headers']
+    if (!allowed.includes(place)) return `names the secret ${name}, which goes only into ${allowed.join(', ')}`
+    if (secret.origins.has(origin)) return undefined
+    return `names the secret ${name}, which goes only to ${[...secret.origins].join(', ')}, not to ${origin}`
+  }
+
+  #references(input: Fillable): Found[] {
+    const inTexts = textPlaces.flatMap((place) =>
+      Object.entries(input[place] ?? {}).flatMap(([name, value]) =>
+        isReference(value) ? [{ place, path: [place, name], ref: value }] : [],
+      ),
+    )
+    // Where a task has no secrets such an object is data like any other.
+    return this.#secrets.size === 0 ? inTexts : [...inTexts, ...inJson(input.json, ['json'])]
+  }
+}
+
+function inJson(value: unknown, path: readonly string[]): Found[] {
+  if (isReference(value)) return [{ place: 'json', path, ref: value }]
+  if (typeof value !== 'object' || value === null) return []
+  return Object.entries(value).flatMap(([name, inner]) => inJson(inner, [...path, name]))
+}
+
+function originsOf(task: string, name: string, { env, read, hosts, in: within }: SecretOptions): ReadonlySet<string> {
+  const refuse = (why: string): never => {
+    throw new UsageError('SLUICE_BAD_TASK', `task "${task}", secret ${name}: ${why}`)
+  }
+  if ((env === undefined) === (read === undefined)) refuse('give `env`, a variable, or `read`, a function: one of them')
+  if (!Array.isArray(hosts) || hosts.length === 0) refuse('`hosts` must list who may get it')
+  if (within?.some((place) => !places.includes(place))) refuse(`\`in\` may hold ${places.join(', ')}`)
+  return new Set(
+    hosts.map((host) => {
+      const text = host.includes('://') ? host : `https://${host}`
+      const url = URL.canParse(text) ? new URL(text) : undefined
+      const isOrigin = url !== undefined && /^https?:$/.test(url.protocol) && url.href === `${url.origin}/`
+      // A wildcard would be a name like any other, and never match.
+      return isOrigin && !host.includes('*') ? url.origin : refuse(`"${host}" is no host, host:port or origin`)
+    }),
+  )
+}

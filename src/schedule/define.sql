@@ -1,0 +1,9 @@
+-- Stores a definition, unless the schedule has moved on since it was read. Returns a row when it is stored.
+-- $1 name, $2 task, $3 timing, $4 definition as JSON, $5 next instant in ms, $6 the one that was read (null: none was)
+insert into sluice.schedule as s (name, task, timing, spec, next_at, defined_at)
+values ($1, $2, $3, $4, to_timestamp($5::bigint / 1e3), sluice.now())
+on conflict (name) do update
+  set task = excluded.task, timing = excluded.timing, spec = excluded.spec, next_at = excluded.next_at,
+      defined_at = case when s.spec = excluded.spec then s.defined_at else excluded.defined_at end, error = null
+  where s.next_at = to_timestamp($6::bigint / 1e3)
+returning s.name

@@ -1,0 +1,152 @@
+/** Schedules: a task, an input, and when. Defining one stores nothing; a worker that is given it does. */
+import { UsageError } from '../core/errors.ts'
+import { encodePayload } from '../core/payload.ts'
+import { type Duration, durationMs } from '../core/rate.ts'
+import type { AnyTask, SendOptions, Task } from '../dispatch/task.ts'
+import { bad, instants, newest, type Timing, timingOf, type When } from './timing.ts'
+
+/** How a schedule is defined; see the fields. Give one of `cron` and `every`. */
+export interface ScheduleOptions<Input> extends Pick<SendOptions, 'priority' | 'queue' | 'tags'> {
+  task: Task<Input>
+  /** What each job gets; a function is told the instant that the job is for. Checked when a worker starts, too. */
+  input: NoInfer<Input> | ((at: Date) => NoInfer<Input>)
+  /**
+   * Five fields (minute, hour, day, month, weekday), or six with seconds first; also `@daily` and the like. When day and
+   * weekday are both given, either is enough. On days when clocks change: a named hour comes once, in a gap right after
+   * it; a job of any hour (`*`) follows the time that passes, 23 or 25 times.
+   */
+  cron?: string
+  /** IANA zone whose clocks `cron` means; default `UTC`. */
+  zone?: string
+  /** 1 s to 366 days, counted from 1970 in UTC: `'10s'` is due at :00, :10, :20, … */
+  every?: Duration
+  /**
+   * What becomes of instants that nobody could send within a minute (no worker lived, the store was away):
+   * `last` (default) sends the newest of them, unless a later one is due in time; `all` sends each, the newest 1,000 at
+   * most; `none` sends none. What is left out is recorded.
+   */
+  catchUp?: 'none' | 'last' | 'all'
+  /** `skip`: an instant that comes while the job of the one before is unfinished is recorded, and not sent. Default `allow`. */
+  overlap?: 'allow' | 'skip'
+  /** Each job may start up to so much later, at random, so that not all schedules of a night start at once; up to 24 h, default 0. */
+  jitter?: Duration
+}
+
+/** A defined schedule. */
+export interface Schedule {
+  readonly name: string
+  readonly task: AnyTask
+  readonly timing: Timing
+  readonly catchUp: 'none' | 'last' | 'all'
+  readonly overlap: 'allow' | 'skip'
+  readonly jitterMs: number
+  /** What `send` is told of each job. */
+  readonly options: Pick<SendOptions, 'priority' | 'queue' | 'tags'>
+  /** The definition as JSON, for people who look at the store. */
+  readonly spec: ScheduleSpec
+  /** The input of one instant's job. */
+  inputAt(at: Date): unknown
+}
+
+/** A definition as it is stored; see the options of `schedule`. */
+export interface ScheduleSpec extends When {
+  catchUp: Schedule['catchUp']
+  overlap: Schedule['overlap']
+  jitterMs: number
+  /** Left out when a function gives it. */
+  input?: unknown
+}
+
+const jitterMsMax = 86_400_000
+/** What was due for longer than this has been missed. */
+export const graceMs = 60_000
+const catchUpMax = 1_000
+
+/**
+ * Defines a schedule. Export it from a file of tasks, or give it to `sluice.work(tasks, { schedules })`.
+ * @param name unique, stored; 1 to 80 of a-z, A-Z, 0-9, `.`, `_`, `-`, `:`
+ * @throws UsageError SLUICE_BAD_SCHEDULE; SLUICE_INVALID_INPUT, SLUICE_BAD_PAYLOAD for an input that its task would refuse
+ */
+export function schedule<Input>(name: string, options: ScheduleOptions<Input>): Schedule {
+  const what = `schedule "${name}"`
+  if (typeof name !== 'string' || !/^[A-Za-z0-9._:-]{1,80}$/.test(name))
+    throw bad(what, 'its name must be 1 to 80 of a-z, A-Z, 0-9, ".", "_", "-", ":"')
+  const { cron, zone, every, input, catchUp = 'last', overlap = 'allow' } = options
+  const task = options.task as AnyTask
+  if (typeof task?.run !== 'function') throw bad(what, 'needs `task`, made by task(…)')
+  const timing = timingOf({ cron, zone, every }, what)
+  if (!['none', 'last', 'all'].includes(catchUp)) throw bad(what, "`catchUp` must be 'none', 'last' or 'all'")
+  if (!['allow', 'skip'].includes(overlap)) throw bad(what, "`overlap` must be 'allow' or 'skip'")
+  const jitterMs = durationMs(options.jitter ?? 0)
+  if (jitterMs > jitterMsMax) throw bad(what, '`jitter` must be 24 h at most')
+  const { priority, queue, tags = [] } = options
+  if (!Array.isArray(tags) || tags.length > 17) throw bad(what, '`tags` must be a list of up to 17 texts')
+  const isGiven = typeof input !== 'function'
+  const text = isGiven ? checkedInput(what, task, input) : 'null'
+  return {
+    name,
+    task,
+    timing,
+    catchUp,
+    overlap,
+    jitterMs,
+    options: { tags, ...(priority === undefined ? {} : { priority }), ...(queue === undefined ? {} : { queue }) },
+    spec: {
+      ...(cron === undefined ? { every } : { cron, zone: zone ?? 'UTC' }),
+      catchUp,
+      overlap,
+      jitterMs,
+      ...(isGiven ? { input: JSON.parse(text) as unknown } : {}),
+    },
+    inputAt: isGiven ? () => JSON.parse(text) as unknown : (at) => (input as (at: Date) => unknown)(at),
+  }
+}
+
+/** The input as it is stored. A schema that takes its time is asked when a worker starts. */
+function checkedInput(what: string, task: AnyTask, input: unknown): string {
+  const text = encodePayload(input, `input of ${what}`)
+  const checked = task.schema['~standard'].validate(JSON.parse(text))
+  if ('then' in checked) {
+    checked.catch(() => {})
+    return text
+  }
+  if (checked.issues === undefined) return text
+  const issues = checked.issues.slice(0, 5).map((issue) => issue.message)
+  throw new UsageError(
+    'SLUICE_INVALID_INPUT',
+    `input of ${what} does not fit the schema of task "${task.name}": ${issues.join('; ')}`,
+  )
+}
+
+/** What is to be done about instants that are due. */
+export interface Plan {
+  /** To be sent, in order. */
+  due: number[]
+  /** The newest of those that are left out; they begin with the next one that the store knows of. */
+  missedMs: number | undefined
+  /** The first one that is not due yet. */
+  nextMs: number
+}
+
+/** What to do at `nowMs`, when `nextMs` is the first instant that nobody has dealt with. */
+export function planOf({ timing, catchUp }: Pick<Schedule, 'timing' | 'catchUp'>, nextMs: number, nowMs: number): Plan {
+  const inTimeMs = Math.max(nextMs, nowMs - graceMs)
+  const inTime = instants(timing, inTimeMs - 1, nowMs, Infinity)
+  const most = catchUp === 'all' ? catchUpMax : catchUp === 'last' && inTime.length === 0 ? 1 : 0
+  const due = [...newest(timing, nextMs - 1, inTimeMs - 1, most), ...inTime]
+  const [missedMs] = newest(timing, nextMs - 1, (due[0] ?? nowMs + 1) - 1, 1)
+  return { due, missedMs, nextMs: timing.after(nowMs) }
+}
+
+const prefix = { schedule: 'schedule:', instant: 'scheduled-for:' }
+
+/** The tags by which a job says what it is for. */
+export function tagsOf(of: Pick<Schedule, 'name' | 'options'>, at: Date): string[] {
+  return [...(of.options.tags ?? []), `${prefix.schedule}${of.name}`, `${prefix.instant}${at.toISOString()}`]
+}
+
+/** The instant that a job was scheduled for; undefined for a job that no schedule sent. In a handler: `scheduledFor(ctx.job)`. */
+export function scheduledFor(job: { readonly tags: readonly string[] | null }): Date | undefined {
+  const tag = job.tags?.find((each) => each.startsWith(prefix.instant))
+  return tag === undefined ? undefined : new Date(tag.slice(prefix.instant.length))
+}

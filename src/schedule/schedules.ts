@@ -1,0 +1,139 @@
+/** Schedules as users see them: list, history, run now, pause, resume, remove. */
+import type { Db } from '../db/db.ts'
+import type { Sender } from '../dispatch/task.ts'
+import { statements } from '../generated/sql.ts'
+import { graceMs, type Schedule, type ScheduleSpec, tagsOf } from './schedule.ts'
+import { instants, type Timing, timingOf } from './timing.ts'
+
+/** What became of an instant, or of all instants from `at` to `until`. */
+export interface Firing {
+  at: Date
+  until: Date
+  /** `skipped`: the job of the instant before was unfinished; `missed`: nobody could send it in time, and it was left out. */
+  outcome: 'sent' | 'skipped' | 'missed'
+  /** The job's id; null unless sent. */
+  job: string | null
+}
+
+/** A stored schedule. Times are the store's. */
+export interface ScheduleLine extends ScheduleSpec {
+  name: string
+  task: string
+  /** The next instants, five of them; the first is in the past when it is overdue. */
+  next: Date[]
+  last: Firing | null
+  /** `overdue`: due for more than a minute; no worker that has its code lives, or `error` says why it cannot. */
+  state: 'active' | 'overdue' | 'paused'
+  pausedAt: Date | null
+  definedAt: Date
+  /** Why its jobs cannot be made; null: they can. */
+  error: string | null
+}
+
+interface Row {
+  name: string
+  task: string
+  spec: ScheduleSpec
+  next_at: Date
+  paused_at: Date | null
+  defined_at: Date
+  error: string | null
+  now: Date
+  last_at: Date | null
+  last_until: Date
+  last_outcome: Firing['outcome']
+  last_job: string | null
+}
+
+const nextMax = 5
+
+/** The stored schedules of one Sluice. */
+export class Schedules {
+  readonly #db: Db
+  readonly #sender: Sender
+  readonly #sql: (name: string) => string
+
+  constructor(db: Db, sender: Sender, inSchema: (sql: string) => string) {
+    this.#db = db
+    this.#sender = sender
+    this.#sql = (name) => inSchema(statements[`schedule/${name}`] as string)
+  }
+
+  /** All of them, by name. */
+  async list(): Promise<ScheduleLine[]> {
+    return (await this.#db.query<Row>(this.#sql('list'))).map(lineOf)
+  }
+
+  /** What became of the newest instants of one, the newest first; the last 1,000 records are kept. `most`: 1 to 1,000. */
+  async history(name: string, most = 20): Promise<Firing[]> {
+    return this.#db.query<Firing>(this.#sql('history'), [name, Math.min(Math.max(1, most), 1_000)])
+  }
+
+  /**
+   * Sends a job of it now, whatever its plan, beside the jobs of its instants: `overlap` does not look at it. It carries
+   * the tag `triggered`, and the time of now as its instant. Resolves to its id.
+   */
+  async trigger(schedule: Schedule): Promise<string> {
+    const [row] = await this.#db.query<{ now_ms: string }>(this.#sql('read'), [[]])
+    const at = new Date(Number(row?.now_ms))
+    const tags = [...tagsOf(schedule, at), 'triggered']
+    return this.#sender.send(schedule.task, await schedule.inputAt(at), { ...schedule.options, tags })
+  }
+
+  /** Its instants pass without a job until it is resumed. False: there is no such schedule. */
+  async pause(name: string): Promise<boolean> {
+    return (await this.#db.query(this.#sql('pause'), [name])).length > 0
+  }
+
+  /**
+   * Goes on with the next instant from now; those of the pause are left out. A worker notices within 10 s. False: there is
+   * no such schedule, or it is not paused.
+   */
+  async resume(name: string): Promise<boolean> {
+    for (;;) {
+      const [known] = await this.#db.query<Known>(this.#sql('read'), [[name]])
+      if (known === undefined || !known.paused) return false
+      const sinceMs = Math.max(Number(known.now_ms), Number(known.last_ms ?? 0))
+      const params = [name, known.timing, timingIn(name, known.spec).after(sinceMs)]
+      if ((await this.#db.query(this.#sql('resume'), params)).length > 0) return true
+    }
+  }
+
+  /** Forgets one; jobs that it sent stay. A worker that has it in its code stores it again when it starts. False: there is none. */
+  async remove(name: string): Promise<boolean> {
+    return (await this.#db.query(this.#sql('remove'), [name])).length > 0
+  }
+}
+
+interface Known {
+  now_ms: string
+  timing: string
+  spec: ScheduleSpec
+  paused: boolean
+  last_ms: string | null
+}
+
+function timingIn(name: string, spec: ScheduleSpec): Timing {
+  return timingOf(spec, `schedule "${name}"`)
+}
+
+function lineOf(row: Row): ScheduleLine {
+  const { name, task, spec, next_at: next, paused_at: pausedAt, last_at: at, now } = row
+  const isOverdue = now.getTime() - next.getTime() > graceMs
+  return {
+    name,
+    task,
+    ...spec,
+    next: pausedAt === null ? upcoming(name, spec, next.getTime()) : [],
+    last: at === null ? null : { at, until: row.last_until, outcome: row.last_outcome, job: row.last_job },
+    state: pausedAt !== null ? 'paused' : isOverdue ? 'overdue' : 'active',
+    pausedAt,
+    definedAt: row.defined_at,
+    error: row.error,
+  }
+}
+
+function upcoming(name: string, spec: ScheduleSpec, nextMs: number): Date[] {
+  const further = instants(timingIn(name, spec), nextMs, Infinity, nextMax - 1)
+  return [nextMs, ...further].map((ms) => new Date(ms))
+}

@@ -1,0 +1,223 @@
+/**
+ * Fires schedules: of all processes that have their code, whoever comes first sends an instant's job and moves the
+ * schedule on, in one statement. When that is due is a matter of the store's clock alone.
+ */
+import type { Clock } from '../core/clock.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
+import { reach } from '../core/probe.ts'
+import type { Db } from '../db/db.ts'
+import { admit } from '../dispatch/admit.ts'
+import type { Rulebook } from '../dispatch/rule.ts'
+import type { Log } from '../dispatch/task.ts'
+import { statements } from '../generated/sql.ts'
+import { type NewJob, Outbox } from '../store/send.ts'
+import { graceMs, planOf, type Schedule, tagsOf } from './schedule.ts'
+import { bad } from './timing.ts'
+
+/** What a timetable needs; see the fields. */
+export interface TimetableOptions {
+  db: Db
+  clock: Clock
+  schema: string
+  inSchema(sql: string): string
+  log: Log
+  schedules: readonly Schedule[]
+  rulebook: Rulebook
+}
+
+/** What the store knows of a schedule. */
+interface Entry {
+  timing: string
+  paused: boolean
+  nextMs: number
+  lastMs: number | undefined
+}
+
+type Row = { [column in 'now_ms' | 'next_ms' | 'last_ms' | 'name' | 'timing']: string | null } & { paused: boolean }
+
+/** Nobody sleeps longer: the store's clock may step, a schedule be resumed. */
+const lookMs = 10_000
+/** So long a schedule whose jobs cannot be made is left alone; and how long a store that is away. */
+const stumbleMs = 5_000
+const awayMs = 1_000
+/** Processes look so much after the instant, at random, that mostly one of them fires and the rest find it done. */
+const spreadMs = 30
+
+/** The schedules that one worker fires. */
+export class Timetable {
+  readonly #options: TimetableOptions
+  readonly #outbox: Outbox
+  readonly #schedules: readonly Schedule[]
+  readonly #stumbled = new Map<string, { untilMs: number; message: string }>()
+  #running: Promise<void> | undefined
+  #isDefined = false
+
+  /** @throws UsageError SLUICE_BAD_SCHEDULE when two have one name */
+  constructor(options: TimetableOptions) {
+    this.#options = options
+    this.#schedules = [...new Set(options.schedules)]
+    this.#outbox = new Outbox(options.db, options.clock, options.schema)
+    const names = this.#schedules.map(({ name }) => name)
+    const twice = names.find((name, i) => names.indexOf(name) !== i)
+    if (twice !== undefined) throw bad(`schedule "${twice}"`, 'is defined twice; give one of them another name')
+  }
+
+  /**
+   * Stores the definitions, and makes sure that their jobs can be made.
+   * @throws UsageError SLUICE_INVALID_INPUT, SLUICE_MISSING_KEY, … as `send` does
+   */
+  async define(): Promise<void> {
+    if (this.#isDefined) return
+    await Promise.all(this.#schedules.map((schedule) => this.#define(schedule, true)))
+    this.#isDefined = true
+  }
+
+  /** Fires what is due until `signal` is aborted. */
+  start(signal: AbortSignal): void {
+    if (this.#schedules.length > 0) this.#running ??= this.#run(signal)
+  }
+
+  /** Resolves when the loop has ended, once its signal was aborted. */
+  async stopped(): Promise<void> {
+    await this.#running
+  }
+
+  /** Fires what is due, and resolves to how long to sleep, in ms. @throws StoreError when the store is away */
+  async fire(): Promise<number> {
+    if (this.#schedules.length === 0) return lookMs
+    const { nowMs, entries } = await this.#read(this.#schedules.map(({ name }) => name))
+    let waitMs = lookMs
+    for (const schedule of this.#schedules) {
+      const entry = entries.get(schedule.name)
+      if (entry === undefined || entry.paused) continue
+      const stumbled = (this.#stumbled.get(schedule.name)?.untilMs ?? 0) - this.#options.clock.monotonicMs()
+      waitMs = Math.min(waitMs, stumbled > 0 ? stumbled : await this.#look(schedule, entry, nowMs))
+    }
+    return waitMs
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    const { clock, log } = this.#options
+    while (!signal.aborted) {
+      const waitMs = await this.fire().catch((error: unknown) => {
+        log.debug('schedules could not be looked at', { error: String(error) })
+        return awayMs
+      })
+      await clock.sleep(waitMs + clock.random() * spreadMs, signal, false)
+    }
+  }
+
+  /** Fires one schedule if it is due; resolves to how long it is not. */
+  async #look(schedule: Schedule, entry: Entry, nowMs: number): Promise<number> {
+    const leftMs = entry.nextMs - nowMs
+    const isOurs = entry.timing === schedule.timing.text
+    if (leftMs > 0) return isOurs ? leftMs : lookMs
+    try {
+      if (isOurs) {
+        await this.#send(schedule, entry, nowMs)
+        this.#stumbled.delete(schedule.name)
+        return 0
+      }
+      // Somebody defined it otherwise; they fire it, unless none of them lives.
+      if (leftMs < -graceMs) await this.#define(schedule, false)
+      return lookMs
+    } catch (error) {
+      if (error instanceof StoreError) throw error
+      await this.#stumble(schedule.name, error)
+      return stumbleMs
+    }
+  }
+
+  /** The instants stay due: another process may have code that can, or this one after a repair. */
+  async #stumble(name: string, error: unknown): Promise<void> {
+    const { clock, db, inSchema, log } = this.#options
+    const message = error instanceof Error ? error.message : String(error)
+    const known = this.#stumbled.get(name)?.message === message
+    this.#stumbled.set(name, { untilMs: clock.monotonicMs() + stumbleMs, message })
+    if (known) return
+    log.error(`schedule "${name}" is due and cannot be fired; this is tried again until it can`, { error: message })
+    const text = message.replaceAll('\u0000', '').slice(0, 2_000).toWellFormed()
+    await db.query(inSchema(statements['schedule/fail'] as string), [name, text])
+  }
+
+  /**
+   * Stores one definition. With the timing of before it goes on where it was; with another the first instant of that
+   * comes which is later than what was dealt with, and not before what is overdue.
+   */
+  async #define(schedule: Schedule, isChecked: boolean): Promise<void> {
+    const { db, inSchema } = this.#options
+    const { name, task, timing, spec } = schedule
+    for (;;) {
+      const { nowMs, entries } = await this.#read([name])
+      const entry = entries.get(name)
+      const isSame = entry?.timing === timing.text
+      const sinceMs = entry && !entry.paused ? Math.min(nowMs, entry.nextMs - 1) : nowMs
+      const nextMs = isSame ? entry.nextMs : timing.after(Math.max(sinceMs, entry?.lastMs ?? -Infinity))
+      if (isChecked) await this.#job(schedule, nextMs)
+      const params = [name, task.name, timing.text, JSON.stringify(spec), nextMs, entry?.nextMs ?? null]
+      // Nothing comes back when it was fired or defined meanwhile.
+      if ((await db.query(inSchema(statements['schedule/define'] as string), params)).length > 0) return
+    }
+  }
+
+  async #send(schedule: Schedule, entry: Entry, nowMs: number): Promise<void> {
+    const { db, schema } = this.#options
+    const { name, timing, overlap } = schedule
+    const { due, missedMs = null, nextMs } = planOf(schedule, entry.nextMs, nowMs)
+    const isAlone = overlap === 'skip'
+    const jobs = await Promise.all((isAlone ? due.slice(0, 1) : due).map((ms) => this.#job(schedule, ms)))
+    await reach('schedule.fire', jobs)
+    const ids = jobs.map((job) => job.id)
+    const own = [name, timing.text, entry.nextMs, nextMs, due, ids, missedMs, isAlone]
+    const call = (from: number) => `${schema}.fire_v1(${own.map((_, i) => `$${from + i + 1}`).join(',')}) f (outcome)`
+    // One statement: no process that stops in between holds a lock, and a crash leaves both or neither.
+    const query = <R>(send: string, params: readonly unknown[] = []) =>
+      db.call<R>('', `select f.outcome, array(${send} where f.outcome = 'sent') as ids from ${call(params.length)}`, [
+        ...params,
+        ...own,
+      ])
+    const kept = jobs.filter(({ discard }) => discard === null)
+    if (kept.length === 0) await db.call('', `select f.outcome from ${call(0)}`, own)
+    else await this.#outbox.write({ query }, kept)
+    // Jobs that a rule does not want have no statement of their own in that one.
+    for (const job of jobs) if (job.discard !== null) await this.#outbox.write(db, [job])
+    await reach('schedule.fired', jobs)
+  }
+
+  /** The job of one instant. */
+  async #job(schedule: Schedule, ms: number): Promise<NewJob> {
+    const { clock, rulebook } = this.#options
+    const { task, options, jitterMs } = schedule
+    const at = new Date(ms)
+    const delay = Math.floor(clock.random() * jitterMs)
+    try {
+      const tags = tagsOf(schedule, at)
+      return await admit(
+        task,
+        await schedule.inputAt(at),
+        { ...options, tags, ...(delay > 0 ? { delay } : {}) },
+        clock,
+        rulebook,
+      )
+    } catch (error) {
+      const message = `schedule "${schedule.name}": ${error instanceof Error ? error.message : String(error)}`
+      throw new UsageError(error instanceof UsageError ? error.code : 'SLUICE_BAD_SCHEDULE', message, { cause: error })
+    }
+  }
+
+  /** What the store knows, and its clock. */
+  async #read(names: readonly string[]): Promise<{ nowMs: number; entries: Map<string, Entry> }> {
+    const { db, inSchema } = this.#options
+    const rows = await db.query<Row>(inSchema(statements['schedule/read'] as string), [names])
+    const entries = new Map<string, Entry>()
+    for (const { name, timing, paused, next_ms, last_ms } of rows)
+      if (name !== null)
+        entries.set(name, {
+          timing: timing ?? '',
+          paused,
+          nextMs: Number(next_ms),
+          lastMs: last_ms === null ? undefined : Number(last_ms),
+        })
+    return { nowMs: Number(rows[0]?.now_ms), entries }
+  }
+}

@@ -1,0 +1,170 @@
+/** When a schedule is due: a cron expression on the clocks of a zone, or every so often. Pure; croner reads the expression. */
+import { Cron } from 'croner'
+import { UsageError } from '../core/errors.ts'
+import { type Duration, durationMs } from '../core/rate.ts'
+
+/** What a schedule says of its instants: one of `cron` and `every`. */
+export interface When {
+  cron?: string | undefined
+  /** IANA name of the zone whose clocks `cron` means; default UTC. */
+  zone?: string | undefined
+  every?: Duration | undefined
+}
+
+/** Instants without end, in ms since 1970. */
+export interface Timing {
+  /** Timings with the same text have the same instants. */
+  readonly text: string
+  /** The first instant after this time. */
+  after(ms: number): number
+}
+
+const dayMs = 86_400_000
+const cronLengthMax = 200
+/** For finding out whether an expression has any instant at all: every date there is comes in the 400 years after. */
+const sinceMs = Date.UTC(2000, 0, 1)
+
+/** Reads it. @throws UsageError SLUICE_BAD_SCHEDULE, named by `what` */
+export function timingOf(when: When, what: string): Timing {
+  const { cron, zone, every } = when
+  if ((cron === undefined) === (every === undefined))
+    throw bad(what, "needs either `cron`, such as '0 3 * * *', or `every`, such as '10s'")
+  if (every === undefined) return cronTiming(cron as string, zone ?? 'UTC', what)
+  if (zone !== undefined) throw bad(what, '`zone` goes with `cron`; `every` counts from 1970 in UTC')
+  return everyTiming(every, what)
+}
+
+function everyTiming(every: Duration, what: string): Timing {
+  const stepMs = durationMs(every)
+  if (!Number.isInteger(stepMs) || stepMs < 1_000 || stepMs > 366 * dayMs)
+    throw bad(what, `\`every\` is ${every}; it must be from 1 s to 366 days, in whole ms`)
+  return { text: `every ${stepMs}`, after: (ms) => (Math.floor(ms / stepMs) + 1) * stepMs }
+}
+
+/**
+ * The rule for days on which clocks change. Hours that are named (`30 2 * * *`, `*\/15 1-5 * * *`): each local time once,
+ * the first one where it comes twice, and at the end of the gap where it does not come. Any hour (`*`, `*\/2`): whenever the
+ * clocks show such a time, which follows elapsed time.
+ */
+function cronTiming(cron: string, zone: string, what: string): Timing {
+  const offset = offsetIn(zone, what)
+  const expression = typeof cron === 'string' ? cron.trim().replaceAll(/\s+/g, ' ') : ''
+  const onWall = parse(expression, what, { utcOffset: 0 })
+  const text = `cron ${expression} ${zone}`
+  if (onWall.nextRun(new Date(sinceMs)) === null)
+    throw bad(what, `\`cron\` "${expression}" names no day that ever comes`)
+  const next = (with_: Cron, ms: number) => {
+    const found = with_.nextRun(new Date(ms))
+    // Croner ends with the year 9999.
+    return found === null ? Infinity : found.getTime()
+  }
+  if (zone === 'UTC') return { text, after: (ms) => next(onWall, ms) }
+  if (isAnyHour(expression)) {
+    const inZone = parse(expression, what, { timezone: zone })
+    return { text, after: (ms) => next(inZone, ms) }
+  }
+  return {
+    text,
+    // Not left to croner, which drops a time in a gap that ends on the next day (Nuuk, 23:00 to 24:00), and takes a
+    // named hour with stepped minutes for any hour.
+    after(ms) {
+      let wallMs = ms + offset(ms)
+      for (;;) {
+        wallMs = next(onWall, wallMs)
+        const found = instantOf(wallMs, offset)
+        if (found > ms) return found
+      }
+    },
+  }
+}
+
+/** The hour is the fourth field from the end, with and without seconds. */
+function isAnyHour(expression: string): boolean {
+  if (expression.startsWith('@')) return expression.toLowerCase() === '@hourly'
+  return /[*?]/.test(expression.split(' ').at(-4) ?? '')
+}
+
+function parse(expression: string, what: string, clocks: { utcOffset: number } | { timezone: string }): Cron {
+  // Croner would take a text with a colon for a date.
+  const isTooOdd = expression === '' || expression.length > cronLengthMax || expression.includes(':')
+  try {
+    if (!isTooOdd) return new Cron(expression, { ...clocks, mode: '5-or-6-parts' })
+  } catch (error) {
+    const why = error instanceof Error ? error.message.replace(/^Cron\w*: /, '') : String(error)
+    throw bad(what, `\`cron\` "${expression}" cannot be read: ${why}`, error)
+  }
+  throw bad(
+    what,
+    `\`cron\` must be five fields (minute, hour, day, month, weekday), or six with seconds first, such as '0 3 * * *'`,
+  )
+}
+
+/** What the clocks of a zone show beyond UTC, in ms, at a time. */
+function offsetIn(zone: string, what: string): (ms: number) => number {
+  let format: Intl.DateTimeFormat
+  try {
+    // Offsets such as +05:30 are no zones: who writes one forgets that clocks change.
+    if (typeof zone !== 'string' || /^[+-]/.test(zone)) throw new RangeError('an offset is not a zone')
+    format = new Intl.DateTimeFormat('en-US', {
+      timeZone: zone,
+      hourCycle: 'h23',
+      year: 'numeric',
+      month: 'numeric',
+      day: 'numeric',
+      hour: 'numeric',
+      minute: 'numeric',
+      second: 'numeric',
+    })
+  } catch (error) {
+    throw bad(what, `\`zone\` "${zone}" is not known here; give an IANA name such as 'Europe/Berlin'`, error)
+  }
+  return (ms) => {
+    const at: Partial<Record<Intl.DateTimeFormatPartTypes, number>> = {}
+    for (const { type, value } of format.formatToParts(ms)) at[type] = Number(value)
+    const { year = 0, month = 1, day = 1, hour = 0, minute = 0, second = 0 } = at
+    return Date.UTC(year, month - 1, day, hour, minute, second) - Math.floor(ms / 1_000) * 1_000
+  }
+}
+
+/** When clocks first show a local time (written as if it were UTC), or when they have just skipped it. */
+function instantOf(wallMs: number, offset: (ms: number) => number): number {
+  const before = offset(wallMs - dayMs)
+  let hi = wallMs - before
+  if (offset(hi) === before) return hi
+  const after = offset(wallMs + dayMs)
+  let lo = wallMs - after
+  if (offset(lo) === after) return lo
+  while (hi - lo > 1_000) {
+    const middle = lo + Math.floor((hi - lo) / 2_000) * 1_000
+    if (offset(middle) === before) lo = middle
+    else hi = middle
+  }
+  return hi
+}
+
+/** The newest instants in (after, until], `most` of them, in order. Costs what it finds, however long that time is. */
+export function newest(timing: Timing, afterMs: number, untilMs: number, most: number): number[] {
+  const atOnce = most + 100
+  let found: number[] = []
+  let spanMs = 60_000
+  for (let endMs = untilMs; endMs > afterMs && found.length < most;) {
+    const beginMs = Math.max(afterMs, endMs - spanMs)
+    const part = instants(timing, beginMs, endMs, atOnce)
+    const isAll = part.length < atOnce
+    if (isAll) [found, endMs] = [[...part, ...found], beginMs]
+    spanMs = isAll ? spanMs * 2 : Math.ceil(spanMs / 2)
+  }
+  return found.slice(-most)
+}
+
+/** Instants in (after, until], at most so many. */
+export function instants(timing: Timing, afterMs: number, untilMs: number, most: number): number[] {
+  const found: number[] = []
+  for (let ms = timing.after(afterMs); ms <= untilMs && found.length < most; ms = timing.after(ms)) found.push(ms)
+  return found
+}
+
+/** An error about a schedule's definition. */
+export function bad(what: string, why: string, cause?: unknown): UsageError {
+  return new UsageError('SLUICE_BAD_SCHEDULE', `${what}: ${why}`, cause === undefined ? undefined : { cause })
+}

@@ -1,0 +1,115 @@
+/** Which jobs: the filter that lists, counts, exports and bulk operations share, checked and made ready for `page_v1`. */
+import { UsageError } from '../core/errors.ts'
+import { type Duration, durationMs } from '../core/rate.ts'
+
+/** The states of a job. The last three are final. */
+export type State = 'scheduled' | 'waiting' | 'dispatched' | 'running' | 'done' | 'failed' | 'cancelled'
+
+/** Which jobs; each field narrows further. */
+export interface JobFilter {
+  /** Or several, all of unfinished jobs; default: any unfinished state. */
+  state?: State | readonly State[]
+  task?: string
+  queue?: string
+  tag?: string
+  /** Why it ended so: `exhausted`, `refused`, `crashed`, …. */
+  reason?: string
+  /** A part of the last error's message, in any case. */
+  error?: string
+  /** `limit:key`, as in `Job.limits`; a limit without keys by its name. */
+  limitKey?: string
+  /** Finished jobs: ended at this time or later; others: made then. A time, or how long ago (`'2h'`). */
+  since?: Date | Duration
+  /** The same, before this time. */
+  until?: Date | Duration
+  /** Fields of the input, by path (`account.id`), and their values; `5` and `'5'` are the same here. */
+  input?: Readonly<Record<string, string | number | boolean>>
+}
+
+/** Where the jobs of a filter are, and the filter as `page_v1` takes it. */
+export interface Search {
+  table: 'job' | 'done' | 'failed'
+  json: string
+  /** Something beside the state narrows it. */
+  isNarrow: boolean
+}
+
+/** The states of jobs that have not ended. */
+export const unfinished: readonly State[] = ['scheduled', 'waiting', 'running']
+const tables: Record<State, Search['table']> = {
+  scheduled: 'job',
+  waiting: 'job',
+  dispatched: 'job',
+  running: 'job',
+  done: 'done',
+  failed: 'failed',
+  cancelled: 'done',
+}
+const texts = ['task', 'queue', 'tag', 'reason', 'error', 'limitKey'] as const
+const known = new Set<string>(['state', ...texts, 'since', 'until', 'input'])
+
+/**
+ * Checks a filter. `ago` tells the time so many seconds ago by the store's clock;
+ * `states` are those that are meant when the filter says none.
+ * @throws UsageError SLUICE_BAD_FILTER for unknown fields and values that cannot be: a filter that narrows less than was
+ * meant would act on too many jobs; SLUICE_BAD_DURATION
+ */
+export async function searchOf(
+  ago: (seconds: number) => Promise<string>,
+  filter: JobFilter,
+  states = unfinished,
+): Promise<Search> {
+  for (const [name, value] of Object.entries(filter)) {
+    if (!known.has(name)) throw bad(`has no field "${name}"; its fields are ${[...known].join(', ')}`)
+    if (value === undefined) throw bad(`says "${name}" is undefined; leave it out when any will do`)
+  }
+  for (const name of texts) {
+    const value = filter[name]
+    if (value !== undefined && (typeof value !== 'string' || value === '' || value.includes('\u0000')))
+      throw bad(`needs a text for "${name}"`)
+  }
+  const { state, input = {}, since, until } = filter
+  const wanted = state === undefined ? states : [state].flat()
+  const table = tableOf(wanted)
+  const values = Object.entries(input)
+  if (values.some(([path, value]) => path === '' || !['string', 'number', 'boolean'].includes(typeof value)))
+    throw bad('needs texts, numbers or booleans as values of "input", by the path of a field')
+  const { state: _, ...narrow } = filter
+  return {
+    table,
+    json: JSON.stringify({
+      ...Object.fromEntries(texts.flatMap((name) => (filter[name] === undefined ? [] : [[name, filter[name]]]))),
+      states: wanted,
+      ...(since === undefined ? {} : { since: await time(ago, since) }),
+      ...(until === undefined ? {} : { until: await time(ago, until) }),
+      ...(values.length === 0
+        ? {}
+        : { paths: values.map(([path]) => path.split('.')), values: values.map(([, value]) => String(value)) }),
+    }),
+    isNarrow: Object.keys(narrow).some((name) => name !== 'input') || values.length > 0,
+  }
+}
+
+/** A time as ISO text; spans are counted back by the store. */
+async function time(ago: (seconds: number) => Promise<string>, at: Date | Duration): Promise<string> {
+  if (at instanceof Date) {
+    if (Number.isFinite(at.getTime())) return at.toISOString()
+    throw bad('has a time that is not a valid Date')
+  }
+  const seconds = durationMs(at) / 1_000
+  if (seconds > 36_500 * 86_400) throw bad('looks back more than 100 years')
+  return await ago(seconds)
+}
+
+function tableOf(states: readonly State[]): Search['table'] {
+  const odd = states.find((state) => !Object.hasOwn(tables, state))
+  if (odd !== undefined || states.length === 0)
+    throw bad(`knows no state "${odd ?? ''}"; the states are ${Object.keys(tables).join(', ')}`)
+  const [table = 'job', ...others] = new Set(states.map((state) => tables[state]))
+  if (others.length === 0) return table
+  throw bad(`names the states ${states.join(', ')}, which are kept apart; ask for them one after the other`)
+}
+
+function bad(why: string): UsageError {
+  return new UsageError('SLUICE_BAD_FILTER', `the filter ${why}`)
+}

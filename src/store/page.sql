@@ -1,0 +1,50 @@
+-- A page of jobs by id: of the next p_scan ones those that a filter fits, and in any case the last one looked at (hit
+-- says which; nth: how many were looked at), from which the next page goes on. So no page takes long, however few fit. p_table: job, done or failed.
+-- p_down: newest first. p_from: begin after this id; p_last: end with this one (null: no bound). p_form: id, line, or
+-- whole (with input and result). p_filter: any of states, task, queue, tag, reason, error (a part of it), limitKey,
+-- since and until (of the end of finished jobs, of the creation of others), paths and values (equal fields of the input).
+-- Ids tell the time of creation by the sender's clock, or a given one up to a day off it: two days of allowance.
+create or replace function sluice.page_v1(p_table text, p_filter jsonb, p_down boolean, p_from uuid, p_last uuid, p_scan integer, p_form text)
+returns table (hit boolean, nth integer, id uuid, state text, reason text, task text, queue text, priority integer, attempt integer, failed integer,
+  crashes integer, ambiguous boolean, created_at timestamptz, due_at timestamptz, dispatched_at timestamptz, started_at timestamptz,
+  finished_at timestamptz, takes text[], tags text[], error jsonb, input jsonb, result jsonb, weight integer, expires_at timestamptz, ruled jsonb)
+language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+  v_own text := case p_table when 'job' then
+    $q$case when claim is not null then 'running' when due_at is not null then 'scheduled' else 'waiting' end as state,
+       null::text as reason, due_at, dispatched_at as started_at, null::timestamptz as finished_at, null::jsonb as result, expires_at$q$
+    else 'state, reason, null::timestamptz as due_at, started_at, finished_at, result, null::timestamptz as expires_at' end;
+  v_fits text := concat_ws(' and ', 'state in (select jsonb_array_elements_text($1 -> ''states''))',
+    case when p_filter ? 'task' then 'task = $1 ->> ''task''' end,
+    case when p_filter ? 'queue' then 'queue = $1 ->> ''queue''' end,
+    case when p_filter ? 'tag' then '$1 ->> ''tag'' = any (tags)' end,
+    case when p_filter ? 'reason' then 'reason = $1 ->> ''reason''' end,
+    case when p_filter ? 'error' then 'strpos(lower(error ->> ''message''), lower($1 ->> ''error'')) > 0' end,
+    case when p_filter ? 'limitKey' then '$1 ->> ''limitKey'' = any (takes)' end,
+    case when p_filter ? 'since' then 'coalesce(finished_at, created_at) >= ($1 ->> ''since'')::timestamptz' end,
+    case when p_filter ? 'until' then 'coalesce(finished_at, created_at) < ($1 ->> ''until'')::timestamptz' end,
+    case when p_filter ? 'paths' then
+      $q$not exists (select 1 from jsonb_array_elements($1 -> 'paths') with ordinality p (path, i)
+           where input #>> array(select jsonb_array_elements_text(p.path)) is distinct from $1 -> 'values' ->> (p.i - 1)::integer)$q$ end);
+  v_within text := concat_ws(' and ', 'true',
+    case when p_from is not null then format('id %s $2', case when p_down then '<' else '>' end) end,
+    case when p_last is not null then format('id %s $3', case when p_down then '>=' else '<=' end) end,
+    case when p_filter ? 'since' and p_table = 'job' then 'id >= sluice.id_floor(((extract(epoch from ($1 ->> ''since'')::timestamptz) - 172800) * 1000)::bigint)' end,
+    case when p_filter ? 'until' then 'id < sluice.id_floor(((extract(epoch from ($1 ->> ''until'')::timestamptz) + 172800) * 1000)::bigint)' end);
+  v_order text := case when p_down then 'id desc' else 'id' end;
+begin
+  return query execute format($q$
+    select s.hit, s.nth::integer, s.id, %s, %s
+    from (select t.*, coalesce((%s), false) as hit, row_number() over (order by %s) as nth, count(*) over () as n
+          from (select id, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, dispatched_at, takes, tags, error, input, weight, ruled, %s
+                from sluice.%I where %s order by %s limit $4) t) s
+    where s.hit or s.nth = s.n order by %s $q$,
+    case when p_form = 'id' then 'null::text, null::text, null::text, null::text, null::integer, null::integer, null::integer, null::integer, null::boolean,
+        null::timestamptz, null::timestamptz, null::timestamptz, null::timestamptz, null::timestamptz, null::text[], null::text[], null::jsonb'
+      else 's.state, s.reason, s.task, s.queue, s.priority::integer, s.attempt, s.failed, s.crashes, s.ambiguous, s.created_at, s.due_at,
+        s.dispatched_at, s.started_at, s.finished_at, s.takes, s.tags, s.error' end,
+    case when p_form = 'whole' then 's.input, s.result, coalesce(s.weight, 1)::integer, s.expires_at, s.ruled'
+      else 'null::jsonb, null::jsonb, null::integer, null::timestamptz, null::jsonb' end,
+    v_fits, v_order, v_own, p_table, v_within, v_order, v_order)
+  using p_filter, p_from, p_last, p_scan;
+end $$;

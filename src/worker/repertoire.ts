@@ -1,0 +1,41 @@
+/** The tasks that a worker runs: those it was given, and those that hear of their failures. */
+import { UsageError } from '../core/errors.ts'
+import type { Handout } from '../dispatch/claim.ts'
+import type { Rulebook } from '../dispatch/rule.ts'
+import type { AnyTask } from '../dispatch/task.ts'
+import type { Agents } from '../http/agent.ts'
+import { Attempt, type AttemptOptions } from './attempt.ts'
+
+/** What attempts of a worker's tasks share. */
+type Shared = Omit<AttemptOptions, 'agent'>
+
+/** Tasks by name. */
+export class Repertoire {
+  readonly #byName: Map<string, AnyTask>
+
+  /** @throws UsageError SLUICE_BAD_TASK when two have one name */
+  constructor(tasks: readonly AnyTask[]) {
+    const all = tasks.flatMap((task) => (task.onFailed === undefined ? [task] : [task, task.onFailed]))
+    this.#byName = new Map(all.map((task) => [task.name, task]))
+    if (this.#byName.size !== all.length) throw new UsageError('SLUICE_BAD_TASK', 'two tasks have the same name')
+  }
+
+  /** Their names. */
+  get names(): string[] {
+    return [...this.#byName.keys()]
+  }
+
+  /** For each the queue where jobs go that name none. */
+  homes(rulebook: Rulebook): string[] {
+    const own = ({ queue }: AnyTask) => (typeof queue === 'string' ? queue : 'default')
+    return [...this.#byName.values()].map((task) => rulebook.route(task.name).queue ?? own(task))
+  }
+
+  /** Makes attempts of their jobs. */
+  attempts(shared: Shared, agents: Agents): (job: Handout) => Attempt {
+    const options = new Map(
+      [...this.#byName].map(([name, task]) => [name, { ...shared, agent: agents.of(task.allowPrivate) }]),
+    )
+    return (job) => new Attempt(job, this.#byName.get(job.task) as AnyTask, options.get(job.task) as AttemptOptions)
+  }
+}

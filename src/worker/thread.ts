@@ -1,0 +1,148 @@
+/**
+ * What runs in a worker thread: loads the module of a task, calls its default export, and gives it a context whose parts
+ * live in the main thread (threads.ts), at the other end of a port. One job at a time.
+ */
+import { existsSync } from 'node:fs'
+import { fileURLToPath, pathToFileURL } from 'node:url'
+import { inspect } from 'node:util'
+import type { MessagePort } from 'node:worker_threads'
+import { createJiti } from 'jiti'
+import { UsageError } from '../core/errors.ts'
+import { encodePayload } from '../core/payload.ts'
+import type { Log, ThreadContext } from '../dispatch/task.ts'
+import { pack, type Thrown, unpack } from './thrown.ts'
+
+/** One call, as the thread is told. */
+export interface Start {
+  file: string
+  task: string
+  input: unknown
+  context: Pick<ThreadContext, 'attempt' | 'ambiguous' | 'job'>
+  port: MessagePort
+}
+
+/** A request of the handler, to be made by the main thread. */
+export interface Asked {
+  url: string
+  init: { method: string; headers: [string, string][]; body: ArrayBuffer | null; redirect: Request['redirect'] }
+}
+
+/** The response to one. */
+export interface Answer {
+  status: number
+  statusText: string
+  headers: [string, string][]
+  url: string
+  redirected: boolean
+  body: ArrayBuffer
+}
+
+/** What the thread says. */
+export type FromThread =
+  | { kind: 'ready' }
+  | { kind: 'log'; level: keyof Log; message: string; details: Record<string, unknown> | undefined }
+  | { kind: 'fetch'; id: number; asked: Asked }
+  | { kind: 'cancel'; id: number }
+  | { kind: 'done'; result: string | undefined }
+  | { kind: 'thrown'; thrown: Thrown }
+
+/** What the main thread says: whether to call, and answers. */
+export type ToThread =
+  | { kind: 'go'; isGiven: boolean }
+  | { kind: 'answer'; id: number; answer: Answer }
+  | { kind: 'failed'; id: number; thrown: Thrown }
+
+type Handler = (input: unknown, context: ThreadContext) => unknown
+
+// A module gets this very copy of the library, and only if it asks for it.
+const jiti = createJiti(import.meta.url, { alias: { sluice: fileURLToPath(new URL('../index.js', import.meta.url)) } })
+const handlers = new Map<string, Handler>()
+
+/** Runs one call; what comes of it is said through the port. */
+export default async function run(start: Start): Promise<void> {
+  const { port, task, file } = start
+  const say = (message: FromThread, transfer: ArrayBuffer[] = []) => port.postMessage(message, transfer)
+  const desk = new Desk(say)
+  const go = new Promise<boolean>((resolve) => {
+    port.on('message', (message: ToThread) => (message.kind === 'go' ? resolve(message.isGiven) : desk.hear(message)))
+  })
+  try {
+    const handler = await load(file, task)
+    say({ kind: 'ready' })
+    if (!(await go)) return
+    const context = { ...start.context, log: logThrough(say), fetch: desk.fetch }
+    const result = await handler(start.input, context)
+    const text = result === undefined ? undefined : encodePayload(result, `result of "${task}"`, false)
+    say({ kind: 'done', result: text })
+  } catch (error) {
+    say({ kind: 'thrown', thrown: pack(error) })
+  } finally {
+    port.close()
+  }
+}
+
+async function load(file: string, task: string): Promise<Handler> {
+  const known = handlers.get(file)
+  if (known !== undefined) return known
+  const path = fileURLToPath(file)
+  // A URL in the source still says `.ts` when the sources were compiled and left behind.
+  const built = path.replace(/\.([cm]?)tsx?$/, '.$1js')
+  const module: unknown =
+    path === built || !existsSync(path) ? await import(pathToFileURL(built).href) : await jiti.import(path)
+  const handler = (module as { default?: unknown }).default
+  if (typeof handler !== 'function')
+    throw new UsageError('SLUICE_BAD_TASK', `task "${task}": ${path} has no function as its default export`)
+  handlers.set(file, handler as Handler)
+  return handler as Handler
+}
+
+function logThrough(say: (message: FromThread) => void): Log {
+  const at = (level: keyof Log) => (message: string, details?: Record<string, unknown>) => {
+    try {
+      say({ kind: 'log', level, message, details })
+    } catch {
+      // What cannot be cloned is shown.
+      say({ kind: 'log', level, message: String(message), details: { details: inspect(details) } })
+    }
+  }
+  return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') }
+}
+
+/** Where a handler's requests are handed to the main thread, which holds the grants. */
+class Desk {
+  readonly #say: (message: FromThread, transfer?: ArrayBuffer[]) => void
+  readonly #waiting = new Map<number, { resolve(answer: Answer): void; reject(error: unknown): void }>()
+  #count = 0
+
+  constructor(say: (message: FromThread, transfer?: ArrayBuffer[]) => void) {
+    this.#say = say
+  }
+
+  hear(message: Exclude<ToThread, { kind: 'go' }>): void {
+    const waiter = this.#waiting.get(message.id)
+    this.#waiting.delete(message.id)
+    if (message.kind === 'answer') waiter?.resolve(message.answer)
+    else waiter?.reject(unpack(message.thrown))
+  }
+
+  readonly fetch: typeof fetch = async (...args) => {
+    const request = new Request(...args)
+    const { url, method, headers, redirect, signal } = request
+    signal.throwIfAborted()
+    const body = request.body === null ? null : await request.arrayBuffer()
+    const id = this.#count++
+    const answer = await new Promise<Answer>((resolve, reject) => {
+      this.#waiting.set(id, { resolve, reject })
+      signal.addEventListener('abort', () => {
+        this.#say({ kind: 'cancel', id })
+        reject(signal.reason as Error)
+      })
+      const asked = { url, init: { method, headers: [...headers], body, redirect } }
+      this.#say({ kind: 'fetch', id, asked }, body === null ? [] : [body])
+    })
+    const { status, statusText, headers: fields, url: at, redirected, body: bytes } = answer
+    const isBare = [101, 204, 205, 304].includes(status)
+    const response = new Response(isBare ? null : bytes, { status, statusText, headers: fields })
+    return Object.defineProperties(response, { url: { value: at }, redirected: { value: redirected } })
+  }
+}

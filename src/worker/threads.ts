@@ -1,0 +1,238 @@
+/**
+ * A worker's threads, for tasks that keep a processor busy: the event loop stays free, and a time-out really ends the
+ * work, with its thread. The pool is piscina's; whose turn it is, the context, and what a thread's end means are decided
+ * here.
+ */
+import { existsSync } from 'node:fs'
+import os from 'node:os'
+import { fileURLToPath } from 'node:url'
+import { MessageChannel, type MessagePort } from 'node:worker_threads'
+import { AttemptError, UsageError } from '../core/errors.ts'
+import type { AnyTask, Context, Log } from '../dispatch/task.ts'
+import type { Asked, FromThread, Start, ToThread } from './thread.ts'
+import { pack, unpack } from './thrown.ts'
+
+/** How many threads, and how much each may hold. */
+export interface ThreadsOptions {
+  size: number
+  /** Heap of one thread in MB; one that needs more is ended. */
+  heapMb: number
+  log: Log
+}
+
+/** One call of a module's handler. */
+export interface ThreadCall {
+  file: URL
+  task: string
+  input: unknown
+  context: Context
+  /** A thread is free: the call's time begins. */
+  begun(): void
+  /** The module is loaded, and the call the next thing to happen; what this throws calls it off. */
+  ready(): void
+}
+
+/** A thread with nothing to do is kept so long for the next job. */
+const idleMs = 30_000
+
+/** Threads of a worker with so many slots on this machine: as many as processors, which share half of the memory. */
+export function threadsFor(slots: number, log: Log): Threads {
+  const size = Math.min(slots, os.availableParallelism())
+  // Of the container, if it says: 0, or more than there is, where nothing is constrained.
+  const bytes = Math.min(process.constrainedMemory() || Infinity, os.totalmem())
+  return new Threads({ size, heapMb: Math.max(64, Math.min(4_096, Math.floor(bytes / 2 / size / 1_048_576))), log })
+}
+
+/** A pool of threads; none is started before the first call. */
+export class Threads {
+  readonly #options: ThreadsOptions
+  readonly #waiting: (() => void)[] = []
+  #pool: InstanceType<Awaited<ReturnType<typeof loadPool>>> | undefined
+  #busy = 0
+
+  constructor(options: ThreadsOptions) {
+    this.#options = options
+  }
+
+  /**
+   * Loads the pool and looks for the modules of these tasks.
+   * @throws UsageError SLUICE_MISSING_PEER, SLUICE_BAD_TASK
+   */
+  async open(tasks: readonly AnyTask[]): Promise<void> {
+    for (const { name, thread } of tasks) {
+      if (thread === undefined || exists(fileURLToPath(thread))) continue
+      throw new UsageError(
+        'SLUICE_BAD_TASK',
+        `task "${name}": its \`thread\`, ${fileURLToPath(thread)}, is not there; keep it beside the tasks, out of bundles`,
+      )
+    }
+    const Pool = await loadPool()
+    // Under a test runner this file is TypeScript, which a thread cannot load: then the built one serves.
+    const file = import.meta.url.endsWith('.ts') ? '../../dist/worker/thread.js' : './thread.js'
+    this.#pool = new Pool({
+      filename: fileURLToPath(new URL(file, import.meta.url)),
+      minThreads: 0,
+      maxThreads: this.#options.size,
+      idleTimeout: idleMs,
+      // Else an idle thread would stand still, with whatever its modules keep open.
+      atomics: 'disabled',
+      resourceLimits: { maxOldGenerationSizeMb: this.#options.heapMb },
+    })
+    // By something that a handler left running in a thread.
+    this.#pool.on('error', (error: unknown) =>
+      this.#options.log.warn('an idle thread died of what an earlier job had left running in it', {
+        error: String(error),
+      }),
+    )
+  }
+
+  /** All threads have something to do: a call would have to wait. */
+  get isBusy(): boolean {
+    return this.#busy >= this.#options.size
+  }
+
+  /**
+   * Calls the handler in a thread and resolves to what it gives. When the context's signal aborts, the thread is ended.
+   * @throws what the handler throws; AttemptError SLUICE_THREAD_DIED when the thread ended before the handler
+   */
+  async run(call: ThreadCall): Promise<unknown> {
+    const pool = this.#pool
+    if (pool === undefined) throw new Error('the threads were not opened')
+    const { signal } = call.context
+    await this.#turn(signal)
+    const { port1, port2 } = new MessageChannel()
+    try {
+      call.begun()
+      const talk = new Talk(port1, call)
+      const { attempt, ambiguous, job } = call.context
+      const { file, task, input } = call
+      const start: Start = { file: file.href, task, input, context: { attempt, ambiguous, job }, port: port2 }
+      await pool
+        .run(start, { transferList: [port2], signal, name: 'default' })
+        .catch((error: unknown) => Promise.reject(signal.aborted ? (signal.reason as Error) : ended(error, call)))
+      return await talk.end
+    } finally {
+      port1.close()
+      port2.close()
+      this.#busy--
+      this.#waiting.shift()?.()
+    }
+  }
+
+  /** Ends all threads. */
+  async close(): Promise<void> {
+    await this.#pool?.destroy()
+  }
+
+  // Not piscina's queue: calls in it are forgotten when the only threads end.
+  async #turn(signal: AbortSignal): Promise<void> {
+    while (this.isBusy) {
+      signal.throwIfAborted()
+      await new Promise<void>((resolve) => {
+        const go = () => {
+          signal.removeEventListener('abort', leave)
+          resolve()
+        }
+        const leave = () => {
+          this.#waiting.splice(this.#waiting.indexOf(go), 1)
+          resolve()
+        }
+        this.#waiting.push(go)
+        signal.addEventListener('abort', leave, { once: true })
+      })
+    }
+    if (signal.aborted) this.#waiting.shift()?.()
+    signal.throwIfAborted()
+    this.#busy++
+  }
+}
+
+/** What the main thread has to do with one call: leave to begin, log lines, requests. */
+class Talk {
+  /** What the handler gave, or threw. */
+  readonly end: Promise<unknown>
+  readonly #port: MessagePort
+  readonly #call: ThreadCall
+  readonly #requests = new Map<number, AbortController>()
+
+  constructor(port: MessagePort, call: ThreadCall) {
+    this.#port = port
+    this.#call = call
+    this.end = new Promise((resolve, reject) => {
+      port.on('message', (message: FromThread) => {
+        if (message.kind === 'done') resolve(message.result === undefined ? undefined : JSON.parse(message.result))
+        else if (message.kind === 'thrown') reject(unpack(message.thrown) as Error)
+        else if (message.kind === 'ready') this.#begin(reject)
+        else this.#hear(message)
+      })
+    })
+    this.end.catch(() => {})
+  }
+
+  #begin(reject: (reason: unknown) => void): void {
+    let isGiven = true
+    try {
+      this.#call.ready()
+    } catch (error) {
+      isGiven = false
+      reject(error)
+    }
+    this.#say({ kind: 'go', isGiven })
+  }
+
+  #hear(message: Extract<FromThread, { kind: 'log' | 'fetch' | 'cancel' }>): void {
+    if (message.kind === 'log') this.#call.context.log[message.level](message.message, message.details)
+    else if (message.kind === 'cancel') this.#requests.get(message.id)?.abort()
+    else void this.#fetch(message.id, message.asked)
+  }
+
+  async #fetch(id: number, { url, init }: Asked): Promise<void> {
+    const own = new AbortController()
+    this.#requests.set(id, own)
+    try {
+      const response = await this.#call.context.fetch(url, { ...init, signal: own.signal })
+      const body = await response.arrayBuffer()
+      const { status, statusText, headers, redirected } = response
+      const answer = { status, statusText, headers: [...headers], url: response.url, redirected, body }
+      this.#say({ kind: 'answer', id, answer }, [body])
+    } catch (error) {
+      this.#say({ kind: 'failed', id, thrown: pack(error) })
+    } finally {
+      this.#requests.delete(id)
+    }
+  }
+
+  #say(message: ToThread, transfer: ArrayBuffer[] = []): void {
+    this.#port.postMessage(message, transfer)
+  }
+}
+
+/** As it is, or, after a build, as JavaScript. */
+function exists(file: string): boolean {
+  return existsSync(file) || existsSync(file.replace(/\.([cm]?)tsx?$/, '.$1js'))
+}
+
+async function loadPool() {
+  try {
+    return (await import('piscina')).Piscina
+  } catch (cause) {
+    throw new UsageError('SLUICE_MISSING_PEER', 'tasks with `thread` need the package piscina: npm install piscina@5', {
+      cause,
+    })
+  }
+}
+
+/** Why there was no answer. */
+function ended(error: unknown, { task }: ThreadCall): Error {
+  const { name, message, code } = error as { name?: unknown; message?: unknown; code?: unknown }
+  if (name === 'DataCloneError')
+    return new UsageError(
+      'SLUICE_BAD_PAYLOAD',
+      `what the schema of "${task}" makes of the input cannot be handed to a thread: ${String(message)}`,
+    )
+  const why = code === 'ERR_WORKER_OUT_OF_MEMORY' ? 'it needed more memory than a thread may have' : String(message)
+  return new AttemptError('SLUICE_THREAD_DIED', `the thread ended before the handler: ${why}`, {
+    retryable: true,
+    cause: error,
+  })
+}

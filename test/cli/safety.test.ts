@@ -1,0 +1,49 @@
+import { expect, it } from 'vitest'
+import { z } from 'zod'
+import { task } from '../../src/dispatch/task.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { createProject, objects } from './program.ts'
+
+const tasks = `
+import { task } from 'sluice'
+import { z } from 'zod'
+export const login = task('login', {
+  input: z.object({ user: z.string(), password: z.string(), url: z.string() }),
+  retry: { attempts: 1 },
+  run: ({ url }, { log, fetch }) => {
+    log.info('with Bearer abc.def', { api_key: 'key-of-one', nested: { cookie: 'crumbs' }, user: 'ada' })
+    if (url === '') throw new Error('refused: Authorization: Bearer abc.def')
+    return fetch(url)
+  },
+})
+`
+
+it('what people read has no secrets, and --reveal shows a job as it is', async ({ onTestFinished }) => {
+  const { url: store } = await freshDatabase()
+  const project = createProject({ SLUICE_ALLOW_PRIVATE: '', DATABASE_URL: store })
+  onTestFinished(() => project.close())
+  project.write('tasks.ts', tasks)
+  const login = task('login', { input: z.record(z.string(), z.string()), run: () => {} })
+  const input = { user: 'ada', password: 'hunter2', url: 'http://127.0.0.1:8099/?token=t1' }
+  const sluice = await Sluice.open({ store })
+  const throwing = await sluice.send(login, { ...input, url: '' })
+  const inside = await sluice.send(login, input)
+  await sluice.close()
+
+  const { err } = await project.run(['dispatch', '--once', '--tasks', 'tasks.ts'])
+  const line = 'info with Bearer [redacted] {"api_key":"[redacted]","nested":{"cookie":"[redacted]"},"user":"ada"}'
+  expect(err).toContain(line)
+  const shown = await project.run(['jobs', 'show', throwing])
+  expect(shown.out).toContain('"password":"[redacted]"')
+  expect(shown.out).toContain('refused: Authorization: [redacted]')
+  const json = await project.run(['jobs', 'show', inside, '--json'])
+  const message = expect.stringContaining("allowPrivate: ['127.0.0.1:8099']") as string
+  expect(objects(json.out)[0]).toMatchObject({
+    input: { user: 'ada', password: '[redacted]', url: 'http://127.0.0.1:8099/?token=[redacted]' },
+    error: { code: 'SLUICE_BLOCKED_ADDRESS', message },
+  })
+  expect(JSON.stringify([err, shown, json])).not.toMatch(/hunter2|abc\.def|key-of|crumbs|=t1/)
+  const revealed = await project.run(['jobs', 'show', inside, '--reveal', '--json'])
+  expect(objects(revealed.out)[0]).toMatchObject({ input })
+})

@@ -1,0 +1,115 @@
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { z } from 'zod'
+import { type Clock, systemClock } from '../../src/core/clock.ts'
+import { openPg } from '../../src/db/pg.ts'
+import { task } from '../../src/dispatch/task.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { type Proxy, startProxy } from '../servers/proxy.ts'
+import { until } from '../until.ts'
+
+// A firewall or a failed-over address forgets open connections: nothing comes on them, and nothing tells.
+
+let url: string
+let proxy: Proxy
+beforeAll(async () => {
+  url = (await freshDatabase()).url
+  proxy = await startProxy({ port: Number(new URL(url).port) })
+})
+afterAll(() => proxy.close())
+
+it('one statement is late, however many idle connections were half-open with its own', async () => {
+  const db = openPg({ url: proxy.url(url), clock: systemClock, answerMs: 500 })
+  const unreachable = { code: 'SLUICE_STORE_UNREACHABLE' }
+  const all = (times: number) =>
+    Promise.all(
+      Array.from({ length: times }, () => [
+        db.query('select pg_sleep(0.2)'),
+        db.call('claim', 'select pg_sleep(0.2)', []),
+        db.call('other', 'select pg_sleep(0.2)', []),
+      ]).flat(),
+    )
+  await until(
+    () =>
+      all(2).then(
+        () => true,
+        () => false,
+      ),
+    'connections are open',
+  )
+  proxy.strand()
+  await expect(db.query('select 1')).rejects.toMatchObject(unreachable)
+  for (let i = 0; i < 3; i++) {
+    expect(await db.query('select 1 as n')).toEqual([{ n: 1 }])
+    expect(await db.call('claim', 'select 1 as n', [])).toEqual([{ n: 1 }])
+    expect(await db.call('other', 'select 1 as n', [])).toEqual([{ n: 1 }])
+  }
+  await db.close()
+})
+
+it('a statement of a transaction may take long, but not for ever when its connection is half-open', async () => {
+  const db = openPg({ url: proxy.url(url), clock: systemClock, answerMs: 600 })
+  const slow = (seconds: number) => db.transaction((tx) => tx.query('select 1 as n from pg_sleep($1)', [seconds]))
+  await until(
+    () =>
+      slow(0).then(
+        () => true,
+        () => false,
+      ),
+    'it is connected',
+  )
+  expect(await slow(2)).toEqual([{ n: 1 }])
+  const lost = db.transaction(async (tx) => {
+    await tx.query('select 1')
+    proxy.strand()
+    await tx.query('select 2')
+  })
+  await expect(lost).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+  expect(await slow(0)).toEqual([{ n: 1 }])
+  await db.close()
+})
+
+it('a connection that listens is noticed to be half-open by its pings, and replaced', async () => {
+  const hasty: Clock = {
+    ...systemClock,
+    sleep: (ms, signal) =>
+      new Promise((resolve) => {
+        systemClock.after(ms / 20, resolve)
+        signal?.addEventListener('abort', () => resolve(), { once: true })
+      }),
+  }
+  const db = openPg({ url: proxy.url(url), clock: hasty, answerMs: 2_000 })
+  const heard: string[] = []
+  await db.listen('silence', (payload) => heard.push(payload))
+  await until(() => db.listening(), 'it listens')
+  proxy.strand()
+  await until(() => !db.listening(), 'it notices')
+  await until(() => db.listening(), 'it listens again')
+  const direct = openPg({ url, clock: systemClock })
+  await direct.query(`select pg_notify('silence', 'again')`)
+  await until(() => heard.includes('again'), 'it hears')
+  await Promise.all([db.close(), direct.close()])
+})
+
+it('a worker whose connections are all half-open at once goes on, and is not given up', async () => {
+  const direct = await Sluice.open({ store: url })
+  const far = await Sluice.open({ store: proxy.url(url) })
+  const one = task('silence', { input: z.object({}), run: () => undefined })
+  const worker = await far.work([one])
+  await far.send(one, {})
+  const who = () => direct.db.query<{ id: string; beat: string }>('select id, beat from sluice.worker')
+  await until(async () => Number((await who())[0]?.beat) >= 2, 'it beats')
+  const [before] = await who()
+  proxy.strand()
+  const strandedMs = systemClock.monotonicMs()
+  const id = await direct.send(one, {})
+  expect(await direct.waitFor(id, { timeout: '90s' })).toMatchObject({ state: 'done', attempt: 1, ambiguous: false })
+  // 10 s by what is waited for: the bound leaves as much again for a machine that does other things, twice.
+  expect(systemClock.monotonicMs() - strandedMs).toBeLessThan(30_000)
+  const ids = await Promise.all([far.send(one, {}), far.send(one, {})])
+  for (const each of ids) expect(await direct.waitFor(each, { timeout: '90s' })).toMatchObject({ state: 'done' })
+  await until(async () => Number((await who())[0]?.beat) > Number(before?.beat) + 2, 'it beats again')
+  expect((await who()).map((row) => row.id)).toEqual([before?.id])
+  await worker.stop()
+  await Promise.all([far.close(), direct.close()])
+}, 120_000)

@@ -1,0 +1,27 @@
+import { expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import type { Db } from '../../src/db/db.ts'
+import { vacuumUntil } from '../../src/db/vacuum.ts'
+import { Sluice } from '../../src/sluice.ts'
+
+it('the embedded engine freezes the oldest table before transaction numbers run out', async () => {
+  const sluice = await Sluice.open({ store: 'memory:' })
+  const scripts: string[] = []
+  const failed: unknown[] = []
+  const end = new AbortController()
+  let rounds = 0
+  const clock = { ...systemClock, sleep: async () => (++rounds === 3 ? end.abort() : undefined) }
+  const ages = [2e9, 0]
+  const db = {
+    // Asked as it is first: nothing is so old. Then as if the bound were lower.
+    query: (sql: string, [age]: [number]) => sluice.db.query(sql, [ages.shift() === 0 ? 0 : age]),
+    script: (sql: string) => {
+      scripts.push(sql)
+      return sluice.db.script(sql)
+    },
+  } as unknown as Db
+  await vacuumUntil(end.signal, db, clock, 'sluice', (_, error) => failed.push(error))
+  expect(failed).toEqual([])
+  expect(scripts.filter((sql) => sql.includes('freeze'))).toEqual([expect.stringMatching(/^vacuum \(freeze\) \S+$/)])
+  await sluice.close()
+})

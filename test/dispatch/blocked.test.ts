@@ -1,0 +1,89 @@
+/** An event loop that a handler blocks: nobody takes the worker's jobs, nothing is lost, nothing runs twice. */
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { describe, expect, it, type TestContext } from 'vitest'
+import { newId } from '../../src/core/hash.ts'
+import { StoreError } from '../../src/index.ts'
+import type { Sluice } from '../../src/sluice.ts'
+import { isLong } from '../long.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { later, until } from '../until.ts'
+import { count } from './engine.ts'
+import { fleet, note, type Run } from './fleet.ts'
+
+/**
+ * Long: beyond the 10 s, and a beat, after which a silent worker is given up, and after which a request counts as lost.
+ * Short: beyond the 5 s after which a claim is too old to be begun.
+ */
+const blocksMs = isLong ? 13_000 : 6_000
+const few = 200
+
+/** Workers in two processes, A and B, of which one owns the data if they are embedded; each has a queue of its own. */
+async function two(store: string, context: TestContext) {
+  const { sluice, runs, start, owner } = await fleet(store, context, ['default', 'a'])
+  const other = await start(['default', 'b'])
+  return { sluice, runs, a: owner?.pid, b: other.pid }
+}
+
+/** Jobs for both workers; sent again, under the same ids, while the store does not answer. Resolves to how many. */
+async function sendFew(sluice: Sluice): Promise<number> {
+  const send = async (n: number) => {
+    const id = newId()
+    for (;;) {
+      try {
+        return await sluice.send(note, { n }, { id })
+      } catch (error) {
+        if (!(error instanceof StoreError)) throw error
+      }
+    }
+  }
+  await Promise.all(Array.from({ length: few }, (_, n) => send(n)))
+  return few
+}
+
+/** All of them ran, once each and for the first time, and their ends were taken. */
+async function checkAll(sluice: Sluice, runs: readonly Run[], sent: number): Promise<void> {
+  const ended = `sluice.done where state = 'done' and attempt = 1 and crashes = 0 and failed = 0 and not ambiguous`
+  await until(async () => (await count(sluice.db, 'sluice.done')) === sent, 'all done', 120_000)
+  expect(await count(sluice.db, ended)).toBe(sent)
+  expect(runs.filter(({ attempt, ambiguous }) => attempt !== 1 || ambiguous)).toEqual([])
+  expect([runs.length, new Set(runs.map(({ id }) => id)).size]).toEqual([sent, sent])
+}
+
+/** Blocks the worker of this queue while others go on, and has it work again afterwards. Resolves to how many jobs that were. */
+async function block({ sluice, runs }: { sluice: Sluice; runs: Run[] }, queue: 'a' | 'b', pid: number | undefined) {
+  const workers = async () => sluice.db.query('select id from sluice.worker order by id')
+  const before = await workers()
+  expect(before).toHaveLength(2)
+  const traffic = later(sendFew(sluice))
+  await until(() => runs.length > few / 10, 'jobs are under way')
+  const id = await sluice.send(note, { blocksMs }, { queue })
+  await until(() => runs.some((run) => run.id === id), 'its event loop is blocked')
+  let sent = (await traffic) + 1 + (await sendFew(sluice))
+  await until(async () => (await sluice.jobs.get(id))?.state === 'done', 'its end is taken')
+  const last = await sluice.send(note, {}, { queue })
+  sent++
+  await until(() => runs.some((run) => run.id === last), 'it goes on')
+  expect(runs.find((run) => run.id === last)?.pid).toBe(pid)
+  await checkAll(sluice, runs, sent)
+  // Given up by nobody, neither then nor soon after.
+  await until(async () => (await count(sluice.db, 'sluice.doubt where unchanged_us < 3000000')) === 2, 'no doubts')
+  expect(await workers()).toEqual(before)
+  return sent
+}
+
+describe('a worker whose event loop is blocked', () => {
+  it('on a server beats by its thread, keeps its jobs, and goes on', async (context) => {
+    const fleetOf = await two((await freshDatabase()).url, context)
+    expect(await block(fleetOf, 'a', fleetOf.a)).toBe(fleetOf.runs.length)
+  })
+
+  for (const queue of isLong ? (['a', 'b'] as const) : (['a'] as const))
+    it(`embedded, as ${queue === 'a' ? 'the owner of the data' : 'a client of its owner'}, keeps its jobs, and goes on`, async (context) => {
+      const dir = mkdtempSync(join(tmpdir(), 'sluice-blocked-'))
+      context.onTestFinished(() => rmSync(dir, { recursive: true, force: true }))
+      const fleetOf = await two(join(dir, 'data'), context)
+      expect(await block(fleetOf, queue, fleetOf[queue])).toBe(fleetOf.runs.length)
+    })
+})

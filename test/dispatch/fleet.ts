@@ -1,0 +1,60 @@
+import { type ChildProcess, fork } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { expect, type TestContext } from 'vitest'
+import { z } from 'zod'
+import { task } from '../../src/dispatch/task.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { until } from '../until.ts'
+
+/** What a worker process says of an attempt that it begins. */
+export interface Run {
+  id: string
+  attempt: number
+  ambiguous: boolean
+  pid: number
+}
+
+/** As the worker processes know it: member.mjs. */
+export const note = task('note', {
+  input: z.object({ hangs: z.boolean().optional(), blocksMs: z.number().optional(), n: z.number().optional() }),
+  run: () => undefined,
+})
+
+/**
+ * Workers in processes of their own on one store, and what they ran; they end with the test.
+ * @param first queues of a worker to start before the store is opened here: it owns an embedded directory
+ */
+export async function fleet(store: string, { onTestFinished }: TestContext, first?: readonly string[]) {
+  const children: ChildProcess[] = []
+  const runs: Run[] = []
+  const start = async (queues: readonly string[] = []) => {
+    const child = fork(fileURLToPath(new URL('member.mjs', import.meta.url)), [store, ...queues], { execArgv: [] })
+    children.push(child)
+    let isReady = false
+    child.on('message', (message) => {
+      if (message === 'ready') isReady = true
+      else runs.push(message as Run)
+    })
+    await until(() => isReady, 'a worker process is ready', 180_000)
+    return child
+  }
+  onTestFinished(() => {
+    for (const child of children) child.kill('SIGKILL')
+  })
+  const owner = first === undefined ? undefined : await start(first)
+  const sluice = await Sluice.open({ store })
+  onTestFinished(() => sluice.close())
+  return { sluice, runs, start, owner }
+}
+
+/** Every job ran once, and again only in doubt. */
+export function checkOnce(runs: readonly Run[]): void {
+  const keys = runs.map(({ id, attempt }) => `${id} ${attempt}`)
+  expect(new Set(keys).size).toBe(keys.length)
+  const first = new Set<string>()
+  // What a stopped process had to tell may arrive after what others did meanwhile.
+  for (const { id, ambiguous } of runs.toSorted((a, b) => a.attempt - b.attempt)) {
+    if (first.has(id)) expect(ambiguous).toBe(true)
+    first.add(id)
+  }
+}

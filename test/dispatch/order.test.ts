@@ -1,0 +1,204 @@
+/** Who comes first within a fair key (priority and age), and between fair keys (weights). */
+import { beforeAll, describe, expect, it } from 'vitest'
+import type { Queryable } from '../../src/db/db.ts'
+import { task } from '../../src/dispatch/task.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { claimAll, done, emptied, type Engine, engines, finish, ownClock, perTenant, tenantInput } from './engine.ts'
+
+const startMs = 1_800_000_000_000
+const hourMs = 3_600_000
+const minuteMs = 60_000
+
+const quiet = task('quiet', { input: tenantInput, run: () => undefined })
+const texts = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { text: string }).text)
+const tenants = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { tenant: string }).tenant)
+
+/** An empty store for each test, its clock in the test's hand. */
+function store(engine: Engine) {
+  const at = Object.assign(emptied(engine), { clock: {} as Awaited<ReturnType<typeof ownClock>> })
+  beforeAll(async () => void (at.clock = await ownClock(at.db, startMs)))
+  const send = (text: string, priority: number, options = {}) =>
+    at.sluice.send(quiet, { text }, { priority, ...options })
+  const next = async () => (await claimAll(at.db, at.worker, ['quiet'], 1))[0]
+  /** Claims one at a time, to the end. */
+  const order = async () => {
+    const all: string[] = []
+    for (let job = await next(); job !== undefined; job = await next()) all.push(...texts([job]))
+    return all
+  }
+  return Object.assign(at, { send, next, order })
+}
+
+/** Where each seat's row stands: it changes when the seat is written anew. */
+async function seats(db: Queryable): Promise<Map<string, string>> {
+  const rows = await db.query<{ lane: string; at: string }>('select lane, ctid::text as at from sluice.seat')
+  return new Map(rows.map(({ lane, at }) => [lane, at]))
+}
+
+describe.each(engines)('within a fair key on $name', (engine) => {
+  const at = store(engine)
+  const set = (ms: number) => at.clock.set(startMs + ms)
+
+  it('the higher priority goes first, and an hour of waiting counts for one step of it', async () => {
+    await set(0)
+    await at.send('old', 0)
+    await set(3 * hourMs)
+    await at.send('two', 2)
+    const four = await at.send('four', 4)
+    const three = await at.send('low', -1)
+    expect(await at.db.query('select 1 from sluice.lane')).toEqual([])
+    const first = await at.next()
+    expect(first?.id).toBe(four)
+    expect((await at.sluice.why(three))?.reasons).toContainEqual({
+      kind: 'order',
+      text: 'before it come 2 job(s) of its fair key in 2 lane(s) of higher priority or longer waiting',
+      notBefore: undefined,
+    })
+    expect(await at.order()).toEqual(['old', 'two', 'low'])
+  })
+
+  it('nothing starves: what is always overtaken goes first when it has waited long enough', async () => {
+    await set(0)
+    await at.send('low', 0)
+    const order: string[] = []
+    for (let i = 0; !order.includes('low') && i < 40; i++) {
+      await set((i * hourMs) / 2)
+      await at.send('high', 5)
+      await at.send('high', 5)
+      order.push(...texts(await claimAll(at.db, at.worker, ['quiet'], 1)))
+    }
+    // Those that were sent within 5 hours of it, two each half hour, and itself.
+    expect(order.length).toBeGreaterThan(15)
+    expect(order.length).toBeLessThan(25)
+  })
+
+  it('a lane that always goes on is as old as its head, not as its first job', async () => {
+    await set(0)
+    await at.send('0', 0)
+    await at.send('0', 0)
+    for (let hour = 1; hour <= 10; hour++) {
+      await set(hour * hourMs)
+      await at.send(String(hour), 0)
+      await at.next()
+    }
+    await at.send('urgent', 4)
+    expect(await at.order()).toEqual(['urgent', '9', '10'])
+  })
+
+  it('of two lanes of one priority the one that has waited longer goes first', async () => {
+    const places = ['b', 'a', 'c']
+    const own = task('own', {
+      input: tenantInput,
+      limits: [limit('own', { rate: '1000/s', by: (input: { text?: string | undefined }) => input.text ?? '' })],
+      fair: 'tenant' as never,
+      run: () => undefined,
+    })
+    for (const [i, text] of places.entries()) {
+      await set(i * minuteMs)
+      await at.sluice.sendMany(own, [
+        { tenant: 'x', text },
+        { tenant: 'x', text },
+      ])
+    }
+    const order: string[] = []
+    for (let i = 0; i < 6; i++) order.push(...texts(await claimAll(at.db, at.worker, ['own'], 1)))
+    expect(order).toEqual(['b', 'b', 'a', 'a', 'c', 'c'])
+  })
+
+  it('a job that was scheduled waits since it was due; a retry keeps its age', async () => {
+    await set(0)
+    await at.send('retried', 0)
+    const job = await at.next()
+    if (job === undefined) throw new Error('nothing was claimed')
+    await finish(at.db, [{ job, outcome: 'retry', delayUs: 24 * hourMs * 1_000 }])
+    await at.send('scheduled', 1, { delay: '24h' })
+    await set(24 * hourMs)
+    // Both are promoted by one claim and absorbed by the next.
+    await claimAll(at.db, at.worker, ['nobody'], 1)
+    await at.send('urgent', 3)
+    expect(await at.order()).toEqual(['retried', 'urgent', 'scheduled'])
+  })
+
+  it('a lane is seated anew at most once for each minute of its jobs, and each hour while it is alone', async () => {
+    for (let minute = 0; minute < 70; minute++) {
+      await set(minute * minuteMs)
+      await at.send('a', 0)
+    }
+    await at.send('b', -30)
+    await at.send('b', -30)
+    const written = async (claims: number) => {
+      let count = 0
+      for (let i = 0; i < claims; i++) {
+        const before = await seats(at.db)
+        expect(texts(await claimAll(at.db, at.worker, ['quiet'], 1))).toEqual(['a'])
+        for (const [lane, place] of await seats(at.db)) if (before.get(lane) !== place) count++
+      }
+      return count
+    }
+    await at.next()
+    expect(await written(4)).toBe(4)
+    // Of the same minute, as most jobs of a backlog are.
+    await at.db.query(`update sluice.job set created_at = to_timestamp($1) where priority = 0`, [
+      (startMs + 10 * minuteMs) / 1_000,
+    ])
+    await at.next()
+    expect(await written(4)).toBe(0)
+    // And when the other lane is gone.
+    await at.db.query(
+      `update sluice.job set created_at = to_timestamp($1) + (seq - (select min(seq) from sluice.job)) * interval '1 minute' where priority = 0`,
+      [(startMs + 10 * minuteMs) / 1_000],
+    )
+    for (const { id } of await at.sluice.list({ limit: 2 })) await at.sluice.jobs.cancel(id)
+    await at.db.query('update sluice.fair set lanes = 1')
+    expect(await written(50)).toBeLessThanOrEqual(1)
+  })
+})
+
+describe.each(engines)('between fair keys on $name', (engine) => {
+  const at = store(engine)
+  const rows = (tenant: string, n: number) => Array.from({ length: n }, () => ({ tenant }))
+
+  /** Two tenants with these weights and a backlog each; resolves to how many jobs of the heavier one are among so many. */
+  async function share(weights: [number, number], claims: number, want: number, shared = false) {
+    await at.clock.set(startMs)
+    const own = task('own', {
+      input: tenantInput,
+      limits: [
+        ...(shared ? [limit('shared', { rate: '100/s', burst: 4 })] : []),
+        perTenant('wide', '1000000/s', 1_000_000),
+      ],
+      fair: 'tenant' as never,
+      run: () => undefined,
+    })
+    await at.sluice.sendMany(own, [...rows('heavy', claims * want + 20), ...rows('light', claims * want + 20)])
+    await done(at.db, await claimAll(at.db, at.worker, ['own'], 2))
+    for (const [i, tenant] of ['heavy', 'light'].entries())
+      await at.db.query(`update sluice.lane set weight = $2 where sluice.hash64('wide:' || $1) = any (buckets)`, [
+        tenant,
+        weights[i],
+      ])
+    const got: string[] = []
+    for (let i = 0; i < claims; i++) {
+      await at.clock.set(startMs + (i + 1) * 1_000)
+      got.push(...tenants(await claimAll(at.db, at.worker, ['own'], want)))
+    }
+    expect(got).toHaveLength(claims * want)
+    return got.filter((tenant) => tenant === 'heavy').length
+  }
+
+  it.each([
+    { claims: 40, want: 1, shared: false },
+    { claims: 10, want: 4, shared: true },
+    { claims: 4, want: 100, shared: false },
+  ])('weights 3 and 1 get three to one: $claims claims of $want, shared limit: $shared', async (one) => {
+    const heavy = await share([3, 1], one.claims, one.want, one.shared)
+    const ideal = (one.claims * one.want * 3) / 4
+    expect(Math.abs(heavy - ideal)).toBeLessThanOrEqual(2)
+  })
+
+  it('weights 1000 and 1 get a thousand to one, and the light one its turn', async () => {
+    const heavy = await share([1_000, 1], 11, 200)
+    expect(2_200 - heavy).toBeGreaterThanOrEqual(1)
+    expect(2_200 - heavy).toBeLessThanOrEqual(4)
+  })
+})

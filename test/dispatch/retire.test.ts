@@ -1,0 +1,118 @@
+import { afterEach, beforeEach, describe, expect, it } from 'vitest'
+import pg from 'pg'
+import { hash64 } from '../../src/core/hash.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { later, until } from '../until.ts'
+import { blocked, claim, claimAll, count, done, emptied, engines, perTenant, quietTask } from './engine.ts'
+
+const weekUs = 7 * 86_400_000_000
+const perRate = quietTask('retire.rate', [perTenant('retire.rate', '100/min')])
+const perPlace = quietTask('retire.place', [
+  limit('retire.place', { concurrency: 2, by: (input: { tenant?: string | undefined }) => input.tenant ?? '' }),
+])
+const perMonth = quietTask('retire.month', [
+  limit('retire.month', {
+    window: '100/30d' as never,
+    by: (input: { tenant?: string | undefined }) => input.tenant ?? '',
+  }),
+])
+
+describe.each(engines)('buckets on $name', (engine) => {
+  const at = emptied(engine)
+  let other: pg.Client | undefined
+  beforeEach(async () => {
+    if (at.sluice.url === undefined) return
+    other = new pg.Client(at.sluice.url)
+    await other.connect()
+  })
+  afterEach(async () => {
+    await other?.end()
+    other = undefined
+  })
+
+  const retire = async (keepUs: number | string = weekUs): Promise<number> => {
+    const sql = `select gone from sluice.retire_v1(${keepUs}, null, '-9223372036854775808')`
+    return Number((await at.db.query<{ gone: string }>(sql))[0]?.gone)
+  }
+  const collect = () => at.db.query(`select sluice.collect_v1('-9223372036854775808')`)
+  /** All that was written is so many days older. */
+  const age = (days: number) => at.db.query(`update sluice.ledger set at = at - ${days} * 86400000000`)
+  const run = async (task: typeof perRate, tenant: string) => {
+    await at.sluice.send(task, { tenant })
+    const jobs = await claimAll(at.db, at.worker, [task.name], 1)
+    expect(jobs).toHaveLength(1)
+    return jobs
+  }
+  const buckets = () => count(at.db, 'sluice.bucket')
+
+  it('a key that does not come back for a week leaves nothing; when it does, it has all of its room', async () => {
+    for (const tenant of ['a', 'b', 'c']) await done(at.db, await run(perRate, tenant))
+    await collect()
+    await age(6)
+    expect(await retire()).toBe(0)
+    await age(2)
+    // More than the newest row is left: `forget` comes first.
+    await at.db.query(`insert into sluice.ledger (bucket, n, at, debt, version, units)
+      select bucket, 0, at - 1, debt, version, 0 from sluice.ledger where bucket = ${hash64('retire.rate:c')}`)
+    expect(await retire()).toBe(2)
+    await at.db.query('select sluice.forget_v1($1, 0)', [weekUs])
+    expect([await retire(), await buckets(), await count(at.db, 'sluice.ledger')]).toEqual([1, 0, 0])
+    await done(at.db, await run(perRate, 'a'))
+    expect(await at.db.query('select n::int, units from sluice.ledger')).toEqual([{ n: 1, units: 1 }])
+    expect(await at.sluice.prune()).toMatchObject({ buckets: 0, ledger: 0 })
+  })
+
+  it('stays while a lane has it, while a job runs or is held, and for as long as a rule looks back', async () => {
+    const [running] = await run(perRate, 'running')
+    const [counted] = await run(perPlace, 'running')
+    await done(at.db, [...(await run(perRate, 'held')), ...(await run(perMonth, 'long'))])
+    await at.sluice.send(perRate, { tenant: 'waiting' })
+    await claim(at.db, at.worker, ['retire.rate'], 0)
+    await at.db.query('select sluice.absorb_v1(c.id) from sluice.class c')
+    await collect()
+    await age(8)
+    await at.db.query(`update sluice.ledger set hold = (extract(epoch from sluice.now()) * 1000000)::bigint + 1000000000
+      where bucket = ${hash64('retire.rate:held')}`)
+    expect([await retire(), await buckets()]).toEqual([0, 5])
+    await at.db.query('update sluice.ledger set hold = 1 where hold > 0')
+    await done(at.db, [running, counted] as never)
+    await age(8)
+    await at.db.query('select sluice.forget_v1($1, 0)', [weekUs])
+    expect([await retire(), await buckets()]).toEqual([3, 2])
+    await age(23)
+    expect([await retire(), await buckets()]).toEqual([1, 1])
+    expect(await claimAll(at.db, at.worker, ['retire.rate'], 1)).toHaveLength(1)
+  })
+
+  it('a clock that steps forward retires nothing: its caller knows what it may show', async () => {
+    await done(at.db, await run(perRate, 'a'))
+    await collect()
+    await age(6)
+    const cap = `(extract(epoch from clock_timestamp()) * 1000000)::bigint`
+    const sql = (capUs: string) =>
+      `select gone from sluice.retire_v1(${weekUs - 86_400_000_000}, ${capUs}, '-9223372036854775808')`
+    expect(await at.db.query(sql(`${cap} - 3600000000`))).toEqual([{ gone: expect.toSatisfy((n) => Number(n) === 0) }])
+    expect(await at.db.query(sql(cap))).toEqual([{ gone: expect.toSatisfy((n) => Number(n) === 1) }])
+  })
+
+  it.runIf(engine.name === 'PostgreSQL')(
+    'a claim that makes a lane just then keeps the bucket; one that comes in the middle makes it anew',
+    async () => {
+      await done(at.db, await run(perRate, 'a'))
+      await collect()
+      await age(8)
+      await at.sluice.send(perRate, { tenant: 'a' })
+      await other?.query('begin')
+      await other?.query('select sluice.absorb_v1(c.id) from sluice.class c')
+      expect(await retire()).toBe(0)
+      await other?.query('rollback; begin')
+      await other?.query(`select sluice.retire_v1(${weekUs}, null, '-9223372036854775808')`)
+      const claimed = later(claimAll(at.db, at.worker, ['retire.rate'], 1))
+      await until(async () => (await blocked(at.db)) > 0, 'it waits for the buckets')
+      expect(await buckets()).toBe(1)
+      await other?.query('commit')
+      expect(await claimed).toHaveLength(1)
+      expect([await buckets(), await count(at.db, 'sluice.ledger')]).toEqual([1, 1])
+    },
+  )
+})

@@ -1,0 +1,83 @@
+import { describe, expect, it } from 'vitest'
+import { newId } from '../../src/core/hash.ts'
+import { count, emptied, engines, quietTask } from './engine.ts'
+
+const quiet = quietTask('quiet')
+
+interface Line {
+  n: unknown
+  key?: string
+}
+const read = ({ n, key }: Line) => ({
+  input: { n: n as number },
+  options: key === undefined ? {} : { idempotencyKey: key },
+})
+
+for (const engine of engines) {
+  describe(`sendRows on ${engine.name}`, () => {
+    const at = emptied(engine)
+
+    it('leaves bad rows out, and rows whose key is known, also one of the same call', async () => {
+      const bad: unknown[] = []
+      const progress: number[] = []
+      const rows: Line[] = Array.from({ length: 700 }, (_, n) => ({ n: n === 3 ? 'x' : n, key: `k${n === 9 ? 8 : n}` }))
+      const options = {
+        read,
+        onBad: (error: Error, row: Line) => void bad.push([row.n, (error as { code?: string }).code]),
+        onProgress: ({ sent, known }: { sent: number; known: number }) => void progress.push(sent + known),
+      }
+      expect(await at.sluice.sendRows(quiet, rows, options)).toEqual({ sent: 698, known: 1, bad: 1 })
+      expect(bad).toEqual([['x', 'SLUICE_INVALID_INPUT']])
+      expect(progress).toEqual([500, 699])
+      expect(await at.sluice.sendRows(quiet, rows, options)).toEqual({ sent: 0, known: 699, bad: 1 })
+      expect(await at.sluice.jobs.count()).toEqual({ count: 698, isExact: true })
+    })
+
+    it('without onBad the first bad row stops it, named; what was before it is recorded', async () => {
+      const rows = [1, 2, 'x', 4].map((n): Line => ({ n }))
+      const code = 'SLUICE_INVALID_INPUT'
+      const stops = at.sluice.sendRows(quiet, rows, { read })
+      await expect(stops).rejects.toMatchObject({
+        code,
+        message: expect.stringMatching(/^row 2: .*\(2 row\(s\) before it/),
+      })
+      const broken = at.sluice.sendRows(quiet, rows, { read: () => JSON.parse('{') as never })
+      await expect(broken).rejects.toMatchObject({ code: 'SLUICE_BAD_ROW', message: expect.stringMatching(/^row 0: /) })
+      expect(await count(at.db, 'sluice.job')).toBe(2)
+    })
+
+    it('what onBad throws stops it there, and an abort after the batch in hand', async () => {
+      const onBad = () => {
+        throw new Error('enough')
+      }
+      await expect(at.sluice.sendRows(quiet, [{ n: 1 }, { n: 'x' }], { read, onBad })).rejects.toThrow('enough')
+      expect(await count(at.db, 'sluice.job')).toBe(1)
+      const stop = new AbortController()
+      const endless = function* () {
+        for (let n = 0; ; n++) yield { n }
+      }
+      const onProgress = () => stop.abort()
+      expect((await at.sluice.sendRows(quiet, endless(), { read, onProgress, signal: stop.signal })).sent).toBe(500)
+    })
+
+    it('goes with a transaction, and each row with options of its own', async () => {
+      const ids = [newId(), newId()]
+      const own = (n: number) => ({
+        input: { n },
+        options: { id: ids[n] ?? '', priority: n, queue: `q${n}`, tags: ['t'] },
+      })
+      const send = (fails: boolean) =>
+        at.sluice.transaction(async (tx) => {
+          await at.sluice.sendRows(quiet, [0, 1], { read: own, tx })
+          if (fails) throw new Error('no')
+        })
+      await expect(send(true)).rejects.toThrow('no')
+      expect(await count(at.db, 'sluice.job')).toBe(0)
+      await send(false)
+      expect(await at.sluice.list()).toMatchObject([
+        { id: ids[1], priority: 1, queue: 'q1', tags: ['t'] },
+        { id: ids[0], priority: 0, queue: 'q0' },
+      ])
+    })
+  })
+}

@@ -1,0 +1,398 @@
+/** Schedules in the store, on a clock in the test's hand: each instant once, whatever happens around it. */
+import { beforeEach, describe, expect, it, test } from 'vitest'
+import { z } from 'zod'
+import { Rulebook } from '../../src/dispatch/rule.ts'
+import { type Clock, systemClock } from '../../src/core/clock.ts'
+import { StoreError } from '../../src/core/errors.ts'
+import { type Db, engineOf } from '../../src/db/db.ts'
+import { type AnyTask, task } from '../../src/dispatch/task.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { type Schedule, schedule, scheduledFor, type ScheduleOptions } from '../../src/schedule/schedule.ts'
+import { Timetable } from '../../src/schedule/timetable.ts'
+import type { Sluice } from '../../src/sluice.ts'
+import { emptied, engines, ownClock } from '../dispatch/engine.ts'
+
+const minuteMs = 60_000
+const hourMs = 60 * minuteMs
+const startMs = Date.parse('2026-06-01T12:00:30Z')
+const crm = limit('crm', { rate: '100/min', by: 'account' })
+const sync = task('sync', { input: z.object({ account: z.string() }), limits: [crm], run: () => undefined })
+const minutely = (more: Partial<ScheduleOptions<{ account: string }>> = {}, name = 'minutely'): Schedule =>
+  schedule(name, { task: sync, cron: '* * * * *', input: { account: 'a1' }, ...more })
+
+describe.each(engines)('on $name', (engine) => {
+  const store = emptied(engine)
+  let sluice: Sluice
+  let db: Db
+  let clock: { set(ms: number): Promise<void> }
+  let told: string[]
+
+  beforeEach(async () => {
+    ;({ sluice, db } = store)
+    await db.query('truncate sluice.schedule, sluice.firing')
+    clock ??= await ownClock(db, startMs)
+    await clock.set(startMs)
+    told = []
+  })
+
+  const silent = { debug() {}, info() {}, warn() {} }
+  const log = { ...silent, error: (message: string) => void told.push(message) }
+  /** The timetable of one process, with its definitions stored. */
+  async function process(schedules: Schedule[], own: { clock?: Clock; db?: Db } = {}): Promise<Timetable> {
+    const options = { db: own.db ?? engineOf(db), clock: own.clock ?? systemClock, schema: 'sluice', log, schedules }
+    const made = new Timetable({ ...options, rulebook: new Rulebook(), inSchema: (sql) => sql })
+    await made.define()
+    return made
+  }
+  /** For which instants there are jobs, in the order in which they were sent, as minutes since the start's. */
+  async function sent(): Promise<number[]> {
+    const rows = await db.query<{ tags: string[] }>('select tags from sluice.job order by seq')
+    return rows.map((row) => ((scheduledFor(row)?.getTime() ?? NaN) - startMs + 30_000) / minuteMs)
+  }
+  /** Records of instants, oldest first, as `outcome from-until`, in minutes. */
+  async function records(name = 'minutely'): Promise<string[]> {
+    const minute = (at: Date) => (at.getTime() - startMs + 30_000) / minuteMs
+    const all = await sluice.schedules.history(name, 1_000)
+    return all.reverse().map(({ at, until, outcome }) => `${outcome} ${minute(at)}-${minute(until)}`)
+  }
+  const at = (minutes: number) => clock.set(startMs - 30_000 + minutes * minuteMs)
+
+  test('an instant is sent once it has come, once, with its limits, its tags and its input', async () => {
+    const mine = await process([
+      minutely({ tags: ['mine'], priority: 3, queue: 'slow', input: (when) => ({ account: when.toISOString() }) }),
+    ])
+    expect(await mine.fire()).toBe(10_000)
+    await clock.set(startMs + 29_999)
+    expect(await mine.fire()).toBe(1)
+    expect(await sent()).toEqual([])
+    await at(1)
+    await mine.fire()
+    await mine.fire()
+    expect(await db.query('select task, queue, priority, takes, tags, input from sluice.job')).toEqual([
+      {
+        task: 'sync',
+        queue: 'slow',
+        priority: 3,
+        takes: ['crm:2026-06-01T12:01:00.000Z'],
+        tags: ['mine', 'schedule:minutely', 'scheduled-for:2026-06-01T12:01:00.000Z'],
+        input: { account: '2026-06-01T12:01:00.000Z' },
+      },
+    ])
+    await at(2)
+    await mine.fire()
+    expect(await sent()).toEqual([1, 2])
+    expect(await records()).toEqual(['sent 1-1', 'sent 2-2'])
+  })
+
+  test('of many processes at once one sends each instant', async () => {
+    const all = await Promise.all(Array.from({ length: 6 }, () => process([minutely(), minutely({}, 'other')])))
+    for (const minute of [1, 2, 3]) {
+      await at(minute)
+      await Promise.all(all.map((each) => each.fire()))
+    }
+    expect((await sent()).toSorted((a, b) => a - b)).toEqual([1, 1, 2, 2, 3, 3])
+    // The others found it done; none of them ran into the key of the records.
+    expect(told).toEqual([])
+  })
+
+  test('a reply that is lost makes no second job', async () => {
+    const real = engineOf(db)
+    let lost = 0
+    const losing: Db = {
+      ...real,
+      async call(name, sql, params) {
+        const rows = await real.call(name, sql, params)
+        if (sql.includes('fire_v1') && lost++ === 0) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'lost')
+        return rows as never
+      },
+    }
+    const mine = await process([minutely()], { db: losing })
+    await at(1)
+    await expect(mine.fire()).rejects.toThrow('lost')
+    await mine.fire()
+    expect([lost, await sent()]).toEqual([1, [1]])
+  })
+
+  test.each([
+    { catchUp: 'none', due: [59, 60], missed: ['missed 1-58'] },
+    { catchUp: 'last', due: [59, 60], missed: ['missed 1-58'] },
+    { catchUp: 'all', due: Array.from({ length: 60 }, (_, i) => i + 1), missed: [] },
+  ] as const)(
+    'after an hour away, $catchUp: what was due within the minute, and of the rest what it says',
+    async (how) => {
+      const mine = await process([minutely({ catchUp: how.catchUp })])
+      await at(60)
+      await mine.fire()
+      expect(await sent()).toEqual(how.due)
+      expect((await records()).filter((record) => record.startsWith('missed'))).toEqual(how.missed)
+      await at(61)
+      await mine.fire()
+      expect((await sent()).at(-1)).toBe(61)
+    },
+  )
+
+  test.each([
+    { catchUp: 'none', due: [], all: ['missed 60-120'] },
+    { catchUp: 'last', due: [120], all: ['missed 60-60', 'sent 120-120'] },
+    { catchUp: 'all', due: [60, 120], all: ['sent 60-60', 'sent 120-120'] },
+  ] as const)('two hourly instants missed, $catchUp', async ({ catchUp, due, all }) => {
+    const mine = await process([minutely({ cron: '0 * * * *', catchUp })])
+    await at(130)
+    await mine.fire()
+    expect([await sent(), await records()]).toEqual([due, all])
+  })
+
+  test('`all` makes up the newest 1,000 after two weeks, and says what it left out', async () => {
+    const mine = await process([minutely({ catchUp: 'all' })])
+    const end = 14 * 24 * 60
+    await at(end)
+    await mine.fire()
+    const all = await sent()
+    expect([all.length, all[0], all.at(-1)]).toEqual([1_002, end - 1_001, end])
+  })
+
+  test('the store’s clock an hour back: nothing again, and on when it is there; an hour forward and back as well', async () => {
+    const mine = await process([minutely({ catchUp: 'all' })])
+    await at(70)
+    await mine.fire()
+    await at(10)
+    expect(await mine.fire()).toBe(10_000)
+    // Also who starts meanwhile, with the same instants or with others.
+    await (await process([minutely({ catchUp: 'all' })])).fire()
+    await at(71)
+    await mine.fire()
+    await at(131)
+    await mine.fire()
+    await at(72)
+    const changed = await process([minutely({ catchUp: 'all', cron: '*/2 * * * *' })])
+    await changed.fire()
+    await at(131.9)
+    await changed.fire()
+    await at(132)
+    await changed.fire()
+    expect(await sent()).toEqual(Array.from({ length: 132 }, (_, i) => i + 1))
+  })
+
+  test('a worker’s own clock is of no account', async () => {
+    for (const offMs of [-hourMs, hourMs]) {
+      const own = { ...systemClock, wallMs: () => systemClock.wallMs() + offMs }
+      const mine = await process([minutely()], { clock: own })
+      await at(offMs < 0 ? 1 : 2)
+      await mine.fire()
+    }
+    expect(await sent()).toEqual([1, 2])
+  })
+
+  test('`skip`: no job beside one that is unfinished; the instants are recorded', async () => {
+    const mine = await process([minutely({ overlap: 'skip' })])
+    for (const minute of [1, 2, 3]) {
+      await at(minute)
+      await mine.fire()
+    }
+    expect(await sent()).toEqual([1])
+    const [job] = await sluice.list()
+    await sluice.jobs.cancel(job?.id ?? '')
+    await at(5)
+    await mine.fire()
+    expect(await sent()).toEqual([4])
+    expect(await records()).toEqual(['sent 1-1', 'skipped 2-2', 'skipped 3-3', 'sent 4-4', 'skipped 5-5'])
+  })
+
+  test('paused, it lets its instants pass; resumed, it goes on with the next', async () => {
+    const mine = await process([minutely({ catchUp: 'all' })])
+    await at(1)
+    expect([await sluice.schedules.pause('minutely'), await sluice.schedules.pause('none')]).toEqual([true, false])
+    await mine.fire()
+    // A restart does not resume it.
+    await (await process([minutely({ catchUp: 'all' })])).fire()
+    expect(await sluice.schedules.list()).toMatchObject([{ state: 'paused', next: [] }])
+    await at(20)
+    expect([await sluice.schedules.resume('minutely'), await sluice.schedules.resume('minutely')]).toEqual([
+      true,
+      false,
+    ])
+    await mine.fire()
+    await at(21)
+    await mine.fire()
+    expect(await sent()).toEqual([21])
+  })
+
+  test('removed, it fires nowhere until a worker starts with it', async () => {
+    const mine = await process([minutely()])
+    expect([await sluice.schedules.remove('minutely'), await sluice.schedules.remove('minutely')]).toEqual([
+      true,
+      false,
+    ])
+    await at(1)
+    await mine.fire()
+    expect([await sent(), await sluice.schedules.list()]).toEqual([[], []])
+    const again = await process([minutely()])
+    await at(2)
+    await again.fire()
+    expect(await sent()).toEqual([2])
+  })
+
+  test('whoever has other code fires it only when nobody has the stored one any more', async () => {
+    const old = await process([minutely({ catchUp: 'all' })])
+    const late = await process([minutely({ cron: '*/10 * * * *' })])
+    await at(5)
+    await old.fire()
+    expect(await sent()).toEqual([])
+    await at(10)
+    await old.fire()
+    expect(await sent()).toEqual([])
+    await late.fire()
+    expect(await sent()).toEqual([10])
+    // Its next instant is more than a minute overdue: nobody else lives.
+    await at(22)
+    await old.fire()
+    await old.fire()
+    expect(await sent()).toEqual([10, 20, 21, 22])
+  })
+
+  test('a new definition loses no instant that is overdue, and repeats none', async () => {
+    const old = await process([minutely({ catchUp: 'all' })])
+    await at(3)
+    await old.fire()
+    await at(4)
+    const changed = await process([minutely({ cron: '*/2 * * * *', catchUp: 'all' })])
+    await changed.fire()
+    expect(await sent()).toEqual([1, 2, 3, 4])
+    // The same instants under other words: it goes on where it was.
+    await at(6)
+    await (await process([minutely({ cron: '*/2 * * * *', catchUp: 'all', input: { account: 'a2' } })])).fire()
+    expect(await sent()).toEqual([1, 2, 3, 4, 6])
+  })
+
+  test('a job that cannot be made leaves the instant due and the others alone, and is told once', async () => {
+    let broken = false
+    const input = () => {
+      if (broken) throw new Error('no such account')
+      return { account: 'a1' }
+    }
+    let nowMs = 0
+    const own = { ...systemClock, monotonicMs: () => nowMs }
+    const mine = await process([minutely({ input }), minutely({}, 'other')], { clock: own })
+    broken = true
+    await at(1)
+    await mine.fire()
+    await mine.fire()
+    nowMs += 5_001
+    await mine.fire()
+    expect(told).toEqual([expect.stringContaining('schedule "minutely" is due and cannot be fired')])
+    expect(await sluice.schedules.list()).toMatchObject([
+      { name: 'minutely', error: 'schedule "minutely": no such account', last: null },
+      { name: 'other', error: null, last: { outcome: 'sent' } },
+    ])
+    await at(2.5)
+    expect((await sluice.schedules.list())[0]).toMatchObject({ state: 'overdue' })
+    broken = false
+    nowMs += 5_001
+    await mine.fire()
+    expect(await records()).toEqual(['missed 1-1', 'sent 2-2'])
+    expect((await sluice.schedules.list())[0]).toMatchObject({ state: 'active', error: null })
+  })
+
+  test('jitter delays the job, not the instant', async () => {
+    const own = { ...systemClock, random: () => 0.5 }
+    const mine = await process([minutely({ jitter: '40s' })], { clock: own })
+    await at(1)
+    await mine.fire()
+    const [job] = await db.query<{ due_at: Date }>('select due_at from sluice.job')
+    expect([job?.due_at, await sent()]).toEqual([new Date(startMs + 50_000), [1]])
+  })
+
+  test('run now: a job beside those of its instants', async () => {
+    const mine = await process([minutely({ overlap: 'skip' })])
+    const id = await sluice.schedules.trigger(minutely({ input: (when) => ({ account: when.toISOString() }) }))
+    expect(await sluice.jobs.get(id)).toMatchObject({
+      input: { account: '2026-06-01T12:00:30.000Z' },
+      tags: ['schedule:minutely', 'scheduled-for:2026-06-01T12:00:30.000Z', 'triggered'],
+    })
+    await at(1)
+    await mine.fire()
+    expect(await sent()).toEqual([0.5, 1])
+  })
+
+  it('is refused at its start when its jobs could not be sent', async () => {
+    const start = (each: Schedule) => sluice.dispatchOnce([sync as unknown as AnyTask], { schedules: [each] })
+    const thrown = minutely({ input: () => ({ account: 5 as unknown as string }) })
+    await expect(start(thrown)).rejects.toMatchObject({
+      code: 'SLUICE_INVALID_INPUT',
+      message: expect.stringContaining('schedule "minutely": input of "sync" does not fit its schema: account'),
+    })
+    const keyless = task('keyless', { input: z.object({}), limits: [crm as never], run: () => undefined })
+    await expect(start(schedule('keyless', { task: keyless, every: '1h', input: {} }))).rejects.toMatchObject({
+      code: 'SLUICE_MISSING_KEY',
+    })
+    expect(await sluice.schedules.list()).toEqual([])
+    await expect(
+      sluice.work([sync as unknown as AnyTask], { schedules: [minutely(), minutely()] }),
+    ).rejects.toMatchObject({ code: 'SLUICE_BAD_SCHEDULE' })
+  })
+
+  /** Gives the store its clock back. */
+  async function realClock(): Promise<void> {
+    await db.query(
+      `create or replace function sluice.now() returns timestamptz language sql volatile as 'select clock_timestamp()'`,
+    )
+  }
+
+  test('dispatchOnce sends and runs what is due; the handler knows for which instant', async () => {
+    await realClock()
+    const seen: (Date | undefined)[] = []
+    const tick = task('tick', { input: z.object({}), run: (_, { job }) => void seen.push(scheduledFor(job)) })
+    const schedules = [schedule('tick', { task: tick, every: '1s', input: {} })]
+    const tasks = [tick as unknown as AnyTask]
+    expect(await sluice.dispatchOnce(tasks, { schedules })).toBe(0)
+    await sluice.db.query(`update sluice.schedule set next_at = next_at - interval '3 s'`)
+    expect(await sluice.dispatchOnce(tasks, { schedules })).toBeGreaterThanOrEqual(3)
+    const times = seen.map((each) => each?.getTime() ?? NaN)
+    expect(times).toEqual(times.map((_, i) => (times[0] ?? NaN) + i * 1_000))
+  })
+
+  test('a worker fires for as long as it works', async () => {
+    await realClock()
+    const seen: number[] = []
+    const tick = task('tick', {
+      input: z.object({}),
+      run: (_, { job }) => void seen.push(scheduledFor(job)?.getTime() ?? NaN),
+    })
+    const schedules = [schedule('tick', { task: tick, cron: '* * * * * *', input: {} })]
+    const worker = await sluice.work([tick as unknown as AnyTask], { schedules })
+    await expect.poll(() => seen.length, { timeout: 60_000, interval: 50 }).toBeGreaterThanOrEqual(2)
+    await worker.stop()
+    expect(seen.toSorted((a, b) => a - b)).toEqual(seen.map((_, i) => Math.min(...seen) + i * 1_000))
+  })
+})
+
+it('needs a name, a task, policies that there are, an input that fits', () => {
+  const refused = (how: object, name = 'x') => {
+    try {
+      schedule(name, { task: sync, every: '1h', input: { account: 'a' }, ...how })
+    } catch (error) {
+      return `${(error as { code?: string }).code} ${(error as Error).message}`
+    }
+    return 'taken'
+  }
+  expect(refused({})).toBe('taken')
+  expect(refused({}, 'no spaces')).toMatch(/^SLUICE_BAD_SCHEDULE .*its name must be/)
+  expect(refused({}, 'x'.repeat(81))).toMatch(/^SLUICE_BAD_SCHEDULE/)
+  expect(refused({ task: undefined })).toMatch(/^SLUICE_BAD_SCHEDULE .*needs `task`/)
+  expect(refused({ catchUp: 'some' })).toMatch(/^SLUICE_BAD_SCHEDULE .*'none', 'last' or 'all'/)
+  expect(refused({ overlap: 'never' })).toMatch(/^SLUICE_BAD_SCHEDULE .*'allow' or 'skip'/)
+  expect(refused({ jitter: '25h' })).toMatch(/^SLUICE_BAD_SCHEDULE .*24 h at most/)
+  expect(refused({ tags: Array.from({ length: 18 }, String) })).toMatch(/^SLUICE_BAD_SCHEDULE .*17 texts/)
+  expect(refused({ input: { account: 5 } })).toMatch(
+    /^SLUICE_INVALID_INPUT input of schedule "x" does not fit the schema of task "sync"/,
+  )
+  expect(refused({ input: { account: 5n } })).toMatch(/^SLUICE_BAD_PAYLOAD/)
+  expect(scheduledFor({ tags: ['mine'] })).toBe(undefined)
+})
+
+it('an input that only an asynchronous schema can judge is taken, and judged when a worker starts', async () => {
+  const slow = { version: 1, vendor: 'test', validate: () => Promise.reject(new Error('asked later')) } as const
+  const strange = task('strange', { input: { '~standard': slow }, run: () => undefined })
+  const taken = schedule('strange', { task: strange, every: '1h', input: 5 as never })
+  expect(taken.inputAt(new Date(startMs))).toBe(5)
+})

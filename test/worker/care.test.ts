@@ -1,0 +1,44 @@
+import fc from 'fast-check'
+import { expect, it } from 'vitest'
+import { isPruneTime, said } from '../../src/worker/care.ts'
+
+const minute = 60_000
+const hour = 60 * minute
+
+it('the time for dropping begins at its time of day in its zone, lasts so long, and may pass midnight', () => {
+  const berlin = { at: '23:30', zone: 'Europe/Berlin', for: '2h' } as const
+  const at = (text: string) => isPruneTime(berlin, Date.parse(text))
+  expect(['2026-07-01T21:29Z', '2026-07-01T21:30Z', '2026-07-01T23:29Z', '2026-07-01T23:30Z'].map(at)).toEqual([
+    false,
+    true,
+    true,
+    false,
+  ])
+  // An hour later in winter.
+  expect(['2026-12-01T22:29Z', '2026-12-01T22:30Z', '2026-12-02T00:30Z'].map(at)).toEqual([false, true, false])
+})
+
+it('on each day of a year, also when the clocks are changed, there is such a time, and never much longer', () => {
+  const zones = fc.constantFrom('Europe/Berlin', 'America/New_York', 'Australia/Lord_Howe', 'Asia/Kathmandu', 'UTC')
+  fc.assert(
+    fc.property(zones, fc.nat(23), fc.constantFrom(2, 3, 5), fc.nat(364), (zone, at, hours, dayOfYear) => {
+      const time = { at: `${String(at).padStart(2, '0')}:00`, zone, for: hours * hour }
+      const begin = Date.UTC(2026, 0, 1) + dayOfYear * 24 * hour
+      const isOpen = Array.from({ length: 24 * 4 }, (_, i) => isPruneTime(time, begin + i * 15 * minute))
+      const quarters = isOpen.filter(Boolean).length
+      expect(quarters).toBeGreaterThanOrEqual((hours - 1) * 4)
+      expect(quarters).toBeLessThanOrEqual((hours + 1) * 4)
+    }),
+    { numRuns: 60 },
+  )
+})
+
+it('what is said is checked, and in ms', () => {
+  expect(said({ retention: { done: '1h' }, prune: { at: '03:00' } })).toEqual({
+    keepDoneMs: hour,
+    prune: { at: '03:00', zone: 'UTC', for: 4 * hour },
+  })
+  expect(said({ prune: 'any' })).toEqual({ prune: 'any' })
+  for (const prune of [{ at: '24:00' }, { at: '03:00', for: '25h' }, { at: '03:00', for: '1s' }, { at: 3 }])
+    expect(() => said({ prune: prune as never })).toThrow(/prune/)
+})

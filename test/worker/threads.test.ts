@@ -1,0 +1,238 @@
+/** Handlers in threads. */
+import type { GuardedAgent } from '../../src/http/agent.ts'
+import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
+import { StoreClock, systemClock } from '../../src/core/clock.ts'
+import type { Db } from '../../src/db/db.ts'
+import type { Handout } from '../../src/dispatch/claim.ts'
+import { type AnyTask, AttemptError, limit, type Log, Sluice, task } from '../../src/index.ts'
+import { Attempt } from '../../src/worker/attempt.ts'
+import { Patience } from '../../src/worker/patience.ts'
+import { Rulebook } from '../../src/dispatch/rule.ts'
+import { Stuck } from '../../src/worker/stuck.ts'
+import { Threads } from '../../src/worker/threads.ts'
+import { engines } from '../dispatch/engine.ts'
+import { httpServer } from '../http/bench.ts'
+import { later, until } from '../until.ts'
+
+const anything = { '~standard': { version: 1 as const, vendor: 'test', validate: (value: unknown) => ({ value }) } }
+const file = (name: string) => new URL(`fixtures/${name}`, import.meta.url)
+const work = (options: object = {}) =>
+  task('work', { input: anything, thread: file('work.ts'), ...options }) as unknown as AnyTask
+const log = {
+  debug: vi.fn<Log['debug']>(),
+  info: vi.fn<Log['info']>(),
+  warn: vi.fn<Log['warn']>(),
+  error: vi.fn<Log['error']>(),
+}
+const handout = (input: object, job: Partial<Handout> = {}) =>
+  ({
+    id: 'a',
+    claim: 'c',
+    queue: 'q',
+    attempt: 2,
+    ambiguous: true,
+    createdMs: 5,
+    tags: ['t'],
+    grantedMs: systemClock.monotonicMs(),
+    takes: null,
+    failed: 0,
+    admitted: 0,
+    input,
+    ...job,
+  }) as Handout
+let threads: Threads
+const stuck = new Stuck({ clock: systemClock, log, most: 1, changed() {} })
+const around = (clock = systemClock) => ({
+  db: { checkOutside() {} } as unknown as Db,
+  clock,
+  storeClock: new StoreClock(),
+  schema: 'sluice',
+  agent: {} as GuardedAgent,
+  log,
+  patience: new Patience(),
+  stuck,
+  rulebook: new Rulebook(),
+  threads,
+})
+const attempt = (input: object, options?: object) => new Attempt(handout(input), work(options), around())
+const errorOf = (outcome: object) => JSON.parse((outcome as { error: string }).error) as Record<string, unknown>
+const shared = (length: number) => new Int32Array(new SharedArrayBuffer(4 * length))
+
+beforeAll(async () => {
+  // One thread, so that each test gets what the one before has left of it.
+  threads = new Threads({ size: 1, heapMb: 48, log })
+  await threads.open([work()])
+})
+afterAll(() => threads.close())
+
+test('what it returns is the result, and it knows its job', async () => {
+  expect(await attempt({ kind: 'square', n: 7 }).run()).toMatchObject({ kind: 'done', result: '{"square":49}' })
+  expect(await attempt({ kind: 'nothing' }).run()).toMatchObject({ kind: 'done', result: null })
+  const { result } = (await attempt({ kind: 'what' }).run()) as unknown as { result: string }
+  const job = { id: 'a', queue: 'q', createdAt: '1970-01-01T00:00:00.005Z', tags: ['t'] }
+  expect(JSON.parse(result)).toEqual({ attempt: 2, ambiguous: true, job, isMain: false })
+})
+
+test.each([
+  [
+    'plain',
+    'retry',
+    {
+      name: 'TypeError',
+      message: 'as a library throws it',
+      code: 'E_LIBRARY',
+      stack: expect.stringContaining('work.ts'),
+    },
+  ],
+  ['text', 'retry', { message: 'only a text' }],
+  ['odd', 'retry', { message: 'the handler threw something that is not an Error' }],
+  ['unreadable', 'retry', { message: 'what was thrown cannot be read' }],
+  ['refused', 'failed', { name: 'AttemptError', code: 'APP_REFUSED', message: 'never again' }],
+  ['usage', 'failed', { name: 'UsageError', code: 'SLUICE_INVALID_INPUT' }],
+  ['later', 'retry', { code: 'APP_LATER' }],
+  ['unstorable', 'failed', { code: 'SLUICE_BAD_PAYLOAD', message: expect.stringContaining('result of "work" at big') }],
+  ['exit', 'retry', { code: 'SLUICE_THREAD_DIED', message: expect.stringContaining('code: 3') }],
+  ['stray', 'retry', { code: 'SLUICE_THREAD_DIED', message: expect.stringContaining('stray') }],
+  ['hoard', 'retry', { code: 'SLUICE_THREAD_DIED', message: expect.stringContaining('memory') }],
+] as const)('a handler in a thread that ends by "%s" is a %s, and the next job runs', async (kind, how, error) => {
+  const outcome = await attempt({ kind }).run()
+  expect(outcome).toMatchObject({ kind: how, ...(kind === 'later' ? { delayMs: 7_000_000 } : {}) })
+  expect(errorOf(outcome)).toMatchObject(error)
+  expect(await attempt({ kind: 'square', n: 2 }).run()).toMatchObject({ kind: 'done' })
+})
+
+test('a time-out and a cancel end the thread, so that nothing is left running', async () => {
+  const counters = [shared(1), shared(1)] as const
+  const counts = () => counters.map((counter) => Atomics.load(counter, 0))
+  const first = attempt({ kind: 'busy', shared: counters[0] }, { timeout: 2_000 })
+  expect(errorOf(await first.run())).toMatchObject({ code: 'SLUICE_TIMEOUT' })
+  const second = attempt({ kind: 'busy', shared: counters[1] })
+  const running = later(second.run())
+  await until(() => counts()[1] !== 0)
+  second.abort(new AttemptError('SLUICE_CANCELLED', 'the job was cancelled', { retryable: false }))
+  expect(await running).toMatchObject({ kind: 'interrupt' })
+  let before: number[]
+  await until(async () => {
+    before = counts()
+    for (let n = 0; n < 10; n++) await attempt({ kind: 'nothing' }).run()
+    return String(counts()) === String(before)
+  }, 'both stand still')
+  expect(stuck.count).toBe(0)
+})
+
+test('who waits for a thread is not late, is given back when its grant grew old meanwhile, and can be cancelled', async () => {
+  const [flags, armed] = [shared(2), new Set<object>()]
+  let nowMs = 0
+  const clock = {
+    ...systemClock,
+    monotonicMs: () => nowMs,
+    after: () => {
+      const timer = {}
+      armed.add(timer)
+      return () => void armed.delete(timer)
+    },
+  }
+  const patience = { spend: vi.fn<() => boolean>(() => false), forget() {} } as unknown as Patience
+  const run = (input: object, options: object, takes: string[] | null) =>
+    new Attempt(handout(input, { grantedMs: 0, takes }), work(options), { ...around(clock), patience })
+  const first = run({ kind: 'until', shared: flags }, {}, null).run()
+  await until(() => Atomics.load(flags, 0) === 1)
+  expect(armed.size).toBe(1)
+  const waiting = run({ kind: 'square', n: 3 }, {}, null).run()
+  const limited = run({ kind: 'square', n: 3 }, { limits: [limit('calls', { rate: '100/min' })] }, ['calls']).run()
+  const cancelled = run({ kind: 'square', n: 3 }, {}, null)
+  const gone = cancelled.run()
+  await Promise.resolve()
+  await until(() => armed.size === 1)
+  cancelled.abort(new AttemptError('SLUICE_CANCELLED', 'the job was cancelled', { retryable: false }))
+  expect(await gone).toEqual({ kind: 'unused' })
+  nowMs = 1_000
+  Atomics.store(flags, 1, 1)
+  expect(await first).toMatchObject({ kind: 'done' })
+  expect(await waiting).toMatchObject({ kind: 'done', result: '{"square":9}' })
+  expect(await limited).toEqual({ kind: 'unused' })
+  expect(patience.spend).not.toHaveBeenCalled()
+  expect(armed.size).toBe(0)
+})
+
+test('a grant that grows old while the thread is made ready is given back, and the handler is not called', async () => {
+  let nowMs = 0
+  const clock = { ...systemClock, monotonicMs: () => nowMs }
+  const own = around(clock)
+  const slowly = vi.spyOn(threads, 'run').mockImplementationOnce(async (call) => {
+    slowly.mockRestore()
+    const begun = () => {
+      call.begun()
+      nowMs += 1_000
+    }
+    return threads.run({ ...call, begun })
+  })
+  const limited = work({ limits: [limit('calls', { rate: '100/min' })] })
+  const outcome = await new Attempt(handout({ kind: 'exit' }, { grantedMs: 0, takes: ['calls'] }), limited, own).run()
+  expect(outcome).toEqual({ kind: 'unused' })
+})
+
+test('its log lines arrive before its end, also those that cannot be sent as they are', async () => {
+  await attempt({ kind: 'log' }).run()
+  expect(log.info).toHaveBeenCalledWith('from a thread', { n: 1 })
+  expect(log.warn).toHaveBeenCalledWith('what cannot be sent', {
+    details: expect.stringContaining('f: [Function') as string,
+  })
+})
+
+test('an input that cannot be handed over, and a module without a handler, end the job', async () => {
+  const unsendable = { '~standard': { version: 1 as const, vendor: 'test', validate: () => ({ value: () => 1 }) } }
+  const first = await attempt({}, { input: unsendable }).run()
+  expect(first).toMatchObject({ kind: 'failed', reason: 'refused' })
+  expect(errorOf(first)).toMatchObject({ code: 'SLUICE_BAD_PAYLOAD' })
+  const second = await attempt({}, { thread: file('empty.ts') }).run()
+  expect(second).toMatchObject({ kind: 'failed', reason: 'refused' })
+  expect(errorOf(second)).toMatchObject({
+    code: 'SLUICE_BAD_TASK',
+    message: expect.stringContaining('empty.ts') as string,
+  })
+})
+
+test('a thread that is not there is said at the start; one that was compiled is found', async () => {
+  const own = new Threads({ size: 1, heapMb: 48, log })
+  await expect(own.open([work({ thread: file('nowhere.ts') })])).rejects.toMatchObject({ code: 'SLUICE_BAD_TASK' })
+  await own.open([work({ thread: new URL('../../dist/version.ts', import.meta.url) })])
+  await own.close()
+})
+
+describe.each(engines)('$name', ({ store }) => {
+  test('each request of a thread takes a grant of its own, is answered, and fails, as it would be elsewhere', async () => {
+    const seen: string[] = []
+    const url = await httpServer((request, response) => {
+      let body = ''
+      request.on('data', (chunk) => (body += String(chunk)))
+      request.on('end', () => {
+        seen.push(`${request.method} ${request.url} ${String(request.headers['x-own'])} ${body}`)
+        if (request.url === '/second') response.writeHead(204).end()
+        else response.writeHead(201, { 'x-vendor': 'b' }).end('welcome')
+      })
+    })
+    const silent = await httpServer(() => {})
+    const sluice = await Sluice.open({ store: await store(), log })
+    const calls = task('calls', {
+      retry: { attempts: 3, base: 1, max: 1 },
+      input: anything,
+      thread: file('work.ts'),
+      limits: [limit('calls', { rate: '500/s' })],
+    })
+    await sluice.work([calls])
+    const base = new URL('/', url).href
+    const job = await sluice.waitFor(await sluice.send(calls, { kind: 'call', url: base }))
+    expect(job).toMatchObject({
+      state: 'done',
+      result: { status: 201, header: 'b', url: `${base}first?q=1`, text: 'welcome', bare: 204 },
+    })
+    expect(seen).toEqual(['POST /first?q=1 a hello', 'GET /second undefined '])
+    const [ledger] = await sluice.db.query<{ units: string }>('select sum(units) as units from sluice.ledger')
+    // Grants that grew old on a busy machine are in there twice: as taken, and as given back.
+    expect(Number(ledger?.units)).toBe(2)
+    const broken = await sluice.waitFor(await sluice.send(calls, { kind: 'broken', url: silent }))
+    expect(broken).toMatchObject({ error: { message: expect.stringContaining('got no answer: bad port') as string } })
+    await sluice.close()
+  })
+})
