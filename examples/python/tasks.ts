@@ -1,0 +1,21 @@
+/** The task that signup.py sends. What stands here only a worker knows: Python and SQL need not. */
+import { limit, rateLimited, task } from 'sluice'
+import { z } from 'zod'
+
+// A key that SQL could not compute: the mail provider counts for each domain.
+const mailApi = limit('mail-api', {
+  rate: '10/s',
+  by: ({ email }: { email: string }) => email.slice(email.indexOf('@') + 1),
+})
+
+export const welcome = task('welcome', {
+  input: z.object({ customer: z.number().int(), email: z.email() }),
+  limits: [mailApi],
+  async run({ customer, email }, { fetch, log }) {
+    const api = process.env['MAIL_API']
+    if (api === undefined) return log.info(`MAIL_API is not set, so customer ${customer} gets no mail`)
+    const response = await fetch(`${api}/welcome/${email}`, { method: 'POST' })
+    if (response.status === 429) throw rateLimited(response)
+    if (!response.ok) throw new Error(`the mail API said ${response.status}`)
+  },
+})

@@ -1,0 +1,104 @@
+/**
+ * Webhooks per customer: each endpoint has a limit of its own (10 a second, 2 at one time), and what one of them does
+ * touches no other. One is down: its deliveries are tried again, fail for good, and the endpoint is switched off by a
+ * rule. One says 429 with Retry-After: only its own deliveries wait. The endpoints are started here, on loopback, and at
+ * the end it prints what each of them got.
+ *
+ *     npm run setup && npx jiti examples/webhooks.ts
+ */
+import { createServer, type IncomingMessage, type ServerResponse } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { json } from 'node:stream/consumers'
+import { fail, limit, rateLimited, rule, Sluice, task, useSluice } from 'sluice'
+import { z } from 'zod'
+
+const eventsEach = 6
+const customers = ['north', 'south', 'down', 'slow']
+const got: { customer: string; event: number; status: number }[] = []
+const { url, close } = await startEndpoints()
+
+// Endpoints that were given up. Of a fleet this is a column of your customers' table: `when` below may be async.
+const off = new Set<string>()
+
+const deliver = task('deliver', {
+  input: z.object({ customer: z.string(), event: z.number() }),
+  limits: [limit('hooks', { rate: '10/s', concurrency: 2, by: 'customer' })],
+  retry: { attempts: 6, base: '100ms', max: '500ms' },
+  timeout: '10s',
+  // Only because the endpoints of this example are on loopback. Customers name the real ones: leave it out, and none of
+  // them can have your own network called.
+  allowPrivate: ['127.0.0.1'],
+  async run({ customer, event }, { fetch, job }) {
+    const response = await fetch(`${url}/${customer}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json', 'idempotency-key': job.id },
+      body: JSON.stringify({ event }),
+    })
+    await response.arrayBuffer()
+    if (response.status === 429) throw rateLimited(response) // this customer's bucket is held, on every worker
+    if (response.status === 410) throw fail('the customer has taken this endpoint away')
+    if (!response.ok) throw new Error(`the endpoint said ${response.status}`)
+  },
+  // A job of its own, recorded together with the failure: it is not lost when this process ends right now.
+  onFailed: ({ input }) => void off.add(input.customer),
+})
+
+const sluice = await Sluice.open({
+  store: 'memory:',
+  rules: [
+    // Looked at just before a delivery would run: what is discarded has not been tried. `hold: '1h'` would keep it.
+    rule<{ customer: string }>('switched-off', {
+      at: 'dispatch',
+      tasks: 'deliver',
+      when: ({ input }) => off.has(input.customer),
+      do: { discard: 'the endpoint is switched off' },
+    }),
+  ],
+})
+useSluice(sluice)
+
+const ids: string[] = []
+for (let event = 1; event <= eventsEach; event++)
+  for (const customer of customers) ids.push(await deliver.send({ customer, event }))
+await sluice.work([deliver])
+
+const jobs = await Promise.all(ids.map((id) => sluice.waitFor(id)))
+for (const customer of customers) {
+  const states = jobs
+    .filter(({ input }) => (input as { customer: string }).customer === customer)
+    .map(({ state }) => state)
+  const counted = [...new Set(states)].sort().map((state) => `${states.filter((one) => one === state).length} ${state}`)
+  const calls = got.filter((one) => one.customer === customer).map(({ event, status }) => `${event}:${status}`)
+  console.log(`${customer}: ${counted.join(', ')}; got ${calls.join(' ')}`)
+}
+const silent = got.findIndex(({ status }) => status === 429)
+const resumed = got.findIndex(({ customer }, n) => customer === 'slow' && n > silent)
+const others = got.slice(silent, resumed).filter(({ customer, status }) => customer !== 'slow' && status === 200)
+console.log(`while slow was left alone, others got ${others.length} deliveries`)
+console.log(`switched off: ${[...off].join(', ')}`)
+
+await sluice.close()
+close()
+
+/** One server for all endpoints: a path for each customer. */
+async function startEndpoints(): Promise<{ url: string; close(): void }> {
+  // It asks for silence for as long as others have not got all of theirs: so if they waited for it, nobody would get any.
+  const isBusy = () =>
+    got.filter(({ customer, status }) => /north|south/.test(customer) && status === 200).length < 2 * eventsEach
+  const answer = async (request: IncomingMessage, response: ServerResponse) => {
+    const { event } = (await json(request)) as { event: number }
+    const customer = request.url?.slice(1) ?? ''
+    const status = customer === 'down' ? 503 : customer === 'slow' && isBusy() ? 429 : 200
+    got.push({ customer, event, status })
+    response.writeHead(status, status === 429 ? { 'retry-after': '2' } : {}).end()
+  }
+  const server = createServer((request, response) => void answer(request, response))
+  await new Promise<void>((resolve) => void server.listen(0, '127.0.0.1', resolve))
+  return {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    close: () => {
+      server.close()
+      server.closeAllConnections()
+    },
+  }
+}

@@ -1,0 +1,23 @@
+import { expect, it } from 'vitest'
+import { line, numbers, runExample } from './program.ts'
+
+it('who waits in person overtakes the batch, on one account that is not exceeded', async ({ signal }) => {
+  const out = await runExample('interactive-and-batch.ts', signal)
+  const cards = Array.from({ length: 10 }, (_, card) => numbers(line(out, `card ${card}:`)))
+  const [, waiting, before] = [0, 1, 2].map((n) => cards.map((card) => card[n] ?? NaN)) as [
+    number[],
+    number[],
+    number[],
+  ]
+  // Only what was on its way already goes first: ten at one time.
+  expect(before.filter((rows) => rows <= 10).length).toBeGreaterThan(5)
+  expect(sum(before)).toBeLessThan(sum(waiting) / 4)
+  expect(numbers(line(out, 'row 249'))[1]).toBeLessThan(125)
+  expect(numbers(line(out, 'batch:'))[0]).toBe(249)
+  expect(numbers(line(out, 'interactive:'))[0]).toBe(11)
+  expect(numbers(line(out, 'at most'))[0]).toBeLessThanOrEqual(100)
+}, 300_000)
+
+function sum(all: number[]): number {
+  return all.reduce((a, b) => a + b, 0)
+}
