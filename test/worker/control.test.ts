@@ -174,9 +174,9 @@ describe.each(engines)('$name', (engine) => {
     const worker = await enter(db)
     const send = (i: number) => noted.send({ n: i }, { idempotencyKey: key, replace: true })
     const first = await send(-1)
-    const whole = db.transaction.bind(db)
-    const lossy = vi.spyOn(db, 'transaction').mockImplementationOnce(async (body) => {
-      await whole(body)
+    const whole = db.call.bind(db)
+    const lossy = vi.spyOn(db, 'call').mockImplementationOnce(async (...call) => {
+      await whole(...call)
       expect((await claim(db, worker, ['noted'], 1)).jobs).toHaveLength(1)
       throw new StoreError('SLUICE_STORE_UNREACHABLE', 'the reply is lost')
     })
