@@ -110,7 +110,9 @@ async function eachId(sluice: Sluice, out: Output, ids: string[], { done, missin
   out.hint(`\`sluice jobs show ${ids[0]}\``)
 }
 
-async function eachFound(sluice: Sluice, out: Output, filter: JobFilter, flags: BulkFlags, act: Act): Promise<void> {
+async function eachFound(sluice: Sluice, out: Output, wanted: JobFilter, flags: BulkFlags, act: Act): Promise<void> {
+  // What comes while the question stands is not among what was shown.
+  const filter = await sluice.jobs.asOfNow(wanted)
   const { count, isExact } = await sluice.jobs.count(filter)
   const said = `${isExact ? '' : 'at least '}${count} job(s)`
   if (flags.dryRun === true) {

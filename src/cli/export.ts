@@ -2,9 +2,9 @@
 import { once } from 'node:events'
 import { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
-import { redact } from '../core/redact.ts'
 import type { Job, State } from '../index.ts'
 import { type FilterFlags, filterFlags, filterOf } from './filter.ts'
+import { shown } from './record.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
 /** `sluice jobs export`. */
@@ -29,8 +29,7 @@ async function exportJobs(flags: FilterFlags & { csv?: boolean; reveal?: boolean
   let count = 0
   await withSluice(settings, { creates: false }, async (sluice) => {
     for await (const found of sluice.jobs.stream(filter)) {
-      const { input, result, error, limits, tags } = found
-      const job = flags.reveal === true ? found : { ...found, ...redact({ input, result, error, limits, tags }) }
+      const job = shown(found, flags.reveal)
       if (flags.csv === true && count === 0) await write(Object.keys(job).join(','))
       await write(flags.csv === true ? Object.values(job).map(cell).join(',') : JSON.stringify(job))
       count++

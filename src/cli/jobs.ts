@@ -8,6 +8,7 @@ import { isFinal } from '../store/jobs.ts'
 import { exportCommand } from './export.ts'
 import { type FilterFlags, filterFlags, filterOf } from './filter.ts'
 import { brief, span } from './output.ts'
+import { shown } from './record.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 
 interface ListFlags extends FilterFlags {
@@ -39,7 +40,7 @@ async function listJobs(flags: ListFlags, command: Command): Promise<void> {
   const options = { ...filterOf(flags), limit, ...(before === undefined ? {} : { before }) }
   const { out } = settings
   const found = await withSluice(settings, { creates: false }, (sluice) => sluice.list(options))
-  const jobs = found.map((job) => ({ ...job, ...redact({ error: job.error, tags: job.tags }) }))
+  const jobs = found.map((job) => ({ ...job, ...redact({ error: job.error, tags: job.tags, reason: job.reason }) }))
   if (out.json) return jobs.forEach((job) => out.object(job))
   const last = jobs.at(-1)
   if (last === undefined) {
@@ -69,8 +70,7 @@ async function showJob(id: string, flags: { reveal?: boolean }, command: Command
   const { out } = settings
   const found = await withSluice(settings, { creates: false }, (sluice) => sluice.jobs.get(id))
   if (found === undefined) throw noSuchJob(id)
-  const { input, result, error, limits, tags } = found
-  const job = flags.reveal === true ? found : { ...found, ...redact({ input, result, error, limits, tags }) }
+  const job = shown(found, flags.reveal)
   if (out.json) return out.object(job)
   for (const [name, value] of lines(job)) out.line(`${out.paint('dim', name.padEnd(13))}${value}`)
   if (job.state === 'failed') out.hint(`\`sluice retry ${id}\``)

@@ -1,6 +1,7 @@
 #!/usr/bin/env node
 /** The command line's entry: builds the program, runs it, and turns what goes wrong into a line and an exit code. */
 import { Command, Option } from 'commander'
+import { SluiceError } from '../core/errors.ts'
 import { version } from '../version.ts'
 import { cancelCommand, reprioritiseCommand, retryCommand } from './bulk.ts'
 import { devCommand } from './dev.ts'
@@ -76,6 +77,8 @@ async function main(argv: readonly string[]): Promise<number> {
 // `sluice jobs | head` ends the reader first; that is no failure.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code === 'EPIPE') process.exit(0)
+  const failed = new SluiceError('SLUICE_OUTPUT_FAILED', `what was to be said on stdout could not be: ${error.message}`)
+  process.exit(fail(failed, process.argv.includes('--json')))
 })
 
 const code = await main(process.argv.slice(2))

@@ -2,6 +2,7 @@
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
+import { redact } from '../core/redact.ts'
 import { type ScheduleLine, type Sluice, useSluice } from '../index.ts'
 import { loadCode } from './config.ts'
 import { brief, type Output, span } from './output.ts'
@@ -39,7 +40,8 @@ export function schedulesCommand(): Command {
 async function list(_: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const all = await withSluice(settings, { creates: false }, (sluice) => sluice.schedules.list())
+  const found = await withSluice(settings, { creates: false }, (sluice) => sluice.schedules.list())
+  const all = found.map(shown)
   if (out.json) return all.forEach((line) => out.object(line))
   if (all.length === 0) {
     out.talk('no schedules are stored; a worker whose file of tasks exports some stores them')
@@ -48,6 +50,12 @@ async function list(_: object, command: Command): Promise<void> {
   out.table([['NAME', 'TASK', 'WHEN', 'NEXT', 'LAST', 'STATE'], ...all.map(cells)])
   for (const { name, error } of all) if (error !== null) out.talk(`${name}: ${error}`)
   out.hint(`\`sluice schedules show ${all[0]?.name}\``)
+}
+
+/** Without the secrets in its input, and in what was thrown where that should have been given. */
+function shown(line: ScheduleLine): ScheduleLine {
+  const { error } = redact({ error: line.error })
+  return { ...line, error, ...('input' in line ? { input: redact(line.input) } : {}) }
 }
 
 function cells(line: ScheduleLine): string[] {
@@ -74,7 +82,7 @@ async function showOne(name: string, flags: { limit: number }, command: Command)
   const settings = await settingsOf(command)
   const { out } = settings
   const { line, history } = await withSluice(settings, { creates: false }, async ({ schedules }) => ({
-    line: await stored(schedules, name),
+    line: shown(await stored(schedules, name)),
     history: await schedules.history(name, flags.limit),
   }))
   if (out.json) return out.object({ ...line, history })

@@ -49,6 +49,7 @@ export async function openTable(chunks: AsyncIterable<Buffer>, name: string): Pr
     throw bad(name, "begins as a JSON array; write one object a line (`jq -c '.[]'` does that)")
   lines.back([first])
   if (first.text.trimStart().startsWith('{')) return { columns: undefined, heading: '', rows: ndjson(lines) }
+  if (first.text.includes('\r')) throw bad(name, "ends its lines by CR alone; convert it (`tr '\\r' '\\n'`)")
   const delimiter = delimiterOf(first.text)
   const rows = csv(lines, delimiter)
   const heading = (await rows.next()).value as TableRow
@@ -92,7 +93,7 @@ async function* csv(lines: Lines, delimiter: string): AsyncGenerator<TableRow> {
   for (let first = await lines.nextFilled(); first !== undefined; first = await lines.nextFilled()) {
     const { line, text } = first
     if (!text.includes('"')) {
-      yield { line, raw: text, cells: text.split(delimiter) }
+      yield { line, raw: text, ...split(text, delimiter) }
       continue
     }
     const taken = [first]
@@ -105,8 +106,7 @@ async function* csv(lines: Lines, delimiter: string): AsyncGenerator<TableRow> {
     }
     const raw = taken.map((each) => each.text).join('\n')
     try {
-      const [cells] = parse(raw, { delimiter, relax_column_count: true }) as unknown as string[][]
-      yield { line, raw, cells: cells ?? [] }
+      yield { line, raw, ...parsed(raw, delimiter) }
     } catch (error) {
       // The quote was meant otherwise: what follows it are rows of their own.
       lines.back(taken.slice(1))
@@ -117,6 +117,22 @@ async function* csv(lines: Lines, delimiter: string): AsyncGenerator<TableRow> {
       }
     }
   }
+}
+
+/** The cells of a row without quotes. */
+function split(text: string, delimiter: string): Pick<TableRow, 'cells' | 'problem'> {
+  if (text.includes('\r')) return { problem: 'it contains a CR that is not in quotes; convert it to LF' }
+  return { cells: text.split(delimiter) }
+}
+
+/** The cells of a row with quotes. @throws what csv-parse throws where they do not match */
+function parsed(raw: string, delimiter: string): Pick<TableRow, 'cells' | 'problem'> {
+  // Said, because csv-parse would take whatever ends the first line, a CR too, for what ends all.
+  const options = { delimiter, relax_column_count: true, record_delimiter: ['\r\n', '\n'] }
+  const unquoted = raw.replaceAll(/"[^"]*"/g, '')
+  const [cells, ...others] = parse(raw, options) as unknown as string[][]
+  if (cells === undefined || others.length > 0) return { problem: 'its quotes make more than one row of it' }
+  return unquoted.includes('\r') ? split(unquoted, delimiter) : { cells }
 }
 
 function quotesOf(text: string): number {

@@ -24,10 +24,10 @@ async function explain(id: string, _: object, command: Command): Promise<void> {
   })
   if (why === undefined) {
     if (job === undefined) throw noSuchJob(id)
-    if (out.json)
-      return out.object({ id, state: job.state, reason: job.reason, reasons: [], finishedAt: job.finishedAt })
+    const reason = job.reason === null ? null : redactText(job.reason)
+    if (out.json) return out.object({ id, state: job.state, reason, reasons: [], finishedAt: job.finishedAt })
     out.line(
-      `${job.state}${job.reason === null ? '' : ` (${job.reason})`} since ${job.finishedAt?.toISOString() ?? 'now'}: it waits for nothing`,
+      `${job.state}${reason === null ? '' : ` (${reason})`} since ${job.finishedAt?.toISOString() ?? 'now'}: it waits for nothing`,
     )
     return out.hint(`\`sluice jobs show ${id}\``)
   }

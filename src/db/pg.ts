@@ -222,19 +222,14 @@ class PgDb implements Db {
     this.checkOutside()
     const client = await this.#connect(pool)
     let broken: Error | undefined
-    let timer: NodeJS.Timeout | undefined
     try {
-      const late = new Promise<never>((_, reject) => {
-        timer = setTimeout(() => reject(new LateError('no answer in time')), this.#answerMs)
-      })
-      return await Promise.race([body(client), late])
+      return await inTime(body(client), this.#answerMs)
     } catch (error) {
       if (!isLost(error)) throw error
       broken = error as Error
       if (error instanceof LateError) this.#probeIdle()
       throw unreachable(this.where, error)
     } finally {
-      clearTimeout(timer)
       client.release(broken)
     }
   }
@@ -293,8 +288,8 @@ class PgDb implements Db {
         connectionString: this.#options.listenUrl ?? this.#options.url,
         keepAlive: true,
         connectionTimeoutMillis: 5_000,
-        query_timeout: this.#answerMs / 2,
       })
+      const ask = (sql: string) => inTime(client.query(sql), this.#answerMs / 2)
       // Ends the pings of this connection. What hangs on a lasting signal stays for as long as that: so one listener, removed.
       const gone = new AbortController()
       const end = () => gone.abort()
@@ -306,13 +301,13 @@ class PgDb implements Db {
       })
       try {
         await client.connect()
-        for (const channel of this.#listeners.keys()) await client.query(`listen ${quote(channel)}`)
+        for (const channel of this.#listeners.keys()) await ask(`listen ${quote(channel)}`)
         this.#listener = client
         this.#answered = true
         failures = 0
         while (!gone.signal.aborted) {
           await this.#options.clock.sleep(5_000, gone.signal, false)
-          if (!gone.signal.aborted) await client.query('select 1')
+          if (!gone.signal.aborted) await ask('select 1')
         }
       } catch {
         // The loop tries again; until then sleepers poll.
@@ -323,6 +318,19 @@ class PgDb implements Db {
       void client.end().catch(() => {})
       if (!signal.aborted) await this.#options.clock.sleep(Math.min(2_000, 100 * 2 ** failures), signal, false)
     }
+  }
+}
+
+/** What was asked, or a LateError. When this process was what stood still, the answer may have come: it is read first. */
+async function inTime<T>(asked: Promise<T>, ms: number): Promise<T> {
+  let timer: NodeJS.Timeout | undefined
+  const late = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => setImmediate(() => reject(new LateError('no answer in time'))), ms)
+  })
+  try {
+    return await Promise.race([asked, late])
+  } finally {
+    clearTimeout(timer)
   }
 }
 

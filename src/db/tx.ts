@@ -39,6 +39,13 @@ const call = (tx: Any, name: string, ...args: unknown[]): unknown => (tx[name] a
 const isIdle = (client: unknown): boolean =>
   can(client, 'getTransactionStatus') && call(client as Any, 'getTransactionStatus') === 'I'
 
+/** A QueryRunner of TypeORM before or after its transaction; the root of pg-promise, and a task that is in no transaction. */
+const saysOutside = (tx: Any): boolean => {
+  const context = tx['ctx'] as Any | undefined
+  const isTask = can(tx, 'task') && context?.['isTX'] !== true && context?.['inTransaction'] !== true
+  return tx['isTransactionActive'] === false || '$pool' in tx || isTask
+}
+
 /** The most particular member first: a model of Prisma may be called `query`, Drizzle has a `query` and a `$client` too. */
 const libraries: readonly Library[] = [
   {
@@ -81,7 +88,7 @@ const libraries: readonly Library[] = [
     takes: 'a client of node-postgres after `begin`, a Transaction of PGlite, the `tx` of `sluice.transaction`',
     isOf: (tx) => can(tx, 'query'),
     // A pool gives each statement to any of its connections; PGlite and `sluice.db` begin transactions, but are none.
-    isOutside: (tx) => typeof tx['totalCount'] === 'number' || can(tx, 'transaction') || isIdle(tx),
+    isOutside: (tx) => typeof tx['totalCount'] === 'number' || can(tx, 'transaction') || isIdle(tx) || saysOutside(tx),
     run: (tx, sql, params) => call(tx, 'query', sql, params),
   },
 ]

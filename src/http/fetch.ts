@@ -50,6 +50,7 @@ interface RequestLike {
   readonly headers: Iterable<[string, string]>
   readonly body: unknown
   readonly redirect: 'follow' | 'manual' | 'error'
+  readonly mode: string
   readonly signal: AbortSignal | undefined
   arrayBuffer(): Promise<ArrayBuffer>
 }
@@ -91,7 +92,7 @@ async function planOf(input: unknown, init: RequestInit | undefined, own: AbortS
     bytes: encoded.bytes,
     stream: encoded.stream,
     redirect,
-    staysHome: init?.mode === 'same-origin',
+    staysHome: (init?.mode ?? from?.mode) === 'same-origin',
     signal,
   }
 }

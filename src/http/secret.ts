@@ -9,7 +9,7 @@ export type SecretPlace = 'headers' | 'query' | 'form' | 'json'
 export interface SecretOptions {
   /** The environment variable of the worker that holds it, without white space around it. Give this or `read`. */
   readonly env?: string
-  /** Gives it; asked before every request that it goes into, so let it remember what takes long. */
+  /** Gives it; asked before every request that it goes into, so let it remember what takes long. Trimmed too. */
   readonly read?: () => string | Promise<string>
   /**
    * Who may get it: `api.crm.example` (by https, port 443), `api.crm.example:8443`, or a whole origin

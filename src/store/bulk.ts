@@ -2,7 +2,7 @@
 import { UsageError } from '../core/errors.ts'
 import type { Db, Row } from '../db/db.ts'
 import { statements } from '../generated/sql.ts'
-import { type JobFilter, type Search, searchOf, type State, unfinished } from './filter.ts'
+import { asOfNow, type JobFilter, type Search, searchOf, type State, unfinished } from './filter.ts'
 
 /** How far a bulk operation is. */
 export interface BulkProgress {
@@ -95,6 +95,11 @@ export class Bulk {
     if (last === undefined) return
     for await (const { hits } of this.#pages(search, { isDown: false, form: 'whole', scan: wholeMax, last }))
       yield* hits
+  }
+
+  /** See `asOfNow`. */
+  asOfNow(filter: JobFilter): Promise<JobFilter> {
+    return asOfNow(this.#ago, filter)
   }
 
   /** How many jobs fit, up to a bound. */
@@ -218,14 +223,12 @@ export class Bulk {
   }
 
   #search(filter: JobFilter, states?: readonly State[]): Promise<Search> {
-    return searchOf(
-      async (seconds) => {
-        const [row] = await this.#db.query<{ at: string }>(this.#agoSql, [seconds])
-        return row?.at ?? ''
-      },
-      filter,
-      states,
-    )
+    return searchOf(this.#ago, filter, states)
+  }
+
+  readonly #ago = async (seconds: number): Promise<string> => {
+    const [row] = await this.#db.query<{ at: string }>(this.#agoSql, [seconds])
+    return row?.at ?? ''
   }
 
   async #ids(sql: string, params: readonly unknown[]): Promise<string[]> {

@@ -90,6 +90,19 @@ export async function searchOf(
   }
 }
 
+/**
+ * The filter of now, for later: spans are counted back from now, and what comes or ends from now on does not fit.
+ * @throws UsageError SLUICE_BAD_FILTER, SLUICE_BAD_DURATION
+ */
+export async function asOfNow(ago: (seconds: number) => Promise<string>, filter: JobFilter): Promise<JobFilter> {
+  const { since, until } = filter
+  // In whole ms, as a Date has it: up.
+  const nowMs = Date.parse(await ago(0)) + 1
+  const untilMs = until === undefined ? nowMs : Math.min(nowMs, Date.parse(await time(ago, until)))
+  const begin = since === undefined ? {} : { since: new Date(await time(ago, since)) }
+  return { ...filter, ...begin, until: new Date(untilMs) }
+}
+
 /** A time as ISO text; spans are counted back by the store. */
 async function time(ago: (seconds: number) => Promise<string>, at: Date | Duration): Promise<string> {
   if (at instanceof Date) {

@@ -130,6 +130,15 @@ export class Jobs {
   }
 
   /**
+   * The same filter, fixed to this moment, so that what was counted and shown can be acted on when somebody has said yes:
+   * spans become times, and jobs that are made (finished ones: that end) later do not fit.
+   * @throws UsageError SLUICE_BAD_FILTER, SLUICE_BAD_DURATION
+   */
+  asOfNow(filter: JobFilter = {}): Promise<JobFilter> {
+    return this.#bulk.asOfNow(filter)
+  }
+
+  /**
    * Cancels an unfinished job. What a running attempt still does has no effect here; its `signal` aborts when its worker
    * next looks, within some 2 s. False: no such unfinished job.
    */

@@ -86,9 +86,10 @@ export class Care {
     const sql = this.#inSchema(statements['store/agree'] as string)
     for (const { name } of await this.#db.query<{ name: string }>(sql, [names, values]))
       this.#log?.info('from now on this holds for the whole fleet', { [name]: this.#said[name] })
+    this.#read = undefined
   }
 
-  /** What is in force; what this process says itself comes first. Looked up once a minute. */
+  /** What is in force: what was said last, by whomever; this process's own words where nobody's are stored. Looked up once a minute. */
   async agreed(): Promise<Agreed> {
     const nowMs = this.#clock.monotonicMs()
     if (this.#read !== undefined && nowMs - this.#read.atMs < minuteMs) return this.#read.agreed
@@ -96,8 +97,8 @@ export class Care {
       this.#inSchema('select name, value from sluice.setting'),
     )
     const { keepDoneMs, keepFailedMs, prune } = {
-      ...Object.fromEntries(rows.map(({ name, value }) => [name, value])),
       ...this.#said,
+      ...Object.fromEntries(rows.map(({ name, value }) => [name, value])),
     }
     const agreed = {
       doneMs: Number(keepDoneMs ?? keepMsDefault),

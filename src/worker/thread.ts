@@ -24,7 +24,7 @@ export interface Start {
 /** A request of the handler, to be made by the main thread. */
 export interface Asked {
   url: string
-  init: { method: string; headers: [string, string][]; body: ArrayBuffer | null; redirect: Request['redirect'] }
+  init: Pick<Request, 'method' | 'redirect' | 'mode'> & { headers: [string, string][]; body: ArrayBuffer | null }
 }
 
 /** The response to one. */
@@ -127,7 +127,7 @@ class Desk {
 
   readonly fetch: typeof fetch = async (...args) => {
     const request = new Request(...args)
-    const { url, method, headers, redirect, signal } = request
+    const { url, method, headers, redirect, mode, signal } = request
     signal.throwIfAborted()
     const body = request.body === null ? null : await request.arrayBuffer()
     const id = this.#count++
@@ -137,7 +137,7 @@ class Desk {
         this.#say({ kind: 'cancel', id })
         reject(signal.reason as Error)
       })
-      const asked = { url, init: { method, headers: [...headers], body, redirect } }
+      const asked = { url, init: { method, headers: [...headers], body, redirect, mode } }
       this.#say({ kind: 'fetch', id, asked }, body === null ? [] : [body])
     })
     const { status, statusText, headers: fields, url: at, redirected, body: bytes } = answer

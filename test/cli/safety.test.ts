@@ -29,6 +29,10 @@ it('what people read has no secrets, and --reveal shows a job as it is', async (
   const sluice = await Sluice.open({ store })
   const throwing = await sluice.send(login, { ...input, url: '' })
   const inside = await sluice.send(login, input)
+  const ruled = [{ rule: 'r', change: { url: 'https://x.example/?token=t2' } }]
+  const stopped = await sluice.send(login, input)
+  await sluice.jobs.cancel(stopped, 'as https://x.example/?token=t3 says')
+  await sluice.db.query(`update sluice.done set ruled = $2::jsonb where id = $1`, [stopped, JSON.stringify(ruled)])
   await sluice.close()
 
   const { err } = await project.run(['dispatch', '--once', '--tasks', 'tasks.ts'])
@@ -44,6 +48,17 @@ it('what people read has no secrets, and --reveal shows a job as it is', async (
     error: { code: 'SLUICE_BLOCKED_ADDRESS', message },
   })
   expect(JSON.stringify([err, shown, json])).not.toMatch(/hunter2|abc\.def|key-of|crumbs|=t1/)
+  const all = [
+    ['jobs', 'show', stopped],
+    ['jobs', '--state', 'cancelled', '--json'],
+    ['jobs', 'export', '--state', 'cancelled'],
+    ['why', stopped],
+  ]
+  for (const args of all) {
+    const { out } = await project.run(args)
+    expect(out).toContain('token=[redacted]')
+    expect(out).not.toMatch(/=t[23]/)
+  }
   const revealed = await project.run(['jobs', 'show', inside, '--reveal', '--json'])
   expect(objects(revealed.out)[0]).toMatchObject({ input })
 })

@@ -7,11 +7,11 @@ const file = `
 import { schedule, scheduledFor, task } from 'sluice'
 import { z } from 'zod'
 const sync = task('sync-all', {
-  input: z.object({ tenant: z.string() }),
+  input: z.object({ tenant: z.string(), password: z.string().optional() }),
   run: ({ tenant }, { job, log }) => log.info(tenant + ' for ' + scheduledFor(job)?.toISOString()),
 })
 export const nightly = schedule('nightly-sync', {
-  task: sync, cron: '0 3 * * *', zone: 'Europe/Berlin', input: { tenant: 'all' }, overlap: 'skip',
+  task: sync, cron: '0 3 * * *', zone: 'Europe/Berlin', input: { tenant: 'all', password: 'hunter2' }, overlap: 'skip',
 })
 export const each = ['a', 'b'].map((tenant) =>
   schedule('second-' + tenant, { task: sync, every: '1s', input: () => ({ tenant }) }))
@@ -45,7 +45,7 @@ it('what a file exports is stored by whoever works with it, fired, listed, run n
     zone: 'Europe/Berlin',
     catchUp: 'last',
     overlap: 'skip',
-    input: { tenant: 'all' },
+    input: { tenant: 'all', password: '[redacted]' },
     next: Array.from({ length: 5 }, () => expect.stringMatching(/T0[12]:00:00\.000Z$/) as string),
     last: null,
     state: 'active',

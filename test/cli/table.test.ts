@@ -51,6 +51,24 @@ describe('rows of a file', () => {
     )
   })
 
+  it('a CR within a line loses no row: it is kept in quotes, and told of elsewhere', async () => {
+    const text = ['name,n', '"a\rb",1', '"c",2\r"d",3', 'e\rf,4', '"g",h\ri', '"j",5', ''].join('\n')
+    const { rows } = await read(text)
+    expect(rows.map(({ line, cells }) => [line, cells])).toEqual([
+      [2, ['a\rb', '1']],
+      [3, undefined],
+      [4, undefined],
+      [5, undefined],
+      [6, ['j', '5']],
+    ])
+    for (const row of rows) expect(row.problem === undefined).toBe(row.cells !== undefined)
+    const old = read('name,n\r"a",1\r"b",2\r')
+    await expect(old).rejects.toMatchObject({
+      code: 'SLUICE_BAD_FILE',
+      message: expect.stringContaining('by CR alone'),
+    })
+  })
+
   it('a row whose quotes do not match is one bad row, and those behind it are read', async () => {
     const bad = ['5" pipe,1', '"Bob "The Man" Smith",2', '"open,3', 'x,"y']
     const text = ['name,n', 'a,1', bad[0], 'b,2', '', bad[1], 'c,"3', '3"', bad[2], 'd,4', bad[3], 'e,5'].join('\n')

@@ -1,3 +1,6 @@
+import { spawnSync } from 'node:child_process'
+import { existsSync, openSync } from 'node:fs'
+import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createProject, objects, type Project, tasksFile } from './program.ts'
 
@@ -11,6 +14,16 @@ beforeAll(() => {
   project.write('sluice.config.ts', `export default { tasks: './tasks.ts' }`)
 })
 afterAll(() => project.close())
+
+it.runIf(existsSync('/dev/full'))('what cannot be written ends with exit code 1 and a line', async () => {
+  const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
+  const { status, stderr } = spawnSync(process.execPath, [main, '--help'], {
+    stdio: ['ignore', openSync('/dev/full', 'w'), 'pipe'],
+    encoding: 'utf8',
+  })
+  expect(stderr).toMatch(/^error SLUICE_OUTPUT_FAILED: .*ENOSPC.*\n$/)
+  expect(status).toBe(1)
+})
 
 describe('exit code 2 and one line', () => {
   it.each([

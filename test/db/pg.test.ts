@@ -5,6 +5,7 @@ import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { type Db, engineOf } from '../../src/db/db.ts'
 import { openPg } from '../../src/db/pg.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { later } from '../until.ts'
 
 let url: string
 let admin: pg.Client
@@ -100,6 +101,17 @@ it('a connection that listens for weeks hangs nothing on signals with each of it
   })
   await enough
   expect(new Set(signals).size).toBe(1)
+})
+
+it('an answer that came while this process stood still is not late', async () => {
+  const db = openPg({ url, clock: systemClock, answerMs: 200 })
+  open.push(db)
+  await db.query('select 1')
+  const asked = later(db.query('select 1 as n from pg_sleep(0.05)'))
+  // It is on its way.
+  await new Promise((resolve) => setImmediate(resolve))
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_000)
+  expect(await asked).toEqual([{ n: 1 }])
 })
 
 it('what the engine asks waits for no connection that users hold', async () => {

@@ -206,6 +206,13 @@ test('manual returns the redirect, error refuses it, and neither follows', async
   expect(taken).toHaveLength(1)
 })
 
+test('same-origin holds on a Request too', async () => {
+  const url = await redirector(302, `${await echo()}/to`)
+  const home = new Request(`${url}/from`, { mode: 'same-origin' })
+  await expect(setup().fetch(home)).rejects.toMatchObject({ code: 'SLUICE_REDIRECT' })
+  expect((await setup().fetch(home, { mode: 'cors' })).status).toBe(200)
+})
+
 test('a redirect whose body unpacks to more than is read on is followed at once', async () => {
   const bomb = brotliCompressSync(Buffer.alloc(1024 * 1024))
   const url = await httpServer((request, response) => {

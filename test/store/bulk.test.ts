@@ -144,6 +144,27 @@ for (const engine of engines) {
       expect(await jobs.cancelMany({}, { all: true })).toBe(1)
     })
 
+    it('a filter as of now does not fit what comes or ends later', async () => {
+      const { jobs, db } = at.sluice
+      const waits = () => at.sluice.send(quiet, { n: 1 }, { delay: '1h' })
+      const [old, failed] = [await waits(), await at.sluice.send(limited, { tenant: 'a' })]
+      const all = await jobs.asOfNow({ since: '1h' })
+      expect(all.since).toBeInstanceOf(Date)
+      const past = await jobs.asOfNow({ until: '1h' })
+      expect(Number(all.until) - Number(past.until)).toBeGreaterThan(3_000_000)
+      const isOver = `select sluice.now() >= $1::text::timestamptz as yes`
+      const over = async () => (await db.query(isOver, [(all.until as Date).toISOString()]))[0]?.['yes'] === true
+      await until(over, 'the next ms')
+      const late = await waits()
+      await fail([failed], 'down')
+      expect(await jobs.retryMany({ ...all, state: 'failed' })).toBe(0)
+      expect(await jobs.cancelMany(past)).toBe(0)
+      expect(await jobs.cancelMany(all)).toBe(1)
+      expect(await jobs.get(old)).toMatchObject({ state: 'cancelled' })
+      expect(await jobs.get(late)).toMatchObject({ reason: null })
+      await expect(jobs.asOfNow({ until: 'soon' as never })).rejects.toMatchObject({ code: 'SLUICE_BAD_DURATION' })
+    })
+
     it('cancels by portions, tells how far it is, and stops between them', async () => {
       await at.sluice.sendMany(
         quiet,

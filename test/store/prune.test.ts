@@ -124,7 +124,9 @@ describe('housekeeping', () => {
     ])
     await quiet.db.script(`${finished('done', 1, 20)}; ${finished('failed', 2, 20)}; ${finished('failed', 3, 31)}`)
     expect(await quiet.prune({ dryRun: true })).toMatchObject({ late: 2 })
-    expect(await other.prune({ dryRun: true })).toMatchObject({ late: 3 })
+    // What the fleet agreed on goes before what one process was started with, unless it is said for this once.
+    expect(await other.prune({ dryRun: true })).toMatchObject({ late: 2 })
+    expect(await other.prune({ dryRun: true, keepFailed: '19d' })).toMatchObject({ late: 3 })
     await worker.stop()
     await Promise.all([said, quiet, other].map((each) => each.close()))
     for (const options of [

@@ -325,6 +325,17 @@ it('what is no transaction at all is refused with what would be one', async () =
   }
 })
 
+it('what says of itself that it is in no transaction is refused: of the shapes of TypeORM and pg-promise', async () => {
+  const query = async () => [{ id: 'said' }]
+  const tasks = { query, task() {}, tx() {} }
+  const runner = { query, isTransactionActive: false }
+  const outside = [runner, { ...tasks, $pool: {} }, { ...tasks, ctx: { isTX: false } }]
+  for (const tx of outside) expect(() => within(tx)).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_TX' }))
+  const inside = [{ isTX: true }, { isTX: false, inTransaction: true }].map((ctx) => ({ ...tasks, ctx }))
+  for (const tx of [...inside, { query, isTransactionActive: true }])
+    expect(await within(tx).query('select 1')).toEqual([{ id: 'said' }])
+})
+
 it('of errors only that of a missing function or schema is put in our words, however it is wrapped', async () => {
   const said = { code: '42883', message: 'no such function' }
   const prismas = { originalCode: said.code, originalMessage: said.message }

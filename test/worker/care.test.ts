@@ -1,6 +1,9 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
-import { isPruneTime, said } from '../../src/worker/care.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { Care, isPruneTime, said } from '../../src/worker/care.ts'
+import { engines } from '../dispatch/engine.ts'
 
 const minute = 60_000
 const hour = 60 * minute
@@ -41,4 +44,23 @@ it('what is said is checked, and in ms', () => {
   expect(said({ prune: 'any' })).toEqual({ prune: 'any' })
   for (const prune of [{ at: '24:00' }, { at: '03:00', for: '25h' }, { at: '03:00', for: '1s' }, { at: 3 }])
     expect(() => said({ prune: prune as never })).toThrow(/prune/)
+})
+
+it.each(engines)('who speaks last is heard, also by those that said otherwise before: $name', async (engine) => {
+  const sluice = await Sluice.open({ store: await engine.store() })
+  let nowMs = 0
+  const clock = { ...systemClock, monotonicMs: () => nowMs }
+  const saying = (done: '1h' | '30d') =>
+    new Care(sluice.db, clock, (sql) => sql, said({ retention: { done }, prune: 'any' }))
+  const [older, newer] = [saying('1h'), saying('30d')]
+  // Nobody has spoken yet.
+  expect(await older.agreed()).toMatchObject({ doneMs: hour, failedMs: 7 * 24 * hour })
+  await older.say()
+  await newer.say()
+  nowMs += minute
+  for (const one of [older, newer, saying('1h')]) expect(await one.agreed()).toMatchObject({ doneMs: 30 * 24 * hour })
+  // It is heard at once by whoever speaks.
+  await older.say()
+  expect(await older.agreed()).toMatchObject({ doneMs: hour })
+  await sluice.close()
 })

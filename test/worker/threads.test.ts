@@ -204,16 +204,17 @@ test('a thread that is not there is said at the start; one that was compiled is 
 describe.each(engines)('$name', ({ store }) => {
   test('each request of a thread takes a grant of its own, is answered, and fails, as it would be elsewhere', async () => {
     const seen: string[] = []
+    const silent = await httpServer(() => {})
     const url = await httpServer((request, response) => {
       let body = ''
       request.on('data', (chunk) => (body += String(chunk)))
       request.on('end', () => {
         seen.push(`${request.method} ${request.url} ${String(request.headers['x-own'])} ${body}`)
-        if (request.url === '/second') response.writeHead(204).end()
+        if (request.url === '/away') response.writeHead(302, { location: silent }).end()
+        else if (request.url === '/second') response.writeHead(204).end()
         else response.writeHead(201, { 'x-vendor': 'b' }).end('welcome')
       })
     })
-    const silent = await httpServer(() => {})
     const sluice = await Sluice.open({ store: await store(), log })
     const calls = task('calls', {
       retry: { attempts: 3, base: 1, max: 1 },
@@ -232,6 +233,8 @@ describe.each(engines)('$name', ({ store }) => {
     const [ledger] = await sluice.db.query<{ units: string }>('select sum(units) as units from sluice.ledger')
     // Grants that grew old on a busy machine are in there twice: as taken, and as given back.
     expect(Number(ledger?.units)).toBe(2)
+    const home = await sluice.waitFor(await sluice.send(calls, { kind: 'home', url: base }))
+    expect(home).toMatchObject({ state: 'failed', error: { code: 'SLUICE_REDIRECT' } })
     const broken = await sluice.waitFor(await sluice.send(calls, { kind: 'broken', url: silent }))
     expect(broken).toMatchObject({ error: { message: expect.stringContaining('nothing was sent to') as string } })
     await sluice.close()

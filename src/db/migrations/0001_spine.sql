@@ -93,9 +93,9 @@ create table sluice.idempotency (
   task text not null,
   key text not null,
   job uuid not null,
+  expires_at timestamptz not null,
   -- The id that the last send which replaces brought, by which that is known when it comes again; null: none did.
   sent uuid,
-  expires_at timestamptz not null,
   primary key (task, key)
 );
 create index idempotency_expiry on sluice.idempotency (expires_at);
