@@ -308,19 +308,38 @@ test('bad rules, routes and hours are refused', async () => {
 
 test('by SQL too, nonsense is refused at the door, with the code in front', async () => {
   const t = await testSluice({ tasks })
-  const cases: [string, object, RegExp][] = [
+  const cases: [string | null, unknown, RegExp][] = [
     ['a b', {}, /^SLUICE_BAD_TASK/],
-    ['a', { priority: 1.5 }, /^SLUICE_BAD_OPTION/],
+    [null, {}, /^SLUICE_BAD_TASK/],
+    ['a', [1], /^SLUICE_BAD_OPTION: options must be a JSON object/],
+    ['a', { queue: 7 }, /^SLUICE_BAD_OPTION: queue must be a text/],
+    ['a', { priority: 1.5 }, /^SLUICE_BAD_OPTION: priority/],
+    ['a', { priority: 'high' }, /^SLUICE_BAD_OPTION: priority/],
+    ['a', { priority: 1e300 }, /^SLUICE_BAD_OPTION: priority/],
     ['a', { prio: 1 }, /there is no option "prio"/],
     ['a', { delay: -1 }, /^SLUICE_BAD_DURATION/],
     ['a', { delay: true }, /^SLUICE_BAD_DURATION/],
-    ['a', { tags: [''] }, /^SLUICE_BAD_OPTION/],
+    ['a', { delay: 'soon' }, /^SLUICE_BAD_DURATION: "soon" is no span/],
+    ['a', { max_wait: 1e300 }, /^SLUICE_BAD_DURATION/],
+    ['a', { at: 'tomorrow-ish' }, /^SLUICE_BAD_OPTION: at is "tomorrow-ish"/],
+    ['a', { at: '294276-12-31', max_wait: '300 days' }, /^SLUICE_BAD_OPTION: delay, at/],
+    ['a', { at: '-infinity' }, /^SLUICE_BAD_OPTION: at is/],
+    ['a', { tags: [''] }, /^SLUICE_BAD_OPTION: tags/],
+    ['a', { tags: 'x' }, /^SLUICE_BAD_OPTION: tags must be a list/],
+    ['a', { tags: [1] }, /^SLUICE_BAD_OPTION: tags must be a list/],
     ['a', { id: '00000000-0000-4000-8000-000000000000' }, /^SLUICE_BAD_ID/],
+    ['a', { id: '7' }, /^SLUICE_BAD_ID/],
+    ['a', { idempotency_key: '' }, /^SLUICE_BAD_OPTION: idempotency_key/],
   ]
   for (const [name, options, message] of cases) {
     const sent = t.sluice.db.query('select sluice.send($1, $2, $3)', [name, '{}', JSON.stringify(options)])
-    await expect(sent).rejects.toThrow(message)
+    await expect(sent, JSON.stringify(options)).rejects.toMatchObject({
+      code: '22023',
+      message: expect.stringMatching(message),
+    })
   }
+  const unset = '{"queue":null,"priority":null,"delay":null,"at":null,"tags":null,"max_wait":null,"id":null}'
+  await t.sluice.db.query(`select sluice.send('later', '{}', $1)`, [unset])
   const [row] = await t.sluice.db.query<{ a: string; b: string }>(
     `select sluice.send('later', '{}', '{"idempotency_key": "k"}') as a, sluice.send('later', '{}', '{"idempotency_key": "k"}') as b`,
   )
