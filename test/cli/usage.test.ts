@@ -50,6 +50,8 @@ describe('exit code 2 and one line', () => {
     ['no default export', `export const store = 'x'`, 'export default'],
     ['a wrong type', `export default { concurrency: 0 }`, 'concurrency'],
     ['something that is no task', `export default { tasks: [{ name: 'x' }] }`, 'tasks'],
+    ['no list of addresses', `export default { allowPrivate: '127.0.0.1' }`, 'allowPrivate must be a list'],
+    ['an address that is none', `export default { allowPrivate: ['http://x'] }`, 'allowPrivate: "http://x"'],
     ['a syntax error', `export default {`, 'cannot be loaded'],
   ])('a config with %s', async (_, text, word) => {
     project.write('bad.config.ts', text)
