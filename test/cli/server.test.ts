@@ -131,8 +131,8 @@ it('send, dispatch --once, jobs, why, status, limits, retry, cancel', async () =
 }, 300_000)
 
 it('work: runs jobs, outlives stray rejections, and SIGTERM lets attempts end first', async () => {
-  const worker = project.start(['work', 'tasks.ts'])
-  await worker.says('working on')
+  const worker = project.start(['work', 'tasks.ts', '--queues', 'default,slow'])
+  await worker.says(', queues default, slow, ')
   await send('stray', '{}', '--tasks', 'tasks.ts')
   await worker.says('nobody looks')
   const id = await send('gate', '{}', '--tasks', 'tasks.ts')
