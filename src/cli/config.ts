@@ -171,7 +171,8 @@ function isTask(value: unknown): value is AnyTask {
   const { name, schema, limits, run, send } = value as Record<string, unknown>
   return (
     typeof name === 'string' &&
-    typeof schema === 'object' &&
+    // Those of ArkType are functions.
+    ['object', 'function'].includes(typeof schema) &&
     Array.isArray(limits) &&
     typeof run === 'function' &&
     typeof send === 'function'

@@ -103,6 +103,16 @@ it('the task http is known without being defined', async () => {
   })
 })
 
+it('a schema may be a function, as those of ArkType are', async () => {
+  project.write(
+    'ark.ts',
+    `import { task } from 'sluice'
+const input = Object.assign(() => {}, { '~standard': { version: 1, vendor: 'x', validate: (value) => ({ value }) } })
+export const ark = task('ark', { input, run() {} })`,
+  )
+  expect(await project.run(['send', 'ark', '--dry-run', '--tasks', 'ark.ts'])).toMatchObject({ code: 0, err: '' })
+})
+
 it('send --dry-run checks the input, from stdin too, without a store', async () => {
   const ran = await project.run(['send', 'sync-contact', '-', '--dry-run', '--json'], { input: '{"accountId":"a1"}' })
   expect(ran).toMatchObject({ code: 0, err: '' })
