@@ -23,8 +23,8 @@ export interface ParsedHours {
   zone: string
 }
 
-/** The days of a week, Monday first. */
-export const dayNames = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun'] as const
+/** Monday first. */
+const dayNames = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun'] as const
 
 /** Reads opening hours. @throws UsageError SLUICE_BAD_HOURS */
 export function parseHours({ from, to, days, zone }: Hours): ParsedHours {
@@ -33,6 +33,27 @@ export function parseHours({ from, to, days, zone }: Hours): ParsedHours {
     throw bad(`hours are ${from} to ${to}; write them as 08:00 to 18:00, from 00:00 to 24:00`)
   if (fromMin === toMin) throw bad(`hours from ${from} to ${to} are none; for whole days say 00:00 to 24:00`)
   return { fromMin, toMin, days: days === undefined ? null : daysOf(days), zone: zoneOf(zone) }
+}
+
+/** Hours as people write them: what `parseHours` reads gives the same numbers again. Days are named, all of them too. */
+export function writtenHours({ fromMin, toMin, days, zone }: ParsedHours): Required<Hours> {
+  return { from: clockOf(fromMin), to: clockOf(toMin), days: namesOf(days ?? [1, 2, 3, 4, 5, 6, 7]), zone }
+}
+
+function clockOf(min: number): string {
+  return `${String(Math.floor(min / 60)).padStart(2, '0')}:${String(min % 60).padStart(2, '0')}`
+}
+
+/** Three and more in a row by their ends: Mon-Fri, but Sat,Sun. */
+function namesOf(days: readonly number[]): string {
+  const runs: number[][] = []
+  for (const day of days) {
+    const run = runs.at(-1)
+    if (run?.at(-1) === day - 1) run.push(day)
+    else runs.push([day])
+  }
+  const name = (day: number | undefined) => dayNames[(day ?? 1) - 1] ?? ''
+  return runs.map((run) => (run.length > 2 ? `${name(run[0])}-${name(run.at(-1))}` : run.map(name).join(','))).join(',')
 }
 
 function minuteOf(text: string): number {

@@ -4,7 +4,7 @@
  */
 import os from 'node:os'
 import { UsageError } from '../core/errors.ts'
-import { dayNames, type Hours, type ParsedHours } from '../core/hours.ts'
+import { type Hours, type ParsedHours, writtenHours } from '../core/hours.ts'
 import type { Queryable } from '../db/db.ts'
 import { statements } from '../generated/sql.ts'
 import type { Rule } from './rule.ts'
@@ -202,9 +202,7 @@ function whatOf({ name, limit, key }: Line): Pausable | undefined {
 
 function hoursOf({ zone, days, from_min: from, to_min: to }: Line): Required<Hours> | null {
   if (zone === null || from === null || to === null) return null
-  const clock = (min: number) => `${String(Math.floor(min / 60)).padStart(2, '0')}:${String(min % 60).padStart(2, '0')}`
-  const names = days === null ? 'Mon-Sun' : days.map((day) => dayNames[day - 1]).join(',')
-  return { from: clock(from), to: clock(to), days: names, zone }
+  return writtenHours({ fromMin: from, toMin: to, days, zone })
 }
 
 /** @throws UsageError SLUICE_BAD_PAUSE */

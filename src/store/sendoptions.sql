@@ -36,6 +36,7 @@ begin
   if cardinality(tags) > 20 or exists (select 1 from unnest(tags) t where t !~ '^[^[:cntrl:]]{1,100}$') then
     perform sluice.refuse_v1('SLUICE_BAD_OPTION', 'tags: up to 20 texts of 1 to 100 characters');
   end if;
+  if v_options ?& array['delay', 'at'] then perform sluice.refuse_v1('SLUICE_BAD_OPTION', 'give delay or at, not both'); end if;
   begin
     due := (v_options ->> 'at')::timestamptz;
   exception when data_exception then due := '-infinity'; -- Refused below.
