@@ -56,8 +56,9 @@ function namesOf(days: readonly number[]): string {
   return runs.map((run) => (run.length > 2 ? `${name(run[0])}-${name(run.at(-1))}` : run.map(name).join(','))).join(',')
 }
 
-function minuteOf(text: string): number {
-  const [, hour = '', minute = ''] = /^(\d\d):([0-5]\d)$/.exec(String(text)) ?? []
+/** The minute of the day that a text such as `'08:00'` says, from 0 to 5,999; NaN: it cannot be read. */
+export function minuteOf(text: unknown): number {
+  const [, hour = '', minute = ''] = (typeof text === 'string' && /^(\d\d):([0-5]\d)$/.exec(text)) || []
   return hour === '' ? NaN : Number(hour) * 60 + Number(minute)
 }
 
@@ -72,12 +73,15 @@ function daysOf(text: string): number[] {
   return [...new Set(days)].toSorted((a, b) => a - b)
 }
 
-function zoneOf(zone: string): string {
+/** Lets an IANA time zone through. An offset such as `+05:30` is none: who writes one forgets that clocks change. @throws UsageError SLUICE_BAD_HOURS */
+export function zoneOf(zone: unknown): string {
   try {
-    new Intl.DateTimeFormat('en', { timeZone: zone })
-    if (/^[A-Za-z]/.test(zone)) return zone
+    if (typeof zone === 'string' && /^[A-Za-z]/.test(zone)) {
+      new Intl.DateTimeFormat('en', { timeZone: zone })
+      return zone
+    }
   } catch {}
-  throw bad(`"${zone}" is no time zone; write it as Europe/Berlin, or UTC`)
+  throw bad(`"${String(zone)}" is no time zone; write it as Europe/Berlin, or UTC`)
 }
 
 function bad(why: string): UsageError {

@@ -203,10 +203,10 @@ describe.each(engines)('a pause of a limit on $name', (engine) => {
     [{ queue: 'a', key: 'b' }, 'SLUICE_BAD_PAUSE'],
     [{}, 'SLUICE_BAD_PAUSE'],
     [{ limit: 'crm', key: '' }, 'SLUICE_BAD_PAUSE'],
-    [{ queue: 'no spaces' }, 'SLUICE_BAD_GATE'],
+    [{ queue: 'no spaces' }, 'SLUICE_BAD_PAUSE'],
   ])('refuses %j', async (what, code) => {
     await expect(at.sluice.pause(what as never, { reason })).rejects.toMatchObject({ code })
-    await expect(at.sluice.pause({ queue: 'a' }, { reason: ' ' })).rejects.toMatchObject({ code: 'SLUICE_BAD_GATE' })
+    await expect(at.sluice.pause({ queue: 'a' }, { reason: ' ' })).rejects.toMatchObject({ code: 'SLUICE_BAD_PAUSE' })
     expect(await at.sluice.pauses()).toEqual([])
   })
 })
@@ -247,6 +247,7 @@ describe.each(engines)('a gate with hours on $name', (engine) => {
 
   it.each([
     { hours: { ...hours, zone: 'Europe/Berlim' } },
+    { hours: { ...hours, zone: undefined as never } },
     { hours: { ...hours, from: '8:00' } },
     { hours: { ...hours, to: '24:01' } },
     { hours: { ...hours, to: '08:00' } },
