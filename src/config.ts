@@ -11,6 +11,8 @@ export interface SluiceConfig extends CareOptions {
   schema?: string
   /** Where LISTEN and signs of life go when `store` is a pooler in transaction mode: past it. Default: `SLUICE_LISTEN_URL`, else `store`. */
   listenUrl?: string
+  /** What every task may call beside public addresses (docs/safety.md). Default: `SLUICE_ALLOW_PRIVATE` (`a,b`), else none. */
+  allowPrivate?: readonly string[]
   /** Attempts at once of one worker; 1 to 10,000, default `SLUICE_CONCURRENCY`, else 10. */
   concurrency?: number
   /** Queues that a worker serves; default `SLUICE_QUEUES` (`a,b`), else all. */

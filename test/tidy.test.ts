@@ -138,6 +138,18 @@ const laws: Record<string, Law> = {
         .map(({ path }) => path),
     bad: [{ 'package-lock.json': '{ "resolved": "" }' }],
   },
+
+  'docs/errors.md says what each error code means, and of no other': {
+    in: (files) => {
+      const said = codesIn(files, /^docs\/errors\.md$/, /^\| `(SLUICE_[A-Z_]+)` \| \S/gm)
+      const read = codesIn(files, /^src\/.*\.ts$/, /(?:\benv\(|process\.env\[)'(SLUICE_[A-Z_]+)'/g)
+      const raised = codesIn(files, /^src\/(?!generated).*\.(ts|sql)$/, /\b(SLUICE_[A-Z_]+)/g).filter(
+        (code) => !read.includes(code),
+      )
+      return [...said.filter((code) => !raised.includes(code)), ...raised.filter((code) => !said.includes(code))]
+    },
+    bad: [{ 'src/a.sql': "refuse('SLUICE_BAD_DAY')" }, { 'docs/errors.md': '| `SLUICE_GOOD_DAY` | Never. |' }],
+  },
 }
 
 const repository = readAll()
@@ -148,6 +160,12 @@ describe.each(Object.entries(laws))('%s', (_name, law) => {
     expect(law.in(Object.entries(bad).map(([path, text]) => ({ path, text })))).toHaveLength(1)
   })
 })
+
+/** What the pattern's group finds in the files of these paths. */
+function codesIn(files: File[], where: RegExp, code: RegExp): string[] {
+  const texts = files.filter(({ path }) => where.test(path)).map(({ text }) => text)
+  return [...new Set(texts.flatMap((text) => [...text.matchAll(code)].map(([, one]) => one ?? '')))]
+}
 
 function room(path: string): string {
   const [, name = ''] = path.split('/')

@@ -7,6 +7,7 @@ import { SluiceError, UsageError } from '../core/errors.ts'
 import { env } from '../db/open.ts'
 import { Rulebook } from '../dispatch/rule.ts'
 import { type AnyTask, checkName } from '../dispatch/task.ts'
+import { Guard } from '../http/guard.ts'
 import * as library from '../index.ts'
 import type { Schedule } from '../index.ts'
 import { said } from '../worker/care.ts'
@@ -26,6 +27,7 @@ const known = [
   'store',
   'schema',
   'listenUrl',
+  'allowPrivate',
   'concurrency',
   'queues',
   'tasks',
@@ -90,10 +92,13 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
   if (schedules !== undefined && !(Array.isArray(schedules) && schedules.every(isSchedule))) {
     throw bad(file, 'schedules must be a list of schedules made by schedule(…)')
   }
-  const { rules = [], routes = {} } = fields as SluiceConfig
+  const { rules = [], routes = {}, allowPrivate = [] } = fields as SluiceConfig
+  if (!Array.isArray(allowPrivate) || !allowPrivate.every((each) => typeof each === 'string'))
+    throw bad(file, 'allowPrivate must be a list of addresses, ranges or host names')
   try {
-    // What it is made of is checked there.
+    // What they are made of is checked there.
     void new Rulebook(rules, routes)
+    void new Guard(allowPrivate)
   } catch (error) {
     throw bad(file, error instanceof Error ? error.message : String(error))
   }
@@ -166,7 +171,8 @@ function isTask(value: unknown): value is AnyTask {
   const { name, schema, limits, run, send } = value as Record<string, unknown>
   return (
     typeof name === 'string' &&
-    typeof schema === 'object' &&
+    // Those of ArkType are functions.
+    ['object', 'function'].includes(typeof schema) &&
     Array.isArray(limits) &&
     typeof run === 'function' &&
     typeof send === 'function'

@@ -25,14 +25,14 @@ export function schedulesCommand(): Command {
     .action(list)
     .addCommand(show)
     .addCommand(trigger)
-    .addCommand(each('pause', 'let their instants pass without a job', 'paused', 'no such schedule'))
-    .addCommand(each('resume', 'go on with the next instant from now', 'resumed', 'no such paused schedule'))
+    .addCommand(each('pause', 'let their instants pass without a job', 'paused', 'no schedule'))
+    .addCommand(each('resume', 'go on with the next instant from now', 'resumed', 'no paused schedule'))
     .addCommand(
       each(
         'remove',
         'forget them; take them from the code first, or a worker stores them again',
         'removed',
-        'no such schedule',
+        'no schedule',
       ),
     )
 }
@@ -116,7 +116,11 @@ function describe(out: Output, line: ScheduleLine): void {
 async function stored(schedules: Sluice['schedules'], name: string): Promise<ScheduleLine> {
   const found = (await schedules.list()).find((line) => line.name === name)
   if (found !== undefined) return found
-  throw new SluiceError('SLUICE_NO_SUCH_SCHEDULE', `no schedule "${name}" is stored; \`sluice schedules\` lists them`)
+  throw noSuchSchedule(`no schedule "${name}"`)
+}
+
+function noSuchSchedule(what: string): SluiceError {
+  return new SluiceError('SLUICE_NO_SUCH_SCHEDULE', `${what} is stored; \`sluice schedules\` lists them`)
 }
 
 async function triggerOne(name: string, flags: { tasks?: string }, command: Command): Promise<void> {
@@ -145,15 +149,16 @@ function each(act: 'pause' | 'resume' | 'remove', description: string, done: str
     .action(async (names: string[], _: object, command: Command) => {
       const settings = await settingsOf(command)
       const { out } = settings
+      const unknown: string[] = []
       await withSluice(settings, { creates: false }, async ({ schedules }) => {
         for (const name of names) {
           const found = await schedules[act](name)
-          if (!found) process.exitCode = 1
+          if (!found) unknown.push(`"${name}"`)
           if (out.json) out.object({ name, [done]: found })
           else if (found) out.line(`${name} ${done}`)
-          else out.talk(`${name}: ${missing}`)
         }
       })
+      if (unknown.length > 0) throw noSuchSchedule(`${missing} ${unknown.join(', ')}`)
       out.hint('`sluice schedules`')
     })
 }

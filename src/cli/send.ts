@@ -17,7 +17,9 @@ interface SendFlags {
   at?: string
   priority?: number
   tag: string[]
+  maxWait?: string
   key?: string | false
+  replace?: boolean
   id?: string
   queue?: string
   dryRun?: boolean
@@ -39,12 +41,14 @@ export function sendCommand(): Command {
     .option('--repeat <n>', 'so many jobs with the same input', whole(1, 100_000), 1)
     .option('--delay <span>', 'not before so long from now: 30s, 5min, 2h, 7d')
     .option('--at <time>', 'not before this time: 2030-01-31T12:00:00Z')
+    .option('--max-wait <span>', "not begun so long after that: failed (default: the task's)")
     .option('--priority <n>', 'higher first', whole(-1_000, 1_000))
     .option('--tag <tag>', 'for finding it again; may be repeated', (tag, tags: string[]) => [...tags, tag], [])
     .option(
       '--key <key>',
       "idempotency key: a second job with it, within 24 h, is not made; with --from a column or '{a}/{b}' (default: the file's content and the line)",
     )
+    .option('--replace', 'with --key: replace the job of this key that has not begun')
     .option('--no-key', 'with --from: send all rows, also those that were sent before')
     .addOption(new Option('--on-error <what>', 'with --from, at a bad row (default: skip)').choices(['stop', 'skip']))
     .option('--bad-rows <file>', 'with --from: write bad rows there, to be corrected and sent')
@@ -119,7 +123,7 @@ function parse(json: string): unknown {
 
 /** @throws UsageError SLUICE_BAD_OPTION for what does not go together */
 function checkTogether(json: string | undefined, flags: SendFlags): void {
-  const { from, repeat, key, id, onError, badRows } = flags
+  const { from, repeat, key, id, onError, badRows, replace } = flags
   if (from === undefined && (key === false || onError !== undefined || badRows !== undefined))
     throw new UsageError('SLUICE_BAD_OPTION', '--no-key, --on-error and --bad-rows are about the rows of --from')
   if (from !== undefined && (json !== undefined || repeat > 1 || id !== undefined))
@@ -127,18 +131,22 @@ function checkTogether(json: string | undefined, flags: SendFlags): void {
       'SLUICE_BAD_OPTION',
       '--from makes a job of each row; it does not go with an input, --repeat or --id',
     )
+  if (replace && (from !== undefined || key === undefined))
+    throw new UsageError('SLUICE_BAD_OPTION', '--replace goes with --key, which says what to replace; not with --from')
   if (repeat > 1 && (key !== undefined || id !== undefined))
     throw new UsageError('SLUICE_BAD_OPTION', '--repeat makes different jobs; it does not go with --id or --key')
 }
 
 function sendOptions(flags: SendFlags): SendOptions {
-  const { delay, at, priority, tag, key, id, queue } = flags
+  const { delay, at, maxWait, priority, tag, key, replace, id, queue } = flags
   return {
     ...(delay === undefined ? {} : { delay: delay as Duration }),
     ...(at === undefined ? {} : { at: timeOf('--at', at) }),
+    ...(maxWait === undefined ? {} : { maxWait: maxWait as Duration }),
     ...(priority === undefined ? {} : { priority }),
     tags: tag,
     ...(typeof key === 'string' ? { idempotencyKey: key } : {}),
+    ...(replace === undefined ? {} : { replace }),
     ...(id === undefined ? {} : { id }),
     ...(queue === undefined ? {} : { queue }),
   }

@@ -76,7 +76,7 @@ export async function withSluice<T>(
 /** Opens the store; with `migrate` it brings its schema up to date. */
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
   const { store, schema, listenUrl, out } = settings
-  const { retention, prune, rules, routes } = settings.config.fields
+  const { retention, prune, rules, routes, allowPrivate } = settings.config.fields
   const log = out.json ? { ...out.log, info() {} } : out.log
   return await Sluice.open({
     store,
@@ -88,6 +88,7 @@ export async function openSluice(settings: Settings, migrate = true): Promise<Sl
     ...(prune === undefined ? {} : { prune }),
     ...(rules === undefined ? {} : { rules }),
     ...(routes === undefined ? {} : { routes }),
+    ...(allowPrivate === undefined || env('SLUICE_ALLOW_PRIVATE') !== undefined ? {} : { allowPrivate }),
   })
 }
 

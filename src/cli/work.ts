@@ -73,7 +73,10 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
     if (worker === undefined) return
     const names = tasks.map((task) => task.name).join(', ')
     const firing = schedules.length === 0 ? '' : `, and ${schedules.length} schedule(s)`
-    out.log.info(`working on ${names}${firing} from ${nameOf(settings.store)}, ${options.concurrency ?? 10} at once`)
+    const on = options.queues === undefined ? '' : `, queues ${options.queues.join(', ')}`
+    out.log.info(
+      `working on ${names}${firing} from ${nameOf(settings.store)}${on}, ${options.concurrency ?? 10} at once`,
+    )
     if (process.stderr.isTTY) void summarise(sluice, worker, settings, ended.signal)
     const gone = await Promise.race([stop.first, sluice.ended])
     if (gone !== undefined) throw gone

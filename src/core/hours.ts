@@ -23,8 +23,8 @@ export interface ParsedHours {
   zone: string
 }
 
-/** The days of a week, Monday first. */
-export const dayNames = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun'] as const
+/** Monday first. */
+const dayNames = ['Mon', 'Tue', 'Wed', 'Thu', 'Fri', 'Sat', 'Sun'] as const
 
 /** Reads opening hours. @throws UsageError SLUICE_BAD_HOURS */
 export function parseHours({ from, to, days, zone }: Hours): ParsedHours {
@@ -35,8 +35,30 @@ export function parseHours({ from, to, days, zone }: Hours): ParsedHours {
   return { fromMin, toMin, days: days === undefined ? null : daysOf(days), zone: zoneOf(zone) }
 }
 
-function minuteOf(text: string): number {
-  const [, hour = '', minute = ''] = /^(\d\d):([0-5]\d)$/.exec(String(text)) ?? []
+/** Hours as people write them: what `parseHours` reads gives the same numbers again. Days are named, all of them too. */
+export function writtenHours({ fromMin, toMin, days, zone }: ParsedHours): Required<Hours> {
+  return { from: clockOf(fromMin), to: clockOf(toMin), days: namesOf(days ?? [1, 2, 3, 4, 5, 6, 7]), zone }
+}
+
+function clockOf(min: number): string {
+  return `${String(Math.floor(min / 60)).padStart(2, '0')}:${String(min % 60).padStart(2, '0')}`
+}
+
+/** Three and more in a row by their ends: Mon-Fri, but Sat,Sun. */
+function namesOf(days: readonly number[]): string {
+  const runs: number[][] = []
+  for (const day of days) {
+    const run = runs.at(-1)
+    if (run?.at(-1) === day - 1) run.push(day)
+    else runs.push([day])
+  }
+  const name = (day: number | undefined) => dayNames[(day ?? 1) - 1] ?? ''
+  return runs.map((run) => (run.length > 2 ? `${name(run[0])}-${name(run.at(-1))}` : run.map(name).join(','))).join(',')
+}
+
+/** The minute of the day that a text such as `'08:00'` says, from 0 to 5,999; NaN: it cannot be read. */
+export function minuteOf(text: unknown): number {
+  const [, hour = '', minute = ''] = (typeof text === 'string' && /^(\d\d):([0-5]\d)$/.exec(text)) || []
   return hour === '' ? NaN : Number(hour) * 60 + Number(minute)
 }
 
@@ -51,12 +73,15 @@ function daysOf(text: string): number[] {
   return [...new Set(days)].toSorted((a, b) => a - b)
 }
 
-function zoneOf(zone: string): string {
+/** Lets an IANA time zone through. An offset such as `+05:30` is none: who writes one forgets that clocks change. @throws UsageError SLUICE_BAD_HOURS */
+export function zoneOf(zone: unknown): string {
   try {
-    new Intl.DateTimeFormat('en', { timeZone: zone })
-    if (/^[A-Za-z]/.test(zone)) return zone
+    if (typeof zone === 'string' && /^[A-Za-z]/.test(zone)) {
+      new Intl.DateTimeFormat('en', { timeZone: zone })
+      return zone
+    }
   } catch {}
-  throw bad(`"${zone}" is no time zone; write it as Europe/Berlin, or UTC`)
+  throw bad(`"${String(zone)}" is no time zone; write it as Europe/Berlin, or UTC`)
 }
 
 function bad(why: string): UsageError {

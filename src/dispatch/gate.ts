@@ -5,7 +5,8 @@
 import os from 'node:os'
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
-import { dayNames, type Hours, type ParsedHours } from '../core/hours.ts'
+import { type Hours, type ParsedHours, writtenHours } from '../core/hours.ts'
+import { isPattern } from '../core/pattern.ts'
 import type { Queryable } from '../db/db.ts'
 import { statements } from '../generated/sql.ts'
 import type { Opens, Rule } from './rule.ts'
@@ -59,10 +60,10 @@ export async function defineGate(
   const { queues, tasks, hours } = options
   for (const [what, patterns] of Object.entries({ queue: queues, task: tasks })) {
     if (patterns?.length === 0) throw badGate(`the list of ${what}s is empty; leave it out for any ${what}`)
-    for (const pattern of patterns ?? []) checkPattern(what, pattern)
+    for (const pattern of patterns ?? []) checkPattern(what, pattern, badGate)
   }
   const { fromMin, toMin, days, zone } = hours ?? { fromMin: null, toMin: null, days: null, zone: null }
-  const reason = reasonOf(options.reason)
+  const reason = reasonOf(options.reason, badGate)
   try {
     await db.query(inSchema('select sluice.gate_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)'), [
       name,
@@ -134,7 +135,7 @@ export interface Pauses {
    * go on, with all their requests. Again: only the reason changes. Of a limit it waits for claims under way; of queues
    * and tasks these hand out what they have begun, which takes a second at most.
    * @param why `reason`, 1 to 500 characters: `why` says it of each job that waits
-   * @throws UsageError SLUICE_BAD_PAUSE, SLUICE_BAD_GATE, SLUICE_NO_SUCH_LIMIT
+   * @throws UsageError SLUICE_BAD_PAUSE, SLUICE_NO_SUCH_LIMIT
    */
   pause(what: Pausable, why: { reason: string }): Promise<void>
   /**
@@ -150,8 +151,9 @@ export interface Pauses {
 /** Pauses on a store. */
 export function pausesOn(db: Queryable, inSchema: InSchema): Pauses {
   return {
-    async pause(what, { reason }) {
+    async pause(what, why) {
       checkPausable(what)
+      const reason = reasonOf(why.reason, badPause)
       if (!('limit' in what)) {
         const patterns = 'queue' in what ? { queues: [what.queue] } : { tasks: [what.task] }
         return defineGate(db, gateOf(what), { ...patterns, reason }, inSchema)
@@ -159,7 +161,7 @@ export function pausesOn(db: Queryable, inSchema: InSchema): Pauses {
       const [row] = await db.query<{ is: boolean }>(inSchema('select sluice.pause_v1($1,$2,$3,$4) as is'), [
         what.limit,
         what.key ?? '',
-        reasonOf(reason),
+        reason,
         me(),
       ])
       if (row?.is === true) return
@@ -222,9 +224,7 @@ function whatOf({ name, limit, key }: Line): Pausable | undefined {
 
 function hoursOf({ zone, days, from_min: from, to_min: to }: Line): Required<Hours> | null {
   if (zone === null || from === null || to === null) return null
-  const clock = (min: number) => `${String(Math.floor(min / 60)).padStart(2, '0')}:${String(min % 60).padStart(2, '0')}`
-  const names = days === null ? 'Mon-Sun' : days.map((day) => dayNames[day - 1]).join(',')
-  return { from: clock(from), to: clock(to), days: names, zone }
+  return writtenHours({ fromMin: from, toMin: to, days, zone })
 }
 
 /** @throws UsageError SLUICE_BAD_PAUSE */
@@ -234,30 +234,33 @@ function checkPausable(what: Pausable): void {
   const isText = (one: unknown) =>
     one === undefined || (typeof one === 'string' && /^[^\u0000\u001f]{1,512}$/u.test(one))
   if (given.length !== 1 || ![...given, key].every(isText) || (key !== undefined && limit === undefined)) {
-    throw new UsageError(
-      'SLUICE_BAD_PAUSE',
-      'name one thing: a queue, a task, or a limit (and a key of it, if not all of its keys are meant)',
-    )
+    throw badPause('name one thing: a queue, a task, or a limit (and a key of it, if not all of its keys are meant)')
   }
-  if (queue !== undefined) checkPattern('queue', queue as string)
-  if (task !== undefined) checkPattern('task', task as string)
+  if (queue !== undefined) checkPattern('queue', queue, badPause)
+  if (task !== undefined) checkPattern('task', task, badPause)
 }
 
-function checkPattern(what: string, pattern: unknown): void {
-  if (typeof pattern === 'string' && /^[A-Za-z0-9._:*-]{1,100}$/.test(pattern)) return
-  throw badGate(
+function checkPattern(what: string, pattern: unknown, bad: Refusal): void {
+  if (isPattern(pattern)) return
+  throw bad(
     `"${String(pattern)}" cannot name a ${what}: use 1 to 100 of a-z, A-Z, 0-9, ".", "_", "-", ":", and "*" for any text`,
   )
 }
 
-function reasonOf(reason: unknown): string {
+function reasonOf(reason: unknown, bad: Refusal): string {
   if (typeof reason === 'string' && reason.trim() !== '' && reason.length <= 500 && !reason.includes('\u0000'))
     return reason
-  throw badGate('say why, in 1 to 500 characters: who finds jobs waiting will read it')
+  throw bad('say why, in 1 to 500 characters: who finds jobs waiting will read it')
 }
+
+type Refusal = (why: string) => UsageError
 
 function badGate(why: string): UsageError {
   return new UsageError('SLUICE_BAD_GATE', why)
+}
+
+function badPause(why: string): UsageError {
+  return new UsageError('SLUICE_BAD_PAUSE', why)
 }
 
 /** Who does this: user@host. */

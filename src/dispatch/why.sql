@@ -25,6 +25,8 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
        -- Lanes of its own fair key that go first; of their jobs about so many.
        (select count(*) from kin) as kin_lanes, (select coalesce(sum(n), 0) from kin) as kin_jobs,
        (select json_agg(json_build_object('gate', g.gate, 'reason', g.reason, 'by', g.by,
+          'hours', (select json_build_object('fromMin', o.from_min, 'toMin', o.to_min, 'days', o.days, 'zone', o.zone)
+                    from sluice.gate o where o.name = g.gate and o.zone is not null),
           'sinceMs', (extract(epoch from g.since) * 1000)::float8, 'untilMs', (extract(epoch from g.until) * 1000)::float8))
         from sluice.closed_v1(j.queue, j.task, to_timestamp(j.now_us / 1e6)) g) as gates,
        (select json_agg(json_build_object('limit', t.name, 'key', t.key, 'defined', d.room is not null,

@@ -1,5 +1,6 @@
 /** Why a job waits: every reason, the binding one first, from the same functions that dispatch decides by. */
 import type { Db } from '../db/db.ts'
+import { type ParsedHours, writtenHours } from '../core/hours.ts'
 import { statements } from '../generated/sql.ts'
 
 /** One reason why a job has not started. */
@@ -19,7 +20,7 @@ export interface Reason {
     | 'order'
     | 'no-worker'
     | 'slots'
-  /** For people. */
+  /** For people; the time is in `notBefore`. */
   text: string
   /** It cannot start before this time on this account (a lower bound); undefined: no telling. */
   notBefore: Date | undefined
@@ -76,7 +77,7 @@ interface Found {
   lanes_before: string
   kin_lanes: string
   kin_jobs: string
-  gates: (Word & { gate: string; untilMs: number | null })[] | null
+  gates: (Word & { gate: string; untilMs: number | null; hours: ParsedHours | null })[] | null
   error: { message?: string } | null
   held: string | null
   raw: boolean
@@ -113,18 +114,11 @@ export async function why(db: Db, id: string, inSchema: (sql: string) => string)
 function scheduled(found: Found): Reason[] {
   if (found.due_ms === null) return []
   const notBefore = new Date(found.due_ms)
-  const until = `until ${notBefore.toISOString()}`
-  if (found.held === 'snooze') return [{ kind: 'snoozed', text: `put off by its handler ${until}`, notBefore }]
-  if (found.held !== null) return [{ kind: 'rule', text: `held by ${found.held} ${until}`, notBefore }]
-  if (found.attempt === 0) return [{ kind: 'scheduled', text: `scheduled for ${notBefore.toISOString()}`, notBefore }]
-  const after = found.error?.message === undefined ? '' : ` after: ${found.error.message.slice(0, 200)}`
-  return [
-    {
-      kind: 'backoff',
-      text: `attempt ${found.attempt} failed; the next one is due ${notBefore.toISOString()}${after}`,
-      notBefore,
-    },
-  ]
+  if (found.held === 'snooze') return [{ kind: 'snoozed', text: 'put off by its handler', notBefore }]
+  if (found.held !== null) return [{ kind: 'rule', text: `held by ${found.held}`, notBefore }]
+  if (found.attempt === 0) return [{ kind: 'scheduled', text: 'scheduled for later', notBefore }]
+  const after = found.error?.message === undefined ? '' : `: ${found.error.message.slice(0, 200)}`
+  return [{ kind: 'backoff', text: `attempt ${found.attempt} failed and is tried again${after}`, notBefore }]
 }
 
 function unseen(found: Found): Reason[] {
@@ -134,16 +128,24 @@ function unseen(found: Found): Reason[] {
 }
 
 function gates(found: Found): Reason[] {
-  return (found.gates ?? []).map(({ gate, untilMs, ...word }) => {
+  return (found.gates ?? []).map(({ gate, untilMs, hours, ...word }) => {
     const notBefore = untilMs === null ? undefined : new Date(untilMs)
-    const [, what = '', name = ''] = /^pause:([a-z]+):(.*)$/.exec(gate) ?? []
+    const [, what = '', name = ''] = /^(pause:queue|pause:task|rule):(.*)$/.exec(gate) ?? []
     const text =
-      what === ''
-        ? `${gate} holds it back${notBefore === undefined ? '' : ` until ${notBefore.toISOString()}`}: ${word.reason}`
-        : `${what} ${name} is ${pausedBy(word)}`
+      what === 'rule'
+        ? `closed by rule ${name}${openHours(hours)}`
+        : what === ''
+          ? `closed by ${gate}${openHours(hours)}: ${word.reason}`
+          : `${what.slice('pause:'.length)} ${name} is ${pausedBy(word)}`
     const kind = notBefore === undefined ? 'paused' : 'closed'
     return { kind, text, notBefore, gate, since: new Date(word.sinceMs), by: word.by }
   })
+}
+
+function openHours(hours: ParsedHours | null): string {
+  if (hours === null) return ''
+  const { from, to, days, zone } = writtenHours(hours)
+  return ` (${from}-${to}${hours.days === null ? '' : ` ${days}`} ${zone})`
 }
 
 function pausedBy({ reason, by, sinceMs }: Word): string {
@@ -185,7 +187,7 @@ function bars(found: Found, bucket: Bucket, name: string): Reason[] {
 }
 
 function silence(name: string, heldMs: number, nextMs: number): Reason {
-  const text = `${name} is held until ${new Date(heldMs).toISOString()}: the vendor asked for silence`
+  const text = `${name} is held: the vendor asked for silence`
   return { kind: 'held', text, notBefore: new Date(Math.max(nextMs, heldMs)) }
 }
 

@@ -1,6 +1,7 @@
 /** When a schedule is due: a cron expression on the clocks of a zone, or every so often. Pure; croner reads the expression. */
 import { Cron } from 'croner'
 import { UsageError } from '../core/errors.ts'
+import { zoneOf } from '../core/hours.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 
 /** What a schedule says of its instants: one of `cron` and `every`. */
@@ -103,10 +104,8 @@ function parse(expression: string, what: string, clocks: { utcOffset: number } |
 function offsetIn(zone: string, what: string): (ms: number) => number {
   let format: Intl.DateTimeFormat
   try {
-    // Offsets such as +05:30 are no zones: who writes one forgets that clocks change.
-    if (typeof zone !== 'string' || /^[+-]/.test(zone)) throw new RangeError('an offset is not a zone')
     format = new Intl.DateTimeFormat('en-US', {
-      timeZone: zone,
+      timeZone: zoneOf(zone),
       hourCycle: 'h23',
       year: 'numeric',
       month: 'numeric',

@@ -1,11 +1,15 @@
 -- A span of time from JSON: a number of seconds, or text as PostgreSQL reads intervals. Never negative; null stays null.
 create or replace function sluice.span_v1(p_span jsonb) returns interval language plpgsql as $$
 declare
-  v_span interval := case jsonb_typeof(p_span) when 'number' then make_interval(secs => p_span::text::float8)
-                                               when 'string' then (p_span #>> '{}')::interval end;
+  v_span interval;
 begin
+  begin
+    v_span := case jsonb_typeof(p_span) when 'number' then make_interval(secs => p_span::text::float8)
+                                        when 'string' then (p_span #>> '{}')::interval end;
+  exception when data_exception then null; -- Refused below.
+  end;
   if v_span < interval '0' or v_span > interval '366 days' or (v_span is null and jsonb_typeof(p_span) <> 'null') then
-    perform sluice.refuse_v1('SLUICE_BAD_DURATION', format('%s is no span of time of 0 to 366 days', p_span));
+    perform sluice.refuse_v1('SLUICE_BAD_DURATION', format('%s is no span of time of 0 to 366 days', left(p_span::text, 100)));
   end if;
   return v_span;
 end $$;

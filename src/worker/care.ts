@@ -1,6 +1,7 @@
 /** How long what is over is kept, and when it is dropped: what this process says, and what the fleet has agreed on. */
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
+import { minuteOf, zoneOf } from '../core/hours.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Db } from '../db/db.ts'
 import type { Log } from '../dispatch/task.ts'
@@ -125,10 +126,9 @@ export function keepMs(name: string, keep: Duration): number {
 function checkPruneTime(time: PruneTime): PruneTime {
   if (time === 'any') return time
   const { at, zone = 'UTC', for: span = offPeakMsDefault } = time
-  if (typeof at !== 'string' || !/^([01]\d|2[0-3]):[0-5]\d$/.test(at))
-    throw bad(`prune.at is ${JSON.stringify(at)}; it must be a time of day such as '03:00'`)
+  if (!(minuteOf(at) < 1_440)) throw bad(`prune.at is ${JSON.stringify(at)}; it must be a time of day such as '03:00'`)
   try {
-    minuteOfDay(0, zone)
+    zoneOf(zone)
   } catch {
     throw bad(`prune.zone is ${JSON.stringify(zone)}; it must be an IANA zone such as 'Europe/Berlin'`)
   }
@@ -141,8 +141,7 @@ function checkPruneTime(time: PruneTime): PruneTime {
 export function isPruneTime(time: PruneTime, wallMs: number): boolean {
   if (time === 'any') return true
   const { at, zone = 'UTC', for: span = offPeakMsDefault } = time
-  const [hour = 0, minute = 0] = at.split(':').map(Number)
-  const since = (minuteOfDay(wallMs, zone) - hour * 60 - minute + 1_440) % 1_440
+  const since = (minuteOfDay(wallMs, zone) - minuteOf(at) + 1_440) % 1_440
   return since * minuteMs < durationMs(span)
 }
 

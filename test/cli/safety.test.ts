@@ -61,4 +61,12 @@ it('what people read has no secrets, and --reveal shows a job as it is', async (
   }
   const revealed = await project.run(['jobs', 'show', inside, '--reveal', '--json'])
   expect(objects(revealed.out)[0]).toMatchObject({ input })
+
+  // The config file may say what the environment does not.
+  project.write('sluice.config.ts', `export default { tasks: './tasks.ts', allowPrivate: ['127.0.0.0/8'] }`)
+  await project.run(['retry', inside])
+  await project.run(['dispatch', '--once'])
+  const [allowed] = objects((await project.run(['jobs', 'show', inside, '--json'])).out)
+  expect(JSON.stringify(allowed)).not.toContain('SLUICE_BLOCKED_ADDRESS')
+  expect(allowed).not.toMatchObject({ state: 'waiting' })
 })

@@ -64,7 +64,7 @@ it('what a file exports is stored by whoever works with it, fired, listed, run n
   expect(await project.run(['schedules', 'pause', 'second-a', 'none'])).toMatchObject({
     code: 1,
     out: 'second-a paused\n',
-    err: expect.stringContaining('none: no such schedule'),
+    err: expect.stringContaining('error SLUICE_NO_SUCH_SCHEDULE: no schedule "none" is stored'),
   })
   const show = await project.run(['schedules', 'show', 'second-a', '--limit', '2'])
   expect(show.out).toMatch(/^second-a\ntask +sync-all\nwhen +every 1s\nstate +paused\ncatchUp +last\n/)

@@ -76,6 +76,8 @@ it('send, dispatch --once, jobs, why, status, limits, retry, cancel', async () =
   expect(new Set(objects(sent.out).map(({ id }) => id)).size).toBe(3)
   const id = await send('sync-contact', '{"accountId":"a2"}', '--delay', '1h')
   expect(await send('plain', '{"n":1}', '--key', 'once')).toBe(await send('plain', '{"n":1}', '--key', 'once'))
+  const replaced = await send('plain', '{"n":2}', '--key', 'last', '--delay', '1h', '--max-wait', '2h')
+  expect(await send('plain', '{"n":3}', '--key', 'last', '--replace')).toBe(replaced)
   const failing = await send('fails')
 
   expect(await project.run(['why', 'x'])).toMatchObject({ code: 2, err: expect.stringContaining('SLUICE_BAD_ID') })
@@ -129,8 +131,8 @@ it('send, dispatch --once, jobs, why, status, limits, retry, cancel', async () =
 }, 300_000)
 
 it('work: runs jobs, outlives stray rejections, and SIGTERM lets attempts end first', async () => {
-  const worker = project.start(['work', 'tasks.ts'])
-  await worker.says('working on')
+  const worker = project.start(['work', 'tasks.ts', '--queues', 'default,slow'])
+  await worker.says(', queues default, slow, ')
   await send('stray', '{}', '--tasks', 'tasks.ts')
   await worker.says('nobody looks')
   const id = await send('gate', '{}', '--tasks', 'tasks.ts')

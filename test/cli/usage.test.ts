@@ -39,6 +39,8 @@ describe('exit code 2 and one line', () => {
     ['U+0000', ['send', 'sync-contact', '{"accountId":"a","note":"\\u0000"}'], 'SLUICE_BAD_PAYLOAD', 'note'],
     ['a bad span', ['send', 'plain', '{"n":1}', '--delay', 'soon'], 'SLUICE_BAD_DURATION', 'soon'],
     ['a time too far away', ['send', 'plain', '{"n":1}', '--at', '2100-01-01'], 'SLUICE_BAD_OPTION', '366 days'],
+    ['a bad wait', ['send', 'plain', '{"n":1}', '--max-wait', '400d'], 'SLUICE_BAD_OPTION', 'maxWait'],
+    ['nothing to replace', ['send', 'plain', '{"n":1}', '--replace'], 'SLUICE_BAD_OPTION', '--key'],
     ['a bad time', ['send', 'plain', '{"n":1}', '--at', '5'], 'SLUICE_BAD_OPTION', '--at'],
     ['a bad store', ['status', '--store', 'mysql://h/d'], 'SLUICE_BAD_URL', 'mysql:'],
     ['a bad port', ['status', '--store', 'postgres://h:port/d'], 'SLUICE_BAD_URL', 'postgres://user'],
@@ -61,6 +63,8 @@ describe('exit code 2 and one line', () => {
     ['no default export', `export const store = 'x'`, 'export default'],
     ['a wrong type', `export default { concurrency: 0 }`, 'concurrency'],
     ['something that is no task', `export default { tasks: [{ name: 'x' }] }`, 'tasks'],
+    ['no list of addresses', `export default { allowPrivate: '127.0.0.1' }`, 'allowPrivate must be a list'],
+    ['an address that is none', `export default { allowPrivate: ['http://x'] }`, 'allowPrivate: "http://x"'],
     ['a syntax error', `export default {`, 'cannot be loaded'],
   ])('a config with %s', async (_, text, word) => {
     project.write('bad.config.ts', text)
@@ -110,6 +114,16 @@ it('the task http is known without being defined', async () => {
     code: 2,
     err: expect.stringContaining('SLUICE_NO_TASKS'),
   })
+})
+
+it('a schema may be a function, as those of ArkType are', async () => {
+  project.write(
+    'ark.ts',
+    `import { task } from 'sluice'
+const input = Object.assign(() => {}, { '~standard': { version: 1, vendor: 'x', validate: (value) => ({ value }) } })
+export const ark = task('ark', { input, run() {} })`,
+  )
+  expect(await project.run(['send', 'ark', '--dry-run', '--tasks', 'ark.ts'])).toMatchObject({ code: 0, err: '' })
 })
 
 it('send --dry-run checks the input, from stdin too, without a store', async () => {

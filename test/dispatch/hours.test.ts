@@ -1,6 +1,7 @@
 /** Opening hours: the store's answers against an oracle that knows zones by Intl and looks at every minute. */
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { parseHours, writtenHours } from '../../src/core/hours.ts'
 import { engines, openOn } from './engine.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { isLong } from '../long.ts'
@@ -131,5 +132,20 @@ describe.each(engines)('hours on $name', (engine) => {
     expect(await on('{7}', 120, 150, '2025-10-25T12:00:00Z')).toBe('2025-10-26T00:00:00.000Z')
     expect(await on('{7}', 120, 150, '2025-10-26T00:30:00Z')).toBe('2025-10-26T01:00:00.000Z')
     expect(await on('{1}', 480, 1_080, '2025-10-26T00:30:00Z')).toBe('2025-10-27T07:00:00.000Z')
+  })
+})
+
+it('what is written of hours is read as the same hours', () => {
+  const days = fc.subarray([1, 2, 3, 4, 5, 6, 7], { minLength: 1 })
+  const [fromMin, toMin] = [fc.integer({ min: 0, max: 1_439 }), fc.integer({ min: 0, max: 1_440 })]
+  fc.assert(
+    fc.property(fc.record({ fromMin, toMin, days, zone: fc.constant('UTC') }), (hours) => {
+      fc.pre(hours.fromMin !== hours.toMin)
+      expect(parseHours(writtenHours(hours))).toEqual(hours)
+    }),
+  )
+  expect(writtenHours({ fromMin: 480, toMin: 1_440, days: [1, 2, 3, 6, 7], zone: 'UTC' })).toMatchObject({
+    to: '24:00',
+    days: 'Mon-Wed,Sat,Sun',
   })
 })

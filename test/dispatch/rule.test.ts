@@ -137,7 +137,8 @@ describe.each(engines)('$name', (engine) => {
     await t.drain()
     const reason = (await t.sluice.why(id))?.reasons.find(({ kind }) => kind === 'rule')
     // Monday 08:00 in Berlin, when summer time has begun.
-    expect(reason?.text).toBe('held by rule hours until 2026-03-30T06:00:00.000Z')
+    expect(reason?.notBefore).toEqual(new Date('2026-03-30T06:00:00.000Z'))
+    expect(reason?.text).toBe('held by rule hours')
     expect(await t.sluice.jobs.get(id)).toMatchObject({ attempt: 0, failed: 0, state: 'scheduled' })
     await t.clock.set(new Date('2026-03-30T05:59:58Z'))
     expect(await t.drain()).toBe(0)
@@ -225,7 +226,12 @@ test('a rule of hours alone closes its tasks in the store, for as long as a work
   const free = await sync.send({})
   expect(await t.drain()).toBe(1)
   expect((await t.sluice.why(id))?.reasons).toContainEqual(
-    expect.objectContaining({ kind: 'closed', gate: 'rule:office', notBefore: new Date('2026-01-11T07:00:00Z') }),
+    expect.objectContaining({
+      kind: 'closed',
+      gate: 'rule:office',
+      text: 'closed by rule office (08:00-18:00 Europe/Berlin)',
+      notBefore: new Date('2026-01-11T07:00:00Z'),
+    }),
   )
   expect(await t.sluice.jobs.get(id)).toMatchObject({ state: 'waiting', attempt: 0 })
   expect(await t.waitFor(free)).toMatchObject({ state: 'done' })
@@ -344,19 +350,39 @@ test('bad rules, routes and hours are refused', async () => {
 
 test('by SQL too, nonsense is refused at the door, with the code in front', async () => {
   const t = await testSluice({ tasks })
-  const cases: [string, object, RegExp][] = [
+  const cases: [string | null, unknown, RegExp][] = [
     ['a b', {}, /^SLUICE_BAD_TASK/],
-    ['a', { priority: 1.5 }, /^SLUICE_BAD_OPTION/],
+    [null, {}, /^SLUICE_BAD_TASK/],
+    ['a', [1], /^SLUICE_BAD_OPTION: options must be a JSON object/],
+    ['a', { queue: 7 }, /^SLUICE_BAD_OPTION: queue must be a text/],
+    ['a', { priority: 1.5 }, /^SLUICE_BAD_OPTION: priority/],
+    ['a', { priority: 'high' }, /^SLUICE_BAD_OPTION: priority/],
+    ['a', { priority: 1e300 }, /^SLUICE_BAD_OPTION: priority/],
     ['a', { prio: 1 }, /there is no option "prio"/],
     ['a', { delay: -1 }, /^SLUICE_BAD_DURATION/],
     ['a', { delay: true }, /^SLUICE_BAD_DURATION/],
-    ['a', { tags: [''] }, /^SLUICE_BAD_OPTION/],
+    ['a', { delay: 'soon' }, /^SLUICE_BAD_DURATION: "soon" is no span/],
+    ['a', { max_wait: 1e300 }, /^SLUICE_BAD_DURATION/],
+    ['a', { at: 'tomorrow-ish' }, /^SLUICE_BAD_OPTION: at is "tomorrow-ish"/],
+    ['a', { at: '294276-12-31', max_wait: '300 days' }, /^SLUICE_BAD_OPTION: delay, at/],
+    ['a', { at: '2030-01-01', delay: 1 }, /^SLUICE_BAD_OPTION: give delay or at/],
+    ['a', { at: '-infinity' }, /^SLUICE_BAD_OPTION: at is/],
+    ['a', { tags: [''] }, /^SLUICE_BAD_OPTION: tags/],
+    ['a', { tags: 'x' }, /^SLUICE_BAD_OPTION: tags must be a list/],
+    ['a', { tags: [1] }, /^SLUICE_BAD_OPTION: tags must be a list/],
     ['a', { id: '00000000-0000-4000-8000-000000000000' }, /^SLUICE_BAD_ID/],
+    ['a', { id: '7' }, /^SLUICE_BAD_ID/],
+    ['a', { idempotency_key: '' }, /^SLUICE_BAD_OPTION: idempotency_key/],
   ]
   for (const [name, options, message] of cases) {
     const sent = t.sluice.db.query('select sluice.send($1, $2, $3)', [name, '{}', JSON.stringify(options)])
-    await expect(sent).rejects.toThrow(message)
+    await expect(sent, JSON.stringify(options)).rejects.toMatchObject({
+      code: '22023',
+      message: expect.stringMatching(message),
+    })
   }
+  const unset = '{"queue":null,"priority":null,"delay":null,"at":null,"tags":null,"max_wait":null,"id":null}'
+  await t.sluice.db.query(`select sluice.send('later', '{}', $1)`, [unset])
   const [row] = await t.sluice.db.query<{ a: string; b: string }>(
     `select sluice.send('later', '{}', '{"idempotency_key": "k"}') as a, sluice.send('later', '{}', '{"idempotency_key": "k"}') as b`,
   )

@@ -1,6 +1,15 @@
 import { expect, expectTypeOf, it } from 'vitest'
 import { z } from 'zod'
-import { type AnyTask, type Schedule, schedule, type Sluice, task } from '../../src/index.ts'
+import {
+  type AnyTask,
+  type RetryPolicy,
+  type Schedule,
+  schedule,
+  type ScheduleSpec,
+  type Sluice,
+  task,
+  type Timing,
+} from '../../src/index.ts'
 
 // What must not compile is marked; tsc fails when a marked line does compile.
 const sync = task('sync', { input: z.object({ account: z.string() }), run: () => 1 })
@@ -8,6 +17,9 @@ const sync = task('sync', { input: z.object({ account: z.string() }), run: () =>
 it('a schedule takes what its task takes, and one of two ways to say when', () => {
   const nightly = schedule('nightly', { task: sync, cron: '0 3 * * *', input: { account: 'a' } })
   expectTypeOf(nightly).toEqualTypeOf<Schedule>()
+  expectTypeOf(nightly.spec).toEqualTypeOf<ScheduleSpec>()
+  expectTypeOf(nightly.timing).toEqualTypeOf<Timing>()
+  expectTypeOf(sync.retry).toEqualTypeOf<RetryPolicy>()
   const said = {
     cron: '0 3 * * *',
     zone: 'UTC',
