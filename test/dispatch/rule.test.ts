@@ -1,8 +1,6 @@
 /** Routes and rules, at send and at dispatch, on both engines, with the store's clock in the test's hand. */
-import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { z } from 'zod'
-import { fits } from '../../src/core/pattern.ts'
 import { limit, rule, type RuleJob, Sluice, task } from '../../src/index.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { freshDatabase } from '../servers/database.ts'
@@ -389,16 +387,4 @@ test('by SQL too, nonsense is refused at the door, with the code in front', asyn
   )
   expect(row?.a).toBe(row?.b)
   await t.close()
-})
-
-test('patterns fit as their regular expressions do', () => {
-  const name = fc.string({ unit: fc.constantFrom('a', 'b', '.'), maxLength: 8 })
-  const pattern = fc.string({ unit: fc.constantFrom('a', 'b', '.', '*'), maxLength: 6 })
-  fc.assert(
-    fc.property(pattern, name, (p, n) => {
-      const source = p.replaceAll('.', String.raw`\.`).replaceAll('*', '.*')
-      expect(fits(p, n)).toBe(new RegExp(`^${source}$`, 's').test(n))
-    }),
-    { numRuns: 3_000 },
-  )
 })

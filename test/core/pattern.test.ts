@@ -1,0 +1,15 @@
+import fc from 'fast-check'
+import { expect, test } from 'vitest'
+import { fits } from '../../src/core/pattern.ts'
+
+test('patterns fit as their regular expressions do', () => {
+  const name = fc.string({ unit: fc.constantFrom('a', 'b', '.'), maxLength: 8 })
+  const pattern = fc.string({ unit: fc.constantFrom('a', 'b', '.', '*'), maxLength: 6 })
+  fc.assert(
+    fc.property(pattern, name, (p, n) => {
+      const source = p.replaceAll('.', String.raw`\.`).replaceAll('*', '.*')
+      expect(fits(p, n)).toBe(new RegExp(`^${source}$`, 's').test(n))
+    }),
+    { numRuns: 3_000 },
+  )
+})
