@@ -4,7 +4,7 @@ create or replace function sluice.opens_v1(p_zone text, p_days smallint[], p_fro
 language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
-  v_gate sluice.gate := row('', null, null, p_zone, p_days, p_from_min, p_to_min, '', '', v_now);
+  v_gate sluice.gate := row('', null, null, p_zone, p_days, p_from_min, p_to_min, '', '', v_now, null);
 begin
   if not sluice.shut_v1(v_gate, v_now) then return null; end if;
   return ceil(extract(epoch from coalesce(sluice.opening_v1(v_gate, v_now), v_now + interval '1 day')) * 1000000);

@@ -10,6 +10,7 @@ const minuteMs = 60_000
 const dayMs = 1_440 * minuteMs
 /** The clocks of all these are set by quarters of an hour. */
 const quarterMs = 15 * minuteMs
+const runs = isLong ? 400 : 60
 
 interface Case {
   zone: string
@@ -100,7 +101,7 @@ describe.each(engines)('hours on $name', (engine) => {
     const ask = async ({ zone, days, from, to, atMs }: Case) => {
       const [row] = await sluice.db.query<{ shut: boolean; ms: number | null }>(
         `select sluice.shut_v1(g, t.at) as shut, (extract(epoch from sluice.opening_v1(g, t.at)) * 1000)::float8 as ms
-         from (select ('n', null, null, $1::text, $2::smallint[], $3::integer, $4::integer, 'r', 'b', to_timestamp(0))::sluice.gate as g) x,
+         from (select ('n', null, null, $1::text, $2::smallint[], $3::integer, $4::integer, 'r', 'b', to_timestamp(0), null)::sluice.gate as g) x,
               (select to_timestamp($5::float8 / 1000) as at) t`,
         [zone, days, from, to, atMs],
       )
@@ -113,15 +114,15 @@ describe.each(engines)('hours on $name', (engine) => {
         if (expected !== one.atMs) closed++
         expect(await ask(one)).toEqual({ shut: expected !== one.atMs, ms: expected ?? null })
       }),
-      { numRuns: isLong ? 400 : 60 },
+      { numRuns: runs },
     )
-    expect(closed).toBeGreaterThan(100)
+    expect(closed).toBeGreaterThan(runs / 4)
   })
 
   it('never begin in a gap: the gate opens when the clock is set, or on the day of the next week', async () => {
     const on = async (days: string, from: number, to: number, at: string) => {
       const [row] = await sluice.db.query<{ until: Date | null }>(
-        `select sluice.opening_v1(('n', null, null, 'Europe/Berlin', $1::smallint[], $2::integer, $3::integer, 'r', 'b', to_timestamp(0))::sluice.gate, $4) as until`,
+        `select sluice.opening_v1(('n', null, null, 'Europe/Berlin', $1::smallint[], $2::integer, $3::integer, 'r', 'b', to_timestamp(0), null)::sluice.gate, $4) as until`,
         [days, from, to, at],
       )
       return row?.until?.toISOString()
