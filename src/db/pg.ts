@@ -121,7 +121,8 @@ class PgDb implements Db {
       (await client.query({ ...(pooled.has(client) ? {} : { name }), text: sql, values: params as unknown[] }))
         .rows as R[]
     // What users send may be much at once, and must not stand before endings.
-    const pool = name === 'claim' ? this.#claimPool : name === 'send' ? this.#pool : this.#enginePool
+    const pool =
+      name === 'claim' ? this.#claimPool : name === 'send' || name === 'replace' ? this.#pool : this.#enginePool
     return this.#use(run, pool)
   }
 

@@ -5,6 +5,7 @@
 import os from 'node:os'
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
+import { hash64 } from '../core/hash.ts'
 import { type Hours, type ParsedHours, writtenHours } from '../core/hours.ts'
 import { isPattern } from '../core/pattern.ts'
 import type { Queryable } from '../db/db.ts'
@@ -102,29 +103,36 @@ export async function renewRuleGates(db: Queryable, rules: readonly Rule[], inSc
       ...(hours === undefined ? {} : { hours }),
       reason: `rule ${name}`,
     }
-    await defineGate(db, `rule:${name}`, options, inSchema, ruleGateS)
+    // Of two versions of a rule, or two rules of one name, each has a gate: what either closes is closed.
+    const gate = `rule:${name}#${hash64(JSON.stringify(options)).slice(-6)}`
+    await defineGate(db, gate, options, inSchema, ruleGateS)
   }
 }
 
 /** So long an answer about hours is good; in ms. */
 const opensMs = 1_000
 
-/** Asks the store when hours open, once a second. */
+/** Asks the store when hours open, once a second, and no answer is used beyond the opening that it names. */
 export function openingsOn(db: Queryable, schema: string, clock: Clock): Opens {
-  const known = new Map<ParsedHours, { fromMs: number; at: Promise<number | undefined> }>()
-  const ask = async ({ zone, days, fromMin, toMin }: ParsedHours) => {
-    const params = [zone, days, fromMin, toMin]
-    const [row] = await db.query<{ at: string | null }>(`select ${schema}.opens_v1($1,$2,$3,$4) as at`, params)
-    return row?.at ? Number(row.at) : undefined
+  const known = new Map<ParsedHours, { untilMs: number; at: Promise<number | undefined> }>()
+  const ask = (hours: ParsedHours, nowMs: number) => {
+    const { zone, days, fromMin, toMin } = hours
+    const answer = { untilMs: nowMs + opensMs, at: look([zone, days, fromMin, toMin]) }
+    async function look(params: unknown[]): Promise<number | undefined> {
+      type Row = { at: string | null; left_us: string | null }
+      const [row] = await db.query<Row>(`select * from ${schema}.opens_v1($1,$2,$3,$4)`, params)
+      if (row === undefined || row.at === null) return undefined
+      answer.untilMs = Math.min(answer.untilMs, nowMs + Number(row.left_us) / 1_000)
+      return Number(row.at)
+    }
+    answer.at.catch(() => known.delete(hours))
+    known.set(hours, answer)
+    return answer
   }
   return (hours) => {
     const nowMs = clock.monotonicMs()
-    let answer = known.get(hours)
-    if (answer === undefined || nowMs - answer.fromMs > opensMs) {
-      known.set(hours, (answer = { fromMs: nowMs, at: ask(hours) }))
-      answer.at.catch(() => known.delete(hours))
-    }
-    return answer.at
+    const answer = known.get(hours)
+    return (answer !== undefined && nowMs < answer.untilMs ? answer : ask(hours, nowMs)).at
   }
 }
 

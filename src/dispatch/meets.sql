@@ -4,5 +4,6 @@ create or replace function sluice.meets_v1(p_gate sluice.gate, p_queue text, p_t
 language sql stable as $$
   select (p_gate.alive_until is null or p_gate.alive_until > p_now)
     and sluice.fits_v1(p_gate.queues, p_queue) and sluice.fits_v1(p_gate.tasks, p_task)
-    and (p_gate.alive_until is null or p_task not like '%:failed' or exists (select 1 from unnest(p_gate.tasks) p where p like '%:failed'))
+    and (p_gate.alive_until is null or p_task not like '%:failed' or exists (select 1 from unnest(p_gate.tasks) p
+                                                                 where p like '%:failed' and sluice.fits_v1(array[p], p_task)))
 $$;

@@ -99,7 +99,9 @@ export class Membership {
   /** Ends waiting jobs whose time to begin is over: a claim that is denied by a limit never meets them. */
   async endOverdue(): Promise<void> {
     const portion = 500
-    for (let ended = portion; ended === portion;) {
+    // A beat must not wait long; the next round goes on.
+    const untilMs = this.#clock.monotonicMs() + 500
+    for (let ended = portion; ended === portion && this.#clock.monotonicMs() < untilMs;) {
       const [row] = await this.#db.query<{ ended: number }>(`select ${this.#schema}.overdue_v1(null) as ended`)
       ended = row?.ended ?? 0
     }

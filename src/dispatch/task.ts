@@ -301,7 +301,8 @@ function failureTask(name: string, timeout: Duration, run: (failure: Failure, co
         `onFailed of task "${name}" has no \`fetch\`, for nothing here was granted by a limit: send a job of a task that makes the call`,
       )
     }
-    return run(failure, Object.defineProperty(Object.create(context) as Context, 'fetch', { value: fetch }))
+    const own = { ...Object.getOwnPropertyDescriptors(context), fetch: { value: fetch, enumerable: true } }
+    return run(failure, Object.defineProperties({}, own) as Context)
   }
   return task(`${name}${failureSuffix}`, { input: anything, timeout, run: hears }) as AnyTask
 }

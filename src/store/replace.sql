@@ -7,15 +7,15 @@ language plpgsql as $$
 declare
   v_until timestamptz := sluice.now() + make_interval(secs => p_seconds);
   v_holder uuid;
-  v_sent uuid;
+  v_sent uuid[];
 begin
-  -- A fresh key has no sent yet, so that it is not taken for a repetition.
+  -- The last 20 that replaced. A fresh key has none yet, so that it is not taken for a repetition.
   insert into sluice.idempotency as i (task, key, job, expires_at) values (p_task, p_key, p_id, v_until)
   on conflict (task, key) do update set expires_at = excluded.expires_at
   returning i.job, i.sent into v_holder, v_sent;
-  if v_sent = p_id then return v_holder; end if;
+  if p_id = any (v_sent) then return v_holder; end if;
   delete from sluice.job where id = v_holder and claim is null and attempt = 0;
   if not found then v_holder := p_id; end if;
-  update sluice.idempotency set job = v_holder, sent = p_id where task = p_task and key = p_key;
+  update sluice.idempotency set job = v_holder, sent = (p_id || coalesce(v_sent, '{}'))[:20] where task = p_task and key = p_key;
   return v_holder;
 end $$;

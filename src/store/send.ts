@@ -43,6 +43,13 @@ const batchMax = 1000
 const keySeconds = 86_400
 const retryForMs = 10_000
 
+/** A job to be recorded, and whoever waits for that. */
+interface Waiting {
+  job: NewJob
+  resolve: (id: string) => void
+  reject: (error: unknown) => void
+}
+
 /** Sends jobs to one database. */
 export class Outbox {
   readonly #db: Db
@@ -52,7 +59,8 @@ export class Outbox {
   readonly #replaceSql: string
   readonly #supersedeSql: string
   readonly #discardSql: string
-  #waiting: { job: NewJob; resolve: (id: string) => void; reject: (error: unknown) => void }[] = []
+  #waiting: Waiting[] = []
+  #replacing: Promise<void> = Promise.resolve()
   #flushing: Promise<void> | undefined
 
   constructor(db: Db, clock: Clock, schema: string) {
@@ -145,6 +153,7 @@ export class Outbox {
   /** Resolves when everything that was added so far is settled. */
   async settled(): Promise<void> {
     while (this.#flushing !== undefined) await this.#flushing
+    await this.#replacing
   }
 
   async #flush(): Promise<void> {
@@ -152,17 +161,25 @@ export class Outbox {
     await Promise.resolve()
     while (this.#waiting.length > 0) {
       const batch = this.#waiting.splice(0, batchMax)
-      try {
-        await reach('send.flush', batch.length)
-        const ids = await this.addAll(batch.map((item) => item.job))
-        batch.forEach((item, i) => item.resolve(ids[i] ?? item.job.id))
-      } catch (error) {
-        if (batch.length === 1 || SluiceError.is(error)) batch.forEach((item) => item.reject(error))
-        // The store refused the batch: each alone, so that only the bad row fails.
-        else
-          for (const item of batch)
-            await this.addAll([item.job]).then((ids) => item.resolve(ids[0] ?? item.job.id), item.reject)
-      }
+      await reach('send.flush', batch.length)
+      // Who replaces may have to wait for somebody's transaction: beside the others, one after the other.
+      for (const item of batch.filter(({ job }) => job.replaces))
+        this.#replacing = this.#replacing.then(() => this.#settle([item]))
+      await this.#settle(batch.filter(({ job }) => !job.replaces))
+    }
+  }
+
+  async #settle(items: readonly Waiting[]): Promise<void> {
+    if (items.length === 0) return
+    try {
+      const ids = await this.addAll(items.map((item) => item.job))
+      items.forEach((item, i) => item.resolve(ids[i] ?? item.job.id))
+    } catch (error) {
+      if (items.length === 1 || SluiceError.is(error)) items.forEach((item) => item.reject(error))
+      // The store refused the batch: each alone, so that only the bad row fails.
+      else
+        for (const item of items)
+          await this.addAll([item.job]).then((ids) => item.resolve(ids[0] ?? item.job.id), item.reject)
     }
   }
 

@@ -383,8 +383,8 @@ export class Worker {
       if ((await this.#member.watch()).length > 0) this.#dispatcher.wake()
       await dropCancelled(parts)
       await adoptOrphans(parts, this.#stop.signal)
-      await this.#member.endOverdue()
       await this.#renewGates()
+      await this.#member.endOverdue()
       await housekeeping.run()
     }
     this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) =>

@@ -95,7 +95,7 @@ create table sluice.idempotency (
   job uuid not null,
   expires_at timestamptz not null,
   -- The id that the last send which replaces brought, by which that is known when it comes again; null: none did.
-  sent uuid,
+  sent uuid[],
   primary key (task, key)
 );
 create index idempotency_expiry on sluice.idempotency (expires_at);
