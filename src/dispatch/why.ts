@@ -130,7 +130,7 @@ function unseen(found: Found): Reason[] {
 function gates(found: Found): Reason[] {
   return (found.gates ?? []).map(({ gate, untilMs, hours, ...word }) => {
     const notBefore = untilMs === null ? undefined : new Date(untilMs)
-    const [, what = '', name = ''] = /^(pause:queue|pause:task|rule):(.*)$/.exec(gate) ?? []
+    const [, what = '', name = ''] = /^(pause:queue|pause:task|rule):([^#]*)/.exec(gate) ?? []
     const text =
       what === 'rule'
         ? `closed by rule ${name}${openHours(hours)}`

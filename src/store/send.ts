@@ -97,7 +97,6 @@ export class Outbox {
       )
     }
     // Of one key the last would replace those before it. Left out, they leave one send to be known again by replace_v1.
-    const keyOf = ({ task, key }: NewJob) => `${task}\n${key}`
     const replacing = jobs.filter(({ replaces }) => replaces)
     for (const job of new Map(replacing.map((each) => [keyOf(each), each])).values()) {
       const id = await this.#replace(job)
@@ -163,8 +162,10 @@ export class Outbox {
       const batch = this.#waiting.splice(0, batchMax)
       await reach('send.flush', batch.length)
       // Who replaces may have to wait for somebody's transaction: beside the others, one after the other.
+      const groups = new Map<string, Waiting[]>()
       for (const item of batch.filter(({ job }) => job.replaces))
-        this.#replacing = this.#replacing.then(() => this.#settle([item]))
+        groups.set(keyOf(item.job), [...(groups.get(keyOf(item.job)) ?? []), item])
+      for (const group of groups.values()) this.#replacing = this.#replacing.then(() => this.#settle(group))
       await this.#settle(batch.filter(({ job }) => !job.replaces))
     }
   }
@@ -197,6 +198,8 @@ export class Outbox {
     }
   }
 }
+
+const keyOf = ({ task, key }: NewJob) => `${task}\n${key}`
 
 /** Of a row's only column, whose name some connections change. */
 function idOf(row: Row | undefined): string | undefined {
