@@ -141,7 +141,7 @@ export async function ownClock(db: Queryable, startMs: number): Promise<{ set(ms
   }
 }
 
-/** Empties all tables but those of definitions, which a Sluice remembers to have written. */
+/** Empties all tables but those of definitions, which a Sluice remembers to have written. To truncate takes 100 times as long. */
 export async function empty(db: Queryable): Promise<void> {
   const tables = [
     'job',
@@ -165,7 +165,8 @@ export async function empty(db: Queryable): Promise<void> {
     'gate',
     'limit_pause',
   ]
-  await db.query(`truncate ${tables.map((table) => `sluice.${table}`).join(', ')}`)
+  const gone = tables.map((table) => `${table} as (delete from sluice.${table})`)
+  await db.query(`with ${gone.join(', ')} select`)
 }
 
 /** How many rows a query finds. */

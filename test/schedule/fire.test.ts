@@ -29,7 +29,7 @@ describe.each(engines)('on $name', (engine) => {
 
   beforeEach(async () => {
     ;({ sluice, db } = store)
-    await db.query('truncate sluice.schedule, sluice.firing')
+    await db.query('with gone as (delete from sluice.schedule) delete from sluice.firing')
     clock ??= await ownClock(db, startMs)
     await clock.set(startMs)
     told = []

@@ -290,7 +290,7 @@ describe('on an embedded engine of the user’s own', () => {
 
   it.each(embedded)('$name: what is committed is what was sent, what is rolled back never was', async ({ connect }) => {
     const library = connect(pglite)
-    await pglite.exec('truncate sluice.job, sluice.idempotency')
+    await pglite.exec('delete from sluice.job; delete from sluice.idempotency')
     const send = ({ tx }: Open, text: string, idempotencyKey: string) =>
       sluice.send(note, { text, account: 'a' }, { tx, idempotencyKey, tags: [text], priority: 3 })
     const regret = library.transaction(async (open) => {
@@ -364,7 +364,7 @@ it('any text arrives as it was, of whatever library', async () => {
       fc.constantFrom(...all),
       fc.array(text, { minLength: 1, maxLength: 5 }),
       async (library, texts) => {
-        await sluice.db.query('truncate sluice.job')
+        await sluice.db.query('delete from sluice.job')
         await library.transaction(({ tx }) =>
           sluice.sendMany(
             quiet,
