@@ -6,8 +6,8 @@
 -- A bucket whose limit is not defined has no room: closed, not open. One that is paused has none for waiting jobs. Call under lock_v1 to act on the answer.
 -- Step by step, because starting up one query over all of it takes four times as long.
 create or replace function sluice.room_v1(p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null)
-returns table (ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], version integer, drain bigint[],
-               weight bigint[], slot bigint[], hold bigint, avail bigint, next bigint, period bigint, slack bigint, stale boolean,
+returns table (ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], quota bigint[], version integer, drain bigint[],
+               weight bigint[], slot bigint[], margin bigint[], hold bigint, avail bigint, next bigint, period bigint, slack bigint, stale boolean,
                units bigint, places bigint, most bigint)
 language plpgsql stable as $$
 declare
@@ -24,15 +24,18 @@ begin
     select l.* into v_row from sluice.ledger l where l.bucket = p_buckets[i] order by l.at desc, l.n desc limit 1;
     ord := i; bucket := p_buckets[i]; n := coalesce(v_row.n, 0); hold := coalesce(v_row.hold, 0);
     now_at := greatest(p_now, v_row.at);
-    version := v_def.version; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot;
-    stale := v_row.version <> version; debt := null; slots := null; avail := 0; units := 0; places := 0; most := 2147483647; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
+    version := v_def.version; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot; margin := v_def.margin;
+    stale := v_row.version <> version; debt := null; slots := null; quota := null;
+    avail := 0; units := 0; places := 0; most := 2147483647; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
     if version is not null then
       if stale then
         v_state := sluice.rebuild_v1(bucket, v_row.version, v_row.debt, v_row.at, v_def);
         v_row.debt := v_state.debt;
         v_row.slots := v_state.slots;
+        v_row.quota := v_state.quota;
       end if;
       if 0 < any (slot) then slots := sluice.aged_v1(v_row.slots, slot, v_row.at, now_at); end if;
+      if margin is not null then quota := sluice.rolled_v1(v_row.quota, margin, v_def.spec, now_at); end if;
       debt := coalesce(v_row.debt, array_fill(0::bigint, array[cardinality(drain)]));
       units := 2147483647; places := 2147483647; next := greatest(p_now, hold); period := 1; slack := null;
       for r in 1 .. cardinality(drain) loop
@@ -40,6 +43,8 @@ begin
           debt[r] := (select sum(s) from unnest(slots[r:r]) s);
           period := greatest(period, v_def.span[r] / v_def.room[r] + 1);
           slack := 0;
+        elsif margin[r] > 0 then
+          debt[r] := sluice.owed_v1(quota[r:r], margin[r], now_at);
         elsif drain[r] > 0 then
           debt[r] := sluice.drained_v1(debt[r], drain[r], now_at - coalesce(v_row.at, now_at));
           period := greatest(period, weight[r] / drain[r] + 1);
@@ -56,12 +61,7 @@ begin
           most := least(most, v_def.room[r]);
           v_need := least(greatest(p_need[i], 1), v_def.room[r]);
         end if;
-        if v_free < v_need then
-          next := greatest(next, case
-            when slot[r] > 0 then sluice.freed_v1(slots[r:r], slot[r], now_at, v_def.room[r] - v_need + 1)
-            when drain[r] = 0 then 9007199254740991
-            else now_at + (debt[r] - (v_def.room[r] - v_need) * weight[r] + drain[r] - 1) / drain[r] end);
-        end if;
+        if v_free < v_need then next := greatest(next, sluice.fit_v1(v_def, r, debt[r], slots[r:r], quota[r:r], v_need, now_at)); end if;
       end loop;
       slack := coalesce(slack, 0);
       avail := least(units, places);
