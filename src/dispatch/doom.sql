@@ -18,8 +18,8 @@ begin
   later := false;
   if not exists (select 1 from unnest(p_lists) l where l <> 0)
      or not exists (select 1 from sluice.job where expires_at is not null) then return; end if;
-  select array_agg(l.ordinality), array_agg((extract(epoch from j.expires_at) * 1000000)::bigint) into v_ask, v_first
-  from unnest(p_lane) with ordinality l cross join lateral (
+  select array_agg(l.ordinality), array_agg((extract(epoch from j.expires_at) * 1000000)::bigint + e.ahead_us) into v_ask, v_first
+  from (select ahead_us from sluice.epoch limit 1) e cross join unnest(p_lane) with ordinality l cross join lateral (
     select expires_at from sluice.job where lane = l.id and expires_at is not null and due_at is null order by expires_at limit 1) j
   where p_lists[l.ordinality] <> 0;
   if v_ask is null then return; end if;

@@ -25,7 +25,7 @@ begin
   select array_agg(id), array_agg(claim), array_agg(units), array_agg(unused) into v_buckets, v_of, v_units, v_backs from held;
   if v_buckets is null then return; end if;
   perform sluice.lock_v1(v_buckets);
-  v_now := sluice.now_us();
+  v_now := sluice.limiter_us();
   perform sluice.refund_v1(u.bucket, u.claim, u.units) from unnest(v_buckets, v_of, v_units, v_backs) u (bucket, claim, units, back) where u.back;
   select array_agg(u.bucket), array_agg(u.units) into v_buckets, v_units
   from (select bucket, sum(units)::integer as units from unnest(v_buckets, v_units) u (bucket, units) group by 1) u;

@@ -6,14 +6,14 @@ create or replace function sluice.further_v1(p_grant uuid, p_job uuid, p_claim u
   out granted boolean, out wait_us bigint, out lost boolean, out waited_us bigint) language plpgsql as $$
 declare
   v_buckets bigint[] := array(select distinct sluice.hash64(u) from unnest(p_takes) u order by 1);
-  v_begun bigint := sluice.now_us();
+  v_begun bigint := sluice.limiter_us();
 begin
   lost := not exists (select 1 from sluice.job j where j.id = p_job and j.claim = p_claim);
   granted := false;
   waited_us := 0;
   if lost then return; end if;
   perform sluice.lock_v1(v_buckets);
-  waited_us := greatest(sluice.now_us() - v_begun, 0);
+  waited_us := greatest(sluice.limiter_us() - v_begun, 0);
   if p_unused is not null then
     perform sluice.refund_v1(b, p_unused, 1) from unnest(v_buckets) b;
   end if;

@@ -3,7 +3,7 @@
 -- there is something new to take in, for those who hear of failures.
 create or replace function sluice.vain_v1(p_lane sluice.lane[]) returns boolean language plpgsql as $$
 declare
-  v_now bigint := sluice.now_us();
+  v_now bigint := sluice.limiter_us();
   v_lists bigint[] := array(select l.list from unnest(p_lane) with ordinality l order by l.ordinality);
   v_gone integer[];
   v_later boolean;

@@ -13,6 +13,7 @@ declare
   v_row sluice.ledger;
   v_state sluice.state;
   v_free bigint;
+  v_closed bigint := (select e.closed_us from sluice.epoch e);
   v_pausing boolean := not p_further and exists (select 1 from sluice.limit_pause);
 begin
   for i in 1 .. coalesce(cardinality(p_buckets), 0) loop
@@ -24,6 +25,7 @@ begin
     version := v_def.version; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot;
     stale := v_row.version <> version; debt := null; slots := null; avail := 0; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
     if version is not null then
+      if v_closed is not null then hold := greatest(hold, sluice.reopens_v1(v_closed, v_def.span)); end if;
       if stale then
         v_state := sluice.rebuild_v1(bucket, v_row.version, v_row.debt, v_row.at, v_def);
         v_row.debt := v_state.debt;
