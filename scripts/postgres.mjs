@@ -133,11 +133,11 @@ function serve(child, command, data) {
   }
 }
 
-/** True when the postmaster `pid` has written that it accepts connections, the mark that pg_ctl waits for too. */
+/** True when the postmaster `pid` has written that it accepts connections (a standby: to read), the mark that pg_ctl waits for too. */
 function isReady(data, pid) {
   try {
     const lines = readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n')
-    return Number(lines[0]) === pid && lines[7]?.trim() === 'ready'
+    return Number(lines[0]) === pid && ['ready', 'standby'].includes(lines[7]?.trim())
   } catch (error) {
     if (error.code === 'ENOENT') return false
     throw error

@@ -4,6 +4,7 @@ import type { Db } from '../db/db.ts'
 import { inSchema, pending } from '../db/migrate.ts'
 import type { Store } from '../db/open.ts'
 import type { PgliteDb } from '../db/pglite.ts'
+import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
 import { span } from './output.ts'
 import { bloat, snapshots, type StorageAt, wraparound } from './storage.ts'
@@ -43,6 +44,8 @@ export const checks: Record<string, Check> = {
   bloat: (at) => bloat(storageAt(at)),
   wraparound: (at) => wraparound(storageAt(at)),
   clock,
+  steps: (at) => steps(storageAt(at)),
+  restores: (at) => restores(storageAt(at)),
   pooler,
   listen,
   workers,

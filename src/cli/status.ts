@@ -2,6 +2,7 @@
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import type { Sluice } from '../index.ts'
+import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
 import { type Output, size, span } from './output.ts'
 import { nameOf, type Settings, settingsOf, withSluice } from './settings.ts'
@@ -16,7 +17,7 @@ export function statusCommand(): Command {
 }
 
 /** What `doctor` looks at too, because it gets worse while nobody looks. */
-const watched = { snapshots, bloat, wraparound }
+const watched = { snapshots, bloat, wraparound, restores, steps }
 
 /** Alarms of the store, and with `--storage` its tables. Whoever may not look at something is told by `doctor`. */
 async function lookAt(sluice: Sluice, { store, schema }: Settings, storage: boolean) {

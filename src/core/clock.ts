@@ -1,3 +1,5 @@
+import { uptime } from 'node:os'
+
 /**
  * Time and randomness of this process, behind one seam so that tests and the simulator can own them.
  * Limits never use this clock: they are decided by the store's own (`sluice.now()`).
@@ -5,6 +7,8 @@
 export interface Clock {
   /** Monotonic time in ms, with fractions; only differences mean anything. Never steps. */
   monotonicMs(): number
+  /** Time since the machine was started, in ms, also what it slept of that; coarse, and only differences mean anything. */
+  bootMs(): number
   /** Wall time in ms since 1970, for ids, log lines and HTTP dates. May step. */
   wallMs(): number
   /** Uniform in [0, 1). */
@@ -15,15 +19,48 @@ export interface Clock {
   sleep(ms: number, signal?: AbortSignal, ref?: boolean): Promise<void>
 }
 
+/** A reading of the limiter's clock, which runs in the store, by this process: taken between sending and hearing. */
+export interface Reading {
+  /** Microseconds since 1970. */
+  us: number
+  sentMs: number
+  heardMs: number
+  bootMs: number
+}
+
+/** Clocks that do not go equally fast: a thousandth at most. */
+const drift = 0.001
+/** A difference that is no step: resolution, and what a statement waits. */
+const stepUs = 2_000_000
+
+/** The least that the limiter's clock shows to a request sent at `atMs`, if it did not step since `past`. */
+export function leastUs(past: Reading, atMs: number): number {
+  return Math.floor(past.us + Math.max(0, atMs - past.heardMs) * 1_000 * (1 - drift))
+}
+
 /**
- * The store's clock as this process last saw it. It bounds what that clock may show next, so that a forward step of it
- * does not open the limits.
+ * By how many microseconds the limiter's clock has stepped forward between two readings, at least; 0: it did not, or by less
+ * than 2 s. `isOwn`: it is this machine that slept meanwhile, and its monotonic clock stood still.
+ */
+export function stepForward(past: Reading, now: Reading): { byUs: number; isOwn: boolean } {
+  const since = (fromMs: number, toMs: number) => past.us + (toMs - fromMs) * 1_000 * (1 + drift)
+  const byUs = Math.ceil(now.us - since(past.sentMs, now.heardMs))
+  const isOwn = now.us - since(past.bootMs, now.bootMs) <= stepUs + 1_000_000
+  return { byUs: byUs > stepUs ? byUs : 0, isOwn }
+}
+
+/**
+ * The limiter's clock as this process last saw it. It bounds what that clock may show next, so that a forward step of the
+ * store's clock does not open the limits; what it shows beyond the bound, or long before, is not learned from: the bound
+ * grows as this process's monotonic clock, however often it is asked.
  */
 export class StoreClock {
   #seen: { storeUs: number; atMs: number } | undefined
 
-  /** The store's clock showed `storeUs` (microseconds since 1970), heard at `atMs` of the monotonic clock. */
-  saw(storeUs: number, atMs: number): void {
+  /** The limiter's clock showed `storeUs` (microseconds since 1970) to a request sent at `sentMs`, heard at `atMs`. */
+  saw(storeUs: number, atMs: number, sentMs = atMs): void {
+    const capUs = this.cap(sentMs)
+    if (capUs !== null && (storeUs >= capUs || storeUs < capUs - 2 * stepUs)) return
     this.#seen = { storeUs, atMs }
   }
 
@@ -31,8 +68,13 @@ export class StoreClock {
   cap(atMs: number): number | null {
     if (this.#seen === undefined) return null
     const { storeUs, atMs: seenMs } = this.#seen
-    // A second of grace, and a thousandth for clocks that do not go equally fast.
-    return Math.floor(storeUs + (atMs - seenMs) * 1_001 + 1_000_000)
+    // A second of grace.
+    return Math.floor(storeUs + (atMs - seenMs) * 1_000 * (1 + drift) + 1_000_000)
+  }
+
+  /** What it shows next is right, whatever that is. */
+  forget(): void {
+    this.#seen = undefined
   }
 }
 
@@ -54,6 +96,7 @@ function alarm(ms: number, then: () => void, ref: boolean): () => void {
 /** The machine's clock. */
 export const systemClock: Clock = {
   monotonicMs: () => performance.now(),
+  bootMs: () => uptime() * 1_000,
   wallMs: () => Date.now(),
   random: () => Math.random(),
   after: (ms, then) => alarm(ms, then, false),

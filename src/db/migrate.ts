@@ -63,6 +63,8 @@ export async function migrate(db: Db, schema = 'sluice'): Promise<string[]> {
       await tx.script(step.sql)
     }
     await tx.query(`select ${schema}.partition_v1()`)
+    // From now on a copy is known to be one.
+    await tx.query(`select ${schema}.look_v1(null, null, null)`)
     return steps.map((step) => step.name)
   })
 }

@@ -1,7 +1,8 @@
 -- Takes in what has arrived for a class since the last absorption: counts, seek bounds, new lanes. Call under the class's
 -- lock. New means: not visible in the last absorber's snapshot, so a late commit is never missed, and nothing that was
 -- absorbed is read again. Its own transaction's arrivals are left to the next absorber; and so are those of the lanes
--- beyond 2,000, so that whoever waits for this class does not wait long. Returns whether such were left.
+-- beyond 2,000, so that whoever waits for this class does not wait long. Returns whether such were left. What comes to wait
+-- in vain is ended at once (doom_v1).
 create or replace function sluice.absorb_v1(p_class bigint) returns boolean language plpgsql as $$
 declare
   v_most constant integer := 2000;
@@ -12,6 +13,7 @@ declare
   v_counts bigint[];
   v_rest boolean;
   v_lane sluice.lane[];
+  v_wait sluice.lane[];  -- of them, those that wait for a bucket
 begin
   select * into v_last from sluice.absorbed where class = p_class order by n desc limit 1;
   -- A snapshot from the future: the data were restored into a server with younger transactions.
@@ -56,7 +58,9 @@ begin
       where k.list is null and j.lane = k.id and j.seq >= a.bound and j.due_at is null order by j.seq limit 1) h on true
     where l.id = k.id and l.v = k.v returning l as lane, k.list as was
   )
-  select coalesce(array_agg(m.lane) filter (where m.was is null), '{}') into v_lane from moved m;
+  select coalesce(array_agg(m.lane) filter (where m.was is null), '{}'), array_agg(m.lane) filter (where m.was <> 0)
+  into v_lane, v_wait from moved m;
   perform sluice.enter_v1(p_class, v_lane);
+  if v_wait is not null then v_rest := sluice.vain_v1(v_wait) or v_rest; end if;
   return v_rest;
 end $$;

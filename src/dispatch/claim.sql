@@ -18,11 +18,13 @@ declare
   v_shut bigint[] := '{}';  -- classes that gates hold back
   v_active bigint[];
   v_class bigint;
-  v_begun bigint := least(sluice.now_us(), p_cap);
+  v_begun bigint;
   v_since bigint := coalesce(p_since, -1);
   v_more boolean := false;
   v_granted integer := 0;
 begin
+  perform sluice.same_v1();
+  v_begun := sluice.limiter_us(p_cap);
   perform 1 from sluice.worker w where w.id = p_worker for key share;
   if not found then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
   now_us := v_begun;
@@ -39,7 +41,7 @@ begin
     v_classes := array(select c.id from sluice.class c
                        where c.task = any (p_tasks) and (p_queues is null or c.queue = any (p_queues)));
     if exists (select 1 from sluice.gate) then
-      v_shut := sluice.held_v1(v_classes, to_timestamp(v_begun / 1e6));
+      v_shut := sluice.held_v1(v_classes, sluice.wall_v1(v_begun));
       v_classes := array(select c from unnest(v_classes) c where c <> all (v_shut));
     end if;
     v_active := sluice.active_v1(0::bigint || v_classes, v_begun, v_since);

@@ -196,7 +196,7 @@ export class Claims {
     const heardMs = this.#clock.monotonicMs()
     this.#wide = row.again && row.jobs === null
     if (row.since !== null) this.#since = { us: row.since, fromMs: this.#since?.fromMs ?? sentMs }
-    this.#storeClock.saw(Number(row.now_us), heardMs)
+    this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
     // Waiting for a bucket's lock came before the decision. A wait longer than the whole call was a step of the clock.
     const waitedMs = Number(row.waited_us) / 1_000
     const decidedMs = waitedMs <= heardMs - sentMs ? sentMs + waitedMs : sentMs

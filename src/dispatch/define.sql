@@ -14,7 +14,7 @@ begin
   perform pg_advisory_xact_lock(1397511523, -7);
   perform sluice.lock_v1(array(select generate_series(0, 1023)::bigint));
   if not sluice.register_v1(p_name, p_spec, p_drain, p_weight, p_room, p_slot, p_span, p_grant_us) then return false; end if;
-  v_now := sluice.now_us();
+  v_now := sluice.limiter_us();
   if 0 = any (p_drain) then
     perform sluice.running_v1(array_agg(r.bucket), array_agg(r.running)) from (
       select sluice.hash64(t) as bucket, count(*)::integer as running

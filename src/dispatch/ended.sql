@@ -28,7 +28,7 @@ begin
   into v_buckets, v_of, v_units, v_places, v_backs from held;
   if v_buckets is null then return; end if;
   perform sluice.lock_v1(v_buckets);
-  v_now := sluice.now_us();
+  v_now := sluice.limiter_us();
   perform sluice.refund_v1(u.bucket, u.claim, u.units) from unnest(v_buckets, v_of, v_units, v_backs) u (bucket, claim, units, back) where u.back;
   select array_agg(u.bucket), array_agg(u.units), array_agg(u.places) into v_buckets, v_units, v_places
   from (select bucket, sum(units)::bigint as units, sum(places)::integer as places

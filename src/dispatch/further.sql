@@ -9,7 +9,7 @@ create or replace function sluice.further_v1(p_grant uuid, p_job uuid, p_claim u
 declare
   v_buckets bigint[] := array(select sluice.hash64(t) from unnest(p_takes) with ordinality u (t, o) order by o);
   v_own bigint[];
-  v_begun bigint := sluice.now_us();
+  v_begun bigint := sluice.limiter_us();
 begin
   select j.costs into v_own from sluice.job j where j.id = p_job and j.claim = p_claim;
   lost := not found;
@@ -18,7 +18,7 @@ begin
   if lost then return; end if;
   v_own := coalesce(v_own[:cardinality(p_takes)], array_fill(1::bigint, array[cardinality(p_takes)]));
   perform sluice.lock_v1(v_buckets);
-  waited_us := greatest(sluice.now_us() - v_begun, 0);
+  waited_us := greatest(sluice.limiter_us() - v_begun, 0);
   p_back := coalesce(p_back, v_own);
   if p_unused is not null then
     perform sluice.refund_v1(u.bucket, p_unused, u.units) from unnest(v_buckets, p_back) u (bucket, units);

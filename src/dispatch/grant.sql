@@ -31,7 +31,7 @@ declare
 begin
   granted := 0;
   again := false;
-  now_us := least(sluice.now_us(), p_cap);
+  now_us := sluice.limiter_us(p_cap);
   select array_agg(p.lane), array_agg(p.stored), array_agg(p.vstart), min(p.horizon), coalesce(bool_or(p.cut), false)
   into v_cand, v_stored, v_starts, v_horizon, v_cut
   from sluice.pick_v1(p_classes, now_us, p_since, p_most) p;
@@ -40,7 +40,7 @@ begin
   v_buckets := array(select distinct b from unnest(v_lane) l, unnest(l.buckets) b order by b);
   perform sluice.lock_v1(v_buckets);
   for round in 1 .. 2 loop
-    now_us := least(sluice.now_us(), p_cap);
+    now_us := sluice.limiter_us(p_cap);
     select array_agg(r.avail order by r.ord), array_agg(r.units order by r.ord), array_agg(r.places order by r.ord),
            array_agg(r.most order by r.ord), bool_or(r.stale)
     into v_avail, v_units, v_places, v_most, v_stale from sluice.room_v1(v_buckets, now_us) r;

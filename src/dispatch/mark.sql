@@ -13,7 +13,7 @@ create or replace function sluice.mark_v1(
   out granted integer, out again boolean, out jobs json)
 language plpgsql as $$
 declare
-  v_at timestamptz := to_timestamp(p_now / 1e6);
+  v_at timestamptz := sluice.wall_v1(p_now);
   v_lanes bigint[];
   v_seqs bigint[];
   v_moves sluice.move[];

@@ -8,6 +8,7 @@ import { reach } from '../core/probe.ts'
 import type { Db } from '../db/db.ts'
 import { statements } from '../generated/sql.ts'
 import type { Claimer, Handout } from './claim.ts'
+import type { Epoch } from './epoch.ts'
 
 /** What a worker says of itself. */
 export interface Member {
@@ -32,16 +33,18 @@ export class Membership {
   readonly #schema: string
   readonly #member: Member
   readonly #sql: (name: string) => string
+  readonly #epoch: Epoch
   #entering: Promise<Claimer> | undefined
   #worker: string | undefined
   /** What the store was last told, and for which registration. */
   #told = { worker: '', stuck: 0 }
 
-  constructor(db: Db, clock: Clock, schema: string, inSchema: (sql: string) => string, member: Member) {
+  constructor(db: Db, clock: Clock, schema: string, inSchema: (sql: string) => string, member: Member, epoch: Epoch) {
     this.#db = db
     this.#clock = clock
     this.#schema = schema
     this.#member = member
+    this.#epoch = epoch
     this.#sql = (name) => inSchema(statements[`dispatch/${name}`] as string)
   }
 
@@ -67,11 +70,12 @@ export class Membership {
     return true
   }
 
-  /** One sign of life. Returns this worker's id when it was given up. */
+  /** One sign of life, and a look at the store. Returns this worker's id when it was given up. */
   async beat(): Promise<string | undefined> {
     if (this.#entering === undefined) return undefined
     const { worker } = await this.#entering
     const rows = await this.#db.call('beat', this.#sql('beat'), [worker])
+    await this.#epoch.look()
     return rows.length > 0 ? undefined : worker
   }
 
@@ -142,6 +146,7 @@ export class Membership {
 
   async #enter(): Promise<Claimer> {
     const { queues, tasks, homes, once, onFailed, slots, version } = this.#member
+    await this.#epoch.look()
     await this.#db.query(this.#sql('known'), [tasks, homes, once, onFailed])
     const [row] = await this.#db.query<{ id: string }>(this.#sql('register'), [
       hostname(),

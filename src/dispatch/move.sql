@@ -1,7 +1,7 @@
 -- Moves lanes after a claim, under their classes' locks: on to their next bound, into the list of the bucket that denied
 -- them, out of all lists when empty, or to a later rank; moves their fair keys' turns; and keeps each list's floor and due
--- time. p_stored: the turn under which each lane was found. p_vstart is null for a lane that is alone. True when something
--- is still worth claiming now.
+-- time. p_stored: the turn under which each lane was found. p_vstart is null for a lane that is alone. Jobs that
+-- would wait in vain are ended (doom_v1). True when something is still worth claiming now.
 create or replace function sluice.move_v1(
   p_now bigint, p_lane sluice.lane[], p_stored bigint[], p_take integer[], p_blocked integer[], p_buckets bigint[],
   p_fairs bigint[], p_vstart bigint[], p_moves sluice.move[]) returns boolean
@@ -12,6 +12,8 @@ declare
   v_older boolean;  -- some are seated under the rank of an older head
   v_new boolean[];
   v_stays boolean;  -- a lane that is alone, and goes on where it is
+  v_gone integer[]; -- of each lane, jobs that would have waited in vain
+  v_later boolean;
 begin
   select array_agg(d.list order by q.ordinality), array_agg(greatest(d.rank, q.rank) order by q.ordinality), bool_or(d.rank > q.rank)
   into v_lists, v_ranks, v_older
@@ -22,6 +24,10 @@ begin
       when q.n <= coalesce(m.taken + m.late, 0) then null
       when p_take[q.ordinality] > coalesce(m.seen, 0) and coalesce(m.seen, 0) = coalesce(m.taken + m.late, 0) then null
       when p_blocked[q.ordinality] > 0 then p_buckets[p_blocked[q.ordinality]] else 0 end as list) d;
+  select d.gone, d.later into v_gone, v_later from sluice.doom_v1(p_now, p_lane, v_lists) d;
+  if v_gone is not null then v_lists := array(
+    select case when q.n > coalesce(m.taken + m.late, 0) + v_gone[q.ordinality] then v_lists[q.ordinality] end
+    from unnest(p_lane) with ordinality q left join unnest(p_moves) m on m.lane = q.id order by q.ordinality); end if;
   -- A lane's rank follows its head wherever it is seated anew; else by the hour, so that few dead seats are left, and by the
   -- minute where other lanes of its fair key wait.
   if v_older then v_ranks := array(
@@ -37,7 +43,7 @@ begin
     from unnest(p_lane) with ordinality q order by q.ordinality); end if;
   update sluice.lane l set
     v = l.v + 1,
-    n = case when v_lists[q.ordinality] is null then 0 else l.n - coalesce(m.taken + m.late, 0) end,
+    n = case when v_lists[q.ordinality] is null then 0 else l.n - coalesce(m.taken + m.late, 0) - coalesce(v_gone[q.ordinality], 0) end,
     bound = case when m.seen > 0 and m.seen = m.taken + m.late then m.last + 1 else l.bound end,
     list = v_lists[q.ordinality],
     rank = v_ranks[q.ordinality]
@@ -50,5 +56,7 @@ begin
   if not v_stays or v_lists[1] <> 0 then
     perform sluice.list_v1(p_now, p_lane, p_stored, v_lists, (select min(u) from unnest(p_vstart) u));
   end if;
-  return (select sum(t) from unnest(p_take) t) > coalesce((select sum(m.taken) from unnest(p_moves) m), 0);
+  if v_later then perform sluice.hasten_v1(p_lane, v_lists, p_now); end if;
+  return (select sum(t) from unnest(p_take) t) > coalesce((select sum(m.taken) from unnest(p_moves) m), 0)
+    or coalesce((select sum(g) from unnest(v_gone) g), 0) > 0;
 end $$;

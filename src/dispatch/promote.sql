@@ -1,10 +1,10 @@
--- Scheduled jobs and backoffs that have become due (after p_since, microseconds) go back to their place in their lane,
+-- Scheduled jobs and backoffs that have become due (after p_since; both in the limiter's time) go back to their place in their lane,
 -- by way of an arrival, which the next absorption reads. A job that was scheduled waits since then; a retry keeps its age. Returns how many; 500 at most.
 create or replace function sluice.promote_v1(p_now bigint, p_since bigint) returns integer language plpgsql
   as $$
 declare
-  v_now timestamptz := to_timestamp(p_now / 1e6);
-  v_since timestamptz := case when p_since < 0 then '-infinity' else to_timestamp(p_since / 1e6) end;
+  v_now timestamptz := sluice.wall_v1(p_now);
+  v_since timestamptz := case when p_since < 0 then '-infinity' else sluice.wall_v1(p_since) end;
   v_count integer;
 begin
   if not exists (select 1 from sluice.job where due_at <= v_now and due_at > v_since) then return 0; end if;

@@ -10,7 +10,7 @@ begin
   perform sluice.lock_v1(sluice.keys_v1(p_name, p_key));
   delete from sluice.limit_pause where name = p_name and key = p_key;
   if not found then return false; end if;
-  v_now := sluice.now_us();
+  v_now := sluice.limiter_us();
   v_buckets := array(select b.id from sluice.bucket b where b.name = p_name and p_key in ('', b.key));
   update sluice.list set due = v_now where due > v_now and id = any (v_buckets);
   perform pg_notify('sluice.wake', '*');

@@ -9,7 +9,7 @@ create or replace function sluice.retire_v1(p_keep_us bigint, p_cap bigint, p_af
 language plpgsql set jit = off as $$
 declare
   v_portion constant integer := 1000;
-  v_now bigint := least(sluice.now_us(), p_cap);
+  v_now bigint := sluice.limiter_us(p_cap);
   v_ids bigint[];
   v_ats bigint[];
   v_ns bigint[];

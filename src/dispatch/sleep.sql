@@ -11,6 +11,7 @@ declare
   v_due bigint;
   v_job bigint;
   v_told integer := 0;
+  v_ahead bigint := (select ahead_us from sluice.epoch);
 begin
   select w.* into v_wait from unnest(p_classes) c (id)
   cross join lateral (select * from sluice.list where class = c.id and due > p_since order by due limit 1) w order by w.due limit 1;
@@ -18,8 +19,8 @@ begin
     v_told := (select count(*) from sluice.idle i where i.bucket = v_wait.id and i.wake_at > p_now);
     v_due := v_wait.due + v_told * (v_wait.period + least(v_wait.slack, 50000)) + least(v_wait.slack, 50000);
   end if;
-  v_job := (select (extract(epoch from min(j.due_at)) * 1000000)::bigint from sluice.job j
-            where j.due_at > case when p_since < 0 then '-infinity' else to_timestamp(p_since / 1e6) end);
+  v_job := v_ahead + (select (extract(epoch from min(j.due_at)) * 1000000)::bigint from sluice.job j
+            where j.due_at > case when p_since < 0 then '-infinity' else to_timestamp((p_since - v_ahead) / 1e6) end);
   -- One that is due already is in somebody's hands just now: not at once again.
   v_due := least(v_due, case when v_job <= p_now then p_now + 20000 else v_job end);
   since := least(p_now - 5000000, v_wait.due - 1, v_job - 1);

@@ -1,7 +1,9 @@
 -- What stands between a waiting job and its start, by the dispatcher's own predicate (room_v1) and its own lists.
 -- $1 id
 with job as (
-  select j.*, sluice.now_us() as now_us from sluice.job j where j.id = $1
+  select j.*, sluice.limiter_us() as now_us, e.ahead_us, e.closed_us
+  -- One row, as the planner must know: it compiles what looks like more, which takes seconds.
+  from sluice.job j cross join (select ahead_us, closed_us from sluice.epoch limit 1) e where j.id = $1
 ), take as (
   -- By name, for before its first job is absorbed a bucket has no row: then all of its room is free.
   select distinct sluice.hash64(t) as id, split_part(t, ':', 1) as name, substr(t, strpos(t || ':', ':') + 1) as key
@@ -18,7 +20,7 @@ with job as (
     select 1 from sluice.job o where o.lane = j.lane and o.seq < j.seq and o.claim is null and o.due_at is null limit 10000) o
 )
 select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extract(epoch from j.due_at) * 1000)::float8 as due_ms,
-       (j.now_us / 1000)::float8 as now_ms, a.n as ahead, j.error, j.held, coalesce(j.raw, false) as raw,
+       ((j.now_us - j.ahead_us) / 1000)::float8 as now_ms, a.n as ahead, j.error, j.held, coalesce(j.raw, false) as raw,
        (select count(*) from sluice.worker w where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)) as workers,
        (select count(*) from lane me cross join lateral (select vstart from sluice.fair where class = me.class and id = me.fair order by v desc limit 1) f
         join sluice.turn o on o.class = me.class and o.list = me.list and o.vstart < f.vstart and o.fair <> me.fair) as lanes_before,
@@ -28,19 +30,21 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
           'hours', (select json_build_object('fromMin', o.from_min, 'toMin', o.to_min, 'days', o.days, 'zone', o.zone)
                     from sluice.gate o where o.name = g.gate and o.zone is not null),
           'sinceMs', (extract(epoch from g.since) * 1000)::float8, 'untilMs', (extract(epoch from g.until) * 1000)::float8))
-        from sluice.closed_v1(j.queue, j.task, to_timestamp(j.now_us / 1e6)) g) as gates,
+        from sluice.closed_v1(j.queue, j.task, sluice.wall_v1(j.now_us)) g) as gates,
        (select json_agg(json_build_object('limit', t.name, 'key', t.key, 'defined', d.room is not null,
-          'avail', case when b.id is null then d.room else r.avail end, 'heldMs', case when r.hold > j.now_us then (r.hold / 1000)::float8 end,
+          'avail', case when b.id is null then d.room else r.avail end, 'heldMs', case when h.hold > j.now_us then ((h.hold - j.ahead_us) / 1000)::float8 end,
+          'lost', h.hold > j.now_us and h.hold <= d.reopens,
           'paused', (select json_build_object('reason', p.reason, 'by', p.by, 'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)
                      from sluice.limit_pause p where p.name = t.name and p.key in ('', t.key) order by p.key limit 1),
           'places', (select x.room from unnest(r.drain, r.debt, d.rooms) x (drain, debt, room) where x.drain = 0 and x.debt >= x.room limit 1),
-          'nextMs', (case when b.id is null then j.now_us else r.next end / 1000)::float8,
+          'nextMs', ((case when b.id is null then greatest(j.now_us, h.hold) else r.next end - j.ahead_us) / 1000)::float8,
           'periodMs', case when b.id is null then d.period else r.period end / 1000.0) order by r.next desc)
         from take t join sluice.room_v1(array(select t.id from take t), j.now_us) r on r.bucket = t.id
         left join sluice.bucket b on b.id = t.id
         left join lateral (
-          select (select min(x) from unnest(l.room) x) as room, l.room as rooms,
+          select sluice.reopens_v1(j.closed_us, l.span) as reopens, (select min(x) from unnest(l.room) x) as room, l.room as rooms,
                  (select coalesce(max(case when x.slot > 0 then x.span / x.room + 1 else x.weight / nullif(x.drain, 0) + 1 end), 0)
                   from unnest(l.weight, l.drain, l.room, l.slot, l.span) x (weight, drain, room, slot, span)) as period
-          from sluice.limit_def l where l.name = t.name order by l.version desc limit 1) d on true) as buckets
+          from sluice.limit_def l where l.name = t.name order by l.version desc limit 1) d on true
+        cross join lateral (select greatest(r.hold, case when b.id is null then d.reopens end) as hold) h) as buckets
 from job j cross join ahead a

@@ -16,6 +16,7 @@ export interface Reason {
     | 'limit'
     | 'concurrency'
     | 'held'
+    | 'restored'
     | 'undefined-limit'
     | 'order'
     | 'no-worker'
@@ -57,6 +58,8 @@ interface Bucket {
   defined: boolean
   /** The vendor asked for silence until then. */
   heldMs: number | null
+  /** Not by the vendor: the store does not know all that was granted. */
+  lost: boolean | null
   paused: Word | null
   /** So many may run at one time, and do; null: not what bars it. */
   places: number | null
@@ -164,7 +167,7 @@ function limits(found: Found): Reason[] {
 }
 
 function bars(found: Found, bucket: Bucket, name: string): Reason[] {
-  const { paused, heldMs } = bucket
+  const { paused, heldMs, lost } = bucket
   if (!bucket.defined) {
     const text = `limit ${bucket.limit} is not defined in the database: start a worker or sender that has its code`
     return [{ kind: 'undefined-limit', text, notBefore: undefined }]
@@ -181,7 +184,7 @@ function bars(found: Found, bucket: Bucket, name: string): Reason[] {
   // Those before it in its lane take their units first.
   const nextMs = bucket.nextMs + Math.max(0, Number(found.ahead) - Math.max(0, bucket.avail - 1)) * bucket.periodMs
   if (bucket.avail >= 1 && nextMs <= found.now_ms) return []
-  if (heldMs !== null) return [silence(name, heldMs, nextMs)]
+  if (heldMs !== null) return [lost ? gap(name, heldMs, nextMs) : silence(name, heldMs, nextMs)]
   const text = `${name} has ${bucket.avail} free and ${found.ahead} job(s) before this one`
   return [{ kind: 'limit', text, notBefore: new Date(Math.max(nextMs, found.now_ms)) }]
 }
@@ -189,6 +192,11 @@ function bars(found: Found, bucket: Bucket, name: string): Reason[] {
 function silence(name: string, heldMs: number, nextMs: number): Reason {
   const text = `${name} is held: the vendor asked for silence`
   return { kind: 'held', text, notBefore: new Date(Math.max(nextMs, heldMs)) }
+}
+
+function gap(name: string, heldMs: number, nextMs: number): Reason {
+  const text = `${name} is closed: the store was restored or failed over, and may lack what was granted before`
+  return { kind: 'restored', text, notBefore: new Date(Math.max(nextMs, heldMs)) }
 }
 
 function workers(found: Found): Reason[] {

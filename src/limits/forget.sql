@@ -7,7 +7,7 @@ create or replace function sluice.forget_v1(p_keep_us bigint, p_after bigint, ou
   set enable_seqscan = off set jit = off as $$
 declare
   v_portion constant integer := 20000;
-  v_now bigint := sluice.now_us();
+  v_now bigint := sluice.limiter_us();
   v_before bigint := v_now - p_keep_us;
   v_long boolean := exists (select 1 from sluice.limit_def d, unnest(d.span) s where s > p_keep_us);
   v_rows tid[];

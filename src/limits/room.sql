@@ -16,6 +16,7 @@ declare
   v_state sluice.state;
   v_free bigint;
   v_need bigint;
+  v_closed bigint := (select e.closed_us from sluice.epoch e);
   v_pausing boolean := not p_further and exists (select 1 from sluice.limit_pause);
 begin
   for i in 1 .. coalesce(cardinality(p_buckets), 0) loop
@@ -28,6 +29,7 @@ begin
     stale := v_row.version <> version; debt := null; slots := null; quota := null;
     avail := 0; units := 0; places := 0; most := 2147483647; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
     if version is not null then
+      if v_closed is not null then hold := greatest(hold, sluice.reopens_v1(v_closed, v_def.span)); end if;
       if stale then
         v_state := sluice.rebuild_v1(bucket, v_row.version, v_row.debt, v_row.at, v_def);
         v_row.debt := v_state.debt;

@@ -9,9 +9,10 @@ declare
   v_now bigint;
   v_next bigint;
 begin
+  perform sluice.same_v1();
   perform sluice.lock_v1(p_buckets);
   perform sluice.renew_v1(p_buckets);
-  v_now := least(sluice.now_us(), p_cap);
+  v_now := sluice.limiter_us(p_cap);
   if exists (
     select 1 from (select l.claim from sluice.ledger l where l.bucket = p_buckets[1] order by l.at desc, l.n desc limit 1000) t
     where t.claim = p_grant)

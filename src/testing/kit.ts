@@ -49,7 +49,8 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
   const sluice = await Sluice.open({ store: options.store ?? 'memory:', schema, rules, routes, allowPrivate })
   const { db } = sluice
   await db.script(`create table if not exists ${schema}.test_clock (at timestamptz not null); delete from ${schema}.test_clock;
-    create or replace function ${schema}.now() returns timestamptz language sql volatile as 'select at from ${schema}.test_clock'`)
+    create or replace function ${schema}.now() returns timestamptz language sql volatile as 'select at from ${schema}.test_clock';
+    update ${schema}.epoch set watched = false`)
   await db.query(`insert into ${schema}.test_clock values (coalesce($1::timestamptz, clock_timestamp()))`, [
     options.start ?? null,
   ])

@@ -5,6 +5,7 @@ import type { Db } from '../db/db.ts'
 import { Claims, WorkerLostError } from '../dispatch/claim.ts'
 import { Dispatcher, Pace } from '../dispatch/dispatch.ts'
 import { Finisher } from '../dispatch/finish.ts'
+import { Epoch } from '../dispatch/epoch.ts'
 import { openingsOn, renewRuleGates } from '../dispatch/gate.ts'
 import { beatMs, Membership } from '../dispatch/membership.ts'
 import type { Rulebook } from '../dispatch/rule.ts'
@@ -126,12 +127,9 @@ export class Worker {
       () => this.#dispatcher.wake(),
       stuck,
     )
-    this.#member = new Membership(db, clock, schema, inSchema, {
-      queues,
-      ...repertoire.known(rulebook),
-      slots: concurrency,
-      version,
-    })
+    const member = { queues, ...repertoire.known(rulebook), slots: concurrency, version }
+    const epoch = new Epoch(db, clock, schema, storeClock, log)
+    this.#member = new Membership(db, clock, schema, inSchema, member, epoch)
     this.#dispatcher = new Dispatcher({
       claims: this.#claims,
       outlet: this.#slots,

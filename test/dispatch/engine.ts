@@ -136,6 +136,7 @@ export async function ownClock(db: Queryable, startMs: number): Promise<{ set(ms
   await db.query(
     `create or replace function sluice.now() returns timestamptz language sql volatile as 'select at from sluice.test_clock'`,
   )
+  await db.query('update sluice.epoch set watched = false')
   return {
     set: async (ms) => void (await db.query('update sluice.test_clock set at = to_timestamp($1 / 1000.0)', [ms])),
   }

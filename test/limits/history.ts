@@ -121,6 +121,7 @@ export const anyHistory = (length: number) =>
 export async function ownClock(db: Db): Promise<void> {
   await db.query('create table sluice.test_clock (us bigint)')
   await db.query('insert into sluice.test_clock values (0)')
+  await db.query('update sluice.epoch set watched = false')
   await db.query(
     `create or replace function sluice.now() returns timestamptz language sql volatile as
      'select to_timestamp(0) + us * interval ''1 microsecond'' from sluice.test_clock'`,

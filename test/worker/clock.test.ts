@@ -15,6 +15,7 @@ it('a store clock that steps forward gives an attempt nothing, and a hold no fur
   const { db } = sluice
   const startMs = 1_790_000_000_000
   const clock = await ownClock(db, startMs)
+  await db.query('update sluice.epoch set watched = true')
   const once = quietTask('once', [limit('once', { rate: '60/h', burst: 1 })])
   await sluice.send(once, {})
   const { jobs, nowUs } = await claim(db, await enter(db), ['once'], 1)

@@ -1,0 +1,23 @@
+-- When a bucket can have room for one more unit at the earliest: what time alone allows, by its rates, windows and holds.
+-- A place of concurrency and the end of a pause come at any moment, so they count for nothing here. p_back: as if so many
+-- units of what it granted were given back now.
+create or replace function sluice.earliest_v1(p_bucket bigint, p_now bigint, p_back bigint) returns bigint language plpgsql stable as $$
+declare
+  v_room record;
+  v_rooms bigint[];
+  v_at bigint;
+begin
+  select * into v_room from sluice.room_v1(array[p_bucket], p_now, true);
+  if v_room.version is null then return p_now; end if;
+  if p_back = 0 then return v_room.next; end if;
+  v_rooms := (select d.room from sluice.bucket b join sluice.limit_def d on d.name = b.name and d.version = v_room.version
+              where b.id = p_bucket);
+  v_at := greatest(p_now, v_room.hold);
+  for r in 1 .. cardinality(v_rooms) loop
+    continue when v_room.drain[r] = 0 or v_room.debt[r] + v_room.weight[r] <= (v_rooms[r] + p_back) * v_room.weight[r];
+    v_at := greatest(v_at, case
+      when v_room.slot[r] > 0 then sluice.freed_v1(v_room.slots[r:r], v_room.slot[r], v_room.now_at, v_rooms[r] + p_back)
+      else v_room.now_at + (v_room.debt[r] - (v_rooms[r] + p_back - 1) * v_room.weight[r] + v_room.drain[r] - 1) / v_room.drain[r] end);
+  end loop;
+  return v_at;
+end $$;

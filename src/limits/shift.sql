@@ -1,0 +1,17 @@
+-- The store's clock has stepped forward by p_by microseconds, as the caller's monotonic clock tells, who saw the limiter's
+-- p_ahead ahead: takes that back. 'moved'; 'again': somebody has dealt with it, look again; 'witnessed': no step, for grants
+-- were given in the time that the caller did not see pass, so it is the caller's clock that stood still.
+create or replace function sluice.shift_v1(p_by bigint, p_ahead bigint) returns text language plpgsql
+  set enable_seqscan = off set jit = off as $$
+declare
+  v_epoch sluice.epoch;
+  v_now bigint;
+begin
+  perform pg_advisory_xact_lock(1397511523, -12);
+  select * into v_epoch from sluice.epoch;
+  if v_epoch.ahead_us <> p_ahead or not v_epoch.watched then return 'again'; end if;
+  v_now := sluice.now_us() + p_ahead - p_by;
+  if greatest(v_epoch.seen_us, (select l.at from sluice.ledger l order by l.at desc limit 1)) > v_now + 2000000 then return 'witnessed'; end if;
+  update sluice.epoch set ahead_us = p_ahead - p_by, stepped_us = p_by, stepped_at = to_timestamp((v_now - p_ahead + p_by) / 1e6);
+  return 'moved';
+end $$;

@@ -1,0 +1,35 @@
+import { expect, it, onTestFinished } from 'vitest'
+import { restores, steps } from '../../src/cli/epoch.ts'
+import { defineLimit } from '../../src/dispatch/define.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
+
+it('doctor and status tell of a loss for as long as it matters, and of a step of the clock', async () => {
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  onTestFinished(() => sluice.close())
+  const { db } = sluice
+  const at = { db, schema: 'sluice', isEmbedded: false }
+  await defineLimit(db, limit('minute', { window: '9/min' }))
+  await defineLimit(db, limit('day', { window: '9/day' }))
+  await defineLimit(db, limit('places', { concurrency: 3 }))
+  expect(await restores(at)).toEqual({ status: 'ok', text: 'the store is the one it was' })
+  expect(await steps(at)).toEqual({ status: 'ok', text: "the store's clock goes evenly" })
+
+  await db.query(
+    `update sluice.epoch set stepped_us = -3600000000, stepped_at = sluice.now(), n = 2, closed_us = sluice.limiter_us()`,
+  )
+  expect(await steps(at)).toMatchObject({ status: 'warn', text: expect.stringMatching(/was set back by (1 h|60 min)/) })
+  const closed = await restores(at)
+  expect(closed).toMatchObject({ status: 'warn', text: expect.stringContaining('epoch 2') })
+  expect(closed?.text).toMatch(/so that no window holds more than it may: day, minute; day look/)
+
+  // Two hours later by the limits' clock only the long one is worth a word, and after two days none.
+  await db.query('update sluice.epoch set closed_us = closed_us - 7200000000')
+  expect((await restores(at))?.text).toMatch(/\(epoch 2\); it may lack what was acknowledged before; day look/)
+  await db.query('update sluice.epoch set closed_us = closed_us - 172800000000, identity = identity')
+  expect(await restores(at)).toMatchObject({ status: 'ok' })
+  await db.query(`update sluice.epoch set stepped_at = sluice.now() - interval '2 days', identity = null`)
+  expect(await steps(at)).toMatchObject({ status: 'ok' })
+  expect(await restores(at)).toMatchObject({ status: 'warn', text: expect.stringContaining('does not tell') })
+})

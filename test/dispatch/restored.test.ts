@@ -1,0 +1,147 @@
+/** A store that lost what it had acknowledged: a real server that crashes, fails over to a copy, and is put back to one. */
+import { execFile } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { promisify } from 'node:util'
+import pg from 'pg'
+import { expect, it, onTestFinished } from 'vitest'
+import { StoreClock, systemClock } from '../../src/core/clock.ts'
+import { hash64 } from '../../src/core/hash.ts'
+import { openPg } from '../../src/db/pg.ts'
+import { defineLimit } from '../../src/dispatch/define.ts'
+import { Epoch } from '../../src/dispatch/epoch.ts'
+import { limit, task } from '../../src/index.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { startPostgres } from '../servers/postgres.ts'
+import { until } from '../until.ts'
+import { count, ownClock, quietTask, tenantInput } from './engine.ts'
+
+const run = promisify(execFile)
+const log = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} }
+
+/** A copy of a stopped server's data, with its owner. */
+async function copyOf(dir: string): Promise<string> {
+  const base = mkdtempSync(join(tmpdir(), 'sluice-copy-'))
+  onTestFinished(() => rmSync(base, { recursive: true, force: true }))
+  const copy = join(base, 'data')
+  await run('cp', ['-a', dir, copy])
+  await run('chmod', ['755', base])
+  return copy
+}
+
+it('kill -9 of the store after 100 grants: the ledger has them, and the next comes when the window is over', async () => {
+  const server = await startPostgres()
+  onTestFinished(() => server.close())
+  const sluice = await Sluice.open({ store: server.url })
+  onTestFinished(() => sluice.close())
+  const { db } = sluice
+  const startMs = 1_790_000_000_000
+  const clock = await ownClock(db, startMs)
+  const crm = limit('crm', { window: '100/min', transit: 0 })
+  await defineLimit(db, crm)
+  const bucket = hash64('crm:')
+  await db.query(`insert into sluice.bucket (id, name, key) values ($1, 'crm', '')`, [bucket])
+  const take = async () => {
+    const [row] = await db.query<{ granted: boolean; wait_us: string }>('select * from sluice.take_v1($1, $2, null)', [
+      randomUUID(),
+      [bucket],
+    ])
+    return row?.granted ? 0 : Number(row?.wait_us)
+  }
+  for (let n = 0; n < 100; n++) expect(await take()).toBe(0)
+  await server.stop('immediate')
+  await server.start()
+  const isBack = () =>
+    clock.set(startMs + 10_000).then(
+      () => true,
+      () => false,
+    )
+  await until(isBack, 'the store is back')
+  // 60 s and the margin, less the ten that it was away; a full start would have granted 100 more here.
+  const waitUs = await take()
+  expect(waitUs).toBeGreaterThanOrEqual(50_000_000)
+  expect(waitUs).toBeLessThan(51_500_000)
+  await clock.set(startMs + 10_000 + waitUs / 1_000 - 1)
+  expect(await take()).toBeGreaterThan(0)
+  await clock.set(startMs + 10_000 + Math.ceil(waitUs / 1_000))
+  expect(await take()).toBe(0)
+  expect(await count(db, 'sluice.epoch where n = 1 and closed_us is null')).toBe(1)
+})
+
+it('fails over to a standby that lacks the last grants: closed for a window, and says so; then it goes on', async () => {
+  const primary = await startPostgres()
+  onTestFinished(() => primary.close())
+  const runs: number[] = []
+  const [units, windowMs] = [2, 5_000]
+  const call = task('call', {
+    input: tenantInput,
+    limits: [limit('vendor', { window: `${units}/${windowMs / 1_000}s` as '2/5s' })],
+    run: () => void runs.push(systemClock.monotonicMs()),
+  })
+  const errors: string[] = []
+  const sluice = await Sluice.open({
+    store: primary.url,
+    log: { ...log, error: (message) => void errors.push(message) },
+  })
+  onTestFinished(() => sluice.close())
+  const ids: string[] = []
+  for (let n = 0; n < 4; n++) ids.push(await sluice.send(call, {}))
+  await primary.stop()
+  const copy = await copyOf(primary.dir)
+  writeFileSync(join(copy, 'standby.signal'), '')
+  await primary.start()
+  await sluice.work([call])
+  await until(() => runs.length === units, 'the first window is used up')
+
+  await primary.stop('immediate')
+  const standby = await startPostgres({ dir: copy, settings: { port: primary.port } })
+  onTestFinished(() => standby.close())
+  const client = new pg.Client(primary.adminUrl)
+  await client.connect()
+  await client.query('select pg_promote()')
+  await client.end()
+  const isNext = () => count(sluice.db, 'sluice.epoch where n = 2').catch(() => 0)
+  await until(async () => (await isNext()) === 1, 'the loss is noticed')
+  const why = await sluice.why(ids[0] as string)
+  if (runs.length === units) expect(why?.reasons.map(({ kind }) => kind)).toContain('restored')
+  // The two that nobody knows any more run again; no window of the vendor's has more than two.
+  await until(() => runs.length === units + 4, 'all of the copy is done')
+  for (const at of runs)
+    expect(runs.filter((other) => other >= at && other < at + windowMs).length).toBeLessThanOrEqual(units)
+  expect(errors.some((message) => message.includes('lacks commits'))).toBe(true)
+}, 180_000)
+
+it('is put back to an older copy of its own data while somebody watches', async () => {
+  const server = await startPostgres()
+  onTestFinished(() => server.close())
+  const sluice = await Sluice.open({ store: server.url })
+  const worker = await sluice.work([quietTask('quiet')])
+  await worker.stop()
+  await sluice.close()
+  await server.stop()
+  const copy = await copyOf(server.dir)
+  await server.start()
+  const db = openPg({ url: server.url, listenUrl: server.url, embedded: false, clock: systemClock })
+  onTestFinished(() => db.close())
+  const epoch = new Epoch(db, systemClock, 'sluice', new StoreClock(), log)
+  await epoch.look()
+  await db.query(`insert into sluice.setting values ('x', '1', sluice.now())`)
+  await epoch.look()
+  await server.stop('immediate')
+  const older = await startPostgres({ dir: copy, settings: { port: server.port } })
+  onTestFinished(() => older.close())
+  const isLooking = () =>
+    epoch.look().then(
+      () => true,
+      () => false,
+    )
+  await until(isLooking, 'the store is back')
+  expect(await count(db, 'sluice.epoch where n = 2 and closed_us > 0')).toBe(1)
+  // An id that a worker had which the copy does not know is nobody else's.
+  const [next] = await db.query<{ id: string }>(`select nextval('sluice.worker_id_seq') as id`)
+  expect(Number(next?.id)).toBeGreaterThan(1_000_000)
+  await epoch.look()
+  expect(await count(db, 'sluice.epoch where n = 2')).toBe(1)
+}, 180_000)
