@@ -37,6 +37,7 @@ begin
     exit when not v_stale or round = 2;
     perform sluice.renew_v1(v_buckets);
   end loop;
+  v_avail := sluice.left_v1(v_buckets, v_avail, now_us);
   v_fairs := array(select distinct l.fair from unnest(v_lane) l);
   if cardinality(v_cand) = 1 and not v_cut and v_horizon is null then
     -- A lane that is alone takes what it can; nobody is compared with it.

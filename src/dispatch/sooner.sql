@@ -5,6 +5,7 @@ declare
   v_room record;
   v_classes bigint[];
 begin
+  perform sluice.hail_v1(p_buckets, p_now);
   for v_room in select r.bucket, r.ord, r.next from sluice.room_v1(p_buckets, p_now) r loop
     v_classes := array(select w.class from sluice.list w where w.id = v_room.bucket and w.id <> 0);
     continue when v_classes = '{}';

@@ -7,6 +7,7 @@ import { type RetryOptions, type RetryPolicy, retryPolicy } from '../core/retry.
 import type { TxLike } from '../db/tx.ts'
 import { Guard } from '../http/guard.ts'
 import type { HasPath, Limit } from '../limits/limit.ts'
+import { provideTaker, type Taker } from '../limits/taker.ts'
 
 /** Writes one line of a job's log. */
 export interface Log {
@@ -186,13 +187,16 @@ export type AnyTask = Task<never, unknown>
 export interface Sender {
   send(task: AnyTask, input: unknown, options: SendOptions): Promise<string>
   sendMany(task: AnyTask, inputs: Sendable<unknown>, options: SendManyOptions): Promise<number>
+  /** Takes of limits outside of jobs. */
+  readonly takes: Taker
 }
 
 let provider: (() => Sender | Promise<Sender>) | undefined
 
-/** Says where `task.send` goes from now on; undefined: nowhere. Called by the wiring and by the testing kit. */
+/** Says where `task.send`, and takes of limits, go from now on; undefined: nowhere. Called by the wiring and by the testing kit. */
 export function provideSender(next: (() => Sender | Promise<Sender>) | undefined): void {
   provider = next
+  provideTaker(next === undefined ? undefined : async () => (await next()).takes)
 }
 
 async function sender(): Promise<Sender> {

@@ -164,6 +164,9 @@ export async function empty(db: Queryable): Promise<void> {
     'idle',
     'gate',
     'limit_pause',
+    'taker',
+    'holder',
+    'lease',
   ]
   await db.query(`truncate ${tables.map((table) => `sluice.${table}`).join(', ')}`)
 }

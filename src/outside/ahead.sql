@@ -1,0 +1,8 @@
+-- Units that takers want who wait for a bucket before this one (p_line null: before one who does not wait).
+create or replace function sluice.ahead_v1(p_bucket bigint, p_line uuid, p_now bigint) returns bigint language plpgsql stable as $$
+declare
+  v_n bigint := (select n from sluice.taker where id = p_line);
+begin
+  return (select coalesce(sum(t.cost), 0) from sluice.taker t
+          where t.bucket = p_bucket and t.alive_until > p_now and (v_n is null or t.n < v_n));
+end $$;
