@@ -2,15 +2,15 @@
 -- autocommitted statement; charges nothing when it denies; idempotent by p_grant, whose id is of version 4 (turn.sql).
 -- Nobody overtakes who asked before and still waits, unless there is room for them too; with jobs that wait for the bucket
 -- takers take turns (jobs_first_v1). p_line: this waiting taker (null: it does not wait); p_wait: how long it would.
--- p_unused: a grant of the same cost that was not used; it is given back first. p_holder: the process, which holds a place
--- where the limit counts those, and is trusted for p_life (lease_v1). p_cap: as for a claim.
+-- p_unused: a grant that was not used; it is given back first, and p_n its place in the line. p_holder: the process, which
+-- holds a place where the limit counts those, and is trusted for p_life (lease_v1). p_cap: as for a claim.
 -- wait_us: when to ask again; soonest_us: no room before (2^53 - 1: not by time); capacity: more than that is never granted
 -- (null: no bound); waited_us: as of a claim; life_us: so long its place lasts (null: it holds none); lost: the process was
--- given up, and has to ask under another id.
+-- given up, and has to ask under another id; n: its place in the line until it was granted.
 create or replace function sluice.acquire_v1(
-  p_grant uuid, p_line uuid, p_take text, p_cost bigint, p_wait bigint, p_unused uuid, p_holder uuid, p_life bigint, p_cap bigint,
+  p_grant uuid, p_line uuid, p_n bigint, p_take text, p_cost bigint, p_wait bigint, p_unused uuid, p_holder uuid, p_life bigint, p_cap bigint,
   out granted boolean, out wait_us bigint, out soonest_us bigint, out capacity bigint, out now_us bigint, out waited_us bigint,
-  out life_us bigint, out lost boolean)
+  out life_us bigint, out lost boolean, out n bigint)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set lock_timeout = '1s' as $$
 declare
   v_bucket bigint := sluice.hash64(p_take);
@@ -38,7 +38,7 @@ begin
     lost := life_us is null;
     granted := not lost;
   elsif not granted then
-    v_need := v_cost + sluice.ahead_v1(v_bucket, p_line, now_us);
+    v_need := v_cost + sluice.ahead_v1(v_bucket, p_line, p_n, now_us);
     if v_places and v_room.avail < v_need and sluice.vacate_v1(v_bucket, now_us) > 0 then
       select * into v_room from sluice.room_v1(array[v_bucket], now_us);
     end if;
@@ -57,10 +57,11 @@ begin
     if granted then perform sluice.charge_v1(p_grant, now_us, array[v_bucket], array[v_cost::integer]); end if;
   end if;
   if granted then
-    delete from sluice.taker where id = p_line;
+    delete from sluice.taker t where t.id = p_line returning t.n into n;
+    n := coalesce(n, p_n);
   elsif not lost then
     capacity := (select min(x.room) from sluice.limit_def d, unnest(d.room, d.drain) x (room, drain)
                  where d.name = split_part(p_take, ':', 1) and d.version = v_room.version and x.drain > 0);
-    wait_us := sluice.queue_v1(p_line, v_bucket, v_cost, soonest_us, p_wait, now_us);
+    wait_us := sluice.queue_v1(p_line, p_n, v_bucket, v_cost, soonest_us, p_wait, now_us);
   end if;
 end $$;

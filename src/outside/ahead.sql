@@ -1,7 +1,8 @@
--- Units that takers want who wait for a bucket before this one (p_line null: before one who does not wait).
-create or replace function sluice.ahead_v1(p_bucket bigint, p_line uuid, p_now bigint) returns bigint language plpgsql stable as $$
+-- Units that takers want who wait for a bucket before this one (p_n: its place in the
+-- line, should it not stand there just now; null: the end).
+create or replace function sluice.ahead_v1(p_bucket bigint, p_line uuid, p_n bigint, p_now bigint) returns bigint language plpgsql stable as $$
 declare
-  v_n bigint := (select n from sluice.taker where id = p_line);
+  v_n bigint := coalesce((select n from sluice.taker where id = p_line), p_n);
 begin
   return (select coalesce(sum(t.cost), 0) from sluice.taker t
           where t.bucket = p_bucket and t.alive_until > p_now and (v_n is null or t.n < v_n));

@@ -14,6 +14,8 @@ export interface LeaseOptions {
   readonly deadlineMs: number
   readonly hasPlace: boolean
   readonly isUncharged: boolean
+  /** Where it stood in the line; null: nowhere. */
+  readonly place: string | null
   /** Told when it has ended. */
   over(): void
 }
@@ -77,6 +79,11 @@ export class Taken implements Lease {
 
   [Symbol.asyncDispose](): Promise<void> {
     return this.release()
+  }
+
+  /** Where it stood in the line, for the one that takes its place. */
+  get place(): string | null {
+    return this.#options.place
   }
 
   /** It goes back with the next request to the store: nothing else is to be done about it. */

@@ -43,6 +43,7 @@ interface Answer {
   waited_us: string
   life_us: string | null
   lost: boolean
+  n: string | null
 }
 
 /** What the store said: a lease, or for how long there is none; at the earliest, and when to look again. */
@@ -215,17 +216,22 @@ export class Takes implements Taker {
     const known = this.#holder.asking(grant)
     try {
       const sentMs = clock.monotonicMs()
-      const [row] = await db.call<Answer>('acquire', `select * from ${schema}.acquire_v1($1,$2,$3,$4,$5,$6,$7,$8,$9)`, [
-        grant,
-        how.line ?? null,
-        want.take,
-        want.cost,
-        how.waitMs === undefined || how.waitMs === Infinity ? null : Math.floor(how.waitMs * 1_000),
-        how.back?.id ?? null,
-        this.#holder.id,
-        lifeUs,
-        this.#storeClock.cap(sentMs),
-      ])
+      const [row] = await db.call<Answer>(
+        'acquire',
+        `select * from ${schema}.acquire_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)`,
+        [
+          grant,
+          how.line ?? null,
+          how.back?.place ?? null,
+          want.take,
+          want.cost,
+          how.waitMs === undefined || how.waitMs === Infinity ? null : Math.floor(how.waitMs * 1_000),
+          how.back?.id ?? null,
+          this.#holder.id,
+          lifeUs,
+          this.#storeClock.cap(sentMs),
+        ],
+      )
       if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a take was answered without a row')
       return this.#said(want, grant, row, sentMs)
     } finally {
@@ -262,6 +268,7 @@ export class Takes implements Taker {
       deadlineMs,
       hasPlace,
       isUncharged: row === undefined,
+      place: row?.n ?? null,
       over: () => this.#leases.delete(lease),
     })
     if (!hasPlace) return lease

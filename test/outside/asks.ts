@@ -28,7 +28,7 @@ export async function acquire(db: Queryable, take: string, asked: Asked = {}): P
   const { grant = randomUUID(), line, cost = 1, waitUs, holder = newId(), lifeMs = 15_000 } = asked
   const [row] = await db.query<
     Record<'wait_us' | 'soonest_us' | 'life_us', string | null> & { granted: boolean; lost: boolean }
-  >('select * from sluice.acquire_v1($1, $2, $3, $4, $5, null, $6, $7, null)', [
+  >('select * from sluice.acquire_v1($1, $2, null, $3, $4, $5, null, $6, $7, null)', [
     grant,
     line ?? null,
     take,
