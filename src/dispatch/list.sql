@@ -14,13 +14,13 @@ begin
     from touched t
     left join lateral (select ctid, v, floor from sluice.list where class = t.class and id = t.id order by v desc limit 1) l on true
   ), kept as (
-    update sluice.list l set v = l.v + 1, floor = coalesce(w.front, greatest(l.floor, p_least)), due = greatest(r.next, sluice.after_v1(w.id, p_now)), period = r.period, slack = r.slack
+    update sluice.list l set v = l.v + 1, floor = coalesce(w.front, greatest(l.floor, p_least)), due = sluice.after_v1(w.id, r.next, p_now), period = r.period, slack = r.slack
     from was w left join lateral (select * from sluice.room_v1(array[w.id], p_now) where w.id <> 0) r on true
     where l.ctid = w.tid and (w.front is not null or w.id = 0)
   ), gone as (
     delete from sluice.list l using was w where l.ctid = w.tid and w.front is null and w.id <> 0
   )
   insert into sluice.list (class, id, v, floor, due, period, slack)
-  select w.class, w.id, p_now, w.front, greatest(r.next, sluice.after_v1(w.id, p_now)), r.period, r.slack
+  select w.class, w.id, p_now, w.front, sluice.after_v1(w.id, r.next, p_now), r.period, r.slack
   from was w cross join lateral sluice.room_v1(array[w.id], p_now) r where w.v is null and w.front is not null and w.id <> 0;
 end $$;

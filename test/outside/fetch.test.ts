@@ -17,16 +17,23 @@ const server = createServer((request, response) => {
   paths.push(url)
   request.resume()
   if (url === '/there') response.end('here')
-  else if (url === '/hold') held.push(response.writeHead(200).on('error', () => {}))
-  else if (url === '/busy') response.writeHead(429, { 'retry-after': '30' }).end()
+  else if (url === '/hold') {
+    response.flushHeaders()
+    held.push(response)
+  } else if (url === '/busy') response.writeHead(429, { 'retry-after': '30' }).end()
   else if (url === '/reset') request.socket.resetAndDestroy()
   else response.writeHead(302, { location: '/there' }).end()
 })
 let sluice: Sluice
 let base: string
+let closedUrl: string
 beforeAll(async () => {
   await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
   base = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+  const gone = createServer()
+  await new Promise<void>((resolve) => gone.listen(0, '127.0.0.1', resolve))
+  closedUrl = `http://127.0.0.1:${(gone.address() as AddressInfo).port}`
+  gone.close()
   sluice = await Sluice.open({ store: 'memory:', allowPrivate: ['127.0.0.1'] })
 })
 beforeEach(async () => {
@@ -87,7 +94,7 @@ it('a place is given back when the request fails, or its response is not wanted'
     code: 'SLUICE_NETWORK',
   })
   await until(async () => (await leases()) === 0, 'the place is free')
-  await expect(sluice.takes.fetch(seats, 'http://127.0.0.1:1/', { key: 'a' })).rejects.toMatchObject({
+  await expect(sluice.takes.fetch(seats, closedUrl, { key: 'a' })).rejects.toMatchObject({
     code: 'SLUICE_NETWORK',
   })
   await until(async () => (await leases()) === 0, 'the place is free')

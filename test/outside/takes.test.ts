@@ -3,7 +3,7 @@ import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { claimAll, count, done, emptied, engines, ownClock, quietTask } from '../dispatch/engine.ts'
+import { claim, claimAll, count, done, emptied, engines, ownClock, quietTask } from '../dispatch/engine.ts'
 import { acquire, taker } from './asks.ts'
 
 const startMs = Date.UTC(2026, 10, 21)
@@ -214,6 +214,27 @@ for (const engine of engines) {
       expect(by('t')).toBeGreaterThanOrEqual(11)
       expect(by('j')).toBeGreaterThanOrEqual(11)
       expect(turns).not.toMatch(/ttt|jjj/)
+    })
+
+    it('jobs that come while takers wait have their turn too, and their worker is told when', async () => {
+      const work = quietTask('work', [ten])
+      await at.sluice.define([work])
+      for (let n = 0; n < 10; n++) await acquire(at.db, 'ten')
+      const first = taker(at.db, 'ten')
+      await first()
+      await at.sluice.sendMany(
+        work,
+        Array.from({ length: 3 }, () => ({})),
+      )
+      const looked = await claim(at.db, at.worker, ['work'], 2)
+      expect(looked).toMatchObject({ jobs: [], again: false })
+      expect(looked.wakeUs).toBeGreaterThanOrEqual(1_000_000)
+      await clock.set(startMs + 1_000)
+      expect(await claim(at.db, at.worker, ['work'], 2)).toMatchObject({ jobs: [{}] })
+      expect(await first()).toMatchObject({ granted: false })
+      await clock.set(startMs + 2_000)
+      expect(await claimAll(at.db, at.worker, ['work'], 2)).toEqual([])
+      expect(await first()).toMatchObject({ granted: true })
     })
 
     it('jobs that nobody comes for let their turn pass', async () => {
