@@ -51,8 +51,8 @@ type Said = { lease: Taken } | { lease?: never; soonestMs: number; waitMs: numbe
 
 /** So long a take that waits goes on asking a store that gives no answer; a try asks once more. */
 const awayMs = 2_000
-/** Grants in a row that may be too old when they arrive. */
-const lateMax = 5
+/** For so long grants may be too old when they arrive, all of them. */
+const lateMsMax = 10_000
 const neverUs = '9007199254740991'
 
 /** Takes of one Sluice. */
@@ -155,6 +155,7 @@ export class Takes implements Taker {
     const leftMs = () => begunMs + want.maxWaitMs - clock.monotonicMs()
     let back = unused
     let awaySinceMs: number | undefined
+    let lateSinceMs: number | undefined
     let isInLine = false
     let grant: string = randomUUID()
     try {
@@ -187,8 +188,10 @@ export class Takes implements Taker {
         this.#waiters.next(hash64(want.take))
         if (said.lease.freshForMs > 0) return said.lease
         back = said.lease
-        if (++late === lateMax) throw tooLate(want)
-        await clock.sleep(clock.random() * 50 * 2 ** late, signal)
+        lateSinceMs ??= clock.monotonicMs()
+        if (clock.monotonicMs() - lateSinceMs > lateMsMax) throw tooLate(want)
+        // Too busy to hear of a grant in time: asking again at once would keep it so.
+        await clock.sleep(clock.random() * Math.min(1_000, 50 * 2 ** ++late), signal)
       }
     } catch (error) {
       void back?.giveBack()
@@ -319,6 +322,6 @@ function aboveCapacity(want: Want, capacity: number): UsageError {
 
 function tooLate(want: Want): StaleGrantError {
   return new StaleGrantError(
-    `${lateMax} grants of ${want.take} in a row were too old when they arrived; this machine, or the way to the store, is too slow for a grant of ${want.grantMs} ms`,
+    `for ${lateMsMax} ms all grants of ${want.take} were too old when they arrived; this machine, or the way to the store, is too slow for a grant of ${want.grantMs} ms`,
   )
 }

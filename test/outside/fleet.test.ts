@@ -77,22 +77,18 @@ it('workers and takers in four processes: nothing exceeded at the vendor, and ne
   const call = task('call', { input: z.object({}), limits: [shared], run: () => undefined }) as unknown as AnyTask
   const callers = [1, 2].map(() => start(memberFile, { store, vendor, role: 'calls', count: 40 }))
   await Promise.all(callers.map(({ line }) => line()))
+  const workers = [1, 2].map(() => start(memberFile, { store, vendor, role: 'works' }))
+  await Promise.all(workers.map(({ line }) => line()))
   await sluice.sendMany(
     call,
     Array.from({ length: 80 }, () => ({})),
   )
-  const workers = [1, 2].map(() => start(memberFile, { store, vendor, role: 'works' }))
   for (const { child } of callers) child.stdin.write('go\n')
-  await Promise.all(workers.map(({ line }) => line()))
   await Promise.all(callers.map(({ line }) => line()))
   const done = async () => (await sluice.db.query(`select 1 from sluice.done where state = 'done'`)).length === 80
   await until(done, 'all jobs are done', 90_000)
   const arrivals = (await (await fetch(`${vendor}/.vendor/arrivals`)).json()) as Arrival[]
   const report = (await (await fetch(`${vendor}/.vendor/report`)).json()) as Report
-  const dbg = await sluice.db.query<{ t: string; o: boolean; u: string }>(
-    'select ((at - min(at) over ())/1000)::text as t, get_byte(uuid_send(claim),6)>>4=4 as o, units::text as u from sluice.ledger where claim is not null order by at, n',
-  )
-  console.log(dbg.map((r) => `${r.t}${r.o ? 't' : 'j'}${r.u}`).join(' '))
   expect(report.vendor429).toBe(0)
   expect(report.rules.map((rule) => rule.exceeded)).toEqual([0])
   const of = (path: string, among = arrivals) => among.filter((one) => one.path === path).length
@@ -102,13 +98,6 @@ it('workers and takers in four processes: nothing exceeded at the vendor, and ne
   const first = (path: string) => arrivals.findIndex((one) => one.path === path)
   const both = arrivals.slice(Math.max(first('/take'), first('/job')), Math.min(last('/take'), last('/job')))
   const share = of('/take', both) / both.length
-  console.log(
-    arrivals.map((one) => one.path[1]).join(''),
-    arrivals
-      .filter((_, i) => i % 16 === 0)
-      .map((one) => Math.round((one.atNs - (arrivals[0]?.atNs ?? 0)) / 1e6))
-      .join(' '),
-  )
   console.log(`takes had ${share.toFixed(2)} of ${both.length} while both waited`)
   expect(share).toBeGreaterThan(0.2)
   expect(share).toBeLessThan(0.8)
