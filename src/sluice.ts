@@ -14,7 +14,6 @@ import { type SendRowsOptions, type Sent, sendRows } from './dispatch/rows.ts'
 import { type Pauses, pausesOn } from './dispatch/gate.ts'
 import {
   type AnyTask,
-  checkName,
   type Log,
   provideSender,
   type Sendable,
@@ -24,13 +23,14 @@ import {
   type Task,
 } from './dispatch/task.ts'
 import { type Why, why } from './dispatch/why.ts'
-import { type Schedule } from './schedule/schedule.ts'
+import { Takes } from './outside/takes.ts'
 import { Schedules } from './schedule/schedules.ts'
 import { checkId, isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { version } from './version.ts'
 import { Care, type CareOptions, said } from './worker/care.ts'
 import { Housekeeping, type Pruned, type PruneOptions } from './worker/housekeeping.ts'
+import { checkWork, type WorkOptions } from './worker/options.ts'
 import { Worker } from './worker/worker.ts'
 
 /** How to open a Sluice; see the fields. */
@@ -60,16 +60,6 @@ export interface SluiceOptions extends CareOptions {
   clock?: Clock
 }
 
-/** Options of a worker; see the fields. */
-export interface WorkOptions {
-  /** Attempts at once; 1 to 10,000, default 10. */
-  concurrency?: number
-  /** Queues to serve; default all. */
-  queues?: readonly string[]
-  /** Schedules to fire; none by default. A task of theirs that is not among the worker's is left to others to run. */
-  schedules?: readonly Schedule[]
-}
-
 /** What a task takes; of any task (`AnyTask`) only the schema knows. */
 type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
 
@@ -86,6 +76,8 @@ export class Sluice implements Sender {
   readonly pauses: Pauses['pauses']
   /** List, trigger, pause, resume and remove schedules. */
   readonly schedules: Schedules
+  /** Takes of limits outside of jobs, from this store; `limit.take` and the like go to the Sluice that `send` goes to. */
+  readonly takes: Takes
   /**
    * Resolves with the reason when the store has ended for good (the embedded engine does, when a disk fails or is full),
    * its workers have stopped, and its directory is free: to be opened anew, best by a new process. Never after `close`.
@@ -121,6 +113,15 @@ export class Sluice implements Sender {
     this.#definitions = new Definitions(this.db, this.#clock, (sql) => this.#sql(sql))
     this.#rulebook = new Rulebook(options.rules, options.routes)
     this.#care = new Care(engineOf(this.db), this.#clock, (sql) => this.#sql(sql), said(options), this.#log)
+    this.takes = new Takes({
+      db: engineOf(this.db),
+      clock: this.#clock,
+      schema: this.#schema,
+      inSchema: (sql) => this.#sql(sql),
+      definitions: this.#definitions,
+      log: this.#log,
+      allowPrivate: this.#allowPrivate,
+    })
     this.ended = store.db.ended.then((error) => this.#fail(error))
   }
 
@@ -291,6 +292,7 @@ export class Sluice implements Sender {
       this.#end.abort()
       await Promise.allSettled([...this.#workers].map((worker) => worker.stop()))
       this.#isShut = true
+      await this.takes.close()
       await this.#outbox.settled()
       await this.db.close()
     })()
@@ -314,11 +316,8 @@ export class Sluice implements Sender {
 
   async #worker(tasks: readonly AnyTask[], options: WorkOptions): Promise<Worker> {
     this.#checkOpen()
-    const { queues, schedules = [] } = options
-    if (tasks.length === 0) throw new UsageError('SLUICE_NO_TASKS', 'a worker needs at least one task to work on')
-    if (queues?.length === 0)
-      throw new UsageError('SLUICE_BAD_OPTION', '`queues` is an empty list; leave it out to serve all')
-    for (const queue of queues ?? []) checkName('queue', queue)
+    const { queues, schedules = [], rate } = options
+    checkWork(tasks, options)
     await this.define([...tasks, ...schedules.map(({ task }) => task)])
     this.#checkOpen()
     const worker: Worker = new Worker({
@@ -331,6 +330,7 @@ export class Sluice implements Sender {
       schedules,
       queues,
       concurrency: options.concurrency ?? 10,
+      rate,
       rulebook: this.#rulebook,
       version,
       allowPrivate: this.#allowPrivate,

@@ -9,7 +9,7 @@ type Law = { in: (files: File[]) => string[]; bad: Record<string, string>[] }
 
 const linesMax = 399
 const functionLinesMax = 69
-const below = ['core', 'db', 'limits', 'store', 'http', 'dispatch', 'schedule', 'worker', 'generated']
+const below = ['core', 'db', 'limits', 'store', 'http', 'dispatch', 'schedule', 'worker', 'outside', 'generated']
 const rooms: Record<string, string[]> = {
   core: [],
   generated: [],
@@ -20,6 +20,7 @@ const rooms: Record<string, string[]> = {
   dispatch: ['core', 'db', 'limits', 'store', 'http', 'generated'],
   schedule: ['core', 'db', 'store', 'dispatch', 'generated'],
   worker: ['core', 'db', 'limits', 'store', 'http', 'dispatch', 'schedule', 'generated'],
+  outside: ['core', 'db', 'limits', 'http', 'dispatch', 'generated'],
   sluice: below,
   testing: [...below, 'sluice'],
   cli: [...below, 'sluice', 'testing'],

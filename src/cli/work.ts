@@ -2,6 +2,7 @@
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
+import { parseRate, type Rate } from '../core/rate.ts'
 import { env } from '../db/open.ts'
 import { checkName } from '../dispatch/task.ts'
 import { type AnyTask, type Sluice, useSluice, type WorkOptions } from '../index.ts'
@@ -15,6 +16,7 @@ export interface WorkFlags {
   tasks?: string
   concurrency?: number
   queues?: string
+  rate?: string
 }
 
 const summaryMs = 10_000
@@ -33,16 +35,23 @@ export function workFlags(command: Command): Command {
     .option('--tasks <file>', 'every task that it exports (env SLUICE_TASKS; default: those of sluice.config.ts)')
     .option('-c, --concurrency <n>', 'attempts at once (env SLUICE_CONCURRENCY; default 10)', whole(1, 10_000))
     .option('--queues <a,b>', 'queues to serve (env SLUICE_QUEUES; default all)')
+    .option('--rate <n/s>', 'begin at most so many attempts in this process, such as 20/s (default: as limits allow)')
 }
 
-/** What a worker is started with: flag, else environment, else config. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_TASK */
+/** What a worker is started with: flag, else environment, else config. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_TASK, SLUICE_BAD_RATE */
 export function workOptions(settings: Settings, flags: WorkFlags): WorkOptions {
   const { fields } = settings.config
   const concurrency = flags.concurrency ?? fromEnv() ?? fields.concurrency
   const named = flags.queues ?? env('SLUICE_QUEUES')
   const queues = named?.split(',').map((name) => name.trim()) ?? fields.queues
   for (const name of queues ?? []) checkName('queue', name)
-  return { ...(concurrency === undefined ? {} : { concurrency }), ...(queues === undefined ? {} : { queues }) }
+  const rate = flags.rate as Rate | undefined
+  if (rate !== undefined) parseRate(rate)
+  return {
+    ...(concurrency === undefined ? {} : { concurrency }),
+    ...(queues === undefined ? {} : { queues }),
+    ...(rate === undefined ? {} : { rate }),
+  }
 }
 
 function fromEnv(): number | undefined {

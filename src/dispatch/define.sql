@@ -17,11 +17,14 @@ begin
   v_now := sluice.limiter_us();
   if 0 = any (p_drain) then
     perform sluice.running_v1(array_agg(r.bucket), array_agg(r.running)) from (
-      select sluice.hash64(t) as bucket, count(*)::integer as running
-      from sluice.claim c cross join unnest(c.lanes, c.seqs) h (lane, seq)
-      join sluice.job j on j.lane = h.lane and j.seq = h.seq and j.due_at is null and j.claim = c.id
-      cross join lateral (select distinct t from unnest(j.takes) t) t
-      where split_part(t, ':', 1) = p_name group by 1) r;
+      select u.bucket, count(*)::integer as running from (
+        select sluice.hash64(t) as bucket
+        from sluice.claim c cross join unnest(c.lanes, c.seqs) h (lane, seq)
+        join sluice.job j on j.lane = h.lane and j.seq = h.seq and j.due_at is null and j.claim = c.id
+        cross join lateral (select distinct t from unnest(j.takes) t) t
+        where split_part(t, ':', 1) = p_name
+        union all
+        select l.bucket from sluice.lease l join sluice.bucket b on b.id = l.bucket where b.name = p_name) u group by 1) r;
   end if;
   update sluice.list set due = v_now where due > v_now and id in (select id from sluice.bucket where name = p_name);
   return true;

@@ -52,6 +52,11 @@ begin
     v_avail := array(select greatest(0, a - k) from unnest(v_avail, v_kept) with ordinality u (a, k, o) order by o);
     v_units := array(select greatest(0, a - k) from unnest(v_units, v_kept) with ordinality u (a, k, o) order by o);
   end if;
+  if exists (select 1 from sluice.taker t where t.alive_until > now_us) then
+    v_avail := sluice.left_v1(v_buckets, v_avail, now_us);
+    v_units := sluice.left_v1(v_buckets, v_units, now_us);
+    v_places := sluice.left_v1(v_buckets, v_places, now_us, true);
+  end if;
   v_costed := exists (select 1 from unnest(v_lane) l where l.costed);
   v_fairs := array(select distinct l.fair from unnest(v_lane) l);
   if cardinality(v_cand) = 1 and not v_cut and v_horizon is null and not v_costed then

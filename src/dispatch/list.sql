@@ -28,13 +28,13 @@ begin
     left join lateral (select * from sluice.room_v1(array[w.id], p_now, false, case when h.need > 1 or o.units > 0
                        then array[coalesce(h.need, 1) + coalesce(o.units, 0)]::bigint[] end) where w.id <> 0) r on true
   ), kept as (
-    update sluice.list l set v = l.v + 1, floor = coalesce(w.front, greatest(l.floor, p_least)), due = w.due, period = w.period, slack = w.slack,
+    update sluice.list l set v = l.v + 1, floor = coalesce(w.front, greatest(l.floor, p_least)), due = sluice.after_v1(w.id, w.due, p_now), period = w.period, slack = w.slack,
       holder = w.lane, need = w.need, asked = w.since
     from room w where l.ctid = w.tid and (w.front is not null or w.id = 0)
   ), gone as (
     delete from sluice.list l using was w where l.ctid = w.tid and w.front is null and w.id <> 0
   )
   insert into sluice.list (class, id, v, floor, due, period, slack, holder, need, asked)
-  select w.class, w.id, p_now, w.front, w.due, w.period, w.slack, w.lane, w.need, w.since
+  select w.class, w.id, p_now, w.front, sluice.after_v1(w.id, w.due, p_now), w.period, w.slack, w.lane, w.need, w.since
   from room w where w.v is null and w.front is not null and w.id <> 0;
 end $$;

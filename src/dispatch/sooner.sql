@@ -6,6 +6,7 @@ declare
   v_classes bigint[];
   v_need bigint;
 begin
+  perform sluice.hail_v1(p_buckets, p_now);
   for v_room in select r.bucket, r.ord, r.next from sluice.room_v1(p_buckets, p_now) r loop
     select array_agg(w.class), min(coalesce(w.need, 1)) into v_classes, v_need from sluice.list w where w.id = v_room.bucket and w.id <> 0;
     continue when v_classes is null;

@@ -8,6 +8,7 @@ import type { TxLike } from '../db/tx.ts'
 import { Guard } from '../http/guard.ts'
 import { capacityOf } from '../limits/cost.ts'
 import { checkCost, type HasPath, type Limit } from '../limits/limit.ts'
+import { provideTaker, type Taker } from '../limits/taker.ts'
 
 /** Writes one line of a job's log. */
 export interface Log {
@@ -211,13 +212,16 @@ export type AnyTask = Task<never, unknown>
 export interface Sender {
   send(task: AnyTask, input: unknown, options: SendOptions): Promise<string>
   sendMany(task: AnyTask, inputs: Sendable<unknown>, options: SendManyOptions): Promise<number>
+  /** Takes of limits outside of jobs. */
+  readonly takes: Taker
 }
 
 let provider: (() => Sender | Promise<Sender>) | undefined
 
-/** Says where `task.send` goes from now on; undefined: nowhere. Called by the wiring and by the testing kit. */
+/** Says where `task.send`, and takes of limits, go from now on; undefined: nowhere. Called by the wiring and by the testing kit. */
 export function provideSender(next: (() => Sender | Promise<Sender>) | undefined): void {
   provider = next
+  provideTaker(next === undefined ? undefined : async () => (await next()).takes)
 }
 
 async function sender(): Promise<Sender> {

@@ -36,6 +36,9 @@ export class StaleGrantError extends AttemptError {
   }
 }
 
+/** What `fetch` asks for its grants: the allowance of an attempt, or a limit itself outside of jobs. */
+export type Spending = Pick<Allowance, 'signal' | 'next' | 'giveBack' | 'forgo' | 'giveUp' | 'hold'>
+
 /** The grants of one attempt, as its requests spend them; requests may run at once. */
 export class Allowance {
   /** Aborts with the attempt, and when it is given back as uncalled: from then on it sends nothing. */

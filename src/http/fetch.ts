@@ -3,7 +3,7 @@ import type { Response as UndiciResponse } from 'undici'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import type { GuardedAgent } from './agent.ts'
-import { type Allowance, StaleGrantError } from './allowance.ts'
+import { type Spending, StaleGrantError } from './allowance.ts'
 import { encodeBody } from './body.ts'
 import { limitedBy, note } from './feedback.ts'
 import { type Grant, keepWarm, openGate } from './gate.ts'
@@ -27,8 +27,8 @@ export interface FetchOptions {
   /** The connections, and where they may go: see `createAgent`. */
   readonly agent: GuardedAgent
   readonly clock: Clock
-  /** What the attempt may send. Its signal aborts every request and every wait for a grant, with its reason. */
-  readonly allowance: Allowance
+  /** What may be sent. Its signal aborts every request and every wait for a grant, with its reason. */
+  readonly allowance: Spending
   /** The longest silence that a vendor may ask for, in ms; default 1 hour, at least 1 s. */
   readonly maxHoldMs?: number
   /** Called for every response that asked for silence, after the hold. What it throws is ignored. */

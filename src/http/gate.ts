@@ -4,6 +4,8 @@ import type { Clock } from '../core/clock.ts'
 /** Leave to make one request, until a monotonic time in ms. */
 export interface Grant {
   readonly deadlineMs: number
+  /** Told when a request written under it is over: its response is there as a whole, or never will be. */
+  ended?(): void
 }
 
 /** Why a request was not written, or not once more. Never reaches a handler. */
@@ -67,10 +69,14 @@ export function openGate(options: GateOptions): Gate {
         onRequestUpgrade: (...args) => handler.onRequestUpgrade(...args),
         onResponseStart: (...args) => handler.onResponseStart(...args),
         onResponseData: (...args) => handler.onResponseData(...args),
-        onResponseEnd: (...args) => handler.onResponseEnd(...args),
+        onResponseEnd(...args) {
+          grant?.ended?.()
+          handler.onResponseEnd(...args)
+        },
         onResponseError(controller, error) {
           if (failed) return
           failed = true
+          if (started) grant?.ended?.()
           handler.onResponseError(controller, error)
         },
       }

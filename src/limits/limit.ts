@@ -3,6 +3,7 @@ import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs, type ParsedRate, parseRate, type Rate } from '../core/rate.ts'
 import { calendarOf, type Quota, type QuotaRule, quotaRule } from './quota.ts'
+import { type Takeable, takesOf } from './taker.ts'
 
 /** What may tell buckets of one limit apart. */
 export type Key = string | number | boolean
@@ -62,6 +63,11 @@ interface LimitFields {
   burst?: number
   /** How much the time from the check before writing until the vendor counts may vary; default 100 ms, at most a day. */
   transit?: Duration
+  /**
+   * What takes outside of jobs (`take`, `tryTake`, `fetch` of the limit) do while the store is away: `closed` rejects with the
+   * store's error, `open` grants, uncharged and counted. Jobs wait in any case. Default `closed`.
+   */
+  onStoreError?: 'closed' | 'open'
 }
 
 /** One rule in the integers that the store computes with; `decide.ts` says how. */
@@ -87,7 +93,7 @@ export interface Rule {
 }
 
 /** A named limit for jobs whose input is `In`. Made by {@link limit}. */
-export interface Limit<in In = never> {
+export interface Limit<in In = never> extends Takeable {
   readonly name: string
   readonly rules: readonly Rule[]
   /** Life of a grant in microseconds: past it, the request may not be written any more. */
@@ -102,6 +108,8 @@ export interface Limit<in In = never> {
   readonly path: string | undefined
   /** What a job takes; `limits/cost.ts` reads it. */
   readonly cost: Cost<In>
+  /** Takes outside of jobs are granted while the store is away. */
+  readonly isOpenWithoutStore: boolean
   /** The key of an input; undefined for a limit without keys. @throws UsageError SLUICE_MISSING_KEY */
   keyOf(input: In): string | undefined
 }
@@ -153,7 +161,8 @@ export function limit(
   if (transitUs > transitMaxUs) throw badLimit(name, `transit is ${options.transit}; it may be at most a day`)
   const marginUs = grantUs + transitUs
   const calendar = calendarOf(name, options.zone, options.anchor)
-  return {
+  const self: Limit<never> = {
+    ...takesOf(() => self),
     name,
     rules: [
       ...rates.map((rule) => level(name, rule, burst, marginUs)),
@@ -166,9 +175,11 @@ export function limit(
     classic: burst !== undefined,
     keyed: by !== undefined,
     path: typeof by === 'string' ? by : undefined,
-    cost: checkCost(name, options.cost ?? 1, rates.length + windows.length > 0),
+    cost: checkCost(name, options.cost ?? 1, rates.length + windows.length + quotas.length > 0),
+    isOpenWithoutStore: options.onStoreError === 'open',
     keyOf: (input) => (by === undefined ? undefined : readKey(name, by, input)),
   }
+  return self
 }
 
 type Written = ParsedRate & { rate: string }
@@ -189,6 +200,8 @@ function checked(name: string, options: LimitOptions): { rates: Written[]; windo
     throw badLimit(name, `burst is ${burst}; it must be a whole number of at least 1`)
   if (burst !== undefined && rates.length === 0)
     throw badLimit(name, 'burst is the capacity of a rate, and it has none')
+  if (!['closed', 'open', undefined].includes(options.onStoreError))
+    throw badLimit(name, `onStoreError is ${inspect(options.onStoreError)}; it must be 'closed' or 'open'`)
   const isCount = concurrency === undefined || (Number.isSafeInteger(concurrency) && concurrency >= 1)
   if (!isCount || (concurrency ?? 0) > concurrencyMax)
     throw badLimit(name, `concurrency is ${concurrency}; it must be a whole number from 1 to ${concurrencyMax}`)

@@ -11,6 +11,8 @@ const ledgerUs = 7 * 24 * hourMs * 1_000
 /** A worker also beats and watches in the same round: longer than this only the next one goes on. */
 const roundMs = 500
 const pruneMs = 5 * minuteMs
+/** Jobs wait for places that processes outside of jobs left behind. */
+const tidyMs = 2_000
 /** Lanes and buckets are numbered by a hash: from the smallest bigint on. */
 const leastId = '-9223372036854775808'
 
@@ -43,7 +45,7 @@ export interface Pruned {
 
 /** One thing to do, in portions: each is a transaction of its own, so that no lock outlives it. */
 interface Chore {
-  name: 'sweep' | 'lapse' | 'collect' | 'partition' | 'expire' | 'late' | 'forget' | 'retire'
+  name: 'tidy' | 'sweep' | 'lapse' | 'collect' | 'partition' | 'expire' | 'late' | 'forget' | 'retire'
   everyMs: number
   dueMs: number
   isOffPeak: boolean
@@ -73,12 +75,13 @@ export class Housekeeping {
       everyMs,
       isOffPeak: offPeak.has(name),
       // The first comes soon after the start, at a time of its own for each worker of a fleet.
-      dueMs: clock.monotonicMs() + clock.random() * minuteMs,
+      dueMs: clock.monotonicMs() + clock.random() * Math.min(everyMs, minuteMs),
       last: undefined,
       step: async (last, keep) => (await db.query(`select * from ${call} as more`, params(last, keep)))[0] ?? {},
     })
     const kept: Params = (_, { doneMs, failedMs }) => [doneMs, failedMs]
     this.#chores = [
+      chore('tidy', tidyMs, `${schema}.tidy_v1($1)`, () => [capUs()]),
       chore('sweep', minuteMs, `${schema}.sweep_v1()`),
       chore('lapse', minuteMs, `${schema}.lapse_v1()`),
       chore('collect', hourMs, `${schema}.collect_v1($1)`, (last) => [last ?? leastId]),

@@ -5,6 +5,7 @@ import type { Finisher } from '../dispatch/finish.ts'
 import type { Outlet } from '../dispatch/outlet.ts'
 import type { Attempt } from './attempt.ts'
 import type { Stuck } from './stuck.ts'
+import type { Throttle } from './throttle.ts'
 
 /** Runs up to `slots` attempts at once. */
 export class Slots implements Outlet {
@@ -13,16 +14,25 @@ export class Slots implements Outlet {
   readonly #attempt: (job: Handout) => Attempt
   readonly #back: () => void
   readonly #stuck: Stuck
+  readonly #throttle: Throttle | undefined
   readonly #running = new Set<Attempt>()
   readonly #waiters = new Set<() => void>()
 
   /** @param back told when a job went back to the store, to be run again now or later */
-  constructor(slots: number, finisher: Finisher, attempt: (job: Handout) => Attempt, back: () => void, stuck: Stuck) {
+  constructor(
+    slots: number,
+    finisher: Finisher,
+    attempt: (job: Handout) => Attempt,
+    back: () => void,
+    stuck: Stuck,
+    throttle?: Throttle,
+  ) {
     this.#slots = slots
     this.#finisher = finisher
     this.#attempt = attempt
     this.#back = back
     this.#stuck = stuck
+    this.#throttle = throttle
   }
 
   /** Jobs that were given back uncalled so far. */
@@ -40,6 +50,11 @@ export class Slots implements Outlet {
   }
 
   free(): number {
+    return Math.min(this.#empty(), this.#throttle?.most() ?? Infinity)
+  }
+
+  /** Slots with nothing in them. */
+  #empty(): number {
     if (this.#stuck.isTooMany) return 0
     // Endings wait for the store: when it is slow, no more than one round of them may pile up.
     const piled = Math.max(0, this.#finisher.backlog - this.#slots)
@@ -47,7 +62,14 @@ export class Slots implements Outlet {
   }
 
   freed(least: number, signal?: AbortSignal): Promise<void> {
-    return this.#when(() => this.free() >= least, signal)
+    return this.#when(() => this.#isFree(least), signal)
+  }
+
+  /** Whether so many are free; where only the throttle is in the way, it is looked at again when it lets one more begin. */
+  #isFree(least: number): boolean {
+    const isFree = this.free() >= least
+    if (!isFree && this.#empty() >= least) this.#throttle?.tell(() => this.look())
+    return isFree
   }
 
   /** Resolves when no attempt is under way. */
@@ -70,6 +92,8 @@ export class Slots implements Outlet {
   }
 
   start(jobs: readonly Handout[]): void {
+    const [most, empty] = [this.free(), this.#empty()]
+    this.#throttle?.began(jobs.length, jobs.length >= most && most < empty)
     this.#finisher.opened(jobs)
     for (const job of jobs) void this.#run(job)
   }

@@ -1,6 +1,7 @@
 /** A worker: claims jobs, runs their handlers in this process, and is a good member of the fleet. */
 import { type Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
+import type { Rate } from '../core/rate.ts'
 import type { Db } from '../db/db.ts'
 import { Claims, WorkerLostError } from '../dispatch/claim.ts'
 import { Dispatcher, Pace } from '../dispatch/dispatch.ts'
@@ -24,6 +25,7 @@ import { adoptOrphans, dropCancelled } from './round.ts'
 import { Slots } from './slots.ts'
 import { Stuck } from './stuck.ts'
 import { type Threads, threadsFor } from './threads.ts'
+import { Throttle } from './throttle.ts'
 
 /** What a worker needs; see the fields. */
 export interface WorkerOptions {
@@ -39,6 +41,8 @@ export interface WorkerOptions {
   queues: readonly string[] | undefined
   /** Attempts at once; 1 to 10,000. */
   concurrency: number
+  /** Attempts that may begin. */
+  rate: Rate | undefined
   rulebook: Rulebook
   version: string
   /** Addresses beyond the public ones that every task may call. */
@@ -126,6 +130,7 @@ export class Worker {
       },
       () => this.#dispatcher.wake(),
       stuck,
+      options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
     )
     const member = { queues, ...repertoire.known(rulebook), slots: concurrency, version }
     const epoch = new Epoch(db, clock, schema, storeClock, log)

@@ -165,6 +165,9 @@ export async function empty(db: Queryable): Promise<void> {
     'idle',
     'gate',
     'limit_pause',
+    'taker',
+    'holder',
+    'lease',
   ]
   const gone = tables.map((table) => `${table} as (delete from sluice.${table})`)
   await db.query(`with ${gone.join(', ')} select`)

@@ -1,0 +1,189 @@
+/** The places that this process holds outside of jobs: kept alive by one statement for all, given back, or lost. */
+import type { Clock, StoreClock } from '../core/clock.ts'
+import { AttemptError } from '../core/errors.ts'
+import { newId } from '../core/hash.ts'
+import type { Db } from '../db/db.ts'
+import type { Log } from '../dispatch/task.ts'
+
+/** What the store trusts a process for that holds places, in microseconds. */
+export const lifeUs = 15_000_000
+const renewMs = 5_000
+/** So much earlier than in the store its leases end here: what is done under them needs time to stop, and clocks differ. */
+const skewMs = 1_000
+/** What is given back is told to a store that is away for so long; places end by themselves before. */
+const endMs = 60_000
+
+/** What a holder needs. */
+export interface HolderOptions {
+  readonly db: Db
+  readonly clock: Clock
+  readonly storeClock: StoreClock
+  readonly schema: string
+  readonly log: Log
+}
+
+interface Ending {
+  readonly take: string
+  readonly unused: boolean
+  readonly untilMs: number
+}
+
+interface Kept {
+  now_us: string
+  life_us: string | null
+  held: string[] | null
+}
+
+/** All places of one process. */
+export class Holder {
+  /** As the store knows it; another one after it was given up. */
+  id = newId()
+  readonly #options: HolderOptions
+  /** What is told when a place is lost. */
+  readonly #held = new Map<string, (reason: Error) => void>()
+  readonly #asking = new Set<string>()
+  readonly #ending = new Map<string, Ending>()
+  #deadlineMs = -Infinity
+  #disarm: (() => void) | undefined
+  #rounds: Promise<void> | undefined
+  #isRenewing = false
+  #flushing: Promise<void> | undefined
+  readonly #closed = new AbortController()
+
+  constructor(options: HolderOptions) {
+    this.#options = options
+  }
+
+  /** A place may be granted under this id from now on; call what is returned when the answer is known. */
+  asking(grant: string): () => void {
+    this.#asking.add(grant)
+    return () => void this.#asking.delete(grant)
+  }
+
+  /** A place was granted; it lasts until `deadlineMs` (monotonic) unless that is put off. `lost` is told when it ends by itself. */
+  hold(grant: string, deadlineMs: number, lost: (reason: Error) => void): void {
+    this.#held.set(grant, lost)
+    this.#extend(deadlineMs)
+    this.#go()
+  }
+
+  /** A place goes back to the store by another way. */
+  forget(grant: string): void {
+    this.#held.delete(grant)
+  }
+
+  /** Ends a grant: its place, and with `unused` its units. Resolves when the store knows, or could not be told now. */
+  async end(grant: string, take: string, unused: boolean): Promise<void> {
+    this.#held.delete(grant)
+    this.#ending.set(grant, { take, unused, untilMs: this.#options.clock.monotonicMs() + endMs })
+    // One that is under way may have begun without it.
+    await this.#flushing
+    await this.#flush()
+  }
+
+  /** This process was given up: what it held is others', and it begins anew. */
+  lost(): void {
+    this.id = newId()
+    this.#deadlineMs = -Infinity
+    const all = [...this.#held.values()]
+    this.#held.clear()
+    if (all.length > 0)
+      this.#options.log.warn('places held outside of jobs are lost: the store had no sign of life for too long', {
+        places: all.length,
+      })
+    for (const tell of all) tell(placeLost())
+  }
+
+  /** Lets nothing be renewed any more. */
+  async close(): Promise<void> {
+    this.#closed.abort()
+    this.#disarm?.()
+    await this.#flush()
+    await this.#rounds
+  }
+
+  #extend(deadlineMs: number): void {
+    const { clock } = this.#options
+    this.#deadlineMs = Math.max(this.#deadlineMs, deadlineMs)
+    this.#disarm?.()
+    this.#disarm = clock.after(Math.max(0, this.#deadlineMs - skewMs - clock.monotonicMs()), () => this.lost())
+  }
+
+  #go(): void {
+    if (this.#isRenewing) return
+    this.#isRenewing = true
+    this.#rounds = this.#renew()
+  }
+
+  /** Says that it lives for as long as it holds something, and gives back what the store says it holds and nobody here knows. */
+  async #renew(): Promise<void> {
+    const { clock, db, schema, storeClock, log } = this.#options
+    for (;;) {
+      // In one step with the decision to stop: whoever takes a place from here on begins anew.
+      this.#isRenewing = (this.#held.size > 0 || this.#ending.size > 0) && !this.#closed.signal.aborted
+      if (!this.#isRenewing) return
+      await clock.sleep(renewMs, this.#closed.signal, false)
+      if (this.#closed.signal.aborted) continue
+      await this.#flush()
+      if (this.#held.size === 0) continue
+      const { id } = this
+      const sentMs = clock.monotonicMs()
+      try {
+        const known = new Set([...this.#held.keys(), ...this.#asking, ...this.#ending.keys()])
+        const [row] = await db.call<Kept>('keep', `select * from ${schema}.keep_v1($1, $2, $3)`, [
+          id,
+          lifeUs,
+          storeClock.cap(sentMs),
+        ])
+        if (row === undefined || id !== this.id) continue
+        storeClock.saw(Number(row.now_us), clock.monotonicMs(), sentMs)
+        if (row.life_us === null) this.lost()
+        else this.#extend(sentMs + Number(row.life_us) / 1_000)
+        await this.#giveBackStrays((row.held ?? []).filter((grant) => !known.has(grant)))
+      } catch (error) {
+        log.debug('places held outside of jobs could not be renewed', { error: String(error) })
+      }
+    }
+  }
+
+  /** Granted, but the answer never came: nobody else would give them back as long as this process lives. */
+  async #giveBackStrays(grants: readonly string[]): Promise<void> {
+    const { db, schema } = this.#options
+    if (grants.length === 0) return
+    await db.call('', `select ${schema}.forsake_v1($1)`, [grants])
+  }
+
+  /** Tells the store what has ended, all that there is in one statement. */
+  #flush(): Promise<void> {
+    this.#flushing ??= this.#tell().finally(() => (this.#flushing = undefined))
+    return this.#flushing
+  }
+
+  async #tell(): Promise<void> {
+    const { clock, db, schema, log } = this.#options
+    const batch = [...this.#ending]
+    if (batch.length === 0) return
+    try {
+      await db.call('yield', `select ${schema}.yield_v1($1, $2, $3)`, [
+        batch.map(([grant]) => grant),
+        batch.map(([, { take }]) => take),
+        batch.map(([, { unused }]) => unused),
+      ])
+      for (const [grant, ending] of batch) if (this.#ending.get(grant) === ending) this.#ending.delete(grant)
+    } catch (error) {
+      log.debug('what was taken outside of jobs could not be given back yet', { error: String(error) })
+      const nowMs = clock.monotonicMs()
+      for (const [grant, { untilMs }] of batch) if (untilMs < nowMs) this.#ending.delete(grant)
+      // Goes round until it is told, also when nothing else is held.
+      this.#go()
+    }
+  }
+}
+
+function placeLost(): AttemptError {
+  return new AttemptError(
+    'SLUICE_LEASE_LOST',
+    'the place was lost: the store had no sign of life of this process for too long, and may have given it to another',
+    { retryable: true },
+  )
+}

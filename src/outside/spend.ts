@@ -1,0 +1,63 @@
+/** The grants of one `fetch` of a limit: each request takes one, and holds its place until its response is there. */
+import { AttemptError } from '../core/errors.ts'
+import type { Spending } from '../http/allowance.ts'
+import type { Grant } from '../http/gate.ts'
+import type { Taken } from './lease.ts'
+
+/** What it spends. */
+export interface SpendOptions {
+  /** Waits for a grant; `unused` goes back with it. */
+  take(signal: AbortSignal, unused: Taken | undefined): Promise<Taken>
+  hold(ms: number): Promise<void>
+}
+
+/** As `fetch` asks for it. */
+export class Spend implements Spending {
+  readonly #options: SpendOptions
+  readonly #leases: Taken[] = []
+  readonly #end = new AbortController()
+
+  constructor(options: SpendOptions) {
+    this.#options = options
+  }
+
+  get signal(): AbortSignal {
+    return this.#end.signal
+  }
+
+  /** Runs a fetch; `closed` ends it. What it holds when it fails is given back. */
+  async within(closed: AbortSignal, call: () => Promise<Response>): Promise<Response> {
+    const end = () => this.#end.abort(closed.reason)
+    if (closed.aborted) end()
+    closed.addEventListener('abort', end)
+    try {
+      return await call()
+    } catch (error) {
+      for (const lease of this.#leases) lease.ended()
+      throw error
+    } finally {
+      closed.removeEventListener('abort', end)
+    }
+  }
+
+  async next(signal: AbortSignal, unused?: Grant): Promise<Grant> {
+    const lease = await this.#options.take(signal, unused as Taken | undefined)
+    this.#leases.push(lease)
+    lease.whenLost((reason) => this.#end.abort(reason))
+    return lease
+  }
+
+  async giveBack(unused: Grant): Promise<void> {
+    await (unused as Taken).giveBack()
+  }
+
+  async forgo(): Promise<void> {}
+
+  giveUp(error: AttemptError): void {
+    this.#end.abort(error)
+  }
+
+  async hold(ms: number): Promise<void> {
+    await this.#options.hold(ms)
+  }
+}

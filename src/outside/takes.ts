@@ -1,0 +1,327 @@
+/** Takes of limits outside of jobs: at once, in turn, and for requests; the same buckets as the jobs'. */
+import { randomUUID } from 'node:crypto'
+import { type Clock, StoreClock } from '../core/clock.ts'
+import { AttemptError, SluiceError, StoreError, UsageError } from '../core/errors.ts'
+import { hash64, newId } from '../core/hash.ts'
+import { againMs } from '../core/retry.ts'
+import type { Db } from '../db/db.ts'
+import { isTransient } from '../dispatch/claim.ts'
+import type { Definitions } from '../dispatch/define.ts'
+import type { Log } from '../dispatch/task.ts'
+import { statements } from '../generated/sql.ts'
+import { Agents } from '../http/agent.ts'
+import { StaleGrantError } from '../http/allowance.ts'
+import { createFetch } from '../http/fetch.ts'
+import { warmClient } from '../http/warm.ts'
+import type { Limit } from '../limits/limit.ts'
+import type { Lease, Taker, TakeOptions, Tried, WaitOptions } from '../limits/taker.ts'
+import { Holder, lifeUs } from './holder.ts'
+import { Taken } from './lease.ts'
+import { Outage } from './outage.ts'
+import { Spend } from './spend.ts'
+import { Waiters } from './waiters.ts'
+import { type Want, wantOf } from './want.ts'
+
+/** What takes need. */
+export interface TakesOptions {
+  readonly db: Db
+  readonly clock: Clock
+  readonly schema: string
+  inSchema(sql: string): string
+  readonly definitions: Definitions
+  readonly log: Log
+  /** Addresses beyond the public ones that `fetch` may call. */
+  readonly allowPrivate: readonly string[]
+}
+
+interface Answer {
+  granted: boolean
+  wait_us: string | null
+  soonest_us: string | null
+  capacity: string | null
+  now_us: string
+  waited_us: string
+  life_us: string | null
+  lost: boolean
+  n: string | null
+}
+
+/** What the store said: a lease, or for how long there is none; at the earliest, and when to look again. */
+type Said = { lease: Taken } | { lease?: never; soonestMs: number; waitMs: number }
+
+/** So long a take that waits goes on asking a store that gives no answer; a try asks once more. */
+const awayMs = 2_000
+/** For so long grants may be too old when they arrive, all of them. */
+const lateMsMax = 10_000
+const neverUs = '9007199254740991'
+
+/** Takes of one Sluice. */
+export class Takes implements Taker {
+  readonly #options: TakesOptions
+  readonly #storeClock = new StoreClock()
+  readonly #holder: Holder
+  readonly #outage: Outage
+  readonly #waiters: Waiters
+  readonly #leases = new Set<Taken>()
+  readonly #closed = new AbortController()
+  #agents: Agents | undefined
+
+  constructor(options: TakesOptions) {
+    this.#options = options
+    const { db, clock, schema, log } = options
+    this.#holder = new Holder({ db, clock, schema, log, storeClock: this.#storeClock })
+    this.#outage = new Outage(clock, log)
+    this.#waiters = new Waiters(db, `${schema}.take`)
+  }
+
+  /** How often a limit with `onStoreError: 'open'` has granted without the store so far. */
+  get uncharged(): number {
+    return this.#outage.uncharged
+  }
+
+  /** See {@link Limit.tryTake}. */
+  async tryTake(limit: Limit, options: TakeOptions = {}): Promise<Tried> {
+    const want = wantOf(limit, options)
+    const said = await this.#orOpen(want, () => this.#try(want))
+    if (said.lease === undefined) return { granted: false, retryAfterMs: Math.ceil(said.waitMs) }
+    if (said.lease.freshForMs > 0) return { granted: true, retryAfterMs: 0, lease: said.lease }
+    // The store answered too late for it to be of use.
+    await said.lease.giveBack()
+    return { granted: false, retryAfterMs: 0 }
+  }
+
+  /** See {@link Limit.take}. */
+  async take(limit: Limit, options: WaitOptions = {}): Promise<Lease> {
+    return this.#take(wantOf(limit, options), options)
+  }
+
+  /** See {@link Limit.fetch}. */
+  async fetch(limit: Limit, input: string | URL | Request, init: RequestInit & WaitOptions = {}): Promise<Response> {
+    const { key, cost, maxWaitMs, ...rest } = init
+    const want = wantOf(limit, { key, cost, maxWaitMs })
+    const { db, clock, schema, allowPrivate } = this.#options
+    db.checkOutside('`fetch` of a limit')
+    this.#agents ??= new Agents(allowPrivate)
+    const agent = this.#agents.of([])
+    await warmClient(agent)
+    const untilMs = clock.monotonicMs() + want.maxWaitMs
+    const spend = new Spend({
+      take: (signal, unused) =>
+        this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
+      hold: async (ms) =>
+        void (await db.query(`select ${schema}.hold_v1($1, $2, $3)`, [
+          [hash64(want.take)],
+          Math.ceil(ms * 1_000),
+          this.#storeClock.cap(clock.monotonicMs()),
+        ])),
+    })
+    return spend.within(this.#closed.signal, () => createFetch({ agent, clock, allowance: spend })(input, rest))
+  }
+
+  /** Ends what waits, and gives back all places. */
+  async close(): Promise<void> {
+    this.#closed.abort(closed())
+    await Promise.all([...this.#leases].map((lease) => lease.release()))
+    await this.#holder.close()
+    await this.#waiters.close()
+    // Responses that are being read may be read to their end.
+    void this.#agents?.close()
+  }
+
+  /** Asks once, and once more when the answer is lost. */
+  async #try(want: Want): Promise<Said> {
+    const grant = randomUUID()
+    try {
+      return await this.#ask(want, grant).catch((error: unknown) => {
+        if (!(error instanceof StoreError)) throw error
+        return this.#ask(want, grant)
+      })
+    } catch (error) {
+      if (isTransient(error)) return { soonestMs: 100, waitMs: 100 }
+      throw error
+    }
+  }
+
+  /** Waits for a grant that is young enough to be used. */
+  async #take(want: Want, { signal }: Pick<WaitOptions, 'signal'>, unused?: Taken): Promise<Taken> {
+    const said = await this.#orOpen(want, async () => ({ lease: await this.#untilGranted(want, signal, unused) }))
+    return said.lease as Taken
+  }
+
+  async #untilGranted(want: Want, signal: AbortSignal | undefined, unused: Taken | undefined): Promise<Taken> {
+    const { clock } = this.#options
+    const line = newId()
+    const begunMs = clock.monotonicMs()
+    const leftMs = () => begunMs + want.maxWaitMs - clock.monotonicMs()
+    let back = unused
+    let awaySinceMs: number | undefined
+    let lateSinceMs: number | undefined
+    let isInLine = false
+    let grant: string = randomUUID()
+    try {
+      for (let late = 0, tries = 0; ;) {
+        signal?.throwIfAborted()
+        let said: Said
+        try {
+          said = await this.#ask(want, grant, { line, waitMs: leftMs(), back })
+        } catch (error) {
+          // After a lost answer the same is asked again; what was not done at all is asked anew.
+          if (isTransient(error)) grant = randomUUID()
+          else if (!(error instanceof StoreError)) throw error
+          awaySinceMs ??= clock.monotonicMs()
+          if (clock.monotonicMs() - awaySinceMs > Math.min(awayMs, want.maxWaitMs)) throw error
+          await clock.sleep(againMs(tries++, clock.random()), signal)
+          continue
+        }
+        awaySinceMs = undefined
+        tries = 0
+        back?.handOver()
+        back = undefined
+        grant = randomUUID()
+        isInLine = said.lease === undefined
+        if (said.lease === undefined) {
+          if (said.soonestMs > leftMs()) throw timeout(want, said.soonestMs)
+          await this.#waiters.wait(hash64(want.take), Math.min(said.waitMs, Math.max(1, leftMs())), clock, signal)
+          if (leftMs() <= 0) throw timeout(want, said.soonestMs)
+          continue
+        }
+        this.#waiters.next(hash64(want.take))
+        if (said.lease.freshForMs > 0) return said.lease
+        back = said.lease
+        lateSinceMs ??= clock.monotonicMs()
+        if (clock.monotonicMs() - lateSinceMs > lateMsMax) throw tooLate(want)
+        // Too busy to hear of a grant in time: asking again at once would keep it so.
+        await clock.sleep(clock.random() * Math.min(1_000, 50 * 2 ** ++late), signal)
+      }
+    } catch (error) {
+      void back?.giveBack()
+      if (isInLine) void this.#leave(line)
+      throw error
+    }
+  }
+
+  async #leave(line: string): Promise<void> {
+    const { db, inSchema } = this.#options
+    // Without it the others wait for it a little longer.
+    await db.call('leave', inSchema(statements['outside/leave'] as string), [line]).catch(() => {})
+  }
+
+  /** One question to the store. */
+  async #ask(
+    want: Want,
+    grant: string,
+    how: { line?: string; waitMs?: number; back?: Taken | undefined } = {},
+  ): Promise<Said> {
+    const { db, clock, schema, definitions } = this.#options
+    if (this.#closed.signal.aborted) throw closed()
+    db.checkOutside('a take')
+    await definitions.define([want.limit])
+    const known = this.#holder.asking(grant)
+    try {
+      const sentMs = clock.monotonicMs()
+      const [row] = await db.call<Answer>(
+        'acquire',
+        `select * from ${schema}.acquire_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)`,
+        [
+          grant,
+          how.line ?? null,
+          how.back?.place ?? null,
+          want.take,
+          want.cost,
+          how.waitMs === undefined || how.waitMs === Infinity ? null : Math.floor(how.waitMs * 1_000),
+          how.back?.id ?? null,
+          this.#holder.id,
+          lifeUs,
+          this.#storeClock.cap(sentMs),
+        ],
+      )
+      if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a take was answered without a row')
+      return this.#said(want, grant, row, sentMs)
+    } finally {
+      known()
+    }
+  }
+
+  #said(want: Want, grant: string, row: Answer, sentMs: number): Said {
+    const { clock } = this.#options
+    const heardMs = clock.monotonicMs()
+    this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
+    if (row.lost) {
+      this.#holder.lost()
+      return { soonestMs: 0, waitMs: 0 }
+    }
+    if (!row.granted) {
+      if (row.capacity !== null && want.cost > Number(row.capacity)) throw aboveCapacity(want, Number(row.capacity))
+      const soonestMs = row.soonest_us === neverUs ? 0 : Number(row.soonest_us ?? 0) / 1_000
+      return { soonestMs, waitMs: Math.max(1, Number(row.wait_us ?? 1_000_000) / 1_000) }
+    }
+    // The wait for the bucket's lock came before the decision. Longer than the whole call it was a step of the clock.
+    const waitedMs = Number(row.waited_us) / 1_000
+    const decidedMs = waitedMs <= heardMs - sentMs ? sentMs + waitedMs : sentMs
+    return { lease: this.#lease(want, grant, decidedMs + want.grantMs, row, sentMs) }
+  }
+
+  #lease(want: Want, id: string, deadlineMs: number, row: Answer | undefined, sentMs: number): Taken {
+    const hasPlace = row !== undefined && row.life_us !== null
+    const lease = new Taken({
+      id,
+      take: want.take,
+      clock: this.#options.clock,
+      holder: this.#holder,
+      deadlineMs,
+      hasPlace,
+      isUncharged: row === undefined,
+      place: row?.n ?? null,
+      over: () => this.#leases.delete(lease),
+    })
+    if (!hasPlace) return lease
+    this.#leases.add(lease)
+    this.#holder.hold(id, sentMs + Number(row.life_us) / 1_000, (reason) => lease.lose(reason))
+    return lease
+  }
+
+  /** What `ask` gives, or a lease without a charge, where the limit is open while the store is away. */
+  async #orOpen(want: Want, ask: () => Promise<Said>): Promise<Said> {
+    if (!want.limit.isOpenWithoutStore) return ask()
+    const open = () => {
+      this.#outage.granted(want.limit.name)
+      return { lease: this.#lease(want, randomUUID(), Infinity, undefined, 0) }
+    }
+    if (this.#outage.isOn) return open()
+    try {
+      const said = await ask()
+      this.#outage.over()
+      return said
+    } catch (error) {
+      if (!SluiceError.is(error) || error.code !== 'SLUICE_STORE_UNREACHABLE') throw error
+      this.#outage.begun(error)
+      return open()
+    }
+  }
+}
+
+function closed(): StoreError {
+  return new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
+}
+
+function timeout(want: Want, soonestMs: number): AttemptError {
+  const when = soonestMs > 0 ? `there is room in ${Math.ceil(soonestMs)} ms at the earliest` : 'its turn did not come'
+  return new AttemptError(
+    'SLUICE_TAKE_TIMEOUT',
+    `${want.cost} of ${want.take} could not be taken within ${want.maxWaitMs} ms: ${when}; wait longer, or come back later`,
+    { retryable: true, ...(soonestMs > 0 ? { retryAfterMs: Math.ceil(soonestMs) } : {}) },
+  )
+}
+
+function aboveCapacity(want: Want, capacity: number): UsageError {
+  return new UsageError(
+    'SLUICE_COST_ABOVE_CAPACITY',
+    `${want.cost} units of limit "${want.limit.name}" can never be granted: it has ${capacity} at once at most; take less, or in parts`,
+  )
+}
+
+function tooLate(want: Want): StaleGrantError {
+  return new StaleGrantError(
+    `for ${lateMsMax} ms all grants of ${want.take} were too old when they arrived; this machine, or the way to the store, is too slow for a grant of ${want.grantMs} ms`,
+  )
+}

@@ -1,0 +1,53 @@
+/** Takes that wait in this process, woken when something is given back. */
+import type { Clock } from '../core/clock.ts'
+import type { Db } from '../db/db.ts'
+
+/** By bucket, in the order in which they began to wait. */
+export class Waiters {
+  readonly #db: Db
+  readonly #channel: string
+  readonly #naps = new Map<string, Set<AbortController>>()
+  /** Buckets of which somebody was woken: whoever is granted then wakes the next, until one is denied. */
+  readonly #woken = new Set<string>()
+  #listening: Promise<(() => Promise<void>) | undefined> | undefined
+
+  constructor(db: Db, channel: string) {
+    this.#db = db
+    this.#channel = channel
+  }
+
+  /** Resolves after `ms`, when this one is woken, or when `signal` is aborted. */
+  async wait(bucket: string, ms: number, clock: Clock, signal?: AbortSignal): Promise<void> {
+    // Not being told means to ask a little later.
+    this.#listening ??= this.#db.listen(this.#channel, (heard) => this.#wake(heard)).catch(() => undefined)
+    const nap = new AbortController()
+    const naps = this.#naps.get(bucket) ?? new Set()
+    this.#naps.set(bucket, naps.add(nap))
+    this.#woken.delete(bucket)
+    const end = () => nap.abort()
+    signal?.addEventListener('abort', end, { once: true })
+    await clock.sleep(signal?.aborted ? 0 : ms, nap.signal)
+    signal?.removeEventListener('abort', end)
+    naps.delete(nap)
+    if (naps.size === 0) this.#naps.delete(bucket)
+  }
+
+  /** Somebody was granted: where that is because of a wake, there may be more. */
+  next(bucket: string): void {
+    if (this.#woken.has(bucket)) this.#wake(bucket)
+  }
+
+  /** Wakes all, and listens no more. */
+  async close(): Promise<void> {
+    for (const naps of this.#naps.values()) for (const nap of naps) nap.abort()
+    const stop = await this.#listening
+    await stop?.().catch(() => {})
+  }
+
+  #wake(bucket: string): void {
+    const [first] = this.#naps.get(bucket) ?? []
+    if (first === undefined) return void this.#woken.delete(bucket)
+    this.#woken.add(bucket)
+    first.abort()
+  }
+}

@@ -1,0 +1,28 @@
+/** How a worker is started. */
+import { UsageError } from '../core/errors.ts'
+import type { Rate } from '../core/rate.ts'
+import { type AnyTask, checkName } from '../dispatch/task.ts'
+import type { Schedule } from '../schedule/schedule.ts'
+
+/** Options of a worker; see the fields. */
+export interface WorkOptions {
+  /** Attempts at once; 1 to 10,000, default 10. */
+  concurrency?: number
+  /** Queues to serve; default all. */
+  queues?: readonly string[]
+  /** Schedules to fire; none by default. A task of theirs that is not among the worker's is left to others to run. */
+  schedules?: readonly Schedule[]
+  /**
+   * At most so many attempts begin in this worker in any such window, whatever the limits allow: to spare this machine. Other
+   * processes know nothing of it. Default: no bound.
+   */
+  rate?: Rate
+}
+
+/** @throws UsageError SLUICE_NO_TASKS, SLUICE_BAD_OPTION, SLUICE_BAD_TASK */
+export function checkWork(tasks: readonly AnyTask[], { queues }: WorkOptions): void {
+  if (tasks.length === 0) throw new UsageError('SLUICE_NO_TASKS', 'a worker needs at least one task to work on')
+  if (queues?.length === 0)
+    throw new UsageError('SLUICE_BAD_OPTION', '`queues` is an empty list; leave it out to serve all')
+  for (const queue of queues ?? []) checkName('queue', queue)
+}
