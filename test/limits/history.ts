@@ -318,7 +318,7 @@ export class Twin {
       const index = one.history.length - ago
       const known = one.history[index]
       const units = Math.ceil(((known?.units ?? 0) - (known?.refunded ?? 0)) * share)
-      if (known === undefined || units === 0) continue
+      if (known === undefined || known.id === '' || units === 0) continue
       if (units < 0) {
         await this.#overrun(one, known, -units)
         continue
