@@ -155,7 +155,8 @@ describe.each(engines)('grants of a running job on $name', (engine) => {
       job: { ...job, ...row },
       grantMs: 60_000,
     })
-    const rows = () => db.query('select claim, units from sluice.ledger where claim <> $1 order by n', [job.claim])
+    const rows = () =>
+      db.query('select claim, units::int as units from sluice.ledger where claim <> $1 order by n', [job.claim])
     const grant = await grants.take(never, () => {})
     expect(await rows()).toEqual([{ claim: id(grant), units: 1 }])
     await grants.giveBack(grant as Grant)
