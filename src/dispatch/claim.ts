@@ -24,6 +24,8 @@ export interface Handout {
   takes: string[] | null
   /** Units for each of `takes`, and of its turn; null: all are 1. */
   costs: number[] | null
+  /** The shortest life of a grant, in microseconds, by the definitions in force; null: no limits. */
+  grantUs: number | null
   tags: string[] | null
   input: unknown
   /** 2: nobody has looked at its task's code; 1: it has met no rules; 0: it has; or what they did, if they gave it keys. */
@@ -66,6 +68,7 @@ type Place = [
   unknown,
   Handout['admitted'],
   number[] | null,
+  number | null,
 ]
 
 interface Answer {
@@ -281,6 +284,7 @@ function handout(place: Place, claim: string, grantedMs: number): Handout {
     input,
     admitted,
     costs,
+    grantUs,
   ] = place
   return {
     claim,
@@ -297,6 +301,7 @@ function handout(place: Place, claim: string, grantedMs: number): Handout {
     createdMs: created * 1_000,
     takes,
     costs,
+    grantUs,
     tags,
     input,
     admitted,

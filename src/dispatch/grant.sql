@@ -15,6 +15,7 @@ declare
   v_units bigint[];
   v_places bigint[];
   v_most bigint[];
+  v_life bigint[];
   v_kept bigint[];
   v_stale boolean;
   v_costed boolean;
@@ -42,8 +43,8 @@ begin
   for round in 1 .. 2 loop
     now_us := sluice.limiter_us(p_cap);
     select array_agg(r.avail order by r.ord), array_agg(r.units order by r.ord), array_agg(r.places order by r.ord),
-           array_agg(r.most order by r.ord), bool_or(r.stale)
-    into v_avail, v_units, v_places, v_most, v_stale from sluice.room_v1(v_buckets, now_us) r;
+           array_agg(r.most order by r.ord), array_agg(r.life order by r.ord), bool_or(r.stale)
+    into v_avail, v_units, v_places, v_most, v_life, v_stale from sluice.room_v1(v_buckets, now_us) r;
     exit when not v_stale or round = 2;
     perform sluice.renew_v1(v_buckets);
   end loop;
@@ -71,7 +72,7 @@ begin
       v_horizon, case when v_costed then 2 * p_want / cardinality(v_lane) + 1 end, now_us) p;
   end if;
   select m.granted, m.again, m.jobs into granted, again, jobs
-  from sluice.mark_v1(p_claim, p_worker, now_us, v_lane, v_stored, v_take, v_blocked, v_buckets, v_fairs, v_vstart,
+  from sluice.mark_v1(p_claim, p_worker, now_us, v_lane, v_stored, v_take, v_blocked, v_buckets, v_life, v_fairs, v_vstart,
     v_of, v_seqs, v_dead, v_over) m;
   again := again or (granted < p_want and (v_cut or v_horizon is not null or v_more));
 end $$;

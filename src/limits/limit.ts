@@ -61,6 +61,11 @@ interface LimitFields {
    * burst + rate - 1 in a window. Whole, at least 1; for `rate` only. Default: the safe small bucket, which never exceeds the rate.
    */
   burst?: number
+  /**
+   * What goes back when an attempt settles for less than it took: `decays` (default), less what has drained since, so that
+   * the rate is never exceeded; `full` for vendors that themselves refund (Shopify).
+   */
+  refund?: 'decays' | 'full'
   /** How much the time from the check before writing until the vendor counts may vary; default 100 ms, at most a day. */
   transit?: Duration
   /**
@@ -106,6 +111,8 @@ export interface Limit<in In = never> extends Takeable {
   readonly keyed: boolean
   /** The field path of the key, when there is one; stored, so that SQL and other languages can send. */
   readonly path: string | undefined
+  /** How much of what an attempt did not use it gets back when it settles. */
+  readonly refund: 'decays' | 'full'
   /** What a job takes; `limits/cost.ts` reads it. */
   readonly cost: Cost<In>
   /** Takes outside of jobs are granted while the store is away. */
@@ -175,6 +182,7 @@ export function limit(
     classic: burst !== undefined,
     keyed: by !== undefined,
     path: typeof by === 'string' ? by : undefined,
+    refund: checkRefund(name, options.refund),
     cost: checkCost(name, options.cost ?? 1, rates.length + windows.length + quotas.length > 0),
     isOpenWithoutStore: options.onStoreError === 'open',
     keyOf: (input) => (by === undefined ? undefined : readKey(name, by, input)),
@@ -212,6 +220,11 @@ function checked(name: string, options: LimitOptions): { rates: Written[]; windo
 
 function badLimit(name: string, why: string): UsageError {
   return new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": ${why}`)
+}
+
+function checkRefund(name: string, refund: 'decays' | 'full' = 'decays'): 'decays' | 'full' {
+  if (refund === 'decays' || refund === 'full') return refund
+  throw badLimit(name, `refund is ${inspect(refund)}; it is 'decays' or 'full'`)
 }
 
 /** Lets what a limit, or a task of it, says of costs through. @throws UsageError SLUICE_BAD_COST */

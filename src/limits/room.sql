@@ -1,14 +1,14 @@
 -- What each bucket allows at p_now: the newest ledger row, drained since, against the definition in force.
 -- avail = jobs of one unit that fit now: the smaller of units, free by what counts units, and places, free by concurrency.
 -- next = when p_need units are free (for each bucket; null: one), and a place (2^53 - 1: not by time); most = more units
--- than that never are. The arithmetic is that of limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
+-- than that never are; life: of a grant. The arithmetic is that of limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
 -- stale: the state is from an older definition, and was made anew, which takes a while: renew_v1 writes it.
 -- A bucket whose limit is not defined has no room: closed, not open. One that is paused has none for waiting jobs. Call under lock_v1 to act on the answer.
 -- Step by step, because starting up one query over all of it takes four times as long.
 create or replace function sluice.room_v1(p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null)
 returns table (ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], quota bigint[], version integer, drain bigint[],
                weight bigint[], slot bigint[], margin bigint[], hold bigint, avail bigint, next bigint, period bigint, slack bigint, stale boolean,
-               units bigint, places bigint, most bigint)
+               units bigint, places bigint, most bigint, life bigint)
 language plpgsql stable as $$
 declare
   v_def sluice.limit_def;
@@ -27,7 +27,7 @@ begin
     now_at := greatest(p_now, v_row.at);
     version := v_def.version; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot; margin := v_def.margin;
     stale := v_row.version <> version; debt := null; slots := null; quota := null;
-    avail := 0; units := 0; places := 0; most := 2147483647; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
+    avail := 0; units := 0; places := 0; most := 2147483647; life := v_def.grant_us; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
     if version is not null then
       if v_closed is not null then hold := greatest(hold, sluice.reopens_v1(v_closed, v_def.span)); end if;
       if stale then
