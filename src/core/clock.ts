@@ -45,7 +45,7 @@ export function leastUs(past: Reading, atMs: number): number {
 export function stepForward(past: Reading, now: Reading): { byUs: number; isOwn: boolean } {
   const since = (fromMs: number, toMs: number) => past.us + (toMs - fromMs) * 1_000 * (1 + drift)
   const byUs = Math.ceil(now.us - since(past.sentMs, now.heardMs))
-  const isOwn = now.us - since(past.bootMs, now.bootMs) <= stepUs + 1_000_000
+  const isOwn = now.us - since(past.bootMs - (past.heardMs - past.sentMs), now.bootMs) <= stepUs + 1_000_000
   return { byUs: byUs > stepUs ? byUs : 0, isOwn }
 }
 

@@ -1,5 +1,6 @@
+import fc from 'fast-check'
 import { afterEach, expect, test, vi } from 'vitest'
-import { systemClock } from '../../src/core/clock.ts'
+import { leastUs, stepForward, StoreClock, systemClock } from '../../src/core/clock.ts'
 
 afterEach(() => vi.useRealTimers())
 
@@ -15,4 +16,48 @@ test('a time further away than the runtime has timers for does not come at once'
   expect(told).toEqual([])
   await vi.advanceTimersByTimeAsync(1)
   expect(told.toSorted()).toEqual(['after', 'slept'])
+})
+
+test('however often it is asked, the bound grows as the monotonic clock and a second', () => {
+  const clock = new StoreClock()
+  clock.saw(0, 0)
+  // A store whose clock has stepped by an hour answers what it is allowed to.
+  for (let ms = 0; ms < 10_000; ms += 10)
+    clock.saw(Math.min(3_600_000_000 + ms * 1_000, clock.cap(ms) ?? 0), ms + 1, ms)
+  expect(clock.cap(10_000)).toBeLessThan(11_020_000)
+  // One that was set back teaches nothing either; what is told to be right does.
+  clock.saw(-3_600_000_000, 10_000)
+  expect(clock.cap(10_000)).toBeGreaterThan(10_000_000)
+  clock.forget()
+  clock.saw(3_610_000_000, 10_000)
+  expect(clock.cap(10_000)).toBe(3_611_000_000)
+})
+
+test('a step is found where there is one, and nowhere else, whatever the answers took', () => {
+  const span = (max: number) => fc.integer({ min: 0, max })
+  fc.assert(
+    fc.property(
+      fc.record({ away: span(4_000), wait: span(3_600_000), there: span(4_000), back: span(4_000), home: span(4_000) }),
+      fc.integer({ min: -500, max: 500 }),
+      fc.integer({ min: -7_200_000, max: 7_200_000 }),
+      span(3_600_000),
+      ({ away, wait, there, back, home }, slew, stepMs, sleptMs) => {
+        // Sent, decided, heard; sent, decided, heard: in ms of a true clock. The store's goes a little wrong, and steps.
+        const decided = [away, away + back + wait + there] as const
+        const seen = { us: away * 1_000, sentMs: 0, heardMs: away + back, bootMs: away + back }
+        const passedUs = (decided[1] - decided[0]) * (1_000 + slew / 1_000) + stepMs * 1_000
+        const sentMs = seen.heardMs + wait
+        const next = { us: seen.us + passedUs, sentMs, heardMs: decided[1] + home, bootMs: decided[1] + home }
+        const { byUs } = stepForward(seen, next)
+        const slackMs = away + back + there + home + (decided[1] - decided[0]) / 500 + 2_001
+        if (stepMs <= 2_000) expect(byUs).toBe(0)
+        if (stepMs > slackMs) expect(Math.abs(byUs / 1_000 - stepMs)).toBeLessThan(slackMs)
+        if (stepMs >= 0) expect(leastUs(seen, sentMs)).toBeLessThanOrEqual(next.us)
+        else if (-stepMs > slackMs) expect(leastUs(seen, sentMs)).toBeGreaterThan(next.us)
+        // This process stood still meanwhile, as after a step; its machine knows that it slept.
+        const late = { ...next, us: next.us - stepMs * 1_000 + sleptMs * 1_000, bootMs: next.bootMs + sleptMs }
+        expect(stepForward(seen, late).isOwn).toBe(true)
+      },
+    ),
+  )
 })
