@@ -30,7 +30,7 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
           'sinceMs', (extract(epoch from g.since) * 1000)::float8, 'untilMs', (extract(epoch from g.until) * 1000)::float8))
         from sluice.closed_v1(j.queue, j.task, to_timestamp(j.now_us / 1e6)) g) as gates,
        (select json_agg(json_build_object('limit', t.name, 'key', t.key, 'defined', d.room is not null,
-          'avail', case when b.id is null then d.room else r.avail end, 'heldMs', case when r.hold > j.now_us then (r.hold / 1000)::float8 end,
+          'avail', case when b.id is null then d.room else (sluice.left_v1(array[t.id], array[r.avail], j.now_us))[1] end, 'heldMs', case when r.hold > j.now_us then (r.hold / 1000)::float8 end,
           'paused', (select json_build_object('reason', p.reason, 'by', p.by, 'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)
                      from sluice.limit_pause p where p.name = t.name and p.key in ('', t.key) order by p.key limit 1),
           'places', (select x.room from unnest(r.drain, r.debt, d.rooms) x (drain, debt, room) where x.drain = 0 and x.debt >= x.room limit 1),
