@@ -20,6 +20,9 @@ const hotTables = [
   'ledger',
   'schedule',
   'firing',
+  'taker',
+  'holder',
+  'lease',
 ]
 const vacuumMs = 60_000
 

@@ -38,7 +38,8 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
           'sinceMs', (extract(epoch from g.since) * 1000)::float8, 'untilMs', (extract(epoch from g.until) * 1000)::float8))
         from sluice.closed_v1(j.queue, j.task, sluice.wall_v1(j.now_us)) g) as gates,
        (select json_agg(json_build_object('limit', t.name, 'key', t.key, 'defined', d.room is not null,
-          'avail', case when b.id is null then d.room when j.costs is null then r.avail else r.units end,
+          'avail', case when b.id is null then d.room
+            else (sluice.left_v1(array[t.id], array[case when j.costs is null then r.avail else r.units end], j.now_us))[1] end,
           'cost', t.cost, 'before', t.before, 'most', d.room,
           'heldMs', case when h.hold > j.now_us then ((h.hold - j.ahead_us) / 1000)::float8 end, 'lost', h.hold > j.now_us and h.hold <= d.reopens,
           'paused', (select json_build_object('reason', p.reason, 'by', p.by, 'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)

@@ -37,6 +37,7 @@ describe('exit code 2 and one line', () => {
     ['bad JSON', ['send', 'plain', '{n:1}'], 'SLUICE_BAD_JSON', 'not JSON'],
     ['a missing key', ['send', 'sync-contact', '{}'], 'SLUICE_MISSING_KEY', 'accountId'],
     ['U+0000', ['send', 'sync-contact', '{"accountId":"a","note":"\\u0000"}'], 'SLUICE_BAD_PAYLOAD', 'note'],
+    ['a bad rate', ['work', '--rate', 'often'], 'SLUICE_BAD_RATE', 'often'],
     ['a bad span', ['send', 'plain', '{"n":1}', '--delay', 'soon'], 'SLUICE_BAD_DURATION', 'soon'],
     ['a time too far away', ['send', 'plain', '{"n":1}', '--at', '2100-01-01'], 'SLUICE_BAD_OPTION', '366 days'],
     ['a bad wait', ['send', 'plain', '{"n":1}', '--max-wait', '400d'], 'SLUICE_BAD_OPTION', 'maxWait'],
