@@ -76,6 +76,8 @@ export interface Limit<in In = never> {
 
 /** A window is counted in so many parts, and the one that is under way. */
 export const windowParts = 60
+/** How long the ledger is kept, and a bucket that nobody comes back to, in microseconds: 7 days. */
+export const ledgerUs = 7 * 86_400_000_000
 
 const grantMs = 100
 const transitMaxUs = 86_400_000_000
