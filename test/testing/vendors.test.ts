@@ -1,0 +1,200 @@
+/**
+ * Our schedules against vendors' ways of counting: first as arithmetic, which gives limits.md 0 to the last digit; then
+ * with real traffic, scaled in time. `npm run vendors` prints the whole table (some four minutes); every other run
+ * takes two cells of it.
+ */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import { afterAll, afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import { task } from '../../src/dispatch/task.ts'
+import { guarantees } from '../../src/limits/guarantee.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { Sluice } from '../../src/sluice.ts'
+import type { Arrival } from '../../src/testing/proof.ts'
+import type { VendorOptions } from '../../src/testing/vendor.ts'
+import type { WindowRule } from '../../src/testing/window.ts'
+import { worst } from '../limits/oracle.ts'
+import { isLong } from '../long.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { until } from '../until.ts'
+import {
+  logTimes,
+  minuteScale,
+  plainRules,
+  type Scale,
+  type Schedule,
+  schedules,
+  times,
+  vendorRules,
+  worstRefused,
+  written,
+} from './schedule.ts'
+
+const names = Object.keys(vendorRules(minuteScale))
+/** Refused of 1,000 calls (of the safe rate 900) at 100 a minute, in the worst phase: limits.md 0. */
+const table: Record<Schedule, number[]> = {
+  'safe rate': [0, 0, 1, 0, 0],
+  'bucket(N, N/W)': [99, 99, 107, 0, 90],
+  // Of a log without parts, which sub-buckets come close to: the counter refuses 500.
+  'exact window': [0, 0, 466, 0, 900],
+  spacing: [0, 0, 10, 0, 0],
+  'fixed, wrong phase': [100, 100, 500, 99, 909],
+}
+const callsOf = (schedule: Schedule) => (schedule === 'safe rate' ? 900 : 1_000)
+
+describe('without delays, at 100 a minute', () => {
+  const refusedBy = (at: number[]) => names.map((name) => worstRefused(rule(name, minuteScale), at))
+
+  it.each(schedules)('%s is refused as often as limits.md 0 says', (schedule) => {
+    const at = times(schedule, plainRules(schedule, minuteScale), callsOf(schedule), minuteScale)
+    expect(refusedBy(at)).toEqual(table[schedule])
+  })
+
+  it('a log without parts is refused 500 times by a counter, and 900 by a small bucket', () => {
+    expect(refusedBy(logTimes(1_000, minuteScale))).toEqual([0, 0, 500, 0, 900])
+  })
+})
+
+function rule(name: string, scale: Scale): WindowRule {
+  return vendorRules(scale)[name] as WindowRule
+}
+
+interface Cell {
+  schedule: Schedule
+  vendor: string
+  calls: number
+  arrivals: Arrival[]
+}
+
+const children = new Set<ChildProcess>()
+const serveFile = fileURLToPath(new URL('../../dist/testing/serve.js', import.meta.url))
+
+/** A vendor in a process of its own. It says no by a 403, which holds nothing back: what is counted is one schedule. */
+async function serve(name: string, scale: Scale): Promise<string> {
+  const { algorithm, limit: units, burst } = rule(name, scale)
+  const rules: VendorOptions['rules'] = [{ algorithm, limit: units, windowMs: scale.windowMs, burst }]
+  const options: VendorOptions = { rules, deniedStatus: 403 }
+  const child = spawn(process.execPath, [serveFile, JSON.stringify(options)], { stdio: ['pipe', 'pipe', 'inherit'] })
+  children.add(child)
+  child.once('exit', () => children.delete(child))
+  return String((await once(createInterface(child.stdout), 'line'))[0])
+}
+
+describe('with real traffic', () => {
+  let sluice: Sluice
+  beforeAll(async () => {
+    sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  })
+  afterEach(async () => {
+    const ends = [...children].map((child) => once(child, 'exit'))
+    for (const child of children) child.kill('SIGKILL')
+    await Promise.all(ends)
+  })
+  afterAll(() => sluice.close())
+
+  /** One schedule against these vendors, at the same time. */
+  async function run(schedule: Schedule, vendors: string[], calls: number, scale: Scale, transitMs: number) {
+    const urls = await Promise.all(vendors.map((name) => serve(name, scale)))
+    const name = schedule.replaceAll(/[^a-z]+/gi, '-').toLowerCase()
+    const isFixed = schedule === 'fixed, wrong phase'
+    const own = limit(name, { ...written(schedule, scale, transitMs), by: 'vendor' })
+    const call = task(`call-${name}`, {
+      input: z.object({ vendor: z.string() }),
+      ...(isFixed ? {} : { limits: [own] }),
+      retry: { attempts: 1 },
+      run: async ({ vendor }, { fetch }) => {
+        const response = await fetch(urls[vendors.indexOf(vendor)] ?? '')
+        await response.text()
+      },
+    })
+    const each = (count: number) => Array.from({ length: count }, () => vendors.map((vendor) => ({ vendor }))).flat()
+    if (isFixed) {
+      // A quota's periods are a minute at least: here the jobs of each period are due together.
+      const at = times(schedule, [], calls, scale)
+      for (const ns of new Set(at)) {
+        const inputs = each(at.filter((one) => one === ns).length)
+        await sluice.sendMany(call, inputs, { delay: ns / 1e6 + 2_000 })
+      }
+    } else await sluice.sendMany(call, each(calls))
+    const worker = await sluice.work([call], { concurrency: 200 })
+    const arrived = (url: string) => fetch(`${url}/.vendor/arrivals`).then((got) => got.json() as Promise<Arrival[]>)
+    const all = async () => await Promise.all(urls.map(arrived))
+    await until(async () => (await all()).every((list) => list.length >= calls), 'all calls arrived', 600_000)
+    const arrivals = await all()
+    await worker.stop()
+    return vendors.map((vendor, i): Cell => ({ schedule, vendor, calls, arrivals: arrivals[i] ?? [] }))
+  }
+
+  const refusedOf = ({ arrivals }: Cell) => arrivals.filter(({ verdict }) => verdict === 403).length
+  const worstOf = ({ vendor, arrivals }: Cell, scale: Scale) =>
+    worstRefused(
+      rule(vendor, scale),
+      arrivals.map(({ atNs }) => atNs),
+    )
+
+  if (!isLong)
+    it('the default is never refused by a sliding log; the usual bucket is', async () => {
+      const scale = { units: 20, windowMs: 2_000 }
+      const [[safe], [usual]] = await Promise.all([
+        run('safe rate', ['sliding log'], 30, scale, 1_000),
+        run('bucket(N, N/W)', ['sliding log'], 40, scale, 1_000),
+      ])
+      expect([safe?.arrivals.length, refusedOf(safe as Cell)]).toEqual([30, 0])
+      expect(refusedOf(usual as Cell)).toBeGreaterThan(0)
+    })
+
+  if (isLong)
+    it('the whole table', async () => {
+      const scale = { units: 100, windowMs: 4_000 }
+      const transitMs = 300
+      console.log(`100 per 4 s, ${transitMs} ms of transit allowed, 1,000 calls (safe rate 900); refused:`)
+      console.log(
+        line(
+          'our schedule',
+          'vendor',
+          'seen',
+          'any phase',
+          'expected',
+          '100/min',
+          'worst 4 s',
+          'of nominal',
+          'of guarantee',
+        ),
+      )
+      for (const schedule of schedules) {
+        for (const cell of await run(schedule, names, callsOf(schedule), scale, transitMs)) {
+          report(cell, scale, transitMs)
+          const seen = worstOf(cell, scale)
+          if (table[schedule][names.indexOf(cell.vendor)] === 0 && schedule === 'safe rate')
+            expect(refusedOf(cell)).toBe(0)
+          // What is expected to be refused often, is.
+          if ((table[schedule][names.indexOf(cell.vendor)] ?? 0) >= 90) expect(seen).toBeGreaterThan(20)
+        }
+      }
+    })
+
+  function report(cell: Cell, scale: Scale, transitMs: number): void {
+    const { schedule, vendor, calls, arrivals } = cell
+    const own = limit('a', written(schedule, scale, transitMs))
+    const expected = worstRefused(rule(vendor, scale), times(schedule, own.rules, calls, scale))
+    const at = arrivals.map(({ atNs }) => [atNs / 1_000, 1] as const)
+    const spanS = ((at.at(-1)?.[0] ?? 0) - (at[0]?.[0] ?? 0)) / 1e6
+    const [promise] = guarantees(own)
+    const perSecond = (calls - (promise?.burst ?? 0)) / spanS
+    const nominal = perSecond / ((scale.units * 1_000) / scale.windowMs)
+    const percent = (share: number) => `${(share * 100).toFixed(1)} %`
+    const promised = schedule === 'fixed, wrong phase' ? '' : percent(perSecond / (promise?.perSecond ?? NaN))
+    const most = worst(at, scale.windowMs * 1_000)
+    const known = table[schedule][names.indexOf(vendor)]
+    console.log(
+      line(schedule, vendor, refusedOf(cell), worstOf(cell, scale), expected, known, most, percent(nominal), promised),
+    )
+  }
+})
+
+function line(...cells: unknown[]): string {
+  return cells.map((cell, i) => (i < 2 ? String(cell).padEnd(20) : String(cell).padStart(12))).join('')
+}
