@@ -72,7 +72,7 @@ export function refused(rule: WindowRule, atNs: readonly number[], phaseNs: numb
 
 /** The most that it refuses, whatever its windows' phase; only windows have one. */
 export function worstRefused(rule: WindowRule, atNs: readonly number[]): number {
-  const steps = rule.algorithm.startsWith('fixed') || rule.algorithm === 'sliding counter' ? 600 : 1
+  const steps = rule.algorithm.startsWith('fixed') || rule.algorithm === 'sliding counter' ? 120 : 1
   const phases = Array.from({ length: steps }, (_, i) => (i * rule.windowNs) / steps)
   return Math.max(...phases.map((phase) => refused(rule, atNs, phase)))
 }
