@@ -73,7 +73,7 @@ export class Definitions {
   }
 }
 
-/** Makes a definition the one in force (define.sql); one that is in force already is left alone. */
+/** Makes a definition the one in force (define.sql); one that is in force already is left alone. @throws UsageError SLUICE_BAD_ZONE */
 export async function defineLimit(
   db: Queryable,
   limit: Limit,
@@ -81,7 +81,7 @@ export async function defineLimit(
 ): Promise<void> {
   const { name, rules, grantUs, transitUs, classic, keyed, path } = limit
   const column = (field: 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') => rules.map((rule) => String(rule[field]))
-  await db.query(
+  const defining = db.query(
     inSchema(`select sluice.define_v1(${fromText('text jsonb bigint[] bigint[] bigint[] bigint[] bigint[] bigint')})`),
     [
       name,
@@ -94,4 +94,10 @@ export async function defineLimit(
       String(grantUs),
     ],
   )
+  await defining.catch((error: unknown) => {
+    // The store has a list of zones of its own.
+    const zone = rules.find(({ quota }) => quota)?.quota?.zone
+    if (zone === undefined || (error as { code?: unknown }).code !== '22023') throw error
+    throw new UsageError('SLUICE_BAD_ZONE', `limit "${name}": the store knows no zone "${zone}"`)
+  })
 }

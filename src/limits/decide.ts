@@ -7,9 +7,11 @@
  * - rate (level, token bucket, GCRA): the debt drains with time, `debt' = max(0, debt - drain * elapsed)`; no division;
  * - window: the debt is what was granted in the part of time that is under way and the 60 before it (`slots`). A span
  *   of 60 parts touches 61 of them at most, so no half-open one holds more than `room`;
+ * - quota: the debt is what was granted in the period of the calendar; another one begins at its end (`quota.ts`);
  * - concurrency: the debt is what runs; only `release` makes room.
  */
 import { type Rule, windowParts } from './limit.ts'
+import { owed, resetUs, respent, rolled, spend, type Spent, unspent } from './quota.ts'
 
 /** "When time alone makes no room": the last microsecond of exact arithmetic. */
 export const neverUs = Number.MAX_SAFE_INTEGER
@@ -20,6 +22,8 @@ export interface Bucket {
   debt: readonly number[]
   /** Units granted in each part of a window, the newest first; one list for each rule, none at all without windows. */
   slots: readonly (readonly number[])[]
+  /** What was granted in periods of the calendar; one for each rule, none at all without quotas. */
+  spent: readonly Spent[]
   /** No grant before this time: the vendor asked for silence. 0 = none. */
   holdUs: number
 }
@@ -30,7 +34,8 @@ const isConcurrency = (rule: Rule): boolean => rule.drain === 0
 /** A bucket that was never used. */
 export function emptyBucket(rules: readonly Rule[], atUs: number): Bucket {
   const slots = rules.some(isWindow) ? rules.map(() => Array<number>(windowParts + 1).fill(0)) : []
-  return { atUs, debt: rules.map(() => 0), slots, holdUs: 0 }
+  const spent = rules.some(({ quota }) => quota) ? rules.map(() => unspent) : []
+  return { atUs, debt: rules.map(() => 0), slots, spent, holdUs: 0 }
 }
 
 /** What a bucket allows at a time. */
@@ -50,17 +55,23 @@ export interface Room {
 export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFurther = false): Room {
   const atUs = Math.max(nowUs, bucket.atUs)
   const slots = bucket.slots.map((list, i) => aged(rules[i] as Rule, list, bucket.atUs, atUs))
+  const spent = bucket.spent.map((one, i) => {
+    const { quota } = rules[i] as Rule
+    return quota === undefined ? one : rolled(quota, one, atUs)
+  })
   const debt = rules.map((rule, i) => {
     if (isWindow(rule)) return (slots[i] ?? []).reduce((sum, one) => sum + one, 0)
+    if (rule.quota !== undefined) return owed(rule.quota, spent[i] ?? unspent, atUs)
     return drained(rule, bucket.debt[i] ?? 0, atUs - bucket.atUs)
   })
   const counts = (rule: Rule) => !(isFurther && isConcurrency(rule))
   const units = rules.map((rule, i) =>
     counts(rule) ? Math.floor((rule.room * rule.weight - (debt[i] ?? 0)) / rule.weight) : Infinity,
   )
-  const free = rules.map((rule, i) => (counts(rule) ? freeUs(rule, debt[i] ?? 0, slots[i] ?? [], atUs) : nowUs))
+  const seen = { atUs, debt, slots, spent, holdUs: bucket.holdUs }
+  const free = rules.map((rule, i) => (counts(rule) ? freeUs(rule, seen, i) : nowUs))
   return {
-    bucket: { atUs, debt, slots, holdUs: bucket.holdUs },
+    bucket: seen,
     avail: bucket.holdUs > atUs ? 0 : Math.max(0, Math.min(...units)),
     nextUs: Math.max(nowUs, bucket.holdUs, ...free),
   }
@@ -78,16 +89,19 @@ function aged(rule: Rule, list: readonly number[], fromUs: number, toUs: number)
   return [...Array<number>(by).fill(0), ...list.slice(0, windowParts + 1 - by)]
 }
 
-/** When one unit is free under a rule. */
-function freeUs(rule: Rule, debt: number, slots: readonly number[], atUs: number): number {
+/** When one unit is free under the rule at `i` of a bucket as it is now. */
+function freeUs(rule: Rule, bucket: Bucket, i: number): number {
+  const { atUs } = bucket
+  const debt = bucket.debt[i] ?? 0
   // (room - 1) * weight is exact; debt + weight might pass 2^53.
   const missing = debt - (rule.room - 1) * rule.weight
   // No time in it, so a clock that stepped back does not matter.
   if (isConcurrency(rule)) return missing <= 0 ? 0 : neverUs
   if (missing <= 0) return atUs
+  if (rule.quota !== undefined) return resetUs(rule.quota, bucket.spent[i] ?? unspent, rule.room, 1)
   if (!isWindow(rule)) return atUs + Math.ceil(missing / rule.drain)
   let kept = 0
-  const oldest = slots.findIndex((units) => (kept += units) >= rule.room)
+  const oldest = (bucket.slots[i] ?? []).findIndex((units) => (kept += units) >= rule.room)
   return (Math.floor(atUs / rule.slotUs) - oldest + windowParts + 1) * rule.slotUs
 }
 
@@ -100,6 +114,14 @@ function counted(rules: readonly Rule[], bucket: Bucket, whenUs: number, units: 
   })
 }
 
+/** What counts in periods after `units` more (or less) were granted at `whenUs`. */
+function spentAfter(rules: readonly Rule[], bucket: Bucket, whenUs: number, units: number): Bucket['spent'] {
+  return bucket.spent.map((one, i) => {
+    const { quota } = rules[i] as Rule
+    return quota === undefined ? one : spend(quota, one, whenUs, units)
+  })
+}
+
 /**
  * The bucket after `units` more were granted at its own time; `units` may not exceed what `room` said is free.
  * @param isFurther as for `room`
@@ -109,6 +131,7 @@ export function charge(rules: readonly Rule[], bucket: Bucket, units: number, is
     ...bucket,
     debt: rules.map((rule, i) => (bucket.debt[i] ?? 0) + (isFurther && isConcurrency(rule) ? 0 : units * rule.weight)),
     slots: counted(rules, bucket, bucket.atUs, units),
+    spent: spentAfter(rules, bucket, bucket.atUs, units),
   }
 }
 
@@ -153,6 +176,7 @@ export function refund(
       return Math.max((bucket.debt[i] ?? 0) - units * rule.weight, debt[i] ?? 0)
     }),
     slots: counted(rules, bucket, grantedUs, -units),
+    spent: spentAfter(rules, bucket, grantedUs, -units),
   }
 }
 
@@ -183,8 +207,12 @@ export function rebuild(defined: readonly (readonly Rule[])[], granted: readonly
     for (const entry of seen) own = charge([rule], room([rule], own, entry.atUs).bucket, entry.units)
     return room([rule], own, atUs).bucket
   })
+  const spent = after.map(({ quota, room: units }) =>
+    quota === undefined ? unspent : respent(quota, units, granted, atUs),
+  )
   return {
     atUs,
+    spent: after.some(({ quota }) => quota) ? spent : [],
     debt: after.map((rule, i) => (isConcurrency(rule) ? running : (rules[i]?.debt[0] ?? 0))),
     slots: after.some(isWindow) ? rules.map((own) => own.slots[0] ?? Array<number>(windowParts + 1).fill(0)) : [],
     holdUs,

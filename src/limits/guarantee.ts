@@ -2,16 +2,18 @@
  * What a vendor can see at worst. A level bucket (room B, rate r) grants at most B + ceil(L * r) - 1 units in any
  * half-open span L, a window at most its units in a span of its 60 parts. Arrivals in a window of W were granted in a
  * span of W + J, where J is the life of a grant plus the variation of the way; so the level lets at most
- * B + ceil((W + J) * r) - 1 arrive in any half-open W, and the window, whose parts add up to W + J, its units.
+ * B + ceil((W + J) * r) - 1 arrive in any half-open W, and the window, whose parts add up to W + J, its units. A quota lets
+ * its units arrive in each period of the calendar, and so twice as many in a span of the same length that reaches into two.
  */
-import type { Limit, Rule } from './limit.ts'
+import { cycle, type Limit, type Rule } from './limit.ts'
+import type { QuotaRule } from './quota.ts'
 
 /** What holds for one rule, in numbers for people. */
 export interface Guarantee {
   kind: Rule['kind']
   /** As it was written; of concurrency the number. */
   rate: string
-  /** Most arrivals in any half-open window of the rate's length. */
+  /** Most arrivals in any half-open window of the rate's length; of a quota twice what one period of the calendar holds. */
   worst: number
   /** Granted per second in the long run; Infinity for concurrency. */
   perSecond: number
@@ -27,9 +29,37 @@ export interface Guarantee {
 
 /** The guarantee of each rule of a limit. */
 export function guarantees(limit: Pick<Limit, 'rules' | 'grantUs' | 'transitUs'>): Guarantee[] {
-  return limit.rules.map((rule) =>
-    rule.kind === 'concurrency' ? places(rule) : guarantee(rule, limit.grantUs + limit.transitUs),
-  )
+  const marginUs = limit.grantUs + limit.transitUs
+  return limit.rules.map((rule) => {
+    if (rule.quota !== undefined) return perPeriod(rule, rule.quota)
+    return rule.kind === 'concurrency' ? places(rule) : guarantee(rule, marginUs)
+  })
+}
+
+function perPeriod(rule: Rule, { unit, zone, marginUs }: QuotaRule): Guarantee {
+  const { kind, rate, units } = rule
+  const marginMs = marginUs / 1_000
+  const perSecond = (units * 1e6) / meanUs[unit]
+  return {
+    kind,
+    rate,
+    worst: 2 * units,
+    perSecond,
+    utilisation: 1,
+    burst: units,
+    marginMs,
+    text: `${rate}: never more than ${units} in any ${unit} of ${zone}${cycle(rule).replace(/^.*?(, .*)?\)$/, '$1')}, if the vendor's clock and the way there differ by less than ${marginMs} ms; ${2 * units} in a window of the same length that reaches into two; ${round(perSecond)}/s in the long run, ${units} at once`,
+  }
+}
+
+const dayUs = 86_400_000_000
+/** Of a month and of a day on which clocks are set: the mean. */
+const meanUs = {
+  minute: dayUs / 1_440,
+  hour: dayUs / 24,
+  day: dayUs,
+  week: 7 * dayUs,
+  month: (dayUs * 146_097) / 4_800,
 }
 
 function places(rule: Rule): Guarantee {

@@ -7,8 +7,8 @@ declare
 begin
   perform sluice.lock_v1(p_buckets);
   v_now := least(sluice.now_us(), p_cap);
-  insert into sluice.ledger (bucket, n, at, debt, slots, version, units, hold)
-  select r.bucket, r.n + 1, r.now_at, r.debt, r.slots, r.version, 0, r.now_at + p_us
+  insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold)
+  select r.bucket, r.n + 1, r.now_at, r.debt, r.slots, r.quota, r.version, 0, r.now_at + p_us
   from sluice.room_v1(p_buckets, v_now) r
   where r.version is not null and r.hold < r.now_at + p_us;
 end $$;

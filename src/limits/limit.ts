@@ -2,6 +2,7 @@
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs, type ParsedRate, parseRate, type Rate } from '../core/rate.ts'
+import { calendarOf, type Quota, type QuotaRule, quotaRule } from './quota.ts'
 
 /** What may tell buckets of one limit apart. */
 export type Key = string | number | boolean
@@ -11,8 +12,8 @@ export type HasPath<Path extends string> = Path extends `${infer Head}.${infer R
   ? { [K in Head]: HasPath<Rest> }
   : { [K in Path]: Key }
 
-/** What a limit may be given; see the fields. It needs a `rate`, a `window` or a `concurrency`; all that it has hold together. */
-export type LimitOptions = LimitFields & (Needs<'rate'> | Needs<'window'> | Needs<'concurrency'>)
+/** What a limit may be given; see the fields. It needs a `rate`, `window`, `quota` or `concurrency`; all that it has hold together. */
+export type LimitOptions = LimitFields & (Needs<'rate'> | Needs<'window'> | Needs<'quota'> | Needs<'concurrency'>)
 
 type Needs<Field extends keyof LimitFields> = Required<Pick<LimitFields, Field>>
 
@@ -25,6 +26,18 @@ interface LimitFields {
    * to 2,147,483,647 units.
    */
   window?: Rate | readonly Rate[]
+  /**
+   * At most so many units in each minute, hour, day, week (from Monday) or month of the calendar, at whatever moments; then
+   * none until the next begins. A grant close to the end of a period counts in both. One or several.
+   */
+  quota?: Quota | readonly Quota[]
+  /** The zone whose clocks say when periods of a `quota` begin; an IANA name, default UTC. */
+  zone?: string
+  /**
+   * Periods of a `quota` are counted from this instant (a billing cycle): a month from the 31st begins on the last day of
+   * shorter months. A Date or an ISO instant; default: where the calendar's periods begin.
+   */
+  anchor?: Date | string
   /** At most so many jobs at one time, across all workers; whole, 1 to 1,000,000. Further requests of a job take no more. */
   concurrency?: number
   /**
@@ -38,11 +51,11 @@ interface LimitFields {
 
 /** One rule in the integers that the store computes with; `decide.ts` says how. */
 export interface Rule {
-  kind: 'rate' | 'window' | 'concurrency'
+  kind: 'rate' | 'window' | 'quota' | 'concurrency'
   /** As it was written; of concurrency the number. */
   rate: string
   units: number
-  /** The vendor's window; 0: none. */
+  /** The vendor's window, of a quota its shortest period; 0: none. */
   windowUs: number
   /** So much a microsecond drains; 0: nothing does (concurrency). */
   drain: number
@@ -54,6 +67,8 @@ export interface Rule {
   slotUs: number
   /** How far back grants matter: the window and its margin, or until a full bucket has drained. */
   spanUs: number
+  /** Of a quota: its calendar. */
+  quota?: QuotaRule
 }
 
 /** A named limit for jobs whose input is `In`. Made by {@link limit}. */
@@ -90,8 +105,9 @@ const windowUnitsMax = 2 ** 31 - 1
  * @param name unique; a-z, 0-9, `.`, `_`, `-`, beginning with a letter, up to 63 characters
  * @param options what holds; `by` is a field path of the input, or a function of it: one bucket for each value.
  * Without `by` all jobs share one bucket.
- * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE, SLUICE_BAD_DURATION
+ * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE, SLUICE_BAD_DURATION, SLUICE_BAD_ZONE
  * @example limit('crm', { rate: '100/min', by: 'accountId' })
+ * @example limit('hubspot', { quota: '10000/day', zone: 'America/New_York' })
  * @example limit('export', { window: ['100/s', '1000/h', '10000/day'], concurrency: 5 })
  */
 export function limit(name: string, options: LimitOptions): Limit<unknown>
@@ -108,16 +124,18 @@ export function limit(name: string, options: LimitOptions & { by?: string | ((in
     )
   }
   const { burst, by, concurrency } = options
-  const { rates, windows } = checked(name, options)
+  const { rates, windows, quotas } = checked(name, options)
   const grantUs = Math.min(grantMs * 1_000, ...[...rates, ...windows].map((rule) => Math.floor(rule.windowUs / 10)))
   const transitUs = Math.ceil(durationMs(options.transit ?? 100) * 1_000)
   if (transitUs > transitMaxUs) throw badLimit(name, `transit is ${options.transit}; it may be at most a day`)
   const marginUs = grantUs + transitUs
+  const calendar = calendarOf(name, options.zone, options.anchor)
   return {
     name,
     rules: [
       ...rates.map((rule) => level(name, rule, burst, marginUs)),
       ...windows.map((rule) => sliding(rule, marginUs)),
+      ...quotas.map((quota) => quotaRule(name, quota, calendar, marginUs)),
       ...(concurrency === undefined ? [] : [atOnce(concurrency)]),
     ],
     grantUs,
@@ -131,15 +149,18 @@ export function limit(name: string, options: LimitOptions & { by?: string | ((in
 
 type Written = ParsedRate & { rate: string }
 
-/** The rates and windows of a limit, read. */
-function checked(name: string, options: LimitOptions): { rates: Written[]; windows: Written[] } {
-  const { rate, window, concurrency, burst } = options
+/** The rates and windows of a limit, read, and its quotas. */
+function checked(name: string, options: LimitOptions): { rates: Written[]; windows: Written[]; quotas: string[] } {
+  const { rate, window, quota, concurrency, burst } = options
   const read = (given: LimitFields['rate']): Written[] =>
     (given === undefined ? [] : [given].flat()).map((one) => ({ rate: one, ...parseRate(one) }))
   const rates = read(rate)
   const windows = read(window)
-  if (rates.length + windows.length === 0 && concurrency === undefined)
-    throw badLimit(name, 'it limits nothing; give it a rate, a window or a concurrency')
+  const quotas = quota === undefined ? [] : [quota].flat()
+  if (rates.length + windows.length + quotas.length === 0 && concurrency === undefined)
+    throw badLimit(name, 'it limits nothing; give it a rate, a window, a quota or a concurrency')
+  if (quotas.length === 0 && (options.zone !== undefined || options.anchor !== undefined))
+    throw badLimit(name, 'zone and anchor belong to a quota, and it has none')
   if (burst !== undefined && !(Number.isSafeInteger(burst) && burst >= 1))
     throw badLimit(name, `burst is ${burst}; it must be a whole number of at least 1`)
   if (burst !== undefined && rates.length === 0)
@@ -149,7 +170,7 @@ function checked(name: string, options: LimitOptions): { rates: Written[]; windo
     throw badLimit(name, `concurrency is ${concurrency}; it must be a whole number from 1 to ${concurrencyMax}`)
   const vast = windows.find((one) => one.units > windowUnitsMax)
   if (vast !== undefined) throw badLimit(name, `window ${vast.rate}: a window holds at most ${windowUnitsMax} units`)
-  return { rates, windows }
+  return { rates, windows, quotas }
 }
 
 function badLimit(name: string, why: string): UsageError {
@@ -179,9 +200,17 @@ function atOnce(units: number): Rule {
 
 /** A definition in words, the same for the same definition; what a key function does is not in them. */
 export function inWords({ rules, classic, transitUs, keyed, path }: Limit): string {
-  const all = rules.map((rule) => (rule.kind === 'rate' ? rule.rate : `${rule.kind} ${rule.rate}`)).join(' and ')
+  const all = rules
+    .map((rule) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${cycle(rule)}`)
+    .join(' and ')
   const rooms = rules.flatMap((rule) => (rule.kind === 'rate' ? [rule.room] : []))
   return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keyed ? `by ${path ?? 'a function'}` : 'without keys'}`
+}
+
+/** The calendar of a quota, in words. */
+export function cycle({ quota }: Rule): string {
+  if (quota === undefined) return ''
+  return ` (${quota.zone}${quota.anchorUs === null ? '' : `, counted from ${new Date(quota.anchorUs / 1_000).toISOString()}`})`
 }
 
 /**

@@ -16,8 +16,8 @@ begin
   for i in 1 .. cardinality(p_def.drain) loop
     if p_def.drain[i] = 0 then
       v_state.debt[i] := coalesce(v_running, 0);
-    elsif p_def.slot[i] > 0 then
-      v_state.debt[i] := 0;  -- room_v1 adds up its parts
+    elsif p_def.slot[i] > 0 or p_def.margin[i] > 0 then
+      v_state.debt[i] := 0;  -- room_v1 looks at its parts, or periods
     else
       v_state.debt[i] := (select least(coalesce(greatest(0, max(s.owed)), 0), 2305843009213693952) from (
         select sum(g.units) over (order by g.at desc, g.n desc) * p_def.weight[i] - p_def.drain[i]::numeric * (p_at - g.at) as owed
@@ -36,5 +36,6 @@ begin
       end loop;
     end loop;
   end if;
+  if p_def.margin is not null then v_state.quota := sluice.respent_v1(p_bucket, p_at, p_def); end if;
   return v_state;
 end $$;

@@ -6,6 +6,7 @@ returns boolean language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
 begin
+  perform sluice.period_v1(r -> 'quota', 0) from jsonb_array_elements(p_spec -> 'rules') r where r ? 'quota';  -- raises what is wrong with its zone
   with newest as (
     select l.version, l.spec from sluice.limit_def l where l.name = p_name order by l.version desc limit 1
   )

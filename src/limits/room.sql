@@ -5,8 +5,8 @@
 -- A bucket whose limit is not defined has no room: closed, not open. One that is paused has none for waiting jobs. Call under lock_v1 to act on the answer.
 -- Step by step, because starting up one query over all of it takes four times as long.
 create or replace function sluice.room_v1(p_buckets bigint[], p_now bigint, p_further boolean default false)
-returns table (ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], version integer, drain bigint[],
-               weight bigint[], slot bigint[], hold bigint, avail bigint, next bigint, period bigint, slack bigint, stale boolean)
+returns table (ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], quota bigint[], version integer, drain bigint[],
+               weight bigint[], slot bigint[], margin bigint[], hold bigint, avail bigint, next bigint, period bigint, slack bigint, stale boolean)
 language plpgsql stable as $$
 declare
   v_def sluice.limit_def;
@@ -21,15 +21,17 @@ begin
     select l.* into v_row from sluice.ledger l where l.bucket = p_buckets[i] order by l.at desc, l.n desc limit 1;
     ord := i; bucket := p_buckets[i]; n := coalesce(v_row.n, 0); hold := coalesce(v_row.hold, 0);
     now_at := greatest(p_now, v_row.at);
-    version := v_def.version; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot;
-    stale := v_row.version <> version; debt := null; slots := null; avail := 0; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
+    version := v_def.version; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot; margin := v_def.margin;
+    stale := v_row.version <> version; debt := null; slots := null; quota := null; avail := 0; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
     if version is not null then
       if stale then
         v_state := sluice.rebuild_v1(bucket, v_row.version, v_row.debt, v_row.at, v_def);
         v_row.debt := v_state.debt;
         v_row.slots := v_state.slots;
+        v_row.quota := v_state.quota;
       end if;
       if 0 < any (slot) then slots := sluice.aged_v1(v_row.slots, slot, v_row.at, now_at); end if;
+      if margin is not null then quota := sluice.rolled_v1(v_row.quota, margin, v_def.spec, now_at); end if;
       debt := coalesce(v_row.debt, array_fill(0::bigint, array[cardinality(drain)]));
       avail := 2147483647; next := greatest(p_now, hold); period := 1; slack := null;
       for r in 1 .. cardinality(drain) loop
@@ -37,6 +39,8 @@ begin
           debt[r] := (select sum(s) from unnest(slots[r:r]) s);
           period := greatest(period, v_def.span[r] / v_def.room[r] + 1);
           slack := 0;
+        elsif margin[r] > 0 then
+          debt[r] := sluice.owed_v1(quota[r:r], margin[r], now_at);
         elsif drain[r] > 0 then
           debt[r] := sluice.drained_v1(debt[r], drain[r], now_at - coalesce(v_row.at, now_at));
           period := greatest(period, weight[r] / drain[r] + 1);
@@ -50,6 +54,7 @@ begin
           next := greatest(next, case
             when slot[r] > 0 then sluice.freed_v1(slots[r:r], slot[r], now_at, v_def.room[r])
             when drain[r] = 0 then 9007199254740991
+            when margin[r] > 0 then sluice.reset_v1(quota[r:r], v_def.spec -> 'rules' -> (r - 1) -> 'quota', margin[r], v_def.room[r], 1)
             else now_at + (debt[r] + weight[r] - v_def.room[r] * weight[r] + drain[r] - 1) / drain[r] end);
         end if;
       end loop;

@@ -3,6 +3,7 @@ import { Cron } from 'croner'
 import { UsageError } from '../core/errors.ts'
 import { zoneOf } from '../core/hours.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
+import { instantOf, offsetIn } from '../core/zone.ts'
 
 /** What a schedule says of its instants: one of `cron` and `every`. */
 export interface When {
@@ -48,7 +49,7 @@ function everyTiming(every: Duration, what: string): Timing {
  * clocks show such a time, which follows elapsed time.
  */
 function cronTiming(cron: string, zone: string, what: string): Timing {
-  const offset = offsetIn(zone, what)
+  const offset = clocksOf(zone, what)
   const expression = typeof cron === 'string' ? cron.trim().replaceAll(/\s+/g, ' ') : ''
   const onWall = parse(expression, what, { utcOffset: 0 })
   const text = `cron ${expression} ${zone}`
@@ -101,44 +102,12 @@ function parse(expression: string, what: string, clocks: { utcOffset: number } |
 }
 
 /** What the clocks of a zone show beyond UTC, in ms, at a time. */
-function offsetIn(zone: string, what: string): (ms: number) => number {
-  let format: Intl.DateTimeFormat
+function clocksOf(zone: string, what: string): (ms: number) => number {
   try {
-    format = new Intl.DateTimeFormat('en-US', {
-      timeZone: zoneOf(zone),
-      hourCycle: 'h23',
-      year: 'numeric',
-      month: 'numeric',
-      day: 'numeric',
-      hour: 'numeric',
-      minute: 'numeric',
-      second: 'numeric',
-    })
+    return offsetIn(zoneOf(zone))
   } catch (error) {
     throw bad(what, `\`zone\` "${zone}" is not known here; give an IANA name such as 'Europe/Berlin'`, error)
   }
-  return (ms) => {
-    const at: Partial<Record<Intl.DateTimeFormatPartTypes, number>> = {}
-    for (const { type, value } of format.formatToParts(ms)) at[type] = Number(value)
-    const { year = 0, month = 1, day = 1, hour = 0, minute = 0, second = 0 } = at
-    return Date.UTC(year, month - 1, day, hour, minute, second) - Math.floor(ms / 1_000) * 1_000
-  }
-}
-
-/** When clocks first show a local time (written as if it were UTC), or when they have just skipped it. */
-function instantOf(wallMs: number, offset: (ms: number) => number): number {
-  const before = offset(wallMs - dayMs)
-  let hi = wallMs - before
-  if (offset(hi) === before) return hi
-  const after = offset(wallMs + dayMs)
-  let lo = wallMs - after
-  if (offset(lo) === after) return lo
-  while (hi - lo > 1_000) {
-    const middle = lo + Math.floor((hi - lo) / 2_000) * 1_000
-    if (offset(middle) === before) lo = middle
-    else hi = middle
-  }
-  return hi
 }
 
 /** The newest instants in (after, until], `most` of them, in order. Costs what it finds, however long that time is. */

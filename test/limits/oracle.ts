@@ -1,5 +1,6 @@
 import fc from 'fast-check'
 import { type Bucket, charge, emptyBucket, type Entry, refund, room } from '../../src/limits/decide.ts'
+import { type Calendar, type CalendarUnit, periodOf } from '../../src/core/calendar.ts'
 import { limit, type Rule } from '../../src/limits/limit.ts'
 
 /** A grant: when, and how many units. */
@@ -39,9 +40,41 @@ export function places(units: number): Rule {
   return { kind: 'concurrency', rate: `${units}`, drain: 0, weight: 1, ...of }
 }
 
+/** A quota in plain numbers; `marginUs` may be anything. */
+export function quota(units: number, calendar: Calendar, marginUs: number): Rule {
+  const [made] = limit('a', { quota: `${units}/${calendar.unit}`, zone: calendar.zone }).rules
+  if (made?.quota === undefined) throw new Error('no quota')
+  const spanUs = made.spanUs - made.quota.marginUs + marginUs
+  return { ...made, spanUs, quota: { ...calendar, marginUs } }
+}
+
+/**
+ * Most units that a vendor can count in one period, when its clock, and the way, are off by less than the margin: sums over
+ * all grants within a margin of each period, by looking at every one. `from`: only those that this grant or a later one is in.
+ */
+export function worstPeriod(grants: readonly Grant[], { quota: of }: Rule, from = 0): number {
+  if (of === undefined) return 0
+  const { marginUs } = of
+  let most = 0
+  for (const [i, [atUs]] of grants.entries()) {
+    if (i < from) continue
+    for (const near of [atUs - marginUs, atUs, atUs + marginUs]) {
+      const { startUs, endUs } = periodOf(of, near)
+      const isIn = (us: number) => us >= startUs - marginUs && us < endUs + marginUs
+      if (!isIn(atUs)) continue
+      let sum = 0
+      for (let j = i; j >= 0 && (grants[j]?.[0] ?? 0) >= startUs - marginUs; j--)
+        if (isIn(grants[j]?.[0] ?? 0)) sum += grants[j]?.[1] ?? 0
+      most = Math.max(most, sum)
+    }
+  }
+  return most
+}
+
 /** Most units that a rule may grant in a half-open span; concurrency has no say in it. */
 export function bound(rule: Rule, spanUs: number): number {
   if (rule.kind === 'concurrency') return Infinity
+  if (rule.kind === 'quota') return rule.room * (Math.ceil(spanUs / rule.windowUs) + 1)
   if (rule.kind === 'window') return rule.room * Math.ceil(spanUs / rule.windowUs)
   const refill = (BigInt(spanUs) * BigInt(rule.drain) + BigInt(rule.weight) - 1n) / BigInt(rule.weight)
   return rule.room + Number(refill) - 1
@@ -116,8 +149,49 @@ export const anyWindow: fc.Arbitrary<Rule> = fc.oneof(
   fc.tuple(fc.integer({ min: 1, max: 60 }), fc.integer({ min: 1, max: 10 * second })).map((one) => sliding(...one)),
 )
 
+/** Zones whose clocks are set in the night, at midnight, by half an hour; whose offset is no hour; that have none. */
+export const zones = [
+  'UTC',
+  'America/Los_Angeles',
+  'America/Sao_Paulo',
+  'Australia/Lord_Howe',
+  'Asia/Kathmandu',
+  'Africa/Cairo',
+  'America/Havana',
+  'Asia/Beirut',
+]
+
+const shortestUs: Record<CalendarUnit, number> = {
+  minute,
+  hour: 30 * minute,
+  day: 22 * 60 * minute,
+  week: 160 * 60 * minute,
+  month: 660 * 60 * minute,
+}
+
+/** Quotas by the calendars of all zones, with margins of microseconds to just below half of their shortest period. */
+export const anyQuota: fc.Arbitrary<Rule> = fc
+  .record({
+    units: fc.integer({ min: 1, max: 60 }),
+    unit: fc.constantFrom<CalendarUnit>('minute', 'minute', 'hour', 'hour', 'day', 'week', 'month'),
+    zone: fc.constantFrom(...zones),
+    anchorUs: fc.option(
+      fc.integer({ min: 1_700_000_000_000, max: 1_800_000_000_000 }).map((ms) => ms * 1_000),
+      { freq: 3 },
+    ),
+    margin: fc.double({ min: 0, max: 0.49, noNaN: true }),
+  })
+  .map(({ units, unit, zone, anchorUs, margin }) => {
+    const marginUs = 1 + Math.floor(margin ** 3 * shortestUs[unit])
+    return quota(units, { unit, zone, anchorUs }, marginUs)
+  })
+
 /** Rules that look at what was granted when. */
-export const anyFlow = fc.oneof({ weight: 3, arbitrary: anyLevel }, { weight: 2, arbitrary: anyWindow })
+export const anyFlow = fc.oneof(
+  { weight: 3, arbitrary: anyLevel },
+  { weight: 2, arbitrary: anyWindow },
+  { weight: 2, arbitrary: anyQuota },
+)
 
 /** Rules of all kinds. */
 export const anyRule = fc.oneof(

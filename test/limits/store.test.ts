@@ -33,7 +33,7 @@ describe.each([
         twin.within()
         retired += twin.retired
       }),
-      { numRuns: histories, interruptAfterTimeLimit: 280_000, markInterruptAsFailure: true },
+      { numRuns: histories, endOnFailure: true, interruptAfterTimeLimit: 280_000, markInterruptAsFailure: true },
     )
     expect(acts).toBe(histories * length)
     expect(retired).toBeGreaterThan(histories)

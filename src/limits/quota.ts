@@ -1,0 +1,167 @@
+/** Quotas: so many units in each period of a calendar. How they are written, and their part of the arithmetic in `decide.ts`. */
+import { type Calendar, type CalendarUnit, periodOf } from '../core/calendar.ts'
+import { UsageError } from '../core/errors.ts'
+import { zoneOf } from '../core/hours.ts'
+
+/** `'<units>/<period>'`: a whole number of at least 1, then one minute, hour, day, week (from Monday) or month. */
+export type Quota = `${number}/${keyof typeof unitOf}`
+
+/** What the rule of a quota has beside what all rules have. */
+export interface QuotaRule extends Calendar {
+  /** How far a grant counts beyond its period's ends: its life, and the variation of its way (and of the vendor's clock). */
+  marginUs: number
+}
+
+const unitOf = {
+  min: 'minute',
+  minute: 'minute',
+  h: 'hour',
+  hour: 'hour',
+  d: 'day',
+  day: 'day',
+  week: 'week',
+  month: 'month',
+} as const
+
+const hourUs = 3_600_000_000
+/** The shortest and longest that a period of each unit can be: clocks are set by up to two hours, days left out or had twice. */
+const lengthUs: Record<CalendarUnit, { least: number; most: number }> = {
+  minute: { least: hourUs / 60, most: hourUs / 60 },
+  hour: { least: hourUs / 2, most: hourUs },
+  day: { least: 22 * hourUs, most: 50 * hourUs },
+  week: { least: 166 * hourUs, most: 194 * hourUs },
+  month: { least: 670 * hourUs, most: 770 * hourUs },
+}
+
+/** The rule of one quota in numbers. @throws UsageError SLUICE_BAD_RATE, SLUICE_BAD_LIMIT */
+export function quotaRule(name: string, quota: string, calendar: Omit<Calendar, 'unit'>, marginUs: number) {
+  const [, count = '', text = ''] = /^(\d{1,12})\/([a-z]+)$/.exec(quota) ?? []
+  const units = Number(count)
+  const unit = (unitOf as Partial<Record<string, CalendarUnit>>)[text]
+  if (!(units >= 1) || unit === undefined)
+    throw new UsageError(
+      'SLUICE_BAD_RATE',
+      `"${quota}" is not a quota: write for example '10000/day'; it may be per minute, hour, day, week or month`,
+    )
+  const { least, most } = lengthUs[unit]
+  if (marginUs * 2 >= least)
+    throw new UsageError(
+      'SLUICE_BAD_LIMIT',
+      `limit "${name}": quota ${quota} has a margin of ${marginUs / 1_000} ms (a grant's life, and transit); it must be below half of the period`,
+    )
+  return {
+    kind: 'quota' as const,
+    rate: quota,
+    units,
+    windowUs: least,
+    drain: 1,
+    weight: 1,
+    room: units,
+    slotUs: 0,
+    spanUs: most + marginUs,
+    quota: { unit, ...calendar, marginUs },
+  }
+}
+
+/** Reads the zone and the anchor of quotas. @throws UsageError SLUICE_BAD_ZONE, SLUICE_BAD_LIMIT */
+export function calendarOf(name: string, zone: unknown = 'UTC', anchor?: Date | string): Omit<Calendar, 'unit'> {
+  const bad = (code: string, why: string) => new UsageError(code, `limit "${name}": ${why}`)
+  let known: string
+  try {
+    known = zoneOf(zone)
+  } catch {
+    throw bad('SLUICE_BAD_ZONE', `"${String(zone)}" is no time zone; write it as America/New_York, or UTC`)
+  }
+  if (anchor === undefined) return { zone: known, anchorUs: null }
+  // Without an offset it would be a time of this machine's zone.
+  const isTold =
+    anchor instanceof Date || (typeof anchor === 'string' && /^\d{4}-\d\d-\d\d(T.*(Z|[+-]\d\d:?\d\d))?$/.test(anchor))
+  const ms = isTold ? new Date(anchor).getTime() : NaN
+  if (!(Math.abs(ms) <= 4e12))
+    throw bad(
+      'SLUICE_BAD_LIMIT',
+      `anchor is ${String(anchor)}; give a Date, or an ISO instant such as 2026-01-31T09:00:00Z`,
+    )
+  return { zone: known, anchorUs: ms * 1_000 }
+}
+
+/** What was granted in the period that a bucket's time is in, and around it; all times in microseconds. */
+export interface Spent {
+  /** Where the period before begins, and this one begins and ends. 0: never looked at. */
+  beforeUs: number
+  startUs: number
+  endUs: number
+  /** Units that count in the period before (while that matters: within a margin of its end), in this one, and already in the next. */
+  previous: number
+  current: number
+  next: number
+}
+
+/** Nothing granted, nothing looked at; also of a rule that is no quota. */
+export const unspent: Spent = { beforeUs: 0, startUs: 0, endUs: 0, previous: 0, current: 0, next: 0 }
+
+/** As seen later. What counted in the period before is forgotten once it does not matter. */
+export function rolled(quota: QuotaRule, spent: Spent, atUs: number): Spent {
+  const now = periodAt(quota, spent, atUs)
+  return atUs < now.startUs + quota.marginUs ? now : { ...now, previous: 0 }
+}
+
+/** The calendar is asked only when the period has ended. */
+function periodAt(quota: QuotaRule, spent: Spent, atUs: number): Spent {
+  if (atUs < spent.endUs) return spent
+  if (spent.endUs === 0) return begun(quota, atUs)
+  const following = periodOf(quota, spent.endUs)
+  if (atUs < following.endUs) {
+    const { startUs: beforeUs, current: previous, next: current } = spent
+    return { ...following, beforeUs, previous, current, next: 0 }
+  }
+  const now = begun(quota, atUs)
+  return now.startUs === following.endUs ? { ...now, previous: spent.next } : now
+}
+
+function begun(quota: QuotaRule, atUs: number): Spent {
+  const period = periodOf(quota, atUs)
+  return { ...unspent, ...period, beforeUs: periodOf(quota, period.startUs - 1).startUs }
+}
+
+/** What a grant at this time has to fit on top of: near an end of the period that of the neighbour too. */
+export function owed({ marginUs }: QuotaRule, spent: Spent, atUs: number): number {
+  if (atUs < spent.startUs + marginUs) return Math.max(spent.current, spent.previous)
+  return atUs < spent.endUs - marginUs ? spent.current : Math.max(spent.current, spent.next)
+}
+
+/** When `need` units fit, of those that do not fit now. A period that is full is over for us only a margin after its end. */
+export function resetUs(quota: QuotaRule, spent: Spent, room: number, need: number): number {
+  const { marginUs } = quota
+  // What counts in the next period counts in this one too.
+  if (spent.next + need > room) return periodOf(quota, spent.endUs).endUs + marginUs
+  return (spent.current + need > room ? spent.endUs : spent.startUs) + marginUs
+}
+
+/** After `units` more (or less) were granted at `whenUs`: they count in each period that is less than a margin away. */
+export function spend({ marginUs }: QuotaRule, spent: Spent, whenUs: number, units: number): Spent {
+  const { beforeUs, startUs, endUs } = spent
+  const counted = (fromUs: number, toUs: number, one: number) =>
+    whenUs >= fromUs - marginUs && whenUs < toUs + marginUs ? Math.max(0, one + units) : one
+  return {
+    ...spent,
+    previous: counted(beforeUs, startUs, spent.previous),
+    current: counted(startUs, Infinity, spent.current),
+    next: counted(endUs, Infinity, spent.next),
+  }
+}
+
+/**
+ * As if it had been in force all along, from what was granted and kept. How much counts in the period before is not looked
+ * up, for that may be months: while it matters, that one is full.
+ */
+export function respent(
+  quota: QuotaRule,
+  room: number,
+  granted: readonly { atUs: number; units: number }[],
+  atUs: number,
+): Spent {
+  const spent = begun(quota, atUs)
+  const counted = granted.reduce((sum, one) => spend(quota, sum, one.atUs, one.units), spent)
+  return { ...counted, previous: atUs < spent.startUs + quota.marginUs ? room : 0 }
+}
