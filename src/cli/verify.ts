@@ -50,8 +50,10 @@ function inForce(rules: readonly Verified[]): Verified[] {
   return rules.filter(({ limit, version, keys }) => keys > 0 || newest.get(limit) === version)
 }
 
-function inWords({ limit, version, guarantee, rate, most, windowMs, worst, exceeded, keys }: Verified): string {
-  const where = windowMs === 0 ? 'at one time, as the store counted' : `in any ${windowMs / 1_000} s`
+/** What was proved of a rule, in one line, by the name of its guarantee. */
+export function inWords({ limit, version, guarantee, rate, most, windowMs, worst, exceeded, keys }: Verified): string {
+  const span = guarantee === 'quota' ? 'in any period' : `in any ${windowMs / 1_000} s`
+  const where = windowMs === 0 ? 'at one time, as the store counted' : span
   const what = guarantee === 'bucket' ? rate : `${guarantee} ${rate}`
   const found = exceeded > 0 ? `; ${exceeded} windows held more` : ''
   return `${limit} (version ${version}): ${what}: at most ${worst} ${where}, ${most} may be, over ${keys} keys${found}`

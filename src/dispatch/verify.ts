@@ -26,7 +26,7 @@ export interface Verified {
   rate: string
   /** At most so many units (of `places`: jobs) ... */
   most: number
-  /** ... in every half-open window of so many ms: the vendor's and the margin. 0: at every moment. */
+  /** ... in every half-open window of so many ms: the vendor's and the margin; of a quota its shortest period. 0: at every moment. */
   windowMs: number
   /** The most that any had. */
   worst: number

@@ -5,7 +5,8 @@
  * A window is judged at each grant that ends it, by what had been granted and not been given back until then. That is at
  * least what was kept in the end, so no refund that came later can hide anything.
  */
-import type { Limit, Rule } from './limit.ts'
+import { type Period, periodOf } from '../core/calendar.ts'
+import { cycle, type Limit, type Rule } from './limit.ts'
 
 /** The guarantees that a rule can give; each "0 exceeded" is to be read with its name. */
 export type GuaranteeName = 'safe rate' | 'bucket' | 'exact window' | 'quota' | 'places'
@@ -28,7 +29,7 @@ export interface Promised {
   guarantee: GuaranteeName
   /** As it was written; with a burst as `bucket(B, rate)`. */
   rate: string
-  /** Half-open span in microseconds; 0: at every moment. */
+  /** Half-open span in microseconds, of a quota its shortest period; 0: at every moment. */
   spanUs: number
   /** Units in the span, or jobs at one time. */
   most: number
@@ -43,6 +44,7 @@ const ceilDiv = (a: bigint, b: bigint): number => Number((a + b - 1n) / b)
 function mostIn(rule: Rule, defined: Defined, spanUs: number): number {
   const wideUs = rule.windowUs + defined.grantUs + defined.transitUs
   if (rule.kind === 'window') return rule.units * Math.ceil(spanUs / wideUs)
+  if (rule.kind === 'quota') return rule.units * (Math.ceil(spanUs / rule.windowUs) + 1)
   if (rule.kind !== 'rate') return Infinity
   const refill = defined.classic ? rule.units : rule.units - rule.room + 1
   return rule.room + ceilDiv(BigInt(spanUs) * BigInt(refill), BigInt(defined.classic ? rule.windowUs : wideUs)) - 1
@@ -52,6 +54,8 @@ function mostIn(rule: Rule, defined: Defined, spanUs: number): number {
 export function promised(rule: Rule, defined: Defined): Promised {
   const spanUs = rule.windowUs + defined.grantUs + defined.transitUs
   if (rule.kind === 'concurrency') return { guarantee: 'places', rate: rule.rate, spanUs: 0, most: rule.units }
+  if (rule.kind === 'quota')
+    return { guarantee: 'quota', rate: `${rule.rate}${cycle(rule)}`, spanUs: rule.windowUs, most: rule.units }
   const most = mostIn(rule, defined, spanUs)
   if (rule.kind === 'window') return { guarantee: 'exact window', rate: rule.rate, spanUs, most }
   if (defined.classic) return { guarantee: 'bucket', rate: `bucket(${rule.room}, ${rule.rate})`, spanUs, most }
@@ -75,7 +79,8 @@ function boundsOf(defined: Defined): Bound[] {
 
 /** How far back grants matter for a definition, in microseconds. */
 export function lookback(defined: Defined): number {
-  return Math.max(0, ...boundsOf(defined).map(({ spanUs }) => spanUs))
+  const quotas = defined.rules.flatMap((rule) => (rule.kind === 'quota' ? [rule.spanUs] : []))
+  return Math.max(0, ...quotas, ...boundsOf(defined).map(({ spanUs }) => spanUs))
 }
 
 /** A row of a bucket's ledger. */
@@ -123,6 +128,37 @@ interface Sum {
   units: number
 }
 
+/** What was granted in the last periods of a quota. A grant within the margin of a boundary counts on both sides of it. */
+class Periods {
+  readonly rule: number
+  readonly #quota: NonNullable<Rule['quota']>
+  /** The newest last. */
+  readonly #counts: (Period & { units: number })[] = []
+
+  constructor(rule: number, quota: NonNullable<Rule['quota']>) {
+    this.rule = rule
+    this.#quota = quota
+  }
+
+  /** Counts (or, less than 0, gives back) units granted then; the periods that they count in. */
+  count(atUs: number, units: number): readonly (Period & { units: number })[] {
+    const { marginUs } = this.#quota
+    const all = [...new Set([atUs - marginUs, atUs, atUs + marginUs].map((us) => this.#period(us)))]
+    for (const period of all) period.units += units
+    return all
+  }
+
+  #period(us: number): Period & { units: number } {
+    const known = this.#counts.find(({ startUs, endUs }) => us >= startUs && us < endUs)
+    if (known !== undefined) return known
+    const period = { ...periodOf(this.#quota, us), units: 0 }
+    this.#counts.push(period)
+    // Nothing comes back to older ones but what is given back there, which makes them no fuller.
+    if (this.#counts.length > 6) this.#counts.shift()
+    return period
+  }
+}
+
 /** Follows one bucket's rows, which must come in their order. Keeps those of the longest span, one number each. */
 export class BucketProof {
   readonly #versions: ReadonlyMap<number, Defined>
@@ -135,6 +171,7 @@ export class BucketProof {
   readonly #version: number[] = []
   #bounds: readonly Bound[] = []
   readonly #sums = new Map<number, Sum>()
+  #periods: readonly Periods[] = []
   #last: LedgerRow | undefined
   /** By `version:rule`. */
   readonly seen = new Map<string, Seen>()
@@ -168,6 +205,9 @@ export class BucketProof {
     this.#sums.clear()
     const units = this.#units.reduce((sum, one) => sum + one, 0)
     for (const { spanUs } of this.#bounds) this.#sums.set(spanUs, { first: 0, units })
+    this.#periods = defined.rules.flatMap(({ quota }, i) => (quota === undefined ? [] : [new Periods(i, quota)]))
+    for (const periods of this.#periods)
+      for (const [i, atUs] of this.#at.entries()) periods.count(atUs, this.#units[i] ?? 0)
   }
 
   #grant(row: LedgerRow): void {
@@ -182,6 +222,7 @@ export class BucketProof {
       while ((this.#at[sum.first] ?? atUs) <= atUs - spanUs) sum.units -= this.#units[sum.first++] ?? 0
     }
     if (atUs >= this.#fromUs) for (const bound of this.#bounds) this.#judge(row, bound)
+    for (const periods of this.#periods) this.#judgePeriods(row, periods, periods.count(atUs, units))
     this.#forget(atUs - this.#longestUs)
   }
 
@@ -191,16 +232,34 @@ export class BucketProof {
     const oldest = this.#version[first] ?? row.version
     if (isMain) seen.worst = Math.max(seen.worst, units)
     if (units <= own) return
-    // A window that reaches over a change is held to the looser definition.
-    let most = own
-    for (let version = oldest; version < row.version; version++) {
-      const before = this.#versions.get(version)
-      const flows = before?.rules.map((one) => mostIn(one, before, spanUs)) ?? []
-      most = Math.max(most, Math.min(...flows))
-    }
+    const most = Math.max(own, this.#looser(oldest, row.version, spanUs))
     if (units <= most) return
     const excess = { version: row.version, rule, fromUs: this.#at[first] ?? row.atUs, spanUs, lastUs: row.atUs }
     note(seen, { ...excess, units, most })
+  }
+
+  /** A window that reaches over a change is held to the looser definition: the most that any before allowed. */
+  #looser(from: number, to: number, spanUs: number): number {
+    let most = 0
+    for (let version = from; version < to; version++) {
+      const before = this.#versions.get(version)
+      most = Math.max(most, Math.min(...(before?.rules.map((one) => mostIn(one, before, spanUs)) ?? [])))
+    }
+    return most
+  }
+
+  #judgePeriods(row: LedgerRow, { rule }: Periods, periods: readonly (Period & { units: number })[]): void {
+    const own = (this.#versions.get(row.version) as Defined).rules[rule]?.units ?? 0
+    if (row.atUs < this.#fromUs) return
+    const seen = this.#seenOf(row.version, rule)
+    for (const { startUs, endUs, units } of periods) {
+      seen.worst = Math.max(seen.worst, units)
+      if (units <= own) continue
+      const oldest = this.#version[lowerBound(this.#at, startUs)] ?? row.version
+      const most = Math.max(own, this.#looser(oldest, row.version, endUs - startUs))
+      const excess = { version: row.version, rule, fromUs: startUs, spanUs: endUs - startUs, lastUs: row.atUs }
+      if (units > most) note(seen, { ...excess, units, most })
+    }
   }
 
   /** A place is taken in a row of its own claim; counting anew after a change takes none. */
@@ -224,6 +283,7 @@ export class BucketProof {
     const back = Math.min(units, this.#units[i] ?? 0)
     this.#units[i] = (this.#units[i] ?? 0) - back
     for (const sum of this.#sums.values()) if (i >= sum.first) sum.units -= back
+    for (const periods of this.#periods) periods.count(this.#at[i] ?? 0, -back)
   }
 
   /** Drops grants that no span reaches any more, when they are many. */

@@ -13,8 +13,8 @@ function rowsOf(steps: readonly Step[]): LedgerRow[] {
   let atUs = 1_790_000_000_000_000
   for (const { passUs, units, version, backOf } of steps) {
     atUs += passUs
-    const grants = rows.filter((row) => row.units > 0)
-    const granted = backOf === undefined ? undefined : grants[backOf % Math.max(1, grants.length)]
+    const grants = backOf === undefined ? [] : rows.filter((row) => row.units > 0)
+    const granted = grants[(backOf ?? 0) % Math.max(1, grants.length)]
     rows.push({
       n: rows.length + 1,
       atUs,
@@ -97,6 +97,7 @@ describe('a bucket of rows', () => {
       windowUs: 60.2 * second,
     },
     { options: { window: '100/min' }, guarantee: 'exact window', rate: '100/min', most: 100, windowUs: 60.2 * second },
+    { options: { quota: '9/day' }, guarantee: 'quota', rate: '9/day (UTC)', most: 9, windowUs: 79_200 * second },
     { options: { concurrency: 5 }, guarantee: 'places', rate: '5', most: 5, windowUs: 0 },
   ])('$options promises $most in the window and its margin, as $guarantee', ({ options, windowUs, ...promise }) => {
     const one = defined(options)
@@ -147,6 +148,52 @@ describe('a change of the definition', () => {
   it('from a definition that allowed any number says nothing of windows that touch it', () => {
     expect(over(steps(1, 99, 2, 10))).toEqual([0])
     expect(over(steps(1, 99, 3, 10))).toEqual([0])
+  })
+})
+
+describe('a quota', () => {
+  const one = defined({ quota: '9/min', transit: 900 })
+  const { marginUs } = one.rules[0]?.quota ?? { marginUs: 0 }
+
+  it('is judged as a count of each minute judges it, with what is within the margin of it', () => {
+    expect(marginUs).toBe(second)
+    fc.assert(
+      fc.property(anySteps, (steps) => {
+        const rows = oneVersion(steps)
+        const minutes = (row: LedgerRow) => [-marginUs, 0, marginUs].map((us) => Math.floor((row.atUs + us) / minute))
+        const sums = rows.flatMap((end, i) => {
+          if (end.units < 0) return []
+          return minutes(end).map((at) => {
+            const kept = new Map<string, number>()
+            for (const row of rows.slice(0, i + 1)) {
+              const claim = String(row.claim)
+              if (row.units > 0) kept.set(claim, minutes(row).includes(at) ? row.units : 0)
+              else kept.set(claim, Math.max(0, (kept.get(claim) ?? 0) + row.units))
+            }
+            return [...kept.values()].reduce((sum, units) => sum + units, 0)
+          })
+        })
+        const seen = judge(new Map([[1, one]]), rows).seen.get('1:0')
+        expect(seen?.worst ?? 0).toBe(Math.max(0, ...sums))
+        expect((seen?.exceeded ?? 0) > 0).toBe(Math.max(0, ...sums) > 9)
+      }),
+      { numRuns: 300 },
+    )
+  })
+
+  it('names the period that held too much, and knows days of 25 hours', () => {
+    const day = defined({ quota: '10/day', zone: 'America/Los_Angeles', transit: 0 })
+    const hour = 3_600 * second
+    const startUs = Date.UTC(2026, 10, 1, 7) * 1_000
+    const rows = (atUs: readonly number[]) =>
+      atUs.map((us, i) => ({ n: i + 1, atUs: us, version: 1, units: 5, claim: `${i}`, debt: [], granted: null }))
+    const judged = (...hours: number[]) =>
+      judge(new Map([[1, day]]), rows(hours.map((one) => startUs + one * hour))).seen.get('1:0')
+    expect(judged(0.5, 24.5, 25.5, 26)).toMatchObject({ worst: 10, exceeded: 0 })
+    expect(judged(0.5, 12, 24.5)).toMatchObject({
+      exceeded: 1,
+      excess: { fromUs: startUs, spanUs: 25 * hour, units: 15, most: 10 },
+    })
   })
 })
 
