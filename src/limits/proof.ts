@@ -12,7 +12,10 @@ import { cycle, type Limit, type Rule } from './limit.ts'
 export type GuaranteeName = 'safe rate' | 'bucket' | 'exact window' | 'quota' | 'places'
 
 /** A version of a limit, as the store keeps it. */
-export type Defined = Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic'>
+export type Defined = Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic'> & {
+  /** `full`: the vendor itself refunds, so what is given back counts from then on, not from the grant. */
+  refund?: 'decays' | 'full'
+}
 
 /** At most `most` units in any half-open span. */
 interface Bound {
@@ -22,6 +25,8 @@ interface Bound {
   most: number
   /** It is the span that counts for the vendor. */
   isMain: boolean
+  /** Of a window, not of a bucket. */
+  isCount: boolean
 }
 
 /** What a rule promises, in numbers. */
@@ -73,6 +78,7 @@ function boundsOf(defined: Defined): Bound[] {
       spanUs: us,
       most: mostIn(rule, defined, us),
       isMain: us === spanUs,
+      isCount: others.length === 0,
     }))
   })
 }
@@ -88,9 +94,9 @@ export interface LedgerRow {
   n: number
   atUs: number
   version: number
-  /** Granted; negative: given back. */
+  /** Granted; negative: given back; without a claim: used beyond what was granted, as nobody knew before. */
   units: number
-  /** By whom; null: neither granted nor given back. */
+  /** By whom; null: nobody was granted or gave back anything. */
   claim: string | null
   /** The state that the row left, one number for each rule; only places of concurrency are read. */
   debt: readonly number[]
@@ -126,14 +132,19 @@ interface Sum {
   /** Index of the first grant that is in the span. */
   first: number
   units: number
+  /** Of them used beyond what was granted. */
+  over: number
 }
+
+/** A period of a quota and what counts in it. */
+type Filled = Period & { units: number; over: number }
 
 /** What was granted in the last periods of a quota. A grant within the margin of a boundary counts on both sides of it. */
 class Periods {
   readonly rule: number
   readonly #quota: NonNullable<Rule['quota']>
   /** The newest last. */
-  readonly #counts: (Period & { units: number })[] = []
+  readonly #counts: Filled[] = []
 
   constructor(rule: number, quota: NonNullable<Rule['quota']>) {
     this.rule = rule
@@ -141,17 +152,20 @@ class Periods {
   }
 
   /** Counts (or, less than 0, gives back) units granted then; the periods that they count in. */
-  count(atUs: number, units: number): readonly (Period & { units: number })[] {
+  count(atUs: number, units: number, over = 0): readonly Filled[] {
     const { marginUs } = this.#quota
     const all = [...new Set([atUs - marginUs, atUs, atUs + marginUs].map((us) => this.#period(us)))]
-    for (const period of all) period.units += units
+    for (const period of all) {
+      period.units += units
+      period.over += over
+    }
     return all
   }
 
-  #period(us: number): Period & { units: number } {
+  #period(us: number): Filled {
     const known = this.#counts.find(({ startUs, endUs }) => us >= startUs && us < endUs)
     if (known !== undefined) return known
-    const period = { ...periodOf(this.#quota, us), units: 0 }
+    const period = { ...periodOf(this.#quota, us), units: 0, over: 0 }
     this.#counts.push(period)
     // Nothing comes back to older ones but what is given back there, which makes them no fuller.
     if (this.#counts.length > 6) this.#counts.shift()
@@ -168,6 +182,7 @@ export class BucketProof {
   readonly #n: number[] = []
   readonly #at: number[] = []
   readonly #units: number[] = []
+  readonly #over: number[] = []
   readonly #version: number[] = []
   #bounds: readonly Bound[] = []
   readonly #sums = new Map<number, Sum>()
@@ -195,39 +210,53 @@ export class BucketProof {
     const defined = this.#versions.get(row.version)
     if (defined === undefined) return
     if (last?.version !== row.version) this.#judgeBy(defined)
-    if (row.units < 0) this.#giveBack(row.granted, -row.units)
-    if (row.units > 0) this.#grant(row)
+    if (row.units < 0 && defined.refund !== 'full') this.#giveBack(row.granted, -row.units)
+    else if (row.units !== 0) this.#count(row)
+    if (row.units > 0 && row.claim !== null) this.#judge(row)
     this.#places(row, last, defined)
   }
 
   #judgeBy(defined: Defined): void {
     this.#bounds = boundsOf(defined)
     this.#sums.clear()
-    const units = this.#units.reduce((sum, one) => sum + one, 0)
-    for (const { spanUs } of this.#bounds) this.#sums.set(spanUs, { first: 0, units })
+    const total = (list: readonly number[]) => list.reduce((sum, one) => sum + one, 0)
+    const all = { first: 0, units: total(this.#units), over: total(this.#over) }
+    for (const { spanUs } of this.#bounds) this.#sums.set(spanUs, { ...all })
     this.#periods = defined.rules.flatMap(({ quota }, i) => (quota === undefined ? [] : [new Periods(i, quota)]))
     for (const periods of this.#periods)
-      for (const [i, atUs] of this.#at.entries()) periods.count(atUs, this.#units[i] ?? 0)
+      for (const [i, atUs] of this.#at.entries()) periods.count(atUs, this.#units[i] ?? 0, this.#over[i])
   }
 
-  #grant(row: LedgerRow): void {
-    const { atUs, units, version } = row
-    this.grants++
-    this.#n.push(row.n)
+  #count({ n, atUs, units, version, claim }: LedgerRow): void {
+    const over = claim === null ? units : 0
+    this.#n.push(n)
     this.#at.push(atUs)
     this.#units.push(units)
+    this.#over.push(over)
     this.#version.push(version)
     for (const [spanUs, sum] of this.#sums) {
       sum.units += units
-      while ((this.#at[sum.first] ?? atUs) <= atUs - spanUs) sum.units -= this.#units[sum.first++] ?? 0
+      sum.over += over
+      while ((this.#at[sum.first] ?? atUs) <= atUs - spanUs) {
+        sum.over -= this.#over[sum.first] ?? 0
+        sum.units -= this.#units[sum.first++] ?? 0
+      }
     }
-    if (atUs >= this.#fromUs) for (const bound of this.#bounds) this.#judge(row, bound)
-    for (const periods of this.#periods) this.#judgePeriods(row, periods, periods.count(atUs, units))
+    for (const periods of this.#periods) periods.count(atUs, units, over)
     this.#forget(atUs - this.#longestUs)
   }
 
-  #judge(row: LedgerRow, { rule, spanUs, most: own, isMain }: Bound): void {
-    const { first, units } = this.#sums.get(spanUs) ?? { first: 0, units: 0 }
+  #judge(row: LedgerRow): void {
+    this.grants++
+    if (row.atUs < this.#fromUs) return
+    for (const bound of this.#bounds) this.#judgeSpan(row, bound)
+    for (const periods of this.#periods) this.#judgePeriods(row, periods, periods.count(row.atUs, 0))
+  }
+
+  #judgeSpan(row: LedgerRow, { rule, spanUs, most: bound, isMain, isCount }: Bound): void {
+    const { first, units, over } = this.#sums.get(spanUs) ?? { first: 0, units: 0, over: 0 }
+    // A bucket owes what was used beyond a grant, and grants less; a count is only told when it is too late.
+    const own = bound + (isCount ? over : 0)
     const seen = this.#seenOf(row.version, rule)
     const oldest = this.#version[first] ?? row.version
     if (isMain) seen.worst = Math.max(seen.worst, units)
@@ -248,11 +277,11 @@ export class BucketProof {
     return most
   }
 
-  #judgePeriods(row: LedgerRow, { rule }: Periods, periods: readonly (Period & { units: number })[]): void {
-    const own = (this.#versions.get(row.version) as Defined).rules[rule]?.units ?? 0
-    if (row.atUs < this.#fromUs) return
+  #judgePeriods(row: LedgerRow, { rule }: Periods, periods: readonly Filled[]): void {
+    const bound = (this.#versions.get(row.version) as Defined).rules[rule]?.units ?? 0
     const seen = this.#seenOf(row.version, rule)
-    for (const { startUs, endUs, units } of periods) {
+    for (const { startUs, endUs, units, over } of periods) {
+      const own = bound + over
       seen.worst = Math.max(seen.worst, units)
       if (units <= own) continue
       const oldest = this.#version[lowerBound(this.#at, startUs)] ?? row.version
@@ -290,7 +319,7 @@ export class BucketProof {
   #forget(beforeUs: number): void {
     if (this.#at.length < 1_024 || (this.#at[this.#at.length >> 1] ?? beforeUs) >= beforeUs) return
     const gone = lowerBound(this.#at, beforeUs)
-    for (const list of [this.#n, this.#at, this.#units, this.#version]) list.splice(0, gone)
+    for (const list of [this.#n, this.#at, this.#over, this.#units, this.#version]) list.splice(0, gone)
     for (const sum of this.#sums.values()) sum.first -= gone
   }
 

@@ -197,6 +197,30 @@ describe('a quota', () => {
   })
 })
 
+describe('what was used beyond a grant, or refunded by the vendor itself', () => {
+  const row = (n: number, units: number, more: Partial<LedgerRow> = {}): LedgerRow => {
+    return { n, atUs: n * second, version: 1, units, claim: `${n}`, debt: [], granted: null, ...more }
+  }
+  const exceeded = (one: Defined, rows: LedgerRow[]) => judge(new Map([[1, one]]), rows).seen.get('1:0')?.exceeded
+
+  it('counts, and no later grant may ignore it', () => {
+    const bucket = defined({ rate: '60/min', burst: 10 })
+    expect(exceeded(bucket, [row(1, 10), row(2, 90, { claim: null })])).toBe(0)
+    expect(exceeded(bucket, [row(1, 10), row(2, 90, { claim: null }), row(3, 1)])).toBeGreaterThan(0)
+    expect(exceeded(bucket, [row(1, 10), row(2, 90, { claim: null }), row(93, 1)])).toBe(0)
+    const window = defined({ window: '10/min' })
+    expect(exceeded(window, [row(1, 8), row(2, 90, { claim: null }), row(3, 2)])).toBe(0)
+    expect(exceeded(window, [row(1, 8), row(2, 90, { claim: null }), row(3, 3)])).toBe(1)
+  })
+
+  it('a vendor that refunds has the room when it does', () => {
+    const bucket = defined({ rate: '60/min', burst: 10 })
+    const rows = [row(1, 10), row(9, -10, { claim: '1', granted: 1 }), row(10, 10), row(11, 9)]
+    expect(exceeded({ ...bucket, refund: 'full' }, rows)).toBe(0)
+    expect(exceeded({ ...bucket, refund: 'full' }, rows.slice(0, 1).concat(rows.slice(2)))).toBeGreaterThan(0)
+  })
+})
+
 describe('places', () => {
   const versions = new Map([
     [1, defined({ concurrency: 2 })],
