@@ -22,6 +22,7 @@ import {
   type SendOptions,
   type Task,
 } from './dispatch/task.ts'
+import { type Verification, verify, type VerifyOptions } from './dispatch/verify.ts'
 import { type Why, why } from './dispatch/why.ts'
 import { Takes } from './outside/takes.ts'
 import { Schedules } from './schedule/schedules.ts'
@@ -243,6 +244,11 @@ export class Sluice implements Sender {
    */
   async why(id: string): Promise<Why | undefined> {
     return why(this.db, checkId(id), (sql) => this.#sql(sql))
+  }
+
+  /** Proves from the ledger that no limit was exceeded, or shows where. @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_OPTION */
+  verify(options: VerifyOptions = {}): Promise<Verification> {
+    return verify(this.db, (sql) => this.#sql(sql), options)
   }
 
   /**

@@ -11,11 +11,22 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { Command, Option } from 'commander'
 import { parse } from 'csv-parse'
-import { type AnyTask, type Guarantee, guarantees, limit, Sluice, systemClock, task, useSluice } from '../index.ts'
+import {
+  type AnyTask,
+  type Guarantee,
+  guarantees,
+  limit,
+  Sluice,
+  systemClock,
+  task,
+  useSluice,
+  type Verification,
+} from '../index.ts'
 import { openStore } from '../db/open.ts'
 import type { Report } from '../testing/vendor.ts'
 import { contactSchema } from './contact.ts'
 import { whole } from './settings.ts'
+import { inWords } from './verify.ts'
 
 interface DemoOptions {
   workers: number
@@ -98,6 +109,7 @@ async function demo(options: DemoOptions): Promise<number> {
     await Promise.all(children.map(stopChild))
     return summary(
       await vendorProcess.report(),
+      await sluice.verify(),
       ended,
       jobs,
       (systemClock.monotonicMs() - started) / 1000,
@@ -182,6 +194,7 @@ async function count(sluice: Sluice): Promise<Ended> {
 
 function summary(
   report: Report,
+  proof: Verification,
   ended: Ended,
   jobs: number,
   seconds: number,
@@ -196,6 +209,7 @@ function summary(
       `${rule.name}: at most ${rule.worst} arrivals in any ${rule.windowMs / 1000} s, cap ${rule.limit}${rule.exceeded > 0 ? ` EXCEEDED ${rule.exceeded} times` : ''}`,
     )
   }
+  for (const rule of proof.rules) talk(`by the ledger: ${inWords(rule)}${rule.exceeded > 0 ? '' : ': proved'}`)
   talk(
     `${seconds.toFixed(1)} s; the guarantees allow ${idealSeconds.toFixed(1)} s (ratio ${(seconds / idealSeconds).toFixed(3)})`,
   )
@@ -205,17 +219,26 @@ function summary(
     failed: ended.failed,
     vendor429: report.vendor429,
     exceeded,
+    // Of what nothing was exceeded: "0" says nothing without it.
+    guarantees: proof.rules.map(({ guarantee, rate }) => `${guarantee} ${rate}`),
+    proved: proof.isProved,
     seconds: round(seconds),
     idealSeconds: round(idealSeconds),
   }
   if (options.json) process.stdout.write(`${JSON.stringify(result)}\n`)
-  return ended.done === jobs && exceeded === 0 ? 0 : 1
+  return ended.done === jobs && exceeded === 0 && proof.isProved ? 0 : 1
 }
 
 function startVendor(): { url: Promise<string>; report(): Promise<Report>; kill(): void } {
   const rules = [
-    { name: 'each account', algorithm: 'sliding log', limit: 100, windowMs: 10_000, key: 'header:x-account' },
-    { name: 'all together', algorithm: 'sliding log', limit: 250, windowMs: 10_000 },
+    {
+      name: 'each account, safe rate',
+      algorithm: 'sliding log',
+      limit: 100,
+      windowMs: 10_000,
+      key: 'header:x-account',
+    },
+    { name: 'all together, safe rate', algorithm: 'sliding log', limit: 250, windowMs: 10_000 },
   ]
   const file = fileURLToPath(new URL('../testing/serve.js', import.meta.url))
   const child = spawn(process.execPath, [file, JSON.stringify({ rules })], { stdio: ['pipe', 'pipe', 'inherit'] })

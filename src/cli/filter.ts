@@ -53,7 +53,8 @@ function field(text: string, before: Record<string, string> | undefined): Record
   return { ...before, [text.slice(0, at)]: text.slice(at + 1) }
 }
 
-function time(flag: string, text: string | undefined): Date | Duration | undefined {
+/** A time as a flag gives it: an instant, or how long ago. @throws UsageError SLUICE_BAD_OPTION */
+export function time(flag: string, text: string | undefined): Date | Duration | undefined {
   if (text === undefined) return undefined
   return /^\d{4}-/.test(text) ? timeOf(flag, text) : (text as Duration)
 }

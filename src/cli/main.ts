@@ -17,6 +17,7 @@ import { schedulesCommand } from './schedules.ts'
 import { pruneCommand } from './prune.ts'
 import { sendCommand } from './send.ts'
 import { statusCommand } from './status.ts'
+import { verifyCommand } from './verify.ts'
 import { whyCommand } from './why.ts'
 import { workCommand } from './work.ts'
 
@@ -48,6 +49,7 @@ async function build(argv: readonly string[]): Promise<Command> {
     pausesCommand,
     statusCommand,
     limitsCommand,
+    verifyCommand,
     schedulesCommand,
     pruneCommand,
     migrateCommand,

@@ -123,6 +123,8 @@ export interface Limit<in In = never> extends Takeable {
 
 /** A window is counted in so many parts, and the one that is under way. */
 export const windowParts = 60
+/** How long the ledger is kept, and a bucket that nobody comes back to, in microseconds: 7 days. */
+export const ledgerUs = 7 * 86_400_000_000
 
 /** The most that a job may cost: what the store keeps in 32 bits. */
 export const costMax = 2 ** 31 - 1

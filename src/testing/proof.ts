@@ -18,6 +18,7 @@ export interface Arrival {
 
 /** What is to be proved of one rule. */
 export interface Claim {
+  /** Of whom, and best by which guarantee of ours: "each account, safe rate". "0 exceeded" says nothing without it. */
   readonly name: string
   /** At most this many arrivals... */
   readonly limit: number

@@ -56,6 +56,8 @@ export interface VendorOptions {
   readonly latencyMs?: number
   /** The status of a request that is allowed; default 200. */
   readonly status?: number
+  /** The status of a request that a limit denies; default 429. Some vendors answer 403. */
+  readonly deniedStatus?: number
   readonly faults?: Faults
   /** Arrivals are appended to this file as well, one JSON object a line. */
   readonly file?: string
@@ -205,7 +207,7 @@ class Ledger {
     const jobId = header(request, 'idempotency-key')
     const attempt = header(request, 'x-sluice-attempt')
     const seq = this.#seq++
-    const verdict = waitNs > 0 ? 429 : this.#statusFor(seq, jobId)
+    const verdict = waitNs > 0 ? (this.#options.deniedStatus ?? 429) : this.#statusFor(seq, jobId)
     const who = { ...(jobId === undefined ? {} : { jobId }), ...(attempt === undefined ? {} : { attempt }) }
     const arrival: Arrival = { seq, atNs, keys, ...who, method, path: url.pathname, verdict }
     this.arrivals.push(arrival)

@@ -2,12 +2,11 @@
 import type { Clock } from '../core/clock.ts'
 import type { Duration } from '../core/rate.ts'
 import type { Db, Row } from '../db/db.ts'
+import { ledgerUs } from '../limits/limit.ts'
 import { type Agreed, type Care, isPruneTime, keepMs } from './care.ts'
 
 const minuteMs = 60_000
 const hourMs = 3_600_000
-/** How long the ledger is kept, and a bucket that nobody comes back to: 7 days. */
-const ledgerUs = 7 * 24 * hourMs * 1_000
 /** A worker also beats and watches in the same round: longer than this only the next one goes on. */
 const roundMs = 500
 const pruneMs = 5 * minuteMs

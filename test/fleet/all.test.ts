@@ -115,6 +115,7 @@ test('nothing is lost, exceeded, or scheduled twice, while workers are killed an
     // A concurrency is proved by the vendor itself: it would have answered 429.
     expect(report.vendor429).toBe(0)
   }
+  expect(await sluice.verify()).toMatchObject({ isProved: true, exceeded: [], missing: [] })
   const arrivals = [...(await rates.arrivals()), ...(await many.arrivals())]
 
   const jobs = await Promise.all(ids.map((id) => sluice.jobs.get(id)))

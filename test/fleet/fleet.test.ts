@@ -52,8 +52,8 @@ async function fleet(name: string, concurrency: number) {
   const schema = `fleet_${name}`
   const { url: store } = await freshDatabase()
   const rules = [
-    { name: 'all', algorithm: 'sliding log', limit: 160, windowMs: 4_000 },
-    { name: 'key', algorithm: 'fixed window', limit: 80, windowMs: 4_000, key: 'header:x-key' },
+    { name: 'all, safe rate', algorithm: 'sliding log', limit: 160, windowMs: 4_000 },
+    { name: 'key, safe rate', algorithm: 'fixed window', limit: 80, windowMs: 4_000, key: 'header:x-key' },
   ]
   const vendor = start([serveFile, JSON.stringify({ rules, latencyMs: 5 })])
   const url = await vendor.firstLine
@@ -111,6 +111,16 @@ async function unexplained(sluice: Sluice, arrivals: Arrival[]): Promise<string[
   return extra
 }
 
+/** The ledger says the same as the vendor. */
+async function proved(sluice: Sluice): Promise<void> {
+  const { rules, ...proof } = await sluice.verify()
+  expect(proof).toMatchObject({ isProved: true, exceeded: [], missing: [] })
+  expect(rules.map(({ guarantee, exceeded }) => [guarantee, exceeded])).toEqual([
+    ['safe rate', 0],
+    ['safe rate', 0],
+  ])
+}
+
 describe('a fleet under one shared limit and one for each key', () => {
   test('1 and 8 worker processes: the same rate, nothing exceeded, nothing lost, nothing twice', async () => {
     const rates: number[] = []
@@ -125,6 +135,7 @@ describe('a fleet under one shared limit and one for each key', () => {
       expect(report.rules.map((rule) => rule.exceeded)).toEqual([0, 0])
       expect(new Set(arrivals.map((arrival) => arrival.jobId)).size).toBe(jobs)
       expect(await unexplained(run.sluice, arrivals)).toEqual([])
+      await proved(run.sluice)
       rates.push((jobs - burst) / span(arrivals))
       await run.close()
     }
@@ -163,6 +174,7 @@ describe('a fleet under one shared limit and one for each key', () => {
     expect(report.vendor429).toBe(0)
     expect(new Set(arrivals.map((arrival) => arrival.jobId)).size).toBe(jobs)
     expect(await unexplained(run.sluice, arrivals)).toEqual([])
+    await proved(run.sluice)
     await run.close()
   })
 
@@ -185,6 +197,7 @@ describe('a fleet under one shared limit and one for each key', () => {
     expect(report.vendor429).toBe(0)
     expect(new Set(arrivals.map((arrival) => arrival.jobId)).size).toBe(jobs)
     expect(await unexplained(run.sluice, arrivals)).toEqual([])
+    await proved(run.sluice)
     await run.close()
   })
 })

@@ -71,6 +71,23 @@ test('a fixed window of the wrong phase is refused by everybody', () => {
   expect(table(times(1_000, (i) => (i < 100 ? 59 : 60 * Math.floor(i / 100))))).toEqual([100, 100, 500, 99, 909])
 })
 
+test('a fixed window lets 120 of 60 through within 100 ms, a sliding counter 199 of 100 within its window', () => {
+  /** What is let through when somebody asks every 100 us in these spans. */
+  const passed = (of: WindowRule, spans: readonly (readonly [from: number, to: number])[]) => {
+    const state = emptyWindow(of)
+    const let_ = spans.flatMap(([from, to]) => times(Math.round((to - from) * 10_000), (i) => from + i / 10_000))
+    return let_.filter((atNs) => {
+      const isFree = waitOf(of, state, atNs) === 0
+      if (isFree) charge(of, state, atNs)
+      return isFree
+    })
+  }
+  const most = (atNs: readonly number[], spanNs: number) =>
+    Math.max(...atNs.map((from) => atNs.filter((at) => at >= from && at < from + spanNs).length))
+  expect(most(passed(rule('fixed window', 60, 60), [[59.9, 60.1]]), 0.11 * second)).toBe(120)
+  expect(most(passed(rule('sliding counter', 100, 60), [[59.98, 120.2]]), 60 * second)).toBe(199)
+})
+
 test('the wait that is told is exact: not allowed a moment before, allowed then', () => {
   for (const of of [
     ...vendors,

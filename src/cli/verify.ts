@@ -1,0 +1,74 @@
+/** `sluice verify`: proves from the ledger that no limit was exceeded, or shows where. */
+import { Command } from 'commander'
+import { redactText } from '../core/redact.ts'
+import type { Exceeded, Verification, Verified } from '../index.ts'
+import { time } from './filter.ts'
+import { settingsOf, withSluice } from './settings.ts'
+
+interface Flags {
+  limit?: string
+  from?: string
+  to?: string
+}
+
+/** `sluice verify`. */
+export function verifyCommand(): Command {
+  return new Command('verify')
+    .description('prove from the ledger that no limit was exceeded, or show where (exit code 1)')
+    .option('--limit <name>', 'only this limit')
+    .option('--from <time>', 'windows that end since 2h, 7d or 2030-01-31T12:00:00Z (default: as long as it is kept)')
+    .option('--to <time>', 'the same, before that (default: now)')
+    .action(run)
+}
+
+async function run({ limit, from, to }: Flags, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const period = { from: time('--from', from), to: time('--to', to) }
+  const said = Object.entries({ limit, ...period }).filter(([, value]) => value !== undefined)
+  const proof = await withSluice(settings, { creates: false }, (sluice) => sluice.verify(Object.fromEntries(said)))
+  if (!proof.isProved) process.exitCode = 1
+  if (out.json) return out.object(proof)
+  const of = inForce(proof.rules)
+  for (const rule of of) out.line(`${out.paint(rule.exceeded > 0 ? 'red' : 'green', verdict(rule))}  ${inWords(rule)}`)
+  for (const one of proof.exceeded) tell(one, (text) => out.line(redactText(text)))
+  for (const { limit: name, key, from: after, to: before } of proof.missing)
+    out.line(
+      redactText(
+        `rows are missing: ${name}${key && ` ${key}`}, between ${after.toISOString()} and ${before.toISOString()}`,
+      ),
+    )
+  out.talk(summary(proof))
+  out.hint(proof.isProved ? '`sluice limits`' : '`sluice verify --json` has all of it')
+}
+
+const verdict = ({ exceeded }: Verified): string => (exceeded > 0 ? 'EXCEEDED' : 'proved  ')
+
+/** Of older versions only those under which something was granted. */
+function inForce(rules: readonly Verified[]): Verified[] {
+  const newest = new Map(rules.map(({ limit, version }) => [limit, version]))
+  return rules.filter(({ limit, version, keys }) => keys > 0 || newest.get(limit) === version)
+}
+
+/** What was proved of a rule, in one line, by the name of its guarantee. */
+export function inWords({ limit, version, guarantee, rate, most, windowMs, worst, exceeded, keys }: Verified): string {
+  const span = guarantee === 'quota' ? 'in any period' : `in any ${windowMs / 1_000} s`
+  const where = windowMs === 0 ? 'at one time, as the store counted' : span
+  const what = guarantee === 'bucket' ? rate : `${guarantee} ${rate}`
+  const found = exceeded > 0 ? `; ${exceeded} windows held more` : ''
+  return `${limit} (version ${version}): ${what}: at most ${worst} ${where}, ${most} may be, over ${keys} keys${found}`
+}
+
+function tell({ limit, key, guarantee, from, to, units, most, grants }: Exceeded, line: (text: string) => void): void {
+  const of = `${limit}${key && ` ${key}`}`
+  line(`${of}: ${units} where ${most} may be (${guarantee}), from ${from.toISOString()} to ${to.toISOString()}:`)
+  for (const { claim, at, units: own, jobs } of grants) {
+    const named = jobs.length > 0 ? ` jobs ${jobs.join(', ')}` : ''
+    line(`  ${at.toISOString()}  ${own}  by ${claim}${named}`)
+  }
+}
+
+function summary({ isProved, from, to, buckets, grants }: Verification): string {
+  const what = `${grants} grants of ${buckets} keys, ${from.toISOString()} to ${to.toISOString()}`
+  return isProved ? `no window was exceeded: ${what}` : `not proved: ${what}`
+}

@@ -1,0 +1,11 @@
+-- The next rows of some buckets' ledgers, in order. $1: buckets; $2, $3: after which row of each (at, n); $4: before this
+-- time; $5: how many of each. granted: of a row that gives back, the row (n) that granted it.
+select u.i::integer - 1 as i, l.at, l.n, l.version, l.units, l.claim, to_json(l.debt) as debt, case when l.units < 0 then (
+    select g.n from (select o.n, o.claim, o.units from sluice.ledger o where o.bucket = u.bucket and (o.at, o.n) < (l.at, l.n)
+                      order by o.at desc, o.n desc limit 10000) g
+    where g.claim = l.claim and g.units > 0 limit 1) end as granted
+from unnest($1::bigint[], $2::bigint[], $3::bigint[]) with ordinality u (bucket, at, n, i)
+cross join lateral (
+  select * from sluice.ledger k where k.bucket = u.bucket and (k.at, k.n) > (u.at, u.n) and k.at < $4::bigint
+  order by k.at, k.n limit $5) l
+order by u.i, l.at, l.n

@@ -1,0 +1,350 @@
+/**
+ * Proves from a bucket's ledger that no window held more than was promised. It knows nothing of how grants are decided:
+ * only what a definition says in words (units, window, burst, margin), and which row granted or gave back how much when.
+ *
+ * A window is judged at each grant that ends it, by what had been granted and not been given back until then. That is at
+ * least what was kept in the end, so no refund that came later can hide anything.
+ */
+import { type Period, periodOf } from '../core/calendar.ts'
+import { cycle, type Limit, type Rule } from './limit.ts'
+
+/** The guarantees that a rule can give; each "0 exceeded" is to be read with its name. */
+export type GuaranteeName = 'safe rate' | 'bucket' | 'exact window' | 'quota' | 'places'
+
+/** A version of a limit, as the store keeps it. */
+export type Defined = Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic'> & {
+  /** `full`: the vendor itself refunds, so what is given back counts from then on, not from the grant. */
+  refund?: 'decays' | 'full'
+}
+
+/** At most `most` units in any half-open span. */
+interface Bound {
+  /** Which of the definition's rules promises it. */
+  rule: number
+  spanUs: number
+  most: number
+  /** It is the span that counts for the vendor. */
+  isMain: boolean
+  /** Of a window, not of a bucket. */
+  isCount: boolean
+}
+
+/** What a rule promises, in numbers. */
+export interface Promised {
+  guarantee: GuaranteeName
+  /** As it was written; with a burst as `bucket(B, rate)`. */
+  rate: string
+  /** Half-open span in microseconds, of a quota its shortest period; 0: at every moment. */
+  spanUs: number
+  /** Units in the span, or jobs at one time. */
+  most: number
+}
+
+const isFlow = ({ kind }: Rule): boolean => kind === 'rate' || kind === 'window'
+
+/** Division rounded up; BigInt, because a span times a rate may pass 2^53. */
+const ceilDiv = (a: bigint, b: bigint): number => Number((a + b - 1n) / b)
+
+/** Most units of a rule in a half-open span: B + ceil(L r) - 1 of a bucket, N in each W + J of a window. */
+function mostIn(rule: Rule, defined: Defined, spanUs: number): number {
+  const wideUs = rule.windowUs + defined.grantUs + defined.transitUs
+  if (rule.kind === 'window') return rule.units * Math.ceil(spanUs / wideUs)
+  if (rule.kind === 'quota') return rule.units * (Math.ceil(spanUs / rule.windowUs) + 1)
+  if (rule.kind !== 'rate') return Infinity
+  const refill = defined.classic ? rule.units : rule.units - rule.room + 1
+  return rule.room + ceilDiv(BigInt(spanUs) * BigInt(refill), BigInt(defined.classic ? rule.windowUs : wideUs)) - 1
+}
+
+/** What a rule promises: the span that counts for the vendor. */
+export function promised(rule: Rule, defined: Defined): Promised {
+  const spanUs = rule.windowUs + defined.grantUs + defined.transitUs
+  if (rule.kind === 'concurrency') return { guarantee: 'places', rate: rule.rate, spanUs: 0, most: rule.units }
+  if (rule.kind === 'quota')
+    return { guarantee: 'quota', rate: `${rule.rate}${cycle(rule)}`, spanUs: rule.windowUs, most: rule.units }
+  const most = mostIn(rule, defined, spanUs)
+  if (rule.kind === 'window') return { guarantee: 'exact window', rate: rule.rate, spanUs, most }
+  if (defined.classic) return { guarantee: 'bucket', rate: `bucket(${rule.room}, ${rule.rate})`, spanUs, most }
+  return { guarantee: 'safe rate', rate: rule.rate, spanUs, most }
+}
+
+/** The spans that each rule is held to: the vendor's with the margin, and of a bucket shorter and longer ones. */
+function boundsOf(defined: Defined): Bound[] {
+  return defined.rules.flatMap((rule, i) => {
+    if (!isFlow(rule)) return []
+    const { spanUs } = promised(rule, defined)
+    const others = rule.kind === 'rate' ? [1, Math.ceil(spanUs / 10), rule.windowUs, 3 * spanUs] : []
+    return [spanUs, ...others].map((us) => ({
+      rule: i,
+      spanUs: us,
+      most: mostIn(rule, defined, us),
+      isMain: us === spanUs,
+      isCount: others.length === 0,
+    }))
+  })
+}
+
+/** How far back grants matter for a definition, in microseconds. */
+export function lookback(defined: Defined): number {
+  const quotas = defined.rules.flatMap((rule) => (rule.kind === 'quota' ? [rule.spanUs] : []))
+  return Math.max(0, ...quotas, ...boundsOf(defined).map(({ spanUs }) => spanUs))
+}
+
+/** A row of a bucket's ledger. */
+export interface LedgerRow {
+  n: number
+  atUs: number
+  version: number
+  /** Granted; negative: given back; without a claim: used beyond what was granted, as nobody knew before. */
+  units: number
+  /** By whom; null: nobody was granted or gave back anything. */
+  claim: string | null
+  /** The state that the row left, one number for each rule; only places of concurrency are read. */
+  debt: readonly number[]
+  /** Of what is given back: the row (n) that granted it; null: none that is known. */
+  granted: number | null
+}
+
+/** A window that held more than was promised. */
+export interface Excess {
+  version: number
+  rule: number
+  /** Its first grant. */
+  fromUs: number
+  /** Length of the half-open window; 0: a moment. */
+  spanUs: number
+  /** Its last grant. */
+  lastUs: number
+  units: number
+  most: number
+}
+
+/** What a bucket's rows say of one rule. */
+export interface Seen {
+  /** The most units in the span that the rule promises for; of concurrency the most places. */
+  worst: number
+  /** How many windows, each ended by a grant, held too much. */
+  exceeded: number
+  /** The worst of them. */
+  excess: Excess | undefined
+}
+
+interface Sum {
+  /** Index of the first grant that is in the span. */
+  first: number
+  units: number
+  /** Of them used beyond what was granted. */
+  over: number
+}
+
+/** A period of a quota and what counts in it. */
+type Filled = Period & { units: number; over: number }
+
+/** What was granted in the last periods of a quota. A grant within the margin of a boundary counts on both sides of it. */
+class Periods {
+  readonly rule: number
+  readonly #quota: NonNullable<Rule['quota']>
+  /** The newest last. */
+  readonly #counts: Filled[] = []
+
+  constructor(rule: number, quota: NonNullable<Rule['quota']>) {
+    this.rule = rule
+    this.#quota = quota
+  }
+
+  /** Counts (or, less than 0, gives back) units granted then; the periods that they count in. */
+  count(atUs: number, units: number, over = 0): readonly Filled[] {
+    const { marginUs } = this.#quota
+    const all = [...new Set([atUs - marginUs, atUs, atUs + marginUs].map((us) => this.#period(us)))]
+    for (const period of all) {
+      period.units += units
+      period.over += over
+    }
+    return all
+  }
+
+  #period(us: number): Filled {
+    const known = this.#counts.find(({ startUs, endUs }) => us >= startUs && us < endUs)
+    if (known !== undefined) return known
+    const period = { ...periodOf(this.#quota, us), units: 0, over: 0 }
+    this.#counts.push(period)
+    // Nothing comes back to older ones but what is given back there, which makes them no fuller.
+    if (this.#counts.length > 6) this.#counts.shift()
+    return period
+  }
+}
+
+/** Follows one bucket's rows, which must come in their order. Keeps those of the longest span, one number each. */
+export class BucketProof {
+  readonly #versions: ReadonlyMap<number, Defined>
+  readonly #fromUs: number
+  readonly #longestUs: number
+  /** Grants: which row, when, how many units are kept, by which version. */
+  readonly #n: number[] = []
+  readonly #at: number[] = []
+  readonly #units: number[] = []
+  readonly #over: number[] = []
+  readonly #version: number[] = []
+  #bounds: readonly Bound[] = []
+  readonly #sums = new Map<number, Sum>()
+  #periods: readonly Periods[] = []
+  #last: LedgerRow | undefined
+  /** By `version:rule`. */
+  readonly seen = new Map<string, Seen>()
+  /** Between these rows others are missing, or stand elsewhere. */
+  readonly gaps: { after: LedgerRow; before: LedgerRow }[] = []
+  grants = 0
+
+  /** @param fromUs only windows that a grant at this time or later ends are judged, and only from there on must rows be complete */
+  constructor(versions: ReadonlyMap<number, Defined>, fromUs: number) {
+    this.#versions = versions
+    this.#fromUs = fromUs
+    this.#longestUs = Math.max(0, ...[...versions.values()].map(lookback))
+  }
+
+  /** The next row. */
+  add(row: LedgerRow): void {
+    const last = this.#last
+    this.#last = row
+    if (last !== undefined && last.atUs >= this.#fromUs && row.n !== last.n + 1)
+      this.gaps.push({ after: last, before: row })
+    const defined = this.#versions.get(row.version)
+    if (defined === undefined) return
+    if (last?.version !== row.version) this.#judgeBy(defined)
+    if (row.units < 0 && defined.refund !== 'full') this.#giveBack(row.granted, -row.units)
+    else if (row.units !== 0) this.#count(row)
+    if (row.units > 0 && row.claim !== null) this.#judge(row)
+    this.#places(row, last, defined)
+  }
+
+  #judgeBy(defined: Defined): void {
+    this.#bounds = boundsOf(defined)
+    this.#sums.clear()
+    const total = (list: readonly number[]) => list.reduce((sum, one) => sum + one, 0)
+    const all = { first: 0, units: total(this.#units), over: total(this.#over) }
+    for (const { spanUs } of this.#bounds) this.#sums.set(spanUs, { ...all })
+    this.#periods = defined.rules.flatMap(({ quota }, i) => (quota === undefined ? [] : [new Periods(i, quota)]))
+    for (const periods of this.#periods)
+      for (const [i, atUs] of this.#at.entries()) periods.count(atUs, this.#units[i] ?? 0, this.#over[i])
+  }
+
+  #count({ n, atUs, units, version, claim }: LedgerRow): void {
+    const over = claim === null ? units : 0
+    this.#n.push(n)
+    this.#at.push(atUs)
+    this.#units.push(units)
+    this.#over.push(over)
+    this.#version.push(version)
+    for (const [spanUs, sum] of this.#sums) {
+      sum.units += units
+      sum.over += over
+      while ((this.#at[sum.first] ?? atUs) <= atUs - spanUs) {
+        sum.over -= this.#over[sum.first] ?? 0
+        sum.units -= this.#units[sum.first++] ?? 0
+      }
+    }
+    for (const periods of this.#periods) periods.count(atUs, units, over)
+    this.#forget(atUs - this.#longestUs)
+  }
+
+  #judge(row: LedgerRow): void {
+    this.grants++
+    if (row.atUs < this.#fromUs) return
+    for (const bound of this.#bounds) this.#judgeSpan(row, bound)
+    for (const periods of this.#periods) this.#judgePeriods(row, periods, periods.count(row.atUs, 0))
+  }
+
+  #judgeSpan(row: LedgerRow, { rule, spanUs, most: bound, isMain, isCount }: Bound): void {
+    const { first, units, over } = this.#sums.get(spanUs) ?? { first: 0, units: 0, over: 0 }
+    // A bucket owes what was used beyond a grant, and grants less; a count is only told when it is too late.
+    const own = bound + (isCount ? over : 0)
+    const seen = this.#seenOf(row.version, rule)
+    const oldest = this.#version[first] ?? row.version
+    if (isMain) seen.worst = Math.max(seen.worst, units)
+    if (units <= own) return
+    const most = Math.max(own, this.#looser(oldest, row.version, spanUs))
+    if (units <= most) return
+    const excess = { version: row.version, rule, fromUs: this.#at[first] ?? row.atUs, spanUs, lastUs: row.atUs }
+    note(seen, { ...excess, units, most })
+  }
+
+  /** A window that reaches over a change is held to the looser definition: the most that any before allowed. */
+  #looser(from: number, to: number, spanUs: number): number {
+    let most = 0
+    for (let version = from; version < to; version++) {
+      const before = this.#versions.get(version)
+      most = Math.max(most, Math.min(...(before?.rules.map((one) => mostIn(one, before, spanUs)) ?? [])))
+    }
+    return most
+  }
+
+  #judgePeriods(row: LedgerRow, { rule }: Periods, periods: readonly Filled[]): void {
+    const bound = (this.#versions.get(row.version) as Defined).rules[rule]?.units ?? 0
+    const seen = this.#seenOf(row.version, rule)
+    for (const { startUs, endUs, units, over } of periods) {
+      const own = bound + over
+      seen.worst = Math.max(seen.worst, units)
+      if (units <= own) continue
+      const oldest = this.#version[lowerBound(this.#at, startUs)] ?? row.version
+      const most = Math.max(own, this.#looser(oldest, row.version, endUs - startUs))
+      const excess = { version: row.version, rule, fromUs: startUs, spanUs: endUs - startUs, lastUs: row.atUs }
+      if (units > most) note(seen, { ...excess, units, most })
+    }
+  }
+
+  /** A place is taken in a row of its own claim; counting anew after a change takes none. */
+  #places(row: LedgerRow, last: LedgerRow | undefined, defined: Defined): void {
+    for (const [rule, { kind, units: most }] of defined.rules.entries()) {
+      if (kind !== 'concurrency') continue
+      const units = row.debt[rule] ?? 0
+      const before = last?.version === row.version ? (last.debt[rule] ?? 0) : 0
+      if (row.claim === null || units <= before || row.atUs < this.#fromUs) continue
+      const seen = this.#seenOf(row.version, rule)
+      seen.worst = Math.max(seen.worst, units)
+      if (units > most)
+        note(seen, { version: row.version, rule, fromUs: row.atUs, spanUs: 0, lastUs: row.atUs, units, most })
+    }
+  }
+
+  /** Of each grant only its own units can be given back. */
+  #giveBack(granted: number | null, units: number): void {
+    const i = granted === null ? -1 : lowerBound(this.#n, granted)
+    if (granted === null || this.#n[i] !== granted) return
+    const back = Math.min(units, this.#units[i] ?? 0)
+    this.#units[i] = (this.#units[i] ?? 0) - back
+    for (const sum of this.#sums.values()) if (i >= sum.first) sum.units -= back
+    for (const periods of this.#periods) periods.count(this.#at[i] ?? 0, -back)
+  }
+
+  /** Drops grants that no span reaches any more, when they are many. */
+  #forget(beforeUs: number): void {
+    if (this.#at.length < 1_024 || (this.#at[this.#at.length >> 1] ?? beforeUs) >= beforeUs) return
+    const gone = lowerBound(this.#at, beforeUs)
+    for (const list of [this.#n, this.#at, this.#over, this.#units, this.#version]) list.splice(0, gone)
+    for (const sum of this.#sums.values()) sum.first -= gone
+  }
+
+  #seenOf(version: number, rule: number): Seen {
+    const key = `${version}:${rule}`
+    const seen = this.seen.get(key) ?? { worst: 0, exceeded: 0, excess: undefined }
+    this.seen.set(key, seen)
+    return seen
+  }
+}
+
+/** Where the first value stands that is not less; of a list in order. */
+function lowerBound(list: readonly number[], value: number): number {
+  let [low, high] = [0, list.length]
+  while (low < high) {
+    const middle = (low + high) >> 1
+    if ((list[middle] ?? 0) < value) low = middle + 1
+    else high = middle
+  }
+  return low
+}
+
+/** Remembers the worst. */
+function note(seen: Seen, excess: Excess): void {
+  seen.exceeded++
+  const worst = seen.excess
+  if (worst === undefined || excess.units - excess.most > worst.units - worst.most) seen.excess = excess
+}

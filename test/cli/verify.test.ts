@@ -1,0 +1,60 @@
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import type { Verification } from '../../src/index.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { createProject, objects, type Project, tasksFile } from './program.ts'
+
+let project: Project
+let sluice: Sluice
+
+beforeAll(async () => {
+  const { url } = await freshDatabase()
+  sluice = await Sluice.open({ store: url })
+  project = createProject({ DATABASE_URL: url })
+  project.write('tasks.ts', tasksFile)
+  project.write(
+    'sluice.config.ts',
+    `import { defineConfig } from 'sluice'
+import * as tasks from './tasks.ts'
+export default defineConfig({ tasks: [tasks.syncContact] })`,
+  )
+})
+afterAll(async () => {
+  await sluice.close()
+  await project.close()
+})
+
+it('verify: proved, by the name of the guarantee; a window that was exceeded is shown, and exits with 1', async () => {
+  for (const accountId of ['a', 'a', 'b'])
+    expect(await project.run(['send', 'sync-contact', JSON.stringify({ accountId })])).toMatchObject({ code: 0 })
+  expect(await project.run(['dispatch', '--once'])).toMatchObject({ code: 0 })
+  const proved = await project.run(['verify'])
+  expect(proved).toMatchObject({ code: 0, err: expect.stringContaining('no window was exceeded: ') })
+  expect(proved.out).toBe(
+    'proved    crm (version 1): safe rate 100/min: at most 2 in any 60.2 s, 100 may be, over 2 keys\n',
+  )
+
+  await sluice.db.query(`insert into sluice.ledger (bucket, n, at, debt, slots, version, units, hold, claim)
+    select l.bucket, l.n + g, l.at, debt, slots, version, 1, hold, gen_random_uuid()
+    from (select l.* from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.key = 'b' order by n desc limit 1) l,
+         generate_series(1, 10) g`)
+  const shown = await project.run(['verify', '--limit', 'crm', '--from', '1h'])
+  expect(shown).toMatchObject({ code: 1, err: expect.stringContaining('not proved') })
+  expect(shown.out).toMatch(/^EXCEEDED {2}crm .*safe rate.*; 1 windows? held more/)
+  expect(shown.out).toMatch(
+    /crm b: 11 where 10 may be \(safe rate\), from \S+Z to \S+Z:\n {2}\S+Z {2}1 {2}by \S+ jobs \S+/,
+  )
+  const json = await project.run(['verify', '--json'])
+  const [proof] = objects(json.out) as unknown as Verification[]
+  expect(json.code).toBe(1)
+  expect(proof).toMatchObject({ isProved: false, exceeded: [{ limit: 'crm', key: 'b', units: 11, most: 10 }] })
+
+  expect(await project.run(['verify', '--limit', 'cmr'])).toMatchObject({
+    code: 2,
+    err: expect.stringContaining('SLUICE_NO_SUCH_LIMIT'),
+  })
+  expect(await project.run(['verify', '--to', 'yesterday'])).toMatchObject({
+    code: 2,
+    err: expect.stringContaining('SLUICE_BAD_DURATION'),
+  })
+})
