@@ -2,6 +2,8 @@
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs, type ParsedRate, parseRate, type Rate } from '../core/rate.ts'
+import { type LimitNumbers, numbersOf } from './numbers.ts'
+import { type VendorLimit, vendorOf, type VendorRate } from './vendor.ts'
 
 /** What may tell buckets of one limit apart. */
 export type Key = string | number | boolean
@@ -34,6 +36,11 @@ interface LimitFields {
   burst?: number
   /** How much the time from the check before writing until the vendor counts may vary; default 100 ms, at most a day. */
   transit?: Duration
+  /**
+   * What the vendor itself says it allows, and how it counts when that is known: `sluice limits` and `sluice doctor` warn
+   * when that could be exceeded. It limits nothing.
+   */
+  vendor?: Rate | VendorLimit
 }
 
 /** One rule in the integers that the store computes with; `decide.ts` says how. */
@@ -70,6 +77,10 @@ export interface Limit<in In = never> {
   readonly keyed: boolean
   /** The field path of the key, when there is one; stored, so that SQL and other languages can send. */
   readonly path: string | undefined
+  /** What an operator may change while everything runs; see `Sluice.limits`. */
+  readonly numbers: LimitNumbers
+  /** What the vendor says it allows. */
+  readonly vendor: VendorRate | undefined
   /** The key of an input; undefined for a limit without keys. @throws UsageError SLUICE_MISSING_KEY */
   keyOf(input: In): string | undefined
 }
@@ -123,6 +134,8 @@ export function limit(name: string, options: LimitOptions & { by?: string | ((in
     classic: burst !== undefined,
     keyed: by !== undefined,
     path: typeof by === 'string' ? by : undefined,
+    numbers: numbersOf(options),
+    vendor: options.vendor === undefined ? undefined : vendorOf(name, options.vendor),
     keyOf: (input) => (by === undefined ? undefined : readKey(name, by, input)),
   }
 }
