@@ -36,6 +36,7 @@ export {
 export type { SendRow, SendRowsOptions, Sent } from './dispatch/rows.ts'
 export { http, httpTask, type HttpTaskOptions } from './dispatch/http.ts'
 export type { Pausable, Pause, Pauses } from './dispatch/gate.ts'
+export type { Limits, LimitLine, LimitSource, LimitVersion, SourceLine } from './dispatch/limits.ts'
 export type { Reason, Why } from './dispatch/why.ts'
 export { limitedBy, rateLimited } from './http/feedback.ts'
 export { HttpStatusError, type RequestInput, type RequestResult } from './http/request.ts'
