@@ -170,10 +170,8 @@ function refusalsInWords(views: readonly VendorView[]): string {
   const unsafe = views
     .filter(({ refused }) => refused > 0)
     .map(
-      (view) => `${wayInWords(view)} may refuse ${view.refused === Infinity ? 'without end' : `up to ${view.refused}`}`,
+      (view) => `${view.refused === Infinity ? 'calls without end' : `up to ${view.refused}`} by ${wayInWords(view)}`,
     )
-  return `; of ${views[0]?.limit} ${[
-    ...(safe.length > 0 ? [`${safe.join(', ')} refuse${safe.length === 1 ? 's' : ''} none`] : []),
-    ...unsafe,
-  ].join(', ')}`
+  const none = safe.length === 0 ? [] : [`none by ${safe.join(', ')}`]
+  return `; a vendor of ${views[0]?.limit} refuses ${[...none, ...unsafe].join(', ')}`
 }

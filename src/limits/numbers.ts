@@ -30,8 +30,9 @@ export function numbersOf(options: object): LimitNumbers {
 
 /** Numbers with an operator's changes. */
 export function changed(numbers: LimitNumbers, changes: NumberChanges): LimitNumbers {
-  const all = { ...numbers, ...changes }
-  return numbersOf(Object.fromEntries(Object.entries(all).filter(([, value]) => value !== undefined && value !== null)))
+  const said = Object.entries(changes).filter(([, value]) => value !== undefined)
+  const all = Object.entries({ ...numbers, ...Object.fromEntries(said) })
+  return numbersOf(Object.fromEntries(all.filter(([, value]) => value !== null)))
 }
 
 /** Numbers in words: `100/min, concurrency 5`. */

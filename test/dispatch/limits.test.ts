@@ -83,7 +83,7 @@ describe.each(engines)('on $name', (engine) => {
       numbers: { window: ['100/min', '1000/h'], transit: 50 },
       classic: false,
     })
-    await sluice.limits.set(name, { concurrency: 3 }, why)
+    await sluice.limits.set(name, { concurrency: 3, window: undefined, transit: undefined }, why)
     expect(await rates()).toEqual(['100/min', '1000/h', '3'])
     // A shorter life of a grant is not for processes to know: its margin is that of the longest.
     const short = await sluice.limits.pin(name, { window: '10/100ms', concurrency: null, transit: 0 }, why)

@@ -184,11 +184,11 @@ describe.each([
 describe('a vendor that is stated', () => {
   it('or not: one sentence says what it sees at worst', () => {
     expect(guaranteeOf(limit('a', { rate: '100/min', concurrency: 5 })).sentence).toBe(
-      'the vendor sees at most 100 calls in any window of 100/min, and 5 at one time, as long as the way from decision to arrival varies by no more than 200 ms; of 100/min fixed window, sliding log, bucket of 100 refuse none, sliding counter may refuse up to 2, bucket of 10 may refuse up to 1',
+      'the vendor sees at most 100 calls in any window of 100/min, and 5 at one time, as long as the way from decision to arrival varies by no more than 200 ms; a vendor of 100/min refuses none by fixed window, sliding log, bucket of 100, up to 2 by sliding counter, up to 1 by bucket of 10',
     )
     expect(
       guaranteeOf(limit('a', { rate: '200/min', vendor: { limit: '100/min', algorithm: 'bucket' } })).sentence,
-    ).toMatch(/; of 100\/min bucket of 100 may refuse without end$/)
+    ).toMatch(/; a vendor of 100\/min refuses calls without end by bucket of 100$/)
     expect(guaranteeOf(limit('a', { concurrency: 5 }))).toEqual({
       sentence: 'the vendor sees at most 5 at one time',
       rules: [expect.objectContaining({ worst: 5 })],
