@@ -2,10 +2,11 @@
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
+import { openPg } from '../../src/db/pg.ts'
 import { Definitions } from '../../src/dispatch/define.ts'
-import { type AnyTask, limit, type LimitOptions, Sluice, task } from '../../src/index.ts'
-import { until } from '../until.ts'
-import { claim, empty, engines, enter } from './engine.ts'
+import { type AnyTask, limit, type LimitOptions, type Rate, Sluice, task } from '../../src/index.ts'
+import { later, until } from '../until.ts'
+import { claim, empty, engines, enter, finish } from './engine.ts'
 
 const named = (name: string, options: LimitOptions & { by?: string }, fair?: string): AnyTask =>
   task('call', {
@@ -157,6 +158,47 @@ describe.each(engines)('on $name', (engine) => {
     expect(await claimed()).toBe(1)
   })
 
+  it.runIf(engine.name === 'PostgreSQL')('a change comes through while eight claim without a pause', async () => {
+    const call = named(name, { rate: '1000000/s' })
+    await sluice.sendMany(
+      call,
+      Array.from({ length: 50 }, () => ({ account: 'a' })),
+    )
+    const db = openPg({ url: store, connections: 8, clock: systemClock })
+    let isOver = false
+    let claims = 0
+    const claimer = async () => {
+      const worker = await enter(db)
+      while (!isOver) {
+        // Who waited too long for a lock is rolled back whole, and asks again.
+        const { jobs } = await claim(db, worker, ['call'], 5).catch((error: { code?: string }) => {
+          if (error.code === '55P03') return { jobs: [] }
+          throw error
+        })
+        claims += 1
+        if (jobs.length > 0)
+          await finish(
+            db,
+            jobs.map((job) => ({ job, outcome: 'retry', delayUs: 0 })),
+          )
+      }
+    }
+    const claiming = later(Promise.all(Array.from({ length: 8 }, claimer)))
+    try {
+      for (const units of [900_000, 800_000, 700_000, 600_000]) {
+        const before = claims
+        await until(() => claims > before + 8)
+        await sluice.limits.set(name, { rate: `${units}/s` as Rate }, why)
+      }
+    } finally {
+      isOver = true
+      await Promise.allSettled([claiming])
+      await db.close()
+    }
+    await claiming
+    expect(await sluice.limits.show(name)).toMatchObject({ version: 5, numbers: { rate: '600000/s' } })
+  })
+
   describe('rekey', () => {
     const waits = () =>
       sluice.db.query(
@@ -168,10 +210,10 @@ describe.each(engines)('on $name', (engine) => {
       const [acme, other] = [{ account: 'acme' }, { account: 'other' }]
       await sluice.sendMany(call, [acme, acme, acme])
       await sluice.send(call, acme, { delay: '1h' })
-      await sluice.send(call, other)
       const worker = await enter(sluice.db)
       const { jobs } = await claim(sluice.db, worker, ['call'], 1)
       expect(jobs).toHaveLength(1)
+      await sluice.send(call, other)
       expect(await sluice.limits.rekey(name, { from: 'acme', to: 'acme-eu' })).toBe(3)
       const old = { takes: [`${name}:acme`], fair: 'call:acme' }
       const moved = { takes: [`${name}:acme-eu`], fair: 'call:acme-eu' }
