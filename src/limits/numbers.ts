@@ -13,8 +13,8 @@ export interface LimitNumbers {
 /** What an operator says: numbers; null takes one away, what is not named stays as it is. */
 export type NumberChanges = { [Field in keyof LimitNumbers]?: LimitNumbers[Field] | null | undefined }
 
-/** Their names. `quota` is stored like the others. */
-export const numberFields = ['rate', 'window', 'quota', 'concurrency', 'burst', 'transit'] as const
+/** Their names. */
+export const numberFields = ['rate', 'window', 'quota', 'zone', 'anchor', 'concurrency', 'burst', 'transit'] as const
 
 /** The numbers among the options of a limit, the same for the same numbers. */
 export function numbersOf(options: object): LimitNumbers {

@@ -2,11 +2,10 @@
 -- p_by, p_reason: who did it, and why.
 create or replace function sluice.register_v1(p_name text, p_by text, p_reason text) returns void language plpgsql as $$
 declare
+  v_now timestamptz := sluice.now();
   v_def sluice.limit_def := sluice.reigning_v1(p_name);
 begin
-  v_def.version := coalesce((select max(l.version) from sluice.limit_def l where l.name = p_name), 0) + 1;
-  v_def.created_at := sluice.now();
-  v_def.by := p_by;
-  v_def.reason := p_reason;
-  insert into sluice.limit_def values (v_def.*);
+  insert into sluice.limit_def (name, version, spec, drain, weight, room, slot, span, grant_us, created_at, source, by, reason)
+  values (p_name, coalesce((select max(l.version) from sluice.limit_def l where l.name = p_name), 0) + 1, v_def.spec, v_def.drain,
+    v_def.weight, v_def.room, v_def.slot, v_def.span, v_def.grant_us, v_now, v_def.source, p_by, p_reason);
 end $$;
