@@ -21,6 +21,7 @@ export type {
   ThreadContext,
   ThreadTaskOptions,
 } from './dispatch/task.ts'
+export type { CostedLimit } from './dispatch/costed.ts'
 export { task } from './dispatch/task.ts'
 export { fail, retryIn, snooze } from './dispatch/control.ts'
 export {
@@ -43,7 +44,15 @@ export { HttpStatusError, type RequestInput, type RequestResult } from './http/r
 export type { SecretOptions, SecretPlace, SecretRef } from './http/secret.ts'
 export { guaranteeOf, type LimitGuarantee, type VendorView } from './limits/exposure.ts'
 export { type Guarantee, guarantees } from './limits/guarantee.ts'
-export { type HasPath, type Key, type Limit, type LimitOptions, limit } from './limits/limit.ts'
+export {
+  type Cost,
+  type HasNumber,
+  type HasPath,
+  type Key,
+  type Limit,
+  type LimitOptions,
+  limit,
+} from './limits/limit.ts'
 export type { LimitNumbers, NumberChanges } from './limits/numbers.ts'
 export type { VendorAlgorithm, VendorLimit, VendorRate } from './limits/vendor.ts'
 export { type Schedule, schedule, scheduledFor, type ScheduleOptions, type ScheduleSpec } from './schedule/schedule.ts'

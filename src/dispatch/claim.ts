@@ -22,6 +22,10 @@ export interface Handout {
   priority: number
   createdMs: number
   takes: string[] | null
+  /** Units for each of `takes`, and of its turn; null: all are 1. */
+  costs: number[] | null
+  /** The shortest life of a grant, in microseconds, by the definitions in force; null: no limits. */
+  grantUs: number | null
   tags: string[] | null
   input: unknown
   /** 2: nobody has looked at its task's code; 1: it has met no rules; 0: it has; or what they did, if they gave it keys. */
@@ -63,6 +67,8 @@ type Place = [
   boolean,
   unknown,
   Handout['admitted'],
+  number[] | null,
+  number | null,
 ]
 
 interface Answer {
@@ -261,8 +267,25 @@ function isOwnDouble(error: unknown): boolean {
 }
 
 function handout(place: Place, claim: string, grantedMs: number): Handout {
-  const [seq, id, task, queue, attempt, failed, crashes, ambiguous, priority, created, takes, tags, , input, admitted] =
-    place
+  const [
+    seq,
+    id,
+    task,
+    queue,
+    attempt,
+    failed,
+    crashes,
+    ambiguous,
+    priority,
+    created,
+    takes,
+    tags,
+    ,
+    input,
+    admitted,
+    costs,
+    grantUs,
+  ] = place
   return {
     claim,
     grantedMs,
@@ -277,6 +300,8 @@ function handout(place: Place, claim: string, grantedMs: number): Handout {
     priority,
     createdMs: created * 1_000,
     takes,
+    costs,
+    grantUs,
     tags,
     input,
     admitted,

@@ -84,8 +84,6 @@ interface Row {
 }
 
 const historyMax = 1_000
-/** Whatever code runs, no grant lives longer: the margin of an operator's numbers must hold for all of it. */
-const grantUs = 100_000
 
 /** Reads and changes the limits of one store. */
 export class Limits {
@@ -169,7 +167,7 @@ export class Limits {
     const reason = reasonOf(why.reason, (text) => bad(name, text))
     const { sources, numbers } = await this.show(name)
     const below = source === 'pinned' ? numbers : (sources.stored ?? sources.code)?.numbers
-    const made = compiled(name, changed(below ?? {}, changes))
+    const made = limit(name, changed(below ?? {}, changes) as LimitOptions)
     await this.#say(name, { source, limit: made, reason })
     const line = await this.show(name)
     const warning = await this.#tooDear(name, made)
@@ -189,23 +187,12 @@ export class Limits {
   }
 
   /** Jobs that wait for more than there ever is would wait for ever. */
-  async #tooDear(name: string, { rules }: Made): Promise<string | undefined> {
+  async #tooDear(name: string, { rules }: Limit): Promise<string | undefined> {
     const [row] = await this.#db.query<{ cost: number | null }>(this.#sql('dearest'), [name])
     const room = Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.room])))
     if ((row?.cost ?? 0) <= room) return undefined
     return `jobs wait that cost up to ${row?.cost}, and there is never room for more than ${room}: they wait until that is raised`
   }
-}
-
-type Made = NonNullable<Said['limit']>
-
-/** Numbers as rules. Their margin holds for whatever code takes part. */
-function compiled(name: string, numbers: LimitNumbers): Made {
-  const plain = limit(name, numbers as LimitOptions)
-  const { transitUs } = plain
-  const extraUs = grantUs - plain.grantUs
-  const made = extraUs > 0 ? limit(name, { ...numbers, transit: (transitUs + extraUs) / 1_000 } as LimitOptions) : plain
-  return { rules: made.rules, grantUs, transitUs, classic: made.classic, numbers: plain.numbers }
 }
 
 function versionOf({ version, spec, source, by, reason, at_ms: atMs }: Row): LimitVersion {

@@ -7,6 +7,7 @@ import { type RetryOptions, type RetryPolicy, retryPolicy } from '../core/retry.
 import type { TxLike } from '../db/tx.ts'
 import { Guard } from '../http/guard.ts'
 import type { HasPath, Limit } from '../limits/limit.ts'
+import { costed, type CostedLimit } from './costed.ts'
 
 /** Writes one line of a job's log. */
 export interface Log {
@@ -22,8 +23,21 @@ export interface Context {
    * Like the global fetch, but every request spends a grant of the job's limits: the first the attempt's own.
    * A handler makes either all its calls through it, or none (then its grant is checked just before `run`, and covers one
    * request): of calls made otherwise `fetch` knows nothing, and it may give back the grant that they have spent.
+   * A further request takes what the job costs, or `cost` says, by limit: `fetch(url, { cost: { tpm: 300 } })`.
    */
-  readonly fetch: typeof fetch
+  readonly fetch: (
+    input: Parameters<typeof fetch>[0],
+    init?: RequestInit & { cost?: Readonly<Record<string, number>> },
+  ) => Promise<Response>
+  /**
+   * Says what the attempt has really used of its limits, by name; a number alone where one limit of the task has costs.
+   * Less than its grants took goes back (less what has drained since, unless the limit says `refund: 'full'`); more is a
+   * debt: nobody gets anything until it has drained. Counts once for each limit: call it when all is known, before the
+   * handler returns. Whole, 0 to 2,147,483,647.
+   * @throws UsageError SLUICE_BAD_COST; AttemptError SLUICE_JOB_LOST
+   * @example await settle({ tpm: usage.total_tokens })
+   */
+  settle(actual: number | Readonly<Record<string, number>>): Promise<void>
   /** Aborted on time-out, within some 2 s of a cancel, when the worker gives up the job, and at forced shutdown. */
   readonly signal: AbortSignal
   /** 1 for the first attempt. */
@@ -40,14 +54,17 @@ export interface Context {
 }
 
 /** What a handler that runs in a thread gets beside its input: no signal, for its thread is ended instead. */
-export type ThreadContext = Pick<Context, 'fetch' | 'attempt' | 'ambiguous' | 'log' | 'job'>
+export type ThreadContext = Pick<Context, 'fetch' | 'settle' | 'attempt' | 'ambiguous' | 'log' | 'job'>
 
 /** How a task is defined; see the fields. */
 export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair extends string = string> {
   /** Any Standard Schema (Zod, Valibot, ArkType, …). Checked at `send` and again before `run`. */
   input: Schema
-  /** Limits that each attempt must fit, all of them or none. A limit whose key the input lacks does not compile. */
-  limits?: readonly Limit<StandardSchemaV1.InferInput<Schema>>[]
+  /**
+   * Limits that each attempt must fit, all of them or none; `{ limit, cost }` where a job takes other than the limit says
+   * itself. A limit whose key or cost the input lacks does not compile.
+   */
+  limits?: readonly (Limit<StandardSchemaV1.InferInput<Schema>> | CostedLimit<StandardSchemaV1.InferInput<Schema>>)[]
   retry?: RetryOptions
   /** Where workers listen, or who says so for each input; default what the table of routes says, else `default`. */
   queue?: string | ((input: StandardSchemaV1.InferInput<Schema>) => string)
@@ -99,7 +116,7 @@ export interface Failure<Input = unknown> {
   readonly id: string
   readonly task: string
   readonly queue: string
-  /** exhausted, refused, crashed, expired or doubtful. */
+  /** exhausted, refused, crashed, expired, doubtful or impossible. */
   readonly reason: string
   readonly error: { readonly message: string; readonly code?: string; readonly name?: string } | null
   /** Attempts begun. */
@@ -154,6 +171,7 @@ export type SendManyOptions = Pick<SendOptions, 'tx' | 'priority' | 'delay' | 'a
 export interface Task<Input = never, Result = unknown> {
   readonly name: string
   readonly schema: StandardSchemaV1
+  /** With the costs that hold for this task. */
   readonly limits: readonly Limit[]
   readonly retry: RetryPolicy
   /** Its queue; undefined: `default`, unless a route says otherwise. */
@@ -250,7 +268,7 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
   }
   if (onFailed !== undefined && name.length + failureSuffix.length > 100)
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": with onFailed a name has 93 characters at most`)
-  const limits = (options.limits ?? []) as unknown as readonly Limit[]
+  const limits = ((options.limits ?? []) as unknown as readonly (Limit | CostedLimit)[]).map(costed)
   if (new Set(limits.map((limit) => limit.name)).size !== limits.length) {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}" names a limit twice`)
   }

@@ -13,6 +13,21 @@ export type HasPath<Path extends string> = Path extends `${infer Head}.${infer R
   ? { [K in Head]: HasPath<Rest> }
   : { [K in Path]: Key }
 
+/** Inputs that have a number at `Path`, for example `'usage.maxTokens'`. */
+export type HasNumber<Path extends string> = Path extends `${infer Head}.${infer Rest}`
+  ? { [K in Head]: HasNumber<Rest> }
+  : { [K in Path]: number }
+
+/**
+ * What a job takes of a limit, in its units: a number, the field path of a number in the input, or a function of the
+ * input. Whole, 0 to 2,147,483,647. Of `concurrency` every job takes one place, whatever it costs; a job of cost 0 takes
+ * nothing, but waits like any other while nothing is free.
+ */
+export type Cost<In = never> = number | string | ((input: In) => number)
+
+/** What an input must have, for a key or a cost that is read in this way. */
+type Read<By, Path> = By extends string ? Path : By extends (input: infer In) => unknown ? In : unknown
+
 /** What a limit may be given; see the fields. It needs a `rate`, a `window` or a `concurrency`; all that it has hold together. */
 export type LimitOptions = LimitFields & (Needs<'rate'> | Needs<'window'> | Needs<'concurrency'>)
 
@@ -34,6 +49,11 @@ interface LimitFields {
    * burst + rate - 1 in a window. Whole, at least 1; for `rate` only. Default: the safe small bucket, which never exceeds the rate.
    */
   burst?: number
+  /**
+   * What goes back when an attempt settles for less than it took: `decays` (default), less what has drained since, so that
+   * the rate is never exceeded; `full` for vendors that themselves refund (Shopify).
+   */
+  refund?: 'decays' | 'full'
   /** How much the time from the check before writing until the vendor counts may vary; default 100 ms, at most a day. */
   transit?: Duration
   /**
@@ -81,12 +101,19 @@ export interface Limit<in In = never> {
   readonly numbers: LimitNumbers
   /** What the vendor says it allows. */
   readonly vendor: VendorRate | undefined
+  /** How much of what an attempt did not use it gets back when it settles. */
+  readonly refund: 'decays' | 'full'
+  /** What a job takes; `limits/cost.ts` reads it. */
+  readonly cost: Cost<In>
   /** The key of an input; undefined for a limit without keys. @throws UsageError SLUICE_MISSING_KEY */
   keyOf(input: In): string | undefined
 }
 
 /** A window is counted in so many parts, and the one that is under way. */
 export const windowParts = 60
+
+/** The most that a job may cost: what the store keeps in 32 bits. */
+export const costMax = 2 ** 31 - 1
 
 const grantMs = 100
 const transitMaxUs = 86_400_000_000
@@ -98,18 +125,23 @@ const windowUnitsMax = 2 ** 31 - 1
  * Defines a limit.
  * @param name unique; a-z, 0-9, `.`, `_`, `-`, beginning with a letter, up to 63 characters
  * @param options what holds; `by` is a field path of the input, or a function of it: one bucket for each value.
- * Without `by` all jobs share one bucket.
- * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE, SLUICE_BAD_DURATION
+ * Without `by` all jobs share one bucket. `cost` is what a job takes, default 1; a task may say otherwise.
+ * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE, SLUICE_BAD_DURATION, SLUICE_BAD_COST
  * @example limit('crm', { rate: '100/min', by: 'accountId' })
  * @example limit('export', { window: ['100/s', '1000/h', '10000/day'], concurrency: 5 })
+ * @example limit('tokens', { window: '30000/min', by: 'model', cost: 'maxTokens' })
  */
-export function limit(name: string, options: LimitOptions): Limit<unknown>
-export function limit<const Path extends string>(
+export function limit<
+  const By extends string | ((input: never) => Key) | undefined = undefined,
+  const Costs extends Cost | undefined = undefined,
+>(
   name: string,
-  options: LimitOptions & { by: Path },
-): Limit<HasPath<Path>>
-export function limit<In>(name: string, options: LimitOptions & { by: (input: In) => Key }): Limit<In>
-export function limit(name: string, options: LimitOptions & { by?: string | ((input: never) => Key) }): Limit<never> {
+  options: LimitOptions & { by?: By; cost?: Costs },
+): Limit<NoInfer<Read<By, HasPath<By & string>> & Read<Costs, HasNumber<Costs & string>>>>
+export function limit(
+  name: string,
+  options: LimitOptions & { by?: string | ((input: never) => Key); cost?: Cost },
+): Limit<never> {
   if (!/^[a-z][a-z0-9._-]{0,62}$/.test(name)) {
     throw new UsageError(
       'SLUICE_BAD_LIMIT',
@@ -136,6 +168,8 @@ export function limit(name: string, options: LimitOptions & { by?: string | ((in
     path: typeof by === 'string' ? by : undefined,
     numbers: numbersOf(options),
     vendor: options.vendor === undefined ? undefined : vendorOf(name, options.vendor),
+    refund: checkRefund(name, options.refund),
+    cost: checkCost(name, options.cost ?? 1, rates.length + windows.length > 0),
     keyOf: (input) => (by === undefined ? undefined : readKey(name, by, input)),
   }
 }
@@ -165,6 +199,24 @@ function checked(name: string, options: LimitOptions): { rates: Written[]; windo
 
 function badLimit(name: string, why: string): UsageError {
   return new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": ${why}`)
+}
+
+function checkRefund(name: string, refund: 'decays' | 'full' = 'decays'): 'decays' | 'full' {
+  if (refund === 'decays' || refund === 'full') return refund
+  throw badLimit(name, `refund is ${inspect(refund)}; it is 'decays' or 'full'`)
+}
+
+/** Lets what a limit, or a task of it, says of costs through. @throws UsageError SLUICE_BAD_COST */
+export function checkCost(name: string, cost: Cost, hasUnits: boolean): Cost {
+  const isWhole = Number.isInteger(cost) && (cost as number) >= 0 && (cost as number) <= costMax
+  const isRead = typeof cost === 'function' || (typeof cost === 'string' && cost !== '')
+  const why =
+    cost !== 1 && !hasUnits
+      ? 'a concurrency alone counts jobs, whatever they cost; give it a rate, a window or a quota too'
+      : `it is ${inspect(cost)}; it must be a whole number from 0 to ${costMax}, a field path of the input or a function of it`
+  if (!(isWhole || isRead) || (cost !== 1 && !hasUnits))
+    throw new UsageError('SLUICE_BAD_COST', `cost of limit "${name}": ${why}`)
+  return cost
 }
 
 /** A window rule: never more than its units in any half-open span of 60 parts, and those are the window and its margin. */

@@ -86,9 +86,9 @@ describe.each(engines)('on $name', (engine) => {
     })
     await sluice.limits.set(name, { concurrency: 3, window: undefined, transit: undefined }, why)
     expect(await rates()).toEqual(['100/min', '1000/h', '3'])
-    // A shorter life of a grant is not for processes to know: its margin is that of the longest.
+    // A grant lives a tenth of the window at most.
     const short = await sluice.limits.pin(name, { window: '10/100ms', concurrency: null, transit: 0 }, why)
-    expect(short).toMatchObject({ marginMs: 100, numbers: { window: '10/100ms', transit: 0 } })
+    expect(short).toMatchObject({ marginMs: 10, numbers: { window: '10/100ms', transit: 0 } })
     expect(short.guarantee.rules[0]).toMatchObject({ worst: 10 })
   })
 
@@ -197,6 +197,20 @@ describe.each(engines)('on $name', (engine) => {
     }
     await claiming
     expect(await sluice.limits.show(name)).toMatchObject({ version: 5, numbers: { rate: '600000/s' } })
+  })
+
+  it('warns of jobs that cost more than there will ever be room for', async () => {
+    const call = task('call', {
+      input: z.object({ n: z.number() }),
+      limits: [limit(name, { window: '1000/h', cost: 'n' })],
+      run: () => undefined,
+    })
+    await sluice.send(call, { n: 1 })
+    await sluice.send(call, { n: 300 })
+    expect(await sluice.limits.set(name, { window: '300/h' }, why)).not.toHaveProperty('warning')
+    expect(await sluice.limits.set(name, { window: '200/h' }, why)).toMatchObject({
+      warning: expect.stringMatching(/cost up to 300, and there is never room for more than 200/),
+    })
   })
 
   describe('rekey', () => {
