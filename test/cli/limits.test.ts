@@ -59,12 +59,7 @@ it('limits: show, set, pin, history, rekey, pause, as an operator would', async 
     const history = await limits('history', 'crm')
     expect(history.out).toMatch(/^VERSION +SOURCE +ALLOWS +SINCE +BY +REASON$/m)
     expect(history.out).toMatch(/^3 +pinned +5\/s and 60\/min +\S+Z +\S+@\S+ +x$/m)
-    expect(objects((await limits('history', 'crm', '--limit', '1', '--json')).out)).toMatchObject([{ version: 5 }])
 
-    expect(await limits('rekey', 'crm', '--from', 'a1', '--to', 'a1-eu')).toMatchObject({
-      code: 2,
-      err: expect.stringContaining('SLUICE_NOT_CONFIRMED'),
-    })
     expect(await limits('rekey', 'crm', '--from', 'a1', '--to', 'a1-eu', '--dry-run')).toMatchObject({
       out: '1 job(s) would be rekeyed\n',
       err: expect.stringContaining(id),
@@ -81,8 +76,6 @@ it('limits: show, set, pin, history, rekey, pause, as an operator would', async 
     for (const [args, code, says] of [
       [['show', 'nobody'], 2, 'SLUICE_NO_SUCH_LIMIT'],
       [['set', 'crm', '--rate', 'much', '--reason', 'x'], 2, 'SLUICE_BAD_RATE'],
-      [['set', 'crm', '--reason', 'x'], 2, 'SLUICE_BAD_LIMIT'],
-      [['set', 'crm', '--rate', '1/s'], 2, '--reason'],
       [['set', 'crm', '--concurrency', 'many', '--reason', 'x'], 2, 'whole number, or none'],
     ] as const)
       expect(await limits(...args)).toMatchObject({ code, err: expect.stringContaining(says) })
