@@ -9,6 +9,7 @@ import { within } from './db/tx.ts'
 import { vacuumUntil } from './db/vacuum.ts'
 import { admit } from './dispatch/admit.ts'
 import { Definitions } from './dispatch/define.ts'
+import { Limits } from './dispatch/limits.ts'
 import { type Routes, type Rule, Rulebook } from './dispatch/rule.ts'
 import { type SendRowsOptions, type Sent, sendRows } from './dispatch/rows.ts'
 import { type Pauses, pausesOn } from './dispatch/gate.ts'
@@ -72,6 +73,8 @@ export class Sluice implements Sender {
   readonly db: Db
   /** Find, list, cancel and retry jobs. */
   readonly jobs: Jobs
+  /** See limits, and change them while everything runs. */
+  readonly limits: Limits
   readonly pause: Pauses['pause']
   readonly resume: Pauses['resume']
   readonly pauses: Pauses['pauses']
@@ -108,6 +111,7 @@ export class Sluice implements Sender {
     this.#allowPrivate = options.allowPrivate ?? env('SLUICE_ALLOW_PRIVATE')?.split(',') ?? []
     this.#log = options.log ?? silent
     this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
+    this.limits = new Limits(this.db, this.#clock, this.#schema)
     ;({ pause: this.pause, resume: this.resume, pauses: this.pauses } = pausesOn(this.db, (sql) => this.#sql(sql)))
     this.schedules = new Schedules(this.db, this, (sql) => this.#sql(sql))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)

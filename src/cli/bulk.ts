@@ -16,16 +16,20 @@ interface BulkFlags extends FilterFlags {
   to?: number
 }
 
-/** One of the three. */
-interface Act {
+/** What is done to many jobs. */
+export interface Act {
   verb: string
   /** Past tense. */
   done: string
-  missing: string
   /** The states that it can act on. */
   states: readonly State[]
-  one: (sluice: Sluice, id: string) => Promise<boolean>
   many: (sluice: Sluice, filter: JobFilter, options: BulkOptions) => Promise<number>
+}
+
+/** One of the three that also take ids. */
+interface ActById extends Act {
+  missing: string
+  one: (sluice: Sluice, id: string) => Promise<boolean>
 }
 
 /** `sluice retry`. */
@@ -68,7 +72,7 @@ export function reprioritiseCommand(): Command {
     .requiredOption('--to <n>', 'the new priority; higher first, -1000 to 1000', whole(-1_000, 1_000))
 }
 
-function command(name: string, description: string, actOf: (flags: BulkFlags) => Act): Command {
+function command(name: string, description: string, actOf: (flags: BulkFlags) => ActById): Command {
   const { states } = actOf({})
   return filterFlags(new Command(name).description(`${description}; by ids, or by a filter`), states)
     .argument('[id...]', 'jobs; or say which by flags')
@@ -78,7 +82,7 @@ function command(name: string, description: string, actOf: (flags: BulkFlags) =>
     .action((ids: string[], flags: BulkFlags, self: Command) => run(ids, flags, actOf(flags), self))
 }
 
-async function run(ids: string[], flags: BulkFlags, act: Act, self: Command): Promise<void> {
+async function run(ids: string[], flags: BulkFlags, act: ActById, self: Command): Promise<void> {
   const settings = await settingsOf(self)
   const filter = filterOf(flags)
   const isFiltered = Object.keys(filter).length > 0
@@ -99,7 +103,7 @@ async function run(ids: string[], flags: BulkFlags, act: Act, self: Command): Pr
   )
 }
 
-async function eachId(sluice: Sluice, out: Output, ids: string[], { done, missing, one }: Act): Promise<void> {
+async function eachId(sluice: Sluice, out: Output, ids: string[], { done, missing, one }: ActById): Promise<void> {
   for (const each of ids) {
     const found = await one(sluice, each)
     if (!found) process.exitCode = 1
@@ -110,7 +114,14 @@ async function eachId(sluice: Sluice, out: Output, ids: string[], { done, missin
   out.hint(`\`sluice jobs show ${ids[0]}\``)
 }
 
-async function eachFound(sluice: Sluice, out: Output, wanted: JobFilter, flags: BulkFlags, act: Act): Promise<void> {
+/** Tells how many jobs a filter fits, asks unless told not to, and acts on them, until it is stopped. */
+export async function eachFound(
+  sluice: Sluice,
+  out: Output,
+  wanted: JobFilter,
+  flags: Pick<BulkFlags, 'yes' | 'dryRun'>,
+  act: Act,
+): Promise<void> {
   // What comes while the question stands is not among what was shown.
   const filter = await sluice.jobs.asOfNow(wanted)
   const { count, isExact } = await sluice.jobs.count(filter)

@@ -3,6 +3,7 @@ import { systemClock } from '../core/clock.ts'
 import type { Db } from '../db/db.ts'
 import { inSchema, pending } from '../db/migrate.ts'
 import type { Store } from '../db/open.ts'
+import { Limits } from '../dispatch/limits.ts'
 import type { PgliteDb } from '../db/pglite.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
@@ -43,6 +44,7 @@ export const checks: Record<string, Check> = {
   snapshots: (at) => snapshots(storageAt(at)),
   bloat: (at) => bloat(storageAt(at)),
   wraparound: (at) => wraparound(storageAt(at)),
+  limits,
   clock,
   steps: (at) => steps(storageAt(at)),
   restores: (at) => restores(storageAt(at)),
@@ -165,6 +167,18 @@ async function listen({ store: { db }, schema: name }: Place): Promise<Finding> 
     status: 'warn',
     text: 'notifications do not arrive, so workers only poll (1.5 s); behind a pooler set SLUICE_LISTEN_URL to the server itself',
   }
+}
+
+async function limits({ store: { db }, schema: name }: Place): Promise<Finding | undefined> {
+  if (!(await has(db, name, 'limit_source'))) return undefined
+  const lines = await new Limits(db, systemClock, name).list()
+  const unsafe = lines.flatMap(({ name: limit, guarantee: { warning } }) =>
+    warning === undefined ? [] : [`${limit}: ${warning}`],
+  )
+  if (unsafe.length > 0) return { status: 'warn', text: `${unsafe.join('; ')}; see \`sluice limits show\`` }
+  const over = lines.filter(({ source }) => source !== 'code').map(({ name: limit, source }) => `${limit} ${source}`)
+  const changed = over.length === 0 ? '' : `; not as code says: ${over.join(', ')}`
+  return { status: 'ok', text: `no limit that a vendor was said to have can be exceeded${changed}` }
 }
 
 async function workers({ store: { db }, schema: name }: Place): Promise<Finding | undefined> {

@@ -1,55 +1,126 @@
-/** `sluice limits`: the definitions in force, with what each guarantees. */
+/** `sluice limits`: what is in force and what it guarantees, who said so, and how to change it while everything runs. */
 import { Command } from 'commander'
-import { inSchema } from '../db/migrate.ts'
-import { guarantees, type Limit } from '../index.ts'
-import { settingsOf, withSluice } from './settings.ts'
+import type { Guarantee, LimitLine, LimitVersion, VendorView } from '../index.ts'
+import { numbersInWords } from '../limits/numbers.ts'
+import { asJson, sayHead, sayWarnings } from './limit.ts'
+import { brief, type Output } from './output.ts'
+import { overrideCommands } from './override.ts'
+import { pause, resume } from './pause.ts'
+import { rekeyCommand } from './rekey.ts'
+import { settingsOf, whole, withSluice } from './settings.ts'
 
-/** `sluice limits`. */
+/** `sluice limits` and its commands. */
 export function limitsCommand(): Command {
-  return new Command('limits').description('the limits in force and what each guarantees').action(limits)
+  const command = new Command('limits')
+    .description('the limits in force, what each guarantees, and whose word it is')
+    .action(list)
+    .addCommand(
+      new Command('show')
+        .description('one limit: what the vendor sees at worst, by the way it counts')
+        .argument('<limit>')
+        .action(show),
+    )
+    .addCommand(
+      new Command('history')
+        .description('the versions that were in force, the newest first')
+        .argument('<limit>')
+        .option('--limit <n>', 'so many versions', whole(1, 1_000), 20)
+        .action(history),
+    )
+  for (const each of overrideCommands()) command.addCommand(each)
+  return command
+    .addCommand(
+      keyed(new Command('pause').description('`sluice pause --limit`: start no more jobs of it'))
+        .requiredOption('--reason <text>', 'who finds jobs waiting will read it')
+        .action((limit: string, { key, reason }: Given, self: Command) => pause({ ...of(limit, key), reason }, self)),
+    )
+    .addCommand(
+      keyed(new Command('resume').description('`sluice resume --limit`: end that pause')).action(
+        (limit: string, { key }: Given, self: Command) => resume(of(limit, key), self),
+      ),
+    )
+    .addCommand(rekeyCommand())
 }
 
-interface Defined {
-  name: string
-  version: number
-  spec: Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic' | 'keyed'> & { path: string | null }
-  created_at: Date
+interface Given {
+  key?: string
+  reason: string
 }
 
-async function limits(_: object, command: Command): Promise<void> {
+function keyed(command: Command): Command {
+  return command.argument('<limit>').option('--key <key>', 'only this key of the limit')
+}
+
+const of = (limit: string, key: string | undefined) => ({ limit, ...(key === undefined ? {} : { key }) })
+
+async function list(_: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const rows = await withSluice(settings, { creates: false }, (sluice) =>
-    sluice.db.query<Defined>(
-      inSchema(
-        'select distinct on (name) name, version, spec, created_at from sluice.limit_def order by name, version desc',
-        settings.schema,
-      ),
-    ),
-  )
-  for (const { name, version, spec, created_at } of rows) {
-    const promises = guarantees(spec)
-    const marginMs = (spec.grantUs + spec.transitUs) / 1_000
-    const rates = promises.map(({ kind, rate }) => (kind === 'rate' ? rate : `${kind} ${rate}`))
-    if (out.json) {
-      out.object({
-        name,
-        version,
-        rates,
-        keyed: spec.keyed,
-        path: spec.path,
-        classic: spec.classic,
-        marginMs,
-        definedAt: created_at,
-        guarantees: promises,
-      })
-      continue
-    }
-    const key = spec.keyed ? `, for each ${spec.path ?? 'key (a function of the input)'}` : ''
-    out.line(`${out.paint('bold', name)}  ${rates.join(' and ')}${key} (version ${version}, margin ${marginMs} ms)`)
-    for (const promise of promises) out.line(`  ${promise.text}`)
+  const lines = await withSluice(settings, { creates: false }, (sluice) => sluice.limits.list())
+  for (const line of lines) {
+    if (out.json) out.object(asJson(line))
+    else sayLimit(out, line)
   }
-  if (rows.length === 0 && !out.json)
+  if (lines.length === 0 && !out.json)
     out.talk('no limits are defined yet; sending to a task, or working on it, defines its limits')
-  out.hint('`sluice status`')
+  out.hint(lines.length === 0 ? '`sluice status`' : `\`sluice limits show ${lines[0]?.name}\``)
+}
+
+/** What is in force, whose word it is, and what it guarantees for each rule. */
+function sayLimit(out: Output, line: LimitLine): void {
+  sayHead(out, line)
+  for (const promise of line.guarantee.rules) out.line(`  ${promise.text}`)
+  sayWarnings(out, line)
+}
+
+async function show(name: string, _: object, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const line = await withSluice(settings, { creates: false }, (sluice) => sluice.limits.show(name))
+  if (out.json) return out.object(asJson(line))
+  sayHead(out, line)
+  out.line('')
+  out.line(`${line.guarantee.sentence}.`)
+  out.line('')
+  out.table([
+    ['RULE', 'AT ONCE', 'LONG RUN', 'OF NOMINAL', 'A VENDOR WITH', 'SEES AT MOST', 'REFUSES AT MOST'],
+    ...rowsOf(line.guarantee.rules, line.guarantee.vendors),
+  ])
+  sayWarnings(out, line)
+  out.hint(`\`sluice limits history ${name}\``)
+}
+
+/** Each rule, beside what vendors see who allow the same; then those who allow something else. */
+function rowsOf(rules: readonly Guarantee[], vendors: readonly VendorView[]): string[][] {
+  const left = new Set(vendors)
+  const seen = (view: VendorView) => {
+    left.delete(view)
+    const way = view.burst === undefined ? view.algorithm : `${view.algorithm} of ${view.burst}`
+    return [`${view.limit}, ${way}`, `${view.worst}`, view.refused === Infinity ? 'no bound' : `${view.refused}`]
+  }
+  const rows = rules.flatMap((rule) => {
+    const own = [...left].filter(({ limit }) => limit === rule.rate && rule.kind !== 'concurrency').map(seen)
+    const [first = ['', `${rule.worst}`, ''], ...others] = own
+    return [[...cellsOf(rule), ...first], ...others.map((cells) => ['', '', '', '', ...cells])]
+  })
+  return [...rows, ...[...left].map((view) => ['', '', '', '', ...seen(view)])]
+}
+
+function cellsOf({ kind, rate, burst, perSecond, utilisation }: Guarantee): string[] {
+  if (kind === 'concurrency') return [`${kind} ${rate}`, `${burst}`, '', '']
+  const name = kind === 'rate' ? rate : `${kind} ${rate}`
+  return [name, `${burst}`, `${Number(perSecond.toPrecision(4))}/s`, `${Number((utilisation * 100).toPrecision(4))} %`]
+}
+
+async function history(name: string, { limit }: { limit: number }, command: Command): Promise<void> {
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const versions = await withSluice(settings, { creates: false }, (sluice) => sluice.limits.history(name, { limit }))
+  if (out.json) return versions.forEach((each) => out.object(each))
+  out.table([['VERSION', 'SOURCE', 'ALLOWS', 'SINCE', 'BY', 'REASON'], ...versions.map(cells)])
+  out.hint(`\`sluice limits show ${name}\``)
+}
+
+function cells({ version, source, numbers, at, by, reason }: LimitVersion): string[] {
+  return [`${version}`, source, numbersInWords(numbers), at.toISOString(), by ?? '', brief(reason ?? '', 60)]
 }

@@ -39,7 +39,8 @@ interface Given {
   key?: string
 }
 
-async function pause({ reason, ...given }: Given & { reason: string }, command: Command): Promise<void> {
+/** Pauses what the flags name, and says so. */
+export async function pause({ reason, ...given }: Given & { reason: string }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
   const what = given as Pausable
@@ -49,7 +50,8 @@ async function pause({ reason, ...given }: Given & { reason: string }, command: 
   out.hint(`\`sluice resume ${flags(what)}\` ends it`)
 }
 
-async function resume(given: Given, command: Command): Promise<void> {
+/** Ends that pause, and says so. */
+export async function resume(given: Given, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
   const what = given as Pausable

@@ -1,21 +1,33 @@
--- Puts a definition of a limit in force, unless it is already. Waits for all claims under way, also those that just make a
--- bucket of this limit: they may have decided by the old definition. Then jobs that run are counted where it has a
--- concurrency that the old one had not, and lanes that wait for it are looked at again: the new one may have room.
--- Returns whether the definition was new. p_drain .. p_span: register_v1.
+-- Has a source (code, stored, pinned) say what holds for a limit (p_spec null: nothing any more), and puts in force what the
+-- highest source says, unless it is already. Waits for all claims under way, also those that just make a bucket of this
+-- limit: they may have decided by the old definition. Then jobs that run are counted where the new one has a concurrency
+-- that the old one had not, and lanes that wait for it are looked at again: there may be room. Returns null when nothing new
+-- was said, false when it is not in force (a higher source stands above), true when it is. p_columns: the arrays of
+-- limit_def. p_age_us: of code, how long ago its process began.
 create or replace function sluice.define_v1(
-  p_name text, p_spec jsonb, p_drain bigint[], p_weight bigint[], p_room bigint[], p_slot bigint[], p_span bigint[], p_grant_us bigint)
+  p_name text, p_source text, p_spec jsonb, p_columns jsonb, p_by text, p_reason text, p_age_us bigint)
 returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
 declare
+  v_def sluice.limit_def;
   v_now bigint;
 begin
-  if exists (select 1 from (select spec from sluice.limit_def where name = p_name order by version desc limit 1) l
-             where l.spec = p_spec) then return false; end if;
+  -- Most processes find what they would say: they wait for nobody.
+  if p_source = 'code' and exists (select 1 from sluice.limit_source s where s.name = p_name and s.source = 'code'
+     and s.spec = p_spec and s.columns = p_columns) then
+    perform sluice.say_v1(p_name, p_source, p_spec, p_columns, p_by, p_reason, p_age_us);
+    return null;
+  end if;
   -- Before the buckets: who holds it off (counting_v1) may wait for those.
   perform pg_advisory_xact_lock(1397511523, -7);
+  if not sluice.say_v1(p_name, p_source, p_spec, p_columns, p_by, p_reason, p_age_us) then return null; end if;
+  v_def := sluice.reigning_v1(p_name);
+  if v_def.name is null then return false; end if;
+  if exists (select 1 from (select spec, source from sluice.limit_def where name = p_name order by version desc limit 1) l
+             where l.spec = v_def.spec and l.source = v_def.source) then return v_def.source = p_source; end if;
   perform sluice.lock_v1(array(select generate_series(0, 1023)::bigint));
-  if not sluice.register_v1(p_name, p_spec, p_drain, p_weight, p_room, p_slot, p_span, p_grant_us) then return false; end if;
+  perform sluice.register_v1(p_name, p_by, p_reason);
   v_now := sluice.limiter_us();
-  if 0 = any (p_drain) then
+  if 0 = any (v_def.drain) then
     perform sluice.running_v1(array_agg(r.bucket), array_agg(r.running)) from (
       select u.bucket, count(*)::integer as running from (
         select sluice.hash64(t) as bucket
@@ -27,5 +39,6 @@ begin
         select l.bucket from sluice.lease l join sluice.bucket b on b.id = l.bucket where b.name = p_name) u group by 1) r;
   end if;
   update sluice.list set due = v_now where due > v_now and id in (select id from sluice.bucket where name = p_name);
-  return true;
+  perform pg_notify('sluice.wake', '*');
+  return v_def.source = p_source;
 end $$;

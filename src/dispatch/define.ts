@@ -5,6 +5,7 @@ import type { Db, Queryable } from '../db/db.ts'
 import { fromText } from '../db/tx.ts'
 import { inWords, type Limit } from '../limits/limit.ts'
 import { isTransient } from './claim.ts'
+import { me } from './gate.ts'
 
 /** A definition that meets a deadlock or a lock time-out is tried again for so long. */
 const defineMs = 10_000
@@ -16,11 +17,13 @@ export class Definitions {
   readonly #inSchema: (sql: string) => string
   readonly #met = new Map<string, Limit>()
   readonly #defined = new Map<string, Promise<void>>()
+  readonly #bornMs: number
 
   constructor(db: Db, clock: Clock, inSchema: (sql: string) => string) {
     this.#db = db
     this.#clock = clock
     this.#inSchema = inSchema
+    this.#bornMs = clock.monotonicMs()
   }
 
   /** Puts these in force, in transactions of their own. @throws UsageError SLUICE_LIMIT_CONFLICT */
@@ -41,7 +44,7 @@ export class Definitions {
   /** Puts these in force with a transaction of the caller, which may be rolled back. @throws UsageError SLUICE_LIMIT_CONFLICT */
   async defineIn(tx: Queryable, limits: readonly Limit[]): Promise<void> {
     this.#meet(limits)
-    for (const limit of limits) await defineLimit(tx, limit, this.#inSchema)
+    for (const limit of limits) await defineLimit(tx, limit, this.#inSchema, this.#ageMs())
   }
 
   /** Of two definitions under one name the first would hold for the jobs of both, and nobody would be told. */
@@ -59,45 +62,100 @@ export class Definitions {
     }
   }
 
-  async #define(limit: Limit): Promise<void> {
-    const untilMs = this.#clock.monotonicMs() + defineMs
-    for (;;) {
-      try {
-        await defineLimit(this.#db, limit, this.#inSchema)
-        return
-      } catch (error) {
-        if (!isTransient(error) || this.#clock.monotonicMs() > untilMs) throw error
-        await this.#clock.sleep(50 + this.#clock.random() * 100)
-      }
+  #define(limit: Limit): Promise<void> {
+    return insist(this.#clock, () => defineLimit(this.#db, limit, this.#inSchema, this.#ageMs()))
+  }
+
+  #ageMs(): number {
+    return this.#clock.monotonicMs() - this.#bornMs
+  }
+}
+
+/** Repeats what meets a deadlock or a lock time-out, and so was rolled back whole, for some 10 s. */
+export async function insist<T>(clock: Clock, work: () => Promise<T>): Promise<T> {
+  const untilMs = clock.monotonicMs() + defineMs
+  for (;;) {
+    try {
+      return await work()
+    } catch (error) {
+      if (!isTransient(error) || clock.monotonicMs() > untilMs) throw error
+      await clock.sleep(50 + clock.random() * 100)
     }
   }
 }
 
-/** Makes a definition the one in force (define.sql); one that is in force already is left alone. @throws UsageError SLUICE_BAD_ZONE */
+/** What a source says of a limit: all of it, or only what its numbers decide. */
+export interface Said {
+  source: 'code' | 'stored' | 'pinned'
+  /** Null: nothing any more. */
+  limit: Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic' | 'numbers'> | null
+  /** Fields beside the numbers, that only code says. */
+  more?: object
+  reason?: string
+  ageMs?: number
+}
+
+/**
+ * Has a source say what holds for a limit (define.sql). Resolves to whether that is in force now; undefined: it was
+ * nothing new.
+ * @throws UsageError SLUICE_BAD_ZONE
+ */
+export async function say(
+  db: Queryable,
+  name: string,
+  { source, limit, more, reason, ageMs = 0 }: Said,
+  inSchema: (sql: string) => string = (sql) => sql,
+): Promise<boolean | undefined> {
+  const saying = db.query<{ said: boolean | null }>(
+    inSchema(`select sluice.define_v1(${fromText('text text jsonb jsonb text text bigint')}) as said`),
+    [
+      name,
+      source,
+      limit && JSON.stringify({ ...numbersOnly(limit), ...more }),
+      limit && JSON.stringify(columnsOf(limit)),
+      me(),
+      reason ?? null,
+      String(Math.round(ageMs * 1_000)),
+    ],
+  )
+  const [row] = await saying.catch((error: unknown) => {
+    // The store has a list of zones of its own.
+    const zone = limit?.rules.find(({ quota }) => quota)?.quota?.zone
+    if (zone === undefined || (error as { code?: unknown }).code !== '22023') throw error
+    throw new UsageError('SLUICE_BAD_ZONE', `limit "${name}": the store knows no zone "${zone}"`)
+  })
+  return row?.said ?? undefined
+}
+
+/** What an operator's numbers decide of the stored definition. */
+function numbersOnly({ rules, grantUs, transitUs, classic, numbers }: NonNullable<Said['limit']>): object {
+  return { rules, grantUs, transitUs, classic, numbers }
+}
+
+/** The arrays that the store computes with, one element for each rule. */
+function columnsOf({ rules, grantUs }: NonNullable<Said['limit']>): object {
+  const column = (field: 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') => rules.map((rule) => rule[field])
+  return {
+    drain: column('drain'),
+    weight: column('weight'),
+    room: column('room'),
+    slot: column('slotUs'),
+    span: column('spanUs'),
+    grant_us: grantUs,
+  }
+}
+
+/**
+ * Has the code say what a limit is, which puts it in force unless an operator's word stands above, or it is already.
+ * @param ageMs how long ago this process began: what an older one says does not replace what a younger one said
+ */
 export async function defineLimit(
   db: Queryable,
   limit: Limit,
   inSchema: (sql: string) => string = (sql) => sql,
+  ageMs = 0,
 ): Promise<void> {
-  const { name, rules, grantUs, transitUs, classic, keyed, path } = limit
-  const column = (field: 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') => rules.map((rule) => String(rule[field]))
-  const defining = db.query(
-    inSchema(`select sluice.define_v1(${fromText('text jsonb bigint[] bigint[] bigint[] bigint[] bigint[] bigint')})`),
-    [
-      name,
-      JSON.stringify({ rules, grantUs, transitUs, classic, keyed, path: path ?? null }),
-      column('drain'),
-      column('weight'),
-      column('room'),
-      column('slotUs'),
-      column('spanUs'),
-      String(grantUs),
-    ],
-  )
-  await defining.catch((error: unknown) => {
-    // The store has a list of zones of its own.
-    const zone = rules.find(({ quota }) => quota)?.quota?.zone
-    if (zone === undefined || (error as { code?: unknown }).code !== '22023') throw error
-    throw new UsageError('SLUICE_BAD_ZONE', `limit "${name}": the store knows no zone "${zone}"`)
-  })
+  const { keyed, path, vendor } = limit
+  const more = { keyed, path: path ?? null, ...(vendor === undefined ? {} : { vendor }) }
+  await say(db, limit.name, { source: 'code', limit, more, ageMs }, inSchema)
 }

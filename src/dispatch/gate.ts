@@ -255,7 +255,8 @@ function checkPattern(what: string, pattern: unknown, bad: Refusal): void {
   )
 }
 
-function reasonOf(reason: unknown, bad: Refusal): string {
+/** Lets a reason through, for people who find jobs waiting. */
+export function reasonOf(reason: unknown, bad: Refusal): string {
   if (typeof reason === 'string' && reason.trim() !== '' && reason.length <= 500 && !reason.includes('\u0000'))
     return reason
   throw bad('say why, in 1 to 500 characters: who finds jobs waiting will read it')
@@ -272,7 +273,7 @@ function badPause(why: string): UsageError {
 }
 
 /** Who does this: user@host. */
-function me(): string {
+export function me(): string {
   const user = () => {
     try {
       return os.userInfo().username

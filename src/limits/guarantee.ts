@@ -5,7 +5,7 @@
  * B + ceil((W + J) * r) - 1 arrive in any half-open W, and the window, whose parts add up to W + J, its units. A quota lets
  * its units arrive in each period of the calendar, and so twice as many in a span of the same length that reaches into two.
  */
-import { cycle, type Limit, type Rule } from './limit.ts'
+import { cycle, type Limit, type Rule, windowParts } from './limit.ts'
 import type { QuotaRule } from './quota.ts'
 
 /** What holds for one rule, in numbers for people. */
@@ -76,10 +76,35 @@ function places(rule: Rule): Guarantee {
   }
 }
 
+/**
+ * A rule's grants as steps: at most `burst` at once, and `units` more every `weight / drain` microseconds. So a half-open
+ * span L holds at most burst + units * (ceil(L * drain / weight) - 1), a closed one burst + units * floor(L * drain / weight).
+ */
+export interface Steps {
+  burst: number
+  units: number
+  drain: number
+  weight: number
+}
+
+/** The steps of a rule; undefined for a concurrency, which bounds no number of requests. */
+export function stepsOf(rule: Rule): Steps | undefined {
+  const { kind, room: burst, drain, weight } = rule
+  if (kind === 'concurrency') return undefined
+  if (kind === 'window') return { burst, units: burst, drain: 1, weight: windowParts * rule.slotUs }
+  return { burst, units: 1, drain, weight }
+}
+
+/** Most units in a span of this length, in microseconds; half-open unless `isClosed`. */
+export function mostIn(steps: Steps, spanUs: number, isClosed = false): number {
+  const { burst, units, drain, weight } = steps
+  const [span, every] = [BigInt(spanUs) * BigInt(drain), BigInt(weight)]
+  return burst + units * (isClosed ? Number(span / every) : ceilDiv(span, every) - 1)
+}
+
 function guarantee(rule: Rule, marginUs: number): Guarantee {
   const isWindow = rule.kind === 'window'
-  const refill = ceilDiv(BigInt(rule.windowUs + marginUs) * BigInt(rule.drain), BigInt(rule.weight))
-  const worst = isWindow ? rule.units : rule.room + refill - 1
+  const worst = mostIn(stepsOf(rule) as Steps, rule.windowUs + marginUs)
   const perSecond = isWindow ? (rule.units * 1e6) / rule.spanUs : (rule.drain * 1e6) / rule.weight
   const utilisation = perSecond / ((rule.units * 1e6) / rule.windowUs)
   const marginMs = marginUs / 1_000

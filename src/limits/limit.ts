@@ -2,8 +2,10 @@
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs, type ParsedRate, parseRate, type Rate } from '../core/rate.ts'
+import { type LimitNumbers, numbersOf } from './numbers.ts'
 import { calendarOf, type Quota, type QuotaRule, quotaRule } from './quota.ts'
 import { type Takeable, takesOf } from './taker.ts'
+import { type VendorLimit, vendorOf, type VendorRate } from './vendor.ts'
 
 /** What may tell buckets of one limit apart. */
 export type Key = string | number | boolean
@@ -73,6 +75,11 @@ interface LimitFields {
    * store's error, `open` grants, uncharged and counted. Jobs wait in any case. Default `closed`.
    */
   onStoreError?: 'closed' | 'open'
+  /**
+   * What the vendor itself says it allows, and how it counts when that is known: `sluice limits` and `sluice doctor` warn
+   * when that could be exceeded. It limits nothing.
+   */
+  vendor?: Rate | VendorLimit
 }
 
 /** One rule in the integers that the store computes with; `decide.ts` says how. */
@@ -111,6 +118,10 @@ export interface Limit<in In = never> extends Takeable {
   readonly keyed: boolean
   /** The field path of the key, when there is one; stored, so that SQL and other languages can send. */
   readonly path: string | undefined
+  /** What an operator may change while everything runs; see `Sluice.limits`. */
+  readonly numbers: LimitNumbers
+  /** What the vendor says it allows. */
+  readonly vendor: VendorRate | undefined
   /** How much of what an attempt did not use it gets back when it settles. */
   readonly refund: 'decays' | 'full'
   /** What a job takes; `limits/cost.ts` reads it. */
@@ -184,6 +195,8 @@ export function limit(
     classic: burst !== undefined,
     keyed: by !== undefined,
     path: typeof by === 'string' ? by : undefined,
+    numbers: numbersOf(options),
+    vendor: options.vendor === undefined ? undefined : vendorOf(name, options.vendor),
     refund: checkRefund(name, options.refund),
     cost: checkCost(name, options.cost ?? 1, rates.length + windows.length + quotas.length > 0),
     isOpenWithoutStore: options.onStoreError === 'open',

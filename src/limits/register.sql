@@ -1,17 +1,12 @@
--- Puts a definition of a limit in force as its next version, unless it is in force already. Returns whether it was not.
--- p_drain .. p_span: one element per rule. p_grant_us: life of a grant. Call under lock_v1 of all buckets.
-create or replace function sluice.register_v1(
-  p_name text, p_spec jsonb, p_drain bigint[], p_weight bigint[], p_room bigint[], p_slot bigint[], p_span bigint[], p_grant_us bigint)
-returns boolean language plpgsql as $$
+-- Appends the definition that the sources of a limit give as its next version. Call under lock_v1 of all buckets.
+-- p_by, p_reason: who did it, and why.
+create or replace function sluice.register_v1(p_name text, p_by text, p_reason text) returns void language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
+  v_def sluice.limit_def := sluice.reigning_v1(p_name);
 begin
-  perform sluice.period_v1(r -> 'quota', 0) from jsonb_array_elements(p_spec -> 'rules') r where r ? 'quota';  -- raises what is wrong with its zone
-  with newest as (
-    select l.version, l.spec from sluice.limit_def l where l.name = p_name order by l.version desc limit 1
-  )
-  insert into sluice.limit_def (name, version, spec, drain, weight, room, slot, span, grant_us, created_at)
-  select p_name, coalesce((select version from newest), 0) + 1, p_spec, p_drain, p_weight, p_room, p_slot, p_span, p_grant_us, v_now
-  where not exists (select 1 from newest where spec = p_spec);
-  return found;
+  perform sluice.period_v1(r -> 'quota', 0) from jsonb_array_elements(v_def.spec -> 'rules') r where r ? 'quota';  -- raises what is wrong with its zone
+  insert into sluice.limit_def (name, version, spec, drain, weight, room, slot, span, grant_us, created_at, source, by, reason)
+  values (p_name, coalesce((select max(l.version) from sluice.limit_def l where l.name = p_name), 0) + 1, v_def.spec, v_def.drain,
+    v_def.weight, v_def.room, v_def.slot, v_def.span, v_def.grant_us, v_now, v_def.source, p_by, p_reason);
 end $$;

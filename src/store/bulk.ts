@@ -156,10 +156,27 @@ export class Bulk {
     })
   }
 
-  /** The same, by ids; what somebody holds just then is tried again alone, which waits for it. */
-  async reprioritiseIds(ids: string[], priority: number, states = waits): Promise<number> {
-    const call = (some: string[]) =>
-      this.#ids(`select ${this.#schema}.reprioritise_v1($1, $2, $3) as id`, [some, states, priority])
+  /** The same, by ids. */
+  reprioritiseIds(ids: string[], priority: number, states = waits): Promise<number> {
+    return this.#move(ids, (some) =>
+      this.#ids(`select ${this.#schema}.reprioritise_v1($1, $2, $3) as id`, [some, states, priority]),
+    )
+  }
+
+  /** Has jobs that wait or are scheduled under one key of a limit wait under another. */
+  rekey({ name, from, to }: { name: string; from: string; to: string }, options: BulkOptions): Promise<number> {
+    return this.#each({ state: waits, limitKey: `${name}:${from}` }, options, {
+      name: 'rekeyed',
+      states: waits,
+      run: (ids, states) =>
+        this.#move(ids, (some) =>
+          this.#ids(`select ${this.#schema}.rekey_v1($1, $2, $3, $4, $5) as id`, [some, states, name, from, to]),
+        ),
+    })
+  }
+
+  /** Moves jobs to other lanes; what somebody holds just then is tried again alone, which waits for it. */
+  async #move(ids: string[], call: (some: string[]) => Promise<string[]>): Promise<number> {
     const moved = new Set(await call(ids))
     let done = moved.size
     if (ids.length === 1) return done

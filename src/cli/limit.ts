@@ -1,0 +1,55 @@
+/** One limit, as the command line tells of it. */
+import { systemClock } from '../core/clock.ts'
+import type { LimitLine } from '../index.ts'
+import { numbersInWords } from '../limits/numbers.ts'
+import { brief, type Output, span } from './output.ts'
+
+/** A limit as `--json` says it. */
+export function asJson(line: LimitLine): object {
+  const { numbers, path, at, by, reason, guarantee, paused, ...rest } = line
+  const { sentence, rules, vendors, warning = null } = guarantee
+  return {
+    ...rest,
+    numbers,
+    rates: ratesOf(line),
+    path: path ?? null,
+    definedAt: at,
+    by: by ?? null,
+    reason: reason ?? null,
+    paused: paused.map((key) => key ?? null),
+    guarantees: rules,
+    sentence,
+    // JSON has no Infinity: null, there is no bound.
+    vendors: vendors.map((view) => ({ ...view, refused: Number.isFinite(view.refused) ? view.refused : null })),
+    vendorWarning: warning,
+  }
+}
+
+function ratesOf({ guarantee }: LimitLine): string[] {
+  return guarantee.rules.map(({ kind, rate }) => (kind === 'rate' ? rate : `${kind} ${rate}`))
+}
+
+/** What is in force, and whose word it is. */
+export function sayHead(out: Output, line: LimitLine): void {
+  const { name, version, keyed: isKeyed, path, marginMs, source, sources, paused } = line
+  const key = isKeyed ? `, for each ${path ?? 'key (a function of the input)'}` : ''
+  out.line(
+    `${out.paint('bold', name)}  ${ratesOf(line).join(' and ')}${key} (version ${version}, margin ${marginMs} ms)`,
+  )
+  const said = sources[source]
+  if (source !== 'code' && said !== undefined)
+    out.line(`  ${source} ${ago(said.at)} by ${said.by}: ${brief(said.reason ?? '', 80)}`)
+  for (const [other, { numbers }] of Object.entries(sources))
+    if (other !== source) out.line(`  ${other === 'code' ? 'code says' : 'stored is'} ${numbersInWords(numbers)}`)
+  if (paused.length > 0) out.line(`  paused: ${paused.map((one) => one ?? 'all of it').join(', ')}`)
+}
+
+/** What could exceed the vendor's limit, and what does not fit. */
+export function sayWarnings(out: Output, { guarantee, warning }: LimitLine): void {
+  for (const text of [guarantee.warning, warning])
+    if (text !== undefined) out.line(`  ${out.paint('yellow', 'warning')}: ${text}`)
+}
+
+function ago(at: Date): string {
+  return `${span(systemClock.wallMs() - at.getTime())} ago`
+}

@@ -1,0 +1,37 @@
+-- Has those of these jobs that wait or are scheduled wait for another key of a limit, at their old place in time: in their
+-- buckets, in the fair key that has the same value, and noted as the key that a rule gives, which their task's code heeds.
+-- Jobs that run keep their bucket. Lanes, arrivals and locks: as in reprioritise.sql. Returns the ids that have it now.
+create or replace function sluice.rekey_v1(p_ids uuid[], p_states text[], p_name text, p_from text, p_to text)
+returns setof uuid language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+declare
+  v_now timestamptz := sluice.now();
+  v_old text := p_name || ':' || p_from;
+  v_new text := p_name || ':' || p_to;
+  v_ids uuid[];
+begin
+  if cardinality(p_ids) = 1 then perform 1 from sluice.job where id = p_ids[1] for update; end if;
+  v_ids := array(
+    select id from sluice.job where id = any (p_ids) and claim is null and v_old = any (takes)
+      and case when due_at is null then 'waiting' else 'scheduled' end = any (p_states)
+    for update skip locked);
+  with place as (
+    select j.id, array_replace(j.takes, v_old, v_new) as takes,
+           case when j.fair = j.task || ':' || p_from then j.task || ':' || p_to else j.fair end as fair
+    from sluice.job j where j.id = any (v_ids)
+  ), moved as (
+    update sluice.job j set takes = p.takes, fair = p.fair,
+      lane = sluice.lane_id_v1(j.queue, j.task, j.priority, j.weight, p.fair, p.takes, j.costs is not null),
+      ruled = coalesce(j.ruled, '[]') || jsonb_build_array(jsonb_build_object(
+        'rule', 'limits rekey', 'keys', jsonb_build_object(p_name, p_to))),
+      due_at = case when j.due_at > v_now then j.due_at end
+    from place p where j.id = p.id
+    returning j.lane, j.seq, j.queue, j.task, j.due_at
+  )
+  insert into sluice.arrival (xid, class, lane, pos, n)
+  select pg_current_xact_id(), c.class, m.lane, m.pos, m.n
+  from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task
+        from moved where due_at is null group by lane) m
+  cross join lateral sluice.heard_v1(m.queue, m.task) c;
+  perform sluice.wake_v1(array(select distinct queue from sluice.job where id = any (v_ids) and due_at is null));
+  return query select unnest(v_ids);
+end $$;

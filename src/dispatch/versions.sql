@@ -1,0 +1,3 @@
+-- The versions of a limit that were in force, the newest first. $1 its name; $2 at most so many.
+select version, spec, source, by, reason, (extract(epoch from created_at) * 1000)::float8 as at_ms
+from sluice.limit_def where name = $1 order by version desc limit $2

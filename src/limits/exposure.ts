@@ -1,0 +1,177 @@
+/**
+ * What a vendor can see and refuse at worst, by the way it counts: bounds over every demand, every phase of its windows,
+ * and every delay within the margin J. They come from one curve, the steps of our schedule (limits/guarantee.ts): A(L) is
+ * the most that arrives in a half-open span L, A+(L) in a closed one. A refused call counts nothing at the vendor. With N
+ * calls in W:
+ * - fixed window: one of its windows holds at most A(W), and N pass: A(W) - N.
+ * - sliding log: at a refusal N passed within the last W; with all that was refused in it they are at most A(W): A(W) - N.
+ * - sliding counter (previous * (1 - f) + current + 1 <= N, f of the window over): at the last refusal of a window, of C
+ *   calls in it a passed, with p * (1 - f) + a + 1 > N. So fewer than C + p * (1 - f) - N + 1 were refused, where
+ *   C <= A+(f * W), p <= min(N, A(W)) and C + p <= A+(W + f * W). Between the steps that falls with f, and over the steps
+ *   it is linear: the greatest is at the first, the second, or the last step.
+ * - bucket of b refilled at N / W: since it was last full, L ago, more than b + L * N / W - 1 passed. So fewer than
+ *   A+(L) - b - L * N / W + 1 were refused since, which over the steps falls, unless our rate is above the vendor's: then
+ *   there is no bound.
+ * Of several rules each bounds, so the least does. `test/limits/exposure.test.ts` lets the vendors' own arithmetic look for more.
+ */
+import type { ParsedRate } from '../core/rate.ts'
+import { type Guarantee, guarantees, mostIn, type Steps, stepsOf } from './guarantee.ts'
+import type { Limit } from './limit.ts'
+import { algorithms, type VendorAlgorithm, type VendorRate } from './vendor.ts'
+
+/** What a vendor that counts in one way can see at worst. */
+export interface VendorView {
+  /** What it allows. */
+  limit: string
+  algorithm: VendorAlgorithm
+  /** Of a bucket, its capacity. */
+  burst?: number
+  /** Most calls that arrive in any half-open window of its length. */
+  worst: number
+  /**
+   * Most calls that it may refuse in one of its windows (of a bucket: from when it is full until it is full again),
+   * whatever the demand. 0: safe. Infinity: our rate is above its own.
+   */
+  refused: number
+}
+
+/** What {@link vendorViews} needs to know of a limit. */
+export type Seen = Pick<Limit, 'rules' | 'grantUs' | 'transitUs'> & { vendor?: VendorRate | null | undefined }
+
+/**
+ * What the vendor can see and refuse at worst: by the way that was stated, or by each that there is (a bucket also with a
+ * tenth of the limit for capacity); of the limit that was stated, or of each of our own rates.
+ */
+export function vendorViews({ rules, grantUs, transitUs, vendor }: Seen): VendorView[] {
+  const marginUs = grantUs + transitUs
+  const ours = rules.map(stepsOf).filter((steps) => steps !== undefined)
+  const stated = vendor ?? undefined
+  const theirs = stated === undefined ? rules.filter((rule) => stepsOf(rule) !== undefined) : [stated]
+  if (ours.length === 0) return []
+  return theirs.flatMap((their) =>
+    waysOf(their, stated).map(({ algorithm, burst }) => {
+      const refusals = ours.map((steps) => refused[algorithm](steps, marginUs, { ...their, burst }))
+      return {
+        limit: their.rate,
+        algorithm,
+        ...(algorithm === 'bucket' ? { burst } : {}),
+        worst: Math.min(...ours.map((steps) => mostIn(steps, their.windowUs + marginUs))),
+        refused: Math.min(...refusals),
+      }
+    }),
+  )
+}
+
+function waysOf(
+  { units }: ParsedRate,
+  stated: VendorRate | undefined,
+): { algorithm: VendorAlgorithm; burst: number }[] {
+  if (stated?.algorithm !== undefined) return [{ algorithm: stated.algorithm, burst: stated.burst ?? units }]
+  const small = Math.max(1, Math.floor(units / 10))
+  return [
+    ...algorithms.map((algorithm) => ({ algorithm, burst: units })),
+    ...(small < units ? [{ algorithm: 'bucket' as const, burst: small }] : []),
+  ]
+}
+
+/** Sums of fractions may be off by so much, and a vendor forgives it too. */
+const tolerance = 1e-9
+
+type Refused = (steps: Steps, marginUs: number, vendor: ParsedRate & { burst: number }) => number
+
+const refused: Record<VendorAlgorithm, Refused> = {
+  'fixed window': beyond,
+  'sliding log': beyond,
+  'sliding counter'(steps, marginUs, { units, windowUs }) {
+    const { burst, weight, drain } = steps
+    const everyUs = weight / drain
+    const before = Math.min(
+      units,
+      mostIn(steps, windowUs + marginUs),
+      mostIn({ ...steps, burst: steps.units }, windowUs),
+    )
+    const first = Math.floor(marginUs / everyUs)
+    const last = Math.ceil((windowUs + marginUs) / everyUs) - 1
+    const sums = [first, first + 1, last].map((step) => {
+      const atUs = Math.max(0, step * everyUs - marginUs)
+      return atUs < windowUs ? burst + steps.units * step + before * (1 - atUs / windowUs) - units + 1 : 0
+    })
+    return Math.max(0, Math.ceil(Math.max(...sums) - tolerance) - 1)
+  },
+  bucket(steps, marginUs, { units, windowUs, burst }) {
+    const { weight, drain } = steps
+    if (BigInt(steps.units) * BigInt(drain) * BigInt(windowUs) > BigInt(units) * BigInt(weight)) return Infinity
+    const everyUs = weight / drain
+    const first = Math.floor(marginUs / everyUs)
+    const sums = [first, first + 1].map((step) => {
+      const atUs = Math.max(0, step * everyUs - marginUs)
+      return steps.burst + steps.units * step - burst - (atUs * units) / windowUs
+    })
+    return Math.max(0, Math.ceil(Math.max(...sums) - tolerance))
+  },
+}
+
+function beyond(steps: Steps, marginUs: number, { units, windowUs }: ParsedRate): number {
+  return Math.max(0, mostIn(steps, windowUs + marginUs) - units)
+}
+
+/** Why the vendor's stated limit could be exceeded; undefined: it could not, or none was stated. */
+export function vendorWarning(limit: Seen): string | undefined {
+  const { vendor } = limit
+  if (vendor === undefined || vendor === null) return undefined
+  const views = vendorViews(limit)
+  if (views.length === 0) return `the vendor allows ${vendor.rate}, and no rate of ours holds that back`
+  const [first] = views
+  if (vendor.algorithm === undefined) {
+    if ((first?.worst ?? 0) <= vendor.units) return undefined
+    return `the vendor allows ${vendor.rate}, and up to ${first?.worst} may arrive in such a window`
+  }
+  if ((first?.refused ?? 0) === 0) return undefined
+  const most = first?.refused === Infinity ? 'calls without end' : `up to ${first?.refused} calls at a time`
+  return `the vendor allows ${vendor.rate} (${wayInWords(first as VendorView)}), and may refuse ${most}`
+}
+
+/** A way of counting in words: `bucket of 10`. */
+export function wayInWords({ algorithm, burst }: Pick<VendorView, 'algorithm' | 'burst'>): string {
+  return burst === undefined ? algorithm : `${algorithm} of ${burst}`
+}
+
+/** All that holds for a limit, for people and programs. */
+export interface LimitGuarantee {
+  /** What the vendor can see at worst, in one sentence. */
+  sentence: string
+  rules: Guarantee[]
+  vendors: VendorView[]
+  /** Why the limit that the vendor states could be exceeded. */
+  warning?: string
+}
+
+/** What a limit guarantees: the one place where the library and the command line have it from. */
+export function guaranteeOf(limit: Seen): LimitGuarantee {
+  const rules = guarantees(limit)
+  const vendors = vendorViews(limit)
+  const warning = vendorWarning(limit)
+  const most = rules.map(({ kind, rate, worst }) =>
+    kind === 'concurrency' ? `${worst} at one time` : `${worst} calls in any window of ${rate}`,
+  )
+  const margin = rules.find(({ marginMs }) => marginMs > 0)
+  const way =
+    margin === undefined
+      ? ''
+      : `, as long as the way from decision to arrival varies by no more than ${margin.marginMs} ms`
+  const sentence = `the vendor sees at most ${most.join(', and ')}${way}${refusalsInWords(vendors)}`
+  return { sentence, rules, vendors, ...(warning === undefined ? {} : { warning }) }
+}
+
+/** Only for one limit of the vendor's: of several the table tells. */
+function refusalsInWords(views: readonly VendorView[]): string {
+  if (views.length === 0 || new Set(views.map(({ limit }) => limit)).size > 1) return ''
+  const safe = views.filter(({ refused }) => refused === 0).map(wayInWords)
+  const unsafe = views
+    .filter(({ refused }) => refused > 0)
+    .map(
+      (view) => `${view.refused === Infinity ? 'calls without end' : `up to ${view.refused}`} by ${wayInWords(view)}`,
+    )
+  const none = safe.length === 0 ? [] : [`none by ${safe.join(', ')}`]
+  return `; a vendor of ${views[0]?.limit} refuses ${[...none, ...unsafe].join(', ')}`
+}

@@ -1,0 +1,31 @@
+-- Notes what a source says of a limit (p_spec null: nothing any more). False when that is nothing new, when there was
+-- nothing to take back, or when code of a process that began earlier says it. In a rolling deploy old processes may
+-- name a limit for the first time after new ones began: so the last that began wins, not the last that spoke. Within some
+-- seconds it does not matter, and a time to come (the clock was set back) does not count.
+create or replace function sluice.say_v1(
+  p_name text, p_source text, p_spec jsonb, p_columns jsonb, p_by text, p_reason text, p_age_us bigint)
+returns boolean language plpgsql as $$
+declare
+  v_now timestamptz := sluice.now();
+  v_born timestamptz := v_now - make_interval(secs => p_age_us / 1e6);
+  v_old sluice.limit_source;
+begin
+  if p_spec is null then
+    delete from sluice.limit_source where name = p_name and source = p_source;
+    return found;
+  end if;
+  select * into v_old from sluice.limit_source where name = p_name and source = p_source;
+  if p_source = 'code' and v_old.spec is not null then
+    if v_old.spec = p_spec and v_old.columns = p_columns then
+      update sluice.limit_source set born_at = v_born
+      where name = p_name and source = p_source and born_at not between v_born and v_now;
+      return false;
+    end if;
+    if v_old.born_at between v_born + interval '5 seconds' and v_now then return false; end if;
+  end if;
+  insert into sluice.limit_source as s (name, source, spec, columns, by, reason, at, born_at)
+  values (p_name, p_source, p_spec, p_columns, p_by, p_reason, v_now, case when p_source = 'code' then v_born end)
+  on conflict (name, source) do update set spec = excluded.spec, columns = excluded.columns, by = excluded.by,
+    reason = excluded.reason, at = excluded.at, born_at = excluded.born_at;
+  return true;
+end $$;

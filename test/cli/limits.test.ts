@@ -1,0 +1,85 @@
+import { expect, it } from 'vitest'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { createProject, objects, tasksFile } from './program.ts'
+
+it('limits: show, set, pin, history, rekey, pause, as an operator would', async () => {
+  const { url } = await freshDatabase()
+  const project = createProject({ DATABASE_URL: url })
+  try {
+    project.write('tasks.ts', tasksFile.replace(`by: 'accountId' })`, `by: 'accountId', vendor: '60/min' })`))
+    const limits = (...args: string[]) => project.run(['limits', ...args])
+    await (await Sluice.open({ store: url })).close()
+    const sent = await project.run(['send', 'sync-contact', '{"accountId":"a1"}', '--tasks', 'tasks.ts', '--json'])
+    const id = String(objects(sent.out)[0]?.['id'])
+
+    const shown = await limits('show', 'crm')
+    expect(shown.out).toMatch(/^crm {2}100\/min, for each accountId \(version 1, margin 200 ms\)$/m)
+    expect(shown.out).toMatch(
+      /^the vendor sees at most 100 calls in any window of 100\/min, as long as .* 200 ms; .*\.$/m,
+    )
+    expect(shown.out).toMatch(/^RULE +AT ONCE +LONG RUN +OF NOMINAL +A VENDOR WITH +SEES AT MOST +REFUSES AT MOST$/m)
+    expect(shown.out).toMatch(/^100\/min +10 +1\.512\/s +90\.7 % +100$/m)
+    expect(shown.out).toMatch(/^ +60\/min, sliding log +100 +40$/m)
+    expect(shown.out).toMatch(/^ +60\/min, bucket of 60 +100 +no bound$/m)
+    expect(shown.out).toMatch(/warning: the vendor allows 60\/min, and up to 100 may arrive in such a window$/m)
+    expect(shown.err).toBe('next: `sluice limits history crm`\n')
+    expect((await project.run(['doctor'])).out).toMatch(/^warn +limits +crm: the vendor allows 60\/min/m)
+
+    const set = await limits('set', 'crm', '--rate', '50/min', '--concurrency', '5', '--reason', 'as they asked')
+    expect(set).toMatchObject({ code: 0, err: 'next: `sluice limits unset crm` takes it back\n' })
+    expect(set.out).toMatch(/^crm {2}50\/min and concurrency 5, for each accountId \(version 2, margin 200 ms\)$/m)
+    expect(set.out).toMatch(/^ {2}stored \S+ \S+ ago by \S+@\S+: as they asked$/m)
+    expect(set.out).toMatch(/^ {2}code says 100\/min$/m)
+    expect(set.out).not.toContain('warning')
+    const pinned = await limits(
+      'pin',
+      'crm',
+      '--rate',
+      '5/s',
+      '60/min',
+      '--concurrency',
+      'none',
+      '--reason',
+      'x',
+      '--json',
+    )
+    expect(objects(pinned.out)).toMatchObject([
+      { name: 'crm', version: 3, source: 'pinned', rates: ['5/s', '60/min'], numbers: { rate: ['5/s', '60/min'] } },
+    ])
+    const under = await limits('set', 'crm', '--rate', '40/min', '--reason', 'less')
+    expect(under.err).toContain('what is pinned stands above it')
+    expect((await limits()).out).toMatch(/^ {2}stored is 40\/min, concurrency 5$/m)
+    expect(await limits('unpin', 'crm')).toMatchObject({ code: 0, out: expect.stringMatching(/^crm {2}40\/min/) })
+    expect(await limits('unpin', 'crm')).toMatchObject({
+      code: 1,
+      err: expect.stringContaining('SLUICE_NOT_OVERRIDDEN'),
+    })
+    expect(objects((await limits('unset', 'crm', '--json')).out)).toMatchObject([{ source: 'code', version: 5 }])
+    const history = await limits('history', 'crm')
+    expect(history.out).toMatch(/^VERSION +SOURCE +ALLOWS +SINCE +BY +REASON$/m)
+    expect(history.out).toMatch(/^3 +pinned +5\/s and 60\/min +\S+Z +\S+@\S+ +x$/m)
+
+    expect(await limits('rekey', 'crm', '--from', 'a1', '--to', 'a1-eu', '--dry-run')).toMatchObject({
+      out: '1 job(s) would be rekeyed\n',
+      err: expect.stringContaining(id),
+    })
+    expect(await limits('rekey', 'crm', '--from', 'a1', '--to', 'a1-eu', '--yes')).toMatchObject({ out: '1 rekeyed\n' })
+    expect(objects((await project.run(['jobs', 'show', id, '--json'])).out)).toMatchObject([{ limits: ['crm:a1-eu'] }])
+
+    expect(await limits('pause', 'crm', '--key', 'a1-eu', '--reason', 'late')).toMatchObject({
+      out: 'limit crm key a1-eu is paused\n',
+    })
+    expect((await limits('show', 'crm')).out).toMatch(/^ {2}paused: a1-eu$/m)
+    expect(await limits('resume', 'crm', '--key', 'a1-eu')).toMatchObject({ out: 'limit crm key a1-eu goes on\n' })
+
+    for (const [args, code, says] of [
+      [['show', 'nobody'], 2, 'SLUICE_NO_SUCH_LIMIT'],
+      [['set', 'crm', '--rate', 'much', '--reason', 'x'], 2, 'SLUICE_BAD_RATE'],
+      [['set', 'crm', '--concurrency', 'many', '--reason', 'x'], 2, 'whole number, or none'],
+    ] as const)
+      expect(await limits(...args)).toMatchObject({ code, err: expect.stringContaining(says) })
+  } finally {
+    await project.close()
+  }
+}, 300_000)
