@@ -28,6 +28,8 @@ export function overrideCommands(): Command[] {
 interface Flags {
   rate?: string[]
   window?: string[]
+  quota?: string[]
+  zone?: string
   concurrency?: number | 'none'
   burst?: number | 'none'
   transit?: string
@@ -39,6 +41,8 @@ function numbered(command: Command): Command {
     .argument('<limit>')
     .option('--rate <rate...>', 'one or several, such as 50/min; none: takes it away')
     .option('--window <rate...>', 'the same')
+    .option('--quota <quota...>', 'one or several of a calendar, such as 10000/day; or none')
+    .option('--zone <zone>', 'whose calendar, such as Europe/Berlin; or none')
     .option('--concurrency <n>', 'jobs at one time; or none', count)
     .option('--burst <n>', 'the classic bucket of this capacity; or none', count)
     .option('--transit <span>', 'how much the way to the vendor may vary, such as 200ms; or none')
@@ -57,12 +61,14 @@ function count(text: string): number | 'none' {
 }
 
 /** What flags say, as the library takes it. */
-function changesOf({ rate, window, concurrency, burst, transit }: Flags): NumberChanges {
+function changesOf({ rate, window, quota, zone, concurrency, burst, transit }: Flags): NumberChanges {
   const orNull = <T>(given: T | 'none' | undefined) => (given === 'none' ? null : given)
   const rates = (given: string[] | undefined) => (given?.join() === 'none' ? null : (given as Rate[] | undefined))
   return {
     rate: rates(rate),
     window: rates(window),
+    quota: rates(quota) as NumberChanges['quota'],
+    zone: orNull(zone),
     concurrency: orNull(concurrency),
     burst: orNull(burst),
     transit: orNull(transit as Duration | 'none' | undefined),

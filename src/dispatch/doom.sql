@@ -29,9 +29,9 @@ begin
   -- Both in one statement: what is given back in between would be in neither.
   select array_agg(sluice.earliest_v1(b.id, p_now, coalesce(h.units, 0)) order by b.o) into v_back
   from unnest(v_buckets) with ordinality b (id, o)
-  left join (select sluice.hash64(t) as bucket, count(*) as units from sluice.claim c cross join unnest(c.lanes, c.seqs) s (lane, seq)
+  left join (select sluice.hash64(t.name) as bucket, sum(coalesce(t.cost, 1)) as units from sluice.claim c cross join unnest(c.lanes, c.seqs) s (lane, seq)
              join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = c.id
-             cross join unnest(j.takes) t group by 1) h on h.bucket = b.id;
+             cross join unnest(j.takes, j.costs[:cardinality(j.takes)]) t (name, cost) group by 1) h on h.bucket = b.id;
   gone := array_fill(0, array[cardinality(p_lane)]);
   for k in 1 .. cardinality(v_ask) loop
     select max(u.back), max(u.room) > max(u.back) and v_first[k] <= max(u.room) or later,

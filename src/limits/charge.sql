@@ -11,7 +11,7 @@ begin
          array(select u.debt + case when u.drain > 0 then p_units[r.ord] * u.weight when p_further then 0
                                     else coalesce(p_places[r.ord], p_units[r.ord]) * u.weight end
                from unnest(r.debt, r.drain, r.weight) with ordinality u (debt, drain, weight, i) order by i),
-         sluice.counted_v1(r.slots, r.slot, r.now_at, r.now_at, p_units[r.ord]), sluice.spend_v1(r.quota, r.margin, r.now_at, p_units[r.ord]), r.version, p_units[r.ord], r.hold, p_claim
+         sluice.counted_v1(r.slots, r.slot, r.now_at, r.now_at, p_units[r.ord]), sluice.spend_v1(r.quota, r.margin, r.wall, p_units[r.ord]), r.version, p_units[r.ord], r.hold, p_claim
   from sluice.room_v1(p_buckets, p_now) r
   where (p_units[r.ord] > 0 or p_places[r.ord] > 0 or p_further) and r.version is not null;
 end $$;

@@ -16,6 +16,8 @@ begin
   for r in 1 .. cardinality(v_rooms) loop
     continue when v_room.drain[r] = 0 or v_room.debt[r] + v_room.weight[r] <= (v_rooms[r] + p_back) * v_room.weight[r];
     v_at := greatest(v_at, case
+      -- Of a period that is full with what runs nobody knows.
+      when v_room.margin[r] > 0 then p_now
       when v_room.slot[r] > 0 then sluice.freed_v1(v_room.slots[r:r], v_room.slot[r], v_room.now_at, v_rooms[r] + p_back)
       else v_room.now_at + (v_room.debt[r] - (v_rooms[r] + p_back - 1) * v_room.weight[r] + v_room.drain[r] - 1) / v_room.drain[r] end);
   end loop;

@@ -19,7 +19,7 @@ begin
     v_at := greatest(v_at, case
       when v_def.slot[r] > 0 then sluice.freed_v1(v_room.slots[r:r], v_def.slot[r], v_room.now_at, v_def.room[r] - p_units + 1)
       when v_def.drain[r] = 0 then v_never
-      when v_def.margin[r] > 0 then sluice.fit_v1(v_def, r, v_room.debt[r], null, v_room.quota[r:r], least(p_units, v_def.room[r]), v_room.now_at)
+      when v_def.margin[r] > 0 then sluice.fit_v1(v_def, r, v_room.debt[r], null, v_room.quota[r:r], least(p_units, v_def.room[r]), v_room.now_at, v_room.now_at - v_room.wall)
       else least(v_never, v_room.now_at + ceil(v_missing / v_def.drain[r])) end);
   end loop;
   return v_at;

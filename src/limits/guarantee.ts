@@ -91,6 +91,8 @@ export interface Steps {
 export function stepsOf(rule: Rule): Steps | undefined {
   const { kind, room: burst, drain, weight } = rule
   if (kind === 'concurrency') return undefined
+  // Reaching into two periods; their margins are in the charge.
+  if (kind === 'quota') return { burst: 2 * burst, units: burst, drain: 1, weight: rule.windowUs }
   if (kind === 'window') return { burst, units: burst, drain: 1, weight: windowParts * rule.slotUs }
   return { burst, units: 1, drain, weight }
 }

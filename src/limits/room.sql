@@ -2,13 +2,13 @@
 -- avail = jobs of one unit that fit now: the smaller of units, free by what counts units, and places, free by concurrency.
 -- next = when p_need units are free (for each bucket; null: one), and a place (2^53 - 1: not by time); most = more units
 -- than that never are; life: of a grant. The arithmetic is that of limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
--- stale: the state is from an older definition, and was made anew, which takes a while: renew_v1 writes it.
+-- wall: what the store's clock shows then, by which calendars go. stale: the state is from an older definition, and was made anew, which takes a while: renew_v1 writes it.
 -- A bucket whose limit is not defined has no room: closed, not open. One that is paused has none for waiting jobs. Call under lock_v1 to act on the answer.
 -- Step by step, because starting up one query over all of it takes four times as long.
 create or replace function sluice.room_v1(p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null)
 returns table (ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], quota bigint[], version integer, drain bigint[],
                weight bigint[], slot bigint[], margin bigint[], hold bigint, avail bigint, next bigint, period bigint, slack bigint, stale boolean,
-               units bigint, places bigint, most bigint, life bigint)
+               units bigint, places bigint, most bigint, life bigint, wall bigint)
 language plpgsql stable as $$
 declare
   v_def sluice.limit_def;
@@ -16,7 +16,7 @@ declare
   v_state sluice.state;
   v_free bigint;
   v_need bigint;
-  v_closed bigint := (select e.closed_us from sluice.epoch e);
+  v_epoch sluice.epoch := (select e from sluice.epoch e limit 1);
   v_pausing boolean := not p_further and exists (select 1 from sluice.limit_pause);
 begin
   for i in 1 .. coalesce(cardinality(p_buckets), 0) loop
@@ -24,12 +24,12 @@ begin
     order by d.version desc limit 1;
     select l.* into v_row from sluice.ledger l where l.bucket = p_buckets[i] order by l.at desc, l.n desc limit 1;
     ord := i; bucket := p_buckets[i]; n := coalesce(v_row.n, 0); hold := coalesce(v_row.hold, 0);
-    now_at := greatest(p_now, v_row.at);
+    now_at := greatest(p_now, v_row.at); wall := now_at - v_epoch.ahead_us;
     version := v_def.version; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot; margin := v_def.margin;
     stale := v_row.version <> version; debt := null; slots := null; quota := null;
     avail := 0; units := 0; places := 0; most := 2147483647; life := v_def.grant_us; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
     if version is not null then
-      if v_closed is not null then hold := greatest(hold, sluice.reopens_v1(v_closed, v_def.span)); end if;
+      if v_epoch.closed_us is not null then hold := greatest(hold, sluice.reopens_v1(v_epoch.closed_us, v_def.span)); end if;
       if stale then
         v_state := sluice.rebuild_v1(bucket, v_row.version, v_row.debt, v_row.at, v_def);
         v_row.debt := v_state.debt;
@@ -37,7 +37,7 @@ begin
         v_row.quota := v_state.quota;
       end if;
       if 0 < any (slot) then slots := sluice.aged_v1(v_row.slots, slot, v_row.at, now_at); end if;
-      if margin is not null then quota := sluice.rolled_v1(v_row.quota, margin, v_def.spec, now_at); end if;
+      if margin is not null then quota := sluice.rolled_v1(v_row.quota, margin, v_def.spec, wall); end if;
       debt := coalesce(v_row.debt, array_fill(0::bigint, array[cardinality(drain)]));
       units := 2147483647; places := 2147483647; next := greatest(p_now, hold); period := 1; slack := null;
       for r in 1 .. cardinality(drain) loop
@@ -46,7 +46,7 @@ begin
           period := greatest(period, v_def.span[r] / v_def.room[r] + 1);
           slack := 0;
         elsif margin[r] > 0 then
-          debt[r] := sluice.owed_v1(quota[r:r], margin[r], now_at);
+          debt[r] := sluice.owed_v1(quota[r:r], margin[r], wall);
         elsif drain[r] > 0 then
           debt[r] := sluice.drained_v1(debt[r], drain[r], now_at - coalesce(v_row.at, now_at));
           period := greatest(period, weight[r] / drain[r] + 1);
@@ -63,7 +63,7 @@ begin
           most := least(most, v_def.room[r]);
           v_need := least(greatest(p_need[i], 1), v_def.room[r]);
         end if;
-        if v_free < v_need then next := greatest(next, sluice.fit_v1(v_def, r, debt[r], slots[r:r], quota[r:r], v_need, now_at)); end if;
+        if v_free < v_need then next := greatest(next, sluice.fit_v1(v_def, r, debt[r], slots[r:r], quota[r:r], v_need, now_at, v_epoch.ahead_us)); end if;
       end loop;
       slack := coalesce(slack, 0);
       avail := least(units, places);

@@ -14,7 +14,7 @@ create or replace function sluice.acquire_v1(
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set lock_timeout = '1s' as $$
 declare
   v_bucket bigint := sluice.hash64(p_take);
-  v_begun bigint := sluice.limiter_us(p_cap);
+  v_begun bigint;
   v_room record;
   v_places boolean;
   v_cost bigint := p_cost;
@@ -22,6 +22,8 @@ declare
   v_takers bigint;
 begin
   lost := false;
+  perform sluice.same_v1();
+  v_begun := sluice.limiter_us(p_cap);
   perform sluice.visit_v1(p_take);
   now_us := sluice.limiter_us(p_cap);
   waited_us := greatest(now_us - v_begun, 0);

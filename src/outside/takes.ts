@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto'
 import { type Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError, SluiceError, StoreError, UsageError } from '../core/errors.ts'
+import { Epoch } from '../dispatch/epoch.ts'
 import { hash64, newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
@@ -53,12 +54,16 @@ type Said = { lease: Taken } | { lease?: never; soonestMs: number; waitMs: numbe
 const awayMs = 2_000
 /** For so long grants may be too old when they arrive, all of them. */
 const lateMsMax = 10_000
+/** The store is looked at so often, while there are takes. */
+const lookMs = 2_000
 const neverUs = '9007199254740991'
 
 /** Takes of one Sluice. */
 export class Takes implements Taker {
   readonly #options: TakesOptions
   readonly #storeClock = new StoreClock()
+  readonly #epoch: Epoch
+  #lookedMs = -Infinity
   readonly #holder: Holder
   readonly #outage: Outage
   readonly #waiters: Waiters
@@ -70,6 +75,7 @@ export class Takes implements Taker {
     this.#options = options
     const { db, clock, schema, log } = options
     this.#holder = new Holder({ db, clock, schema, log, storeClock: this.#storeClock })
+    this.#epoch = new Epoch(db, clock, schema, this.#storeClock, log)
     this.#outage = new Outage(clock, log)
     this.#waiters = new Waiters(db, `${schema}.take`)
   }
@@ -116,6 +122,14 @@ export class Takes implements Taker {
         ])),
     })
     return spend.within(this.#closed.signal, () => createFetch({ agent, clock, allowance: spend })(input, rest))
+  }
+
+  /** A process that only takes has no worker that would look whether the store is still what it was. */
+  async #look(): Promise<void> {
+    const nowMs = this.#options.clock.monotonicMs()
+    if (nowMs - this.#lookedMs < lookMs) return
+    this.#lookedMs = nowMs
+    await this.#epoch.look()
   }
 
   /** Ends what waits, and gives back all places. */
@@ -216,6 +230,7 @@ export class Takes implements Taker {
     if (this.#closed.signal.aborted) throw closed()
     db.checkOutside('a take')
     await definitions.define([want.limit])
+    await this.#look()
     const known = this.#holder.asking(grant)
     try {
       const sentMs = clock.monotonicMs()
