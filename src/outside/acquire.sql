@@ -6,11 +6,12 @@
 -- holds a place where the limit counts those, and is trusted for p_life (lease_v1). p_cap: as for a claim.
 -- wait_us: when to ask again; soonest_us: no room before (2^53 - 1: not by time); capacity: more than that is never granted
 -- (null: no bound); waited_us: as of a claim; life_us: so long its place lasts (null: it holds none); lost: the process was
--- given up, and has to ask under another id; n: its place in the line until it was granted.
+-- given up, and has to ask under another id; n: its place in the line until it was granted; fresh_us: so long a request may begin
+-- under it (null: the limit counts places only).
 create or replace function sluice.acquire_v1(
   p_grant uuid, p_line uuid, p_n bigint, p_take text, p_cost bigint, p_wait bigint, p_unused uuid, p_holder uuid, p_life bigint, p_cap bigint,
   out granted boolean, out wait_us bigint, out soonest_us bigint, out capacity bigint, out now_us bigint, out waited_us bigint,
-  out life_us bigint, out lost boolean, out n bigint)
+  out life_us bigint, out lost boolean, out n bigint, out fresh_us bigint)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set lock_timeout = '1s' as $$
 declare
   v_bucket bigint := sluice.hash64(p_take);
@@ -62,9 +63,11 @@ begin
   if granted then
     delete from sluice.taker t where t.id = p_line returning t.n into n;
     n := coalesce(n, p_n);
+    fresh_us := (select d.grant_us from sluice.limit_def d
+                 where d.name = split_part(p_take, ':', 1) and d.version = v_room.version and 0 < any (d.drain));
   elsif not lost then
     capacity := (select min(x.room) from sluice.limit_def d, unnest(d.room, d.drain) x (room, drain)
                  where d.name = split_part(p_take, ':', 1) and d.version = v_room.version and x.drain > 0);
-    wait_us := sluice.queue_v1(p_line, p_n, v_bucket, v_cost, soonest_us, p_wait, now_us);
+    wait_us := case when v_cost > capacity then 0 else sluice.queue_v1(p_line, p_n, v_bucket, v_cost, soonest_us, p_wait, now_us) end;
   end if;
 end $$;

@@ -45,6 +45,7 @@ interface Answer {
   life_us: string | null
   lost: boolean
   n: string | null
+  fresh_us: string | null
 }
 
 /** What the store said: a lease, or for how long there is none; at the earliest, and when to look again. */
@@ -135,7 +136,9 @@ export class Takes implements Taker {
   /** Ends what waits, and gives back all places. */
   async close(): Promise<void> {
     this.#closed.abort(closed())
-    await Promise.all([...this.#leases].map((lease) => lease.release()))
+    const held = [...this.#leases]
+    for (const lease of held) lease.lose(closed())
+    await Promise.all(held.map((lease) => lease.release()))
     await this.#holder.close()
     await this.#waiters.close()
     // Responses that are being read may be read to their end.
@@ -273,7 +276,8 @@ export class Takes implements Taker {
     // The wait for the bucket's lock came before the decision. Longer than the whole call it was a step of the clock.
     const waitedMs = Number(row.waited_us) / 1_000
     const decidedMs = waitedMs <= heardMs - sentMs ? sentMs + waitedMs : sentMs
-    return { lease: this.#lease(want, grant, decidedMs + want.grantMs, row, sentMs) }
+    const freshMs = row.fresh_us === null ? Infinity : Number(row.fresh_us) / 1_000
+    return { lease: this.#lease(want, grant, decidedMs + freshMs, row, sentMs) }
   }
 
   #lease(want: Want, id: string, deadlineMs: number, row: Answer | undefined, sentMs: number): Taken {
@@ -337,6 +341,6 @@ function aboveCapacity(want: Want, capacity: number): UsageError {
 
 function tooLate(want: Want): StaleGrantError {
   return new StaleGrantError(
-    `for ${lateMsMax} ms all grants of ${want.take} were too old when they arrived; this machine, or the way to the store, is too slow for a grant of ${want.grantMs} ms`,
+    `for ${lateMsMax} ms all grants of ${want.take} were too old when they arrived; this machine, or the way to the store, is too slow`,
   )
 }
