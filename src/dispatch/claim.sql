@@ -51,7 +51,7 @@ begin
   end loop;
   v_active := array_remove(v_active, 0::bigint);
   if p_want = 0 then
-    perform sluice.share_v1(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', null), sluice.pick_v1('{}', 0, 0, 1),
+    perform sluice.share_v1(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', null), sluice.heads_v1('{}', '{1}', '{}', '{}', '{}', 1, v_begun), sluice.pick_v1('{}', 0, 0, 1),
       sluice.mark_v1(p_claim, p_worker, v_begun, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'), sluice.room_v1('{}', v_begun), sluice.left_v1('{}', '{}', v_begun), sluice.promote_v1(v_begun, v_begun);
     again := false;
     return;

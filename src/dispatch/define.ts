@@ -155,7 +155,12 @@ export async function defineLimit(
   inSchema: (sql: string) => string = (sql) => sql,
   ageMs = 0,
 ): Promise<void> {
-  const { keyed, path, vendor } = limit
-  const more = { keyed, path: path ?? null, ...(vendor === undefined ? {} : { vendor }) }
+  const { keyed, path, vendor, refund } = limit
+  const more = {
+    keyed,
+    path: path ?? null,
+    ...(vendor === undefined ? {} : { vendor }),
+    ...(refund === 'full' ? { refund } : {}),
+  }
   await say(db, limit.name, { source: 'code', limit, more, ageMs }, inSchema)
 }

@@ -35,7 +35,7 @@ begin
   if v_places and 0 = all (v_room.drain) then v_cost := 1; end if;
   granted := exists (
     select 1 from (select l.claim, l.units from sluice.ledger l where l.bucket = v_bucket and l.at > now_us - 60000000
-                   order by l.at desc, l.n desc limit 1000) t where t.claim = p_grant and t.units > 0);
+                   order by l.at desc, l.n desc limit 1000) t where t.claim = p_grant and t.units >= 0);
   if granted and v_places then
     select h.alive_until - now_us into life_us from sluice.lease l join sluice.holder h on h.id = l.holder
     where l.id = p_grant and h.alive_until > now_us;
