@@ -9,8 +9,9 @@ import { task } from '../../src/dispatch/task.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { type TestSluice, testSluice } from '../../src/testing/kit.ts'
-import { anyHistory, ownClock, Twin } from '../limits/history.ts'
+import { anyHistory } from '../limits/acts.ts'
 import { second } from '../limits/oracle.ts'
+import { compare, setStage } from '../limits/stage.ts'
 import { empty, engines } from './engine.ts'
 
 const startUs = 1_790_000_000 * second
@@ -19,7 +20,7 @@ describe.each(engines)('verify on $name', ({ name: engine, store }) => {
   let sluice: Sluice
   beforeAll(async () => {
     sluice = await Sluice.open({ store: await store() })
-    await ownClock(sluice.db)
+    await setStage(sluice.db)
   })
   afterAll(() => sluice.close())
   beforeEach(async () => {
@@ -48,9 +49,7 @@ describe.each(engines)('verify on $name', ({ name: engine, store }) => {
   it('proves random histories of definitions, grants, refunds, holds, retirement and clocks that go back', async () => {
     await fc.assert(
       fc.asyncProperty(anyHistory(40), async (history) => {
-        const twin = new Twin(sluice.db)
-        await twin.begin(history.limits)
-        for (const act of history.acts) await twin.act(act)
+        await compare(sluice.db, history)
         // The rules of these histories are plain buckets, without a margin.
         await query(`update sluice.limit_def set spec = spec || '{"classic": true, "grantUs": 0, "transitUs": 0}'`)
         const proof = await sluice.verify()

@@ -1,0 +1,126 @@
+/** Random histories of buckets: what may happen to them. `history.ts` knows what follows from it. */
+import fc from 'fast-check'
+import type { Rule } from '../../src/limits/limit.ts'
+import { anyRule, minute, second } from './oracle.ts'
+
+/** One thing that happens; `buckets` are numbers of buckets, `limit` of a limit. */
+export type Act =
+  | { kind: 'pass'; us: number }
+  /** To the moment that a bucket's hint names, or a microsecond before. */
+  | { kind: 'jump'; bucket: number; us: number }
+  /** To where a period of a bucket's quota ends, or so many margins after it, or a microsecond from there. */
+  | { kind: 'edge'; bucket: number; margins: number; us: number }
+  | { kind: 'take'; buckets: number[]; again: boolean }
+  | { kind: 'charge'; buckets: number[]; shares: number[] }
+  /** Of the grant so many grants ago, so much of what is left is given back. */
+  | { kind: 'refund'; bucket: number; ago: number; share: number }
+  /** Of what runs, so much ends: it counts for concurrency alone. */
+  | { kind: 'release'; buckets: number[]; units: number }
+  | { kind: 'hold'; buckets: number[]; us: number }
+  | { kind: 'redefine'; limit: number; rules: Rule[] }
+  /** So long nothing happens; then what is over is forgotten, buckets too. They are found anew, as by a next job. */
+  | { kind: 'retire'; us: number }
+
+/** The limit of each bucket. */
+export const bucketsOf = [0, 0, 1, 1, 2]
+/** How long the ledger is kept: longer than any of the rules looks back. */
+export const keepUs = 60 * 86_400 * second
+const anyRules = fc.array(anyRule, { minLength: 1, maxLength: 3 })
+const anyBuckets = fc
+  .uniqueArray(fc.nat(bucketsOf.length - 1), { minLength: 1 })
+  .map((list) => list.toSorted((a, b) => a - b))
+const anyPass = fc.oneof(
+  { weight: 6, arbitrary: fc.integer({ min: 0, max: 2 * second }) },
+  { weight: 1, arbitrary: fc.integer({ min: -minute, max: -1 }) },
+  { weight: 1, arbitrary: fc.integer({ min: 0, max: 10 * minute }) },
+)
+
+const anyJump = fc.record({
+  kind: fc.constant('jump'),
+  bucket: fc.nat(bucketsOf.length - 1),
+  us: fc.constantFrom(0, -1),
+})
+
+const anyEdge = fc.record({
+  kind: fc.constant('edge'),
+  bucket: fc.nat(bucketsOf.length - 1),
+  margins: fc.constantFrom(-1, 0, 1),
+  us: fc.constantFrom(-1, 0, 1),
+})
+
+const anyAct: fc.Arbitrary<Act> = fc.oneof(
+  { weight: 3, arbitrary: anyJump },
+  { weight: 3, arbitrary: anyEdge },
+  { weight: 6, arbitrary: fc.record({ kind: fc.constant('pass'), us: anyPass }) },
+  {
+    weight: 8,
+    arbitrary: fc.record({ kind: fc.constant('take'), buckets: anyBuckets, again: fc.nat(4).map((n) => n === 0) }),
+  },
+  {
+    weight: 6,
+    arbitrary: fc.record({
+      kind: fc.constant('charge'),
+      buckets: anyBuckets,
+      shares: fc.array(fc.constantFrom(0, 0.3, 1), { minLength: bucketsOf.length, maxLength: bucketsOf.length }),
+    }),
+  },
+  {
+    weight: 4,
+    arbitrary: fc.record({
+      kind: fc.constant('refund'),
+      bucket: fc.nat(bucketsOf.length - 1),
+      ago: fc.integer({ min: 1, max: 6 }),
+      share: fc.constantFrom(0.3, 1),
+    }),
+  },
+  {
+    weight: 1,
+    arbitrary: fc.record({
+      kind: fc.constant('hold'),
+      buckets: anyBuckets,
+      us: fc.integer({ min: 1, max: 3 * second }),
+    }),
+  },
+  {
+    weight: 3,
+    arbitrary: fc.record({
+      kind: fc.constant('release'),
+      buckets: anyBuckets,
+      units: fc.integer({ min: 1, max: 20 }),
+    }),
+  },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('redefine'), limit: fc.nat(2), rules: anyRules }) },
+  {
+    weight: 1,
+    arbitrary: fc.record({ kind: fc.constant('retire'), us: fc.constantFrom(0, minute, keepUs, keepUs + minute) }),
+  },
+)
+
+/** A random history: three limits, five buckets, when it begins, and what happens. */
+export interface History {
+  limits: Rule[][]
+  startUs: number
+  acts: Act[]
+}
+
+/** Somewhere, and close to nights in which the clocks of some zone are set. */
+const anyStart = fc
+  .tuple(
+    fc.constantFrom(
+      '2018-02-17T12:00Z',
+      '2018-11-03T12:00Z',
+      '2024-03-09T12:00Z',
+      '2024-03-30T00:00Z',
+      '2024-04-06T00:00Z',
+    ),
+    fc.integer({ min: 0, max: 86_400 * second }),
+  )
+  .map(([at, us]) => Date.parse(at) * 1_000 + us)
+
+/** Histories of so many acts. */
+export const anyHistory = (length: number): fc.Arbitrary<History> =>
+  fc.record({
+    limits: fc.array(anyRules, { minLength: 3, maxLength: 3 }),
+    startUs: anyStart,
+    acts: fc.array(anyAct, { minLength: length, maxLength: length }),
+  })

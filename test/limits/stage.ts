@@ -1,0 +1,134 @@
+/** Plays histories on a store: all acts in one round trip, and what the buckets are after each. */
+import { expect } from 'vitest'
+import type { Db } from '../../src/db/db.ts'
+import { type History, keepUs } from './acts.ts'
+import { Twin } from './history.ts'
+
+/** The store's clock is a row; `test_play` carries out commands and looks at the buckets after each. */
+const functions = `
+create table sluice.test_clock (us bigint);
+insert into sluice.test_clock values (0);
+create or replace function sluice.now() returns timestamptz language sql volatile as
+  'select to_timestamp(0) + us * interval ''1 microsecond'' from sluice.test_clock';
+
+create function sluice.test_find(p_buckets bigint[], p_names text[]) returns void language sql as $$
+  insert into sluice.bucket (id, name, key) select b, n, (o - 1)::text from unnest(p_buckets, p_names) with ordinality u (b, n, o)
+  on conflict do nothing $$;
+
+create function sluice.test_rows(p_buckets bigint[]) returns table (ord integer, line text) language plpgsql as $$
+begin
+  return query select r.ord, format('at %s debt %s slots %s quota %s hold %s avail %s next %s', r.now_at, r.debt, r.slots, r.quota,
+    case when r.hold > r.now_at then r.hold else 0 end, r.avail, r.next) from sluice.room_v1(p_buckets, sluice.now_us()) r;
+end $$;
+
+-- Not in SQL, which would be planned at each call.
+create function sluice.test_numbers(p jsonb) returns bigint[] language plpgsql immutable as $$
+begin
+  return translate(p::text, '[]" ', '{}')::bigint[];
+end $$;
+
+create function sluice.test_play(p_buckets bigint[], p_names text[], p_commands jsonb) returns table (answer text, state text)
+language plpgsql as $$
+declare
+  c jsonb;
+  v_buckets bigint[];
+begin
+  for c in select e from jsonb_array_elements(p_commands) with ordinality u (e, o) order by o loop
+    answer := null;
+    v_buckets := sluice.test_numbers(c -> 'buckets');
+    case c ->> 'kind'
+      when 'clock' then
+        update sluice.test_clock set us = (c ->> 'us')::bigint;
+      when 'take' then
+        select t.granted || ' ' || t.wait_us into answer from sluice.take_v1((c ->> 'grant')::uuid, v_buckets, null) t;
+      when 'charge' then
+        perform sluice.charge_v1((c ->> 'claim')::uuid, (c ->> 'now')::bigint, v_buckets, sluice.test_numbers(c -> 'units')::integer[]);
+      when 'refund' then
+        perform sluice.refund_v1(v_buckets[1], (c ->> 'claim')::uuid, (c -> 'units' ->> 0)::integer);
+      when 'release' then
+        perform sluice.release_v1(v_buckets, sluice.test_numbers(c -> 'units')::integer[]);
+      when 'hold' then
+        perform sluice.hold_v1(v_buckets, (c ->> 'us')::bigint, null);
+      when 'retire' then
+        update sluice.test_clock set us = (c ->> 'us')::bigint;
+        perform sluice.forget_v1((c ->> 'keep')::bigint, -1);
+        answer := (select gone from sluice.retire_v1((c ->> 'keep')::bigint, null, '-9223372036854775808'));
+        -- As the first job of a lane does.
+        if not c ? 'last' then perform sluice.test_find(p_buckets, p_names); end if;
+      when 'define' then
+        perform sluice.define_v1(c ->> 'name', c -> 'spec', sluice.test_numbers(c -> 'drain'), sluice.test_numbers(c -> 'weight'),
+          sluice.test_numbers(c -> 'room'), sluice.test_numbers(c -> 'slot'), sluice.test_numbers(c -> 'span'), 100000);
+    end case;
+    state := md5((select string_agg(r.line, E'\\n' order by r.ord) from sluice.test_rows(coalesce(v_buckets, p_buckets)) r));
+    return next;
+  end loop;
+end $$;`
+
+/** Puts the store's clock into a table, and the functions that play. */
+export async function setStage(db: Db): Promise<void> {
+  await db.script(functions)
+}
+
+interface Seen {
+  answer: string | null
+  state: string
+}
+
+async function play(db: Db, twin: Twin, commands: readonly object[]): Promise<Seen[]> {
+  const { ids, names } = twin.buckets
+  await db.query('select sluice.test_find($1, $2)', [ids, names])
+  return db.query<Seen>('select answer, state from sluice.test_play($1, $2, $3)', [
+    ids,
+    names,
+    JSON.stringify(commands),
+  ])
+}
+
+/** Longer than any debt that a history can make: thousands of units at one a day. */
+const agesUs = 3_000 * 366 * 86_400_000_000
+
+/**
+ * Plays a history, and holds what the store did to what decide.ts says, act by act. At the end, when everything has been
+ * released and has drained, all buckets must be fit to be retired. Resolves to how many acts were compared.
+ */
+export async function compare(db: Db, history: History): Promise<number> {
+  const twin = new Twin(history)
+  const { scenes } = twin
+  const { ids } = twin.buckets
+  const seen = await play(db, twin, [
+    ...scenes.map(({ command }) => command),
+    { kind: 'release', buckets: ids, units: ids.map(() => 1_000_000) },
+    { kind: 'retire', us: history.startUs + agesUs, keep: keepUs, last: true },
+  ])
+  const first = scenes.findIndex(({ answer, state }, i) => {
+    return answer !== seen[i]?.answer || (state !== null && state !== seen[i]?.state)
+  })
+  if (first >= 0) await show(db, history, first)
+  const left = await db.query<{ line: string }>(
+    'select line from sluice.test_rows(array(select distinct bucket from sluice.ledger where bucket = any ($1)))',
+    [ids],
+  )
+  expect({ gone: seen.at(-1)?.answer, left }).toEqual({ gone: String(ids.length), left: [] })
+  return scenes.length
+}
+
+/** Plays it again up to where the store did something else, and fails with what it was. */
+async function show(db: Db, history: History, at: number): Promise<void> {
+  // The scenes before the first act: the clock, and a definition of each limit.
+  const ahead = 1 + history.limits.length
+  const twin = new Twin({ ...history, acts: history.acts.slice(0, Math.max(0, at + 1 - ahead)) })
+  const { ids } = twin.buckets
+  const seen = await play(
+    db,
+    twin,
+    twin.scenes.map(({ command }) => command),
+  )
+  const lines = await db.query<{ line: string }>('select line from sluice.test_rows($1) order by ord', [ids])
+  const where = { act: at - ahead, what: twin.scenes.at(-1)?.command }
+  expect({ ...where, answer: seen.at(-1)?.answer, buckets: lines.map(({ line }) => line) }).toEqual({
+    ...where,
+    answer: twin.scenes.at(-1)?.answer,
+    buckets: twin.rows(),
+  })
+  throw new Error(`act ${at - ahead} differed, and did not when it was played again`)
+}
