@@ -31,6 +31,7 @@ import { type NewJob, Outbox } from './store/send.ts'
 import { version } from './version.ts'
 import { Care, type CareOptions, said } from './worker/care.ts'
 import { Housekeeping, type Pruned, type PruneOptions } from './worker/housekeeping.ts'
+import { type Labels, labelsOf } from './worker/labels.ts'
 import { Worker } from './worker/worker.ts'
 
 /** How to open a Sluice; see the fields. */
@@ -68,6 +69,8 @@ export interface WorkOptions {
   queues?: readonly string[]
   /** Schedules to fire; none by default. A task of theirs that is not among the worker's is left to others to run. */
   schedules?: readonly Schedule[]
+  /** What limits may go by (docs/keys.md), beside SLUICE_LABELS; `host` and `ip` by default. */
+  labels?: Labels
 }
 
 /** What a task takes; of any task (`AnyTask`) only the schema knows. */
@@ -319,6 +322,7 @@ export class Sluice implements Sender {
     if (queues?.length === 0)
       throw new UsageError('SLUICE_BAD_OPTION', '`queues` is an empty list; leave it out to serve all')
     for (const queue of queues ?? []) checkName('queue', queue)
+    const labels = await labelsOf(options.labels)
     await this.define([...tasks, ...schedules.map(({ task }) => task)])
     this.#checkOpen()
     const worker: Worker = new Worker({
@@ -333,6 +337,7 @@ export class Sluice implements Sender {
       concurrency: options.concurrency ?? 10,
       rulebook: this.#rulebook,
       version,
+      labels,
       allowPrivate: this.#allowPrivate,
       beatUrl: this.#store.directUrl,
       care: this.#care,

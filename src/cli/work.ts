@@ -5,6 +5,7 @@ import { UsageError } from '../core/errors.ts'
 import { env } from '../db/open.ts'
 import { checkName } from '../dispatch/task.ts'
 import { type AnyTask, type Sluice, useSluice, type WorkOptions } from '../index.ts'
+import { readLabel } from '../worker/labels.ts'
 import type { Worker } from '../worker/worker.ts'
 import { loadedFiles, needCode } from './config.ts'
 import { nameOf, openSluice, type Settings, settingsOf, whole } from './settings.ts'
@@ -15,6 +16,7 @@ export interface WorkFlags {
   tasks?: string
   concurrency?: number
   queues?: string
+  label?: readonly string[]
 }
 
 const summaryMs = 10_000
@@ -33,6 +35,11 @@ export function workFlags(command: Command): Command {
     .option('--tasks <file>', 'every task that it exports (env SLUICE_TASKS; default: those of sluice.config.ts)')
     .option('-c, --concurrency <n>', 'attempts at once (env SLUICE_CONCURRENCY; default 10)', whole(1, 10_000))
     .option('--queues <a,b>', 'queues to serve (env SLUICE_QUEUES; default all)')
+    .option(
+      '--label <name=value>',
+      'what limits may go by; may be given several times (env SLUICE_LABELS; default host and ip)',
+      (text: string, all: readonly string[] | undefined) => [...(all ?? []), text],
+    )
 }
 
 /** What a worker is started with: flag, else environment, else config. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_TASK */
@@ -42,7 +49,12 @@ export function workOptions(settings: Settings, flags: WorkFlags): WorkOptions {
   const named = flags.queues ?? env('SLUICE_QUEUES')
   const queues = named?.split(',').map((name) => name.trim()) ?? fields.queues
   for (const name of queues ?? []) checkName('queue', name)
-  return { ...(concurrency === undefined ? {} : { concurrency }), ...(queues === undefined ? {} : { queues }) }
+  const labels = flags.label === undefined ? {} : { labels: Object.fromEntries(flags.label.map(readLabel)) }
+  return {
+    ...labels,
+    ...(concurrency === undefined ? {} : { concurrency }),
+    ...(queues === undefined ? {} : { queues }),
+  }
 }
 
 function fromEnv(): number | undefined {

@@ -22,6 +22,8 @@ export interface Handout {
   priority: number
   createdMs: number
   takes: string[] | null
+  /** What it was charged in, where that is not the same: one for each of `takes`. */
+  holds: string[] | null
   tags: string[] | null
   input: unknown
   /** 2: nobody has looked at its task's code; 1: it has met no rules; 0: it has; or what they did, if they gave it keys. */
@@ -63,6 +65,7 @@ type Place = [
   boolean,
   unknown,
   Handout['admitted'],
+  string[] | null,
 ]
 
 interface Answer {
@@ -261,8 +264,24 @@ function isOwnDouble(error: unknown): boolean {
 }
 
 function handout(place: Place, claim: string, grantedMs: number): Handout {
-  const [seq, id, task, queue, attempt, failed, crashes, ambiguous, priority, created, takes, tags, , input, admitted] =
-    place
+  const [
+    seq,
+    id,
+    task,
+    queue,
+    attempt,
+    failed,
+    crashes,
+    ambiguous,
+    priority,
+    created,
+    takes,
+    tags,
+    ,
+    input,
+    admitted,
+    holds,
+  ] = place
   return {
     claim,
     grantedMs,
@@ -277,6 +296,7 @@ function handout(place: Place, claim: string, grantedMs: number): Handout {
     priority,
     createdMs: created * 1_000,
     takes,
+    holds,
     tags,
     input,
     admitted,

@@ -20,7 +20,7 @@ begin
       select sluice.hash64(t) as bucket, count(*)::integer as running
       from sluice.claim c cross join unnest(c.lanes, c.seqs) h (lane, seq)
       join sluice.job j on j.lane = h.lane and j.seq = h.seq and j.due_at is null and j.claim = c.id
-      cross join lateral (select distinct t from unnest(j.takes) t) t
+      cross join lateral (select distinct t from unnest(coalesce(j.holds, j.takes)) t) t
       where split_part(t, ':', 1) = p_name group by 1) r;
   end if;
   update sluice.list set due = v_now where due > v_now and id in (select id from sluice.bucket where name = p_name);

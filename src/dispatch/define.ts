@@ -79,13 +79,17 @@ export async function defineLimit(
   limit: Limit,
   inSchema: (sql: string) => string = (sql) => sql,
 ): Promise<void> {
-  const { name, rules, grantUs, transitUs, classic, keyed, path } = limit
+  const { name, rules, grantUs, transitUs, classic, keyed, path, label, pool } = limit
+  const keys = {
+    ...(label === undefined ? {} : { label }),
+    ...(pool === undefined ? {} : { pool: pool.map(({ key }) => key) }),
+  }
   const column = (field: 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') => rules.map((rule) => String(rule[field]))
   await db.query(
     inSchema(`select sluice.define_v1(${fromText('text jsonb bigint[] bigint[] bigint[] bigint[] bigint[] bigint')})`),
     [
       name,
-      JSON.stringify({ rules, grantUs, transitUs, classic, keyed, path: path ?? null }),
+      JSON.stringify({ rules, grantUs, transitUs, classic, keyed, path: path ?? null, ...keys }),
       column('drain'),
       column('weight'),
       column('room'),

@@ -2,6 +2,7 @@
 import { UsageError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import { checkKey, fieldOf, type Limit } from '../limits/limit.ts'
+import { bucketName, splitBucket } from '../limits/pool.ts'
 import type { NewJob } from '../store/send.ts'
 import type { Ruled } from './rule.ts'
 import { type AnyTask, checkName, checkWeight } from './task.ts'
@@ -58,7 +59,7 @@ export function placeNow(
   )
   const demanded = bucketsOf(task, input, Object.fromEntries(given))
   if (demanded.every((bucket) => had.includes(bucket))) return undefined
-  const isNamed = (bucket: string) => task.limits.some(({ name }) => bucket === name || bucket.startsWith(`${name}:`))
+  const isNamed = (bucket: string) => task.limits.some(({ name }) => splitBucket(bucket).limit === name)
   return placeOf(task, input, queue, priority, [...demanded, ...had.filter((bucket) => !isNamed(bucket))])
 }
 
@@ -84,7 +85,7 @@ export function bucketsOf(task: AnyTask, stored: unknown, keys: Readonly<Record<
   return task.limits.map((limit) => {
     const given = Object.hasOwn(keys, limit.name) ? keys[limit.name] : undefined
     const key = given === undefined ? keyOf(limit, stored) : checkKey(limit.name, given)
-    return key === undefined ? limit.name : `${limit.name}:${key}`
+    return bucketName(limit, key)
   })
 }
 
@@ -102,8 +103,8 @@ function said<T>(task: AnyTask, what: string, ask: () => T): T {
 export function keysOf(takes: readonly string[]): Record<string, string> {
   return Object.fromEntries(
     takes.map((bucket) => {
-      const at = bucket.indexOf(':')
-      return at < 0 ? [bucket, ''] : [bucket.slice(0, at), bucket.slice(at + 1)]
+      const { limit, key = '' } = splitBucket(bucket)
+      return [limit, key]
     }),
   )
 }

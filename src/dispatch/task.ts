@@ -7,6 +7,7 @@ import { type RetryOptions, type RetryPolicy, retryPolicy } from '../core/retry.
 import type { TxLike } from '../db/tx.ts'
 import { Guard } from '../http/guard.ts'
 import type { HasPath, Limit } from '../limits/limit.ts'
+import type { Chosen } from '../limits/pool.ts'
 
 /** Writes one line of a job's log. */
 export interface Log {
@@ -24,6 +25,10 @@ export interface Context {
    * request): of calls made otherwise `fetch` knows nothing, and it may give back the grant that they have spent.
    */
   readonly fetch: typeof fetch
+  /** Of each pool among the task's limits the member that this attempt was granted, by the limit's name. */
+  readonly pool: Readonly<Record<string, Chosen>>
+  /** This worker's labels. */
+  readonly labels: Readonly<Record<string, string>>
   /** Aborted on time-out, within some 2 s of a cancel, when the worker gives up the job, and at forced shutdown. */
   readonly signal: AbortSignal
   /** 1 for the first attempt. */
@@ -40,7 +45,10 @@ export interface Context {
 }
 
 /** What a handler that runs in a thread gets beside its input: no signal, for its thread is ended instead. */
-export type ThreadContext = Pick<Context, 'fetch' | 'attempt' | 'ambiguous' | 'log' | 'job'>
+export interface ThreadContext extends Pick<Context, 'fetch' | 'labels' | 'attempt' | 'ambiguous' | 'log' | 'job'> {
+  /** Keys and base URLs: secrets, and what else a member has, do not leave the main thread. */
+  readonly pool: Readonly<Record<string, Pick<Chosen, 'key' | 'baseUrl'>>>
+}
 
 /** How a task is defined; see the fields. */
 export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair extends string = string> {

@@ -4,8 +4,14 @@ with job as (
   select j.*, sluice.now_us() as now_us from sluice.job j where j.id = $1
 ), take as (
   -- By name, for before its first job is absorbed a bucket has no row: then all of its room is free.
-  select distinct sluice.hash64(t) as id, split_part(t, ':', 1) as name, substr(t, strpos(t || ':', ':') + 1) as key
-  from job j, unnest(j.takes) t
+  -- Of a label's those of the workers that could have it; of them all it is enough that one has room.
+  select distinct sluice.hash64(t.bucket) as id, t.name, case when t.bucket = t.name || '*' then null else substr(t.bucket, length(t.name) + 2) end as key, t.way
+  from job j cross join lateral (
+    select u as way, n.name, coalesce(n.name || ':' || v.value, u) as bucket
+    from unnest(j.takes) u cross join lateral (select substring(u from '^[^:*@]+') as name) n
+    left join lateral (select distinct w.labels ->> split_part(u, '@', 2) as value from sluice.worker w
+                       where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)) v on u like n.name || '@%'
+    where u not like n.name || '@%' or v.value is not null) t
 ), lane as (
   select l.* from job j cross join lateral (select * from sluice.lane where id = j.lane order by v desc limit 1) l
 ), kin as (
@@ -19,7 +25,9 @@ with job as (
 )
 select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extract(epoch from j.due_at) * 1000)::float8 as due_ms,
        (j.now_us / 1000)::float8 as now_ms, a.n as ahead, j.error, j.held, coalesce(j.raw, false) as raw,
-       (select count(*) from sluice.worker w where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)) as workers,
+       (select count(*) from sluice.worker w where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)
+          and sluice.bears_v1(w.labels, sluice.labels_v1(j.takes))) as workers,
+       (select array_agg(split_part(u, '@', 2)) from unnest(sluice.labels_v1(j.takes)) u) as labels,
        (select count(*) from lane me cross join lateral (select vstart from sluice.fair where class = me.class and id = me.fair order by v desc limit 1) f
         join sluice.turn o on o.class = me.class and o.list = me.list and o.vstart < f.vstart and o.fair <> me.fair) as lanes_before,
        -- Lanes of its own fair key that go first; of their jobs about so many.
@@ -29,18 +37,19 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
                     from sluice.gate o where o.name = g.gate and o.zone is not null),
           'sinceMs', (extract(epoch from g.since) * 1000)::float8, 'untilMs', (extract(epoch from g.until) * 1000)::float8))
         from sluice.closed_v1(j.queue, j.task, to_timestamp(j.now_us / 1e6)) g) as gates,
-       (select json_agg(json_build_object('limit', t.name, 'key', t.key, 'defined', d.room is not null,
+       (select json_agg(x.b order by x.next desc) from (select distinct on (t.way) r.next, json_build_object('limit', t.name, 'key', coalesce(t.key, ''),
+          'members', case when t.key is null then cardinality(d.members) end, 'defined', d.room is not null,
           'avail', case when b.id is null then d.room else r.avail end, 'heldMs', case when r.hold > j.now_us then (r.hold / 1000)::float8 end,
           'paused', (select json_build_object('reason', p.reason, 'by', p.by, 'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)
                      from sluice.limit_pause p where p.name = t.name and p.key in ('', t.key) order by p.key limit 1),
           'places', (select x.room from unnest(r.drain, r.debt, d.rooms) x (drain, debt, room) where x.drain = 0 and x.debt >= x.room limit 1),
           'nextMs', (case when b.id is null then j.now_us else r.next end / 1000)::float8,
-          'periodMs', case when b.id is null then d.period else r.period end / 1000.0) order by r.next desc)
+          'periodMs', case when b.id is null then d.period else r.period end / 1000.0) as b
         from take t join sluice.room_v1(array(select t.id from take t), j.now_us) r on r.bucket = t.id
         left join sluice.bucket b on b.id = t.id
         left join lateral (
-          select (select min(x) from unnest(l.room) x) as room, l.room as rooms,
+          select (select min(x) from unnest(l.room) x) as room, l.room as rooms, l.members,
                  (select coalesce(max(case when x.slot > 0 then x.span / x.room + 1 else x.weight / nullif(x.drain, 0) + 1 end), 0)
                   from unnest(l.weight, l.drain, l.room, l.slot, l.span) x (weight, drain, room, slot, span)) as period
-          from sluice.limit_def l where l.name = t.name order by l.version desc limit 1) d on true) as buckets
+          from sluice.limit_def l where l.name = t.name order by l.version desc limit 1) d on true order by t.way, r.next) x) as buckets
 from job j cross join ahead a

@@ -53,6 +53,8 @@ interface Word {
 interface Bucket {
   limit: string
   key: string
+  /** A pool of so many. */
+  members: number | null
   avail: number
   defined: boolean
   /** The vendor asked for silence until then. */
@@ -74,6 +76,8 @@ interface Found {
   now_ms: number
   ahead: string
   workers: string
+  /** Those that its limits ask of a worker. */
+  labels: string[] | null
   lanes_before: string
   kin_lanes: string
   kin_jobs: string
@@ -154,7 +158,9 @@ function pausedBy({ reason, by, sinceMs }: Word): string {
 
 function limits(found: Found): Reason[] {
   return (found.buckets ?? []).flatMap((bucket): Reason[] => {
-    const name = `limit ${bucket.limit}${bucket.key ? ` for ${bucket.key}` : ''}`
+    const whose =
+      bucket.members === null ? bucket.key && ` for ${bucket.key}` : ` for any of its ${bucket.members} members`
+    const name = `limit ${bucket.limit}${whose}`
     return bars(found, bucket, name).map((bar) => ({
       ...bar,
       limit: bucket.limit,
@@ -193,10 +199,11 @@ function silence(name: string, heldMs: number, nextMs: number): Reason {
 
 function workers(found: Found): Reason[] {
   if (Number(found.workers) > 0) return []
+  const bearing = found.labels === null ? '' : ` and has the label ${found.labels.join(', ')}`
   return [
     {
       kind: 'no-worker',
-      text: `no worker that knows task ${found.task} listens on queue ${found.queue}`,
+      text: `no worker that knows task ${found.task} listens on queue ${found.queue}${bearing}`,
       notBefore: undefined,
     },
   ]

@@ -2,6 +2,7 @@
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs, type ParsedRate, parseRate, type Rate } from '../core/rate.ts'
+import { checkLabel, isLabel, type Label, membersOf, type PoolMember } from './pool.ts'
 
 /** What may tell buckets of one limit apart. */
 export type Key = string | number | boolean
@@ -34,6 +35,11 @@ interface LimitFields {
   burst?: number
   /** How much the time from the check before writing until the vendor counts may vary; default 100 ms, at most a day. */
   transit?: Duration
+  /**
+   * Accounts, keys, addresses or services of which any will do, up to 64: each has all that the limit holds for itself, and
+   * an attempt gets the one with the most room (`ctx.pool`). Not with `by`.
+   */
+  pool?: readonly (string | PoolMember)[]
 }
 
 /** One rule in the integers that the store computes with; `decide.ts` says how. */
@@ -70,6 +76,10 @@ export interface Limit<in In = never> {
   readonly keyed: boolean
   /** The field path of the key, when there is one; stored, so that SQL and other languages can send. */
   readonly path: string | undefined
+  /** The label of the worker that is its key. */
+  readonly label: string | undefined
+  /** Of which an attempt gets one. */
+  readonly pool: readonly PoolMember[] | undefined
   /** The key of an input; undefined for a limit without keys. @throws UsageError SLUICE_MISSING_KEY */
   keyOf(input: In): string | undefined
 }
@@ -86,26 +96,33 @@ const windowUnitsMax = 2 ** 31 - 1
 /**
  * Defines a limit.
  * @param name unique; a-z, 0-9, `.`, `_`, `-`, beginning with a letter, up to 63 characters
- * @param options what holds; `by` is a field path of the input, or a function of it: one bucket for each value.
- * Without `by` all jobs share one bucket.
- * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE, SLUICE_BAD_DURATION
+ * @param options what holds; `by` is a field path of the input, a function of it, or a label of the worker: one bucket
+ * for each value. Without `by` all jobs share one bucket.
+ * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE, SLUICE_BAD_DURATION, SLUICE_BAD_POOL, SLUICE_BAD_LABEL
  * @example limit('crm', { rate: '100/min', by: 'accountId' })
  * @example limit('export', { window: ['100/s', '1000/h', '10000/day'], concurrency: 5 })
  */
-export function limit(name: string, options: LimitOptions): Limit<unknown>
+export function limit(name: string, options: LimitOptions & { by?: Label }): Limit<unknown>
 export function limit<const Path extends string>(
   name: string,
   options: LimitOptions & { by: Path },
 ): Limit<HasPath<Path>>
 export function limit<In>(name: string, options: LimitOptions & { by: (input: In) => Key }): Limit<In>
-export function limit(name: string, options: LimitOptions & { by?: string | ((input: never) => Key) }): Limit<never> {
+export function limit(
+  name: string,
+  options: LimitOptions & { by?: string | Label | ((input: never) => Key) },
+): Limit<never> {
   if (!/^[a-z][a-z0-9._-]{0,62}$/.test(name)) {
     throw new UsageError(
       'SLUICE_BAD_LIMIT',
       `"${name}" cannot name a limit: use a-z, 0-9, ".", "_", "-", beginning with a letter, up to 63 characters`,
     )
   }
-  const { burst, by, concurrency } = options
+  const { burst, concurrency, pool } = options
+  const label = isLabel(options.by) ? checkLabel(options.by.label) : undefined
+  const by = isLabel(options.by) ? undefined : options.by
+  if (pool !== undefined && options.by !== undefined)
+    throw new UsageError('SLUICE_BAD_POOL', `limit "${name}": a pool has its own keys; give it \`pool\` or \`by\``)
   const { rates, windows } = checked(name, options)
   const grantUs = Math.min(grantMs * 1_000, ...[...rates, ...windows].map((rule) => Math.floor(rule.windowUs / 10)))
   const transitUs = Math.ceil(durationMs(options.transit ?? 100) * 1_000)
@@ -123,6 +140,8 @@ export function limit(name: string, options: LimitOptions & { by?: string | ((in
     classic: burst !== undefined,
     keyed: by !== undefined,
     path: typeof by === 'string' ? by : undefined,
+    label,
+    pool: pool === undefined ? undefined : membersOf(name, pool, (key) => checkKey(name, key)),
     keyOf: (input) => (by === undefined ? undefined : readKey(name, by, input)),
   }
 }
@@ -176,10 +195,18 @@ function atOnce(units: number): Rule {
 }
 
 /** A definition in words, the same for the same definition; what a key function does is not in them. */
-export function inWords({ rules, classic, transitUs, keyed, path }: Limit): string {
+export function inWords({ rules, classic, transitUs, keyed, path, label, pool }: Limit): string {
   const all = rules.map((rule) => (rule.kind === 'rate' ? rule.rate : `${rule.kind} ${rule.rate}`)).join(' and ')
   const rooms = rules.flatMap((rule) => (rule.kind === 'rate' ? [rule.room] : []))
-  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keyed ? `by ${path ?? 'a function'}` : 'without keys'}`
+  const keys =
+    label !== undefined
+      ? `by label ${label}`
+      : pool !== undefined
+        ? `for each of ${pool.map(({ key }) => key).join(', ')}`
+        : keyed
+          ? `by ${path ?? 'a function'}`
+          : 'without keys'
+  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}`
 }
 
 /**

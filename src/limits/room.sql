@@ -2,6 +2,7 @@
 -- avail = units free now; next = when one unit is free (2^53 - 1: not by time); the arithmetic is that of
 -- limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
 -- stale: the state is from an older definition, and was made anew, which takes a while: renew_v1 writes it.
+-- A pool (`sender*`) has the room of its members, and no state of its own: its version is null, so nothing is written.
 -- A bucket whose limit is not defined has no room: closed, not open. One that is paused has none for waiting jobs. Call under lock_v1 to act on the answer.
 -- Step by step, because starting up one query over all of it takes four times as long.
 create or replace function sluice.room_v1(p_buckets bigint[], p_now bigint, p_further boolean default false)
@@ -18,6 +19,13 @@ begin
   for i in 1 .. coalesce(cardinality(p_buckets), 0) loop
     select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_buckets[i]
     order by d.version desc limit 1;
+    if v_def.members is not null and p_buckets[i] = sluice.hash64(v_def.name || '*') then
+      ord := i; bucket := p_buckets[i]; n := 0; now_at := p_now; debt := null; slots := null; version := null; drain := null;
+      weight := null; slot := null; hold := 0; stale := false;
+      select p.avail, p.next, p.period, p.slack into avail, next, period, slack from sluice.pool_v1(v_def, p_now, p_further) p;
+      return next;
+      continue;
+    end if;
     select l.* into v_row from sluice.ledger l where l.bucket = p_buckets[i] order by l.at desc, l.n desc limit 1;
     ord := i; bucket := p_buckets[i]; n := coalesce(v_row.n, 0); hold := coalesce(v_row.hold, 0);
     now_at := greatest(p_now, v_row.at);

@@ -56,7 +56,7 @@ class StoreGrants implements Grants {
   constructor(options: GrantsOptions) {
     const { job, grantMs } = options
     this.#options = options
-    this.#takes = job.takes ?? []
+    this.#takes = job.holds ?? job.takes ?? []
     this.own = grantMs === undefined ? undefined : { id: job.claim, deadlineMs: job.grantedMs + grantMs }
   }
 
