@@ -11,8 +11,10 @@ declare
   v_horizon bigint;
   v_cut boolean;
   v_buckets bigint[];
+  v_real record;  -- what they are to this worker: resolve_v1
   v_avail bigint[];
   v_stale boolean;
+  v_barred boolean := false;
   v_lane sluice.lane[];
   v_fairs bigint[];
   v_uses integer[] := '{}';
@@ -30,13 +32,15 @@ begin
   if v_cand is null then return; end if;
   v_lane := sluice.lane_v1(v_cand);
   v_buckets := array(select distinct b from unnest(v_lane) l, unnest(l.buckets) b order by b);
-  perform sluice.lock_v1(v_buckets);
+  select * into v_real from sluice.resolve_v1(p_worker, p_classes, v_buckets);
+  perform sluice.lock_v1(v_real.buckets || v_real.members);
   for round in 1 .. 2 loop
     now_us := least(sluice.now_us(), p_cap);
-    select array_agg(r.avail order by r.ord), bool_or(r.stale) into v_avail, v_stale from sluice.room_v1(v_buckets, now_us) r;
+    select array_agg(r.avail order by r.ord), bool_or(r.stale) into v_avail, v_stale from sluice.room_v1(v_real.buckets || v_real.members, now_us) r;
     exit when not v_stale or round = 2;
-    perform sluice.renew_v1(v_buckets);
+    perform sluice.renew_v1(v_real.buckets || v_real.members);
   end loop;
+  v_avail := v_avail[:cardinality(v_buckets)];
   v_fairs := array(select distinct l.fair from unnest(v_lane) l);
   if cardinality(v_cand) = 1 and not v_cut and v_horizon is null then
     -- A lane that is alone takes what it can; nobody is compared with it.
@@ -56,7 +60,12 @@ begin
       array(select (select max(v_starts[l.ordinality]) from unnest(v_lane) with ordinality l where l.fair = f) from unnest(v_fairs) f),
       a.step::bigint[], a.fair, v_from, v_uses, v_avail, v_horizon) s;
   end if;
+  if v_real.labels is not null then
+    -- A label bars the worker, not the lane: that stays where others find it. And looking again finds it barred again.
+    v_barred := exists (select 1 from unnest(v_blocked) b where v_real.buckets[b] <> v_buckets[b]);
+    v_blocked := array(select case when v_real.buckets[b] <> v_buckets[b] then 0 else b end from unnest(v_blocked) with ordinality u (b, o) order by o);
+  end if;
   select m.granted, m.again, m.jobs into granted, again, jobs
-  from sluice.mark_v1(p_claim, p_worker, now_us, v_lane, v_stored, v_take, v_blocked, v_buckets, v_fairs, v_vstart) m;
-  again := again or (granted < p_want and (v_cut or v_horizon is not null));
+  from sluice.mark_v1(p_claim, p_worker, now_us, v_lane, v_stored, v_take, v_blocked, v_buckets, v_fairs, v_vstart, v_real.labels, v_real.members) m;
+  again := again or (granted < p_want and (v_cut or v_horizon is not null) and (granted > 0 or not v_barred));
 end $$;
