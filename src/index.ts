@@ -11,6 +11,7 @@ export type { TxLike } from './db/tx.ts'
 export type {
   AnyTask,
   Context,
+  CostedLimit,
   Failure,
   Log,
   Sendable,

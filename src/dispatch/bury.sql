@@ -7,9 +7,9 @@ declare
 begin
   if p_jobs is null then return; end if;
   insert into sluice.failed (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
-    dispatched_at, started_at, finished_at, fair, takes, tags, input, error, claim, weight, once, on_failed, ruled, raw)
+    dispatched_at, started_at, finished_at, fair, takes, costs, tags, input, error, claim, weight, once, on_failed, ruled, raw)
   select id, 'failed', p_reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, dispatched_at,
-    dispatched_at, v_now, fair, takes, tags, input, jsonb_build_object('code', p_code, 'message', p_message), claim,
+    dispatched_at, v_now, fair, takes, costs, tags, input, jsonb_build_object('code', p_code, 'message', p_message), claim,
     weight, once, coalesce(on_failed, case when raw then (select t.on_failed from sluice.task t where t.name = task) end), ruled, raw
   from unnest(p_jobs);
   perform sluice.fallout_v1(array(select j.id from unnest(p_jobs) j where j.on_failed is not null or j.raw));

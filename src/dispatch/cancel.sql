@@ -10,8 +10,8 @@ begin
   perform sluice.ended_v1(array[p_id], array[v_claim], '{f}');
   with gone as (delete from sluice.job where id = p_id returning *)
   insert into sluice.done (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
-    dispatched_at, finished_at, fair, takes, tags, input, error, claim, weight, once, on_failed, ruled)
+    dispatched_at, finished_at, fair, takes, costs, tags, input, error, claim, weight, once, on_failed, ruled)
   select id, 'cancelled', p_reason, task, queue, priority, attempt, failed, crashes, ambiguous or claim is not null, created_at,
-    dispatched_at, sluice.now(), fair, takes, tags, input, error, claim, weight, once, on_failed, ruled from gone;
+    dispatched_at, sluice.now(), fair, takes, costs, tags, input, error, claim, weight, once, on_failed, ruled from gone;
   return found;
 end $$;

@@ -22,6 +22,8 @@ export interface Handout {
   priority: number
   createdMs: number
   takes: string[] | null
+  /** Units for each of `takes`, and of its turn; null: all are 1. */
+  costs: number[] | null
   /** What it was charged in, where that is not the same: one for each of `takes`. */
   holds: string[] | null
   tags: string[] | null
@@ -65,6 +67,7 @@ type Place = [
   boolean,
   unknown,
   Handout['admitted'],
+  number[] | null,
   string[] | null,
 ]
 
@@ -280,6 +283,7 @@ function handout(place: Place, claim: string, grantedMs: number): Handout {
     ,
     input,
     admitted,
+    costs,
     holds,
   ] = place
   return {
@@ -296,6 +300,7 @@ function handout(place: Place, claim: string, grantedMs: number): Handout {
     priority,
     createdMs: created * 1_000,
     takes,
+    costs,
     holds,
     tags,
     input,

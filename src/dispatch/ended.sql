@@ -7,29 +7,33 @@ declare
   v_counted text[] := sluice.counting_v1();
   v_buckets bigint[];
   v_of uuid[];
-  v_units integer[];
+  v_units bigint[];
+  v_places integer[];
   v_backs boolean[];
   v_now bigint;
 begin
   if v_counted = '{}' and not true = any (p_unused) then return; end if;
   with mine as (
-    select j.claim, coalesce(j.holds, j.takes) as takes, u.unused from sluice.job j
+    select j.claim, coalesce(j.holds, j.takes) as takes, j.costs, u.unused from sluice.job j
     join unnest(p_ids, p_claims, p_unused) u (id, claim, unused) on j.id = u.id and j.claim = u.claim
     where u.unused or exists (select 1 from unnest(coalesce(j.holds, j.takes)) t where split_part(t, ':', 1) = any (v_counted)) for update of j
   ), held as (
-    select b.id, m.claim, m.unused, count(*)::integer as units
+    select b.id, m.claim, m.unused, sum(b.cost)::bigint as units, count(*)::integer as places
     from mine m cross join lateral (
-      select distinct sluice.hash64(t) as id from unnest(m.takes) t where m.unused or split_part(t, ':', 1) = any (v_counted)) b
+      select sluice.hash64(t) as id, coalesce(cost, 1) as cost from unnest(m.takes, m.costs) u (t, cost)
+      where t is not null and (m.unused or split_part(t, ':', 1) = any (v_counted))) b
     group by 1, 2, 3
   )
-  select array_agg(id), array_agg(claim), array_agg(units), array_agg(unused) into v_buckets, v_of, v_units, v_backs from held;
+  select array_agg(id), array_agg(claim), array_agg(units), array_agg(places), array_agg(unused)
+  into v_buckets, v_of, v_units, v_places, v_backs from held;
   if v_buckets is null then return; end if;
   perform sluice.lock_v1(v_buckets);
   v_now := sluice.now_us();
   perform sluice.refund_v1(u.bucket, u.claim, u.units) from unnest(v_buckets, v_of, v_units, v_backs) u (bucket, claim, units, back) where u.back;
-  select array_agg(u.bucket), array_agg(u.units) into v_buckets, v_units
-  from (select bucket, sum(units)::integer as units from unnest(v_buckets, v_units) u (bucket, units) group by 1) u;
-  perform sluice.release_v1(v_buckets, v_units);
+  select array_agg(u.bucket), array_agg(u.units), array_agg(u.places) into v_buckets, v_units, v_places
+  from (select bucket, sum(units)::bigint as units, sum(places)::integer as places
+        from unnest(v_buckets, v_units, v_places) u (bucket, units, places) group by 1) u;
+  perform sluice.release_v1(v_buckets, v_places);
   -- In a statement of its own, which sees what was released.
   perform sluice.sooner_v1(v_buckets, v_units, v_now);
 end $$;

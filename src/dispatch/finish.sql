@@ -34,19 +34,19 @@ begin
     returning j.*, i.outcome, i.took_us, i.reason, i.result, i.error as why
   ), kept as (
     insert into sluice.done (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
-      dispatched_at, started_at, finished_at, fair, takes, tags, input, result, error, claim,
+      dispatched_at, started_at, finished_at, fair, takes, costs, tags, input, result, error, claim,
       weight, once, on_failed, ruled)
     select id, case outcome when 'done' then 'done' else 'cancelled' end, reason, task, queue, priority,
       attempt - case outcome when 'done' then 0 else 1 end, failed, crashes, ambiguous, created_at, dispatched_at,
-      v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, tags, input, result::jsonb, error, claim,
+      v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, costs, tags, input, result::jsonb, error, claim,
       weight, once, on_failed, ruled
     from ended where outcome <> 'failed'
   ), archived as (
     insert into sluice.failed (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
-      dispatched_at, started_at, finished_at, fair, takes, tags, input, result, error, claim,
+      dispatched_at, started_at, finished_at, fair, takes, costs, tags, input, result, error, claim,
       weight, once, on_failed, ruled, raw)
     select id, 'failed', reason, task, queue, priority, attempt, failed + 1, crashes, ambiguous or coalesce(reason = 'doubtful', false),
-      created_at, dispatched_at, v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, tags, input, null, why::jsonb,
+      created_at, dispatched_at, v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, costs, tags, input, null, why::jsonb,
       claim, weight, once, coalesce(on_failed, case when raw then (select t.on_failed from sluice.task t where t.name = task) end), ruled, raw
     from ended where outcome = 'failed'
   ), again as (

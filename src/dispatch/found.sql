@@ -1,6 +1,6 @@
 -- Creates what is not known yet: of class 0 the classes themselves, of any other its lanes and buckets; from
--- the first job of each lane. A lane begins empty. What goes by a label of the worker has its place among the lane's buckets, and which it is
--- each claim finds (resolve_v1). Rows that other classes create too are inserted in order.
+-- the first job of each lane. A lane begins empty; its buckets stand as in takes, as costs do: also what goes by a label of
+-- the worker, of which each claim finds which it is (resolve_v1). Rows that other classes create too are inserted in order.
 create or replace function sluice.found_v1(p_class bigint, p_lanes bigint[], p_bounds bigint[]) returns void
 language plpgsql as $$
 declare
@@ -16,14 +16,14 @@ begin
   end if;
   with first as (
     -- Tenants are compared within the limit that they share: by default the first keyed one, else the class.
-    select a.lane, j.priority, coalesce(j.weight, 1) as weight, j.seq, j.takes, sluice.hash64(coalesce(j.fair,
+    select a.lane, j.priority, coalesce(j.weight, 1) as weight, j.seq, j.takes, j.costs is not null as costed, sluice.hash64(coalesce(j.fair,
              (select t from unnest(j.takes) t where t like '%:%' limit 1), j.queue || E'\x1f' || j.task)) as fair
     from unnest(p_lanes, p_bounds) a (lane, bound)
     cross join lateral (select * from sluice.job where lane = a.lane and seq >= a.bound and due_at is null order by seq limit 1) j
     where (select count(*) from (select 1 from sluice.lane l where l.id = a.lane order by l.v desc limit 1) x) = 0
   ), made as (
-    insert into sluice.lane (id, class, priority, weight, bound, n, fair, buckets)
-    select lane, p_class, priority, weight, seq, 0, fair, coalesce((select array_agg(distinct sluice.hash64(t)) from unnest(takes) t), '{}')
+    insert into sluice.lane (id, class, priority, weight, bound, n, fair, buckets, costed)
+    select lane, p_class, priority, weight, seq, 0, fair, array(select sluice.hash64(t) from unnest(takes) with ordinality u (t, o) order by o), costed
     from first
   )
   select array_agg(distinct t) into v_takes from first cross join lateral unnest(takes) t where t !~ '^[^:*]+@';

@@ -13,15 +13,23 @@ declare
   v_buckets bigint[];
   v_real record;  -- what they are to this worker: resolve_v1
   v_avail bigint[];
+  v_units bigint[];
+  v_places bigint[];
+  v_most bigint[];
+  v_kept bigint[];
   v_stale boolean;
+  v_costed boolean;
+  v_more boolean := false;
   v_barred boolean := false;
   v_lane sluice.lane[];
   v_fairs bigint[];
-  v_uses integer[] := '{}';
-  v_from integer[] := '{1}';
   v_take integer[];
   v_blocked integer[];
   v_vstart bigint[];
+  v_of bigint[];
+  v_seqs bigint[];
+  v_dead boolean[];
+  v_over integer[];
 begin
   granted := 0;
   again := false;
@@ -36,29 +44,34 @@ begin
   perform sluice.lock_v1(v_real.buckets || v_real.members);
   for round in 1 .. 2 loop
     now_us := least(sluice.now_us(), p_cap);
-    select array_agg(r.avail order by r.ord), bool_or(r.stale) into v_avail, v_stale from sluice.room_v1(v_real.buckets || v_real.members, now_us) r;
+    select array_agg(r.avail order by r.ord), array_agg(r.units order by r.ord), array_agg(r.places order by r.ord),
+           array_agg(r.most order by r.ord), bool_or(r.stale)
+    into v_avail, v_units, v_places, v_most, v_stale from sluice.room_v1(v_real.buckets || v_real.members, now_us) r;
     exit when not v_stale or round = 2;
     perform sluice.renew_v1(v_real.buckets || v_real.members);
   end loop;
-  v_avail := v_avail[:cardinality(v_buckets)];
+  if v_real.members <> '{}' then
+    v_avail := v_avail[:cardinality(v_buckets)];
+    v_units := v_units[:cardinality(v_buckets)];
+    v_places := v_places[:cardinality(v_buckets)];
+  end if;
+  if exists (select 1 from sluice.list w where w.id = any (v_buckets) and w.holder is not null) then
+    v_kept := sluice.reserved_v1(v_buckets, v_cand, now_us);
+    v_avail := array(select greatest(0, a - k) from unnest(v_avail, v_kept) with ordinality u (a, k, o) order by o);
+    v_units := array(select greatest(0, a - k) from unnest(v_units, v_kept) with ordinality u (a, k, o) order by o);
+  end if;
+  v_costed := exists (select 1 from unnest(v_lane) l where l.costed);
   v_fairs := array(select distinct l.fair from unnest(v_lane) l);
-  if cardinality(v_cand) = 1 and not v_cut and v_horizon is null then
+  if cardinality(v_cand) = 1 and not v_cut and v_horizon is null and not v_costed then
     -- A lane that is alone takes what it can; nobody is compared with it.
     v_take := array[greatest(0, least(p_want, v_lane[1].n, (select min(a) from unnest(v_avail) a)))]::integer[];
     v_blocked := array[case when v_take[1] < least(p_want, v_lane[1].n) then array_position(v_avail, (select min(a) from unnest(v_avail) a)) else 0 end];
   else
-    for i in 1 .. cardinality(v_lane) loop
-      for u in 1 .. cardinality(v_lane[i].buckets) loop
-        v_uses := v_uses || array_position(v_buckets, v_lane[i].buckets[u]);
-      end loop;
-      v_from := v_from || cardinality(v_uses) + 1;
-    end loop;
-    select s.take, s.vstart, s.blocked into v_take, v_vstart, v_blocked
-    from (select array_agg(l.n order by l.ordinality) as n, array_agg(1000000 / greatest(1, l.weight) order by l.ordinality) as step,
-                 array_agg(array_position(v_fairs, l.fair) order by l.ordinality) as fair from unnest(v_lane) with ordinality l) a
-    cross join lateral sluice.share_v1(p_want, a.n,
-      array(select (select max(v_starts[l.ordinality]) from unnest(v_lane) with ordinality l where l.fair = f) from unnest(v_fairs) f),
-      a.step::bigint[], a.fair, v_from, v_uses, v_avail, v_horizon) s;
+    -- Of lanes whose jobs have costs as many are read as will do, unless few lanes take all.
+    select p.take, p.vstart, p.blocked, p.of, p.seqs, p.dead, p.over, p.more
+    into v_take, v_vstart, v_blocked, v_of, v_seqs, v_dead, v_over, v_more
+    from sluice.portion_v1(p_want, v_lane, v_fairs, v_starts, v_buckets, v_avail, v_units, v_places, v_most,
+      v_horizon, case when v_costed then 2 * p_want / cardinality(v_lane) + 1 end, now_us) p;
   end if;
   if v_real.labels is not null then
     -- A label bars the worker, not the lane: that stays where others find it. And looking again finds it barred again.
@@ -66,6 +79,7 @@ begin
     v_blocked := array(select case when v_real.buckets[b] <> v_buckets[b] then 0 else b end from unnest(v_blocked) with ordinality u (b, o) order by o);
   end if;
   select m.granted, m.again, m.jobs into granted, again, jobs
-  from sluice.mark_v1(p_claim, p_worker, now_us, v_lane, v_stored, v_take, v_blocked, v_buckets, v_fairs, v_vstart, v_real.labels, v_real.members) m;
-  again := again or (granted < p_want and (v_cut or v_horizon is not null) and (granted > 0 or not v_barred));
+  from sluice.mark_v1(p_claim, p_worker, now_us, v_lane, v_stored, v_take, v_blocked, v_buckets, v_fairs, v_vstart,
+    v_of, v_seqs, v_dead, v_over, v_real.labels, v_real.members) m;
+  again := again or (granted < p_want and (v_cut or v_horizon is not null or v_more) and (granted > 0 or not v_barred));
 end $$;

@@ -40,7 +40,7 @@ export function httpTask(name: string, options: HttpTaskOptions = {}): Task<Requ
   const secrets = new Secrets(name, given)
   return task(name, {
     ...rest,
-    input: requestSchemaWith(secrets, basesOf(rest.limits ?? [])),
+    input: requestSchemaWith(secrets, basesOf((rest.limits ?? []).map((one) => ('limit' in one ? one.limit : one)))),
     run: async (input, { fetch, signal, job, pool }) => {
       const options = { fetch, signal, jobId: job.id, secrets }
       const member = Object.values(pool).find(({ baseUrl }) => baseUrl !== undefined)

@@ -1,26 +1,40 @@
 -- Keeps floor and due time of the lists that lanes left or joined; one that nobody stands in any more goes, but for the
 -- ready one, whose floor tells those who come later how far the class was. p_least: the smallest virtual start that was
--- given (null: none was).
+-- given (null: none was). A list is due when its front lane's next job fits beside what is kept for lanes of other classes
+-- (holder_v1); where only those are in its way, soon.
 create or replace function sluice.list_v1(p_now bigint, p_lane sluice.lane[], p_stored bigint[], p_lists bigint[], p_least bigint)
 returns void language plpgsql as $$
+declare
+  v_costed boolean := exists (select 1 from unnest(p_lane) q where q.costed);
 begin
   with touched as (
     select q.class, x.id, min(p_stored[q.ordinality]) as least from unnest(p_lane) with ordinality q
     cross join lateral (values (q.list), (p_lists[q.ordinality])) x (id) where x.id is not null group by 1, 2
   ), was as (
-    select t.class, t.id, l.ctid as tid, l.v, (
+    select t.class, t.id, l.ctid as tid, l.v, l.holder, l.asked, least(l.floor, t.least) as floor, (
       select r.vstart from sluice.turn r where r.class = t.class and r.list = t.id and r.vstart >= least(l.floor, t.least)
       order by r.vstart limit 1) as front
     from touched t
-    left join lateral (select ctid, v, floor from sluice.list where class = t.class and id = t.id order by v desc limit 1) l on true
+    left join lateral (select ctid, v, floor, holder, asked from sluice.list where class = t.class and id = t.id order by v desc limit 1) l on true
+  ), room as (
+    select w.*, h.lane, h.need, r.period, r.slack, case when h.lane = w.holder then w.asked when h.lane is not null then p_now end as since,
+           case when h.need > r.most then p_now when o.units > 0 then greatest(r.next, p_now + 50000) else r.next end as due
+    from was w
+    left join lateral (select * from sluice.holder_v1(w.class, w.id, w.floor, w.holder, p_now)
+                       where w.id <> 0 and w.front is not null and (v_costed or w.holder is not null)) h on true
+    left join lateral (select sum(k.need) as units from sluice.list k
+                       where k.id = w.id and k.holder is not null and k.class <> w.class and k.due > p_now - 1000000
+                         and (h.lane is distinct from w.holder or h.lane is null or k.asked < w.asked)) o on true
+    left join lateral (select * from sluice.room_v1(array[w.id], p_now, false, case when h.need > 1 or o.units > 0
+                       then array[coalesce(h.need, 1) + coalesce(o.units, 0)]::bigint[] end) where w.id <> 0) r on true
   ), kept as (
-    update sluice.list l set v = l.v + 1, floor = coalesce(w.front, greatest(l.floor, p_least)), due = r.next, period = r.period, slack = r.slack
-    from was w left join lateral (select * from sluice.room_v1(array[w.id], p_now) where w.id <> 0) r on true
-    where l.ctid = w.tid and (w.front is not null or w.id = 0)
+    update sluice.list l set v = l.v + 1, floor = coalesce(w.front, greatest(l.floor, p_least)), due = w.due, period = w.period, slack = w.slack,
+      holder = w.lane, need = w.need, asked = w.since
+    from room w where l.ctid = w.tid and (w.front is not null or w.id = 0)
   ), gone as (
     delete from sluice.list l using was w where l.ctid = w.tid and w.front is null and w.id <> 0
   )
-  insert into sluice.list (class, id, v, floor, due, period, slack)
-  select w.class, w.id, p_now, w.front, r.next, r.period, r.slack
-  from was w cross join lateral sluice.room_v1(array[w.id], p_now) r where w.v is null and w.front is not null and w.id <> 0;
+  insert into sluice.list (class, id, v, floor, due, period, slack, holder, need, asked)
+  select w.class, w.id, p_now, w.front, w.due, w.period, w.slack, w.lane, w.need, w.since
+  from room w where w.v is null and w.front is not null and w.id <> 0;
 end $$;

@@ -4,10 +4,13 @@
 -- Beyond 64 KiB of inputs and tags in one claim, those are left out, and fetched in a second query: a reply must fit the
 -- socket's buffers, else a stopped worker would keep the claim's transaction, and its locks, open. What counts is the
 -- length of the text: a compressed input is much longer on the wire than in its row.
--- p_labels, p_members: resolve_v1; what each job is charged in is then decided one by one (picks_v1).
+-- p_of, p_seqs: of lanes whose jobs have costs exactly these (a job that has just become visible has not been weighed); p_dead: it is not to run,
+-- for it costs too much. p_over: portion_v1. All four are null when there are no such lanes. p_labels, p_members: resolve_v1;
+-- what each job is charged in is then decided one by one (picks_v1).
 create or replace function sluice.mark_v1(
   p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_stored bigint[], p_take integer[], p_blocked integer[],
   p_buckets bigint[], p_fairs bigint[], p_vstart bigint[],
+  p_of bigint[] default null, p_seqs bigint[] default null, p_dead boolean[] default null, p_over integer[] default null,
   p_labels jsonb default null, p_members bigint[] default null, out granted integer, out again boolean, out jobs json)
 language plpgsql as $$
 declare
@@ -16,36 +19,45 @@ declare
   v_seqs bigint[];
   v_moves sluice.move[];
   v_late uuid[];
-  v_of bigint[];
+  v_dead uuid[];
+  v_picked bigint[];
   v_holds text[];
 begin
   if p_labels is not null then
-    select p.seqs, p.holds into v_of, v_holds from sluice.picks_v1(p_labels, p_members, p_now, p_lane, p_take, null, null) p;
+    select p.seqs, p.holds into v_picked, v_holds from sluice.picks_v1(p_labels, p_members, p_now, p_lane, p_take, p_of, p_seqs) p;
   end if;
   with ask as (
-    select l.id as lane, l.bound, p_take[l.ordinality] as take from unnest(p_lane) with ordinality l where p_take[l.ordinality] > 0
+    select l.id as lane, l.bound, p_take[l.ordinality] as take from unnest(p_lane) with ordinality l where p_take[l.ordinality] > 0 and not l.costed
   ), seen as (
     select a.lane, j.* from ask a cross join lateral (
-      select ctid as tid, seq, id, coalesce(since, created_at) as created_at, expires_at <= v_at as late from sluice.job
+      select ctid as tid, seq, id, coalesce(since, created_at) as created_at, expires_at <= v_at as late, false as dead from sluice.job
       where lane = a.lane and seq >= a.bound and claim is null and due_at is null order by seq limit a.take) j
+    union all
+    select p.lane, j.tid, j.seq, j.id, j.created_at, j.late or p.dead, p.dead
+    from unnest(p_of, p_seqs, p_dead) p (lane, seq, dead) cross join lateral (
+      select ctid as tid, o.seq, id, coalesce(since, created_at) as created_at, (expires_at <= v_at) is true as late from sluice.job o
+      where o.lane = p.lane and o.seq = p.seq and claim is null and due_at is null) j
   ), taken as (
-    update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at, 
-      holds = string_to_array(v_holds[array_position(v_of, s.seq)], E'\x1f')
+    update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at,
+      holds = string_to_array(v_holds[array_position(v_picked, s.seq)], E'\x1f')
     -- By place alone: with due_at in the condition the index without due rows would be read from end to end. A job that
     -- has just been moved to another lane (reprioritise.sql) is none of this one's: it would be charged to nobody.
     from seen s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true
-      and (p_labels is null or s.seq = any (v_of)) returning j.*
+      and (p_labels is null or s.seq = any (v_picked)) returning j.*
   )
   select count(*), array_agg(t.lane), array_agg(t.seq),
     json_agg(json_build_array(t.seq, t.id, t.task, t.queue, t.attempt, t.failed, t.crashes, t.ambiguous, t.priority,
     extract(epoch from t.created_at)::float8, t.takes, case when t.size <= 65536 then t.tags end, t.size > 65536,
-    case when t.size <= 65536 then t.input end, sluice.admitted_v1(t.raw, t.ruled), t.holds)),
-         (select array_agg((m.lane, m.seen, coalesce(k.taken, 0), m.last, m.late, m.head)::sluice.move)
+    case when t.size <= 65536 then t.input end, sluice.admitted_v1(t.raw, t.ruled), t.costs, t.holds)),
+         (select array_agg((m.lane, m.seen, coalesce(k.taken, 0), m.last, m.late, m.head, c.costs)::sluice.move)
           from (select lane, count(*)::integer as seen, max(seq) as last, count(*) filter (where late)::integer as late,
                  sluice.rank_v1(max(created_at), 0) as head from seen group by lane) m
-          left join (select lane, count(*)::integer as taken from taken group by lane) k on k.lane = m.lane),
-         (select array_agg(id) from seen where late)
-  into granted, v_lanes, v_seqs, jobs, v_moves, v_late
+          left join (select lane, count(*)::integer as taken from taken group by lane) k on k.lane = m.lane
+          left join (select s.lane, array_agg(s.units order by s.o) as costs
+                     from (select t.lane, u.o, sum(u.cost) as units from taken t, unnest(t.costs) with ordinality u (cost, o) group by 1, 2) s
+                     group by 1) c on c.lane = m.lane),
+         (select array_agg(id) from seen where late), (select array_agg(id) from seen where dead)
+  into granted, v_lanes, v_seqs, jobs, v_moves, v_late, v_dead
   from (select k.*, sum(octet_length(k.input::text) + coalesce(octet_length(array_to_string(k.tags, '')), 0))
           over (rows unbounded preceding) as size from taken k) t;
   if granted > 0 then
@@ -53,10 +65,16 @@ begin
   end if;
   if p_labels is not null and granted > 0 then perform sluice.levy_v1(p_claim, p_now, v_lanes, v_seqs); end if;
   perform sluice.charge_v1(p_claim, p_now, p_buckets, array(
-    select coalesce((select sum(m.taken) from unnest(v_moves) m join unnest(p_lane) l on l.id = m.lane
-                     where b = any (l.buckets)), 0)::integer
-    from unnest(p_buckets) with ordinality u (b, o) order by o)) where granted > 0 and p_labels is null;
+    select coalesce((select sum(coalesce(m.costs[array_position(l.buckets, b)], m.taken)) from unnest(v_moves) m join unnest(p_lane) l on l.id = m.lane
+                     where b = any (l.buckets)), 0)::bigint
+    from unnest(p_buckets) with ordinality u (b, o) order by o), case when p_of is not null then array(
+    select coalesce((select sum(m.taken) from unnest(v_moves) m join unnest(p_lane) l on l.id = m.lane where b = any (l.buckets)), 0)::integer
+    from unnest(p_buckets) with ordinality u (b, o) order by o) end) where granted > 0 and p_labels is null;
   -- Too late to begin: no token is spent on them.
   if v_late is not null then perform sluice.overdue_v1(v_late); end if;
+  if v_dead is not null then perform sluice.impossible_v1(v_dead); end if;
+  if p_over is not null then p_take := array(
+    select case when l.costed then coalesce(m.seen, 0) + p_over[l.ordinality] else p_take[l.ordinality] end
+    from unnest(p_lane) with ordinality l left join unnest(v_moves) m on m.lane = l.id order by l.ordinality); end if;
   again := sluice.move_v1(p_now, p_lane, p_stored, p_take, p_blocked, p_buckets, p_fairs, p_vstart, v_moves);
 end $$;

@@ -16,16 +16,16 @@ declare
 begin
   seqs := '{}';
   holds := '{}';
-  select array_agg(b.name || ':' || b.key order by r.ord), array_agg(b.name order by r.ord), array_agg(r.avail order by r.ord), array_agg(r.avail order by r.ord)
+  select array_agg(b.name || ':' || b.key order by r.ord), array_agg(b.name order by r.ord), array_agg(r.units order by r.ord), array_agg(r.places order by r.ord)
   into v_names, v_limits, v_units, v_places
   from sluice.room_v1(p_members, p_now) r join sluice.bucket b on b.id = r.bucket;
   for v_job in
     select l.ordinality as o, j.seq, j.takes, j.costs from unnest(p_lane) with ordinality l cross join lateral (
-      select seq, takes, null::integer[] as costs from sluice.job
+      select seq, takes, costs from sluice.job
       where lane = l.id and seq >= l.bound and claim is null and due_at is null order by seq limit p_take[l.ordinality]) j
-    where p_take[l.ordinality] > 0
+    where p_take[l.ordinality] > 0 and not l.costed
     union all
-    select p.o, j.seq, j.takes, null::integer[] from unnest(p_of, p_seqs) with ordinality p (lane, seq, o)
+    select p.o, j.seq, j.takes, j.costs from unnest(p_of, p_seqs) with ordinality p (lane, seq, o)
     join sluice.job j on j.lane = p.lane and j.seq = p.seq and j.due_at is null and j.claim is null
     order by o, seq
   loop

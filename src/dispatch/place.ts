@@ -1,6 +1,7 @@
 /** Where a job waits: its queue, priority, limit keys and fair key make the lane. `store/laneid.sql` computes the same. */
 import { UsageError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
+import { costOf, turnOf } from '../limits/cost.ts'
 import { checkKey, fieldOf, type Limit } from '../limits/limit.ts'
 import { bucketName, splitBucket } from '../limits/pool.ts'
 import type { NewJob } from '../store/send.ts'
@@ -8,7 +9,7 @@ import type { Ruled } from './rule.ts'
 import { type AnyTask, checkName, checkWeight } from './task.ts'
 
 /** Where a job waits. */
-export type Place = Pick<NewJob, 'lane' | 'queue' | 'priority' | 'weight' | 'fair' | 'takes'>
+export type Place = Pick<NewJob, 'lane' | 'queue' | 'priority' | 'weight' | 'fair' | 'takes' | 'costs'>
 
 /** What the store is told of a job that is to wait elsewhere (readmit.sql): what is not named stays as it is. */
 export interface Readmission extends Place {
@@ -24,20 +25,48 @@ export interface Readmission extends Place {
   held?: string
 }
 
-/** Computes a job's place. @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_OPTION */
+/** What a job was recorded with: by it costs are known of limits that its task no longer names. */
+type Had = { readonly takes: readonly string[] | null; readonly costs: readonly number[] | null }
+
+/**
+ * Computes a job's place.
+ * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_OPTION, SLUICE_BAD_COST, SLUICE_COST_ABOVE_CAPACITY
+ */
 export function placeOf(
   task: AnyTask,
   stored: unknown,
   queue: string,
   priority: number,
   takes: readonly string[],
+  had?: Had,
 ): Place {
   const fair = task.fair === undefined ? null : `${task.name}:${fairKey(task.fair, stored)}`
   const { weight: given } = task
   const weight = typeof given === 'number' ? given : checkWeight(said(task, 'weight', () => given(stored as never)))
   const identity = [queue, task.name, String(priority), fair ?? '', ...takes].join('\u001f')
-  const lane = laneOf(weight === 1 ? identity : `${identity}\u001e${weight}`)
-  return { lane, queue, priority, weight, fair, takes: takes.length === 0 ? null : [...takes] }
+  const costs = costsOf(task, stored, takes, had)
+  const weighted = weight === 1 ? identity : `${identity}\u001e${weight}`
+  const lane = laneOf(costs === null ? weighted : `${weighted}\u001d`)
+  return { lane, queue, priority, weight, fair, takes: takes.length === 0 ? null : [...takes], costs }
+}
+
+/**
+ * Units of each of `takes`, and of the turn: the cost in the first limit that other fair keys share. Null: all jobs of the
+ * task take 1; where one may take more, a job that does not waits in the same lane.
+ */
+function costsOf(task: AnyTask, stored: unknown, takes: readonly string[], had?: Had): number[] | null {
+  if (task.limits.every((limit) => limit.cost === 1) && (had?.costs ?? null) === null) return null
+  const limits = takes.map((bucket) => task.limits.find(({ name }) => name === splitBucket(bucket).limit))
+  const units = takes.map((bucket, i) => {
+    const limit = limits[i]
+    if (limit !== undefined) return costOf(limit, stored)
+    return had?.costs?.[had.takes?.indexOf(bucket) ?? -1] ?? 1
+  })
+  const keyed = task.limits.find((limit) => limit.keyed)
+  const isOwn = (limit: Limit) => (task.fair === undefined ? limit === keyed : limit.path === task.fair)
+  const at = limits.findIndex((limit) => limit !== undefined && !isOwn(limit))
+  const shared = limits[at]
+  return [...units, shared === undefined ? 1 : turnOf(shared, units[at] ?? 1)]
 }
 
 /**
@@ -48,7 +77,7 @@ export function placeOf(
  */
 export function placeNow(
   task: AnyTask,
-  job: { readonly input: unknown; readonly queue: string; readonly priority: number; readonly takes: string[] | null },
+  job: { readonly input: unknown; readonly queue: string; readonly priority: number } & Had,
   ruledKeys: Readonly<Record<string, string>> = {},
 ): Place | undefined {
   const { input, queue, priority } = job
@@ -59,8 +88,8 @@ export function placeNow(
   )
   const demanded = bucketsOf(task, input, Object.fromEntries(given))
   if (demanded.every((bucket) => had.includes(bucket))) return undefined
-  const isNamed = (bucket: string) => task.limits.some(({ name }) => splitBucket(bucket).limit === name)
-  return placeOf(task, input, queue, priority, [...demanded, ...had.filter((bucket) => !isNamed(bucket))])
+  const isNamed = (bucket: string) => task.limits.some(({ name }) => name === splitBucket(bucket).limit)
+  return placeOf(task, input, queue, priority, [...demanded, ...had.filter((bucket) => !isNamed(bucket))], job)
 }
 
 /** The queue that a definition, or a send, says; undefined: none. @throws UsageError SLUICE_BAD_TASK, SLUICE_BAD_OPTION */

@@ -17,6 +17,7 @@ begin
       due_at = place.due,
       queue = coalesce(p ->> 'queue', j.queue), priority = coalesce((p ->> 'priority')::smallint, j.priority),
       fair = p ->> 'fair', takes = case when p -> 'takes' <> 'null' then array(select jsonb_array_elements_text(p -> 'takes')) end,
+      costs = translate(p ->> 'costs', '[]', '{}')::integer[],
       weight = coalesce((p ->> 'weight')::smallint, j.weight),
       tags = case when p ? 'tags' then array(select jsonb_array_elements_text(p -> 'tags')) else j.tags end,
       expires_at = coalesce(j.expires_at, greatest(j.since, j.created_at, case when p ? 'delayUs' or p ? 'atUs' then place.due end)

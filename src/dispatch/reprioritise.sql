@@ -14,7 +14,7 @@ begin
       and case when due_at is null then 'waiting' else 'scheduled' end = any (p_states)
     for update skip locked);
   with moved as (
-    update sluice.job set priority = p_priority, lane = sluice.lane_id_v1(queue, task, p_priority, weight, fair, takes),
+    update sluice.job set priority = p_priority, lane = sluice.lane_id_v1(queue, task, p_priority, weight, fair, takes, costs is not null),
       due_at = case when due_at > v_now then due_at end
     where id = any (v_ids) and priority <> p_priority
     returning lane, seq, queue, task, takes, due_at

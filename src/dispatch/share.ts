@@ -9,14 +9,24 @@
 
 /** A lane as a claim sees it. */
 export interface ShareLane {
-  /** Jobs that wait. */
+  /** Jobs that wait; with `jobs`: as many as were read. */
   n: number
+  /** What its next jobs take, where that is not one of everything; only for `shareCosts`. */
+  jobs?: readonly ShareJob[]
   /** What one unit adds to the virtual start of the lane's fair key: 1,000,000 over its weight. */
   step: number
   /** Position of its fair key in `vstart`. */
   fair: number
   /** Positions of its buckets in `avail`. */
   buckets: readonly number[]
+}
+
+/** What a job takes. */
+export interface ShareJob {
+  /** Of each of its lane's buckets; -1: it takes nothing and waits for nothing, for it is not to run. 0: it waits for one. */
+  costs: readonly number[]
+  /** How many units it adds to the turn of its fair key. */
+  turn: number
 }
 
 /** What each lane gets. */
@@ -117,6 +127,70 @@ function turn(
     if (denied !== undefined || state.take[i] === lane.n) own.shift()
   }
   return got
+}
+
+/**
+ * The same where some lanes have jobs that take more than one of everything; the specification of `sharecosts.sql`. Each
+ * turn goes to the fair key with the smallest virtual start, and lasts until another one's is smaller. A lane whose next
+ * job does not fit keeps what its bucket still has from those who come after it, if that bucket alone is in its way: else
+ * the cheap ones would take for ever what an expensive one waits for.
+ * @param first lanes whose next job goes before all turns: a bucket was kept for them
+ */
+export function shareCosts(
+  want: number,
+  lanes: readonly ShareLane[],
+  vstart: readonly number[],
+  avail: readonly number[],
+  horizon: number | undefined,
+  first: readonly number[],
+): Shares {
+  const state = {
+    take: lanes.map(() => 0),
+    vstart: [...vstart],
+    blocked: lanes.map((): number | undefined => undefined),
+  }
+  const free = [...avail]
+  let left = want
+  const give = (i: number): boolean => {
+    if (!next(lanes[i] as ShareLane, i, state, free)) return false
+    left--
+    return true
+  }
+  const isOpen = (i: number) => state.blocked[i] === undefined && (state.take[i] ?? 0) < (lanes[i]?.n ?? 0)
+  for (const i of first) if (left > 0) give(i)
+  const fairs = [...new Set(lanes.map((lane) => lane.fair))]
+  const start = (fair: number | undefined) => state.vstart[fair ?? 0] ?? 0
+  const queue = fairs.toSorted((a, b) => start(a) - start(b))
+  for (let fair = queue.shift(); fair !== undefined && left > 0; fair = queue.shift()) {
+    const until = Math.min(queue.length === 0 ? Infinity : start(queue[0]), horizon ?? Infinity)
+    const own = lanes.flatMap((lane, i) => (lane.fair === fair && isOpen(i) ? [i] : []))
+    let isOver = horizon !== undefined && start(fair) > horizon
+    for (let i = own[0]; i !== undefined && left > 0 && !isOver; i = own[0]) {
+      if (give(i)) isOver = start(fair) > until
+      if (!isOpen(i)) own.shift()
+    }
+    if (own.length === 0 || (horizon !== undefined && start(fair) > horizon)) continue
+    const at = queue.findIndex((other) => start(other) > start(fair))
+    queue.splice(at < 0 ? queue.length : at, 0, fair)
+  }
+  return state
+}
+
+/** Gives a lane its next job if that fits; else notes which bucket denied it, and keeps that for it if no other did. */
+function next(lane: ShareLane, i: number, state: Shares, free: number[]): boolean {
+  const job = lane.jobs?.[state.take[i] ?? 0]
+  const cost = (u: number) => (job === undefined ? 1 : (job.costs[u] ?? 1))
+  const denied = lane.buckets.filter((b, u) => cost(u) >= 0 && (free[b] ?? 0) < Math.max(cost(u), 1))
+  const last = denied.at(-1)
+  if (last !== undefined) {
+    state.blocked[i] = last
+    if (denied.length === 1) free[last] = 0
+    return false
+  }
+  lane.buckets.forEach((b, u) => (free[b] = (free[b] ?? 0) - Math.max(cost(u), 0)))
+  state.take[i] = (state.take[i] ?? 0) + 1
+  state.vstart[lane.fair] = (state.vstart[lane.fair] ?? 0) + (job?.turn ?? 1) * lane.step
+  return true
 }
 
 function weightOf(lane: ShareLane | undefined): number {

@@ -2,7 +2,7 @@
 -- calls idle workers, as many as units were given back (p_units; each may have one slot). Who would take any of a pool
 -- waits for the pool; for a bucket of a worker's label no lane waits, only workers. Call under lock_v1. In the order of ids,
 -- since of a pool only the members are locked that were used.
-create or replace function sluice.sooner_v1(p_buckets bigint[], p_units integer[], p_now bigint) returns void language plpgsql as $$
+create or replace function sluice.sooner_v1(p_buckets bigint[], p_units bigint[], p_now bigint) returns void language plpgsql as $$
 declare
   v_room record;
   v_classes bigint[];
@@ -15,17 +15,18 @@ begin
     ), waited as (
       select g.id, g.units, case when g.label is not null then g.name || '@' || g.label end as asked, g.label, g.key from given g
       union all
-      select sluice.hash64(g.name || '*'), sum(g.units), null, null, null from given g where g.members is not null group by 1
+      select sluice.hash64(g.name || '*'), sum(g.units)::bigint, null, null, null from given g where g.members is not null group by 1
     )
-    select w.*, r.next from waited w cross join lateral sluice.room_v1(array[w.id], p_now) r order by w.id
+    select w.*, l.classes, r.next from waited w
+    cross join lateral (select array_agg(class) as classes, min(coalesce(need, 1)) as need from sluice.list where id = w.id and id <> 0) l
+    cross join lateral sluice.room_v1(array[w.id], p_now, false, case when l.need > 1 then array[l.need] end) r order by w.id
   loop
     if v_room.asked is not null and v_room.next <= p_now then
       v_classes := array(select c.id from sluice.class c where c.labels is not null and v_room.asked = any (c.labels));
-      perform sluice.summon_v1(v_classes, v_room.units, v_room.label, v_room.key);
+      perform sluice.summon_v1(v_classes, least(v_room.units, 2147483647), v_room.label, v_room.key);
     end if;
-    v_classes := array(select w.class from sluice.list w where w.id = v_room.id and w.id <> 0);
-    continue when v_classes = '{}';
+    continue when v_room.classes is null;
     update sluice.list w set due = v_room.next where w.id = v_room.id and w.id <> 0 and w.due > v_room.next;
-    if v_room.next <= p_now then perform sluice.summon_v1(v_classes, v_room.units); end if;
+    if v_room.next <= p_now then perform sluice.summon_v1(v_room.classes, least(v_room.units, 2147483647)); end if;
   end loop;
 end $$;

@@ -6,7 +6,8 @@ import { type Duration, durationMs } from '../core/rate.ts'
 import { type RetryOptions, type RetryPolicy, retryPolicy } from '../core/retry.ts'
 import type { TxLike } from '../db/tx.ts'
 import { Guard } from '../http/guard.ts'
-import type { HasPath, Limit } from '../limits/limit.ts'
+import { capacityOf } from '../limits/cost.ts'
+import { checkCost, type HasPath, type Limit } from '../limits/limit.ts'
 import type { Chosen } from '../limits/pool.ts'
 
 /** Writes one line of a job's log. */
@@ -50,12 +51,35 @@ export interface ThreadContext extends Pick<Context, 'fetch' | 'labels' | 'attem
   readonly pool: Readonly<Record<string, Pick<Chosen, 'key' | 'baseUrl'>>>
 }
 
+/** Field paths of the numbers in an input, four levels deep. */
+type NumberPath<In, Depth extends 0[] = []> = Depth['length'] extends 4
+  ? never
+  : In extends readonly unknown[]
+    ? never
+    : {
+        [K in keyof In & string]: In[K] extends number
+          ? K
+          : In[K] extends object
+            ? `${K}.${NumberPath<In[K], [...Depth, 0]>}`
+            : never
+      }[keyof In & string]
+
+/** A limit of a task, and what each of its jobs takes of it: in place of what the limit says itself. */
+export interface CostedLimit<In = never> {
+  limit: Limit<In>
+  /** A number, the field path of one in the input, or a function of the input; see `Cost`. */
+  cost: number | NumberPath<In> | ((input: In) => number)
+}
+
 /** How a task is defined; see the fields. */
 export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair extends string = string> {
   /** Any Standard Schema (Zod, Valibot, ArkType, …). Checked at `send` and again before `run`. */
   input: Schema
-  /** Limits that each attempt must fit, all of them or none. A limit whose key the input lacks does not compile. */
-  limits?: readonly Limit<StandardSchemaV1.InferInput<Schema>>[]
+  /**
+   * Limits that each attempt must fit, all of them or none; `{ limit, cost }` where a job takes other than the limit says
+   * itself. A limit whose key or cost the input lacks does not compile.
+   */
+  limits?: readonly (Limit<StandardSchemaV1.InferInput<Schema>> | CostedLimit<StandardSchemaV1.InferInput<Schema>>)[]
   retry?: RetryOptions
   /** Where workers listen, or who says so for each input; default what the table of routes says, else `default`. */
   queue?: string | ((input: StandardSchemaV1.InferInput<Schema>) => string)
@@ -107,7 +131,7 @@ export interface Failure<Input = unknown> {
   readonly id: string
   readonly task: string
   readonly queue: string
-  /** exhausted, refused, crashed, expired or doubtful. */
+  /** exhausted, refused, crashed, expired, doubtful or impossible. */
   readonly reason: string
   readonly error: { readonly message: string; readonly code?: string; readonly name?: string } | null
   /** Attempts begun. */
@@ -162,6 +186,7 @@ export type SendManyOptions = Pick<SendOptions, 'tx' | 'priority' | 'delay' | 'a
 export interface Task<Input = never, Result = unknown> {
   readonly name: string
   readonly schema: StandardSchemaV1
+  /** With the costs that hold for this task. */
   readonly limits: readonly Limit[]
   readonly retry: RetryPolicy
   /** Its queue; undefined: `default`, unless a route says otherwise. */
@@ -258,7 +283,7 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
   }
   if (onFailed !== undefined && name.length + failureSuffix.length > 100)
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": with onFailed a name has 93 characters at most`)
-  const limits = (options.limits ?? []) as unknown as readonly Limit[]
+  const limits = ((options.limits ?? []) as unknown as readonly (Limit | CostedLimit)[]).map((one) => costed(one))
   if (new Set(limits.map((limit) => limit.name)).size !== limits.length) {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}" names a limit twice`)
   }
@@ -291,6 +316,14 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
     sendMany: async (inputs, sendOptions = {}) => (await sender()).sendMany(self as AnyTask, inputs, sendOptions),
   }
   return self
+}
+
+/** A limit with the cost that a task gives it. @throws UsageError SLUICE_BAD_COST */
+function costed(entry: Limit | CostedLimit): Limit {
+  if (!('limit' in entry)) return entry
+  const { limit, cost } = entry
+  checkFields('SLUICE_BAD_TASK', `a cost of limit "${limit.name}"`, entry, ['limit', 'cost'])
+  return { ...limit, cost: checkCost(limit.name, cost, Number.isFinite(capacityOf(limit))) }
 }
 
 const anything: StandardSchemaV1<Failure> = {

@@ -14,8 +14,8 @@ begin
     for update skip locked);
   with gone as (delete from sluice.job where id = any (v_ids) returning *)
   insert into sluice.done (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
-    dispatched_at, finished_at, fair, takes, tags, input, error, weight, once, on_failed, ruled)
+    dispatched_at, finished_at, fair, takes, costs, tags, input, error, weight, once, on_failed, ruled)
   select id, 'cancelled', p_reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
-    dispatched_at, v_now, fair, takes, tags, input, error, weight, once, on_failed, ruled from gone;
+    dispatched_at, v_now, fair, takes, costs, tags, input, error, weight, once, on_failed, ruled from gone;
   return query select unnest(v_ids);
 end $$;

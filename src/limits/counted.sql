@@ -1,6 +1,6 @@
 -- The parts of windows, as of p_at, after p_units more (or less) were granted at p_when; a part that is over counts no
 -- more. p_slot: length of each rule's parts, 0 where it is no window.
-create or replace function sluice.counted_v1(p_slots integer[], p_slot bigint[], p_at bigint, p_when bigint, p_units integer)
+create or replace function sluice.counted_v1(p_slots integer[], p_slot bigint[], p_at bigint, p_when bigint, p_units bigint)
 returns integer[] language plpgsql immutable as $$
 declare
   v_part integer;
@@ -9,7 +9,7 @@ begin
   for i in 1 .. cardinality(p_slot) loop
     continue when p_slot[i] = 0;
     v_part := least(62, p_at / p_slot[i] - p_when / p_slot[i] + 1);
-    if v_part <= 61 then p_slots[i][v_part] := greatest(0, p_slots[i][v_part] + p_units); end if;
+    if v_part <= 61 then p_slots[i][v_part] := least(greatest(0, p_slots[i][v_part] + p_units), 2147483647); end if;
   end loop;
   return p_slots;
 end $$;

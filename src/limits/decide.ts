@@ -13,6 +13,8 @@ import { type Rule, windowParts } from './limit.ts'
 
 /** "When time alone makes no room": the last microsecond of exact arithmetic. */
 export const neverUs = Number.MAX_SAFE_INTEGER
+/** What the store counts in 32 bits. */
+const mostUnits = 2 ** 31 - 1
 
 /** What a bucket has used, as of `atUs` (microseconds of the store's clock). One debt for each rule. */
 export interface Bucket {
@@ -37,17 +39,22 @@ export function emptyBucket(rules: readonly Rule[], atUs: number): Bucket {
 export interface Room {
   /** The bucket drained to `max(nowUs, bucket.atUs)`: time never goes backwards for a bucket. */
   bucket: Bucket
-  /** Units free now. */
+  /** Jobs of one unit that fit now: the smaller of `units` and `places`. */
   avail: number
-  /** When one unit is free. */
+  /** Units free by what counts units. */
+  units: number
+  /** Places free by concurrency, which counts jobs whatever they cost. */
+  places: number
+  /** When `need` units are free, and a place. */
   nextUs: number
 }
 
 /**
  * Drains a bucket to `nowUs` and says what is free. Grants nothing.
  * @param isFurther for one more request of a job that runs: it has its place already, so concurrency does not count
+ * @param need units that are waited for; more than a rule can hold are as many as it can
  */
-export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFurther = false): Room {
+export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFurther = false, need = 1): Room {
   const atUs = Math.max(nowUs, bucket.atUs)
   const slots = bucket.slots.map((list, i) => aged(rules[i] as Rule, list, bucket.atUs, atUs))
   const debt = rules.map((rule, i) => {
@@ -55,14 +62,22 @@ export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFu
     return drained(rule, bucket.debt[i] ?? 0, atUs - bucket.atUs)
   })
   const counts = (rule: Rule) => !(isFurther && isConcurrency(rule))
-  const units = rules.map((rule, i) =>
-    counts(rule) ? Math.floor((rule.room * rule.weight - (debt[i] ?? 0)) / rule.weight) : Infinity,
-  )
-  const free = rules.map((rule, i) => (counts(rule) ? freeUs(rule, debt[i] ?? 0, slots[i] ?? [], atUs) : nowUs))
+  const free = (isPlaces: boolean) =>
+    rules.map((rule, i) =>
+      counts(rule) && isConcurrency(rule) === isPlaces
+        ? Math.floor((rule.room * rule.weight - (debt[i] ?? 0)) / rule.weight)
+        : mostUnits,
+    )
+  const isHeld = bucket.holdUs > atUs
+  const units = isHeld ? 0 : Math.max(0, Math.min(mostUnits, ...free(false)))
+  const places = Math.max(0, Math.min(mostUnits, ...free(true)))
+  const freeAt = rules.map((rule, i) => (counts(rule) ? freeUs(rule, debt[i] ?? 0, slots[i] ?? [], atUs, need) : nowUs))
   return {
     bucket: { atUs, debt, slots, holdUs: bucket.holdUs },
-    avail: bucket.holdUs > atUs ? 0 : Math.max(0, Math.min(...units)),
-    nextUs: Math.max(nowUs, bucket.holdUs, ...free),
+    avail: Math.min(units, places),
+    units,
+    places,
+    nextUs: Math.max(nowUs, bucket.holdUs, ...freeAt),
   }
 }
 
@@ -78,16 +93,17 @@ function aged(rule: Rule, list: readonly number[], fromUs: number, toUs: number)
   return [...Array<number>(by).fill(0), ...list.slice(0, windowParts + 1 - by)]
 }
 
-/** When one unit is free under a rule. */
-function freeUs(rule: Rule, debt: number, slots: readonly number[], atUs: number): number {
-  // (room - 1) * weight is exact; debt + weight might pass 2^53.
-  const missing = debt - (rule.room - 1) * rule.weight
+/** When so many units are free under a rule. */
+function freeUs(rule: Rule, debt: number, slots: readonly number[], atUs: number, units: number): number {
+  const need = isConcurrency(rule) ? 1 : Math.min(Math.max(units, 1), rule.room)
+  // (room - need) * weight is exact; debt + need * weight might pass 2^53.
+  const missing = debt - (rule.room - need) * rule.weight
   // No time in it, so a clock that stepped back does not matter.
   if (isConcurrency(rule)) return missing <= 0 ? 0 : neverUs
   if (missing <= 0) return atUs
   if (!isWindow(rule)) return atUs + Math.ceil(missing / rule.drain)
   let kept = 0
-  const oldest = slots.findIndex((units) => (kept += units) >= rule.room)
+  const oldest = slots.findIndex((part) => (kept += part) > rule.room - need)
   return (Math.floor(atUs / rule.slotUs) - oldest + windowParts + 1) * rule.slotUs
 }
 
@@ -96,18 +112,26 @@ function counted(rules: readonly Rule[], bucket: Bucket, whenUs: number, units: 
   return bucket.slots.map((list, i) => {
     const { slotUs } = rules[i] as Rule
     const part = slotUs > 0 ? Math.floor(bucket.atUs / slotUs) - Math.floor(whenUs / slotUs) : -1
-    return list.map((one, k) => (k === part ? Math.max(0, one + units) : one))
+    return list.map((one, k) => (k === part ? Math.min(Math.max(0, one + units), mostUnits) : one))
   })
 }
 
 /**
  * The bucket after `units` more were granted at its own time; `units` may not exceed what `room` said is free.
  * @param isFurther as for `room`
+ * @param places how many jobs the units are for
  */
-export function charge(rules: readonly Rule[], bucket: Bucket, units: number, isFurther = false): Bucket {
+export function charge(
+  rules: readonly Rule[],
+  bucket: Bucket,
+  units: number,
+  isFurther = false,
+  places = units,
+): Bucket {
+  const more = (rule: Rule) => (isConcurrency(rule) ? (isFurther ? 0 : places) : units)
   return {
     ...bucket,
-    debt: rules.map((rule, i) => (bucket.debt[i] ?? 0) + (isFurther && isConcurrency(rule) ? 0 : units * rule.weight)),
+    debt: rules.map((rule, i) => (bucket.debt[i] ?? 0) + more(rule) * rule.weight),
     slots: counted(rules, bucket, bucket.atUs, units),
   }
 }

@@ -1,4 +1,4 @@
--- When one unit is free in a full window: when the newest part that must be forgotten for it is over.
+-- When fewer than p_room units are left in a window: when the newest part that must be forgotten for that is over.
 -- p_parts: the parts of one rule, the newest first. p_slot: their length.
 create or replace function sluice.freed_v1(p_parts integer[], p_slot bigint, p_at bigint, p_room bigint) returns bigint
 language plpgsql immutable as $$

@@ -12,6 +12,21 @@ export type HasPath<Path extends string> = Path extends `${infer Head}.${infer R
   ? { [K in Head]: HasPath<Rest> }
   : { [K in Path]: Key }
 
+/** Inputs that have a number at `Path`, for example `'usage.maxTokens'`. */
+export type HasNumber<Path extends string> = Path extends `${infer Head}.${infer Rest}`
+  ? { [K in Head]: HasNumber<Rest> }
+  : { [K in Path]: number }
+
+/**
+ * What a job takes of a limit, in its units: a number, the field path of a number in the input, or a function of the
+ * input. Whole, 0 to 2,147,483,647. Of `concurrency` every job takes one place, whatever it costs; a job of cost 0 takes
+ * nothing, but waits like any other while nothing is free.
+ */
+export type Cost<In = never> = number | string | ((input: In) => number)
+
+/** What an input must have, for a key or a cost that is read in this way. */
+type Read<By, Path> = By extends string ? Path : By extends (input: infer In) => unknown ? In : unknown
+
 /** What a limit may be given; see the fields. It needs a `rate`, a `window` or a `concurrency`; all that it has hold together. */
 export type LimitOptions = LimitFields & (Needs<'rate'> | Needs<'window'> | Needs<'concurrency'>)
 
@@ -80,12 +95,17 @@ export interface Limit<in In = never> {
   readonly label: string | undefined
   /** Of which an attempt gets one. */
   readonly pool: readonly PoolMember[] | undefined
+  /** What a job takes; `limits/cost.ts` reads it. */
+  readonly cost: Cost<In>
   /** The key of an input; undefined for a limit without keys. @throws UsageError SLUICE_MISSING_KEY */
   keyOf(input: In): string | undefined
 }
 
 /** A window is counted in so many parts, and the one that is under way. */
 export const windowParts = 60
+
+/** The most that a job may cost: what the store keeps in 32 bits. */
+export const costMax = 2 ** 31 - 1
 
 const grantMs = 100
 const transitMaxUs = 86_400_000_000
@@ -97,20 +117,23 @@ const windowUnitsMax = 2 ** 31 - 1
  * Defines a limit.
  * @param name unique; a-z, 0-9, `.`, `_`, `-`, beginning with a letter, up to 63 characters
  * @param options what holds; `by` is a field path of the input, a function of it, or a label of the worker: one bucket
- * for each value. Without `by` all jobs share one bucket.
- * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE, SLUICE_BAD_DURATION, SLUICE_BAD_POOL, SLUICE_BAD_LABEL
+ * for each value. Without `by` all jobs share one bucket. `cost` is what a job takes, default 1; a task may say otherwise.
+ * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE, SLUICE_BAD_DURATION, SLUICE_BAD_COST, SLUICE_BAD_POOL,
+ * SLUICE_BAD_LABEL
  * @example limit('crm', { rate: '100/min', by: 'accountId' })
  * @example limit('export', { window: ['100/s', '1000/h', '10000/day'], concurrency: 5 })
+ * @example limit('tokens', { window: '30000/min', by: 'model', cost: 'maxTokens' })
  */
-export function limit(name: string, options: LimitOptions & { by?: Label }): Limit<unknown>
-export function limit<const Path extends string>(
+export function limit<
+  const By extends string | Label | ((input: never) => Key) | undefined = undefined,
+  const Costs extends Cost | undefined = undefined,
+>(
   name: string,
-  options: LimitOptions & { by: Path },
-): Limit<HasPath<Path>>
-export function limit<In>(name: string, options: LimitOptions & { by: (input: In) => Key }): Limit<In>
+  options: LimitOptions & { by?: By; cost?: Costs },
+): Limit<NoInfer<Read<By, HasPath<By & string>> & Read<Costs, HasNumber<Costs & string>>>>
 export function limit(
   name: string,
-  options: LimitOptions & { by?: string | Label | ((input: never) => Key) },
+  options: LimitOptions & { by?: string | Label | ((input: never) => Key); cost?: Cost },
 ): Limit<never> {
   if (!/^[a-z][a-z0-9._-]{0,62}$/.test(name)) {
     throw new UsageError(
@@ -142,6 +165,7 @@ export function limit(
     path: typeof by === 'string' ? by : undefined,
     label,
     pool: pool === undefined ? undefined : membersOf(name, pool, (key) => checkKey(name, key)),
+    cost: checkCost(name, options.cost ?? 1, rates.length + windows.length > 0),
     keyOf: (input) => (by === undefined ? undefined : readKey(name, by, input)),
   }
 }
@@ -171,6 +195,19 @@ function checked(name: string, options: LimitOptions): { rates: Written[]; windo
 
 function badLimit(name: string, why: string): UsageError {
   return new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": ${why}`)
+}
+
+/** Lets what a limit, or a task of it, says of costs through. @throws UsageError SLUICE_BAD_COST */
+export function checkCost(name: string, cost: Cost, hasUnits: boolean): Cost {
+  const isWhole = Number.isInteger(cost) && (cost as number) >= 0 && (cost as number) <= costMax
+  const isRead = typeof cost === 'function' || (typeof cost === 'string' && cost !== '')
+  const why =
+    cost !== 1 && !hasUnits
+      ? 'a concurrency alone counts jobs, whatever they cost; give it a rate, a window or a quota too'
+      : `it is ${inspect(cost)}; it must be a whole number from 0 to ${costMax}, a field path of the input or a function of it`
+  if (!(isWhole || isRead) || (cost !== 1 && !hasUnits))
+    throw new UsageError('SLUICE_BAD_COST', `cost of limit "${name}": ${why}`)
+  return cost
 }
 
 /** A window rule: never more than its units in any half-open span of 60 parts, and those are the window and its margin. */

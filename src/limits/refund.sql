@@ -3,7 +3,7 @@
 -- and is the same. No credit after 1,000 further rows, or a change of the definition. The row that is appended has
 -- negative units (places of concurrency are released apart), at the bucket's own time: what drains later drains from less, which comes to the same, and no step of
 -- the clock gets in. Call under lock_v1.
-create or replace function sluice.refund_v1(p_bucket bigint, p_claim uuid, p_units integer) returns void
+create or replace function sluice.refund_v1(p_bucket bigint, p_claim uuid, p_units bigint) returns void
 language plpgsql as $$
 declare
   v_def sluice.limit_def;
@@ -24,7 +24,7 @@ begin
   for v_row in
     select l.at, l.units + coalesce(r.units, 0) as units
     from sluice.ledger l
-    left join (select claim, sum(units)::integer as units from sluice.ledger
+    left join (select claim, sum(units)::bigint as units from sluice.ledger
                where bucket = p_bucket and at >= v_grant.at and n > v_grant.n and units < 0 group by claim) r on r.claim = l.claim
     where l.bucket = p_bucket and l.at >= v_grant.at and l.n > v_grant.n and l.units > 0 order by l.n
   loop

@@ -1,19 +1,22 @@
 -- What each bucket allows at p_now: the newest ledger row, drained since, against the definition in force.
--- avail = units free now; next = when one unit is free (2^53 - 1: not by time); the arithmetic is that of
--- limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
+-- avail = jobs of one unit that fit now: the smaller of units, free by what counts units, and places, free by concurrency.
+-- next = when p_need units are free (for each bucket; null: one), and a place (2^53 - 1: not by time); most = more units
+-- than that never are. The arithmetic is that of limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
 -- stale: the state is from an older definition, and was made anew, which takes a while: renew_v1 writes it.
 -- A pool (`sender*`) has the room of its members, and no state of its own: its version is null, so nothing is written.
 -- A bucket whose limit is not defined has no room: closed, not open. One that is paused has none for waiting jobs. Call under lock_v1 to act on the answer.
 -- Step by step, because starting up one query over all of it takes four times as long.
-create or replace function sluice.room_v1(p_buckets bigint[], p_now bigint, p_further boolean default false)
+create or replace function sluice.room_v1(p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null)
 returns table (ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], version integer, drain bigint[],
-               weight bigint[], slot bigint[], hold bigint, avail bigint, next bigint, period bigint, slack bigint, stale boolean)
+               weight bigint[], slot bigint[], hold bigint, avail bigint, next bigint, period bigint, slack bigint, stale boolean,
+               units bigint, places bigint, most bigint)
 language plpgsql stable as $$
 declare
   v_def sluice.limit_def;
   v_row sluice.ledger;
   v_state sluice.state;
   v_free bigint;
+  v_need bigint;
   v_pausing boolean := not p_further and exists (select 1 from sluice.limit_pause);
 begin
   for i in 1 .. coalesce(cardinality(p_buckets), 0) loop
@@ -22,7 +25,8 @@ begin
     if v_def.members is not null and p_buckets[i] = sluice.hash64(v_def.name || '*') then
       ord := i; bucket := p_buckets[i]; n := 0; now_at := p_now; debt := null; slots := null; version := null; drain := null;
       weight := null; slot := null; hold := 0; stale := false;
-      select p.avail, p.next, p.period, p.slack into avail, next, period, slack from sluice.pool_v1(v_def, p_now, p_further) p;
+      select p.avail, p.units, p.places, p.most, p.next, p.period, p.slack into avail, units, places, most, next, period, slack
+      from sluice.pool_v1(v_def, p_now, p_need[i]) p;
       return next;
       continue;
     end if;
@@ -30,7 +34,7 @@ begin
     ord := i; bucket := p_buckets[i]; n := coalesce(v_row.n, 0); hold := coalesce(v_row.hold, 0);
     now_at := greatest(p_now, v_row.at);
     version := v_def.version; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot;
-    stale := v_row.version <> version; debt := null; slots := null; avail := 0; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
+    stale := v_row.version <> version; debt := null; slots := null; avail := 0; units := 0; places := 0; most := 2147483647; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
     if version is not null then
       if stale then
         v_state := sluice.rebuild_v1(bucket, v_row.version, v_row.debt, v_row.at, v_def);
@@ -39,7 +43,7 @@ begin
       end if;
       if 0 < any (slot) then slots := sluice.aged_v1(v_row.slots, slot, v_row.at, now_at); end if;
       debt := coalesce(v_row.debt, array_fill(0::bigint, array[cardinality(drain)]));
-      avail := 2147483647; next := greatest(p_now, hold); period := 1; slack := null;
+      units := 2147483647; places := 2147483647; next := greatest(p_now, hold); period := 1; slack := null;
       for r in 1 .. cardinality(drain) loop
         if slot[r] > 0 then
           debt[r] := (select sum(s) from unnest(slots[r:r]) s);
@@ -53,20 +57,28 @@ begin
         if drain[r] > 0 then next := greatest(next, now_at); end if;
         continue when p_further and drain[r] = 0;
         v_free := (v_def.room[r] * weight[r] - debt[r]) / weight[r];
-        avail := greatest(0, least(avail, v_free));
-        if debt[r] + weight[r] > v_def.room[r] * weight[r] then
+        if drain[r] = 0 then
+          places := greatest(0, least(places, v_free));
+          v_need := 1;
+        else
+          units := greatest(0, least(units, v_free));
+          most := least(most, v_def.room[r]);
+          v_need := least(greatest(p_need[i], 1), v_def.room[r]);
+        end if;
+        if v_free < v_need then
           next := greatest(next, case
-            when slot[r] > 0 then sluice.freed_v1(slots[r:r], slot[r], now_at, v_def.room[r])
+            when slot[r] > 0 then sluice.freed_v1(slots[r:r], slot[r], now_at, v_def.room[r] - v_need + 1)
             when drain[r] = 0 then 9007199254740991
-            else now_at + (debt[r] + weight[r] - v_def.room[r] * weight[r] + drain[r] - 1) / drain[r] end);
+            else now_at + (debt[r] - (v_def.room[r] - v_need) * weight[r] + drain[r] - 1) / drain[r] end);
         end if;
       end loop;
       slack := coalesce(slack, 0);
-      if hold > now_at then avail := 0; end if;
+      avail := least(units, places);
+      if hold > now_at then avail := 0; units := 0; end if;
       if v_pausing then
         -- Apart, because an expression that has a query starts it up, whatever stands before it.
         if exists (select 1 from sluice.bucket b join sluice.limit_pause p on p.name = b.name and p.key in ('', b.key)
-                   where b.id = p_buckets[i]) then avail := 0; next := 9007199254740991; end if;
+                   where b.id = p_buckets[i]) then avail := 0; units := 0; next := 9007199254740991; end if;
       end if;
     end if;
     return next;

@@ -1,10 +1,11 @@
 -- One further grant for a running attempt, in all its buckets or in none; of concurrency it holds its place already.
--- p_grant makes a repeated call harmless.
+-- p_grant makes a repeated call harmless. p_units: how much of each bucket (null: one).
 -- p_cap: the latest time that the caller's monotonic clock allows the store's clock to show (null: unknown).
 -- Answers granted, or how long to wait before it is worth asking again.
-create or replace function sluice.take_v1(p_grant uuid, p_buckets bigint[], p_cap bigint)
+create or replace function sluice.take_v1(p_grant uuid, p_buckets bigint[], p_cap bigint, p_units bigint[] default null)
 returns table (granted boolean, wait_us bigint) language plpgsql as $$
 declare
+  v_units bigint[] := coalesce(p_units, array_fill(1::bigint, array[cardinality(p_buckets)]));
   v_now bigint;
   v_next bigint;
 begin
@@ -18,11 +19,12 @@ begin
     return query select true, 0::bigint;
     return;
   end if;
-  select max(r.next) into v_next from sluice.room_v1(p_buckets, v_now, true) r where r.avail < 1;
+  -- What takes nothing waits all the same while nothing is free.
+  select max(r.next) into v_next from sluice.room_v1(p_buckets, v_now, true, v_units) r where r.avail < greatest(v_units[r.ord], 1);
   if v_next is not null then
     return query select false, greatest(v_next - v_now, 1);
     return;
   end if;
-  perform sluice.charge_v1(p_grant, v_now, p_buckets, array_fill(1, array[cardinality(p_buckets)]), true);
+  perform sluice.charge_v1(p_grant, v_now, p_buckets, v_units, null, true);
   return query select true, 0::bigint;
 end $$;

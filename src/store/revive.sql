@@ -9,10 +9,10 @@ begin
   with gone as (
     delete from sluice.failed where id = any (v_ids) returning *
   ), back as (
-    insert into sluice.job (id, lane, priority, attempt, failed, crashes, ambiguous, created_at, task, queue, fair, takes, tags, input, error,
+    insert into sluice.job (id, lane, priority, attempt, failed, crashes, ambiguous, created_at, task, queue, fair, takes, costs, tags, input, error,
       weight, once, on_failed, ruled, raw, since)
-    select id, sluice.lane_id_v1(queue, task, priority, weight, fair, takes), priority, attempt, 0, 0, ambiguous, created_at,
-      task, queue, fair, takes, tags, input, error,
+    select id, sluice.lane_id_v1(queue, task, priority, weight, fair, takes, costs is not null), priority, attempt, 0, 0, ambiguous, created_at,
+      task, queue, fair, takes, costs, tags, input, error,
       weight, once, on_failed, ruled, raw, v_now
     from gone order by id
     returning lane, seq, queue, task, takes

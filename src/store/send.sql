@@ -1,6 +1,6 @@
 -- Records jobs. Touches nothing that another sender touches: it inserts the jobs and one arrival per lane.
 -- p_lanes … p_takes: one element per lane of the batch; p_ids, p_lane_ix, p_inputs, p_delays_us (from now), p_ats_us (since
--- 1970), p_tags, p_extras (JSON of what few jobs have: waitUs, once, onFailed, ruled): one per job.
+-- 1970), p_tags, p_extras (JSON of what few jobs have: costs, waitUs, once, onFailed, ruled): one per job.
 -- p_known: these ids may have been sent before (given by the caller, or sent again after a lost reply).
 -- Returns the ids that were known already; they are left as they are.
 create or replace function sluice.send_v1(
@@ -14,10 +14,10 @@ declare
   v_new uuid[];
 begin
   with fresh as (
-    insert into sluice.job (id, lane, priority, created_at, due_at, task, queue, fair, takes, tags, input,
+    insert into sluice.job (id, lane, priority, created_at, due_at, task, queue, fair, takes, costs, tags, input,
       weight, expires_at, once, on_failed, ruled)
     select j.id, l.lane, l.priority, v_now, case when d.due > v_now then d.due end, l.task, l.queue, l.fair,
-           string_to_array(l.takes, E'\x1f'), string_to_array(j.tags, E'\x1f'), j.input::jsonb,
+           string_to_array(l.takes, E'\x1f'), translate(x.extra ->> 'costs', '[]', '{}')::integer[], string_to_array(j.tags, E'\x1f'), j.input::jsonb,
            nullif(l.weight, 1), greatest(d.due, v_now) + make_interval(secs => (x.extra ->> 'waitUs')::bigint / 1e6),
            (x.extra ->> 'once')::boolean, x.extra ->> 'onFailed', x.extra -> 'ruled'
     from unnest(p_ids, p_lane_ix, p_inputs, p_delays_us, p_ats_us, p_tags, p_extras) with ordinality

@@ -19,6 +19,8 @@ export interface NewJob {
   fair: string | null
   /** `limit:key` or `limit`, for each limit of the task. */
   takes: string[] | null
+  /** Units for each of `takes`, and what it adds to the turn of its fair key; null: all are 1. */
+  costs: number[] | null
   /** JSON text. */
   input: string
   delayUs: number | null
@@ -239,9 +241,10 @@ function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
 }
 
 /** What few jobs have. */
-function extra({ waitUs, once, onFailed, ruled }: NewJob): string | null {
-  if (waitUs === null && !once && onFailed === null && ruled === null) return null
+function extra({ waitUs, once, onFailed, ruled, costs }: NewJob): string | null {
+  if (waitUs === null && !once && onFailed === null && ruled === null && costs === null) return null
   return JSON.stringify({
+    costs: costs ?? undefined,
     waitUs: waitUs ?? undefined,
     once: once || undefined,
     onFailed: onFailed ?? undefined,

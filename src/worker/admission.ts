@@ -34,7 +34,11 @@ export async function admission(job: Handout, task: AnyTask, rulebook: Rulebook)
   const { place, changes, ruled } = await ruledPlace(task, job.input, seen, rulebook)
   const reason = discarded(ruled)
   if (reason !== null) return { kind: 'discard', reason, tookMs: 0 }
-  const isSame = place.queue === job.queue && place.priority === job.priority && sameTexts(place.takes, job.takes)
+  const isSame =
+    place.queue === job.queue &&
+    place.priority === job.priority &&
+    sameTexts(place.takes, job.takes) &&
+    sameTexts(place.costs, job.costs)
   // Where nothing is to be recorded either, it may run at once.
   const isPlain = place.weight === 1 && place.fair === null && task.maxWaitMs === undefined && !task.isOnce
   if (isSame && isPlain && ruled.length === 0 && task.onFailed === undefined) return undefined
@@ -80,7 +84,7 @@ export async function elsewhere(
   if (wanted.discard !== undefined) {
     return { kind: 'discard', reason: `discarded by rule ${rule}: ${wanted.discard}`, tookMs: 0 }
   }
-  const moved = placeOf(task, input, wanted.queue ?? queue, wanted.priority ?? priority, takes)
+  const moved = placeOf(task, input, wanted.queue ?? queue, wanted.priority ?? priority, takes, job)
   if (atUs !== undefined) {
     const ruled = [{ rule, heldUntil: new Date(atUs / 1_000).toISOString() }]
     return { kind: 'readmit', place: { ...moved, atUs, held: `rule ${rule}`, ruled } }
@@ -93,6 +97,6 @@ function ruledKeys({ admitted }: Handout): Record<string, string> {
   return typeof admitted === 'number' ? {} : Object.assign({}, ...admitted.map(({ keys }) => keys))
 }
 
-function sameTexts(a: readonly string[] | null, b: readonly string[] | null): boolean {
+function sameTexts(a: readonly unknown[] | null, b: readonly unknown[] | null): boolean {
   return (a ?? []).join('\u001f') === (b ?? []).join('\u001f')
 }

@@ -24,8 +24,9 @@ export type Act =
   | { kind: 'pass'; us: number }
   /** To the moment that a bucket's hint names, or a microsecond before. */
   | { kind: 'jump'; bucket: number; us: number }
-  | { kind: 'take'; buckets: number[]; again: boolean }
-  | { kind: 'charge'; buckets: number[]; shares: number[] }
+  | { kind: 'take'; buckets: number[]; units: number; again: boolean }
+  /** `size`: units of each job. */
+  | { kind: 'charge'; buckets: number[]; shares: number[]; size: number }
   /** Of the grant so many grants ago, so much of what is left is given back. */
   | { kind: 'refund'; bucket: number; ago: number; share: number }
   /** Of what runs, so much ends: it counts for concurrency alone. */
@@ -36,6 +37,8 @@ export type Act =
   | { kind: 'retire'; us: number }
 
 const bucketsOf = [0, 0, 1, 1, 2]
+/** What each bucket's hint is asked for. */
+const needs = [1, 3, 1, 100, 7]
 /** Longer than any of the rules looks back. */
 const keepUs = 2 * 86_400 * second
 const anyRules = fc.array(anyRule, { minLength: 1, maxLength: 3 })
@@ -59,7 +62,12 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
   { weight: 6, arbitrary: fc.record({ kind: fc.constant('pass'), us: anyPass }) },
   {
     weight: 8,
-    arbitrary: fc.record({ kind: fc.constant('take'), buckets: anyBuckets, again: fc.nat(4).map((n) => n === 0) }),
+    arbitrary: fc.record({
+      kind: fc.constant('take'),
+      buckets: anyBuckets,
+      units: fc.constantFrom(1, 1, 1, 0, 3),
+      again: fc.nat(4).map((n) => n === 0),
+    }),
   },
   {
     weight: 6,
@@ -67,6 +75,7 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
       kind: fc.constant('charge'),
       buckets: anyBuckets,
       shares: fc.array(fc.constantFrom(0, 0.3, 1), { minLength: bucketsOf.length, maxLength: bucketsOf.length }),
+      size: fc.constantFrom(1, 1, 4),
     }),
   },
   {
@@ -154,7 +163,7 @@ export class Twin {
   readonly #buckets: Kept[] = []
   readonly #name = `l${randomUUID()}`
   #nowUs = 1_790_000_000_000_000
-  #last: { grant: string; buckets: number[] } | undefined
+  #last: { grant: string; buckets: number[]; units: number } | undefined
   /** Buckets that were retired so far. */
   retired = 0
 
@@ -208,8 +217,8 @@ export class Twin {
   async act(act: Act): Promise<void> {
     if (act.kind === 'pass') await this.#db.query('update sluice.test_clock set us = $1', [(this.#nowUs += act.us)])
     else if (act.kind === 'jump') await this.#jump(act.bucket, act.us)
-    else if (act.kind === 'take') await this.#take(act.buckets, act.again)
-    else if (act.kind === 'charge') await this.#charge(act.buckets, act.shares)
+    else if (act.kind === 'take') await this.#take(act.buckets, act.units, act.again)
+    else if (act.kind === 'charge') await this.#charge(act.buckets, act.shares, act.size)
     else if (act.kind === 'refund') await this.#refund(act.bucket, act.ago, act.share)
     else if (act.kind === 'release') await this.#release(act.buckets, act.units)
     else if (act.kind === 'hold') await this.#hold(act.buckets, act.us)
@@ -234,10 +243,11 @@ export class Twin {
     }
   }
 
-  #room(one: Kept, nowUs = this.#nowUs, isFurther = false): Room {
+  #room(one: Kept, nowUs = this.#nowUs, isFurther = false, need = 1): Room {
     const rules = this.#limits[one.limit] ?? []
     const state = one.state ?? emptyBucket(rules, nowUs)
-    return room(rules, one.defined.length === 1 ? state : rebuild(one.defined, keptOf(one), state), nowUs, isFurther)
+    const bucket = one.defined.length === 1 ? state : rebuild(one.defined, keptOf(one), state)
+    return room(rules, bucket, nowUs, isFurther, need)
   }
 
   #write(one: Kept, state: Bucket): void {
@@ -245,11 +255,11 @@ export class Twin {
     one.state = state
   }
 
-  #grant(one: Kept, id: string, units: number, isFurther = false): void {
+  #grant(one: Kept, id: string, units: number, isFurther = false, places = units): void {
     const { bucket } = this.#room(one)
     const version = this.#versions[one.limit] ?? 0
     one.history.push({ id, atUs: bucket.atUs, units, refunded: 0, version })
-    this.#write(one, charge(this.#limits[one.limit] ?? [], bucket, units, isFurther))
+    this.#write(one, charge(this.#limits[one.limit] ?? [], bucket, units, isFurther, places))
   }
 
   async #jump(number: number, us: number): Promise<void> {
@@ -260,7 +270,7 @@ export class Twin {
     await this.#db.query('update sluice.test_clock set us = $1', [this.#nowUs])
   }
 
-  async #take(numbers: number[], again: boolean): Promise<void> {
+  async #take(numbers: number[], units: number, again: boolean): Promise<void> {
     const repeat = again && this.#last !== undefined ? this.#last : undefined
     const kept = this.#pick(repeat?.buckets ?? numbers)
     for (const one of kept)
@@ -268,32 +278,37 @@ export class Twin {
     const grant = repeat?.grant ?? randomUUID()
     const [answer] = await this.#db.call<{ granted: boolean; wait: string }>(
       'test_take',
-      'select granted, wait_us::text as wait from sluice.take_v1($1, $2, null)',
-      [grant, kept.map((one) => one.id)],
+      'select granted, wait_us::text as wait from sluice.take_v1($1, $2, null, $3)',
+      [grant, kept.map((one) => one.id), kept.map(() => units)],
     )
     if (repeat !== undefined) return expect(answer).toEqual({ granted: true, wait: '0' })
-    const denied = kept.map((one) => this.#room(one, this.#nowUs, true)).filter((one) => one.avail < 1)
+    const denied = kept
+      .map((one) => this.#room(one, this.#nowUs, true, units))
+      .filter((one) => one.avail < Math.max(units, 1))
     if (denied.length > 0) {
       const wait = Math.max(1, Math.max(...denied.map((one) => one.nextUs)) - this.#nowUs)
       return expect(answer).toEqual({ granted: false, wait: String(wait) })
     }
     expect(answer).toEqual({ granted: true, wait: '0' })
-    for (const one of kept) this.#grant(one, grant, 1, true)
-    this.#last = { grant, buckets: numbers }
+    for (const one of kept) this.#grant(one, grant, units, true)
+    this.#last = { grant, buckets: numbers, units }
   }
 
   /** As a claim does it: what is free in each bucket is looked up, some of it is charged, in one statement for all. */
-  async #charge(numbers: number[], shares: number[]): Promise<void> {
+  async #charge(numbers: number[], shares: number[], size: number): Promise<void> {
     const kept = this.#pick(numbers)
     const units = kept.map((one, i) => Math.ceil(Math.min(this.#room(one).avail, 1_000) * (shares[i] ?? 0)))
+    const places = units.map((one) => Math.ceil(one / size))
     const claim = randomUUID()
-    await this.#db.query('select sluice.charge_v1($1, $2, $3, $4)', [
+    await this.#db.query('select sluice.charge_v1($1, $2, $3, $4, $5)', [
       claim,
       this.#nowUs,
       kept.map((one) => one.id),
       units,
+      places,
     ])
-    for (const [i, one] of kept.entries()) if ((units[i] ?? 0) > 0) this.#grant(one, claim, units[i] ?? 0)
+    for (const [i, one] of kept.entries())
+      if ((units[i] ?? 0) > 0) this.#grant(one, claim, units[i] ?? 0, false, places[i])
   }
 
   async #refund(number: number, ago: number, share: number): Promise<void> {
@@ -348,14 +363,14 @@ export class Twin {
     const ids = this.#buckets.map((one) => one.id)
     const rows = await this.#db.call<{ row: unknown }>(
       'test_room',
-      `select json_build_object('atUs', now_at, 'debt', debt, 'slots', coalesce(slots, '{}'), 'holdUs', case when hold > now_at then hold else 0 end, 'avail', avail, 'nextUs', next) as row
-       from sluice.room_v1($1, sluice.now_us()) order by ord`,
-      [ids],
+      `select json_build_object('atUs', now_at, 'debt', debt, 'slots', coalesce(slots, '{}'), 'holdUs', case when hold > now_at then hold else 0 end, 'avail', avail, 'units', units, 'places', places, 'nextUs', next) as row
+       from sluice.room_v1($1, sluice.now_us(), false, $2) order by ord`,
+      [ids, needs],
     )
-    const expected = this.#buckets.map((one) => {
-      const { bucket, avail, nextUs } = this.#room(one)
+    const expected = this.#buckets.map((one, i) => {
+      const { bucket, ...free } = this.#room(one, this.#nowUs, false, needs[i])
       // A hold that is over means nothing any more, and a bucket that was retired knows of none.
-      return { ...bucket, holdUs: bucket.holdUs > bucket.atUs ? bucket.holdUs : 0, avail, nextUs }
+      return { ...bucket, holdUs: bucket.holdUs > bucket.atUs ? bucket.holdUs : 0, ...free }
     })
     expect(rows.map((one) => one.row)).toEqual(expected)
   }

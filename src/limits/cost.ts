@@ -1,0 +1,60 @@
+/** What one job costs: its number of units in a limit, read from its input and held against what the limit can ever hold. */
+import { inspect } from 'node:util'
+import { UsageError } from '../core/errors.ts'
+import { costMax, fieldOf, type Limit } from './limit.ts'
+
+/**
+ * Units that a job of this input takes of a limit.
+ * @throws UsageError SLUICE_BAD_COST unless it is whole and from 0 to 2,147,483,647; SLUICE_COST_ABOVE_CAPACITY
+ */
+export function costOf(limit: Limit, input: unknown): number {
+  const { name, cost } = limit
+  let units: unknown
+  try {
+    units = typeof cost === 'function' ? cost(input as never) : typeof cost === 'string' ? fieldOf(input, cost) : cost
+  } catch (cause) {
+    const message = `the cost function of limit "${name}" threw: ${String(cause)}`
+    throw new UsageError('SLUICE_BAD_COST', message, { cause })
+  }
+  checkUnits(name, units, typeof cost === 'string' ? `field "${cost}"` : 'its cost function')
+  checkFits(limit, units)
+  return units
+}
+
+/** Lets a number of units through. @throws UsageError SLUICE_BAD_COST */
+export function checkUnits(name: string, units: unknown, from: string): asserts units is number {
+  if (Number.isInteger(units) && (units as number) >= 0 && (units as number) <= costMax) return
+  throw new UsageError(
+    'SLUICE_BAD_COST',
+    `limit "${name}" takes the cost from ${from}, which gave ${inspect(units, { depth: 0 })}; it must be a whole number from 0 to ${costMax}`,
+  )
+}
+
+/** The most units that a limit can ever grant at once: what its narrowest rule holds. Infinity for concurrency alone. */
+export function capacityOf({ rules }: Pick<Limit, 'rules'>): number {
+  return Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.room])))
+}
+
+function checkFits({ name, rules, classic }: Limit, units: number): void {
+  const narrow = rules.find((rule) => rule.kind !== 'concurrency' && rule.room < units)
+  if (narrow === undefined) return
+  const { kind, rate, room } = narrow
+  const isSafe = kind === 'rate' && !classic
+  const advice = isSafe
+    ? `: so that it never exceeds its rate it grants a tenth of it at once. Use \`window: '${rate}'\` in place of \`rate\` (all of it may go at once), or say a larger \`burst\``
+    : `. Raise its ${kind === 'rate' ? '`burst`' : kind}, or make the job smaller`
+  throw new UsageError(
+    'SLUICE_COST_ABOVE_CAPACITY',
+    `the job costs ${units} in limit "${name}", whose ${kind} ${rate} holds ${room} at most, so it could never start${advice}`,
+  )
+}
+
+/**
+ * What a job adds to the turn of its fair key, for its cost in the limit that it shares with others: in thousandths of what
+ * the limit holds where that is more than a thousand, so that no sum of turns outgrows the store's 64 bits. At least 1.
+ */
+export function turnOf(limit: Limit, units: number): number {
+  const capacity = capacityOf(limit)
+  const unit = Number.isFinite(capacity) ? Math.max(1, Math.floor(capacity / 1_000)) : 1
+  return Math.max(1, Math.ceil(units / unit))
+}

@@ -1,0 +1,230 @@
+/** Jobs that take more than one unit: recorded, granted in order, kept from starving, given back. */
+import { beforeEach, describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import { task } from '../../src/dispatch/task.ts'
+import { type Cost, limit, type LimitOptions } from '../../src/limits/limit.ts'
+import { type Claimed, claim, claimAll, count, done, emptied, engines, enter, finish, ownClock } from './engine.ts'
+
+const input = z.object({ tenant: z.string(), n: z.number() })
+type Input = z.input<typeof input>
+let names = 0
+/** A task whose only limit is new. */
+const costed = (options: LimitOptions, cost: Cost<Input> = 'n', isFair = false) => {
+  const name = `t${++names}`
+  return task(name, {
+    input,
+    limits: [limit(name, { transit: 0, ...options, cost } as LimitOptions & { cost: number })],
+    ...(isFair ? { fair: 'tenant' as const } : {}),
+    run: () => undefined,
+  })
+}
+const startMs = 1_800_000_000_000
+const costs = (jobs: readonly Claimed[]) => jobs.map((job) => (job.input as Input).n)
+
+for (const engine of engines) {
+  describe(`costs on ${engine.name}`, () => {
+    const at = emptied(engine)
+    let clock: { set(ms: number): Promise<void> }
+    beforeEach(async () => {
+      clock = await ownClock(at.db, startMs)
+      await clock.set(startMs)
+      at.worker = await enter(at.db)
+    })
+    const send = async (what: ReturnType<typeof costed>, list: readonly (number | Input)[]) => {
+      await at.sluice.sendMany(
+        what,
+        list.map((one) => (typeof one === 'number' ? { tenant: 'a', n: one } : one)),
+      )
+    }
+    const take = async (what: { name: string }, want = 10) => costs(await claimAll(at.db, at.worker, [what.name], want))
+    /** Claims at each moment that a claim names, until nothing is left; what came when, in seconds. */
+    const drain = async (what: readonly { name: string }[], untilMs = 600_000) => {
+      const came: [number, number][] = []
+      const tasks = what.map(({ name }) => name)
+      for (let nowMs = 0, looks = 0; nowMs < untilMs; looks++) {
+        expect(looks).toBeLessThan(1_000)
+        await clock.set(startMs + nowMs)
+        const { jobs, again, wakeUs } = await claim(at.db, at.worker, tasks, 10)
+        came.push(...costs(jobs).map((n): [number, number] => [Math.floor(nowMs / 1_000), n]))
+        if (again || jobs.length > 0) continue
+        if (wakeUs === undefined) break
+        nowMs += Math.max(1, Math.ceil(wakeUs / 1_000))
+      }
+      return came
+    }
+
+    it('the longest prefix that fits goes, in order, and the next one when all that it needs is free', async () => {
+      const tpm = costed({ window: '10/min' })
+      await send(tpm, [3, 4, 5, 1])
+      const came = await drain([tpm])
+      expect(came.map(([, n]) => n)).toEqual([3, 4, 5, 1])
+      const [, , [later] = [0]] = came
+      expect(came.map(([second]) => second)).toEqual([0, 0, later, later])
+      expect(later).toBeGreaterThanOrEqual(60)
+      expect(later).toBeLessThanOrEqual(62)
+    })
+
+    it('a level gives each job what it costs, as it drains', async () => {
+      const tpm = costed({ rate: '10/10s', burst: 10 })
+      await send(tpm, [8, 8, 8])
+      expect(await drain([tpm])).toEqual([
+        [0, 8],
+        [6, 8],
+        [14, 8],
+      ])
+    })
+
+    it('several limits count each its own units, and concurrency jobs', async () => {
+      const rpm = limit('rpm', { window: '60/min', concurrency: 3, cost: 1 })
+      const tpm = limit('tpm', { window: '30000/min', concurrency: 3 })
+      const both = task('both', { input, limits: [rpm, { limit: tpm, cost: ({ n }) => n }], run: () => undefined })
+      await at.sluice.sendMany(
+        both,
+        Array.from({ length: 5 }, () => ({ tenant: 'a', n: 1_200 })),
+      )
+      const first = await claimAll(at.db, at.worker, ['both'], 10)
+      expect(first).toHaveLength(3)
+      const used = await at.db.query(
+        `select name, units, debt from sluice.ledger join sluice.bucket on id = bucket order by 1`,
+      )
+      expect(used).toEqual([
+        { name: 'rpm', units: '3', debt: ['3', '3'] },
+        { name: 'tpm', units: '3600', debt: ['3600', '3'] },
+      ])
+      await done(at.db, first)
+      expect(await claimAll(at.db, at.worker, ['both'], 10)).toHaveLength(2)
+    })
+
+    it('who was never called gets back what it took, and the place once', async () => {
+      const tpm = costed({ window: '10/min', concurrency: 2 })
+      await send(tpm, [4, 6, 4])
+      const [four, six] = (await claimAll(at.db, at.worker, [tpm.name], 10)) as [Claimed, Claimed]
+      await finish(at.db, [
+        { job: six, outcome: 'unused', delayUs: 3_600_000_000 },
+        { job: four, outcome: 'done' },
+      ])
+      expect(await take(tpm)).toEqual([4])
+      const [row] = await at.db.query(`select sum(units)::int as units from sluice.ledger where claim is not null`)
+      expect(row).toEqual({ units: 8 })
+    })
+
+    it('an expensive job is not starved by a stream of cheap ones, nor they by it', async () => {
+      const tpm = costed({ rate: '10/10s', burst: 10 }, 'n', true)
+      await send(tpm, [10, 10, 10])
+      const came: number[][] = []
+      for (let second = 0; second < 60; second++) {
+        await clock.set(startMs + second * 1_000)
+        await send(tpm, [
+          { tenant: `s${second % 5}`, n: 1 },
+          { tenant: `s${(second + 1) % 5}`, n: 1 },
+        ])
+        came.push(await take(tpm))
+      }
+      const big = came.flatMap((list, second) => (list.includes(10) ? [second] : []))
+      const small = came.flat().filter((n) => n === 1).length
+      expect(big).toHaveLength(3)
+      expect(big[2]).toBeLessThan(45)
+      // 10 at once and 1 a second: what the big ones did not take.
+      expect(small).toBeGreaterThanOrEqual(35)
+    })
+
+    it('nor by the cheap jobs of another task, nor do they wait for a task that nobody serves', async () => {
+      const shared = limit(`shared${++names}`, { rate: '10/10s', burst: 10, transit: 0 })
+      const cheap = task(`cheap${names}`, { input, limits: [shared], run: () => undefined })
+      const dear = task(`dear${names}`, { input, limits: [{ limit: shared, cost: 10 }], run: () => undefined })
+      const rows = (length: number) => Array.from({ length }, () => ({ tenant: 'a', n: 1 }))
+      await at.sluice.sendMany(cheap, rows(100))
+      expect(await take(cheap, 5)).toHaveLength(5)
+      await at.sluice.send(dear, { tenant: 'a', n: 10 })
+      expect(await take(dear)).toEqual([])
+      await clock.set(startMs + 4_000)
+      // It needs one more second: nothing is left for the others meanwhile.
+      expect(await take(cheap)).toEqual([])
+      await clock.set(startMs + 5_000)
+      expect(await take(cheap)).toEqual([])
+      expect(await take(dear)).toEqual([10])
+      await clock.set(startMs + 7_000)
+      expect(await take(cheap)).toEqual([1, 1])
+      await at.sluice.send(dear, { tenant: 'a', n: 10 })
+      expect(await take(dear)).toEqual([])
+      // Due at 17 s; whoever does not come within a second has lost it.
+      await clock.set(startMs + 17_500)
+      expect(await take(cheap)).toEqual([])
+      await clock.set(startMs + 18_100)
+      expect((await take(cheap, 20)).length).toBeGreaterThanOrEqual(10)
+    })
+
+    it('fair keys take turns by what their jobs cost', async () => {
+      const tpm = costed({ rate: '100/100s', burst: 100 }, 'n', true)
+      await send(
+        tpm,
+        Array.from({ length: 40 }, () => ({ tenant: 'dear', n: 10 })),
+      )
+      await send(
+        tpm,
+        Array.from({ length: 400 }, () => ({ tenant: 'cheap', n: 1 })),
+      )
+      const came = await take(tpm, 400)
+      expect(came.filter((n) => n === 10)).toHaveLength(5)
+      expect(came.filter((n) => n === 1)).toHaveLength(50)
+    })
+
+    it('a job that a smaller limit can never grant fails at once, and those behind it go on', async () => {
+      const was = limit('shrunk', { window: '100/min', cost: 'n' })
+      const jobs = (one: typeof was) =>
+        task('shrunk', { input, limits: [one], onFailed: () => undefined, run: () => undefined })
+      await at.sluice.sendMany(
+        jobs(was),
+        [60, 60, 5].map((n) => ({ tenant: 'a', n })),
+      )
+      expect(await claimAll(at.db, at.worker, ['shrunk'], 1)).toHaveLength(1)
+      expect(await claimAll(at.db, at.worker, ['shrunk'], 1)).toEqual([])
+      await at.db.query(
+        `insert into sluice.limit_def select name, version + 1, spec, drain, weight, '{50}', slot, span, grant_us, created_at
+         from sluice.limit_def where name = 'shrunk'`,
+      )
+      await at.db.query(`update sluice.list set due = 0 where id <> 0`)
+      await clock.set(startMs + 62_000)
+      expect(costs(await claimAll(at.db, at.worker, ['shrunk'], 10))).toEqual([5])
+      const [failed] = await at.sluice.list({ state: 'failed' })
+      expect(failed).toMatchObject({
+        reason: 'impossible',
+        error: {
+          code: 'SLUICE_COST_ABOVE_CAPACITY',
+          message: expect.stringContaining('costs 60 in limit "shrunk", which holds 50'),
+        },
+      })
+      expect(await count(at.db, `sluice.job where task = 'shrunk:failed'`)).toBe(1)
+    })
+
+    it('costs go with a job through failure and retry, another priority, and replacement', async () => {
+      const tpm = costed({ window: '10/min' })
+      await send(tpm, [7])
+      const [job] = (await claimAll(at.db, at.worker, [tpm.name], 1)) as [Claimed]
+      await finish(at.db, [{ job, outcome: 'failed' }])
+      expect(await count(at.db, `sluice.failed where costs = '{7,7}'`)).toBe(1)
+      expect(await at.sluice.jobs.retry(job.id)).toBe(true)
+      await at.sluice.jobs.reprioritise(job.id, 5)
+      expect(await take(tpm)).toEqual([])
+      await clock.set(startMs + 62_000)
+      expect(await take(tpm)).toEqual([7])
+      const options = { idempotencyKey: 'k', replace: true }
+      await at.sluice.send(tpm, { tenant: 'a', n: 3 }, options)
+      await at.sluice.send(tpm, { tenant: 'a', n: 4 }, options)
+      expect(await count(at.db, `sluice.job where claim is null and costs = '{4,4}'`)).toBe(1)
+      expect(await take(tpm)).toEqual([])
+      await clock.set(startMs + 124_000)
+      expect(await take(tpm)).toEqual([4])
+    })
+
+    it('a lane of which jobs were cancelled is found empty, and one that has more is asked again', async () => {
+      const tpm = costed({ window: '1000/min' })
+      await send(tpm, [1, 2, 3, 4, 5, 6, 7, 8])
+      const last = await at.db.query<{ id: string }>(`select id from sluice.job where (input ->> 'n')::int > 5`)
+      for (const { id } of last) await at.sluice.jobs.cancel(id)
+      expect(await take(tpm, 3)).toEqual([1, 2, 3])
+      expect(await take(tpm, 10)).toEqual([4, 5])
+      expect(await count(at.db, `sluice.lane where list is not null`)).toBe(0)
+    })
+  })
+}
