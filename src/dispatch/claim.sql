@@ -55,7 +55,7 @@ begin
   end if;
   if p_want = 0 then
     perform sluice.share_v1(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', null), sluice.pick_v1('{}', 0, 0, 1),
-      sluice.mark_v1(p_claim, p_worker, v_begun, '{}', '{}', '{}', '{}', '{}', '{}', '{}'), sluice.room_v1('{}', v_begun), sluice.promote_v1(v_begun, v_begun);
+      sluice.mark_v1(p_claim, p_worker, v_begun, '{}', '{}', '{}', '{}', '{}', '{}', '{}'), sluice.room_v1('{}', v_begun), sluice.resolve_v1(p_worker, '{}', '{}'), sluice.survey_v1('{}', '{}', '{}', '{}', v_begun), sluice.promote_v1(v_begun, v_begun);
     again := false;
     return;
   end if;

@@ -16,8 +16,6 @@ declare
   v_units bigint[];
   v_places bigint[];
   v_most bigint[];
-  v_kept bigint[];
-  v_stale boolean;
   v_costed boolean;
   v_more boolean := false;
   v_barred boolean := false;
@@ -42,24 +40,8 @@ begin
   v_buckets := array(select distinct b from unnest(v_lane) l, unnest(l.buckets) b order by b);
   select * into v_real from sluice.resolve_v1(p_worker, p_classes, v_buckets);
   perform sluice.lock_v1(v_real.buckets || v_real.members);
-  for round in 1 .. 2 loop
-    now_us := least(sluice.now_us(), p_cap);
-    select array_agg(r.avail order by r.ord), array_agg(r.units order by r.ord), array_agg(r.places order by r.ord),
-           array_agg(r.most order by r.ord), bool_or(r.stale)
-    into v_avail, v_units, v_places, v_most, v_stale from sluice.room_v1(v_real.buckets || v_real.members, now_us) r;
-    exit when not v_stale or round = 2;
-    perform sluice.renew_v1(v_real.buckets || v_real.members);
-  end loop;
-  if v_real.members <> '{}' then
-    v_avail := v_avail[:cardinality(v_buckets)];
-    v_units := v_units[:cardinality(v_buckets)];
-    v_places := v_places[:cardinality(v_buckets)];
-  end if;
-  if exists (select 1 from sluice.list w where w.id = any (v_buckets) and w.holder is not null) then
-    v_kept := sluice.reserved_v1(v_buckets, v_cand, now_us);
-    v_avail := array(select greatest(0, a - k) from unnest(v_avail, v_kept) with ordinality u (a, k, o) order by o);
-    v_units := array(select greatest(0, a - k) from unnest(v_units, v_kept) with ordinality u (a, k, o) order by o);
-  end if;
+  select y.now_us, y.avail, y.units, y.places, y.most into now_us, v_avail, v_units, v_places, v_most
+  from sluice.survey_v1(v_real.buckets, v_real.members, v_buckets, v_cand, p_cap) y;
   v_costed := exists (select 1 from unnest(v_lane) l where l.costed);
   v_fairs := array(select distinct l.fair from unnest(v_lane) l);
   if cardinality(v_cand) = 1 and not v_cut and v_horizon is null and not v_costed then

@@ -26,9 +26,8 @@ export interface Context {
    * request): of calls made otherwise `fetch` knows nothing, and it may give back the grant that they have spent.
    */
   readonly fetch: typeof fetch
-  /** Of each pool among the task's limits the member that this attempt was granted, by the limit's name. */
+  /** Of each pool among the task's limits the member that this attempt was granted, by the limit's name; and the worker's labels. */
   readonly pool: Readonly<Record<string, Chosen>>
-  /** This worker's labels. */
   readonly labels: Readonly<Record<string, string>>
   /** Aborted on time-out, within some 2 s of a cancel, when the worker gives up the job, and at forced shutdown. */
   readonly signal: AbortSignal

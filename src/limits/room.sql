@@ -23,12 +23,8 @@ begin
     select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_buckets[i]
     order by d.version desc limit 1;
     if v_def.members is not null and p_buckets[i] = sluice.hash64(v_def.name || '*') then
-      ord := i; bucket := p_buckets[i]; n := 0; now_at := p_now; debt := null; slots := null; version := null; drain := null;
-      weight := null; slot := null; hold := 0; stale := false;
-      select p.avail, p.units, p.places, p.most, p.next, p.period, p.slack into avail, units, places, most, next, period, slack
-      from sluice.pool_v1(v_def, p_now, p_need[i]) p;
-      return next;
-      continue;
+      return query select i, p_buckets[i], 0::bigint, p_now, null::bigint[], null::integer[], null::integer, null::bigint[], null::bigint[], null::bigint[],
+        0::bigint, p.avail, p.next, p.period, p.slack, false, p.units, p.places, p.most from sluice.pool_v1(v_def, p_now, p_need[i]) p; continue;
     end if;
     select l.* into v_row from sluice.ledger l where l.bucket = p_buckets[i] order by l.at desc, l.n desc limit 1;
     ord := i; bucket := p_buckets[i]; n := coalesce(v_row.n, 0); hold := coalesce(v_row.hold, 0);
@@ -38,8 +34,7 @@ begin
     if version is not null then
       if stale then
         v_state := sluice.rebuild_v1(bucket, v_row.version, v_row.debt, v_row.at, v_def);
-        v_row.debt := v_state.debt;
-        v_row.slots := v_state.slots;
+        v_row.debt := v_state.debt; v_row.slots := v_state.slots;
       end if;
       if 0 < any (slot) then slots := sluice.aged_v1(v_row.slots, slot, v_row.at, now_at); end if;
       debt := coalesce(v_row.debt, array_fill(0::bigint, array[cardinality(drain)]));

@@ -116,6 +116,29 @@ for (const engine of engines) {
       expect(lane).toEqual({ name: 'all' })
     })
 
+    it('a job that costs more than a host has is left to others, without a rush', async () => {
+      const heavy = quietTask('heavy', [
+        limit('load', {
+          window: '10/h',
+          by: label('host'),
+          cost: (input: { n?: number | undefined }) => input.n ?? 1,
+        }),
+      ] as never)
+      await at.sluice.sendMany(
+        heavy,
+        [6, 6, 6].map((n) => ({ n })),
+      )
+      const worker = await host('a')
+      expect(await claimAll(at.db, worker, ['heavy'], 10)).toHaveLength(1)
+      for (let looks = 0; looks < 3; looks++)
+        expect(await claim(at.db, worker, ['heavy'], 1, undefined, true)).toMatchObject({ jobs: [], again: false })
+      expect(await claimAll(at.db, await host('b'), ['heavy'], 10)).toHaveLength(1)
+      const [used] = await at.db.query(
+        `select sum(l.units)::int as units from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.key = 'a'`,
+      )
+      expect(used).toEqual({ units: 6 })
+    })
+
     it('a worker without the label gets none, and why says so', async () => {
       await at.sluice.sendMany(both, rows(1))
       const worker = await enterAs(at.db, { host: 'a' }, ['both'])

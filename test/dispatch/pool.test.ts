@@ -110,6 +110,34 @@ for (const engine of engines) {
       for (const { units: sum } of used) expect(sum).toBeLessThanOrEqual(4)
     })
 
+    it('a job with a cost goes to a member that has as much, and waits where none has', async () => {
+      const tokens = quietTask('tokens', [
+        limit('token', {
+          window: '10/h',
+          pool: ['a', 'b'],
+          cost: (input: { n?: number | undefined }) => input.n ?? 1,
+        }),
+      ] as never)
+      await at.sluice.sendMany(
+        tokens,
+        [6, 6, 3, 4, 2].map((n) => ({ n })),
+      )
+      for (let looks = 0; looks < 6; looks++) await more('tokens')
+      const found = await at.db.query<{ hold: string; units: number }>(
+        `select holds[1] as hold, sum(costs[1])::int as units from sluice.job where claim is not null group by 1 order by 1`,
+      )
+      expect(found.reduce((sum, { units }) => sum + units, 0)).toBe(19)
+      for (const { units } of found) expect(units).toBeLessThanOrEqual(10)
+      const ledger = await at.db.query<{ key: string; units: number }>(
+        `select b.key, sum(l.units)::int as units from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.name = 'token' group by 1 order by 1`,
+      )
+      expect(ledger.map(({ key, units }) => ({ hold: `token:${key}`, units }))).toEqual(found)
+      const jobs = await at.db.query<{ costs: number[] }>('select costs from sluice.job where claim is null')
+      expect(jobs).toHaveLength(1)
+      const answer = await claim(at.db, at.worker, ['tokens'], 5, undefined, true)
+      expect(answer).toMatchObject({ jobs: [], again: false })
+    })
+
     it('a pool that is changed gives waiting jobs its new members at once, and counts what runs at the old', async () => {
       await at.sluice.sendMany(seats, rows(20))
       await more('seats')
