@@ -14,7 +14,7 @@ const server = createServer(({ url, headers }, response) => {
   seen.push({ url, headers })
   if (url?.startsWith('/two/limited')) response.writeHead(429, { 'retry-after': '3600' }).end()
   else if (url?.startsWith('/two/away')) response.writeHead(302, { location: 'http://127.0.0.2:1/' }).end()
-  else response.writeHead(200, { 'content-type': 'text/plain' }).end(`for ${headers['x-key'] ?? 'nobody'}`)
+  else response.writeHead(200, { 'content-type': 'text/plain' }).end(`for ${String(headers['x-key'] ?? 'nobody')}`)
 })
 let at: TestSluice
 let base: string
