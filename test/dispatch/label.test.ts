@@ -1,5 +1,6 @@
 /** Limits by labels of workers: those of one host share a bucket, and machines multiply the limit. */
 import { describe, expect, it } from 'vitest'
+import { watch } from '../../src/core/probe.ts'
 import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
@@ -249,3 +250,30 @@ for (const engine of engines) {
     })
   })
 }
+
+describe('workers', () => {
+  const at = emptied(engines[0])
+
+  it('that a label bars look now and then, and not again and again', async () => {
+    let [claims, idles] = [0, 0]
+    watch((point) => {
+      if (point === 'claim.sent') claims++
+      else if (point === 'idle') idles++
+    })
+    try {
+      await at.sluice.sendMany(perHost, rows(20))
+      const worker = await at.sluice.work([perHost], { labels: { host: 'a' } })
+      await until(async () => (await count(at.db, 'sluice.done')) === 3, 'those that may have run')
+      const since = { claims, idles }
+      await until(() => idles >= since.idles + 4, 'it has slept four times')
+      // Twice: a sender, or a job that has just ended, may call it in between.
+      expect(claims - since.claims).toBeLessThanOrEqual(2 * (idles - since.idles) + 2)
+      const other = await at.sluice.work([perHost], { labels: { host: 'b' } })
+      await until(async () => (await count(at.db, 'sluice.done')) === 6, 'another host has as much')
+      await Promise.all([worker.stop(), other.stop()])
+      expect(await count(at.db, 'sluice.done')).toBe(6)
+    } finally {
+      watch(undefined)
+    }
+  })
+})
