@@ -86,36 +86,38 @@ export class Outbox {
   /**
    * Records a batch in one transaction, all or none, and then those that replace others, each in a statement of its own.
    * Resolves to the ids that hold (idempotency keys may name older jobs).
+   * @param known an earlier try may have recorded them
    */
-  async addAll(jobs: readonly NewJob[]): Promise<string[]> {
+  async addAll(jobs: readonly NewJob[], known = false): Promise<string[]> {
     const plain = jobs.filter(({ replaces }) => !replaces)
     const ids = new Map(jobs.map((job) => [job, job.id]))
     if (plain.some((job) => job.key !== null || job.discard !== null)) {
-      const held = await this.#again((known) => this.#db.transaction((tx) => this.write(tx, plain, known)))
+      const held = await this.#again(known, (again) => this.#db.transaction((tx) => this.write(tx, plain, again)))
       plain.forEach((job, i) => ids.set(job, held[i] ?? job.id))
     } else if (plain.length > 0) {
-      await this.#again((known) =>
-        this.#db.call('send', this.#sendSql, sendParams(plain, known || plain.some((job) => job.given))),
+      await this.#again(known, (again) =>
+        this.#db.call('send', this.#sendSql, sendParams(plain, again || plain.some((job) => job.given))),
       )
     }
     // Of one key the last would replace those before it. Left out, they leave one send to be known again by replace_v1.
     const replacing = jobs.filter(({ replaces }) => replaces)
     for (const job of new Map(replacing.map((each) => [keyOf(each), each])).values()) {
-      const id = await this.#replace(job)
+      const id = await this.#replace(job, known)
       for (const each of replacing) if (keyOf(each) === keyOf(job)) ids.set(each, id)
     }
     return jobs.map((job) => ids.get(job) ?? job.id)
   }
 
-  async #replace(job: NewJob): Promise<string> {
+  async #replace(job: NewJob, known: boolean): Promise<string> {
     const own = [job.task, job.key, job.id, keySeconds]
-    const rows = await this.#again((known) =>
+    const rows = await this.#again(known, (again) =>
       job.discard === null
-        ? this.#db.call<Row>('replace', this.#supersedeSql, [...own, ...sendParams([job], known || job.given)])
+        ? this.#db.call<Row>('replace', this.#supersedeSql, [...own, ...sendParams([job], again || job.given)])
         : this.#db.query(this.#replaceSql, own),
     )
     const id = idOf(rows[0]) ?? job.id
-    if (job.discard !== null) await this.#again(() => this.#db.query(this.#discardSql, discardParams({ ...job, id })))
+    if (job.discard !== null)
+      await this.#again(known, () => this.#db.query(this.#discardSql, discardParams({ ...job, id })))
     return id
   }
 
@@ -179,19 +181,19 @@ export class Outbox {
       items.forEach((item, i) => item.resolve(ids[i] ?? item.job.id))
     } catch (error) {
       if (items.length === 1 || SluiceError.is(error)) items.forEach((item) => item.reject(error))
-      // The store refused the batch: each alone, so that only the bad row fails.
+      // The store refused the batch: each alone, so that only the bad row fails. A try before that may have been committed.
       else
         for (const item of items)
-          await this.addAll([item.job]).then((ids) => item.resolve(ids[0] ?? item.job.id), item.reject)
+          await this.addAll([item.job], true).then((ids) => item.resolve(ids[0] ?? item.job.id), item.reject)
     }
   }
 
   /** Repeats after a lost connection: the ids make that safe, whether or not the first try was committed. */
-  async #again<T>(send: (known: boolean) => Promise<T>): Promise<T> {
+  async #again<T>(known: boolean, send: (known: boolean) => Promise<T>): Promise<T> {
     const until = this.#clock.monotonicMs() + retryForMs
     for (let tries = 0; ; tries++) {
       try {
-        return await send(tries > 0)
+        return await send(known || tries > 0)
       } catch (error) {
         // At least once more: a half-open connection alone takes as long as we would try.
         if (!(error instanceof StoreError) || (tries > 0 && this.#clock.monotonicMs() > until)) throw error

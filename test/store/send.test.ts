@@ -1,7 +1,12 @@
 import pg from 'pg'
 import { afterEach, describe, expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import { StoreError } from '../../src/core/errors.ts'
 import { newId } from '../../src/core/hash.ts'
+import type { Db } from '../../src/db/db.ts'
+import { admit } from '../../src/dispatch/admit.ts'
 import { limit } from '../../src/limits/limit.ts'
+import { Outbox } from '../../src/store/send.ts'
 import { claim, claimAll, count, done, emptied, engines, quietTask } from '../dispatch/engine.ts'
 
 const quiet = quietTask('quiet')
@@ -45,6 +50,44 @@ for (const engine of engines) {
       same.push(await at.sluice.send(quiet, { n: 4 }, key))
       expect(new Set(same).size).toBe(1)
       expect(await claimAll(at.sluice.db, at.worker, ['quiet'], 5)).toHaveLength(1)
+    })
+
+    it('is not recorded anew after a lost reply and a refusal, though it ran meanwhile', async () => {
+      const { sluice, worker } = at
+      const { db } = sluice
+      let sends = 0
+      // Committed and its reply lost; meanwhile they run; then refused, as by a time-out of the server's.
+      const call: Db['call'] = async (name, sql, params) => {
+        if (name !== 'send' || ++sends > 2) return db.call(name, sql, params)
+        if (sends === 2) throw Object.assign(new Error('canceling statement'), { code: '57014' })
+        await db.call(name, sql, params)
+        await done(db, await claimAll(db, worker, ['quiet'], 5))
+        throw new StoreError('SLUICE_STORE_UNREACHABLE', 'lost')
+      }
+      const faulty = new Proxy(db, { get: (on, name) => (name === 'call' ? call : Reflect.get(on, name, on)) })
+      const outbox = new Outbox(faulty, systemClock, 'sluice')
+      const jobs = await Promise.all([1, 2].map((n) => admit(quiet, { n }, {}, systemClock)))
+      const ids = await Promise.all(jobs.map((job) => outbox.add(job)))
+      expect(sends).toBe(4)
+      expect(ids).toEqual(jobs.map(({ id }) => id))
+      expect(await claimAll(db, worker, ['quiet'], 5)).toEqual([])
+      expect(await count(db, 'sluice.done')).toBe(2)
+    })
+
+    it('one that replaces is known again after others have replaced what it sent', async () => {
+      const replace = async (id: string) => {
+        const [row] = await at.sluice.db.query<{ id: string }>(`select sluice.replace_v1('quiet', 'k', $1, 60) as id`, [
+          id,
+        ])
+        return row?.id
+      }
+      const [first, second, third] = [newId(), newId(), newId()]
+      expect(await replace(first)).toBe(first)
+      expect(await replace(second)).toBe(second)
+      expect(await replace(third)).toBe(third)
+      // Its reply was lost: it takes the key from nobody.
+      expect(await replace(second)).toBe(third)
+      expect(await replace(newId())).not.toBe(second)
     })
 
     it('a batch to more queues than a notification can name is recorded, and wakes', async () => {
