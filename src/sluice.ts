@@ -1,7 +1,7 @@
 /** The wiring: the one file that knows every room. A Sluice is one store with everything that talks to it. */
 import { type Clock, systemClock } from './core/clock.ts'
 import { StoreError, UsageError } from './core/errors.ts'
-import { type Duration, durationMs } from './core/rate.ts'
+import type { Duration } from './core/rate.ts'
 import { type Db, engineOf, type Queryable, type Tx } from './db/db.ts'
 import { inSchema, migrate, pending } from './db/migrate.ts'
 import { env, openStore, type Store } from './db/open.ts'
@@ -27,12 +27,14 @@ import { type Verification, verify, type VerifyOptions } from './dispatch/verify
 import { type Why, why } from './dispatch/why.ts'
 import { Takes } from './outside/takes.ts'
 import { Schedules } from './schedule/schedules.ts'
-import { checkId, isFinal, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
+import { checkId, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
+import { waitFor } from './store/wait.ts'
 import { version } from './version.ts'
 import { Care, type CareOptions, said } from './worker/care.ts'
 import { Housekeeping, type Pruned, type PruneOptions } from './worker/housekeeping.ts'
 import { checkWork, type WorkOptions } from './worker/options.ts'
+import { labelsOf } from './worker/labels.ts'
 import { Worker } from './worker/worker.ts'
 
 /** How to open a Sluice; see the fields. */
@@ -260,16 +262,7 @@ export class Sluice implements Sender {
    * @throws UsageError SLUICE_NO_SUCH_JOB; StoreError SLUICE_WAIT_TIMEOUT after `timeout` (default: never)
    */
   async waitFor(id: string, options: { timeout?: Duration } = {}): Promise<Job> {
-    const until = options.timeout === undefined ? Infinity : this.#clock.monotonicMs() + durationMs(options.timeout)
-    for (let pause = 10; ; pause = Math.min(500, pause * 1.5)) {
-      const job = await this.jobs.get(id)
-      if (job === undefined)
-        throw new UsageError('SLUICE_NO_SUCH_JOB', `there is no job ${id}, or its record is past its retention`)
-      if (isFinal(job.state)) return job
-      if (this.#clock.monotonicMs() > until)
-        throw new StoreError('SLUICE_WAIT_TIMEOUT', `job ${id} is still ${job.state}; ask \`sluice why ${id}\``)
-      await this.#clock.sleep(pause)
-    }
+    return waitFor(this.jobs, this.#clock, id, options.timeout)
   }
 
   /** Jobs, newest first. */
@@ -328,6 +321,7 @@ export class Sluice implements Sender {
     this.#checkOpen()
     const { queues, schedules = [], rate } = options
     checkWork(tasks, options)
+    const labels = await labelsOf(options.labels)
     await this.define([...tasks, ...schedules.map(({ task }) => task)])
     this.#checkOpen()
     const worker: Worker = new Worker({
@@ -343,6 +337,7 @@ export class Sluice implements Sender {
       rate,
       rulebook: this.#rulebook,
       version,
+      labels,
       allowPrivate: this.#allowPrivate,
       beatUrl: this.#store.directUrl,
       care: this.#care,

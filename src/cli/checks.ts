@@ -52,6 +52,7 @@ export const checks: Record<string, Check> = {
   listen,
   workers,
   handlers,
+  labels,
 }
 
 function storageAt({ store, schema: name }: Place): StorageAt {
@@ -219,6 +220,28 @@ async function handlers({ store: { db }, schema: name }: Place): Promise<Finding
   return {
     status: 'warn',
     text: `handlers go on though their attempts have ended: ${list.join(', ')}; the workers' logs name task and job; restart these workers, and have the handlers listen to \`signal\``,
+  }
+}
+
+/** Limits by labels that no worker has: their jobs wait for ever. */
+async function labels({ store: { db }, schema: name }: Place): Promise<Finding | undefined> {
+  if (!(await has(db, name, 'class'))) return undefined
+  // Through JSON: a schema that is not up to date lacks the columns, which another check says.
+  const rows = await db.query<{ task: string; queue: string; label: string }>(
+    inSchema(
+      `select distinct c.task, c.queue, split_part(l.limit, '@', 2) as label
+       from sluice.class c cross join lateral jsonb_array_elements_text(nullif(to_jsonb(c) -> 'labels', 'null')) l ("limit")
+       where (exists (select 1 from sluice.seat s where s.class = c.id) or exists (select 1 from sluice.arrival a where a.class = c.id))
+         and not exists (select 1 from sluice.worker w where (w.queues is null or c.queue = any (w.queues)) and c.task = any (w.tasks)
+                         and to_jsonb(w) -> 'labels' ? split_part(l.limit, '@', 2))`,
+      name,
+    ),
+  )
+  if (rows.length === 0) return { status: 'ok', text: 'no job waits for a label that no worker has' }
+  const list = rows.map(({ task, queue, label }) => `${label} (task ${task}, queue ${queue})`)
+  return {
+    status: 'warn',
+    text: `jobs wait for a worker with the label ${list.join(', ')}; start one: \`sluice work --label <name>=<value>\``,
   }
 }
 

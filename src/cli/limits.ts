@@ -8,6 +8,8 @@ import { overrideCommands } from './override.ts'
 import { pause, resume } from './pause.ts'
 import { rekeyCommand } from './rekey.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
+import { keyLine, type KeyRoom, keyRooms } from './members.ts'
+import { redactText } from '../core/redact.ts'
 
 /** `sluice limits` and its commands. */
 export function limitsCommand(): Command {
@@ -56,28 +58,36 @@ const of = (limit: string, key: string | undefined) => ({ limit, ...(key === und
 async function list(_: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const lines = await withSluice(settings, { creates: false }, (sluice) => sluice.limits.list())
-  for (const line of lines) {
-    if (out.json) out.object(asJson(line))
-    else sayLimit(out, line)
+  const lines = await withSluice(settings, { creates: false }, async ({ db, limits }) =>
+    Promise.all(
+      (await limits.list()).map(async (line) => ({ line, keys: await keyRooms(db, settings.schema, line.name) })),
+    ),
+  )
+  for (const { line, keys } of lines) {
+    if (out.json) out.object({ ...asJson(line), ...(keys === undefined ? {} : { keys }) })
+    else sayLimit(out, line, keys)
   }
   if (lines.length === 0 && !out.json)
     out.talk('no limits are defined yet; sending to a task, or working on it, defines its limits')
-  out.hint(lines.length === 0 ? '`sluice status`' : `\`sluice limits show ${lines[0]?.name}\``)
+  out.hint(lines.length === 0 ? '`sluice status`' : `\`sluice limits show ${lines[0]?.line.name}\``)
 }
 
 /** What is in force, whose word it is, and what it guarantees for each rule. */
-function sayLimit(out: Output, line: LimitLine): void {
+function sayLimit(out: Output, line: LimitLine, keys: readonly KeyRoom[] = []): void {
   sayHead(out, line)
   for (const promise of line.guarantee.rules) out.line(`  ${promise.text}`)
+  for (const one of keys) out.line(`  ${redactText(keyLine(one))}`)
   sayWarnings(out, line)
 }
 
 async function show(name: string, _: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const line = await withSluice(settings, { creates: false }, (sluice) => sluice.limits.show(name))
-  if (out.json) return out.object(asJson(line))
+  const { line, keys } = await withSluice(settings, { creates: false }, async ({ db, limits }) => ({
+    line: await limits.show(name),
+    keys: await keyRooms(db, settings.schema, name),
+  }))
+  if (out.json) return out.object({ ...asJson(line), ...(keys === undefined ? {} : { keys }) })
   sayHead(out, line)
   out.line('')
   out.line(`${line.guarantee.sentence}.`)
@@ -86,6 +96,7 @@ async function show(name: string, _: object, command: Command): Promise<void> {
     ['RULE', 'AT ONCE', 'LONG RUN', 'OF NOMINAL', 'A VENDOR WITH', 'SEES AT MOST', 'REFUSES AT MOST'],
     ...rowsOf(line.guarantee.rules, line.guarantee.vendors),
   ])
+  for (const one of keys ?? []) out.line(redactText(keyLine(one)))
   sayWarnings(out, line)
   out.hint(`\`sluice limits history ${name}\``)
 }

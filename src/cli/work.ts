@@ -6,6 +6,7 @@ import { parseRate, type Rate } from '../core/rate.ts'
 import { env } from '../db/open.ts'
 import { checkName } from '../dispatch/task.ts'
 import { type AnyTask, type Sluice, useSluice, type WorkOptions } from '../index.ts'
+import { readLabel } from '../worker/labels.ts'
 import type { Worker } from '../worker/worker.ts'
 import { loadedFiles, needCode } from './config.ts'
 import { nameOf, openSluice, type Settings, settingsOf, whole } from './settings.ts'
@@ -17,6 +18,7 @@ export interface WorkFlags {
   concurrency?: number
   queues?: string
   rate?: string
+  label?: readonly string[]
 }
 
 const summaryMs = 10_000
@@ -36,6 +38,11 @@ export function workFlags(command: Command): Command {
     .option('-c, --concurrency <n>', 'attempts at once (env SLUICE_CONCURRENCY; default 10)', whole(1, 10_000))
     .option('--queues <a,b>', 'queues to serve (env SLUICE_QUEUES; default all)')
     .option('--rate <n/s>', 'begin at most so many attempts in this process, such as 20/s (default: as limits allow)')
+    .option(
+      '--label <name=value>',
+      'what limits may go by; may be given several times (env SLUICE_LABELS; default host and ip)',
+      (text: string, all: readonly string[] | undefined) => [...(all ?? []), text],
+    )
 }
 
 /** What a worker is started with: flag, else environment, else config. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_TASK, SLUICE_BAD_RATE */
@@ -47,7 +54,9 @@ export function workOptions(settings: Settings, flags: WorkFlags): WorkOptions {
   for (const name of queues ?? []) checkName('queue', name)
   const rate = flags.rate as Rate | undefined
   if (rate !== undefined) parseRate(rate)
+  const labels = flags.label === undefined ? {} : { labels: Object.fromEntries(flags.label.map(readLabel)) }
   return {
+    ...labels,
     ...(concurrency === undefined ? {} : { concurrency }),
     ...(queues === undefined ? {} : { queues }),
     ...(rate === undefined ? {} : { rate }),

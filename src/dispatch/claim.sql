@@ -17,6 +17,7 @@ declare
   v_classes bigint[];
   v_shut bigint[] := '{}';  -- classes that gates hold back
   v_active bigint[];
+  v_labels jsonb;
   v_class bigint;
   v_begun bigint;
   v_since bigint := coalesce(p_since, -1);
@@ -25,7 +26,7 @@ declare
 begin
   perform sluice.same_v1();
   v_begun := sluice.limiter_us(p_cap);
-  perform 1 from sluice.worker w where w.id = p_worker for key share;
+  select w.labels into v_labels from sluice.worker w where w.id = p_worker for key share;
   if not found then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
   now_us := v_begun;
   waited_us := 0;
@@ -39,7 +40,8 @@ begin
   delete from sluice.idle i where i.worker = p_worker;
   for round in 1 .. 2 loop
     v_classes := array(select c.id from sluice.class c
-                       where c.task = any (p_tasks) and (p_queues is null or c.queue = any (p_queues)));
+                       where c.task = any (p_tasks) and (p_queues is null or c.queue = any (p_queues))
+                         and (c.labels is null or sluice.bears_v1(v_labels, c.labels)));
     if exists (select 1 from sluice.gate) then
       v_shut := sluice.held_v1(v_classes, sluice.wall_v1(v_begun));
       v_classes := array(select c from unnest(v_classes) c where c <> all (v_shut));
@@ -50,9 +52,13 @@ begin
     v_more := sluice.absorb_v1(0);
   end loop;
   v_active := array_remove(v_active, 0::bigint);
+  if exists (select 1 from sluice.class c where c.labels is not null) then
+    v_active := array(select c from unnest(v_active) c, sluice.barred_v1(v_labels, v_active, v_begun) b where c <> all (b.classes));
+  end if;
   if p_want = 0 then
     perform sluice.share_v1(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', null), sluice.heads_v1('{}', '{1}', '{}', '{}', '{}', 1, v_begun), sluice.pick_v1('{}', 0, 0, 1),
-      sluice.mark_v1(p_claim, p_worker, v_begun, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'), sluice.room_v1('{}', v_begun), sluice.left_v1('{}', '{}', v_begun), sluice.promote_v1(v_begun, v_begun);
+      sluice.mark_v1(p_claim, p_worker, v_begun, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'), sluice.room_v1('{}', v_begun), sluice.resolve_v1(p_worker, '{}', '{}'), sluice.survey_v1('{}', '{}', '{}', '{}', v_begun),
+      sluice.left_v1('{}', '{}', v_begun), sluice.promote_v1(v_begun, v_begun);
     again := false;
     return;
   end if;
@@ -70,6 +76,6 @@ begin
   wake_us := null;
   if v_granted < p_want and not again then
     select s.wake_us, s.since into wake_us, since
-    from sluice.sleep_v1(p_worker, p_queues, v_classes, v_shut, now_us, v_since, p_idle) s;
+    from sluice.sleep_v1(p_worker, p_queues, v_classes, v_shut, now_us, v_since, p_idle, v_labels) s;
   end if;
 end $$;

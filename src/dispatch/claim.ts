@@ -26,6 +26,8 @@ export interface Handout {
   costs: number[] | null
   /** The shortest life of a grant, in microseconds, by the definitions in force; null: no limits. */
   grantUs: number | null
+  /** What it was charged in, where that is not the same: one for each of `takes`. */
+  holds: string[] | null
   tags: string[] | null
   input: unknown
   /** 2: nobody has looked at its task's code; 1: it has met no rules; 0: it has; or what they did, if they gave it keys. */
@@ -69,6 +71,7 @@ type Place = [
   Handout['admitted'],
   number[] | null,
   number | null,
+  string[] | null,
 ]
 
 interface Answer {
@@ -285,6 +288,7 @@ function handout(place: Place, claim: string, grantedMs: number): Handout {
     admitted,
     costs,
     grantUs,
+    holds,
   ] = place
   return {
     claim,
@@ -302,6 +306,7 @@ function handout(place: Place, claim: string, grantedMs: number): Handout {
     takes,
     costs,
     grantUs,
+    holds,
     tags,
     input,
     admitted,

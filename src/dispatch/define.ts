@@ -155,11 +155,13 @@ export async function defineLimit(
   inSchema: (sql: string) => string = (sql) => sql,
   ageMs = 0,
 ): Promise<void> {
-  const { keyed, path, vendor, refund } = limit
+  const { keyed, path, vendor, refund, label, pool } = limit
   const more = {
     keyed,
     path: path ?? null,
     ...(vendor === undefined ? {} : { vendor }),
+    ...(label === undefined ? {} : { label }),
+    ...(pool === undefined ? {} : { pool: pool.map(({ key }) => key) }),
     ...(refund === 'full' ? { refund } : {}),
   }
   await say(db, limit.name, { source: 'code', limit, more, ageMs }, inSchema)

@@ -14,9 +14,9 @@ declare
 begin
   if v_counted = '{}' and not true = any (p_unused) then return; end if;
   with mine as (
-    select j.claim, j.takes, j.costs, u.unused from sluice.job j
+    select j.claim, coalesce(j.holds, j.takes) as takes, j.costs, u.unused from sluice.job j
     join unnest(p_ids, p_claims, p_unused) u (id, claim, unused) on j.id = u.id and j.claim = u.claim
-    where u.unused or exists (select 1 from unnest(j.takes) t where split_part(t, ':', 1) = any (v_counted)) for update of j
+    where u.unused or exists (select 1 from unnest(coalesce(j.holds, j.takes)) t where split_part(t, ':', 1) = any (v_counted)) for update of j
   ), held as (
     select b.id, m.claim, m.unused, sum(b.cost)::bigint as units, count(*)::integer as places
     from mine m cross join lateral (

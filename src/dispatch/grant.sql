@@ -11,15 +11,15 @@ declare
   v_horizon bigint;
   v_cut boolean;
   v_buckets bigint[];
+  v_real record;  -- what they are to this worker: resolve_v1
   v_avail bigint[];
   v_units bigint[];
   v_places bigint[];
   v_most bigint[];
   v_life bigint[];
-  v_kept bigint[];
-  v_stale boolean;
   v_costed boolean;
   v_more boolean := false;
+  v_barred boolean := false;
   v_lane sluice.lane[];
   v_fairs bigint[];
   v_take integer[];
@@ -39,25 +39,10 @@ begin
   if v_cand is null then return; end if;
   v_lane := sluice.lane_v1(v_cand);
   v_buckets := array(select distinct b from unnest(v_lane) l, unnest(l.buckets) b order by b);
-  perform sluice.lock_v1(v_buckets);
-  for round in 1 .. 2 loop
-    now_us := sluice.limiter_us(p_cap);
-    select array_agg(r.avail order by r.ord), array_agg(r.units order by r.ord), array_agg(r.places order by r.ord),
-           array_agg(r.most order by r.ord), array_agg(r.life order by r.ord), bool_or(r.stale)
-    into v_avail, v_units, v_places, v_most, v_life, v_stale from sluice.room_v1(v_buckets, now_us) r;
-    exit when not v_stale or round = 2;
-    perform sluice.renew_v1(v_buckets);
-  end loop;
-  if exists (select 1 from sluice.list w where w.id = any (v_buckets) and w.holder is not null) then
-    v_kept := sluice.reserved_v1(v_buckets, v_cand, now_us);
-    v_avail := array(select greatest(0, a - k) from unnest(v_avail, v_kept) with ordinality u (a, k, o) order by o);
-    v_units := array(select greatest(0, a - k) from unnest(v_units, v_kept) with ordinality u (a, k, o) order by o);
-  end if;
-  if exists (select 1 from sluice.taker t where t.alive_until > now_us) then
-    v_avail := sluice.left_v1(v_buckets, v_avail, now_us);
-    v_units := sluice.left_v1(v_buckets, v_units, now_us);
-    v_places := sluice.left_v1(v_buckets, v_places, now_us, true);
-  end if;
+  select * into v_real from sluice.resolve_v1(p_worker, p_classes, v_buckets);
+  perform sluice.lock_v1(v_real.buckets || v_real.members);
+  select y.now_us, y.avail, y.units, y.places, y.most, y.life into now_us, v_avail, v_units, v_places, v_most, v_life
+  from sluice.survey_v1(v_real.buckets, v_real.members, v_buckets, v_cand, p_cap) y;
   v_costed := exists (select 1 from unnest(v_lane) l where l.costed);
   v_fairs := array(select distinct l.fair from unnest(v_lane) l);
   if cardinality(v_cand) = 1 and not v_cut and v_horizon is null and not v_costed then
@@ -71,8 +56,13 @@ begin
     from sluice.portion_v1(p_want, v_lane, v_fairs, v_starts, v_buckets, v_avail, v_units, v_places, v_most,
       v_horizon, case when v_costed then 2 * p_want / cardinality(v_lane) + 1 end, now_us) p;
   end if;
+  if v_real.labels is not null then
+    -- A label bars the worker, not the lane: that stays where others find it. And looking again finds it barred again.
+    v_barred := exists (select 1 from unnest(v_blocked) b where v_real.buckets[b] <> v_buckets[b]);
+    v_blocked := array(select case when v_real.buckets[b] <> v_buckets[b] then 0 else b end from unnest(v_blocked) with ordinality u (b, o) order by o);
+  end if;
   select m.granted, m.again, m.jobs into granted, again, jobs
   from sluice.mark_v1(p_claim, p_worker, now_us, v_lane, v_stored, v_take, v_blocked, v_buckets, v_life, v_fairs, v_vstart,
-    v_of, v_seqs, v_dead, v_over) m;
-  again := again or (granted < p_want and (v_cut or v_horizon is not null or v_more));
+    v_of, v_seqs, v_dead, v_over, v_real.labels, v_real.members) m;
+  again := again or (granted < p_want and (v_cut or v_horizon is not null or v_more) and (granted > 0 or not v_barred));
 end $$;

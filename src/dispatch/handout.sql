@@ -5,5 +5,5 @@ create or replace function sluice.handout_v1(p_job sluice.job) returns json lang
     p_job.ambiguous, p_job.priority, extract(epoch from p_job.created_at)::float8, p_job.takes, null, true, null,
     sluice.admitted_v1(p_job.raw, p_job.ruled), p_job.costs,
     (select min(d.grant_us) from unnest(p_job.takes) t cross join lateral (
-      select l.grant_us from sluice.limit_def l where l.name = substring(t from '^[^:@*]*') order by l.version desc limit 1) d))
+      select l.grant_us from sluice.limit_def l where l.name = substring(t from '^[^:@*]*') order by l.version desc limit 1) d), p_job.holds)
 $$;

@@ -7,6 +7,8 @@ import {
   sendRequest,
 } from '../http/request.ts'
 import { type SecretOptions, Secrets } from '../http/secret.ts'
+import type { Limit } from '../limits/limit.ts'
+import { isPath, urlAt } from '../limits/pool.ts'
 import { type Task, task, type TaskOptions } from './task.ts'
 
 /** How a task of this kind is defined: like any other, without input and run. */
@@ -38,9 +40,22 @@ export function httpTask(name: string, options: HttpTaskOptions = {}): Task<Requ
   const secrets = new Secrets(name, given)
   return task(name, {
     ...rest,
-    input: requestSchemaWith(secrets),
-    run: (input, { fetch, signal, job }) => sendRequest(input, { fetch, signal, jobId: job.id, secrets }),
+    input: requestSchemaWith(secrets, basesOf((rest.limits ?? []).map((one) => ('limit' in one ? one.limit : one)))),
+    run: async (input, { fetch, signal, job, pool }) => {
+      const options = { fetch, signal, jobId: job.id, secrets }
+      const member = Object.values(pool).find(({ baseUrl }) => baseUrl !== undefined)
+      if (member === undefined || !isPath(input.url)) return sendRequest(input, options)
+      const at = { ...input, url: urlAt(member.baseUrl as string, input.url) }
+      return sendRequest(at, { ...options, headers: await member.headers() })
+    },
   })
+}
+
+/** Where a path may lead: the base URLs of the members of its pool, when all of one pool, and no other, have some. */
+function basesOf(limits: readonly Pick<Limit, 'pool'>[]): string[] {
+  const pools = limits.flatMap(({ pool }) => (pool?.some(({ baseUrl }) => baseUrl !== undefined) ? [pool] : []))
+  const urls = (pools.length === 1 ? (pools[0] ?? []) : []).map(({ baseUrl }) => baseUrl)
+  return urls.every((url) => url !== undefined) ? [...new Set(urls)] : []
 }
 
 /** The task `http`: one request, no limits. */

@@ -21,6 +21,8 @@ export interface Member {
   onFailed: readonly (string | null)[]
   slots: number
   version: string
+  /** What limits may go by. */
+  labels: Readonly<Record<string, string>>
 }
 
 /** How often a worker gives a sign of life and looks at the others, in ms. */
@@ -145,7 +147,7 @@ export class Membership {
   }
 
   async #enter(): Promise<Claimer> {
-    const { queues, tasks, homes, once, onFailed, slots, version } = this.#member
+    const { queues, tasks, homes, once, onFailed, slots, version, labels } = this.#member
     await this.#epoch.look()
     await this.#db.query(this.#sql('known'), [tasks, homes, once, onFailed])
     const [row] = await this.#db.query<{ id: string }>(this.#sql('register'), [
@@ -155,6 +157,7 @@ export class Membership {
       queues ?? null,
       tasks,
       slots,
+      labels,
     ])
     this.#worker = row?.id
     return { worker: row?.id ?? '', queues, tasks }

@@ -3,6 +3,7 @@ import { UsageError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import { costOf, turnOf } from '../limits/cost.ts'
 import { checkKey, fieldOf, type Limit } from '../limits/limit.ts'
+import { bucketName, splitBucket } from '../limits/pool.ts'
 import type { NewJob } from '../store/send.ts'
 import type { Ruled } from './rule.ts'
 import { type AnyTask, checkName, checkWeight } from './task.ts'
@@ -55,7 +56,7 @@ export function placeOf(
  */
 function costsOf(task: AnyTask, stored: unknown, takes: readonly string[], had?: Had): number[] | null {
   if (task.limits.every((limit) => limit.cost === 1) && (had?.costs ?? null) === null) return null
-  const limits = takes.map((bucket) => task.limits.find(({ name }) => name === limitOf(bucket)))
+  const limits = takes.map((bucket) => task.limits.find(({ name }) => name === splitBucket(bucket).limit))
   const units = takes.map((bucket, i) => {
     const limit = limits[i]
     if (limit !== undefined) return costOf(limit, stored)
@@ -66,11 +67,6 @@ function costsOf(task: AnyTask, stored: unknown, takes: readonly string[], had?:
   const at = limits.findIndex((limit) => limit !== undefined && !isOwn(limit))
   const shared = limits[at]
   return [...units, shared === undefined ? 1 : turnOf(shared, units[at] ?? 1)]
-}
-
-/** The name of the limit that a bucket belongs to. */
-function limitOf(bucket: string): string {
-  return bucket.split(/[:@*]/, 1)[0] ?? bucket
 }
 
 /**
@@ -92,7 +88,7 @@ export function placeNow(
   )
   const demanded = bucketsOf(task, input, Object.fromEntries(given))
   if (demanded.every((bucket) => had.includes(bucket))) return undefined
-  const isNamed = (bucket: string) => task.limits.some(({ name }) => name === limitOf(bucket))
+  const isNamed = (bucket: string) => task.limits.some(({ name }) => name === splitBucket(bucket).limit)
   return placeOf(task, input, queue, priority, [...demanded, ...had.filter((bucket) => !isNamed(bucket))], job)
 }
 
@@ -118,7 +114,7 @@ export function bucketsOf(task: AnyTask, stored: unknown, keys: Readonly<Record<
   return task.limits.map((limit) => {
     const given = Object.hasOwn(keys, limit.name) ? keys[limit.name] : undefined
     const key = given === undefined ? keyOf(limit, stored) : checkKey(limit.name, given)
-    return key === undefined ? limit.name : `${limit.name}:${key}`
+    return bucketName(limit, key)
   })
 }
 
@@ -136,8 +132,8 @@ function said<T>(task: AnyTask, what: string, ask: () => T): T {
 export function keysOf(takes: readonly string[]): Record<string, string> {
   return Object.fromEntries(
     takes.map((bucket) => {
-      const at = bucket.indexOf(':')
-      return at < 0 ? [bucket, ''] : [bucket.slice(0, at), bucket.slice(at + 1)]
+      const { limit, key = '' } = splitBucket(bucket)
+      return [limit, key]
     }),
   )
 }

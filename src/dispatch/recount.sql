@@ -11,5 +11,5 @@ begin
   delete from sluice.list where class = p_class and id <> 0;
   insert into sluice.arrival (xid, class, lane, pos, n)
   select pg_current_xact_id(), p_class, lane, min(seq), count(*) from sluice.job
-  where claim is null and due_at is null and (p_class = 0 or sluice.hash64(queue || E'\x1f' || task) = p_class) group by lane;
+  where claim is null and due_at is null and (p_class = 0 or sluice.class_id_v1(queue, task, takes) = p_class) group by lane;
 end $$;

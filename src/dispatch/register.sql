@@ -1,4 +1,4 @@
 -- Enters a worker process; its id is its identity until it is given up or leaves.
--- $1 host, $2 pid, $3 version, $4 queues (null: all), $5 tasks, $6 slots
-insert into sluice.worker (host, pid, version, queues, tasks, slots, started_at)
-values ($1, $2, $3, $4, $5, $6, sluice.now()) returning id
+-- $1 host, $2 pid, $3 version, $4 queues (null: all), $5 tasks, $6 slots, $7 labels
+insert into sluice.worker (host, pid, version, queues, tasks, slots, labels, started_at)
+values ($1, $2, $3, $4, $5, $6, $7, sluice.now()) returning id

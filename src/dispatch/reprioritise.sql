@@ -17,13 +17,13 @@ begin
     update sluice.job set priority = p_priority, lane = sluice.lane_id_v1(queue, task, p_priority, weight, fair, takes, costs is not null),
       due_at = case when due_at > v_now then due_at end
     where id = any (v_ids) and priority <> p_priority
-    returning lane, seq, queue, task, due_at
+    returning lane, seq, queue, task, takes, due_at
   )
   insert into sluice.arrival (xid, class, lane, pos, n)
   select pg_current_xact_id(), c.class, m.lane, m.pos, m.n
-  from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task
+  from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
         from moved where due_at is null group by lane) m
-  cross join lateral sluice.heard_v1(m.queue, m.task) c;
+  cross join lateral sluice.heard_v1(m.queue, m.task, m.takes) c;
   perform sluice.wake_v1(array(select distinct queue from sluice.job where id = any (v_ids) and due_at is null));
   return query select unnest(v_ids);
 end $$;

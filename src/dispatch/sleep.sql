@@ -1,20 +1,34 @@
 -- How long a worker of these classes may sleep, in microseconds (null: until it is told): until the first job falls
 -- due, or the bucket that frees first has a unit that no other sleeper was told of. With p_idle it is registered.
 -- p_shut: further classes, which gates hold back: nobody is woken for them (a gate that opens is seen by who looks anyway,
--- every 1.5 s or so). since: nothing due stands before it, nor in those. Five seconds are left for what others are about to write: all of it is due later.
+-- every 1.5 s or so). p_labels: the worker's; of a class that a label of its own bars it is told when that
+-- has room, whatever else the class waits for. since: nothing due stands before it, nor in those. Five seconds are left for what others are about to write: all of it is due later.
 create or replace function sluice.sleep_v1(
-  p_worker bigint, p_queues text[], p_classes bigint[], p_shut bigint[], p_now bigint, p_since bigint, p_idle boolean,
+  p_worker bigint, p_queues text[], p_classes bigint[], p_shut bigint[], p_now bigint, p_since bigint, p_idle boolean, p_labels jsonb,
   out wake_us bigint, out since bigint)
 language plpgsql as $$
 declare
   v_wait sluice.list;
+  v_barred bigint[] := '{}';
+  v_bar record;
+  v_first bigint;
   v_due bigint;
   v_job bigint;
   v_told integer := 0;
   v_ahead bigint := (select ahead_us from sluice.epoch);
 begin
-  select w.* into v_wait from unnest(p_classes) c (id)
+  if exists (select 1 from sluice.class c where c.labels is not null) then
+    select b.* into v_bar from sluice.barred_v1(p_labels, p_classes, p_now) b;
+    v_barred := v_bar.classes;
+  end if;
+  select w.* into v_wait from (select c from unnest(p_classes) c where c <> all (v_barred)) c (id)
   cross join lateral (select * from sluice.list where class = c.id and due > p_since order by due limit 1) w order by w.due limit 1;
+  v_first := v_wait.due;
+  if v_barred <> '{}' then
+    if v_wait.due is null or v_bar.due < v_wait.due then
+      v_wait.id := v_bar.bucket; v_wait.due := v_bar.due; v_wait.period := v_bar.period; v_wait.slack := v_bar.slack;
+    end if;
+  end if;
   if v_wait.id is not null then
     v_told := (select count(*) from sluice.idle i where i.bucket = v_wait.id and i.wake_at > p_now);
     v_due := v_wait.due + v_told * (v_wait.period + least(v_wait.slack, 50000)) + least(v_wait.slack, 50000);
@@ -23,15 +37,16 @@ begin
             where j.due_at > case when p_since < 0 then '-infinity' else to_timestamp((p_since - v_ahead) / 1e6) end);
   -- One that is due already is in somebody's hands just now: not at once again.
   v_due := least(v_due, case when v_job <= p_now then p_now + 20000 else v_job end);
-  since := least(p_now - 5000000, v_wait.due - 1, v_job - 1);
-  if p_shut <> '{}' then
-    since := least(since, (select min(w.due) from unnest(p_shut) c (id) cross join lateral (
+  since := least(p_now - 5000000, v_first - 1, v_job - 1);
+  if p_shut <> '{}' or v_barred <> '{}' then
+    since := least(since, (select min(w.due) from unnest(p_shut || v_barred) c (id) cross join lateral (
       select due from sluice.list where class = c.id and due > p_since order by due limit 1) w) - 1);
   end if;
   if p_idle then
-    insert into sluice.idle (worker, queues, bucket, wake_at)
-    values (p_worker, p_queues, v_wait.id, coalesce(v_due, 0))
-    on conflict (worker) do update set queues = excluded.queues, bucket = excluded.bucket, wake_at = excluded.wake_at;
+    insert into sluice.idle (worker, queues, bucket, wake_at, barred)
+    values (p_worker, p_queues, v_wait.id, coalesce(v_due, 0), nullif(v_barred, '{}'))
+    on conflict (worker) do update set queues = excluded.queues, bucket = excluded.bucket, wake_at = excluded.wake_at,
+      barred = excluded.barred;
   end if;
   wake_us := case when v_due is not null then greatest(v_due - p_now, 0) end;
 end $$;

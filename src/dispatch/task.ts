@@ -9,6 +9,7 @@ import { Guard } from '../http/guard.ts'
 import type { HasPath, Limit } from '../limits/limit.ts'
 import { costed, type CostedLimit } from './costed.ts'
 import { provideTaker, type Taker } from '../limits/taker.ts'
+import type { Chosen } from '../limits/pool.ts'
 
 /** Writes one line of a job's log. */
 export interface Log {
@@ -39,6 +40,9 @@ export interface Context {
    * @example await settle({ tpm: usage.total_tokens })
    */
   settle(actual: number | Readonly<Record<string, number>>): Promise<void>
+  /** Of each pool among the task's limits the member that this attempt was granted, by the limit's name; and the worker's labels. */
+  readonly pool: Readonly<Record<string, Chosen>>
+  readonly labels: Readonly<Record<string, string>>
   /** Aborted on time-out, within some 2 s of a cancel, when the worker gives up the job, and at forced shutdown. */
   readonly signal: AbortSignal
   /** 1 for the first attempt. */
@@ -55,7 +59,13 @@ export interface Context {
 }
 
 /** What a handler that runs in a thread gets beside its input: no signal, for its thread is ended instead. */
-export type ThreadContext = Pick<Context, 'fetch' | 'settle' | 'attempt' | 'ambiguous' | 'log' | 'job'>
+export interface ThreadContext extends Pick<
+  Context,
+  'fetch' | 'settle' | 'labels' | 'attempt' | 'ambiguous' | 'log' | 'job'
+> {
+  /** Keys and base URLs: secrets, and what else a member has, do not leave the main thread. */
+  readonly pool: Readonly<Record<string, Pick<Chosen, 'key' | 'baseUrl'>>>
+}
 
 /** How a task is defined; see the fields. */
 export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair extends string = string> {

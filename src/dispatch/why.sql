@@ -6,14 +6,20 @@ with job as (
   from sluice.job j cross join (select ahead_us, closed_us from sluice.epoch limit 1) e where j.id = $1
 ), take as (
   -- By name, for before its first job is absorbed a bucket has no row: then all of its room is free.
-  select u.o, sluice.hash64(t) as id, split_part(t, ':', 1) as name, substr(t, strpos(t || ':', ':') + 1) as key,
+  -- Of a label's those of the workers that could have it; of them all it is enough that one has room.
+  select row_number() over (order by u.o, v.value) as i, u.way, n.name, sluice.hash64(coalesce(n.name || ':' || v.value, u.way)) as id,
+         case when u.way = n.name || '*' then null else substr(coalesce(n.name || ':' || v.value, u.way), length(n.name) + 2) end as key,
          coalesce(j.costs[u.o], 1)::bigint as cost, case when j.costs is null then 0 else b.units end as before
-  from job j cross join lateral unnest(j.takes) with ordinality u (t, o)
+  from job j cross join lateral unnest(j.takes) with ordinality u (way, o)
+  cross join lateral (select substring(u.way from '^[^:*@]+') as name) n
+  left join lateral (select distinct w.labels ->> split_part(u.way, '@', 2) as value from sluice.worker w
+                     where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)) v on u.way like n.name || '@%'
   -- Those before it in its lane take their units first.
   cross join lateral (
     select coalesce(sum(x.cost), 0)::bigint as units from (
       select o.costs[u.o] as cost from sluice.job o
       where j.costs is not null and o.lane = j.lane and o.seq < j.seq and o.claim is null and o.due_at is null limit 10000) x) b
+  where u.way not like n.name || '@%' or v.value is not null
 ), lane as (
   select l.* from job j cross join lateral (select * from sluice.lane where id = j.lane order by v desc limit 1) l
 ), kin as (
@@ -27,7 +33,9 @@ with job as (
 )
 select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extract(epoch from j.due_at) * 1000)::float8 as due_ms,
        ((j.now_us - j.ahead_us) / 1000)::float8 as now_ms, a.n as ahead, j.error, j.held, coalesce(j.raw, false) as raw,
-       (select count(*) from sluice.worker w where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)) as workers,
+       (select count(*) from sluice.worker w where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)
+          and sluice.bears_v1(w.labels, sluice.labels_v1(j.takes))) as workers,
+       (select array_agg(split_part(u, '@', 2)) from unnest(sluice.labels_v1(j.takes)) u) as labels,
        (select count(*) from lane me cross join lateral (select vstart from sluice.fair where class = me.class and id = me.fair order by v desc limit 1) f
         join sluice.turn o on o.class = me.class and o.list = me.list and o.vstart < f.vstart and o.fair <> me.fair) as lanes_before,
        -- Lanes of its own fair key that go first; of their jobs about so many.
@@ -37,7 +45,8 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
                     from sluice.gate o where o.name = g.gate and o.zone is not null),
           'sinceMs', (extract(epoch from g.since) * 1000)::float8, 'untilMs', (extract(epoch from g.until) * 1000)::float8))
         from sluice.closed_v1(j.queue, j.task, sluice.wall_v1(j.now_us)) g) as gates,
-       (select json_agg(json_build_object('limit', t.name, 'key', t.key, 'defined', d.room is not null,
+       (select json_agg(x.b order by x.next desc) from (select distinct on (t.way) r.next, json_build_object('limit', t.name, 'key', coalesce(t.key, ''),
+          'members', case when t.key is null then cardinality(d.members) end, 'defined', d.room is not null,
           'avail', case when b.id is null then d.room
             else (sluice.left_v1(array[t.id], array[case when j.costs is null then r.avail else r.units end], j.now_us))[1] end,
           'cost', t.cost, 'before', t.before, 'most', d.room,
@@ -46,15 +55,15 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
                      from sluice.limit_pause p where p.name = t.name and p.key in ('', t.key) order by p.key limit 1),
           'places', (select x.room from unnest(r.drain, r.debt, d.rooms) x (drain, debt, room) where x.drain = 0 and x.debt >= x.room limit 1),
           'nextMs', ((case when b.id is null then greatest(j.now_us, h.hold) else r.next end - j.ahead_us) / 1000)::float8,
-          'periodMs', case when b.id is null then d.period else r.period end / 1000.0) order by r.next desc)
-        from take t join sluice.room_v1(array(select t.id from take t order by t.o), j.now_us, false,
-          array(select t.cost + t.before from take t order by t.o)) r on r.ord = t.o
+          'periodMs', case when b.id is null then d.period else r.period end / 1000.0) as b
+        from take t join sluice.room_v1(array(select t.id from take t order by t.i), j.now_us, false,
+          array(select t.cost + t.before from take t order by t.i)) r on r.ord = t.i
         left join sluice.bucket b on b.id = t.id
         left join lateral (
-          select sluice.reopens_v1(j.closed_us, l.span) as reopens, l.room as rooms,
+          select sluice.reopens_v1(j.closed_us, l.span) as reopens, l.room as rooms, l.members,
                  (select min(x.room) from unnest(l.room, l.drain) x (room, drain) where x.drain > 0 or 0 = all (l.drain) or j.costs is null) as room,
                  (select coalesce(max(case when x.slot > 0 then x.span / x.room + 1 else x.weight / nullif(x.drain, 0) + 1 end), 0)
                   from unnest(l.weight, l.drain, l.room, l.slot, l.span) x (weight, drain, room, slot, span)) as period
           from sluice.limit_def l where l.name = t.name order by l.version desc limit 1) d on true
-        cross join lateral (select greatest(r.hold, case when b.id is null then d.reopens end) as hold) h) as buckets
+        cross join lateral (select greatest(r.hold, case when b.id is null then d.reopens end) as hold) h order by t.way, r.next) x) as buckets
 from job j cross join ahead a

@@ -54,6 +54,8 @@ interface Word {
 interface Bucket {
   limit: string
   key: string
+  /** A pool of so many. */
+  members: number | null
   avail: number
   /** Units that the job takes, and those before it in its lane; 0 before it where none of them has costs. */
   cost: number
@@ -82,6 +84,8 @@ interface Found {
   now_ms: number
   ahead: string
   workers: string
+  /** Those that its limits ask of a worker. */
+  labels: string[] | null
   lanes_before: string
   kin_lanes: string
   kin_jobs: string
@@ -162,7 +166,9 @@ function pausedBy({ reason, by, sinceMs }: Word): string {
 
 function limits(found: Found): Reason[] {
   return (found.buckets ?? []).flatMap((bucket): Reason[] => {
-    const name = `limit ${bucket.limit}${bucket.key ? ` for ${bucket.key}` : ''}`
+    const whose =
+      bucket.members === null ? bucket.key && ` for ${bucket.key}` : ` for any of its ${bucket.members} members`
+    const name = `limit ${bucket.limit}${whose}`
     return bars(found, bucket, name).map((bar) => ({
       ...bar,
       limit: bucket.limit,
@@ -212,10 +218,11 @@ function gap(name: string, heldMs: number, nextMs: number): Reason {
 
 function workers(found: Found): Reason[] {
   if (Number(found.workers) > 0) return []
+  const bearing = found.labels === null ? '' : ` and has the label ${found.labels.join(', ')}`
   return [
     {
       kind: 'no-worker',
-      text: `no worker that knows task ${found.task} listens on queue ${found.queue}`,
+      text: `no worker that knows task ${found.task} listens on queue ${found.queue}${bearing}`,
       notBefore: undefined,
     },
   ]

@@ -1,4 +1,5 @@
 import type { StandardSchemaV1 } from '@standard-schema/spec'
+import { isPath, urlAt } from '../limits/pool.ts'
 import { isReference, type SecretRef, Secrets } from './secret.ts'
 
 /**
@@ -8,7 +9,10 @@ import { isReference, type SecretRef, Secrets } from './secret.ts'
 export interface RequestInput {
   /** Default `POST` with a body, else `GET`. */
   readonly method?: string
-  /** `http:` or `https:`, without user name and password: put credentials into a header. */
+  /**
+   * `http:` or `https:`, without user name and password: put credentials into a header. Of a task with a pool whose members
+   * have a `baseUrl` it may be a path (`/contacts`).
+   */
   readonly url: string
   /** Sent as they are; `Idempotency-Key` is added when absent. */
   readonly headers?: Readonly<Record<string, string | SecretRef>>
@@ -109,7 +113,7 @@ function checkBody(input: Fields): Issue[] {
   return [...issues, ...checkStrings(input['form'], 'form')]
 }
 
-function check(input: unknown): Issue[] {
+function check(input: unknown, takesPath: boolean): Issue[] {
   if (!isRecord(input)) return [{ message: 'the input of http must be an object with a url' }]
   const unknown = Object.keys(input)
     .filter((field) => !fields.includes(field))
@@ -117,7 +121,7 @@ function check(input: unknown): Issue[] {
   const hasBody = input['json'] !== undefined || input['form'] !== undefined || input['text'] !== undefined
   return [
     ...unknown,
-    ...checkUrl(input['url']),
+    ...(takesPath && isPath(input['url']) ? [] : checkUrl(input['url'])),
     ...checkMethod(input['method'], hasBody),
     ...checkHeaders(input['headers']),
     ...checkStrings(input['query'], 'query'),
@@ -127,19 +131,28 @@ function check(input: unknown): Issue[] {
   ]
 }
 
-/** Checks the input of an `http` task with these secrets (Standard Schema v1); every fault is reported, with its path. */
-export function requestSchemaWith(secrets: Secrets): StandardSchemaV1<RequestInput> {
+/**
+ * Checks the input of an `http` task with these secrets (Standard Schema v1); every fault is reported, with its path.
+ * @param bases where a path may lead
+ */
+export function requestSchemaWith(secrets: Secrets, bases: readonly string[] = []): StandardSchemaV1<RequestInput> {
   return {
     '~standard': {
       version: 1,
       vendor: 'sluice',
       validate: (input) => {
-        const issues = check(input)
-        if (issues.length === 0) issues.push(...secrets.check(input as RequestInput))
+        const issues = check(input, bases.length > 0)
+        if (issues.length === 0)
+          issues.push(...wherever(input as RequestInput, bases).flatMap((one) => secrets.check(one)))
         return issues.length > 0 ? { issues } : { value: input as RequestInput }
       },
     },
   }
+}
+
+/** A request as each of the members would get it. */
+function wherever(input: RequestInput, bases: readonly string[]): RequestInput[] {
+  return isPath(input.url) ? bases.map((base) => ({ ...input, url: urlAt(base, input.url) })) : [input]
 }
 
 /** Checks the input of the built-in `http` task, which has no secrets. */

@@ -26,6 +26,8 @@ export interface RequestOptions {
   readonly signal: AbortSignal
   /** What its references stand for; default: it has none. */
   readonly secrets?: Secrets
+  /** Sent unless the input has others of the same names, and not to where a redirect leads. */
+  readonly headers?: Readonly<Record<string, string>>
 }
 
 /** The vendor answered, but not with 2xx. Code `SLUICE_HTTP_STATUS`; retryable for 408, 425, 429 and 5xx. */
@@ -163,9 +165,13 @@ async function exchange(
   where: string,
 ): Promise<RequestResult> {
   const filled = await options.secrets?.fill(input)
-  const sent = (filled ?? input) as Filled
+  const given = (filled ?? input) as Filled
+  const names = new Set(Object.keys(given.headers ?? {}).map((name) => name.toLowerCase()))
+  const more = Object.entries(options.headers ?? {}).filter(([name]) => !names.has(name.toLowerCase()))
+  const sent: Filled = { ...given, headers: { ...given.headers, ...Object.fromEntries(more) } }
+  const isSecret = filled !== undefined || more.length > 0
   // Whoever a redirect names is not who was meant to get the secrets.
-  const mode = filled === undefined ? {} : { mode: 'same-origin' as const }
+  const mode = !isSecret ? {} : { mode: 'same-origin' as const }
   const response = await options.fetch(urlOf(sent), { ...initOf(sent, options.jobId), ...mode, signal })
   if (!response.ok) throw await statusError(response, where)
   const maxBytes = input.maxResponseBytes ?? defaultMaxBytes
@@ -182,7 +188,7 @@ async function exchange(
   }
   const headers = redact(Object.fromEntries(response.headers))
   const body = parseBody(bytes, response.headers.get('content-type'))
-  return { status: response.status, headers, body: filled === undefined ? body : withoutKnown(body) }
+  return { status: response.status, headers, body: isSecret ? withoutKnown(body) : body }
 }
 
 /**

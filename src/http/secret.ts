@@ -1,16 +1,12 @@
 /** Secrets that a job's data only names: what they are, and where they may go, is said by the code. */
-import { AttemptError, UsageError } from '../core/errors.ts'
-import { hideValue } from '../core/redact.ts'
+import { UsageError } from '../core/errors.ts'
+import { type SecretSource, secretValue } from '../core/secret.ts'
 
 /** Parts of a request that may hold secrets. */
 export type SecretPlace = 'headers' | 'query' | 'form' | 'json'
 
 /** One secret: where it comes from, and where it may go. */
-export interface SecretOptions {
-  /** The environment variable of the worker that holds it, without white space around it. Give this or `read`. */
-  readonly env?: string
-  /** Gives it; asked before every request that it goes into, so let it remember what takes long. Trimmed too. */
-  readonly read?: () => string | Promise<string>
+export interface SecretOptions extends SecretSource {
   /**
    * Who may get it: `api.crm.example` (by https, port 443), `api.crm.example:8443`, or a whole origin
    * (`http://127.0.0.1:8080`). The data chooses the URL, so without this it could have the secret sent anywhere.
@@ -93,27 +89,8 @@ export class Secrets {
     return JSON.parse(JSON.stringify(input), filled) as Input
   }
 
-  async #value(name: string): Promise<string> {
-    const { env, read } = this.#secrets.get(name) ?? {}
-    let why = `its worker has no environment variable ${env}`
-    let value: unknown
-    try {
-      value = env === undefined ? await read?.() : process.env[env]
-      if (env === undefined) why = 'its `read` gave no text'
-    } catch (error) {
-      why = `its \`read\` failed: ${String(error)}`
-    }
-    // A file's last newline would not be sent with a header, so that what a vendor repeats would not be known.
-    const text = typeof value === 'string' ? value.trim() : ''
-    if (text !== '') {
-      hideValue(text)
-      return text
-    }
-    throw new AttemptError(
-      'SLUICE_SECRET_UNAVAILABLE',
-      `secret ${name} is not there: ${why}. Nothing was sent; another attempt, or another worker, may have it`,
-      { retryable: true },
-    )
+  #value(name: string): Promise<string> {
+    return secretValue(name, this.#secrets.get(name) ?? {})
   }
 
   #refusal(ref: SecretRef, place: SecretPlace, origin: string): string | undefined {

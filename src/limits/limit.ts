@@ -6,6 +6,7 @@ import { type LimitNumbers, numbersOf } from './numbers.ts'
 import { calendarOf, type Quota, type QuotaRule, quotaRule } from './quota.ts'
 import { type Takeable, takesOf } from './taker.ts'
 import { type VendorLimit, vendorOf, type VendorRate } from './vendor.ts'
+import { checkLabel, isLabel, type Label, membersOf, type PoolMember } from './pool.ts'
 
 /** What may tell buckets of one limit apart. */
 export type Key = string | number | boolean
@@ -80,6 +81,11 @@ interface LimitFields {
    * when that could be exceeded. It limits nothing.
    */
   vendor?: Rate | VendorLimit
+  /**
+   * Accounts, keys, addresses or services of which any will do, up to 64: each has all that the limit holds for itself, and
+   * an attempt gets the one with the most room (`ctx.pool`). Not with `by`.
+   */
+  pool?: readonly (string | PoolMember)[]
 }
 
 /** One rule in the integers that the store computes with; `decide.ts` says how. */
@@ -124,6 +130,10 @@ export interface Limit<in In = never> extends Takeable {
   readonly vendor: VendorRate | undefined
   /** How much of what an attempt did not use it gets back when it settles. */
   readonly refund: 'decays' | 'full'
+  /** The label of the worker that is its key. */
+  readonly label: string | undefined
+  /** Of which an attempt gets one. */
+  readonly pool: readonly PoolMember[] | undefined
   /** What a job takes; `limits/cost.ts` reads it. */
   readonly cost: Cost<In>
   /** Takes outside of jobs are granted while the store is away. */
@@ -149,16 +159,17 @@ const windowUnitsMax = 2 ** 31 - 1
 /**
  * Defines a limit.
  * @param name unique; a-z, 0-9, `.`, `_`, `-`, beginning with a letter, up to 63 characters
- * @param options what holds; `by` is a field path of the input, or a function of it: one bucket for each value.
- * Without `by` all jobs share one bucket. `cost` is what a job takes, default 1; a task may say otherwise.
- * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE, SLUICE_BAD_DURATION, SLUICE_BAD_ZONE, SLUICE_BAD_COST
+ * @param options what holds; `by` is a field path of the input, a function of it, or a label of the worker: one bucket
+ * for each value. Without `by` all jobs share one bucket. `cost` is what a job takes, default 1; a task may say otherwise.
+ * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE, SLUICE_BAD_DURATION, SLUICE_BAD_ZONE, SLUICE_BAD_COST, SLUICE_BAD_POOL,
+ * SLUICE_BAD_LABEL
  * @example limit('crm', { rate: '100/min', by: 'accountId' })
  * @example limit('hubspot', { quota: '10000/day', zone: 'America/New_York' })
  * @example limit('export', { window: ['100/s', '1000/h', '10000/day'], concurrency: 5 })
  * @example limit('tokens', { window: '30000/min', by: 'model', cost: 'maxTokens' })
  */
 export function limit<
-  const By extends string | ((input: never) => Key) | undefined = undefined,
+  const By extends string | Label | ((input: never) => Key) | undefined = undefined,
   const Costs extends Cost | undefined = undefined,
 >(
   name: string,
@@ -166,7 +177,7 @@ export function limit<
 ): Limit<NoInfer<Read<By, HasPath<By & string>> & Read<Costs, HasNumber<Costs & string>>>>
 export function limit(
   name: string,
-  options: LimitOptions & { by?: string | ((input: never) => Key); cost?: Cost },
+  options: LimitOptions & { by?: string | Label | ((input: never) => Key); cost?: Cost },
 ): Limit<never> {
   if (!/^[a-z][a-z0-9._-]{0,62}$/.test(name)) {
     throw new UsageError(
@@ -174,7 +185,11 @@ export function limit(
       `"${name}" cannot name a limit: use a-z, 0-9, ".", "_", "-", beginning with a letter, up to 63 characters`,
     )
   }
-  const { burst, by, concurrency } = options
+  const { burst, concurrency, pool } = options
+  const label = isLabel(options.by) ? checkLabel(options.by.label) : undefined
+  const by = isLabel(options.by) ? undefined : options.by
+  if (pool !== undefined && options.by !== undefined)
+    throw new UsageError('SLUICE_BAD_POOL', `limit "${name}": a pool has its own keys; give it \`pool\` or \`by\``)
   const { rates, windows, quotas } = checked(name, options)
   const grantUs = Math.min(grantMs * 1_000, ...[...rates, ...windows].map((rule) => Math.floor(rule.windowUs / 10)))
   const transitUs = Math.ceil(durationMs(options.transit ?? 100) * 1_000)
@@ -200,6 +215,8 @@ export function limit(
     refund: checkRefund(name, options.refund),
     cost: checkCost(name, options.cost ?? 1, rates.length + windows.length + quotas.length > 0),
     isOpenWithoutStore: options.onStoreError === 'open',
+    label,
+    pool: pool === undefined ? undefined : membersOf(name, pool, (key) => checkKey(name, key)),
     keyOf: (input) => (by === undefined ? undefined : readKey(name, by, input)),
   }
   return self
@@ -277,12 +294,20 @@ function atOnce(units: number): Rule {
 }
 
 /** A definition in words, the same for the same definition; what a key function does is not in them. */
-export function inWords({ rules, classic, transitUs, keyed, path }: Limit): string {
+export function inWords({ rules, classic, transitUs, keyed, path, label, pool }: Limit): string {
   const all = rules
     .map((rule) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${cycle(rule)}`)
     .join(' and ')
   const rooms = rules.flatMap((rule) => (rule.kind === 'rate' ? [rule.room] : []))
-  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keyed ? `by ${path ?? 'a function'}` : 'without keys'}`
+  const keys =
+    label !== undefined
+      ? `by label ${label}`
+      : pool !== undefined
+        ? `for each of ${pool.map(({ key }) => key).join(', ')}`
+        : keyed
+          ? `by ${path ?? 'a function'}`
+          : 'without keys'
+  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}`
 }
 
 /** The calendar of a quota, in words. */

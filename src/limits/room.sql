@@ -3,6 +3,7 @@
 -- next = when p_need units are free (for each bucket; null: one), and a place (2^53 - 1: not by time); most = more units
 -- than that never are; life: of a grant. The arithmetic is that of limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
 -- wall: what the store's clock shows then, by which calendars go. stale: the state is from an older definition, and was made anew, which takes a while: renew_v1 writes it.
+-- A pool (`sender*`) has the room of its members, and no state of its own: its version is null, so nothing is written.
 -- A bucket whose limit is not defined has no room: closed, not open. One that is paused has none for waiting jobs. Call under lock_v1 to act on the answer.
 -- Step by step, because starting up one query over all of it takes four times as long.
 create or replace function sluice.room_v1(p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null)
@@ -22,19 +23,20 @@ begin
   for i in 1 .. coalesce(cardinality(p_buckets), 0) loop
     select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_buckets[i]
     order by d.version desc limit 1;
+    if v_def.members is not null and p_buckets[i] = sluice.hash64(v_def.name || '*') then
+      return query select i, p_buckets[i], 0::bigint, p_now, null::bigint[], null::integer[], null::integer, null::bigint[], null::bigint[], null::bigint[],
+        0::bigint, p.avail, p.next, p.period, p.slack, false, p.units, p.places, p.most from sluice.pool_v1(v_def, p_now, p_need[i]) p; continue;
+    end if;
     select l.* into v_row from sluice.ledger l where l.bucket = p_buckets[i] order by l.at desc, l.n desc limit 1;
     ord := i; bucket := p_buckets[i]; n := coalesce(v_row.n, 0); hold := coalesce(v_row.hold, 0);
-    now_at := greatest(p_now, v_row.at); wall := now_at - v_epoch.ahead_us;
-    version := v_def.version; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot; margin := v_def.margin;
+    now_at := greatest(p_now, v_row.at); wall := now_at - v_epoch.ahead_us; version := v_def.version; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot; margin := v_def.margin;
     stale := v_row.version <> version; debt := null; slots := null; quota := null;
     avail := 0; units := 0; places := 0; most := 2147483647; life := v_def.grant_us; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
     if version is not null then
       if v_epoch.closed_us is not null then hold := greatest(hold, sluice.reopens_v1(v_epoch.closed_us, v_def.span)); end if;
       if stale then
         v_state := sluice.rebuild_v1(bucket, v_row.version, v_row.debt, v_row.at, v_def);
-        v_row.debt := v_state.debt;
-        v_row.slots := v_state.slots;
-        v_row.quota := v_state.quota;
+        v_row.debt := v_state.debt; v_row.slots := v_state.slots; v_row.quota := v_state.quota;
       end if;
       if 0 < any (slot) then slots := sluice.aged_v1(v_row.slots, slot, v_row.at, now_at); end if;
       if margin is not null then quota := sluice.rolled_v1(v_row.quota, margin, v_def.spec, wall); end if;

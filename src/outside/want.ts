@@ -18,10 +18,16 @@ type Asked = { [Field in 'key' | 'cost' | 'maxWaitMs']?: WaitOptions[Field] | un
 
 /** Reads what is to be taken. @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_OPTION */
 export function wantOf(limit: Limit, { key, cost = 1, maxWaitMs = Infinity }: Asked): Want {
-  const { name } = limit
-  if (limit.keyed && (key === undefined || key === null || key === ''))
+  const { name, pool, label } = limit
+  const isKeyed = limit.keyed || pool !== undefined || label !== undefined
+  if (isKeyed && (key === undefined || key === null || key === ''))
     throw new UsageError('SLUICE_MISSING_KEY', `limit "${name}" has a bucket for each key: say whose, by \`key\``)
-  if (!limit.keyed && key !== undefined)
+  if (pool !== undefined && !pool.some((member) => member.key === String(key)))
+    throw new UsageError(
+      'SLUICE_BAD_KEY',
+      `"${key}" is no member of the pool "${name}": outside of jobs a take names the one it is for`,
+    )
+  if (!isKeyed && key !== undefined)
     throw new UsageError('SLUICE_BAD_OPTION', `limit "${name}" has no keys: leave out \`key\``)
   if (!['string', 'number', 'boolean', 'undefined'].includes(typeof key))
     throw new UsageError('SLUICE_BAD_OPTION', `\`key\` is a string, a number or a boolean`)

@@ -17,7 +17,7 @@ begin
   if v_seq is null then return false; end if;
   if v_due is not null then return true; end if;
   insert into sluice.arrival (xid, class, lane, pos, n)
-  select pg_current_xact_id(), c.class, v_lane, v_seq, 1 from sluice.heard_v1(p_queue, p_task) c;
+  select pg_current_xact_id(), c.class, v_lane, v_seq, 1 from sluice.heard_v1(p_queue, p_task, null) c;
   perform sluice.wake_v1(array[p_queue]);
   return true;
 end $$;

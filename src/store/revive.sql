@@ -15,12 +15,12 @@ begin
       task, queue, fair, takes, costs, tags, input, error,
       weight, once, on_failed, ruled, raw, v_now
     from gone order by id
-    returning lane, seq, queue, task
+    returning lane, seq, queue, task, takes
   )
   insert into sluice.arrival (xid, class, lane, pos, n)
   select pg_current_xact_id(), c.class, b.lane, b.pos, b.n
-  from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task from back group by lane) b
-  cross join lateral sluice.heard_v1(b.queue, b.task) c;
+  from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes from back group by lane) b
+  cross join lateral sluice.heard_v1(b.queue, b.task, b.takes) c;
   perform sluice.wake_v1(array(select distinct queue from sluice.job where id = any (v_ids)));
   return query select unnest(v_ids);
 end $$;

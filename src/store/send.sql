@@ -29,13 +29,13 @@ begin
     cross join lateral (select j.extra::jsonb as extra) x
     order by j.ord
     on conflict (id) do nothing
-    returning id, lane, seq, due_at, queue, task
+    returning id, lane, seq, due_at, queue, task, takes
   ), arrived as (
     insert into sluice.arrival (xid, class, lane, pos, n)
     select v_xid, c.class, f.lane, f.pos, f.n
-    from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task
+    from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
           from fresh where due_at is null group by lane) f
-    cross join lateral sluice.heard_v1(f.queue, f.task) c
+    cross join lateral sluice.heard_v1(f.queue, f.task, f.takes) c
   )
   select array_agg(id) into v_new from fresh;
   -- Finished jobs live elsewhere: look there in a statement of its own, which sees what finished meanwhile.

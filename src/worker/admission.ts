@@ -2,9 +2,13 @@
 import { delayUs, discarded, ruledPlace, validate, waitUs } from '../dispatch/admit.ts'
 import type { Handout } from '../dispatch/claim.ts'
 import type { Outcome } from '../dispatch/finish.ts'
+import { choiceOf } from './choice.ts'
 import { keysOf, placeNow, placeOf, queueOf, type Readmission } from '../dispatch/place.ts'
 import type { Opens, Rulebook } from '../dispatch/rule.ts'
 import type { AnyTask } from '../dispatch/task.ts'
+
+/** A job whose member of a pool this worker does not know goes back for so long. */
+const strangerMs = 1_000
 
 /** Why a job does not run now, though it was handed out. */
 export type Elsewhere = Extract<Outcome, { kind: 'readmit' } | { kind: 'discard' }>
@@ -63,6 +67,13 @@ export async function elsewhere(
 ): Promise<Elsewhere | undefined> {
   const place = placeNow(task, job, ruledKeys(job))
   if (place !== undefined) return { kind: 'readmit', place }
+  const { unknown } = choiceOf(job, task)
+  if (unknown !== undefined) {
+    // Its pool has been changed: a worker with the new code has this member, or the next look finds another.
+    const same = placeOf(task, job.input, job.queue, job.priority, job.takes ?? [])
+    const held = `${unknown}, which the code of the worker that had it does not know`
+    return { kind: 'readmit', place: { ...same, delayUs: strangerMs * 1_000, held } }
+  }
   if (!rulebook.hasDispatchRules) return undefined
   const { queue, priority, tags, input } = job
   const takes = job.takes ?? []

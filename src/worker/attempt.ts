@@ -16,6 +16,7 @@ import { vendorLimitedCode } from '../http/feedback.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
 import { admission, elsewhere, type Elsewhere } from './admission.ts'
+import { choiceOf, withBase } from './choice.ts'
 import { StoreGrants } from './grants.ts'
 import type { Patience } from './patience.ts'
 import type { Stuck } from './stuck.ts'
@@ -33,6 +34,8 @@ export interface AttemptOptions {
   rulebook: Rulebook
   opens: Opens
   stuck: Stuck
+  /** Of this worker; default none. */
+  labels?: Readonly<Record<string, string>>
   /** Open, where one of the tasks runs in threads. */
   threads?: Threads | undefined
 }
@@ -236,9 +239,10 @@ export class Attempt {
 
   #context(): Context {
     const { job } = this
-    const { log } = this.#options
+    const { log, labels = {} } = this.#options
+    const { pool } = choiceOf(job, this.#task)
     const signal = () => this.#signal()
-    const make = () => this.#fetch()
+    const make = () => withBase(this.#fetch(), pool)
     const settle: Context['settle'] = (actual) => this.#ownGrants().settle(actual, this.#signal())
     let made: Context['fetch'] | undefined
     return {
@@ -248,6 +252,8 @@ export class Attempt {
       get signal() {
         return signal()
       },
+      pool,
+      labels,
       attempt: job.attempt,
       ambiguous: job.ambiguous,
       log,

@@ -63,7 +63,7 @@ export class StoreGrants implements Grants {
   constructor(options: GrantsOptions) {
     const { job, grantMs } = options
     this.#options = options
-    this.#takes = job.takes ?? []
+    this.#takes = job.holds ?? job.takes ?? []
     this.#names = this.#takes.map((bucket) => bucket.split(/[:@*]/, 1)[0] ?? bucket)
     this.#costs = job.costs?.slice(0, -1) ?? this.#takes.map(() => 1)
     this.own =

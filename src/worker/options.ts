@@ -3,6 +3,7 @@ import { UsageError } from '../core/errors.ts'
 import type { Rate } from '../core/rate.ts'
 import { type AnyTask, checkName } from '../dispatch/task.ts'
 import type { Schedule } from '../schedule/schedule.ts'
+import type { Labels } from './labels.ts'
 
 /** Options of a worker; see the fields. */
 export interface WorkOptions {
@@ -12,6 +13,8 @@ export interface WorkOptions {
   queues?: readonly string[]
   /** Schedules to fire; none by default. A task of theirs that is not among the worker's is left to others to run. */
   schedules?: readonly Schedule[]
+  /** What limits may go by (docs/keys.md), beside SLUICE_LABELS; `host` and `ip` by default. */
+  labels?: Labels
   /**
    * At most so many attempts begin in this worker in any such window, whatever the limits allow: to spare this machine. Other
    * processes know nothing of it. Default: no bound.

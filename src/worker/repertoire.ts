@@ -8,24 +8,27 @@ import type { Agents } from '../http/agent.ts'
 import { Attempt, type AttemptOptions } from './attempt.ts'
 
 /** What attempts of a worker's tasks share. */
-type Shared = Omit<AttemptOptions, 'agent'>
+type Shared = Omit<AttemptOptions, 'agent' | 'labels'>
 
 /** Tasks by name. */
 export class Repertoire {
   readonly #byName: Map<string, AnyTask>
+  readonly #labels: Member['labels']
 
   /** @throws UsageError SLUICE_BAD_TASK when two have one name */
-  constructor(tasks: readonly AnyTask[]) {
+  constructor(tasks: readonly AnyTask[], labels: Member['labels']) {
+    this.#labels = labels
     const all = tasks.flatMap((task) => (task.onFailed === undefined ? [task] : [task, task.onFailed]))
     this.#byName = new Map(all.map((task) => [task.name, task]))
     if (this.#byName.size !== all.length) throw new UsageError('SLUICE_BAD_TASK', 'two tasks have the same name')
   }
 
   /** What the store is told of them. */
-  known(rulebook: Rulebook): Pick<Member, 'tasks' | 'homes' | 'once' | 'onFailed'> {
+  known(rulebook: Rulebook): Pick<Member, 'tasks' | 'homes' | 'once' | 'onFailed' | 'labels'> {
     const all = [...this.#byName.values()]
     const own = ({ queue }: AnyTask) => (typeof queue === 'string' ? queue : 'default')
     return {
+      labels: this.#labels,
       tasks: all.map(({ name }) => name),
       homes: all.map((task) => rulebook.route(task.name).queue ?? own(task)),
       once: all.map(({ isOnce }) => isOnce),
@@ -36,7 +39,10 @@ export class Repertoire {
   /** Makes attempts of their jobs. */
   attempts(shared: Shared, agents: Agents): (job: Handout) => Attempt {
     const options = new Map(
-      [...this.#byName].map(([name, task]) => [name, { ...shared, agent: agents.of(task.allowPrivate) }]),
+      [...this.#byName].map(([name, task]) => [
+        name,
+        { ...shared, labels: this.#labels, agent: agents.of(task.allowPrivate) },
+      ]),
     )
     return (job) => new Attempt(job, this.#byName.get(job.task) as AnyTask, options.get(job.task) as AttemptOptions)
   }

@@ -17,7 +17,7 @@ export interface Start {
   file: string
   task: string
   input: unknown
-  context: Pick<ThreadContext, 'attempt' | 'ambiguous' | 'job'>
+  context: Pick<ThreadContext, 'attempt' | 'ambiguous' | 'job' | 'labels' | 'pool'>
   port: MessagePort
 }
 

@@ -104,9 +104,19 @@ export class Threads {
     try {
       call.begun()
       const talk = new Talk(port1, call)
-      const { attempt, ambiguous, job } = call.context
+      const { attempt, ambiguous, job, labels } = call.context
+      const members = Object.entries(call.context.pool)
+      const chosen = Object.fromEntries(
+        members.map(([name, { key, baseUrl }]) => [name, { key, ...(baseUrl === undefined ? {} : { baseUrl }) }]),
+      )
       const { file, task, input } = call
-      const start: Start = { file: file.href, task, input, context: { attempt, ambiguous, job }, port: port2 }
+      const start: Start = {
+        file: file.href,
+        task,
+        input,
+        context: { attempt, ambiguous, job, labels, pool: chosen },
+        port: port2,
+      }
       await pool
         .run(start, { transferList: [port2], signal, name: 'default' })
         .catch((error: unknown) => Promise.reject(signal.aborted ? (signal.reason as Error) : ended(error, call)))

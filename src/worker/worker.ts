@@ -45,6 +45,7 @@ export interface WorkerOptions {
   rate: Rate | undefined
   rulebook: Rulebook
   version: string
+  labels: Readonly<Record<string, string>>
   /** Addresses beyond the public ones that every task may call. */
   allowPrivate: readonly string[]
   /** Where the heartbeat's thread connects; undefined: no thread (embedded engine). */
@@ -99,7 +100,7 @@ export class Worker {
         `concurrency is ${concurrency}; it must be a whole number from 1 to 10,000`,
       )
     }
-    const repertoire = new Repertoire(tasks)
+    const repertoire = new Repertoire(tasks, options.labels)
     this.#options = options
     this.#timetable = new Timetable({ db, clock, schema, inSchema, log, schedules, rulebook })
     this.#agents = new Agents(options.allowPrivate)

@@ -1,0 +1,55 @@
+/** What `sluice limits` shows of keys that only dispatch knows: members of pools, values of labels, and their room. */
+import type { Db } from '../db/db.ts'
+import { inSchema } from '../db/migrate.ts'
+
+/** One key of such a limit. */
+export interface KeyRoom {
+  key: string
+  /** Units that it has free now; null: it was never used, so all is. */
+  free: number | null
+  /** Until then, in ms since 1970, nothing is free; null: something is, or time makes none free. */
+  nextMs: number | null
+}
+
+const keysMax = 64
+const endlessUs = 2 ** 53 - 1
+
+/** The members of a pool, or the values that a label has had; undefined: it has other keys. */
+export async function keyRooms(db: Db, schema: string, name: string): Promise<KeyRoom[] | undefined> {
+  const [of] = await db.query<{ label: string | null; pool: string[] | null }>(
+    inSchema(
+      'select label, members as pool from sluice.limit_def where name = $1 order by version desc limit 1',
+      schema,
+    ),
+    [name],
+  )
+  const pool = of?.pool ?? undefined
+  if (pool === undefined && (of?.label ?? null) === null) return undefined
+  const rows = await db.query<{ key: string; free: string | null; next: string | null; now: string }>(
+    inSchema(
+      `select k.key, r.avail as free, r.next, n.us as now
+       from (select sluice.limiter_us() as us offset 0) n
+       cross join (select unnest($2::text[]) as key union all
+                   select * from (select key from sluice.bucket where name = $1 and $2 is null order by key limit ${keysMax}) b) k
+       left join sluice.bucket b on b.id = sluice.hash64($1 || ':' || k.key)
+       left join lateral sluice.room_v1(array[b.id], n.us) r on b.id is not null order by k.key`,
+      schema,
+    ),
+    [name, pool ?? null],
+  )
+  return rows.map(({ key, free, next, now }) => ({
+    key,
+    free: free === null ? null : Number(free),
+    nextMs:
+      next === null || Number(free) > 0 || Number(next) >= endlessUs
+        ? null
+        : Math.max(Number(next), Number(now)) / 1_000,
+  }))
+}
+
+/** One line for people. */
+export function keyLine({ key, free, nextMs }: KeyRoom): string {
+  if (free === null) return `${key}: unused`
+  if (nextMs === null) return `${key}: ${free} free`
+  return `${key}: none free before ${new Date(nextMs).toISOString()}`
+}

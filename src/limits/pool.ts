@@ -1,0 +1,151 @@
+/** Keys that no input has: labels of the worker, and pools, of which dispatch takes the member with the most room. */
+import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
+import { type SecretSource, secretValue } from '../core/secret.ts'
+
+/** A label of the worker as the key of a limit. Made by {@link label}. */
+export interface Label {
+  readonly label: string
+}
+
+/** One of a pool; see the fields. All but the key stays in the code, and never gets into the database. */
+export interface PoolMember {
+  /** What tells it from the others: an account, a key's name, an address; 1 to 512 characters. */
+  readonly key: string
+  /** Where a request goes that names only a path (`ctx.fetch('/contacts')`); `http:` or `https:`. */
+  readonly baseUrl?: string
+  /** What the handler gets as `secret()`: a variable of the worker, or a function that gives it. */
+  readonly secret?: SecretSource
+  /** Headers of requests that name only a path, or what makes them of the secret. */
+  readonly headers?: Readonly<Record<string, string>> | ((secret: string) => Readonly<Record<string, string>>)
+  /** Whatever else the handler needs of it. */
+  readonly data?: unknown
+}
+
+/** The member of a pool that an attempt was granted: what the handler finds in `ctx.pool`, under the limit's name. */
+export interface Chosen extends Pick<PoolMember, 'key' | 'baseUrl' | 'data'> {
+  /**
+   * Its secret, which is redacted from results and errors from now on.
+   * @throws AttemptError SLUICE_SECRET_UNAVAILABLE, retryable; UsageError SLUICE_BAD_LIMIT when it was defined without one
+   */
+  secret(): Promise<string>
+  /** Its headers, with the secret in them. @throws AttemptError SLUICE_SECRET_UNAVAILABLE */
+  headers(): Promise<Readonly<Record<string, string>>>
+}
+
+/** As many as a claim can afford to look at. */
+const poolMax = 64
+const memberFields = ['key', 'baseUrl', 'secret', 'headers', 'data']
+
+/**
+ * A limit for each worker, host or address: its bucket is that of the worker's label, so machines multiply the limit.
+ * @param name `host` and `ip` every worker has; others as `sluice.work(tasks, { labels })`, `sluice work --label` or
+ * SLUICE_LABELS say. A worker without it does not get the jobs.
+ * @throws UsageError SLUICE_BAD_LABEL
+ * @example limit('crm', { rate: '5/s', by: label('ip') })
+ */
+export function label(name: string): Label {
+  return { label: checkLabel(name) }
+}
+
+/** Lets the name of a label through. @throws UsageError SLUICE_BAD_LABEL */
+export function checkLabel(name: string): string {
+  if (typeof name === 'string' && /^[a-z][a-z0-9._-]{0,62}$/.test(name)) return name
+  throw new UsageError(
+    'SLUICE_BAD_LABEL',
+    `"${name}" cannot name a label: use a-z, 0-9, ".", "_", "-", beginning with a letter, up to 63 characters`,
+  )
+}
+
+/** True for what {@link label} makes. */
+export function isLabel(by: unknown): by is Label {
+  return typeof by === 'object' && by !== null && typeof (by as Label).label === 'string'
+}
+
+/**
+ * The members of a pool, each as an object. @param checkKey lets a key through
+ * @throws UsageError SLUICE_BAD_POOL, SLUICE_BAD_KEY
+ */
+export function membersOf(
+  limit: string,
+  pool: readonly (string | PoolMember)[],
+  checkKey: (key: string) => string,
+): readonly PoolMember[] {
+  const refuse = (why: string): never => {
+    throw new UsageError('SLUICE_BAD_POOL', `limit "${limit}": ${why}`)
+  }
+  if (!Array.isArray(pool) || pool.length === 0)
+    return refuse('its pool is empty; list its members: accounts, keys, addresses')
+  if (pool.length > poolMax) return refuse(`its pool has ${pool.length} members; it may have ${poolMax}`)
+  const members = pool.map((member) => {
+    if (typeof member !== 'string' && (typeof member !== 'object' || member === null))
+      return refuse('a member of its pool is a text, or an object with a `key`')
+    if (typeof member !== 'string')
+      checkFields('SLUICE_BAD_POOL', `limit "${limit}": a member of its pool`, member, memberFields)
+    const whole: PoolMember = typeof member === 'string' ? { key: member } : member
+    if (typeof whole.key !== 'string' || checkKey(whole.key) === '*')
+      return refuse('a member of its pool needs a `key`, a text other than "*"')
+    const { secret, baseUrl } = whole
+    if (secret !== undefined && (secret.env === undefined) === (secret.read === undefined))
+      return refuse(`the secret of ${whole.key}: give \`env\`, a variable, or \`read\`, a function: one of them`)
+    if (baseUrl !== undefined && !(URL.canParse(baseUrl) && isPlain(new URL(baseUrl))))
+      return refuse(
+        `the baseUrl of ${whole.key} must be http or https, without user name, password, query and fragment`,
+      )
+    if (typeof whole.headers === 'function' && secret === undefined)
+      return refuse(`the headers of ${whole.key} are made of a secret, and it has none`)
+    return whole
+  })
+  const twice = members.find((member, i) => members.findIndex(({ key }) => key === member.key) < i)
+  if (twice !== undefined) return refuse(`its pool has ${twice.key} twice`)
+  return members
+}
+
+function isPlain({ protocol, username, password, search, hash }: URL): boolean {
+  return /^https?:$/.test(protocol) && `${username}${password}${search}${hash}` === ''
+}
+
+/** What a handler gets of a member. */
+export function chosen(limit: string, { key, baseUrl, data, secret: source, headers = {} }: PoolMember): Chosen {
+  const name = `${key} of pool ${limit}`
+  const secret = async () => {
+    if (source !== undefined) return secretValue(name, source)
+    throw new UsageError('SLUICE_BAD_LIMIT', `member ${name} was defined without a secret`)
+  }
+  return {
+    key,
+    ...(baseUrl === undefined ? {} : { baseUrl }),
+    ...(data === undefined ? {} : { data }),
+    secret,
+    headers: async () => (typeof headers === 'function' ? headers(await secret()) : headers),
+  }
+}
+
+/** A path as a URL of the member. */
+export function urlAt(base: string, path: string): string {
+  return `${base.replace(/\/+$/, '')}${path}`
+}
+
+/** True for what names a place on whichever member's host: `/contacts`. */
+export function isPath(url: unknown): url is string {
+  return typeof url === 'string' && /^\/(?!\/)/.test(url)
+}
+
+/**
+ * The name of the bucket that a job needs room in, as it waits: `crm`, `crm:acct1`, or, where only dispatch can say which it
+ * is, `crm@host` (the label host of the worker) and `crm*` (one of its pool).
+ */
+export function bucketName(
+  { name, label: by, pool }: { name: string; label: string | undefined; pool: readonly unknown[] | undefined },
+  key: string | undefined,
+): string {
+  if (by !== undefined) return `${name}@${by}`
+  if (pool !== undefined) return `${name}*`
+  return key === undefined ? name : `${name}:${key}`
+}
+
+/** The limit and the key of a bucket's name; no key where there is none, or dispatch finds it. */
+export function splitBucket(bucket: string): { limit: string; key: string | undefined } {
+  const [, limit = bucket, key] = /^([^:@*]*)(?::([^]*))?/.exec(bucket) ?? []
+  return { limit, key }
+}

@@ -1,0 +1,18 @@
+import type { Clock } from '../core/clock.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
+import { type Duration, durationMs } from '../core/rate.ts'
+import { isFinal, type Job, type Jobs } from './jobs.ts'
+
+/** Looks at a job until it has ended; ever less often. @throws UsageError SLUICE_NO_SUCH_JOB; StoreError SLUICE_WAIT_TIMEOUT */
+export async function waitFor(jobs: Jobs, clock: Clock, id: string, timeout?: Duration): Promise<Job> {
+  const until = timeout === undefined ? Infinity : clock.monotonicMs() + durationMs(timeout)
+  for (let pause = 10; ; pause = Math.min(500, pause * 1.5)) {
+    const job = await jobs.get(id)
+    if (job === undefined)
+      throw new UsageError('SLUICE_NO_SUCH_JOB', `there is no job ${id}, or its record is past its retention`)
+    if (isFinal(job.state)) return job
+    if (clock.monotonicMs() > until)
+      throw new StoreError('SLUICE_WAIT_TIMEOUT', `job ${id} is still ${job.state}; ask \`sluice why ${id}\``)
+    await clock.sleep(pause)
+  }
+}

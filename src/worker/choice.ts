@@ -1,0 +1,33 @@
+/** What dispatch chose for an attempt, and requests that leave it to that where they go. */
+import type { Handout } from '../dispatch/claim.ts'
+import type { AnyTask } from '../dispatch/task.ts'
+import { type Chosen, chosen, isPath, splitBucket, urlAt } from '../limits/pool.ts'
+
+/** Of each pool of its task the member that a job was granted; `unknown`: one that this worker's code does not have. */
+export function choiceOf(job: Handout, task: AnyTask): { pool: Record<string, Chosen>; unknown?: string } {
+  const pool: Record<string, Chosen> = {}
+  for (const { name, pool: members } of task.limits) {
+    const at = members === undefined ? -1 : (job.takes ?? []).indexOf(`${name}*`)
+    if (at < 0) continue
+    const { key } = splitBucket(job.holds?.[at] ?? '')
+    const member = members?.find((one) => one.key === key)
+    if (member === undefined) return { pool, unknown: `${name}:${key}` }
+    pool[name] = chosen(name, member)
+  }
+  return { pool }
+}
+
+/** A fetch that sends a path to the member with a base URL, with its headers; unless there are several. */
+export function withBase(call: typeof fetch, pool: Readonly<Record<string, Chosen>>): typeof fetch {
+  const [member, another] = Object.values(pool).filter(({ baseUrl }) => baseUrl !== undefined)
+  if (member === undefined || another !== undefined) return call
+  return async (input, init) => {
+    if (!isPath(input)) return call(input, init)
+    const own = Object.entries(await member.headers())
+    const headers = new Headers(init?.headers)
+    for (const [name, value] of own) if (!headers.has(name)) headers.set(name, value)
+    // Whoever a redirect names is not who was meant to get them.
+    const mode = own.length === 0 ? {} : { mode: 'same-origin' as const }
+    return call(urlAt(member.baseUrl as string, input), { ...init, ...mode, headers })
+  }
+}

@@ -1,0 +1,74 @@
+/** What a worker is labelled with: limits may go by it (`by: label('ip')`). */
+import { createSocket, type SocketType } from 'node:dgram'
+import { hostname } from 'node:os'
+import { UsageError } from '../core/errors.ts'
+import { env } from '../db/open.ts'
+import { checkKey } from '../limits/limit.ts'
+import { checkLabel } from '../limits/pool.ts'
+
+/** Labels by their names. */
+export type Labels = Readonly<Record<string, string>>
+
+const labelsMax = 32
+/** Addresses reserved for documentation: which way they would be sent says the routing table, and nothing is sent. */
+const nowhere = [
+  ['udp4', '192.0.2.1'],
+  ['udp6', '2001:db8::1'],
+] as const
+
+/**
+ * A worker's labels: `host` and `ip`, which all workers of a machine share, then those of SLUICE_LABELS
+ * (`ip=203.0.113.7,egress=a`), then those given.
+ * @throws UsageError SLUICE_BAD_LABEL
+ */
+export async function labelsOf(given: Labels = {}): Promise<Labels> {
+  const named = { ...fromEnv(), ...given }
+  const all: Labels = { host: hostname(), ...('ip' in named ? {} : { ip: (await address()) ?? hostname() }), ...named }
+  return checkLabels(all)
+}
+
+/** Lets labels through. @throws UsageError SLUICE_BAD_LABEL */
+export function checkLabels(labels: Labels): Labels {
+  const entries = Object.entries(labels)
+  if (entries.length > labelsMax) throw new UsageError('SLUICE_BAD_LABEL', `a worker has ${labelsMax} labels at most`)
+  for (const [name, value] of entries) {
+    checkLabel(name)
+    if (typeof value !== 'string' || value === '')
+      throw new UsageError('SLUICE_BAD_LABEL', `label ${name} needs a value: a text of 1 to 512 characters`)
+    checkKey(name, value)
+  }
+  return labels
+}
+
+/** Reads `name=value`. @throws UsageError SLUICE_BAD_LABEL */
+export function readLabel(text: string): [string, string] {
+  const at = text.indexOf('=')
+  if (at > 0 && at < text.length - 1) return [checkLabel(text.slice(0, at).trim()), text.slice(at + 1).trim()]
+  throw new UsageError('SLUICE_BAD_LABEL', `"${text}" is no label; write it as name=value, such as ip=203.0.113.7`)
+}
+
+function fromEnv(): Labels {
+  const texts = env('SLUICE_LABELS')?.split(',') ?? []
+  return Object.fromEntries(texts.map((text) => readLabel(text.trim())))
+}
+
+/** The address by which this machine would reach the network; undefined: it would not. */
+async function address(): Promise<string | undefined> {
+  for (const [type, to] of nowhere) {
+    const found = await sourceFor(type, to)
+    if (found !== undefined) return found
+  }
+  return undefined
+}
+
+function sourceFor(type: SocketType, to: string): Promise<string | undefined> {
+  return new Promise((resolve) => {
+    const socket = createSocket(type)
+    const end = (found: string | undefined) => {
+      socket.close()
+      resolve(found)
+    }
+    socket.once('error', () => end(undefined))
+    socket.connect(9, to, () => end(socket.address().address))
+  })
+}

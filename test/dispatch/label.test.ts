@@ -1,0 +1,279 @@
+/** Limits by labels of workers: those of one host share a bucket, and machines multiply the limit. */
+import { describe, expect, it } from 'vitest'
+import { watch } from '../../src/core/probe.ts'
+import type { Queryable } from '../../src/db/db.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { label } from '../../src/limits/pool.ts'
+import { until } from '../until.ts'
+import { type Answer, claim, claimAll, count, done, emptied, engines, finish, ownClock, quietTask } from './engine.ts'
+
+const rows = (n: number) => Array.from({ length: n }, () => ({ tenant: 'a' }))
+const perHost = quietTask('hosted', [limit('ip', { window: '3/h', by: label('host') })])
+const placed = quietTask('placed', [limit('seat', { concurrency: 2, by: label('host') })])
+const both = quietTask('both', [
+  limit('all', { window: '5/h' }),
+  limit('each', { window: '3/h', by: label('host') }),
+  limit('own', { window: '4/h', by: label('egress') }),
+])
+const plain = quietTask('plain')
+
+/** Enters a worker with these labels. */
+async function enterAs(db: Queryable, labels: Record<string, string>, tasks: readonly string[] = []): Promise<string> {
+  const [row] = await db.query<{ id: string }>(
+    `insert into sluice.worker (host, pid, version, tasks, slots, started_at, labels)
+     values ('test', 1, '0', $1, 1, sluice.now(), $2) returning id`,
+    [tasks, labels],
+  )
+  return row?.id ?? ''
+}
+
+for (const engine of engines) {
+  describe(`on ${engine.name}`, () => {
+    const at = emptied(engine)
+    const host = (name: string) => enterAs(at.db, { host: name })
+    /** Asks until nothing is in the way; the last answer is the one that found nothing. */
+    const last = async (worker: string, tasks: readonly string[]): Promise<Answer> => {
+      for (;;) {
+        const answer = await claim(at.db, worker, tasks, 10, undefined, true)
+        if (!answer.again) return answer
+      }
+    }
+
+    it('workers of one host share, and each host has all of it', async () => {
+      await at.sluice.sendMany(perHost, rows(20))
+      const [one, two, other] = [await host('a'), await host('a'), await host('b')]
+      expect(await claimAll(at.db, one, ['hosted'], 2)).toHaveLength(2)
+      expect(await claimAll(at.db, two, ['hosted'], 10)).toHaveLength(1)
+      expect(await claimAll(at.db, one, ['hosted'], 10)).toEqual([])
+      expect(await claimAll(at.db, other, ['hosted'], 10)).toHaveLength(3)
+      expect(await claimAll(at.db, other, ['hosted'], 10)).toEqual([])
+      const units = await at.db.query(
+        `select b.key, sum(l.units)::int as units from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.name = 'ip' group by 1 order by 1`,
+      )
+      expect(units).toEqual([
+        { key: 'a', units: 3 },
+        { key: 'b', units: 3 },
+      ])
+      const [job] = await at.db.query(
+        `select takes, holds from sluice.job where claim is not null order by seq desc limit 1`,
+      )
+      expect(job).toEqual({ takes: ['ip@host'], holds: ['ip:b'] })
+    })
+
+    it('who has no room sleeps until there is, and the work stays where others find it', async () => {
+      const worker = await host('a')
+      await at.sluice.sendMany(perHost, rows(20))
+      await claimAll(at.db, worker, ['hosted'], 10)
+      for (let looks = 0; looks < 3; looks++) {
+        const answer = await claim(at.db, worker, ['hosted'], 10, undefined, true)
+        expect(answer).toMatchObject({ jobs: [], again: false })
+        // The window is an hour; what was taken in this second leaves it in parts of a minute.
+        expect(answer.wakeUs).toBeGreaterThan(1_000_000_000)
+      }
+      const [idle] = await at.db.query('select barred is not null as barred from sluice.idle where worker = $1', [
+        worker,
+      ])
+      expect(idle).toEqual({ barred: true })
+      expect(await claimAll(at.db, await host('b'), ['hosted'], 10)).toHaveLength(3)
+    })
+
+    it('what is barred bars nothing else', async () => {
+      const worker = await host('a')
+      await at.sluice.sendMany(perHost, rows(20))
+      await claimAll(at.db, worker, ['hosted', 'plain'], 10)
+      await at.sluice.sendMany(plain, rows(4))
+      expect(await claimAll(at.db, worker, ['hosted', 'plain'], 10)).toHaveLength(4)
+      expect(await last(worker, ['hosted', 'plain'])).toMatchObject({ jobs: [] })
+    })
+
+    it('goes on when the bucket has room again', async () => {
+      const time = await ownClock(at.db, 1_800_000_000_000)
+      const worker = await host('a')
+      await at.sluice.sendMany(perHost, rows(5))
+      await claimAll(at.db, worker, ['hosted'], 10)
+      const { wakeUs, nowUs } = await last(worker, ['hosted'])
+      await time.set(nowUs / 1_000 + (wakeUs ?? 0) / 1_000 - 1_000)
+      expect(await claimAll(at.db, worker, ['hosted'], 10)).toEqual([])
+      await time.set(nowUs / 1_000 + (wakeUs ?? 0) / 1_000)
+      expect(await claimAll(at.db, worker, ['hosted'], 10)).toHaveLength(2)
+      await at.db.query(
+        `create or replace function sluice.now() returns timestamptz language sql volatile as 'select clock_timestamp()'`,
+      )
+      await at.db.query('drop table sluice.test_clock')
+    })
+
+    it('all limits of a job hold together, whichever they go by', async () => {
+      await at.sluice.sendMany(both, rows(20))
+      const one = await enterAs(at.db, { host: 'a', egress: 'x' })
+      const two = await enterAs(at.db, { host: 'b', egress: 'x' })
+      expect(await claimAll(at.db, one, ['both'], 10)).toHaveLength(3)
+      expect(await claimAll(at.db, two, ['both'], 10)).toHaveLength(1)
+      const three = await enterAs(at.db, { host: 'b', egress: 'y' })
+      expect(await claimAll(at.db, three, ['both'], 10)).toHaveLength(1)
+      expect(await claimAll(at.db, three, ['both'], 10)).toEqual([])
+      const [lane] = await at.db.query<{ name: string }>(
+        `select b.name from sluice.lane l join sluice.bucket b on b.id = l.list`,
+      )
+      expect(lane).toEqual({ name: 'all' })
+    })
+
+    it('a job that costs more than a host has is left to others, without a rush', async () => {
+      const heavy = quietTask('heavy', [
+        limit('load', {
+          window: '10/h',
+          by: label('host'),
+          cost: (input: { n?: number | undefined }) => input.n ?? 1,
+        }),
+      ] as never)
+      await at.sluice.sendMany(
+        heavy,
+        [6, 6, 6].map((n) => ({ n })),
+      )
+      const worker = await host('a')
+      expect(await claimAll(at.db, worker, ['heavy'], 10)).toHaveLength(1)
+      for (let looks = 0; looks < 3; looks++)
+        expect(await claim(at.db, worker, ['heavy'], 1, undefined, true)).toMatchObject({ jobs: [], again: false })
+      expect(await claimAll(at.db, await host('b'), ['heavy'], 10)).toHaveLength(1)
+      const [used] = await at.db.query(
+        `select sum(l.units)::int as units from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.key = 'a'`,
+      )
+      expect(used).toEqual({ units: 6 })
+    })
+
+    it('a worker without the label gets none, and why says so', async () => {
+      await at.sluice.sendMany(both, rows(1))
+      const worker = await enterAs(at.db, { host: 'a' }, ['both'])
+      expect(await last(worker, ['both'])).toMatchObject({ jobs: [] })
+      const [waiting] = await at.sluice.list({ state: 'waiting' })
+      const said = await at.sluice.why(waiting?.id ?? '')
+      expect(said?.reasons).toEqual([
+        {
+          kind: 'no-worker',
+          text: 'no worker that knows task both listens on queue default and has the label host, egress',
+          notBefore: undefined,
+        },
+      ])
+      await enterAs(at.db, { host: 'a', egress: 'x' }, ['both'])
+      expect((await at.sluice.why(waiting?.id ?? ''))?.reasons).toMatchObject([{ kind: 'slots' }])
+    })
+
+    it('why tells of the host that has room first', async () => {
+      await at.sluice.sendMany(perHost, rows(20))
+      const one = await enterAs(at.db, { host: 'a' }, ['hosted'])
+      await claimAll(at.db, one, ['hosted'], 10)
+      const [waiting] = await at.sluice.list({ state: 'waiting', limit: 1 })
+      const why = async () => (await at.sluice.why(waiting?.id ?? ''))?.reasons.filter(({ kind }) => kind === 'limit')
+      expect(await why()).toMatchObject([{ limit: 'ip', key: 'a', notBefore: expect.any(Date) }])
+      await enterAs(at.db, { host: 'b' }, ['hosted'])
+      expect((await why())?.map(({ key }) => key)).toEqual(['b'])
+    })
+
+    it.each(['done', 'retry', 'unused', 'lost', 'cancelled'])(
+      'an attempt that ends as %s gives its host a place',
+      async (end) => {
+        await at.sluice.sendMany(placed, rows(10))
+        const [a, b] = [await host('a'), await host('b')]
+        const [job] = await claimAll(at.db, a, ['placed'], 10)
+        await claimAll(at.db, b, ['placed'], 10)
+        if (job === undefined) throw new Error('nothing was claimed')
+        if (end === 'lost') await at.db.query(`select sluice.rescue_v1($1, null, 'lost')`, [a])
+        else if (end === 'cancelled') await at.sluice.jobs.cancel(job.id)
+        else await finish(at.db, [{ job, outcome: end, delayUs: 3_600_000_000 }], [])
+        expect(await claimAll(at.db, b, ['placed'], 10)).toEqual([])
+        const again = end === 'lost' ? await host('a') : a
+        expect(await claimAll(at.db, again, ['placed'], 10)).toHaveLength(end === 'lost' ? 2 : 1)
+      },
+    )
+
+    it('a retry on another host is charged there', async () => {
+      await at.sluice.sendMany(placed, rows(1))
+      const [a, b] = [await host('a'), await host('b')]
+      const [job] = await claimAll(at.db, a, ['placed'], 10)
+      if (job === undefined) throw new Error('nothing was claimed')
+      await finish(at.db, [{ job, outcome: 'retry' }])
+      let again = await claimAll(at.db, b, ['placed'], 1)
+      await until(async () => again.length > 0 || (again = await claimAll(at.db, b, ['placed'], 1)).length > 0)
+      const inUse = () =>
+        at.db.query(
+          `select b.key, (select debt[1]::int from sluice.ledger where bucket = b.id order by at desc, n desc limit 1) as used
+           from sluice.bucket b where b.name = 'seat' order by 1`,
+        )
+      expect(await inUse()).toEqual([
+        { key: 'a', used: 0 },
+        { key: 'b', used: 1 },
+      ])
+      await done(at.db, again)
+      expect(await inUse()).toContainEqual({ key: 'b', used: 0 })
+    })
+
+    it('a place that frees calls an idle worker of this host, and none of another', async () => {
+      const tasks = ['placed']
+      const [a, b] = [await host('a'), await host('b')]
+      const idle = await Promise.all(['a', 'b', 'b', 'b'].map((name) => enterAs(at.db, { host: name }, tasks)))
+      await at.sluice.sendMany(placed, rows(10))
+      const [job] = await claimAll(at.db, a, tasks, 10)
+      await claimAll(at.db, b, tasks, 10)
+      for (const worker of idle) expect(await last(worker, tasks)).toMatchObject({ jobs: [] })
+      if (job === undefined) throw new Error('nothing was claimed')
+      await finish(at.db, [{ job, outcome: 'done' }], [])
+      expect(await count(at.db, 'sluice.idle')).toBe(3)
+      expect(await count(at.db, `sluice.idle where worker = ${idle[0]}`)).toBe(0)
+    })
+
+    it('room in another limit calls who has room for it under his label', async () => {
+      const mixed = quietTask('mixed', [
+        limit('shared', { concurrency: 1 }),
+        limit('mine', { window: '1/h', by: label('host') }),
+      ])
+      const [a, b] = [await enterAs(at.db, { host: 'a' }, ['mixed']), await enterAs(at.db, { host: 'b' }, ['mixed'])]
+      await at.sluice.sendMany(mixed, rows(5))
+      const jobs = await claimAll(at.db, a, ['mixed'], 5)
+      expect(jobs).toHaveLength(1)
+      expect(await last(b, ['mixed'])).toMatchObject({ jobs: [] })
+      expect(await last(a, ['mixed'])).toMatchObject({ jobs: [] })
+      await done(at.db, jobs)
+      expect(await at.db.query('select worker from sluice.idle')).toEqual([{ worker: a }])
+      expect(await claimAll(at.db, b, ['mixed'], 5)).toHaveLength(1)
+    })
+
+    it('a bucket of a host that is gone is retired, and made anew', async () => {
+      const worker = await host('a')
+      await at.sluice.sendMany(placed, rows(3))
+      await done(at.db, await claimAll(at.db, worker, ['placed'], 1))
+      await at.db.query(
+        `update sluice.ledger set at = at - 100 * 86400000000::bigint where n = (select max(n) from sluice.ledger)`,
+      )
+      await at.db.query('delete from sluice.ledger where n < (select max(n) from sluice.ledger)')
+      await at.db.query('select * from sluice.retire_v1(7 * 86400000000::bigint, null, $1)', ['-9223372036854775808'])
+      expect(await count(at.db, `sluice.bucket where name = 'seat'`)).toBe(0)
+      expect(await claimAll(at.db, worker, ['placed'], 5)).toHaveLength(2)
+    })
+  })
+}
+
+describe('workers', () => {
+  const at = emptied(engines[0])
+
+  it('that a label bars look now and then, and not again and again', async () => {
+    let [claims, idles] = [0, 0]
+    watch((point) => {
+      if (point === 'claim.sent') claims++
+      else if (point === 'idle') idles++
+    })
+    try {
+      await at.sluice.sendMany(perHost, rows(20))
+      const worker = await at.sluice.work([perHost], { labels: { host: 'a' } })
+      await until(async () => (await count(at.db, 'sluice.done')) === 3, 'those that may have run')
+      const since = { claims, idles }
+      await until(() => idles >= since.idles + 4, 'it has slept four times')
+      // Twice: a sender, or a job that has just ended, may call it in between.
+      expect(claims - since.claims).toBeLessThanOrEqual(2 * (idles - since.idles) + 2)
+      const other = await at.sluice.work([perHost], { labels: { host: 'b' } })
+      await until(async () => (await count(at.db, 'sluice.done')) === 6, 'another host has as much')
+      await Promise.all([worker.stop(), other.stop()])
+      expect(await count(at.db, 'sluice.done')).toBe(6)
+    } finally {
+      watch(undefined)
+    }
+  })
+})
