@@ -11,7 +11,6 @@ export type { TxLike } from './db/tx.ts'
 export type {
   AnyTask,
   Context,
-  CostedLimit,
   Failure,
   Log,
   Sendable,
@@ -22,6 +21,7 @@ export type {
   ThreadContext,
   ThreadTaskOptions,
 } from './dispatch/task.ts'
+export type { CostedLimit } from './dispatch/costed.ts'
 export { task } from './dispatch/task.ts'
 export { fail, retryIn, snooze } from './dispatch/control.ts'
 export {
@@ -42,7 +42,15 @@ export { limitedBy, rateLimited } from './http/feedback.ts'
 export { HttpStatusError, type RequestInput, type RequestResult } from './http/request.ts'
 export type { SecretOptions, SecretPlace, SecretRef } from './http/secret.ts'
 export { type Guarantee, guarantees } from './limits/guarantee.ts'
-export { type HasPath, type Key, type Limit, type LimitOptions, limit } from './limits/limit.ts'
+export {
+  type Cost,
+  type HasNumber,
+  type HasPath,
+  type Key,
+  type Limit,
+  type LimitOptions,
+  limit,
+} from './limits/limit.ts'
 export { type Chosen, label, type Label, type PoolMember } from './limits/pool.ts'
 export type { SecretSource } from './core/secret.ts'
 export { type Schedule, schedule, scheduledFor, type ScheduleOptions, type ScheduleSpec } from './schedule/schedule.ts'

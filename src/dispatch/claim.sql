@@ -54,8 +54,8 @@ begin
     v_active := array(select c from unnest(v_active) c, sluice.barred_v1(v_labels, v_active, v_begun) b where c <> all (b.classes));
   end if;
   if p_want = 0 then
-    perform sluice.share_v1(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', null), sluice.pick_v1('{}', 0, 0, 1),
-      sluice.mark_v1(p_claim, p_worker, v_begun, '{}', '{}', '{}', '{}', '{}', '{}', '{}'), sluice.room_v1('{}', v_begun), sluice.resolve_v1(p_worker, '{}', '{}'), sluice.survey_v1('{}', '{}', '{}', '{}', v_begun), sluice.promote_v1(v_begun, v_begun);
+    perform sluice.share_v1(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', null), sluice.heads_v1('{}', '{1}', '{}', '{}', '{}', 1, v_begun), sluice.pick_v1('{}', 0, 0, 1),
+      sluice.mark_v1(p_claim, p_worker, v_begun, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'), sluice.room_v1('{}', v_begun), sluice.resolve_v1(p_worker, '{}', '{}'), sluice.survey_v1('{}', '{}', '{}', '{}', v_begun), sluice.promote_v1(v_begun, v_begun);
     again := false;
     return;
   end if;

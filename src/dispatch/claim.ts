@@ -24,6 +24,8 @@ export interface Handout {
   takes: string[] | null
   /** Units for each of `takes`, and of its turn; null: all are 1. */
   costs: number[] | null
+  /** The shortest life of a grant, in microseconds, by the definitions in force; null: no limits. */
+  grantUs: number | null
   /** What it was charged in, where that is not the same: one for each of `takes`. */
   holds: string[] | null
   tags: string[] | null
@@ -68,6 +70,7 @@ type Place = [
   unknown,
   Handout['admitted'],
   number[] | null,
+  number | null,
   string[] | null,
 ]
 
@@ -284,6 +287,7 @@ function handout(place: Place, claim: string, grantedMs: number): Handout {
     input,
     admitted,
     costs,
+    grantUs,
     holds,
   ] = place
   return {
@@ -301,6 +305,7 @@ function handout(place: Place, claim: string, grantedMs: number): Handout {
     createdMs: created * 1_000,
     takes,
     costs,
+    grantUs,
     holds,
     tags,
     input,

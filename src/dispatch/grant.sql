@@ -16,6 +16,7 @@ declare
   v_units bigint[];
   v_places bigint[];
   v_most bigint[];
+  v_life bigint[];
   v_costed boolean;
   v_more boolean := false;
   v_barred boolean := false;
@@ -40,7 +41,7 @@ begin
   v_buckets := array(select distinct b from unnest(v_lane) l, unnest(l.buckets) b order by b);
   select * into v_real from sluice.resolve_v1(p_worker, p_classes, v_buckets);
   perform sluice.lock_v1(v_real.buckets || v_real.members);
-  select y.now_us, y.avail, y.units, y.places, y.most into now_us, v_avail, v_units, v_places, v_most
+  select y.now_us, y.avail, y.units, y.places, y.most, y.life into now_us, v_avail, v_units, v_places, v_most, v_life
   from sluice.survey_v1(v_real.buckets, v_real.members, v_buckets, v_cand, p_cap) y;
   v_costed := exists (select 1 from unnest(v_lane) l where l.costed);
   v_fairs := array(select distinct l.fair from unnest(v_lane) l);
@@ -61,7 +62,7 @@ begin
     v_blocked := array(select case when v_real.buckets[b] <> v_buckets[b] then 0 else b end from unnest(v_blocked) with ordinality u (b, o) order by o);
   end if;
   select m.granted, m.again, m.jobs into granted, again, jobs
-  from sluice.mark_v1(p_claim, p_worker, now_us, v_lane, v_stored, v_take, v_blocked, v_buckets, v_fairs, v_vstart,
+  from sluice.mark_v1(p_claim, p_worker, now_us, v_lane, v_stored, v_take, v_blocked, v_buckets, v_life, v_fairs, v_vstart,
     v_of, v_seqs, v_dead, v_over, v_real.labels, v_real.members) m;
   again := again or (granted < p_want and (v_cut or v_horizon is not null or v_more) and (granted > 0 or not v_barred));
 end $$;

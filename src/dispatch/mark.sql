@@ -4,12 +4,12 @@
 -- Beyond 64 KiB of inputs and tags in one claim, those are left out, and fetched in a second query: a reply must fit the
 -- socket's buffers, else a stopped worker would keep the claim's transaction, and its locks, open. What counts is the
 -- length of the text: a compressed input is much longer on the wire than in its row.
--- p_of, p_seqs: of lanes whose jobs have costs exactly these (a job that has just become visible has not been weighed); p_dead: it is not to run,
+-- p_life: of each bucket's grants. p_of, p_seqs: of lanes whose jobs have costs exactly these (a job that has just become visible has not been weighed); p_dead: it is not to run,
 -- for it costs too much. p_over: portion_v1. All four are null when there are no such lanes. p_labels, p_members: resolve_v1;
 -- what each job is charged in is then decided one by one (picks_v1).
 create or replace function sluice.mark_v1(
   p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_stored bigint[], p_take integer[], p_blocked integer[],
-  p_buckets bigint[], p_fairs bigint[], p_vstart bigint[],
+  p_buckets bigint[], p_life bigint[], p_fairs bigint[], p_vstart bigint[],
   p_of bigint[] default null, p_seqs bigint[] default null, p_dead boolean[] default null, p_over integer[] default null,
   p_labels jsonb default null, p_members bigint[] default null, out granted integer, out again boolean, out jobs json)
 language plpgsql as $$
@@ -27,13 +27,15 @@ begin
     select p.seqs, p.holds into v_picked, v_holds from sluice.picks_v1(p_labels, p_members, p_now, p_lane, p_take, p_of, p_seqs) p;
   end if;
   with ask as (
-    select l.id as lane, l.bound, p_take[l.ordinality] as take from unnest(p_lane) with ordinality l where p_take[l.ordinality] > 0 and not l.costed
+    select l.id as lane, l.bound, p_take[l.ordinality] as take, l.costed,
+      (select min(p_life[array_position(p_buckets, b)]) from unnest(l.buckets) b) as life
+    from unnest(p_lane) with ordinality l where p_take[l.ordinality] > 0
   ), seen as (
-    select a.lane, j.* from ask a cross join lateral (
+    select a.lane, a.life, j.* from ask a cross join lateral (
       select ctid as tid, seq, id, coalesce(since, created_at) as created_at, expires_at <= v_at as late, false as dead from sluice.job
-      where lane = a.lane and seq >= a.bound and claim is null and due_at is null order by seq limit a.take) j
+      where lane = a.lane and seq >= a.bound and claim is null and due_at is null order by seq limit a.take) j where not a.costed
     union all
-    select p.lane, j.tid, j.seq, j.id, j.created_at, j.late or p.dead, p.dead
+    select p.lane, (select a.life from ask a where a.lane = p.lane), j.tid, j.seq, j.id, j.created_at, j.late or p.dead, p.dead
     from unnest(p_of, p_seqs, p_dead) p (lane, seq, dead) cross join lateral (
       select ctid as tid, o.seq, id, coalesce(since, created_at) as created_at, (expires_at <= v_at) is true as late from sluice.job o
       where o.lane = p.lane and o.seq = p.seq and claim is null and due_at is null) j
@@ -43,12 +45,12 @@ begin
     -- By place alone: with due_at in the condition the index without due rows would be read from end to end. A job that
     -- has just been moved to another lane (reprioritise.sql) is none of this one's: it would be charged to nobody.
     from seen s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true
-      and (p_labels is null or s.seq = any (v_picked)) returning j.*
+      and (p_labels is null or s.seq = any (v_picked)) returning j.*, s.life
   )
   select count(*), array_agg(t.lane), array_agg(t.seq),
     json_agg(json_build_array(t.seq, t.id, t.task, t.queue, t.attempt, t.failed, t.crashes, t.ambiguous, t.priority,
     extract(epoch from t.created_at)::float8, t.takes, case when t.size <= 65536 then t.tags end, t.size > 65536,
-    case when t.size <= 65536 then t.input end, sluice.admitted_v1(t.raw, t.ruled), t.costs, t.holds)),
+    case when t.size <= 65536 then t.input end, sluice.admitted_v1(t.raw, t.ruled), t.costs, t.life, t.holds)),
          (select array_agg((m.lane, m.seen, coalesce(k.taken, 0), m.last, m.late, m.head, c.costs)::sluice.move)
           from (select lane, count(*)::integer as seen, max(seq) as last, count(*) filter (where late)::integer as late,
                  sluice.rank_v1(max(created_at), 0) as head from seen group by lane) m

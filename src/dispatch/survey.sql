@@ -3,7 +3,8 @@
 -- (reserved_v1; p_lists: what lanes call the buckets). New definitions are carried out first.
 create or replace function sluice.survey_v1(
   p_buckets bigint[], p_members bigint[], p_lists bigint[], p_lanes bigint[], p_cap bigint,
-  out now_us bigint, out avail bigint[], out units bigint[], out places bigint[], out most bigint[]) language plpgsql as $$
+  out now_us bigint, out avail bigint[], out units bigint[], out places bigint[], out most bigint[],
+  out life bigint[]) language plpgsql as $$
 declare
   v_count integer := cardinality(p_buckets);
   v_stale boolean;
@@ -12,8 +13,8 @@ begin
   for round in 1 .. 2 loop
     now_us := least(sluice.now_us(), p_cap);
     select array_agg(r.avail order by r.ord), array_agg(r.units order by r.ord), array_agg(r.places order by r.ord),
-           array_agg(r.most order by r.ord), bool_or(r.stale)
-    into avail, units, places, most, v_stale from sluice.room_v1(p_buckets || p_members, now_us) r;
+           array_agg(r.most order by r.ord), array_agg(r.life order by r.ord), bool_or(r.stale)
+    into avail, units, places, most, life, v_stale from sluice.room_v1(p_buckets || p_members, now_us) r;
     exit when not v_stale or round = 2;
     perform sluice.renew_v1(p_buckets || p_members);
   end loop;

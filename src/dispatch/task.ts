@@ -6,9 +6,9 @@ import { type Duration, durationMs } from '../core/rate.ts'
 import { type RetryOptions, type RetryPolicy, retryPolicy } from '../core/retry.ts'
 import type { TxLike } from '../db/tx.ts'
 import { Guard } from '../http/guard.ts'
-import { capacityOf } from '../limits/cost.ts'
-import { checkCost, type HasPath, type Limit } from '../limits/limit.ts'
+import type { HasPath, Limit } from '../limits/limit.ts'
 import type { Chosen } from '../limits/pool.ts'
+import { costed, type CostedLimit } from './costed.ts'
 
 /** Writes one line of a job's log. */
 export interface Log {
@@ -24,11 +24,24 @@ export interface Context {
    * Like the global fetch, but every request spends a grant of the job's limits: the first the attempt's own.
    * A handler makes either all its calls through it, or none (then its grant is checked just before `run`, and covers one
    * request): of calls made otherwise `fetch` knows nothing, and it may give back the grant that they have spent.
+   * A further request takes what the job costs, or `cost` says, by limit: `fetch(url, { cost: { tpm: 300 } })`.
    */
-  readonly fetch: typeof fetch
+  readonly fetch: (
+    input: Parameters<typeof fetch>[0],
+    init?: RequestInit & { cost?: Readonly<Record<string, number>> },
+  ) => Promise<Response>
   /** Of each pool among the task's limits the member that this attempt was granted, by the limit's name; and the worker's labels. */
   readonly pool: Readonly<Record<string, Chosen>>
   readonly labels: Readonly<Record<string, string>>
+  /**
+   * Says what the attempt has really used of its limits, by name; a number alone where one limit of the task has costs.
+   * Less than its grants took goes back (less what has drained since, unless the limit says `refund: 'full'`); more is a
+   * debt: nobody gets anything until it has drained. Counts once for each limit: call it when all is known, before the
+   * handler returns. Whole, 0 to 2,147,483,647.
+   * @throws UsageError SLUICE_BAD_COST; AttemptError SLUICE_JOB_LOST
+   * @example await settle({ tpm: usage.total_tokens })
+   */
+  settle(actual: number | Readonly<Record<string, number>>): Promise<void>
   /** Aborted on time-out, within some 2 s of a cancel, when the worker gives up the job, and at forced shutdown. */
   readonly signal: AbortSignal
   /** 1 for the first attempt. */
@@ -45,29 +58,12 @@ export interface Context {
 }
 
 /** What a handler that runs in a thread gets beside its input: no signal, for its thread is ended instead. */
-export interface ThreadContext extends Pick<Context, 'fetch' | 'labels' | 'attempt' | 'ambiguous' | 'log' | 'job'> {
+export interface ThreadContext extends Pick<
+  Context,
+  'fetch' | 'settle' | 'labels' | 'attempt' | 'ambiguous' | 'log' | 'job'
+> {
   /** Keys and base URLs: secrets, and what else a member has, do not leave the main thread. */
   readonly pool: Readonly<Record<string, Pick<Chosen, 'key' | 'baseUrl'>>>
-}
-
-/** Field paths of the numbers in an input, four levels deep. */
-type NumberPath<In, Depth extends 0[] = []> = Depth['length'] extends 4
-  ? never
-  : In extends readonly unknown[]
-    ? never
-    : {
-        [K in keyof In & string]: In[K] extends number
-          ? K
-          : In[K] extends object
-            ? `${K}.${NumberPath<In[K], [...Depth, 0]>}`
-            : never
-      }[keyof In & string]
-
-/** A limit of a task, and what each of its jobs takes of it: in place of what the limit says itself. */
-export interface CostedLimit<In = never> {
-  limit: Limit<In>
-  /** A number, the field path of one in the input, or a function of the input; see `Cost`. */
-  cost: number | NumberPath<In> | ((input: In) => number)
 }
 
 /** How a task is defined; see the fields. */
@@ -282,7 +278,7 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
   }
   if (onFailed !== undefined && name.length + failureSuffix.length > 100)
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": with onFailed a name has 93 characters at most`)
-  const limits = ((options.limits ?? []) as unknown as readonly (Limit | CostedLimit)[]).map((one) => costed(one))
+  const limits = ((options.limits ?? []) as unknown as readonly (Limit | CostedLimit)[]).map(costed)
   if (new Set(limits.map((limit) => limit.name)).size !== limits.length) {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}" names a limit twice`)
   }
@@ -315,14 +311,6 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
     sendMany: async (inputs, sendOptions = {}) => (await sender()).sendMany(self as AnyTask, inputs, sendOptions),
   }
   return self
-}
-
-/** A limit with the cost that a task gives it. @throws UsageError SLUICE_BAD_COST */
-function costed(entry: Limit | CostedLimit): Limit {
-  if (!('limit' in entry)) return entry
-  const { limit, cost } = entry
-  checkFields('SLUICE_BAD_TASK', `a cost of limit "${limit.name}"`, entry, ['limit', 'cost'])
-  return { ...limit, cost: checkCost(limit.name, cost, Number.isFinite(capacityOf(limit))) }
 }
 
 const anything: StandardSchemaV1<Failure> = {

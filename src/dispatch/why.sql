@@ -5,13 +5,21 @@ with job as (
 ), take as (
   -- By name, for before its first job is absorbed a bucket has no row: then all of its room is free.
   -- Of a label's those of the workers that could have it; of them all it is enough that one has room.
-  select distinct sluice.hash64(t.bucket) as id, t.name, case when t.bucket = t.name || '*' then null else substr(t.bucket, length(t.name) + 2) end as key, t.way
-  from job j cross join lateral (
-    select u as way, n.name, coalesce(n.name || ':' || v.value, u) as bucket
-    from unnest(j.takes) u cross join lateral (select substring(u from '^[^:*@]+') as name) n
-    left join lateral (select distinct w.labels ->> split_part(u, '@', 2) as value from sluice.worker w
-                       where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)) v on u like n.name || '@%'
-    where u not like n.name || '@%' or v.value is not null) t
+  select row_number() over (order by u.o, t.bucket) as o, sluice.hash64(t.bucket) as id, t.name,
+         case when t.bucket = t.name || '*' then null else substr(t.bucket, length(t.name) + 2) end as key, u.take as way,
+         coalesce(j.costs[u.o], 1)::bigint as cost, case when j.costs is null then 0 else b.units end as before
+  from job j cross join lateral unnest(j.takes) with ordinality u (take, o)
+  cross join lateral (
+    select n.name, coalesce(n.name || ':' || v.value, u.take) as bucket
+    from (select substring(u.take from '^[^:*@]+') as name) n
+    left join lateral (select distinct w.labels ->> split_part(u.take, '@', 2) as value from sluice.worker w
+                       where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)) v on u.take like n.name || '@%'
+    where u.take not like n.name || '@%' or v.value is not null) t
+  -- Those before it in its lane take their units first.
+  cross join lateral (
+    select coalesce(sum(x.cost), 0)::bigint as units from (
+      select o.costs[u.o] as cost from sluice.job o
+      where j.costs is not null and o.lane = j.lane and o.seq < j.seq and o.claim is null and o.due_at is null limit 10000) x) b
 ), lane as (
   select l.* from job j cross join lateral (select * from sluice.lane where id = j.lane order by v desc limit 1) l
 ), kin as (
@@ -39,16 +47,18 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
         from sluice.closed_v1(j.queue, j.task, to_timestamp(j.now_us / 1e6)) g) as gates,
        (select json_agg(x.b order by x.next desc) from (select distinct on (t.way) r.next, json_build_object('limit', t.name, 'key', coalesce(t.key, ''),
           'members', case when t.key is null then cardinality(d.members) end, 'defined', d.room is not null,
-          'avail', case when b.id is null then d.room else r.avail end, 'heldMs', case when r.hold > j.now_us then (r.hold / 1000)::float8 end,
+          'avail', case when b.id is null then d.room when j.costs is null then r.avail else r.units end,
+          'cost', t.cost, 'before', t.before, 'most', d.room, 'heldMs', case when r.hold > j.now_us then (r.hold / 1000)::float8 end,
           'paused', (select json_build_object('reason', p.reason, 'by', p.by, 'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)
                      from sluice.limit_pause p where p.name = t.name and p.key in ('', t.key) order by p.key limit 1),
           'places', (select x.room from unnest(r.drain, r.debt, d.rooms) x (drain, debt, room) where x.drain = 0 and x.debt >= x.room limit 1),
           'nextMs', (case when b.id is null then j.now_us else r.next end / 1000)::float8,
           'periodMs', case when b.id is null then d.period else r.period end / 1000.0) as b
-        from take t join sluice.room_v1(array(select t.id from take t), j.now_us) r on r.bucket = t.id
+        from take t join sluice.room_v1(array(select t.id from take t order by t.o), j.now_us, false,
+          array(select t.cost + t.before from take t order by t.o)) r on r.ord = t.o
         left join sluice.bucket b on b.id = t.id
         left join lateral (
-          select (select min(x) from unnest(l.room) x) as room, l.room as rooms, l.members,
+          select (select min(x.room) from unnest(l.room, l.drain) x (room, drain) where x.drain > 0 or 0 = all (l.drain) or j.costs is null) as room, l.room as rooms, l.members,
                  (select coalesce(max(case when x.slot > 0 then x.span / x.room + 1 else x.weight / nullif(x.drain, 0) + 1 end), 0)
                   from unnest(l.weight, l.drain, l.room, l.slot, l.span) x (weight, drain, room, slot, span)) as period
           from sluice.limit_def l where l.name = t.name order by l.version desc limit 1) d on true order by t.way, r.next) x) as buckets

@@ -56,6 +56,11 @@ interface Bucket {
   /** A pool of so many. */
   members: number | null
   avail: number
+  /** Units that the job takes, and those before it in its lane; 0 before it where none of them has costs. */
+  cost: number
+  before: number
+  /** More units than that it never has. */
+  most: number
   defined: boolean
   /** The vendor asked for silence until then. */
   heldMs: number | null
@@ -184,12 +189,18 @@ function bars(found: Found, bucket: Bucket, name: string): Reason[] {
     const text = `all ${bucket.places} places of ${name} are taken; it goes on when one of those jobs ends`
     return [{ kind: 'concurrency', text, notBefore: undefined }]
   }
+  const { avail, cost, before, most } = bucket
+  const isCosted = cost !== 1 || before > 0
   // Those before it in its lane take their units first.
-  const nextMs = bucket.nextMs + Math.max(0, Number(found.ahead) - Math.max(0, bucket.avail - 1)) * bucket.periodMs
-  if (bucket.avail >= 1 && nextMs <= found.now_ms) return []
+  const later = isCosted ? Math.max(0, cost + before - most) : Math.max(0, Number(found.ahead) - Math.max(0, avail - 1))
+  const nextMs = bucket.nextMs + later * bucket.periodMs
+  if (avail >= Math.max(1, cost + before) && nextMs <= found.now_ms) return []
   if (heldMs !== null) return [silence(name, heldMs, nextMs)]
-  const text = `${name} has ${bucket.avail} free and ${found.ahead} job(s) before this one`
-  return [{ kind: 'limit', text, notBefore: new Date(Math.max(nextMs, found.now_ms)) }]
+  const notBefore = new Date(Math.max(nextMs, found.now_ms))
+  const text = isCosted
+    ? `needs ${cost} of ${name}, which has ${avail} free${before > 0 ? `, and ${before} are for ${found.ahead} job(s) before this one` : ''}`
+    : `${name} has ${avail} free and ${found.ahead} job(s) before this one`
+  return [{ kind: 'limit', text, notBefore }]
 }
 
 function silence(name: string, heldMs: number, nextMs: number): Reason {

@@ -2,6 +2,9 @@
 import { AttemptError } from '../core/errors.ts'
 import type { Grant } from './gate.ts'
 
+/** Units that a request takes of limits, by name, in place of what its job costs there. */
+export type RequestCost = Readonly<Record<string, number>>
+
 /** What `fetch` needs of the attempt that it serves. */
 export interface Grants {
   /** The grant that the attempt was claimed with; undefined when the job has no limits (then nothing is ever stale). */
@@ -9,9 +12,14 @@ export interface Grants {
   /**
    * Takes one further grant in all limits of the job, waiting for it (undefined: no limits).
    * `beforeWait`: told how long, in ms, before each wait for room; what it throws ends the taking.
-   * `unused`: a grant that ran out before anything was written under it; it is given back.
+   * `unused`: a grant that ran out before anything was written under it; it is given back. `cost`: default the job's.
    */
-  take(signal: AbortSignal, beforeWait: (waitMs: number) => void, unused?: Grant): Promise<Grant | undefined>
+  take(
+    signal: AbortSignal,
+    beforeWait: (waitMs: number) => void,
+    unused?: Grant,
+    cost?: RequestCost,
+  ): Promise<Grant | undefined>
   /** Gives back a grant under which nothing was written, and takes none. */
   giveBack(unused: Grant): Promise<void>
   /** The vendor asked for silence: holds the buckets of this job for `ms` from now, fleet-wide. */
@@ -51,13 +59,13 @@ export class Allowance {
     this.signal = AbortSignal.any([signal, this.#returned.signal])
   }
 
-  /** A grant for one request. `unused`: the one before it, under which that request was not written. */
-  async next(signal: AbortSignal, unused?: Grant): Promise<Grant | undefined> {
+  /** A grant for one request. `unused`: the one before it, under which that request was not written. `cost`: of a further one. */
+  async next(signal: AbortSignal, unused?: Grant, cost?: RequestCost): Promise<Grant | undefined> {
     if (unused !== undefined) this.#spent--
     signal.throwIfAborted()
     const isFirst = !this.#ownIsSpent
     this.#ownIsSpent = true
-    const grant = isFirst ? this.#grants.own : await this.#take(signal, unused)
+    const grant = isFirst ? this.#grants.own : await this.#take(signal, unused, cost)
     signal.throwIfAborted()
     this.#spent++
     return grant
@@ -86,9 +94,9 @@ export class Allowance {
     if (this.unsent) this.#returned.abort(error)
   }
 
-  async #take(signal: AbortSignal, unused: Grant | undefined): Promise<Grant | undefined> {
+  async #take(signal: AbortSignal, unused?: Grant, cost?: RequestCost): Promise<Grant | undefined> {
     try {
-      return await this.#grants.take(signal, (waitMs) => this.#beforeWait(waitMs), unused)
+      return await this.#grants.take(signal, (waitMs) => this.#beforeWait(waitMs), unused, cost)
     } catch (error) {
       if (error instanceof StaleGrantError) this.giveUp(error)
       throw error

@@ -3,7 +3,7 @@ import type { Response as UndiciResponse } from 'undici'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import type { GuardedAgent } from './agent.ts'
-import { type Allowance, StaleGrantError } from './allowance.ts'
+import { type Allowance, type RequestCost, StaleGrantError } from './allowance.ts'
 import { encodeBody } from './body.ts'
 import { limitedBy, note } from './feedback.ts'
 import { type Grant, keepWarm, openGate } from './gate.ts'
@@ -149,12 +149,12 @@ async function discard(response: UndiciResponse): Promise<void> {
  */
 export function createFetch(options: FetchOptions): typeof globalThis.fetch {
   const { allowance } = options
-  const call = async (input: unknown, init?: RequestInit): Promise<UndiciResponse> => {
+  const call = async (input: unknown, init?: RequestInit & { cost?: RequestCost }): Promise<UndiciResponse> => {
     allowance.signal.throwIfAborted()
     const plan = await planOf(input, init, allowance.signal)
     let hop: Hop = plan
     for (let followed = 0; ; followed++) {
-      const response = await send(hop, plan.signal, options)
+      const response = await send(hop, plan.signal, options, init?.cost)
       await heed(response, hop, options)
       if (plan.redirect === 'manual') return response
       const next = redirectTo(hop, response.status, response.headers.get('location'))
@@ -175,7 +175,7 @@ function markRedirected(response: UndiciResponse): UndiciResponse {
 }
 
 /** Sends one request, with as many grants as it needs to be written under a live one. */
-async function send(hop: Hop, signal: AbortSignal, options: FetchOptions): Promise<UndiciResponse> {
+async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?: RequestCost): Promise<UndiciResponse> {
   const { agent, clock, allowance } = options
   const refusal = agent.guard.check(hop.url)
   if (refusal !== undefined) {
@@ -185,9 +185,15 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions): Promi
   let unused: Grant | undefined
   let why = `${maxStaleGrants} grants in a row ran out while connecting; connections to this vendor take longer than a grant lives`
   for (let stale = 0; stale < maxStaleGrants; stale++) {
-    const taking = allowance.next(signal, unused)
+    const taking = allowance.next(signal, unused, cost)
     const grant = await (stale === 0 ? taking : keepWarm(agent, hop.url.origin, clock, taking))
-    const gate = openGate({ agent, clock, grant, bytes: hop.bytes, take: () => allowance.next(signal) })
+    const gate = openGate({
+      agent,
+      clock,
+      grant,
+      bytes: hop.bytes,
+      take: () => allowance.next(signal, undefined, cost),
+    })
     try {
       const body = hop.bytes ?? hop.stream
       const content = body === undefined ? {} : { body, duplex: 'half' as const }

@@ -181,6 +181,34 @@ export function refund(
 }
 
 /**
+ * The bucket after a grant of `grantedUs` turned out to have used `more` units than it was granted (negative: fewer). Fewer:
+ * a refund, in full only where the vendor itself refunds (`isFull`). More is a debt, which may exceed what the bucket holds:
+ * nothing is granted until it has drained. A window counts it in the part of the grant, or, when that is over, in its oldest,
+ * so that it is not forgotten before it was seen.
+ */
+export function settle(
+  rules: readonly Rule[],
+  grantedUs: number,
+  more: number,
+  since: readonly Entry[],
+  bucket: Bucket,
+  isFull = false,
+): Bucket {
+  if (more <= 0 && !isFull) return refund(rules, grantedUs, -more, since, bucket)
+  const oldest = (rule: Rule) => (Math.floor(bucket.atUs / rule.slotUs) - windowParts) * rule.slotUs
+  const owed = (rule: Rule, debt: number) => (isConcurrency(rule) ? debt : Math.max(0, debt + more * rule.weight))
+  return {
+    ...bucket,
+    debt: rules.map((rule, i) => owed(rule, bucket.debt[i] ?? 0)),
+    slots: bucket.slots.map((_, i) => {
+      const rule = rules[i] as Rule
+      const whenUs = more > 0 && isWindow(rule) ? Math.max(grantedUs, oldest(rule)) : grantedUs
+      return counted(rules, bucket, whenUs, more)[i] ?? []
+    }),
+  }
+}
+
+/**
  * The bucket after the vendor asked for silence: no grant for `us` microseconds. Only ever lengthens a hold. It counts
  * from the bucket's own time, so that a clock which stepped back cannot make it end before it began.
  */

@@ -48,6 +48,11 @@ interface LimitFields {
    * burst + rate - 1 in a window. Whole, at least 1; for `rate` only. Default: the safe small bucket, which never exceeds the rate.
    */
   burst?: number
+  /**
+   * What goes back when an attempt settles for less than it took: `decays` (default), less what has drained since, so that
+   * the rate is never exceeded; `full` for vendors that themselves refund (Shopify).
+   */
+  refund?: 'decays' | 'full'
   /** How much the time from the check before writing until the vendor counts may vary; default 100 ms, at most a day. */
   transit?: Duration
   /**
@@ -95,6 +100,8 @@ export interface Limit<in In = never> {
   readonly label: string | undefined
   /** Of which an attempt gets one. */
   readonly pool: readonly PoolMember[] | undefined
+  /** How much of what an attempt did not use it gets back when it settles. */
+  readonly refund: 'decays' | 'full'
   /** What a job takes; `limits/cost.ts` reads it. */
   readonly cost: Cost<In>
   /** The key of an input; undefined for a limit without keys. @throws UsageError SLUICE_MISSING_KEY */
@@ -165,6 +172,7 @@ export function limit(
     path: typeof by === 'string' ? by : undefined,
     label,
     pool: pool === undefined ? undefined : membersOf(name, pool, (key) => checkKey(name, key)),
+    refund: checkRefund(name, options.refund),
     cost: checkCost(name, options.cost ?? 1, rates.length + windows.length > 0),
     keyOf: (input) => (by === undefined ? undefined : readKey(name, by, input)),
   }
@@ -195,6 +203,11 @@ function checked(name: string, options: LimitOptions): { rates: Written[]; windo
 
 function badLimit(name: string, why: string): UsageError {
   return new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": ${why}`)
+}
+
+function checkRefund(name: string, refund: 'decays' | 'full' = 'decays'): 'decays' | 'full' {
+  if (refund === 'decays' || refund === 'full') return refund
+  throw badLimit(name, `refund is ${inspect(refund)}; it is 'decays' or 'full'`)
 }
 
 /** Lets what a limit, or a task of it, says of costs through. @throws UsageError SLUICE_BAD_COST */

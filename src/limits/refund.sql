@@ -1,9 +1,9 @@
 -- Gives back units that a claim (or further grant) was granted and never used: the bucket becomes as if they had not
 -- been granted. The debt never falls below what was granted since would have made by itself: limits/decide.ts says why,
--- and is the same. No credit after 1,000 further rows, or a change of the definition. The row that is appended has
+-- and is the same; p_full: all at once, for a vendor that itself refunds. No credit after 1,000 further rows, or a change of the definition. The row that is appended has
 -- negative units (places of concurrency are released apart), at the bucket's own time: what drains later drains from less, which comes to the same, and no step of
 -- the clock gets in. Call under lock_v1.
-create or replace function sluice.refund_v1(p_bucket bigint, p_claim uuid, p_units bigint) returns void
+create or replace function sluice.refund_v1(p_bucket bigint, p_claim uuid, p_units bigint, p_full boolean default false) returns void
 language plpgsql as $$
 declare
   v_def sluice.limit_def;
@@ -34,7 +34,8 @@ begin
   end loop;
   insert into sluice.ledger (bucket, n, at, debt, slots, version, units, hold, claim)
   select p_bucket, r.n + 1, r.now_at,
-         array(select case when w = 0 then o else greatest(o - p_units * u, sluice.drained_v1(d, w, r.now_at - v_at)) end
+         array(select case when w = 0 then o when p_full then greatest(o - p_units * u, 0)
+                           else greatest(o - p_units * u, sluice.drained_v1(d, w, r.now_at - v_at)) end
                from unnest(r.debt, v_debt, v_def.drain, v_def.weight) with ordinality t (o, d, w, u, i) order by i),
          sluice.counted_v1(r.slots, r.slot, r.now_at, v_grant.at, -p_units), r.version, -p_units, r.hold, p_claim
   from sluice.room_v1(array[p_bucket], 0) r where r.version = v_def.version;

@@ -1,7 +1,7 @@
 -- What each bucket allows at p_now: the newest ledger row, drained since, against the definition in force.
 -- avail = jobs of one unit that fit now: the smaller of units, free by what counts units, and places, free by concurrency.
 -- next = when p_need units are free (for each bucket; null: one), and a place (2^53 - 1: not by time); most = more units
--- than that never are. The arithmetic is that of limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
+-- than that never are; life: of a grant. The arithmetic is that of limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
 -- stale: the state is from an older definition, and was made anew, which takes a while: renew_v1 writes it.
 -- A pool (`sender*`) has the room of its members, and no state of its own: its version is null, so nothing is written.
 -- A bucket whose limit is not defined has no room: closed, not open. One that is paused has none for waiting jobs. Call under lock_v1 to act on the answer.
@@ -9,7 +9,7 @@
 create or replace function sluice.room_v1(p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null)
 returns table (ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], version integer, drain bigint[],
                weight bigint[], slot bigint[], hold bigint, avail bigint, next bigint, period bigint, slack bigint, stale boolean,
-               units bigint, places bigint, most bigint)
+               units bigint, places bigint, most bigint, life bigint)
 language plpgsql stable as $$
 declare
   v_def sluice.limit_def;
@@ -24,13 +24,13 @@ begin
     order by d.version desc limit 1;
     if v_def.members is not null and p_buckets[i] = sluice.hash64(v_def.name || '*') then
       return query select i, p_buckets[i], 0::bigint, p_now, null::bigint[], null::integer[], null::integer, null::bigint[], null::bigint[], null::bigint[],
-        0::bigint, p.avail, p.next, p.period, p.slack, false, p.units, p.places, p.most from sluice.pool_v1(v_def, p_now, p_need[i]) p; continue;
+        0::bigint, p.avail, p.next, p.period, p.slack, false, p.units, p.places, p.most, v_def.grant_us from sluice.pool_v1(v_def, p_now, p_need[i]) p; continue;
     end if;
     select l.* into v_row from sluice.ledger l where l.bucket = p_buckets[i] order by l.at desc, l.n desc limit 1;
     ord := i; bucket := p_buckets[i]; n := coalesce(v_row.n, 0); hold := coalesce(v_row.hold, 0);
     now_at := greatest(p_now, v_row.at);
     version := v_def.version; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot;
-    stale := v_row.version <> version; debt := null; slots := null; avail := 0; units := 0; places := 0; most := 2147483647; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
+    stale := v_row.version <> version; debt := null; slots := null; avail := 0; units := 0; places := 0; most := 2147483647; life := v_def.grant_us; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
     if version is not null then
       if stale then
         v_state := sluice.rebuild_v1(bucket, v_row.version, v_row.debt, v_row.at, v_def);

@@ -17,7 +17,7 @@ import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
 import { admission, elsewhere, type Elsewhere } from './admission.ts'
 import { choiceOf, withBase } from './choice.ts'
-import { storeGrants } from './grants.ts'
+import { StoreGrants } from './grants.ts'
 import type { Patience } from './patience.ts'
 import type { Stuck } from './stuck.ts'
 import type { Threads } from './threads.ts'
@@ -70,14 +70,16 @@ export class Attempt {
   #wasQueued = false
   /** What the handler does; it may outlive the attempt. */
   #work: Promise<Called> | undefined
-  /** Made when the handler asks for fetch. */
+  /** Made when the handler asks for fetch, or settles. */
+  #grants: StoreGrants | undefined
   #allowance: Allowance | undefined
 
   constructor(job: Handout, task: AnyTask, options: AttemptOptions) {
     this.job = job
     this.#task = task
     this.#options = options
-    const grantUs = Math.min(...task.limits.map((limit) => limit.grantUs))
+    // The definition in force may be another than the code's.
+    const grantUs = job.grantUs ?? Math.min(...task.limits.map((limit) => limit.grantUs))
     this.#grantMs = job.takes === null ? undefined : Number.isFinite(grantUs) ? grantUs / 1_000 : defaultGrantMs
   }
 
@@ -241,7 +243,8 @@ export class Attempt {
     const { pool } = choiceOf(job, this.#task)
     const signal = () => this.#signal()
     const make = () => withBase(this.#fetch(), pool)
-    let made: typeof fetch | undefined
+    const settle: Context['settle'] = (actual) => this.#ownGrants().settle(actual, this.#signal())
+    let made: Context['fetch'] | undefined
     return {
       get fetch() {
         return (made ??= make())
@@ -254,14 +257,20 @@ export class Attempt {
       attempt: job.attempt,
       ambiguous: job.ambiguous,
       log,
+      settle,
       job: { id: job.id, queue: job.queue, createdAt: new Date(job.createdMs), tags: job.tags ?? [] },
     }
   }
 
-  #fetch(): typeof fetch {
-    const { db, clock, storeClock, schema, agent } = this.#options
-    const grants = storeGrants({ db, clock, storeClock, schema, job: this.job, grantMs: this.#grantMs })
-    this.#allowance = new Allowance(grants, this.#signal())
+  #ownGrants(): StoreGrants {
+    const { db, clock, storeClock, schema } = this.#options
+    const of = { job: this.job, limits: this.#task.limits, grantMs: this.#grantMs }
+    return (this.#grants ??= new StoreGrants({ db, clock, storeClock, schema, ...of }))
+  }
+
+  #fetch(): Context['fetch'] {
+    const { db, clock, agent } = this.#options
+    this.#allowance = new Allowance(this.#ownGrants(), this.#signal())
     const call = createFetch({ agent, clock, allowance: this.#allowance })
     return async (...args) => {
       // Always, and not only when a further grant is needed: whether the own one is still fresh is a matter of moments.

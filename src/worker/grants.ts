@@ -1,12 +1,14 @@
 /** The grants of one attempt: the one it was claimed with, and further ones for further requests. */
 import type { Clock, StoreClock } from '../core/clock.ts'
-import { AttemptError, StoreError } from '../core/errors.ts'
+import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import { hash64, newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
 import { type Handout, isTransient } from '../dispatch/claim.ts'
-import { type Grants, StaleGrantError } from '../http/allowance.ts'
+import { type Grants, type RequestCost, StaleGrantError } from '../http/allowance.ts'
 import type { Grant } from '../http/gate.ts'
+import { checkUnits } from '../limits/cost.ts'
+import type { Limit } from '../limits/limit.ts'
 
 /** What grants need. */
 export interface GrantsOptions {
@@ -15,6 +17,8 @@ export interface GrantsOptions {
   storeClock: StoreClock
   schema: string
   job: Handout
+  /** Of its task. */
+  limits: readonly Limit[]
   /** Life of a grant in ms; undefined when the job has no limits. */
   grantMs: number | undefined
 }
@@ -22,6 +26,8 @@ export interface GrantsOptions {
 interface StoreGrant extends Grant {
   /** As the ledger knows it. */
   readonly id: string
+  /** Units that it took, for each of the job's buckets; none any more of a limit that was settled. */
+  readonly units: number[]
 }
 
 interface Answer {
@@ -44,34 +50,104 @@ const askMs = 5_000
 const lateMax = 5
 
 /** Grants of a job from the store. */
-export function storeGrants(options: GrantsOptions): Grants {
-  return new StoreGrants(options)
-}
-
-class StoreGrants implements Grants {
+export class StoreGrants implements Grants {
   readonly own: StoreGrant | undefined
   readonly #options: GrantsOptions
   readonly #takes: readonly string[]
+  /** The names of the limits of `#takes`. */
+  readonly #names: readonly string[]
+  readonly #costs: readonly number[]
+  /** Under which requests were sent, or may be. */
+  readonly #used: StoreGrant[] = []
 
   constructor(options: GrantsOptions) {
     const { job, grantMs } = options
     this.#options = options
     this.#takes = job.holds ?? job.takes ?? []
-    this.own = grantMs === undefined ? undefined : { id: job.claim, deadlineMs: job.grantedMs + grantMs }
+    this.#names = this.#takes.map((bucket) => bucket.split(/[:@*]/, 1)[0] ?? bucket)
+    this.#costs = job.costs?.slice(0, -1) ?? this.#takes.map(() => 1)
+    this.own =
+      grantMs === undefined
+        ? undefined
+        : { id: job.claim, deadlineMs: job.grantedMs + grantMs, units: [...this.#costs] }
+    if (this.own !== undefined) this.#used.push(this.own)
+  }
+
+  /**
+   * Says what the attempt has really used, by limit; a number alone where only one limit has costs.
+   * @throws UsageError SLUICE_BAD_COST; AttemptError SLUICE_JOB_LOST
+   */
+  async settle(actual: number | RequestCost, signal: AbortSignal): Promise<void> {
+    const { limits } = this.#options
+    const told = typeof actual === 'object' ? actual : { [this.#onlyCosted()]: actual }
+    for (const [name, units] of Object.entries(told)) checkUnits(this.#known(name), units, '`settle`')
+    for (const [name, units] of Object.entries(told)) {
+      const at = this.#names.indexOf(name)
+      // By a version of the task that had not this limit yet.
+      if (at < 0) continue
+      const isFull = limits.find((limit) => limit.name === name)?.refund === 'full'
+      await this.#settleOne(name, at, units, isFull, signal)
+    }
+  }
+
+  #onlyCosted(): string {
+    const costed = this.#options.limits.filter(({ cost }) => cost !== 1)
+    if (costed.length === 1) return costed[0]?.name ?? ''
+    const names = costed.map(({ name }) => name).join(', ')
+    const text = `\`settle\` with a number alone is for a task of which one limit has costs; it has ${costed.length}${names === '' ? '' : ` (${names})`}: name the limit, settle({ name: units })`
+    throw new UsageError('SLUICE_BAD_COST', text)
+  }
+
+  #known(name: string): string {
+    if (this.#options.limits.some((limit) => limit.name === name)) return name
+    const names = this.#options.limits.map((limit) => limit.name).join(', ')
+    throw new UsageError('SLUICE_BAD_COST', `the task has no limit "${name}"; it has: ${names === '' ? 'none' : names}`)
+  }
+
+  async #settleOne(name: string, at: number, units: number, isFull: boolean, signal: AbortSignal): Promise<void> {
+    const { db, clock, storeClock, schema, job } = this.#options
+    // What comes after is not part of it, and what is given back of these later is given back already.
+    const took = this.#used.map((grant) => [grant.id, grant.units[at] ?? 0] as const)
+    for (const grant of this.#used) grant.units[at] = 0
+    const params = [job.id, job.claim, name, units, took.map(([id]) => id), took.map(([, all]) => all), isFull]
+    for (let failures = 0; ;) {
+      signal.throwIfAborted()
+      try {
+        const sql = `select lost from ${schema}.settle_v1($1,$2,$3,$4,$5,$6,$7,$8)`
+        const [row] = await db.call<{ lost: boolean }>('settle', sql, [...params, storeClock.cap(clock.monotonicMs())])
+        if (row?.lost !== false) throw jobLost()
+        return
+      } catch (error) {
+        if (!isTransient(error) && !(error instanceof StoreError)) throw error
+        await clock.sleep(againMs(failures++, clock.random()), signal)
+      }
+    }
+  }
+
+  /** What a further request takes of each bucket. */
+  #unitsOf(cost: RequestCost | undefined): number[] {
+    for (const [name, units] of Object.entries(cost ?? {})) checkUnits(this.#known(name), units, '`ctx.fetch`')
+    return this.#names.map((name, i) => cost?.[name] ?? this.#costs[i] ?? 1)
   }
 
   async take(
     signal: AbortSignal,
     beforeWait: (waitMs: number) => void,
     unused?: Grant,
+    cost?: RequestCost,
   ): Promise<StoreGrant | undefined> {
     const { clock, grantMs } = this.#options
+    const units = this.#unitsOf(cost)
     if (grantMs === undefined) return undefined
-    let back = (unused as StoreGrant | undefined)?.id ?? null
+    let back = (unused as StoreGrant | undefined) ?? null
+    this.#forget(back)
     for (let late = 0; late < lateMax; late++) {
-      const grant = await this.#untilGranted(grantMs, signal, beforeWait, back)
-      if (clock.monotonicMs() < grant.deadlineMs) return grant
-      back = grant.id
+      const grant = await this.#untilGranted(grantMs, units, signal, beforeWait, back)
+      if (clock.monotonicMs() < grant.deadlineMs) {
+        this.#used.push(grant)
+        return grant
+      }
+      back = grant
       // Too busy to hear of a grant in time: asking again at once would keep it so.
       await clock.sleep(clock.random() * grantMs * 2 ** late, signal)
     }
@@ -81,9 +157,15 @@ class StoreGrants implements Grants {
   }
 
   async giveBack(unused: Grant): Promise<void> {
-    const { id } = unused as StoreGrant
+    const grant = unused as StoreGrant
+    this.#forget(grant)
     // It is charged already: asked for again it takes nothing, and what remains of the request is to give it back.
-    await this.#ask(id, id)
+    await this.#ask(grant, grant)
+  }
+
+  #forget(grant: StoreGrant | null): void {
+    const at = grant === null ? -1 : this.#used.indexOf(grant)
+    if (at >= 0) this.#used.splice(at, 1)
   }
 
   async hold(ms: number): Promise<void> {
@@ -99,9 +181,10 @@ class StoreGrants implements Grants {
   /** Asks until something is granted; it may be too old by then. */
   async #untilGranted(
     grantMs: number,
+    units: readonly number[],
     signal: AbortSignal,
     beforeWait: (waitMs: number) => void,
-    unused: string | null,
+    unused: StoreGrant | null,
   ): Promise<StoreGrant> {
     const { clock } = this.#options
     let back = unused
@@ -111,10 +194,10 @@ class StoreGrants implements Grants {
       // Its life counts from before it was first asked for; so only a lost reply is asked for again under the same id.
       const isFirst = grant === undefined
       const sentMs = clock.monotonicMs()
-      grant ??= { id: newId(), deadlineMs: sentMs + grantMs }
+      grant ??= { id: newId(), deadlineMs: sentMs + grantMs, units: [...units] }
       let answer: Answer
       try {
-        answer = await this.#ask(grant.id, back)
+        answer = await this.#ask(grant, back)
       } catch (error) {
         if (isTransient(error)) grant = undefined
         else if (error instanceof StoreError) back = null
@@ -139,15 +222,17 @@ class StoreGrants implements Grants {
     }
   }
 
-  async #ask(grant: string, back: string | null): Promise<Answer> {
+  async #ask(grant: StoreGrant, back: StoreGrant | null): Promise<Answer> {
     const { db, clock, storeClock, schema, job } = this.#options
-    const [row] = await db.call<Answer>('further', `select * from ${schema}.further_v1($1,$2,$3,$4,$5,$6)`, [
-      grant,
+    const [row] = await db.call<Answer>('further', `select * from ${schema}.further_v1($1,$2,$3,$4,$5,$6,$7,$8)`, [
+      grant.id,
       job.id,
       job.claim,
       this.#takes,
-      back,
+      back?.id ?? null,
       storeClock.cap(clock.monotonicMs()),
+      grant.units,
+      back?.units ?? null,
     ])
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
     return row

@@ -43,13 +43,14 @@ export type FromThread =
   | { kind: 'log'; level: keyof Log; message: string; details: Record<string, unknown> | undefined }
   | { kind: 'fetch'; id: number; asked: Asked }
   | { kind: 'cancel'; id: number }
+  | { kind: 'settle'; id: number; actual: Parameters<ThreadContext['settle']>[0] }
   | { kind: 'done'; result: string | undefined }
   | { kind: 'thrown'; thrown: Thrown }
 
 /** What the main thread says: whether to call, and answers. */
 export type ToThread =
   | { kind: 'go'; isGiven: boolean }
-  | { kind: 'answer'; id: number; answer: Answer }
+  | { kind: 'answer'; id: number; answer: Answer | undefined }
   | { kind: 'failed'; id: number; thrown: Thrown }
 
 type Handler = (input: unknown, context: ThreadContext) => unknown
@@ -70,7 +71,7 @@ export default async function run(start: Start): Promise<void> {
     const handler = await load(file, task)
     say({ kind: 'ready' })
     if (!(await go)) return
-    const context = { ...start.context, log: logThrough(say), fetch: desk.fetch }
+    const context = { ...start.context, log: logThrough(say), fetch: desk.fetch, settle: desk.settle }
     const result = await handler(start.input, context)
     const text = result === undefined ? undefined : encodePayload(result, `result of "${task}"`, false)
     say({ kind: 'done', result: text })
@@ -111,7 +112,7 @@ function logThrough(say: (message: FromThread) => void): Log {
 /** Where a handler's requests are handed to the main thread, which holds the grants. */
 class Desk {
   readonly #say: (message: FromThread, transfer?: ArrayBuffer[]) => void
-  readonly #waiting = new Map<number, { resolve(answer: Answer): void; reject(error: unknown): void }>()
+  readonly #waiting = new Map<number, { resolve(answer: Answer | undefined): void; reject(error: unknown): void }>()
   #count = 0
 
   constructor(say: (message: FromThread, transfer?: ArrayBuffer[]) => void) {
@@ -125,19 +126,30 @@ class Desk {
     else waiter?.reject(unpack(message.thrown))
   }
 
-  readonly fetch: typeof fetch = async (...args) => {
-    const request = new Request(...args)
+  readonly settle: ThreadContext['settle'] = async (actual) => {
+    const id = this.#count++
+    await new Promise((resolve, reject) => {
+      this.#waiting.set(id, { resolve, reject })
+      this.#say({ kind: 'settle', id, actual })
+    })
+  }
+
+  readonly fetch: ThreadContext['fetch'] = async (input, init) => {
+    const request = new Request(input, init)
     const { url, method, headers, redirect, mode, signal } = request
     signal.throwIfAborted()
     const body = request.body === null ? null : await request.arrayBuffer()
     const id = this.#count++
     const answer = await new Promise<Answer>((resolve, reject) => {
-      this.#waiting.set(id, { resolve, reject })
+      this.#waiting.set(id, { resolve: (given) => resolve(given as Answer), reject })
       signal.addEventListener('abort', () => {
         this.#say({ kind: 'cancel', id })
         reject(signal.reason as Error)
       })
-      const asked = { url, init: { method, headers: [...headers], body, redirect, mode } }
+      const asked = {
+        url,
+        init: { method, headers: [...headers], body, redirect, mode, ...(init?.cost && { cost: init.cost }) },
+      }
       this.#say({ kind: 'fetch', id, asked }, body === null ? [] : [body])
     })
     const { status, statusText, headers: fields, url: at, redirected, body: bytes } = answer

@@ -190,10 +190,20 @@ class Talk {
     this.#say({ kind: 'go', isGiven })
   }
 
-  #hear(message: Extract<FromThread, { kind: 'log' | 'fetch' | 'cancel' }>): void {
+  #hear(message: Extract<FromThread, { kind: 'log' | 'fetch' | 'cancel' | 'settle' }>): void {
     if (message.kind === 'log') this.#call.context.log[message.level](message.message, message.details)
     else if (message.kind === 'cancel') this.#requests.get(message.id)?.abort()
+    else if (message.kind === 'settle') void this.#settle(message.id, message.actual)
     else void this.#fetch(message.id, message.asked)
+  }
+
+  async #settle(id: number, actual: Parameters<Context['settle']>[0]): Promise<void> {
+    try {
+      await this.#call.context.settle(actual)
+      this.#say({ kind: 'answer', id, answer: undefined })
+    } catch (error) {
+      this.#say({ kind: 'failed', id, thrown: pack(error) })
+    }
   }
 
   async #fetch(id: number, { url, init }: Asked): Promise<void> {

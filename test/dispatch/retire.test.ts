@@ -58,7 +58,7 @@ describe.each(engines)('buckets on $name', (engine) => {
     await at.db.query('select sluice.forget_v1($1, 0)', [weekUs])
     expect([await retire(), await buckets(), await count(at.db, 'sluice.ledger')]).toEqual([1, 0, 0])
     await done(at.db, await run(perRate, 'a'))
-    expect(await at.db.query('select n::int, units from sluice.ledger')).toEqual([{ n: 1, units: 1 }])
+    expect(await at.db.query('select n::int, units::int as units from sluice.ledger')).toEqual([{ n: 1, units: 1 }])
     expect(await at.sluice.prune()).toMatchObject({ buckets: 0, ledger: 0 })
   })
 

@@ -123,7 +123,7 @@ describe.each(engines)('$name', (engine) => {
       ruled: [{ rule: 'banned', queue: 'other-ip' }],
     })
     const rows = await t.sluice.db.query<{ units: number }>(
-      `select units from sluice.ledger where bucket = sluice.hash64('crm:9') order by at, n`,
+      `select units::int as units from sluice.ledger where bucket = sluice.hash64('crm:9') order by at, n`,
     )
     // On a busy machine a grant may grow old, and be given back, once more.
     expect(rows.reduce((sum, { units }) => sum + Number(units), 0)).toBe(1)

@@ -14,6 +14,7 @@ import {
   release,
   type Room,
   room,
+  settle,
 } from '../../src/limits/decide.ts'
 import { limit, type Limit, type Rule } from '../../src/limits/limit.ts'
 import { defineLimit } from '../../src/dispatch/define.ts'
@@ -27,7 +28,7 @@ export type Act =
   | { kind: 'take'; buckets: number[]; units: number; again: boolean }
   /** `size`: units of each job. */
   | { kind: 'charge'; buckets: number[]; shares: number[]; size: number }
-  /** Of the grant so many grants ago, so much of what is left is given back. */
+  /** Of the grant so many grants ago, so much of what is left is given back; negative: so much more was used. */
   | { kind: 'refund'; bucket: number; ago: number; share: number }
   /** Of what runs, so much ends: it counts for concurrency alone. */
   | { kind: 'release'; buckets: number[]; units: number }
@@ -84,7 +85,7 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
       kind: fc.constant('refund'),
       bucket: fc.nat(bucketsOf.length - 1),
       ago: fc.integer({ min: 1, max: 6 }),
-      share: fc.constantFrom(0.3, 1),
+      share: fc.constantFrom(0.3, 1, 0.3, 1, -0.5, -4),
     }),
   },
   {
@@ -233,7 +234,8 @@ export class Twin {
   }
 
   #within(one: Kept): void {
-    const kept = one.history.map(({ atUs, units, refunded }): Grant => [atUs, units - refunded])
+    // What was used beyond what was granted is in no bound, but leaves the less room for grants.
+    const kept = one.history.map(({ id, atUs, units, refunded }): Grant => [atUs, id === '' ? 0 : units - refunded])
     for (const rule of this.#limits[one.limit] ?? []) {
       if (rule.kind === 'concurrency') continue
       // Also those that began under the definition before.
@@ -316,12 +318,24 @@ export class Twin {
       const index = one.history.length - ago
       const known = one.history[index]
       const units = Math.ceil(((known?.units ?? 0) - (known?.refunded ?? 0)) * share)
-      if (known === undefined || units === 0) continue
+      if (known === undefined || known.id === '' || units === 0) continue
+      if (units < 0) {
+        await this.#overrun(one, known, -units)
+        continue
+      }
       await this.#db.query('select sluice.refund_v1($1, $2, $3)', [one.id, known.id, units])
       if (one.history.slice(index).some((grant) => grant.version !== this.#versions[one.limit])) continue
       const { bucket } = this.#room(one, 0)
       this.#write(one, giveBack(this.#limits[one.limit] ?? [], one.history, index, units, bucket))
     }
+  }
+
+  async #overrun(one: Kept, known: Named, more: number): Promise<void> {
+    await this.#db.query('select sluice.overrun_v1($1, $2, $3, $4)', [one.id, known.id, more, this.#nowUs])
+    const { bucket } = this.#room(one)
+    const version = this.#versions[one.limit] ?? 0
+    one.history.push({ id: '', atUs: bucket.atUs, units: more, refunded: 0, version })
+    this.#write(one, settle(this.#limits[one.limit] ?? [], known.atUs, more, [], bucket))
   }
 
   async #release(numbers: number[], units: number): Promise<void> {

@@ -3,7 +3,7 @@ import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Handout } from '../../src/dispatch/claim.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
-import { storeGrants } from '../../src/worker/grants.ts'
+import { StoreGrants } from '../../src/worker/grants.ts'
 import { claim, engines, enter, openOn, ownClock, quietTask } from '../dispatch/engine.ts'
 
 let sluice: Sluice
@@ -24,7 +24,15 @@ it('a store clock that steps forward gives an attempt nothing, and a hold no fur
   await clock.set(startMs + 86_400_000)
 
   const job = { ...jobs[0], takes: ['once'], grantedMs: systemClock.monotonicMs() } as unknown as Handout
-  const grants = storeGrants({ db, clock: systemClock, storeClock, schema: 'sluice', job, grantMs: 30_000 })
+  const grants = new StoreGrants({
+    limits: [],
+    db,
+    clock: systemClock,
+    storeClock,
+    schema: 'sluice',
+    job,
+    grantMs: 30_000,
+  })
   const { signal } = new AbortController()
   const denied = new Error('a wait')
   const noWait = () => {
@@ -33,7 +41,7 @@ it('a store clock that steps forward gives an attempt nothing, and a hold no fur
   await expect(grants.take(signal, noWait)).rejects.toBe(denied)
   await expect(grants.take(signal, noWait, grants.own)).resolves.toBeDefined()
   await expect(grants.take(signal, noWait)).rejects.toBe(denied)
-  await grants.hold(1_000, '429')
+  await grants.hold(1_000)
   const [latest] = await db.query<{ at: string; hold: string }>(
     'select max(at) as at, max(hold) as hold from sluice.ledger',
   )

@@ -5,7 +5,7 @@ import { newId } from '../../src/core/hash.ts'
 import type { Db } from '../../src/db/db.ts'
 import type { Handout } from '../../src/dispatch/claim.ts'
 import type { Grant } from '../../src/http/gate.ts'
-import { storeGrants } from '../../src/worker/grants.ts'
+import { StoreGrants } from '../../src/worker/grants.ts'
 import { claim, emptied, engines, perTenant, quietTask } from '../dispatch/engine.ts'
 
 const lifeMs = 100
@@ -78,7 +78,15 @@ describe('further grants', () => {
       const random = randomOf(seed)
       const { clock, entries, db } = badLine(random)
       const job = { id: newId(), claim: newId(), grantedMs: 0, takes: ['a'] } as unknown as Handout
-      const grants = storeGrants({ db, clock, storeClock: new StoreClock(), schema: 'sluice', job, grantMs: lifeMs })
+      const grants = new StoreGrants({
+        limits: [],
+        db,
+        clock,
+        storeClock: new StoreClock(),
+        schema: 'sluice',
+        job,
+        grantMs: lifeMs,
+      })
       let unused: Grant | undefined
       for (let n = 0; n < 10; n++) {
         const grant = await grants.take(never, () => {}, unused)
@@ -115,7 +123,15 @@ it('an attempt that waits for a further grant asks every few seconds: the limit 
   const clock = { ...systemClock, sleep: async (ms: number) => void sleeps.push(ms) }
   const job = { id: newId(), claim: newId(), grantedMs: 0, takes: ['a'] } as unknown as Handout
   const db = { call } as unknown as Db
-  const grants = storeGrants({ db, clock, storeClock: new StoreClock(), schema: 'sluice', job, grantMs: 60_000 })
+  const grants = new StoreGrants({
+    limits: [],
+    db,
+    clock,
+    storeClock: new StoreClock(),
+    schema: 'sluice',
+    job,
+    grantMs: 60_000,
+  })
   await grants.take(never, () => {})
   expect(sleeps).toEqual([5_000, 5_000, 5_000, 2_000])
 })
@@ -130,7 +146,8 @@ describe.each(engines)('grants of a running job on $name', (engine) => {
     const { jobs } = await claim(db, worker, ['work'], 1)
     const job = { ...jobs[0], takes: ['calls:a'], grantedMs: systemClock.monotonicMs() } as unknown as Handout
     const [row] = await db.query<{ takes: string[] }>('select takes from sluice.job where id = $1', [job.id])
-    const grants = storeGrants({
+    const grants = new StoreGrants({
+      limits: [],
       db,
       clock: systemClock,
       storeClock: new StoreClock(),
@@ -138,7 +155,8 @@ describe.each(engines)('grants of a running job on $name', (engine) => {
       job: { ...job, ...row },
       grantMs: 60_000,
     })
-    const rows = () => db.query('select claim, units from sluice.ledger where claim <> $1 order by n', [job.claim])
+    const rows = () =>
+      db.query('select claim, units::int as units from sluice.ledger where claim <> $1 order by n', [job.claim])
     const grant = await grants.take(never, () => {})
     expect(await rows()).toEqual([{ claim: id(grant), units: 1 }])
     await grants.giveBack(grant as Grant)

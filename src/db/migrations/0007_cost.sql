@@ -5,6 +5,9 @@ alter table sluice.job add column costs integer[];
 alter table sluice.done add column costs integer[];
 alter table sluice.failed add column costs integer[];
 
+-- What the attempt under way has settled: its claim, then the names of limits.
+alter table sluice.job add column settled text[];
+
 -- Costs of many jobs may add up to more than 32 bits hold.
 alter table sluice.ledger alter column units type bigint;
 

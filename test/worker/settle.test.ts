@@ -1,0 +1,145 @@
+/** Handlers say what they have really used; further requests say what they cost. */
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { afterEach, describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import { type Context, task } from '../../src/dispatch/task.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { testSluice, type TestSluice } from '../../src/testing/index.ts'
+import { engines } from '../dispatch/engine.ts'
+
+const input = z.object({ n: z.number() })
+const rpm = limit('rpm', { rate: '60/min', burst: 60, transit: 0 })
+const tpm = limit('tpm', { window: '30000/min', cost: 'n', transit: 0 })
+
+describe.each(engines)('settle on $name', ({ store }) => {
+  let t: TestSluice
+  afterEach(() => t.close())
+  const run = async (
+    handler: (context: Context, n: number) => unknown,
+    sent: readonly number[],
+    limits = [rpm, tpm],
+  ) => {
+    const call = task('call', { input, limits, retry: { attempts: 1 }, run: ({ n }, context) => handler(context, n) })
+    t = await testSluice({ tasks: [call], store: await store() })
+    for (const n of sent) await call.send({ n })
+    await t.drain()
+    return call
+  }
+  /** Units used, by the newest row of each bucket. */
+  const used = async () => {
+    const rows = await t.sluice.db.query<{ name: string; debt: string[] }>(
+      `select distinct on (b.name) b.name, case when b.name = 'tpm' then r.debt else r.debt end as debt
+       from sluice.bucket b cross join lateral sluice.room_v1(array[b.id], sluice.now_us()) r order by b.name`,
+    )
+    return Object.fromEntries(rows.map(({ name, debt }) => [name, Number(debt[0])]))
+  }
+
+  it('less goes back, more is a debt, once for each limit', async () => {
+    const settled: number[] = []
+    await run(
+      async ({ settle }, n) => {
+        const actual = n === 1_000 ? 400 : 2_500
+        await settle({ tpm: actual })
+        await settle(7)
+        settled.push(actual)
+      },
+      [1_000, 1_000, 2_000],
+    )
+    expect(settled.toSorted((a, b) => a - b)).toEqual([400, 400, 2_500])
+    expect(await used()).toMatchObject({ tpm: 3_300 })
+  })
+
+  it('a debt beyond the room keeps the others waiting until it is gone', async () => {
+    const call = await run(({ settle }) => settle({ tpm: 45_000 }), [1_000])
+    await call.send({ n: 1 })
+    expect(await t.drain()).toBe(0)
+    await t.clock.advance('62s')
+    expect(await t.drain()).toBe(1)
+  })
+
+  it('a limit that refunds in full gives all back at once', async () => {
+    const points = limit('points', { rate: '50/s', burst: 1_000, cost: 'n', refund: 'full', transit: 0 })
+    const actual = new Map([
+      [252, 12],
+      [900, 1_200],
+    ])
+    const settle = (context: Context, n: number) => context.settle(actual.get(n) ?? n)
+    const call = await run(settle, [252], [points])
+    await call.send({ n: 900 })
+    await t.drain()
+    await call.send({ n: 100 })
+    expect(await t.drain()).toBe(0)
+    await t.clock.advance(6_239)
+    expect(await t.drain()).toBe(0)
+    await t.clock.advance(1)
+    expect(await t.drain()).toBe(1)
+  })
+
+  it('is refused when it makes no sense, or the job is gone', async () => {
+    const said: unknown[] = []
+    const note = async (asked: Promise<void>) => said.push(await asked.catch((error: { code: string }) => error.code))
+    await run(
+      async (context) => {
+        await note(context.settle({ tmp: 1 }))
+        await note(context.settle({ tpm: -1 }))
+        await note(context.settle(0.5))
+        await t.sluice.jobs.cancel(context.job.id)
+        await note(context.settle({ tpm: 0 }))
+      },
+      [1_000],
+    )
+    expect(said).toEqual(['SLUICE_BAD_COST', 'SLUICE_BAD_COST', 'SLUICE_BAD_COST', 'SLUICE_JOB_LOST'])
+    expect(await used()).toMatchObject({ tpm: 1_000 })
+  })
+
+  it('a further request takes what the job costs, or what it says itself; settled with the rest', async () => {
+    const site = createServer((_, response) => response.end('ok'))
+    await new Promise<void>((resolve) => site.listen(0, '127.0.0.1', resolve))
+    const url = `http://127.0.0.1:${(site.address() as AddressInfo).port}`
+    const seen: number[] = []
+    try {
+      await run(
+        async (context) => {
+          await context.fetch(url)
+          await context.fetch(url)
+          seen.push((await used())['tpm'] ?? 0)
+          await context.fetch(url, { cost: { tpm: 300, rpm: 0 } })
+          seen.push((await used())['tpm'] ?? 0)
+          await context.settle({ tpm: 500 })
+        },
+        [1_000],
+      )
+      expect(seen).toEqual([2_000, 2_300])
+      expect(await used()).toMatchObject({ tpm: 500 })
+    } finally {
+      site.closeAllConnections()
+      site.close()
+    }
+  })
+
+  it('a cost that can never fit, or is none, is refused at the door', async () => {
+    const call = await run(() => undefined, [])
+    const code = (asked: Promise<unknown>) => asked.then(String, (error: { code: string }) => error.code)
+    expect(await code(call.send({ n: 30_001 }))).toBe('SLUICE_COST_ABOVE_CAPACITY')
+    expect(await code(call.send({ n: 1.5 }))).toBe('SLUICE_BAD_COST')
+    expect(await code(call.send({ n: -1 }))).toBe('SLUICE_BAD_COST')
+    expect(await code(call.send({ n: 2 ** 31 }))).toBe('SLUICE_BAD_COST')
+    expect(await t.sluice.jobs.status()).toMatchObject({ waiting: 0 })
+  })
+
+  it('`why` says what a job needs and what is free', async () => {
+    const call = await run(() => undefined, [25_000])
+    await call.send({ n: 6_000 })
+    const id = await call.send({ n: 1_000 })
+    await t.drain()
+    const why = await t.sluice.why(id)
+    expect(why?.reasons.find(({ kind }) => kind === 'limit')).toMatchObject({
+      limit: 'tpm',
+      text: 'needs 1000 of limit tpm, which has 5000 free, and 6000 are for 1 job(s) before this one',
+    })
+    const waitMs = (why?.notBefore?.getTime() ?? 0) - (await t.clock.now()).getTime()
+    expect(waitMs).toBeGreaterThan(59_000)
+    expect(waitMs).toBeLessThan(62_000)
+  })
+})
