@@ -97,25 +97,31 @@ const agesUs = 3_000 * 366 * 86_400_000_000
 /**
  * Plays a history, and holds what the store did to what decide.ts says, act by act. At the end, when everything has been
  * released and has drained, all buckets must be fit to be retired. Resolves to how many acts were compared.
+ * @param look at the store as the history leaves it, before that
  */
-export async function compare(db: Db, history: History): Promise<number> {
+export async function compare(db: Db, history: History, look?: () => Promise<void>): Promise<number> {
   const twin = new Twin(history)
   const { scenes } = twin
   const { ids } = twin.buckets
-  const seen = await play(db, twin, [
-    ...scenes.map(({ command }) => command),
-    { kind: 'release', buckets: ids, units: ids.map(() => 1_000_000) },
-    { kind: 'retire', us: history.startUs + agesUs, keep: keepUs, last: true },
-  ])
+  const seen = await play(
+    db,
+    twin,
+    scenes.map(({ command }) => command),
+  )
   const first = scenes.findIndex(({ answer, state }, i) => {
     return answer !== seen[i]?.answer || (state !== null && state !== seen[i]?.state)
   })
   if (first >= 0) await show(db, history, first)
+  await look?.()
+  const [, last] = await play(db, twin, [
+    { kind: 'release', buckets: ids, units: ids.map(() => 1_000_000) },
+    { kind: 'retire', us: history.startUs + agesUs, keep: keepUs, last: true },
+  ])
   const left = await db.query<{ line: string }>(
     'select line from sluice.test_rows(array(select distinct bucket from sluice.ledger where bucket = any ($1)))',
     [ids],
   )
-  expect({ gone: seen.at(-1)?.answer, left }).toEqual({ gone: String(ids.length), left: [] })
+  expect({ gone: last?.answer, left }).toEqual({ gone: String(ids.length), left: [] })
   return scenes.length
 }
 
