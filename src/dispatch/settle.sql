@@ -19,7 +19,7 @@ begin
   if lost then return; end if;
   -- Of an earlier claim it says nothing.
   v_done := case when v_job.settled[1] = p_claim::text then v_job.settled else array[p_claim::text] end;
-  v_bucket := (select sluice.hash64(t) from unnest(v_job.takes) t where substring(t from '^[^:@*]*') = p_name limit 1);
+  v_bucket := (select sluice.hash64(t) from unnest(coalesce(v_job.holds, v_job.takes)) t where substring(t from '^[^:@*]*') = p_name limit 1);
   if p_name = any (v_done[2:]) or v_bucket is null then return; end if;
   update sluice.job j set settled = v_done || p_name where j.id = p_job;
   perform sluice.lock_v1(array[v_bucket]);

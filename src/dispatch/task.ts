@@ -31,6 +31,9 @@ export interface Context {
     input: Parameters<typeof fetch>[0],
     init?: RequestInit & { cost?: Readonly<Record<string, number>> },
   ) => Promise<Response>
+  /** Of each pool among the task's limits the member that this attempt was granted, by the limit's name; and the worker's labels. */
+  readonly pool: Readonly<Record<string, Chosen>>
+  readonly labels: Readonly<Record<string, string>>
   /**
    * Says what the attempt has really used of its limits, by name; a number alone where one limit of the task has costs.
    * Less than its grants took goes back (less what has drained since, unless the limit says `refund: 'full'`); more is a
@@ -40,9 +43,6 @@ export interface Context {
    * @example await settle({ tpm: usage.total_tokens })
    */
   settle(actual: number | Readonly<Record<string, number>>): Promise<void>
-  /** Of each pool among the task's limits the member that this attempt was granted, by the limit's name; and the worker's labels. */
-  readonly pool: Readonly<Record<string, Chosen>>
-  readonly labels: Readonly<Record<string, string>>
   /** Aborted on time-out, within some 2 s of a cancel, when the worker gives up the job, and at forced shutdown. */
   readonly signal: AbortSignal
   /** 1 for the first attempt. */

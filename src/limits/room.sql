@@ -24,8 +24,9 @@ begin
     select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_buckets[i]
     order by d.version desc limit 1;
     if v_def.members is not null and p_buckets[i] = sluice.hash64(v_def.name || '*') then
-      return query select i, p_buckets[i], 0::bigint, p_now, null::bigint[], null::integer[], null::integer, null::bigint[], null::bigint[], null::bigint[],
-        0::bigint, p.avail, p.next, p.period, p.slack, false, p.units, p.places, p.most from sluice.pool_v1(v_def, p_now, p_need[i]) p; continue;
+      return query select i, p_buckets[i], 0::bigint, p_now, null::bigint[], null::integer[], null::bigint[], null::integer, null::bigint[], null::bigint[],
+        null::bigint[], null::bigint[], 0::bigint, p.avail, p.next, p.period, p.slack, false, p.units, p.places, p.most, v_def.grant_us, p_now
+        from sluice.pool_v1(v_def, p_now, p_need[i]) p; continue;
     end if;
     select l.* into v_row from sluice.ledger l where l.bucket = p_buckets[i] order by l.at desc, l.n desc limit 1;
     ord := i; bucket := p_buckets[i]; n := coalesce(v_row.n, 0); hold := coalesce(v_row.hold, 0);
@@ -67,8 +68,7 @@ begin
         end if;
         if v_free < v_need then next := greatest(next, sluice.fit_v1(v_def, r, debt[r], slots[r:r], quota[r:r], v_need, now_at, v_epoch.ahead_us)); end if;
       end loop;
-      slack := coalesce(slack, 0);
-      avail := least(units, places);
+      slack := coalesce(slack, 0); avail := least(units, places);
       if hold > now_at then avail := 0; units := 0; end if;
       if v_pausing then
         -- Apart, because an expression that has a query starts it up, whatever stands before it.

@@ -1,6 +1,6 @@
 /** What dispatch chose for an attempt, and requests that leave it to that where they go. */
 import type { Handout } from '../dispatch/claim.ts'
-import type { AnyTask } from '../dispatch/task.ts'
+import type { AnyTask, Context } from '../dispatch/task.ts'
 import { type Chosen, chosen, isPath, splitBucket, urlAt } from '../limits/pool.ts'
 
 /** Of each pool of its task the member that a job was granted; `unknown`: one that this worker's code does not have. */
@@ -18,7 +18,7 @@ export function choiceOf(job: Handout, task: AnyTask): { pool: Record<string, Ch
 }
 
 /** A fetch that sends a path to the member with a base URL, with its headers; unless there are several. */
-export function withBase(call: typeof fetch, pool: Readonly<Record<string, Chosen>>): typeof fetch {
+export function withBase(call: Context['fetch'], pool: Context['pool']): Context['fetch'] {
   const [member, another] = Object.values(pool).filter(({ baseUrl }) => baseUrl !== undefined)
   if (member === undefined || another !== undefined) return call
   return async (input, init) => {
