@@ -6,6 +6,7 @@ import { type Clock, systemClock } from '../../src/core/clock.ts'
 import type { Db, Queryable } from '../../src/db/db.ts'
 import { admit } from '../../src/dispatch/admit.ts'
 import { Estimates } from '../../src/dispatch/estimate.ts'
+import { placeOf } from '../../src/dispatch/place.ts'
 import { Rulebook } from '../../src/dispatch/rule.ts'
 import { task } from '../../src/dispatch/task.ts'
 import { capacityOf, costOf } from '../../src/limits/cost.ts'
@@ -230,6 +231,14 @@ describe('what is learned', () => {
         expect(cost - (declared * share) / 1_000).toBeLessThanOrEqual(1)
       }),
     )
+  })
+
+  it('a job keeps the cost that it was recorded with, wherever it has to wait', () => {
+    const place = (known: object) => placeOf(ask, { max: 1_000 }, 'other', 5, ['tpm'], known).costs
+    expect(place({ takes: ['tpm'], costs: [420, 1] })).toEqual([420, 1])
+    expect(place({ takes: ['tpm'], costs: [420, 1], expect: () => 700 })).toEqual([420, 1])
+    expect(place({ takes: ['rpm'], costs: [3, 1], expect: () => 700 })).toEqual([700, 1])
+    expect(place({})).toEqual([1_000, 1])
   })
 
   it('what makes no sense is refused where it is defined', () => {
