@@ -64,5 +64,7 @@ begin
   select m.granted, m.again, m.jobs into granted, again, jobs
   from sluice.mark_v1(p_claim, p_worker, now_us, v_lane, v_stored, v_take, v_blocked, v_buckets, v_life, v_fairs, v_vstart,
     v_of, v_seqs, v_dead, v_over, v_real.labels, v_real.members) m;
-  again := again or (granted < p_want and (v_cut or v_horizon is not null or v_more) and (granted > 0 or not v_barred));
+  -- Lanes whose jobs have costs stay before their bucket until the first of them fits: looking again finds the same.
+  again := again or (granted < p_want and (v_cut or v_horizon is not null or v_more) and (granted > 0 or (not v_barred and (not v_costed or exists (
+    select 1 from unnest(v_lane) with ordinality l where l.list is distinct from v_buckets[v_blocked[l.ordinality]])))));
 end $$;

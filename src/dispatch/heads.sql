@@ -7,7 +7,7 @@ create or replace function sluice.heads_v1(
   out n bigint[], out seqs bigint[], out dead boolean[], out costs integer[])
 language plpgsql stable as $$
 declare
-  v_at timestamptz := to_timestamp(p_now / 1e6);
+  v_at timestamptz := sluice.wall_v1(p_now);
 begin
   with job as materialized (
     select l.ordinality as lane, j.seq, j.costs, j.late, j.late or d.dead as idle, d.dead

@@ -1,8 +1,8 @@
 -- Keeps floor and due time of the lists that lanes left or joined; one that nobody stands in any more goes, but for the
 -- ready one, whose floor tells those who come later how far the class was. p_least: the smallest virtual start that was
 -- given (null: none was). A list is due when its front lane's next job fits beside what is kept for lanes of other classes
--- (holder_v1); where only those are in its way, soon.
-create or replace function sluice.list_v1(p_now bigint, p_lane sluice.lane[], p_stored bigint[], p_lists bigint[], p_least bigint)
+-- (holder_v1); where only those are in its way, soon; so too when nobody got anything (p_idle), whatever it was.
+create or replace function sluice.list_v1(p_now bigint, p_lane sluice.lane[], p_stored bigint[], p_lists bigint[], p_least bigint, p_idle boolean)
 returns void language plpgsql as $$
 declare
   v_costed boolean := exists (select 1 from unnest(p_lane) q where q.costed);
@@ -18,7 +18,8 @@ begin
     left join lateral (select ctid, v, floor, holder, asked from sluice.list where class = t.class and id = t.id order by v desc limit 1) l on true
   ), room as (
     select w.*, h.lane, h.need, r.period, r.slack, case when h.lane = w.holder then w.asked when h.lane is not null then p_now end as since,
-           case when h.need > r.most then p_now when o.units > 0 then greatest(r.next, p_now + 50000) else r.next end as due
+           case when h.need > r.most then p_now when o.units > 0 then greatest(r.next, p_now + 50000)
+                when p_idle and v_costed then greatest(r.next, p_now + 20000) else r.next end as due
     from was w
     left join lateral (select * from sluice.holder_v1(w.class, w.id, w.floor, w.holder, p_now)
                        where w.id <> 0 and w.front is not null and (v_costed or w.holder is not null)) h on true

@@ -54,7 +54,8 @@ begin
     perform sluice.turn_v1(p_lane, p_stored, v_lists, v_new, p_fairs, p_vstart);
   end if;
   if not v_stays or v_lists[1] <> 0 then
-    perform sluice.list_v1(p_now, p_lane, p_stored, v_lists, (select min(u) from unnest(p_vstart) u));
+    perform sluice.list_v1(p_now, p_lane, p_stored, v_lists, (select min(u) from unnest(p_vstart) u),
+      not exists (select 1 from unnest(p_moves) m where m.taken + m.late > 0));
   end if;
   if v_later then perform sluice.hasten_v1(p_lane, v_lists, p_now); end if;
   return (select sum(t) from unnest(p_take) t) > coalesce((select sum(m.taken) from unnest(p_moves) m), 0)

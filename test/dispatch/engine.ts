@@ -88,7 +88,8 @@ export async function claimAll(
   want: number,
 ): Promise<Claimed[]> {
   const all: Claimed[] = []
-  for (;;) {
+  for (let looks = 0; ; looks++) {
+    if (looks > 10_000) throw new Error('claims say again for ever')
     const { jobs, again } = await claim(db, worker, tasks, want - all.length)
     all.push(...jobs)
     if (all.length === want || (jobs.length === 0 && !again)) return all

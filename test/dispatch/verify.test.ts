@@ -25,7 +25,7 @@ describe.each(engines)('verify on $name', ({ name: engine, store }) => {
   afterAll(() => sluice.close())
   beforeEach(async () => {
     await empty(sluice.db)
-    await sluice.db.query('truncate sluice.limit_def')
+    await sluice.db.query('truncate sluice.limit_def, sluice.limit_source')
   })
 
   const query = (sql: string, params: unknown[] = []) => sluice.db.query<Record<string, string>>(sql, params)

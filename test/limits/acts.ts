@@ -10,9 +10,10 @@ export type Act =
   | { kind: 'jump'; bucket: number; us: number }
   /** To where a period of a bucket's quota ends, or so many margins after it, or a microsecond from there. */
   | { kind: 'edge'; bucket: number; margins: number; us: number }
-  | { kind: 'take'; buckets: number[]; again: boolean }
-  | { kind: 'charge'; buckets: number[]; shares: number[] }
-  /** Of the grant so many grants ago, so much of what is left is given back. */
+  | { kind: 'take'; buckets: number[]; units: number; again: boolean }
+  /** `size`: units of each job. */
+  | { kind: 'charge'; buckets: number[]; shares: number[]; size: number }
+  /** Of the grant so many grants ago, so much of what is left is given back; negative: so much more was used. */
   | { kind: 'refund'; bucket: number; ago: number; share: number }
   /** Of what runs, so much ends: it counts for concurrency alone. */
   | { kind: 'release'; buckets: number[]; units: number }
@@ -23,6 +24,8 @@ export type Act =
 
 /** The limit of each bucket. */
 export const bucketsOf = [0, 0, 1, 1, 2]
+/** How many units each bucket's hint is asked for. */
+export const needs = [1, 3, 1, 100, 7]
 /** How long the ledger is kept: longer than any of the rules looks back. */
 export const keepUs = 60 * 86_400 * second
 const anyRules = fc.array(anyRule, { minLength: 1, maxLength: 3 })
@@ -54,7 +57,12 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
   { weight: 6, arbitrary: fc.record({ kind: fc.constant('pass'), us: anyPass }) },
   {
     weight: 8,
-    arbitrary: fc.record({ kind: fc.constant('take'), buckets: anyBuckets, again: fc.nat(4).map((n) => n === 0) }),
+    arbitrary: fc.record({
+      kind: fc.constant('take'),
+      buckets: anyBuckets,
+      units: fc.constantFrom(1, 1, 1, 0, 3),
+      again: fc.nat(4).map((n) => n === 0),
+    }),
   },
   {
     weight: 6,
@@ -62,6 +70,7 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
       kind: fc.constant('charge'),
       buckets: anyBuckets,
       shares: fc.array(fc.constantFrom(0, 0.3, 1), { minLength: bucketsOf.length, maxLength: bucketsOf.length }),
+      size: fc.constantFrom(1, 1, 4, 0),
     }),
   },
   {
@@ -70,7 +79,7 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
       kind: fc.constant('refund'),
       bucket: fc.nat(bucketsOf.length - 1),
       ago: fc.integer({ min: 1, max: 6 }),
-      share: fc.constantFrom(0.3, 1),
+      share: fc.constantFrom(0.3, 1, 0.3, 1, -0.5, -4),
     }),
   },
   {
@@ -99,6 +108,8 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
 /** A random history: three limits, five buckets, when it begins, and what happens. */
 export interface History {
   limits: Rule[][]
+  /** Of each limit, whether its vendor itself refunds. */
+  full: boolean[]
   startUs: number
   acts: Act[]
 }
@@ -121,6 +132,10 @@ const anyStart = fc
 export const anyHistory = (length: number): fc.Arbitrary<History> =>
   fc.record({
     limits: fc.array(anyRules, { minLength: 3, maxLength: 3 }),
+    full: fc.array(
+      fc.nat(3).map((n) => n === 0),
+      { minLength: 3, maxLength: 3 },
+    ),
     startUs: anyStart,
     acts: fc.array(anyAct, { minLength: length, maxLength: length }),
   })

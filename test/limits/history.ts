@@ -13,12 +13,16 @@ import {
   release,
   type Room,
   room,
+  settle,
 } from '../../src/limits/decide.ts'
 import type { Rule } from '../../src/limits/limit.ts'
-import { type Act, bucketsOf, type History, keepUs } from './acts.ts'
-import { bound, giveBack, type Grant, type Known, worst, worstPeriod } from './oracle.ts'
+import { type Act, bucketsOf, type History, keepUs, needs } from './acts.ts'
+import { bound, type Credit, giveBack, type Grant, type Known, second, worst, worstPeriod } from './oracle.ts'
 
-/** A grant as the twin remembers it: under its name, with the version of the limit that it was decided by. */
+/** Jumps are shorter. */
+const farUs = 400 * 86_400 * second
+
+/** A grant as the twin remembers it: under its name (none: used beyond a grant), with the version of the limit that it was decided by. */
 interface Named extends Known {
   id: string
   version: number
@@ -26,6 +30,8 @@ interface Named extends Known {
 
 interface Kept {
   id: string
+  /** How many units its hint is asked for. */
+  need: number
   limit: number
   /** The rules under which `state` was last written, and all that were in force since. */
   defined: (readonly Rule[])[]
@@ -53,6 +59,11 @@ function inFull(rules: readonly Rule[]): string {
   return JSON.stringify(rules, [...fields, 'quota', 'unit', 'zone', 'anchorUs', 'marginUs'])
 }
 
+/** What asks for a grant in the store; a name that nobody has where there is none. */
+function claimOf(known: Named | undefined): string {
+  return known === undefined || known.id === '' ? randomUUID() : known.id
+}
+
 /** What a bucket was granted and kept, in order. */
 function keptOf(one: Kept): Entry[] {
   return one.history.slice(one.gone).map(({ atUs, units, refunded }) => ({ atUs, units: units - refunded }))
@@ -72,14 +83,18 @@ export class Twin {
   readonly #buckets: Kept[] = []
   readonly #name = `l${randomUUID()}`
   #nowUs: number
-  #last: { grant: string; buckets: number[] } | undefined
+  readonly #full: readonly boolean[]
+  #last: { grant: string; buckets: number[]; units: number } | undefined
 
-  constructor({ limits, startUs, acts }: History) {
+  constructor({ limits, full, startUs, acts }: History) {
     this.#nowUs = startUs
+    this.#full = full
     for (const [i, of] of bucketsOf.entries()) {
       const id = hash64(`${this.#name}.${of}:${i}`)
       const defined = [limits[of] ?? []]
-      this.#buckets.push({ id, limit: of, defined, state: undefined, history: [], old: 0, gone: 0, isGrant: false })
+      const need = needs[i] ?? 1
+      const begun = { state: undefined, history: [], old: 0, gone: 0, isGrant: false }
+      this.#buckets.push({ id, need, limit: of, defined, ...begun })
     }
     this.#play({ kind: 'clock', us: startUs })
     for (const [i, rules] of limits.entries()) this.#define(i, rules)
@@ -99,12 +114,13 @@ export class Twin {
   rows(ids?: readonly string[]): string[] {
     const looked = ids === undefined ? this.#buckets : this.#buckets.filter((one) => ids.includes(one.id))
     return looked.map((one) => {
-      const { bucket, avail, nextUs } = this.#room(one)
+      const { bucket, avail, units, places, nextUs } = this.#room(one, this.#nowUs, false, one.need)
       const spent = bucket.spent.map((it) => [it.beforeUs, it.startUs, it.endUs, it.previous, it.current, it.next])
       // A hold that is over means nothing any more, and a bucket that was retired knows of none.
       const holdUs = bucket.holdUs > bucket.atUs ? bucket.holdUs : 0
       const [debt, slots, periods] = [inBraces(bucket.debt), inBraces(bucket.slots), inBraces(spent)]
-      return `at ${bucket.atUs} debt ${debt} slots ${slots} quota ${periods} hold ${holdUs} avail ${avail} next ${nextUs}`
+      const used = `at ${bucket.atUs} debt ${debt} slots ${slots} quota ${periods} hold ${holdUs}`
+      return `${used} avail ${avail} units ${units} places ${places} next ${nextUs}`
     })
   }
 
@@ -119,8 +135,8 @@ export class Twin {
     if (act.kind === 'pass') this.#clock(this.#nowUs + act.us)
     else if (act.kind === 'jump') this.#jump(act.bucket, act.us)
     else if (act.kind === 'edge') this.#edge(act.bucket, act.margins, act.us)
-    else if (act.kind === 'take') this.#take(act.buckets, act.again)
-    else if (act.kind === 'charge') this.#charge(act.buckets, act.shares)
+    else if (act.kind === 'take') this.#take(act.buckets, act.units, act.again)
+    else if (act.kind === 'charge') this.#charge(act.buckets, act.shares, act.size)
     else if (act.kind === 'refund') this.#refund(act.bucket, act.ago, act.share)
     else if (act.kind === 'release') this.#release(act.buckets, act.units)
     else if (act.kind === 'hold') this.#hold(act.buckets, act.us)
@@ -131,24 +147,29 @@ export class Twin {
   /** Every window and period of every bucket against the bound of every rule, from the list of all grants. */
   #within(limit?: number): void {
     for (const one of this.#buckets) {
-      const kept = one.history.map(({ atUs, units, refunded }): Grant => [atUs, units - refunded])
+      // No bound holds for what a vendor gives back that itself refunds.
+      if (this.#full[one.limit] === true) continue
+      // What was used beyond a grant is in no bound, but leaves the less room for grants.
+      const granted = one.history.filter(({ id }) => id !== '')
+      const kept = granted.map(({ atUs, units, refunded }): Grant => [atUs, units - refunded])
+      const old = one.history.slice(0, one.old).filter(({ id }) => id !== '').length
       for (const rule of one.limit === (limit ?? one.limit) ? (this.#limits[one.limit] ?? []) : []) {
         if (rule.kind === 'concurrency') continue
-        expect(worstPeriod(kept, rule, one.old)).toBeLessThanOrEqual(rule.room)
+        expect(worstPeriod(kept, rule, old)).toBeLessThanOrEqual(rule.room)
         // Also those that began under the definition before.
         if (rule.kind !== 'quota')
-          expect(worst(kept, rule.windowUs, 'half-open', one.old)).toBeLessThanOrEqual(bound(rule, rule.windowUs))
+          expect(worst(kept, rule.windowUs, 'half-open', old)).toBeLessThanOrEqual(bound(rule, rule.windowUs))
         const spanUs = 3 * rule.windowUs
-        expect(worst(kept.slice(one.old), spanUs)).toBeLessThanOrEqual(bound(rule, spanUs))
+        expect(worst(kept.slice(old), spanUs)).toBeLessThanOrEqual(bound(rule, spanUs))
       }
     }
   }
 
-  #room(one: Kept, nowUs = this.#nowUs, isFurther = false): Room {
+  #room(one: Kept, nowUs = this.#nowUs, isFurther = false, need = 1): Room {
     const rules = this.#limits[one.limit] ?? []
     const { state = emptyBucket(rules, nowUs) } = one
     const isStale = one.state !== undefined && one.defined.length > 1
-    return room(rules, isStale ? rebuild(one.defined, keptOf(one), state) : state, nowUs, isFurther)
+    return room(rules, isStale ? rebuild(one.defined, keptOf(one), state) : state, nowUs, isFurther, need)
   }
 
   #write(one: Kept, state: Bucket): void {
@@ -157,11 +178,11 @@ export class Twin {
     one.isGrant = false
   }
 
-  #grant(one: Kept, id: string, units: number, isFurther = false): void {
+  #grant(one: Kept, id: string, units: number, isFurther = false, places = units): void {
     const { bucket } = this.#room(one)
     const version = this.#versions[one.limit] ?? 0
     one.history.push({ id, atUs: bucket.atUs, units, refunded: 0, version })
-    this.#write(one, charge(this.#limits[one.limit] ?? [], bucket, units, isFurther))
+    this.#write(one, charge(this.#limits[one.limit] ?? [], bucket, units, isFurther, places))
     one.isGrant = true
   }
 
@@ -172,8 +193,9 @@ export class Twin {
 
   #jump(number: number, us: number): void {
     const picked = this.#pick([number])
-    const [nextUs = neverUs] = picked.map((one) => this.#room(one).nextUs)
-    this.#clock(nextUs < neverUs ? nextUs + us : this.#nowUs, picked)
+    const [nextUs = neverUs] = picked.map((one) => this.#room(one, this.#nowUs, false, one.need).nextUs)
+    // What was used beyond grants may owe a rate of one a day for lifetimes.
+    this.#clock(nextUs < this.#nowUs + farUs ? nextUs + us : this.#nowUs, picked)
   }
 
   #edge(number: number, margins: number, us: number): void {
@@ -184,43 +206,65 @@ export class Twin {
     this.#clock(ends[0] ?? this.#nowUs, picked)
   }
 
-  #take(numbers: number[], again: boolean): void {
+  #take(numbers: number[], of: number, again: boolean): void {
     const repeat = again && this.#last !== undefined ? this.#last : undefined
     const kept = this.#pick(repeat?.buckets ?? numbers)
     const grant = repeat?.grant ?? randomUUID()
-    const command = { kind: 'take', grant, buckets: kept.map((one) => one.id) }
+    const units = repeat?.units ?? of
+    const command = { kind: 'take', grant, buckets: kept.map((one) => one.id), units: kept.map(() => units) }
     for (const one of kept)
       if (one.state !== undefined && one.defined.length > 1) this.#write(one, this.#room(one, 0).bucket)
     if (repeat !== undefined) return this.#play(command, 'true 0')
-    const denied = kept.map((one) => this.#room(one, this.#nowUs, true)).filter((one) => one.avail < 1)
+    const denied = kept
+      .map((one) => this.#room(one, this.#nowUs, true, units))
+      .filter((one) => one.avail < Math.max(units, 1))
     if (denied.length > 0) {
       const wait = Math.max(1, Math.max(...denied.map((one) => one.nextUs)) - this.#nowUs)
       return this.#play(command, `false ${wait}`)
     }
-    for (const one of kept) this.#grant(one, grant, 1, true)
-    this.#last = { grant, buckets: numbers }
+    for (const one of kept) this.#grant(one, grant, units, true)
+    this.#last = { grant, buckets: numbers, units }
     return this.#play(command, 'true 0')
   }
 
   /** As a claim does it: what is free in each bucket is looked up, some of it is charged, in one statement for all. */
-  #charge(numbers: number[], shares: number[]): void {
+  #charge(numbers: number[], shares: number[], size: number): void {
     const kept = this.#pick(numbers)
-    const units = kept.map((one, i) => Math.ceil(Math.min(this.#room(one).avail, 1_000) * (shares[i] ?? 0)))
+    const free = kept.map((one, i) => Math.ceil(Math.min(this.#room(one).avail, 1_000) * (shares[i] ?? 0)))
+    const units = free.map((all) => (size > 0 ? all : 0))
+    const places = free.map((all) => Math.ceil(all / Math.max(size, 1)))
     const claim = randomUUID()
-    for (const [i, one] of kept.entries()) if ((units[i] ?? 0) > 0) this.#grant(one, claim, units[i] ?? 0)
-    this.#play({ kind: 'charge', claim, now: this.#nowUs, buckets: kept.map((one) => one.id), units })
+    for (const [i, one] of kept.entries())
+      if ((places[i] ?? 0) > 0) this.#grant(one, claim, units[i] ?? 0, false, places[i])
+    this.#play({ kind: 'charge', claim, now: this.#nowUs, buckets: kept.map((one) => one.id), units, places })
   }
 
   #refund(number: number, ago: number, share: number): void {
     const [one] = this.#pick([number]) as [Kept]
     const index = one.history.length - ago
     const known = index < one.gone ? undefined : one.history[index]
-    const units = Math.ceil(((known?.units ?? 0) - (known?.refunded ?? 0)) * share)
+    // What was used beyond a grant is given back by nobody.
+    const left = known === undefined || known.id === '' ? 0 : known.units - known.refunded
+    if (share < 0) return this.#overrun(one, known, Math.max(1, Math.ceil(left * -share)))
+    const units = Math.ceil(left * share)
+    const full = this.#full[one.limit] ?? false
     if (units > 0 && !one.history.slice(index).some((grant) => grant.version !== this.#versions[one.limit])) {
       const { bucket } = this.#room(one, 0)
-      this.#write(one, giveBack(this.#limits[one.limit] ?? [], one.history, index, units, bucket))
+      const credit: Credit = (rules, atUs, back, since, to) => settle(rules, atUs, -back, since, to, full)
+      this.#write(one, giveBack(this.#limits[one.limit] ?? [], one.history, index, units, bucket, credit))
     }
-    this.#play({ kind: 'refund', buckets: [one.id], claim: known?.id ?? randomUUID(), units: [units] })
+    this.#play({ kind: 'refund', buckets: [one.id], claim: claimOf(known), units, full })
+  }
+
+  /** Also of a grant that the ledger does not know, or that took no units: then nobody knows its time. */
+  #overrun(one: Kept, known: Named | undefined, units: number): void {
+    const grantedUs = known === undefined || known.id === '' || known.units === 0 ? 0 : known.atUs
+    const { bucket } = this.#room(one)
+    const version = this.#versions[one.limit] ?? 0
+    one.history.push({ id: '', atUs: bucket.atUs, units, refunded: 0, version })
+    this.#write(one, settle(this.#limits[one.limit] ?? [], grantedUs, units, [], bucket))
+    one.isGrant = true
+    this.#play({ kind: 'overrun', buckets: [one.id], claim: claimOf(known), units, now: this.#nowUs })
   }
 
   #release(numbers: number[], units: number): void {
@@ -276,16 +320,10 @@ export class Twin {
     this.#limits[number] = rules
     for (const one of this.#buckets) if (one.limit === number) one.old = one.history.length
     const column = (field: 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') => rules.map((rule) => rule[field])
-    this.#play({
-      kind: 'define',
-      name: `${this.#name}.${number}`,
-      spec: { rules },
-      drain: column('drain'),
-      weight: column('weight'),
-      room: column('room'),
-      slot: column('slotUs'),
-      span: column('spanUs'),
-    })
+    const [drain, weight, room] = [column('drain'), column('weight'), column('room')]
+    const columns = { drain, weight, room, slot: column('slotUs'), span: column('spanUs'), grant_us: 100_000 }
+    const spec = { rules, ...(this.#full[number] === true ? { refund: 'full' } : {}) }
+    this.#play({ kind: 'define', name: `${this.#name}.${number}`, spec, columns })
   }
 
   #pick(numbers: number[]): Kept[] {

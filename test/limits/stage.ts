@@ -1,7 +1,7 @@
 /** Plays histories on a store: all acts in one round trip, and what the buckets are after each. */
 import { expect } from 'vitest'
 import type { Db } from '../../src/db/db.ts'
-import { type History, keepUs } from './acts.ts'
+import { type History, keepUs, needs } from './acts.ts'
 import { Twin } from './history.ts'
 
 /** The store's clock is a row; `test_play` carries out commands and looks at the buckets after each. */
@@ -10,6 +10,8 @@ create table sluice.test_clock (us bigint);
 insert into sluice.test_clock values (0);
 create or replace function sluice.now() returns timestamptz language sql volatile as
   'select to_timestamp(0) + us * interval ''1 microsecond'' from sluice.test_clock';
+-- It goes back on purpose.
+update sluice.epoch set watched = false;
 
 create function sluice.test_find(p_buckets bigint[], p_names text[]) returns void language sql as $$
   insert into sluice.bucket (id, name, key) select b, n, (o - 1)::text from unnest(p_buckets, p_names) with ordinality u (b, n, o)
@@ -17,8 +19,11 @@ create function sluice.test_find(p_buckets bigint[], p_names text[]) returns voi
 
 create function sluice.test_rows(p_buckets bigint[]) returns table (ord integer, line text) language plpgsql as $$
 begin
-  return query select r.ord, format('at %s debt %s slots %s quota %s hold %s avail %s next %s', r.now_at, r.debt, r.slots, r.quota,
-    case when r.hold > r.now_at then r.hold else 0 end, r.avail, r.next) from sluice.room_v1(p_buckets, sluice.now_us()) r;
+  return query select r.ord, format('at %s debt %s slots %s quota %s hold %s avail %s units %s places %s next %s', r.now_at, r.debt,
+    r.slots, r.quota, case when r.hold > r.now_at then r.hold else 0 end, r.avail, r.units, r.places, r.next)
+  from sluice.room_v1(p_buckets, sluice.now_us(), false, array(
+    select (array[${needs.join(',')}])[1 + b.key::integer]::bigint from unnest(p_buckets) with ordinality u (id, o)
+    left join sluice.bucket b on b.id = u.id order by o)) r;
 end $$;
 
 -- Not in SQL, which would be planned at each call.
@@ -40,11 +45,14 @@ begin
       when 'clock' then
         update sluice.test_clock set us = (c ->> 'us')::bigint;
       when 'take' then
-        select t.granted || ' ' || t.wait_us into answer from sluice.take_v1((c ->> 'grant')::uuid, v_buckets, null) t;
+        select t.granted || ' ' || t.wait_us into answer from sluice.take_v1((c ->> 'grant')::uuid, v_buckets, null, sluice.test_numbers(c -> 'units')) t;
       when 'charge' then
-        perform sluice.charge_v1((c ->> 'claim')::uuid, (c ->> 'now')::bigint, v_buckets, sluice.test_numbers(c -> 'units')::integer[]);
+        perform sluice.charge_v1((c ->> 'claim')::uuid, (c ->> 'now')::bigint, v_buckets, sluice.test_numbers(c -> 'units'),
+          sluice.test_numbers(c -> 'places')::integer[]);
       when 'refund' then
-        perform sluice.refund_v1(v_buckets[1], (c ->> 'claim')::uuid, (c -> 'units' ->> 0)::integer);
+        perform sluice.refund_v1(v_buckets[1], (c ->> 'claim')::uuid, (c ->> 'units')::bigint, (c ->> 'full')::boolean);
+      when 'overrun' then
+        perform sluice.overrun_v1(v_buckets[1], (c ->> 'claim')::uuid, (c ->> 'units')::bigint, (c ->> 'now')::bigint);
       when 'release' then
         perform sluice.release_v1(v_buckets, sluice.test_numbers(c -> 'units')::integer[]);
       when 'hold' then
@@ -56,8 +64,7 @@ begin
         -- As the first job of a lane does.
         if not c ? 'last' then perform sluice.test_find(p_buckets, p_names); end if;
       when 'define' then
-        perform sluice.define_v1(c ->> 'name', c -> 'spec', sluice.test_numbers(c -> 'drain'), sluice.test_numbers(c -> 'weight'),
-          sluice.test_numbers(c -> 'room'), sluice.test_numbers(c -> 'slot'), sluice.test_numbers(c -> 'span'), 100000);
+        perform sluice.define_v1(c ->> 'name', 'code', c -> 'spec', c -> 'columns', 'test', null, 0);
     end case;
     state := md5((select string_agg(r.line, E'\\n' order by r.ord) from sluice.test_rows(coalesce(v_buckets, p_buckets)) r));
     return next;
