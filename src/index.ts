@@ -21,7 +21,7 @@ export type {
   ThreadContext,
   ThreadTaskOptions,
 } from './dispatch/task.ts'
-export type { CostedLimit } from './dispatch/costed.ts'
+export type { CostedLimit, LearnOptions } from './dispatch/costed.ts'
 export { task } from './dispatch/task.ts'
 export { fail, retryIn, snooze } from './dispatch/control.ts'
 export {

@@ -9,6 +9,7 @@ import { within } from './db/tx.ts'
 import { vacuumUntil } from './db/vacuum.ts'
 import { admit } from './dispatch/admit.ts'
 import { Definitions } from './dispatch/define.ts'
+import { Estimates } from './dispatch/estimate.ts'
 import { Limits } from './dispatch/limits.ts'
 import { type Routes, type Rule, Rulebook } from './dispatch/rule.ts'
 import { type SendRowsOptions, type Sent, sendRows } from './dispatch/rows.ts'
@@ -118,7 +119,8 @@ export class Sluice implements Sender {
     this.schedules = new Schedules(this.db, this, (sql) => this.#sql(sql))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
     this.#definitions = new Definitions(this.db, this.#clock, (sql) => this.#sql(sql))
-    this.#rulebook = new Rulebook(options.rules, options.routes)
+    const estimates = new Estimates(engineOf(this.db), this.#clock, (sql) => this.#sql(sql), this.#log)
+    this.#rulebook = new Rulebook(options.rules, options.routes, estimates)
     this.#care = new Care(engineOf(this.db), this.#clock, (sql) => this.#sql(sql), said(options), this.#log)
     this.takes = new Takes({
       db: engineOf(this.db),
@@ -305,12 +307,8 @@ export class Sluice implements Sender {
   /** Ends what would ask for ever, and gives the directory free. */
   async #fail(error: StoreError): Promise<StoreError> {
     this.#failure = error
-    this.#log.error(
-      'the store has ended for good, and this process can do nothing more: see to the disk, start it again',
-      {
-        error: String(error),
-      },
-    )
+    const text = 'the store has ended for good, and this process can do nothing more: see to the disk, start it again'
+    this.#log.error(text, { error: String(error) })
     await Promise.allSettled([...this.#workers].map((worker) => worker.forsake()))
     await this.db.close().catch(() => {})
     void this.close().catch(() => {})

@@ -2,6 +2,7 @@
 import { Command } from 'commander'
 import type { Guarantee, LimitLine, LimitVersion, VendorView } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
+import { learnedRoutes, learnedTable } from './learned.ts'
 import { asJson, sayHead, sayWarnings } from './limit.ts'
 import { brief, type Output } from './output.ts'
 import { overrideCommands } from './override.ts'
@@ -83,11 +84,12 @@ function sayLimit(out: Output, line: LimitLine, keys: readonly KeyRoom[] = []): 
 async function show(name: string, _: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const { line, keys } = await withSluice(settings, { creates: false }, async ({ db, limits }) => ({
+  const { line, keys, learned } = await withSluice(settings, { creates: false }, async ({ db, limits }) => ({
     line: await limits.show(name),
     keys: await keyRooms(db, settings.schema, name),
+    learned: await learnedRoutes(db, settings.schema, name),
   }))
-  if (out.json) return out.object({ ...asJson(line), ...(keys === undefined ? {} : { keys }) })
+  if (out.json) return out.object({ ...asJson(line), ...(keys === undefined ? {} : { keys }), learned })
   sayHead(out, line)
   out.line('')
   out.line(`${line.guarantee.sentence}.`)
@@ -97,6 +99,10 @@ async function show(name: string, _: object, command: Command): Promise<void> {
     ...rowsOf(line.guarantee.rules, line.guarantee.vendors),
   ])
   for (const one of keys ?? []) out.line(redactText(keyLine(one)))
+  if (learned.length > 0) {
+    out.line('')
+    out.table(learnedTable(learned))
+  }
   sayWarnings(out, line)
   out.hint(`\`sluice limits history ${name}\``)
 }

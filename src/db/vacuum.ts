@@ -23,6 +23,7 @@ const hotTables = [
   'taker',
   'holder',
   'lease',
+  'learned',
 ]
 const vacuumMs = 60_000
 

@@ -5,6 +5,7 @@ import { checkFields } from '../core/fields.ts'
 import { idMs, isId, newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
+import type { TxLike } from '../db/tx.ts'
 import type { NewJob } from '../store/send.ts'
 import { bucketsOf, keysOf, type Place, placeOf, queueOf } from './place.ts'
 import { Rulebook, type Ruled, type SendChanges } from './rule.ts'
@@ -38,7 +39,7 @@ export async function admit(
     priority: checkPriority(options.priority ?? route.priority ?? 0),
     tags: checkTags(options.tags),
   }
-  const { place, changes, ruled } = await ruledPlace(task, stored, seen, rulebook)
+  const { place, changes, ruled } = await ruledPlace(task, stored, seen, rulebook, options.tx)
   const times = due(options, clock)
   return {
     id: jobId(options.id, clock),
@@ -64,14 +65,17 @@ export async function ruledPlace(
   stored: unknown,
   seen: { queue: string; priority: number; tags: readonly string[] },
   rulebook: Rulebook,
+  tx?: TxLike,
 ): Promise<{ place: Place; changes: SendChanges; ruled: Ruled[] }> {
   const takes = bucketsOf(task, stored)
+  const known = { expect: await rulebook.estimates?.of(task, tx) }
   if (!rulebook.hasSendRules)
-    return { place: placeOf(task, stored, seen.queue, seen.priority, takes), changes: {}, ruled: [] }
+    return { place: placeOf(task, stored, seen.queue, seen.priority, takes, known), changes: {}, ruled: [] }
   const job = { ...seen, task: task.name, input: stored, keys: keysOf(takes) }
   const { changes, ruled } = await rulebook.atSend(job)
   const { queue = seen.queue, priority = seen.priority, keys } = changes
-  const place = placeOf(task, stored, queue, priority, keys === undefined ? takes : bucketsOf(task, stored, keys))
+  const all = keys === undefined ? takes : bucketsOf(task, stored, keys)
+  const place = placeOf(task, stored, queue, priority, all, known)
   return { place, changes, ruled }
 }
 

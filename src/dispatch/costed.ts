@@ -1,32 +1,72 @@
 /** What jobs of a task take of a limit, said by the task in place of the limit. */
+import { inspect } from 'node:util'
+import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { capacityOf } from '../limits/cost.ts'
-import { checkCost, type Limit } from '../limits/limit.ts'
+import { checkCost, type Key, type Learning, type Limit } from '../limits/limit.ts'
 
-/** Field paths of the numbers in an input, four levels deep. */
-type NumberPath<In, Depth extends 0[] = []> = Depth['length'] extends 4
+/** Field paths of values of one kind in an input, four levels deep. */
+type PathOf<Value, In, Depth extends 0[] = []> = Depth['length'] extends 4
   ? never
   : In extends readonly unknown[]
     ? never
     : {
-        [K in keyof In & string]: In[K] extends number
+        [K in keyof In & string]: In[K] extends Value
           ? K
           : In[K] extends object
-            ? `${K}.${NumberPath<In[K], [...Depth, 0]>}`
+            ? `${K}.${PathOf<Value, In[K], [...Depth, 0]>}`
             : never
       }[keyof In & string]
 
 /** A limit of a task, and what each of its jobs takes of it: in place of what the limit says itself. */
 export interface CostedLimit<In = never> {
   limit: Limit<In>
-  /** A number, the field path of one in the input, or a function of the input; see `Cost`. */
-  cost: number | NumberPath<In> | ((input: In) => number)
+  /** A number, the field path of one in the input, or a function of the input; see `Cost`. Default: what the limit says. */
+  cost?: number | PathOf<number, In> | ((input: In) => number)
+  /**
+   * The cost is the most that a job may use, and what it takes is learned: the cost times a quantile of what earlier jobs
+   * have settled for (`ctx.settle`; 0 teaches nothing) over theirs, as soon as 20 are known. Never more than the cost.
+   */
+  learn?: boolean | LearnOptions<In>
 }
+
+/** How what jobs take is learned; see the fields. */
+export interface LearnOptions<In = never> {
+  /** So many of the last 128 jobs used no more: above 0, up to 1, default 0.9. */
+  quantile?: number
+  /**
+   * The field path of a text (up to 200 characters), number or boolean: each value is learned of apart, up to 1,000 of them
+   * for a task. Default: all jobs of the task alike.
+   */
+  by?: PathOf<Key | null | undefined, In>
+}
+
+const quantileDefault = 0.9
 
 /** A limit with the cost that a task gives it. @throws UsageError SLUICE_BAD_COST */
 export function costed(entry: Limit | CostedLimit): Limit {
   if (!('limit' in entry)) return entry
-  const { limit, cost } = entry
-  checkFields('SLUICE_BAD_TASK', `a cost of limit "${limit.name}"`, entry, ['limit', 'cost'])
-  return { ...limit, cost: checkCost(limit.name, cost, Number.isFinite(capacityOf(limit))) }
+  const { limit, cost = limit.cost, learn = false } = entry
+  checkFields('SLUICE_BAD_TASK', `a cost of limit "${limit.name}"`, entry, ['limit', 'cost', 'learn'])
+  const checked = checkCost(limit.name, cost, Number.isFinite(capacityOf(limit)))
+  if (learn !== false && (cost === 0 || cost === 1))
+    throw bad(limit.name, `of ${inspect(cost)} there is nothing to learn; say a cost, the most that a job may use`)
+  return { ...limit, cost: checked, learn: learning(limit.name, learn) }
+}
+
+function learning(name: string, learn: boolean | LearnOptions): Learning | undefined {
+  if (learn === false) return undefined
+  if (learn !== true && (typeof learn !== 'object' || learn === null))
+    throw bad(name, `it is ${inspect(learn)}; it must be true, or an object with \`quantile\` or \`by\``)
+  const { quantile = quantileDefault, by } = learn === true ? {} : learn
+  if (learn !== true) checkFields('SLUICE_BAD_COST', `\`learn\` of limit "${name}"`, learn, ['quantile', 'by'])
+  if (typeof quantile !== 'number' || !(quantile > 0 && quantile <= 1))
+    throw bad(name, `quantile is ${inspect(quantile)}; it must be a number above 0, up to 1`)
+  if (by !== undefined && (typeof by !== 'string' || by === ''))
+    throw bad(name, `by is ${inspect(by)}; it must be a field path of the input`)
+  return { quantile, by }
+}
+
+function bad(name: string, why: string): UsageError {
+  return new UsageError('SLUICE_BAD_COST', `\`learn\` of limit "${name}": ${why}`)
 }

@@ -1,7 +1,7 @@
 /** Where a job waits: its queue, priority, limit keys and fair key make the lane. `store/laneid.sql` computes the same. */
 import { UsageError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
-import { costOf, turnOf } from '../limits/cost.ts'
+import { costOf, type Expect, turnOf } from '../limits/cost.ts'
 import { checkKey, fieldOf, type Limit } from '../limits/limit.ts'
 import { bucketName, splitBucket } from '../limits/pool.ts'
 import type { NewJob } from '../store/send.ts'
@@ -25,8 +25,11 @@ export interface Readmission extends Place {
   held?: string
 }
 
-/** What a job was recorded with: by it costs are known of limits that its task no longer names. */
+/** What a job was recorded with: by it costs are known of limits that its task no longer names, and what was expected of it. */
 type Had = { readonly takes: readonly string[] | null; readonly costs: readonly number[] | null }
+
+/** What is known of a job's costs beside its task and input. */
+type Known = Partial<Had> & { readonly expect?: Expect | undefined }
 
 /**
  * Computes a job's place.
@@ -38,13 +41,13 @@ export function placeOf(
   queue: string,
   priority: number,
   takes: readonly string[],
-  had?: Had,
+  known: Known = {},
 ): Place {
   const fair = task.fair === undefined ? null : `${task.name}:${fairKey(task.fair, stored)}`
   const { weight: given } = task
   const weight = typeof given === 'number' ? given : checkWeight(said(task, 'weight', () => given(stored as never)))
   const identity = [queue, task.name, String(priority), fair ?? '', ...takes].join('\u001f')
-  const costs = costsOf(task, stored, takes, had)
+  const costs = costsOf(task, stored, takes, known)
   const weighted = weight === 1 ? identity : `${identity}\u001e${weight}`
   const lane = laneOf(costs === null ? weighted : `${weighted}\u001d`)
   return { lane, queue, priority, weight, fair, takes: takes.length === 0 ? null : [...takes], costs }
@@ -54,13 +57,15 @@ export function placeOf(
  * Units of each of `takes`, and of the turn: the cost in the first limit that other fair keys share. Null: all jobs of the
  * task take 1; where one may take more, a job that does not waits in the same lane.
  */
-function costsOf(task: AnyTask, stored: unknown, takes: readonly string[], had?: Had): number[] | null {
-  if (task.limits.every((limit) => limit.cost === 1) && (had?.costs ?? null) === null) return null
+function costsOf(task: AnyTask, stored: unknown, takes: readonly string[], known: Known): number[] | null {
+  if (task.limits.every((limit) => limit.cost === 1) && (known.costs ?? null) === null) return null
   const limits = takes.map((bucket) => task.limits.find(({ name }) => name === splitBucket(bucket).limit))
   const units = takes.map((bucket, i) => {
     const limit = limits[i]
-    if (limit !== undefined) return costOf(limit, stored)
-    return had?.costs?.[had.takes?.indexOf(bucket) ?? -1] ?? 1
+    const had = known.costs?.[known.takes?.indexOf(bucket) ?? -1]
+    // What is expected is said once: it depends on the moment.
+    if (limit === undefined || (limit.learn !== undefined && had !== undefined)) return had ?? 1
+    return costOf(limit, stored, known.expect)
   })
   const keyed = task.limits.find((limit) => limit.keyed)
   const isOwn = (limit: Limit) => (task.fair === undefined ? limit === keyed : limit.path === task.fair)

@@ -54,7 +54,7 @@ const batchRows = 500
 export async function sendRows<Row, Input>(
   task: AnyTask,
   rows: AsyncIterable<Row> | Iterable<Row>,
-  { read, onBad, onProgress, signal }: SendRowsOptions<Row, Input>,
+  { read, onBad, onProgress, signal, tx }: SendRowsOptions<Row, Input>,
   door: Door,
 ): Promise<Sent> {
   const total: Sent = { sent: 0, known: 0, bad: 0 }
@@ -81,7 +81,7 @@ export async function sendRows<Row, Input>(
   }
   for await (const row of rows) {
     try {
-      batch.push(await admitted(task, row, read, door))
+      batch.push(await admitted(task, row, read, door, tx))
     } catch (error) {
       try {
         refuse(error, row)
@@ -103,6 +103,7 @@ async function admitted<Row, Input>(
   row: Row,
   read: SendRowsOptions<Row, Input>['read'],
   { clock, rulebook }: Door,
+  tx: TxLike | undefined,
 ): Promise<NewJob> {
   let made: SendRow<Input>
   try {
@@ -112,5 +113,5 @@ async function admitted<Row, Input>(
     const why = error instanceof Error ? error.message : String(error)
     throw new UsageError('SLUICE_BAD_ROW', `it cannot be read: ${why}`, { cause: error })
   }
-  return admit(task, made.input, made.options ?? {}, clock, rulebook)
+  return admit(task, made.input, tx === undefined ? (made.options ?? {}) : { ...made.options, tx }, clock, rulebook)
 }

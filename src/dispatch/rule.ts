@@ -4,6 +4,7 @@ import { checkFields } from '../core/fields.ts'
 import { type Hours, type ParsedHours, parseHours } from '../core/hours.ts'
 import { fits, isPattern } from '../core/pattern.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
+import type { Estimates } from './estimate.ts'
 import { checkName, checkPriority, checkTags, failureSuffix } from './task.ts'
 
 /** What a rule sees of a job. */
@@ -176,16 +177,18 @@ export interface Ruling {
   atUs?: number
 }
 
-/** Routes and rules of one Sluice. */
+/** Routes and rules of one Sluice, and what it has learned of costs: all that has a say in a job beside its task. */
 export class Rulebook {
   readonly #routes: [string, { queue?: string; priority?: number }][]
   readonly #send: Rule[]
   readonly #dispatch: Rule[]
   /** Rules that consist of hours for tasks and queues alone: what is closed need not even be claimed. */
   readonly gates: readonly Rule[]
+  readonly estimates: Estimates | undefined
 
   /** @throws UsageError SLUICE_BAD_RULE, SLUICE_BAD_TASK, SLUICE_BAD_OPTION */
-  constructor(rules: readonly Rule[] = [], routes: Routes = {}) {
+  constructor(rules: readonly Rule[] = [], routes: Routes = {}, estimates?: Estimates) {
+    this.estimates = estimates
     if (!Array.isArray(rules) || !rules.every((one: unknown) => typeof (one as Rule | undefined)?.do === 'function'))
       throw new UsageError('SLUICE_BAD_RULE', 'rules: a list of what `rule(…)` makes')
     const twice = rules.find((one, i) => rules.findIndex(({ name }) => name === one.name) !== i)

@@ -3,11 +3,26 @@ import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { costMax, fieldOf, type Limit } from './limit.ts'
 
+/** What part of its declared cost, in thousandths, a job of this input is expected to use of a limit; undefined: no telling. */
+export type Expect = (limit: Limit, input: unknown) => number | undefined
+
 /**
- * Units that a job of this input takes of a limit.
- * @throws UsageError SLUICE_BAD_COST unless it is whole and from 0 to 2,147,483,647; SLUICE_COST_ABOVE_CAPACITY
+ * Units that a job of this input takes of a limit: what is declared, or what is expected of it where that is learned.
+ * @throws UsageError SLUICE_BAD_COST; SLUICE_COST_ABOVE_CAPACITY
  */
-export function costOf(limit: Limit, input: unknown): number {
+export function costOf(limit: Limit, input: unknown, expect?: Expect): number {
+  const declared = declaredOf(limit, input)
+  const share = limit.learn === undefined ? undefined : expect?.(limit, input)
+  const units = share === undefined ? declared : Math.min(declared, Math.max(1, Math.ceil((declared * share) / 1_000)))
+  checkFits(limit, units)
+  return units
+}
+
+/**
+ * What a limit, or a task, says that a job of this input takes.
+ * @throws UsageError SLUICE_BAD_COST unless it is whole and from 0 to 2,147,483,647
+ */
+export function declaredOf(limit: Limit, input: unknown): number {
   const { name, cost } = limit
   let units: unknown
   try {
@@ -17,7 +32,6 @@ export function costOf(limit: Limit, input: unknown): number {
     throw new UsageError('SLUICE_BAD_COST', message, { cause })
   }
   checkUnits(name, units, typeof cost === 'string' ? `field "${cost}"` : 'its cost function')
-  checkFits(limit, units)
   return units
 }
 

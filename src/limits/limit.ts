@@ -110,6 +110,12 @@ export interface Rule {
   quota?: QuotaRule
 }
 
+/** How costs are learned: the quantile of what earlier jobs used, apart for each value of a field. */
+export interface Learning {
+  readonly quantile: number
+  readonly by: string | undefined
+}
+
 /** A named limit for jobs whose input is `In`. Made by {@link limit}. */
 export interface Limit<in In = never> extends Takeable {
   readonly name: string
@@ -136,6 +142,8 @@ export interface Limit<in In = never> extends Takeable {
   readonly pool: readonly PoolMember[] | undefined
   /** What a job takes; `limits/cost.ts` reads it. */
   readonly cost: Cost<In>
+  /** What a job really takes is learned; undefined: it takes its cost. */
+  readonly learn?: Learning | undefined
   /** Takes outside of jobs are granted while the store is away. */
   readonly isOpenWithoutStore: boolean
   /** The key of an input; undefined for a limit without keys. @throws UsageError SLUICE_MISSING_KEY */

@@ -70,7 +70,7 @@ export async function elsewhere(
   const { unknown } = choiceOf(job, task)
   if (unknown !== undefined) {
     // Its pool has been changed: a worker with the new code has this member, or the next look finds another.
-    const same = placeOf(task, job.input, job.queue, job.priority, job.takes ?? [])
+    const same = placeOf(task, job.input, job.queue, job.priority, job.takes ?? [], job)
     const held = `${unknown}, which the code of the worker that had it does not know`
     return { kind: 'readmit', place: { ...same, delayUs: strangerMs * 1_000, held } }
   }

@@ -263,8 +263,8 @@ export class Attempt {
   }
 
   #ownGrants(): StoreGrants {
-    const { db, clock, storeClock, schema } = this.#options
-    const of = { job: this.job, limits: this.#task.limits, grantMs: this.#grantMs }
+    const { db, clock, storeClock, schema, rulebook } = this.#options
+    const of = { job: this.job, limits: this.#task.limits, grantMs: this.#grantMs, estimates: rulebook.estimates }
     return (this.#grants ??= new StoreGrants({ db, clock, storeClock, schema, ...of }))
   }
 

@@ -5,6 +5,7 @@ import { hash64, newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
 import { type Handout, isTransient } from '../dispatch/claim.ts'
+import type { Estimates } from '../dispatch/estimate.ts'
 import { type Grants, type RequestCost, StaleGrantError } from '../http/allowance.ts'
 import type { Grant } from '../http/gate.ts'
 import { checkUnits } from '../limits/cost.ts'
@@ -21,6 +22,8 @@ export interface GrantsOptions {
   limits: readonly Limit[]
   /** Life of a grant in ms; undefined when the job has no limits. */
   grantMs: number | undefined
+  /** Told what attempts really use. */
+  estimates?: Estimates | undefined
 }
 
 interface StoreGrant extends Grant {
@@ -59,6 +62,8 @@ export class StoreGrants implements Grants {
   readonly #costs: readonly number[]
   /** Under which requests were sent, or may be. */
   readonly #used: StoreGrant[] = []
+  /** Limits that were settled. */
+  readonly #learned = new Set<string>()
 
   constructor(options: GrantsOptions) {
     const { job, grantMs } = options
@@ -109,6 +114,7 @@ export class StoreGrants implements Grants {
     // What comes after is not part of it, and what is given back of these later is given back already.
     const took = this.#used.map((grant) => [grant.id, grant.units[at] ?? 0] as const)
     for (const grant of this.#used) grant.units[at] = 0
+    const sum = took.reduce((all, [, one]) => all + one, 0)
     const params = [job.id, job.claim, name, units, took.map(([id]) => id), took.map(([, all]) => all), isFull]
     for (let failures = 0; ;) {
       signal.throwIfAborted()
@@ -116,12 +122,21 @@ export class StoreGrants implements Grants {
         const sql = `select lost from ${schema}.settle_v1($1,$2,$3,$4,$5,$6,$7,$8)`
         const [row] = await db.call<{ lost: boolean }>('settle', sql, [...params, storeClock.cap(clock.monotonicMs())])
         if (row?.lost !== false) throw jobLost()
-        return
+        return this.#learn(name, at, units, sum)
       } catch (error) {
         if (!isTransient(error) && !(error instanceof StoreError)) throw error
         await clock.sleep(againMs(failures++, clock.random()), signal)
       }
     }
+  }
+
+  /** Of several requests each is taken to have used its part. What is said a second time is said of nothing. */
+  #learn(name: string, at: number, units: number, took: number): void {
+    const { estimates, limits, job } = this.#options
+    const limit = limits.find((each) => each.name === name)
+    if (limit?.learn === undefined || this.#learned.has(name)) return
+    this.#learned.add(name)
+    if (took > 0) estimates?.saw(job.task, limit, job.input, (units * (this.#costs[at] ?? 1)) / took)
   }
 
   /** What a further request takes of each bucket. */

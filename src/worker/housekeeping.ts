@@ -44,7 +44,7 @@ export interface Pruned {
 
 /** One thing to do, in portions: each is a transaction of its own, so that no lock outlives it. */
 interface Chore {
-  name: 'tidy' | 'sweep' | 'lapse' | 'collect' | 'partition' | 'expire' | 'late' | 'forget' | 'retire'
+  name: 'tidy' | 'sweep' | 'lapse' | 'unlearn' | 'collect' | 'partition' | 'expire' | 'late' | 'forget' | 'retire'
   everyMs: number
   dueMs: number
   isOffPeak: boolean
@@ -83,6 +83,7 @@ export class Housekeeping {
       chore('tidy', tidyMs, `${schema}.tidy_v1($1)`, () => [capUs()]),
       chore('sweep', minuteMs, `${schema}.sweep_v1()`),
       chore('lapse', minuteMs, `${schema}.lapse_v1()`),
+      chore('unlearn', hourMs, `${schema}.unlearn_v1()`),
       chore('collect', hourMs, `${schema}.collect_v1($1)`, (last) => [last ?? leastId]),
       chore('partition', hourMs, `${schema}.partition_v1()`),
       chore('expire', hourMs, `${schema}.expire_v1($1, $2)`, kept),

@@ -318,12 +318,11 @@ export class Worker {
     await this.#rounds
     await this.#heartbeat?.stop()
     // Who signs off says that what is in hand was not called: not true of endings that were given up.
-    if (!this.#finisher.hasGivenUp)
-      await this.#member.leave().catch((error: unknown) =>
-        this.#options.log.warn('the worker ends without signing off; jobs in its hands, if any, will be rescued', {
-          error: String(error),
-        }),
-      )
+    if (!this.#finisher.hasGivenUp) {
+      const text = 'the worker ends without signing off; jobs in its hands, if any, will be rescued'
+      await this.#options.rulebook.estimates?.write()
+      await this.#member.leave().catch((error: unknown) => this.#options.log.warn(text, { error: String(error) }))
+    }
     await this.#agents.close()
     await this.#threads?.close()
   }
@@ -375,7 +374,7 @@ export class Worker {
       const sql = inSchema(statements['dispatch/beat'] as string)
       this.#heartbeat = new Heartbeat({ url: beatUrl, sql, beatMs, lost: (id) => this.#lost(id), log })
     }
-    const { db, clock, schema, care } = this.#options
+    const { db, clock, schema, care, rulebook } = this.#options
     const capUs = () => this.#storeClock.cap(clock.monotonicMs())
     const housekeeping = new Housekeeping(db, clock, schema, care, capUs)
     const parts = { member: this.#member, slots: this.#slots, claims: this.#claims, finisher: this.#finisher }
@@ -389,6 +388,7 @@ export class Worker {
       await adoptOrphans(parts, this.#stop.signal)
       await this.#renewGates()
       await this.#member.endOverdue()
+      await rulebook.estimates?.write()
       await housekeeping.run()
     }
     this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) =>
