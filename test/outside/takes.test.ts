@@ -9,7 +9,7 @@ import { acquire, taker } from './asks.ts'
 const startMs = Date.UTC(2026, 10, 21)
 const ten = limit('ten', { rate: '60/min', burst: 10 })
 const each = limit('each', { rate: '60/min', burst: 1, by: 'tenant' })
-const three = limit('three', { concurrency: 3 })
+const three = limit('three', { concurrency: 3 }, { reason: 'three' })
 
 for (const engine of engines) {
   describe(`on ${engine.name}`, () => {
@@ -173,15 +173,12 @@ for (const engine of engines) {
     it('a definition that begins to count places counts those held outside of jobs', async () => {
       await at.sluice.define([quietTask('any', [three])])
       for (let n = 0; n < 3; n++) await acquire(at.db, 'three')
-      const define = (drain: string) =>
-        at.db.query(`select sluice.define_v1('three', $1, $2, '{1}', '{3}', '{0}', '{0}', 100000)`, [
-          JSON.stringify({ drain }),
-          drain,
-        ])
-      await define('{1}')
-      await define('{0}')
+      // An operator takes the places away, and gives them back.
+      await at.sluice.limits.set('three', { rate: '1000/s', burst: 1_000, concurrency: null }, { reason: 'all' })
+      expect(await acquire(at.db, 'three')).toMatchObject({ granted: true })
+      await at.sluice.limits.set('three', { concurrency: 3 }, { reason: 'three' })
       expect(await acquire(at.db, 'three')).toMatchObject({ granted: false })
-      await at.db.query('delete from sluice.limit_def where name = $1 and version > 1', ['three'])
+      await at.sluice.limits.unset('three')
     })
 
     it('waiting jobs and waiting takers take turns', async () => {

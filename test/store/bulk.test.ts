@@ -278,9 +278,9 @@ describe('a claim that meets a job under a new priority', () => {
     })
     expect((await claiming)?.jobs.map(({ id }) => id)).toEqual([second])
     expect((await claimAll(sluice.db, worker, ['limited'], 1)).map(({ id }) => id)).toEqual([first])
-    expect((await sluice.db.query('select units from sluice.ledger order by n')).map((row) => row['units'])).toEqual([
-      1, 1,
-    ])
+    expect(
+      (await sluice.db.query('select units from sluice.ledger order by n')).map((row) => Number(row['units'])),
+    ).toEqual([1, 1])
     await other.close()
     await sluice.close()
   })
