@@ -9,7 +9,7 @@ import { acquire, taker } from './asks.ts'
 const startMs = Date.UTC(2026, 10, 21)
 const ten = limit('ten', { rate: '60/min', burst: 10 })
 const each = limit('each', { rate: '60/min', burst: 1, by: 'tenant' })
-const three = limit('three', { concurrency: 3 }, { reason: 'three' })
+const three = limit('three', { concurrency: 3 })
 
 for (const engine of engines) {
   describe(`on ${engine.name}`, () => {
