@@ -11,6 +11,8 @@ declare
   v_own bigint[];
   v_begun bigint := sluice.limiter_us();
 begin
+  -- Before the buckets, as claims do.
+  perform sluice.same_v1();
   select j.costs into v_own from sluice.job j where j.id = p_job and j.claim = p_claim;
   lost := not found;
   granted := false;

@@ -1,5 +1,5 @@
 -- Charges units that a grant has used beyond what it was granted: a debt, which may exceed what the bucket holds. As
--- settle in limits/decide.ts: a window counts them in the part of the grant (p_claim), or, when that is over, in its oldest; a quota
+-- settle in limits/decide.ts: a window counts them in the part of the grant (p_claim; of one that nobody knows: now), or, when that is over, in its oldest; a quota
 -- in the periods of the grant.
 -- The row that is appended has no claim: nobody gives it back. Call under lock_v1.
 create or replace function sluice.overrun_v1(p_bucket bigint, p_claim uuid, p_units bigint, p_now bigint) returns void language plpgsql as $$
@@ -11,7 +11,8 @@ begin
   select r.* into v_room from sluice.room_v1(array[p_bucket], p_now) r;
   if v_room.version is null or p_units < 1 then return; end if;
   v_at := coalesce((select g.at from (select * from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) g
-                    where g.claim = p_claim and g.units > 0 limit 1), 0);
+                    where g.claim = p_claim and g.units > 0 limit 1),
+                   (select c.at from sluice.claim c where c.id = p_claim), v_room.now_at);
   for i in 1 .. cardinality(v_room.slot) loop
     continue when v_room.slot[i] = 0;
     v_part := least(60, v_room.now_at / v_room.slot[i] - v_at / v_room.slot[i]) + 1;

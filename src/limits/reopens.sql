@@ -2,5 +2,7 @@
 -- out of what its rules look back on, at most an hour later. What a longer one has granted is what the ledger still tells.
 create or replace function sluice.reopens_v1(p_closed bigint, p_span bigint[]) returns bigint language plpgsql immutable as $$
 begin
-  return p_closed + least(3600000000, (select max(s) from unnest(p_span) s));
+  return p_closed + least(3600000000, greatest((select max(s) from unnest(p_span) s),
+    -- Places that a process holds outside of jobs: so long it may believe in them.
+    case when 0 = any (p_span) then 15000000 else 0 end));
 end $$;

@@ -10,7 +10,7 @@ begin
     select t.bucket, case when p_places then count(*) else sum(t.cost) end as cost from sluice.taker t where t.alive_until > p_now and t.bucket = any (p_buckets) group by 1
   loop
     v_at := array_position(p_buckets, v_wait.bucket);
-    continue when p_avail[v_at] = 0 or sluice.jobs_first_v1(v_wait.bucket, p_now);
+    continue when p_avail[v_at] = 0 or sluice.jobs_first_v1(v_wait.bucket, p_now, true);
     p_avail[v_at] := greatest(0, p_avail[v_at] - v_wait.cost);
   end loop;
   return p_avail;

@@ -2,7 +2,7 @@
 -- since the other (the ledger knows; grants outside of jobs have ids of version 4 there). A turn is as long as the other's
 -- last one, but no longer than a tenth of a second's worth of the limit, or the largest of the takers' grants. Jobs that do
 -- not come for half a second after their list was due (no free worker, a pause) let their turn pass.
-create or replace function sluice.jobs_first_v1(p_bucket bigint, p_now bigint) returns boolean language plpgsql stable as $$
+create or replace function sluice.jobs_first_v1(p_bucket bigint, p_now bigint, p_here boolean default false) returns boolean language plpgsql stable as $$
 declare
   v_row record;
   v_most bigint;  -- the longest turn
@@ -10,7 +10,7 @@ declare
   v_run bigint := 0;  -- units since the other had one
   v_before bigint := 0;  -- units of the other's last turn
 begin
-  if not exists (
+  if not p_here and not exists (
     select 1 from sluice.class c
     cross join lateral (select due from sluice.list where class = c.id and id = p_bucket order by v desc limit 1) l
     where l.due + 500000 > p_now) then return false; end if;

@@ -193,17 +193,35 @@ export async function openOn(engine: Engine): Promise<Sluice> {
   return Sluice.open({ store: await engine.store() })
 }
 
+/** To open the embedded engine takes seconds: the blocks of a file share one. */
+let embedded: Promise<Sluice> | undefined
+
+async function sharedOn(engine: Engine): Promise<Sluice> {
+  if (engine.name !== 'PGlite') return openOn(engine)
+  embedded ??= openOn(engine)
+  const { db } = await embedded
+  // What a block before may have done to the clock.
+  await db.query('drop table if exists sluice.test_clock')
+  await db.query(
+    `create or replace function sluice.now() returns timestamptz language sql volatile as 'select clock_timestamp()'`,
+  )
+  await db.query('update sluice.epoch set watched = true, ahead_us = 0, seen_us = 0, closed_us = null')
+  return embedded
+}
+
 /** For the tests of a file or a block: one store, empty before each of them, with one worker entered. */
 export function emptied(engine: Engine): { sluice: Sluice; db: Db; worker: string } {
   const at: ReturnType<typeof emptied> = {} as never
   beforeAll(async () => {
-    at.sluice = await openOn(engine)
+    at.sluice = await sharedOn(engine)
     at.db = at.sluice.db
   })
   beforeEach(async () => {
     await empty(at.db)
     at.worker = await enter(at.db)
   })
-  afterAll(() => at.sluice.close())
+  afterAll(async () => {
+    if (engine.name !== 'PGlite') await at.sluice.close()
+  })
   return at
 }

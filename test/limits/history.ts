@@ -256,10 +256,10 @@ export class Twin {
     this.#play({ kind: 'refund', buckets: [one.id], claim: claimOf(known), units, full })
   }
 
-  /** Also of a grant that the ledger does not know, or that took no units: then nobody knows its time. */
+  /** Also of a grant that the ledger does not know, or that took no units: then nobody knows its time, and it counts now. */
   #overrun(one: Kept, known: Named | undefined, units: number): void {
-    const grantedUs = known === undefined || known.id === '' || known.units === 0 ? 0 : known.atUs
     const { bucket } = this.#room(one)
+    const grantedUs = known === undefined || known.id === '' || known.units === 0 ? bucket.atUs : known.atUs
     const version = this.#versions[one.limit] ?? 0
     one.history.push({ id: '', atUs: bucket.atUs, units, refunded: 0, version })
     this.#write(one, settle(this.#limits[one.limit] ?? [], grantedUs, units, [], bucket))
