@@ -3,7 +3,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { task } from '../../src/dispatch/task.ts'
 import { type Cost, limit, type LimitOptions } from '../../src/limits/limit.ts'
-import { type Claimed, claim, claimAll, count, done, emptied, engines, enter, finish, ownClock } from './engine.ts'
+import { type Claimed, claim, claimAll, count, done, emptied, mainEngines, enter, finish, ownClock } from './engine.ts'
 
 const input = z.object({ tenant: z.string(), n: z.number() })
 type Input = z.input<typeof input>
@@ -21,7 +21,7 @@ const costed = (options: LimitOptions, cost: Cost<Input> = 'n', isFair = false) 
 const startMs = 1_800_000_000_000
 const costs = (jobs: readonly Claimed[]) => jobs.map((job) => (job.input as Input).n)
 
-for (const engine of engines) {
+for (const engine of mainEngines) {
   describe(`costs on ${engine.name}`, () => {
     const at = emptied(engine)
     let clock: { set(ms: number): Promise<void> }

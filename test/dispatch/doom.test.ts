@@ -1,8 +1,8 @@
-/** Jobs whose limit cannot have room before they expire, on both engines, with the store's clock in the test's hand. */
+/** Jobs whose limit cannot have room before they expire, on both mainEngines, with the store's clock in the test's hand. */
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { type Failure, limit, task } from '../../src/index.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
-import { claim, count, done, engines, enter, tenantInput } from './engine.ts'
+import { claim, count, done, mainEngines, enter, tenantInput } from './engine.ts'
 
 const failures: Failure[] = []
 const make = (name: string, more: object) =>
@@ -15,7 +15,7 @@ const counted = make('counted', { limits: [limit('counted', { concurrency: 1 })]
 const smooth = make('smooth', { limits: [limit('smooth', { rate: '1/h' })] })
 const tasks = [daily, both, counted, smooth]
 
-describe.each(engines)('$name', (engine) => {
+describe.each(mainEngines)('$name', (engine) => {
   let t: TestSluice
   beforeAll(async () => {
     t = await testSluice({ tasks, store: await engine.store() })

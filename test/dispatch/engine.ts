@@ -6,6 +6,7 @@ import { task } from '../../src/dispatch/task.ts'
 import type { Rate } from '../../src/core/rate.ts'
 import { type Limit, limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
+import { isLong } from '../long.ts'
 import { freshDatabase } from '../servers/database.ts'
 
 /** The engines that the same suite runs on. */
@@ -13,6 +14,8 @@ export const engines = [
   { name: 'PostgreSQL', store: async () => (await freshDatabase()).url },
   { name: 'PGlite', store: async () => 'memory:' },
 ] as const
+/** The same; the embedded engine, which runs the same SQL, in the long form only: it takes seconds to open. */
+export const mainEngines = isLong ? engines : engines.slice(0, 1)
 export type Engine = (typeof engines)[number]
 
 /** A job as `claim_v1` hands it out. */

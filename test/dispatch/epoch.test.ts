@@ -1,4 +1,4 @@
-/** The limiter's clock when the store's steps: on both engines, with all clocks in the test's hand. */
+/** The limiter's clock when the store's steps: on both mainEngines, with all clocks in the test's hand. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { type Clock, StoreClock, systemClock } from '../../src/core/clock.ts'
 import { hash64 } from '../../src/core/hash.ts'
@@ -6,13 +6,13 @@ import { defineLimit } from '../../src/dispatch/define.ts'
 import { Epoch } from '../../src/dispatch/epoch.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
-import { count, empty, engines, openOn, ownClock } from './engine.ts'
+import { count, empty, mainEngines, openOn, ownClock } from './engine.ts'
 
 const startMs = 1_790_000_000_000
 const hourMs = 3_600_000
 const log = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} }
 
-describe.each(engines)('when the clock of the store steps: $name', (engine) => {
+describe.each(mainEngines)('when the clock of the store steps: $name', (engine) => {
   let sluice: Sluice
   let store: { set(ms: number): Promise<void> }
   /** What really has passed, and by how much the store's clock is off. */

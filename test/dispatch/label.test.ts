@@ -5,7 +5,18 @@ import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { until } from '../until.ts'
-import { type Answer, claim, claimAll, count, done, emptied, engines, finish, ownClock, quietTask } from './engine.ts'
+import {
+  type Answer,
+  claim,
+  claimAll,
+  count,
+  done,
+  emptied,
+  mainEngines,
+  finish,
+  ownClock,
+  quietTask,
+} from './engine.ts'
 
 const rows = (n: number) => Array.from({ length: n }, () => ({ tenant: 'a' }))
 const perHost = quietTask('hosted', [limit('ip', { window: '3/h', by: label('host') })])
@@ -27,7 +38,7 @@ async function enterAs(db: Queryable, labels: Record<string, string>, tasks: rea
   return row?.id ?? ''
 }
 
-for (const engine of engines) {
+for (const engine of mainEngines) {
   describe(`on ${engine.name}`, () => {
     const at = emptied(engine)
     const host = (name: string) => enterAs(at.db, { host: name })
@@ -252,7 +263,7 @@ for (const engine of engines) {
 }
 
 describe('workers', () => {
-  const at = emptied(engines[0])
+  const at = emptied(mainEngines[0])
 
   it('that a label bars look now and then, and not again and again', async () => {
     let [claims, idles] = [0, 0]

@@ -6,7 +6,7 @@ import { openPg } from '../../src/db/pg.ts'
 import { Definitions } from '../../src/dispatch/define.ts'
 import { type AnyTask, limit, type LimitOptions, type Rate, Sluice, task } from '../../src/index.ts'
 import { later, until } from '../until.ts'
-import { claim, empty, engines, enter, finish } from './engine.ts'
+import { claim, empty, mainEngines, enter, finish } from './engine.ts'
 
 const named = (name: string, options: LimitOptions & { by?: string }, fair?: string): AnyTask =>
   task('call', {
@@ -18,7 +18,7 @@ const named = (name: string, options: LimitOptions & { by?: string }, fair?: str
 
 const why = { reason: 'the vendor called' }
 
-describe.each(engines)('on $name', (engine) => {
+describe.each(mainEngines)('on $name', (engine) => {
   let store: string
   let sluice: Sluice
   let names = 0

@@ -5,7 +5,7 @@ import { hash64 } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { defineLimit } from '../../src/dispatch/define.ts'
-import { type Claimed, claim, claimAll, count, done, emptied, engines, enter, finish, quietTask } from './engine.ts'
+import { type Claimed, claim, claimAll, count, done, emptied, mainEngines, enter, finish, quietTask } from './engine.ts'
 
 const rows = (n: number, tenant = 'a') => Array.from({ length: n }, () => ({ tenant }))
 const any = quietTask('any', [limit('sender', { window: '3/h', pool: ['a', 'b', 'c'] })])
@@ -20,7 +20,7 @@ async function inHand(db: Queryable, at = 1): Promise<Record<string, number>> {
   return Object.fromEntries(found.map(({ hold, n }) => [hold, n]))
 }
 
-for (const engine of engines) {
+for (const engine of mainEngines) {
   describe(`on ${engine.name}`, () => {
     const at = emptied(engine)
     const more = (task: string, want = 20) => claimAll(at.db, at.worker, [task], want)

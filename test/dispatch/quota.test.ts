@@ -1,11 +1,11 @@
-/** Quotas by calendar on both engines, through claims and further requests, at a clock that only the test moves. */
+/** Quotas by calendar on both mainEngines, through claims and further requests, at a clock that only the test moves. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { defineLimit } from '../../src/dispatch/define.ts'
 import { task } from '../../src/dispatch/task.ts'
 import { limit, type Limit, type Rule } from '../../src/limits/limit.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
-import { engines } from './engine.ts'
+import { mainEngines } from './engine.ts'
 
 const perMinute = limit('minute', { quota: '5/min', zone: 'Asia/Kathmandu' })
 const perDay = limit('day', { quota: ['10/day', '12/week'], zone: 'America/Los_Angeles', by: 'account' })
@@ -14,7 +14,7 @@ const of = (name: string, of: Limit<{ account: string }>) =>
   task(name, { input: z.object({ account: z.string() }), limits: [of], run: () => void ran++ })
 const [minutely, daily] = [of('minutely', perMinute), of('daily', perDay)]
 
-describe.each(engines)('a quota on $name', (engine) => {
+describe.each(mainEngines)('a quota on $name', (engine) => {
   let t: TestSluice
   beforeAll(async () => {
     const start = new Date('2026-10-31T12:00:30Z')

@@ -3,7 +3,7 @@ import pg from 'pg'
 import { hash64 } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { later, until } from '../until.ts'
-import { blocked, claim, claimAll, count, done, emptied, engines, perTenant, quietTask } from './engine.ts'
+import { blocked, claim, claimAll, count, done, emptied, mainEngines, perTenant, quietTask } from './engine.ts'
 
 const weekUs = 7 * 86_400_000_000
 const perRate = quietTask('retire.rate', [perTenant('retire.rate', '100/min')])
@@ -17,7 +17,7 @@ const perMonth = quietTask('retire.month', [
   }),
 ])
 
-describe.each(engines)('buckets on $name', (engine) => {
+describe.each(mainEngines)('buckets on $name', (engine) => {
   const at = emptied(engine)
   let other: pg.Client | undefined
   beforeEach(async () => {

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
-import { count, emptied, engines, quietTask } from './engine.ts'
+import { count, emptied, mainEngines, quietTask } from './engine.ts'
 
 const quiet = quietTask('quiet')
 
@@ -13,7 +13,7 @@ const read = ({ n, key }: Line) => ({
   options: key === undefined ? {} : { idempotencyKey: key },
 })
 
-for (const engine of engines) {
+for (const engine of mainEngines) {
   describe(`sendRows on ${engine.name}`, () => {
     const at = emptied(engine)
 

@@ -1,10 +1,10 @@
-/** Routes and rules, at send and at dispatch, on both engines, with the store's clock in the test's hand. */
+/** Routes and rules, at send and at dispatch, on both mainEngines, with the store's clock in the test's hand. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import { limit, rule, type RuleJob, Sluice, task } from '../../src/index.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { engines } from './engine.ts'
+import { mainEngines } from './engine.ts'
 
 const ran: string[] = []
 const input = z.object({ plan: z.string().optional(), account: z.string().optional(), n: z.number().optional() })
@@ -52,7 +52,7 @@ const rules = [
   }),
 ] as const
 
-describe.each(engines)('$name', (engine) => {
+describe.each(mainEngines)('$name', (engine) => {
   let t: TestSluice
   beforeAll(async () => {
     const routes = { 'mail.wel*': 'mail', '*': { priority: 2 } }

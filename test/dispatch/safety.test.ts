@@ -7,7 +7,7 @@ import { httpTask } from '../../src/dispatch/http.ts'
 import { type AnyTask, task } from '../../src/dispatch/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { engines } from './engine.ts'
+import { mainEngines } from './engine.ts'
 
 const heard: (string | undefined)[] = []
 const server = createServer((request, response) => {
@@ -25,7 +25,7 @@ afterAll(() => void server.close())
 const timeout = '60s'
 const blocked = { state: 'failed', reason: 'refused', attempt: 1, error: { code: 'SLUICE_BLOCKED_ADDRESS' } }
 
-describe.each(engines)('on $name', (engine) => {
+describe.each(mainEngines)('on $name', (engine) => {
   let sluice: Sluice
   beforeAll(async () => {
     sluice = await Sluice.open({ store: await engine.store(), allowPrivate: [] })

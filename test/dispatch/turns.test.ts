@@ -3,7 +3,7 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { task } from '../../src/dispatch/task.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { claimAll, done, emptied, engines, ownClock, tenantInput } from './engine.ts'
+import { claimAll, done, emptied, mainEngines, ownClock, tenantInput } from './engine.ts'
 
 const startMs = 1_800_000_000_000
 /** A window and its margin, in 61 parts. */
@@ -16,7 +16,7 @@ const heavy = task('heavy', { ...fair, limits: [parent], weight: 2 })
 const limited = task('limited', { ...fair, limits: [parent, own] })
 const tenants = ['A', 'B', 'C']
 
-describe.each(engines.map((engine, i) => ({ engine, want: [7, 500][i] ?? 1 })))(
+describe.each(mainEngines.map((engine, i) => ({ engine, want: [7, 500][i] ?? 1 })))(
   'on $engine.name, by claims of up to $want',
   ({ engine, want }) => {
     const at = emptied(engine)
@@ -67,7 +67,7 @@ describe.each(engines.map((engine, i) => ({ engine, want: [7, 500][i] ?? 1 })))(
   },
 )
 
-describe.each(engines)('limits that jobs share, on $name', (engine) => {
+describe.each(mainEngines)('limits that jobs share, on $name', (engine) => {
   const at = emptied(engine)
   beforeAll(async () => void (await ownClock(at.db, startMs)))
   const ten = (name: string) => limit(name, { window: '10/min' })

@@ -12,11 +12,11 @@ import { type TestSluice, testSluice } from '../../src/testing/kit.ts'
 import { anyHistory } from '../limits/acts.ts'
 import { second } from '../limits/oracle.ts'
 import { compare, setStage } from '../limits/stage.ts'
-import { empty, engines } from './engine.ts'
+import { empty, mainEngines } from './engine.ts'
 
 const startUs = 1_790_000_000 * second
 
-describe.each(engines)('verify on $name', ({ name: engine, store }) => {
+describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
   let sluice: Sluice
   beforeAll(async () => {
     sluice = await Sluice.open({ store: await store() })

@@ -9,7 +9,7 @@ import {
   count,
   done,
   emptied,
-  engines,
+  mainEngines,
   enter,
   finish,
   perTenant,
@@ -27,7 +27,7 @@ const limited = task('limited', {
   run: () => undefined,
 })
 
-for (const engine of engines) {
+for (const engine of mainEngines) {
   describe(`many jobs on ${engine.name}`, () => {
     const at = emptied(engine)
 

@@ -12,7 +12,7 @@ import { task } from '../../src/dispatch/task.ts'
 import { capacityOf, costOf } from '../../src/limits/cost.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { engines } from '../dispatch/engine.ts'
+import { mainEngines } from '../dispatch/engine.ts'
 
 const input = z.object({
   max: z.number(),
@@ -39,7 +39,7 @@ const [own] = newTask().limits as [never]
 const jobs = (count: number, more: object = {}) =>
   Array.from({ length: count }, (_, i) => ({ max: 1_000, used: 380 + (i % 5) * 10, ...more }))
 
-describe.each(engines)('learned costs on $name', ({ store }) => {
+describe.each(mainEngines)('learned costs on $name', ({ store }) => {
   let sluice: Sluice
   let laterMs = 0
   let ask: ReturnType<typeof newTask>

@@ -6,13 +6,13 @@ import { z } from 'zod'
 import { type Context, task } from '../../src/dispatch/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
-import { engines } from '../dispatch/engine.ts'
+import { mainEngines } from '../dispatch/engine.ts'
 
 const input = z.object({ n: z.number() })
 const rpm = limit('rpm', { rate: '60/min', burst: 60, transit: 0 })
 const tpm = limit('tpm', { window: '30000/min', cost: 'n', transit: 0 })
 
-describe.each(engines)('settle on $name', ({ store }) => {
+describe.each(mainEngines)('settle on $name', ({ store }) => {
   let t: TestSluice
   afterEach(() => t.close())
   const run = async (

@@ -10,7 +10,7 @@ import { Patience } from '../../src/worker/patience.ts'
 import { Rulebook } from '../../src/dispatch/rule.ts'
 import { Stuck } from '../../src/worker/stuck.ts'
 import { Threads } from '../../src/worker/threads.ts'
-import { engines } from '../dispatch/engine.ts'
+import { mainEngines } from '../dispatch/engine.ts'
 import { httpServer } from '../http/bench.ts'
 import { later, until } from '../until.ts'
 
@@ -201,7 +201,7 @@ test('a thread that is not there is said at the start; one that was compiled is 
   await own.close()
 })
 
-describe.each(engines)('$name', ({ store }) => {
+describe.each(mainEngines)('$name', ({ store }) => {
   test('each request of a thread takes a grant of its own, is answered, and fails, as it would be elsewhere', async () => {
     const seen: string[] = []
     const silent = await httpServer(() => {})
