@@ -16,7 +16,7 @@ const passing: Hook = (_name, _params, run) => run()
 let hook = passing
 let skippedMs = 0
 /** Renewals come when the test says so. */
-let renew: (() => void)[] = []
+const renew: (() => void)[] = []
 const clock: Clock = {
   ...systemClock,
   monotonicMs: () => systemClock.monotonicMs() + skippedMs,
