@@ -7,7 +7,7 @@ export interface KeyRoom {
   key: string
   /** Units that it has free now; null: it was never used, so all is. */
   free: number | null
-  /** Until then, in ms since 1970, nothing is free; null: something is, or time makes none free. */
+  /** Until then, in ms since 1970 by the store's clock, nothing is free; null: something is, or time makes none free. */
   nextMs: number | null
 }
 
@@ -25,10 +25,10 @@ export async function keyRooms(db: Db, schema: string, name: string): Promise<Ke
   )
   const pool = of?.pool ?? undefined
   if (pool === undefined && (of?.label ?? null) === null) return undefined
-  const rows = await db.query<{ key: string; free: string | null; next: string | null; now: string }>(
+  const rows = await db.query<{ key: string; free: string | null; next: string | null; now: string; ahead: string }>(
     inSchema(
-      `select k.key, r.avail as free, r.next, n.us as now
-       from (select sluice.limiter_us() as us offset 0) n
+      `select k.key, r.avail as free, r.next, n.us as now, n.ahead_us as ahead
+       from (select sluice.limiter_us() as us, ahead_us from sluice.epoch limit 1) n
        cross join (select unnest($2::text[]) as key union all
                    select * from (select key from sluice.bucket where name = $1 and $2 is null order by key limit ${keysMax}) b) k
        left join sluice.bucket b on b.id = sluice.hash64($1 || ':' || k.key)
@@ -37,13 +37,13 @@ export async function keyRooms(db: Db, schema: string, name: string): Promise<Ke
     ),
     [name, pool ?? null],
   )
-  return rows.map(({ key, free, next, now }) => ({
+  return rows.map(({ key, free, next, now, ahead }) => ({
     key,
     free: free === null ? null : Number(free),
     nextMs:
       next === null || Number(free) > 0 || Number(next) >= endlessUs
         ? null
-        : Math.max(Number(next), Number(now)) / 1_000,
+        : (Math.max(Number(next), Number(now)) - Number(ahead)) / 1_000,
   }))
 }
 

@@ -55,8 +55,10 @@ export function inWords({ limit, version, guarantee, rate, most, windowMs, worst
   const span = guarantee === 'quota' ? 'in any period' : `in any ${windowMs / 1_000} s`
   const where = windowMs === 0 ? 'at one time, as the store counted' : span
   const what = guarantee === 'bucket' ? rate : `${guarantee} ${rate}`
+  const more =
+    exceeded === 0 && worst > most ? ' (more by what was used beyond grants, or allowed before a change)' : ''
   const found = exceeded > 0 ? `; ${exceeded} windows held more` : ''
-  return `${limit} (version ${version}): ${what}: at most ${worst} ${where}, ${most} may be, over ${keys} keys${found}`
+  return `${limit} (version ${version}): ${what}: at most ${worst} ${where}, ${most} may be${more}, over ${keys} keys${found}`
 }
 
 function tell({ limit, key, guarantee, from, to, units, most, grants }: Exceeded, line: (text: string) => void): void {

@@ -3,7 +3,7 @@ import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Queryable } from '../db/db.ts'
 import { statements } from '../generated/sql.ts'
-import { BucketProof, type Defined, type GuaranteeName, lookback, promised } from '../limits/proof.ts'
+import { type Ahead, BucketProof, type Defined, type GuaranteeName, lookback, promised } from '../limits/proof.ts'
 import { ledgerUs, type Rule } from '../limits/limit.ts'
 
 /** What is to be proved; see the fields. */
@@ -43,7 +43,7 @@ export interface Exceeded {
   key: string
   guarantee: GuaranteeName
   rate: string
-  /** The window, half-open; of `places` a moment. */
+  /** The window, half-open, by the limiter's clock; of `places` a moment; of a quota its period by the store's clock. */
   from: Date
   to: Date
   units: number
@@ -143,6 +143,7 @@ class Audit {
   readonly #verified = new Map<string, Verified>()
   readonly #exceeded: Exceeded[] = []
   readonly #missing: Missing[] = []
+  #ahead: Ahead = { us: 0, beforeUs: 0, steppedUs: -Infinity }
   #isProved = true
   #buckets = 0
   #grants = 0
@@ -153,10 +154,13 @@ class Audit {
     this.#limit = limit ?? null
   }
 
-  /** Reads all versions of the definitions; resolves to the store's time. */
+  /** Reads all versions of the definitions and how the store's clock stands; resolves to the limiter's time. */
   async definitions(): Promise<number> {
-    const rows = await this.#query<{ now: string; name: string | null; version: number; spec: Defined }>(
-      `select n.now, d.name, d.version, d.spec from (select sluice.now_us() as now) n
+    type Read = { now: string; ahead: string; by: string | null; at: string | null }
+    const rows = await this.#query<Read & { name: string | null; version: number; spec: Defined }>(
+      `select n.*, d.name, d.version, d.spec
+       from (select sluice.limiter_us() as now, ahead_us as ahead, stepped_us as by,
+                    (extract(epoch from stepped_at) * 1000000)::bigint + ahead_us as at from sluice.epoch limit 1) n
        left join sluice.limit_def d on d.name = coalesce($1, d.name) order by d.name, d.version`,
       [this.#limit],
     )
@@ -167,7 +171,14 @@ class Audit {
     }
     if (this.#limit !== null && this.#versions.size === 0)
       throw new UsageError('SLUICE_NO_SUCH_LIMIT', `no limit is called "${this.#limit}"; \`sluice limits\` lists them`)
-    return Number(rows[0]?.now)
+    const { now, ahead, by, at } = rows[0] as Read
+    // A step forward took from it what `by` says, one back (less than 0) added it.
+    this.#ahead = {
+      us: Number(ahead),
+      beforeUs: Number(ahead) + Number(by),
+      steppedUs: at === null ? -Infinity : Number(at),
+    }
+    return Number(now)
   }
 
   #begin(limit: string, version: number, i: number, rule: Rule, spec: Defined): void {
@@ -201,9 +212,11 @@ class Audit {
   #open(of: { id: string; name: string; key: string }, fromUs: number | undefined, nowUs: number): Bucket | undefined {
     const versions = this.#versions.get(of.name)
     if (versions === undefined) return undefined
-    const backUs = Math.max(...[...versions.values()].map(lookback))
+    // A period that the store's clock was set back in is longer by that.
+    const setBackUs = Math.max(0, this.#ahead.us - this.#ahead.beforeUs)
+    const backUs = Math.max(...[...versions.values()].map(lookback)) + setBackUs
     const keptUs = nowUs - Math.max(ledgerUs, backUs)
-    const proof = new BucketProof(versions, Math.max(fromUs ?? keptUs, keptUs))
+    const proof = new BucketProof(versions, Math.max(fromUs ?? keptUs, keptUs), this.#ahead)
     return { ...of, at: String(fromUs === undefined ? -1 : fromUs - backUs), n: '0', proof }
   }
 
@@ -253,18 +266,18 @@ class Audit {
       if (seen.excess === undefined) continue
       this.#isProved = false
       if (this.#exceeded.length >= shown) continue
-      const { fromUs, spanUs, lastUs, units, most } = seen.excess
+      const { fromUs, firstUs, spanUs, lastUs, units, most } = seen.excess
       const { guarantee, rate } = verified
       const window = { from: date(fromUs), to: date(fromUs + spanUs) }
-      const grants = await this.#spent(id, fromUs, lastUs)
+      const grants = await this.#spent(id, firstUs, lastUs)
       this.#exceeded.push({ limit: name, key, guarantee, rate, ...window, units, most, grants })
     }
   }
 
-  async #spent(bucket: string, fromUs: number, lastUs: number): Promise<Exceeded['grants']> {
+  async #spent(bucket: string, firstUs: number, lastUs: number): Promise<Exceeded['grants']> {
     const rows = await this.#query<{ claim: string; at: string; units: number | string; jobs: string[] | null }>(
       statements['dispatch/spent'] as string,
-      [bucket, fromUs, lastUs],
+      [bucket, firstUs, lastUs],
     )
     return rows.map(({ claim, at, units, jobs }) => ({
       claim,

@@ -104,12 +104,27 @@ export interface LedgerRow {
   granted: number | null
 }
 
+/**
+ * How far the limiter's clock, whose times a ledger has, was ahead of the store's, by which calendars go: now, and before
+ * the last step of the store's clock, which is all that is known of earlier ones.
+ */
+export interface Ahead {
+  us: number
+  beforeUs: number
+  /** When it stepped, in the limiter's time; -Infinity: never. */
+  steppedUs: number
+}
+
+const level: Ahead = { us: 0, beforeUs: 0, steppedUs: -Infinity }
+
 /** A window that held more than was promised. */
 export interface Excess {
   version: number
   rule: number
-  /** Its first grant. */
+  /** Where it begins: its first grant, of a quota its period by the store's clock. */
   fromUs: number
+  /** Its first grant. */
+  firstUs: number
   /** Length of the half-open window; 0: a moment. */
   spanUs: number
   /** Its last grant. */
@@ -136,25 +151,29 @@ interface Sum {
   over: number
 }
 
-/** A period of a quota and what counts in it. */
-type Filled = Period & { units: number; over: number }
+/** A period of a quota, by the store's clock, and what counts in it since its first grant (a time of the ledger). */
+type Filled = Period & { firstUs: number; units: number; over: number }
 
 /** What was granted in the last periods of a quota. A grant within the margin of a boundary counts on both sides of it. */
 class Periods {
   readonly rule: number
   readonly #quota: NonNullable<Rule['quota']>
+  readonly #ahead: Ahead
   /** The newest last. */
   readonly #counts: Filled[] = []
 
-  constructor(rule: number, quota: NonNullable<Rule['quota']>) {
+  constructor(rule: number, quota: NonNullable<Rule['quota']>, ahead: Ahead) {
     this.rule = rule
     this.#quota = quota
+    this.#ahead = ahead
   }
 
   /** Counts (or, less than 0, gives back) units granted then; the periods that they count in. */
   count(atUs: number, units: number, over = 0): readonly Filled[] {
     const { marginUs } = this.#quota
-    const all = [...new Set([atUs - marginUs, atUs, atUs + marginUs].map((us) => this.#period(us)))]
+    const { us: aheadUs, beforeUs, steppedUs } = this.#ahead
+    const wallUs = atUs - (atUs < steppedUs ? beforeUs : aheadUs)
+    const all = [...new Set([wallUs - marginUs, wallUs, wallUs + marginUs].map((us) => this.#period(us, atUs)))]
     for (const period of all) {
       period.units += units
       period.over += over
@@ -162,10 +181,10 @@ class Periods {
     return all
   }
 
-  #period(us: number): Filled {
+  #period(us: number, firstUs: number): Filled {
     const known = this.#counts.find(({ startUs, endUs }) => us >= startUs && us < endUs)
     if (known !== undefined) return known
-    const period = { ...periodOf(this.#quota, us), units: 0, over: 0 }
+    const period = { ...periodOf(this.#quota, us), firstUs, units: 0, over: 0 }
     this.#counts.push(period)
     // Nothing comes back to older ones but what is given back there, which makes them no fuller.
     if (this.#counts.length > 6) this.#counts.shift()
@@ -177,6 +196,7 @@ class Periods {
 export class BucketProof {
   readonly #versions: ReadonlyMap<number, Defined>
   readonly #fromUs: number
+  readonly #ahead: Ahead
   readonly #longestUs: number
   /** Grants: which row, when, how many units are kept, by which version. */
   readonly #n: number[] = []
@@ -195,9 +215,10 @@ export class BucketProof {
   grants = 0
 
   /** @param fromUs only windows that a grant at this time or later ends are judged, and only from there on must rows be complete */
-  constructor(versions: ReadonlyMap<number, Defined>, fromUs: number) {
+  constructor(versions: ReadonlyMap<number, Defined>, fromUs: number, ahead = level) {
     this.#versions = versions
     this.#fromUs = fromUs
+    this.#ahead = ahead
     this.#longestUs = Math.max(0, ...[...versions.values()].map(lookback))
   }
 
@@ -222,7 +243,9 @@ export class BucketProof {
     const total = (list: readonly number[]) => list.reduce((sum, one) => sum + one, 0)
     const all = { first: 0, units: total(this.#units), over: total(this.#over) }
     for (const { spanUs } of this.#bounds) this.#sums.set(spanUs, { ...all })
-    this.#periods = defined.rules.flatMap(({ quota }, i) => (quota === undefined ? [] : [new Periods(i, quota)]))
+    this.#periods = defined.rules.flatMap(({ quota }, i) =>
+      quota === undefined ? [] : [new Periods(i, quota, this.#ahead)],
+    )
     for (const periods of this.#periods)
       for (const [i, atUs] of this.#at.entries()) periods.count(atUs, this.#units[i] ?? 0, this.#over[i])
   }
@@ -263,7 +286,8 @@ export class BucketProof {
     if (units <= own) return
     const most = Math.max(own, this.#looser(oldest, row.version, spanUs))
     if (units <= most) return
-    const excess = { version: row.version, rule, fromUs: this.#at[first] ?? row.atUs, spanUs, lastUs: row.atUs }
+    const firstUs = this.#at[first] ?? row.atUs
+    const excess = { version: row.version, rule, fromUs: firstUs, firstUs, spanUs, lastUs: row.atUs }
     note(seen, { ...excess, units, most })
   }
 
@@ -280,13 +304,13 @@ export class BucketProof {
   #judgePeriods(row: LedgerRow, { rule }: Periods, periods: readonly Filled[]): void {
     const bound = (this.#versions.get(row.version) as Defined).rules[rule]?.units ?? 0
     const seen = this.#seenOf(row.version, rule)
-    for (const { startUs, endUs, units, over } of periods) {
+    for (const { startUs, endUs, firstUs, units, over } of periods) {
       const own = bound + over
       seen.worst = Math.max(seen.worst, units)
       if (units <= own) continue
-      const oldest = this.#version[lowerBound(this.#at, startUs)] ?? row.version
+      const oldest = this.#version[lowerBound(this.#at, firstUs)] ?? row.version
       const most = Math.max(own, this.#looser(oldest, row.version, endUs - startUs))
-      const excess = { version: row.version, rule, fromUs: startUs, spanUs: endUs - startUs, lastUs: row.atUs }
+      const excess = { version: row.version, rule, fromUs: startUs, firstUs, spanUs: endUs - startUs, lastUs: row.atUs }
       if (units > most) note(seen, { ...excess, units, most })
     }
   }
@@ -300,8 +324,8 @@ export class BucketProof {
       if (row.claim === null || units <= before || row.atUs < this.#fromUs) continue
       const seen = this.#seenOf(row.version, rule)
       seen.worst = Math.max(seen.worst, units)
-      if (units > most)
-        note(seen, { version: row.version, rule, fromUs: row.atUs, spanUs: 0, lastUs: row.atUs, units, most })
+      const at = { fromUs: row.atUs, firstUs: row.atUs, spanUs: 0, lastUs: row.atUs }
+      if (units > most) note(seen, { version: row.version, rule, ...at, units, most })
     }
   }
 

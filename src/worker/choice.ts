@@ -23,11 +23,9 @@ export function withBase(call: Context['fetch'], pool: Context['pool']): Context
   if (member === undefined || another !== undefined) return call
   return async (input, init) => {
     if (!isPath(input)) return call(input, init)
-    const own = Object.entries(await member.headers())
     const headers = new Headers(init?.headers)
-    for (const [name, value] of own) if (!headers.has(name)) headers.set(name, value)
-    // Whoever a redirect names is not who was meant to get them.
-    const mode = own.length === 0 ? {} : { mode: 'same-origin' as const }
-    return call(urlAt(member.baseUrl as string, input), { ...init, ...mode, headers })
+    for (const [name, value] of Object.entries(await member.headers())) if (!headers.has(name)) headers.set(name, value)
+    // Whoever a redirect names was not granted, and is not who was meant to get the headers.
+    return call(urlAt(member.baseUrl as string, input), { ...init, mode: 'same-origin', headers })
   }
 }

@@ -1,5 +1,6 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import type { Verification } from '../../src/index.ts'
+import { inWords } from '../../src/cli/verify.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { createProject, objects, type Project, tasksFile } from './program.ts'
@@ -57,4 +58,11 @@ it('verify: proved, by the name of the guarantee; a window that was exceeded is 
     code: 2,
     err: expect.stringContaining('SLUICE_BAD_DURATION'),
   })
+})
+
+it('more than may be, and not exceeded, is explained', () => {
+  const of = { limit: 'tpm', version: 1, guarantee: 'exact window', rate: '30000/min', most: 30_000 } as const
+  const line = (worst: number) => inWords({ ...of, windowMs: 60_200, worst, exceeded: 0, keys: 1 })
+  expect(line(31_200)).toContain('30000 may be (more by what was used beyond grants, or allowed before a change), over')
+  expect(line(30_000)).toContain('30000 may be, over')
 })

@@ -1,7 +1,7 @@
 /** The proof from the ledger: honest histories are proved, and what is wrong in a ledger is found. */
 import { randomUUID } from 'node:crypto'
 import fc from 'fast-check'
-import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { hash64 } from '../../src/core/hash.ts'
 import { defineLimit } from '../../src/dispatch/define.ts'
@@ -147,6 +147,53 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       missing: [],
       // 14 at once of a bucket for 10; no minute held more than 100.
       exceeded: [{ guarantee: 'safe rate', units: 14, most: 10 }],
+    })
+  })
+
+  describe('where the clock of the store stepped', () => {
+    const hour = 3_600 * second
+    const watch = async (sql: string, params: unknown[]) => {
+      await query('update sluice.epoch set watched = true')
+      const rows = await query(sql, params)
+      await query('update sluice.epoch set watched = false')
+      return rows
+    }
+    afterEach(() =>
+      query('update sluice.epoch set ahead_us = 0, seen_us = 0, stepped_us = null, stepped_at = null, watched = false'),
+    )
+
+    it('forward, and that was taken back: quotas are judged by its periods, "30m ago" is the limiter\'s', async () => {
+      await define({ quota: '10/h' })
+      expect(await take(5)).toBe(5)
+      await at(hour + second)
+      expect(await watch('select sluice.shift_v1($1, 0) as moved', [hour])).toEqual([{ moved: 'moved' }])
+      await at(hour + 10 * second)
+      // The next period has begun, 10 s after the grants of the one before.
+      expect(await take(20)).toBe(10)
+      const rules = [{ guarantee: 'quota', worst: 10, exceeded: 0 }]
+      expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 15, rules })
+      expect(await sluice.verify({ from: '5s' })).toMatchObject({ isProved: true, grants: 15, rules })
+      await query('update sluice.ledger set units = 2 where n = 15')
+      const periodMs = Math.floor((startUs + hour) / hour) * (hour / 1_000)
+      const { exceeded } = await sluice.verify()
+      expect(exceeded).toMatchObject([
+        { units: 11, most: 10, from: new Date(periodMs), to: new Date(periodMs + hour / 1_000) },
+      ])
+      expect(exceeded[0]?.grants).toHaveLength(10)
+    })
+
+    it('back: quotas are judged by its periods', async () => {
+      await define({ quota: '10/h' })
+      expect(await take(5)).toBe(5)
+      await at(second - hour)
+      await watch('select sluice.look_v1($1, null, null)', [startUs + second])
+      expect(await query('select ahead_us / 1000000 as ahead from sluice.epoch')).toMatchObject([{ ahead: '3600' }])
+      const granted = await take(20)
+      await at(2 * second)
+      expect(5 + (await take(20))).toBe(10)
+      await at(hour)
+      expect(await take(20)).toBe(10)
+      expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 20 + granted, rules: [{ worst: 10 }] })
     })
   })
 
