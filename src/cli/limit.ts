@@ -6,13 +6,14 @@ import { brief, type Output, span } from './output.ts'
 
 /** A limit as `--json` says it. */
 export function asJson(line: LimitLine): object {
-  const { numbers, path, at, by, reason, guarantee, paused, ...rest } = line
+  const { numbers, path, label, pool: _, at, by, reason, guarantee, paused, ...rest } = line
   const { sentence, rules, vendors, warning = null } = guarantee
   return {
     ...rest,
     numbers,
     rates: ratesOf(line),
     path: path ?? null,
+    label: label ?? null,
     definedAt: at,
     by: by ?? null,
     reason: reason ?? null,
@@ -29,10 +30,18 @@ function ratesOf({ guarantee }: LimitLine): string[] {
   return guarantee.rules.map(({ kind, rate }) => (kind === 'rate' ? rate : `${kind} ${rate}`))
 }
 
+/** What has the limit for itself, in words; undefined: there is only one bucket. */
+export function eachOf({ keyed: isKeyed, path, label, pool }: LimitLine): string | undefined {
+  if (label !== undefined) return `label ${label}`
+  if (pool !== undefined) return `of its ${pool.length} members`
+  return isKeyed ? (path ?? 'key (a function of the input)') : undefined
+}
+
 /** What is in force, and whose word it is. */
 export function sayHead(out: Output, line: LimitLine): void {
-  const { name, version, keyed: isKeyed, path, marginMs, source, sources, paused } = line
-  const key = isKeyed ? `, for each ${path ?? 'key (a function of the input)'}` : ''
+  const { name, version, marginMs, source, sources, paused } = line
+  const own = eachOf(line)
+  const key = own === undefined ? '' : `, for each ${own}`
   out.line(
     `${out.paint('bold', name)}  ${ratesOf(line).join(' and ')}${key} (version ${version}, margin ${marginMs} ms)`,
   )

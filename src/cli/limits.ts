@@ -3,7 +3,7 @@ import { Command } from 'commander'
 import type { Guarantee, LimitLine, LimitVersion, VendorView } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
 import { learnedRoutes, learnedTable } from './learned.ts'
-import { asJson, sayHead, sayWarnings } from './limit.ts'
+import { asJson, eachOf, sayHead, sayWarnings } from './limit.ts'
 import { brief, type Output } from './output.ts'
 import { overrideCommands } from './override.ts'
 import { pause, resume } from './pause.ts'
@@ -92,7 +92,7 @@ async function show(name: string, _: object, command: Command): Promise<void> {
   if (out.json) return out.object({ ...asJson(line), ...(keys === undefined ? {} : { keys }), learned })
   sayHead(out, line)
   out.line('')
-  out.line(`${line.guarantee.sentence}.`)
+  out.line(`${line.guarantee.sentence}${eachOf(line) === undefined ? '' : ' (each key for itself)'}.`)
   out.line('')
   out.table([
     ['RULE', 'AT ONCE', 'LONG RUN', 'OF NOMINAL', 'A VENDOR WITH', 'SEES AT MOST', 'REFUSES AT MOST'],

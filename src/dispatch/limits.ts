@@ -48,6 +48,10 @@ export interface LimitLine extends LimitVersion {
   keyed: boolean
   /** The field path of the key, when there is one. */
   path: string | undefined
+  /** The label of the worker that is its key. */
+  label: string | undefined
+  /** The keys of which a job gets one. */
+  pool: string[] | undefined
   /** `burst` was given. */
   classic: boolean
   /** Life of a grant plus transit. */
@@ -69,6 +73,8 @@ export interface Why {
 type Spec = Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic' | 'keyed' | 'vendor'> & {
   numbers?: LimitNumbers
   path: string | null
+  label?: string
+  pool?: string[]
 }
 
 interface Row {
@@ -170,7 +176,7 @@ export class Limits {
     const made = limit(name, changed(below ?? {}, changes) as LimitOptions)
     await this.#say(name, { source, limit: made, reason })
     const line = await this.show(name)
-    const warning = await this.#tooDear(name, made)
+    const warning = line.source === source ? await this.#tooDear(name, made) : undefined
     return warning === undefined ? line : { ...line, warning }
   }
 
@@ -186,12 +192,12 @@ export class Limits {
     return insist(this.#clock, () => say(this.#db, name, said, this.#inSchema))
   }
 
-  /** Jobs that wait for more than there ever is would wait for ever. */
+  /** Jobs that wait for more than there ever is fail at the next claim. */
   async #tooDear(name: string, { rules }: Limit): Promise<string | undefined> {
     const [row] = await this.#db.query<{ cost: number | null }>(this.#sql('dearest'), [name])
     const room = Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.room])))
     if ((row?.cost ?? 0) <= room) return undefined
-    return `jobs wait that cost up to ${row?.cost}, and there is never room for more than ${room}: they wait until that is raised`
+    return `jobs wait that cost up to ${row?.cost}, and there is never room for more than ${room}: those fail as impossible. Raise it again, then retry them`
   }
 }
 
@@ -213,6 +219,8 @@ function lineOf(row: Row): LimitLine {
     ...versionOf(row),
     keyed: spec.keyed,
     path: spec.path ?? undefined,
+    label: spec.label,
+    pool: spec.pool,
     classic: spec.classic,
     marginMs: (spec.grantUs + spec.transitUs) / 1_000,
     guarantee: guaranteeOf(spec),
