@@ -66,7 +66,8 @@ export interface Takeable {
   take(options?: WaitOptions): Promise<Lease>
   /**
    * Like the global fetch, as `ctx.fetch` of a job: each request, redirects included, waits for a grant of this limit, and
-   * is written while that is fresh; a 429 holds the bucket for everybody. A place is held until the response is there.
+   * is written while that is fresh; a 429 holds the bucket for everybody. A place is held until the response has been
+   * read, or cancelled.
    * @throws as `take`, and AttemptError as `ctx.fetch`
    */
   fetch(input: string | URL | Request, init?: RequestInit & WaitOptions): Promise<Response>

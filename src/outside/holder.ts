@@ -85,6 +85,7 @@ export class Holder {
   lost(): void {
     this.id = newId()
     this.#deadlineMs = -Infinity
+    this.#disarm?.()
     const all = [...this.#held.values()]
     this.#held.clear()
     if (all.length > 0)
@@ -139,7 +140,10 @@ export class Holder {
         storeClock.saw(Number(row.now_us), clock.monotonicMs(), sentMs)
         if (row.life_us === null) this.lost()
         else this.#extend(sentMs + Number(row.life_us) / 1_000)
-        await this.#giveBackStrays((row.held ?? []).filter((grant) => !known.has(grant)))
+        // What was granted while it was under way is known by now, or being asked for.
+        const isStray = (grant: string) =>
+          !known.has(grant) && !this.#held.has(grant) && !this.#asking.has(grant) && !this.#ending.has(grant)
+        await this.#giveBackStrays((row.held ?? []).filter(isStray))
       } catch (error) {
         log.debug('places held outside of jobs could not be renewed', { error: String(error) })
       }

@@ -1,4 +1,4 @@
-/** The grants of one `fetch` of a limit: each request takes one, and holds its place until its response is there. */
+/** The grants of one `fetch` of a limit: each request takes one, and holds its place until its response has been read, or cancelled. */
 import { AttemptError } from '../core/errors.ts'
 import type { Spending } from '../http/allowance.ts'
 import type { Grant } from '../http/gate.ts'

@@ -51,6 +51,17 @@ interface Answer {
 /** What the store said: a lease, or for how long there is none; at the earliest, and when to look again. */
 type Said = { lease: Taken } | { lease?: never; soonestMs: number; waitMs: number }
 
+/** One grant that is asked for, again under the same id when an answer is lost. */
+interface Wish {
+  readonly id: string
+  /** As whom it was first asked for: whose place it is if the store granted it then. */
+  readonly holder: string
+  /** When it was first asked for: the store may have granted it then. */
+  readonly atMs: number
+  /** An answer was lost. */
+  readonly isRepeat: boolean
+}
+
 /** So long a take that waits goes on asking a store that gives no answer; a try asks once more. */
 const awayMs = 2_000
 /** For so long grants may be too old when they arrive, all of them. */
@@ -147,11 +158,11 @@ export class Takes implements Taker {
 
   /** Asks once, and once more when the answer is lost. */
   async #try(want: Want): Promise<Said> {
-    const grant = randomUUID()
+    const wish = this.#wish()
     try {
-      return await this.#ask(want, grant).catch((error: unknown) => {
+      return await this.#ask(want, wish).catch((error: unknown) => {
         if (!(error instanceof StoreError)) throw error
-        return this.#ask(want, grant)
+        return this.#ask(want, { ...wish, isRepeat: true })
       })
     } catch (error) {
       if (isTransient(error)) return { soonestMs: 100, waitMs: 100 }
@@ -162,7 +173,19 @@ export class Takes implements Taker {
   /** Waits for a grant that is young enough to be used. */
   async #take(want: Want, { signal }: Pick<WaitOptions, 'signal'>, unused?: Taken): Promise<Taken> {
     const said = await this.#orOpen(want, async () => ({ lease: await this.#untilGranted(want, signal, unused) }))
-    return said.lease as Taken
+    const lease = said.lease as Taken
+    // The store was not asked, so it did not hear of it.
+    if (lease.isUncharged) void unused?.giveBack()
+    return lease
+  }
+
+  #wish(): Wish {
+    return {
+      id: randomUUID(),
+      holder: this.#holder.id,
+      atMs: this.#options.clock.monotonicMs(),
+      isRepeat: false,
+    }
   }
 
   async #untilGranted(want: Want, signal: AbortSignal | undefined, unused: Taken | undefined): Promise<Taken> {
@@ -174,27 +197,35 @@ export class Takes implements Taker {
     let awaySinceMs: number | undefined
     let lateSinceMs: number | undefined
     let isInLine = false
-    let grant: string = randomUUID()
+    let wish: Wish | undefined
     try {
       for (let late = 0, tries = 0; ;) {
         signal?.throwIfAborted()
+        wish ??= this.#wish()
         let said: Said
         try {
-          said = await this.#ask(want, grant, { line, waitMs: leftMs(), back })
+          said = await this.#ask(want, wish, { line, waitMs: leftMs(), back })
         } catch (error) {
-          // After a lost answer the same is asked again; what was not done at all is asked anew.
-          if (isTransient(error)) grant = randomUUID()
-          else if (!(error instanceof StoreError)) throw error
-          awaySinceMs ??= clock.monotonicMs()
-          if (clock.monotonicMs() - awaySinceMs > Math.min(awayMs, want.maxWaitMs)) throw error
-          await clock.sleep(againMs(tries++, clock.random()), signal)
+          let againInMs = againMs(tries++, clock.random())
+          if (isTransient(error)) {
+            // The store is there, and busy; nothing was done.
+            if (leftMs() <= 0) throw timeout(want, 0)
+            awaySinceMs = undefined
+            if (!wish.isRepeat) wish = undefined
+            againInMs = Math.min(againInMs, Math.max(1, leftMs()))
+          } else if (error instanceof StoreError) {
+            awaySinceMs ??= clock.monotonicMs()
+            if (clock.monotonicMs() - awaySinceMs > Math.min(awayMs, want.maxWaitMs)) throw error
+            wish = { ...wish, isRepeat: true }
+          } else throw error
+          await clock.sleep(againInMs, signal)
           continue
         }
         awaySinceMs = undefined
         tries = 0
         back?.handOver()
         back = undefined
-        grant = randomUUID()
+        wish = undefined
         isInLine = said.lease === undefined
         if (said.lease === undefined) {
           if (said.soonestMs > leftMs()) throw timeout(want, said.soonestMs)
@@ -226,7 +257,7 @@ export class Takes implements Taker {
   /** One question to the store. */
   async #ask(
     want: Want,
-    grant: string,
+    wish: Wish,
     how: { line?: string; waitMs?: number; back?: Taken | undefined } = {},
   ): Promise<Said> {
     const { db, clock, schema, definitions } = this.#options
@@ -234,38 +265,40 @@ export class Takes implements Taker {
     db.checkOutside('a take')
     await definitions.define([want.limit])
     await this.#look()
-    const known = this.#holder.asking(grant)
+    const known = this.#holder.asking(wish.id)
     try {
       const sentMs = clock.monotonicMs()
       const [row] = await db.call<Answer>(
         'acquire',
         `select * from ${schema}.acquire_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)`,
         [
-          grant,
+          wish.id,
           how.line ?? null,
           how.back?.place ?? null,
           want.take,
           want.cost,
           how.waitMs === undefined || how.waitMs === Infinity ? null : Math.floor(how.waitMs * 1_000),
           how.back?.id ?? null,
-          this.#holder.id,
+          wish.holder,
           lifeUs,
           this.#storeClock.cap(sentMs),
         ],
       )
       if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a take was answered without a row')
-      return this.#said(want, grant, row, sentMs)
+      return this.#said(want, wish, row, sentMs)
     } finally {
       known()
     }
   }
 
-  #said(want: Want, grant: string, row: Answer, sentMs: number): Said {
+  #said(want: Want, wish: Wish, row: Answer, sentMs: number): Said {
     const { clock } = this.#options
     const heardMs = clock.monotonicMs()
     this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
+    // Of a holder that was given up meanwhile: it says nothing of the present one, and nobody keeps its places alive.
+    const isOld = wish.holder !== this.#holder.id
     if (row.lost) {
-      this.#holder.lost()
+      if (!isOld) this.#holder.lost()
       return { soonestMs: 0, waitMs: 0 }
     }
     if (!row.granted) {
@@ -273,11 +306,17 @@ export class Takes implements Taker {
       const soonestMs = row.soonest_us === neverUs ? 0 : Number(row.soonest_us ?? 0) / 1_000
       return { soonestMs, waitMs: Math.max(1, Number(row.wait_us ?? 1_000_000) / 1_000) }
     }
+    if (isOld && row.life_us !== null) {
+      void this.#holder.end(wish.id, want.take, true)
+      return { soonestMs: 0, waitMs: 0 }
+    }
     // The wait for the bucket's lock came before the decision. Longer than the whole call it was a step of the clock.
+    // Asked for again, it may have been granted the first time.
     const waitedMs = Number(row.waited_us) / 1_000
-    const decidedMs = waitedMs <= heardMs - sentMs ? sentMs + waitedMs : sentMs
+    const beganMs = wish.isRepeat ? wish.atMs : sentMs
+    const decidedMs = !wish.isRepeat && waitedMs <= heardMs - sentMs ? sentMs + waitedMs : beganMs
     const freshMs = row.fresh_us === null ? Infinity : Number(row.fresh_us) / 1_000
-    return { lease: this.#lease(want, grant, decidedMs + freshMs, row, sentMs) }
+    return { lease: this.#lease(want, wish.id, decidedMs + freshMs, row, sentMs) }
   }
 
   #lease(want: Want, id: string, deadlineMs: number, row: Answer | undefined, sentMs: number): Taken {
