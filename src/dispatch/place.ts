@@ -4,9 +4,10 @@ import { hash64 } from '../core/hash.ts'
 import { costOf, turnOf } from '../limits/cost.ts'
 import { checkKey, fieldOf, type Limit } from '../limits/limit.ts'
 import { bucketName, splitBucket } from '../limits/pool.ts'
+import { checkWeight } from '../limits/weight.ts'
 import type { NewJob } from '../store/send.ts'
 import type { Ruled } from './rule.ts'
-import { type AnyTask, checkName, checkWeight } from './task.ts'
+import { type AnyTask, checkName } from './task.ts'
 
 /** Where a job waits. */
 export type Place = Pick<NewJob, 'lane' | 'queue' | 'priority' | 'weight' | 'fair' | 'takes' | 'costs'>
@@ -40,14 +41,26 @@ export function placeOf(
   takes: readonly string[],
   had?: Had,
 ): Place {
-  const fair = task.fair === undefined ? null : `${task.name}:${fairKey(task.fair, stored)}`
-  const { weight: given } = task
-  const weight = typeof given === 'number' ? given : checkWeight(said(task, 'weight', () => given(stored as never)))
+  const key = task.fair === undefined ? undefined : fairKey(task.fair, stored)
+  const fair = key === undefined ? null : `${task.name}:${key}`
+  const weight = weightOf(task, stored, key ?? splitBucket(takes.find((bucket) => bucket.includes(':')) ?? '').key)
   const identity = [queue, task.name, String(priority), fair ?? '', ...takes].join('\u001f')
   const costs = costsOf(task, stored, takes, had)
   const weighted = weight === 1 ? identity : `${identity}\u001e${weight}`
   const lane = laneOf(costs === null ? weighted : `${weighted}\u001d`)
   return { lane, queue, priority, weight, fair, takes: takes.length === 0 ? null : [...takes], costs }
+}
+
+/** What the task says, else the limit whose keys have the turns. @param key the fair key, when a field gave it */
+function weightOf(task: AnyTask, stored: unknown, key: string | undefined): number {
+  const { weight: given } = task
+  if (typeof given === 'function') return checkWeight(said(task, 'weight', () => given(stored as never)))
+  return given ?? ownLimit(task)?.weights.get(key ?? '') ?? 1
+}
+
+/** The limit whose keys are the task's fair keys. */
+function ownLimit({ limits, fair }: AnyTask): Limit | undefined {
+  return limits.find((limit) => (fair === undefined ? limit.keyed : limit.path === fair))
 }
 
 /**

@@ -10,6 +10,7 @@ import type { HasPath, Limit } from '../limits/limit.ts'
 import { costed, type CostedLimit } from './costed.ts'
 import { provideTaker, type Taker } from '../limits/taker.ts'
 import type { Chosen } from '../limits/pool.ts'
+import { checkWeight } from '../limits/weight.ts'
 
 /** Writes one line of a job's log. */
 export interface Log {
@@ -81,7 +82,10 @@ export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair exten
   queue?: string | ((input: StandardSchemaV1.InferInput<Schema>) => string)
   /** Whose turn it is, as a field path of the input; default the key of the job's first keyed limit. */
   fair?: Fair & (StandardSchemaV1.InferInput<Schema> extends HasPath<Fair> ? unknown : never)
-  /** Its share of turns beside other fair keys, or who says so for each input; whole, 1 to 1000, default 1. */
+  /**
+   * Its share of turns beside other fair keys, or who says so for each input; whole, 1 to 1000. Default: what the limit whose
+   * keys have the turns says of this key (`weights`), else 1.
+   */
   weight?: number | ((input: StandardSchemaV1.InferInput<Schema>) => number)
   /** A job that no attempt of has begun so long after it was sent, or after its delay, has failed (`expired`); default never. Each `send` may say otherwise. */
   maxWait?: Duration
@@ -188,7 +192,8 @@ export interface Task<Input = never, Result = unknown> {
   /** Its queue; undefined: `default`, unless a route says otherwise. */
   readonly queue: string | ((input: never) => string) | undefined
   readonly fair: string | undefined
-  readonly weight: number | ((input: never) => number)
+  /** Undefined: as the limit says whose keys have the turns. */
+  readonly weight: number | ((input: never) => number) | undefined
   readonly maxWaitMs: number | undefined
   readonly isOnce: boolean
   /** The task that is sent when a job of this one has failed for good. */
@@ -274,9 +279,9 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
       `task "${name}" needs \`input\`, a Standard Schema (Zod, Valibot, ArkType, …), and \`run\`, a function`,
     )
   }
-  const { queue, weight = 1, mode = 'at-least-once', onFailed } = options
+  const { queue, weight, mode = 'at-least-once', onFailed } = options
   if (typeof queue !== 'function' && queue !== undefined) checkName('queue', queue)
-  if (typeof weight !== 'function') checkWeight(weight)
+  if (typeof weight !== 'function' && weight !== undefined) checkWeight(weight)
   if (mode !== 'at-least-once' && mode !== 'at-most-once') {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": mode is "at-least-once" or "at-most-once"`)
   }
@@ -337,12 +342,6 @@ function failureTask(name: string, timeout: Duration, run: (failure: Failure, co
     return run(failure, Object.defineProperties({}, own) as Context)
   }
   return task(`${name}${failureSuffix}`, { input: anything, timeout, run: hears }) as AnyTask
-}
-
-/** Lets a weight through. @throws UsageError SLUICE_BAD_OPTION */
-export function checkWeight(weight: number): number {
-  if (Number.isInteger(weight) && weight >= 1 && weight <= 1000) return weight
-  throw new UsageError('SLUICE_BAD_OPTION', `weight is ${weight}; it must be a whole number from 1 to 1000`)
 }
 
 /** Lets a priority through. @throws UsageError SLUICE_BAD_OPTION */

@@ -6,6 +6,7 @@ import { type LimitNumbers, numbersOf } from './numbers.ts'
 import { calendarOf, type Quota, type QuotaRule, quotaRule } from './quota.ts'
 import { type Takeable, takesOf } from './taker.ts'
 import { type VendorLimit, vendorOf, type VendorRate } from './vendor.ts'
+import { weightsInWords, weightsOf } from './weight.ts'
 import { checkLabel, isLabel, type Label, membersOf, type PoolMember } from './pool.ts'
 
 /** What may tell buckets of one limit apart. */
@@ -86,6 +87,11 @@ interface LimitFields {
    * an attempt gets the one with the most room (`ctx.pool`). Not with `by`.
    */
   pool?: readonly (string | PoolMember)[]
+  /**
+   * Turns that a key gets beside others, where turns go by this limit's keys and the task has no `weight` itself: `{ acme: 3 }`.
+   * Whole, 1 to 1000; default 1. Needs `by`, a field path or a function.
+   */
+  weights?: Readonly<Record<string, number>>
 }
 
 /** One rule in the integers that the store computes with; `decide.ts` says how. */
@@ -136,6 +142,8 @@ export interface Limit<in In = never> extends Takeable {
   readonly pool: readonly PoolMember[] | undefined
   /** What a job takes; `limits/cost.ts` reads it. */
   readonly cost: Cost<In>
+  /** Turns of its keys that have other than one. */
+  readonly weights: ReadonlyMap<string, number>
   /** Takes outside of jobs are granted while the store is away. */
   readonly isOpenWithoutStore: boolean
   /** The key of an input; undefined for a limit without keys. @throws UsageError SLUICE_MISSING_KEY */
@@ -214,6 +222,7 @@ export function limit(
     vendor: options.vendor === undefined ? undefined : vendorOf(name, options.vendor),
     refund: checkRefund(name, options.refund),
     cost: checkCost(name, options.cost ?? 1, rates.length + windows.length + quotas.length > 0),
+    weights: weightsOf(name, options.weights, by !== undefined, (key) => checkKey(name, key)),
     isOpenWithoutStore: options.onStoreError === 'open',
     label,
     pool: pool === undefined ? undefined : membersOf(name, pool, (key) => checkKey(name, key)),
@@ -294,7 +303,7 @@ function atOnce(units: number): Rule {
 }
 
 /** A definition in words, the same for the same definition; what a key function does is not in them. */
-export function inWords({ rules, classic, transitUs, keyed, path, label, pool }: Limit): string {
+export function inWords({ rules, classic, transitUs, keyed, path, label, pool, weights }: Limit): string {
   const all = rules
     .map((rule) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${cycle(rule)}`)
     .join(' and ')
@@ -307,7 +316,7 @@ export function inWords({ rules, classic, transitUs, keyed, path, label, pool }:
         : keyed
           ? `by ${path ?? 'a function'}`
           : 'without keys'
-  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}`
+  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}`
 }
 
 /** The calendar of a quota, in words. */
