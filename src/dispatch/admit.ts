@@ -5,6 +5,7 @@ import { checkFields } from '../core/fields.ts'
 import { idMs, isId, newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
+import { checkShare } from '../limits/reserve.ts'
 import type { NewJob } from '../store/send.ts'
 import { bucketsOf, keysOf, type Place, placeOf, queueOf } from './place.ts'
 import { Rulebook, type Ruled, type SendChanges } from './rule.ts'
@@ -13,7 +14,19 @@ import { type AnyTask, checkPriority, checkTags, maxWaitMs, type SendOptions } f
 const dayMs = 86_400_000
 const delayMaxMs = 366 * dayMs
 const noRules = new Rulebook()
-const sendFields = ['id', 'tx', 'priority', 'delay', 'at', 'idempotencyKey', 'replace', 'tags', 'queue', 'maxWait']
+const sendFields = [
+  'id',
+  'tx',
+  'priority',
+  'delay',
+  'at',
+  'idempotencyKey',
+  'replace',
+  'tags',
+  'queue',
+  'maxWait',
+  'share',
+]
 
 /**
  * Validates an input and computes what dispatch needs of it: what rules say, limit keys, fair key, lane.
@@ -38,7 +51,9 @@ export async function admit(
     priority: checkPriority(options.priority ?? route.priority ?? 0),
     tags: checkTags(options.tags),
   }
-  const { place, changes, ruled } = await ruledPlace(task, stored, seen, rulebook)
+  const { share } = options
+  if (share !== undefined) checkShare('SLUICE_BAD_OPTION', task.name, task.limits, share)
+  const { place, changes, ruled } = await ruledPlace(task, stored, seen, rulebook, share)
   const times = due(options, clock)
   return {
     id: jobId(options.id, clock),
@@ -64,14 +79,21 @@ export async function ruledPlace(
   stored: unknown,
   seen: { queue: string; priority: number; tags: readonly string[] },
   rulebook: Rulebook,
+  share = task.share,
 ): Promise<{ place: Place; changes: SendChanges; ruled: Ruled[] }> {
-  const takes = bucketsOf(task, stored)
+  const takes = bucketsOf(task, stored, {}, share)
   if (!rulebook.hasSendRules)
     return { place: placeOf(task, stored, seen.queue, seen.priority, takes), changes: {}, ruled: [] }
   const job = { ...seen, task: task.name, input: stored, keys: keysOf(takes) }
   const { changes, ruled } = await rulebook.atSend(job)
   const { queue = seen.queue, priority = seen.priority, keys } = changes
-  const place = placeOf(task, stored, queue, priority, keys === undefined ? takes : bucketsOf(task, stored, keys))
+  const place = placeOf(
+    task,
+    stored,
+    queue,
+    priority,
+    keys === undefined ? takes : bucketsOf(task, stored, keys, share),
+  )
   return { place, changes, ruled }
 }
 

@@ -4,6 +4,7 @@ import { hash64 } from '../core/hash.ts'
 import { costOf, turnOf } from '../limits/cost.ts'
 import { checkKey, fieldOf, type Limit } from '../limits/limit.ts'
 import { bucketName, splitBucket } from '../limits/pool.ts'
+import { besideName, shareIn, unreserved } from '../limits/reserve.ts'
 import { checkWeight } from '../limits/weight.ts'
 import type { NewJob } from '../store/send.ts'
 import type { Ruled } from './rule.ts'
@@ -72,7 +73,7 @@ function costsOf(task: AnyTask, stored: unknown, takes: readonly string[], had?:
   const limits = takes.map((bucket) => task.limits.find(({ name }) => name === splitBucket(bucket).limit))
   const units = takes.map((bucket, i) => {
     const limit = limits[i]
-    if (limit !== undefined) return costOf(limit, stored)
+    if (limit !== undefined) return costOf(asTaken(limit, bucket), stored)
     return had?.costs?.[had.takes?.indexOf(bucket) ?? -1] ?? 1
   })
   const keyed = task.limits.find((limit) => limit.keyed)
@@ -80,6 +81,14 @@ function costsOf(task: AnyTask, stored: unknown, takes: readonly string[], had?:
   const at = limits.findIndex((limit) => limit !== undefined && !isOwn(limit))
   const shared = limits[at]
   return [...units, shared === undefined ? 1 : turnOf(shared, units[at] ?? 1)]
+}
+
+/** A limit as a bucket of it counts: what is beside it may hold less. */
+function asTaken(limit: Limit, bucket: string): Limit {
+  const { share, rules } = limit
+  return share === undefined || shareIn([bucket]) !== ''
+    ? limit
+    : { ...limit, rules: rules.map((rule) => unreserved(rule, share)) }
 }
 
 /**
@@ -99,7 +108,7 @@ export function placeNow(
   const given = Object.entries(ruledKeys).filter(([name]) =>
     task.limits.some((limit) => limit.name === name && limit.keyed),
   )
-  const demanded = bucketsOf(task, input, Object.fromEntries(given))
+  const demanded = bucketsOf(task, input, Object.fromEntries(given), shareIn(had))
   if (demanded.every((bucket) => had.includes(bucket))) return undefined
   const isNamed = (bucket: string) => task.limits.some(({ name }) => name === splitBucket(bucket).limit)
   return placeOf(task, input, queue, priority, [...demanded, ...had.filter((bucket) => !isNamed(bucket))], job)
@@ -113,10 +122,16 @@ export function queueOf(task: AnyTask, queue: AnyTask['queue'], stored: unknown)
 }
 
 /**
- * Names of the buckets in which a job of this input needs room. @param keys by limit, instead of what the input says
+ * Names of the buckets in which a job of this input needs room: those of its limits, then those beside them (reserve.ts).
+ * @param keys by limit, instead of what the input says @param share of which it is, instead of what the task says
  * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_RULE
  */
-export function bucketsOf(task: AnyTask, stored: unknown, keys: Readonly<Record<string, string>> = {}): string[] {
+export function bucketsOf(
+  task: AnyTask,
+  stored: unknown,
+  keys: Readonly<Record<string, string>> = {},
+  share = task.share,
+): string[] {
   const unknown = Object.keys(keys).find((name) => !task.limits.some((limit) => limit.name === name && limit.keyed))
   if (unknown !== undefined) {
     throw new UsageError(
@@ -124,11 +139,15 @@ export function bucketsOf(task: AnyTask, stored: unknown, keys: Readonly<Record<
       `a rule gives a key for "${unknown}", which is no keyed limit of task "${task.name}"`,
     )
   }
-  return task.limits.map((limit) => {
+  const own = task.limits.map((limit) => {
     const given = Object.hasOwn(keys, limit.name) ? keys[limit.name] : undefined
     const key = given === undefined ? keyOf(limit, stored) : checkKey(limit.name, given)
     return bucketName(limit, key)
   })
+  const beside = task.limits.flatMap((limit, i) =>
+    limit.share === undefined ? [] : [besideName(own[i] ?? '', limit.share.name === share ? share : '')],
+  )
+  return [...own, ...beside]
 }
 
 /** What a function of the input says. */

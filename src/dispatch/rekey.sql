@@ -15,7 +15,11 @@ begin
       and case when due_at is null then 'waiting' else 'scheduled' end = any (p_states)
     for update skip locked);
   with place as (
-    select j.id, array_replace(j.takes, v_old, v_new) as takes,
+    select j.id, array(
+             -- Of a limit with a share also what is beside it.
+             select case when split_part(split_part(t, ':', 1), '/', 1) = p_name and substr(t, strpos(t, ':') + 1) = p_from
+                         then split_part(t, ':', 1) || ':' || p_to else t end
+             from unnest(j.takes) with ordinality u (t, o) order by o) as takes,
            case when j.fair = j.task || ':' || p_from then j.task || ':' || p_to else j.fair end as fair
     from sluice.job j where j.id = any (v_ids)
   ), moved as (
@@ -25,13 +29,13 @@ begin
         'rule', 'limits rekey', 'keys', jsonb_build_object(p_name, p_to))),
       due_at = case when j.due_at > v_now then j.due_at end
     from place p where j.id = p.id
-    returning j.lane, j.seq, j.queue, j.task, j.due_at
+    returning j.lane, j.seq, j.queue, j.task, j.due_at, j.takes
   )
   insert into sluice.arrival (xid, class, lane, pos, n)
   select pg_current_xact_id(), c.class, m.lane, m.pos, m.n
-  from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task
+  from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
         from moved where due_at is null group by lane) m
-  cross join lateral sluice.heard_v1(m.queue, m.task) c;
+  cross join lateral sluice.heard_v1(m.queue, m.task, m.takes) c;
   perform sluice.wake_v1(array(select distinct queue from sluice.job where id = any (v_ids) and due_at is null));
   return query select unnest(v_ids);
 end $$;

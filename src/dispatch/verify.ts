@@ -157,7 +157,7 @@ class Audit {
   async definitions(): Promise<number> {
     const rows = await this.#query<{ now: string; name: string | null; version: number; spec: Defined }>(
       `select n.now, d.name, d.version, d.spec from (select sluice.now_us() as now) n
-       left join sluice.limit_def d on d.name = coalesce($1, d.name) order by d.name, d.version`,
+       left join sluice.limit_def d on d.name = coalesce($1, d.name) and strpos(d.name, '/') = 0 order by d.name, d.version`,
       [this.#limit],
     )
     for (const { name, version, spec } of rows) {

@@ -6,6 +6,7 @@ import { type LimitNumbers, numbersOf } from './numbers.ts'
 import { calendarOf, type Quota, type QuotaRule, quotaRule } from './quota.ts'
 import { type Takeable, takesOf } from './taker.ts'
 import { type VendorLimit, vendorOf, type VendorRate } from './vendor.ts'
+import { type Share, shareInWords, shareOf } from './reserve.ts'
 import { weightsInWords, weightsOf } from './weight.ts'
 import { checkLabel, isLabel, type Label, membersOf, type PoolMember } from './pool.ts'
 
@@ -92,6 +93,10 @@ interface LimitFields {
    * Whole, 1 to 1000; default 1. Needs `by`, a field path or a function.
    */
   weights?: Readonly<Record<string, number>>
+  /** A part that is kept for jobs with `share: 'interactive'`: `{ interactive: 0.3 }`; one share, in thousandths. */
+  shares?: Readonly<Record<string, number>>
+  /** Others get that part too once the share was idle for so long; 1 s to 1 h. Default: the longest window; of places a minute. */
+  lendAfter?: Duration
 }
 
 /** One rule in the integers that the store computes with; `decide.ts` says how. */
@@ -142,6 +147,8 @@ export interface Limit<in In = never> extends Takeable {
   readonly pool: readonly PoolMember[] | undefined
   /** What a job takes; `limits/cost.ts` reads it. */
   readonly cost: Cost<In>
+  /** For whom part of it is kept. */
+  readonly share: Share | undefined
   /** Turns of its keys that have other than one. */
   readonly weights: ReadonlyMap<string, number>
   /** Takes outside of jobs are granted while the store is away. */
@@ -204,15 +211,16 @@ export function limit(
   if (transitUs > transitMaxUs) throw badLimit(name, `transit is ${options.transit}; it may be at most a day`)
   const marginUs = grantUs + transitUs
   const calendar = calendarOf(name, options.zone, options.anchor)
+  const rules = [
+    ...rates.map((rule) => level(name, rule, burst, marginUs)),
+    ...windows.map((rule) => sliding(rule, marginUs)),
+    ...quotas.map((quota) => quotaRule(name, quota, calendar, marginUs)),
+    ...(concurrency === undefined ? [] : [atOnce(concurrency)]),
+  ]
   const self: Limit<never> = {
     ...takesOf(() => self),
     name,
-    rules: [
-      ...rates.map((rule) => level(name, rule, burst, marginUs)),
-      ...windows.map((rule) => sliding(rule, marginUs)),
-      ...quotas.map((quota) => quotaRule(name, quota, calendar, marginUs)),
-      ...(concurrency === undefined ? [] : [atOnce(concurrency)]),
-    ],
+    rules,
     grantUs,
     transitUs,
     classic: burst !== undefined,
@@ -222,6 +230,7 @@ export function limit(
     vendor: options.vendor === undefined ? undefined : vendorOf(name, options.vendor),
     refund: checkRefund(name, options.refund),
     cost: checkCost(name, options.cost ?? 1, rates.length + windows.length + quotas.length > 0),
+    share: shareOf(name, options, rules, label === undefined && pool === undefined),
     weights: weightsOf(name, options.weights, by !== undefined, (key) => checkKey(name, key)),
     isOpenWithoutStore: options.onStoreError === 'open',
     label,
@@ -303,7 +312,7 @@ function atOnce(units: number): Rule {
 }
 
 /** A definition in words, the same for the same definition; what a key function does is not in them. */
-export function inWords({ rules, classic, transitUs, keyed, path, label, pool, weights }: Limit): string {
+export function inWords({ rules, classic, transitUs, keyed, path, label, pool, weights, share }: Limit): string {
   const all = rules
     .map((rule) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${cycle(rule)}`)
     .join(' and ')
@@ -316,7 +325,7 @@ export function inWords({ rules, classic, transitUs, keyed, path, label, pool, w
         : keyed
           ? `by ${path ?? 'a function'}`
           : 'without keys'
-  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}`
+  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}`
 }
 
 /** The calendar of a quota, in words. */
