@@ -6,7 +6,7 @@ import { brief, type Output, span } from './output.ts'
 
 /** A limit as `--json` says it. */
 export function asJson(line: LimitLine): object {
-  const { numbers, path, label, pool: _, at, by, reason, guarantee, paused, ...rest } = line
+  const { numbers, path, label, pool: _, at, by, reason, guarantee, paused, share = null, ...rest } = line
   const { sentence, rules, vendors, warning = null } = guarantee
   return {
     ...rest,
@@ -18,6 +18,7 @@ export function asJson(line: LimitLine): object {
     by: by ?? null,
     reason: reason ?? null,
     paused: paused.map((key) => key ?? null),
+    share,
     guarantees: rules,
     sentence,
     // JSON has no Infinity: null, there is no bound.
@@ -39,7 +40,7 @@ export function eachOf({ keyed: isKeyed, path, label, pool }: LimitLine): string
 
 /** What is in force, and whose word it is. */
 export function sayHead(out: Output, line: LimitLine): void {
-  const { name, version, marginMs, source, sources, paused } = line
+  const { name, version, marginMs, source, sources, paused, share } = line
   const own = eachOf(line)
   const key = own === undefined ? '' : `, for each ${own}`
   out.line(
@@ -50,6 +51,10 @@ export function sayHead(out: Output, line: LimitLine): void {
     out.line(`  ${source} ${ago(said.at)} by ${said.by}: ${brief(said.reason ?? '', 80)}`)
   for (const [other, { numbers }] of Object.entries(sources))
     if (other !== source) out.line(`  ${other === 'code' ? 'code says' : 'stored is'} ${numbersInWords(numbers)}`)
+  if (share !== undefined)
+    out.line(
+      `  ${share.part * 100} % are kept for jobs of share ${share.name}; lent when idle for ${span(share.lendAfterMs)}`,
+    )
   if (paused.length > 0) out.line(`  paused: ${paused.map((one) => one ?? 'all of it').join(', ')}`)
 }
 

@@ -6,6 +6,7 @@ import { idMs, isId, newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { TxLike } from '../db/tx.ts'
+import { checkShare } from '../limits/reserve.ts'
 import type { NewJob } from '../store/send.ts'
 import { bucketsOf, keysOf, type Place, placeOf, queueOf } from './place.ts'
 import { Rulebook, type Ruled, type SendChanges } from './rule.ts'
@@ -14,7 +15,19 @@ import { type AnyTask, checkPriority, checkTags, maxWaitMs, type SendOptions } f
 const dayMs = 86_400_000
 const delayMaxMs = 366 * dayMs
 const noRules = new Rulebook()
-const sendFields = ['id', 'tx', 'priority', 'delay', 'at', 'idempotencyKey', 'replace', 'tags', 'queue', 'maxWait']
+const sendFields = [
+  'id',
+  'tx',
+  'priority',
+  'delay',
+  'at',
+  'idempotencyKey',
+  'replace',
+  'tags',
+  'queue',
+  'maxWait',
+  'share',
+]
 
 /**
  * Validates an input and computes what dispatch needs of it: what rules say, limit keys, fair key, lane.
@@ -39,7 +52,9 @@ export async function admit(
     priority: checkPriority(options.priority ?? route.priority ?? 0),
     tags: checkTags(options.tags),
   }
-  const { place, changes, ruled } = await ruledPlace(task, stored, seen, rulebook, options.tx)
+  const { share } = options
+  if (share !== undefined) checkShare('SLUICE_BAD_OPTION', task.name, task.limits, share)
+  const { place, changes, ruled } = await ruledPlace(task, stored, seen, rulebook, share, options.tx)
   const times = due(options, clock)
   return {
     id: jobId(options.id, clock),
@@ -65,16 +80,17 @@ export async function ruledPlace(
   stored: unknown,
   seen: { queue: string; priority: number; tags: readonly string[] },
   rulebook: Rulebook,
+  share = task.share,
   tx?: TxLike,
 ): Promise<{ place: Place; changes: SendChanges; ruled: Ruled[] }> {
-  const takes = bucketsOf(task, stored)
+  const takes = bucketsOf(task, stored, {}, share)
   const known = { expect: await rulebook.estimates?.of(task, tx) }
   if (!rulebook.hasSendRules)
     return { place: placeOf(task, stored, seen.queue, seen.priority, takes, known), changes: {}, ruled: [] }
   const job = { ...seen, task: task.name, input: stored, keys: keysOf(takes) }
   const { changes, ruled } = await rulebook.atSend(job)
   const { queue = seen.queue, priority = seen.priority, keys } = changes
-  const all = keys === undefined ? takes : bucketsOf(task, stored, keys)
+  const all = keys === undefined ? takes : bucketsOf(task, stored, keys, share)
   const place = placeOf(task, stored, queue, priority, all, known)
   return { place, changes, ruled }
 }

@@ -4,6 +4,7 @@ import { UsageError } from '../core/errors.ts'
 import type { Db, Queryable } from '../db/db.ts'
 import { fromText } from '../db/tx.ts'
 import { inWords, type Limit } from '../limits/limit.ts'
+import { type Share, unreserved } from '../limits/reserve.ts'
 import { isTransient } from './claim.ts'
 import { me } from './gate.ts'
 
@@ -91,6 +92,8 @@ export interface Said {
   limit: Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic' | 'numbers'> | null
   /** Fields beside the numbers, that only code says. */
   more?: object
+  /** Of what a share leaves to others: when that is idle for so long it is lent. */
+  lendUs?: number
   reason?: string
   ageMs?: number
 }
@@ -103,7 +106,7 @@ export interface Said {
 export async function say(
   db: Queryable,
   name: string,
-  { source, limit, more, reason, ageMs = 0 }: Said,
+  { source, limit, more, lendUs, reason, ageMs = 0 }: Said,
   inSchema: (sql: string) => string = (sql) => sql,
 ): Promise<boolean | undefined> {
   const saying = db.query<{ said: boolean | null }>(
@@ -112,7 +115,7 @@ export async function say(
       name,
       source,
       limit && JSON.stringify({ ...numbersOnly(limit), ...more }),
-      limit && JSON.stringify(columnsOf(limit)),
+      limit && JSON.stringify(columnsOf(limit, lendUs)),
       me(),
       reason ?? null,
       String(Math.round(ageMs * 1_000)),
@@ -133,7 +136,7 @@ function numbersOnly({ rules, grantUs, transitUs, classic, numbers }: NonNullabl
 }
 
 /** The arrays that the store computes with, one element for each rule. */
-function columnsOf({ rules, grantUs }: NonNullable<Said['limit']>): object {
+function columnsOf({ rules, grantUs }: NonNullable<Said['limit']>, lendUs: number | undefined): object {
   const column = (field: 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') => rules.map((rule) => rule[field])
   return {
     drain: column('drain'),
@@ -142,6 +145,7 @@ function columnsOf({ rules, grantUs }: NonNullable<Said['limit']>): object {
     slot: column('slotUs'),
     span: column('spanUs'),
     grant_us: grantUs,
+    ...(lendUs === undefined ? {} : { lend_us: lendUs }),
   }
 }
 
@@ -155,7 +159,7 @@ export async function defineLimit(
   inSchema: (sql: string) => string = (sql) => sql,
   ageMs = 0,
 ): Promise<void> {
-  const { keyed, path, vendor, refund, label, pool } = limit
+  const { keyed, path, vendor, refund, label, pool, share } = limit
   const more = {
     keyed,
     path: path ?? null,
@@ -163,6 +167,53 @@ export async function defineLimit(
     ...(label === undefined ? {} : { label }),
     ...(pool === undefined ? {} : { pool: pool.map(({ key }) => key) }),
     ...(refund === 'full' ? { refund } : {}),
+    ...(share === undefined ? {} : { share }),
   }
   await say(db, limit.name, { source: 'code', limit, more, ageMs }, inSchema)
+  await defineBeside(db, limit.name, inSchema, ageMs)
+}
+
+type SaidSpec = Omit<NonNullable<Said['limit']>, 'share'> & { share?: Share; keyed?: boolean; path?: string | null }
+
+/**
+ * Has what stands beside a limit with a share (limits/reserve.ts) follow what each source says of it. Where the limit has no
+ * share any more, jobs may still wait there: it allows as much as the limit.
+ */
+export async function defineBeside(
+  db: Queryable,
+  name: string,
+  inSchema: (sql: string) => string = (sql) => sql,
+  ageMs = 0,
+): Promise<void> {
+  const rows = await db.query<{ name: string; source: Said['source']; spec: SaidSpec }>(
+    inSchema(`select name, source, spec from sluice.limit_source where name = $1 or starts_with(name, $1 || '/')`),
+    [name],
+  )
+  const found = (of: string, source: string) => rows.find((row) => row.name === of && row.source === source)?.spec
+  const code = found(name, 'code')
+  const known = rows.filter((row) => row.name !== name).map((row) => row.name)
+  const share = code?.share
+  if (code === undefined || (share === undefined && known.length === 0)) return
+  const others = `${name}/`
+  const more = { keyed: code.keyed, path: code.path, ...(share === undefined ? {} : { lends: share.name }) }
+  for (const beside of new Set([...known, ...(share === undefined ? [] : [others, `${name}/${share.name}`])])) {
+    for (const source of ['code', 'stored', 'pinned'] as const) {
+      const said = found(name, source)
+      if (said === undefined) {
+        if (found(beside, source) !== undefined) await say(db, beside, { source, limit: null }, inSchema)
+        continue
+      }
+      const { rules, grantUs, transitUs, classic, numbers } = said
+      const isLess = share !== undefined && beside === others
+      const limit = {
+        grantUs,
+        transitUs,
+        classic,
+        numbers,
+        rules: isLess ? rules.map((rule) => unreserved(rule, share)) : rules,
+      }
+      const lend = isLess ? { lendUs: share.lendUs } : {}
+      await say(db, beside, { source, limit, ...(source === 'code' ? { more } : {}), ...lend, ageMs }, inSchema)
+    }
+  }
 }

@@ -12,8 +12,9 @@ import { statements } from '../generated/sql.ts'
 import { guaranteeOf, type LimitGuarantee } from '../limits/exposure.ts'
 import { checkKey, type Limit, limit, type LimitOptions } from '../limits/limit.ts'
 import { changed, type LimitNumbers, type NumberChanges, numberFields } from '../limits/numbers.ts'
+import type { Share } from '../limits/reserve.ts'
 import { Bulk, type BulkOptions } from '../store/bulk.ts'
-import { insist, type Said, say } from './define.ts'
+import { defineBeside, insist, type Said, say } from './define.ts'
 import { reasonOf } from './gate.ts'
 
 /** Who says what a limit allows; the last stands above those before it. */
@@ -56,6 +57,8 @@ export interface LimitLine extends LimitVersion {
   classic: boolean
   /** Life of a grant plus transit. */
   marginMs: number
+  /** Part of it is kept for jobs of this share; when that was idle for so long others get it too. */
+  share: { name: string; part: number; lendAfterMs: number } | undefined
   guarantee: LimitGuarantee
   /** What each source says, also those that are not in force. */
   sources: Partial<Record<LimitSource, SourceLine>>
@@ -75,6 +78,7 @@ type Spec = Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic' | 'keyed' 
   path: string | null
   label?: string
   pool?: string[]
+  share?: Share
 }
 
 interface Row {
@@ -188,8 +192,12 @@ export class Limits {
   }
 
   /** In a transaction of its own, so that nobody's long one holds up all claims. */
-  #say(name: string, said: Said): Promise<boolean | undefined> {
-    return insist(this.#clock, () => say(this.#db, name, said, this.#inSchema))
+  #say(name: string, what: Said): Promise<boolean | undefined> {
+    return insist(this.#clock, async () => {
+      const said = await say(this.#db, name, what, this.#inSchema)
+      await defineBeside(this.#db, name, this.#inSchema)
+      return said
+    })
   }
 
   /** Jobs that wait for more than there ever is fail at the next claim. */
@@ -223,6 +231,11 @@ function lineOf(row: Row): LimitLine {
     pool: spec.pool,
     classic: spec.classic,
     marginMs: (spec.grantUs + spec.transitUs) / 1_000,
+    share: spec.share && {
+      name: spec.share.name,
+      part: spec.share.mille / 1_000,
+      lendAfterMs: spec.share.lendUs / 1_000,
+    },
     guarantee: guaranteeOf(spec),
     sources: Object.fromEntries(
       Object.entries(sources ?? {}).map(([source, { numbers, by, reason, atMs }]) => [

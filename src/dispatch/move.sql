@@ -57,6 +57,8 @@ begin
     perform sluice.list_v1(p_now, p_lane, p_stored, v_lists, (select min(u) from unnest(p_vstart) u),
       not exists (select 1 from unnest(p_moves) m where m.taken + m.late > 0));
   end if;
+  perform sluice.plead_v1(array_agg(v_lists[q.ordinality]), array_agg(b), p_now)
+  from unnest(p_lane) with ordinality q, unnest(q.buckets) b where v_lists[q.ordinality] <> 0;
   if v_later then perform sluice.hasten_v1(p_lane, v_lists, p_now); end if;
   return (select sum(t) from unnest(p_take) t) > coalesce((select sum(m.taken) from unnest(p_moves) m), 0)
     or coalesce((select sum(g) from unnest(v_gone) g), 0) > 0;

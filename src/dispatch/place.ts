@@ -4,9 +4,11 @@ import { hash64 } from '../core/hash.ts'
 import { costOf, type Expect, turnOf } from '../limits/cost.ts'
 import { checkKey, fieldOf, type Limit } from '../limits/limit.ts'
 import { bucketName, splitBucket } from '../limits/pool.ts'
+import { besideName, shareIn, unreserved } from '../limits/reserve.ts'
+import { checkWeight } from '../limits/weight.ts'
 import type { NewJob } from '../store/send.ts'
 import type { Ruled } from './rule.ts'
-import { type AnyTask, checkName, checkWeight } from './task.ts'
+import { type AnyTask, checkName } from './task.ts'
 
 /** Where a job waits. */
 export type Place = Pick<NewJob, 'lane' | 'queue' | 'priority' | 'weight' | 'fair' | 'takes' | 'costs'>
@@ -43,14 +45,26 @@ export function placeOf(
   takes: readonly string[],
   known: Known = {},
 ): Place {
-  const fair = task.fair === undefined ? null : `${task.name}:${fairKey(task.fair, stored)}`
-  const { weight: given } = task
-  const weight = typeof given === 'number' ? given : checkWeight(said(task, 'weight', () => given(stored as never)))
+  const key = task.fair === undefined ? undefined : fairKey(task.fair, stored)
+  const fair = key === undefined ? null : `${task.name}:${key}`
+  const weight = weightOf(task, stored, key ?? splitBucket(takes.find((bucket) => bucket.includes(':')) ?? '').key)
   const identity = [queue, task.name, String(priority), fair ?? '', ...takes].join('\u001f')
   const costs = costsOf(task, stored, takes, known)
   const weighted = weight === 1 ? identity : `${identity}\u001e${weight}`
   const lane = laneOf(costs === null ? weighted : `${weighted}\u001d`)
   return { lane, queue, priority, weight, fair, takes: takes.length === 0 ? null : [...takes], costs }
+}
+
+/** What the task says, else the limit whose keys have the turns. @param key the fair key, when a field gave it */
+function weightOf(task: AnyTask, stored: unknown, key: string | undefined): number {
+  const { weight: given } = task
+  if (typeof given === 'function') return checkWeight(said(task, 'weight', () => given(stored as never)))
+  return given ?? ownLimit(task)?.weights.get(key ?? '') ?? 1
+}
+
+/** The limit whose keys are the task's fair keys. */
+function ownLimit({ limits, fair }: AnyTask): Limit | undefined {
+  return limits.find((limit) => (fair === undefined ? limit.keyed : limit.path === fair))
 }
 
 /**
@@ -65,13 +79,21 @@ function costsOf(task: AnyTask, stored: unknown, takes: readonly string[], known
     const had = known.costs?.[known.takes?.indexOf(bucket) ?? -1]
     // What is expected is said once: it depends on the moment.
     if (limit === undefined || (limit.learn !== undefined && had !== undefined)) return had ?? 1
-    return costOf(limit, stored, known.expect)
+    return costOf(asTaken(limit, bucket), stored, known.expect)
   })
   const keyed = task.limits.find((limit) => limit.keyed)
   const isOwn = (limit: Limit) => (task.fair === undefined ? limit === keyed : limit.path === task.fair)
   const at = limits.findIndex((limit) => limit !== undefined && !isOwn(limit))
   const shared = limits[at]
   return [...units, shared === undefined ? 1 : turnOf(shared, units[at] ?? 1)]
+}
+
+/** A limit as a bucket of it counts: what is beside it may hold less. */
+function asTaken(limit: Limit, bucket: string): Limit {
+  const { share, rules } = limit
+  return share === undefined || shareIn([bucket]) !== ''
+    ? limit
+    : { ...limit, rules: rules.map((rule) => unreserved(rule, share)) }
 }
 
 /**
@@ -91,7 +113,7 @@ export function placeNow(
   const given = Object.entries(ruledKeys).filter(([name]) =>
     task.limits.some((limit) => limit.name === name && limit.keyed),
   )
-  const demanded = bucketsOf(task, input, Object.fromEntries(given))
+  const demanded = bucketsOf(task, input, Object.fromEntries(given), shareIn(had))
   if (demanded.every((bucket) => had.includes(bucket))) return undefined
   const isNamed = (bucket: string) => task.limits.some(({ name }) => name === splitBucket(bucket).limit)
   return placeOf(task, input, queue, priority, [...demanded, ...had.filter((bucket) => !isNamed(bucket))], job)
@@ -105,10 +127,16 @@ export function queueOf(task: AnyTask, queue: AnyTask['queue'], stored: unknown)
 }
 
 /**
- * Names of the buckets in which a job of this input needs room. @param keys by limit, instead of what the input says
+ * Names of the buckets in which a job of this input needs room: those of its limits, then those beside them (reserve.ts).
+ * @param keys by limit, instead of what the input says @param share of which it is, instead of what the task says
  * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_RULE
  */
-export function bucketsOf(task: AnyTask, stored: unknown, keys: Readonly<Record<string, string>> = {}): string[] {
+export function bucketsOf(
+  task: AnyTask,
+  stored: unknown,
+  keys: Readonly<Record<string, string>> = {},
+  share = task.share,
+): string[] {
   const unknown = Object.keys(keys).find((name) => !task.limits.some((limit) => limit.name === name && limit.keyed))
   if (unknown !== undefined) {
     throw new UsageError(
@@ -116,11 +144,15 @@ export function bucketsOf(task: AnyTask, stored: unknown, keys: Readonly<Record<
       `a rule gives a key for "${unknown}", which is no keyed limit of task "${task.name}"`,
     )
   }
-  return task.limits.map((limit) => {
+  const own = task.limits.map((limit) => {
     const given = Object.hasOwn(keys, limit.name) ? keys[limit.name] : undefined
     const key = given === undefined ? keyOf(limit, stored) : checkKey(limit.name, given)
     return bucketName(limit, key)
   })
+  const beside = task.limits.flatMap((limit, i) =>
+    limit.share === undefined ? [] : [besideName(own[i] ?? '', limit.share.name === share ? share : '')],
+  )
+  return [...own, ...beside]
 }
 
 /** What a function of the input says. */

@@ -15,7 +15,11 @@ begin
       and case when due_at is null then 'waiting' else 'scheduled' end = any (p_states)
     for update skip locked);
   with place as (
-    select j.id, array_replace(j.takes, v_old, v_new) as takes,
+    select j.id, array(
+             -- Of a limit with a share also what is beside it.
+             select case when split_part(split_part(t, ':', 1), '/', 1) = p_name and substr(t, strpos(t, ':') + 1) = p_from
+                         then split_part(t, ':', 1) || ':' || p_to else t end
+             from unnest(j.takes) with ordinality u (t, o) order by o) as takes,
            case when j.fair = j.task || ':' || p_from then j.task || ':' || p_to else j.fair end as fair
     from sluice.job j where j.id = any (v_ids)
   ), moved as (
@@ -25,7 +29,7 @@ begin
         'rule', 'limits rekey', 'keys', jsonb_build_object(p_name, p_to))),
       due_at = case when j.due_at > v_now then j.due_at end
     from place p where j.id = p.id
-    returning j.lane, j.seq, j.queue, j.task, j.takes, j.due_at
+    returning j.lane, j.seq, j.queue, j.task, j.due_at, j.takes
   )
   insert into sluice.arrival (xid, class, lane, pos, n)
   select pg_current_xact_id(), c.class, m.lane, m.pos, m.n

@@ -9,9 +9,10 @@ language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_job sluice.job;
   v_done text[];
+  v_buckets bigint[];
   v_bucket bigint;
-  v_left bigint := (select coalesce(sum(u), 0) from unnest(p_units) u) - p_actual;
-  v_back bigint := v_left;
+  v_back bigint := (select coalesce(sum(u), 0) from unnest(p_units) u) - p_actual;
+  v_left bigint;
   v_now bigint;
 begin
   select * into v_job from sluice.job j where j.id = p_job and j.claim = p_claim for update;
@@ -19,16 +20,20 @@ begin
   if lost then return; end if;
   -- Of an earlier claim it says nothing.
   v_done := case when v_job.settled[1] = p_claim::text then v_job.settled else array[p_claim::text] end;
-  v_bucket := (select sluice.hash64(t) from unnest(coalesce(v_job.holds, v_job.takes)) t where substring(t from '^[^:@*]*') = p_name limit 1);
-  if p_name = any (v_done[2:]) or v_bucket is null then return; end if;
+  -- Of a limit with a share it is two.
+  v_buckets := array(select sluice.hash64(t) from unnest(coalesce(v_job.holds, v_job.takes)) t where substring(t from '^[^:@*/]*') = p_name);
+  if p_name = any (v_done[2:]) or v_buckets = '{}' then return; end if;
   update sluice.job j set settled = v_done || p_name where j.id = p_job;
-  perform sluice.lock_v1(array[v_bucket]);
+  perform sluice.lock_v1(v_buckets);
   v_now := sluice.limiter_us(p_cap);
-  if v_left < 0 then perform sluice.overrun_v1(v_bucket, p_claim, -v_left, v_now); end if;
-  for i in 1 .. cardinality(p_grants) loop
-    exit when v_left <= 0;
-    perform sluice.refund_v1(v_bucket, p_grants[i], least(v_left, p_units[i]), p_full);
-    v_left := v_left - p_units[i];
+  foreach v_bucket in array v_buckets loop
+    v_left := v_back;
+    if v_left < 0 then perform sluice.overrun_v1(v_bucket, p_claim, -v_left, v_now); end if;
+    for i in 1 .. cardinality(p_grants) loop
+      exit when v_left <= 0;
+      perform sluice.refund_v1(v_bucket, p_grants[i], least(v_left, p_units[i]), p_full);
+      v_left := v_left - p_units[i];
+    end loop;
   end loop;
-  if v_back > 0 then perform sluice.sooner_v1(array[v_bucket], array[v_back], v_now); end if;
+  if v_back > 0 then perform sluice.sooner_v1(v_buckets, array_fill(v_back, array[cardinality(v_buckets)]), v_now); end if;
 end $$;

@@ -10,6 +10,8 @@ import type { HasPath, Limit } from '../limits/limit.ts'
 import { costed, type CostedLimit } from './costed.ts'
 import { provideTaker, type Taker } from '../limits/taker.ts'
 import type { Chosen } from '../limits/pool.ts'
+import { checkShare } from '../limits/reserve.ts'
+import { checkWeight } from '../limits/weight.ts'
 
 /** Writes one line of a job's log. */
 export interface Log {
@@ -81,8 +83,10 @@ export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair exten
   queue?: string | ((input: StandardSchemaV1.InferInput<Schema>) => string)
   /** Whose turn it is, as a field path of the input; default the key of the job's first keyed limit. */
   fair?: Fair & (StandardSchemaV1.InferInput<Schema> extends HasPath<Fair> ? unknown : never)
-  /** Its share of turns beside other fair keys, or who says so for each input; whole, 1 to 1000, default 1. */
+  /** Its part of turns beside other fair keys, or who says so for each input; whole, 1 to 1000. Default: the limit's `weights`, else 1. */
   weight?: number | ((input: StandardSchemaV1.InferInput<Schema>) => number)
+  /** Its jobs are of this share of those of its limits that have it (`shares` of a limit). Each `send` may say otherwise. */
+  share?: string
   /** A job that no attempt of has begun so long after it was sent, or after its delay, has failed (`expired`); default never. Each `send` may say otherwise. */
   maxWait?: Duration
   /**
@@ -168,6 +172,8 @@ export interface SendOptions {
   tags?: readonly string[]
   /** Where it goes, or who says so for its input. Default: what the table of routes says, else the task's. */
   queue?: string | ((input: unknown) => string)
+  /** The share of its limits that the job is of. Default: the task's. */
+  share?: string
   /** A job that no attempt of has begun so long after this, or after its delay, has failed (`expired`); up to 366 days. Default: the task's. */
   maxWait?: Duration
 }
@@ -176,7 +182,10 @@ export interface SendOptions {
 export type Sendable<Input> = AsyncIterable<Input> | Iterable<Input>
 
 /** Options for all jobs of one `sendMany`. */
-export type SendManyOptions = Pick<SendOptions, 'tx' | 'priority' | 'delay' | 'at' | 'tags' | 'queue' | 'maxWait'>
+export type SendManyOptions = Pick<
+  SendOptions,
+  'tx' | 'priority' | 'delay' | 'at' | 'tags' | 'queue' | 'maxWait' | 'share'
+>
 
 /** A defined task. */
 export interface Task<Input = never, Result = unknown> {
@@ -188,7 +197,9 @@ export interface Task<Input = never, Result = unknown> {
   /** Its queue; undefined: `default`, unless a route says otherwise. */
   readonly queue: string | ((input: never) => string) | undefined
   readonly fair: string | undefined
-  readonly weight: number | ((input: never) => number)
+  /** Undefined: as the limit says whose keys have the turns. */
+  readonly weight: number | ((input: never) => number) | undefined
+  readonly share: string | undefined
   readonly maxWaitMs: number | undefined
   readonly isOnce: boolean
   /** The task that is sent when a job of this one has failed for good. */
@@ -246,6 +257,7 @@ const taskFields = [
   'queue',
   'fair',
   'weight',
+  'share',
   'maxWait',
   'mode',
   'onFailed',
@@ -274,9 +286,9 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
       `task "${name}" needs \`input\`, a Standard Schema (Zod, Valibot, ArkType, …), and \`run\`, a function`,
     )
   }
-  const { queue, weight = 1, mode = 'at-least-once', onFailed } = options
+  const { queue, weight, mode = 'at-least-once', onFailed } = options
   if (typeof queue !== 'function' && queue !== undefined) checkName('queue', queue)
-  if (typeof weight !== 'function') checkWeight(weight)
+  if (typeof weight !== 'function' && weight !== undefined) checkWeight(weight)
   if (mode !== 'at-least-once' && mode !== 'at-most-once') {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": mode is "at-least-once" or "at-most-once"`)
   }
@@ -301,6 +313,7 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
     queue,
     fair: options.fair,
     weight,
+    share: options.share === undefined ? undefined : checkShare('SLUICE_BAD_TASK', name, limits, options.share),
     maxWaitMs: options.maxWait === undefined ? undefined : maxWaitMs(options.maxWait),
     isOnce: mode === 'at-most-once',
     onFailed:
@@ -337,12 +350,6 @@ function failureTask(name: string, timeout: Duration, run: (failure: Failure, co
     return run(failure, Object.defineProperties({}, own) as Context)
   }
   return task(`${name}${failureSuffix}`, { input: anything, timeout, run: hears }) as AnyTask
-}
-
-/** Lets a weight through. @throws UsageError SLUICE_BAD_OPTION */
-export function checkWeight(weight: number): number {
-  if (Number.isInteger(weight) && weight >= 1 && weight <= 1000) return weight
-  throw new UsageError('SLUICE_BAD_OPTION', `weight is ${weight}; it must be a whole number from 1 to 1000`)
 }
 
 /** Lets a priority through. @throws UsageError SLUICE_BAD_OPTION */

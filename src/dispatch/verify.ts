@@ -161,7 +161,7 @@ class Audit {
       `select n.*, d.name, d.version, d.spec
        from (select sluice.limiter_us() as now, ahead_us as ahead, stepped_us as by,
                     (extract(epoch from stepped_at) * 1000000)::bigint + ahead_us as at from sluice.epoch limit 1) n
-       left join sluice.limit_def d on d.name = coalesce($1, d.name) order by d.name, d.version`,
+       left join sluice.limit_def d on d.name = coalesce($1, d.name) and strpos(d.name, '/') = 0 order by d.name, d.version`,
       [this.#limit],
     )
     for (const { name, version, spec } of rows) {

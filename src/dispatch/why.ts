@@ -168,10 +168,12 @@ function limits(found: Found): Reason[] {
   return (found.buckets ?? []).flatMap((bucket): Reason[] => {
     const whose =
       bucket.members === null ? bucket.key && ` for ${bucket.key}` : ` for any of its ${bucket.members} members`
-    const name = `limit ${bucket.limit}${whose}`
+    // Beside a limit with a share (limits/reserve.ts) is what it allows those of the share, or leaves to others.
+    const [limit = '', share] = bucket.limit.split('/')
+    const name = `limit ${limit}${share === '' ? ', what its share leaves to others,' : share === undefined ? '' : `, share ${share},`}${whose}`
     return bars(found, bucket, name).map((bar) => ({
       ...bar,
-      limit: bucket.limit,
+      limit,
       ...(bucket.key ? { key: bucket.key } : {}),
     }))
   })

@@ -10,6 +10,9 @@ begin
   select * into v_room from sluice.room_v1(array[p_bucket], p_now, true);
   if v_room.version is null then return p_now; end if;
   if p_back = 0 then return v_room.next; end if;
+  -- What a share leaves may be lent at any time.
+  if exists (select 1 from sluice.bucket b join sluice.limit_def d on d.name = b.name and d.version = v_room.version
+             where b.id = p_bucket and d.lend_us is not null) then return p_now; end if;
   v_rooms := (select d.room from sluice.bucket b join sluice.limit_def d on d.name = b.name and d.version = v_room.version
               where b.id = p_bucket);
   v_at := greatest(p_now, v_room.hold);

@@ -6,6 +6,8 @@ import { type LimitNumbers, numbersOf } from './numbers.ts'
 import { calendarOf, type Quota, type QuotaRule, quotaRule } from './quota.ts'
 import { type Takeable, takesOf } from './taker.ts'
 import { type VendorLimit, vendorOf, type VendorRate } from './vendor.ts'
+import { type Share, shareInWords, shareOf } from './reserve.ts'
+import { weightsInWords, weightsOf } from './weight.ts'
 import { checkLabel, isLabel, type Label, membersOf, type PoolMember } from './pool.ts'
 
 /** What may tell buckets of one limit apart. */
@@ -86,6 +88,15 @@ interface LimitFields {
    * an attempt gets the one with the most room (`ctx.pool`). Not with `by`.
    */
   pool?: readonly (string | PoolMember)[]
+  /**
+   * Turns that a key gets beside others, where turns go by this limit's keys and the task has no `weight` itself: `{ acme: 3 }`.
+   * Whole, 1 to 1000; default 1. Needs `by`, a field path or a function.
+   */
+  weights?: Readonly<Record<string, number>>
+  /** A part that is kept for jobs with `share: 'interactive'`: `{ interactive: 0.3 }`; one share, in thousandths. */
+  shares?: Readonly<Record<string, number>>
+  /** Others get that part too once the share was idle for so long; 1 s to 1 h. Default: the longest window; of places a minute. */
+  lendAfter?: Duration
 }
 
 /** One rule in the integers that the store computes with; `decide.ts` says how. */
@@ -144,6 +155,10 @@ export interface Limit<in In = never> extends Takeable {
   readonly cost: Cost<In>
   /** What a job really takes is learned; undefined: it takes its cost. */
   readonly learn?: Learning | undefined
+  /** For whom part of it is kept. */
+  readonly share: Share | undefined
+  /** Turns of its keys that have other than one. */
+  readonly weights: ReadonlyMap<string, number>
   /** Takes outside of jobs are granted while the store is away. */
   readonly isOpenWithoutStore: boolean
   /** The key of an input; undefined for a limit without keys. @throws UsageError SLUICE_MISSING_KEY */
@@ -204,15 +219,16 @@ export function limit(
   if (transitUs > transitMaxUs) throw badLimit(name, `transit is ${options.transit}; it may be at most a day`)
   const marginUs = grantUs + transitUs
   const calendar = calendarOf(name, options.zone, options.anchor)
+  const rules = [
+    ...rates.map((rule) => level(name, rule, burst, marginUs)),
+    ...windows.map((rule) => sliding(rule, marginUs)),
+    ...quotas.map((quota) => quotaRule(name, quota, calendar, marginUs)),
+    ...(concurrency === undefined ? [] : [atOnce(concurrency)]),
+  ]
   const self: Limit<never> = {
     ...takesOf(() => self),
     name,
-    rules: [
-      ...rates.map((rule) => level(name, rule, burst, marginUs)),
-      ...windows.map((rule) => sliding(rule, marginUs)),
-      ...quotas.map((quota) => quotaRule(name, quota, calendar, marginUs)),
-      ...(concurrency === undefined ? [] : [atOnce(concurrency)]),
-    ],
+    rules,
     grantUs,
     transitUs,
     classic: burst !== undefined,
@@ -222,6 +238,8 @@ export function limit(
     vendor: options.vendor === undefined ? undefined : vendorOf(name, options.vendor),
     refund: checkRefund(name, options.refund),
     cost: checkCost(name, options.cost ?? 1, rates.length + windows.length + quotas.length > 0),
+    share: shareOf(name, options, rules, label === undefined && pool === undefined),
+    weights: weightsOf(name, options.weights, by !== undefined, (key) => checkKey(name, key)),
     isOpenWithoutStore: options.onStoreError === 'open',
     label,
     pool: pool === undefined ? undefined : membersOf(name, pool, (key) => checkKey(name, key)),
@@ -302,7 +320,7 @@ function atOnce(units: number): Rule {
 }
 
 /** A definition in words, the same for the same definition; what a key function does is not in them. */
-export function inWords({ rules, classic, transitUs, keyed, path, label, pool }: Limit): string {
+export function inWords({ rules, classic, transitUs, keyed, path, label, pool, weights, share }: Limit): string {
   const all = rules
     .map((rule) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${cycle(rule)}`)
     .join(' and ')
@@ -315,7 +333,7 @@ export function inWords({ rules, classic, transitUs, keyed, path, label, pool }:
         : keyed
           ? `by ${path ?? 'a function'}`
           : 'without keys'
-  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}`
+  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}`
 }
 
 /** The calendar of a quota, in words. */

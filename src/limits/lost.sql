@@ -15,7 +15,7 @@ begin
          array_agg(l.name order by l.name) filter (where v_now < v_epoch.closed_us + l.span and l.span > 3600000000)
   into names, until, longer
   from (select d.name, sluice.reopens_v1(v_epoch.closed_us, d.span) as at, (select max(s) from unnest(d.span) s) as span
-        from sluice.limit_def d where not exists (select 1 from sluice.limit_def x where x.name = d.name and x.version > d.version)) l;
+        from sluice.limit_def d where strpos(d.name, '/') = 0 and not exists (select 1 from sluice.limit_def x where x.name = d.name and x.version > d.version)) l;
   stepped_us := v_epoch.stepped_us;
   stepped_ms := (extract(epoch from v_wall - v_epoch.stepped_at) * 1000)::bigint;
 end $$;

@@ -144,8 +144,8 @@ export function bucketName(
   return key === undefined ? name : `${name}:${key}`
 }
 
-/** The limit and the key of a bucket's name; no key where there is none, or dispatch finds it. */
+/** The limit and the key of a bucket's name; no key where there is none, or dispatch finds it. Of one beside it (reserve.ts) too. */
 export function splitBucket(bucket: string): { limit: string; key: string | undefined } {
-  const [, limit = bucket, key] = /^([^:@*]*)(?::([^]*))?/.exec(bucket) ?? []
+  const [, limit = bucket, key] = /^([^:@*/]*)(?:\/[^:]*)?(?::([^]*))?/.exec(bucket) ?? []
   return { limit, key }
 }

@@ -4,6 +4,7 @@
 -- than that never are; life: of a grant. The arithmetic is that of limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
 -- wall: what the store's clock shows then, by which calendars go. stale: the state is from an older definition, and was made anew, which takes a while: renew_v1 writes it.
 -- A pool (`sender*`) has the room of its members, and no state of its own: its version is null, so nothing is written.
+-- What a share leaves to others has all room while its part is lent (lent_v1), and a level of it owes no more than it holds: what was borrowed is no debt.
 -- A bucket whose limit is not defined has no room: closed, not open. One that is paused has none for waiting jobs. Call under lock_v1 to act on the answer.
 -- Step by step, because starting up one query over all of it takes four times as long.
 create or replace function sluice.room_v1(p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null)
@@ -46,28 +47,28 @@ begin
       for r in 1 .. cardinality(drain) loop
         if slot[r] > 0 then
           debt[r] := (select sum(s) from unnest(slots[r:r]) s);
-          period := greatest(period, v_def.span[r] / v_def.room[r] + 1);
-          slack := 0;
+          period := greatest(period, v_def.span[r] / v_def.room[r] + 1); slack := 0;
         elsif margin[r] > 0 then
           debt[r] := sluice.owed_v1(quota[r:r], margin[r], wall);
         elsif drain[r] > 0 then
-          debt[r] := sluice.drained_v1(debt[r], drain[r], now_at - coalesce(v_row.at, now_at));
+          debt[r] := sluice.drained_v1(case when v_def.lend_us is null then debt[r] else least(debt[r], v_def.room[r] * weight[r]) end, drain[r], now_at - coalesce(v_row.at, now_at));
           period := greatest(period, weight[r] / drain[r] + 1);
           slack := least(slack, (v_def.room[r] - 1) * (weight[r] / drain[r]) / 2);
         end if;
-        if drain[r] > 0 then next := greatest(next, now_at); end if;
-        continue when p_further and drain[r] = 0;
+        if drain[r] > 0 then next := greatest(next, now_at); elsif p_further then continue; end if;
         v_free := (v_def.room[r] * weight[r] - debt[r]) / weight[r];
         if drain[r] = 0 then
-          places := greatest(0, least(places, v_free));
-          v_need := 1;
+          places := greatest(0, least(places, v_free)); v_need := 1;
         else
-          units := greatest(0, least(units, v_free));
-          most := least(most, v_def.room[r]);
+          units := greatest(0, least(units, v_free)); most := least(most, v_def.room[r]);
           v_need := least(greatest(p_need[i], 1), v_def.room[r]);
         end if;
         if v_free < v_need then next := greatest(next, sluice.fit_v1(v_def, r, debt[r], slots[r:r], quota[r:r], v_need, now_at, v_epoch.ahead_us)); end if;
       end loop;
+      if v_def.lend_us is not null then
+        select greatest(p_now, room_v1.hold, least(room_v1.next, l.at)), case when l.at > room_v1.now_at then room_v1.units else 2147483647 end,
+          case when l.at > room_v1.now_at then room_v1.places else 2147483647 end into next, units, places from sluice.lent_v1(bucket, v_def) l (at);
+      end if;
       slack := coalesce(slack, 0); avail := least(units, places);
       if hold > now_at then avail := 0; units := 0; end if;
       if v_pausing then

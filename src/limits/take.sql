@@ -23,6 +23,7 @@ begin
   -- What takes nothing waits all the same while nothing is free.
   select max(r.next) into v_next from sluice.room_v1(p_buckets, v_now, true, v_units) r where r.avail < greatest(v_units[r.ord], 1);
   if v_next is not null then
+    perform sluice.plead_v1(array_agg(d), array_agg(u), v_now) from unnest(p_buckets) d, unnest(p_buckets) u;
     return query select false, greatest(v_next - v_now, 1);
     return;
   end if;

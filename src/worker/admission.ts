@@ -3,6 +3,7 @@ import { delayUs, discarded, ruledPlace, validate, waitUs } from '../dispatch/ad
 import type { Handout } from '../dispatch/claim.ts'
 import type { Outcome } from '../dispatch/finish.ts'
 import { choiceOf } from './choice.ts'
+import { shareIn } from '../limits/reserve.ts'
 import { keysOf, placeNow, placeOf, queueOf, type Readmission } from '../dispatch/place.ts'
 import type { Opens, Rulebook } from '../dispatch/rule.ts'
 import type { AnyTask } from '../dispatch/task.ts'
@@ -31,7 +32,7 @@ export async function admission(job: Handout, task: AnyTask, rulebook: Rulebook)
     priority: job.priority === 0 ? (route.priority ?? 0) : job.priority,
     tags: job.tags ?? [],
   }
-  const { place, changes, ruled } = await ruledPlace(task, job.input, seen, rulebook)
+  const { place, changes, ruled } = await ruledPlace(task, job.input, seen, rulebook, shareIn(job.takes ?? []))
   const reason = discarded(ruled)
   if (reason !== null) return { kind: 'discard', reason, tookMs: 0 }
   const isSame =

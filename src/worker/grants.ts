@@ -69,7 +69,7 @@ export class StoreGrants implements Grants {
     const { job, grantMs } = options
     this.#options = options
     this.#takes = job.holds ?? job.takes ?? []
-    this.#names = this.#takes.map((bucket) => bucket.split(/[:@*]/, 1)[0] ?? bucket)
+    this.#names = this.#takes.map((bucket) => bucket.split(/[:@*/]/, 1)[0] ?? bucket)
     this.#costs = job.costs?.slice(0, -1) ?? this.#takes.map(() => 1)
     this.own =
       grantMs === undefined
@@ -113,7 +113,8 @@ export class StoreGrants implements Grants {
     const { db, clock, storeClock, schema, job } = this.#options
     // What comes after is not part of it, and what is given back of these later is given back already.
     const took = this.#used.map((grant) => [grant.id, grant.units[at] ?? 0] as const)
-    for (const grant of this.#used) grant.units[at] = 0
+    // Also of the bucket beside it.
+    for (const grant of this.#used) for (const [i, own] of this.#names.entries()) if (own === name) grant.units[i] = 0
     const sum = took.reduce((all, [, one]) => all + one, 0)
     const params = [job.id, job.claim, name, units, took.map(([id]) => id), took.map(([, all]) => all), isFull]
     for (let failures = 0; ;) {

@@ -196,6 +196,16 @@ describe.each(engines)('between fair keys on $name', (engine) => {
     expect(Math.abs(heavy - ideal)).toBeLessThanOrEqual(2)
   })
 
+  it('a limit gives weights to its keys', async () => {
+    const by = (input: { tenant?: string | undefined }) => input.tenant ?? ''
+    const crm = limit('crm', { rate: '1000000/s', burst: 1_000_000, by, weights: { heavy: 3 } })
+    const own = task('keys', { input: tenantInput, limits: [crm], run: () => undefined })
+    await at.clock.set(startMs)
+    await at.sluice.sendMany(own, [...rows('light', 40), ...rows('heavy', 40)])
+    const got = tenants(await claimAll(at.db, at.worker, ['keys'], 40))
+    expect(Math.abs(got.filter((tenant) => tenant === 'heavy').length - 30)).toBeLessThanOrEqual(2)
+  })
+
   it('weights 1000 and 1 get a thousand to one, and the light one its turn', async () => {
     const heavy = await share([1_000, 1], 11, 200)
     expect(2_200 - heavy).toBeGreaterThanOrEqual(1)

@@ -1,0 +1,18 @@
+-- From when on the part of a share is lent to others: when nothing was granted to it for as long as the definition says. Of
+-- one that has asked in vain since (plead_v1) that counts from when it looks again. p_bucket: what it leaves to others. 0: it was never used.
+create or replace function sluice.lent_v1(p_bucket bigint, p_def sluice.limit_def) returns bigint language plpgsql stable as $$
+declare
+  v_key text := (select case when b.key = '' then '' else ':' || b.key end from sluice.bucket b where b.id = p_bucket);
+  v_share bigint := sluice.hash64(p_def.name || (p_def.spec ->> 'lends') || v_key);
+  v_last record;
+begin
+  select l.at, l.claim = '00000000-0000-0000-0000-000000000000' is true as asked into v_last
+  from (select * from sluice.ledger o where o.bucket = v_share order by o.at desc, o.n desc limit 100) l
+  where l.units > 0 or l.claim = '00000000-0000-0000-0000-000000000000' limit 1;
+  if v_last.at is null then return 0; end if;
+  if v_last.asked then
+    return p_def.lend_us + greatest(v_last.at, (
+      select max(w.due) from sluice.list w where w.id = sluice.hash64(rtrim(p_def.name, '/') || v_key) and w.id <> 0));
+  end if;
+  return p_def.lend_us + v_last.at;
+end $$;

@@ -1,0 +1,124 @@
+/**
+ * Shares: part of a limit that is kept for some jobs. All jobs take of the limit's own bucket (`crm:acct`), and beside it those
+ * of the share of `crm/interactive:acct`, which allows as much and tells when the share was last used, and all others of
+ * `crm/:acct`, which allows what is not reserved. So nothing has to be compared: two ordinary buckets hold together.
+ */
+import { inspect } from 'node:util'
+import { UsageError } from '../core/errors.ts'
+import { type Duration, durationMs } from '../core/rate.ts'
+
+/** The share of a limit, as it is stored. */
+export interface Share {
+  readonly name: string
+  /** Its part, in thousandths. */
+  readonly mille: number
+  /** Idle for so long, in microseconds, its part is lent to others. */
+  readonly lendUs: number
+}
+
+/** What a share asks of a rule (`Rule` of limit.ts). */
+interface Divisible {
+  kind: string
+  rate: string
+  units: number
+  windowUs: number
+  drain: number
+  weight: number
+  room: number
+  spanUs: number
+}
+
+const lendMinUs = 1_000_000
+const lendMaxUs = 3_600_000_000
+const lendPlacesUs = 60_000_000
+
+/**
+ * The share that a limit keeps room for; undefined: none.
+ * @param isPlain its bucket is known when a job is sent: no pool, no label
+ * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_DURATION
+ */
+export function shareOf(
+  limit: string,
+  { shares, lendAfter }: { shares?: unknown; lendAfter?: Duration | undefined },
+  rules: readonly Divisible[],
+  isPlain: boolean,
+): Share | undefined {
+  const refuse = (why: string): never => {
+    throw new UsageError('SLUICE_BAD_LIMIT', `limit "${limit}": ${why}`)
+  }
+  if (shares === undefined)
+    return lendAfter === undefined ? undefined : refuse('lendAfter belongs to `shares`, and it has none')
+  if (typeof shares !== 'object' || shares === null || Array.isArray(shares) || Object.keys(shares).length !== 1)
+    return refuse('its shares are an object with the part of one share: { interactive: 0.3 }')
+  if (!isPlain) return refuse('a limit by label, or with a pool, has no shares')
+  const [name, part] = Object.entries(shares)[0] as [string, unknown]
+  if (!/^[a-z][a-z0-9._-]{0,62}$/.test(name))
+    return refuse(`"${name}" cannot name a share: use a-z, 0-9, ".", "_", "-", beginning with a letter`)
+  const mille = Math.round(Number(part) * 1_000)
+  if (typeof part !== 'number' || mille < 1 || mille > 999 || Math.abs(part * 1_000 - mille) > 1e-6)
+    return refuse(`the part of its share ${name} is ${inspect(part)}; it must be between 0 and 1, in whole thousandths`)
+  for (const { kind, rate, units } of rules)
+    if (reserved(units, mille) < 1)
+      refuse(`${part} of its ${kind} ${rate} is less than one whole unit, so nothing would be kept for ${name}`)
+  const longestUs = Math.max(...rules.map((rule) => rule.windowUs))
+  const lendUs =
+    lendAfter === undefined
+      ? Math.min(lendMaxUs, Math.max(lendMinUs, longestUs > 0 ? longestUs : lendPlacesUs))
+      : Math.ceil(durationMs(lendAfter) * 1_000)
+  if (lendUs < lendMinUs || lendUs > lendMaxUs) refuse(`lendAfter is ${lendAfter}; it may be 1 s to 1 h`)
+  return { name, mille, lendUs }
+}
+
+function reserved(units: number, mille: number): number {
+  return Math.floor((units * mille) / 1_000)
+}
+
+/** What a rule leaves to jobs that have no part in the share; at least one unit, when an operator made it very small. */
+export function unreserved<R extends Divisible>(rule: R, { mille }: Pick<Share, 'mille'>): R {
+  const left = (units: number) => Math.max(1, units - reserved(units, mille))
+  const room = left(rule.room)
+  if (rule.kind !== 'rate') return { ...rule, units: left(rule.units), room }
+  // The same drain over a greater weight; both exact.
+  const [by, of] = [1_000 - mille, 1_000]
+  const shared = gcd(rule.drain * by, rule.weight * of)
+  const drain = (rule.drain * by) / shared
+  const weight = (rule.weight * of) / shared
+  if (!Number.isSafeInteger(rule.drain * by) || !Number.isSafeInteger(rule.weight * of * room))
+    throw new UsageError(
+      'SLUICE_BAD_LIMIT',
+      `what a share of ${mille / 1_000} leaves of ${rule.rate} is beyond exact arithmetic (2^53); choose a rounder part or rate`,
+    )
+  return { ...rule, drain, weight, room, spanUs: Math.max(rule.spanUs, Math.ceil((room * weight) / drain)) }
+}
+
+function gcd(a: number, b: number): number {
+  return b === 0 ? a : gcd(b, a % b)
+}
+
+/** Lets the name of a share through. @throws UsageError of this code when none of the limits has it */
+export function checkShare(
+  code: string,
+  task: string,
+  limits: readonly { share: Share | undefined }[],
+  share: string,
+): string {
+  if (limits.some((limit) => limit.share?.name === share)) return share
+  throw new UsageError(code, `no limit of task "${task}" has a share "${share}": give one of them \`shares\``)
+}
+
+/** A share in words, the same for the same share. */
+export function shareInWords(share: Share | undefined): string {
+  return share === undefined
+    ? ''
+    : `, ${share.mille / 10} % for ${share.name}, lent after ${share.lendUs / 1_000_000} s`
+}
+
+/** The bucket beside a limit's own (`crm:acct`) of a job of this share (`''`: of none): `crm/interactive:acct`, `crm/:acct`. */
+export function besideName(bucket: string, share: string): string {
+  return bucket.replace(/^[^:]*/, (limit) => `${limit}/${share}`)
+}
+
+/** The share that a job with these buckets is of; `''`: of none; undefined: it has no bucket that says so. */
+export function shareIn(takes: readonly string[]): string | undefined {
+  return takes.map((bucket) => /^[^:@*/]*\/([^:]*)/.exec(bucket)?.[1]).find((share) => share !== undefined)
+}

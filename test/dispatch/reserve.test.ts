@@ -1,0 +1,235 @@
+/** Shares: part of a limit is kept for some jobs, and lent to others while those are idle. */
+import { describe, expect, it } from 'vitest'
+import { defineBeside, defineLimit } from '../../src/dispatch/define.ts'
+import { task } from '../../src/dispatch/task.ts'
+import { limit, type LimitOptions } from '../../src/limits/limit.ts'
+import { claimAll, done, emptied, type Engine, engines, finish, ownClock, tenantInput } from './engine.ts'
+
+const startMs = 1_800_000_000_000
+const minuteMs = 60_000
+const rows = (n: number, tenant = 'a') => Array.from({ length: n }, () => ({ tenant }))
+
+/** A task with a limit of which 30 % are kept for interactive jobs. */
+const shared = (name: string, options: LimitOptions & { lendAfter?: `${number}${'s' | 'min'}` }, cost = 1) =>
+  task(name, {
+    input: tenantInput,
+    limits: [
+      limit(name, {
+        by: (input: { tenant?: string | undefined }) => input.tenant ?? '',
+        shares: { interactive: 0.3 },
+        cost,
+        ...options,
+      }),
+    ],
+    run: () => undefined,
+  })
+
+function store(engine: Engine) {
+  const at = Object.assign(emptied(engine), { ms: startMs })
+  let clock: Awaited<ReturnType<typeof ownClock>> | undefined
+  const set = async (ms: number) => {
+    clock ??= await ownClock(at.db, startMs)
+    await clock.set(startMs + ms)
+  }
+  /** Claims all there is room for; how many of the share and of others. */
+  const more = async (of: string, want = 500) => {
+    const jobs = await claimAll(at.db, at.worker, [of], want)
+    const found = await at.db.query<{ takes: string[] }>('select takes from sluice.job where id = any ($1)', [
+      jobs.map(({ id }) => id),
+    ])
+    const own = found.filter(({ takes }) => takes.some((bucket) => bucket.includes('/interactive'))).length
+    return { jobs, own, others: jobs.length - own }
+  }
+  return Object.assign(at, { set, more })
+}
+
+const interactive = { share: 'interactive' }
+
+for (const engine of engines) {
+  describe(`on ${engine.name}`, () => {
+    const at = store(engine)
+
+    it('with both waiting the share has its part, others the rest, and together never more than the limit', async () => {
+      await at.set(0)
+      const crm = shared('crm', { window: '100/min' })
+      await at.sluice.sendMany(crm, rows(10), interactive)
+      expect(await at.more('crm')).toMatchObject({ own: 10, others: 0 })
+      await at.sluice.sendMany(crm, rows(300))
+      expect(await at.more('crm')).toMatchObject({ own: 0, others: 70 })
+      await at.sluice.sendMany(crm, rows(300), interactive)
+      expect(await at.more('crm')).toMatchObject({ own: 20, others: 0 })
+      expect(await at.more('crm')).toMatchObject({ own: 0, others: 0 })
+      for (let minute = 1; minute < 4; minute++) {
+        await at.set(minute * 1.1 * minuteMs)
+        const { own, others } = await at.more('crm')
+        expect(own + others).toBe(100)
+        expect(own).toBeGreaterThanOrEqual(30)
+      }
+    })
+
+    it('an idle share is lent, and has its part again within a window of asking', async () => {
+      await at.set(0)
+      const idle = shared('idle', { window: '100/min' })
+      await at.sluice.sendMany(idle, rows(600))
+      // Never used.
+      expect(await at.more('idle')).toMatchObject({ others: 100 })
+      await at.sluice.sendMany(idle, rows(50), interactive)
+      expect(await at.more('idle')).toMatchObject({ own: 0, others: 0 })
+      const [lane] = await at.db.query(
+        `select count(*)::int as n from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.name = 'idle/interactive' and units = 0`,
+      )
+      expect(lane).toEqual({ n: 1 })
+      await at.set(1.1 * minuteMs)
+      const { own, others } = await at.more('idle')
+      expect(own + others).toBe(100)
+      expect(own).toBeGreaterThanOrEqual(30)
+      // The rest of it, then nobody asks any more.
+      for (let minute = 2.3, left = 50 - own; left > 0; minute += 1.2) {
+        await at.set(minute * minuteMs)
+        const got = await at.more('idle')
+        left -= got.own
+        expect(got.own).toBeGreaterThanOrEqual(Math.min(30, left))
+        expect(got.own + got.others).toBeLessThanOrEqual(100)
+        expect(got.others).toBe(70)
+      }
+      await at.set(20 * minuteMs)
+      expect(await at.more('idle')).toMatchObject({ own: 0, others: 100 })
+    })
+
+    it('who waits for what a share leaves is looked at again when it is lent', async () => {
+      await at.set(0)
+      const wakes = shared('wakes', { window: '100/h', lendAfter: '10s' })
+      await at.sluice.sendMany(wakes, rows(1), interactive)
+      await at.more('wakes')
+      await at.sluice.sendMany(wakes, rows(200))
+      expect(await at.more('wakes')).toMatchObject({ others: 70 })
+      const due = await at.db.query<{ left: number }>(
+        `select (due - sluice.limiter_us())::float8 as left from sluice.list where id <> 0`,
+      )
+      expect(due.map(({ left }) => left)).toEqual([10_000_000])
+      await at.set(9_999)
+      expect(await at.more('wakes')).toMatchObject({ others: 0 })
+      await at.set(10_000)
+      expect(await at.more('wakes')).toMatchObject({ others: 29 })
+    })
+
+    it('holds for places, which come back to whoever they are for', async () => {
+      await at.set(0)
+      const seats = shared('seats', { concurrency: 10 })
+      await at.sluice.sendMany(seats, rows(1), interactive)
+      const first = await at.more('seats')
+      await at.sluice.sendMany(seats, rows(50))
+      const second = await at.more('seats')
+      expect(second).toMatchObject({ others: 7 })
+      await at.sluice.sendMany(seats, rows(50), interactive)
+      const third = await at.more('seats')
+      expect(third).toMatchObject({ own: 2, others: 0 })
+      await done(at.db, second.jobs.slice(0, 4))
+      const fourth = await at.more('seats')
+      expect(fourth.own + fourth.others).toBe(4)
+      await done(at.db, [...first.jobs, ...third.jobs])
+      expect((await at.more('seats')).own).toBe(3)
+    })
+
+    it('holds for rates, in the long run too, and what was borrowed is no debt', async () => {
+      await at.set(0)
+      const rate = shared('rate', { rate: '600/min', burst: 10 })
+      await at.sluice.sendMany(rate, rows(2_000))
+      let others = (await at.more('rate')).others
+      expect(others).toBe(10)
+      for (let s = 1; s <= 30; s++) {
+        await at.set(s * 1_000)
+        others += (await at.more('rate')).others
+      }
+      expect(others).toBe(310)
+      await at.sluice.sendMany(rate, rows(2_000), interactive)
+      let own = (await at.more('rate')).own
+      others = 0
+      for (let s = 31; s <= 60; s++) {
+        await at.set(s * 1_000)
+        const got = await at.more('rate')
+        own += got.own
+        others += got.others
+      }
+      expect(own + others).toBe(300)
+      expect(own).toBeGreaterThanOrEqual(90)
+    })
+
+    it('holds for quotas and costs; others may not ask for more than they can ever get', async () => {
+      await at.set(0)
+      const tokens = task('tokens', {
+        input: tenantInput,
+        limits: [limit('tokens', { quota: '100/hour', cost: 'n' as never, shares: { interactive: 0.3 } }) as never],
+        run: () => undefined,
+      })
+      const cost = (n: number, count: number) => Array.from({ length: count }, () => ({ n }))
+      await at.sluice.sendMany(tokens, cost(5, 1), interactive)
+      await at.more('tokens')
+      await at.sluice.sendMany(tokens, cost(20, 10))
+      // 3 x 20 of 70.
+      expect(await at.more('tokens')).toMatchObject({ others: 3 })
+      await at.sluice.sendMany(tokens, cost(35, 2), interactive)
+      expect(await at.more('tokens')).toMatchObject({ own: 1, others: 0 })
+      await expect(at.sluice.send(tokens, { n: 71 })).rejects.toMatchObject({ code: 'SLUICE_COST_ABOVE_CAPACITY' })
+      await at.sluice.send(tokens, { n: 71 }, interactive)
+    })
+
+    it('a grant that is given back is given back beside it too', async () => {
+      await at.set(0)
+      const back = shared('back', { window: '100/h' })
+      await at.sluice.sendMany(back, rows(1), interactive)
+      await at.more('back')
+      await at.sluice.sendMany(back, rows(200))
+      const { jobs } = await at.more('back')
+      await finish(
+        at.db,
+        jobs.slice(0, 5).map((job) => ({ job, outcome: 'unused', delayUs: 3_600_000_000 })),
+        [],
+      )
+      expect(await at.more('back')).toMatchObject({ others: 5 })
+    })
+
+    it('numbers that an operator says keep the share of the code', async () => {
+      await at.set(0)
+      const told = shared('told', { window: '100/h' })
+      await at.sluice.sendMany(told, rows(1), interactive)
+      await at.more('told')
+      await at.sluice.limits.set('told', { window: '50/h' }, { reason: 'test' })
+      expect(await at.sluice.limits.show('told')).toMatchObject({
+        share: { name: 'interactive', part: 0.3, lendAfterMs: 3_600_000 },
+      })
+      expect((await at.sluice.limits.list()).map(({ name }) => name).filter((name) => name.includes('/'))).toEqual([])
+      await at.sluice.sendMany(told, rows(200))
+      expect(await at.more('told')).toMatchObject({ others: 35 })
+      await at.sluice.limits.unset('told')
+      expect(await at.more('told')).toMatchObject({ others: 35 })
+      // The code has no share any more: nothing is kept, also from jobs that were sent before.
+      await defineLimit(
+        at.db,
+        limit('told', { window: '100/h', by: (input: { tenant?: string | undefined }) => input.tenant ?? '' }),
+      )
+      await defineBeside(at.db, 'told')
+      expect(await at.more('told')).toMatchObject({ others: 29 })
+    })
+
+    it('why says what is kept for whom, and a rekeyed job is kept from it under its new key', async () => {
+      await at.set(0)
+      const asked = shared('asked', { window: '10/h' })
+      await at.sluice.sendMany(asked, rows(1), interactive)
+      await at.more('asked')
+      await at.sluice.sendMany(asked, rows(7))
+      await at.more('asked')
+      const id = await at.sluice.send(asked, { tenant: 'a' })
+      await at.more('asked')
+      expect((await at.sluice.why(id))?.reasons).toContainEqual(
+        expect.objectContaining({
+          limit: 'asked',
+          text: 'limit asked, what its share leaves to others, for a has 0 free and 0 job(s) before this one',
+        }),
+      )
+      await at.sluice.limits.rekey('asked', { from: 'a', to: 'b' })
+      const [job] = await at.db.query('select takes from sluice.job where id = $1', [id])
+      expect(job).toEqual({ takes: ['asked:b', 'asked/:b'] })
+    })
+  })
+}

@@ -1,0 +1,86 @@
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import { task } from '../../src/dispatch/task.ts'
+import { inWords, limit } from '../../src/limits/limit.ts'
+import { label } from '../../src/limits/pool.ts'
+import { unreserved } from '../../src/limits/reserve.ts'
+
+const shares = { interactive: 0.3 }
+const input = z.object({})
+const run = () => undefined
+
+describe('the share of a limit', () => {
+  it('leaves the rest of every rule to others, exactly', () => {
+    const made = limit('crm', { rate: '1000/min', window: '100/h', quota: '11/day', concurrency: 4, shares })
+    const left = made.rules.map((rule) => unreserved(rule, { mille: 300 }))
+    expect(left.map(({ kind, room }) => [kind, room])).toEqual([
+      ['rate', 70],
+      ['window', 70],
+      ['quota', 8],
+      ['concurrency', 3],
+    ])
+  })
+
+  it('leaves of a rate exactly its part of what drains', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1_000, max: 5_000 }), fc.integer({ min: 1, max: 999 }), (units, mille) => {
+        const [rule] = limit('crm', { rate: `${units}/min` }).rules
+        if (rule === undefined) throw new Error('no rule')
+        const left = unreserved(rule, { mille })
+        expect(BigInt(left.drain) * BigInt(rule.weight) * 1_000n).toBe(
+          BigInt(rule.drain) * BigInt(left.weight) * BigInt(1_000 - mille),
+        )
+        expect(left.room).toBeGreaterThanOrEqual(1)
+        expect(Number.isSafeInteger(left.room * left.weight)).toBe(true)
+        expect(left.spanUs).toBeGreaterThanOrEqual((left.room * left.weight) / left.drain)
+      }),
+      { numRuns: 200 },
+    )
+  })
+
+  it('is lent after the longest window, at most an hour; of places after a minute', () => {
+    const after = (options: object) => limit('crm', { shares, ...options } as never).share?.lendUs
+    expect(after({ window: ['100/s', '1000/min'] })).toBe(60_000_000)
+    expect(after({ quota: '100/day' })).toBe(3_600_000_000)
+    expect(after({ concurrency: 10 })).toBe(60_000_000)
+    expect(after({ window: '100/100ms' })).toBe(1_000_000)
+    expect(after({ window: '100/h', lendAfter: '5s' })).toBe(5_000_000)
+  })
+
+  it('is part of the definition', () => {
+    const words = (options: object) => inWords(limit('crm', { window: '100/h', ...options } as never))
+    expect(words({ shares })).not.toBe(words({}))
+    expect(words({ shares })).not.toBe(words({ shares, lendAfter: '5s' }))
+  })
+
+  it.each([
+    { shares: {} },
+    { shares: { a: 0.3, b: 0.3 } },
+    { shares: { a: 0 } },
+    { shares: { a: 1 } },
+    { shares: { a: '0.3' } },
+    { shares: { a: 0.3333 } },
+    { shares: { A: 0.3 } },
+    { shares: { 'a/b': 0.3 } },
+    { shares: 0.3 },
+    { shares: null },
+    { shares: { a: 0.001 } },
+    { shares, concurrency: 3 },
+    { shares, lendAfter: '2h' },
+    { shares, lendAfter: '10ms' },
+    { lendAfter: '5s' },
+    { shares, by: label('host') },
+    { shares, pool: ['a'] },
+  ])('refuses %j', (options) => {
+    const made = () => limit('crm', { window: '100/h', ...options } as never)
+    expect(made).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_LIMIT' }))
+  })
+
+  it('is known to tasks that name it', () => {
+    const crm = limit('crm', { window: '100/h', shares })
+    expect(task('a', { input, limits: [crm], share: 'interactive', run }).share).toBe('interactive')
+    const made = () => task('a', { input, limits: [crm], share: 'other', run })
+    expect(made).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_TASK' }))
+  })
+})
