@@ -19,7 +19,7 @@ begin
   ), room as (
     select w.*, h.lane, h.need, r.period, r.slack, case when h.lane = w.holder then w.asked when h.lane is not null then p_now end as since,
            case when h.need > r.most then p_now when o.units > 0 then greatest(r.next, p_now + 50000)
-                when p_idle and v_costed then greatest(r.next, p_now + 20000) else r.next end as due
+                when p_idle and v_costed and w.id <> 0 then greatest(r.next, p_now + 20000) else r.next end as due
     from was w
     left join lateral (select * from sluice.holder_v1(w.class, w.id, w.floor, w.holder, p_now)
                        where w.id <> 0 and w.front is not null and (v_costed or w.holder is not null)) h on true

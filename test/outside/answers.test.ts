@@ -17,19 +17,12 @@ let hook = passing
 let skippedMs = 0
 /** Renewals come when the test says so. */
 const renew: (() => void)[] = []
-<<<<<<< HEAD
-=======
 const { sleep } = systemClock
->>>>>>> h-fixo
 const clock: Clock = {
   ...systemClock,
   monotonicMs: () => systemClock.monotonicMs() + skippedMs,
   async sleep(ms, signal, ref) {
-<<<<<<< HEAD
-    if (ref !== false) return systemClock.sleep(ms, signal, ref)
-=======
     if (ref !== false) return sleep(ms, signal, ref)
->>>>>>> h-fixo
     return new Promise((resolve) => {
       signal?.addEventListener('abort', () => resolve(), { once: true })
       renew.push(resolve)
