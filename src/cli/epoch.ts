@@ -41,7 +41,7 @@ export async function restores(at: StorageAt): Promise<Finding | undefined> {
       ? ''
       : `; ${longer.join(', ')} look(s) back for longer than an hour, and count(s) what was granted before only as far as the store still knows it`
   if (names !== null && until !== null) {
-    const text = `${was}; closed until ${until.toISOString()} at the latest, so that no window holds more than it may: ${names.join(', ')}${rest}`
+    const text = `${was}; closed until ${until.toISOString()} at the latest, so that none lets through more than it may: ${names.join(', ')}${rest}`
     return { status: 'warn', text }
   }
   return { status: longer === null ? 'ok' : 'warn', text: `${was}${rest}` }

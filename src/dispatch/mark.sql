@@ -39,7 +39,7 @@ begin
     select p.lane, (select a.life from ask a where a.lane = p.lane), j.tid, j.seq, j.id, j.created_at, j.late or p.dead, p.dead
     from unnest(p_of, p_seqs, p_dead) p (lane, seq, dead) cross join lateral (
       select ctid as tid, o.seq, id, coalesce(since, created_at) as created_at, (expires_at <= v_at) is true as late from sluice.job o
-      where o.lane = p.lane and o.seq = p.seq and claim is null and due_at is null) j
+      where o.lane = p.lane and o.seq = p.seq and claim is null and due_at is null limit 1) j  -- one by one: else all jobs are read for none
   ), taken as (
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at,
       holds = string_to_array(v_holds[array_position(v_picked, s.seq)], E'\x1f')

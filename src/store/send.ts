@@ -188,7 +188,7 @@ export class Outbox {
     }
   }
 
-  /** Repeats after a lost connection: the ids make that safe, whether or not the first try was committed. */
+  /** Repeats after a lost connection: the ids make that safe, whether or not the first try was committed. `known`: there was one before. */
   async #again<T>(known: boolean, send: (known: boolean) => Promise<T>): Promise<T> {
     const until = this.#clock.monotonicMs() + retryForMs
     for (let tries = 0; ; tries++) {

@@ -22,7 +22,7 @@ it('doctor and status tell of a loss for as long as it matters, and of a step of
   expect(await steps(at)).toMatchObject({ status: 'warn', text: expect.stringMatching(/was set back by (1 h|60 min)/) })
   const closed = await restores(at)
   expect(closed).toMatchObject({ status: 'warn', text: expect.stringContaining('epoch 2') })
-  expect(closed?.text).toMatch(/so that no window holds more than it may: day, minute; day look/)
+  expect(closed?.text).toMatch(/so that none lets through more than it may: day, minute, places; day look/)
 
   // Two hours later by the limits' clock only the long one is worth a word, and after two days none.
   await db.query('update sluice.epoch set closed_us = closed_us - 7200000000')

@@ -94,7 +94,7 @@ create table sluice.idempotency (
   key text not null,
   job uuid not null,
   expires_at timestamptz not null,
-  -- The id that the last send which replaces brought, by which that is known when it comes again; null: none did.
+  -- The ids that the last sends which replace brought, the newest first, by which each is known when it comes again; null: none did.
   sent uuid[],
   primary key (task, key)
 );
