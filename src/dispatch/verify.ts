@@ -4,7 +4,8 @@ import { type Duration, durationMs } from '../core/rate.ts'
 import type { Queryable } from '../db/db.ts'
 import { statements } from '../generated/sql.ts'
 import { type Ahead, BucketProof, type Defined, type GuaranteeName, lookback, promised } from '../limits/proof.ts'
-import { ledgerUs, type Rule } from '../limits/limit.ts'
+import { ledgerUs } from '../limits/limit.ts'
+import type { Rule } from '../limits/rule.ts'
 
 /** What is to be proved; see the fields. */
 export interface VerifyOptions {

@@ -10,7 +10,7 @@
  * - quota: the debt is what was granted in the period of the calendar; another one begins at its end (`quota.ts`);
  * - concurrency: the debt is what runs; only `release` makes room.
  */
-import { type Rule, windowParts } from './limit.ts'
+import { type Rule, windowParts } from './rule.ts'
 import { owed, resetUs, respent, rolled, spend, type Spent, unspent } from './quota.ts'
 
 /** "When time alone makes no room": the last microsecond of exact arithmetic. */

@@ -5,7 +5,8 @@
  * B + ceil((W + J) * r) - 1 arrive in any half-open W, and the window, whose parts add up to W + J, its units. A quota lets
  * its units arrive in each period of the calendar, and so twice as many in a span of the same length that reaches into two.
  */
-import { cycle, type Limit, type Rule, windowParts } from './limit.ts'
+import type { Limit } from './limit.ts'
+import { cycle, type Rule, windowParts } from './rule.ts'
 import type { QuotaRule } from './quota.ts'
 
 /** What holds for one rule, in numbers for people. */

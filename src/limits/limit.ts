@@ -1,9 +1,10 @@
 /** Limits as users define them: a name, rules, and the key that tells accounts apart. */
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
-import { type Duration, durationMs, type ParsedRate, parseRate, type Rate } from '../core/rate.ts'
+import { type Duration, durationMs, parseRate, type Rate } from '../core/rate.ts'
 import { type LimitNumbers, numbersOf } from './numbers.ts'
-import { calendarOf, type Quota, type QuotaRule, quotaRule } from './quota.ts'
+import { calendarOf, type Quota, quotaRule } from './quota.ts'
+import { atOnce, badLimit, cycle, level, type Rule, sliding, type Written } from './rule.ts'
 import { type Takeable, takesOf } from './taker.ts'
 import { type VendorLimit, vendorOf, type VendorRate } from './vendor.ts'
 import { type Share, shareInWords, shareOf } from './reserve.ts'
@@ -99,28 +100,6 @@ interface LimitFields {
   lendAfter?: Duration
 }
 
-/** One rule in the integers that the store computes with; `decide.ts` says how. */
-export interface Rule {
-  kind: 'rate' | 'window' | 'quota' | 'concurrency'
-  /** As it was written; of concurrency the number. */
-  rate: string
-  units: number
-  /** The vendor's window, of a quota its shortest period; 0: none. */
-  windowUs: number
-  /** So much a microsecond drains; 0: nothing does (concurrency). */
-  drain: number
-  /** So much a unit weighs. */
-  weight: number
-  /** Capacity in units. */
-  room: number
-  /** Length of a window's parts; 0: not a window. */
-  slotUs: number
-  /** How far back grants matter: the window and its margin, or until a full bucket has drained. */
-  spanUs: number
-  /** Of a quota: its calendar. */
-  quota?: QuotaRule
-}
-
 /** How costs are learned: the quantile of what earlier jobs used, apart for each value of a field. */
 export interface Learning {
   readonly quantile: number
@@ -165,8 +144,6 @@ export interface Limit<in In = never> extends Takeable {
   keyOf(input: In): string | undefined
 }
 
-/** A window is counted in so many parts, and the one that is under way. */
-export const windowParts = 60
 /** How long the ledger is kept, and a bucket that nobody comes back to, in microseconds: 7 days. */
 export const ledgerUs = 7 * 86_400_000_000
 
@@ -248,8 +225,6 @@ export function limit(
   return self
 }
 
-type Written = ParsedRate & { rate: string }
-
 /** The rates and windows of a limit, read, and its quotas. */
 function checked(name: string, options: LimitOptions): { rates: Written[]; windows: Written[]; quotas: string[] } {
   const { rate, window, quota, concurrency, burst } = options
@@ -276,10 +251,6 @@ function checked(name: string, options: LimitOptions): { rates: Written[]; windo
   return { rates, windows, quotas }
 }
 
-function badLimit(name: string, why: string): UsageError {
-  return new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": ${why}`)
-}
-
 function checkRefund(name: string, refund: 'decays' | 'full' = 'decays'): 'decays' | 'full' {
   if (refund === 'decays' || refund === 'full') return refund
   throw badLimit(name, `refund is ${inspect(refund)}; it is 'decays' or 'full'`)
@@ -298,27 +269,6 @@ export function checkCost(name: string, cost: Cost, hasUnits: boolean): Cost {
   return cost
 }
 
-/** A window rule: never more than its units in any half-open span of 60 parts, and those are the window and its margin. */
-function sliding(rule: Written, marginUs: number): Rule {
-  const slotUs = Math.ceil((rule.windowUs + marginUs) / windowParts)
-  return { kind: 'window', ...rule, drain: 1, weight: 1, room: rule.units, slotUs, spanUs: slotUs * (windowParts + 1) }
-}
-
-/** A concurrency rule: counted at the claim, released when the attempt ends. */
-function atOnce(units: number): Rule {
-  return {
-    kind: 'concurrency',
-    rate: `${units}`,
-    units,
-    windowUs: 0,
-    drain: 0,
-    weight: 1,
-    room: units,
-    slotUs: 0,
-    spanUs: 0,
-  }
-}
-
 /** A definition in words, the same for the same definition; what a key function does is not in them. */
 export function inWords({ rules, classic, transitUs, keyed, path, label, pool, weights, share }: Limit): string {
   const all = rules
@@ -334,36 +284,6 @@ export function inWords({ rules, classic, transitUs, keyed, path, label, pool, w
           ? `by ${path ?? 'a function'}`
           : 'without keys'
   return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}`
-}
-
-/** The calendar of a quota, in words. */
-export function cycle({ quota }: Rule): string {
-  if (quota === undefined) return ''
-  return ` (${quota.zone}${quota.anchorUs === null ? '' : `, counted from ${new Date(quota.anchorUs / 1_000).toISOString()}`})`
-}
-
-/**
- * A level rule (token bucket, GCRA). The safe one: B = max(1, floor(N/10)), refilled at (N - B + 1) / W' where
- * W' = W + J, so that any half-open window of W at the vendor holds at most N arrivals (limits/guarantee.ts).
- */
-function level(name: string, rule: Written, burst: number | undefined, marginUs: number): Rule {
-  const room = burst ?? Math.max(1, Math.floor(rule.units / 10))
-  const refill = burst === undefined ? rule.units - room + 1 : rule.units
-  const windowUs = burst === undefined ? rule.windowUs + marginUs : rule.windowUs
-  const shared = gcd(refill, windowUs)
-  const drain = refill / shared
-  const weight = windowUs / shared
-  if (!Number.isSafeInteger(room * weight)) {
-    const what = `${rule.rate} with a burst of ${room}`
-    throw badLimit(name, `${what} is beyond exact arithmetic (2^53); choose a smaller burst or a rounder rate`)
-  }
-  // A full bucket owes until all of it has drained.
-  const spanUs = Math.max(rule.windowUs + marginUs, Math.ceil((room * weight) / drain))
-  return { kind: 'rate', ...rule, drain, weight, room, slotUs: 0, spanUs }
-}
-
-function gcd(a: number, b: number): number {
-  return b === 0 ? a : gcd(b, a % b)
 }
 
 function readKey(name: string, by: string | ((input: never) => Key), input: unknown): string {

@@ -6,7 +6,8 @@
  * least what was kept in the end, so no refund that came later can hide anything.
  */
 import { type Period, periodOf } from '../core/calendar.ts'
-import { cycle, type Limit, type Rule } from './limit.ts'
+import type { Limit } from './limit.ts'
+import { cycle, type Rule } from './rule.ts'
 
 /** The guarantees that a rule can give; each "0 exceeded" is to be read with its name. */
 export type GuaranteeName = 'safe rate' | 'bucket' | 'exact window' | 'quota' | 'places'

@@ -6,6 +6,7 @@
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
+import { gcd, type Rule } from './rule.ts'
 
 /** The share of a limit, as it is stored. */
 export interface Share {
@@ -14,18 +15,6 @@ export interface Share {
   readonly mille: number
   /** Idle for so long, in microseconds, its part is lent to others. */
   readonly lendUs: number
-}
-
-/** What a share asks of a rule (`Rule` of limit.ts). */
-interface Divisible {
-  kind: string
-  rate: string
-  units: number
-  windowUs: number
-  drain: number
-  weight: number
-  room: number
-  spanUs: number
 }
 
 const lendMinUs = 1_000_000
@@ -40,7 +29,7 @@ const lendPlacesUs = 60_000_000
 export function shareOf(
   limit: string,
   { shares, lendAfter }: { shares?: unknown; lendAfter?: Duration | undefined },
-  rules: readonly Divisible[],
+  rules: readonly Rule[],
   isPlain: boolean,
 ): Share | undefined {
   const refuse = (why: string): never => {
@@ -74,7 +63,7 @@ function reserved(units: number, mille: number): number {
 }
 
 /** What a rule leaves to jobs that have no part in the share; at least one unit, when an operator made it very small. */
-export function unreserved<R extends Divisible>(rule: R, { mille }: Pick<Share, 'mille'>): R {
+export function unreserved<R extends Rule>(rule: R, { mille }: Pick<Share, 'mille'>): R {
   const left = (units: number) => Math.max(1, units - reserved(units, mille))
   const room = left(rule.room)
   if (rule.kind !== 'rate') return { ...rule, units: left(rule.units), room }
@@ -89,10 +78,6 @@ export function unreserved<R extends Divisible>(rule: R, { mille }: Pick<Share, 
       `what a share of ${mille / 1_000} leaves of ${rule.rate} is beyond exact arithmetic (2^53); choose a rounder part or rate`,
     )
   return { ...rule, drain, weight, room, spanUs: Math.max(rule.spanUs, Math.ceil((room * weight) / drain)) }
-}
-
-function gcd(a: number, b: number): number {
-  return b === 0 ? a : gcd(b, a % b)
 }
 
 /** Lets the name of a share through. @throws UsageError of this code when none of the limits has it */

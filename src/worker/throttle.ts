@@ -3,7 +3,8 @@ import type { Clock } from '../core/clock.ts'
 import type { Rate } from '../core/rate.ts'
 import type { Log } from '../dispatch/task.ts'
 import { charge, emptyBucket, room } from '../limits/decide.ts'
-import { limit, type Rule } from '../limits/limit.ts'
+import { limit } from '../limits/limit.ts'
+import type { Rule } from '../limits/rule.ts'
 
 const warnMs = 60_000
 

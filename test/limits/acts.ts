@@ -1,6 +1,6 @@
 /** Random histories of buckets: what may happen to them. `history.ts` knows what follows from it. */
 import fc from 'fast-check'
-import type { Rule } from '../../src/limits/limit.ts'
+import type { Rule } from '../../src/limits/rule.ts'
 import { anyRule, minute, second } from './oracle.ts'
 
 /** One thing that happens; `buckets` are numbers of buckets, `limit` of a limit. */

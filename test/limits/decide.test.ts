@@ -1,7 +1,8 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { type Bucket, charge, emptyBucket, hold, rebuild, refund, release, room } from '../../src/limits/decide.ts'
-import { limit, type Rule } from '../../src/limits/limit.ts'
+import { limit } from '../../src/limits/limit.ts'
+import type { Rule } from '../../src/limits/rule.ts'
 import {
   anyFlow,
   anyRule,

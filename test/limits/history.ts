@@ -15,7 +15,7 @@ import {
   room,
   settle,
 } from '../../src/limits/decide.ts'
-import type { Rule } from '../../src/limits/limit.ts'
+import type { Rule } from '../../src/limits/rule.ts'
 import { type Act, bucketsOf, type History, keepUs, needs } from './acts.ts'
 import { bound, type Credit, giveBack, type Grant, type Known, second, worst, worstPeriod } from './oracle.ts'
 

@@ -1,7 +1,8 @@
 import fc from 'fast-check'
 import { type Bucket, charge, emptyBucket, type Entry, refund, room } from '../../src/limits/decide.ts'
 import { type Calendar, type CalendarUnit, periodOf } from '../../src/core/calendar.ts'
-import { limit, type Rule } from '../../src/limits/limit.ts'
+import { limit } from '../../src/limits/limit.ts'
+import type { Rule } from '../../src/limits/rule.ts'
 
 /** A grant: when, and how many units. */
 export type Grant = readonly [atUs: number, units: number]

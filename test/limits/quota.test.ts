@@ -3,7 +3,8 @@ import { describe, expect, it } from 'vitest'
 import { periodOf } from '../../src/core/calendar.ts'
 import { type Bucket, charge, emptyBucket, rebuild, refund, room } from '../../src/limits/decide.ts'
 import { guarantees } from '../../src/limits/guarantee.ts'
-import { limit, type LimitOptions, type Rule } from '../../src/limits/limit.ts'
+import { limit, type LimitOptions } from '../../src/limits/limit.ts'
+import type { Rule } from '../../src/limits/rule.ts'
 import { anyQuota, type Grant, greedy, minute, quota, second, worst, worstPeriod } from './oracle.ts'
 
 const us = (iso: string): number => Date.parse(iso) * 1_000

@@ -1,5 +1,6 @@
 /** Our schedules against vendors' ways of counting, as arithmetic: what limits.md 0 expects without any delay. */
-import type { LimitOptions, Rule } from '../../src/limits/limit.ts'
+import type { LimitOptions } from '../../src/limits/limit.ts'
+import type { Rule } from '../../src/limits/rule.ts'
 import { charge, emptyWindow, waitOf, type WindowRule } from '../../src/testing/window.ts'
 import { greedy, level, sliding } from '../limits/oracle.ts'
 
