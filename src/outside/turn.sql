@@ -10,10 +10,7 @@ declare
   v_run bigint := 0;  -- units since the other had one
   v_before bigint := 0;  -- units of the other's last turn
 begin
-  if not p_here and not exists (
-    select 1 from sluice.bucket b cross join lateral (values (b.id), (sluice.hash64(b.name || '*'))) i (id) cross join sluice.class c
-    cross join lateral (select due from sluice.list where class = c.id and id = i.id order by v desc limit 1) l
-    where b.id = p_bucket and l.due + 500000 > p_now) then return false; end if;
+  if not p_here and sluice.awaited_v1(p_bucket, p_now) is null then return false; end if;
   select greatest(1, min(case when x.slot > 0 then x.room * 100000 / x.span when x.drain = 0 then x.room / 4
                               else least(x.drain::numeric * 100000 / x.weight, x.room) end)) into v_most
   from (select d.* from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_bucket order by d.version desc limit 1) d,

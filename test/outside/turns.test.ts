@@ -42,6 +42,35 @@ for (const engine of mainEngines) {
       expect(ran + 3 * granted.length).toBeGreaterThanOrEqual(33)
     })
 
+    it('a taker does not ask over and over while the bucket fills for the next job', async () => {
+      const cost = (input: { n?: number | undefined }) => input.n ?? 1
+      const heavy = quietTask('heavy', [limit('jug', { rate: '60/min', burst: 10, cost })] as never)
+      await at.sluice.sendMany(
+        heavy,
+        [10, 8].map((n) => ({ n })),
+      )
+      await done(at.db, await claimAll(at.db, at.worker, ['heavy'], 10))
+      await claim(at.db, at.worker, ['heavy'], 10)
+      await clock.set(startMs + 1_000)
+      expect(await taker(at.db, 'jug')()).toMatchObject({ granted: true })
+      // From now on it is the turn of jobs, who look 8 s after the first, and can go 9 s after it.
+      const ask = taker(at.db, 'jug')
+      const asks = async (atMs: number, waitMs: number) => {
+        await clock.set(startMs + atMs)
+        expect(await ask()).toMatchObject({ granted: false, waitMs })
+      }
+      await asks(2_000, 1_000)
+      await asks(7_700, 300)
+      await asks(8_000, 25)
+      await asks(8_499, 25)
+      expect(await claim(at.db, at.worker, ['heavy'], 10)).toMatchObject({ jobs: [], again: false })
+      await asks(8_500, 500)
+      await asks(9_000, 25)
+      expect(await claimAll(at.db, at.worker, ['heavy'], 1)).toHaveLength(1)
+      await clock.set(startMs + 10_000)
+      expect(await ask()).toMatchObject({ granted: true })
+    })
+
     it('jobs of a pool have their turns beside takers of its members, and are not asked for over and over', async () => {
       const work = quietTask('work', [gang])
       await at.sluice.sendMany(work, rows(60))
