@@ -1,6 +1,6 @@
 -- Ends jobs that wait for a limit which cannot have room before they expire, at once: whoever hears of it can do something
 -- else in time. p_lists: where each of these lanes stands or is about to, 0 and null being no wait. Room is looked for as if
--- all that runs gave back what it was granted; a job behind others in its lane is asked about the first unit too. Bounded:
+-- all that runs, and takes outside of jobs, gave back what they were granted (recoverable_v1); a job behind others in its lane is asked about the first unit too. Bounded:
 -- up to 500 a call. gone: how many of each lane went; later: there may be more soon, look again. Call under the classes'
 -- locks. It waits for no row.
 create or replace function sluice.doom_v1(p_now bigint, p_lane sluice.lane[], p_lists bigint[], out gone integer[], out later boolean)
@@ -27,11 +27,11 @@ begin
   v_room := array(select sluice.earliest_v1(b, p_now, 0) from unnest(v_buckets) b);
   if (select min(f) from unnest(v_first) f) > (select max(r) from unnest(v_room) r) then return; end if;
   -- Both in one statement: what is given back in between would be in neither.
-  select array_agg(sluice.earliest_v1(b.id, p_now, coalesce(h.units, 0)) order by b.o) into v_back
+  select array_agg(sluice.earliest_v1(b.id, p_now, sluice.recoverable_v1(b.id, h.since, p_now)) order by b.o) into v_back
   from unnest(v_buckets) with ordinality b (id, o)
-  left join (select sluice.hash64(t.name) as bucket, sum(coalesce(t.cost, 1)) as units from sluice.claim c cross join unnest(c.lanes, c.seqs) s (lane, seq)
+  left join (select sluice.hash64(t.name) as bucket, min(c.at) as since from sluice.claim c cross join unnest(c.lanes, c.seqs) s (lane, seq)
              join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = c.id
-             cross join unnest(j.takes, j.costs[:cardinality(j.takes)]) t (name, cost) group by 1) h on h.bucket = b.id;
+             cross join unnest(j.takes) t (name) group by 1) h on h.bucket = b.id;
   gone := array_fill(0, array[cardinality(p_lane)]);
   for k in 1 .. cardinality(v_ask) loop
     select max(u.back), max(u.room) > max(u.back) and v_first[k] <= max(u.room) or later,

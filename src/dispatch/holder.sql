@@ -10,15 +10,7 @@ declare
 begin
   select * into v_lane from sluice.lane l where l.id = p_was order by l.v desc limit 1;
   if v_lane.list is distinct from p_list then
-    -- In the order of pick_v1: a turn may stand behind its fair key, which is then later than it seems.
-    select f.* into v_lane
-    from (select t.fair, t.vstart from sluice.turn t where t.class = p_class and t.list = p_list and t.vstart >= p_floor
-          order by t.vstart, t.fair limit 16) t
-    cross join lateral (select k.vstart from sluice.fair k where k.class = p_class and k.id = t.fair order by k.v desc limit 1) k
-    cross join lateral (select s.lane, s.rank from sluice.seat s where s.class = p_class and s.list = p_list and s.fair = t.fair
-                        order by s.rank, s.lane limit 1) s
-    cross join lateral (select * from sluice.lane l where l.id = s.lane order by l.v desc limit 1) f
-    order by greatest(t.vstart, k.vstart), s.rank, s.lane limit 1;
+    v_lane := sluice.foremost_v1(p_class, p_list, p_floor);
   end if;
   if v_lane.costed is not true then return; end if;
   select j.costs into v_costs from sluice.job j

@@ -3,7 +3,15 @@ import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Queryable } from '../db/db.ts'
 import { statements } from '../generated/sql.ts'
-import { type Ahead, BucketProof, type Defined, type GuaranteeName, lookback, promised } from '../limits/proof.ts'
+import {
+  type Ahead,
+  BucketProof,
+  type Defined,
+  type GuaranteeName,
+  lookback,
+  promised,
+  setBack,
+} from '../limits/proof.ts'
 import { ledgerUs } from '../limits/limit.ts'
 import type { Rule } from '../limits/rule.ts'
 
@@ -144,7 +152,7 @@ class Audit {
   readonly #verified = new Map<string, Verified>()
   readonly #exceeded: Exceeded[] = []
   readonly #missing: Missing[] = []
-  #ahead: Ahead = { us: 0, beforeUs: 0, steppedUs: -Infinity }
+  #ahead: Ahead = { firstUs: 0, steps: [] }
   #isProved = true
   #buckets = 0
   #grants = 0
@@ -157,11 +165,10 @@ class Audit {
 
   /** Reads all versions of the definitions and how the store's clock stands; resolves to the limiter's time. */
   async definitions(): Promise<number> {
-    type Read = { now: string; ahead: string; by: string | null; at: string | null }
-    const rows = await this.#query<Read & { name: string | null; version: number; spec: Defined }>(
+    type Read = { now: string; ahead: string; name: string | null; version: number; spec: Defined }
+    const rows = await this.#query<Read>(
       `select n.*, d.name, d.version, d.spec
-       from (select sluice.limiter_us() as now, ahead_us as ahead, stepped_us as by,
-                    (extract(epoch from stepped_at) * 1000000)::bigint + ahead_us as at from sluice.epoch limit 1) n
+       from (select sluice.limiter_us() as now, ahead_us as ahead from sluice.epoch limit 1) n
        left join sluice.limit_def d on d.name = coalesce($1, d.name) and strpos(d.name, '/') = 0 order by d.name, d.version`,
       [this.#limit],
     )
@@ -172,12 +179,14 @@ class Audit {
     }
     if (this.#limit !== null && this.#versions.size === 0)
       throw new UsageError('SLUICE_NO_SUCH_LIMIT', `no limit is called "${this.#limit}"; \`sluice limits\` lists them`)
-    const { now, ahead, by, at } = rows[0] as Read
-    // A step forward took from it what `by` says, one back (less than 0) added it.
+    const { now, ahead } = rows[0] as Read
+    const steps = await this.#query<Record<'at' | 'before_us' | 'ahead_us', string>>(
+      'select at, before_us, ahead_us from sluice.step order by n',
+      [],
+    )
     this.#ahead = {
-      us: Number(ahead),
-      beforeUs: Number(ahead) + Number(by),
-      steppedUs: at === null ? -Infinity : Number(at),
+      firstUs: Number(steps[0]?.before_us ?? ahead),
+      steps: steps.map((step) => ({ atUs: Number(step.at), aheadUs: Number(step.ahead_us) })),
     }
     return Number(now)
   }
@@ -214,8 +223,7 @@ class Audit {
     const versions = this.#versions.get(of.name)
     if (versions === undefined) return undefined
     // A period that the store's clock was set back in is longer by that.
-    const setBackUs = Math.max(0, this.#ahead.us - this.#ahead.beforeUs)
-    const backUs = Math.max(...[...versions.values()].map(lookback)) + setBackUs
+    const backUs = Math.max(...[...versions.values()].map(lookback)) + setBack(this.#ahead)
     const keptUs = nowUs - Math.max(ledgerUs, backUs)
     const proof = new BucketProof(versions, Math.max(fromUs ?? keptUs, keptUs), this.#ahead)
     return { ...of, at: String(fromUs === undefined ? -1 : fromUs - backUs), n: '0', proof }

@@ -18,7 +18,7 @@ begin
     select * into v_epoch from sluice.epoch;
     now_us := sluice.now_us() + v_epoch.ahead_us;
     v_least := greatest(p_least, v_epoch.seen_us, (select l.at from sluice.ledger l order by l.at desc limit 1));
-    raised_us := case when v_epoch.watched and v_least > now_us + v_slack then v_least - now_us else 0 end;
+    raised_us := case when v_epoch.watched and v_least > now_us + v_slack then v_least - now_us + 1 else 0 end;  -- later than the newest grant
     restored := v_epoch.identity <> v_id or p_n > v_epoch.n or (p_n = v_epoch.n and p_lsn > lsn);
     restored := coalesce(restored, false);
     exit when round = 2 or (raised_us = 0 and not restored and (v_epoch.identity, v_epoch.server_at) is not distinct from (v_id, v_server));
@@ -35,6 +35,7 @@ begin
     seen_us = case when raised_us > 0 then look_v1.now_us else e.seen_us end,
     stepped_us = case when raised_us > 0 then -raised_us else e.stepped_us end,
     stepped_at = case when raised_us > 0 then to_timestamp((look_v1.now_us - look_v1.ahead_us) / 1e6) else e.stepped_at end;
+  if raised_us > 0 then insert into sluice.step (at, before_us, ahead_us) values (now_us, v_epoch.ahead_us, look_v1.ahead_us); end if;
   if restored then
     -- Else two workers could have one id: one that registered before the loss, and one after it.
     perform setval(pg_get_serial_sequence('sluice.worker', 'id'), nextval(pg_get_serial_sequence('sluice.worker', 'id')) + 1000000);

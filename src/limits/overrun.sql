@@ -22,5 +22,5 @@ begin
   values (p_bucket, v_room.n + 1, v_room.now_at,
           array(select case when d = 0 then o else least(o + p_units::numeric * w, 2305843009213693952) end
                 from unnest(v_room.debt, v_room.drain, v_room.weight) with ordinality u (o, d, w, i) order by i),
-          v_room.slots, sluice.spend_v1(v_room.quota, v_room.margin, v_at - v_room.now_at + v_room.wall, p_units), v_room.version, p_units, v_room.hold);
+          v_room.slots, sluice.spend_v1(v_room.quota, v_room.margin, v_at - sluice.advance_v1(v_at), p_units), v_room.version, p_units, v_room.hold);
 end $$;

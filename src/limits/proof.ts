@@ -105,18 +105,21 @@ export interface LedgerRow {
   granted: number | null
 }
 
-/**
- * How far the limiter's clock, whose times a ledger has, was ahead of the store's, by which calendars go: now, and before
- * the last step of the store's clock, which is all that is known of earlier ones.
- */
+/** How far the limiter's clock, whose times a ledger has, was ahead of the store's, by which calendars go. */
 export interface Ahead {
-  us: number
-  beforeUs: number
-  /** When it stepped, in the limiter's time; -Infinity: never. */
-  steppedUs: number
+  /** Before the first step of the store's clock that is known. */
+  firstUs: number
+  /** From when on (in the limiter's time) it was so far ahead; the newest last. */
+  steps: readonly { atUs: number; aheadUs: number }[]
 }
 
-const level: Ahead = { us: 0, beforeUs: 0, steppedUs: -Infinity }
+const level: Ahead = { firstUs: 0, steps: [] }
+
+/** By how much the store's clock was set back altogether. */
+export function setBack({ firstUs, steps }: Ahead): number {
+  const moves = steps.map(({ aheadUs }, i) => aheadUs - (steps[i - 1]?.aheadUs ?? firstUs))
+  return moves.reduce((sum, us) => sum + Math.max(0, us), 0)
+}
 
 /** A window that held more than was promised. */
 export interface Excess {
@@ -160,6 +163,8 @@ class Periods {
   readonly rule: number
   readonly #quota: NonNullable<Rule['quota']>
   readonly #ahead: Ahead
+  /** Periods that ended so long ago may come back: the store's clock may have been set back. */
+  readonly #backUs: number
   /** The newest last. */
   readonly #counts: Filled[] = []
 
@@ -167,13 +172,14 @@ class Periods {
     this.rule = rule
     this.#quota = quota
     this.#ahead = ahead
+    this.#backUs = setBack(ahead)
   }
 
   /** Counts (or, less than 0, gives back) units granted then; the periods that they count in. */
   count(atUs: number, units: number, over = 0): readonly Filled[] {
     const { marginUs } = this.#quota
-    const { us: aheadUs, beforeUs, steppedUs } = this.#ahead
-    const wallUs = atUs - (atUs < steppedUs ? beforeUs : aheadUs)
+    const { firstUs, steps } = this.#ahead
+    const wallUs = atUs - (steps.findLast((step) => step.atUs <= atUs)?.aheadUs ?? firstUs)
     const all = [...new Set([wallUs - marginUs, wallUs, wallUs + marginUs].map((us) => this.#period(us, atUs)))]
     for (const period of all) {
       period.units += units
@@ -183,12 +189,12 @@ class Periods {
   }
 
   #period(us: number, firstUs: number): Filled {
-    const known = this.#counts.find(({ startUs, endUs }) => us >= startUs && us < endUs)
+    const known = this.#counts.findLast(({ startUs, endUs }) => us >= startUs && us < endUs)
     if (known !== undefined) return known
     const period = { ...periodOf(this.#quota, us), firstUs, units: 0, over: 0 }
     this.#counts.push(period)
     // Nothing comes back to older ones but what is given back there, which makes them no fuller.
-    if (this.#counts.length > 6) this.#counts.shift()
+    while (this.#counts.length > 6 && (this.#counts[0]?.endUs ?? us) < us - this.#backUs) this.#counts.shift()
     return period
   }
 }

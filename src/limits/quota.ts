@@ -138,7 +138,10 @@ export function resetUs(quota: QuotaRule, spent: Spent, room: number, need: numb
   return (spent.current + need > room ? spent.endUs : spent.startUs) + marginUs
 }
 
-/** After `units` more (or less) were granted at `whenUs`: they count in each period that is less than a margin away. */
+/**
+ * After `units` more (or less) were granted at `whenUs`: they count in each period that is less than a margin away. One after
+ * the next is not known here, so what is given back there makes no room in the next.
+ */
 export function spend({ marginUs }: QuotaRule, spent: Spent, whenUs: number, units: number): Spent {
   const { beforeUs, startUs, endUs } = spent
   const counted = (fromUs: number, toUs: number, one: number) =>
@@ -146,8 +149,8 @@ export function spend({ marginUs }: QuotaRule, spent: Spent, whenUs: number, uni
   return {
     ...spent,
     previous: counted(beforeUs, startUs, spent.previous),
-    current: counted(startUs, Infinity, spent.current),
-    next: counted(endUs, Infinity, spent.next),
+    current: counted(startUs, endUs, spent.current),
+    next: counted(endUs, units > 0 ? Infinity : endUs, spent.next),
   }
 }
 

@@ -36,6 +36,6 @@ begin
       end loop;
     end loop;
   end if;
-  if p_def.margin is not null then v_state.quota := sluice.respent_v1(p_bucket, p_at, p_def); end if;
+  if p_def.margin is not null then v_state.quota := sluice.respent_v1(p_bucket, p_at - sluice.advance_v1(p_at), p_def); end if;
   return v_state;
 end $$;

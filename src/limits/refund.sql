@@ -37,6 +37,6 @@ begin
          array(select case when w = 0 then o when p_full then greatest(o - p_units * u, 0)
                            else greatest(o - p_units * u, sluice.drained_v1(d, w, r.now_at - v_at)) end
                from unnest(r.debt, v_debt, v_def.drain, v_def.weight) with ordinality t (o, d, w, u, i) order by i),
-         sluice.counted_v1(r.slots, r.slot, r.now_at, v_grant.at, -p_units), sluice.spend_v1(r.quota, r.margin, v_grant.at - r.now_at + r.wall, -p_units), r.version, -p_units, r.hold, p_claim
+         sluice.counted_v1(r.slots, r.slot, r.now_at, v_grant.at, -p_units), sluice.spend_v1(r.quota, r.margin, v_grant.at - sluice.advance_v1(v_grant.at), -p_units), r.version, -p_units, r.hold, p_claim
   from sluice.room_v1(array[p_bucket], 0) r where r.version = v_def.version;
 end $$;

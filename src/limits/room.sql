@@ -41,7 +41,7 @@ begin
         v_row.debt := v_state.debt; v_row.slots := v_state.slots; v_row.quota := v_state.quota;
       end if;
       if 0 < any (slot) then slots := sluice.aged_v1(v_row.slots, slot, v_row.at, now_at); end if;
-      if margin is not null then quota := sluice.rolled_v1(v_row.quota, margin, v_def.spec, wall); end if;
+      if margin is not null then quota := sluice.periods_v1(v_row, v_def, wall); end if;
       debt := coalesce(v_row.debt, array_fill(0::bigint, array[cardinality(drain)]));
       units := 2147483647; places := 2147483647; next := greatest(p_now, hold); period := 1; slack := null;
       for r in 1 .. cardinality(drain) loop

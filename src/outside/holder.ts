@@ -92,7 +92,20 @@ export class Holder {
       this.#options.log.warn('places held outside of jobs are lost: the store had no sign of life for too long', {
         places: all.length,
       })
-    for (const tell of all) tell(placeLost())
+    for (const tell of all) tell(placeLost('the store had no sign of life of this process for too long'))
+  }
+
+  /** The store knows nothing of these any more: it lost them, and may have given the places to others. */
+  #forgotten(grants: readonly string[]): void {
+    if (grants.length === 0) return
+    this.#options.log.warn('places held outside of jobs are lost: the store does not know of them any more', {
+      places: grants.length,
+    })
+    for (const grant of grants) {
+      const tell = this.#held.get(grant)
+      this.#held.delete(grant)
+      tell?.(placeLost('the store lost it (restored from a backup, or failed over)'))
+    }
   }
 
   /** Lets nothing be renewed any more. */
@@ -130,7 +143,8 @@ export class Holder {
       const { id } = this
       const sentMs = clock.monotonicMs()
       try {
-        const known = new Set([...this.#held.keys(), ...this.#asking, ...this.#ending.keys()])
+        const sure = [...this.#held.keys()]
+        const known = new Set([...sure, ...this.#asking, ...this.#ending.keys()])
         const [row] = await db.call<Kept>('keep', `select * from ${schema}.keep_v1($1, $2, $3)`, [
           id,
           lifeUs,
@@ -139,7 +153,11 @@ export class Holder {
         if (row === undefined || id !== this.id) continue
         storeClock.saw(Number(row.now_us), clock.monotonicMs(), sentMs)
         if (row.life_us === null) this.lost()
-        else this.#extend(sentMs + Number(row.life_us) / 1_000)
+        else {
+          this.#extend(sentMs + Number(row.life_us) / 1_000)
+          const held = new Set(row.held)
+          this.#forgotten(sure.filter((grant) => !held.has(grant) && this.#held.has(grant)))
+        }
         // What was granted while it was under way is known by now, or being asked for.
         const isStray = (grant: string) =>
           !known.has(grant) && !this.#held.has(grant) && !this.#asking.has(grant) && !this.#ending.has(grant)
@@ -184,10 +202,7 @@ export class Holder {
   }
 }
 
-function placeLost(): AttemptError {
-  return new AttemptError(
-    'SLUICE_LEASE_LOST',
-    'the place was lost: the store had no sign of life of this process for too long, and may have given it to another',
-    { retryable: true },
-  )
+function placeLost(why: string): AttemptError {
+  const message = `the place was lost: ${why}, and may have given it to another`
+  return new AttemptError('SLUICE_LEASE_LOST', message, { retryable: true })
 }

@@ -4,10 +4,11 @@
 create or replace function sluice.queue_v1(
   p_line uuid, p_n bigint, p_bucket bigint, p_cost bigint, p_soonest bigint, p_wait bigint, p_now bigint) returns bigint language plpgsql as $$
 declare
-  -- Room is there, but it is the turn of jobs: they come any moment.
-  v_wait bigint := case when p_soonest = 0 then 25000 else least(p_soonest, least(5000000, greatest(1000000, p_soonest / 4))) end;
+  -- Room is there, but it is the turn of jobs: they come any moment, or when there is as much as the next one costs.
+  v_turn bigint := case when p_soonest = 0 then least(1000000, greatest(25000, sluice.awaited_v1(p_bucket, p_now) - p_now)) end;
+  v_wait bigint := case when p_soonest = 0 then v_turn else least(p_soonest, least(5000000, greatest(1000000, p_soonest / 4))) end;
 begin
-  if p_line is null then return case when p_soonest = 0 then 25000 when p_soonest = 9007199254740991 then 1000000 else p_soonest end; end if;
+  if p_line is null then return case when p_soonest = 0 then v_turn when p_soonest = 9007199254740991 then 1000000 else p_soonest end; end if;
   if p_soonest < 9007199254740991 and p_soonest > p_wait then
     delete from sluice.taker where id = p_line;
   else

@@ -1,4 +1,4 @@
--- Whether jobs come first at a bucket that takers outside of jobs wait for too: they take turns, by the units that each had
+-- Whether jobs come first at a bucket (or member of a pool) that takers outside of jobs wait for too: they take turns, by the units that each had
 -- since the other (the ledger knows; grants outside of jobs have ids of version 4 there). A turn is as long as the other's
 -- last one, but no longer than a tenth of a second's worth of the limit, or the largest of the takers' grants. Jobs that do
 -- not come for half a second after their list was due (no free worker, a pause) let their turn pass.
@@ -10,10 +10,7 @@ declare
   v_run bigint := 0;  -- units since the other had one
   v_before bigint := 0;  -- units of the other's last turn
 begin
-  if not p_here and not exists (
-    select 1 from sluice.class c
-    cross join lateral (select due from sluice.list where class = c.id and id = p_bucket order by v desc limit 1) l
-    where l.due + 500000 > p_now) then return false; end if;
+  if not p_here and sluice.awaited_v1(p_bucket, p_now) is null then return false; end if;
   select greatest(1, min(case when x.slot > 0 then x.room * 100000 / x.span when x.drain = 0 then x.room / 4
                               else least(x.drain::numeric * 100000 / x.weight, x.room) end)) into v_most
   from (select d.* from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_bucket order by d.version desc limit 1) d,

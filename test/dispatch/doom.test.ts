@@ -1,7 +1,10 @@
 /** Jobs whose limit cannot have room before they expire, on both mainEngines, with the store's clock in the test's hand. */
+import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { newId } from '../../src/core/hash.ts'
 import { type Failure, limit, task } from '../../src/index.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
+import { acquire } from '../outside/asks.ts'
 import { claim, count, done, mainEngines, enter, tenantInput } from './engine.ts'
 
 const failures: Failure[] = []
@@ -13,7 +16,10 @@ const both = make('both', {
 })
 const counted = make('counted', { limits: [limit('counted', { concurrency: 1 })] })
 const smooth = make('smooth', { limits: [limit('smooth', { rate: '1/h' })] })
-const tasks = [daily, both, counted, smooth]
+const dear = make('dear', {
+  limits: [limit('dear', { window: '10/day', cost: (input: { n?: number | undefined }) => input.n ?? 1 })],
+})
+const tasks = [daily, both, counted, smooth, dear]
 
 describe.each(mainEngines)('$name', (engine) => {
   let t: TestSluice
@@ -109,6 +115,45 @@ describe.each(mainEngines)('$name', (engine) => {
     await t.clock.advance('2s')
     await claim(t.sluice.db, worker, ['smooth'], 5)
     expect(await states([id])).toEqual(['expired'])
+  })
+
+  test('further grants of what runs may come back too', async () => {
+    const worker = await enter(t.sluice.db)
+    await dear.send({ n: 0 })
+    const { jobs } = await claim(t.sluice.db, worker, ['dear'], 1)
+    const [job] = jobs
+    const grant = newId()
+    const further = `select granted from sluice.further_v1($1, $2, $3, '{dear}', null, null, '{10}')`
+    expect(await t.sluice.db.query(further, [grant, job?.id, job?.claim])).toEqual([{ granted: true }])
+    const id = await dear.send({ n: 1 }, { maxWait: '1h' })
+    await claim(t.sluice.db, worker, ['dear'], 5)
+    expect(await states([id])).toEqual(['waiting'])
+    await done(t.sluice.db, jobs)
+    await t.clock.advance('2s')
+    await claim(t.sluice.db, worker, ['dear'], 5)
+    expect(await states([id])).toEqual(['expired'])
+  })
+
+  test('so may what was taken outside of jobs, for a minute', async () => {
+    const worker = await enter(t.sluice.db)
+    await t.sluice.define([smooth])
+    const ids: string[] = []
+    const grants = [randomUUID(), randomUUID()]
+    for (const [i, grant] of grants.entries()) {
+      expect(await acquire(t.sluice.db, 'smooth', { grant })).toMatchObject({ granted: true })
+      ids.push(await smooth.send({}, { maxWait: '50min' }))
+      await claim(t.sluice.db, worker, ['smooth'], 5)
+      await t.clock.advance('58s')
+      await claim(t.sluice.db, worker, ['smooth'], 5)
+      expect((await states(ids)).at(-1)).toBe('waiting')
+      if (i > 0) break
+      await t.sluice.db.query(`select sluice.yield_v1(array[$1::uuid], '{smooth}', '{t}')`, [grant])
+      await t.drain()
+      await t.clock.advance('3h')
+    }
+    await t.clock.advance('4s')
+    await claim(t.sluice.db, worker, ['smooth'], 5)
+    expect(await states(ids)).toEqual(['done', 'expired'])
   })
 
   test('a vendor that asks for silence until after the deadline', async () => {

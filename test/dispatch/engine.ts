@@ -172,6 +172,7 @@ export async function empty(db: Queryable): Promise<void> {
     'taker',
     'holder',
     'lease',
+    'step',
   ]
   const gone = tables.map((table) => `${table} as (delete from sluice.${table})`)
   await db.query(`with ${gone.join(', ')} select`)

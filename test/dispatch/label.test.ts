@@ -151,6 +151,49 @@ for (const engine of mainEngines) {
       expect(used).toEqual({ units: 6 })
     })
 
+    it('a job that costs more than a host has left is looked for when there is as much, and not before', async () => {
+      const time = await ownClock(at.db, 1_800_000_000_000)
+      const dear = quietTask('dear', [
+        limit('watt', {
+          rate: '60/min',
+          burst: 10,
+          by: label('host'),
+          cost: (input: { n?: number | undefined }) => input.n ?? 1,
+        }),
+      ] as never)
+      const cheap = quietTask('cheap', [limit('watt', { rate: '60/min', burst: 10, by: label('host') })])
+      const worker = await host('a')
+      await at.sluice.sendMany(
+        dear,
+        [8, 8, 8].map((n) => ({ n })),
+      )
+      expect(await claimAll(at.db, worker, ['dear'], 10)).toHaveLength(1)
+      // Up to 50 ms later, so that several units come together.
+      expect((await last(worker, ['dear'])).wakeUs).toBe(6_050_000)
+      const [idle] = await at.db.query('select barred is not null as barred from sluice.idle')
+      expect(idle).toEqual({ barred: true })
+      const barred = async () => {
+        const sql = `select cardinality(classes) as n, due is not null as due from sluice.barred_v1('{"host": "a"}',
+          array(select id from sluice.class), 1800000000000000)`
+        return (await at.db.query(sql))[0]
+      }
+      expect(await barred()).toEqual({ n: 1, due: true })
+      // Where others would take what is left, fair turns decide, in the claim.
+      await at.sluice.sendMany(cheap, rows(2))
+      expect(await claimAll(at.db, worker, ['cheap'], 1)).toHaveLength(1)
+      expect(await barred()).toEqual({ n: 0, due: true })
+      expect(await claimAll(at.db, worker, ['cheap'], 1)).toHaveLength(1)
+      expect(await barred()).toEqual({ n: 2, due: true })
+      await time.set(1_800_000_000_000 + 7_999)
+      expect(await last(worker, ['dear'])).toMatchObject({ jobs: [], wakeUs: 51_000 })
+      await time.set(1_800_000_000_000 + 8_000)
+      expect(await claimAll(at.db, worker, ['dear'], 10)).toHaveLength(1)
+      await at.db.query(
+        `create or replace function sluice.now() returns timestamptz language sql volatile as 'select clock_timestamp()'`,
+      )
+      await at.db.query('drop table sluice.test_clock')
+    })
+
     it('a worker without the label gets none, and why says so', async () => {
       await at.sluice.sendMany(both, rows(1))
       const worker = await enterAs(at.db, { host: 'a' }, ['both'])

@@ -161,12 +161,14 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     afterEach(() =>
       query('update sluice.epoch set ahead_us = 0, seen_us = 0, stepped_us = null, stepped_at = null, watched = false'),
     )
+    const forward = (us: number, ahead = 0) => watch('select sluice.shift_v1($1, $2) as moved', [us, ahead])
+    const back = (leastUs: number) => watch('select sluice.look_v1($1, null, null)', [startUs + leastUs])
 
     it('forward, and that was taken back: quotas are judged by its periods, "30m ago" is the limiter\'s', async () => {
       await define({ quota: '10/h' })
       expect(await take(5)).toBe(5)
       await at(hour + second)
-      expect(await watch('select sluice.shift_v1($1, 0) as moved', [hour])).toEqual([{ moved: 'moved' }])
+      expect(await forward(hour)).toEqual([{ moved: 'moved' }])
       await at(hour + 10 * second)
       // The next period has begun, 10 s after the grants of the one before.
       expect(await take(20)).toBe(10)
@@ -186,7 +188,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       await define({ quota: '10/h' })
       expect(await take(5)).toBe(5)
       await at(second - hour)
-      await watch('select sluice.look_v1($1, null, null)', [startUs + second])
+      await back(second)
       expect(await query('select ahead_us / 1000000 as ahead from sluice.epoch')).toMatchObject([{ ahead: '3600' }])
       const granted = await take(20)
       await at(2 * second)
@@ -194,6 +196,58 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       await at(hour)
       expect(await take(20)).toBe(10)
       expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 20 + granted, rules: [{ worst: 10 }] })
+    })
+
+    it('back by many periods: each holds no more than it may, also those that had begun before', async () => {
+      await define({ quota: '10/min' })
+      expect(await take(7)).toBe(7)
+      const minutes = 5
+      await at(second - minutes * 60 * second)
+      await back(second)
+      const got: number[] = []
+      for (let seconds = 1; seconds < (minutes + 2) * 60; seconds += 20) {
+        await at((seconds - minutes * 60) * second)
+        got.push((await take(20)) + (await take(20)))
+      }
+      expect(got.filter((units) => units > 0)).toEqual([...Array<number>(minutes).fill(10), 3, 10, 10])
+      const rules = [{ worst: 10, exceeded: 0 }]
+      expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 80, rules })
+    })
+
+    it('to and fro: each grant counts in the period that the clock showed', async () => {
+      await define({ quota: '10/h' })
+      expect(await take(20)).toBe(10)
+      await at(hour + second)
+      await forward(hour)
+      await at(hour + 10 * second)
+      expect(await take(20)).toBe(10)
+      await at(20 * second)
+      await back(20 * second)
+      await at(30 * second)
+      expect(await take(20)).toBe(0)
+      await at(hour)
+      expect(await take(20)).toBe(0)
+      await at(2 * hour)
+      expect(await take(20)).toBe(10)
+      const rules = [{ worst: 10, exceeded: 0 }]
+      expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 30, rules })
+      // Known for as long as the ledger reaches back.
+      await query('select sluice.forget_v1(1, 0)')
+      expect(await query('select count(*)::integer as n from sluice.step')).toEqual([{ n: 2 }])
+      await query('select sluice.forget_v1(1, 0)')
+      expect(await query('select count(*)::integer as n from sluice.step')).toEqual([{ n: 0 }])
+    })
+
+    it('what is given back of a period that the step ended makes no room in the next', async () => {
+      await define({ quota: '10/h' })
+      expect(await take(5)).toBe(5)
+      await at(hour + second)
+      await forward(hour)
+      await at(hour + 10 * second)
+      expect(await take(20)).toBe(10)
+      await query('select sluice.refund_v1(bucket, claim, 1) from (select * from sluice.ledger order by n limit 5) l')
+      expect(await take(20)).toBe(0)
+      expect(await sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10 }] })
     })
   })
 

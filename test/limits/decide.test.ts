@@ -179,9 +179,12 @@ describe('time that goes back', () => {
   })
 })
 
-const anyBacks = fc.array(fc.record({ every: fc.integer({ min: 1, max: 9 }), share: fc.double({ min: 0, max: 1 }) }), {
-  maxLength: 3,
-})
+const anyBacks = fc.array(
+  fc.record({ every: fc.integer({ min: 1, max: 9 }), share: fc.double({ min: 0, max: 1, noNaN: true }) }),
+  {
+    maxLength: 3,
+  },
+)
 
 /** Carries out the steps, and after each some units of an earlier grant may be given back. */
 function withRefunds(rules: readonly Rule[], steps: readonly Step[], backs: { every: number; share: number }[]) {

@@ -8,6 +8,7 @@ import { until } from '../until.ts'
 
 const rare = limit('rare', { window: '1/h' })
 const one = limit('one', { concurrency: 1 })
+const two = limit('two', { concurrency: 2 })
 /** What takes seconds by design, in less: renewals above all. */
 const { sleep } = systemClock
 const hasty: typeof systemClock = { ...systemClock, sleep: (ms, signal, ref) => sleep(ms / 20, signal, ref) }
@@ -16,7 +17,7 @@ describe.each(engines)('on $name', (engine) => {
   let sluice: Sluice
   beforeAll(async () => {
     sluice = await Sluice.open({ store: await engine.store(), clock: hasty })
-    await sluice.define([quietTask('any', [rare, one])])
+    await sluice.define([quietTask('any', [rare, one, two])])
     useSluice(sluice)
   })
   afterAll(async () => {
@@ -110,6 +111,19 @@ describe.each(engines)('on $name', (engine) => {
     )
     await until(async () => (await alive()) > first && (await count(sluice.db, 'sluice.lease')) === 1, 'it is renewed')
     expect(lease.signal.aborted).toBe(false)
+  })
+
+  it('a place that the store has lost is lost, and no other', async () => {
+    await using lease = await two.take()
+    await using kept = await two.take()
+    const holder = () => sluice.db.query('select id from sluice.holder where alive_until > 0')
+    const before = await holder()
+    // As a restore of a backup, or a failover, from before it was taken.
+    await sluice.db.query('delete from sluice.lease where id = $1', [lease.id])
+    await until(() => lease.signal.aborted, 'it is told')
+    expect(lease.signal.reason).toMatchObject({ code: 'SLUICE_LEASE_LOST' })
+    expect(kept.signal.aborted).toBe(false)
+    expect(await holder()).toEqual(before)
   })
 
   it('close gives places back, and ends what waits', async () => {
