@@ -42,7 +42,10 @@ async function start(args: string[]): Promise<{ child: ChildProcess; line: strin
   const child = spawn(process.execPath, args, { stdio: ['pipe', 'pipe', 'inherit'] })
   children.add(child)
   child.once('exit', () => children.delete(child))
-  const [line] = await once(createInterface(child.stdout), 'line')
+  const ended = once(child, 'exit').then(() => {
+    throw new Error(`${args[0]} ended before it said a word`)
+  })
+  const [line] = await Promise.race([once(createInterface(child.stdout), 'line'), ended])
   return { child, line: String(line) }
 }
 
@@ -66,7 +69,8 @@ test('nothing is lost, exceeded, or scheduled twice, while workers are killed an
   const vendors = { rated: rates.url, windowed: many.url }
   const options = JSON.stringify({ store: server.url, vendors, concurrency: 6 })
   const sluice = await Sluice.open({ store: server.url, rules })
-  const enter = async () => (await start([memberFile, options])).child
+  // One that starts in the moment of a crash ends with an error; what supervises workers starts it again.
+  const enter = async () => (await start([memberFile, options]).catch(() => start([memberFile, options]))).child
   const fleet = await Promise.all(Array.from({ length: workers }, enter))
   const sinceMs = performance.now()
   const isOver = () => performance.now() - sinceMs > lastsMs
