@@ -1,0 +1,66 @@
+// Sluice itself, through its public API, as the build in dist/ has it.
+import { guaranteeOf, limit, Sluice, task, useSluice } from '../../dist/index.js'
+
+const anything = { '~standard': { version: 1, vendor: 'bench', validate: (value) => ({ value }) } }
+
+/** The limit of the task, by what is measured. */
+function limitsOf({ kind, rate, perTenant }) {
+  if (kind === 'limited') return [limit('vendor', { rate })]
+  if (kind === 'tenants') return [limit('tenant', { rate: perTenant, key: 'accountId' })]
+  if (kind === 'keys') {
+    return [limit('key', { rate: '100000000/min', key: 'accountId' }), limit('shared', { rate: '100000000/min' })]
+  }
+  // One that is decided for each job and never binds.
+  return [limit('shared', { rate: '100000000/min' })]
+}
+
+/** Jobs at once in one worker. */
+const concurrencyOf = ({ kind, concurrency }) => concurrency ?? (kind === 'latency' ? 2 : kind === 'limited' ? 10 : 500)
+
+/** Opens any store; `sluice-embedded` uses it as well. */
+export async function open({ url, connections }, shape) {
+  const sluice = await Sluice.open({ store: url, ...(connections === undefined ? {} : { connections }) })
+  useSluice(sluice)
+  let handle = () => {}
+  const limits = limitsOf(shape)
+  const job = task('noop', { input: anything, limits, run: (input) => handle(input) })
+  let claims = 0
+  const call = sluice.db.call.bind(sluice.db)
+  sluice.db.call = (name, ...rest) => {
+    if (name === 'claim') claims += 1
+    return call(name, ...rest)
+  }
+  return {
+    sluice,
+    job,
+    sendOne: (input) => job.send(input),
+    sendMany: (inputs) => job.sendMany(inputs),
+    /** A stream of inputs: it makes batches of its own. */
+    sendStream: (inputs) => job.sendMany(inputs),
+    async work(handler) {
+      handle = handler
+      return sluice.work([job], { concurrency: concurrencyOf(shape) })
+    },
+    /** Claims that this process has made. */
+    calls: () => claims,
+    close: () => sluice.close(),
+  }
+}
+
+/** What a rate promises: `burst` at once, then `perSecond`; at most `worst` in any window. */
+function promise(rate) {
+  const [{ burst, perSecond, worst }] = guaranteeOf(limit('promised', { rate })).rules
+  return { burst, perSecond, worst }
+}
+
+export default {
+  name: 'sluice',
+  packages: ['sluice', 'pg'],
+  server: 'postgres',
+  settings: (shape) =>
+    `concurrency ${concurrencyOf(shape)}, ${limitsOf(shape)
+      .map(({ name, rules }) => `limit ${name} ${rules.map(({ rate }) => rate).join(' and ')}`)
+      .join(', ')}, history kept`,
+  promise: ({ rate }) => promise(rate),
+  open,
+}
