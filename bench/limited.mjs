@@ -44,10 +44,11 @@ async function limitedRun(name, { peer, place, pids, options: { jobs, rate, work
   await fleet.go()
   await fleet.until(1, 60)
   // From the first job on: starting up is not counted.
-  const [ranBefore, cpuBefore] = [fleet.ran(), cpuSeconds(watched)]
+  const [ranBefore, cpuBefore, serverBefore] = [fleet.ran(), cpuSeconds(watched), cpuSeconds(pids)]
   const nominal = perSecondOf(rate)
   if (!(await fleet.until(jobs, (jobs / nominal) * 5 + 60))) throw new Error(`only ${fleet.ran()} of ${jobs} jobs ran`)
-  const cpu = cpuSeconds(watched)
+  const [cpu, server] = [cpuSeconds(watched), cpuSeconds(pids)]
+  const per1000 = (from, to) => (from === undefined ? undefined : ((to - from) / (jobs - ranBefore)) * 1000)
   const shared = sharedBefore === undefined ? undefined : (await session.sharedCalls()) - sharedBefore
   const results = await fleet.stop()
   await session.close()
@@ -57,14 +58,18 @@ async function limitedRun(name, { peer, place, pids, options: { jobs, rate, work
     nominal,
     promise: peer.promise({ rate }),
     calls,
-    cpuPer1000: cpu === undefined ? undefined : ((cpu - cpuBefore) / (jobs - ranBefore)) * 1000,
+    cpuPer1000: per1000(cpuBefore, cpu),
+    serverPer1000: per1000(serverBefore, server),
   })
 }
 
 const sum = (numbers) => (numbers.includes(undefined) ? undefined : numbers.reduce((a, b) => a + b, 0))
 
 /** The lines of a drain at a rate, from the times (ms) at which its jobs began. */
-export function limitedLines(name, { times, nominal, promise: { burst, perSecond, worst }, calls, cpuPer1000 }) {
+export function limitedLines(
+  name,
+  { times, nominal, promise: { burst, perSecond, worst }, calls, cpuPer1000, serverPer1000 },
+) {
   const sorted = times.toSorted((a, b) => a - b)
   const tookS = (sorted.at(-1) - sorted[0]) / 1000
   const most = mostIn(sorted, 1000)
@@ -79,6 +84,7 @@ export function limitedLines(name, { times, nominal, promise: { burst, perSecond
     },
     { bench: `${name}-calls`, value: calls === undefined ? undefined : calls / times.length, unit: 'calls/job' },
     { bench: `${name}-cpu`, value: cpuPer1000, unit: 'CPU s/1000 jobs' },
+    { bench: `${name}-cpu-server`, value: serverPer1000, unit: 'CPU s/1000 jobs' },
     { bench: `${name}-drain`, value: tookS / ((times.length - burst) / perSecond), unit: 'x ideal' },
     { bench: `${name}-share`, value: (perSecond / nominal) * 100, unit: '% of the nominal rate is promised' },
   ]

@@ -34,7 +34,7 @@ export function counter() {
       if (++count >= goal) reached()
     },
     /** Resolves once `goal` calls were made altogether; throws when `limitS` seconds pass before. */
-    async until(wanted, limitS = 600) {
+    async until(wanted, limitS = 300) {
       if (count >= wanted) return
       const end = new AbortController()
       const done = new Promise((resolve) => {

@@ -56,14 +56,15 @@ export class Report {
       return
     }
     const wide = (text, width) => String(text).padEnd(width)
-    let last
-    for (const { bench, peer, value, unit, min, max, runs, disturbed } of lines.toSorted(byBench)) {
-      if (bench !== last) console.log('')
-      last = bench
-      const mark = disturbed > 0 ? ` (f: ${disturbed})` : ''
-      console.log(
-        `${wide(bench, 26)} ${wide(peer, 18)} ${wide(value, 10)} ${unit} (${min} .. ${max}, ${runs} runs)${mark}`,
-      )
+    const benches = [...new Set(lines.map(({ bench }) => bench))]
+    for (const bench of benches) {
+      const own = lines.filter((line) => line.bench === bench)
+      // A table for each bench that several peers took part in; the others follow each other.
+      if (own.length > 1) console.log('')
+      for (const { peer, value, unit, min, max, runs, disturbed } of own) {
+        const range = `(${min} .. ${max}, ${runs} run${runs === 1 ? '' : 's'})${disturbed > 0 ? ` (f: ${disturbed})` : ''}`
+        console.log(`${wide(bench, 26)} ${wide(peer, 18)} ${wide(value, 10)} ${unit} ${range}`)
+      }
     }
     const settings = new Map(
       lines.map(({ peer, config }) => [`${peer}: ${config.version}; ${config.settings}`, config.server]),
@@ -76,11 +77,6 @@ export class Report {
       )
     }
   }
-}
-
-/** In the order in which benches came first. */
-function byBench(a, b) {
-  return a.bench === b.bench ? 0 : a.bench < b.bench ? -1 : 1
 }
 
 function lineOf({ bench, peer, unit, values, disturbed, config, more }) {

@@ -77,12 +77,15 @@ async function take({ scenario, peer, options }, { servers, report, round, runs 
   const about = `${scenario.name} of ${peer.name}, ${round} of ${runs}`
   let place
   try {
-    const server = peer.server === undefined ? undefined : await servers.start(peer.server)
+    const needed = scenario.server ?? peer.server
+    const server = needed === undefined ? undefined : await servers.start(needed)
     const { remove, ...told } = (await server?.place()) ?? {}
     place = { remove }
     const pids = server === undefined ? [] : [server.pid]
     const others = watchOthers()
-    const { lines, settings } = await sample({ scenario: scenario.name, peer: peer.name, place: told, pids, options })
+    const limitS = scenario.limitS?.(options) ?? 900
+    const asked = { scenario: scenario.name, peer: peer.name, place: told, pids, options }
+    const { lines, settings } = await sample(asked, limitS)
     const config = { ...options, settings, version: versionOf(peer), server: server?.about ?? 'none' }
     report.add({ lines, peer: peer.name, config, about, disturbed: others() })
   } catch (error) {
@@ -104,14 +107,19 @@ function watchOthers() {
   }
 }
 
-/** One sample in a process of its own. */
-function sample(asked) {
+/** One sample in a process of its own, which is ended when it takes longer than `limitS` seconds. */
+function sample(asked, limitS) {
   return new Promise((resolve, reject) => {
     const child = fork(sampler, [], { stdio: ['ignore', 2, 2, 'ipc'] })
     let answer
-    child.once('message', (told) => (answer = told))
+    const late = setTimeout(() => {
+      answer = { error: `no answer in ${limitS} s` }
+      child.kill('SIGKILL')
+    }, limitS * 1000)
+    child.once('message', (told) => (answer ??= told))
     child.once('error', reject)
     child.once('exit', (code, signal) => {
+      clearTimeout(late)
       if (answer?.lines !== undefined) resolve(answer)
       else reject(new Error(answer?.error ?? `its process ended with ${signal ?? `code ${code}`}`))
     })

@@ -1,4 +1,7 @@
 // One sample of one scenario with one peer, asked for by run.mjs. Ends with its process, whatever a peer leaves running.
+// Nobody waits for it any more.
+process.on('disconnect', () => process.exit(1))
+
 const asked = await new Promise((resolve) => process.once('message', resolve))
 
 try {

@@ -12,6 +12,8 @@ const silent = () => () => {}
 async function open({ url }, shape) {
   const { Logger, makeWorkerUtils, run } = await import('graphile-worker')
   const pgPool = new pg.Pool({ connectionString: url, max: 10 })
+  pgPool.on('error', () => {})
+  pgPool.on('connect', (client) => client.on('error', () => {}))
   const logger = new Logger(silent)
   const utils = await makeWorkerUtils({ pgPool, logger })
   await utils.migrate()

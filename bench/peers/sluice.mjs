@@ -6,10 +6,11 @@ const anything = { '~standard': { version: 1, vendor: 'bench', validate: (value)
 /** The limit of the task, by what is measured. */
 function limitsOf({ kind, rate, perTenant }) {
   if (kind === 'limited') return [limit('vendor', { rate })]
-  if (kind === 'tenants') return [limit('tenant', { rate: perTenant, key: 'accountId' })]
+  if (kind === 'tenants') return [limit('tenant', { rate: perTenant, by: 'accountId' })]
   if (kind === 'keys') {
-    return [limit('key', { rate: '100000000/min', key: 'accountId' }), limit('shared', { rate: '100000000/min' })]
+    return [limit('key', { rate: '100000000/min', by: 'accountId' }), limit('shared', { rate: '100000000/min' })]
   }
+  if (kind === 'blocked') return [limit('key', { rate: '1/day', by: 'accountId' })]
   // One that is decided for each job and never binds.
   return [limit('shared', { rate: '100000000/min' })]
 }

@@ -3,10 +3,11 @@ import { randomBytes } from 'node:crypto'
 import pg from 'pg'
 import { startPostgres } from '../../scripts/postgres.mjs'
 
-const settings = { max_connections: 400 }
+const standard = { max_connections: 400 }
 
-/** What samples are told of the server, and how to end it. */
-export async function start() {
+/** What samples are told of the server, and how to end it; `more` settings only where a scenario needs them. */
+export async function start(_options, more = {}) {
+  const settings = { ...standard, ...more }
   const server = await startPostgres({ settings })
   const client = new pg.Client(server.adminUrl)
   client.on('error', () => {})
