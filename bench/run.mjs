@@ -38,7 +38,10 @@ export async function run({ scenarios, peers, named, set, quick, json, runs, bud
   const report = new Report(json)
   const cells = scenarios.flatMap((scenario) =>
     peers
-      .filter(({ name, slow }) => scenario.peers.includes(name) && (named?.includes(name) ?? !(quick && slow)))
+      .filter(
+        ({ name, slow }) =>
+          scenario.peers.includes(name) && (named?.includes(name) ?? !(quick && slow && scenario.peers.length > 1)),
+      )
       .map((peer) => ({ scenario, peer, options: optionsOf({ scenario, peer, set, quick }) })),
   )
   if (cells.length === 0) throw new Error('nothing to do: none of these peers takes part in these scenarios (--list)')
@@ -51,7 +54,8 @@ export async function run({ scenarios, peers, named, set, quick, json, runs, bud
   const sinceMs = performance.now()
   try {
     for (let round = 1; round <= runs; round++) {
-      for (const cell of cells) await take(cell, { servers, report, round, runs })
+      for (const cell of cells)
+        if (round <= (cell.scenario.runs ?? runs)) await take(cell, { servers, report, round, runs })
       const spentS = (performance.now() - sinceMs) / 1000
       // The next round takes about as long as those before.
       if (round < runs && spentS + spentS / round > budgetS) break

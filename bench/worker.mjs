@@ -1,6 +1,6 @@
 // One worker process of a fleet: notes when each job began. fleet.mjs speaks to it.
 import { residentMb } from './cpu.mjs'
-import { monotonicMs } from './load.mjs'
+import { fill, monotonicMs } from './load.mjs'
 
 const { peer: name, place, shape } = await new Promise((resolve) => process.once('message', resolve))
 const { default: peer } = await import(`./peers/${name}.mjs`)
@@ -29,10 +29,14 @@ async function begin() {
     process.send({ ran: reported })
   }, 100)
   process.send({ working: true })
+  // Where one process owns the store, it is the one that sends.
+  if (shape.fill > 0) await fill(session, shape.fill)
 }
 
 async function end() {
   const result = { times: [...times], keys: [...keys], calls: session.calls?.(), rssMb: residentMb(process.pid) }
   await Promise.race([worker?.stop(), new Promise((resolve) => setTimeout(resolve, 5_000))]).catch(() => {})
+  // The embedded engine gives its directory free.
+  if (place.dir !== undefined) await session.close()
   process.send({ result }, () => process.exit(0))
 }

@@ -12,15 +12,15 @@ export default {
   jobsMax: 20_000,
   slow: true,
   settings: (shape) => `${sluice.settings(shape)}, PGlite directory, fsync on commit`,
-  async open(_place, shape) {
-    const dir = mkdtempSync(join(tmpdir(), 'sluice-bench-'))
+  /** In `place.dir`, which stays; else in a directory of its own. */
+  async open(place, shape) {
+    const dir = place.dir ?? mkdtempSync(join(tmpdir(), 'sluice-bench-'))
     const session = await open({ url: join(dir, 'data') }, shape)
     return {
       ...session,
-      dir,
       close: async () => {
         await session.close()
-        rmSync(dir, { recursive: true, force: true })
+        if (place.dir === undefined) rmSync(dir, { recursive: true, force: true })
       },
     }
   },

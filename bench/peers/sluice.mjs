@@ -1,5 +1,5 @@
 // Sluice itself, through its public API, as the build in dist/ has it.
-import { guaranteeOf, limit, Sluice, task, useSluice } from '../../dist/index.js'
+import { guaranteeOf, limit, rule, Sluice, task, useSluice } from '../../dist/index.js'
 
 const anything = { '~standard': { version: 1, vendor: 'bench', validate: (value) => ({ value }) } }
 
@@ -10,6 +10,7 @@ function limitsOf({ kind, rate, perTenant }) {
   if (kind === 'keys') {
     return [limit('key', { rate: '100000000/min', by: 'accountId' }), limit('shared', { rate: '100000000/min' })]
   }
+  if (kind === 'queues') return [limit('vendor', { rate: '1000000/min', by: 'accountId' })]
   if (kind === 'blocked') return [limit('key', { rate: '1/day', by: 'accountId' })]
   // One that is decided for each job and never binds.
   return [limit('shared', { rate: '100000000/min' })]
@@ -18,13 +19,30 @@ function limitsOf({ kind, rate, perTenant }) {
 /** Jobs at once in one worker. */
 const concurrencyOf = ({ kind, concurrency }) => concurrency ?? (kind === 'latency' ? 2 : kind === 'limited' ? 10 : 500)
 
+/** As many queues as `queues` says, a task in each, and as many rules: half look when a job is sent, half before it runs. */
+function manyQueues(queues) {
+  const rules = Array.from({ length: queues }, (_, i) =>
+    i % 2 === 0
+      ? rule(`urgent-${i}`, { tasks: `call-${i}`, when: ({ input }) => input.n % 5 === 0, do: { priority: 5 } })
+      : rule(`barred-${i}`, {
+          at: 'dispatch',
+          tasks: `call-${i}`,
+          when: ({ input }) => input.n < 0,
+          do: { hold: '1min' },
+        }),
+  )
+  return { names: Array.from({ length: queues }, (_, i) => `call-${i}`), rules }
+}
+
 /** Opens any store; `sluice-embedded` uses it as well. */
-export async function open({ url, connections }, shape) {
-  const sluice = await Sluice.open({ store: url, ...(connections === undefined ? {} : { connections }) })
+export async function open({ url }, shape) {
+  const { names, rules } = shape.queues === undefined ? { names: ['noop'], rules: [] } : manyQueues(shape.queues)
+  const sluice = await Sluice.open({ store: url, rules })
   useSluice(sluice)
   let handle = () => {}
   const limits = limitsOf(shape)
-  const job = task('noop', { input: anything, limits, run: (input) => handle(input) })
+  const tasks = names.map((name) => task(name, { input: anything, limits, queue: name, run: (input) => handle(input) }))
+  const [job] = tasks
   let claims = 0
   const call = sluice.db.call.bind(sluice.db)
   sluice.db.call = (name, ...rest) => {
@@ -33,14 +51,13 @@ export async function open({ url, connections }, shape) {
   }
   return {
     sluice,
-    job,
-    sendOne: (input) => job.send(input),
+    sendOne: (input) => (tasks[input.queue] ?? job).send(input),
     sendMany: (inputs) => job.sendMany(inputs),
     /** A stream of inputs: it makes batches of its own. */
     sendStream: (inputs) => job.sendMany(inputs),
     async work(handler) {
       handle = handler
-      return sluice.work([job], { concurrency: concurrencyOf(shape) })
+      return sluice.work(tasks, { concurrency: concurrencyOf(shape) })
     },
     /** Claims that this process has made. */
     calls: () => claims,
