@@ -7,7 +7,7 @@ import { fill, mostIn } from './load.mjs'
 /** `200/s` as numbers. */
 const perSecondOf = (rate) => Number.parseInt(rate, 10)
 
-const peers = ['sluice', 'bullmq', 'dbos', 'celery-redis', 'celery-rabbitmq']
+const peers = ['sluice', 'bullmq', 'dbos', 'celery-redis']
 
 /** A backlog drained at its rate. */
 export function drainedAt({ name, workers }) {

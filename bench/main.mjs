@@ -76,6 +76,7 @@ if (values.help) {
   if (unknown.length > 0)
     refuse(`no peer named ${unknown.join(', ')}; there are ${peers.map(({ name }) => name).join(', ')}`)
   if (values.runs !== undefined && !(Number(values.runs) >= 1)) refuse('--runs is a number from 1')
+  if (!['memory', 'aof'].includes(values.redis)) refuse('--redis is memory or aof')
   const set = settings(values.set)
   const options = Object.assign({}, ...scenarios.filter(({ name }) => wanted.includes(name)).map(({ full }) => full))
   const odd = Object.keys(set).filter((name) => !Object.hasOwn(options, name))

@@ -39,7 +39,10 @@ export class Report {
       known.disturbed += isDisturbed ? 1 : 0
       this.#samples.set(key, known)
     }
-    const said = lines.map(({ bench, value, unit }) => `${bench} ${round(value)} ${unit}`).join(', ')
+    const said = lines
+      .filter(({ value }) => value !== undefined && !Number.isNaN(value))
+      .map(({ bench, value, unit }) => `${bench} ${round(value)} ${unit}`)
+      .join(', ')
     const others = isDisturbed ? ` (others took ${Math.round(disturbed * 100)} % of the machine)` : ''
     console.error(`${about}: ${said}${others}`)
   }
@@ -67,7 +70,10 @@ export class Report {
       }
     }
     const settings = new Map(
-      lines.map(({ peer, config }) => [`${peer}: ${config.version}; ${config.settings}`, config.server]),
+      lines.map(({ peer, config }) => [
+        `${peer}: ${[config.version, config.settings].filter(Boolean).join('; ')}`,
+        config.server,
+      ]),
     )
     console.log('')
     for (const [line, server] of settings) console.log(`${line}; ${server}`)

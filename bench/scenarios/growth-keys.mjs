@@ -10,6 +10,7 @@ export default {
   server: 'postgres-stats',
   full: { keys: 100_000, waiting: 6 },
   quick: { keys: 10_000, waiting: 4.5 },
+  limitS: ({ waiting }) => 600 + 10 ** waiting / 2_000,
   shape: () => ({ kind: 'keys', concurrency: 100 }),
   async run({ peer, place, options: { keys, waiting }, shape }) {
     const session = await peer.open(place, shape)

@@ -10,6 +10,7 @@ export default {
   server: 'postgres-stats',
   full: { from: 3, to: 6, keys: 100 },
   quick: { from: 3, to: 4, keys: 100 },
+  limitS: ({ to }) => 600 + 10 ** to / 2_000,
   shape: () => ({ kind: 'keys', concurrency: 100 }),
   async run({ peer, place, options: { from, to, keys }, shape }) {
     const session = await peer.open(place, shape)

@@ -28,7 +28,8 @@ export async function serve({ file, args, base, port, env = process.env, endSign
     pid = told.pid ?? pid
     exited = told.exited ?? exited
   })
-  const gone = new Promise((resolve) => child.once('exit', resolve))
+  let isAlive = true
+  child.once('exit', () => (isAlive = false))
   const log = join(base, 'log')
   child.send({ run: { file, args, cwd: base, log, endSignal, env, ...owner } })
   const sinceMs = performance.now()
@@ -43,8 +44,9 @@ export async function serve({ file, args, base, port, env = process.env, endSign
   return {
     pid,
     close: async () => {
-      child.disconnect()
-      await gone
+      if (child.connected) child.disconnect()
+      // Neither the child nor its channel keeps us alive: a promise alone would not be waited for.
+      while (isAlive) await sleep(5)
     },
   }
 }

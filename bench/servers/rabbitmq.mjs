@@ -26,7 +26,8 @@ export async function start() {
       ...process.env,
       HOME: base,
       RABBITMQ_ALLOW_INPUT: '1',
-      RABBITMQ_NODENAME: `bench${randomBytes(3).toString('hex')}@localhost`,
+      RABBITMQ_SERVER_ADDITIONAL_ERL_ARGS: '-noinput',
+      RABBITMQ_NODENAME: `${name()}@localhost`,
       RABBITMQ_NODE_IP_ADDRESS: '127.0.0.1',
       RABBITMQ_NODE_PORT: String(port),
       RABBITMQ_DIST_PORT: String(distPort),
@@ -45,14 +46,16 @@ export async function start() {
   return {
     pid: server.pid,
     about: `RabbitMQ ${version()}, durable classic queues, persistent messages, defaults`,
-    // Queues are named by the place, so nothing is left to meet.
-    place: async () => ({ url: `amqp://guest:guest@127.0.0.1:${port}//`, remove: async () => {} }),
+    // A queue of its own: what the sample before left behind is not met.
+    place: async () => ({ url: `amqp://guest:guest@127.0.0.1:${port}//`, queue: name(), remove: async () => {} }),
     async close() {
       await server.close()
       await mapper.close()
     },
   }
 }
+
+const name = () => `bench${randomBytes(4).toString('hex')}`
 
 /** Debian keeps it in a folder that is named by its version. */
 function version(root = '/usr/lib/rabbitmq/lib') {
