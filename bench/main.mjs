@@ -4,15 +4,16 @@ import { readdirSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { install } from './install.mjs'
 
-const usage = `npm run bench -- [scenario …] [--peer a,b] [--runs n] [--quick] [--json] [--set name=value,…] [--list]
+const usage = `npm run bench -- [scenario …] [--peer a,b] [--runs n] [--quick] [--json] [--set name=value,…]
 
   scenario   one or more of those that --list names; default: send drain end-to-end latency
   --peer     only these peers; default: all of the scenario; --quick leaves out the slow ones
-  --runs     samples of each figure; default 5, with --quick up to 3 within some 150 s
+  --runs     samples of each figure; default 5, with --quick up to 3 within 170 s
   --quick    small backlogs; under 3 minutes for the default scenarios
   --json     one JSON object a line instead of a table
   --set      options of the scenarios, as --list shows them
   --redis    memory (default) or aof (appendfsync everysec)
+  --profile  a directory for CPU profiles (V8) of the samples' processes
   --list     scenarios, what they measure, their options and peers`
 
 const { values, positionals } = parseArgs({
@@ -24,6 +25,7 @@ const { values, positionals } = parseArgs({
     json: { type: 'boolean', default: false },
     set: { type: 'string', multiple: true, default: [] },
     redis: { type: 'string', default: 'memory' },
+    profile: { type: 'string' },
     list: { type: 'boolean', default: false },
     help: { type: 'boolean', default: false },
   },
@@ -91,7 +93,8 @@ if (values.help) {
     quick: values.quick,
     json: values.json,
     runs: Number(values.runs ?? (values.quick ? 3 : 5)),
-    budgetS: values.quick && values.runs === undefined ? 150 : Infinity,
+    budgetS: values.quick && values.runs === undefined ? 170 : Infinity,
     redis: values.redis,
+    profile: values.profile,
   })
 }

@@ -29,7 +29,7 @@ export class Report {
   }
 
   /** One sample: its lines { bench, value, unit, … }. */
-  add({ lines, peer, config, about, disturbed }) {
+  add({ lines, peer, config, about, tookS, disturbed }) {
     const isDisturbed = disturbed !== undefined && disturbed > disturbedFrom
     for (const { bench, value, unit, ...more } of lines) {
       if (value === undefined || Number.isNaN(value)) continue
@@ -44,7 +44,7 @@ export class Report {
       .map(({ bench, value, unit }) => `${bench} ${round(value)} ${unit}`)
       .join(', ')
     const others = isDisturbed ? ` (others took ${Math.round(disturbed * 100)} % of the machine)` : ''
-    console.error(`${about}: ${said}${others}`)
+    console.error(`${about} (${Math.round(tookS)} s): ${said}${others}`)
   }
 
   fail(about, error) {

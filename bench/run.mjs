@@ -33,7 +33,7 @@ class Servers {
 }
 
 /** All that was asked for, then the report; resolves to the exit code. */
-export async function run({ scenarios, peers, named, set, quick, json, runs, budgetS, redis }) {
+export async function run({ scenarios, peers, named, set, quick, json, runs, budgetS, redis, profile }) {
   const servers = new Servers({ redis })
   const report = new Report(json)
   const cells = scenarios.flatMap((scenario) =>
@@ -55,7 +55,7 @@ export async function run({ scenarios, peers, named, set, quick, json, runs, bud
   try {
     for (let round = 1; round <= runs; round++) {
       for (const cell of cells)
-        if (round <= (cell.scenario.runs ?? runs)) await take(cell, { servers, report, round, runs })
+        if (round <= (cell.scenario.runs ?? runs)) await take(cell, { servers, report, round, runs, profile })
       const spentS = (performance.now() - sinceMs) / 1000
       // The next round takes about as long as those before.
       if (round < runs && spentS + spentS / round > budgetS) break
@@ -77,7 +77,7 @@ function optionsOf({ scenario, peer, set, quick }) {
   return kept
 }
 
-async function take({ scenario, peer, options }, { servers, report, round, runs }) {
+async function take({ scenario, peer, options }, { servers, report, round, runs, profile }) {
   const about = `${scenario.name} of ${peer.name}, ${round} of ${runs}`
   let place
   try {
@@ -87,11 +87,19 @@ async function take({ scenario, peer, options }, { servers, report, round, runs 
     place = { remove }
     const pids = server === undefined ? [] : [server.pid]
     const others = watchOthers()
+    const sinceMs = performance.now()
     const limitS = scenario.limitS?.(options) ?? 900
     const asked = { scenario: scenario.name, peer: peer.name, place: told, pids, options }
-    const { lines, settings } = await sample(asked, limitS)
+    const { lines, settings } = await sample(asked, limitS, profile)
     const config = { ...options, settings, version: versionOf(peer), server: server?.about ?? 'none' }
-    report.add({ lines, peer: peer.name, config, about, disturbed: others() })
+    report.add({
+      lines,
+      peer: peer.name,
+      config,
+      about,
+      tookS: (performance.now() - sinceMs) / 1000,
+      disturbed: others(),
+    })
   } catch (error) {
     report.fail(about, error)
   } finally {
@@ -112,9 +120,10 @@ function watchOthers() {
 }
 
 /** One sample in a process of its own, which is ended when it takes longer than `limitS` seconds. */
-function sample(asked, limitS) {
+function sample(asked, limitS, profile) {
   return new Promise((resolve, reject) => {
-    const child = fork(sampler, [], { stdio: ['ignore', 2, 2, 'ipc'] })
+    const execArgv = profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profile}`]
+    const child = fork(sampler, [], { execArgv, stdio: ['ignore', 2, 2, 'ipc'] })
     let answer
     const late = setTimeout(() => {
       answer = { error: `no answer in ${limitS} s` }

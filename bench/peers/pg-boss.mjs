@@ -24,7 +24,7 @@ async function open({ url }, shape) {
       })
       return { stop: () => boss.offWork('noop', { id }) }
     },
-    close: () => boss.stop({ graceful: true, close: true, timeout: 5_000 }),
+    close: () => boss.stop({ graceful: false, close: true }),
   }
 }
 
