@@ -5,10 +5,19 @@ import { fileURLToPath } from 'node:url'
 
 const file = fileURLToPath(new URL('worker.mjs', import.meta.url))
 
+const atOnce = 4
+
 /** Started and connected, not yet at work. */
 export async function startFleet({ peer, place, shape, count }) {
-  const members = Array.from({ length: count }, () => member({ peer: peer.name, place, shape }))
-  await Promise.all(members.map(({ ready }) => ready))
+  const members = []
+  // A few at a time: fifty that start at once would time out on each other.
+  while (members.length < count) {
+    const some = Array.from({ length: Math.min(atOnce, count - members.length) }, () =>
+      member({ peer: peer.name, place, shape }),
+    )
+    members.push(...some)
+    await Promise.all(some.map(({ ready }) => ready))
+  }
   return {
     pids: members.map(({ child }) => child.pid),
     /** Jobs begun so far, up to a tenth of a second ago. */

@@ -8,7 +8,7 @@ const usage = `npm run bench -- [scenario …] [--peer a,b] [--runs n] [--quick]
 
   scenario   one or more of those that --list names; default: send drain end-to-end latency
   --peer     only these peers; default: all of the scenario; --quick leaves out the slow ones
-  --runs     samples of each figure; default 5, with --quick up to 3 within 170 s
+  --runs     samples of each figure; default 5 (of scenarios of minutes 1 or 3), with --quick up to 3 within 170 s
   --quick    small backlogs; under 3 minutes for the default scenarios
   --json     one JSON object a line instead of a table
   --set      options of the scenarios, as --list shows them
@@ -92,7 +92,7 @@ if (values.help) {
     set,
     quick: values.quick,
     json: values.json,
-    runs: Number(values.runs ?? (values.quick ? 3 : 5)),
+    runs: values.runs === undefined ? undefined : Number(values.runs),
     budgetS: values.quick && values.runs === undefined ? 170 : Infinity,
     redis: values.redis,
     profile: values.profile,

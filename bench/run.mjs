@@ -53,12 +53,15 @@ export async function run({ scenarios, peers, named, set, quick, json, runs, bud
   process.once('SIGINT', stop)
   const sinceMs = performance.now()
   try {
-    for (let round = 1; round <= runs; round++) {
-      for (const cell of cells)
-        if (round <= (cell.scenario.runs ?? runs)) await take(cell, { servers, report, round, runs, profile })
+    const runsOf = (scenario) => runs ?? Math.min(scenario.runs ?? Infinity, quick ? 3 : 5)
+    const rounds = Math.max(...cells.map(({ scenario }) => runsOf(scenario)))
+    for (let round = 1; round <= rounds; round++) {
+      for (const cell of cells.filter(({ scenario }) => round <= runsOf(scenario))) {
+        await take(cell, { servers, report, round, runs: runsOf(cell.scenario), profile })
+      }
       const spentS = (performance.now() - sinceMs) / 1000
       // The next round takes about as long as those before.
-      if (round < runs && spentS + spentS / round > budgetS) break
+      if (round < rounds && spentS + spentS / round > budgetS) break
     }
   } finally {
     await servers.close()

@@ -13,6 +13,7 @@ export default {
   peers: ['sluice', 'bullmq', 'pg-boss', 'graphile-worker', 'dbos', 'celery-redis'],
   full: { tenants: 1_000, hot: 50_000, each: 50, perTenant: '5/s', seconds: 20 },
   quick: { tenants: 200, hot: 5_000, each: 25, perTenant: '5/s', seconds: 10 },
+  runs: 3,
   shape: ({ tenants, perTenant }) => ({
     kind: 'tenants',
     perTenant,
