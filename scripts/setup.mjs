@@ -30,6 +30,7 @@ if (!existsSync(built) || newest(join(root, 'src')) > statSync(built).mtimeMs) {
     stdio: ['ignore', 2, 2],
   })
 }
+execFileSync(process.execPath, [join(root, 'scripts', 'template.mjs')], { cwd: root, stdio: ['ignore', 2, 2] })
 
 /** The latest modification time, in ms, of any file below a folder. */
 function newest(dir) {

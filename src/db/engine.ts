@@ -3,6 +3,7 @@ import { PGlite } from '@electric-sql/pglite'
 import { StoreError } from '../core/errors.ts'
 import { SyncedFS } from './disk.ts'
 import { frame, frames, text } from './frame.ts'
+import { template } from './template.ts'
 
 /** What we replace on the running module so that a dead backend is noticed. */
 interface Backend {
@@ -82,7 +83,9 @@ export class Engine {
     const health = new Health()
     const disk = dir === undefined ? undefined : new SyncedFS(dir, (mod) => health.guard(mod as Backend))
     const options = disk === undefined ? {} : { fs: disk, startParams }
-    const pglite = await PGlite.create({ ...options, onStderr: health.hear }).catch((cause: unknown) => {
+    const loadDataDir = disk?.complete === true ? undefined : template()
+    const filled = loadDataDir === undefined ? options : { ...options, loadDataDir }
+    const pglite = await PGlite.create({ ...filled, onStderr: health.hear }).catch((cause: unknown) => {
       throw new Error(health.why(cause), { cause })
     })
     if (disk !== undefined && !disk.complete)

@@ -67,9 +67,10 @@ export class Slots implements Outlet {
 
   /** Whether so many are free; where only the throttle is in the way, it is looked at again when it lets one more begin. */
   #isFree(least: number): boolean {
-    const isFree = this.free() >= least
-    if (!isFree && this.#empty() >= least) this.#throttle?.tell(() => this.look())
-    return isFree
+    const most = this.#throttle?.most() ?? Infinity
+    const isEmpty = this.#empty() >= least
+    if (isEmpty && most === 0) this.#throttle?.tell(() => this.look())
+    return isEmpty && most >= least
   }
 
   /** Resolves when no attempt is under way. */

@@ -33,12 +33,15 @@ export class Throttle {
     return room(this.#rules, this.#bucket, this.#nowUs()).avail
   }
 
-  /** Calls `then` when one may begin, if none may now; of several calls the last one counts. */
+  /**
+   * Calls `then` when one may begin, a millisecond from now at the earliest: one that may by now could not when the caller
+   * looked. Of several calls the last one counts.
+   */
   tell(then: () => void): void {
     const nowUs = this.#nowUs()
-    const { avail, nextUs } = room(this.#rules, this.#bucket, nowUs)
+    const { nextUs } = room(this.#rules, this.#bucket, nowUs)
     this.#disarm?.()
-    if (avail === 0) this.#disarm = this.#clock.after(Math.max(1, (nextUs - nowUs) / 1_000), then)
+    this.#disarm = this.#clock.after(Math.max(1, (nextUs - nowUs) / 1_000), then)
   }
 
   /** So many begin. @param isShort there was room for more, and as many were claimed as this bound allows */

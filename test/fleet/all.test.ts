@@ -2,18 +2,14 @@
  * Everything at once, with real processes on a server of their own: priorities, weights, rules, windows, concurrency and a
  * schedule, while workers are killed and the database crashes. The vendor, in a process of its own, is the truth.
  */
-import { type ChildProcess, spawn } from 'node:child_process'
-import { once } from 'node:events'
-import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
-import { afterEach, expect, test, vi } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { type AnyTask, type Rule, Sluice } from '../../src/index.ts'
-import type { Arrival } from '../../src/testing/proof.ts'
-import type { Report } from '../../src/testing/vendor.ts'
 import { isLong } from '../long.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { later, until } from '../until.ts'
+import { end, start, vendorOf } from './children.ts'
 
 // The definitions of the workers' own code.
 const definitions: string = './all.mjs'
@@ -23,7 +19,6 @@ const { rated, windowed, rules } = (await import(definitions)) as {
   rules: readonly Rule[]
 }
 const memberFile = fileURLToPath(new URL('./all.mjs', import.meta.url))
-const serveFile = fileURLToPath(new URL('../../dist/testing/serve.js', import.meta.url))
 const workers = isLong ? 8 : 3
 const lastsMs = isLong ? 180_000 : 12_000
 /** So often a worker is killed, and so often the database. */
@@ -31,42 +26,23 @@ const killMs = isLong ? 3_000 : 4_000
 const crashMs = isLong ? 30_000 : 6_000
 vi.setConfig({ testTimeout: lastsMs + 600_000 })
 
-const children = new Set<ChildProcess>()
-afterEach(async () => {
-  const ends = [...children].map((child) => once(child, 'exit'))
-  for (const child of children) child.kill('SIGKILL')
-  await Promise.all(ends)
-})
-
-async function start(args: string[]): Promise<{ child: ChildProcess; line: string }> {
-  const child = spawn(process.execPath, args, { stdio: ['pipe', 'pipe', 'inherit'] })
-  children.add(child)
-  child.once('exit', () => children.delete(child))
-  const [line] = await once(createInterface(child.stdout), 'line')
-  return { child, line: String(line) }
-}
-
 test('nothing is lost, exceeded, or scheduled twice, while workers are killed and the database crashes', async () => {
   const server = await startPostgres()
   const log = { algorithm: 'sliding log' }
-  const vendor = async (limits: object[]) => {
-    const { line } = await start([serveFile, JSON.stringify({ rules: limits, latencyMs: 5 })])
-    const ask = async <T>(what: string) => (await (await fetch(`${line}/.vendor/${what}`)).json()) as T
-    return { url: line, report: () => ask<Report>('report'), arrivals: () => ask<Arrival[]>('arrivals') }
-  }
-  const rates = await vendor([
+  const rates = await vendorOf([
     { ...log, limit: 160, windowMs: 4_000 },
     { algorithm: 'fixed window', limit: 80, windowMs: 4_000, key: 'header:x-key' },
   ])
-  const many = await vendor([
+  const many = await vendorOf([
     { ...log, limit: 60, windowMs: 4_000, key: 'header:x-key' },
     { ...log, limit: 300, windowMs: 30_000, key: 'header:x-key' },
     { algorithm: 'concurrency', limit: 3, key: 'header:x-key' },
   ])
   const vendors = { rated: rates.url, windowed: many.url }
-  const options = JSON.stringify({ store: server.url, vendors, concurrency: 6 })
+  const options = { store: server.url, vendors, concurrency: 6 }
   const sluice = await Sluice.open({ store: server.url, rules })
-  const enter = async () => (await start([memberFile, options])).child
+  // One that starts in the moment of a crash ends with an error; what supervises workers starts it again.
+  const enter = async () => (await start(memberFile, options).catch(() => start(memberFile, options))).child
   const fleet = await Promise.all(Array.from({ length: workers }, enter))
   const sinceMs = performance.now()
   const isOver = () => performance.now() - sinceMs > lastsMs
@@ -148,9 +124,7 @@ test('nothing is lost, exceeded, or scheduled twice, while workers are killed an
   expect(instants).toEqual(instants.map((_, i) => first + i * 1_000))
   expect(instants.length).toBeGreaterThan(lastsMs / 1_000 / 2)
   console.log(`${ids.length} jobs, ${arrivals.length} arrivals, ${instants.length} instants`)
-  const ends = fleet.map((child) => once(child, 'exit'))
-  for (const child of fleet) child.kill('SIGTERM')
-  await Promise.all(ends)
+  await end(fleet)
   await sluice.close()
   await server.stop()
 })

@@ -39,8 +39,6 @@ describe('a throttle', () => {
 
   it('says when one may begin, and warns once a minute when it binds', () => {
     const { clock, throttle, warned, afters } = at(5)
-    throttle.tell(() => {})
-    expect(afters).toEqual([])
     throttle.began(throttle.most(), true)
     throttle.tell(() => {})
     const [wait] = afters[0] ?? []
@@ -48,6 +46,9 @@ describe('a throttle', () => {
     expect(throttle.most()).toBe(0)
     clock.nowMs += 0.02
     expect(throttle.most()).toBe(1)
+    // Whoever saw none a moment ago is told all the same.
+    throttle.tell(() => {})
+    expect(afters.at(-1)?.[0]).toBe(1)
     throttle.began(1, true)
     expect(warned).toHaveLength(1)
     clock.nowMs += 60_000
