@@ -174,6 +174,32 @@ for (const engine of engines) {
       await at.sluice.send(tokens, { n: 71 }, interactive)
     })
 
+    it('a share that has used all of the limit itself keeps its part for when there is room again', async () => {
+      await at.set(0)
+      const alone = shared('alone', { window: '10/h', lendAfter: '10s' })
+      await at.sluice.sendMany(alone, rows(30), interactive)
+      expect(await at.more('alone')).toMatchObject({ own: 10, others: 0 })
+      await at.sluice.sendMany(alone, rows(30))
+      expect(await at.more('alone')).toMatchObject({ own: 0, others: 0 })
+      const [room] = await at.db.query<{ ms: number }>(
+        `select (max(due) / 1000 - ${startMs} + 1)::float8 as ms from sluice.list where id <> 0`,
+      )
+      await at.set(room?.ms ?? 0)
+      const { own, others } = await at.more('alone')
+      expect(own + others).toBe(10)
+      expect(own).toBeGreaterThanOrEqual(3)
+    })
+
+    it('a share that was just used is not lent, however many of its jobs have ended since', async () => {
+      await at.set(0)
+      const ends = shared('ends', { window: '1000/h', concurrency: 1000 })
+      await at.sluice.sendMany(ends, rows(150), interactive)
+      const { jobs } = await at.more('ends')
+      for (const job of jobs) await done(at.db, [job])
+      await at.sluice.sendMany(ends, rows(1_000))
+      expect((await at.more('ends', 1_000)).others).toBe(700)
+    })
+
     it('a grant that is given back is given back beside it too', async () => {
       await at.set(0)
       const back = shared('back', { window: '100/h' })
