@@ -35,7 +35,17 @@ const operations = [
   'back',
 ]
 /** What must come of it. */
-const events = ['granted', 'granted with costs', 'done', 'failed', 'retry', 'unused', 'return', 'waited']
+const events = [
+  'granted',
+  'granted with costs',
+  'done',
+  'failed',
+  'retry',
+  'unused',
+  'return',
+  'waited',
+  'take in line',
+]
 const judged = ['rate', 'window', 'quota', 'concurrency', 'others', 'label', 'pool', 'key']
 
 describe('claims', () => {

@@ -200,6 +200,53 @@ for (const engine of engines) {
       expect((await at.more('ends', 1_000)).others).toBe(700)
     })
 
+    it('others are told when a share that had asked in vain is idle', async () => {
+      // What is left to others comes first here: who lacks both waits for that.
+      await at.set(0)
+      const rooms = shared('desks', { concurrency: 10, lendAfter: '5s' })
+      await at.sluice.sendMany(rooms, rows(2), interactive)
+      const { jobs } = await at.more('desks')
+      await at.sluice.sendMany(rooms, rows(20))
+      expect(await at.more('desks')).toMatchObject({ own: 0, others: 7 })
+      await at.sluice.sendMany(rooms, rows(2), interactive)
+      const third = await at.more('desks')
+      expect(third).toMatchObject({ own: 1, others: 0 })
+      await at.set(5_000)
+      expect(await at.more('desks')).toMatchObject({ own: 0, others: 0 })
+      await done(at.db, [...jobs, ...third.jobs])
+      const fourth = await at.more('desks')
+      expect(fourth).toMatchObject({ own: 1, others: 0 })
+      await done(at.db, fourth.jobs)
+      let others = 0
+      for (let ms = 6_000; ms <= 16_000; ms += 1_000) {
+        await at.set(ms)
+        others += (await at.more('desks')).others
+      }
+      expect(others).toBe(3)
+    })
+
+    it('jobs with a deadline are not given up for what a share keeps', async () => {
+      await at.set(0)
+      const kept = shared('kept', { window: '30/h', concurrency: 4, lendAfter: '2s' })
+      await at.sluice.sendMany(kept, rows(1), interactive)
+      await done(at.db, (await at.more('kept')).jobs)
+      await at.sluice.sendMany(kept, rows(21))
+      for (let n = 0; n < 7; n++) await done(at.db, (await at.more('kept')).jobs)
+      await at.sluice.sendMany(kept, rows(5), interactive)
+      const { jobs } = await at.more('kept')
+      expect(jobs).toHaveLength(4)
+      await at.sluice.send(kept, { tenant: 'a' }, { maxWait: '1min' })
+      expect(await at.more('kept')).toMatchObject({ own: 0, others: 0 })
+      await done(at.db, jobs)
+      await done(at.db, (await at.more('kept')).jobs)
+      let others = 0
+      for (let ms = 1_000; ms <= 5_000; ms += 1_000) {
+        await at.set(ms)
+        others += (await at.more('kept')).others
+      }
+      expect(others).toBe(1)
+    })
+
     it('a grant that is given back is given back beside it too', async () => {
       await at.set(0)
       const back = shared('back', { window: '100/h' })

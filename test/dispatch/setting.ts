@@ -42,8 +42,21 @@ export interface Setting {
   acts: Act[]
 }
 
+/** A job in a worker's hands. */
+export interface Held {
+  id: string
+  seq: number
+  claim: string
+  worker: string
+  holds: string[]
+  costs: number[] | null
+  settled: Set<string>
+}
+
 /** Labels of the workers. */
 export const hosts = ['one', 'one', 'two']
+/** Tenants, the keys of what is keyed. */
+export const tenants = ['a', 'b']
 const members = ['x', 'y', 'z']
 /** The number of the limit that has a share. */
 export const shared = 2
@@ -61,6 +74,12 @@ export function limitAt(
   const kept = { shares: { interactive: 0.4 }, lendAfter: `${lendS}s`, ...(isShareKeyed ? { by } : {}) }
   const kind = [{ by: label('host') }, { pool: members.slice(0, size) }, kept, { by }, {}][at]
   return limit(`${names[at]}${run}`, { ...numbers, ...kind } as LimitOptions) as Limit
+}
+
+/** One of the buckets that a limit has. */
+export function bucketOf({ name, pool, keyed, label: by }: Limit, which: number): string {
+  const keys = pool?.map(({ key }) => key) ?? (by === undefined ? (keyed ? tenants : []) : hosts)
+  return keys.length === 0 ? name : `${name}:${keys[which % keys.length]}`
 }
 
 /** Tasks under these limits. */

@@ -7,25 +7,14 @@ import { defineLimit } from '../../src/dispatch/define.ts'
 import type { AnyTask } from '../../src/dispatch/task.ts'
 import type { Limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
-import { type Act, hosts, limitAt, type Setting, shared, tasksOf } from './setting.ts'
+import { acquire } from '../outside/asks.ts'
+import { type Act, bucketOf, type Held, hosts, tenants, limitAt, type Setting, shared, tasksOf } from './setting.ts'
 import { finish } from './engine.ts'
 import { type Grant, type Time, Witness } from './witness.ts'
-
-/** A job in a worker's hands. */
-interface Held {
-  id: string
-  seq: number
-  claim: string
-  worker: string
-  holds: string[]
-  costs: number[] | null
-  settled: Set<string>
-}
 
 const second = 1_000_000
 const dayUs = 86_400 * second
 const lifeUs = 15 * second
-const tenants = ['a', 'b']
 let histories = 0
 
 /** Does what happens, in the store, and has a witness judge what the store answers. */
@@ -43,6 +32,7 @@ export class World {
   readonly #claims: { id: string; worker: string; tasks: string[]; want: number }[] = []
   readonly #leases: { id: string; take: string; untilUs: number }[] = []
   readonly #paused: { limit: string; key?: string }[] = []
+  readonly #lines: { take: string; cost: number; line: string }[] = []
   #workers: { id: string; host: string }[] = []
   #sent = 0
 
@@ -196,27 +186,32 @@ export class World {
   }
 
   async take({ which, how }: Act): Promise<void> {
-    const { name, pool, keyed, label: by } = this.#limits[which % this.#limits.length] as Limit
-    const keys = pool?.map((member) => member.key) ?? (by === undefined ? (keyed ? tenants : []) : hosts)
-    const take = keys.length === 0 ? name : `${name}:${keys[how % keys.length]}`
-    const [id, cost] = [randomUUID(), 1 + (how % 2)]
-    const ask = () =>
-      this.#sluice.db.query<{ granted: boolean; life_us: string | null }>(
-        'select granted, life_us from sluice.acquire_v1($1,null,null,$2,$3,null,null,$4,$5,null)',
-        [id, take, cost, id, lifeUs],
-      )
-    const [row] = await ask()
-    this.#count(row?.granted === true ? 'take' : 'take denied')
-    if (row?.granted !== true) return
-    const lease = { id, take, untilUs: this.#time.us + lifeUs }
-    this.#leases.push(lease)
-    const { rules } = this.#limits[which % this.#limits.length] as Limit
+    const name = bucketOf(this.#limits[which % this.#limits.length] as Limit, how)
+    const waiting = this.#lines[how % Math.max(1, this.#lines.length)]
+    // Some wait in line, and ask again.
+    const again = how % 4 === 0 ? waiting : undefined
+    const { take, cost, line } = again ?? { take: name, cost: 1 + (how % 2), line: how % 4 === 1 ? newId() : undefined }
+    const grant = randomUUID()
+    const asked = {
+      grant,
+      cost,
+      holder: grant,
+      lifeMs: lifeUs / 1_000,
+      ...(line === undefined ? {} : { line, waitUs: 9 * second }),
+    }
+    const { granted, lifeMs } = await acquire(this.#sluice.db, take, asked)
+    this.#count(granted ? 'take' : 'take denied')
+    if (!granted && line !== undefined && again === undefined) this.#lines.push({ take, cost, line })
+    if (!granted) return
+    if (again !== undefined) this.#lines.splice(this.#lines.indexOf(again), 1)
+    if (line !== undefined) this.#count('take in line')
+    this.#leases.push({ id: grant, take, untilUs: this.#time.us + lifeUs })
+    const { rules } = this.#limits.find((one) => one.name === take.replace(/:.*$/s, '')) as Limit
     const units = rules.every(({ kind }) => kind === 'concurrency') ? 1 : cost
-    this.witness.granted([
-      { bucket: take, of: id, units, who: row.life_us === null ? [] : [id], untilUs: lease.untilUs },
-    ])
+    const who = lifeMs === undefined ? [] : [grant]
+    this.witness.granted([{ bucket: take, of: grant, units, who, untilUs: this.#time.us + lifeUs }])
     // An answer that is lost is asked for again.
-    if (how % 3 === 0) expect(await ask()).toMatchObject([{ granted: true }])
+    if (how % 3 === 0) expect(await acquire(this.#sluice.db, take, asked)).toMatchObject({ granted: true })
   }
 
   async yield({ which, how }: Act): Promise<void> {
