@@ -25,7 +25,7 @@ begin
                        where w.id <> 0 and w.front is not null and (v_costed or w.holder is not null)) h on true
     left join lateral (select sum(k.need) as units from sluice.list k
                        where k.id = w.id and k.holder is not null and k.class <> w.class and k.due > p_now - 1000000
-                         and (h.lane is distinct from w.holder or h.lane is null or k.asked < w.asked)) o on true
+                         and (h.lane is distinct from w.holder or h.lane is null or (k.asked, k.class) < (w.asked, w.class))) o on true
     left join lateral (select * from sluice.room_v1(array[w.id], p_now, false, case when h.need > 1 or o.units > 0
                        then array[coalesce(h.need, 1) + coalesce(o.units, 0)]::bigint[] end) where w.id <> 0) r on true
   ), kept as (

@@ -52,7 +52,7 @@ begin
     v_n[i] := v_heads.n[i];
   end loop;
   v_first := array(select l.ordinality from unnest(p_lane) with ordinality l
-                   join sluice.list w on w.class = l.class and w.id = l.list and w.holder = l.id where l.costed and w.id <> 0 order by w.asked);
+                   join sluice.list w on w.class = l.class and w.id = l.list and w.holder = l.id where l.costed and w.id <> 0 order by w.asked, w.class);
   select s.take, s.vstart, s.blocked into take, vstart, blocked
   from sluice.share_costs_v1(p_want, v_n, v_starts, v_step, v_fair, v_from, v_uses, p_units || p_places, p_horizon, v_at, v_heads.costs, v_first) s;
   blocked := array(select case when b > v_count then b - v_count else b end from unnest(blocked) with ordinality u (b, o) order by o);

@@ -9,10 +9,11 @@ begin
   select l.at, l.claim = '00000000-0000-0000-0000-000000000000' is true as asked into v_last
   from (select * from sluice.ledger o where o.bucket = v_share order by o.at desc, o.n desc limit 100) l
   where l.units > 0 or l.claim = '00000000-0000-0000-0000-000000000000' limit 1;
-  if v_last.at is null then return 0; end if;
   if v_last.asked then
     return p_def.lend_us + greatest(v_last.at, (
-      select max(w.due) from sluice.list w where w.id = sluice.hash64(rtrim(p_def.name, '/') || v_key) and w.id <> 0));
+      select max(w.due) from sluice.list w where w.id in (v_share, sluice.hash64(rtrim(p_def.name, '/') || v_key)) and w.id <> 0));
   end if;
-  return p_def.lend_us + v_last.at;
+  -- Jobs that have ended since may have hidden the last grant: it was given before them.
+  return coalesce(p_def.lend_us + coalesce(v_last.at, (
+    select o.at from sluice.ledger o where o.bucket = v_share order by o.at desc, o.n desc offset 99 limit 1)), 0);
 end $$;

@@ -1,5 +1,5 @@
--- Jobs of a share ask in vain: from now on nothing is lent of it. p_denied: buckets that have denied them, p_uses: those that
--- they need, pair by pair. A row of the claim 0 without units in the share's bucket says so (lent_v1); one after another at most four in
+-- Jobs of a share ask in vain: from now on nothing is lent of it. p_denied: buckets that have denied them (the limit's own, or
+-- the share's, which is as full when nobody else used it), p_uses: those that they need, pair by pair. A row of the claim 0 without units in the share's bucket says so (lent_v1); one after another at most four in
 -- the time after which it is lent. Call under lock_v1 of both.
 create or replace function sluice.plead_v1(p_denied bigint[], p_uses bigint[], p_now bigint) returns void language plpgsql as $$
 declare
@@ -9,8 +9,8 @@ begin
   v_shares := array(
     select distinct s.id from unnest(p_denied, p_uses) u (denied, used)
     join sluice.bucket s on s.id = u.used and s.name ~ '/.'
-    join sluice.bucket b on b.id = u.denied and b.name = split_part(s.name, '/', 1) and b.key = s.key
-    cross join lateral (select d.lend_us from sluice.limit_def d where d.name = b.name || '/' order by d.version desc limit 1) o
+    join sluice.bucket b on b.id = u.denied and b.name in (s.name, split_part(s.name, '/', 1)) and b.key = s.key
+    cross join lateral (select d.lend_us from sluice.limit_def d where d.name = split_part(s.name, '/', 1) || '/' order by d.version desc limit 1) o
     where not exists (
       select 1 from (select l.at, l.claim from sluice.ledger l where l.bucket = s.id order by l.at desc, l.n desc limit 1) l
       where l.claim = '00000000-0000-0000-0000-000000000000' and l.at > p_now - o.lend_us / 4));

@@ -4,7 +4,8 @@
 -- than that never are; life: of a grant. The arithmetic is that of limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
 -- wall: what the store's clock shows then, by which calendars go. stale: the state is from an older definition, and was made anew, which takes a while: renew_v1 writes it.
 -- A pool (`sender*`) has the room of its members, and no state of its own: its version is null, so nothing is written.
--- What a share leaves to others has all room while its part is lent (lent_v1), and a level of it owes no more than it holds: what was borrowed is no debt.
+-- What a share leaves to others has all room while its part is lent (lent_v1), and a level of it owes no more than it holds: what was borrowed is no debt. When it is
+-- lent may become sooner, as what the share waits for does: so it is worth a look once in the time after which it is.
 -- A bucket whose limit is not defined has no room: closed, not open. One that is paused has none for waiting jobs. Call under lock_v1 to act on the answer.
 -- Step by step, because starting up one query over all of it takes four times as long.
 create or replace function sluice.room_v1(p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null)
@@ -66,7 +67,7 @@ begin
         if v_free < v_need then next := greatest(next, sluice.fit_v1(v_def, r, debt[r], slots[r:r], quota[r:r], v_need, now_at, v_epoch.ahead_us)); end if;
       end loop;
       if v_def.lend_us is not null then
-        select greatest(p_now, room_v1.hold, least(room_v1.next, l.at)), case when l.at > room_v1.now_at then room_v1.units else 2147483647 end,
+        select greatest(p_now, room_v1.hold, least(room_v1.next, l.at, room_v1.now_at + v_def.lend_us)), case when l.at > room_v1.now_at then room_v1.units else 2147483647 end,
           case when l.at > room_v1.now_at then room_v1.places else 2147483647 end into next, units, places from sluice.lent_v1(bucket, v_def) l (at);
       end if;
       slack := coalesce(slack, 0); avail := least(units, places);

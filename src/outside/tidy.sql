@@ -4,7 +4,6 @@ create or replace function sluice.tidy_v1(p_cap bigint) returns boolean language
 declare
   v_now bigint := sluice.limiter_us(p_cap);
   v_bucket bigint;
-  v_places integer;
 begin
   if not pg_try_advisory_xact_lock(1397511523, -13) then return false; end if;
   delete from sluice.taker where id = any (array(
@@ -17,7 +16,5 @@ begin
   end if;
   -- One bucket a call: two in one transaction would be locked out of order.
   perform sluice.lock_v1(array[v_bucket]);
-  v_places := sluice.vacate_v1(v_bucket, v_now);
-  if v_places > 0 then perform sluice.sooner_v1(array[v_bucket], array[v_places], v_now); end if;
-  return v_places > 0;
+  return sluice.vacate_v1(v_bucket, v_now) > 0;
 end $$;

@@ -154,6 +154,22 @@ for (const engine of mainEngines) {
       expect((await take(cheap, 20)).length).toBeGreaterThanOrEqual(10)
     })
 
+    it('of two tasks that began to wait in one claim one goes first, whoever comes for them alone', async () => {
+      const all = limit('tied', { window: '4/min', cost: 'n' })
+      const [one, two] = ['tied1', 'tied2'].map((name) => task(name, { input, limits: [all], run: () => undefined }))
+      if (one === undefined || two === undefined) throw new Error('no tasks')
+      await send(one, [2, 3])
+      expect(await take(one)).toEqual([2])
+      await send(two, [3])
+      await claimAll(at.db, at.worker, ['tied1', 'tied2'], 10)
+      const looks: number[][] = []
+      for (let ms = 59_000; ms < 64_000; ms += 500) {
+        await clock.set(startMs + ms)
+        for (const which of [one, two]) looks.push(await take(which))
+      }
+      expect(looks.flat()).toEqual([3])
+    })
+
     it('fair keys take turns by what their jobs cost', async () => {
       const tpm = costed({ rate: '100/100s', burst: 100 }, 'n', true)
       await send(

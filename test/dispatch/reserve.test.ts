@@ -174,6 +174,79 @@ for (const engine of engines) {
       await at.sluice.send(tokens, { n: 71 }, interactive)
     })
 
+    it('a share that has used all of the limit itself keeps its part for when there is room again', async () => {
+      await at.set(0)
+      const alone = shared('alone', { window: '10/h', lendAfter: '10s' })
+      await at.sluice.sendMany(alone, rows(30), interactive)
+      expect(await at.more('alone')).toMatchObject({ own: 10, others: 0 })
+      await at.sluice.sendMany(alone, rows(30))
+      expect(await at.more('alone')).toMatchObject({ own: 0, others: 0 })
+      const [room] = await at.db.query<{ ms: number }>(
+        `select (max(due) / 1000 - ${startMs} + 1)::float8 as ms from sluice.list where id <> 0`,
+      )
+      await at.set(room?.ms ?? 0)
+      const { own, others } = await at.more('alone')
+      expect(own + others).toBe(10)
+      expect(own).toBeGreaterThanOrEqual(3)
+    })
+
+    it('a share that was just used is not lent, however many of its jobs have ended since', async () => {
+      await at.set(0)
+      const ends = shared('ends', { window: '1000/h', concurrency: 1000 })
+      await at.sluice.sendMany(ends, rows(150), interactive)
+      const { jobs } = await at.more('ends')
+      for (const job of jobs) await done(at.db, [job])
+      await at.sluice.sendMany(ends, rows(1_000))
+      expect((await at.more('ends', 1_000)).others).toBe(700)
+    })
+
+    it('others are told when a share that had asked in vain is idle', async () => {
+      // What is left to others comes first here: who lacks both waits for that.
+      await at.set(0)
+      const rooms = shared('desks', { concurrency: 10, lendAfter: '5s' })
+      await at.sluice.sendMany(rooms, rows(2), interactive)
+      const { jobs } = await at.more('desks')
+      await at.sluice.sendMany(rooms, rows(20))
+      expect(await at.more('desks')).toMatchObject({ own: 0, others: 7 })
+      await at.sluice.sendMany(rooms, rows(2), interactive)
+      const third = await at.more('desks')
+      expect(third).toMatchObject({ own: 1, others: 0 })
+      await at.set(5_000)
+      expect(await at.more('desks')).toMatchObject({ own: 0, others: 0 })
+      await done(at.db, [...jobs, ...third.jobs])
+      const fourth = await at.more('desks')
+      expect(fourth).toMatchObject({ own: 1, others: 0 })
+      await done(at.db, fourth.jobs)
+      let others = 0
+      for (let ms = 6_000; ms <= 16_000; ms += 1_000) {
+        await at.set(ms)
+        others += (await at.more('desks')).others
+      }
+      expect(others).toBe(3)
+    })
+
+    it('jobs with a deadline are not given up for what a share keeps', async () => {
+      await at.set(0)
+      const kept = shared('kept', { window: '30/h', concurrency: 4, lendAfter: '2s' })
+      await at.sluice.sendMany(kept, rows(1), interactive)
+      await done(at.db, (await at.more('kept')).jobs)
+      await at.sluice.sendMany(kept, rows(21))
+      for (let n = 0; n < 7; n++) await done(at.db, (await at.more('kept')).jobs)
+      await at.sluice.sendMany(kept, rows(5), interactive)
+      const { jobs } = await at.more('kept')
+      expect(jobs).toHaveLength(4)
+      await at.sluice.send(kept, { tenant: 'a' }, { maxWait: '1min' })
+      expect(await at.more('kept')).toMatchObject({ own: 0, others: 0 })
+      await done(at.db, jobs)
+      await done(at.db, (await at.more('kept')).jobs)
+      let others = 0
+      for (let ms = 1_000; ms <= 5_000; ms += 1_000) {
+        await at.set(ms)
+        others += (await at.more('kept')).others
+      }
+      expect(others).toBe(1)
+    })
+
     it('a grant that is given back is given back beside it too', async () => {
       await at.set(0)
       const back = shared('back', { window: '100/h' })

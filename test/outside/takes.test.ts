@@ -107,6 +107,17 @@ for (const engine of engines) {
       expect(kept?.life_us).toBe(null)
     })
 
+    it('of places: what a dead process held is for the jobs that wait, when a take finds it and it is not its turn', async () => {
+      const one = quietTask('one', [limit('single', { concurrency: 1 })])
+      await at.sluice.sendMany(one, [])
+      expect(await acquire(at.db, 'single')).toMatchObject({ granted: true })
+      await at.sluice.sendMany(one, [{}])
+      expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
+      await clock.set(startMs + 15_000)
+      expect(await acquire(at.db, 'single')).toMatchObject({ granted: false })
+      expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
+    })
+
     it('of places: what a dead process held is free for jobs too', async () => {
       const work = quietTask('work', [three])
       await at.sluice.sendMany(

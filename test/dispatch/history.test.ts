@@ -1,0 +1,75 @@
+/** Random histories of claims: limits of all kinds, and all that may happen to jobs, workers and clocks; nothing is exceeded, and all ends. */
+import { randomInt } from 'node:crypto'
+import fc from 'fast-check'
+import { describe, expect, it } from 'vitest'
+import { isLong } from '../long.ts'
+import { emptied, empty, engines, ownClock } from './engine.ts'
+import { anySetting } from './setting.ts'
+import { World } from './world.ts'
+
+/** Repeats a run when it is given what a run has printed. */
+const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
+const histories = isLong ? 500 : 24
+const length = 90
+const startMs = 1_800_000_000_000
+/** What is asked of the store. */
+const operations = [
+  'send',
+  'send of a share',
+  'claim',
+  'replay',
+  'end',
+  'settled below',
+  'settled above',
+  'cancel',
+  'kill',
+  'hold',
+  'redefine',
+  'pause',
+  'resume',
+  'take',
+  'take denied',
+  'yield',
+  'given back',
+  'pass',
+  'back',
+]
+/** What must come of it. */
+const events = [
+  'granted',
+  'granted with costs',
+  'done',
+  'failed',
+  'retry',
+  'unused',
+  'return',
+  'waited',
+  'take in line',
+]
+const judged = ['rate', 'window', 'quota', 'concurrency', 'others', 'label', 'pool', 'key']
+
+describe('claims', () => {
+  const at = emptied(engines[0])
+
+  it(`exceed nothing in ${histories} random histories, and nothing waits for ever`, async () => {
+    await ownClock(at.db, startMs)
+    // No worker looks at this clock but those of the histories.
+    await at.db.query('update sluice.epoch set watched = true')
+    const counts = Object.fromEntries([...operations, ...events, ...judged].map((what) => [what, 0]))
+    const property = fc.asyncProperty(anySetting(length), async (setting) => {
+      await empty(at.db)
+      await at.db.query('update sluice.epoch set ahead_us = 0, seen_us = 0')
+      const world = new World(at.sluice, setting, startMs * 1_000)
+      await world.begin()
+      for (const act of setting.acts) await world.act(act)
+      await world.drain()
+      for (const [what, n] of Object.entries({ ...world.counts, ...world.witness.judged }))
+        counts[what] = (counts[what] ?? 0) + n
+    })
+    await fc.assert(property, { seed, numRuns: histories, endOnFailure: true })
+    const sum = operations.reduce((all, what) => all + (counts[what] ?? 0), 0)
+    console.info(`${sum} operations, SLUICE_TEST_SEED=${seed}`, JSON.stringify(counts))
+    expect(sum).toBeGreaterThanOrEqual(histories * 125)
+    expect(Object.entries(counts).filter(([, n]) => n === 0)).toEqual([])
+  }, 600_000)
+})
