@@ -1,6 +1,7 @@
 /** Identities: the same 64-bit hashes that `sluice.hash64` computes in SQL, and time-ordered job ids. */
 import { createHash, randomFillSync } from 'node:crypto'
 import { v7, validate, version } from 'uuid'
+import { systemClock } from './clock.ts'
 
 /** The first 8 bytes of SHA-256 of `name`, as the decimal text of a signed 64-bit integer. */
 export function hash64(name: string): string {
@@ -20,7 +21,7 @@ export function newId(): string {
     used = 0
   }
   const random = pool.subarray(used, (used += 16))
-  const nowMs = Date.now()
+  const nowMs = systemClock.wallMs()
   // A counter of 31 bits that begins anywhere orders those of one millisecond, and of a clock that was set back (RFC 9562, 6.2).
   if (nowMs > lastMs) [lastMs, lastSeq] = [nowMs, random.readUInt32BE(6) >>> 2]
   else lastSeq++
