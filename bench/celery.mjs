@@ -155,17 +155,16 @@ const limited = (name) =>
     const promise = bucket(rate)
     const celery = await openCelery(place, bucketEnv(promise))
     await celery.produce('limited', 1, jobs, 0)
-    const before = await asked(place)
     await celery.work(workers)
     await celery.until(1, 60)
     const watched = [...celery.pids(), ...pids]
-    const [ranBefore, cpu] = [celery.ran(), cpuSeconds(watched)]
+    const [ranBefore, cpu, askedBefore] = [celery.ran(), cpuSeconds(watched), await asked(place)]
     await celery.until(jobs, (jobs / promise.perSecond) * 5 + 60)
     const cpuPer1000 = cpu === undefined ? undefined : ((cpuSeconds(watched) - cpu) / (jobs - ranBefore)) * 1000
-    const calls = (await asked(place)) - before
+    const callsPerJob = ((await asked(place)) - askedBefore) / (jobs - ranBefore)
     const times = celery.records().map(({ at }) => at)
     celery.end()
-    return limitedLines(name, { times, nominal: promise.perSecond, promise, calls, cpuPer1000 })
+    return limitedLines(name, { times, nominal: promise.perSecond, promise, callsPerJob, cpuPer1000 })
   }
 
 async function tenants({ place, pids, options: { tenants: count, hot, each, perTenant, seconds } }) {

@@ -22,6 +22,11 @@ export async function startFleet({ peer, place, shape, count }) {
     pids: members.map(({ child }) => child.pid),
     /** Jobs begun so far, up to a tenth of a second ago. */
     ran: () => members.reduce((sum, { told }) => sum + told.ran, 0),
+    /** Claims made so far by those that count them, up to a tenth of a second ago; undefined when nobody does. */
+    calls() {
+      const counts = members.map(({ told }) => told.calls).filter((calls) => calls !== undefined)
+      return counts.length === 0 ? undefined : counts.reduce((a, b) => a + b, 0)
+    },
     async go() {
       for (const { child } of members) child.send({ go: true })
       await Promise.all(members.map(({ working }) => working))
@@ -35,7 +40,7 @@ export async function startFleet({ peer, place, shape, count }) {
       }
       return true
     },
-    /** Ends them all; resolves to what each tells: { times, keys, calls, rssMb }. */
+    /** Ends them all; resolves to what each tells: { times, keys, rssMb }. */
     async stop() {
       for (const { child } of members) child.send({ stop: true })
       return Promise.all(members.map(({ result }) => result))
@@ -56,7 +61,7 @@ function member(asked) {
   // Whoever waits for one of them hears of it; the others must not end this process.
   for (const each of [ready, working, result]) each.catch(() => {})
   child.on('message', (message) => {
-    if (message.ran !== undefined) told.ran = message.ran
+    if (message.ran !== undefined) Object.assign(told, message)
     for (const name of ['ready', 'working', 'result']) if (message[name] !== undefined) heard[name](message[name])
   })
   child.send(asked)

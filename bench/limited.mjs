@@ -39,36 +39,43 @@ async function limitedRun(name, { peer, place, pids, options: { jobs, rate, work
   const session = await peer.open(place, shape)
   await fill(session, jobs)
   const fleet = await startFleet({ peer, place, shape, count: workers })
-  const watched = [...fleet.pids, ...pids]
-  const sharedBefore = await session.sharedCalls?.()
+  const spent = meter({ fleet, session, pids })
   await fleet.go()
   await fleet.until(1, 60)
   // From the first job on: starting up is not counted.
-  const [ranBefore, cpuBefore, serverBefore] = [fleet.ran(), cpuSeconds(watched), cpuSeconds(pids)]
+  const before = await spent()
   const nominal = perSecondOf(rate)
   if (!(await fleet.until(jobs, (jobs / nominal) * 5 + 60))) throw new Error(`only ${fleet.ran()} of ${jobs} jobs ran`)
-  const [cpu, server] = [cpuSeconds(watched), cpuSeconds(pids)]
-  const per1000 = (from, to) => (from === undefined ? undefined : ((to - from) / (jobs - ranBefore)) * 1000)
-  const shared = sharedBefore === undefined ? undefined : (await session.sharedCalls()) - sharedBefore
+  const after = await spent()
   const results = await fleet.stop()
   await session.close()
-  const calls = shared ?? sum(results.map((result) => result.calls))
+  const eachOf = (what) =>
+    before[what] === undefined ? undefined : (after[what] - before[what]) / (after.ran - before.ran)
+  const per1000 = (what) => (before[what] === undefined ? undefined : eachOf(what) * 1000)
   return limitedLines(name, {
     times: results.flatMap(({ times }) => times),
     nominal,
     promise: peer.promise({ rate }),
-    calls,
-    cpuPer1000: per1000(cpuBefore, cpu),
-    serverPer1000: per1000(serverBefore, server),
+    callsPerJob: eachOf('calls'),
+    cpuPer1000: per1000('cpu'),
+    serverPer1000: per1000('server'),
   })
 }
 
-const sum = (numbers) => (numbers.includes(undefined) ? undefined : numbers.reduce((a, b) => a + b, 0))
+/** Reads what was done so far: jobs, claims (of the workers, or scripts of the server), CPU seconds of all and of the server. */
+function meter({ fleet, session, pids }) {
+  return async () => ({
+    ran: fleet.ran(),
+    calls: (await session.sharedCalls?.()) ?? fleet.calls(),
+    cpu: cpuSeconds([...fleet.pids, ...pids]),
+    server: cpuSeconds(pids),
+  })
+}
 
 /** The lines of a drain at a rate, from the times (ms) at which its jobs began. */
 export function limitedLines(
   name,
-  { times, nominal, promise: { burst, perSecond, worst }, calls, cpuPer1000, serverPer1000 },
+  { times, nominal, promise: { burst, perSecond, worst }, callsPerJob, cpuPer1000, serverPer1000 },
 ) {
   const sorted = times.toSorted((a, b) => a - b)
   const tookS = (sorted.at(-1) - sorted[0]) / 1000
@@ -82,7 +89,7 @@ export function limitedLines(
       unit: '% over the promise',
       promised: worst,
     },
-    { bench: `${name}-calls`, value: calls === undefined ? undefined : calls / times.length, unit: 'calls/job' },
+    { bench: `${name}-calls`, value: callsPerJob, unit: 'calls/job' },
     { bench: `${name}-cpu`, value: cpuPer1000, unit: 'CPU s/1000 jobs' },
     { bench: `${name}-cpu-server`, value: serverPer1000, unit: 'CPU s/1000 jobs' },
     { bench: `${name}-drain`, value: tookS / ((times.length - burst) / perSecond), unit: 'x ideal' },
@@ -98,25 +105,21 @@ async function farBelowRun(name, { peer, place, pids, options: { jobs, rate, wor
   // Registered, looked once, gone to sleep.
   await sleep(3_000 + workers * 200)
   const idle = await shareOfCore(watched, seconds / 3)
-  const sharedBefore = await session.sharedCalls?.()
   await fill(session, jobs)
   await fleet.until(1, 60)
-  const ranBefore = fleet.ran()
+  const spent = meter({ fleet, session, pids })
+  const before = await spent()
   const waiting = await shareOfCore(watched, seconds)
-  const ran = fleet.ran() - ranBefore
-  const shared = sharedBefore === undefined ? undefined : (await session.sharedCalls()) - sharedBefore
-  const results = await fleet.stop()
+  const after = await spent()
+  await fleet.stop()
   await session.close()
-  const calls = shared ?? sum(results.map((result) => result.calls))
-  const all = results.flatMap(({ times }) => times).length
+  const ran = after.ran - before.ran
+  const calls = before.calls === undefined ? undefined : (after.calls - before.calls) / ran
+  const cpu = waiting === undefined ? undefined : ((after.cpu - before.cpu) / ran) * 1000
   return [
     { bench: `${name}-rate`, value: ran / seconds, unit: 'jobs/s', nominal: perSecondOf(rate) },
-    { bench: `${name}-calls`, value: calls === undefined ? undefined : calls / all, unit: 'calls/job' },
-    {
-      bench: `${name}-cpu`,
-      value: waiting === undefined ? undefined : ((waiting / 100) * seconds * 1000) / ran,
-      unit: 'CPU s/1000 jobs',
-    },
+    { bench: `${name}-calls`, value: calls, unit: 'calls/job' },
+    { bench: `${name}-cpu`, value: cpu, unit: 'CPU s/1000 jobs' },
     { bench: `${name}-cpu-waiting`, value: waiting, unit: '% of a core' },
     { bench: `${name}-cpu-idle`, value: idle, unit: '% of a core' },
   ]

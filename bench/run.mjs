@@ -44,7 +44,10 @@ export async function run({ scenarios, peers, named, set, quick, json, runs, bud
       )
       .map((peer) => ({ scenario, peer, options: optionsOf({ scenario, peer, set, quick }) })),
   )
-  if (cells.length === 0) throw new Error('nothing to do: none of these peers takes part in these scenarios (--list)')
+  if (cells.length === 0) {
+    console.error('Nothing to do: none of these peers takes part in these scenarios; --list says which do.')
+    return 2
+  }
   report.machine()
   const stop = () => {
     report.print()

@@ -8,7 +8,6 @@ const session = await peer.open(place, shape)
 const times = []
 const keys = []
 let worker
-let reported = 0
 
 process.on('message', ({ go, stop }) => {
   if (go) void begin()
@@ -23,10 +22,12 @@ async function begin() {
     times.push(monotonicMs())
     if (shape.kind === 'tenants') keys.push(input.accountId)
   })
+  let told = ''
   setInterval(() => {
-    if (times.length === reported) return
-    reported = times.length
-    process.send({ ran: reported })
+    const news = { ran: times.length, calls: session.calls?.() }
+    if (JSON.stringify(news) === told) return
+    told = JSON.stringify(news)
+    process.send(news)
   }, 100)
   process.send({ working: true })
   // Where one process owns the store, it is the one that sends.
@@ -34,7 +35,7 @@ async function begin() {
 }
 
 async function end() {
-  const result = { times: [...times], keys: [...keys], calls: session.calls?.(), rssMb: residentMb(process.pid) }
+  const result = { times: [...times], keys: [...keys], rssMb: residentMb(process.pid) }
   await Promise.race([worker?.stop(), new Promise((resolve) => setTimeout(resolve, 5_000))]).catch(() => {})
   // The embedded engine gives its directory free.
   if (place.dir !== undefined) await session.close()

@@ -15,7 +15,7 @@ interface Promised {
 interface Limited {
   limitedLines(
     name: string,
-    told: { times: number[]; nominal: number; promise: Promised; calls: number; cpuPer1000: number },
+    told: { times: number[]; nominal: number; promise: Promised; callsPerJob: number; cpuPer1000: number },
   ): { bench: string; value: number }[]
 }
 
@@ -54,7 +54,7 @@ it('a drain that keeps its promise to the letter takes once the ideal, with noth
   const times = Array.from({ length: 510 }, (_, i) => Math.max(0, i - 9) * 10)
   const figures = (all: number[]) =>
     new Map(
-      limitedLines('x', { times: all, nominal: 120, promise, calls: 51, cpuPer1000: 1 }).map((line) => [
+      limitedLines('x', { times: all, nominal: 120, promise, callsPerJob: 0.1, cpuPer1000: 1 }).map((line) => [
         line.bench,
         line.value,
       ]),
