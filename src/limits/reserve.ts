@@ -55,6 +55,8 @@ export function shareOf(
       ? Math.min(lendMaxUs, Math.max(lendMinUs, longestUs > 0 ? longestUs : lendPlacesUs))
       : Math.ceil(durationMs(lendAfter) * 1_000)
   if (lendUs < lendMinUs || lendUs > lendMaxUs) refuse(`lendAfter is ${lendAfter}; it may be 1 s to 1 h`)
+  // What is left to others has to be exact, too.
+  for (const rule of rules) unreserved(rule, { mille })
   return { name, mille, lendUs }
 }
 

@@ -77,6 +77,7 @@ describe('the share of a limit', () => {
     { shares: null },
     { shares: { a: 0.001 } },
     { shares, concurrency: 3 },
+    { shares: { a: 0.333 }, rate: '999983/day', burst: 1_000 },
     { shares, lendAfter: '2h' },
     { shares, lendAfter: '10ms' },
     { lendAfter: '5s' },
