@@ -86,7 +86,8 @@ export class Dispatcher {
 
   /** Something arrived: a sleeping loop looks at once. */
   wake(): void {
-    this.#nudge.abort()
+    // Told again and again while it claims; each abort would make an error with its stack, for nobody.
+    if (!this.#nudge.signal.aborted) this.#nudge.abort()
   }
 
   async #run(): Promise<void> {

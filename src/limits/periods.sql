@@ -7,7 +7,9 @@ declare
 begin
   if p_row.at is null or not exists (select 1 from sluice.step) then return v_quota; end if;
   v_shown := (select max(s.at - s.before_us) from sluice.step s where s.ahead_us > s.before_us);
-  if p_wall >= v_shown + (select max(m) from unnest(p_def.margin) m) or v_shown is null then return v_quota; end if;
-  if p_row.at - sluice.advance_v1(p_row.at) <= p_wall and v_quota[:][2:2] = p_row.quota[:][2:2] then return v_quota; end if;
+  if p_row.at - sluice.advance_v1(p_row.at) <= p_wall and not exists (
+    select 1 from generate_subscripts(p_def.margin, 1) i
+    where p_wall < p_row.quota[i][2]  -- written since it stepped, at a time before it did: refund_v1
+      or (v_quota[i][2] is distinct from p_row.quota[i][2] and v_quota[i][2] <= v_shown + p_def.margin[i])) then return v_quota; end if;
   return sluice.respent_v1(p_row.bucket, p_wall, p_def);
 end $$;

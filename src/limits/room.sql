@@ -54,7 +54,7 @@ begin
         elsif drain[r] > 0 then
           debt[r] := sluice.drained_v1(case when v_def.lend_us is null then debt[r] else least(debt[r], v_def.room[r] * weight[r]) end, drain[r], now_at - coalesce(v_row.at, now_at));
           period := greatest(period, weight[r] / drain[r] + 1);
-          slack := least(slack, (v_def.room[r] - 1) * (weight[r] / drain[r]) / 2);
+          slack := least(slack, (v_def.room[r] - least(greatest(p_need[i], 1), v_def.room[r])) * (weight[r] / drain[r]) / 2);
         end if;
         if drain[r] > 0 then next := greatest(next, now_at); elsif p_further then continue; end if;
         v_free := (v_def.room[r] * weight[r] - debt[r]) / weight[r];

@@ -165,7 +165,7 @@ for (const engine of mainEngines) {
       const worker = await host('a')
       await at.sluice.sendMany(
         dear,
-        [8, 8, 8].map((n) => ({ n })),
+        [8, 8, 10].map((n) => ({ n })),
       )
       expect(await claimAll(at.db, worker, ['dear'], 10)).toHaveLength(1)
       // Up to 50 ms later, so that several units come together.
@@ -188,6 +188,8 @@ for (const engine of mainEngines) {
       expect(await last(worker, ['dear'])).toMatchObject({ jobs: [], wakeUs: 51_000 })
       await time.set(1_800_000_000_000 + 8_000)
       expect(await claimAll(at.db, worker, ['dear'], 10)).toHaveLength(1)
+      // A bucket that is full is late at once.
+      expect(await last(worker, ['dear'])).toMatchObject({ jobs: [], wakeUs: 10_000_000 })
       await at.db.query(
         `create or replace function sluice.now() returns timestamptz language sql volatile as 'select clock_timestamp()'`,
       )

@@ -9,6 +9,7 @@ import { task } from '../../src/dispatch/task.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { type TestSluice, testSluice } from '../../src/testing/kit.ts'
+import { isLong } from '../long.ts'
 import { anyHistory } from '../limits/acts.ts'
 import { second } from '../limits/oracle.ts'
 import { compare, setStage } from '../limits/stage.ts'
@@ -161,7 +162,8 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     afterEach(() =>
       query('update sluice.epoch set ahead_us = 0, seen_us = 0, stepped_us = null, stepped_at = null, watched = false'),
     )
-    const forward = (us: number, ahead = 0) => watch('select sluice.shift_v1($1, $2) as moved', [us, ahead])
+    const forward = (us: number) =>
+      watch('select sluice.shift_v1($1, (select ahead_us from sluice.epoch)) as moved', [us])
     const back = (leastUs: number) => watch('select sluice.look_v1($1, null, null)', [startUs + leastUs])
 
     it('forward, and that was taken back: quotas are judged by its periods, "30m ago" is the limiter\'s', async () => {
@@ -248,6 +250,42 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       await query('select sluice.refund_v1(bucket, claim, 1) from (select * from sluice.ledger order by n limit 5) l')
       expect(await take(20)).toBe(0)
       expect(await sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10 }] })
+    })
+
+    it('whatever steps it makes, what is decided is proved', async () => {
+      const anyAct = fc.oneof(
+        { weight: 3, arbitrary: fc.record({ passS: fc.integer({ min: 1, max: 80 }) }) },
+        { weight: 4, arbitrary: fc.record({ want: fc.integer({ min: 1, max: 12 }) }) },
+        { weight: 1, arbitrary: fc.record({ refund: fc.integer({ min: 1, max: 9 }) }) },
+        { weight: 1, arbitrary: fc.record({ stepS: fc.integer({ min: -400, max: 400 }) }) },
+      )
+      await fc.assert(
+        fc.asyncProperty(fc.array(anyAct, { minLength: 20, maxLength: 50 }), async (acts) => {
+          await empty(sluice.db)
+          await query('truncate sluice.limit_def, sluice.limit_source')
+          await query('update sluice.epoch set ahead_us = 0, seen_us = 0')
+          await define({ quota: ['10/min', '60/h'] })
+          let [trueS, offS] = [0, 0]
+          for (const act of acts) {
+            if ('passS' in act) await at(((trueS += act.passS) + offS) * second)
+            else if ('want' in act) await take(act.want)
+            else if ('refund' in act)
+              await query(
+                `select sluice.refund_v1(bucket, claim, 1) from (
+                   select * from sluice.ledger l where units > 0 and not exists (
+                     select 1 from sluice.ledger where claim = l.claim and units < 0) order by at desc, n desc offset $1 limit 1) l`,
+                [act.refund],
+              )
+            else if (Math.abs(act.stepS) > 3) {
+              await at((++trueS + (offS += act.stepS)) * second)
+              if (act.stepS < 0) await back(trueS * second)
+              else await forward(act.stepS * second)
+            }
+          }
+          expect(await sluice.verify()).toMatchObject({ isProved: true })
+        }),
+        { numRuns: isLong ? 400 : 12 },
+      )
     })
   })
 

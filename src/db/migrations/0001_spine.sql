@@ -9,8 +9,9 @@ create function sluice.now_us() returns bigint language sql volatile as
   'select (extract(epoch from sluice.now()) * 1000000)::bigint';
 
 -- Identity of a bucket, class or fair key: the first 8 bytes of SHA-256. core/hash.ts computes the same.
-create function sluice.hash64(name text) returns bigint language sql immutable strict as
-  $$ select ('x' || encode(substr(sha256(convert_to(name, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint $$;
+-- PL/pgSQL: in SQL it could not be inlined (convert_to is stable), and each call would start a query.
+create function sluice.hash64(name text) returns bigint language plpgsql immutable strict as
+  $$ begin return ('x' || encode(substr(sha256(convert_to(name, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint; end $$;
 
 -- Unfinished jobs only. The state is derived: due_at set = scheduled; claim set = running; neither = waiting.
 -- Claims change only columns that no index mentions, so that they stay HOT within the page's spare room.

@@ -1,0 +1,42 @@
+"""Sends jobs: `fill <count>`, `limited <tenants> <hot> <each>`, `single <seconds>` (prints jobs a second), or
+`latency <jobs> <gap ms>`."""
+
+import sys
+import time
+
+from tasks import limited, noop
+
+MESSAGE = {'accountId': 'a1', 'contactId': '123456', 'pad': 'x' * 168}
+
+
+def fill(count):
+    for _ in range(int(count)):
+        noop.delay(MESSAGE)
+
+
+def fill_limited(tenants, hot, each):
+    for _ in range(int(hot)):
+        limited.delay({**MESSAGE, 'tenant': 0})
+    for _ in range(int(each)):
+        for tenant in range(1, int(tenants)):
+            limited.delay({**MESSAGE, 'tenant': tenant})
+
+
+def single(seconds):
+    for _ in range(20):
+        noop.delay(MESSAGE)
+    since = time.monotonic()
+    count = 0
+    while time.monotonic() - since < float(seconds):
+        noop.delay(MESSAGE)
+        count += 1
+    print(count / (time.monotonic() - since))
+
+
+def latency(jobs, gap_ms):
+    for _ in range(int(jobs)):
+        noop.delay({**MESSAGE, 'since': time.monotonic_ns()})
+        time.sleep(float(gap_ms) / 1000)
+
+
+{'fill': fill, 'limited': fill_limited, 'single': single, 'latency': latency}[sys.argv[1]](*sys.argv[2:])

@@ -1,0 +1,69 @@
+"""The task that all Celery benchmarks run, and the fleet-wide token bucket that its limited form asks (one Lua script on
+Redis's clock; a denied job is tried again when the bucket says so, without end)."""
+
+import os
+import struct
+import time
+
+from celery import Celery
+from celery.signals import worker_ready
+
+app = Celery('bench', broker=os.environ['BENCH_BROKER'])
+app.conf.update(
+    task_ignore_result=True,
+    task_default_queue=os.environ['BENCH_QUEUE'],
+    worker_prefetch_multiplier=64,
+    worker_hijack_root_logger=False,
+)
+
+RUNS = os.open(os.environ['BENCH_RUNS'], os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+
+BUCKET = """
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+local capacity, rate = tonumber(ARGV[1]), tonumber(ARGV[2])
+local state = redis.call('HMGET', KEYS[1], 'level', 'at')
+local level = tonumber(state[1]) or capacity
+local at = tonumber(state[2]) or now
+level = math.min(capacity, level + math.max(now - at, 0) * rate / 1000000)
+if level >= 1 then
+  redis.call('HSET', KEYS[1], 'level', level - 1, 'at', now)
+  redis.call('PEXPIRE', KEYS[1], math.ceil(capacity / rate * 1000) + 1000)
+  return '0'
+end
+return tostring((1 - level) / rate)
+"""
+_take = None
+
+
+def take(key, capacity, rate):
+    """Seconds to wait; 0: granted."""
+    global _take
+    if _take is None:
+        import redis
+
+        _take = redis.Redis.from_url(os.environ['BENCH_BROKER']).register_script(BUCKET)
+    return float(_take(keys=['bucket:' + key], args=[capacity, rate]))
+
+
+def ran(mark):
+    # 16 bytes at once: appends of several processes do not mix.
+    os.write(RUNS, struct.pack('<QQ', time.monotonic_ns(), mark))
+
+
+@app.task(name='noop')
+def noop(message):
+    ran(message.get('since', 0))
+
+
+@app.task(name='limited', bind=True, max_retries=None)
+def limited(self, message):
+    wait = take(str(message['tenant']), float(os.environ['BENCH_CAPACITY']), float(os.environ['BENCH_RATE']))
+    if wait > 0:
+        raise self.retry(countdown=wait)
+    ran(message['tenant'])
+
+
+@worker_ready.connect
+def ready(**_):
+    open(os.environ['BENCH_RUNS'] + f'.ready.{os.getpid()}', 'w').close()

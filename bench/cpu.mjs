@@ -1,0 +1,66 @@
+// CPU time and memory of processes with all their descendants, from Linux's /proc.
+import { execFileSync } from 'node:child_process'
+import { existsSync, readFileSync, readdirSync } from 'node:fs'
+
+const hasProc = existsSync('/proc/self/stat')
+const ticks = hasProc ? Number(execFileSync('getconf', ['CLK_TCK'], { encoding: 'utf8' })) : 100
+
+/** Of one process: its parent, its CPU seconds with those of children that ended; undefined when it is gone. */
+function statOf(pid) {
+  try {
+    const text = readFileSync(`/proc/${pid}/stat`, 'utf8')
+    // The name may hold spaces and brackets: fields are counted from behind it.
+    const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
+    const used = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0)
+    return { parent: Number(fields[1]), seconds: used / ticks }
+  } catch {
+    return undefined
+  }
+}
+
+/** These processes and all that descend from them, by pid. */
+function family(roots) {
+  const all = new Map()
+  for (const name of readdirSync('/proc')) {
+    const stat = /^\d+$/.test(name) ? statOf(Number(name)) : undefined
+    if (stat !== undefined) all.set(Number(name), stat)
+  }
+  const found = new Map()
+  const visit = (pid) => {
+    if (found.has(pid) || !all.has(pid)) return
+    found.set(pid, all.get(pid).seconds)
+    for (const [child, { parent }] of all) if (parent === pid) visit(child)
+  }
+  for (const pid of roots) visit(pid)
+  return found
+}
+
+/**
+ * CPU seconds used so far by these processes and their descendants; undefined where there is no /proc. A process that
+ * ended is counted as long as its parent lives.
+ */
+export function cpuSeconds(pids) {
+  if (!hasProc) return undefined
+  return [...family(pids).values()].reduce((sum, seconds) => sum + seconds, 0)
+}
+
+/** Resident memory of one process, in MB; undefined where there is no /proc. */
+export function residentMb(pid) {
+  if (!hasProc) return undefined
+  const kb = /^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]
+  return Number(kb) / 1024
+}
+
+/** How busy the machine is with others, as a share of all its CPUs, from here on: call it again for the answer. */
+export function machineLoad() {
+  const read = () => {
+    const fields = readFileSync('/proc/stat', 'utf8').split('\n')[0].split(/\s+/).slice(1).map(Number)
+    return { idle: fields[3] + fields[4], all: fields.slice(0, 8).reduce((a, b) => a + b, 0) }
+  }
+  if (!hasProc) return () => undefined
+  const from = read()
+  return () => {
+    const to = read()
+    return 1 - (to.idle - from.idle) / Math.max(to.all - from.all, 1)
+  }
+}

@@ -1,0 +1,64 @@
+// Several worker processes of one peer, and what they did.
+import { fork } from 'node:child_process'
+import { setTimeout as sleep } from 'node:timers/promises'
+import { fileURLToPath } from 'node:url'
+
+const file = fileURLToPath(new URL('worker.mjs', import.meta.url))
+
+const atOnce = 4
+
+/** Started and connected, not yet at work. */
+export async function startFleet({ peer, place, shape, count }) {
+  const members = []
+  // A few at a time: fifty that start at once would time out on each other.
+  while (members.length < count) {
+    const some = Array.from({ length: Math.min(atOnce, count - members.length) }, () =>
+      member({ peer: peer.name, place, shape }),
+    )
+    members.push(...some)
+    await Promise.all(some.map(({ ready }) => ready))
+  }
+  return {
+    pids: members.map(({ child }) => child.pid),
+    /** Jobs begun so far, up to a tenth of a second ago. */
+    ran: () => members.reduce((sum, { told }) => sum + told.ran, 0),
+    async go() {
+      for (const { child } of members) child.send({ go: true })
+      await Promise.all(members.map(({ working }) => working))
+    },
+    /** Waits for so many jobs altogether, at most `limitS` seconds; false when it took longer. */
+    async until(goal, limitS = Infinity) {
+      const sinceMs = performance.now()
+      while (this.ran() < goal) {
+        if (performance.now() - sinceMs > limitS * 1000) return false
+        await sleep(20)
+      }
+      return true
+    },
+    /** Ends them all; resolves to what each tells: { times, keys, calls, rssMb }. */
+    async stop() {
+      for (const { child } of members) child.send({ stop: true })
+      return Promise.all(members.map(({ result }) => result))
+    },
+  }
+}
+
+function member(asked) {
+  const child = fork(file, [], { stdio: ['ignore', 2, 2, 'ipc'] })
+  const told = { ran: 0 }
+  const heard = { ready: () => {}, working: () => {}, result: () => {} }
+  const promise = (name) =>
+    new Promise((resolve, reject) => {
+      heard[name] = resolve
+      child.once('exit', (code, signal) => reject(new Error(`a worker ended with ${signal ?? `code ${code}`}`)))
+    })
+  const [ready, working, result] = [promise('ready'), promise('working'), promise('result')]
+  // Whoever waits for one of them hears of it; the others must not end this process.
+  for (const each of [ready, working, result]) each.catch(() => {})
+  child.on('message', (message) => {
+    if (message.ran !== undefined) told.ran = message.ran
+    for (const name of ['ready', 'working', 'result']) if (message[name] !== undefined) heard[name](message[name])
+  })
+  child.send(asked)
+  return { child, told, ready, working, result }
+}

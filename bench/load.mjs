@@ -1,0 +1,76 @@
+// The load that all peers get: the same message, a handler that only counts, and conditions to wait for.
+import { setTimeout as sleep } from 'node:timers/promises'
+
+/** 220 bytes of JSON. */
+export const message = { accountId: 'a1', contactId: '123456', pad: 'x'.repeat(168) }
+
+/** Messages in batches of `size`, made as they are asked for. */
+export function* batches(count, size = 1000, messageOf = () => message) {
+  for (let from = 0; from < count; from += size) {
+    yield Array.from({ length: Math.min(size, count - from) }, (_, i) => messageOf(from + i))
+  }
+}
+
+/** Sends `count` messages in bulk, in the way that the peer has for many. */
+export async function fill(session, count, messageOf) {
+  if (session.sendStream !== undefined) return session.sendStream(flat(batches(count, 1000, messageOf)))
+  for (const batch of batches(count, 1000, messageOf)) await session.sendMany(batch)
+}
+
+function* flat(all) {
+  for (const batch of all) yield* batch
+}
+
+/** Counts calls of `handle` and can be awaited. */
+export function counter() {
+  let count = 0
+  let goal = Infinity
+  let reached = () => {}
+  return {
+    get count() {
+      return count
+    },
+    handle() {
+      if (++count >= goal) reached()
+    },
+    /** Resolves once `goal` calls were made altogether; throws when `limitS` seconds pass before. */
+    async until(wanted, limitS = 300) {
+      if (count >= wanted) return
+      const end = new AbortController()
+      const done = new Promise((resolve) => {
+        goal = wanted
+        reached = resolve
+      })
+      const late = sleep(limitS * 1000, undefined, { signal: end.signal }).then(
+        () => Promise.reject(new Error(`${count} of ${wanted} jobs ran in ${limitS} s`)),
+        () => {},
+      )
+      await Promise.race([done, late])
+      end.abort()
+    },
+  }
+}
+
+/** Seconds since a `performance.now()`. */
+export const secondsSince = (sinceMs) => (performance.now() - sinceMs) / 1000
+
+/** Monotonic ms, the same in all processes of one machine. */
+export const monotonicMs = () => Number(process.hrtime.bigint() / 1000n) / 1000
+
+/** The value below which this share of the samples lies. */
+export function quantile(samples, share) {
+  const sorted = samples.toSorted((a, b) => a - b)
+  return sorted[Math.min(Math.floor(sorted.length * share), sorted.length - 1)]
+}
+
+/** The most of these times (any unit) in one half-open window that begins with one of them. */
+export function mostIn(times, window) {
+  const sorted = Float64Array.from(times).toSorted()
+  let most = 0
+  let end = 0
+  for (let start = 0; start < sorted.length; start++) {
+    while (end < sorted.length && sorted[end] < sorted[start] + window) end++
+    most = Math.max(most, end - start)
+  }
+  return most
+}

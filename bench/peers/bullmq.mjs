@@ -1,0 +1,63 @@
+// BullMQ on Redis, finished jobs removed.
+const concurrencyOf = ({ kind }) => (kind === 'limited' ? 10 : kind === 'tenants' ? 5 : kind === 'latency' ? 2 : 100)
+
+async function open({ url }, shape) {
+  const { Queue, Worker } = await import('bullmq')
+  const { Redis } = await import('ioredis')
+  const connection = new Redis(url, { maxRetriesPerRequest: null })
+  const perSecond = Number.parseInt(shape.rate ?? shape.perTenant ?? '', 10)
+  const limiter = Number.isNaN(perSecond) ? {} : { limiter: { max: perSecond, duration: 1000 } }
+  const queues = new Map()
+  // Groups with rates of their own are in BullMQ Pro: without it, a queue for each tenant.
+  const nameOf = (input) => (shape.kind === 'tenants' ? `noop-${input.accountId}` : 'noop')
+  const queueOf = (name) => {
+    if (!queues.has(name)) queues.set(name, new Queue(name, { connection }))
+    return queues.get(name)
+  }
+  const specOf = (data) => ({ name: 'noop', data, opts: { removeOnComplete: true } })
+  return {
+    sendOne: (input) => queueOf(nameOf(input)).add('noop', input, { removeOnComplete: true }),
+    sendMany: (inputs) =>
+      Promise.all([...grouped(inputs, nameOf)].map(([name, some]) => queueOf(name).addBulk(some.map(specOf)))),
+    async work(handle) {
+      const names = shape.kind === 'tenants' ? shape.tenants.map((accountId) => nameOf({ accountId })) : ['noop']
+      const options = { connection, concurrency: concurrencyOf(shape), ...limiter }
+      const workers = names.map((name) => new Worker(name, async ({ data }) => handle(data), options))
+      for (const worker of workers) worker.on('error', () => {})
+      await Promise.all(workers.map((worker) => worker.waitUntilReady()))
+      return { stop: () => Promise.all(workers.map((worker) => worker.close(true))) }
+    },
+    /** Scripts that the server has run: BullMQ claims, limits and finishes by them. */
+    sharedCalls: async () =>
+      Number(/cmdstat_evalsha:calls=(\d+)/.exec(await connection.info('commandstats'))?.[1] ?? 0),
+    async close() {
+      await Promise.all([...queues.values()].map((queue) => queue.close()))
+      connection.disconnect()
+    },
+  }
+}
+
+function grouped(inputs, nameOf) {
+  const groups = new Map()
+  for (const input of inputs) {
+    const name = nameOf(input)
+    if (!groups.has(name)) groups.set(name, [])
+    groups.get(name).push(input)
+  }
+  return groups
+}
+
+export default {
+  name: 'bullmq',
+  packages: ['bullmq', 'ioredis'],
+  server: 'redis',
+  settings: (shape) =>
+    `concurrency ${concurrencyOf(shape)}, removeOnComplete${shape.kind === 'tenants' ? ', a queue and a worker for each tenant' : ''}`,
+  /** Its limiter counts fixed windows: a whole one at once, in two of them up to twice as much. */
+  promise: ({ rate }) => ({
+    burst: Number.parseInt(rate, 10),
+    perSecond: Number.parseInt(rate, 10),
+    worst: Number.parseInt(rate, 10),
+  }),
+  open,
+}

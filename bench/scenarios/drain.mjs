@@ -1,0 +1,46 @@
+// A backlog, drained by one worker in the process that filled it.
+import { cpuSeconds } from '../cpu.mjs'
+import { counter, fill, secondsSince } from '../load.mjs'
+
+export default {
+  name: 'drain',
+  about: 'jobs per second through one worker, from its start to the last handler, with a backlog filled before',
+  peers: [
+    'sluice',
+    'sluice-embedded',
+    'postgres',
+    'bullmq',
+    'pg-boss',
+    'graphile-worker',
+    'dbos',
+    'celery-rabbitmq',
+    'celery-redis',
+  ],
+  full: { jobs: 50_000 },
+  quick: { jobs: 10_000 },
+  shape: () => ({ kind: 'throughput' }),
+  async run({ peer, place, pids, options: { jobs }, shape }) {
+    const session = await peer.open(place, shape)
+    const ran = counter()
+    // Node compiles what runs often: the first tenth is not counted.
+    const before = Math.ceil(jobs / 10)
+    await fill(session, before)
+    const first = await session.work(ran.handle)
+    await ran.until(before)
+    await first.stop()
+    await fill(session, jobs)
+    const all = [process.pid, ...pids]
+    const cpu = cpuSeconds(all)
+    const since = performance.now()
+    const worker = await session.work(ran.handle)
+    await ran.until(before + jobs)
+    const value = jobs / secondsSince(since)
+    const cpuUsed = cpu === undefined ? undefined : ((cpuSeconds(all) - cpu) / jobs) * 1000
+    await worker.stop()
+    await session.close()
+    return [
+      { bench: 'drain', value, unit: 'jobs/s' },
+      { bench: 'drain-cpu', value: cpuUsed, unit: 'CPU s/1000 jobs' },
+    ]
+  },
+}

@@ -1,0 +1,51 @@
+// Enqueueing: in bulk, one by one, and 16 at once, each awaited until it is durable (as far as the peer's server is).
+import { fill, message, secondsSince } from '../load.mjs'
+
+/** Calls a second: of `lanes` loops that each await their calls, for some seconds. */
+async function sent(session, lanes, seconds) {
+  const since = performance.now()
+  let count = 0
+  const loop = async () => {
+    while (secondsSince(since) < seconds) {
+      await session.sendOne(message)
+      count += 1
+    }
+  }
+  await Promise.all(Array.from({ length: lanes }, loop))
+  return count / secondsSince(since)
+}
+
+export default {
+  name: 'send',
+  about: 'jobs recorded per second: in bulk (1,000 a call), awaited one by one, 16 in flight',
+  peers: [
+    'sluice',
+    'sluice-embedded',
+    'postgres',
+    'bullmq',
+    'pg-boss',
+    'graphile-worker',
+    'dbos',
+    'celery-rabbitmq',
+    'celery-redis',
+  ],
+  full: { jobs: 50_000, seconds: 3 },
+  quick: { jobs: 10_000, seconds: 1 },
+  shape: () => ({ kind: 'throughput' }),
+  async run({ peer, place, options, shape }) {
+    const session = await peer.open(place, shape)
+    const lines = []
+    // The first calls prepare statements, load scripts and define limits.
+    for (let i = 0; i < 20; i++) await session.sendOne(message)
+    if (session.sendMany !== undefined) {
+      await session.sendMany([message, message])
+      const since = performance.now()
+      await fill(session, options.jobs)
+      lines.push({ bench: 'send-bulk', value: options.jobs / secondsSince(since), unit: 'jobs/s' })
+    }
+    lines.push({ bench: 'send-single', value: await sent(session, 1, options.seconds), unit: 'jobs/s' })
+    lines.push({ bench: 'send-16', value: await sent(session, 16, options.seconds), unit: 'jobs/s' })
+    await session.close()
+    return lines
+  },
+}

@@ -1,0 +1,42 @@
+// One worker process of a fleet: notes when each job began. fleet.mjs speaks to it.
+import { residentMb } from './cpu.mjs'
+import { fill, monotonicMs } from './load.mjs'
+
+const { peer: name, place, shape } = await new Promise((resolve) => process.once('message', resolve))
+const { default: peer } = await import(`./peers/${name}.mjs`)
+const session = await peer.open(place, shape)
+const times = []
+const keys = []
+let worker
+let reported = 0
+
+process.on('message', ({ go, stop }) => {
+  if (go) void begin()
+  if (stop) void end()
+})
+// Nobody is left to work for.
+process.on('disconnect', () => process.exit(1))
+process.send({ ready: true })
+
+async function begin() {
+  worker = await session.work((input) => {
+    times.push(monotonicMs())
+    if (shape.kind === 'tenants') keys.push(input.accountId)
+  })
+  setInterval(() => {
+    if (times.length === reported) return
+    reported = times.length
+    process.send({ ran: reported })
+  }, 100)
+  process.send({ working: true })
+  // Where one process owns the store, it is the one that sends.
+  if (shape.fill > 0) await fill(session, shape.fill)
+}
+
+async function end() {
+  const result = { times: [...times], keys: [...keys], calls: session.calls?.(), rssMb: residentMb(process.pid) }
+  await Promise.race([worker?.stop(), new Promise((resolve) => setTimeout(resolve, 5_000))]).catch(() => {})
+  // The embedded engine gives its directory free.
+  if (place.dir !== undefined) await session.close()
+  process.send({ result }, () => process.exit(0))
+}

@@ -1,0 +1,71 @@
+import fc from 'fast-check'
+import { expect, it } from 'vitest'
+
+// The arithmetic that figures rest on, held to plainer forms of it.
+
+interface Load {
+  mostIn(times: number[], window: number): number
+  quantile(samples: number[], share: number): number
+}
+interface Promised {
+  burst: number
+  perSecond: number
+  worst: number
+}
+interface Limited {
+  limitedLines(
+    name: string,
+    told: { times: number[]; nominal: number; promise: Promised; calls: number; cpuPer1000: number },
+  ): { bench: string; value: number }[]
+}
+
+/** The benchmarks are plain JavaScript. */
+const load = (file: string): Promise<unknown> => import(new URL(`../../bench/${file}`, import.meta.url).href)
+
+it('the most in a window is that of every half-open window which begins with a job', async () => {
+  const { mostIn } = (await load('load.mjs')) as Load
+  fc.assert(
+    fc.property(fc.array(fc.integer({ min: 0, max: 50 })), fc.integer({ min: 1, max: 20 }), (times, window) => {
+      const plain = times.map((from) => times.filter((time) => time >= from && time < from + window).length)
+      expect(mostIn(times, window)).toBe(Math.max(0, ...plain))
+    }),
+  )
+})
+
+it('a quantile is one of the samples, and the share of them that lies below is no greater', async () => {
+  const { quantile } = (await load('load.mjs')) as Load
+  fc.assert(
+    fc.property(
+      fc.array(fc.integer(), { minLength: 1 }),
+      fc.double({ min: 0, max: 1, noNaN: true }),
+      (samples, share) => {
+        const value = quantile(samples, share)
+        expect(samples).toContain(value)
+        expect(samples.filter((sample) => sample < value).length).toBeLessThanOrEqual(share * samples.length)
+      },
+    ),
+  )
+})
+
+it('a drain that keeps its promise to the letter takes once the ideal, with nothing in excess; more is excess', async () => {
+  const { limitedLines } = (await load('limited.mjs')) as Limited
+  // 10 at once, then one each 10 ms: 109 in the first second, 100 in a later one.
+  const promise = { burst: 10, perSecond: 100, worst: 110 }
+  const times = Array.from({ length: 510 }, (_, i) => Math.max(0, i - 9) * 10)
+  const figures = (all: number[]) =>
+    new Map(
+      limitedLines('x', { times: all, nominal: 120, promise, calls: 51, cpuPer1000: 1 }).map((line) => [
+        line.bench,
+        line.value,
+      ]),
+    )
+  const kept = figures(times)
+  expect(kept.get('x-drain')).toBeCloseTo(1)
+  expect(kept.get('x-most')).toBe(109)
+  expect(kept.get('x-excess')).toBe(0)
+  expect(kept.get('x-calls')).toBe(0.1)
+  expect(kept.get('x-share')).toBeCloseTo(83.33)
+  const broken = figures([...times, 500, 500])
+  expect(broken.get('x-most')).toBe(111)
+  expect(broken.get('x-excess')).toBeCloseTo(100 / 110)
+})

@@ -1,0 +1,48 @@
+import { fork } from 'node:child_process'
+import { fileURLToPath } from 'node:url'
+import { describe, expect, it } from 'vitest'
+import { freshDatabase } from '../servers/database.ts'
+
+// The benchmarks' own scenarios with Sluice, as small as they go: that they still run, and count what they say. It is no
+// place for figures.
+
+interface Line {
+  bench: string
+  value: number
+  unit: string
+}
+
+const sampler = fileURLToPath(new URL('../../bench/sample.mjs', import.meta.url))
+
+/** What a sample of its own process answers; it needs nothing that bench/ installs. */
+async function sample(scenario: string, options: Record<string, unknown>): Promise<Map<string, number>> {
+  const { url } = await freshDatabase()
+  const child = fork(sampler, [], { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
+  const answer = new Promise<{ lines?: Line[]; error?: string }>((resolve, reject) => {
+    child.once('message', (told) => resolve(told as { lines?: Line[]; error?: string }))
+    child.once('exit', (code) => reject(new Error(`the sample ended with ${code}`)))
+  })
+  child.send({ scenario, peer: 'sluice', place: { url }, pids: [], options })
+  const { lines, error } = await answer
+  if (lines === undefined) throw new Error(error)
+  return new Map(lines.map(({ bench, value }) => [bench, value]))
+}
+
+describe('a sample', () => {
+  it.each([
+    ['send', { jobs: 200, seconds: 0.1 }, ['send-bulk', 'send-single', 'send-16']],
+    ['drain', { jobs: 300 }, ['drain']],
+    ['end-to-end', { jobs: 300 }, ['end-to-end']],
+    ['latency', { jobs: 5, gapMs: 1 }, ['latency-p50', 'latency-p99']],
+  ])('of %s has its figures', async (scenario, options, benches) => {
+    const values = await sample(scenario, options)
+    for (const bench of benches) expect(values.get(bench), bench).toBeGreaterThan(0)
+  })
+
+  it('of a limited drain counts what arrived in a second, in several processes', async () => {
+    const values = await sample('limited-1', { jobs: 60, rate: '40/s', workers: 2 })
+    expect(values.get('limited-1-excess')).toBe(0)
+    expect(values.get('limited-1-most')).toBeGreaterThan(4)
+    expect(values.get('limited-1-most')).toBeLessThanOrEqual(40)
+  })
+})
