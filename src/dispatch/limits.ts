@@ -12,7 +12,7 @@ import { statements } from '../generated/sql.ts'
 import { guaranteeOf, type LimitGuarantee } from '../limits/exposure.ts'
 import { checkKey, type Limit, limit, type LimitOptions } from '../limits/limit.ts'
 import { changed, type LimitNumbers, type NumberChanges, numberFields } from '../limits/numbers.ts'
-import type { Share } from '../limits/reserve.ts'
+import { type Share, unreserved } from '../limits/reserve.ts'
 import { Bulk, type BulkOptions } from '../store/bulk.ts'
 import { defineBeside, insist, type Said, say } from './define.ts'
 import { reasonOf } from './gate.ts'
@@ -175,9 +175,11 @@ export class Limits {
     if (Object.values(changes).every((value) => value === undefined))
       throw bad(name, `say what it is to allow: ${numberFields.join(', ')}`)
     const reason = reasonOf(why.reason, (text) => bad(name, text))
-    const { sources, numbers } = await this.show(name)
+    const { sources, numbers, share } = await this.show(name)
     const below = source === 'pinned' ? numbers : (sources.stored ?? sources.code)?.numbers
     const made = limit(name, changed(below ?? {}, changes) as LimitOptions)
+    // Before anything is said: what is left to others has to be exact, too.
+    if (share !== undefined) for (const rule of made.rules) unreserved(rule, { mille: Math.round(share.part * 1_000) })
     await this.#say(name, { source, limit: made, reason })
     const line = await this.show(name)
     const warning = line.source === source ? await this.#tooDear(name, made) : undefined

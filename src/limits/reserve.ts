@@ -55,6 +55,8 @@ export function shareOf(
       ? Math.min(lendMaxUs, Math.max(lendMinUs, longestUs > 0 ? longestUs : lendPlacesUs))
       : Math.ceil(durationMs(lendAfter) * 1_000)
   if (lendUs < lendMinUs || lendUs > lendMaxUs) refuse(`lendAfter is ${lendAfter}; it may be 1 s to 1 h`)
+  // What is left to others has to be exact, too.
+  for (const rule of rules) unreserved(rule, { mille })
   return { name, mille, lendUs }
 }
 
@@ -67,17 +69,26 @@ export function unreserved<R extends Rule>(rule: R, { mille }: Pick<Share, 'mill
   const left = (units: number) => Math.max(1, units - reserved(units, mille))
   const room = left(rule.room)
   if (rule.kind !== 'rate') return { ...rule, units: left(rule.units), room }
-  // The same drain over a greater weight; both exact.
-  const [by, of] = [1_000 - mille, 1_000]
-  const shared = gcd(rule.drain * by, rule.weight * of)
-  const drain = (rule.drain * by) / shared
-  const weight = (rule.weight * of) / shared
-  if (!Number.isSafeInteger(rule.drain * by) || !Number.isSafeInteger(rule.weight * of * room))
+  const [drain, weight] = refill(rule, mille, left(rule.units) - room + 1)
+  if (!Number.isSafeInteger(drain) || !Number.isSafeInteger(weight * room))
     throw new UsageError(
       'SLUICE_BAD_LIMIT',
       `what a share of ${mille / 1_000} leaves of ${rule.rate} is beyond exact arithmetic (2^53); choose a rounder part or rate`,
     )
-  return { ...rule, drain, weight, room, spanUs: Math.max(rule.spanUs, Math.ceil((room * weight) / drain)) }
+  const shared = gcd(drain, weight)
+  const span = Math.ceil((room * weight) / drain)
+  return { ...rule, drain: drain / shared, weight: weight / shared, room, spanUs: Math.max(rule.spanUs, span) }
+}
+
+/**
+ * The rest of what drains of a rate (drain, weight), exactly; of the small bucket at most `most` units in its window and margin:
+ * what it has at once is whole units, and with the exact rest others might have one of the share's in a window.
+ */
+function refill({ units, room, drain, weight }: Rule, mille: number, most: number): [number, number] {
+  const inWindow = units - room + 1
+  const isSmall = room === Math.max(1, Math.floor(units / 10)) && inWindow % drain === 0
+  if (isSmall && inWindow * (1_000 - mille) > most * 1_000) return [most, weight * (inWindow / drain)]
+  return [drain * (1_000 - mille), weight * 1_000]
 }
 
 /** Lets the name of a share through. @throws UsageError of this code when none of the limits has it */

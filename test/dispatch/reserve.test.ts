@@ -274,6 +274,11 @@ for (const engine of engines) {
       expect((await at.sluice.limits.list()).map(({ name }) => name).filter((name) => name.includes('/'))).toEqual([])
       await at.sluice.sendMany(told, rows(200))
       expect(await at.more('told')).toMatchObject({ others: 35 })
+      const beyond = { rate: '999983/day', burst: 5_000 } as const
+      await expect(at.sluice.limits.set('told', beyond, { reason: 'test' })).rejects.toMatchObject({
+        code: 'SLUICE_BAD_LIMIT',
+      })
+      expect((await at.sluice.limits.show('told')).numbers).not.toHaveProperty('rate')
       await at.sluice.limits.unset('told')
       expect(await at.more('told')).toMatchObject({ others: 35 })
       // The code has no share any more: nothing is kept, also from jobs that were sent before.

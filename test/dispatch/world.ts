@@ -60,9 +60,10 @@ export class World {
 
   /** Ends everything, going from hint to hint; fails when something waits for ever. */
   async drain(): Promise<void> {
+    const { db } = this.#sluice
     for (const what of this.#paused.splice(0)) await this.#resume(what)
     for (const lease of this.#leases.splice(0)) await this.#yield(lease, false)
-    const db = this.#sluice.db
+    for (const { line } of this.#lines.splice(0)) await db.query('delete from sluice.taker where id = $1', [line])
     let idle = 0
     for (const beginUs = this.#time.us; ;) {
       await this.#end([...this.#hands.values()], 'done')
