@@ -30,31 +30,45 @@ const gatherMs = 10
 
 /**
  * How many jobs to claim at once: no more than can be started while their grants are young. It begins with one, since a
- * cold process (code not compiled, no connection open) is slow, doubles when that many were claimed, and halves when
- * grants grew old.
+ * cold process (code not compiled, no connection open) is slow, and doubles after a claim that got as many and whose jobs
+ * all began; one that had some come back, old, halves it, and from there on it grows by an eighth, so that it does not run
+ * into the same again and again (as TCP does).
  */
 export class Pace {
   readonly #outlet: Outlet
   readonly #slots: number
   #window = 1
+  /** Up to here it doubles. */
+  #calm: number
+  #last = 0
   #returned: number
 
   constructor(outlet: Outlet, slots: number) {
     this.#outlet = outlet
     this.#slots = slots
+    this.#calm = slots
     this.#returned = outlet.returned
   }
 
   /** The most to claim now. */
   most(): number {
-    if (this.#outlet.returned > this.#returned) this.#window = Math.max(1, Math.floor(this.#window / 2))
+    if (this.#outlet.returned > this.#returned) {
+      // Of what was claimed, which may have been less: half of a window that was never filled would change nothing.
+      const claimed = this.#last > 0 ? Math.min(this.#window, this.#last) : this.#window
+      this.#window = this.#calm = Math.max(1, Math.floor(claimed / 2))
+    } else if (this.#last >= this.#window) {
+      const more =
+        this.#window < this.#calm ? Math.min(this.#calm, this.#window * 2) : this.#window + Math.ceil(this.#window / 8)
+      this.#window = Math.min(this.#slots, more)
+    }
+    this.#last = 0
     this.#returned = this.#outlet.returned
     return this.#window
   }
 
   /** So many were claimed. */
   claimed(count: number): void {
-    if (count >= this.#window) this.#window = Math.min(this.#slots, this.#window * 2)
+    this.#last = count
   }
 }
 

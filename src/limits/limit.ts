@@ -1,6 +1,7 @@
 /** Limits as users define them: a name, rules, and the key that tells accounts apart. */
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
 import { type Duration, durationMs, parseRate, type Rate } from '../core/rate.ts'
 import { type LimitNumbers, numbersOf } from './numbers.ts'
 import { calendarOf, type Quota, quotaRule } from './quota.ts'
@@ -156,6 +157,23 @@ const concurrencyMax = 1_000_000
 /** The store counts a window's parts in 32 bits. */
 const windowUnitsMax = 2 ** 31 - 1
 
+const limitFields = [
+  ...[
+    'rate',
+    'window',
+    'quota',
+    'zone',
+    'anchor',
+    'concurrency',
+    'burst',
+    'refund',
+    'transit',
+    'onStoreError',
+    'vendor',
+  ],
+  ...['pool', 'weights', 'shares', 'lendAfter', 'by', 'cost'],
+]
+
 /**
  * Defines a limit.
  * @param name unique; a-z, 0-9, `.`, `_`, `-`, beginning with a letter, up to 63 characters
@@ -185,6 +203,7 @@ export function limit(
       `"${name}" cannot name a limit: use a-z, 0-9, ".", "_", "-", beginning with a letter, up to 63 characters`,
     )
   }
+  checkFields('SLUICE_BAD_LIMIT', `limit "${name}"`, options, limitFields)
   const { burst, concurrency, pool } = options
   const label = isLabel(options.by) ? checkLabel(options.by.label) : undefined
   const by = isLabel(options.by) ? undefined : options.by

@@ -4,7 +4,7 @@ import { systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import type { Db } from '../../src/db/db.ts'
 import { type Claimed, Claims, type Handout } from '../../src/dispatch/claim.ts'
-import { Dispatcher } from '../../src/dispatch/dispatch.ts'
+import { Dispatcher, Pace } from '../../src/dispatch/dispatch.ts'
 import type { Outlet } from '../../src/dispatch/outlet.ts'
 import { patient } from '../worker/patience.ts'
 
@@ -99,4 +99,26 @@ test('that claims fail for seconds is told once, and once that they do no more',
   failures = 2
   await claims.claim(who, 1, false, signal)
   expect(told).toEqual(['lasting', 'recovered'])
+})
+
+test('grants that cannot be used in time make claims smaller until they can, and stay so', () => {
+  const outlet = { returned: 0 } as { returned: number } & Outlet
+  const pace = new Pace(outlet, 500)
+  // A machine that has 40 jobs begin in time; of more all come back.
+  const wants = Array.from({ length: 60 }, () => {
+    const want = pace.most()
+    pace.claimed(want)
+    if (want > 40) outlet.returned += want
+    return want
+  })
+  expect(wants.slice(0, 9)).toEqual([1, 2, 4, 8, 16, 32, 64, 32, 36])
+  const inTime = wants.slice(7).filter((want) => want <= 40)
+  expect(inTime.length / wants.slice(7).length).toBeGreaterThan(0.7)
+  expect(Math.max(...wants.slice(7))).toBeLessThanOrEqual(46)
+  // What was claimed counts, not what might have been.
+  const few = new Pace(outlet, 500)
+  for (let i = 0; i < 12; i++) few.claimed(few.most())
+  few.claimed(10)
+  outlet.returned++
+  expect(few.most()).toBe(5)
 })

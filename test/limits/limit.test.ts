@@ -262,3 +262,8 @@ describe('keys', () => {
   )
   it.each([['a'.repeat(512)], ['ключ'], [0], [false]])('%j is one', (key) => expect(keyOf(key)).toBe(String(key)))
 })
+
+it('refuses an option that it does not have: `key` for `by` would make one bucket of many', () => {
+  const options = { rate: '5/s', key: 'account' } as never
+  expect(() => limit('crm', options)).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_LIMIT' }))
+})
