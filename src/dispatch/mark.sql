@@ -67,12 +67,8 @@ begin
     insert into sluice.claim (id, worker, at, lanes, seqs) values (p_claim, p_worker, p_now, v_lanes, v_seqs);
   end if;
   if p_labels is not null and granted > 0 then perform sluice.levy_v1(p_claim, p_now, v_lanes, v_seqs); end if;
-  perform sluice.charge_v1(p_claim, p_now, p_buckets, array(
-    select coalesce((select sum(coalesce(m.costs[array_position(l.buckets, b)], m.taken)) from unnest(v_moves) m join unnest(p_lane) l on l.id = m.lane
-                     where b = any (l.buckets)), 0)::bigint
-    from unnest(p_buckets) with ordinality u (b, o) order by o), case when p_of is not null then array(
-    select coalesce((select sum(m.taken) from unnest(v_moves) m join unnest(p_lane) l on l.id = m.lane where b = any (l.buckets)), 0)::integer
-    from unnest(p_buckets) with ordinality u (b, o) order by o) end) where granted > 0 and p_labels is null;
+  perform sluice.charge_v1(p_claim, p_now, p_buckets, u.units, case when p_of is not null then u.places end)
+  from sluice.units_v1(p_lane, v_moves, p_buckets) u where granted > 0 and p_labels is null;
   -- Too late to begin: no token is spent on them.
   if v_late is not null then perform sluice.overdue_v1(v_late); end if;
   if v_dead is not null then perform sluice.impossible_v1(v_dead); end if;

@@ -14,11 +14,12 @@ declare
   v_stays boolean;  -- a lane that is alone, and goes on where it is
   v_gone integer[]; -- of each lane, jobs that would have waited in vain
   v_later boolean;
+  v_ids bigint[] := array(select m.lane from unnest(p_moves) with ordinality m order by m.ordinality);
 begin
   select array_agg(d.list order by q.ordinality), array_agg(greatest(d.rank, q.rank) order by q.ordinality), bool_or(d.rank > q.rank)
   into v_lists, v_ranks, v_older
   from unnest(p_lane) with ordinality q
-  left join unnest(p_moves) m on m.lane = q.id
+  left join lateral (select (x.m).* from (select p_moves[array_position(v_ids, q.id)] as m offset 0) x) m on true
   cross join lateral (
     select m.head - 60 * q.priority as rank, case
       when q.n <= coalesce(m.taken + m.late, 0) then null
@@ -27,7 +28,7 @@ begin
   select d.gone, d.later into v_gone, v_later from sluice.doom_v1(p_now, p_lane, v_lists) d;
   if v_gone is not null then v_lists := array(
     select case when q.n > coalesce(m.taken + m.late, 0) + v_gone[q.ordinality] then v_lists[q.ordinality] end
-    from unnest(p_lane) with ordinality q left join unnest(p_moves) m on m.lane = q.id order by q.ordinality); end if;
+    from unnest(p_lane) with ordinality q left join lateral (select (x.m).* from (select p_moves[array_position(v_ids, q.id)] as m offset 0) x) m on true order by q.ordinality); end if;
   -- A lane's rank follows its head wherever it is seated anew; else by the hour, so that few dead seats are left, and by the
   -- minute where other lanes of its fair key wait.
   if v_older then v_ranks := array(
@@ -47,7 +48,7 @@ begin
     bound = case when m.seen > 0 and m.seen = m.taken + m.late then m.last + 1 else l.bound end,
     list = v_lists[q.ordinality],
     rank = v_ranks[q.ordinality]
-  from unnest(p_lane) with ordinality q left join unnest(p_moves) m on m.lane = q.id
+  from unnest(p_lane) with ordinality q left join lateral (select (x.m).* from (select p_moves[array_position(v_ids, q.id)] as m offset 0) x) m on true
   where l.id = q.id and l.v = q.v;
   if not v_stays or v_ranks[1] <> p_lane[1].rank then perform sluice.reseat_v1(p_lane, v_lists, v_ranks); end if;
   if not v_stays then

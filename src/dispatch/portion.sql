@@ -36,7 +36,8 @@ begin
   select array_agg(l.n order by l.ordinality), array_agg(1000000 / greatest(1, l.weight) order by l.ordinality),
          array_agg(array_position(p_fairs, l.fair) order by l.ordinality)
   into v_n, v_step, v_fair from unnest(p_lane) with ordinality l;
-  v_starts := array(select (select max(p_starts[l.ordinality]) from unnest(p_lane) with ordinality l where l.fair = f) from unnest(p_fairs) f);
+  v_starts := array(select s.start from (select l.fair, max(p_starts[l.ordinality]) as start from unnest(p_lane) with ordinality l group by 1) s
+                    order by array_position(p_fairs, s.fair));
   more := false;
   if p_each is null then
     select s.take, s.vstart, s.blocked into take, vstart, blocked

@@ -158,20 +158,23 @@ const concurrencyMax = 1_000_000
 const windowUnitsMax = 2 ** 31 - 1
 
 const limitFields = [
-  ...[
-    'rate',
-    'window',
-    'quota',
-    'zone',
-    'anchor',
-    'concurrency',
-    'burst',
-    'refund',
-    'transit',
-    'onStoreError',
-    'vendor',
-  ],
-  ...['pool', 'weights', 'shares', 'lendAfter', 'by', 'cost'],
+  'rate',
+  'window',
+  'quota',
+  'zone',
+  'anchor',
+  'concurrency',
+  'burst',
+  'refund',
+  'transit',
+  'onStoreError',
+  'vendor',
+  'pool',
+  'weights',
+  'shares',
+  'lendAfter',
+  'by',
+  'cost',
 ]
 
 /**

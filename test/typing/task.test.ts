@@ -134,7 +134,7 @@ it('wrong fields and malformed rates do not compile', () => {
   // @ts-expect-error concurrency is a number
   expect(() => limit('a', { concurrency: '5' })).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_LIMIT' }))
   // @ts-expect-error no such field
-  expect(limit('a', { rate: '5/s', bursts: 5 }).classic).toBe(false)
+  expect(() => limit('a', { rate: '5/s', bursts: 5 })).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_LIMIT' }))
   // @ts-expect-error a field path or a function
   expect(() => limit('a', { rate: '5/s', by: 5 }).keyOf({})).toThrow()
   // @ts-expect-error a key is a string, a number or a boolean
