@@ -59,42 +59,62 @@ export async function sendRows<Row, Input>(
 ): Promise<Sent> {
   const total: Sent = { sent: 0, known: 0, bad: 0 }
   let batch: NewJob[] = []
-  const flush = async () => {
-    if (batch.length === 0) return
-    const ids = await door.write(batch)
-    const known = batch.filter((job, i) => job.key !== null && ids[i] !== job.id).length
+  let writing: Promise<void> | undefined
+  const write = async (jobs: NewJob[]) => {
+    const ids = await door.write(jobs)
+    const known = jobs.filter((job, i) => job.key !== null && ids[i] !== job.id).length
     total.known += known
-    total.sent += batch.length - known
-    batch = []
+    total.sent += jobs.length - known
     onProgress?.({ ...total })
+  }
+  /** Begins to write what is in hand, once what was before it is written: in order, one batch at a time. */
+  const begin = async () => {
+    await writing
+    if (batch.length === 0) return
+    writing = write(batch)
+    // Told by whoever awaits it next.
+    writing.catch(() => {})
+    batch = []
+    // Else it would not leave this process before the next is full: admitting yields to nothing but promises.
+    await new Promise((resolve) => setImmediate(resolve))
+  }
+  const flush = async () => {
+    await begin()
+    await writing
   }
   let index = 0
   const refuse = (error: unknown, row: Row) => {
     if (!SluiceError.is(error) || error instanceof StoreError) throw error
     if (onBad === undefined) {
-      const before = total.sent + total.known + batch.length
+      const before = index - total.bad
       const message = `row ${index}: ${error.message} (${before} row(s) before it are recorded)`
       throw new UsageError(error.code, message, { cause: error })
     }
     total.bad++
     onBad(error, row)
   }
-  for await (const row of rows) {
-    try {
-      batch.push(await admitted(task, row, read, door, tx))
-    } catch (error) {
+  try {
+    for await (const row of rows) {
       try {
-        refuse(error, row)
-      } catch (reason) {
-        await flush()
-        throw reason
+        batch.push(await admitted(task, row, read, door, tx))
+      } catch (error) {
+        try {
+          refuse(error, row)
+        } catch (reason) {
+          await flush()
+          throw reason
+        }
       }
+      index++
+      // The store writes one batch while the next is admitted; but the caller's own transaction is not ours to use meanwhile.
+      if (batch.length === batchRows) await (tx === undefined ? begin() : flush())
+      if (signal?.aborted) break
     }
-    index++
-    if (batch.length === batchRows) await flush()
-    if (signal?.aborted) break
+    await flush()
+  } finally {
+    // Whatever ended this: nothing is written after it.
+    await writing?.catch(() => {})
   }
-  await flush()
   return total
 }
 

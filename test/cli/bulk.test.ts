@@ -49,7 +49,10 @@ for (const store of stores) {
       first.signal('SIGKILL')
       await first.ended
       project.write('open', '')
-      expect(await json(...args)).toEqual([{ sent: 600, known: 1_000, bad: 0 }])
+      // The second batch was being written while rows of the third were read.
+      const [again] = (await json(...args)) as { sent: number; known: number; bad: number }[]
+      expect(again).toMatchObject({ sent: 1_600 - (again?.known ?? 0), bad: 0 })
+      expect([500, 1_000]).toContain(again?.known)
       const found = await json('jobs', 'export', '--tag', 'file')
       expect(found.map(({ input }) => (input as { n: number }).n)).toEqual(rows.map((_, n) => n))
     }, 300_000)

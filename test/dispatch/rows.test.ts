@@ -1,5 +1,10 @@
 import { describe, expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
+import { sendRows } from '../../src/dispatch/rows.ts'
+import { Rulebook } from '../../src/dispatch/rule.ts'
+import type { NewJob } from '../../src/store/send.ts'
+import { later, until } from '../until.ts'
 import { count, emptied, mainEngines, quietTask } from './engine.ts'
 
 const quiet = quietTask('quiet')
@@ -57,7 +62,7 @@ for (const engine of mainEngines) {
         for (let n = 0; ; n++) yield { n }
       }
       const onProgress = () => stop.abort()
-      expect((await at.sluice.sendRows(quiet, endless(), { read, onProgress, signal: stop.signal })).sent).toBe(500)
+      expect((await at.sluice.sendRows(quiet, endless(), { read, onProgress, signal: stop.signal })).sent).toBe(1_000)
     })
 
     it('goes with a transaction, and each row with options of its own', async () => {
@@ -81,3 +86,57 @@ for (const engine of mainEngines) {
     })
   })
 }
+
+describe('a stream of rows', () => {
+  /** Each write ends when the test says so. */
+  function slow(rows: Iterable<Line>) {
+    const writes: { first: unknown; size: number; end: (error?: Error) => void }[] = []
+    const write = (jobs: NewJob[]) =>
+      new Promise<string[]>((resolve, reject) => {
+        const end = (error?: Error) => (error === undefined ? resolve(jobs.map(({ id }) => id)) : reject(error))
+        writes.push({ first: (JSON.parse(jobs[0]?.input ?? '{}') as Line).n, size: jobs.length, end })
+      })
+    const sent = later(sendRows(quiet, rows, { read }, { clock: systemClock, rulebook: new Rulebook(), write }))
+    return { writes, sent }
+  }
+  const lines = function* (count: number, seen: (n: number) => void) {
+    for (let n = 0; n < count; n++) {
+      seen(n)
+      yield { n }
+    }
+  }
+
+  it('is read on while a batch is written, one batch ahead, and written in order', async () => {
+    let reached = 0
+    const { writes, sent } = slow(lines(1_200, (n) => (reached = n)))
+    await until(() => reached === 999)
+    expect(writes).toMatchObject([{ first: 0, size: 500 }])
+    writes[0]?.end()
+    await until(() => writes.length === 2)
+    expect(writes[1]).toMatchObject({ first: 500, size: 500 })
+    writes[1]?.end()
+    await until(() => writes.length === 3)
+    writes[2]?.end()
+    expect(await sent).toEqual({ sent: 1_200, known: 0, bad: 0 })
+  })
+
+  it('ends when a write fails, with nothing written after it; and not before a write has ended', async () => {
+    const failing = slow(lines(1_200, () => {}))
+    await until(() => failing.writes.length === 1)
+    failing.writes[0]?.end(new Error('the disk is full'))
+    await expect(failing.sent).rejects.toThrow('the disk is full')
+    expect(failing.writes).toHaveLength(1)
+    const broken = slow(
+      lines(700, (n) => {
+        if (n === 600) throw new Error('the file ends')
+      }),
+    )
+    let isOver = false
+    void broken.sent.catch(() => (isOver = true))
+    await until(() => broken.writes.length === 1)
+    await new Promise((resolve) => setImmediate(resolve))
+    expect(isOver).toBe(false)
+    broken.writes[0]?.end()
+    await expect(broken.sent).rejects.toThrow('the file ends')
+  })
+})
