@@ -14,6 +14,7 @@ declare
   v_stays boolean;  -- a lane that is alone, and goes on where it is
   v_gone integer[]; -- of each lane, jobs that would have waited in vain
   v_later boolean;
+  -- Of p_moves, to find a lane's by place: arrays joined in SQL are compared each with each.
   v_ids bigint[] := array(select m.lane from unnest(p_moves) with ordinality m order by m.ordinality);
 begin
   select array_agg(d.list order by q.ordinality), array_agg(greatest(d.rank, q.rank) order by q.ordinality), bool_or(d.rank > q.rank)

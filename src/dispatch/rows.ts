@@ -86,8 +86,7 @@ export async function sendRows<Row, Input>(
   const refuse = (error: unknown, row: Row) => {
     if (!SluiceError.is(error) || error instanceof StoreError) throw error
     if (onBad === undefined) {
-      const before = index - total.bad
-      const message = `row ${index}: ${error.message} (${before} row(s) before it are recorded)`
+      const message = `row ${index}: ${error.message} (${index} row(s) before it are recorded)`
       throw new UsageError(error.code, message, { cause: error })
     }
     total.bad++

@@ -4,8 +4,9 @@
 -- than that never are; life: of a grant. The arithmetic is that of limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
 -- wall: what the store's clock shows then, by which calendars go. stale: the state is from an older definition, and was made anew, which takes a while: renew_v1 writes it.
 -- A pool (`sender*`) has the room of its members, and no state of its own: its version is null, so nothing is written.
--- What a share leaves to others has all room while its part is lent (lent_v1), and a level of it owes no more than it holds: what was borrowed is no debt. When it is
--- lent may become sooner, as what the share waits for does: so it is worth a look once in the time after which it is.
+-- What a share leaves to others has all room while its part is lent (lent_v1), and a level of it owes no more than it holds:
+-- what was borrowed is no debt. When it is lent may become sooner, as what the share waits for does: so it is worth a look
+-- once in the time after which it is.
 -- A bucket whose limit is not defined has no room: closed, not open. One that is paused has none for waiting jobs. Call under lock_v1 to act on the answer.
 -- Step by step, because starting up one query over all of it takes four times as long.
 create or replace function sluice.room_v1(p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null)
