@@ -7,7 +7,7 @@ import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { install } from '../scripts/postgres.mjs'
-import { cpuSeconds } from './cpu.mjs'
+import { cpuFrom, cpuSeconds } from './cpu.mjs'
 import { limitedLines } from './limited.mjs'
 import { latencies } from './scenarios/latency.mjs'
 import { tenantLines } from './scenarios/tenants.mjs'
@@ -111,9 +111,9 @@ async function drain({ place, pids, options: { jobs } }) {
   await celery.work(1)
   await celery.until(1, 60)
   const watched = [...celery.pids(), ...pids]
-  const [ranBefore, cpu] = [celery.ran(), cpuSeconds(watched)]
+  const [ranBefore, cpu] = [celery.ran(), cpuFrom(watched)]
   await celery.until(jobs, 600)
-  const used = cpu === undefined ? undefined : ((cpuSeconds(watched) - cpu) / (jobs - ranBefore)) * 1000
+  const used = cpu(jobs - ranBefore)
   const records = celery.records()
   celery.end()
   return [
@@ -158,9 +158,9 @@ const limited = (name) =>
     await celery.work(workers)
     await celery.until(1, 60)
     const watched = [...celery.pids(), ...pids]
-    const [ranBefore, cpu, askedBefore] = [celery.ran(), cpuSeconds(watched), await asked(place)]
+    const [ranBefore, cpu, askedBefore] = [celery.ran(), cpuFrom(watched), await asked(place)]
     await celery.until(jobs, (jobs / promise.perSecond) * 5 + 60)
-    const cpuPer1000 = cpu === undefined ? undefined : ((cpuSeconds(watched) - cpu) / (jobs - ranBefore)) * 1000
+    const cpuPer1000 = cpu(jobs - ranBefore)
     const callsPerJob = ((await asked(place)) - askedBefore) / (jobs - ranBefore)
     const times = celery.records().map(({ at }) => at)
     celery.end()

@@ -44,6 +44,12 @@ export function cpuSeconds(pids) {
   return [...family(pids).values()].reduce((sum, seconds) => sum + seconds, 0)
 }
 
+/** CPU seconds that these processes use from here on; call it for the answer, which is of 1,000 jobs. */
+export function cpuFrom(pids) {
+  const from = cpuSeconds(pids)
+  return (jobs) => (from === undefined ? undefined : ((cpuSeconds(pids) - from) / jobs) * 1000)
+}
+
 /** Resident memory of one process, in MB; undefined where there is no /proc. */
 export function residentMb(pid) {
   if (!hasProc) return undefined

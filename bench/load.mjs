@@ -1,6 +1,19 @@
 // The load that all peers get: the same message, a handler that only counts, and conditions to wait for.
 import { setTimeout as sleep } from 'node:timers/promises'
 
+/** All peers, of `peers/` and `celery.mjs`; `postgres` is the ceiling, no queue. */
+export const everyPeer = [
+  'sluice',
+  'sluice-embedded',
+  'postgres',
+  'bullmq',
+  'pg-boss',
+  'graphile-worker',
+  'dbos',
+  'celery-rabbitmq',
+  'celery-redis',
+]
+
 /** 220 bytes of JSON. */
 export const message = { accountId: 'a1', contactId: '123456', pad: 'x'.repeat(168) }
 

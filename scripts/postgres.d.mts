@@ -46,3 +46,6 @@ export function serverUser(): Promise<{ uid?: number; gid?: number }>
 
 /** Installs a package of Debian, as root; says why when that fails. */
 export function install(name?: string): Promise<void>
+
+/** Whether this is a file that we may run. */
+export function isExecutable(path: string): boolean

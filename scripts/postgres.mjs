@@ -223,7 +223,7 @@ function binaries() {
   return places.find((place) => place && ['postgres', 'initdb'].every((name) => isExecutable(join(place, name))))
 }
 
-function isExecutable(path) {
+export function isExecutable(path) {
   try {
     accessSync(path, constants.X_OK)
     return true

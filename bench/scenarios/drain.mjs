@@ -1,21 +1,11 @@
 // A backlog, drained by one worker in the process that filled it.
-import { cpuSeconds } from '../cpu.mjs'
-import { counter, fill, secondsSince } from '../load.mjs'
+import { cpuFrom } from '../cpu.mjs'
+import { counter, everyPeer, fill, secondsSince } from '../load.mjs'
 
 export default {
   name: 'drain',
   about: 'jobs per second through one worker, from its start to the last handler, with a backlog filled before',
-  peers: [
-    'sluice',
-    'sluice-embedded',
-    'postgres',
-    'bullmq',
-    'pg-boss',
-    'graphile-worker',
-    'dbos',
-    'celery-rabbitmq',
-    'celery-redis',
-  ],
+  peers: everyPeer,
   full: { jobs: 50_000 },
   quick: { jobs: 10_000 },
   shape: () => ({ kind: 'throughput' }),
@@ -30,12 +20,12 @@ export default {
     await first.stop()
     await fill(session, jobs)
     const all = [process.pid, ...pids]
-    const cpu = cpuSeconds(all)
+    const cpu = cpuFrom(all)
     const since = performance.now()
     const worker = await session.work(ran.handle)
     await ran.until(before + jobs)
     const value = jobs / secondsSince(since)
-    const cpuUsed = cpu === undefined ? undefined : ((cpuSeconds(all) - cpu) / jobs) * 1000
+    const cpuUsed = cpu(jobs)
     await worker.stop()
     await session.close()
     return [

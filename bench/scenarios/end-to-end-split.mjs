@@ -1,5 +1,5 @@
 // As end-to-end, with the sender and the worker in processes of their own.
-import { cpuSeconds } from '../cpu.mjs'
+import { cpuFrom } from '../cpu.mjs'
 import { startFleet } from '../fleet.mjs'
 import { fill, monotonicMs } from '../load.mjs'
 
@@ -19,11 +19,11 @@ export default {
     await fill(session, before)
     if (!(await fleet.until(before, 300))) throw new Error(`only ${fleet.ran()} of ${before} jobs ran`)
     const all = [process.pid, ...pids]
-    const cpu = cpuSeconds(all)
+    const cpu = cpuFrom(all)
     const sinceMs = monotonicMs()
     await fill(session, jobs)
     if (!(await fleet.until(before + jobs, 300))) throw new Error(`only ${fleet.ran()} of ${before + jobs} jobs ran`)
-    const cpuUsed = cpu === undefined ? undefined : ((cpuSeconds(all) - cpu) / jobs) * 1000
+    const cpuUsed = cpu(jobs)
     const [{ times }] = await fleet.stop()
     await session.close()
     const lastMs = times.reduce((last, time) => Math.max(last, time), 0)

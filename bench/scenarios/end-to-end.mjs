@@ -1,5 +1,5 @@
 // Bulk sends, claims under limits where the peer has them, and finishes, all at once in one process.
-import { cpuSeconds } from '../cpu.mjs'
+import { cpuFrom } from '../cpu.mjs'
 import { counter, fill, secondsSince } from '../load.mjs'
 
 export default {
@@ -17,12 +17,12 @@ export default {
     await fill(session, before)
     await ran.until(before)
     const all = [process.pid, ...pids]
-    const cpu = cpuSeconds(all)
+    const cpu = cpuFrom(all)
     const since = performance.now()
     await fill(session, jobs)
     await ran.until(before + jobs)
     const value = jobs / secondsSince(since)
-    const cpuUsed = cpu === undefined ? undefined : ((cpuSeconds(all) - cpu) / jobs) * 1000
+    const cpuUsed = cpu(jobs)
     await worker.stop()
     await session.close()
     return [

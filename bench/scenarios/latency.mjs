@@ -1,21 +1,12 @@
 // From the call of send to the first line of the handler, one job at a time, each when the worker is idle again.
 import { setTimeout as sleep } from 'node:timers/promises'
-import { message, monotonicMs, quantile } from '../load.mjs'
+import { everyPeer, message, monotonicMs, quantile } from '../load.mjs'
 
 export default {
   name: 'latency',
   about:
     'ms from the call of send to the first line of the handler, one job each 20 ms, sender and worker in one process',
-  peers: [
-    'sluice',
-    'sluice-embedded',
-    'bullmq',
-    'pg-boss',
-    'graphile-worker',
-    'dbos',
-    'celery-rabbitmq',
-    'celery-redis',
-  ],
+  peers: everyPeer.filter((name) => name !== 'postgres'),
   full: { jobs: 300, gapMs: 20 },
   quick: { jobs: 100, gapMs: 20 },
   shape: () => ({ kind: 'latency' }),

@@ -1,5 +1,5 @@
 // Enqueueing: in bulk, one by one, and 16 at once, each awaited until it is durable (as far as the peer's server is).
-import { fill, message, secondsSince } from '../load.mjs'
+import { everyPeer, fill, message, secondsSince } from '../load.mjs'
 
 /** Calls a second: of `lanes` loops that each await their calls, for some seconds. */
 async function sent(session, lanes, seconds) {
@@ -18,17 +18,7 @@ async function sent(session, lanes, seconds) {
 export default {
   name: 'send',
   about: 'jobs recorded per second: in bulk (1,000 a call), awaited one by one, 16 in flight',
-  peers: [
-    'sluice',
-    'sluice-embedded',
-    'postgres',
-    'bullmq',
-    'pg-boss',
-    'graphile-worker',
-    'dbos',
-    'celery-rabbitmq',
-    'celery-redis',
-  ],
+  peers: everyPeer,
   full: { jobs: 50_000, seconds: 3 },
   quick: { jobs: 10_000, seconds: 1 },
   shape: () => ({ kind: 'throughput' }),

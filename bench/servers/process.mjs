@@ -1,12 +1,12 @@
 // One server for as long as this process lives: private port, temporary directory, both gone with us (scripts/watchdog.mjs).
 import { fork } from 'node:child_process'
-import { chownSync, existsSync, mkdtempSync, readFileSync, accessSync, constants } from 'node:fs'
+import { chownSync, existsSync, mkdtempSync, readFileSync } from 'node:fs'
 import { connect } from 'node:net'
 import { tmpdir } from 'node:os'
 import { delimiter, join } from 'node:path'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
-import { install } from '../../scripts/postgres.mjs'
+import { install, isExecutable } from '../../scripts/postgres.mjs'
 
 const watchdog = fileURLToPath(new URL('../../scripts/watchdog.mjs', import.meta.url))
 
@@ -75,13 +75,4 @@ export async function program(name, debianPackage, places = []) {
   throw new Error(
     `No ${name} found, in PATH or ${places.join(', ')}. Install it (Debian: apt-get install ${debianPackage}).`,
   )
-}
-
-function isExecutable(path) {
-  try {
-    accessSync(path, constants.X_OK)
-    return true
-  } catch {
-    return false
-  }
 }
