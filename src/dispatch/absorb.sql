@@ -1,13 +1,10 @@
--- Takes in what has arrived for a class since the last absorption: counts, seek bounds, new lanes. Call under the class's
--- lock. New means: not visible in the last absorber's snapshot, so a late commit is never missed, and nothing that was
--- absorbed is read again. Its own transaction's arrivals are left to the next absorber; and so are those of the lanes
--- beyond 2,000, so that whoever waits for this class does not wait long. Returns whether such were left. What comes to wait
--- in vain is ended at once (doom_v1).
-create or replace function sluice.absorb_v1(p_class bigint) returns boolean language plpgsql as $$
+-- Takes in what has arrived for a class (p_fresh; null: it is asked for): counts, seek bounds, new lanes. Call under the class's
+-- lock. What arrived for lanes beyond 2,000 is left to the next absorber, so that whoever waits for this class does not wait
+-- long. Returns whether such were left. What comes to wait in vain is ended at once (doom_v1).
+create or replace function sluice.absorb_v1(p_class bigint, p_fresh sluice.fresh default null) returns boolean language plpgsql as $$
 declare
   v_most constant integer := 2000;
-  v_last sluice.absorbed;
-  v_snap pg_snapshot;
+  v_fresh sluice.fresh := p_fresh;
   v_lanes bigint[];
   v_bounds bigint[];
   v_counts bigint[];
@@ -15,27 +12,15 @@ declare
   v_lane sluice.lane[];
   v_wait sluice.lane[];  -- of them, those that wait for a bucket
 begin
-  select * into v_last from sluice.absorbed where class = p_class order by n desc limit 1;
-  -- A snapshot from the future: the data were restored into a server with younger transactions.
-  if v_last.snap is not null and pg_snapshot_xmax(v_last.snap) > pg_snapshot_xmax(pg_current_snapshot()) then
+  if v_fresh is null then v_fresh := sluice.fresh_v1(p_class); end if;
+  if v_fresh.future then
     perform sluice.recount_v1(p_class);
     return true;
   end if;
-  select pg_current_snapshot(), array_agg(lane order by lane), array_agg(pos order by lane), array_agg(count order by lane)
-  into v_snap, v_lanes, v_bounds, v_counts
-  from (
-    select lane, min(pos) as pos, sum(n)::bigint as count from (
-      select lane, pos, n from sluice.arrival
-      where class = p_class and xid >= coalesce(pg_snapshot_xmax(v_last.snap), '0'::xid8) and xid <> pg_current_xact_id()
-      union all
-      select a.lane, a.pos, a.n
-      from (select pg_snapshot_xip(v_last.snap) as xid union select v_last.xid) missed
-      join sluice.arrival a on a.class = p_class and a.xid = missed.xid
-      where missed.xid < pg_snapshot_xmax(v_last.snap)
-    ) fresh group by lane
-  ) lanes;
+  v_lanes := v_fresh.lanes;
+  v_bounds := v_fresh.bounds;
+  v_counts := v_fresh.counts;
   if v_lanes is null then return false; end if;
-  insert into sluice.absorbed (class, n, snap, xid) values (p_class, coalesce(v_last.n, 0) + 1, v_snap, pg_current_xact_id());
   v_rest := cardinality(v_lanes) > v_most;
   if v_rest then
     insert into sluice.arrival (xid, class, lane, pos, n)

@@ -11,5 +11,6 @@ begin
        or exists (select 1 from (select pg_snapshot_xip(b.snap) as xid union select b.xid) m
                   join sluice.arrival a on a.class = c and a.xid = m.xid where m.xid < pg_snapshot_xmax(b.snap))
        or exists (select 1 from sluice.list where class = c and due > p_since and due <= p_now)
-       or sluice.front_v1(c, 0) is not null);
+       or exists (select 1 from (select floor from sluice.list where class = c and id = 0 order by v desc limit 1) l
+                  join sluice.turn t on t.class = c and t.list = 0 and t.vstart >= l.floor));
 end $$;

@@ -17,8 +17,7 @@ declare
   v_classes bigint[];
   v_shut bigint[] := '{}';  -- classes that gates hold back
   v_active bigint[];
-  v_labels jsonb;
-  v_class bigint;
+  v_is record;  -- the worker's labels, and what exists at all: each question alone would start a query up
   v_begun bigint;
   v_since bigint := coalesce(p_since, -1);
   v_more boolean := false;
@@ -26,12 +25,15 @@ declare
 begin
   perform sluice.same_v1();
   v_begun := sluice.limiter_us(p_cap);
-  select w.labels into v_labels from sluice.worker w where w.id = p_worker for key share;
+  select w.labels, exists (select 1 from sluice.claim c where c.id = p_claim) as known, exists (select 1 from sluice.gate) as gates,
+         exists (select 1 from sluice.class c where c.labels is not null) as labelled,
+         exists (select 1 from sluice.limit_def d where d.members is not null) as pools into v_is
+  from sluice.worker w where w.id = p_worker for key share of w;
   if not found then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
   now_us := v_begun;
   waited_us := 0;
   since := p_since;
-  if exists (select 1 from sluice.claim c where c.id = p_claim) then
+  if v_is.known then
     jobs := sluice.adopt_v1(p_claim);
     again := true;
     wake_us := 0;
@@ -41,8 +43,8 @@ begin
   for round in 1 .. 2 loop
     v_classes := array(select c.id from sluice.class c
                        where c.task = any (p_tasks) and (p_queues is null or c.queue = any (p_queues))
-                         and (c.labels is null or sluice.bears_v1(v_labels, c.labels)));
-    if exists (select 1 from sluice.gate) then
+                         and (c.labels is null or sluice.bears_v1(v_is.labels, c.labels)));
+    if v_is.gates then
       v_shut := sluice.held_v1(v_classes, sluice.wall_v1(v_begun));
       v_classes := array(select c from unnest(v_classes) c where c <> all (v_shut));
     end if;
@@ -52,23 +54,17 @@ begin
     v_more := sluice.absorb_v1(0);
   end loop;
   v_active := array_remove(v_active, 0::bigint);
-  if exists (select 1 from sluice.class c where c.labels is not null) then
-    v_active := array(select c from unnest(v_active) c, sluice.barred_v1(v_labels, v_active, v_begun) b where c <> all (b.classes));
+  if v_is.labelled then
+    v_active := array(select c from unnest(v_active) c, sluice.barred_v1(v_is.labels, v_active, v_begun) b where c <> all (b.classes));
   end if;
   if p_want = 0 then
-    perform sluice.share_v1(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', null), sluice.heads_v1('{}', '{1}', '{}', '{}', '{}', 1, v_begun), sluice.pick_v1('{}', 0, 0, 1),
-      sluice.mark_v1(p_claim, p_worker, v_begun, '{}', '{}', '{}', '{}', '{}', '{}', '{}', '{}'), sluice.room_v1('{}', v_begun), sluice.resolve_v1(p_worker, '{}', '{}'), sluice.survey_v1('{}', '{}', '{}', '{}', v_begun),
-      sluice.left_v1('{}', '{}', v_begun), sluice.promote_v1(v_begun, v_begun);
+    perform sluice.warm_v1(p_claim, p_worker, v_begun, p_cap);
     again := false;
     return;
   end if;
-  perform sluice.enclose_v1(v_active);
-  foreach v_class in array v_active loop
-    v_more := sluice.absorb_v1(v_class) or v_more;
-  end loop;
-  select g.now_us, g.granted, g.again, g.jobs into now_us, v_granted, again, jobs
-  from sluice.grant_v1(p_claim, p_worker, v_active, p_want, p_cap, v_since,
-                       case when p_wide then 256 else least(256, p_want + 1) end) g;
+  select s.now_us, s.granted, s.again, s.jobs into now_us, v_granted, again, jobs
+  from sluice.serve_v1(p_claim, p_worker, v_active, not v_is.labelled and not v_is.pools, p_want, v_begun, v_since, p_cap,
+                       case when p_wide then 256 else least(256, p_want + 1) end) s;
   -- Last, when this claim waits for nothing more: of what others promote just now it may keep rows locked.
   v_more := sluice.promote_v1(v_begun, v_since) > 0 or v_more;
   again := again or v_more;
@@ -76,6 +72,6 @@ begin
   wake_us := null;
   if v_granted < p_want and not again then
     select s.wake_us, s.since into wake_us, since
-    from sluice.sleep_v1(p_worker, p_queues, v_classes, v_shut, now_us, v_since, p_idle, v_labels) s;
+    from sluice.sleep_v1(p_worker, p_queues, v_classes, v_shut, now_us, v_since, p_idle, case when v_is.labelled then v_is.labels end) s;
   end if;
 end $$;

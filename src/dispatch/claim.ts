@@ -5,36 +5,7 @@ import { newId } from '../core/hash.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
-
-/** A job in hand: claimed, not yet finished. */
-export interface Handout {
-  claim: string
-  /** Monotonic ms, not after the store's decision: what the grants' life counts from. */
-  grantedMs: number
-  seq: number
-  id: string
-  task: string
-  queue: string
-  attempt: number
-  failed: number
-  crashes: number
-  ambiguous: boolean
-  priority: number
-  createdMs: number
-  takes: string[] | null
-  /** Units for each of `takes`, and of its turn; null: all are 1. */
-  costs: number[] | null
-  /** The shortest life of a grant, in microseconds, by the definitions in force; null: no limits. */
-  grantUs: number | null
-  /** What it was charged in, where that is not the same: one for each of `takes`. */
-  holds: string[] | null
-  tags: string[] | null
-  input: unknown
-  /** 2: nobody has looked at its task's code; 1: it has met no rules; 0: it has; or what they did, if they gave it keys. */
-  admitted: number | readonly { keys?: Record<string, string> }[]
-  /** It left the hands of its claim before its input was read: nothing is to be done but to end its claim. */
-  isGone?: boolean
-}
+import { type Handout, handouts, isBig, type Place } from './handout.ts'
 
 /** The answer to a claim. */
 export interface Claimed {
@@ -52,27 +23,6 @@ export interface Claimer {
   queues: readonly string[] | undefined
   tasks: readonly string[]
 }
-
-type Place = [
-  number,
-  string,
-  string,
-  string,
-  number,
-  number,
-  number,
-  boolean,
-  number,
-  number,
-  string[] | null,
-  string[] | null,
-  boolean,
-  unknown,
-  Handout['admitted'],
-  number[] | null,
-  number | null,
-  string[] | null,
-]
 
 interface Answer {
   now_us: string
@@ -232,8 +182,8 @@ export class Claims {
   }
 
   async #handouts(places: Place[], claim: string, grantedMs: number): Promise<Handout[]> {
-    const jobs = places.map((place) => handout(place, claim, grantedMs))
-    const big = places.filter((place) => place[12]).map((place) => place[1])
+    const jobs = handouts(places, claim, grantedMs)
+    const big = places.filter(isBig).map((place) => place[1])
     if (big.length > 0) await this.#fetchInputs(jobs, big, claim)
     return jobs
   }
@@ -267,48 +217,4 @@ export function isTransient(error: unknown): boolean {
 function isOwnDouble(error: unknown): boolean {
   const { code, constraint } = error as { code?: unknown; constraint?: unknown }
   return code === '23505' && constraint === 'claim_pkey'
-}
-
-function handout(place: Place, claim: string, grantedMs: number): Handout {
-  const [
-    seq,
-    id,
-    task,
-    queue,
-    attempt,
-    failed,
-    crashes,
-    ambiguous,
-    priority,
-    created,
-    takes,
-    tags,
-    ,
-    input,
-    admitted,
-    costs,
-    grantUs,
-    holds,
-  ] = place
-  return {
-    claim,
-    grantedMs,
-    seq,
-    id,
-    task,
-    queue,
-    attempt,
-    failed,
-    crashes,
-    ambiguous,
-    priority,
-    createdMs: created * 1_000,
-    takes,
-    costs,
-    grantUs,
-    holds,
-    tags,
-    input,
-    admitted,
-  }
 }

@@ -5,7 +5,7 @@ import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
 import type { Readmission } from './place.ts'
-import type { Handout } from './claim.ts'
+import type { Handout } from './handout.ts'
 import type { Log } from './task.ts'
 
 /** How an attempt ended. */

@@ -17,6 +17,7 @@ declare
   v_places bigint[];
   v_most bigint[];
   v_life bigint[];
+  v_rooms sluice.room[];
   v_costed boolean;
   v_more boolean := false;
   v_barred boolean := false;
@@ -41,7 +42,8 @@ begin
   v_buckets := array(select distinct b from unnest(v_lane) l, unnest(l.buckets) b order by b);
   select * into v_real from sluice.resolve_v1(p_worker, p_classes, v_buckets);
   perform sluice.lock_v1(v_real.buckets || v_real.members);
-  select y.now_us, y.avail, y.units, y.places, y.most, y.life into now_us, v_avail, v_units, v_places, v_most, v_life
+  select y.now_us, y.avail, y.units, y.places, y.most, y.life, y.rooms
+  into now_us, v_avail, v_units, v_places, v_most, v_life, v_rooms
   from sluice.survey_v1(v_real.buckets, v_real.members, v_buckets, v_cand, p_cap) y;
   v_costed := exists (select 1 from unnest(v_lane) l where l.costed);
   v_fairs := array(select distinct l.fair from unnest(v_lane) l);
@@ -63,7 +65,7 @@ begin
   end if;
   select m.granted, m.again, m.jobs into granted, again, jobs
   from sluice.mark_v1(p_claim, p_worker, now_us, v_lane, v_stored, v_take, v_blocked, v_buckets, v_life, v_fairs, v_vstart,
-    v_of, v_seqs, v_dead, v_over, v_real.labels, v_real.members) m;
+    v_of, v_seqs, v_dead, v_over, v_real.labels, v_real.members, v_rooms) m;
   -- Lanes whose jobs have costs stay before their bucket until the first of them fits: looking again finds the same.
   again := again or (granted < p_want and (v_cut or v_horizon is not null or v_more) and (granted > 0 or (not v_barred and (not v_costed or exists (
     select 1 from unnest(v_lane) with ordinality l where l.list is distinct from v_buckets[v_blocked[l.ordinality]])))));

@@ -6,13 +6,13 @@
 -- length of the text: a compressed input is much longer on the wire than in its row.
 -- p_life: of each bucket's grants.
 -- p_of, p_seqs: of lanes whose jobs have costs exactly these (a job that has just become visible has not been weighed); p_dead: it is not to run,
--- for it costs too much. p_over: portion_v1. All four are null when there are no such lanes. p_labels, p_members: resolve_v1;
+-- for it costs too much. p_over: portion_v1. All four are null when there are no such lanes. p_labels, p_members: resolve_v1; p_rooms: survey_v1;
 -- what each job is charged in is then decided one by one (picks_v1).
 create or replace function sluice.mark_v1(
   p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_stored bigint[], p_take integer[], p_blocked integer[],
   p_buckets bigint[], p_life bigint[], p_fairs bigint[], p_vstart bigint[],
   p_of bigint[] default null, p_seqs bigint[] default null, p_dead boolean[] default null, p_over integer[] default null,
-  p_labels jsonb default null, p_members bigint[] default null, out granted integer, out again boolean, out jobs json)
+  p_labels jsonb default null, p_members bigint[] default null, p_rooms sluice.room[] default null, out granted integer, out again boolean, out jobs json)
 language plpgsql as $$
 declare
   v_at timestamptz := sluice.wall_v1(p_now);
@@ -46,28 +46,27 @@ begin
     -- By place alone: with due_at in the condition the index without due rows would be read from end to end. A job that
     -- has just been moved to another lane (reprioritise.sql) is none of this one's: it would be charged to nobody.
     from seen s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true
-      and (p_labels is null or s.seq = any (v_picked)) returning j.*, s.life
+      and (p_labels is null or s.seq = any (v_picked)) returning j.lane, j as job, s.life
   )
-  select count(*), array_agg(t.lane), array_agg(t.seq),
-    json_agg(json_build_array(t.seq, t.id, t.task, t.queue, t.attempt, t.failed, t.crashes, t.ambiguous, t.priority,
-    extract(epoch from t.created_at)::float8, t.takes, case when t.size <= 65536 then t.tags end, t.size > 65536,
-    case when t.size <= 65536 then t.input end, sluice.admitted_v1(t.raw, t.ruled), t.costs, t.life, t.holds)),
+  select count(*), array_agg(t.lane), array_agg((t.job).seq),
+    ('[' || string_agg(sluice.hand_v1(t.job, t.life, t.input, t.size <= 65536, t.is_same), ',') || ']')::json,
          (select array_agg((m.lane, m.seen, coalesce(k.taken, 0), m.last, m.late, m.head, c.costs)::sluice.move)
           from (select lane, count(*)::integer as seen, max(seq) as last, count(*) filter (where late)::integer as late,
                  sluice.rank_v1(max(created_at), 0) as head from seen group by lane) m
           left join (select lane, count(*)::integer as taken from taken group by lane) k on k.lane = m.lane
           left join (select s.lane, array_agg(s.units order by s.o) as costs
-                     from (select t.lane, u.o, sum(u.cost) as units from taken t, unnest(t.costs) with ordinality u (cost, o) group by 1, 2) s
+                     from (select t.lane, u.o, sum(u.cost) as units from taken t, unnest((t.job).costs) with ordinality u (cost, o) group by 1, 2) s
                      group by 1) c on c.lane = m.lane),
          (select array_agg(id) from seen where late), (select array_agg(id) from seen where dead)
   into granted, v_lanes, v_seqs, jobs, v_moves, v_late, v_dead
-  from (select k.*, sum(octet_length(k.input::text) + coalesce(octet_length(array_to_string(k.tags, '')), 0))
-          over (rows unbounded preceding) as size from taken k) t;
+  from (select k.*, lag(k.lane) over (rows unbounded preceding) = k.lane as is_same,
+               sum(octet_length(k.input) + coalesce(octet_length(array_to_string((k.job).tags, '')), 0)) over (rows unbounded preceding) as size
+        from (select lane, job, life, (job).input::text as input from taken offset 0) k) t;
   if granted > 0 then
     insert into sluice.claim (id, worker, at, lanes, seqs) values (p_claim, p_worker, p_now, v_lanes, v_seqs);
   end if;
   if p_labels is not null and granted > 0 then perform sluice.levy_v1(p_claim, p_now, v_lanes, v_seqs); end if;
-  perform sluice.charge_v1(p_claim, p_now, p_buckets, u.units, case when p_of is not null then u.places end)
+  perform sluice.charge_v1(p_claim, p_now, p_buckets, u.units, case when p_of is not null then u.places end, p_rooms => p_rooms)
   from sluice.units_v1(p_lane, v_moves, p_buckets) u where granted > 0 and p_labels is null;
   -- Too late to begin: no token is spent on them.
   if v_late is not null then perform sluice.overdue_v1(v_late); end if;

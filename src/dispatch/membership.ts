@@ -7,7 +7,8 @@ import type { Clock } from '../core/clock.ts'
 import { reach } from '../core/probe.ts'
 import type { Db } from '../db/db.ts'
 import { statements } from '../generated/sql.ts'
-import type { Claimer, Handout } from './claim.ts'
+import type { Claimer } from './claim.ts'
+import type { Handout } from './handout.ts'
 import type { Epoch } from './epoch.ts'
 
 /** What a worker says of itself. */

@@ -1,5 +1,5 @@
 /** The seam between dispatch and whoever executes: this process (worker/), or a broker. */
-import type { Handout } from './claim.ts'
+import type { Handout } from './handout.ts'
 
 /** Takes granted jobs and has them executed. */
 export interface Outlet {

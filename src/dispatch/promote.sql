@@ -3,10 +3,12 @@
 create or replace function sluice.promote_v1(p_now bigint, p_since bigint) returns integer language plpgsql
   as $$
 declare
-  v_now timestamptz := sluice.wall_v1(p_now);
-  v_since timestamptz := case when p_since < 0 then '-infinity' else sluice.wall_v1(p_since) end;
+  v_now timestamptz;
+  v_since timestamptz;
   v_count integer;
 begin
+  select to_timestamp((p_now - e.ahead_us) / 1e6), case when p_since < 0 then '-infinity' else to_timestamp((p_since - e.ahead_us) / 1e6) end
+  into v_now, v_since from sluice.epoch e;
   if not exists (select 1 from sluice.job where due_at <= v_now and due_at > v_since) then return 0; end if;
   with due as (
     select ctid from sluice.job where due_at <= v_now and due_at > v_since order by due_at limit 500 for update skip locked

@@ -2,7 +2,7 @@
 -- due, or the bucket that frees first has a unit that no other sleeper was told of. With p_idle it is registered.
 -- p_shut: further classes, which gates hold back: nobody is woken for them (a gate that opens is seen by who looks anyway,
 -- every 1.5 s or so). p_labels: the worker's; of a class that a label of its own bars it is told when that
--- has room for the next job, whatever else the class waits for. since: nothing due stands before it, nor in those. Five seconds are left for what others are about to write: all of it is due later.
+-- has room for the next job, whatever else the class waits for; null where no class asks for one. since: nothing due stands before it, nor in those. Five seconds are left for what others are about to write: all of it is due later.
 create or replace function sluice.sleep_v1(
   p_worker bigint, p_queues text[], p_classes bigint[], p_shut bigint[], p_now bigint, p_since bigint, p_idle boolean, p_labels jsonb,
   out wake_us bigint, out since bigint)
@@ -17,14 +17,17 @@ declare
   v_told integer := 0;
   v_ahead bigint := (select ahead_us from sluice.epoch);
 begin
-  select b.* into v_bar
-  from sluice.barred_v1(p_labels, case when exists (select 1 from sluice.class c where c.labels is not null) then p_classes end, p_now) b;
-  v_barred := v_bar.classes;
+  if p_labels is not null then
+    select b.* into v_bar from sluice.barred_v1(p_labels, p_classes, p_now) b;
+    v_barred := v_bar.classes;
+  end if;
   select w.* into v_wait from (select c from unnest(p_classes) c where c <> all (v_barred)) c (id)
   cross join lateral (select * from sluice.list where class = c.id and due > p_since order by due limit 1) w order by w.due limit 1;
   v_first := v_wait.due;
-  if v_bar.due < coalesce(v_wait.due, 9223372036854775807) then
-    v_wait.id := v_bar.bucket; v_wait.due := v_bar.due; v_wait.period := v_bar.period; v_wait.slack := v_bar.slack;
+  if p_labels is not null then
+    if v_bar.due < coalesce(v_wait.due, 9223372036854775807) then
+      v_wait.id := v_bar.bucket; v_wait.due := v_bar.due; v_wait.period := v_bar.period; v_wait.slack := v_bar.slack;
+    end if;
   end if;
   if v_wait.id is not null then
     v_told := (select count(*) from sluice.idle i where i.bucket = v_wait.id and i.wake_at > p_now);

@@ -1,9 +1,11 @@
 -- What buckets allow, by position, under lock_v1, and when: the clock is read here, once, after the locks (p_cap: claim_v1).
 -- p_members: locked beside them, for the pools among them. What is kept for lanes other than p_lanes is left out
 -- (reserved_v1; p_lists: what lanes call the buckets), and what takers outside of jobs have the turn for. New definitions are carried out first.
+-- rooms: what room_v1 says, from which charge_v1 can go on.
 create or replace function sluice.survey_v1(
   p_buckets bigint[], p_members bigint[], p_lists bigint[], p_lanes bigint[], p_cap bigint,
-  out now_us bigint, out avail bigint[], out units bigint[], out places bigint[], out most bigint[], out life bigint[]) language plpgsql as $$
+  out now_us bigint, out avail bigint[], out units bigint[], out places bigint[], out most bigint[], out life bigint[],
+  out rooms sluice.room[]) language plpgsql as $$
 declare
   v_count integer := cardinality(p_buckets);
   v_stale boolean;
@@ -12,8 +14,8 @@ begin
   for round in 1 .. 2 loop
     now_us := sluice.limiter_us(p_cap);
     select array_agg(r.avail order by r.ord), array_agg(r.units order by r.ord), array_agg(r.places order by r.ord),
-           array_agg(r.most order by r.ord), array_agg(r.life order by r.ord), bool_or(r.stale)
-    into avail, units, places, most, life, v_stale from sluice.room_v1(p_buckets || p_members, now_us) r;
+           array_agg(r.most order by r.ord), array_agg(r.life order by r.ord), array_agg(r::sluice.room order by r.ord), bool_or(r.stale)
+    into avail, units, places, most, life, rooms, v_stale from sluice.room_v1(p_buckets || p_members, now_us) r;
     exit when not v_stale or round = 2;
     perform sluice.renew_v1(p_buckets || p_members);
   end loop;
@@ -21,6 +23,7 @@ begin
     avail := avail[:v_count];
     units := units[:v_count];
     places := places[:v_count];
+    rooms := rooms[:v_count];
   end if;
   if exists (select 1 from sluice.list w where w.id = any (p_lists) and w.holder is not null) then
     v_kept := sluice.reserved_v1(p_lists, p_lanes, now_us);

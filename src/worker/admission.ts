@@ -1,6 +1,6 @@
 /** What comes before a handler: the look at its task's code that nobody had, and what rules say just now. */
 import { delayUs, discarded, ruledPlace, validate, waitUs } from '../dispatch/admit.ts'
-import type { Handout } from '../dispatch/claim.ts'
+import type { Handout } from '../dispatch/handout.ts'
 import type { Outcome } from '../dispatch/finish.ts'
 import { choiceOf } from './choice.ts'
 import { shareIn } from '../limits/reserve.ts'

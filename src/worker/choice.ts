@@ -1,5 +1,5 @@
 /** What dispatch chose for an attempt, and requests that leave it to that where they go. */
-import type { Handout } from '../dispatch/claim.ts'
+import type { Handout } from '../dispatch/handout.ts'
 import type { AnyTask, Context } from '../dispatch/task.ts'
 import { type Chosen, chosen, isPath, splitBucket, urlAt } from '../limits/pool.ts'
 

@@ -1,6 +1,6 @@
 /** The tasks that a worker runs: those it was given, and those that hear of their failures. */
 import { UsageError } from '../core/errors.ts'
-import type { Handout } from '../dispatch/claim.ts'
+import type { Handout } from '../dispatch/handout.ts'
 import type { Member } from '../dispatch/membership.ts'
 import type { Rulebook } from '../dispatch/rule.ts'
 import type { AnyTask } from '../dispatch/task.ts'

@@ -1,6 +1,6 @@
 /** The outlet in this process: a number of slots, each with one attempt. */
 import { reach } from '../core/probe.ts'
-import type { Handout } from '../dispatch/claim.ts'
+import type { Handout } from '../dispatch/handout.ts'
 import type { Finisher } from '../dispatch/finish.ts'
 import type { Outlet } from '../dispatch/outlet.ts'
 import type { Attempt } from './attempt.ts'

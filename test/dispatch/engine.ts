@@ -2,6 +2,7 @@ import { afterAll, beforeAll, beforeEach } from 'vitest'
 import { z } from 'zod'
 import { newId } from '../../src/core/hash.ts'
 import type { Db, Queryable } from '../../src/db/db.ts'
+import { handouts, type Place } from '../../src/dispatch/handout.ts'
 import { task } from '../../src/dispatch/task.ts'
 import type { Rate } from '../../src/core/rate.ts'
 import { type Limit, limit } from '../../src/limits/limit.ts'
@@ -67,14 +68,11 @@ export async function claim(
   id = newId(),
   idle = false,
 ): Promise<Answer> {
-  const [row] = await db.query<{ now_us: string; wake_us: string | null; again: boolean; jobs: unknown[][] | null }>(
+  const [row] = await db.query<{ now_us: string; wake_us: string | null; again: boolean; jobs: Place[] | null }>(
     'select * from sluice.claim_v1($1,$2,null,$3,$4,null,$5)',
     [id, worker, tasks, want, idle],
   )
-  const jobs = (row?.jobs ?? []).map(
-    ([seq, jobId, , , attempt, failed, crashes, ambiguous, , , , , , input]) =>
-      ({ seq, id: jobId, claim: id, attempt, failed, crashes, ambiguous, input }) as Claimed,
-  )
+  const jobs = handouts(row?.jobs ?? [], id, 0)
   return {
     jobs,
     again: row?.again ?? false,

@@ -4,6 +4,7 @@ import { expect } from 'vitest'
 import { hash64, newId } from '../../src/core/hash.ts'
 import type { UsageError } from '../../src/core/errors.ts'
 import { defineLimit } from '../../src/dispatch/define.ts'
+import { type Handout, handouts, type Place } from '../../src/dispatch/handout.ts'
 import type { AnyTask } from '../../src/dispatch/task.ts'
 import type { Limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
@@ -225,9 +226,9 @@ export class World {
     if (one === undefined || !this.#workers.some(({ id }) => id === one.worker)) return
     const has = [...this.#hands.values()].filter(({ claim }) => claim === one.id).map(({ id }) => id)
     if (has.length === 0) return
-    const { places } = await this.#ask(one)
-    expect(new Set(places.map((place) => place[1]))).toEqual(new Set(has))
-    expect(places).toHaveLength(has.length)
+    const { jobs } = await this.#ask(one)
+    expect(new Set(jobs.map((job) => job.id))).toEqual(new Set(has))
+    expect(jobs).toHaveLength(has.length)
     this.#count('replay')
   }
 
@@ -289,12 +290,12 @@ export class World {
   }
 
   async #ask({ id, worker, tasks, want }: { id: string; worker: string; tasks: string[]; want: number }) {
-    const [row] = await this.#sluice.db.query<{ again: boolean; wake_us: string | null; jobs: unknown[][] | null }>(
+    const [row] = await this.#sluice.db.query<{ again: boolean; wake_us: string | null; jobs: Place[] | null }>(
       'select again, wake_us, jobs from sluice.claim_v1($1,$2,null,$3,$4,null,true)',
       [id, worker, tasks, want],
     )
     const wakeUs = row?.wake_us ? Number(row.wake_us) : undefined
-    return { again: row?.again === true, wakeUs, places: row?.jobs ?? [] }
+    return { again: row?.again === true, wakeUs, jobs: handouts(row?.jobs ?? [], id, 0) }
   }
 
   /** Claims until nothing is in the way. */
@@ -306,28 +307,22 @@ export class World {
     for (let granted = 0, looks = 0; ; looks++) {
       expect(looks, 'claims that say again').toBeLessThan(200)
       const one = { id: newId(), worker: worker.id, tasks, want: want - granted }
-      const { again, wakeUs, places } = await this.#ask(one)
+      const { again, wakeUs, jobs } = await this.#ask(one)
       this.#count('claim')
-      if (places.length > 0) this.#claims.push(one)
-      this.#handed(one, places)
-      granted += places.length
+      if (jobs.length > 0) this.#claims.push(one)
+      this.#handed(one, jobs)
+      granted += jobs.length
       if (granted === want) return { granted, wakeUs: 0 }
-      if (places.length > 0 || again) continue
+      if (jobs.length > 0 || again) continue
       await this.#denied(tasks)
       return { granted, wakeUs }
     }
   }
 
-  #handed({ id, worker }: { id: string; worker: string }, places: unknown[][]): void {
+  #handed({ id, worker }: { id: string; worker: string }, jobs: readonly Handout[]): void {
     const grants = new Map<string, Grant>()
-    for (const place of places) {
-      const [seq, job, takes, costs] = [place[0], place[1], place[10], place[15]] as [
-        number,
-        string,
-        string[],
-        number[],
-      ]
-      const holds = (place[17] ?? takes) as string[]
+    for (const { seq, id: job, takes, costs, holds: held } of jobs) {
+      const holds = held ?? takes ?? []
       expect(this.#hands.get(job)?.claim, `who has ${job}`).toBe(undefined)
       expect(this.#over, 'what has ended').not.toContain(job)
       this.#hands.set(job, { id: job, seq, claim: id, worker, holds, costs, settled: new Set() })

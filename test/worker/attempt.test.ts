@@ -15,7 +15,7 @@ import {
 } from '../../src/index.ts'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
-import type { Handout } from '../../src/dispatch/claim.ts'
+import type { Handout } from '../../src/dispatch/handout.ts'
 import type { Outcome } from '../../src/dispatch/finish.ts'
 import { createAgent, type GuardedAgent } from '../../src/http/agent.ts'
 import { Guard } from '../../src/http/guard.ts'

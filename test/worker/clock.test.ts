@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, it } from 'vitest'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
-import type { Handout } from '../../src/dispatch/claim.ts'
+import type { Handout } from '../../src/dispatch/handout.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { StoreGrants } from '../../src/worker/grants.ts'

@@ -1,0 +1,28 @@
+-- Moves a lane that was alone on after a claim of p_take of its jobs (p_moves: what became of them, in one element; null: of none), as move_v1 does
+-- for many. p_lane: with what has arrived for it (p_grown: something has). One that did not wait (list null) is seated only if
+-- some of it is left after all; one that stays ready keeps turn and seat. p_stored: the turn under which it was found; p_blocked: the
+-- position of the bucket that denied it, 0: none. True when something is still worth claiming now.
+create or replace function sluice.onward_v1(
+  p_now bigint, p_lane sluice.lane, p_stored bigint, p_grown boolean, p_take integer, p_blocked integer, p_moves sluice.move[])
+returns boolean language plpgsql as $$
+declare
+  v_move sluice.move := p_moves[1];
+  v_seen integer := coalesce(v_move.seen, 0);
+  v_gone integer := coalesce(v_move.taken + v_move.late, 0);
+  v_left bigint := case when p_take > v_seen and v_seen = v_gone then 0 else greatest(p_lane.n - v_gone, 0) end;
+  v_lane sluice.lane := p_lane;
+begin
+  if p_lane.list is null or (p_lane.list = 0 and v_left > 0 and p_blocked = 0 and v_move.head - 60 * p_lane.priority < p_lane.rank + 60) then
+    update sluice.lane l set v = l.v + 1, n = v_left, list = case when v_left > 0 then 0 end,
+      bound = case when v_seen > 0 and v_seen = v_gone then v_move.last + 1 else p_lane.bound end,
+      rank = case when p_lane.list is null then coalesce(v_move.head - 60 * p_lane.priority, l.rank) else l.rank end
+    where l.id = p_lane.id and l.v = p_lane.v returning l.* into v_lane;
+    if p_lane.list is null and v_left > 0 then perform sluice.enter_v1(p_lane.class, array[v_lane]); end if;
+    return p_take > coalesce(v_move.taken, 0);
+  end if;
+  if p_grown then
+    update sluice.lane l set v = l.v + 1, n = p_lane.n, bound = p_lane.bound where l.id = p_lane.id and l.v = p_lane.v returning l.* into v_lane;
+  end if;
+  return sluice.move_v1(p_now, array[v_lane], array[p_stored], array[p_take], array[p_blocked], p_lane.buckets, array[p_lane.fair], null,
+    coalesce(p_moves, '{}'));
+end $$;

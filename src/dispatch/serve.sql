@@ -1,0 +1,25 @@
+-- Serves a claim out of these classes, under their locks: by direct_v1 where one lane is alone, else by grant_v1, after what has
+-- arrived is taken in. p_plain: nobody asks for labels or pools; p_most: how many lanes to look at; the others: claim_v1.
+create or replace function sluice.serve_v1(
+  p_claim uuid, p_worker bigint, p_classes bigint[], p_plain boolean, p_want integer, p_begun bigint, p_since bigint, p_cap bigint,
+  p_most integer, out now_us bigint, out granted integer, out again boolean, out jobs json)
+language plpgsql as $$
+declare
+  v_class bigint;
+  v_fresh sluice.fresh;
+  v_served boolean;
+  v_more boolean := false;
+begin
+  perform sluice.enclose_v1(p_classes);
+  if p_plain and cardinality(p_classes) = 1 then
+    v_fresh := sluice.fresh_v1(p_classes[1]);
+    select d.served, d.now_us, d.granted, d.again, d.jobs into v_served, now_us, granted, again, jobs
+    from sluice.direct_v1(p_claim, p_worker, p_classes[1], v_fresh, p_want, p_begun, p_since, p_cap) d;
+    if v_served then return; end if;
+  end if;
+  foreach v_class in array p_classes loop
+    v_more := sluice.absorb_v1(v_class, v_fresh) or v_more;
+  end loop;
+  select g.now_us, g.granted, g.again or v_more, g.jobs into now_us, granted, again, jobs
+  from sluice.grant_v1(p_claim, p_worker, p_classes, p_want, p_cap, p_since, p_most) g;
+end $$;
