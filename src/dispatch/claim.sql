@@ -23,13 +23,14 @@ declare
   v_more boolean := false;
   v_granted integer := 0;
 begin
-  perform sluice.same_v1();
-  v_begun := sluice.limiter_us(p_cap);
   select w.labels, exists (select 1 from sluice.claim c where c.id = p_claim) as known, exists (select 1 from sluice.gate) as gates,
          exists (select 1 from sluice.class c where c.labels is not null) as labelled,
-         exists (select 1 from sluice.limit_def d where d.members is not null) as pools into v_is
+         exists (select 1 from sluice.limit_def d where d.members is not null) as pools,
+         (select e.server_at from sluice.epoch e) is distinct from pg_postmaster_start_time() as moved into v_is
   from sluice.worker w where w.id = p_worker for key share of w;
   if not found then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
+  if v_is.moved then perform sluice.same_v1(); end if;
+  v_begun := sluice.limiter_us(p_cap);
   now_us := v_begun;
   waited_us := 0;
   since := p_since;

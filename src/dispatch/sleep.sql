@@ -15,7 +15,6 @@ declare
   v_due bigint;
   v_job bigint;
   v_told integer := 0;
-  v_ahead bigint := (select ahead_us from sluice.epoch);
 begin
   if p_labels is not null then
     select b.* into v_bar from sluice.barred_v1(p_labels, p_classes, p_now) b;
@@ -33,8 +32,9 @@ begin
     v_told := (select count(*) from sluice.idle i where i.bucket = v_wait.id and i.wake_at > p_now);
     v_due := v_wait.due + v_told * (v_wait.period + least(v_wait.slack, 50000)) + least(v_wait.slack, 50000);
   end if;
-  v_job := v_ahead + (select (extract(epoch from min(j.due_at)) * 1000000)::bigint from sluice.job j
-            where j.due_at > case when p_since < 0 then '-infinity' else to_timestamp((p_since - v_ahead) / 1e6) end);
+  v_job := (select e.ahead_us + (select (extract(epoch from min(j.due_at)) * 1000000)::bigint from sluice.job j
+                                 where j.due_at > case when p_since < 0 then '-infinity' else to_timestamp((p_since - e.ahead_us) / 1e6) end)
+            from sluice.epoch e);
   -- One that is due already is in somebody's hands just now: not at once again.
   v_due := least(v_due, case when v_job <= p_now then p_now + 20000 else v_job end);
   since := least(p_now - 5000000, v_first - 1, v_job - 1);

@@ -10,6 +10,8 @@ declare
   v_count integer := cardinality(p_buckets);
   v_stale boolean;
   v_kept bigint[];
+  v_held boolean;   -- some of it is kept for lanes
+  v_asked boolean;  -- somebody waits outside of jobs
 begin
   for round in 1 .. 2 loop
     now_us := sluice.limiter_us(p_cap);
@@ -25,12 +27,14 @@ begin
     places := places[:v_count];
     rooms := rooms[:v_count];
   end if;
-  if exists (select 1 from sluice.list w where w.id = any (p_lists) and w.holder is not null) then
+  select exists (select 1 from sluice.list w where w.id = any (p_lists) and w.holder is not null),
+         exists (select 1 from sluice.taker t where t.alive_until > survey_v1.now_us) into v_held, v_asked;
+  if v_held then
     v_kept := sluice.reserved_v1(p_lists, p_lanes, now_us);
     avail := array(select greatest(0, a - k) from unnest(avail, v_kept) with ordinality u (a, k, o) order by o);
     units := array(select greatest(0, a - k) from unnest(units, v_kept) with ordinality u (a, k, o) order by o);
   end if;
-  if exists (select 1 from sluice.taker t where t.alive_until > survey_v1.now_us) then
+  if v_asked then
     avail := sluice.left_v1(p_buckets, avail, now_us);
     units := sluice.left_v1(p_buckets, units, now_us);
     places := sluice.left_v1(p_buckets, places, now_us, true);
