@@ -122,7 +122,7 @@ class PgDb implements Db {
         .rows as R[]
     // What users send may be much at once, and must not stand before endings.
     const pool =
-      name === 'claim' ? this.#claimPool : name === 'send' || name === 'replace' ? this.#pool : this.#enginePool
+      name === 'claim' ? this.#claimPool : name.startsWith('send') || name === 'replace' ? this.#pool : this.#enginePool
     return this.#use(run, pool)
   }
 

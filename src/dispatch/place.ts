@@ -1,6 +1,6 @@
 /** Where a job waits: its queue, priority, limit keys and fair key make the lane. `store/laneid.sql` computes the same. */
 import { UsageError } from '../core/errors.ts'
-import { hash64 } from '../core/hash.ts'
+import { hashed } from '../core/hash.ts'
 import { costOf, type Expect, turnOf } from '../limits/cost.ts'
 import { checkKey, fieldOf, type Limit } from '../limits/limit.ts'
 import { bucketName, splitBucket } from '../limits/pool.ts'
@@ -51,7 +51,7 @@ export function placeOf(
   const identity = [queue, task.name, String(priority), fair ?? '', ...takes].join('\u001f')
   const costs = costsOf(task, stored, takes, known)
   const weighted = weight === 1 ? identity : `${identity}\u001e${weight}`
-  const lane = laneOf(costs === null ? weighted : `${weighted}\u001d`)
+  const lane = hashed(costs === null ? weighted : `${weighted}\u001d`)
   return { lane, queue, priority, weight, fair, takes: takes.length === 0 ? null : [...takes], costs }
 }
 
@@ -195,16 +195,4 @@ function fairKey(path: string, input: unknown): string {
     )
   }
   return String(value)
-}
-
-/** Lane ids by identity; hashing is most of the cost of admitting a job, and tenants repeat. */
-const lanes = new Map<string, string>()
-
-function laneOf(identity: string): string {
-  const known = lanes.get(identity)
-  if (known !== undefined) return known
-  if (lanes.size >= 10_000) lanes.clear()
-  const lane = hash64(identity)
-  lanes.set(identity, lane)
-  return lane
 }

@@ -58,7 +58,7 @@ for (const engine of engines) {
       let sends = 0
       // Committed and its reply lost; meanwhile they run; then refused, as by a time-out of the server's.
       const call: Db['call'] = async (name, sql, params) => {
-        if (name !== 'send' || ++sends > 2) return db.call(name, sql, params)
+        if (!name.startsWith('send') || ++sends > 2) return db.call(name, sql, params)
         if (sends === 2) throw Object.assign(new Error('canceling statement'), { code: '57014' })
         await db.call(name, sql, params)
         await done(db, await claimAll(db, worker, ['quiet'], 5))
