@@ -1,4 +1,5 @@
 /** The door: turns a task's input into a row that may be stored, or says clearly why not. */
+import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
@@ -107,10 +108,23 @@ export function waitUs(task: AnyTask, maxWait?: Duration): number | null {
   return ms === undefined ? null : Math.round(ms * 1_000)
 }
 
-/** Checks a stored input against the task's schema and returns the schema's output. @throws UsageError SLUICE_INVALID_INPUT */
-export async function validate(task: AnyTask, stored: unknown): Promise<unknown> {
-  const checked = await task.schema['~standard'].validate(stored)
-  if (checked.issues === undefined) return checked.value
+/** At once, if nobody has to be waited for: of many jobs at once, promises are what makes most garbage. */
+export type Soon<T> = T | Promise<T>
+
+/** Checks a stored input against the task's schema and gives the schema's output. @throws UsageError SLUICE_INVALID_INPUT */
+export function validate(task: AnyTask, stored: unknown): Soon<{ value: unknown }> {
+  const checked = task.schema['~standard'].validate(stored)
+  return 'then' in checked ? passed(task, checked) : accepted(task, checked)
+}
+
+async function passed(task: AnyTask, checked: PromiseLike<Checked>): Promise<{ value: unknown }> {
+  return accepted(task, await checked)
+}
+
+type Checked = StandardSchemaV1.Result<unknown>
+
+function accepted(task: AnyTask, checked: Checked): { value: unknown } {
+  if (checked.issues === undefined) return checked
   const issues = checked.issues.slice(0, 5).map((issue) => {
     const path = issue.path?.map((part) => String(typeof part === 'object' ? part.key : part)).join('.')
     return path ? `${path}: ${issue.message}` : issue.message

@@ -105,15 +105,16 @@ function asTaken(limit: Limit, bucket: string): Limit {
 export function placeNow(
   task: AnyTask,
   job: { readonly input: unknown; readonly queue: string; readonly priority: number } & Had,
-  ruledKeys: Readonly<Record<string, string>> = {},
+  ruledKeys?: Readonly<Record<string, string>>,
 ): Place | undefined {
   const { input, queue, priority } = job
   const had = job.takes ?? []
   // A limit that the task has no more needs no key; that one was given is no mistake now.
-  const given = Object.entries(ruledKeys).filter(([name]) =>
-    task.limits.some((limit) => limit.name === name && limit.keyed),
-  )
-  const demanded = bucketsOf(task, input, Object.fromEntries(given), shareIn(had))
+  const given =
+    ruledKeys &&
+    Object.entries(ruledKeys).filter(([name]) => task.limits.some((limit) => limit.name === name && limit.keyed))
+  const share = task.limits.some((limit) => limit.share !== undefined) ? shareIn(had) : undefined
+  const demanded = bucketsOf(task, input, given && Object.fromEntries(given), share)
   if (demanded.every((bucket) => had.includes(bucket))) return undefined
   const isNamed = (bucket: string) => task.limits.some(({ name }) => name === splitBucket(bucket).limit)
   return placeOf(task, input, queue, priority, [...demanded, ...had.filter((bucket) => !isNamed(bucket))], job)
@@ -149,6 +150,7 @@ export function bucketsOf(
     const key = given === undefined ? keyOf(limit, stored) : checkKey(limit.name, given)
     return bucketName(limit, key)
   })
+  if (task.limits.every((limit) => limit.share === undefined)) return own
   const beside = task.limits.flatMap((limit, i) =>
     limit.share === undefined ? [] : [besideName(own[i] ?? '', limit.share.name === share ? share : '')],
   )

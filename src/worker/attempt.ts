@@ -5,7 +5,7 @@ import { encodePayload } from '../core/payload.ts'
 import { redactText } from '../core/redact.ts'
 import { delayMs, waitMaxMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
-import { validate } from '../dispatch/admit.ts'
+import { type Soon, validate } from '../dispatch/admit.ts'
 import type { Handout } from '../dispatch/claim.ts'
 import { retryInCode, snoozedCode } from '../dispatch/control.ts'
 import type { Outcome } from '../dispatch/finish.ts'
@@ -15,7 +15,7 @@ import type { GuardedAgent } from '../http/agent.ts'
 import { vendorLimitedCode } from '../http/feedback.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
-import { admission, elsewhere, type Elsewhere } from './admission.ts'
+import { admission, elsewhere, type Elsewhere, isAdmitted } from './admission.ts'
 import { choiceOf, withBase } from './choice.ts'
 import { StoreGrants } from './grants.ts'
 import type { Patience } from './patience.ts'
@@ -84,11 +84,13 @@ export class Attempt {
   }
 
   /** Runs it. Never rejects: the outcome says how it ended. */
-  async run(): Promise<Outcome> {
+  run(): Promise<Outcome> {
+    const ended = (outcome: Outcome) => {
+      if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
+      return outcome
+    }
     // Of what a handler throws even a look at it may throw.
-    const outcome = await this.#run().catch(() => this.#verdict(new Error('what the handler threw cannot be read'), 0))
-    if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
-    return outcome
+    return this.#run().then(ended, () => ended(this.#verdict(new Error('what the handler threw cannot be read'), 0)))
   }
 
   async #run(): Promise<Outcome> {
@@ -161,11 +163,21 @@ export class Attempt {
     this.#reject?.(reason)
   }
 
-  /** What is to be done with the job instead of running it now, if so. */
-  async #place(): Promise<Elsewhere | undefined> {
-    const { rulebook, opens, patience } = this.#options
-    const place =
-      (await admission(this.job, this.#task, rulebook)) ?? (await elsewhere(this.job, this.#task, rulebook, opens))
+  /** What is to be done with the job instead of running it now, if so; a promise only where somebody has to be asked. */
+  #place(): Soon<Elsewhere | undefined> {
+    const { rulebook, opens } = this.#options
+    const { job } = this
+    if (isAdmitted(job, rulebook)) {
+      const place = elsewhere(job, this.#task, rulebook, opens)
+      return place instanceof Promise ? place.then((found) => this.#patiently(found)) : this.#patiently(place)
+    }
+    return admission(job, this.#task, rulebook).then(async (place) =>
+      this.#patiently(place ?? (await elsewhere(job, this.#task, rulebook, opens))),
+    )
+  }
+
+  #patiently(place: Elsewhere | undefined): Elsewhere | undefined {
+    const { patience } = this.#options
     // What is put off, or goes for good, goes round in no circle.
     if (place === undefined || place.kind === 'discard' || place.place.held !== undefined) return place
     if (patience.spend(this.job.id)) return place
@@ -198,22 +210,24 @@ export class Attempt {
     return known?.code === vendorLimitedCode && known.status === 429 && (this.#allowance?.spent ?? 1) <= 1
   }
 
-  async #call(): Promise<Called> {
+  #call(): Promise<Called> {
     return new Promise((resolve, reject) => {
       if (this.#given !== undefined) return reject(this.#given.reason)
       this.#reject = reject
-      // In an async function, so that what throws at once cannot escape.
-      const run = async (): Promise<Called> => {
-        const place = await this.#place()
-        if (place !== undefined) return { place }
-        const input = await validate(this.#task, this.job.input)
-        if (this.#task.thread !== undefined) return { result: await this.#inThread(this.#task.thread, input) }
-        this.#begin()
-        return { result: await this.#task.run(input, this.#context()) }
-      }
-      this.#work = run()
+      this.#work = this.#perform()
       this.#work.then(resolve, reject)
     })
+  }
+
+  async #perform(): Promise<Called> {
+    const placed = this.#place()
+    const place = placed instanceof Promise ? await placed : placed
+    if (place !== undefined) return { place }
+    const validated = validate(this.#task, this.job.input)
+    const { value } = validated instanceof Promise ? await validated : validated
+    if (this.#task.thread !== undefined) return { result: await this.#inThread(this.#task.thread, value) }
+    this.#begin()
+    return { result: await this.#task.run(value, this.#context()) }
   }
 
   /** The last moment before the call: a schema, and a thread, may take their time. */
