@@ -51,6 +51,10 @@ interface Called {
   result?: unknown
 }
 
+/** Of a context: the attempt that it is of. */
+const owner = Symbol('attempt')
+type Owned = { readonly [owner]: Attempt; readonly pool: Context['pool'] }
+
 /** One attempt of a job. */
 export class Attempt {
   readonly job: Handout
@@ -72,6 +76,8 @@ export class Attempt {
   #work: Promise<Called> | undefined
   /** Made when the handler asks for fetch, or settles. */
   #grants: StoreGrants | undefined
+  /** Made when the handler asks for it. */
+  #made: Context['fetch'] | undefined
   #allowance: Allowance | undefined
 
   constructor(job: Handout, task: AnyTask, options: AttemptOptions) {
@@ -251,21 +257,30 @@ export class Attempt {
     return this.#options.clock.monotonicMs() > this.job.grantedMs + ms
   }
 
+  /** Getters that all contexts have in common: those of its own would be most of what a short attempt costs. */
+  static readonly #fetchOf: PropertyDescriptor & ThisType<Owned> = {
+    enumerable: true,
+    configurable: true,
+    get() {
+      const self = this[owner]
+      return (self.#made ??= withBase(self.#fetch(), this.pool))
+    },
+  }
+  static readonly #signalOf: PropertyDescriptor & ThisType<Owned> = {
+    enumerable: true,
+    configurable: true,
+    get() {
+      return this[owner].#signal()
+    },
+  }
+
   #context(): Context {
     const { job } = this
     const { log, labels = {} } = this.#options
     const { pool } = choiceOf(job, this.#task)
-    const signal = () => this.#signal()
-    const make = () => withBase(this.#fetch(), pool)
     const settle: Context['settle'] = (actual) => this.#ownGrants().settle(actual, this.#signal())
-    let made: Context['fetch'] | undefined
-    return {
-      get fetch() {
-        return (made ??= make())
-      },
-      get signal() {
-        return signal()
-      },
+    const context = {
+      [owner]: this,
       pool,
       labels,
       attempt: job.attempt,
@@ -274,6 +289,10 @@ export class Attempt {
       settle,
       job: { id: job.id, queue: job.queue, createdAt: new Date(job.createdMs), tags: job.tags ?? [] },
     }
+    Object.defineProperty(context, owner, { enumerable: false })
+    Object.defineProperty(context, 'fetch', Attempt.#fetchOf)
+    Object.defineProperty(context, 'signal', Attempt.#signalOf)
+    return context as typeof context & Pick<Context, 'fetch' | 'signal'>
   }
 
   #ownGrants(): StoreGrants {
