@@ -323,16 +323,13 @@ class PgDb implements Db {
 }
 
 /** What was asked, or a LateError. When this process was what stood still, the answer may have come: it is read first. */
-async function inTime<T>(asked: Promise<T>, ms: number): Promise<T> {
-  let timer: NodeJS.Timeout | undefined
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => setImmediate(() => reject(new LateError('no answer in time'))), ms)
+function inTime<T>(asked: Promise<T>, ms: number): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const late = () => reject(new LateError('no answer in time'))
+    const timer = setTimeout(() => setImmediate(late), ms)
+    const over = () => clearTimeout(timer)
+    asked.finally(over).then(resolve, reject)
   })
-  try {
-    return await Promise.race([asked, late])
-  } finally {
-    clearTimeout(timer)
-  }
 }
 
 function makePool(url: string, max: number): pg.Pool {

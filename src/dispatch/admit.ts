@@ -46,7 +46,8 @@ export async function admit(
   const text = encodePayload(input, `input of "${task.name}"`)
   // The stored form is what workers will see: keys and schema are judged on it, not on live objects.
   const stored: unknown = JSON.parse(text)
-  await validate(task, stored)
+  const validated = validate(task, stored)
+  if (validated instanceof Promise) await validated
   const route = rulebook.route(task.name)
   const seen = {
     queue: queueOf(task, options.queue, stored) ?? route.queue ?? queueOf(task, task.queue, stored) ?? 'default',
@@ -55,7 +56,8 @@ export async function admit(
   }
   const { share } = options
   if (share !== undefined) checkShare('SLUICE_BAD_OPTION', task.name, task.limits, share)
-  const { place, changes, ruled } = await ruledPlace(task, stored, seen, rulebook, share, options.tx)
+  const placed = ruledPlace(task, stored, seen, rulebook, share, options.tx)
+  const { place, changes, ruled } = placed instanceof Promise ? await placed : placed
   const times = due(options, clock)
   return {
     id: jobId(options.id, clock),
@@ -75,16 +77,35 @@ export async function admit(
   }
 }
 
+/** A place, and what rules said about it. */
+interface RuledPlace {
+  place: Place
+  changes: SendChanges
+  ruled: Ruled[]
+}
+
 /** Where a job waits after its rules at send have had their say, and what they said. */
-export async function ruledPlace(
+export function ruledPlace(
   task: AnyTask,
   stored: unknown,
   seen: { queue: string; priority: number; tags: readonly string[] },
   rulebook: Rulebook,
   share = task.share,
   tx?: TxLike,
-): Promise<{ place: Place; changes: SendChanges; ruled: Ruled[] }> {
+): Soon<RuledPlace> {
   const takes = bucketsOf(task, stored, {}, share)
+  if (!rulebook.hasSendRules && task.limits.every((limit) => limit.learn === undefined))
+    return { place: placeOf(task, stored, seen.queue, seen.priority, takes), changes: {}, ruled: [] }
+  return placeByRule(task, stored, seen, rulebook, { takes, share, tx })
+}
+
+async function placeByRule(
+  task: AnyTask,
+  stored: unknown,
+  seen: { queue: string; priority: number; tags: readonly string[] },
+  rulebook: Rulebook,
+  { takes, share, tx }: { takes: string[]; share: string | undefined; tx: TxLike | undefined },
+): Promise<RuledPlace> {
   const known = { expect: await rulebook.estimates?.of(task, tx) }
   if (!rulebook.hasSendRules)
     return { place: placeOf(task, stored, seen.queue, seen.priority, takes, known), changes: {}, ruled: [] }

@@ -92,16 +92,18 @@ export class Outbox {
    * @param known an earlier try may have recorded them
    */
   async addAll(jobs: readonly NewJob[], known = false): Promise<string[]> {
-    const plain = jobs.filter(({ replaces }) => !replaces)
-    const ids = new Map(jobs.map((job) => [job, job.id]))
-    if (plain.some((job) => job.key !== null || job.discard !== null)) {
-      const held = await this.#again(known, (again) => this.#db.transaction((tx) => this.write(tx, plain, again)))
-      plain.forEach((job, i) => ids.set(job, held[i] ?? job.id))
-    } else if (plain.length > 0) {
+    if (jobs.length > 0 && jobs.every(({ key, discard }) => key === null && discard === null)) {
       await this.#again(known, (again) => {
-        const { name, sql, params } = this.#sending(plain, again)
+        const { name, sql, params } = this.#sending(jobs, again)
         return this.#db.call(name, sql, params)
       })
+      return jobs.map(({ id }) => id)
+    }
+    const plain = jobs.filter(({ replaces }) => !replaces)
+    const ids = new Map(jobs.map((job) => [job, job.id]))
+    if (plain.length > 0) {
+      const held = await this.#again(known, (again) => this.#db.transaction((tx) => this.write(tx, plain, again)))
+      plain.forEach((job, i) => ids.set(job, held[i] ?? job.id))
     }
     // Of one key the last would replace those before it. Left out, they leave one send to be known again by replace_v1.
     const replacing = jobs.filter(({ replaces }) => replaces)
@@ -177,6 +179,10 @@ export class Outbox {
     while (this.#waiting.length > 0) {
       const batch = this.#waiting.splice(0, batchMax)
       await reach('send.flush', batch.length)
+      if (!batch.some(({ job }) => job.replaces)) {
+        await this.#settle(batch)
+        continue
+      }
       // Who replaces may have to wait for somebody's transaction: beside the others, one after the other.
       const groups = new Map<string, Waiting[]>()
       for (const item of batch.filter(({ job }) => job.replaces))
@@ -223,7 +229,7 @@ function idOf(row: Row | undefined): string | undefined {
 }
 
 const sendTypes =
-  'bigint[] text[] text[] integer[] integer[] text[] text[] uuid[] integer[] text[] bigint[] bigint[] text[] text[] boolean'
+  'bigint[] text[] text[] integer[] integer[] text[] text[] uuid[] integer[] text bigint[] bigint[] text[] text[] boolean'
 
 /** The parameters of `send_v1`, of `sendTypes`: one element per lane, then one per job. */
 function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
@@ -243,9 +249,9 @@ function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
     lanes.map((job) => job.weight),
     lanes.map((job) => job.fair),
     lanes.map((job) => job.takes?.join('\u001f') ?? null),
-    jobs.map((job) => job.id),
-    lane,
-    jobs.map((job) => job.input),
+    idsOf(jobs),
+    `{${lane.join(',')}}`,
+    linesOf(jobs),
     column(jobs.map((job) => job.delayUs)),
     column(jobs.map((job) => job.atUs)),
     column(jobs.map((job) => job.tags?.join('\u001f') ?? null)),
@@ -270,11 +276,13 @@ function areAlike(jobs: readonly NewJob[]): boolean {
   )
 }
 
-/** The parameters of `send_lane_v1`, of `sendLaneTypes`. Neither ids nor lines of JSON need what lists of texts do: quotes. */
+/** Neither ids nor lines of JSON need what lists of texts do, and what takes longer than all else: quotes. */
+const idsOf = (jobs: readonly NewJob[]) => `{${jobs.map((job) => job.id).join(',')}}`
+const linesOf = (jobs: readonly NewJob[]) => jobs.map((job) => job.input).join('\n')
+
+/** The parameters of `send_lane_v1`, of `sendLaneTypes`. */
 function laneParams(jobs: readonly NewJob[]): unknown[] {
   const { lane, queue, task, priority, weight, fair, takes } = jobs[0] as NewJob
-  const ids = `{${jobs.map((job) => job.id).join(',')}}`
-  const inputs = jobs.map((job) => job.input).join('\n')
   return [
     classOf(queue, task, takes),
     lane,
@@ -284,8 +292,8 @@ function laneParams(jobs: readonly NewJob[]): unknown[] {
     weight,
     fair,
     takes?.join('\u001f') ?? null,
-    ids,
-    inputs,
+    idsOf(jobs),
+    linesOf(jobs),
   ]
 }
 
