@@ -59,13 +59,22 @@ export async function admit(
   const placed = ruledPlace(task, stored, seen, rulebook, share, options.tx)
   const { place, changes, ruled } = placed instanceof Promise ? await placed : placed
   const times = due(options, clock)
+  const { lane, queue, priority, weight, fair, takes, costs } = place
+  // Field by field: copying them as they come takes as long as all the rest.
   return {
     id: jobId(options.id, clock),
     given: options.id !== undefined,
-    ...place,
+    lane,
+    queue,
+    priority,
+    weight,
+    fair,
+    takes,
+    costs,
     task: task.name,
     input: text,
-    ...(changes.delay === undefined ? times : { delayUs: delayUs(changes.delay), atUs: null }),
+    delayUs: changes.delay === undefined ? times.delayUs : delayUs(changes.delay),
+    atUs: changes.delay === undefined ? times.atUs : null,
     tags: tagged(seen.tags, changes.tags),
     key: idempotencyKey(options),
     replaces: options.replace === true,
@@ -189,8 +198,8 @@ function due(options: SendOptions, clock: Clock): Pick<NewJob, 'delayUs' | 'atUs
 }
 
 function tagged(own: readonly string[], more: readonly string[] = []): string[] | null {
-  const all = checkTags([...new Set([...own, ...more])])
-  return all.length === 0 ? null : [...all]
+  if (own.length + more.length === 0) return null
+  return [...checkTags([...new Set([...own, ...more])])]
 }
 
 function idempotencyKey({ idempotencyKey: key, replace }: SendOptions): string | null {
