@@ -194,7 +194,7 @@ export class Sluice implements Sender {
     this.#checkOpen(this.#isShut)
     const tx = this.#within(options)
     const job = await admit(task, input, options, this.#clock, this.#rulebook)
-    await this.#defineFor(task, tx)
+    if (!this.#definitions.isDefined(task.limits)) await this.#defineFor(task, tx)
     if (tx === undefined) return this.#outbox.add(job)
     const [id] = await this.#outbox.write(tx, [job])
     return id ?? job.id

@@ -83,13 +83,12 @@ const timerMsMax = 2 ** 31 - 1
 
 /** Calls `then` once after `ms`, however long that is, unless the returned function is called before. */
 function alarm(ms: number, then: () => void, ref: boolean): () => void {
-  let timer: NodeJS.Timeout
-  const set = (leftMs: number) => {
-    const next = () => (leftMs > timerMsMax ? set(leftMs - timerMsMax) : then())
-    timer = setTimeout(next, Math.min(leftMs, timerMsMax))
-    if (!ref) timer.unref()
+  if (ms > timerMsMax) {
+    let cancel = alarm(timerMsMax, () => (cancel = alarm(ms - timerMsMax, then, ref)), ref)
+    return () => cancel()
   }
-  set(ms)
+  const timer = setTimeout(then, ms)
+  if (!ref) timer.unref()
   return () => clearTimeout(timer)
 }
 

@@ -8,6 +8,18 @@ export function hash64(name: string): string {
   return createHash('sha256').update(name, 'utf8').digest().readBigInt64BE(0).toString()
 }
 
+/** The same of the identities of lanes and classes: hashing would be most of the cost of a send, and they repeat. */
+export function hashed(identity: string): string {
+  const known = remembered.get(identity)
+  if (known !== undefined) return known
+  if (remembered.size >= 10_000) remembered.clear()
+  const id = hash64(identity)
+  remembered.set(identity, id)
+  return id
+}
+
+const remembered = new Map<string, string>()
+
 /** Random bytes for many ids: asking for those of one at a time takes longer than all else that makes a job. */
 const pool = Buffer.alloc(16 * 256)
 let used = pool.length

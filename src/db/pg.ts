@@ -117,12 +117,12 @@ class PgDb implements Db {
   }
 
   async call<R = Row>(name: string, sql: string, params: readonly unknown[]): Promise<R[]> {
+    const query = { text: sql, values: params as unknown[] }
     const run = async (client: pg.PoolClient) =>
-      (await client.query({ ...(pooled.has(client) ? {} : { name }), text: sql, values: params as unknown[] }))
-        .rows as R[]
+      (await client.query(pooled.has(client) ? query : { name, text: sql, values: query.values })).rows as R[]
     // What users send may be much at once, and must not stand before endings.
     const pool =
-      name === 'claim' ? this.#claimPool : name === 'send' || name === 'replace' ? this.#pool : this.#enginePool
+      name === 'claim' ? this.#claimPool : name.startsWith('send') || name === 'replace' ? this.#pool : this.#enginePool
     return this.#use(run, pool)
   }
 
@@ -323,16 +323,13 @@ class PgDb implements Db {
 }
 
 /** What was asked, or a LateError. When this process was what stood still, the answer may have come: it is read first. */
-async function inTime<T>(asked: Promise<T>, ms: number): Promise<T> {
-  let timer: NodeJS.Timeout | undefined
-  const late = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => setImmediate(() => reject(new LateError('no answer in time'))), ms)
+function inTime<T>(asked: Promise<T>, ms: number): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const late = () => reject(new LateError('no answer in time'))
+    const timer = setTimeout(() => setImmediate(late), ms)
+    const over = () => clearTimeout(timer)
+    asked.finally(over).then(resolve, reject)
   })
-  try {
-    return await Promise.race([asked, late])
-  } finally {
-    clearTimeout(timer)
-  }
 }
 
 function makePool(url: string, max: number): pg.Pool {

@@ -1,4 +1,5 @@
 /** The door: turns a task's input into a row that may be stored, or says clearly why not. */
+import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
@@ -45,7 +46,8 @@ export async function admit(
   const text = encodePayload(input, `input of "${task.name}"`)
   // The stored form is what workers will see: keys and schema are judged on it, not on live objects.
   const stored: unknown = JSON.parse(text)
-  await validate(task, stored)
+  const validated = validate(task, stored)
+  if (validated instanceof Promise) await validated
   const route = rulebook.route(task.name)
   const seen = {
     queue: queueOf(task, options.queue, stored) ?? route.queue ?? queueOf(task, task.queue, stored) ?? 'default',
@@ -54,15 +56,25 @@ export async function admit(
   }
   const { share } = options
   if (share !== undefined) checkShare('SLUICE_BAD_OPTION', task.name, task.limits, share)
-  const { place, changes, ruled } = await ruledPlace(task, stored, seen, rulebook, share, options.tx)
+  const placed = ruledPlace(task, stored, seen, rulebook, share, options.tx)
+  const { place, changes, ruled } = placed instanceof Promise ? await placed : placed
   const times = due(options, clock)
+  const { lane, queue, priority, weight, fair, takes, costs } = place
+  // Field by field: copying them as they come takes as long as all the rest.
   return {
     id: jobId(options.id, clock),
     given: options.id !== undefined,
-    ...place,
+    lane,
+    queue,
+    priority,
+    weight,
+    fair,
+    takes,
+    costs,
     task: task.name,
     input: text,
-    ...(changes.delay === undefined ? times : { delayUs: delayUs(changes.delay), atUs: null }),
+    delayUs: changes.delay === undefined ? times.delayUs : delayUs(changes.delay),
+    atUs: changes.delay === undefined ? times.atUs : null,
     tags: tagged(seen.tags, changes.tags),
     key: idempotencyKey(options),
     replaces: options.replace === true,
@@ -74,16 +86,35 @@ export async function admit(
   }
 }
 
+/** A place, and what rules said about it. */
+interface RuledPlace {
+  place: Place
+  changes: SendChanges
+  ruled: Ruled[]
+}
+
 /** Where a job waits after its rules at send have had their say, and what they said. */
-export async function ruledPlace(
+export function ruledPlace(
   task: AnyTask,
   stored: unknown,
   seen: { queue: string; priority: number; tags: readonly string[] },
   rulebook: Rulebook,
   share = task.share,
   tx?: TxLike,
-): Promise<{ place: Place; changes: SendChanges; ruled: Ruled[] }> {
+): Soon<RuledPlace> {
   const takes = bucketsOf(task, stored, {}, share)
+  if (!rulebook.hasSendRules && task.limits.every((limit) => limit.learn === undefined))
+    return { place: placeOf(task, stored, seen.queue, seen.priority, takes), changes: {}, ruled: [] }
+  return placeByRule(task, stored, seen, rulebook, { takes, share, tx })
+}
+
+async function placeByRule(
+  task: AnyTask,
+  stored: unknown,
+  seen: { queue: string; priority: number; tags: readonly string[] },
+  rulebook: Rulebook,
+  { takes, share, tx }: { takes: string[]; share: string | undefined; tx: TxLike | undefined },
+): Promise<RuledPlace> {
   const known = { expect: await rulebook.estimates?.of(task, tx) }
   if (!rulebook.hasSendRules)
     return { place: placeOf(task, stored, seen.queue, seen.priority, takes, known), changes: {}, ruled: [] }
@@ -107,10 +138,23 @@ export function waitUs(task: AnyTask, maxWait?: Duration): number | null {
   return ms === undefined ? null : Math.round(ms * 1_000)
 }
 
-/** Checks a stored input against the task's schema and returns the schema's output. @throws UsageError SLUICE_INVALID_INPUT */
-export async function validate(task: AnyTask, stored: unknown): Promise<unknown> {
-  const checked = await task.schema['~standard'].validate(stored)
-  if (checked.issues === undefined) return checked.value
+/** At once, if nobody has to be waited for: of many jobs at once, promises are what makes most garbage. */
+export type Soon<T> = T | Promise<T>
+
+/** Checks a stored input against the task's schema and gives the schema's output. @throws UsageError SLUICE_INVALID_INPUT */
+export function validate(task: AnyTask, stored: unknown): Soon<{ value: unknown }> {
+  const checked = task.schema['~standard'].validate(stored)
+  return 'then' in checked ? passed(task, checked) : accepted(task, checked)
+}
+
+async function passed(task: AnyTask, checked: PromiseLike<Checked>): Promise<{ value: unknown }> {
+  return accepted(task, await checked)
+}
+
+type Checked = StandardSchemaV1.Result<unknown>
+
+function accepted(task: AnyTask, checked: Checked): { value: unknown } {
+  if (checked.issues === undefined) return checked
   const issues = checked.issues.slice(0, 5).map((issue) => {
     const path = issue.path?.map((part) => String(typeof part === 'object' ? part.key : part)).join('.')
     return path ? `${path}: ${issue.message}` : issue.message
@@ -154,8 +198,8 @@ function due(options: SendOptions, clock: Clock): Pick<NewJob, 'delayUs' | 'atUs
 }
 
 function tagged(own: readonly string[], more: readonly string[] = []): string[] | null {
-  const all = checkTags([...new Set([...own, ...more])])
-  return all.length === 0 ? null : [...all]
+  if (own.length + more.length === 0) return null
+  return [...checkTags([...new Set([...own, ...more])])]
 }
 
 function idempotencyKey({ idempotencyKey: key, replace }: SendOptions): string | null {

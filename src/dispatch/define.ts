@@ -18,6 +18,7 @@ export class Definitions {
   readonly #inSchema: (sql: string) => string
   readonly #met = new Map<string, Limit>()
   readonly #defined = new Map<string, Promise<void>>()
+  readonly #inForce = new WeakSet<Limit>()
   readonly #bornMs: number
 
   constructor(db: Db, clock: Clock, inSchema: (sql: string) => string) {
@@ -25,6 +26,11 @@ export class Definitions {
     this.#clock = clock
     this.#inSchema = inSchema
     this.#bornMs = clock.monotonicMs()
+  }
+
+  /** True when these have been put in force: nothing to wait for. */
+  isDefined(limits: readonly Limit[]): boolean {
+    return limits.every((limit) => this.#inForce.has(limit))
   }
 
   /** Puts these in force, in transactions of their own. @throws UsageError SLUICE_LIMIT_CONFLICT */
@@ -40,6 +46,7 @@ export class Definitions {
         return defining
       }),
     )
+    for (const limit of limits) this.#inForce.add(limit)
   }
 
   /** Puts these in force with a transaction of the caller, which may be rolled back. @throws UsageError SLUICE_LIMIT_CONFLICT */

@@ -169,11 +169,11 @@ export class Finisher {
     return [
       claims,
       ended,
-      batch.map(({ job }) => job.seq),
-      batch.map(({ job }) => job.id),
-      batch.map(({ job }) => position.get(job.claim)),
-      batch.map(({ outcome }) => outcome.kind),
-      column((outcome) => ('tookMs' in outcome ? Math.round(outcome.tookMs * 1_000) : undefined)),
+      listed(batch, ({ job }) => job.seq),
+      listed(batch, ({ job }) => job.id),
+      listed(batch, ({ job }) => position.get(job.claim)),
+      listed(batch, ({ outcome }) => outcome.kind),
+      listed(batch, ({ outcome }) => ('tookMs' in outcome ? Math.round(outcome.tookMs * 1_000) : undefined)),
       column((outcome) => ('reason' in outcome ? outcome.reason : 'held' in outcome ? outcome.held : undefined)),
       column((outcome) => (outcome.kind === 'done' ? (outcome.result ?? undefined) : undefined)),
       column((outcome) => ('error' in outcome ? outcome.error : undefined)),
@@ -181,6 +181,11 @@ export class Finisher {
       column((outcome) => (outcome.kind === 'readmit' ? JSON.stringify(outcome.place) : undefined)),
     ]
   }
+}
+
+/** A list of what needs no quotes, as PostgreSQL reads it: made at once, for the client would look into each element. */
+function listed(batch: Ending[], pick: (ending: Ending) => string | number | undefined): string {
+  return `{${batch.map((ending) => pick(ending) ?? 'null').join(',')}}`
 }
 
 /**
@@ -196,7 +201,7 @@ function isRefused(error: unknown): boolean {
 /** Puts a failure in the place of an ending that the store refused; without a cause one that holds nothing of the attempt. */
 function replace(batch: Ending[], params: unknown[], cause: unknown): void {
   const message = cause instanceof Error ? `: ${cause.message}`.slice(0, 500).toWellFormed() : ''
-  params[5] = batch.map(() => 'failed')
+  params[5] = listed(batch, () => 'failed')
   params[6] = cause === undefined ? null : params[6]
   params[7] = batch.map(() => 'refused')
   params[8] = null

@@ -1,6 +1,6 @@
 /** Where a job waits: its queue, priority, limit keys and fair key make the lane. `store/laneid.sql` computes the same. */
 import { UsageError } from '../core/errors.ts'
-import { hash64 } from '../core/hash.ts'
+import { hashed } from '../core/hash.ts'
 import { costOf, type Expect, turnOf } from '../limits/cost.ts'
 import { checkKey, fieldOf, type Limit } from '../limits/limit.ts'
 import { bucketName, splitBucket } from '../limits/pool.ts'
@@ -51,7 +51,7 @@ export function placeOf(
   const identity = [queue, task.name, String(priority), fair ?? '', ...takes].join('\u001f')
   const costs = costsOf(task, stored, takes, known)
   const weighted = weight === 1 ? identity : `${identity}\u001e${weight}`
-  const lane = laneOf(costs === null ? weighted : `${weighted}\u001d`)
+  const lane = hashed(costs === null ? weighted : `${weighted}\u001d`)
   return { lane, queue, priority, weight, fair, takes: takes.length === 0 ? null : [...takes], costs }
 }
 
@@ -105,15 +105,16 @@ function asTaken(limit: Limit, bucket: string): Limit {
 export function placeNow(
   task: AnyTask,
   job: { readonly input: unknown; readonly queue: string; readonly priority: number } & Had,
-  ruledKeys: Readonly<Record<string, string>> = {},
+  ruledKeys?: Readonly<Record<string, string>>,
 ): Place | undefined {
   const { input, queue, priority } = job
   const had = job.takes ?? []
   // A limit that the task has no more needs no key; that one was given is no mistake now.
-  const given = Object.entries(ruledKeys).filter(([name]) =>
-    task.limits.some((limit) => limit.name === name && limit.keyed),
-  )
-  const demanded = bucketsOf(task, input, Object.fromEntries(given), shareIn(had))
+  const given =
+    ruledKeys &&
+    Object.entries(ruledKeys).filter(([name]) => task.limits.some((limit) => limit.name === name && limit.keyed))
+  const share = task.limits.some((limit) => limit.share !== undefined) ? shareIn(had) : undefined
+  const demanded = bucketsOf(task, input, given && Object.fromEntries(given), share)
   if (demanded.every((bucket) => had.includes(bucket))) return undefined
   const isNamed = (bucket: string) => task.limits.some(({ name }) => name === splitBucket(bucket).limit)
   return placeOf(task, input, queue, priority, [...demanded, ...had.filter((bucket) => !isNamed(bucket))], job)
@@ -149,6 +150,7 @@ export function bucketsOf(
     const key = given === undefined ? keyOf(limit, stored) : checkKey(limit.name, given)
     return bucketName(limit, key)
   })
+  if (task.limits.every((limit) => limit.share === undefined)) return own
   const beside = task.limits.flatMap((limit, i) =>
     limit.share === undefined ? [] : [besideName(own[i] ?? '', limit.share.name === share ? share : '')],
   )
@@ -195,16 +197,4 @@ function fairKey(path: string, input: unknown): string {
     )
   }
   return String(value)
-}
-
-/** Lane ids by identity; hashing is most of the cost of admitting a job, and tenants repeat. */
-const lanes = new Map<string, string>()
-
-function laneOf(identity: string): string {
-  const known = lanes.get(identity)
-  if (known !== undefined) return known
-  if (lanes.size >= 10_000) lanes.clear()
-  const lane = hash64(identity)
-  lanes.set(identity, lane)
-  return lane
 }

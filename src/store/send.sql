@@ -1,11 +1,11 @@
 -- Records jobs. Touches nothing that another sender touches: it inserts the jobs and one arrival per lane.
--- p_lanes … p_takes: one element per lane of the batch; p_ids, p_lane_ix, p_inputs, p_delays_us (from now), p_ats_us (since
--- 1970), p_tags, p_extras (JSON of what few jobs have: costs, waitUs, once, onFailed, ruled): one per job.
+-- p_lanes … p_takes: one element per lane of the batch; p_ids, p_lane_ix, p_inputs (JSON, a line each), p_delays_us (from now),
+-- p_ats_us (since 1970), p_tags, p_extras (JSON of what few jobs have: costs, waitUs, once, onFailed, ruled): one per job.
 -- p_known: these ids may have been sent before (given by the caller, or sent again after a lost reply).
 -- Returns the ids that were known already; they are left as they are.
 create or replace function sluice.send_v1(
   p_lanes bigint[], p_queues text[], p_tasks text[], p_priorities integer[], p_weights integer[], p_fairs text[], p_takes text[],
-  p_ids uuid[], p_lane_ix integer[], p_inputs text[], p_delays_us bigint[], p_ats_us bigint[], p_tags text[], p_extras text[],
+  p_ids uuid[], p_lane_ix integer[], p_inputs text, p_delays_us bigint[], p_ats_us bigint[], p_tags text[], p_extras text[],
   p_known boolean)
 returns setof uuid language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
@@ -20,7 +20,7 @@ begin
            string_to_array(l.takes, E'\x1f'), translate(x.extra ->> 'costs', '[]', '{}')::integer[], string_to_array(j.tags, E'\x1f'), j.input::jsonb,
            nullif(l.weight, 1), greatest(d.due, v_now) + make_interval(secs => (x.extra ->> 'waitUs')::bigint / 1e6),
            (x.extra ->> 'once')::boolean, x.extra ->> 'onFailed', x.extra -> 'ruled'
-    from unnest(p_ids, p_lane_ix, p_inputs, p_delays_us, p_ats_us, p_tags, p_extras) with ordinality
+    from unnest(p_ids, p_lane_ix, string_to_array(p_inputs, E'\n'), p_delays_us, p_ats_us, p_tags, p_extras) with ordinality
       j (id, ix, input, delay_us, at_us, tags, extra, ord)
     join unnest(p_lanes, p_queues, p_tasks, p_priorities, p_weights, p_fairs, p_takes) with ordinality
       l (lane, queue, task, priority, weight, fair, takes, ix) on l.ix = j.ix

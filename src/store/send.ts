@@ -1,6 +1,7 @@
 /** Records jobs: singly (coalesced while a flush is in flight), in bulk, or inside the caller's own transaction. */
 import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
+import { hashed } from '../core/hash.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Db, Queryable, Row } from '../db/db.ts'
@@ -57,6 +58,7 @@ export class Outbox {
   readonly #db: Db
   readonly #clock: Clock
   readonly #sendSql: string
+  readonly #sendLaneSql: string
   readonly #keyedSql: string
   readonly #replaceSql: string
   readonly #supersedeSql: string
@@ -69,6 +71,7 @@ export class Outbox {
     this.#db = db
     this.#clock = clock
     this.#sendSql = `select ${schema}.send_v1(${fromText(sendTypes)}) as id`
+    this.#sendLaneSql = `select ${schema}.send_lane_v1(${fromText(sendLaneTypes)})`
     this.#keyedSql = `select ${schema}.keyed_v1(${fromText('text text[] uuid[] integer')}) as id`
     this.#supersedeSql = `select ${schema}.supersede_v1(${fromText(`text text uuid integer ${sendTypes}`)}) as id`
     this.#replaceSql = `select ${schema}.replace_v1(${fromText('text text uuid integer')}) as id`
@@ -89,15 +92,18 @@ export class Outbox {
    * @param known an earlier try may have recorded them
    */
   async addAll(jobs: readonly NewJob[], known = false): Promise<string[]> {
+    if (jobs.length > 0 && jobs.every(({ key, discard }) => key === null && discard === null)) {
+      await this.#again(known, (again) => {
+        const { name, sql, params } = this.#sending(jobs, again)
+        return this.#db.call(name, sql, params)
+      })
+      return jobs.map(({ id }) => id)
+    }
     const plain = jobs.filter(({ replaces }) => !replaces)
     const ids = new Map(jobs.map((job) => [job, job.id]))
-    if (plain.some((job) => job.key !== null || job.discard !== null)) {
+    if (plain.length > 0) {
       const held = await this.#again(known, (again) => this.#db.transaction((tx) => this.write(tx, plain, again)))
       plain.forEach((job, i) => ids.set(job, held[i] ?? job.id))
-    } else if (plain.length > 0) {
-      await this.#again(known, (again) =>
-        this.#db.call('send', this.#sendSql, sendParams(plain, again || plain.some((job) => job.given))),
-      )
     }
     // Of one key the last would replace those before it. Left out, they leave one send to be known again by replace_v1.
     const replacing = jobs.filter(({ replaces }) => replaces)
@@ -150,7 +156,15 @@ export class Outbox {
   async #record(tx: Queryable, jobs: readonly NewJob[], known: boolean): Promise<void> {
     for (const job of jobs) if (job.discard !== null) await tx.query(this.#discardSql, discardParams(job))
     const kept = jobs.filter(({ discard }) => discard === null)
-    if (kept.length > 0) await tx.query(this.#sendSql, sendParams(kept, known || kept.some((job) => job.given)))
+    if (kept.length === 0) return
+    const { sql, params } = this.#sending(kept, known)
+    await tx.query(sql, params)
+  }
+
+  /** The statement that records these. `known`: an earlier try may have recorded them. */
+  #sending(jobs: readonly NewJob[], known: boolean): { name: string; sql: string; params: unknown[] } {
+    if (!known && areAlike(jobs)) return { name: 'sendLane', sql: this.#sendLaneSql, params: laneParams(jobs) }
+    return { name: 'send', sql: this.#sendSql, params: sendParams(jobs, known || jobs.some((job) => job.given)) }
   }
 
   /** Resolves when everything that was added so far is settled. */
@@ -165,6 +179,10 @@ export class Outbox {
     while (this.#waiting.length > 0) {
       const batch = this.#waiting.splice(0, batchMax)
       await reach('send.flush', batch.length)
+      if (!batch.some(({ job }) => job.replaces)) {
+        await this.#settle(batch)
+        continue
+      }
       // Who replaces may have to wait for somebody's transaction: beside the others, one after the other.
       const groups = new Map<string, Waiting[]>()
       for (const item of batch.filter(({ job }) => job.replaces))
@@ -211,7 +229,7 @@ function idOf(row: Row | undefined): string | undefined {
 }
 
 const sendTypes =
-  'bigint[] text[] text[] integer[] integer[] text[] text[] uuid[] integer[] text[] bigint[] bigint[] text[] text[] boolean'
+  'bigint[] text[] text[] integer[] integer[] text[] text[] uuid[] integer[] text bigint[] bigint[] text[] text[] boolean'
 
 /** The parameters of `send_v1`, of `sendTypes`: one element per lane, then one per job. */
 function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
@@ -231,15 +249,57 @@ function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
     lanes.map((job) => job.weight),
     lanes.map((job) => job.fair),
     lanes.map((job) => job.takes?.join('\u001f') ?? null),
-    jobs.map((job) => job.id),
-    lane,
-    jobs.map((job) => job.input),
+    idsOf(jobs),
+    `{${lane.join(',')}}`,
+    linesOf(jobs),
     column(jobs.map((job) => job.delayUs)),
     column(jobs.map((job) => job.atUs)),
     column(jobs.map((job) => job.tags?.join('\u001f') ?? null)),
     column(jobs.map(extra)),
     known,
   ]
+}
+
+const sendLaneTypes = 'bigint bigint text text integer integer text text uuid[] text'
+
+/** True when they are of one lane and have nothing but an input, as almost all have: `send_lane_v1` takes them. */
+function areAlike(jobs: readonly NewJob[]): boolean {
+  const lane = jobs[0]?.lane
+  return jobs.every(
+    (job) =>
+      job.lane === lane &&
+      !job.given &&
+      job.delayUs === null &&
+      job.atUs === null &&
+      job.tags === null &&
+      extra(job) === null,
+  )
+}
+
+/** Neither ids nor lines of JSON need what lists of texts do, and what takes longer than all else: quotes. */
+const idsOf = (jobs: readonly NewJob[]) => `{${jobs.map((job) => job.id).join(',')}}`
+const linesOf = (jobs: readonly NewJob[]) => jobs.map((job) => job.input).join('\n')
+
+/** The parameters of `send_lane_v1`, of `sendLaneTypes`. */
+function laneParams(jobs: readonly NewJob[]): unknown[] {
+  const { lane, queue, task, priority, weight, fair, takes } = jobs[0] as NewJob
+  return [
+    classOf(queue, task, takes),
+    lane,
+    queue,
+    task,
+    priority,
+    weight,
+    fair,
+    takes?.join('\u001f') ?? null,
+    idsOf(jobs),
+    linesOf(jobs),
+  ]
+}
+
+/** As `class_id_v1` computes it; null: it may depend on labels, whose order only the store knows. */
+function classOf(queue: string, task: string, takes: readonly string[] | null): string | null {
+  return takes?.some((bucket) => bucket.includes('@')) ? null : hashed(`${queue}\u001f${task}`)
 }
 
 /** What few jobs have. */

@@ -4,7 +4,7 @@
 create or replace function sluice.supersede_v1(
   p_task text, p_key text, p_id uuid, p_seconds integer,
   p_lanes bigint[], p_queues text[], p_tasks text[], p_priorities integer[], p_weights integer[], p_fairs text[], p_takes text[],
-  p_ids uuid[], p_lane_ix integer[], p_inputs text[], p_delays_us bigint[], p_ats_us bigint[], p_tags text[], p_extras text[],
+  p_ids uuid[], p_lane_ix integer[], p_inputs text, p_delays_us bigint[], p_ats_us bigint[], p_tags text[], p_extras text[],
   p_known boolean) returns uuid language plpgsql as $$
 declare
   v_id uuid := sluice.replace_v1(p_task, p_key, p_id, p_seconds);

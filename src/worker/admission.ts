@@ -1,5 +1,5 @@
 /** What comes before a handler: the look at its task's code that nobody had, and what rules say just now. */
-import { delayUs, discarded, ruledPlace, validate, waitUs } from '../dispatch/admit.ts'
+import { delayUs, discarded, ruledPlace, type Soon, validate, waitUs } from '../dispatch/admit.ts'
 import type { Handout } from '../dispatch/handout.ts'
 import type { Outcome } from '../dispatch/finish.ts'
 import { choiceOf } from './choice.ts'
@@ -14,14 +14,17 @@ const strangerMs = 1_000
 /** Why a job does not run now, though it was handed out. */
 export type Elsewhere = Extract<Outcome, { kind: 'readmit' } | { kind: 'discard' }>
 
+/** False for a job that nobody with its task's code has seen (sent by SQL), or that has met no rules though there are some. */
+export function isAdmitted(job: Handout, rulebook: Rulebook): boolean {
+  return job.admitted !== 2 && !(job.admitted === 1 && rulebook.hasSendRules)
+}
+
 /**
- * Looks at a job that nobody with its task's code has seen (sent by SQL), or that has met no rules though there are some.
+ * Looks at a job that is not admitted.
  * @throws UsageError SLUICE_INVALID_INPUT, and what the door throws else: the job is refused
  */
 export async function admission(job: Handout, task: AnyTask, rulebook: Rulebook): Promise<Elsewhere | undefined> {
   const isRaw = job.admitted === 2
-  const isUnruled = job.admitted === 1 && rulebook.hasSendRules
-  if (!isRaw && !isUnruled) return undefined
   await validate(task, job.input)
   const route = isRaw ? rulebook.route(task.name) : {}
   const own = queueOf(task, task.queue, job.input) ?? 'default'
@@ -57,15 +60,10 @@ export async function admission(job: Handout, task: AnyTask, rulebook: Rulebook)
 
 /**
  * Where a job has to wait instead: for limits that its task has got since it was sent, or by a rule at dispatch; undefined:
- * it may run.
+ * it may run. A promise only where rules have to be asked.
  * @throws UsageError SLUICE_MISSING_KEY, SLUICE_RULE_FAILED
  */
-export async function elsewhere(
-  job: Handout,
-  task: AnyTask,
-  rulebook: Rulebook,
-  opens: Opens,
-): Promise<Elsewhere | undefined> {
+export function elsewhere(job: Handout, task: AnyTask, rulebook: Rulebook, opens: Opens): Soon<Elsewhere | undefined> {
   const place = placeNow(task, job, ruledKeys(job))
   if (place !== undefined) return { kind: 'readmit', place }
   const { unknown } = choiceOf(job, task)
@@ -75,7 +73,10 @@ export async function elsewhere(
     const held = `${unknown}, which the code of the worker that had it does not know`
     return { kind: 'readmit', place: { ...same, delayUs: strangerMs * 1_000, held } }
   }
-  if (!rulebook.hasDispatchRules) return undefined
+  return rulebook.hasDispatchRules ? byRule(job, task, rulebook, opens) : undefined
+}
+
+async function byRule(job: Handout, task: AnyTask, rulebook: Rulebook, opens: Opens): Promise<Elsewhere | undefined> {
   const { queue, priority, tags, input } = job
   const takes = job.takes ?? []
   const seen = { task: task.name, queue, priority, tags: tags ?? [], input, keys: keysOf(takes) }
@@ -94,8 +95,8 @@ export async function elsewhere(
   return { kind: 'readmit', place: { ...moved, ...held, ruled: [{ rule, ...wanted }] } }
 }
 
-function ruledKeys({ admitted }: Handout): Record<string, string> {
-  return typeof admitted === 'number' ? {} : Object.assign({}, ...admitted.map(({ keys }) => keys))
+function ruledKeys({ admitted }: Handout): Record<string, string> | undefined {
+  return typeof admitted === 'number' ? undefined : Object.assign({}, ...admitted.map(({ keys }) => keys))
 }
 
 function sameTexts(a: readonly unknown[] | null, b: readonly unknown[] | null): boolean {

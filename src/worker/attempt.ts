@@ -5,7 +5,7 @@ import { encodePayload } from '../core/payload.ts'
 import { redactText } from '../core/redact.ts'
 import { delayMs, waitMaxMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
-import { validate } from '../dispatch/admit.ts'
+import { type Soon, validate } from '../dispatch/admit.ts'
 import type { Handout } from '../dispatch/handout.ts'
 import { retryInCode, snoozedCode } from '../dispatch/control.ts'
 import type { Outcome } from '../dispatch/finish.ts'
@@ -15,7 +15,7 @@ import type { GuardedAgent } from '../http/agent.ts'
 import { vendorLimitedCode } from '../http/feedback.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
-import { admission, elsewhere, type Elsewhere } from './admission.ts'
+import { admission, elsewhere, type Elsewhere, isAdmitted } from './admission.ts'
 import { choiceOf, withBase } from './choice.ts'
 import { StoreGrants } from './grants.ts'
 import type { Patience } from './patience.ts'
@@ -51,6 +51,10 @@ interface Called {
   result?: unknown
 }
 
+/** Of a context: the attempt that it is of. */
+const owner = Symbol('attempt')
+type Owned = { readonly [owner]: Attempt; readonly pool: Context['pool'] }
+
 /** One attempt of a job. */
 export class Attempt {
   readonly job: Handout
@@ -72,6 +76,8 @@ export class Attempt {
   #work: Promise<Called> | undefined
   /** Made when the handler asks for fetch, or settles. */
   #grants: StoreGrants | undefined
+  /** Made when the handler asks for it. */
+  #made: Context['fetch'] | undefined
   #allowance: Allowance | undefined
 
   constructor(job: Handout, task: AnyTask, options: AttemptOptions) {
@@ -84,11 +90,13 @@ export class Attempt {
   }
 
   /** Runs it. Never rejects: the outcome says how it ended. */
-  async run(): Promise<Outcome> {
+  run(): Promise<Outcome> {
+    const ended = (outcome: Outcome) => {
+      if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
+      return outcome
+    }
     // Of what a handler throws even a look at it may throw.
-    const outcome = await this.#run().catch(() => this.#verdict(new Error('what the handler threw cannot be read'), 0))
-    if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
-    return outcome
+    return this.#run().then(ended, () => ended(this.#verdict(new Error('what the handler threw cannot be read'), 0)))
   }
 
   async #run(): Promise<Outcome> {
@@ -161,11 +169,21 @@ export class Attempt {
     this.#reject?.(reason)
   }
 
-  /** What is to be done with the job instead of running it now, if so. */
-  async #place(): Promise<Elsewhere | undefined> {
-    const { rulebook, opens, patience } = this.#options
-    const place =
-      (await admission(this.job, this.#task, rulebook)) ?? (await elsewhere(this.job, this.#task, rulebook, opens))
+  /** What is to be done with the job instead of running it now, if so; a promise only where somebody has to be asked. */
+  #place(): Soon<Elsewhere | undefined> {
+    const { rulebook, opens } = this.#options
+    const { job } = this
+    if (isAdmitted(job, rulebook)) {
+      const place = elsewhere(job, this.#task, rulebook, opens)
+      return place instanceof Promise ? place.then((found) => this.#patiently(found)) : this.#patiently(place)
+    }
+    return admission(job, this.#task, rulebook).then(async (place) =>
+      this.#patiently(place ?? (await elsewhere(job, this.#task, rulebook, opens))),
+    )
+  }
+
+  #patiently(place: Elsewhere | undefined): Elsewhere | undefined {
+    const { patience } = this.#options
     // What is put off, or goes for good, goes round in no circle.
     if (place === undefined || place.kind === 'discard' || place.place.held !== undefined) return place
     if (patience.spend(this.job.id)) return place
@@ -198,22 +216,24 @@ export class Attempt {
     return known?.code === vendorLimitedCode && known.status === 429 && (this.#allowance?.spent ?? 1) <= 1
   }
 
-  async #call(): Promise<Called> {
+  #call(): Promise<Called> {
     return new Promise((resolve, reject) => {
       if (this.#given !== undefined) return reject(this.#given.reason)
       this.#reject = reject
-      // In an async function, so that what throws at once cannot escape.
-      const run = async (): Promise<Called> => {
-        const place = await this.#place()
-        if (place !== undefined) return { place }
-        const input = await validate(this.#task, this.job.input)
-        if (this.#task.thread !== undefined) return { result: await this.#inThread(this.#task.thread, input) }
-        this.#begin()
-        return { result: await this.#task.run(input, this.#context()) }
-      }
-      this.#work = run()
+      this.#work = this.#perform()
       this.#work.then(resolve, reject)
     })
+  }
+
+  async #perform(): Promise<Called> {
+    const placed = this.#place()
+    const place = placed instanceof Promise ? await placed : placed
+    if (place !== undefined) return { place }
+    const validated = validate(this.#task, this.job.input)
+    const { value } = validated instanceof Promise ? await validated : validated
+    if (this.#task.thread !== undefined) return { result: await this.#inThread(this.#task.thread, value) }
+    this.#begin()
+    return { result: await this.#task.run(value, this.#context()) }
   }
 
   /** The last moment before the call: a schema, and a thread, may take their time. */
@@ -237,21 +257,30 @@ export class Attempt {
     return this.#options.clock.monotonicMs() > this.job.grantedMs + ms
   }
 
+  /** Getters that all contexts have in common: those of its own would be most of what a short attempt costs. */
+  static readonly #fetchOf: PropertyDescriptor & ThisType<Owned> = {
+    enumerable: true,
+    configurable: true,
+    get() {
+      const self = this[owner]
+      return (self.#made ??= withBase(self.#fetch(), this.pool))
+    },
+  }
+  static readonly #signalOf: PropertyDescriptor & ThisType<Owned> = {
+    enumerable: true,
+    configurable: true,
+    get() {
+      return this[owner].#signal()
+    },
+  }
+
   #context(): Context {
     const { job } = this
     const { log, labels = {} } = this.#options
     const { pool } = choiceOf(job, this.#task)
-    const signal = () => this.#signal()
-    const make = () => withBase(this.#fetch(), pool)
     const settle: Context['settle'] = (actual) => this.#ownGrants().settle(actual, this.#signal())
-    let made: Context['fetch'] | undefined
-    return {
-      get fetch() {
-        return (made ??= make())
-      },
-      get signal() {
-        return signal()
-      },
+    const context = {
+      [owner]: this,
       pool,
       labels,
       attempt: job.attempt,
@@ -260,6 +289,10 @@ export class Attempt {
       settle,
       job: { id: job.id, queue: job.queue, createdAt: new Date(job.createdMs), tags: job.tags ?? [] },
     }
+    Object.defineProperty(context, owner, { enumerable: false })
+    Object.defineProperty(context, 'fetch', Attempt.#fetchOf)
+    Object.defineProperty(context, 'signal', Attempt.#signalOf)
+    return context as typeof context & Pick<Context, 'fetch' | 'signal'>
   }
 
   #ownGrants(): StoreGrants {

@@ -96,7 +96,10 @@ export class Slots implements Outlet {
     const [most, empty] = [this.free(), this.#empty()]
     this.#throttle?.began(jobs.length, jobs.length >= most && most < empty)
     this.#finisher.opened(jobs)
-    for (const job of jobs) void this.#run(job)
+    const attempts = jobs.map((job) => this.#attempt(job))
+    // All of them before the first begins: whatever that does at once, their slots are taken.
+    for (const attempt of attempts) this.#running.add(attempt)
+    for (const attempt of attempts) void this.#run(attempt)
   }
 
   /** The attempts under way now. */
@@ -109,16 +112,18 @@ export class Slots implements Outlet {
     for (const attempt of this.#running) attempt.abort(reason)
   }
 
-  async #run(job: Handout): Promise<void> {
-    const attempt = this.#attempt(job)
-    this.#running.add(attempt)
-    await reach('attempt.start', job)
+  /** One of hundreds at once: each promise that it waits for is garbage that outlives the young generation's next sweep. */
+  async #run(attempt: Attempt): Promise<void> {
+    const { job } = attempt
+    const atStart = reach('attempt.start', job)
+    if (atStart !== undefined) await atStart
     const outcome = await attempt.run()
     const held = outcome.kind === 'readmit' ? outcome.place.held : 'held' in outcome ? outcome.held : undefined
     if (held !== undefined) this.putOff++
     else if (outcome.kind === 'return' || outcome.kind === 'unused') this.returned++
     else if (outcome.kind === 'readmit') this.readmitted++
-    await reach('attempt.end', job)
+    const atEnd = reach('attempt.end', job)
+    if (atEnd !== undefined) await atEnd
     const ending = this.#finisher.end(job, outcome)
     this.#running.delete(attempt)
     this.look()

@@ -5,14 +5,74 @@ import { StoreError } from '../../src/core/errors.ts'
 import { newId } from '../../src/core/hash.ts'
 import type { Db } from '../../src/db/db.ts'
 import { admit } from '../../src/dispatch/admit.ts'
+import { task } from '../../src/dispatch/task.ts'
 import { limit } from '../../src/limits/limit.ts'
+import { label } from '../../src/limits/pool.ts'
 import { Outbox } from '../../src/store/send.ts'
-import { claim, claimAll, count, done, emptied, engines, quietTask } from '../dispatch/engine.ts'
+import {
+  claim,
+  claimAll,
+  count,
+  done,
+  emptied,
+  engines,
+  perTenant,
+  quietTask,
+  tenantInput,
+} from '../dispatch/engine.ts'
 
 const quiet = quietTask('quiet')
 const ns = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { n: number }).n)
 
+const places = [
+  quietTask('plain'),
+  task('whole', {
+    input: tenantInput.required({ tenant: true }),
+    limits: [
+      limit('ip', { rate: '100/s', by: label('host') }),
+      perTenant('own', '100/s'),
+      limit('all', { rate: '100/s' }),
+    ],
+    fair: 'tenant',
+    weight: 3,
+    queue: 'elsewhere',
+    run: () => undefined,
+  }),
+]
+
+/** What was recorded, as it can be compared; takes it away. */
+async function recorded(db: Db): Promise<unknown> {
+  const jobs = await db.query(`with gone as (delete from sluice.job returning *)
+    select to_jsonb(gone) - '{id,seq,created_at}'::text[] as job, seq - min(seq) over () as nth from gone order by seq`)
+  const arrivals = await db.query(`with gone as (delete from sluice.arrival returning *)
+    select class::text, lane::text, n, pos - min(pos) over () as nth from gone order by class, lane, pos`)
+  return { jobs, arrivals }
+}
+
 for (const engine of engines) {
+  describe(`what is sent on ${engine.name}`, () => {
+    const at = emptied(engine)
+
+    it.each(places)('is the same whether it goes the short way of the ordinary, or that of all: $name', async (of) => {
+      const { sluice } = at
+      const row = (n: number) => ({ n, tenant: 'a@b:c', text: `one\ntwo "three" \\ \u2028 {four}` })
+      for (let known = 0; known < 2; known++) {
+        for (const count of [1, 3]) {
+          const rows = Array.from({ length: count }, (_, n) => row(n))
+          await sluice.sendMany(of, rows)
+          const short = await recorded(sluice.db)
+          await Promise.all(rows.map((each) => sluice.send(of, each, { id: newId() })))
+          expect(short).toEqual(await recorded(sluice.db))
+          expect(short).toMatchObject({ jobs: rows.map((input) => ({ job: { input } })) })
+        }
+        await sluice.send(of, row(0))
+        await sluice.db.query(`insert into sluice.class (id, queue, task)
+          select sluice.class_id_v1(queue, task, takes), queue, task from sluice.job on conflict do nothing`)
+        await recorded(sluice.db)
+      }
+    })
+  })
+
   describe(`an id sent again on ${engine.name}`, () => {
     const at = emptied(engine)
 
@@ -58,7 +118,7 @@ for (const engine of engines) {
       let sends = 0
       // Committed and its reply lost; meanwhile they run; then refused, as by a time-out of the server's.
       const call: Db['call'] = async (name, sql, params) => {
-        if (name !== 'send' || ++sends > 2) return db.call(name, sql, params)
+        if (!name.startsWith('send') || ++sends > 2) return db.call(name, sql, params)
         if (sends === 2) throw Object.assign(new Error('canceling statement'), { code: '57014' })
         await db.call(name, sql, params)
         await done(db, await claimAll(db, worker, ['quiet'], 5))
