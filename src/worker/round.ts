@@ -25,8 +25,27 @@ interface Rounds {
   say(): Promise<void>
 }
 
-/** One round. One worker of the fleet at a time has the turn to do what is done for all: that costs no more in a large one. */
-export async function round(rounds: Rounds): Promise<void> {
+/**
+ * What is to be done at every beat. One worker of the fleet at a time has the turn to do what is done for all: that costs no
+ * more in a large one. Who has not, and has nothing in hand, leaves out every other round: the event loop goes on, so the
+ * heartbeat's thread need not beat, and nobody has reason to doubt after two beats. Who had the turn does not rest, so
+ * it comes in time for the next; when it is gone another finds out in its own next round.
+ */
+export function roundOf(rounds: Rounds): () => Promise<void> {
+  let rests = false
+  return async () => {
+    rests &&= rounds.slots.running === 0 && !rounds.stop.aborted
+    if (rests) {
+      rests = false
+      rounds.heartbeat?.beaten()
+      return
+    }
+    rests = !(await round(rounds))
+  }
+}
+
+/** One round; resolves to whether it was this worker's turn. */
+async function round(rounds: Rounds): Promise<boolean> {
   const { member, housekeeping, heartbeat, stop, lost, freed, say } = rounds
   const heard = await member.round(stop.aborted)
   if (heard.lost === undefined) heartbeat?.beaten()
@@ -38,9 +57,10 @@ export async function round(rounds: Rounds): Promise<void> {
   await dropCancelled(rounds)
   await adoptOrphans(rounds, heard.claims)
   await say()
-  if (!heard.isTurn) return
+  if (!heard.isTurn) return false
   await member.endOverdue()
   await housekeeping.run()
+  return true
 }
 
 /** Gives up attempts whose job was cancelled: what they still do has no effect, and their slots are others' turn. */

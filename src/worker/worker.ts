@@ -21,7 +21,7 @@ import { Heartbeat } from './heartbeat.ts'
 import { Housekeeping } from './housekeeping.ts'
 import { Patience } from './patience.ts'
 import { Repertoire } from './repertoire.ts'
-import { round } from './round.ts'
+import { roundOf } from './round.ts'
 import { Slots } from './slots.ts'
 import { Stuck } from './stuck.ts'
 import { type Threads, threadsFor } from './threads.ts'
@@ -372,7 +372,7 @@ export class Worker {
     const { db, clock, schema, care, rulebook } = this.#options
     const capUs = () => this.#storeClock.cap(clock.monotonicMs())
     const housekeeping = new Housekeeping(db, clock, schema, care, capUs)
-    const rounds = {
+    const round = roundOf({
       member: this.#member,
       slots: this.#slots,
       claims: this.#claims,
@@ -387,11 +387,9 @@ export class Worker {
         await this.#renewGates()
         await rulebook.estimates?.write()
       },
-    }
-    this.#rounds = this.#member.everyBeat(
-      () => round(rounds),
-      this.#end.signal,
-      (error) => log.debug('a round of housekeeping failed', { error: String(error) }),
+    })
+    this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) =>
+      log.debug('a round of housekeeping failed', { error: String(error) }),
     )
   }
 }
