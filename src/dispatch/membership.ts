@@ -34,6 +34,8 @@ export interface Heard {
   lost?: string
   /** It is this worker's turn to do what one of the fleet does for all. */
   isTurn: boolean
+  /** Others look at the fleet, and there are enough of them: without anything in hand it may leave out a round. */
+  mayRest: boolean
   /** Ids of its older claims, as the store knows them. */
   claims: readonly string[]
 }
@@ -48,6 +50,8 @@ export class Membership {
   readonly #epoch: Epoch
   #entering: Promise<Claimer> | undefined
   #worker: string | undefined
+  /** It had the turn in its last round. */
+  #isLeading = false
   /** What the store was last told, and for which registration. */
   #told = { worker: '', stuck: 0 }
 
@@ -91,13 +95,14 @@ export class Membership {
 
   /** One sign of life, and a look at the store; registers anew when that is due, unless `isLeaving`. */
   async round(isLeaving: boolean): Promise<Heard> {
-    if (isLeaving && this.#entering === undefined) return { isTurn: true, claims: [] }
+    if (isLeaving && this.#entering === undefined) return { isTurn: true, mayRest: false, claims: [] }
     const { worker } = await this.who()
-    type Answer = Look & { alive: boolean; turn: boolean; orphans: string[] }
-    const sql = `select * from ${this.#schema}.round_v1($1,$2,$3,$4)`
-    const row = await this.#epoch.lookBy((known) => this.#db.call<Answer>('round', sql, [worker, ...known]))
-    const { alive = false, turn = true, orphans = [] } = row ?? {}
-    return { ...(alive ? {} : { lost: worker }), isTurn: turn, claims: orphans }
+    type Answer = Look & { alive: boolean; turn: boolean; rest: boolean; orphans: string[] }
+    const sql = `select * from ${this.#schema}.round_v1($1,$2,$3,$4,$5)`
+    const ask = (known: readonly unknown[]) => this.#db.call<Answer>('round', sql, [worker, this.#isLeading, ...known])
+    const { alive = false, turn = true, rest = false, orphans = [] } = (await this.#epoch.lookBy(ask)) ?? {}
+    this.#isLeading = turn
+    return { ...(alive ? {} : { lost: worker }), isTurn: turn, mayRest: rest, claims: orphans }
   }
 
   /** Tells the store how many handlers of this worker are stuck, when that has changed. */

@@ -27,9 +27,9 @@ interface Rounds {
 
 /**
  * What is to be done at every beat. One worker of the fleet at a time has the turn to do what is done for all: that costs no
- * more in a large one. Who has not, and has nothing in hand, leaves out every other round: the event loop goes on, so the
- * heartbeat's thread need not beat, and nobody has reason to doubt after two beats. Who had the turn does not rest, so
- * it comes in time for the next; when it is gone another finds out in its own next round.
+ * more in a large one, where others, with nothing in hand, leave out every other round: the event loop goes on, so the
+ * heartbeat's thread need not beat, and nobody has reason to doubt after two beats. When whoever has the turn is gone, another
+ * finds out in its own next round.
  */
 export function roundOf(rounds: Rounds): () => Promise<void> {
   let rests = false
@@ -40,11 +40,11 @@ export function roundOf(rounds: Rounds): () => Promise<void> {
       rounds.heartbeat?.beaten()
       return
     }
-    rests = !(await round(rounds))
+    rests = await round(rounds)
   }
 }
 
-/** One round; resolves to whether it was this worker's turn. */
+/** One round; resolves to whether the next may be left out. */
 async function round(rounds: Rounds): Promise<boolean> {
   const { member, housekeeping, heartbeat, stop, lost, freed, say } = rounds
   const heard = await member.round(stop.aborted)
@@ -57,10 +57,10 @@ async function round(rounds: Rounds): Promise<boolean> {
   await dropCancelled(rounds)
   await adoptOrphans(rounds, heard.claims)
   await say()
-  if (!heard.isTurn) return false
+  if (!heard.isTurn) return heard.mayRest
   await member.endOverdue()
   await housekeeping.run()
-  return true
+  return false
 }
 
 /** Gives up attempts whose job was cancelled: what they still do has no effect, and their slots are others' turn. */
