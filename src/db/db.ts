@@ -41,8 +41,11 @@ export interface Db extends Tx {
    * @throws UsageError SLUICE_QUERY_OUTSIDE_TRANSACTION; never on a server
    */
   checkOutside(what?: string): void
-  /** Calls `heard` with each payload notified on `channel`; survives reconnects. Returns the way to stop. */
-  listen(channel: string, heard: (payload: string) => void): Promise<() => Promise<void>>
+  /**
+   * Calls `heard` with each payload notified on `channel`; survives reconnects. Calls `missed` whenever that connection
+   * is gone, and when there is a new one: what was notified in between was not heard. Returns the way to stop.
+   */
+  listen(channel: string, heard: (payload: string) => void, missed?: () => void): Promise<() => Promise<void>>
   /** False while the LISTEN connection is away: what is notified then is not heard. */
   listening(): boolean
   close(): Promise<void>
@@ -75,7 +78,7 @@ export function engineOf(db: Db): Db {
     script: (sql) => db.script(sql),
     transaction: (body) => db.transaction(body),
     checkOutside: (what) => db.checkOutside(what),
-    listen: (channel, heard) => db.listen(channel, heard),
+    listen: (channel, heard, missed) => db.listen(channel, heard, missed),
     listening: () => db.listening(),
     close: () => db.close(),
   }

@@ -97,6 +97,7 @@ class PgDb implements Db {
   readonly #sole: Sole | undefined
   readonly #options: PgOptions
   readonly #listeners = new Map<string, Set<(payload: string) => void>>()
+  readonly #missed = new Set<() => void>()
   #listener: pg.Client | undefined
   #answered = false
   #closed: Promise<void> | undefined
@@ -174,7 +175,8 @@ class PgDb implements Db {
     this.#sole?.check(what)
   }
 
-  async listen(channel: string, heard: (payload: string) => void): Promise<() => Promise<void>> {
+  async listen(channel: string, heard: (payload: string) => void, missed?: () => void): Promise<() => Promise<void>> {
+    if (missed !== undefined) this.#missed.add(missed)
     const set = this.#listeners.get(channel) ?? new Set()
     this.#listeners.set(channel, set.add(heard))
     if (this.#wakeListener === undefined) {
@@ -183,6 +185,7 @@ class PgDb implements Db {
     } else await this.#listener?.query(`listen ${quote(channel)}`).catch(() => {})
     return async () => {
       set.delete(heard)
+      if (missed !== undefined) this.#missed.delete(missed)
     }
   }
 
@@ -282,6 +285,12 @@ class PgDb implements Db {
       for (let idle = pool.idleCount; idle > 0; idle--) probe(pool).catch(() => {})
   }
 
+  #hears(does: boolean): void {
+    if (does === this.#answered) return
+    this.#answered = does
+    for (const missed of this.#missed) missed()
+  }
+
   /** One connection that LISTENs, pinged every 5 s so that a half-open one is noticed, and replaced for as long as we live. */
   async #keepListening(signal: AbortSignal): Promise<void> {
     for (let failures = 0; !signal.aborted; failures++) {
@@ -304,7 +313,7 @@ class PgDb implements Db {
         await client.connect()
         for (const channel of this.#listeners.keys()) await ask(`listen ${quote(channel)}`)
         this.#listener = client
-        this.#answered = true
+        this.#hears(true)
         failures = 0
         while (!gone.signal.aborted) {
           await this.#options.clock.sleep(5_000, gone.signal, false)
@@ -314,7 +323,7 @@ class PgDb implements Db {
         // The loop tries again; until then sleepers poll.
       }
       signal.removeEventListener('abort', end)
-      this.#answered = false
+      this.#hears(false)
       this.#listener = undefined
       void client.end().catch(() => {})
       if (!signal.aborted) await this.#options.clock.sleep(Math.min(2_000, 100 * 2 ** failures), signal, false)

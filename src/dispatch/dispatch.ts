@@ -15,14 +15,21 @@ export interface DispatchOptions {
   slots: number
   /** Who claims; asked before each claim, since a worker that was given up registers anew. */
   who(): Promise<Claimer>
+  /** Notifications are heard: idle workers are called to whatever there is (stir.sql, wake.sql, summon.sql). */
+  listening(): boolean
   /** This worker was given up as lost: its jobs are no longer its own. */
   lost(worker: string): void
   /** Something that should not happen; the loop goes on. */
   failed(error: unknown): void
 }
 
-/** A NOTIFY may be lost, and a transaction may commit after its NOTIFY was decided: nobody sleeps longer than this. */
-const floorMs = 1_500
+/** Who is not told of anything sleeps no longer than this. */
+const deafMs = 1_500
+/**
+ * And who is told, no longer than this: some worker looks every 2 s for all whether there is something that no sleeper knows
+ * of (stir.sql). What that overlooks, since it should have been done long ago, is seen by a claim after this.
+ */
+const restMs = 20_000
 /** After the last job, look once more so soon: a sender that committed meanwhile did not see us idle yet. */
 const secondLookMs = 25
 /** With a backlog, claims wait so long at most for a fair share of the slots to be free, and then move many jobs at once. */
@@ -155,10 +162,10 @@ export class Dispatcher {
   }
 
   async #sleep(claimed: Claimed, idled: boolean): Promise<void> {
-    const { clock } = this.#options
+    const { clock, listening } = this.#options
     const { signal } = this.#nudge
     await reach('idle', claimed.wakeMs)
-    const floor = idled ? secondLookMs : floorMs * (0.75 + clock.random() / 2)
-    await clock.sleep(Math.min(claimed.wakeMs ?? floor, floor), signal)
+    const longest = idled ? secondLookMs : (listening() ? restMs : deafMs) * (0.75 + clock.random() / 2)
+    await clock.sleep(Math.min(claimed.wakeMs ?? longest, longest), signal)
   }
 }

@@ -6,7 +6,8 @@ import { type Clock, leastUs, type Reading, stepForward, type StoreClock } from 
 import type { Db } from '../db/db.ts'
 import type { Log } from './task.ts'
 
-interface Look {
+/** What look_v1 says. */
+export interface Look {
   now_us: string
   ahead_us: string
   watched: boolean
@@ -36,14 +37,19 @@ export class Epoch {
 
   /** Looks once. Anybody may, as often as he likes; every 2 s keeps what is granted after a loss or a step to that time. */
   async look(): Promise<void> {
+    await this.lookBy((known) => this.#db.call<Look>('look', `select * from ${this.#schema}.look_v1($1,$2,$3)`, known))
+  }
+
+  /** Looks once by a statement that does other things too: `ask` is given what look_v1 is, and its row has what that says. */
+  async lookBy<R extends Look>(ask: (known: readonly unknown[]) => Promise<R[]>): Promise<R | undefined> {
     const past = this.#past
     const sentMs = this.#clock.monotonicMs()
-    const [row] = await this.#db.call<Look>('look', `select * from ${this.#schema}.look_v1($1,$2,$3)`, [
-      past === undefined ? null : leastUs(past, sentMs),
-      this.#known.n,
-      this.#known.lsn,
-    ])
-    if (row === undefined) return
+    const [row] = await ask([past === undefined ? null : leastUs(past, sentMs), this.#known.n, this.#known.lsn])
+    if (row !== undefined) await this.#learn(row, past, sentMs)
+    return row
+  }
+
+  async #learn(row: Look, past: Reading | undefined, sentMs: number): Promise<void> {
     const heardMs = this.#clock.monotonicMs()
     const reading = { us: Number(row.now_us), sentMs, heardMs, bootMs: this.#clock.bootMs() }
     this.#tell(row)

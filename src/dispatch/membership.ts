@@ -9,7 +9,7 @@ import type { Db } from '../db/db.ts'
 import { statements } from '../generated/sql.ts'
 import type { Claimer } from './claim.ts'
 import type { Handout } from './handout.ts'
-import type { Epoch } from './epoch.ts'
+import type { Epoch, Look } from './epoch.ts'
 
 /** What a worker says of itself. */
 export interface Member {
@@ -26,8 +26,20 @@ export interface Member {
   labels: Readonly<Record<string, string>>
 }
 
-/** How often a worker gives a sign of life and looks at the others, in ms. */
+/** How often a worker gives a sign of life and looks whether somebody looks at the others, in ms. */
 export const beatMs = 2_000
+
+/** What a worker hears in a round; see the fields. */
+export interface Heard {
+  /** This worker's id, when it was given up. */
+  lost?: string
+  /** It is this worker's turn to do what one of the fleet does for all. */
+  isTurn: boolean
+  /** Others look at the fleet, and there are enough of them: without anything in hand it may leave out a round. */
+  mayRest: boolean
+  /** Ids of its older claims, as the store knows them. */
+  claims: readonly string[]
+}
 
 /** One worker's membership. */
 export class Membership {
@@ -39,6 +51,8 @@ export class Membership {
   readonly #epoch: Epoch
   #entering: Promise<Claimer> | undefined
   #worker: string | undefined
+  /** It had the turn in its last round. */
+  #isLeading = false
   /** What the store was last told, and for which registration. */
   #told = { worker: '', stuck: 0 }
 
@@ -65,6 +79,13 @@ export class Membership {
     return this.#worker
   }
 
+  /** Whether a notification calls this worker: to some queues, or all (`*`), or by its id (`@`; summon.sql). */
+  isCalled(told: string): boolean {
+    const { queues } = this.#member
+    if (told.startsWith('@')) return told === `@${this.#worker}`
+    return told === '*' || queues === undefined || told.split(',').some((queue) => queues.includes(queue))
+  }
+
   /** Forgets this registration, so that the next claim registers anew. False: it is not ours any more, so nothing is lost. */
   lost(worker: string): boolean {
     if (worker !== this.#worker) return false
@@ -73,13 +94,16 @@ export class Membership {
     return true
   }
 
-  /** One sign of life, and a look at the store. Returns this worker's id when it was given up. */
-  async beat(): Promise<string | undefined> {
-    if (this.#entering === undefined) return undefined
-    const { worker } = await this.#entering
-    const rows = await this.#db.call('beat', this.#sql('beat'), [worker])
-    await this.#epoch.look()
-    return rows.length > 0 ? undefined : worker
+  /** One sign of life, and a look at the store; registers anew when that is due, unless `isLeaving`. */
+  async round(isLeaving: boolean): Promise<Heard> {
+    if (isLeaving && this.#entering === undefined) return { isTurn: true, mayRest: false, claims: [] }
+    const { worker } = await this.who()
+    type Answer = Look & { alive: boolean; turn: boolean; rest: boolean; orphans: string[] }
+    const sql = `select * from ${this.#schema}.round_v1($1,$2,$3,$4,$5)`
+    const ask = (known: readonly unknown[]) => this.#db.call<Answer>('round', sql, [worker, this.#isLeading, ...known])
+    const { alive = false, turn = true, rest = false, orphans = [] } = (await this.#epoch.lookBy(ask)) ?? {}
+    this.#isLeading = turn
+    return { ...(alive ? {} : { lost: worker }), isTurn: turn, mayRest: rest, claims: orphans }
   }
 
   /** Tells the store how many handlers of this worker are stuck, when that has changed. */
@@ -89,6 +113,11 @@ export class Membership {
     if (worker === '' || stuck === known) return
     await this.#db.call('stuck', this.#sql('stuck'), [worker, stuck])
     this.#told = { worker, stuck }
+  }
+
+  /** Calls idle workers to what nobody told them of. */
+  async stir(): Promise<void> {
+    await this.#db.call('stir', `select ${this.#schema}.stir_v1()`, [])
   }
 
   /** Looks at all beats and gives up those that stood still. Returns the workers given up. */
@@ -109,16 +138,10 @@ export class Membership {
     // A beat must not wait long; the next round goes on.
     const untilMs = this.#clock.monotonicMs() + 500
     for (let ended = portion; ended === portion && this.#clock.monotonicMs() < untilMs;) {
-      const [row] = await this.#db.query<{ ended: number }>(`select ${this.#schema}.overdue_v1(null) as ended`)
+      const sql = `select ${this.#schema}.overdue_v1(null) as ended`
+      const [row] = await this.#db.call<{ ended: number }>('overdue', sql, [])
       ended = row?.ended ?? 0
     }
-  }
-
-  /** Ids of this worker's claims that `knows` does not know. */
-  async orphans(knows: (claim: string) => boolean): Promise<string[]> {
-    const { worker } = await this.who()
-    const rows = await this.#db.call<{ id: string }>('orphans', this.#sql('orphans'), [worker])
-    return rows.map((row) => row.id).filter((id) => !knows(id))
   }
 
   /** Ids of those jobs that are not in the hands of their claim any more. */

@@ -14,12 +14,15 @@ export interface HeartbeatOptions {
 }
 
 /**
- * A heartbeat that goes on while the event loop is blocked. The thread may fail to start (left out of a bundle) or to
- * connect, so the worker's rounds beat as well: then it is given up only while its event loop is blocked.
+ * A heartbeat that goes on while the event loop is blocked. Ordinarily the worker's rounds beat, and the thread looks on:
+ * when none came since it last looked, it beats in their place. The thread may fail to start (left out of a bundle) or to
+ * connect: then the worker is given up only while its event loop is blocked.
  */
 export class Heartbeat {
   readonly #thread: Worker | undefined
   readonly #log: Log
+  /** One number: how often the rounds have beaten. */
+  readonly #beats = new Int32Array(new SharedArrayBuffer(4))
   #isStopping = false
 
   constructor(options: HeartbeatOptions) {
@@ -28,7 +31,9 @@ export class Heartbeat {
     try {
       // Under a test runner this file is TypeScript, which a thread cannot load: then the built one serves.
       const file = import.meta.url.endsWith('.ts') ? '../../dist/worker/pulse.js' : './pulse.js'
-      const thread = new Worker(new URL(file, import.meta.url), { workerData: { url, sql, beatMs } })
+      const thread = new Worker(new URL(file, import.meta.url), {
+        workerData: { url, sql, beatMs, beats: this.#beats },
+      })
       thread.unref()
       thread.on('message', (message: { lost: string }) => lost(message.lost))
       let cause: unknown = 'it exited'
@@ -43,6 +48,11 @@ export class Heartbeat {
   /** Beats for this worker from now on; undefined: for nobody. */
   beatFor(worker: string | undefined): void {
     this.#thread?.postMessage({ worker })
+  }
+
+  /** The worker's round has beaten. */
+  beaten(): void {
+    Atomics.add(this.#beats, 0, 1)
   }
 
   /** Ends the thread. */

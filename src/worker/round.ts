@@ -1,20 +1,70 @@
-/** What a worker looks at every beat: attempts whose jobs it has no more, and jobs that it has without knowing. */
+/** What a worker does at every beat: it says that it lives, looks at what it has in hand, and takes its turn for the fleet. */
 import { AttemptError } from '../core/errors.ts'
 import type { Claims } from '../dispatch/claim.ts'
 import type { Finisher } from '../dispatch/finish.ts'
 import type { Membership } from '../dispatch/membership.ts'
+import type { Heartbeat } from './heartbeat.ts'
+import type { Housekeeping } from './housekeeping.ts'
 import type { Slots } from './slots.ts'
 
-/** The parts of a worker that know what it has in hand. */
-interface Hands {
+/** The parts of a worker that know what it has in hand, and what it does with what it hears. */
+interface Rounds {
   member: Membership
   slots: Slots
   claims: Claims
   finisher: Finisher
+  housekeeping: Housekeeping
+  heartbeat: Heartbeat | undefined
+  /** Aborted when the worker is told to stop. */
+  stop: AbortSignal
+  /** It was given up. */
+  lost(worker: string): void
+  /** Others were given up: their jobs are free. */
+  freed(): void
+  /** What else it says at every beat. */
+  say(): Promise<void>
+}
+
+/**
+ * What is to be done at every beat. One worker of the fleet at a time has the turn to do what is done for all: that costs no
+ * more in a large one, where others, with nothing in hand, leave out every other round: the event loop goes on, so the
+ * heartbeat's thread need not beat, and nobody has reason to doubt after two beats. When whoever has the turn is gone, another
+ * finds out in its own next round.
+ */
+export function roundOf(rounds: Rounds): () => Promise<void> {
+  let rests = false
+  return async () => {
+    rests &&= rounds.slots.running === 0 && !rounds.stop.aborted
+    if (rests) {
+      rests = false
+      rounds.heartbeat?.beaten()
+      return
+    }
+    rests = await round(rounds)
+  }
+}
+
+/** One round; resolves to whether the next may be left out. */
+async function round(rounds: Rounds): Promise<boolean> {
+  const { member, housekeeping, heartbeat, stop, lost, freed, say } = rounds
+  const heard = await member.round(stop.aborted)
+  if (heard.lost === undefined) heartbeat?.beaten()
+  else lost(heard.lost)
+  if (heard.isTurn) {
+    await member.stir()
+    if ((await member.watch()).length > 0) freed()
+  }
+  await dropCancelled(rounds)
+  await adoptOrphans(rounds, heard.claims)
+  await say()
+  if (!heard.isTurn) return heard.mayRest
+  await member.endOverdue()
+  await housekeeping.run()
+  return false
 }
 
 /** Gives up attempts whose job was cancelled: what they still do has no effect, and their slots are others' turn. */
-export async function dropCancelled({ member, slots }: Hands): Promise<void> {
+async function dropCancelled({ member, slots }: Rounds): Promise<void> {
   const attempts = slots.attempts()
   const taken = await member.taken(attempts.map(({ job }) => job))
   const reason = new AttemptError('SLUICE_CANCELLED', 'the job was cancelled', { retryable: false })
@@ -22,13 +72,12 @@ export async function dropCancelled({ member, slots }: Hands): Promise<void> {
 }
 
 /**
- * Takes up claims of the worker that it does not know of: their request reached the store after it had stopped waiting. Not
- * once it is told to stop: signing off gives them back, uncalled.
+ * Takes up those of the worker's claims that it does not know of: their request reached the store after it had stopped
+ * waiting. Not once it is told to stop: signing off gives them back, uncalled.
  */
-export async function adoptOrphans({ member, slots, claims, finisher }: Hands, stop: AbortSignal): Promise<void> {
+async function adoptOrphans({ slots, claims, finisher, stop }: Rounds, ids: readonly string[]): Promise<void> {
   if (stop.aborted) return
-  const orphans = await member.orphans((claim) => finisher.has(claim) || claims.asking(claim))
-  for (const id of orphans) {
+  for (const id of ids.filter((claim) => !finisher.has(claim) && !claims.asking(claim))) {
     const jobs = await claims.adopt(id)
     if (stop.aborted) return
     if (jobs.length === 0) await finisher.endEmpty(id)

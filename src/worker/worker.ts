@@ -21,7 +21,7 @@ import { Heartbeat } from './heartbeat.ts'
 import { Housekeeping } from './housekeeping.ts'
 import { Patience } from './patience.ts'
 import { Repertoire } from './repertoire.ts'
-import { adoptOrphans, dropCancelled } from './round.ts'
+import { roundOf } from './round.ts'
 import { Slots } from './slots.ts'
 import { Stuck } from './stuck.ts'
 import { type Threads, threadsFor } from './threads.ts'
@@ -142,6 +142,7 @@ export class Worker {
       clock,
       slots: concurrency,
       who: () => this.#enter(),
+      listening: () => db.listening(),
       lost: (id) => this.#lost(id),
       failed: (error) => log.error('dispatch failed; it goes on', { error: String(error) }),
     })
@@ -175,14 +176,8 @@ export class Worker {
     const { db, schema } = this.#options
     this.#beginRounds()
     await this.#renewGates()
-    this.#unlisten = await db.listen(`${schema}.wake`, (queues) => {
-      const mine = this.#options.queues
-      // "@" and an id calls one worker (summon.sql).
-      if (queues.startsWith('@')) {
-        if (queues === `@${this.#member.id}`) this.#dispatcher.wake()
-      } else if (queues === '*' || mine === undefined || queues.split(',').some((queue) => mine.includes(queue)))
-        this.#dispatcher.wake()
-    })
+    const wake = () => this.#dispatcher.wake()
+    this.#unlisten = await db.listen(`${schema}.wake`, (told) => this.#member.isCalled(told) && wake(), wake)
     await this.#timetable.define()
     await this.#warm()
     this.#dispatcher.start()
@@ -377,20 +372,22 @@ export class Worker {
     const { db, clock, schema, care, rulebook } = this.#options
     const capUs = () => this.#storeClock.cap(clock.monotonicMs())
     const housekeeping = new Housekeeping(db, clock, schema, care, capUs)
-    const parts = { member: this.#member, slots: this.#slots, claims: this.#claims, finisher: this.#finisher }
-    const round = async () => {
-      // Also beside the heartbeat's thread, which may have failed.
-      const lost = await this.#member.beat()
-      if (lost !== undefined) this.#lost(lost)
-      await this.#member.tellStuck(this.#stuck.count)
-      if ((await this.#member.watch()).length > 0) this.#dispatcher.wake()
-      await dropCancelled(parts)
-      await adoptOrphans(parts, this.#stop.signal)
-      await this.#renewGates()
-      await this.#member.endOverdue()
-      await rulebook.estimates?.write()
-      await housekeeping.run()
-    }
+    const round = roundOf({
+      member: this.#member,
+      slots: this.#slots,
+      claims: this.#claims,
+      finisher: this.#finisher,
+      housekeeping,
+      heartbeat: this.#heartbeat,
+      stop: this.#stop.signal,
+      lost: (id: string) => this.#lost(id),
+      freed: () => this.#dispatcher.wake(),
+      say: async () => {
+        await this.#member.tellStuck(this.#stuck.count)
+        await this.#renewGates()
+        await rulebook.estimates?.write()
+      },
+    })
     this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) =>
       log.debug('a round of housekeeping failed', { error: String(error) }),
     )

@@ -74,7 +74,7 @@ it('migrates, sends, works, limits and tells through pgbouncer in transaction mo
   await own.close()
 })
 
-it('an idle worker behind pgbouncer is woken by NOTIFY, and beats by its thread through it', async () => {
+it('an idle worker behind pgbouncer is woken by NOTIFY, and beats', async () => {
   const sluice = await through()
   const quiet = task('pooled.woken', { input: z.object({}), run: () => undefined })
   const worker = await sluice.work([quiet])
@@ -83,7 +83,6 @@ it('an idle worker behind pgbouncer is woken by NOTIFY, and beats by its thread 
   const id = await direct.send(quiet, {})
   expect(await direct.waitFor(id, { timeout: '60s' })).toMatchObject({ state: 'done', attempt: 1 })
   const beats = async () => Number((await direct.db.query<{ beat: string }>('select beat from sluice.worker'))[0]?.beat)
-  // Rounds and thread beat every 2 s each.
   await until(async () => (await beats()) >= 3, 'it beats')
   await worker.stop()
 })

@@ -41,6 +41,7 @@ function dispatcher(slots: number, waiting: number) {
     clock: patient(),
     slots,
     who: async () => ({ worker: '1', queues: undefined, tasks: [] }),
+    listening: () => true,
     lost() {},
     failed(error) {
       throw error

@@ -25,8 +25,8 @@ describe.concurrent('a worker process', () => {
     const killedMs = systemClock.monotonicMs()
     victim.kill('SIGKILL')
     await until(async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === 20, 'all done elsewhere')
-    // Time by the survivor's heart, which is slow on a busy machine too: its thread and its rounds beat every 2 s each.
-    expect((await beats()) - before).toBeLessThanOrEqual(16)
+    // Time by the survivor's heart, which is slow on a busy machine too: it beats every 2 s, and once more where a round is late.
+    expect((await beats()) - before).toBeLessThanOrEqual(12)
     if (isLong) expect(systemClock.monotonicMs() - killedMs).toBeLessThan(15_000)
     expect(runs).toHaveLength(40)
     checkOnce(runs)

@@ -1,0 +1,39 @@
+-- Calls idle workers to what none of them was told of: a gate that opens, a transaction that decided about its NOTIFY long
+-- before it committed, a job that was scheduled after they fell asleep, a sleeper that is gone. What is due within four
+-- seconds is left to whoever is to wake in time for it; half a second more is given. One worker looks for all, each 2 s. What
+-- is due for longer than 30 s is not looked for (of what was, dead rows may stand there): all look at it when their sleep ends.
+create or replace function sluice.stir_v1() returns void language plpgsql
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
+declare
+  v_now bigint := sluice.limiter_us();
+  v_late bigint := v_now - 500000;
+  v_since bigint := v_now - 30000000;
+  v_till bigint := v_now + 4000000;
+  v_classes bigint[];
+  v_active bigint[];
+  v_job bigint;
+begin
+  if not exists (select 1 from sluice.idle) then return; end if;
+  v_classes := array(select c.id from sluice.class c);
+  if exists (select 1 from sluice.gate) then
+    v_classes := array(select unnest(v_classes) except select unnest(sluice.held_v1(v_classes, sluice.wall_v1(v_now))));
+  end if;
+  v_active := sluice.active_v1(0::bigint || v_classes, v_late, v_since);
+  v_job := (select (extract(epoch from min(j.due_at)) * 1000000)::bigint + e.ahead_us
+            from (select ahead_us from sluice.epoch) e cross join sluice.job j
+            where j.due_at > to_timestamp((v_since - e.ahead_us) / 1e6) and j.due_at <= to_timestamp((v_till - e.ahead_us) / 1e6)
+            group by e.ahead_us);
+  -- Anybody brings back a job that is due, and makes classes: whose they are is found out then.
+  if 0 = any (v_active) or v_job is not null and not exists (
+      select 1 from sluice.idle i where i.wake_at between v_late and v_job + 500000) then
+    perform pg_notify('sluice.wake', '*');
+    return;
+  end if;
+  v_active := v_active || array(
+    select c.id from sluice.class c cross join lateral (
+      select due from sluice.list where class = c.id and due > v_late and due <= v_till order by due limit 1) w
+    where c.id = any (v_classes) and c.id <> all (v_active) and not exists (
+      select 1 from sluice.idle i join sluice.worker m on m.id = i.worker
+      where i.wake_at between v_late and w.due + 500000 and (i.queues is null or c.queue = any (i.queues)) and c.task = any (m.tasks)));
+  if v_active <> '{}' then perform sluice.summon_v1(v_active, null); end if;
+end $$;
