@@ -23,6 +23,7 @@ export class Heartbeat {
   readonly #log: Log
   /** One number: how often the rounds have beaten. */
   readonly #beats = new Int32Array(new SharedArrayBuffer(4))
+  #worker: string | undefined
   #isStopping = false
 
   constructor(options: HeartbeatOptions) {
@@ -47,6 +48,9 @@ export class Heartbeat {
 
   /** Beats for this worker from now on; undefined: for nobody. */
   beatFor(worker: string | undefined): void {
+    // Asked before each claim: a message would wake the thread each time.
+    if (worker === this.#worker) return
+    this.#worker = worker
     this.#thread?.postMessage({ worker })
   }
 
