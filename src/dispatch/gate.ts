@@ -48,7 +48,7 @@ type InSchema = (sql: string) => string
 
 /**
  * Puts a gate in force under this name, or changes it; one that is like this already stays as it is. Claims under way
- * still hand out what they have begun. Idle workers see a gate that opens within 2 s.
+ * still hand out what they have begun. Idle workers see a gate that opens within some 2 s.
  * @throws UsageError SLUICE_BAD_GATE
  */
 export async function defineGate(

@@ -1,7 +1,7 @@
 -- How long a worker of these classes may sleep, in microseconds (null: until it is told): until the first job falls
 -- due, or the bucket that frees first has a unit that no other sleeper was told of. With p_idle it is registered.
--- p_shut: further classes, which gates hold back: nobody is woken for them (a gate that opens is seen by who looks anyway,
--- every 1.5 s or so). p_labels: the worker's; of a class that a label of its own bars it is told when that
+-- p_shut: further classes, which gates hold back: nobody is woken for them (a gate that opens is seen within some 2 s:
+-- stir_v1). p_labels: the worker's; of a class that a label of its own bars it is told when that
 -- has room for the next job, whatever else the class waits for; null where no class asks for one. since: nothing due stands before it, nor in those. Five seconds are left for what others are about to write: all of it is due later.
 create or replace function sluice.sleep_v1(
   p_worker bigint, p_queues text[], p_classes bigint[], p_shut bigint[], p_now bigint, p_since bigint, p_idle boolean, p_labels jsonb,
