@@ -208,7 +208,7 @@ for (const engine of engines) {
       const whole = store.call.bind(store)
       // The store is away while they are written one by one.
       store.call = async (name, sql, params) => {
-        if ((params as unknown[][])[3]?.length === 1) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'away')
+        if (!(params as string[])[3]?.includes(',')) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'away')
         return whole(name, sql, params)
       }
       const finisher = new Finisher(store, systemClock, 'sluice', silent)
