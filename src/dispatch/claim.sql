@@ -18,13 +18,13 @@ declare
   v_shut bigint[] := '{}';  -- classes that gates hold back
   v_active bigint[];
   v_is record;  -- the worker's labels, and what exists at all: each question alone would start a query up
+  v_labelled boolean;  -- one of the classes asks for a label
   v_begun bigint;
   v_since bigint := coalesce(p_since, -1);
   v_more boolean := false;
   v_granted integer := 0;
 begin
   select w.labels, exists (select 1 from sluice.claim c where c.id = p_claim) as known, exists (select 1 from sluice.gate) as gates,
-         exists (select 1 from sluice.class c where c.labels is not null) as labelled,
          exists (select 1 from sluice.limit_def d where d.members is not null) as pools,
          (select e.server_at from sluice.epoch e) is distinct from pg_postmaster_start_time() as moved into v_is
   from sluice.worker w where w.id = p_worker for key share of w;
@@ -42,9 +42,9 @@ begin
   end if;
   delete from sluice.idle i where i.worker = p_worker;
   for round in 1 .. 2 loop
-    v_classes := array(select c.id from sluice.class c
-                       where c.task = any (p_tasks) and (p_queues is null or c.queue = any (p_queues))
-                         and (c.labels is null or sluice.bears_v1(v_is.labels, c.labels)));
+    select coalesce(array_agg(c.id), '{}'), coalesce(bool_or(c.labels is not null), false) into v_classes, v_labelled from sluice.class c
+    where c.task = any (p_tasks) and (p_queues is null or c.queue = any (p_queues))
+      and (c.labels is null or sluice.bears_v1(v_is.labels, c.labels));
     if v_is.gates then
       v_shut := sluice.held_v1(v_classes, sluice.wall_v1(v_begun));
       v_classes := array(select c from unnest(v_classes) c where c <> all (v_shut));
@@ -55,7 +55,7 @@ begin
     v_more := sluice.absorb_v1(0);
   end loop;
   v_active := array_remove(v_active, 0::bigint);
-  if v_is.labelled then
+  if v_labelled then
     v_active := array(select c from unnest(v_active) c, sluice.barred_v1(v_is.labels, v_active, v_begun) b where c <> all (b.classes));
   end if;
   if p_want = 0 then
@@ -64,7 +64,7 @@ begin
     return;
   end if;
   select s.now_us, s.granted, s.again, s.jobs into now_us, v_granted, again, jobs
-  from sluice.serve_v1(p_claim, p_worker, v_active, not v_is.labelled and not v_is.pools, p_want, v_begun, v_since, p_cap,
+  from sluice.serve_v1(p_claim, p_worker, v_active, not v_labelled and not v_is.pools, p_want, v_begun, v_since, p_cap,
                        case when p_wide then 256 else least(256, p_want + 1) end) s;
   -- Last, when this claim waits for nothing more: of what others promote just now it may keep rows locked.
   v_more := sluice.promote_v1(v_begun, v_since) > 0 or v_more;
@@ -73,6 +73,6 @@ begin
   wake_us := null;
   if v_granted < p_want and not again then
     select s.wake_us, s.since into wake_us, since
-    from sluice.sleep_v1(p_worker, p_queues, v_classes, v_shut, now_us, v_since, p_idle, case when v_is.labelled then v_is.labels end) s;
+    from sluice.sleep_v1(p_worker, p_queues, v_classes, v_shut, now_us, v_since, p_idle, case when v_labelled then v_is.labels end) s;
   end if;
 end $$;

@@ -2,7 +2,7 @@
 -- and lists need no look. A lane that did not wait is not even seated, when all that has arrived for it can begin at once. Jobs without
 -- costs only; labels and pools are the caller's to exclude. The order of locks, the arithmetic of limits (survey_v1), and what is
 -- handed out are those of grant_v1 and mark_v1. p_fresh: what has arrived; p_begun, p_since, p_cap: claim_v1.
--- served: false when it is no such case: then nothing was changed.
+-- served: false when it is no such case: then nothing was changed; null: nor then, but the lane's buckets are locked.
 create or replace function sluice.direct_v1(
   p_claim uuid, p_worker bigint, p_class bigint, p_fresh sluice.fresh, p_want integer, p_begun bigint, p_since bigint, p_cap bigint,
   out served boolean, out now_us bigint, out granted integer, out again boolean, out jobs json)
@@ -43,7 +43,10 @@ begin
   select min(u.a), min(u.g) into v_free, v_life from unnest(v_is.avail, v_is.life) u (a, g);
   v_lane.n := v_lane.n + coalesce(p_fresh.counts[1], 0);
   v_take := greatest(0, least(p_want, v_lane.n, v_free));
-  if v_seat.lane is null and v_take < v_lane.n then return; end if;
+  if v_seat.lane is null and v_take < v_lane.n then
+    served := null;
+    return;
+  end if;
   served := true;
   v_lane.bound := least(v_lane.bound, p_fresh.bounds[1]);
   if v_take > 0 then

@@ -7,7 +7,7 @@ language plpgsql as $$
 declare
   v_class bigint;
   v_fresh sluice.fresh;
-  v_served boolean;
+  v_served boolean := false;
   v_more boolean := false;
 begin
   perform sluice.enclose_v1(p_classes);
@@ -20,6 +20,12 @@ begin
   foreach v_class in array p_classes loop
     v_more := sluice.absorb_v1(v_class, v_fresh) or v_more;
   end loop;
+  if v_served is null then
+    -- Its buckets are locked, so no others may be: one that fell due meanwhile would be locked out of order. It is seated now.
+    select d.served, d.now_us, d.granted, d.again or d.served is not true or v_more, d.jobs into v_served, now_us, granted, again, jobs
+    from sluice.direct_v1(p_claim, p_worker, p_classes[1], null, p_want, p_begun, p_since, p_cap) d;
+    return;
+  end if;
   select g.now_us, g.granted, g.again or v_more, g.jobs into now_us, granted, again, jobs
   from sluice.grant_v1(p_claim, p_worker, p_classes, p_want, p_cap, p_since, p_most) g;
 end $$;

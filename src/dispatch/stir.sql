@@ -1,7 +1,8 @@
 -- Calls idle workers to what none of them was told of: a gate that opens, a transaction that decided about its NOTIFY long
 -- before it committed, a job that was scheduled after they fell asleep, a sleeper that is gone. What is due within four
 -- seconds is left to whoever is to wake in time for it; half a second more is given. One worker looks for all, each 2 s. What
--- is due for longer than 30 s is not looked for (of what was, dead rows may stand there): all look at it when their sleep ends.
+-- is due for longer than 30 s is not looked for (of what was, dead rows may stand there): all look at it when their sleep ends;
+-- but behind a gate that has just opened everything is.
 create or replace function sluice.stir_v1() returns void language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
@@ -10,15 +11,20 @@ declare
   v_since bigint := v_now - 30000000;
   v_till bigint := v_now + 4000000;
   v_classes bigint[];
+  v_shut bigint[];
+  v_opened bigint[] := '{}';
   v_active bigint[];
   v_job bigint;
 begin
   if not exists (select 1 from sluice.idle) then return; end if;
   v_classes := array(select c.id from sluice.class c);
   if exists (select 1 from sluice.gate) then
-    v_classes := array(select unnest(v_classes) except select unnest(sluice.held_v1(v_classes, sluice.wall_v1(v_now))));
+    v_shut := sluice.held_v1(v_classes, sluice.wall_v1(v_now));
+    v_opened := array(select unnest(sluice.held_v1(v_classes, sluice.wall_v1(v_now - 5000000))) except select unnest(v_shut));
+    v_classes := array(select unnest(v_classes) except select unnest(v_shut));
   end if;
   v_active := sluice.active_v1(0::bigint || v_classes, v_late, v_since);
+  v_active := v_active || array(select unnest(sluice.active_v1(v_opened, v_late, -1)) except select unnest(v_active));
   v_job := (select (extract(epoch from min(j.due_at)) * 1000000)::bigint + e.ahead_us
             from (select ahead_us from sluice.epoch) e cross join sluice.job j
             where j.due_at > to_timestamp((v_since - e.ahead_us) / 1e6) and j.due_at <= to_timestamp((v_till - e.ahead_us) / 1e6)

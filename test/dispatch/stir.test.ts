@@ -91,6 +91,19 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await called()).toEqual([`@${mine}`])
   })
 
+  it('also those whose jobs waited for a limit when it closed', async () => {
+    await at.sluice.sendMany(slow, [{}, {}])
+    const hours = parseHours({ from: '13:00', to: '14:00', zone: 'Europe/Berlin' })
+    await sleep(other, 'slow')
+    await defineGate(at.db, 'lunch', { tasks: ['slow'], hours, reason: 'lunch' })
+    await at.clock.set(startMs + 1_800_000)
+    expect((await sleep(other, 'slow')).wakeUs).toBe(undefined)
+    await sleep()
+    expect(await called()).toEqual([])
+    await at.clock.set(startMs + 3_600_000)
+    expect(await called()).toEqual([`@${other}`])
+  })
+
   it('a scheduled job that no sleeper knows of has them called in time', async () => {
     await sleep()
     await at.sluice.send(plain, {}, { delay: '10s' })

@@ -1,0 +1,108 @@
+/** A lane that is served directly is, to everybody else, one that was served among others. */
+import { afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { hash64 } from '../../src/core/hash.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { label } from '../../src/limits/pool.ts'
+import { acquire } from '../outside/asks.ts'
+import { until } from '../until.ts'
+import {
+  blocked,
+  claim,
+  claimAll,
+  done,
+  emptied,
+  enter,
+  mainEngines,
+  ownClock,
+  perTenant,
+  quietTask,
+} from './engine.ts'
+
+const startMs = 1_800_000_000_000
+const rows = (n: number, tenant = 'a') => Array.from({ length: n }, () => ({ tenant }))
+const tenants = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { tenant: string }).tenant)
+
+describe.each(mainEngines)('on $name', (engine) => {
+  const at = Object.assign(emptied(engine), { clock: {} as Awaited<ReturnType<typeof ownClock>> })
+  beforeAll(async () => void (at.clock = await ownClock(at.db, startMs)))
+  afterEach(() => at.clock.set(startMs))
+
+  it('takers outside of jobs leave no turn to jobs that wait for nothing but a worker', async () => {
+    const { db } = at
+    await at.sluice.sendMany(quietTask('slow', [limit('v', { rate: '100/s', burst: 100 })]), rows(200))
+    await done(db, await claimAll(db, at.worker, ['slow'], 100))
+    expect(await claimAll(db, at.worker, ['slow'], 5)).toEqual([])
+    let took = 0
+    for (let i = 1; i <= 20; i++) {
+      // All of it is free again.
+      await at.clock.set(startMs + i * 2_000)
+      const jobs = await claimAll(db, at.worker, ['slow'], 1)
+      expect(jobs).toHaveLength(1)
+      await done(db, jobs)
+      for (let j = 0; j < 4; j++) if ((await acquire(db, 'v')).granted) took++
+    }
+    expect(took).toBe(80)
+  })
+
+  it('a newcomer shares with who worked alone, also where that one once waited for its own bucket', async () => {
+    const { db } = at
+    const keyed = quietTask('keyed', [perTenant('each', '10/s', 20)])
+    await at.sluice.sendMany(keyed, [...rows(100, 'one'), ...rows(60, 'two')])
+    for (let i = 1; i <= 10; i++) {
+      await at.clock.set(startMs + i * 500)
+      await done(db, await claimAll(db, at.worker, ['keyed'], 50))
+    }
+    // Only the first has some left; from now on workers are slow.
+    await at.clock.set(startMs + 10_000)
+    await done(db, await claimAll(db, at.worker, ['keyed'], 1))
+    await at.sluice.sendMany(keyed, rows(100, 'three'))
+    const jobs = []
+    for (let i = 0; i < 10; i++) jobs.push(...(await claimAll(db, at.worker, ['keyed'], 1)))
+    expect(tenants(jobs).filter((tenant) => tenant === 'three')).toHaveLength(5)
+  })
+
+  it('who makes the first class that asks for a label is told when that has room again', async () => {
+    const { db } = at
+    const [row] = await db.query<{ id: string }>(
+      `insert into sluice.worker (host, pid, version, tasks, slots, started_at, labels)
+       values ('test', 1, '0', '{hosted}', 1, sluice.now(), '{"host":"h1"}') returning id`,
+    )
+    const hosted = quietTask('hosted', [limit('ip', { rate: '10/s', burst: 1, by: label('host') })])
+    await at.sluice.sendMany(hosted, rows(3))
+    const { jobs, again, wakeUs } = await claim(db, row?.id ?? '', ['hosted'], 10, undefined, true)
+    expect(jobs).toHaveLength(1)
+    expect(again).toBe(false)
+    expect(wakeUs).toBeGreaterThan(0)
+    expect(wakeUs).toBeLessThan(200_000)
+  })
+
+  it.runIf(engine.name === 'PostgreSQL')('locks no bucket after another out of order', async () => {
+    const { db } = at
+    const each = perTenant('shared', '2/s', 3)
+    const [left, right] = [quietTask('left', [each]), quietTask('right', [each])]
+    const bucket = (tenant: string) => hash64(`shared:${tenant}`)
+    const stripe = (tenant: string) => Number(BigInt.asUintN(10, BigInt(bucket(tenant))))
+    const [low = '', high = ''] = ['k1', 'k2'].toSorted((a, b) => stripe(a) - stripe(b))
+    const other = await enter(db)
+    // Of `left` the lane of `high` is empty, and that of `low` waits; `right` has both.
+    await at.sluice.sendMany(left, rows(1, high))
+    await done(db, await claimAll(db, at.worker, ['left'], 5))
+    await at.sluice.sendMany(left, rows(20, low))
+    await done(db, await claimAll(db, at.worker, ['left'], 5))
+    await at.sluice.sendMany(right, rows(1, 'k3'))
+    await done(db, await claimAll(db, other, ['right'], 5))
+    await at.sluice.sendMany(right, [...rows(20, low), ...rows(20, high)])
+    await at.sluice.sendMany(left, rows(10, high))
+    const claims: Promise<unknown>[] = []
+    await db.transaction(async (tx) => {
+      await tx.query('select sluice.lock_v1(array[$1::bigint])', [bucket(high)])
+      claims.push(claim(db, at.worker, ['left'], 2))
+      await until(async () => (await blocked(db)) === 1, 'one waits for the bucket')
+      claims.push(claim(db, other, ['right'], 5))
+      await until(async () => (await blocked(db)) === 2, 'the other does, with the lower one in hand')
+      // The list of the lower one falls due.
+      await at.clock.set(startMs + 600)
+    })
+    await Promise.all(claims)
+  })
+})
