@@ -22,8 +22,8 @@ export default {
     await fill(session, 10_000, few)
     const small = await claimCost(watch, steps, 2_000)
     await fill(session, Math.round(10 ** waiting), (i) => ({ ...message, accountId: `k${i % keys}` }))
-    // What has arrived is taken in by the first claims: the cost of sending, counted apart.
-    const taking = await claimCost(watch, steps, 200)
+    // What has arrived is taken in by the first claims, 2,000 keys each: the cost of sending, counted apart.
+    const taking = await claimCost(watch, steps, Math.max(200, keys / 20))
     const large = await claimCost(watch, steps, 2_000)
     await watch.close()
     await session.close()

@@ -6,8 +6,8 @@
 -- length of the text: a compressed input is much longer on the wire than in its row.
 -- p_life: of each bucket's grants.
 -- p_of, p_seqs: of lanes whose jobs have costs exactly these (a job that has just become visible has not been weighed); p_dead: it is not to run,
--- for it costs too much. p_over: portion_v1. All four are null when there are no such lanes. p_labels, p_members: resolve_v1; p_rooms: survey_v1;
--- what each job is charged in is then decided one by one (picks_v1).
+-- for it costs too much. p_over: portion_v1. All four are null when there are no such lanes. p_labels, p_members: resolve_v1;
+-- what each job is charged in is then decided one by one (picks_v1). p_rooms: survey_v1.
 create or replace function sluice.mark_v1(
   p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_stored bigint[], p_take integer[], p_blocked integer[],
   p_buckets bigint[], p_life bigint[], p_fairs bigint[], p_vstart bigint[],
