@@ -383,6 +383,7 @@ export class Worker {
       lost: (id: string) => this.#lost(id),
       freed: () => this.#dispatcher.wake(),
       say: async () => {
+        await housekeeping.say()
         await this.#member.tellStuck(this.#stuck.count)
         await this.#renewGates()
         await rulebook.estimates?.write()
