@@ -355,6 +355,8 @@ export class Worker {
         retryable: true,
       }),
     )
+    // Nobody tells a sleeper of anything who is not registered.
+    this.#dispatcher.wake()
   }
 
   #renewGates(): Promise<void> {
