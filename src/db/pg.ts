@@ -313,7 +313,7 @@ class PgDb implements Db {
         await client.connect()
         for (const channel of this.#listeners.keys()) await ask(`listen ${quote(channel)}`)
         this.#listener = client
-        this.#hears(true)
+        this.#hears(await isDirect(client, ask))
         failures = 0
         while (!gone.signal.aborted) {
           await this.#options.clock.sleep(5_000, gone.signal, false)
@@ -329,6 +329,13 @@ class PgDb implements Db {
       if (!signal.aborted) await this.#options.clock.sleep(Math.min(2_000, 100 * 2 ** failures), signal, false)
     }
   }
+}
+
+/** False behind a pooler: what is notified there may go to a session that is another client's by then. */
+async function isDirect(client: pg.Client, ask: (sql: string) => Promise<pg.QueryResult>): Promise<boolean> {
+  const { processID } = client as unknown as { processID: number }
+  // The embedded engine's owner leaves it at 0.
+  return processID === 0 || (await ask('select pg_backend_pid() as pid')).rows[0]?.pid === processID
 }
 
 /** What was asked, or a LateError. When this process was what stood still, the answer may have come: it is read first. */

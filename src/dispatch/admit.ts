@@ -47,7 +47,7 @@ export async function admit(
   // The stored form is what workers will see: keys and schema are judged on it, not on live objects.
   const stored: unknown = JSON.parse(text)
   const validated = validate(task, stored)
-  if (validated instanceof Promise) await validated
+  if (isLater(validated)) await validated
   const route = rulebook.route(task.name)
   const seen = {
     queue: queueOf(task, options.queue, stored) ?? route.queue ?? queueOf(task, task.queue, stored) ?? 'default',
@@ -57,7 +57,7 @@ export async function admit(
   const { share } = options
   if (share !== undefined) checkShare('SLUICE_BAD_OPTION', task.name, task.limits, share)
   const placed = ruledPlace(task, stored, seen, rulebook, share, options.tx)
-  const { place, changes, ruled } = placed instanceof Promise ? await placed : placed
+  const { place, changes, ruled } = isLater(placed) ? await placed : placed
   const times = due(options, clock)
   const { lane, queue, priority, weight, fair, takes, costs } = place
   // Field by field: copying them as they come takes as long as all the rest.
@@ -140,6 +140,11 @@ export function waitUs(task: AnyTask, maxWait?: Duration): number | null {
 
 /** At once, if nobody has to be waited for: of many jobs at once, promises are what makes most garbage. */
 export type Soon<T> = T | Promise<T>
+
+/** Whether it has to be waited for. Not by its class: programs put another in the place of the global one. */
+export function isLater<T>(soon: Soon<T>): soon is Promise<T> {
+  return typeof (soon as Partial<Promise<T>> | undefined)?.then === 'function'
+}
 
 /** Checks a stored input against the task's schema and gives the schema's output. @throws UsageError SLUICE_INVALID_INPUT */
 export function validate(task: AnyTask, stored: unknown): Soon<{ value: unknown }> {

@@ -41,5 +41,10 @@ begin
     where c.id = any (v_classes) and c.id <> all (v_active) and not exists (
       select 1 from sluice.idle i join sluice.worker m on m.id = i.worker
       where i.wake_at between v_late and w.due + 500000 and (i.queues is null or c.queue = any (i.queues)) and c.task = any (m.tasks)));
-  if v_active <> '{}' then perform sluice.summon_v1(v_active, null); end if;
+  if v_active = '{}' then return; end if;
+  -- Who left some of them out for a label of his own sleeps until a release that may be another's: what has room by now bars no more.
+  update sluice.idle i set barred = (
+    select nullif(b.classes, '{}') from sluice.worker w cross join lateral sluice.barred_v1(w.labels, i.barred, v_late) b where w.id = i.worker)
+  where i.worker = any (array(select worker from sluice.idle where barred && v_active for update skip locked));
+  perform sluice.summon_v1(v_active, null);
 end $$;

@@ -5,7 +5,7 @@ import { encodePayload } from '../core/payload.ts'
 import { redactText } from '../core/redact.ts'
 import { delayMs, waitMaxMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
-import { type Soon, validate } from '../dispatch/admit.ts'
+import { isLater, type Soon, validate } from '../dispatch/admit.ts'
 import type { Handout } from '../dispatch/handout.ts'
 import { retryInCode, snoozedCode } from '../dispatch/control.ts'
 import type { Outcome } from '../dispatch/finish.ts'
@@ -175,7 +175,7 @@ export class Attempt {
     const { job } = this
     if (isAdmitted(job, rulebook)) {
       const place = elsewhere(job, this.#task, rulebook, opens)
-      return place instanceof Promise ? place.then((found) => this.#patiently(found)) : this.#patiently(place)
+      return isLater(place) ? place.then((found) => this.#patiently(found)) : this.#patiently(place)
     }
     return admission(job, this.#task, rulebook).then(async (place) =>
       this.#patiently(place ?? (await elsewhere(job, this.#task, rulebook, opens))),
@@ -227,10 +227,10 @@ export class Attempt {
 
   async #perform(): Promise<Called> {
     const placed = this.#place()
-    const place = placed instanceof Promise ? await placed : placed
+    const place = isLater(placed) ? await placed : placed
     if (place !== undefined) return { place }
     const validated = validate(this.#task, this.job.input)
-    const { value } = validated instanceof Promise ? await validated : validated
+    const { value } = isLater(validated) ? await validated : validated
     if (this.#task.thread !== undefined) return { result: await this.#inThread(this.#task.thread, value) }
     this.#begin()
     return { result: await this.#task.run(value, this.#context()) }

@@ -94,11 +94,16 @@ export class Housekeeping {
     ]
   }
 
+  /** Says, once, what this process has to say: soon after its start, since who speaks last is heard. */
+  async say(): Promise<void> {
+    if (this.#hasSpoken) return
+    await this.#care.say()
+    this.#hasSpoken = true
+  }
+
   /** Does what is due; what is left after half a second is due again in the next round. */
   async run(): Promise<void> {
     const beganMs = this.#clock.monotonicMs()
-    if (!this.#hasSpoken) await this.#care.say()
-    this.#hasSpoken = true
     const due = this.#chores.filter((chore) => chore.dueMs <= beganMs)
     if (due.length === 0) return
     const agreed = await this.#care.agreed()

@@ -50,14 +50,13 @@ async function round(rounds: Rounds): Promise<boolean> {
   const heard = await member.round(stop.aborted)
   if (heard.lost === undefined) heartbeat?.beaten()
   else lost(heard.lost)
-  if (heard.isTurn) {
-    await member.stir()
-    if ((await member.watch()).length > 0) freed()
-  }
+  if (heard.isTurn && (await member.watch()).length > 0) freed()
   await dropCancelled(rounds)
   await adoptOrphans(rounds, heard.claims)
   await say()
   if (!heard.isTurn) return heard.mayRest
+  // After what must not fail with it: all that looks at the fleet, and at what this worker has in hand.
+  await member.stir()
   await member.endOverdue()
   await housekeeping.run()
   return false

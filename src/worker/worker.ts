@@ -355,6 +355,8 @@ export class Worker {
         retryable: true,
       }),
     )
+    // Nobody tells a sleeper of anything who is not registered.
+    this.#dispatcher.wake()
   }
 
   #renewGates(): Promise<void> {
@@ -383,6 +385,7 @@ export class Worker {
       lost: (id: string) => this.#lost(id),
       freed: () => this.#dispatcher.wake(),
       say: async () => {
+        await housekeeping.say()
         await this.#member.tellStuck(this.#stuck.count)
         await this.#renewGates()
         await rulebook.estimates?.write()

@@ -87,6 +87,19 @@ it('an idle worker behind pgbouncer is woken by NOTIFY, and beats', async () => 
   await worker.stop()
 })
 
+it('who listens through pgbouncer counts as deaf, and looks for himself', async () => {
+  const sluice = await Sluice.open({ store: bouncer.url })
+  open.push(sluice)
+  const unheard = task('pooled.unheard', { input: z.object({}), run: () => undefined })
+  const worker = await sluice.work([unheard])
+  const beats = async () => Number((await direct.db.query<{ beat: string }>('select beat from sluice.worker'))[0]?.beat)
+  await until(async () => (await beats()) >= 2, 'it beats, and listens by now')
+  expect(sluice.db.listening()).toBe(false)
+  const id = await direct.send(unheard, {})
+  expect(await direct.waitFor(id, { timeout: '60s' })).toMatchObject({ state: 'done' })
+  await worker.stop()
+})
+
 it('a worker beats while others hold all connections of the pooler: it is not given up', async () => {
   const { url: fresh } = await freshDatabase()
   const own = await startPgbouncer(fresh, 2)

@@ -4,8 +4,9 @@ import { newId } from '../../src/core/hash.ts'
 import { parseHours } from '../../src/core/hours.ts'
 import { defineGate } from '../../src/dispatch/gate.ts'
 import { limit } from '../../src/limits/limit.ts'
+import { label } from '../../src/limits/pool.ts'
 import { until } from '../until.ts'
-import { claim, done, emptied, enter, mainEngines, ownClock, quietTask } from './engine.ts'
+import { claim, claimAll, done, emptied, enter, mainEngines, ownClock, quietTask } from './engine.ts'
 
 /** A Tuesday, 12:00 in Berlin. */
 const startMs = Date.parse('2025-07-01T10:00:00Z')
@@ -128,5 +129,23 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await called()).toEqual([])
     await at.db.query('delete from sluice.idle where worker = $1', [other])
     expect(await called()).toEqual([`@${third}`])
+  })
+  it('a release of a label of the worker is told to another when its sleeper has something else to do', async () => {
+    const hosted = quietTask('hosted', [limit('ip', { rate: '60/h', burst: 1, by: label('host') })])
+    const tasks = ['hosted', 'plain']
+    const ids = [await member('plain'), await member('plain')]
+    await at.db.query(`update sluice.worker set tasks = $1, labels = '{"host": "a"}' where id = any ($2)`, [tasks, ids])
+    const look = async (id = '') => claim(at.db, id, tasks, 1, newId(), true)
+    await at.sluice.sendMany(hosted, [{}, {}])
+    expect((await claimAll(at.db, ids[0] ?? '', tasks, 1)).length).toBe(1)
+    const [first, second] = [await look(ids[0]), await look(ids[1])]
+    expect([first.wakeUs, second.wakeUs]).toEqual([60_000_000, 120_000_001])
+    await at.sluice.send(plain, {})
+    expect((await look(ids[0])).jobs).toHaveLength(1)
+    await at.clock.set(startMs + 59_000)
+    expect(await called()).toEqual([])
+    await at.clock.set(startMs + 61_000)
+    expect(await called()).toEqual([`@${ids[1]}`])
+    expect((await look(ids[1])).jobs).toHaveLength(1)
   })
 })

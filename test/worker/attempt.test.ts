@@ -1,5 +1,5 @@
 /** What an attempt's error means, and when its job is tried again. */
-import { afterAll, beforeAll, expect, test } from 'vitest'
+import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { z } from 'zod'
 import {
   type AnyTask,
@@ -216,4 +216,16 @@ test.each(['late', 'never'])('a schema that answers %s starts no handler, and ke
     how === 'late' ? { kind: 'unused' } : { kind: 'retry', error: expect.stringContaining('SLUICE_TIMEOUT') as string },
   )
   expect(runs).toBe(0)
+})
+
+test('a program may put another promise in the place of the global one', async () => {
+  const seen: unknown[] = []
+  const checked = task('checked', {
+    input: { '~standard': { version: 1 as const, vendor: 'test', validate: async (value: unknown) => ({ value }) } },
+    run: (input) => void seen.push(input),
+  }) as unknown as AnyTask
+  vi.stubGlobal('Promise', class<T> extends Promise<T> {})
+  const outcome = new Attempt(handout({ input: { n: 1 } }), checked, around).run()
+  expect(await outcome.finally(() => vi.unstubAllGlobals())).toMatchObject({ kind: 'done' })
+  expect(seen).toEqual([{ n: 1 }])
 })

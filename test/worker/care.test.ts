@@ -3,7 +3,9 @@ import { expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { Care, isPruneTime, said } from '../../src/worker/care.ts'
-import { engines } from '../dispatch/engine.ts'
+import { count, engines, quietTask } from '../dispatch/engine.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { until } from '../until.ts'
 
 const minute = 60_000
 const hour = 60 * minute
@@ -63,4 +65,26 @@ it.each(engines)('who speaks last is heard, also by those that said otherwise be
   await older.say()
   expect(await older.agreed()).toMatchObject({ doneMs: hour })
   await sluice.close()
+})
+
+it('a worker says how long to keep what is over though another does the housekeeping, and only once', async () => {
+  const { url } = await freshDatabase()
+  const [first, later] = [
+    await Sluice.open({ store: url }),
+    await Sluice.open({ store: url, retention: { done: '3d' } }),
+  ]
+  const workers = [await first.work([quietTask('quiet')])]
+  const looked = () => count(first.db, 'sluice.doubt')
+  await until(async () => (await looked()) === 1, 'the first looks at the fleet')
+  workers.push(await later.work([quietTask('quiet')]))
+  await until(async () => (await looked()) === 2, 'it goes on')
+  await until(async () => (await count(first.db, 'sluice.setting')) === 1, 'the second has spoken')
+  await first.db.query('delete from sluice.setting')
+  await workers[0]?.stop()
+  const beat = async () => Number((await first.db.query<{ beat: string }>('select beat from sluice.worker'))[0]?.beat)
+  const before = await beat()
+  await until(async () => (await beat()) >= before + 3, 'it does the housekeeping')
+  expect(await count(first.db, 'sluice.setting')).toBe(0)
+  await workers[1]?.stop()
+  await Promise.all([first.close(), later.close()])
 })

@@ -51,6 +51,24 @@ test('an idle worker says when its store is away, and when it is back', async ()
   await proxy.close()
 })
 
+test('an idle worker that was given up goes to sleep anew, so that senders know of it', async () => {
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  const idle = () =>
+    sluice.db.query<{ worker: string; beat: string }>(
+      'select i.worker, w.beat from sluice.idle i join sluice.worker w on w.id = i.worker',
+    )
+  await sluice.work([task('quiet', { input: z.object({}), run: () => undefined })])
+  await until(async () => (await idle()).length === 1, 'it is idle')
+  const [before] = await idle()
+  await sluice.db.query(`select sluice.rescue_v1($1, null, 'lost')`, [before?.worker])
+  await until(async () => (await idle()).length === 1, 'it is idle anew')
+  const [after] = await idle()
+  expect(after?.worker).not.toBe(before?.worker)
+  // Its first sleep would end some eight beats later.
+  expect(Number(after?.beat)).toBeLessThanOrEqual(3)
+  await sluice.close()
+})
+
 test('inside a transaction of the embedded engine ctx.fetch is refused at once, also under a fresh grant', async () => {
   const sluice = await Sluice.open({ store: 'memory:' })
   const inside = task('inside', {
