@@ -62,7 +62,9 @@ for (const engine of mainEngines) {
         for (let n = 0; ; n++) yield { n }
       }
       const onProgress = () => stop.abort()
-      expect((await at.sluice.sendRows(quiet, endless(), { read, onProgress, signal: stop.signal })).sent).toBe(1_000)
+      const { sent } = await at.sluice.sendRows(quiet, endless(), { read, onProgress, signal: stop.signal })
+      // The second batch is read while the first is written, if the store leaves time for that.
+      expect([500, 1_000]).toContain(sent)
     })
 
     it('goes with a transaction, and each row with options of its own', async () => {
