@@ -118,9 +118,9 @@ class PgDb implements Db {
   }
 
   async call<R = Row>(name: string, sql: string, params: readonly unknown[]): Promise<R[]> {
-    const query = { text: sql, values: params as unknown[] }
+    const values = params as unknown[]
     const run = async (client: pg.PoolClient) =>
-      (await client.query(pooled.has(client) ? query : { name, text: sql, values: query.values })).rows as R[]
+      (await client.query(pooled.has(client) ? { text: sql, values } : { name, text: sql, values })).rows as R[]
     // What users send may be much at once, and must not stand before endings.
     const pool =
       name === 'claim' ? this.#claimPool : name.startsWith('send') || name === 'replace' ? this.#pool : this.#enginePool

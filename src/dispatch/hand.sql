@@ -1,4 +1,4 @@
--- A job as its worker gets it, as JSON text: an array, to be short on the wire (dispatch/claim.ts names the places). p_life: of
+-- A job as its worker gets it, as JSON text: an array, to be short on the wire (dispatch/handout.ts names the places). p_life: of
 -- its grants; p_input: its input as text; p_fits: input and tags are told here; else the worker fetches them (why: mark_v1).
 -- p_same: the one told before it is of the same lane: then of an ordinary job only what differs is told.
 -- Admission: 2 nobody has looked at its task's code, 1 it has met no rules, 0 it has, or the rules' own record where they gave

@@ -30,7 +30,7 @@ export interface Handout {
   isGone?: boolean
 }
 
-/** What only few jobs of a lane have in other ways than the one before. */
+/** A job whole, place by place. */
 type Whole = [
   seq: number,
   id: string,
@@ -52,46 +52,49 @@ type Whole = [
   holds: string[] | null,
 ]
 
-/** A job as it is told: whole, or, after one of the same lane, what an ordinary one has of its own. */
-export type Place = Whole | [seq: number, id: string, attempt: number, created: number, input: unknown]
+/** What an ordinary job has of its own, told after one of the same lane. */
+type Short = [seq: number, id: string, attempt: number, created: number, input: unknown]
+
+/** A job as it is told. */
+export type Place = Whole | Short
 
 /** Its input was left out, being too long for the answer of a claim. */
 export const isBig = (place: Place): boolean => place.length > 5 && place[12] === true
 
 /** Jobs as a claim tells them. */
 export function handouts(places: readonly Place[], claim: string, grantedMs: number): Handout[] {
-  const jobs: Handout[] = []
-  let first: Handout | undefined
-  for (const place of places) {
-    if (place.length > 5 || first === undefined) jobs.push((first = whole(place as Whole, claim, grantedMs)))
-    else jobs.push(ordinary(first, place as Exclude<Place, Whole>))
-  }
-  return jobs
+  let last: Whole | undefined
+  return places.map((place) => {
+    last = place.length > 5 || last === undefined ? (place as Whole) : inFull(place as Short, last)
+    return whole(last, claim, grantedMs)
+  })
 }
 
-/** An ordinary job of the same lane as `first`, of which it has what all jobs of a lane have. */
-function ordinary(first: Handout, [seq, id, attempt, created, input]: Exclude<Place, Whole>): Handout {
-  return {
-    claim: first.claim,
-    grantedMs: first.grantedMs,
+/** An ordinary job of the same lane as the one before, of which it has what all jobs of a lane have. */
+function inFull(
+  [seq, id, attempt, created, input]: Short,
+  [, , task, queue, , , , , priority, , takes, , , , , , grantUs]: Whole,
+): Whole {
+  return [
     seq,
     id,
-    task: first.task,
-    queue: first.queue,
+    task,
+    queue,
     attempt,
-    failed: 0,
-    crashes: 0,
-    ambiguous: false,
-    priority: first.priority,
-    createdMs: created * 1_000,
-    takes: first.takes,
-    costs: null,
-    grantUs: first.grantUs,
-    holds: null,
-    tags: null,
+    0,
+    0,
+    false,
+    priority,
+    created,
+    takes,
+    null,
+    false,
     input,
-    admitted: 1,
-  }
+    1,
+    null,
+    grantUs,
+    null,
+  ]
 }
 
 function whole(place: Whole, claim: string, grantedMs: number): Handout {

@@ -22,7 +22,7 @@ begin
   end loop;
   if v_served is null then
     -- Its buckets are locked, so no others may be: one that fell due meanwhile would be locked out of order. It is seated now.
-    select d.served, d.now_us, d.granted, d.again or d.served is not true or v_more, d.jobs into v_served, now_us, granted, again, jobs
+    select d.now_us, d.granted, d.again or d.served is not true or v_more, d.jobs into now_us, granted, again, jobs
     from sluice.direct_v1(p_claim, p_worker, p_classes[1], null, p_want, p_begun, p_since, p_cap) d;
     return;
   end if;

@@ -179,10 +179,6 @@ export class Outbox {
     while (this.#waiting.length > 0) {
       const batch = this.#waiting.splice(0, batchMax)
       await reach('send.flush', batch.length)
-      if (!batch.some(({ job }) => job.replaces)) {
-        await this.#settle(batch)
-        continue
-      }
       // Who replaces may have to wait for somebody's transaction: beside the others, one after the other.
       const groups = new Map<string, Waiting[]>()
       for (const item of batch.filter(({ job }) => job.replaces))
