@@ -10,7 +10,7 @@
 create or replace function sluice.claim_v1(
   p_claim uuid, p_worker bigint, p_queues text[], p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
   p_since bigint default null, p_wide boolean default false,
-  out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs json)
+  out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs text)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
   set lock_timeout = '1s' as $$
 declare

@@ -5,7 +5,7 @@ import { newId } from '../core/hash.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
-import { type Handout, handouts, isBig, type Place } from './handout.ts'
+import { type Handout, handouts } from './handout.ts'
 
 /** The answer to a claim. */
 export interface Claimed {
@@ -30,7 +30,7 @@ interface Answer {
   wake_us: string | null
   again: boolean
   since: string | null
-  jobs: Place[] | null
+  jobs: string | null
 }
 
 /**
@@ -100,8 +100,8 @@ export class Claims {
 
   /** What a claim still holds of which nobody here knows. Of its grants we only know that they are older than any promise. */
   async adopt(id: string): Promise<Handout[]> {
-    const [row] = await this.#db.query<{ jobs: Place[] | null }>(this.#adoptSql, [id])
-    return this.#handouts(row?.jobs ?? [], id, -Infinity)
+    const [row] = await this.#db.query<{ jobs: string | null }>(this.#adoptSql, [id])
+    return this.#handouts(row?.jobs ?? null, id, -Infinity)
   }
 
   /** True while a claim of this id waits for its answer. */
@@ -159,7 +159,7 @@ export class Claims {
     // Handed out by an earlier request: so old are its grants.
     const isRepeated = row.again && row.wake_us !== null
     return {
-      jobs: await this.#handouts(row.jobs ?? [], id, isRepeated ? firstMs : decidedMs),
+      jobs: await this.#handouts(row.jobs, id, isRepeated ? firstMs : decidedMs),
       again: row.again,
       wakeMs: row.wake_us === null || isRepeated ? undefined : Number(row.wake_us) / 1_000,
     }
@@ -181,10 +181,10 @@ export class Claims {
     return this.#since?.us ?? null
   }
 
-  async #handouts(places: Place[], claim: string, grantedMs: number): Promise<Handout[]> {
-    const jobs = handouts(places, claim, grantedMs)
-    const big = places.filter(isBig).map((place) => place[1])
-    if (big.length > 0) await this.#fetchInputs(jobs, big, claim)
+  async #handouts(told: string | null, claim: string, grantedMs: number): Promise<Handout[]> {
+    const jobs = handouts(told, claim, grantedMs)
+    const bare = jobs.filter(({ input }) => input === undefined).map(({ id }) => id)
+    if (bare.length > 0) await this.#fetchInputs(jobs, bare, claim)
     return jobs
   }
 

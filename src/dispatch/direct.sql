@@ -5,7 +5,7 @@
 -- served: false when it is no such case: then nothing was changed; null: nor then, but the lane's buckets are locked.
 create or replace function sluice.direct_v1(
   p_claim uuid, p_worker bigint, p_class bigint, p_fresh sluice.fresh, p_want integer, p_begun bigint, p_since bigint, p_cap bigint,
-  out served boolean, out now_us bigint, out granted integer, out again boolean, out jobs json)
+  out served boolean, out now_us bigint, out granted integer, out again boolean, out jobs text)
 language plpgsql as $$
 declare
   v_seat record;

@@ -2,7 +2,7 @@
 -- for it. p_life: of their grants. moves: what became of the lane's jobs; one element.
 create or replace function sluice.draw_v1(
   p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane, p_take integer, p_life bigint,
-  out granted integer, out jobs json, out moves sluice.move[])
+  out granted integer, out jobs text, out moves sluice.move[])
 language plpgsql as $$
 declare
   v_at timestamptz := sluice.wall_v1(p_now);
@@ -17,20 +17,21 @@ begin
   ), taken as (
     -- By place, and only what is still of this lane: mark_v1.
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at, holds = null from seen s
-    where j.ctid = s.tid and j.claim is null and j.lane = v_lane and s.late is not true returning j as job
+    where j.ctid = s.tid and j.claim is null and j.lane = v_lane and s.late is not true
+    returning j.seq, sluice.hand_v1(j, p_life, s.seq > (select min(f.seq) from seen f where f.late is not true)) as told, sluice.cargo_v1(j) as cargo
   )
-  select count(*), array_agg((t.job).seq),
-    ('[' || string_agg(sluice.hand_v1(t.job, p_life, t.input, t.size <= 65536, t.o > 1), ',') || ']')::json,
-    (select array[(v_lane, count(*), (select count(*) from taken), max(seq), count(*) filter (where late),
-             sluice.rank_v1(max(since), 0), null)::sluice.move] from seen),
-    (select array_agg(id) from seen where late)
+  select t.n, t.seqs, t.jobs, array[(v_lane, s.n, t.n, s.last, s.late, sluice.rank_v1(s.since, 0), null)::sluice.move], s.ids
   into granted, v_seqs, jobs, moves, v_late
-  from (select k.*, row_number() over (rows unbounded preceding) as o,
-               sum(octet_length(k.input) + coalesce(octet_length(array_to_string((k.job).tags, '')), 0)) over (rows unbounded preceding) as size
-        from (select job, (job).input::text as input from taken offset 0) k) t;
+  from (select count(*) as n, max(seq) as last, count(*) filter (where late) as late, max(since) as since,
+               array_agg(id) filter (where late) as ids from seen) s
+  cross join (select count(*) as n, array_agg(seq) as seqs,
+                     '[[' || string_agg(told || case when size <= 65536 then ',' || cargo else '' end, '],[') || ']]' as jobs
+              from (select k.*, sum(octet_length(cargo)) over (rows unbounded preceding) as size from taken k) w) t;
   if granted > 0 then
     insert into sluice.claim (id, worker, at, lanes, seqs)
     values (p_claim, p_worker, p_now, array_fill(v_lane, array[granted]), v_seqs);
+    -- One that went away meanwhile may have been the one that says what the others have in common.
+    if granted < moves[1].seen - moves[1].late then jobs := sluice.adopt_v1(p_claim); end if;
   end if;
   if v_late is not null then perform sluice.overdue_v1(v_late); end if;
 end $$;

@@ -11,8 +11,9 @@ create or replace function sluice.finish_v1(
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off as $$
 declare
   v_now timestamptz := sluice.now();
-  v_seqs bigint[];
-  v_moved bigint[] := '{}';
+  v_done uuid[];
+  v_moved uuid[] := '{}';
+  v_ended uuid[];
   v_fallen uuid[];
 begin
   -- Claims before jobs, as rescue_v1 does.
@@ -24,23 +25,25 @@ begin
   if p_places is not null then
     v_moved := sluice.readmit_v1(p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o), p_places);
   end if;
+  if 'done' = any (p_outcomes) then
+    v_done := sluice.done_v1(p_claims, p_ids, p_claim_ix, p_outcomes, p_took_us, p_results);
+    if cardinality(v_done) = cardinality(p_ids) then return '{}'; end if;
+  end if;
   with item as (
     select u.*, p_claims[u.ix] as claim
-    from unnest(p_seqs, p_ids, p_claim_ix, p_outcomes, p_took_us, p_reasons, p_results, p_errors, p_delays_us)
-      u (seq, id, ix, outcome, took_us, reason, result, error, delay_us)
+    from unnest(p_ids, p_claim_ix, p_outcomes, p_took_us, p_reasons, p_errors, p_delays_us)
+      u (id, ix, outcome, took_us, reason, error, delay_us)
+    where u.outcome <> 'done'
   ), ended as (
     delete from sluice.job j using item i
-    where j.id = i.id and j.claim = i.claim and i.outcome in ('done', 'failed', 'discard')
-    returning j.*, i.outcome, i.took_us, i.reason, i.result, i.error as why
-  ), kept as (
+    where j.id = i.id and j.claim = i.claim and i.outcome in ('failed', 'discard')
+    returning j.*, i.outcome, i.took_us, i.reason, i.error as why
+  ), discarded as (
     insert into sluice.done (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
-      dispatched_at, started_at, finished_at, fair, takes, costs, tags, input, result, error, claim,
-      weight, once, on_failed, ruled)
-    select id, case outcome when 'done' then 'done' else 'cancelled' end, reason, task, queue, priority,
-      attempt - case outcome when 'done' then 0 else 1 end, failed, crashes, ambiguous, created_at, dispatched_at,
-      v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, costs, tags, input, result::jsonb, error, claim,
-      weight, once, on_failed, ruled
-    from ended where outcome <> 'failed'
+      dispatched_at, started_at, finished_at, fair, takes, costs, tags, input, error, claim, weight, once, on_failed, ruled)
+    select id, 'cancelled', reason, task, queue, priority, attempt - 1, failed, crashes, ambiguous, created_at, dispatched_at,
+      v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, costs, tags, input, error, claim, weight, once, on_failed, ruled
+    from ended where outcome = 'discard'
   ), archived as (
     insert into sluice.failed (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
       dispatched_at, started_at, finished_at, fair, takes, costs, tags, input, result, error, claim,
@@ -58,11 +61,12 @@ begin
       held = case when i.outcome in ('return', 'unused') then i.reason end,
       error = coalesce(i.error::jsonb, j.error)
     from item i where j.id = i.id and j.claim = i.claim and i.outcome in ('retry', 'return', 'unused', 'interrupt')
-    returning j.seq
+    returning j.id
   )
-  select array_agg(seq), (select array_agg(id) from ended where outcome = 'failed' and (on_failed is not null or raw))
-  into v_seqs, v_fallen from (select seq from ended union all select seq from again union all select unnest(v_moved)) s;
+  select array_agg(id), (select array_agg(id) from ended where outcome = 'failed' and (on_failed is not null or raw))
+  into v_ended, v_fallen from (select id from ended union all select id from again) s;
   if v_fallen is not null then perform sluice.fallout_v1(v_fallen); end if;
-  if cardinality(v_seqs) = cardinality(p_seqs) then return '{}'; end if;
-  return array(select s from unnest(p_seqs) s where s <> all (coalesce(v_seqs, '{}')));
+  v_ended := v_done || v_ended || v_moved;
+  if cardinality(v_ended) = cardinality(p_ids) then return '{}'; end if;
+  return array(select u.seq from unnest(p_seqs, p_ids) u (seq, id) where u.id <> all (v_ended));
 end $$;

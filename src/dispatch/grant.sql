@@ -2,7 +2,7 @@
 -- clock, once. Then room is shared out, jobs are marked, buckets charged, lanes moved. p_most: how many lanes to look at.
 create or replace function sluice.grant_v1(
   p_claim uuid, p_worker bigint, p_classes bigint[], p_want integer, p_cap bigint, p_since bigint, p_most integer,
-  out now_us bigint, out granted integer, out again boolean, out jobs json)
+  out now_us bigint, out granted integer, out again boolean, out jobs text)
 language plpgsql as $$
 declare
   v_cand bigint[];

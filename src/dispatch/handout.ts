@@ -1,4 +1,4 @@
-/** Jobs on their way from the store to a worker: the places of an array, as hand.sql writes them. */
+/** Jobs on their way from the store to a worker: arrays with a place for each thing told. */
 
 /** A job in hand: claimed, not yet finished. */
 export interface Handout {
@@ -23,6 +23,7 @@ export interface Handout {
   /** What it was charged in, where that is not the same: one for each of `takes`. */
   holds: string[] | null
   tags: string[] | null
+  /** Undefined: left out, to be fetched. */
   input: unknown
   /** 2: nobody has looked at its task's code; 1: it has met no rules; 0: it has; or what they did, if they gave it keys. */
   admitted: number | readonly { keys?: Record<string, string> }[]
@@ -30,94 +31,50 @@ export interface Handout {
   isGone?: boolean
 }
 
-/** A job whole, place by place. */
-type Whole = [
-  seq: number,
-  id: string,
+/** What each job has of its own. */
+type Own = [seq: number, id: string, attempt: number, created: number]
+/** What the ordinary jobs of a lane have in common. */
+type Common = [
   task: string,
   queue: string,
-  attempt: number,
   failed: number,
   crashes: number,
   ambiguous: boolean,
   priority: number,
-  created: number,
   takes: string[] | null,
-  tags: string[] | null,
-  isBig: boolean,
-  input: unknown,
   admitted: Handout['admitted'],
   costs: number[] | null,
   grantUs: number | null,
   holds: string[] | null,
 ]
+/** Left out where it is too long for the answer of a claim; tags also where there are none. */
+type Cargo = [] | [input: unknown, tags?: string[]]
 
-/** What an ordinary job has of its own, told after one of the same lane. */
-type Short = [seq: number, id: string, attempt: number, created: number, input: unknown]
+/** A job as hand.sql and cargo.sql tell it: whole, or as an ordinary one that follows another of its lane. */
+type Place = [...Own, ...Common, ...Cargo] | [...Own, ...Cargo]
 
-/** A job as it is told. */
-export type Place = Whole | Short
+const ownPlaces = 4
+const wholePlaces = 15
 
-/** Its input was left out, being too long for the answer of a claim. */
-export const isBig = (place: Place): boolean => place.length > 5 && place[12] === true
-
-/** Jobs as a claim tells them. */
-export function handouts(places: readonly Place[], claim: string, grantedMs: number): Handout[] {
-  let last: Whole | undefined
+/** Jobs as a claim tells them, in JSON; null: none. */
+export function handouts(told: string | null, claim: string, grantedMs: number): Handout[] {
+  if (told === null) return []
+  const places = JSON.parse(told) as Place[]
+  let ordinary: Common | undefined
   return places.map((place) => {
-    last = place.length > 5 || last === undefined ? (place as Whole) : inFull(place as Short, last)
-    return whole(last, claim, grantedMs)
+    if (place.length < wholePlaces && ordinary !== undefined)
+      return handout(place, ordinary, ownPlaces, claim, grantedMs)
+    const common = place.slice(ownPlaces, wholePlaces) as Common
+    const [task, queue, , , , priority, takes, , , grantUs] = common
+    ordinary = [task, queue, 0, 0, false, priority, takes, 1, null, grantUs, null]
+    return handout(place, common, wholePlaces, claim, grantedMs)
   })
 }
 
-/** An ordinary job of the same lane as the one before, of which it has what all jobs of a lane have. */
-function inFull(
-  [seq, id, attempt, created, input]: Short,
-  [, , task, queue, , , , , priority, , takes, , , , , , grantUs]: Whole,
-): Whole {
-  return [
-    seq,
-    id,
-    task,
-    queue,
-    attempt,
-    0,
-    0,
-    false,
-    priority,
-    created,
-    takes,
-    null,
-    false,
-    input,
-    1,
-    null,
-    grantUs,
-    null,
-  ]
-}
-
-function whole(place: Whole, claim: string, grantedMs: number): Handout {
-  const [
-    seq,
-    id,
-    task,
-    queue,
-    attempt,
-    failed,
-    crashes,
-    ambiguous,
-    priority,
-    created,
-    takes,
-    tags,
-    ,
-    input,
-    admitted,
-    costs,
-    grantUs,
-    holds,
-  ] = place
+/** @param cargo where it begins */
+function handout(place: Place, common: Common, cargo: number, claim: string, grantedMs: number): Handout {
+  const [seq, id, attempt, created] = place
+  const [task, queue, failed, crashes, ambiguous, priority, takes, admitted, costs, grantUs, holds] = common
   return {
     claim,
     grantedMs,
@@ -135,8 +92,8 @@ function whole(place: Whole, claim: string, grantedMs: number): Handout {
     costs,
     grantUs,
     holds,
-    tags,
-    input,
+    tags: (place[cargo + 1] as string[] | undefined) ?? null,
+    input: place[cargo],
     admitted,
   }
 }

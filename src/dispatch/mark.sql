@@ -12,7 +12,7 @@ create or replace function sluice.mark_v1(
   p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_stored bigint[], p_take integer[], p_blocked integer[],
   p_buckets bigint[], p_life bigint[], p_fairs bigint[], p_vstart bigint[],
   p_of bigint[] default null, p_seqs bigint[] default null, p_dead boolean[] default null, p_over integer[] default null,
-  p_labels jsonb default null, p_members bigint[] default null, p_rooms sluice.room[] default null, out granted integer, out again boolean, out jobs json)
+  p_labels jsonb default null, p_members bigint[] default null, p_rooms sluice.room[] default null, out granted integer, out again boolean, out jobs text)
 language plpgsql as $$
 declare
   v_at timestamptz := sluice.wall_v1(p_now);
@@ -40,30 +40,33 @@ begin
     from unnest(p_of, p_seqs, p_dead) p (lane, seq, dead) cross join lateral (
       select ctid as tid, o.seq, id, coalesce(since, created_at) as created_at, (expires_at <= v_at) is true as late from sluice.job o
       where o.lane = p.lane and o.seq = p.seq and claim is null and due_at is null limit 1) j  -- one by one: else all jobs are read for none
+  ), told as (
+    select s.*, p_labels is null and lag(case when s.late then null else s.lane end) over (rows unbounded preceding) = s.lane as is_same from seen s
   ), taken as (
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at,
       holds = string_to_array(v_holds[array_position(v_picked, s.seq)], E'\x1f')
     -- By place alone: with due_at in the condition the index without due rows would be read from end to end. A job that
     -- has just been moved to another lane (reprioritise.sql) is none of this one's: it would be charged to nobody.
-    from seen s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true
-      and (p_labels is null or s.seq = any (v_picked)) returning j.lane, j as job, s.life
+    from told s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true
+      and (p_labels is null or s.seq = any (v_picked))
+    returning j.lane, j.seq, j.costs, sluice.hand_v1(j, s.life, s.is_same) as told, sluice.cargo_v1(j) as cargo
   )
-  select count(*), array_agg(t.lane), array_agg((t.job).seq),
-    ('[' || string_agg(sluice.hand_v1(t.job, t.life, t.input, t.size <= 65536, t.is_same), ',') || ']')::json,
+  select count(*), array_agg(t.lane), array_agg(t.seq),
+         '[[' || string_agg(t.told || case when t.size <= 65536 then ',' || t.cargo else '' end, '],[') || ']]',
          (select array_agg((m.lane, m.seen, coalesce(k.taken, 0), m.last, m.late, m.head, c.costs)::sluice.move)
           from (select lane, count(*)::integer as seen, max(seq) as last, count(*) filter (where late)::integer as late,
                  sluice.rank_v1(max(created_at), 0) as head from seen group by lane) m
           left join (select lane, count(*)::integer as taken from taken group by lane) k on k.lane = m.lane
           left join (select s.lane, array_agg(s.units order by s.o) as costs
-                     from (select t.lane, u.o, sum(u.cost) as units from taken t, unnest((t.job).costs) with ordinality u (cost, o) group by 1, 2) s
+                     from (select t.lane, u.o, sum(u.cost) as units from taken t, unnest(t.costs) with ordinality u (cost, o) group by 1, 2) s
                      group by 1) c on c.lane = m.lane),
          (select array_agg(id) from seen where late), (select array_agg(id) from seen where dead)
   into granted, v_lanes, v_seqs, jobs, v_moves, v_late, v_dead
-  from (select k.*, lag(k.lane) over (rows unbounded preceding) = k.lane as is_same,
-               sum(octet_length(k.input) + coalesce(octet_length(array_to_string((k.job).tags, '')), 0)) over (rows unbounded preceding) as size
-        from (select lane, job, life, (job).input::text as input from taken offset 0) k) t;
+  from (select k.*, sum(octet_length(k.cargo)) over (rows unbounded preceding) as size from taken k) t;
   if granted > 0 then
     insert into sluice.claim (id, worker, at, lanes, seqs) values (p_claim, p_worker, p_now, v_lanes, v_seqs);
+    -- One that went away meanwhile may have been the one that says what others of its lane have in common.
+    if p_labels is null and granted < (select sum(m.seen - m.late) from unnest(v_moves) m) then jobs := sluice.adopt_v1(p_claim); end if;
   end if;
   if p_labels is not null and granted > 0 then perform sluice.levy_v1(p_claim, p_now, v_lanes, v_seqs); end if;
   perform sluice.charge_v1(p_claim, p_now, p_buckets, u.units, case when p_of is not null then u.places end, p_rooms => p_rooms)

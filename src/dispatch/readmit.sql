@@ -1,10 +1,10 @@
 -- Has jobs wait elsewhere that were handed out, uncalled: their task has other limits than they waited for, a rule says so,
 -- or nobody had looked at their task's code before. p_places: JSON for each, null where it stays; what it names is changed,
--- and fair and takes in any case. A job keeps its place in time. Returns their seqs.
-create or replace function sluice.readmit_v1(p_ids uuid[], p_claims uuid[], p_places text[]) returns bigint[] language plpgsql as $$
+-- and fair and takes in any case. A job keeps its place in time. Returns their ids.
+create or replace function sluice.readmit_v1(p_ids uuid[], p_claims uuid[], p_places text[]) returns uuid[] language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
-  v_seqs bigint[];
+  v_ids uuid[];
 begin
   with place as (
     select u.id, u.claim, x.p, coalesce(to_timestamp((x.p ->> 'atUs')::bigint / 1e6),
@@ -29,8 +29,8 @@ begin
         else coalesce(j.ruled, '[]') || (p -> 'ruled') end,
       held = p ->> 'held'
     from place where j.id = place.id and j.claim = place.claim
-    returning j.seq
+    returning j.id
   )
-  select array_agg(seq) into v_seqs from moved;
-  return coalesce(v_seqs, '{}');
+  select array_agg(id) into v_ids from moved;
+  return coalesce(v_ids, '{}');
 end $$;

@@ -2,7 +2,7 @@
 -- arrived is taken in. p_plain: nobody asks for labels or pools; p_most: how many lanes to look at; the others: claim_v1.
 create or replace function sluice.serve_v1(
   p_claim uuid, p_worker bigint, p_classes bigint[], p_plain boolean, p_want integer, p_begun bigint, p_since bigint, p_cap bigint,
-  p_most integer, out now_us bigint, out granted integer, out again boolean, out jobs json)
+  p_most integer, out now_us bigint, out granted integer, out again boolean, out jobs text)
 language plpgsql as $$
 declare
   v_class bigint;

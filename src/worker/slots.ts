@@ -99,7 +99,10 @@ export class Slots implements Outlet {
     const attempts = jobs.map((job) => this.#attempt(job))
     // All of them before the first begins: whatever that does at once, their slots are taken.
     for (const attempt of attempts) this.#running.add(attempt)
-    for (const attempt of attempts) void this.#run(attempt)
+    // After the dispatcher has asked for more: the store works on that meanwhile.
+    setImmediate(() => {
+      for (const attempt of attempts) void this.#run(attempt)
+    })
   }
 
   /** The attempts under way now. */

@@ -1,10 +1,12 @@
 /** A lane that is served directly is, to everybody else, one that was served among others. */
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
 import { hash64 } from '../../src/core/hash.ts'
+import { Claims } from '../../src/dispatch/claim.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { acquire } from '../outside/asks.ts'
-import { until } from '../until.ts'
+import { later, until } from '../until.ts'
 import {
   blocked,
   claim,
@@ -104,5 +106,32 @@ describe.each(mainEngines)('on $name', (engine) => {
       await at.clock.set(startMs + 600)
     })
     await Promise.all(claims)
+  })
+
+  it.each([
+    ['a lane that is alone', ['a']],
+    ['lanes among others', ['a', 'b']],
+  ])('jobs are told whole, whatever goes away meanwhile: %s', async (_, keys) => {
+    // Nobody deletes while the embedded engine claims.
+    if (engine.name !== 'PostgreSQL') return
+    const { db } = at
+    const gone = quietTask('gone', [perTenant('gone.each', '100/s', 20)])
+    await at.sluice.sendMany(
+      gone,
+      keys.flatMap((key) => rows(4, key)),
+    )
+    await done(db, await claimAll(db, at.worker, ['gone'], keys.length))
+    const claims = new Claims(db, systemClock, 'sluice')
+    const who = { worker: at.worker, queues: undefined, tasks: ['gone'] }
+    let answer: Promise<{ jobs: { input: unknown; task: string }[] }> | undefined
+    await db.transaction(async (tx) => {
+      // What the others would be told after.
+      await tx.query('delete from sluice.job where seq in (select min(seq) from sluice.job group by lane)')
+      answer = later(claims.claim(who, 50, false, new AbortController().signal))
+      await until(async () => (await blocked(db)) === 1, 'the claim waits for the row')
+    })
+    const jobs = (await answer)?.jobs ?? []
+    expect(tenants(jobs).toSorted()).toEqual(keys.flatMap((key) => [key, key]))
+    expect(jobs.every(({ task }) => task === 'gone')).toBe(true)
   })
 })

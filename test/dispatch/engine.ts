@@ -2,7 +2,7 @@ import { afterAll, beforeAll, beforeEach } from 'vitest'
 import { z } from 'zod'
 import { newId } from '../../src/core/hash.ts'
 import type { Db, Queryable } from '../../src/db/db.ts'
-import { handouts, type Place } from '../../src/dispatch/handout.ts'
+import { handouts } from '../../src/dispatch/handout.ts'
 import { task } from '../../src/dispatch/task.ts'
 import type { Rate } from '../../src/core/rate.ts'
 import { type Limit, limit } from '../../src/limits/limit.ts'
@@ -68,11 +68,11 @@ export async function claim(
   id = newId(),
   idle = false,
 ): Promise<Answer> {
-  const [row] = await db.query<{ now_us: string; wake_us: string | null; again: boolean; jobs: Place[] | null }>(
+  const [row] = await db.query<{ now_us: string; wake_us: string | null; again: boolean; jobs: string | null }>(
     'select * from sluice.claim_v1($1,$2,null,$3,$4,null,$5)',
     [id, worker, tasks, want, idle],
   )
-  const jobs = handouts(row?.jobs ?? [], id, 0)
+  const jobs = handouts(row?.jobs ?? null, id, 0)
   return {
     jobs,
     again: row?.again ?? false,

@@ -4,7 +4,7 @@ import { expect } from 'vitest'
 import { hash64, newId } from '../../src/core/hash.ts'
 import type { UsageError } from '../../src/core/errors.ts'
 import { defineLimit } from '../../src/dispatch/define.ts'
-import { type Handout, handouts, type Place } from '../../src/dispatch/handout.ts'
+import { type Handout, handouts } from '../../src/dispatch/handout.ts'
 import type { AnyTask } from '../../src/dispatch/task.ts'
 import type { Limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
@@ -290,12 +290,12 @@ export class World {
   }
 
   async #ask({ id, worker, tasks, want }: { id: string; worker: string; tasks: string[]; want: number }) {
-    const [row] = await this.#sluice.db.query<{ again: boolean; wake_us: string | null; jobs: Place[] | null }>(
+    const [row] = await this.#sluice.db.query<{ again: boolean; wake_us: string | null; jobs: string | null }>(
       'select again, wake_us, jobs from sluice.claim_v1($1,$2,null,$3,$4,null,true)',
       [id, worker, tasks, want],
     )
     const wakeUs = row?.wake_us ? Number(row.wake_us) : undefined
-    return { again: row?.again === true, wakeUs, jobs: handouts(row?.jobs ?? [], id, 0) }
+    return { again: row?.again === true, wakeUs, jobs: handouts(row?.jobs ?? null, id, 0) }
   }
 
   /** Claims until nothing is in the way. */
