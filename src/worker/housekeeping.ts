@@ -16,7 +16,7 @@ const tidyMs = 2_000
 const leastId = '-9223372036854775808'
 
 /** What is done only at the time of day that was agreed on. */
-const offPeak = new Set(['expire', 'late', 'forget', 'retire'])
+const offPeak = new Set(['summarize', 'expire', 'late', 'forget', 'retire'])
 
 /** What `prune` is told; see the fields. */
 export interface PruneOptions {
@@ -44,7 +44,18 @@ export interface Pruned {
 
 /** One thing to do, in portions: each is a transaction of its own, so that no lock outlives it. */
 interface Chore {
-  name: 'tidy' | 'sweep' | 'lapse' | 'unlearn' | 'collect' | 'partition' | 'expire' | 'late' | 'forget' | 'retire'
+  name:
+    | 'tidy'
+    | 'sweep'
+    | 'lapse'
+    | 'unlearn'
+    | 'collect'
+    | 'partition'
+    | 'summarize'
+    | 'expire'
+    | 'late'
+    | 'forget'
+    | 'retire'
   everyMs: number
   dueMs: number
   isOffPeak: boolean
@@ -86,6 +97,7 @@ export class Housekeeping {
       chore('unlearn', hourMs, `${schema}.unlearn_v1()`),
       chore('collect', hourMs, `${schema}.collect_v1($1)`, (last) => [last ?? leastId]),
       chore('partition', hourMs, `${schema}.partition_v1()`),
+      chore('summarize', hourMs, `${schema}.summarize_v1($1, $2, $3)`, (last, keep) => [...kept(last, keep), last]),
       chore('expire', hourMs, `${schema}.expire_v1($1, $2)`, kept),
       chore('late', hourMs, `${schema}.late_v1($1, $2)`, kept),
       chore('forget', hourMs, `${schema}.forget_v1($1, $2)`, (last) => [ledgerUs, last ?? 0]),

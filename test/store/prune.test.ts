@@ -13,7 +13,7 @@ const old = '20200101'
 const oldMs = Date.UTC(2020, 0, 1)
 
 /** A job created in 2020, in history, that finished so many days ago. */
-const finished = (table: string, n: number, days: number) =>
+const finished = (table: string, n: number | 'i', days: number) =>
   `insert into sluice.${table} (id, state, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, finished_at)
    select (lpad(to_hex(${oldMs}::bigint), 12, '0') || lpad(to_hex(${n}), 20, '0'))::uuid, 'done', 't', 'q', 0, 1, 0, 0, false,
      sluice.now(), sluice.now() - interval '${days} days'`
@@ -83,6 +83,31 @@ describe('housekeeping', () => {
     await other.query('rollback')
     expect((await pruned).partitions).toMatchObject([{ name: `done_${old}` }])
     expect(await count(sluice.db, 'sluice.failed')).toBe(1)
+  })
+
+  it('finds no young finish among many without reading them, also where the server has not summarized them', async () => {
+    const { db } = sluice
+    await db.script(`${partition('done')}; alter table sluice.done_${old} set (autovacuum_enabled = off)`)
+    await db.script(`${finished('done', 'i', 20)} from generate_series(1, 40000) i`)
+    const read = async () => {
+      const sql = `explain (analyze, buffers, format json) select exists (select from sluice.done_${old} where finished_at >= now())`
+      return db.transaction(async (tx) => {
+        await tx.query('set local enable_seqscan = off')
+        const [row] = await tx.query<{ 'QUERY PLAN': [{ Plan: Record<string, number> }] }>(sql)
+        const { 'Shared Hit Blocks': hit = 0, 'Shared Read Blocks': other = 0 } = row?.['QUERY PLAN'][0].Plan ?? {}
+        return hit + other
+      })
+    }
+    expect(await read()).toBeGreaterThan(200)
+    let last: string | null = null
+    do {
+      const sql = 'select more from sluice.summarize_v1($1, $1, $2)'
+      last = (await db.query<{ more: string | null }>(sql, [day, last]))[0]?.more ?? null
+    } while (last !== null)
+    expect(await read()).toBeLessThan(40)
+    expect((await sluice.prune({ keepDone: '19d' })).partitions).toMatchObject([
+      { name: `done_${old}`, rows: expect.any(Number) },
+    ])
   })
 
   it('a dry run says what would go, and nothing goes; done and failed are kept apart', async () => {
@@ -176,7 +201,7 @@ it('a round does a portion of each chore that is due, leaves in time, goes on in
   const care = new Care(db, clock, (sql) => sql, { prune: { at: '03:00', zone: 'UTC', for: 3_600_000 } })
   const housekeeping = new Housekeeping(db, clock, 'sluice', care)
   const light = ['sweep', 'lapse', 'unlearn', 'collect', 'partition']
-  const all = [...light, 'expire', 'late', 'forget', 'retire']
+  const all = [...light, 'summarize', 'expire', 'late', 'forget', 'retire']
   for (let rounds = 0; rounds < 2; rounds++) {
     asked.length = 0
     await housekeeping.run()
