@@ -131,6 +131,7 @@ export class Worker {
       },
       () => this.#dispatcher.wake(),
       stuck,
+      clock,
       options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
     )
     const member = { queues, ...repertoire.known(rulebook), slots: concurrency, version }
