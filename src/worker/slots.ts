@@ -19,13 +19,17 @@ export class Slots implements Outlet {
   readonly #back: () => void
   readonly #stuck: Stuck
   readonly #clock: Clock
+  readonly #isStoreApart: boolean
   readonly #throttle: Throttle | undefined
   readonly #running = new Set<Attempt>()
   readonly #waiters = new Set<() => void>()
   /** How long each of those that began last kept the process. */
   #beginMs = 0
 
-  /** @param back told when a job went back to the store, to be run again now or later */
+  /**
+   * @param back told when a job went back to the store, to be run again now or later
+   * @param isStoreApart the store works in a process of its own, while this one does something else
+   */
   constructor(
     slots: number,
     finisher: Finisher,
@@ -33,6 +37,7 @@ export class Slots implements Outlet {
     back: () => void,
     stuck: Stuck,
     clock: Clock,
+    isStoreApart: boolean,
     throttle?: Throttle,
   ) {
     this.#slots = slots
@@ -41,6 +46,7 @@ export class Slots implements Outlet {
     this.#back = back
     this.#stuck = stuck
     this.#clock = clock
+    this.#isStoreApart = isStoreApart
     this.#throttle = throttle
   }
 
@@ -108,9 +114,9 @@ export class Slots implements Outlet {
     const attempts = jobs.map((job) => this.#attempt(job))
     // All of them before the first begins: whatever that does at once, their slots are taken.
     for (const attempt of attempts) this.#running.add(attempt)
-    // After the dispatcher has asked for more: the store works on that meanwhile. But its answer is not heard before these have
-    // begun: where they keep the process busy, what it grants would grow old. And a throttle counts them from now on.
-    if (this.#throttle !== undefined || this.#isSlow(jobs)) this.#begin(attempts)
+    // After the dispatcher has asked for more, and a store apart works on that meanwhile. But its answer is not heard before
+    // these have begun: where they keep the process busy, what it grants would grow old. And a throttle counts from now on.
+    if (!this.#isStoreApart || this.#throttle !== undefined || this.#isSlow(jobs)) this.#begin(attempts)
     else setImmediate(() => this.#begin(attempts))
   }
 

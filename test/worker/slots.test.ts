@@ -10,9 +10,15 @@ import { until } from '../until.ts'
 
 const log = { debug() {}, info() {}, warn() {}, error() {} }
 
+interface Given {
+  rate?: number
+  grantUs?: number
+  isStoreApart?: boolean
+}
+
 describe('slots', () => {
   /** Slots whose attempts keep the process for `at.ms` each, after an `await` of what is there. */
-  function slots(rate?: number, grantUs: number | null = null) {
+  function slots({ rate, grantUs = null, isStoreApart = true }: Given = {}) {
     const at = { ms: 0, begun: 0, nowMs: 1_000 }
     const clock = { ...systemClock, monotonicMs: () => at.nowMs }
     const finisher = { backlog: 0, opened() {}, end: () => Promise.resolve(true) } as unknown as Finisher
@@ -25,7 +31,7 @@ describe('slots', () => {
     const attempt = (job: Handout) => ({ job, run }) as unknown as Attempt
     const stuck = new Stuck({ clock, log, most: 100, changed() {} })
     const throttle = rate === undefined ? undefined : new Throttle(`${rate}/s`, clock, log)
-    const made = new Slots(100, finisher, attempt, () => {}, stuck, clock, throttle)
+    const made = new Slots(100, finisher, attempt, () => {}, stuck, clock, isStoreApart, throttle)
     /** Starts ten; resolves, when they have ended, to how many had begun by the time that more could be asked for. */
     const start = async () => {
       const before = at.begun
@@ -52,13 +58,17 @@ describe('slots', () => {
   })
 
   it('begin attempts after more was asked for only if short grants, too, stay young', async () => {
-    const { at, start } = slots(undefined, 10_000)
+    const { at, start } = slots({ grantUs: 10_000 })
     at.ms = 0.5
     await start()
     expect(await start()).toBe(10)
   })
 
   it('begin attempts at once where they are counted from now on', async () => {
-    expect(await slots(100).start()).toBe(10)
+    expect(await slots({ rate: 100 }).start()).toBe(10)
+  })
+
+  it('begin attempts at once where the store would work before them', async () => {
+    expect(await slots({ isStoreApart: false }).start()).toBe(10)
   })
 })
