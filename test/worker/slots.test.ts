@@ -12,7 +12,7 @@ const log = { debug() {}, info() {}, warn() {}, error() {} }
 
 interface Given {
   rate?: number
-  grantUs?: number
+  grantUs?: number | null
   isStoreApart?: boolean
 }
 
