@@ -26,7 +26,7 @@ begin
                array_agg(id) filter (where late) as ids from seen) s
   cross join (select count(*) as n, array_agg(seq) as seqs,
                      '[[' || string_agg(told || case when size <= 65536 then ',' || cargo else '' end, '],[') || ']]' as jobs
-              from (select k.*, sum(octet_length(cargo)) over (rows unbounded preceding) as size from taken k) w) t;
+              from (select k.*, sum(octet_length(cargo)) over (order by seq rows unbounded preceding) as size from taken k) w) t;
   if granted > 0 then
     insert into sluice.claim (id, worker, at, lanes, seqs)
     values (p_claim, p_worker, p_now, array_fill(v_lane, array[granted]), v_seqs);

@@ -1,5 +1,5 @@
 -- What a worker is told of a job but input and tags, as places of a JSON array without its brackets (dispatch/handout.ts names
--- them). p_life: of its grants. p_same: the one told before it is of the same lane: then of an ordinary job only what differs.
+-- them). p_life: of its grants. p_same: the one told before it is of the same lane: then of an ordinary job only what differs. So order is the caller's to keep.
 -- Admission: 2 nobody has looked at its task's code, 1 it has met no rules, 0 it has, or the rules' own record where they gave
 -- it other keys. One expression, put in place of the call by the planner, and asked where the row is at hand (RETURNING): rows
 -- carried through a plan as a whole, or checked to be JSON, cost twice as much as all of this.

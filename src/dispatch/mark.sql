@@ -40,8 +40,8 @@ begin
     from unnest(p_of, p_seqs, p_dead) p (lane, seq, dead) cross join lateral (
       select ctid as tid, o.seq, id, coalesce(since, created_at) as created_at, (expires_at <= v_at) is true as late from sluice.job o
       where o.lane = p.lane and o.seq = p.seq and claim is null and due_at is null limit 1) j  -- one by one: else all jobs are read for none
-  ), told as (
-    select s.*, p_labels is null and lag(case when s.late then null else s.lane end) over (rows unbounded preceding) = s.lane as is_same from seen s
+  ), told as (  -- in this order, whatever order the plan updates them in
+    select s.*, row_number() over (rows unbounded preceding) as o, p_labels is null and lag(case when s.late then null else s.lane end) over (rows unbounded preceding) = s.lane as is_same from seen s
   ), taken as (
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at,
       holds = string_to_array(v_holds[array_position(v_picked, s.seq)], E'\x1f')
@@ -49,7 +49,7 @@ begin
     -- has just been moved to another lane (reprioritise.sql) is none of this one's: it would be charged to nobody.
     from told s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true
       and (p_labels is null or s.seq = any (v_picked))
-    returning j.lane, j.seq, j.costs, sluice.hand_v1(j, s.life, s.is_same) as told, sluice.cargo_v1(j) as cargo
+    returning s.o, j.lane, j.seq, j.costs, sluice.hand_v1(j, s.life, s.is_same) as told, sluice.cargo_v1(j) as cargo
   )
   select count(*), array_agg(t.lane), array_agg(t.seq),
          '[[' || string_agg(t.told || case when t.size <= 65536 then ',' || t.cargo else '' end, '],[') || ']]',
@@ -62,7 +62,7 @@ begin
                      group by 1) c on c.lane = m.lane),
          (select array_agg(id) from seen where late), (select array_agg(id) from seen where dead)
   into granted, v_lanes, v_seqs, jobs, v_moves, v_late, v_dead
-  from (select k.*, sum(octet_length(k.cargo)) over (rows unbounded preceding) as size from taken k) t;
+  from (select k.*, sum(octet_length(k.cargo)) over (order by k.o rows unbounded preceding) as size from taken k) t;
   if granted > 0 then
     insert into sluice.claim (id, worker, at, lanes, seqs) values (p_claim, p_worker, p_now, v_lanes, v_seqs);
     -- One that went away meanwhile may have been the one that says what others of its lane have in common.

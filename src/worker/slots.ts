@@ -1,4 +1,5 @@
 /** The outlet in this process: a number of slots, each with one attempt. */
+import type { Clock } from '../core/clock.ts'
 import { reach } from '../core/probe.ts'
 import type { Handout } from '../dispatch/handout.ts'
 import type { Finisher } from '../dispatch/finish.ts'
@@ -7,6 +8,9 @@ import type { Attempt } from './attempt.ts'
 import type { Stuck } from './stuck.ts'
 import type { Throttle } from './throttle.ts'
 
+/** Attempts may take so long to begin while more is asked for: a tenth of a grant's life, which is mostly 100 ms. */
+const beginMsMax = 10
+
 /** Runs up to `slots` attempts at once. */
 export class Slots implements Outlet {
   readonly #slots: number
@@ -14,17 +18,26 @@ export class Slots implements Outlet {
   readonly #attempt: (job: Handout) => Attempt
   readonly #back: () => void
   readonly #stuck: Stuck
+  readonly #clock: Clock
+  readonly #isStoreApart: boolean
   readonly #throttle: Throttle | undefined
   readonly #running = new Set<Attempt>()
   readonly #waiters = new Set<() => void>()
+  /** How long each of those that began last kept the process. */
+  #beginMs = 0
 
-  /** @param back told when a job went back to the store, to be run again now or later */
+  /**
+   * @param back told when a job went back to the store, to be run again now or later
+   * @param isStoreApart the store works in a process of its own, while this one does something else
+   */
   constructor(
     slots: number,
     finisher: Finisher,
     attempt: (job: Handout) => Attempt,
     back: () => void,
     stuck: Stuck,
+    clock: Clock,
+    isStoreApart: boolean,
     throttle?: Throttle,
   ) {
     this.#slots = slots
@@ -32,6 +45,8 @@ export class Slots implements Outlet {
     this.#attempt = attempt
     this.#back = back
     this.#stuck = stuck
+    this.#clock = clock
+    this.#isStoreApart = isStoreApart
     this.#throttle = throttle
   }
 
@@ -99,10 +114,25 @@ export class Slots implements Outlet {
     const attempts = jobs.map((job) => this.#attempt(job))
     // All of them before the first begins: whatever that does at once, their slots are taken.
     for (const attempt of attempts) this.#running.add(attempt)
-    // After the dispatcher has asked for more: the store works on that meanwhile.
-    setImmediate(() => {
-      for (const attempt of attempts) void this.#run(attempt)
-    })
+    // After the dispatcher has asked for more, and a store apart works on that meanwhile. But its answer is not heard before
+    // these have begun: where they keep the process busy, what it grants would grow old. And a throttle counts from now on.
+    if (!this.#isStoreApart || this.#throttle !== undefined || this.#isSlow(jobs)) this.#begin(attempts)
+    else setImmediate(() => this.#begin(attempts))
+  }
+
+  /** True when to begin these would take a good part of a grant's life, as it took for the last ones. */
+  #isSlow(jobs: readonly Handout[]): boolean {
+    const mostMs = jobs.reduce((least, { grantUs }) => Math.min(least, (grantUs ?? Infinity) / 10_000), beginMsMax)
+    return this.#beginMs * jobs.length > mostMs
+  }
+
+  #begin(attempts: readonly Attempt[]): void {
+    if (attempts.length === 0) return
+    const sinceMs = this.#clock.monotonicMs()
+    for (const attempt of attempts) void this.#run(attempt)
+    const began = () => (this.#beginMs = (this.#clock.monotonicMs() - sinceMs) / attempts.length)
+    // With what handlers do after an `await` of what is there: the tick comes when no promise has anything left to do.
+    queueMicrotask(() => process.nextTick(began))
   }
 
   /** The attempts under way now. */

@@ -114,8 +114,7 @@ export class Worker {
       if (isTooMany && this.#isOnce) this.#stop.abort()
       this.#slots.look()
     }
-    const stuck = new Stuck({ clock, log, most: concurrency, changed })
-    this.#stuck = stuck
+    const stuck = (this.#stuck = new Stuck({ clock, log, most: concurrency, changed }))
     const threads = tasks.some((task) => task.thread !== undefined) ? threadsFor(concurrency, log) : undefined
     this.#threads = threads
     const opens = openingsOn(db, schema, clock)
@@ -131,6 +130,8 @@ export class Worker {
       },
       () => this.#dispatcher.wake(),
       stuck,
+      clock,
+      db.kind === 'pg',
       options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
     )
     const member = { queues, ...repertoire.known(rulebook), slots: concurrency, version }

@@ -3,6 +3,7 @@ import { afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { Claims } from '../../src/dispatch/claim.ts'
+import type { Handout } from '../../src/dispatch/handout.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { acquire } from '../outside/asks.ts'
@@ -133,5 +134,26 @@ describe.each(mainEngines)('on $name', (engine) => {
     const jobs = (await answer)?.jobs ?? []
     expect(tenants(jobs).toSorted()).toEqual(keys.flatMap((key) => [key, key]))
     expect(jobs.every(({ task }) => task === 'gone')).toBe(true)
+  })
+
+  it('jobs are told right in whatever order a plan finds their rows', async () => {
+    const { db } = at
+    const tasks = ['told', 'retold'].map((name) => quietTask(name, [perTenant('told.each', '1000/s', 200)]))
+    const turn = ['a', 'b', 'c', 'd', 'e'].flatMap((key) => rows(1, key))
+    for (let i = 0; i < 10; i++)
+      for (const told of tasks) await at.sluice.sendMany(told, [...turn, ...turn, ...turn, ...turn])
+    const jobs = await db.transaction(async (tx) => {
+      await tx.query('set local enable_tidscan = off')
+      await tx.query('discard plans')
+      const { jobs } = await claim(tx, at.worker, ['told', 'retold'], 40)
+      await tx.query('discard plans')
+      return jobs as Handout[]
+    })
+    const stored = await db.query<{ id: string; is: string }>(
+      `select id, task || ' ' || takes[1] as is from sluice.job where claim is not null`,
+    )
+    const are = new Map(jobs.map(({ id, task, takes }) => [id, `${task} ${takes?.[0]}`]))
+    expect(are).toEqual(new Map(stored.map(({ id, is }) => [id, is])))
+    expect(are.size).toBe(40)
   })
 })

@@ -12,10 +12,3 @@ drop function if exists sluice.survey_v1(bigint[], bigint[], bigint[], bigint[],
 drop function if exists sluice.charge_v1(uuid, bigint, bigint[], bigint[], integer[], boolean);
 drop function if exists sluice.mark_v1(uuid, bigint, bigint, sluice.lane[], bigint[], integer[], integer[], bigint[], bigint[], bigint[], bigint[],
   bigint[], bigint[], boolean[], integer[], jsonb, bigint[]);
-drop function if exists sluice.admitted_v1(boolean, jsonb);
-
--- Inputs are lines of one text.
-drop function if exists sluice.supersede_v1(text, text, uuid, integer, bigint[], text[], text[], integer[], integer[], text[], text[],
-  uuid[], integer[], text[], bigint[], bigint[], text[], text[], boolean);
-drop function if exists sluice.send_v1(bigint[], text[], text[], integer[], integer[], text[], text[], uuid[], integer[], text[], bigint[],
-  bigint[], text[], text[], boolean);

@@ -11,5 +11,12 @@ drop function if exists sluice.handout_v1(sluice.job);
 drop function if exists sluice.hand_v1(sluice.job, bigint, text, boolean, boolean);
 drop function if exists sluice.readmit_v1(uuid[], uuid[], text[]);
 
+-- Nobody calls these any more: admission is told by hand_v1, and inputs are lines of one text.
+drop function if exists sluice.admitted_v1(boolean, jsonb);
+drop function if exists sluice.supersede_v1(text, text, uuid, integer, bigint[], text[], text[], integer[], integer[], text[], text[],
+  uuid[], integer[], text[], bigint[], bigint[], text[], text[], boolean);
+drop function if exists sluice.send_v1(bigint[], text[], text[], integer[], integer[], text[], text[], uuid[], integer[], text[], bigint[],
+  bigint[], text[], text[], boolean);
+
 -- What a claim of some 250 jobs lists is 4 KB: to compress that takes longer than all else about its row.
 alter table sluice.claim set (toast_tuple_target = 8160);
