@@ -34,9 +34,8 @@ begin
   granted := 0;
   again := false;
   now_us := sluice.limiter_us(p_cap);
-  select array_agg(p.lane), array_agg(p.stored), array_agg(p.vstart), min(p.horizon), coalesce(bool_or(p.cut), false)
-  into v_cand, v_stored, v_starts, v_horizon, v_cut
-  from sluice.pick_v1(p_classes, now_us, p_since, p_most) p;
+  select c.lanes, c.stored, c.starts, c.horizon, c.cut into v_cand, v_stored, v_starts, v_horizon, v_cut
+  from sluice.choose_v1(p_classes, p_want, now_us, p_since, p_most) c;
   if v_cand is null then return; end if;
   v_lane := sluice.lane_v1(v_cand);
   v_buckets := array(select distinct b from unnest(v_lane) l, unnest(l.buckets) b order by b);

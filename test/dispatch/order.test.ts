@@ -3,7 +3,19 @@ import { beforeAll, describe, expect, it } from 'vitest'
 import type { Queryable } from '../../src/db/db.ts'
 import { task } from '../../src/dispatch/task.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { claimAll, done, emptied, type Engine, engines, finish, ownClock, perTenant, tenantInput } from './engine.ts'
+import {
+  claim,
+  claimAll,
+  done,
+  emptied,
+  type Engine,
+  engines,
+  finish,
+  ownClock,
+  perTenant,
+  quietTask,
+  tenantInput,
+} from './engine.ts'
 
 const startMs = 1_800_000_000_000
 const hourMs = 3_600_000
@@ -194,6 +206,23 @@ describe.each(engines)('between fair keys on $name', (engine) => {
     const heavy = await share([3, 1], one.claims, one.want, one.shared)
     const ideal = (one.claims * one.want * 3) / 4
     expect(Math.abs(heavy - ideal)).toBeLessThanOrEqual(2)
+  })
+
+  it('keys that were served in one task hold nobody up where they wait in another, behind their place', async () => {
+    const each = perTenant('stale.each', '100000/s', 10_000)
+    const waiting = quietTask('stale.waiting', [each])
+    const served = Array.from({ length: 8 }, (_, i) => quietTask(`stale.served.${i}`, [each]))
+    const keys = ['a', 'b', 'c', 'd', 'e']
+    const rows = (n: number) => keys.flatMap((tenant) => Array.from({ length: n }, () => ({ tenant })))
+    await at.sluice.sendMany(waiting, rows(1))
+    for (const one of served) await at.sluice.sendMany(one, rows(20))
+    const names = served.map(({ name }) => name)
+    for (const name of names) await done(at.db, await claimAll(at.db, at.worker, [name], 50))
+    for (let left = 8 * 50 + 5; left > 0; left--) {
+      const { jobs } = await claim(at.db, at.worker, [...names, 'stale.waiting'], 1)
+      expect(jobs).toHaveLength(1)
+      await done(at.db, jobs)
+    }
   })
 
   it('a limit gives weights to its keys', async () => {
