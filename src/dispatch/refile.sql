@@ -23,7 +23,8 @@ begin
     where u.goal > u.stored and t.class = u.class and t.list = u.list and t.vstart = u.stored and t.fair = u.fair
     returning t.class, t.list, u.goal, t.fair
   ), back as (
-    insert into sluice.turn (class, list, vstart, fair) select g.class, g.list, g.goal, g.fair from gone g returning 1
+    insert into sluice.turn (class, list, vstart, fair) select g.class, g.list, g.goal, g.fair from gone g
+    on conflict do nothing returning 1
   )
   select count(*) into v_count from back;
   return v_count;
