@@ -41,8 +41,13 @@ test('nothing is lost, exceeded, or scheduled twice, while workers are killed an
   const vendors = { rated: rates.url, windowed: many.url }
   const options = { store: server.url, vendors, concurrency: 6 }
   const sluice = await Sluice.open({ store: server.url, rules })
-  // One that starts in the moment of a crash ends with an error; what supervises workers starts it again.
-  const enter = async () => (await start(memberFile, options).catch(() => start(memberFile, options))).child
+  // One that starts in the moment of a crash ends with an error; what supervises workers starts it again, until it stays.
+  const enter = async () => {
+    const begin = async () => (await start(memberFile, options).catch(() => undefined))?.child
+    let child = await begin()
+    await until(async () => (child ??= await begin()) !== undefined, 'a worker has started')
+    return child as NonNullable<typeof child>
+  }
   const fleet = await Promise.all(Array.from({ length: workers }, enter))
   const sinceMs = performance.now()
   const isOver = () => performance.now() - sinceMs > lastsMs
