@@ -1,0 +1,112 @@
+-- Buckets in Redis: a hash for each. `s`: its state. `e<n>`: its nth grant (at, units, given back, version, id); `g<id>`: the
+-- number of the grant with this id. State and grants share a key, so that they are lost together, if they are.
+-- Numbers are packed, never put into text by Lua, which keeps 14 digits.
+
+-- So many grants are remembered of a bucket, and none for longer than `keep`. What is older is given back for nothing (no
+-- credit), and under a changed definition nothing is granted until it is out of what the rules look back on.
+local GRANTS = 1000
+-- An answer is given again for so long. A command that may still be under way after that must not be asked for again.
+local ANSWER_MS = 60000
+
+-- Redis's clock, read once: the limits' time, no later than the caller's monotonic clock allows (cap), and as it is.
+local function clock(cap)
+  local time = redis.call('TIME')
+  local shown = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  return math.min(shown, cap or shown), shown
+end
+
+local function answered(key)
+  local answer = redis.call('GET', key)
+  return answer and cmsgpack.unpack(answer)
+end
+
+local function answer(key, reply)
+  redis.call('SET', key, cmsgpack.pack(reply), 'PX', ANSWER_MS)
+  return reply
+end
+
+-- The grants from number `first` on, in order.
+local function grants(bucket, first)
+  local fields, entries = {}, {}
+  for n = first, bucket.n do fields[#fields + 1] = string.format('e%.0f', n) end
+  if #fields == 0 then return entries end
+  for i, entry in ipairs(redis.call('HMGET', bucket.key, unpack(fields))) do entries[i] = cmsgpack.unpack(entry) end
+  return entries
+end
+
+-- The grant with this id, and its number; nil: it is not remembered.
+local function grant_of(bucket, id)
+  local n = redis.call('HGET', bucket.key, 'g' .. id)
+  if not n then return nil end
+  return cmsgpack.unpack(redis.call('HGET', bucket.key, 'e' .. n)), tonumber(n)
+end
+
+local function write_grant(bucket, n, entry)
+  redis.call('HSET', bucket.key, string.format('e%.0f', n), cmsgpack.pack(entry))
+end
+
+-- Forgets the oldest grants: beyond so many, and those older than `keep`.
+local function forget(bucket)
+  while bucket.first < bucket.n do
+    if bucket.n - bucket.first < GRANTS and bucket.oldest >= bucket.at - bucket.keep then return end
+    local two = grants({ key = bucket.key, n = bucket.first + 1 }, bucket.first)
+    redis.call('HDEL', bucket.key, string.format('e%.0f', bucket.first), 'g' .. two[1][5])
+    bucket.first, bucket.lost, bucket.oldest = bucket.first + 1, two[1][1], two[2][1]
+  end
+end
+
+-- Remembers a grant at the bucket's own time. id '': used beyond a grant, which nobody gives back.
+local function remember(bucket, id, units)
+  bucket.n = bucket.n + 1
+  if bucket.n == bucket.first then bucket.oldest = bucket.at end
+  write_grant(bucket, bucket.n, { bucket.at, units, 0, bucket.version, id })
+  if id ~= '' then redis.call('HSET', bucket.key, 'g' .. id, string.format('%.0f', bucket.n)) end
+  forget(bucket)
+end
+
+-- Until when anything of the bucket matters; nil: something runs, of which no time is known.
+local function matters_until(bucket)
+  if bucket.running > 0 then return nil end
+  local last = math.max(bucket.at + bucket.keep, bucket.hold)
+  for i, rule in ipairs(bucket.rules) do
+    local spent = bucket.spent[i]
+    if rule.slot > 0 then
+      last = math.max(last, bucket.at + (PARTS + 1) * rule.slot)
+    elseif rule.periods then
+      -- The next period may be three times as long as this one (a short hour, a long day), not more.
+      last = math.max(last, spent[3] + rule.margin + (spent[6] > 0 and 3 * (spent[3] - spent[2]) or 0))
+    elseif is_flow(rule) then
+      last = math.max(last, bucket.at + math.ceil(bucket.debt[i] / rule.drain))
+    end
+  end
+  return last
+end
+
+-- shown: what the clock shows, by which keys expire.
+local function save(bucket, shown)
+  redis.call('HSET', bucket.key, 's', cmsgpack.pack({
+    bucket.version, bucket.at, bucket.hold, bucket.running, bucket.n, bucket.first, bucket.oldest, bucket.lost,
+    bucket.debt, bucket.slots, bucket.spent,
+  }))
+  local last = matters_until(bucket)
+  if not last then
+    redis.call('PERSIST', bucket.key)
+    return
+  end
+  -- A minute more, for a clock that is set back; never so far that Redis would refuse it.
+  local ms = math.min(math.max(0, math.ceil((last - shown) / 1000)) + 60000, 1e14)
+  redis.call('PEXPIRE', bucket.key, string.format('%.0f', ms))
+end
+
+local function read(key, definition, now)
+  local stored = redis.call('HGET', key, 's')
+  local bucket = blank(definition.rules, now)
+  bucket.key, bucket.rules, bucket.keep, bucket.stored = key, definition.rules, definition.keep, stored and true or false
+  if not stored then
+    bucket.version, bucket.n, bucket.first, bucket.oldest, bucket.lost = definition.version, 0, 1, now, 0
+    return bucket
+  end
+  local fields = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent' }
+  for i, value in ipairs(cmsgpack.unpack(stored)) do bucket[fields[i]] = value end
+  return bucket
+end
