@@ -1,7 +1,7 @@
 -- The arithmetic of limits/decide.ts on one bucket, in integers below 2^53; changes the bucket in place.
 -- A bucket: at, hold, running (places taken) and, a rule each, debt (of rates), slots (of windows, the newest part first) and
 -- spent (of quotas: before, start, ends, previous, current, next, margin). rules: drain, weight, room, slot, span as in
--- limits/rule.ts, of a quota also margin and periods, boundaries of its calendar around the time that is asked about.
+-- limits/rule.ts, of a quota also margin and periods: lists of boundaries of its calendar, around times that are asked about.
 local PARTS = 60
 local NEVER = 9007199254740991
 local MOST = 2147483647
@@ -24,19 +24,20 @@ local function aged(slots, slot, from, to)
   return seen
 end
 
--- Where the period that holds this time begins in the boundaries; nil: they do not reach from the period before it to the
--- end of the one after it.
+-- The boundaries around the period that holds this time: where the one before it, it, and the one after it begin, and that ends.
+-- nil: they are not known.
 local function period_at(periods, at)
-  for i = 2, #periods - 2 do
-    if at >= periods[i] and at < periods[i + 1] then return i end
+  for _, list in ipairs(periods) do
+    for i = 2, #list - 2 do
+      if at >= list[i] and at < list[i + 1] then return list[i - 1], list[i], list[i + 1], list[i + 2] end
+    end
   end
   return nil
 end
 
 local function begun(rule, at)
-  local periods = rule.periods
-  local i = period_at(periods, at)
-  return { periods[i - 1], periods[i], periods[i + 1], 0, 0, 0, rule.margin }
+  local before, start, ends = period_at(rule.periods, at)
+  return { before, start, ends, 0, 0, 0, rule.margin }
 end
 
 -- The periods of a quota as seen later. A period that ended before the boundaries begin is not the one before this.
@@ -135,7 +136,7 @@ local function free_at(bucket, i, need)
   end
   if not rule.periods then return bucket.at + math.ceil(missing / rule.drain) end
   local spent = bucket.spent[i]
-  if spent[6] + fits > rule.room then return rule.periods[period_at(rule.periods, bucket.at) + 2] + rule.margin end
+  if spent[6] + fits > rule.room then return select(4, period_at(rule.periods, bucket.at)) + rule.margin end
   return (spent[5] + fits > rule.room and spent[3] or spent[2]) + rule.margin
 end
 
@@ -157,16 +158,19 @@ local function count(bucket, i, at, units)
 end
 
 local function charge(bucket, units, places)
-  bucket.running = bucket.running + places
+  local taken = 0
   for i, rule in ipairs(bucket.rules) do
-    if rule.slot > 0 then
+    if not is_flow(rule) then
+      taken = places
+    elseif rule.slot > 0 then
       count(bucket, i, bucket.at, units)
     elseif rule.periods then
       spend(rule, bucket.spent[i], bucket.at, units)
-    elseif is_flow(rule) then
+    else
       bucket.debt[i] = bucket.debt[i] + units * rule.weight
     end
   end
+  bucket.running = bucket.running + taken
 end
 
 -- What a rate owes at `at` when its bucket was empty before these grants (each: at, units, given back).

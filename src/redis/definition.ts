@@ -20,7 +20,7 @@ export interface RedisBucket {
 
 const keepLeastUs = 60_000_000
 
-/** The definition as the scripts read it; `aroundUs`: times that its boundaries of calendars are around. */
+/** The definition as the scripts read it; `aroundUs`: times that its calendars' boundaries are around. */
 export function inJson(
   { rules, version, countedFrom, isFull, keepUs }: RedisBucket,
   aroundUs: readonly number[],
@@ -34,15 +34,9 @@ export function inJson(
       const own = { drain, weight, room, slot: slotUs, span: spanUs }
       return quota === undefined
         ? own
-        : { ...own, margin: quota.marginUs, periods: inOrder(aroundUs.map((us) => boundaries(quota, us))) }
+        : { ...own, margin: quota.marginUs, periods: aroundUs.map((us) => boundaries(quota, us)) }
     }),
   }
-}
-
-/** Where lists do not meet, no time that was asked for lies between them. */
-function inOrder(lists: readonly (readonly number[])[]): readonly number[] {
-  if (lists.length === 1) return lists[0] ?? []
-  return [...new Set(lists.flat())].toSorted((a, b) => a - b)
 }
 
 /** Calendars are asked once a period, since it takes longer than all the rest. */

@@ -148,16 +148,18 @@ export class RedisLimiter {
     const keys = [`${this.#keys}a:${id}`, ...buckets.map(({ name }) => this.keyOf(name))]
     const around: number[][] = buckets.map(() => [])
     for (let tries = 0; tries < triesMax; tries++) {
-      const guessUs = Math.floor(this.#clock.wallMs() * 1_000) + this.#aheadUs
+      const wallUs = Math.floor(this.#clock.wallMs() * 1_000)
+      const guessUs = wallUs + this.#aheadUs
       const definitions = buckets.map((bucket, i) => inJson(bucket, [guessUs, ...(around[i] ?? [])]))
       const argument = JSON.stringify({ id, cap: capUs, buckets: definitions, ...more })
-      const [kind, ...numbers] = listOf(await script.run(this.#client, keys, argument, this.#timeoutMs, this.#clock))
+      const reply = await script.run(this.#client, keys, argument, this.#timeoutMs, this.#clock)
+      const [kind, ...numbers] = listOf(reply, id)
       if (kind === 'superseded') {
         const [bucket = 1, version = 0] = numbers
         return { isDecided: false, bucket: bucket - 1, version }
       }
       const [nowUs = guessUs, ...results] = numbers
-      this.#aheadUs += nowUs - guessUs
+      this.#aheadUs = nowUs - wallUs
       if (kind === 'decided') return { isDecided: true, nowUs, results: read(results) }
       for (const [i, atUs] of results.entries()) if (atUs > 0) around[i]?.push(atUs)
     }
@@ -168,9 +170,14 @@ export class RedisLimiter {
   }
 }
 
-/** A reply of a script: a word and numbers. Some clients give words as bytes, and numbers as text or bigint. */
-function listOf(reply: unknown): [kind: string, ...numbers: number[]] {
-  if (!Array.isArray(reply)) throw new StoreError('SLUICE_REDIS_ANSWER', `Redis answered ${typeof reply}, not a list`)
-  const [kind, ...numbers] = reply as unknown[]
+/** A reply of a script: a word, the call's id, and numbers. Some clients give texts as bytes, and numbers as text or bigint. */
+function listOf(reply: unknown, id: string): [kind: string, ...numbers: number[]] {
+  const [kind, of, ...numbers] = Array.isArray(reply) ? (reply as unknown[]) : []
+  // Replies have no names: when one is lost on an open connection, clients take the next for it.
+  if (String(of) !== id)
+    throw new StoreError(
+      'SLUICE_REDIS_ANSWER',
+      'Redis answered something else: replies of this connection are mixed up, so it must be closed; asking again with the same id is safe',
+    )
   return [String(kind), ...numbers.map(Number)]
 }

@@ -58,14 +58,14 @@ local function rebuild(bucket, definition)
 end
 
 -- Reads the buckets of a call. Instead of them, what the caller has to do first: 'superseded' (of that bucket it does not
--- know the definition in force; its version) or 'calendar' (the time now, and times around which each bucket needs boundaries too; 0: it has them).
-local function open(keys, definitions, now, shown)
+-- know the definition in force; its version) or 'calendar' (the time now, and times around which each bucket needs boundaries
+-- too; 0: it has them).
+local function open(keys, call, now, shown)
   local buckets, missing, lacks = {}, {}, false
-  for i, definition in ipairs(definitions) do
+  for i, definition in ipairs(call.buckets) do
     local bucket = read(keys[i + 1], definition, now)
-    if bucket.version > definition.version then return nil, { 'superseded', i, bucket.version } end
-    local at = math.max(now, bucket.at)
-    local is_old = bucket.version < definition.version
+    if bucket.version > definition.version then return nil, { 'superseded', call.id, i, bucket.version } end
+    local at, is_old = math.max(now, bucket.at), bucket.version < definition.version
     missing[i] = 0
     for _, rule in ipairs(bucket.rules) do
       if rule.periods and is_old and not period_at(rule.periods, bucket.at) then
@@ -81,5 +81,5 @@ local function open(keys, definitions, now, shown)
     end
     buckets[i] = bucket
   end
-  return not lacks and buckets or nil, { 'calendar', now, unpack(missing) }
+  return not lacks and buckets or nil, { 'calendar', call.id, now, unpack(missing) }
 end

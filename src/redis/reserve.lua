@@ -3,7 +3,7 @@
 -- clock to show (unset: unknown). further: one more request of what runs, which takes no place of concurrency.
 -- buckets: of each version, counted, keep (us; grants are remembered for so long) and rules. items: want, and takes: pairs of
 -- a bucket (1: the first) and units of it; each of the `want` gets all of its buckets or none.
--- Answers 'decided', the time, and of each item how many of the `want` were granted, after how many us it is worth asking again
+-- Answers 'decided', the id (a client may mix up replies when one is lost on the way), the time, and of each item how many of the `want` were granted, after how many us it is worth asking again
 -- for the rest (0: it was all), and which bucket is the last to have room (0: none lacks it); or what `open` says.
 
 -- How many of an item fit into its buckets. What takes nothing waits all the same while nothing is free.
@@ -45,10 +45,10 @@ local function reserve(keys, call)
   local given = answered(keys[1])
   if given then return given end
   local now, shown = clock(call.cap)
-  local buckets, first = open(keys, call.buckets, now, shown)
+  local buckets, first = open(keys, call, now, shown)
   if not buckets then return first end
   for _, bucket in ipairs(buckets) do advance(bucket, now) end
-  local granted, reply = {}, { 'decided', now }
+  local granted, reply = {}, { 'decided', call.id, now }
   for _, item in ipairs(call.items) do
     local fits = grant(buckets, item, call.further, granted)
     local wait, last = 0, 0

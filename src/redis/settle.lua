@@ -2,7 +2,7 @@
 -- reserve (of a bucket also full: its vendor itself refunds), and acts, each of one bucket (1: the first):
 -- grant and more: of that grant so many units more were used than granted (negative: fewer); ended: so many places are free
 -- again; hold: no grant for so many us from now.
--- The same id is carried out once. Answers 'decided', the time, and of each act what it came to: units charged (negative:
+-- The same id is carried out once. Answers 'decided', the id, the time, and of each act what it came to: units charged (negative:
 -- given back), places freed, the time until which it is held; or what `open` says.
 
 -- Given back: as if it had not been granted, with what was granted since. Of a grant that is not remembered, or was granted
@@ -54,9 +54,9 @@ local function carry_out(keys, call)
   local given = answered(keys[1])
   if given then return given end
   local now, shown = clock(call.cap)
-  local buckets, first = open(keys, call.buckets, now, shown)
+  local buckets, first = open(keys, call, now, shown)
   if not buckets then return first end
-  local changed, reply = {}, { 'decided', now }
+  local changed, reply = {}, { 'decided', call.id, now }
   for _, act in ipairs(call.acts) do
     local came = act_on(buckets[act.bucket], act, call.buckets[act.bucket].full, now)
     if came ~= 0 then changed[act.bucket] = true end

@@ -3,7 +3,8 @@
 -- Numbers are packed, never put into text by Lua, which keeps 14 digits.
 
 -- So many grants are remembered of a bucket, and none for longer than `keep`. What is older is given back for nothing (no
--- credit), and under a changed definition nothing is granted until it is out of what the rules look back on.
+-- credit), and under a changed definition nothing is granted until it is out of what the rules look back on. A key that has
+-- expired says nothing: who changes a definition to one that looks back longer has to say what it forgot, or hold the bucket.
 local GRANTS = 1000
 -- An answer is given again for so long. A command that may still be under way after that must not be asked for again.
 local ANSWER_MS = 60000

@@ -26,7 +26,7 @@ end
 
 local call = cjson.decode(ARGV[1])
 local now, shown = clock()
-local buckets, reply = open(KEYS, call.buckets, now, shown)
+local buckets, reply = open(KEYS, call, now, shown)
 if not buckets then return reply end
 reply = { 'decided' }
 for i, bucket in ipairs(buckets) do
