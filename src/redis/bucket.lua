@@ -157,6 +157,7 @@ local function count(bucket, i, at, units)
   bucket.slots[i][part] = math.min(math.max(0, bucket.slots[i][part] + units), MOST)
 end
 
+-- Answers the places that were taken: none where nothing counts them.
 local function charge(bucket, units, places)
   local taken = 0
   for i, rule in ipairs(bucket.rules) do
@@ -171,6 +172,7 @@ local function charge(bucket, units, places)
     end
   end
   bucket.running = bucket.running + taken
+  return taken
 end
 
 -- What a rate owes at `at` when its bucket was empty before these grants (each: at, units, given back).

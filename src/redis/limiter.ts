@@ -40,10 +40,15 @@ export interface Granted {
 }
 
 /**
- * What became of grants, in one bucket: of a grant `more` units were used than granted (negative: fewer; none at all: minus
- * what was granted); so many places are free again; the vendor asked for silence of `holdUs`.
+ * What became of grants, in one bucket: of a grant `more` units were used than granted (negative: fewer), or nothing at all was
+ * used, so that its places are free too; so many places are free again; the vendor asked for silence of `holdUs`.
  */
-export type SettleAct = { bucket: number } & ({ grant: string; more: number } | { ended: number } | { holdUs: number })
+export type SettleAct = { bucket: number } & (
+  | { grant: string; more: number }
+  | { grant: string; isUnused: true }
+  | { ended: number }
+  | { holdUs: number }
+)
 
 /** What is told of grants. The acts are carried out in order. */
 export interface Settlement extends RedisCall {
@@ -77,7 +82,7 @@ export const scriptOf = (name: 'reserve' | 'settle'): string => `${library}\n${s
 /** The scripts ask for calendars around now, and a state that was written long before or ahead of it; and the clock goes on. */
 const triesMax = 4
 
-/** Decides in Redis. Nothing is kept in the process but a guess at Redis's clock, for calendars. */
+/** Decides in Redis. Nothing is kept in the process but a guess at Redis's clock, for calendars and deadlines. */
 export class RedisLimiter {
   readonly #client: RedisClient
   readonly #keys: string
@@ -85,8 +90,8 @@ export class RedisLimiter {
   readonly #clock: Clock
   readonly #reserve: Script
   readonly #settle: Script
-  /** How far Redis's clock is ahead of this process's. */
-  #aheadUs = 0
+  /** What Redis's clock has shown, and when that was heard. */
+  #seen: { us: number; atMs: number } | undefined
 
   /** @param text of a script; tests put the clock under their control by it */
   constructor(client: RedisClient, options: RedisLimiterOptions = {}, text: typeof scriptOf = scriptOf) {
@@ -133,7 +138,8 @@ export class RedisLimiter {
    */
   async settle({ acts, ...call }: Settlement): Promise<Decided<number>> {
     const told = acts.map(({ bucket, ...act }) => {
-      return { bucket: bucket + 1, ...('holdUs' in act ? { hold: act.holdUs } : act) }
+      if ('holdUs' in act) return { bucket: bucket + 1, hold: act.holdUs }
+      return { bucket: bucket + 1, ...('isUnused' in act ? { grant: act.grant } : act) }
     })
     return this.#decide(this.#settle, call, { acts: told }, (numbers) => numbers)
   }
@@ -148,25 +154,31 @@ export class RedisLimiter {
     const keys = [`${this.#keys}a:${id}`, ...buckets.map(({ name }) => this.keyOf(name))]
     const around: number[][] = buckets.map(() => [])
     for (let tries = 0; tries < triesMax; tries++) {
-      const wallUs = Math.floor(this.#clock.wallMs() * 1_000)
-      const guessUs = wallUs + this.#aheadUs
+      const guessUs = this.#guessUs()
       const definitions = buckets.map((bucket, i) => inJson(bucket, [guessUs, ...(around[i] ?? [])]))
-      const argument = JSON.stringify({ id, cap: capUs, buckets: definitions, ...more })
+      // What is carried out later was given up here.
+      const untilUs = this.#seen === undefined ? undefined : guessUs + this.#timeoutMs * 1_000
+      const argument = JSON.stringify({ id, cap: capUs, until: untilUs, buckets: definitions, ...more })
       const reply = await script.run(this.#client, keys, argument, this.#timeoutMs, this.#clock)
       const [kind, ...numbers] = listOf(reply, id)
       if (kind === 'superseded') {
         const [bucket = 1, version = 0] = numbers
         return { isDecided: false, bucket: bucket - 1, version }
       }
-      const [nowUs = guessUs, ...results] = numbers
-      this.#aheadUs = nowUs - wallUs
+      const [nowUs = guessUs, shownUs = guessUs, ...results] = numbers
+      this.#seen = { us: shownUs, atMs: this.#clock.monotonicMs() }
       if (kind === 'decided') return { isDecided: true, nowUs, results: read(results) }
       for (const [i, atUs] of results.entries()) if (atUs > 0) around[i]?.push(atUs)
     }
     throw new StoreError(
       'SLUICE_REDIS_ANSWER',
-      'Redis asks for calendars around ever other times: does its clock step?',
+      'Redis finds every call too late, or without its calendar: does its clock step?',
     )
+  }
+
+  #guessUs(): number {
+    const { us, atMs } = this.#seen ?? { us: this.#clock.wallMs() * 1_000, atMs: this.#clock.monotonicMs() }
+    return Math.floor(us + (this.#clock.monotonicMs() - atMs) * 1_000)
   }
 }
 

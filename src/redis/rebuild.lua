@@ -58,7 +58,7 @@ local function rebuild(bucket, definition)
 end
 
 -- Reads the buckets of a call. Instead of them, what the caller has to do first: 'superseded' (of that bucket it does not
--- know the definition in force; its version) or 'calendar' (the time now, and times around which each bucket needs boundaries
+-- know the definition in force; its version) or 'calendar' (the time and what the clock shows, and times around which each bucket needs boundaries
 -- too; 0: it has them).
 local function open(keys, call, now, shown)
   local buckets, missing, lacks = {}, {}, false
@@ -81,5 +81,5 @@ local function open(keys, call, now, shown)
     end
     buckets[i] = bucket
   end
-  return not lacks and buckets or nil, { 'calendar', call.id, now, unpack(missing) }
+  return not lacks and buckets or nil, { 'calendar', call.id, now, shown, unpack(missing) }
 end

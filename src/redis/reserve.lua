@@ -1,10 +1,12 @@
 -- Grants what fits. KEYS: of the answer, then of each bucket. ARGV[1]: the call as JSON:
 -- id: of the grant; the same id gives the same answer. cap: the latest time that the caller's monotonic clock allows Redis's
--- clock to show (unset: unknown). further: one more request of what runs, which takes no place of concurrency.
+-- clock to show. until: when it shows more, the call is too late. Both may be unset.
+-- further: one more request of what runs, which takes no place of concurrency.
 -- buckets: of each version, counted, keep (us; grants are remembered for so long) and rules. items: want, and takes: pairs of
 -- a bucket (1: the first) and units of it; each of the `want` gets all of its buckets or none.
--- Answers 'decided', the id (a client may mix up replies when one is lost on the way), the time, and of each item how many of the `want` were granted, after how many us it is worth asking again
--- for the rest (0: it was all), and which bucket is the last to have room (0: none lacks it); or what `open` says.
+-- Answers 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and of each item how many of the
+-- `want` were granted, after how many us it is worth asking again for the rest (0: it was all), and which bucket is the last to
+-- have room (0: none lacks it). Or 'late', the id and times; or what `open` says.
 
 -- How many of an item fit into its buckets. What takes nothing waits all the same while nothing is free.
 local function fitting(buckets, item, further)
@@ -35,20 +37,22 @@ end
 local function grant(buckets, item, further, granted)
   local fits = fitting(buckets, item, further)
   for _, take in ipairs(fits > 0 and item.takes or {}) do
-    charge(buckets[take[1]], fits * take[2], further and 0 or fits)
-    granted[take[1]] = (granted[take[1]] or 0) + fits * take[2]
+    local i, units = take[1], fits * take[2]
+    local places = charge(buckets[i], units, further and 0 or fits)
+    local before = granted[i] or { 0, 0 }
+    granted[i] = { before[1] + units, before[2] + places }
   end
   return fits
 end
 
 local function reserve(keys, call)
-  local given = answered(keys[1])
-  if given then return given end
   local now, shown = clock(call.cap)
+  local given = answered(keys[1], call, now, shown)
+  if given then return given end
   local buckets, first = open(keys, call, now, shown)
   if not buckets then return first end
   for _, bucket in ipairs(buckets) do advance(bucket, now) end
-  local granted, reply = {}, { 'decided', call.id, now }
+  local granted, reply = {}, { 'decided', call.id, now, shown }
   for _, item in ipairs(call.items) do
     local fits = grant(buckets, item, call.further, granted)
     local wait, last = 0, 0
@@ -56,8 +60,8 @@ local function reserve(keys, call)
     for _, value in ipairs({ fits, wait, last }) do reply[#reply + 1] = value end
   end
   -- A denied bucket is not written: its time goes on when something is granted.
-  for i, units in pairs(granted) do
-    remember(buckets[i], call.id, units)
+  for i, given_out in pairs(granted) do
+    remember(buckets[i], call.id, given_out[1], given_out[2])
     save(buckets[i], shown)
   end
   return answer(keys[1], reply)

@@ -1,21 +1,25 @@
--- What became of grants. KEYS: of the answer, then of each bucket. ARGV[1]: the call as JSON: id, cap and buckets as for a
--- reserve (of a bucket also full: its vendor itself refunds), and acts, each of one bucket (1: the first):
--- grant and more: of that grant so many units more were used than granted (negative: fewer); ended: so many places are free
--- again; hold: no grant for so many us from now.
--- The same id is carried out once. Answers 'decided', the id, the time, and of each act what it came to: units charged (negative:
--- given back), places freed, the time until which it is held; or what `open` says.
+-- What became of grants. KEYS: of the answer, then of each bucket. ARGV[1]: the call as JSON: id, cap, until and buckets as for
+-- a reserve (of a bucket also full: its vendor itself refunds), and acts, each of one bucket (1: the first):
+-- grant and more: of that grant so many units more were used than granted (negative: fewer); grant alone: nothing of it was
+-- used, so its places are free too; ended: so many places are free again; hold: no grant for so many us from now.
+-- The same id is carried out once. Answers 'decided', the id, the time, what the clock shows, and of each act what it came to: units charged (negative:
+-- given back), places freed, the time until which it is held. Or 'late', the id and times; or what `open` says.
 
 -- Given back: as if it had not been granted, with what was granted since. Of a grant that is not remembered, or was granted
--- under another definition, nothing is.
-local function refund(bucket, id, units, full)
+-- under another definition, nothing is. places: so many of its own go back with it.
+local function refund(bucket, id, units, full, places)
   local entry, n = grant_of(bucket, id)
-  if not entry or entry[4] ~= bucket.version then return 0 end
-  units = math.min(units, entry[2] - entry[3])
-  if units < 1 then return 0 end
-  settle(bucket, entry[1], -units, not full and grants(bucket, n + 1) or nil)
-  entry[3] = entry[3] + units
-  write_grant(bucket, n, entry)
-  return -units
+  if not entry then return 0 end
+  local back = entry[4] == bucket.version and math.min(units, entry[2] - entry[3]) or 0
+  local left = math.min(places, entry[6], bucket.running)
+  if back > 0 then settle(bucket, entry[1], -back, not full and grants(bucket, n + 1) or nil) end
+  bucket.running = bucket.running - left
+  entry[3], entry[6] = entry[3] + back, entry[6] - left
+  if back + left > 0 then
+    redis.call('HSET', bucket.key, string.format('e%.0f', n), cmsgpack.pack(entry))
+    bucket.changed = true
+  end
+  return -back
 end
 
 -- Used beyond a grant: a debt. Of a grant that is not remembered, or took nothing, nobody knows the time: it counts now.
@@ -23,7 +27,8 @@ local function overrun(bucket, id, units, now)
   advance(bucket, now)
   local entry = grant_of(bucket, id)
   settle(bucket, entry and entry[2] > 0 and entry[1] or bucket.at, units)
-  remember(bucket, '', units)
+  remember(bucket, '', units, 0)
+  bucket.changed = true
   return units
 end
 
@@ -32,37 +37,38 @@ local function hold(bucket, us, now)
   local at = math.max(now, bucket.at)
   if at + us > bucket.hold then
     advance(bucket, now)
-    bucket.hold = at + us
+    bucket.hold, bucket.changed = at + us, true
   end
   return bucket.hold
 end
 
 local function release(bucket, places)
   local freed = math.min(places, bucket.running)
-  bucket.running = bucket.running - freed
+  if freed > 0 then bucket.running, bucket.changed = bucket.running - freed, true end
   return freed
 end
 
 local function act_on(bucket, act, full, now)
   if act.hold then return hold(bucket, act.hold, now) end
   if act.ended then return release(bucket, act.ended) end
+  if not act.more then return refund(bucket, act.grant, MOST, full, MOST) end
   if act.more > 0 then return overrun(bucket, act.grant, act.more, now) end
-  return refund(bucket, act.grant, -act.more, full)
+  return refund(bucket, act.grant, -act.more, full, 0)
 end
 
 local function carry_out(keys, call)
-  local given = answered(keys[1])
-  if given then return given end
   local now, shown = clock(call.cap)
+  local given = answered(keys[1], call, now, shown)
+  if given then return given end
   local buckets, first = open(keys, call, now, shown)
   if not buckets then return first end
-  local changed, reply = {}, { 'decided', call.id, now }
+  local reply = { 'decided', call.id, now, shown }
   for _, act in ipairs(call.acts) do
-    local came = act_on(buckets[act.bucket], act, call.buckets[act.bucket].full, now)
-    if came ~= 0 then changed[act.bucket] = true end
-    reply[#reply + 1] = came
+    reply[#reply + 1] = act_on(buckets[act.bucket], act, call.buckets[act.bucket].full, now)
   end
-  for i in pairs(changed) do save(buckets[i], shown) end
+  for _, bucket in ipairs(buckets) do
+    if bucket.changed then save(bucket, shown) end
+  end
   return answer(keys[1], reply)
 end
 

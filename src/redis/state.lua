@@ -1,12 +1,13 @@
--- Buckets in Redis: a hash for each. `s`: its state. `e<n>`: its nth grant (at, units, given back, version, id); `g<id>`: the
--- number of the grant with this id. State and grants share a key, so that they are lost together, if they are.
+-- Buckets in Redis: a hash for each. `s`: its state. `e<n>`: its nth grant (at, units, given back, version, id, places); `g<id>`:
+-- the number of the grant with this id. State and grants share a key, so that they are lost together, if they are.
 -- Numbers are packed, never put into text by Lua, which keeps 14 digits.
 
--- So many grants are remembered of a bucket, and none for longer than `keep`. What is older is given back for nothing (no
--- credit), and under a changed definition nothing is granted until it is out of what the rules look back on. A key that has
+-- So many grants are remembered of a bucket (some more until they are forgotten together), and none for much longer than
+-- `keep`. What is older is given back for nothing (no credit), and under a changed definition nothing is granted until it is out of what the rules look back on. A key that has
 -- expired says nothing: who changes a definition to one that looks back longer has to say what it forgot, or hold the bucket.
 local GRANTS = 1000
--- An answer is given again for so long. A command that may still be under way after that must not be asked for again.
+local SOME = 50
+-- An answer is given again for so long; a command that comes later than its caller waits for it is not carried out at all.
 local ANSWER_MS = 60000
 
 -- Redis's clock, read once: the limits' time, no later than the caller's monotonic clock allows (cap), and as it is.
@@ -16,9 +17,12 @@ local function clock(cap)
   return math.min(shown, cap or shown), shown
 end
 
-local function answered(key)
+-- The answer that was given to this id before; or 'late': whoever sent it has given it up by now (what a network
+-- held back arrives when it heals), or one of the clocks has stepped.
+local function answered(key, call, now, shown)
   local answer = redis.call('GET', key)
-  return answer and cmsgpack.unpack(answer)
+  if answer then return cmsgpack.unpack(answer) end
+  return call['until'] and shown > call['until'] and { 'late', call.id, now, shown } or nil
 end
 
 local function answer(key, reply)
@@ -26,10 +30,10 @@ local function answer(key, reply)
   return reply
 end
 
--- The grants from number `first` on, in order.
-local function grants(bucket, first)
+-- The grants from number `first` on, in order, to `last` (unset: the newest).
+local function grants(bucket, first, last)
   local fields, entries = {}, {}
-  for n = first, bucket.n do fields[#fields + 1] = string.format('e%.0f', n) end
+  for n = first, last or bucket.n do fields[#fields + 1] = string.format('e%.0f', n) end
   if #fields == 0 then return entries end
   for i, entry in ipairs(redis.call('HMGET', bucket.key, unpack(fields))) do entries[i] = cmsgpack.unpack(entry) end
   return entries
@@ -42,26 +46,33 @@ local function grant_of(bucket, id)
   return cmsgpack.unpack(redis.call('HGET', bucket.key, 'e' .. n)), tonumber(n)
 end
 
-local function write_grant(bucket, n, entry)
-  redis.call('HSET', bucket.key, string.format('e%.0f', n), cmsgpack.pack(entry))
-end
-
--- Forgets the oldest grants: beyond so many, and those older than `keep`.
+-- Forgets the oldest grants, some at a time: beyond so many, and those older than `keep`; never the newest.
 local function forget(bucket)
-  while bucket.first < bucket.n do
-    if bucket.n - bucket.first < GRANTS and bucket.oldest >= bucket.at - bucket.keep then return end
-    local two = grants({ key = bucket.key, n = bucket.first + 1 }, bucket.first)
-    redis.call('HDEL', bucket.key, string.format('e%.0f', bucket.first), 'g' .. two[1][5])
-    bucket.first, bucket.lost, bucket.oldest = bucket.first + 1, two[1][1], two[2][1]
+  local last = bucket.first - 1
+  if bucket.n - last >= GRANTS + SOME then last = bucket.n - GRANTS end
+  if last < bucket.first and bucket.oldest >= bucket.at - bucket.keep * 1.1 then return end
+  local fields = {}
+  for _, entry in ipairs(grants(bucket, bucket.first, math.min(bucket.first + SOME, bucket.n))) do
+    bucket.oldest = entry[1]
+    if bucket.first == bucket.n or (bucket.first > last and entry[1] >= bucket.at - bucket.keep) then break end
+    fields[#fields + 1] = string.format('e%.0f', bucket.first)
+    fields[#fields + 1] = 'g' .. entry[5]
+    bucket.first, bucket.lost = bucket.first + 1, entry[1]
   end
+  if #fields > 0 then redis.call('HDEL', bucket.key, unpack(fields)) end
 end
 
 -- Remembers a grant at the bucket's own time. id '': used beyond a grant, which nobody gives back.
-local function remember(bucket, id, units)
+local function remember(bucket, id, units, places)
   bucket.n = bucket.n + 1
   if bucket.n == bucket.first then bucket.oldest = bucket.at end
-  write_grant(bucket, bucket.n, { bucket.at, units, 0, bucket.version, id })
-  if id ~= '' then redis.call('HSET', bucket.key, 'g' .. id, string.format('%.0f', bucket.n)) end
+  local n = string.format('%.0f', bucket.n)
+  local entry = cmsgpack.pack({ bucket.at, units, 0, bucket.version, id, places })
+  if id == '' then
+    redis.call('HSET', bucket.key, 'e' .. n, entry)
+  else
+    redis.call('HSET', bucket.key, 'e' .. n, entry, 'g' .. id, n)
+  end
   forget(bucket)
 end
 

@@ -148,7 +148,7 @@ export class RedisStage {
       const reply = await this.#client.send('EVAL', [lookText, String(keys.length), ...keys, argument])
       const [kind, ...rest] = reply as string[]
       if (kind === 'decided') return rest
-      asked = rest.slice(2).map(Number)
+      asked = rest.slice(3).map(Number)
     }
     throw new Error('it asks for calendars without end')
   }
