@@ -41,12 +41,13 @@ export interface Granted {
 
 /**
  * What became of grants, in one bucket: of a grant `more` units were used than granted (negative: fewer), or nothing at all was
- * used, so that its places are free too; so many places are free again; the vendor asked for silence of `holdUs`.
+ * used, so that its places are free too; so many of a grant's places are free again (`grant` unset: nobody knows of which; do not
+ * mix the two); the vendor asked for silence of `holdUs`.
  */
 export type SettleAct = { bucket: number } & (
   | { grant: string; more: number }
   | { grant: string; isUnused: true }
-  | { ended: number }
+  | { ended: number; grant?: string }
   | { holdUs: number }
 )
 

@@ -1,5 +1,5 @@
--- Buckets in Redis: a hash for each. `s`: its state. `e<n>`: its nth grant (at, units, given back, version, id, places); `g<id>`:
--- the number of the grant with this id. State and grants share a key, so that they are lost together, if they are.
+-- Buckets in Redis: a hash for each. `s`: its state. `e<n>`: its nth grant (at, units, given back, version, id, places held);
+-- `g<id>`: the number of the grant with this id; `p<id>`: places held (and version) of one that is not remembered otherwise. State and grants share a key, so that they are lost together, if they are.
 -- Numbers are packed, never put into text by Lua, which keeps 14 digits.
 
 -- So many grants are remembered of a bucket (some more until they are forgotten together), and none for much longer than
@@ -46,6 +46,10 @@ local function grant_of(bucket, id)
   return cmsgpack.unpack(redis.call('HGET', bucket.key, 'e' .. n)), tonumber(n)
 end
 
+local function write_grant(bucket, n, entry)
+  redis.call('HSET', bucket.key, string.format('e%.0f', n), cmsgpack.pack(entry))
+end
+
 -- Forgets the oldest grants, some at a time: beyond so many, and those older than `keep`; never the newest.
 local function forget(bucket)
   local last = bucket.first - 1
@@ -57,6 +61,8 @@ local function forget(bucket)
     if bucket.first == bucket.n or (bucket.first > last and entry[1] >= bucket.at - bucket.keep) then break end
     fields[#fields + 1] = string.format('e%.0f', bucket.first)
     fields[#fields + 1] = 'g' .. entry[5]
+    -- What runs may run for long; there is no more of it than there are places.
+    if entry[6] > 0 then redis.call('HSET', bucket.key, 'p' .. entry[5], cmsgpack.pack({ entry[6], entry[4] })) end
     bucket.first, bucket.lost = bucket.first + 1, entry[1]
   end
   if #fields > 0 then redis.call('HDEL', bucket.key, unpack(fields)) end
@@ -113,7 +119,7 @@ end
 local function read(key, definition, now)
   local stored = redis.call('HGET', key, 's')
   local bucket = blank(definition.rules, now)
-  bucket.key, bucket.rules, bucket.keep, bucket.stored = key, definition.rules, definition.keep, stored and true or false
+  bucket.key, bucket.rules, bucket.keep, bucket.counted, bucket.stored = key, definition.rules, definition.keep, definition.counted, stored and true or false
   if not stored then
     bucket.version, bucket.n, bucket.first, bucket.oldest, bucket.lost = definition.version, 0, 1, now, 0
     return bucket

@@ -132,6 +132,28 @@ describe('what becomes of grants', () => {
     expect(await reserve(buckets, 9)).toMatchObject({ granted: 2, lacking: 1 })
   })
 
+  it('frees places by their grant, however much was granted since, and none twice', async () => {
+    const place = bucket('place', { concurrency: 5_000 })
+    const grant = randomUUID()
+    await reserve([place], 3, grant)
+    await Promise.all(Array.from({ length: 1_100 }, () => reserve([place])))
+    expect(await fields('place')).toContain(`p${grant}`)
+    const ended = async (places: number) => {
+      return decided(
+        await limiter.settle({ id: randomUUID(), buckets: [place], acts: [{ bucket: 0, grant, ended: places }] }),
+      )
+    }
+    expect([await ended(2), await ended(2), await ended(2)]).toEqual([[2], [1], [0]])
+    expect(await fields('place')).not.toContain(`p${grant}`)
+    // When places were not counted for a while, what had been granted before holds none.
+    await reserve([place], 1, `${grant}2`)
+    const acts = [{ bucket: 0, grant: `${grant}2`, ended: 1 }]
+    const buckets = [{ ...place, version: 3, countedFrom: 3 }]
+    await reserve(buckets, 1)
+    expect(decided(await limiter.settle({ id: randomUUID(), buckets, acts }))).toEqual([0])
+    expect(await reserve(buckets, 9_999)).toMatchObject({ granted: 4_999 })
+  })
+
   it('owes what was used beyond, holds for the whole fleet, and frees places', async () => {
     const one = bucket('one', { rate: '100/min', burst: 10 })
     const place = bucket('place', { concurrency: 1 })
