@@ -7,7 +7,7 @@ export type File = { path: string; text: string }
 
 const root = fileURLToPath(new URL('..', import.meta.url))
 const places = ['src', 'test', 'scripts', 'bench', 'examples', 'docs', 'CHANGELOG.md', 'README.md', 'package-lock.json']
-const isText = /\.(ts|mts|mjs|js|sql|md|json|html|css|yml|yaml|py)$/
+const isText = /\.(ts|mts|mjs|js|sql|lua|md|json|html|css|yml|yaml|py)$/
 
 /** Every text file that people wrote here. */
 export function readAll(): File[] {
@@ -27,9 +27,9 @@ export function inSource(files: File[]): File[] {
   return files.filter(({ path }) => /^src\/.*\.ts$/.test(path) && !isGenerated(path))
 }
 
-/** True for TypeScript, JavaScript and SQL. */
+/** True for TypeScript, JavaScript, SQL and Lua. */
 export function isCode(path: string): boolean {
-  return /\.(ts|mts|mjs|sql)$/.test(path)
+  return /\.(ts|mts|mjs|sql|lua)$/.test(path)
 }
 
 /** True for what scripts/embed.mjs writes. */

@@ -64,6 +64,7 @@ export function tooLong(file: File, fileMax: number, functionMax: number): strin
 function functions(file: File): string[] {
   if (file.path.endsWith('.sql'))
     return [...file.text.matchAll(/\$(\w*)\$([^]*?)\$\1\$/g)].map((match) => match[2] ?? '')
+  if (file.path.endsWith('.lua')) return file.text.match(/^local function[^]*?^end/gm) ?? []
   const isFunction = /^(FunctionDeclaration|FunctionExpression|ArrowFunctionExpression)$/
   return parse(file)
     .all.filter((node) => isFunction.test(node.type))

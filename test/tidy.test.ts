@@ -15,6 +15,7 @@ const rooms: Record<string, string[]> = {
   generated: [],
   db: ['core', 'generated'],
   limits: ['core', 'db', 'generated'],
+  redis: ['core', 'limits', 'generated'],
   store: ['core', 'db', 'generated'],
   http: ['core', 'limits'],
   dispatch: ['core', 'db', 'limits', 'store', 'http', 'generated'],
@@ -60,6 +61,7 @@ const laws: Record<string, Law> = {
       { 'src/core/a.ts': '\n'.repeat(400) },
       { 'src/core/a.ts': `const f = () => {${'\n'.repeat(70)}}` },
       { 'src/db/a.sql': `as $$${'\n'.repeat(70)}$$` },
+      { 'src/redis/a.lua': `local function a()${'\n'.repeat(70)}end` },
     ],
   },
   'every export says what it is': {
@@ -78,6 +80,11 @@ const laws: Record<string, Law> = {
         return [...used].filter((name) => !header.includes(name)).map((name) => `${path} does not explain ${name}`)
       }),
     bad: [{ 'src/db/a.sql': 'select 1' }, { 'src/db/a.sql': '-- Reads one row; $1 is its id.\nselect $1, $2' }],
+  },
+  'Lua says its purpose': {
+    in: (files) =>
+      files.filter(({ path, text }) => path.endsWith('.lua') && !/^-- .{10}/.test(text)).map(({ path }) => path),
+    bad: [{ 'src/redis/a.lua': 'return 1' }],
   },
   'SQL reads time only by sluice.now()': {
     in: (files) =>

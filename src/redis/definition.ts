@@ -1,0 +1,54 @@
+/** Definitions of buckets as they go with each call to Redis, and the calendars that it does not know. */
+import { periodOf } from '../core/calendar.ts'
+import type { QuotaRule } from '../limits/quota.ts'
+import type { Rule } from '../limits/rule.ts'
+
+/** A bucket, and the definition that it is decided by. */
+export interface RedisBucket {
+  /** Its name within the domain, for example `crm:acme`. */
+  name: string
+  rules: readonly Rule[]
+  /** Of the definition; whole, at least 1, greater for each newer one. */
+  version: number
+  /** The version from which on every definition has had a concurrency; undefined: this one has none. */
+  countedFrom?: number
+  /** True where the vendor itself refunds: what is given back counts in full. Default false. */
+  isFull?: boolean
+  /** How long grants are remembered, in microseconds; default: as long as the rules look back, at least a minute. */
+  keepUs?: number
+}
+
+const keepLeastUs = 60_000_000
+
+/** The definition as the scripts read it; `aroundUs`: times that its calendars' boundaries are around. */
+export function inJson(
+  { rules, version, countedFrom, isFull, keepUs }: RedisBucket,
+  aroundUs: readonly number[],
+): object {
+  return {
+    version,
+    counted: countedFrom,
+    full: isFull === true ? true : undefined,
+    keep: keepUs ?? Math.max(keepLeastUs, ...rules.map((rule) => rule.spanUs)),
+    rules: rules.map(({ drain, weight, room, slotUs, spanUs, quota }) => {
+      const own = { drain, weight, room, slot: slotUs, span: spanUs }
+      return quota === undefined
+        ? own
+        : { ...own, margin: quota.marginUs, periods: aroundUs.map((us) => boundaries(quota, us)) }
+    }),
+  }
+}
+
+/** Calendars are asked once a period, since it takes longer than all the rest. */
+const known = new WeakMap<QuotaRule, number[]>()
+
+/** Where periods begin: the one before the one that holds `atUs`, that one, and three more. */
+function boundaries(quota: QuotaRule, atUs: number): number[] {
+  const last = known.get(quota)
+  if (last !== undefined && atUs >= (last[1] ?? Infinity) && atUs < (last[2] ?? 0)) return last
+  const { startUs, endUs } = periodOf(quota, atUs)
+  const list = [periodOf(quota, startUs - 1).startUs, startUs, endUs]
+  for (let more = 0; more < 2; more++) list.push(periodOf(quota, list.at(-1) ?? endUs).endUs)
+  known.set(quota, list)
+  return list
+}

@@ -1,0 +1,196 @@
+/** Limits whose state is in Redis: grants, and what became of them. The arithmetic is that of limits/decide.ts, in Lua. */
+import { type Clock, systemClock } from '../core/clock.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
+import { scripts } from '../generated/lua.ts'
+import { type RedisClient, Script } from './client.ts'
+import { inJson, type RedisBucket } from './definition.ts'
+
+/** What is wanted of one set of buckets. */
+export interface Item {
+  /** How many jobs; each gets its units of all these buckets, or none. */
+  want: number
+  /** `bucket`: its place in the call's list, from 0. */
+  takes: readonly { bucket: number; units: number }[]
+}
+
+/** What both calls need. */
+export interface RedisCall {
+  /** Of the grant (or of what is told of grants); the same id, within a minute, is the same call and gets the same answer. */
+  id: string
+  buckets: readonly RedisBucket[]
+  /** The latest time that the caller's monotonic clock allows Redis's clock to show, in microseconds; default: not known. */
+  capUs?: number
+}
+
+/** A call for grants. */
+export interface Reservation extends RedisCall {
+  items: readonly Item[]
+  /** True for one more request of a job that runs: it has its places already. Default false. */
+  isFurther?: boolean
+}
+
+/** What became of an item. */
+export interface Granted {
+  /** So many of those wanted; the first ones. */
+  granted: number
+  /** It is worth asking again for the rest after so many microseconds; 0: nothing is left. */
+  waitUs: number
+  /** The bucket that will be the last to have room for the next; undefined: none lacks it. */
+  lacking: number | undefined
+}
+
+/**
+ * What became of grants, in one bucket: of a grant `more` units were used than granted (negative: fewer), or nothing at all was
+ * used, so that its places are free too; so many of a grant's places are free again (`grant` unset: nobody knows of which; do not
+ * mix the two); the vendor asked for silence of `holdUs`.
+ */
+export type SettleAct = { bucket: number } & (
+  | { grant: string; more: number }
+  | { grant: string; isUnused: true }
+  | { ended: number; grant?: string }
+  | { holdUs: number }
+)
+
+/** What is told of grants. The acts are carried out in order. */
+export interface Settlement extends RedisCall {
+  acts: readonly SettleAct[]
+}
+
+/** The caller's definition of a bucket is out of date, and nothing was done; `version`: the one in force. */
+export interface Superseded {
+  isDecided: false
+  bucket: number
+  version: number
+}
+
+/** An answer; `nowUs`: the limits' time at which it was decided. */
+export type Decided<T> = { isDecided: true; nowUs: number; results: T[] } | Superseded
+
+/** Where limits are in Redis. */
+export interface RedisLimiterOptions {
+  /** Begins every key; default `sluice:`. */
+  prefix?: string
+  /** Limits that are decided together: one hash slot of a cluster. Default `limits`. */
+  domain?: string
+  /** After so long an answer is given up; default 2 s. */
+  timeoutMs?: number
+  clock?: Clock
+}
+
+const library = ['bucket', 'state', 'rebuild'].map((name) => scripts[`redis/${name}`] ?? '').join('\n')
+/** The text of a script: what all share, and its own part. */
+export const scriptOf = (name: 'reserve' | 'settle'): string => `${library}\n${scripts[`redis/${name}`] ?? ''}`
+/** The scripts ask for calendars around now, and a state that was written long before or ahead of it; and the clock goes on. */
+const triesMax = 4
+
+/** Decides in Redis. Nothing is kept in the process but a guess at Redis's clock, for calendars and deadlines. */
+export class RedisLimiter {
+  readonly #client: RedisClient
+  readonly #keys: string
+  readonly #timeoutMs: number
+  readonly #clock: Clock
+  readonly #reserve: Script
+  readonly #settle: Script
+  /** What Redis's clock has shown, and when that was heard. */
+  #seen: { us: number; atMs: number } | undefined
+
+  /** @param text of a script; tests put the clock under their control by it */
+  constructor(client: RedisClient, options: RedisLimiterOptions = {}, text: typeof scriptOf = scriptOf) {
+    const { prefix = 'sluice:', domain = 'limits', timeoutMs = 2_000, clock = systemClock } = options
+    if (domain === '' || /[{}]/.test(prefix + domain))
+      throw new UsageError(
+        'SLUICE_BAD_REDIS',
+        `Redis keys "${prefix}", "${domain}": a prefix and a domain have no braces, and a domain is not empty`,
+      )
+    this.#client = client
+    this.#keys = `${prefix}{${domain}}:`
+    this.#timeoutMs = timeoutMs
+    this.#clock = clock
+    this.#reserve = new Script(text('reserve'))
+    this.#settle = new Script(text('settle'))
+  }
+
+  /** The key of a bucket. */
+  keyOf(bucket: string): string {
+    return `${this.#keys}b:${bucket}`
+  }
+
+  /**
+   * Grants what fits, item by item; all at one time. A repeated call is harmless.
+   * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER; the client's errors
+   */
+  async reserve({ items, isFurther, ...call }: Reservation): Promise<Decided<Granted>> {
+    const more = {
+      items: items.map(({ want, takes }) => ({ want, takes: takes.map(({ bucket, units }) => [bucket + 1, units]) })),
+      further: isFurther === true ? true : undefined,
+    }
+    return this.#decide(this.#reserve, call, more, (numbers) => {
+      return items.map((_, i) => {
+        const [granted = 0, waitUs = 0, lacking = 0] = numbers.slice(3 * i)
+        return { granted, waitUs, lacking: lacking === 0 ? undefined : lacking - 1 }
+      })
+    })
+  }
+
+  /**
+   * Tells what became of grants. A repeated call is harmless. Answers of each act what it came to: units charged (negative:
+   * given back; 0 for a grant that is not remembered), places freed, the time until which the bucket is held.
+   * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER; the client's errors
+   */
+  async settle({ acts, ...call }: Settlement): Promise<Decided<number>> {
+    const told = acts.map(({ bucket, ...act }) => {
+      if ('holdUs' in act) return { bucket: bucket + 1, hold: act.holdUs }
+      return { bucket: bucket + 1, ...('isUnused' in act ? { grant: act.grant } : act) }
+    })
+    return this.#decide(this.#settle, call, { acts: told }, (numbers) => numbers)
+  }
+
+  async #decide<T>(
+    script: Script,
+    call: RedisCall,
+    more: object,
+    read: (numbers: number[]) => T[],
+  ): Promise<Decided<T>> {
+    const { id, buckets, capUs } = call
+    const keys = [`${this.#keys}a:${id}`, ...buckets.map(({ name }) => this.keyOf(name))]
+    const around: number[][] = buckets.map(() => [])
+    for (let tries = 0; tries < triesMax; tries++) {
+      const guessUs = this.#guessUs()
+      const definitions = buckets.map((bucket, i) => inJson(bucket, [guessUs, ...(around[i] ?? [])]))
+      // What is carried out later was given up here.
+      const untilUs = this.#seen === undefined ? undefined : guessUs + this.#timeoutMs * 1_000
+      const argument = JSON.stringify({ id, cap: capUs, until: untilUs, buckets: definitions, ...more })
+      const reply = await script.run(this.#client, keys, argument, this.#timeoutMs, this.#clock)
+      const [kind, ...numbers] = listOf(reply, id)
+      if (kind === 'superseded') {
+        const [bucket = 1, version = 0] = numbers
+        return { isDecided: false, bucket: bucket - 1, version }
+      }
+      const [nowUs = guessUs, shownUs = guessUs, ...results] = numbers
+      this.#seen = { us: shownUs, atMs: this.#clock.monotonicMs() }
+      if (kind === 'decided') return { isDecided: true, nowUs, results: read(results) }
+      for (const [i, atUs] of results.entries()) if (atUs > 0) around[i]?.push(atUs)
+    }
+    throw new StoreError(
+      'SLUICE_REDIS_ANSWER',
+      'Redis finds every call too late, or without its calendar: does its clock step?',
+    )
+  }
+
+  #guessUs(): number {
+    const { us, atMs } = this.#seen ?? { us: this.#clock.wallMs() * 1_000, atMs: this.#clock.monotonicMs() }
+    return Math.floor(us + (this.#clock.monotonicMs() - atMs) * 1_000)
+  }
+}
+
+/** A reply of a script: a word, the call's id, and numbers. Some clients give texts as bytes, and numbers as text or bigint. */
+function listOf(reply: unknown, id: string): [kind: string, ...numbers: number[]] {
+  const [kind, of, ...numbers] = Array.isArray(reply) ? (reply as unknown[]) : []
+  // Replies have no names: when one is lost on an open connection, clients take the next for it.
+  if (String(of) !== id)
+    throw new StoreError(
+      'SLUICE_REDIS_ANSWER',
+      'Redis answered something else: replies of this connection are mixed up, so it must be closed; asking again with the same id is safe',
+    )
+  return [String(kind), ...numbers.map(Number)]
+}

@@ -1,0 +1,85 @@
+-- A changed definition: the bucket becomes as if the new rules had been in force for as long as they look back, from the
+-- grants that are remembered and what was given back of them. `rebuild` of limits/decide.ts.
+
+-- What a rule of the new definition owes at the bucket's time.
+local function rebuild_flow(bucket, i, entries)
+  local rule = bucket.rules[i]
+  local seen = {}
+  for _, entry in ipairs(entries) do
+    if entry[1] > bucket.at - rule.span then seen[#seen + 1] = entry end
+  end
+  if rule.slot > 0 then
+    for _, entry in ipairs(seen) do count(bucket, i, entry[1], entry[2] - entry[3]) end
+  elseif #seen > 0 then
+    bucket.debt[i] = replayed(rule, seen, seen[1][1], bucket.at)
+  end
+end
+
+-- How much counts in the period before is not looked up, for that may be months: while it matters, that one is full.
+local function rebuild_quota(bucket, i, entries)
+  local rule = bucket.rules[i]
+  local spent = begun(rule, bucket.at)
+  for _, entry in ipairs(entries) do spend(rule, spent, entry[1], entry[2] - entry[3]) end
+  spent[4] = bucket.at < spent[2] + rule.margin and rule.room or 0
+  bucket.spent[i] = spent
+end
+
+-- Units counted in the same period under the definition before: then it does not matter what has been forgotten.
+local function counted_before(old, spent)
+  for _, was in ipairs(old) do
+    if was[2] == spent[2] and was[3] == spent[3] and was[7] == spent[7] then return was end
+  end
+  return nil
+end
+
+-- counted: the version from which on every definition has had a concurrency; what ran before it was not counted all along.
+local function rebuild(bucket, definition)
+  local entries = grants(bucket, bucket.first)
+  local old = bucket.spent
+  local fresh = blank(bucket.rules, bucket.at)
+  bucket.debt, bucket.slots, bucket.spent = fresh.debt, fresh.slots, fresh.spent
+  if not definition.counted or bucket.version < definition.counted then bucket.running = 0 end
+  for i, rule in ipairs(bucket.rules) do
+    local until_known = bucket.lost + rule.span
+    if rule.periods then
+      rebuild_quota(bucket, i, entries)
+      local spent = bucket.spent[i]
+      local was = bucket.lost >= spent[2] - rule.margin and counted_before(old, spent)
+      if was then spent[5], spent[6] = was[5], was[6] end
+      until_known = (was or bucket.lost < spent[2] - rule.margin) and 0 or spent[3] + rule.margin
+    elseif is_flow(rule) then
+      rebuild_flow(bucket, i, entries)
+    else
+      until_known = 0
+    end
+    if bucket.lost > 0 and until_known > bucket.at then bucket.hold = math.max(bucket.hold, until_known) end
+  end
+  bucket.version = definition.version
+end
+
+-- Reads the buckets of a call. Instead of them, what the caller has to do first: 'superseded' (of that bucket it does not
+-- know the definition in force; its version) or 'calendar' (the time and what the clock shows, and times around which each bucket needs boundaries
+-- too; 0: it has them).
+local function open(keys, call, now, shown)
+  local buckets, missing, lacks = {}, {}, false
+  for i, definition in ipairs(call.buckets) do
+    local bucket = read(keys[i + 1], definition, now)
+    if bucket.version > definition.version then return nil, { 'superseded', call.id, i, bucket.version } end
+    local at, is_old = math.max(now, bucket.at), bucket.version < definition.version
+    missing[i] = 0
+    for _, rule in ipairs(bucket.rules) do
+      if rule.periods and is_old and not period_at(rule.periods, bucket.at) then
+        missing[i], lacks = bucket.at, true
+      elseif rule.periods and not period_at(rule.periods, at) and missing[i] == 0 then
+        missing[i], lacks = at, true
+      end
+    end
+    -- Once, since where it has many grants it takes a while; it comes to the same whenever it is done.
+    if is_old and missing[i] ~= bucket.at then
+      rebuild(bucket, definition)
+      save(bucket, shown)
+    end
+    buckets[i] = bucket
+  end
+  return not lacks and buckets or nil, { 'calendar', call.id, now, shown, unpack(missing) }
+end

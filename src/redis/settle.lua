@@ -1,0 +1,98 @@
+-- What became of grants. KEYS: of the answer, then of each bucket. ARGV[1]: the call as JSON: id, cap, until and buckets as for
+-- a reserve (of a bucket also full: its vendor itself refunds), and acts, each of one bucket (1: the first):
+-- grant and more: of that grant so many units more were used than granted (negative: fewer); grant alone: nothing of it was
+-- used, so its places are free too; ended: so many places are free again, of that grant (unset: nobody knows of which); hold:
+-- no grant for so many us from now.
+-- The same id is carried out once. Answers 'decided', the id, the time, what the clock shows, and of each act what it came to: units charged (negative:
+-- given back), places freed, the time until which it is held. Or 'late', the id and times; or what `open` says.
+
+-- Frees places that a grant holds, up to so many. What was granted before places were counted all along holds none.
+local function leave(bucket, id, most)
+  local entry, n = grant_of(bucket, id)
+  local kept = not entry and redis.call('HGET', bucket.key, 'p' .. id)
+  local held, version = 0, 0
+  if entry then held, version = entry[6], entry[4] elseif kept then held, version = unpack(cmsgpack.unpack(kept)) end
+  if not bucket.counted or version < bucket.counted then return 0 end
+  local freed = math.min(most, held, bucket.running)
+  if freed == 0 then return 0 end
+  bucket.running, bucket.changed = bucket.running - freed, true
+  if entry then
+    entry[6] = held - freed
+    write_grant(bucket, n, entry)
+  elseif held > freed then
+    redis.call('HSET', bucket.key, 'p' .. id, cmsgpack.pack({ held - freed, version }))
+  else
+    redis.call('HDEL', bucket.key, 'p' .. id)
+  end
+  return freed
+end
+
+-- Given back: as if it had not been granted, with what was granted since. Of a grant that is not remembered, or was granted
+-- under another definition, nothing is.
+local function refund(bucket, id, units, full)
+  local entry, n = grant_of(bucket, id)
+  if not entry or entry[4] ~= bucket.version then return 0 end
+  units = math.min(units, entry[2] - entry[3])
+  if units < 1 then return 0 end
+  settle(bucket, entry[1], -units, not full and grants(bucket, n + 1) or nil)
+  entry[3] = entry[3] + units
+  write_grant(bucket, n, entry)
+  bucket.changed = true
+  return -units
+end
+
+-- Used beyond a grant: a debt. Of a grant that is not remembered, or took nothing, nobody knows the time: it counts now.
+local function overrun(bucket, id, units, now)
+  advance(bucket, now)
+  local entry = grant_of(bucket, id)
+  settle(bucket, entry and entry[2] > 0 and entry[1] or bucket.at, units)
+  remember(bucket, '', units, 0)
+  bucket.changed = true
+  return units
+end
+
+-- Counted from the bucket's own time, so that a clock which stepped back cannot make it end before it began.
+local function hold(bucket, us, now)
+  local at = math.max(now, bucket.at)
+  if at + us > bucket.hold then
+    advance(bucket, now)
+    bucket.hold, bucket.changed = at + us, true
+  end
+  return bucket.hold
+end
+
+-- Frees places of which nobody knows whose they are.
+local function release(bucket, places)
+  local freed = math.min(places, bucket.running)
+  if freed > 0 then bucket.running, bucket.changed = bucket.running - freed, true end
+  return freed
+end
+
+local function act_on(bucket, act, full, now)
+  if act.hold then return hold(bucket, act.hold, now) end
+  if act.ended then return act.grant and leave(bucket, act.grant, act.ended) or release(bucket, act.ended) end
+  if not act.more then
+    leave(bucket, act.grant, MOST)
+    return refund(bucket, act.grant, MOST, full)
+  end
+  if act.more > 0 then return overrun(bucket, act.grant, act.more, now) end
+  return refund(bucket, act.grant, -act.more, full)
+end
+
+local function carry_out(keys, call)
+  local now, shown = clock(call.cap)
+  local given = answered(keys[1], call, now, shown)
+  if given then return given end
+  local buckets, first = open(keys, call, now, shown)
+  if not buckets then return first end
+  local reply = { 'decided', call.id, now, shown }
+  for _, act in ipairs(call.acts) do
+    reply[#reply + 1] = act_on(buckets[act.bucket], act, call.buckets[act.bucket].full, now)
+  end
+  for _, bucket in ipairs(buckets) do
+    if bucket.changed then save(bucket, shown) end
+  end
+  return answer(keys[1], reply)
+end
+
+return carry_out(KEYS, cjson.decode(ARGV[1]))

@@ -1,0 +1,301 @@
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { limit, type LimitOptions } from '../../src/limits/limit.ts'
+import type { RedisClient } from '../../src/redis/client.ts'
+import type { RedisBucket } from '../../src/redis/definition.ts'
+import { type Decided, type Granted, RedisLimiter } from '../../src/redis/limiter.ts'
+import { startProxy } from '../servers/proxy.ts'
+import { type RedisServer, startRedis } from '../servers/redis.ts'
+import { connectRedis, type Connection } from '../servers/resp.ts'
+
+let server: RedisServer
+let client: Connection
+let limiter: RedisLimiter
+beforeAll(async () => {
+  server = await startRedis()
+  client = await connectRedis(server.port)
+  limiter = new RedisLimiter(client)
+})
+beforeEach(() => client.send('FLUSHALL', []))
+afterAll(async () => {
+  client.close()
+  await server.close()
+})
+
+function bucket(name: string, options: LimitOptions, version = 1): RedisBucket {
+  const { rules } = limit('a', options)
+  return { name, rules, version, ...(options.concurrency === undefined ? {} : { countedFrom: 1 }) }
+}
+
+const decided = <T>(answer: Decided<T>): T[] => {
+  if (!answer.isDecided) throw new Error(`superseded by ${answer.version}`)
+  return answer.results
+}
+
+const reserve = async (buckets: RedisBucket[], want = 1, id: string = randomUUID(), by = limiter): Promise<Granted> => {
+  const items = [{ want, takes: buckets.map((_, i) => ({ bucket: i, units: 1 })) }]
+  const [one] = decided(await by.reserve({ id, buckets, items }))
+  if (one === undefined) throw new Error('no answer')
+  return one
+}
+
+const fields = (name: string): Promise<unknown> => client.send('HKEYS', [limiter.keyOf(name)])
+
+describe('a call for grants', () => {
+  it('gives of each item as many as fit in all its buckets, and says which one is the last to have room', async () => {
+    const buckets = [
+      bucket('wide', { window: '10/min' }),
+      bucket('narrow', { window: '3/h' }),
+      bucket('places', { concurrency: 5 }),
+    ]
+    const all = (want: number, numbers: number[], units = 1) => ({
+      want,
+      takes: numbers.map((i) => ({ bucket: i, units })),
+    })
+    const items = [all(2, [0, 1]), all(5, [0, 1]), all(9, [0]), all(4, [2], 2), all(4, [2], 0), all(0, [1])]
+    const answer = await limiter.reserve({ id: randomUUID(), buckets, items })
+    expect(decided(answer)).toEqual([
+      { granted: 2, waitUs: 0, lacking: undefined },
+      { granted: 1, waitUs: expect.any(Number), lacking: 1 },
+      { granted: 7, waitUs: expect.any(Number), lacking: 0 },
+      { granted: 4, waitUs: 0, lacking: undefined },
+      { granted: 1, waitUs: Number.MAX_SAFE_INTEGER - (answer.isDecided ? answer.nowUs : 0), lacking: 2 },
+      { granted: 0, waitUs: 0, lacking: undefined },
+    ])
+  })
+
+  it('takes of no bucket when one of them has no room', async () => {
+    const [open, full] = [bucket('open', { window: '2/min' }), bucket('full', { window: '1/min' })]
+    expect(await reserve([full])).toMatchObject({ granted: 1 })
+    expect(await reserve([open, full])).toMatchObject({ granted: 0, lacking: 1 })
+    expect(await reserve([open], 5)).toMatchObject({ granted: 2 })
+  })
+
+  it('says the same again to the same id, whether something was granted or nothing', async () => {
+    const one = bucket('one', { concurrency: 1 })
+    const [granted, denied] = [randomUUID(), randomUUID()]
+    const first = await reserve([one], 1, granted)
+    const second = await reserve([one], 1, denied)
+    decided(await limiter.settle({ id: randomUUID(), buckets: [one], acts: [{ bucket: 0, ended: 1 }] }))
+    expect(await reserve([one], 1, granted)).toEqual(first)
+    expect(await reserve([one], 1, denied)).toEqual(second)
+    expect([first.granted, second.granted]).toEqual([1, 0])
+    expect(await reserve([one])).toMatchObject({ granted: 1 })
+  })
+
+  it('never sees a later time than the caller says there can be', async () => {
+    const one = bucket('one', { window: '5/min' })
+    const [time] = (await client.send('TIME', [])) as string[]
+    const capUs = (Number(time) - 3_600) * 1e6 + 1
+    const answer = await limiter.reserve({ id: randomUUID(), buckets: [one], items: [], capUs })
+    expect(answer).toMatchObject({ isDecided: true, nowUs: capUs })
+  })
+
+  it('does not decide by a definition that is out of date, and rebuilds under a new one', async () => {
+    const old = bucket('one', { window: '5/min' })
+    await reserve([old], 3)
+    expect(await reserve([bucket('one', { window: '4/min' }, 2)], 9)).toMatchObject({ granted: 1 })
+    const items = [{ want: 1, takes: [{ bucket: 0, units: 1 }] }]
+    expect(await limiter.reserve({ id: randomUUID(), buckets: [old], items })).toEqual({
+      isDecided: false,
+      bucket: 0,
+      version: 2,
+    })
+  })
+})
+
+describe('what becomes of grants', () => {
+  it('gives back what was not used, once, and no more than was granted', async () => {
+    const one = bucket('one', { window: '5/min' })
+    const [grant, id] = [randomUUID(), randomUUID()]
+    await reserve([one], 5, grant)
+    const acts = [{ bucket: 0, grant, more: -2 }]
+    for (let again = 0; again < 3; again++)
+      expect(decided(await limiter.settle({ id, buckets: [one], acts }))).toEqual([-2])
+    expect(await reserve([one], 9)).toMatchObject({ granted: 2 })
+    const rest = { bucket: 0, grant, more: -5 }
+    expect(decided(await limiter.settle({ id: randomUUID(), buckets: [one], acts: [rest, rest] }))).toEqual([-3, 0])
+    expect(
+      decided(await limiter.settle({ id: randomUUID(), buckets: [one], acts: [{ ...rest, grant: 'nobody' }] })),
+    ).toEqual([0])
+  })
+
+  it('gives back all of a grant of which nothing was used, places too, once', async () => {
+    const buckets = [bucket('flow', { window: '5/min' }), bucket('place', { concurrency: 3 })]
+    const [grant, other] = [randomUUID(), randomUUID()]
+    await reserve(buckets, 2, grant)
+    await reserve(buckets, 1, other)
+    const acts = [0, 1].map((at) => ({ bucket: at, grant, isUnused: true as const }))
+    const unused = () => limiter.settle({ id: randomUUID(), buckets, acts })
+    expect(decided(await unused())).toEqual([-2, -2])
+    expect(decided(await unused())).toEqual([0, 0])
+    expect(await reserve(buckets, 9)).toMatchObject({ granted: 2, lacking: 1 })
+  })
+
+  it('frees places by their grant, however much was granted since, and none twice', async () => {
+    const place = bucket('place', { concurrency: 5_000 })
+    const grant = randomUUID()
+    await reserve([place], 3, grant)
+    await Promise.all(Array.from({ length: 1_100 }, () => reserve([place])))
+    expect(await fields('place')).toContain(`p${grant}`)
+    const ended = async (places: number) => {
+      return decided(
+        await limiter.settle({ id: randomUUID(), buckets: [place], acts: [{ bucket: 0, grant, ended: places }] }),
+      )
+    }
+    expect([await ended(2), await ended(2), await ended(2)]).toEqual([[2], [1], [0]])
+    expect(await fields('place')).not.toContain(`p${grant}`)
+    // When places were not counted for a while, what had been granted before holds none.
+    await reserve([place], 1, `${grant}2`)
+    const acts = [{ bucket: 0, grant: `${grant}2`, ended: 1 }]
+    const buckets = [{ ...place, version: 3, countedFrom: 3 }]
+    await reserve(buckets, 1)
+    expect(decided(await limiter.settle({ id: randomUUID(), buckets, acts }))).toEqual([0])
+    expect(await reserve(buckets, 9_999)).toMatchObject({ granted: 4_999 })
+  })
+
+  it('owes what was used beyond, holds for the whole fleet, and frees places', async () => {
+    const one = bucket('one', { rate: '100/min', burst: 10 })
+    const place = bucket('place', { concurrency: 1 })
+    const grant = randomUUID()
+    await reserve([one, place], 1, grant)
+    const acts = [
+      { bucket: 0, grant, more: 11 },
+      { bucket: 1, ended: 3 },
+      { bucket: 1, holdUs: 60_000_000 },
+    ]
+    const answer = await limiter.settle({ id: randomUUID(), buckets: [one, place], acts })
+    expect(decided(answer)).toEqual([11, 1, (answer.isDecided ? answer.nowUs : 0) + 60_000_000])
+    const { waitUs } = await reserve([one])
+    // Two units more than it holds, and the one that is wanted: 600 ms each.
+    expect(waitUs).toBeGreaterThan(1_200_000)
+    expect(waitUs).toBeLessThanOrEqual(1_800_000)
+    expect(await reserve([place])).toMatchObject({ granted: 0, lacking: 0 })
+  })
+})
+
+describe('state in Redis', () => {
+  it('keeps numbers whole, and nothing but numbers of grants in the names of fields', async () => {
+    const one = bucket('one', { rate: '999983/day' })
+    await reserve([one], 3, 'g')
+    expect(await fields('one')).toEqual(['e1', 'gg', 's'])
+    expect(await client.send('HGET', [limiter.keyOf('one'), 'gg'])).toBe('1')
+    const [seconds, micros] = ((await client.send('TIME', [])) as string[]).map(Number)
+    const now = await limiter.reserve({ id: randomUUID(), buckets: [one], items: [] })
+    expect(now.isDecided && now.nowUs - ((seconds ?? 0) * 1e6 + (micros ?? 0))).toBeLessThan(60e6)
+  })
+
+  it('lets keys expire that nobody needs, and none while something runs', async () => {
+    const buckets = [bucket('flow', { window: '5/min' }), bucket('place', { concurrency: 2 })]
+    const ttl = async (name: string) => Number(await client.send('PTTL', [limiter.keyOf(name)]))
+    await reserve(buckets)
+    const spanMs = (buckets[0]?.rules[0]?.spanUs ?? 0) / 1_000
+    expect(await ttl('flow')).toBeGreaterThan(spanMs)
+    expect(await ttl('flow')).toBeLessThan(spanMs + 120_000)
+    expect(await ttl('place')).toBe(-1)
+    decided(await limiter.settle({ id: randomUUID(), buckets, acts: [{ bucket: 1, ended: 1 }] }))
+    expect(await ttl('place')).toBeGreaterThan(0)
+    const answers = (await client.send('KEYS', ['*:a:*'])) as string[]
+    for (const key of answers) expect(Number(await client.send('PTTL', [key]))).toBeGreaterThan(0)
+  })
+
+  it('remembers a thousand grants of a bucket; what is older makes a new definition wait', async () => {
+    const open: LimitOptions = { window: '5000/min' }
+    const first = randomUUID()
+    await reserve([bucket('one', open)], 1, first)
+    await Promise.all(Array.from({ length: 1_100 }, () => reserve([bucket('one', open)])))
+    const left = ((await fields('one')) as string[]).filter((name) => name.startsWith('g'))
+    expect(left.length).toBeGreaterThanOrEqual(1_000)
+    expect(left.length).toBeLessThan(1_100)
+    expect(await fields('one')).toHaveLength(2 * left.length + 1)
+    const back = [{ bucket: 0, grant: first, more: -1 }]
+    expect(decided(await limiter.settle({ id: randomUUID(), buckets: [bucket('one', open)], acts: back }))).toEqual([0])
+    const changed = bucket('one', { window: '9000/min' }, 2)
+    const denied = await reserve([changed])
+    expect(denied).toMatchObject({ granted: 0 })
+    expect(denied.waitUs).toBeGreaterThan(50_000_000)
+    expect(denied.waitUs).toBeLessThanOrEqual(changed.rules[0]?.spanUs ?? 0)
+  })
+
+  it('runs scripts that Redis has forgotten', async () => {
+    await reserve([bucket('one', { window: '5/min' })])
+    await client.send('SCRIPT', ['FLUSH'])
+    expect(await reserve([bucket('one', { window: '5/min' })], 9)).toMatchObject({ granted: 4 })
+  })
+
+  it('charges nothing where memory is full, or writing is not allowed', async () => {
+    const one = bucket('one', { window: '5/min' })
+    await reserve([one])
+    await client.send('CONFIG', ['SET', 'maxmemory', '1'])
+    await expect(reserve([one])).rejects.toThrow(/OOM/)
+    await client.send('CONFIG', ['SET', 'maxmemory', '0'])
+    await client.send('REPLICAOF', ['127.0.0.1', '1'])
+    await expect(reserve([one])).rejects.toThrow(/READONLY/)
+    await client.send('REPLICAOF', ['NO', 'ONE'])
+    expect(await reserve([one], 9)).toMatchObject({ granted: 4 })
+  })
+})
+
+describe('what lies between', () => {
+  it('carries out a call once whose reply was lost and which was sent again', async () => {
+    const one = bucket('one', { window: '5/min' })
+    const proxy = await startProxy({ port: server.port })
+    const through = await connectRedis(proxy.port)
+    const id = randomUUID()
+    const lost = proxy.swallow({ when: id, leave: 'closed' })
+    await expect(reserve([one], 3, id, new RedisLimiter(through))).rejects.toThrow(/lost/)
+    await lost
+    expect(await reserve([one], 3, id)).toMatchObject({ granted: 3 })
+    expect(await reserve([one], 9)).toMatchObject({ granted: 2 })
+    await proxy.close()
+  })
+
+  it('does not carry out what arrives when its caller has given it up', async () => {
+    const one = bucket('one', { window: '5/min' })
+    const proxy = await startProxy({ port: server.port })
+    const through = await connectRedis(proxy.port)
+    const by = new RedisLimiter(through, { timeoutMs: 50 })
+    await reserve([one], 1, randomUUID(), by)
+    proxy.halfOpen()
+    await expect(reserve([one], 2, randomUUID(), by)).rejects.toMatchObject({ code: 'SLUICE_REDIS_SILENT' })
+    await proxy.pass()
+    // Replies come in order: once this one is there, the other call has been looked at.
+    await through.send('PING', [])
+    expect(await reserve([one], 9)).toMatchObject({ granted: 4 })
+    // And what is told to try again is.
+    expect(await reserve([one], 1, randomUUID(), by)).toMatchObject({ granted: 0 })
+    through.close()
+    await proxy.close()
+  })
+
+  it('takes no reply to another call for its own', async () => {
+    const one = bucket('one', { window: '5/min' })
+    const proxy = await startProxy({ port: server.port })
+    const through = await connectRedis(proxy.port)
+    const [by, id] = [new RedisLimiter(through), randomUUID()]
+    const lost = proxy.swallow({ when: id })
+    const first = reserve([one], 1, id, by)
+    await lost
+    await Promise.all([
+      expect(first).rejects.toMatchObject({ code: 'SLUICE_REDIS_ANSWER' }),
+      expect(reserve([one], 1, randomUUID(), new RedisLimiter(through, { timeoutMs: 100 }))).rejects.toMatchObject({
+        code: 'SLUICE_REDIS_SILENT',
+      }),
+    ])
+    expect(await reserve([one], 9)).toMatchObject({ granted: 3 })
+    through.close()
+    await proxy.close()
+  })
+
+  it('gives up an answer that does not come', async () => {
+    const never: RedisClient = { send: () => new Promise(() => {}) }
+    const silent = new RedisLimiter(never, { timeoutMs: 20 })
+    await expect(reserve([], 1, 'a', silent)).rejects.toMatchObject({ code: 'SLUICE_REDIS_SILENT', retryable: true })
+  })
+
+  it('keeps domains apart, each in one slot of a cluster', () => {
+    const key = (domain: string) => new RedisLimiter(client, { prefix: 'app:', domain }).keyOf('crm:acme')
+    expect([key('a'), key('b')]).toEqual(['app:{a}:b:crm:acme', 'app:{b}:b:crm:acme'])
+    expect(() => key('a}')).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_REDIS' }))
+  })
+})

@@ -1,0 +1,39 @@
+import { randomInt } from 'node:crypto'
+import fc from 'fast-check'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { anyHistory } from '../limits/acts.ts'
+import { type RedisServer, startRedis } from '../servers/redis.ts'
+import { connectRedis, type Connection } from '../servers/resp.ts'
+import { RedisStage } from './stage.ts'
+
+/** Repeats a run when it is given what a run has printed. */
+const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
+const histories = 165
+const length = 120
+
+describe('Redis decides as decide.ts does', () => {
+  let server: RedisServer
+  let client: Connection
+  beforeAll(async () => {
+    server = await startRedis()
+    client = await connectRedis(server.port)
+  })
+  afterAll(async () => {
+    client.close()
+    await server.close()
+  })
+
+  it(`in ${histories} random histories of ${length} acts, each sent twice`, async () => {
+    const stage = new RedisStage(client)
+    let acts = 0
+    const property = fc.asyncProperty(anyHistory(length), async (history) => {
+      acts += await stage.compare(history)
+    })
+    // Where it differs is told by the act; to shrink the history would take minutes.
+    const limits = { endOnFailure: true, interruptAfterTimeLimit: 280_000, markInterruptAsFailure: true }
+    await fc.assert(property, { seed, numRuns: histories, ...limits })
+    console.info(`Redis: ${acts} operations compared, SLUICE_TEST_SEED=${seed}`)
+    expect(acts).toBeGreaterThanOrEqual(20_000)
+    expect(Number(await client.send('GET', ['test:expired']))).toBeGreaterThan(100)
+  }, 300_000)
+})
