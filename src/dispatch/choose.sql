@@ -9,6 +9,8 @@ begin
     select array_agg(p.lane), array_agg(p.stored), array_agg(p.vstart), min(p.horizon), coalesce(bool_or(p.cut), false)
     into lanes, stored, starts, horizon, cut from sluice.pick_v1(p_classes, p_now, p_since, p_most) p;
     exit when horizon is null or (select count(*) from unnest(starts) s where s <= choose_v1.horizon) >= least(p_want, cardinality(lanes));
+    -- What was moved has to be read again: lanes are told with the turn under which they are found.
+    exit when round = 3;
     exit when sluice.refile_v1(p_classes, p_now, p_since, p_most) = 0;
   end loop;
 end $$;

@@ -24,8 +24,8 @@ begin
     returning t.class, t.list, u.goal, t.fair
   ), back as (
     insert into sluice.turn (class, list, vstart, fair) select g.class, g.list, g.goal, g.fair from gone g
-    on conflict do nothing returning 1
+    on conflict do nothing
   )
-  select count(*) into v_count from back;
+  select count(*) into v_count from gone;
   return v_count;
 end $$;

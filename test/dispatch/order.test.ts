@@ -225,6 +225,36 @@ describe.each(engines)('between fair keys on $name', (engine) => {
     }
   })
 
+  it('keys that went on while they waited for a bucket too are served when it has room, however many claims it takes to see', async () => {
+    const by = (input: { text?: string | undefined }) => input.text ?? ''
+    const own = task('behind', {
+      input: tenantInput,
+      limits: [limit('behind', { concurrency: 1, by })],
+      fair: 'tenant' as never,
+      run: () => undefined,
+    })
+    // More than a claim of one moves on before it decides.
+    const keys = Array.from({ length: 12 }, (_, i) => `${i}`)
+    const each = (text: (key: string) => string) => keys.map((tenant) => ({ tenant, text: text(tenant) }))
+    const claimed = () => claimAll(at.db, at.worker, ['behind'], 1)
+    await at.sluice.sendMany(own, [{ tenant: 'other', text: 'slow' }])
+    const slow = await claimed()
+    await at.sluice.sendMany(
+      own,
+      each(() => 'slow'),
+    )
+    expect(await claimed()).toEqual([])
+    await at.sluice.sendMany(own, [...each((key) => key), ...each((key) => key)])
+    for (const _ of [...keys, ...keys]) await done(at.db, await claimed())
+    await done(at.db, slow)
+    for (const _ of keys) {
+      const jobs = await claimed()
+      expect(jobs).toHaveLength(1)
+      await done(at.db, jobs)
+    }
+    expect(await at.db.query('select 1 from sluice.turn')).toEqual([])
+  })
+
   it('a limit gives weights to its keys', async () => {
     const by = (input: { tenant?: string | undefined }) => input.tenant ?? ''
     const crm = limit('crm', { rate: '1000000/s', burst: 1_000_000, by, weights: { heavy: 3 } })
