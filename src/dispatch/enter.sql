@@ -4,7 +4,7 @@
 create or replace function sluice.enter_v1(p_class bigint, p_lane sluice.lane[]) returns void language plpgsql as $$
 declare
   v_list sluice.list;
-  v_ready bigint := sluice.front_v1(p_class, 0);
+  v_ready bigint;
   v_fairs bigint[];
   v_lanes integer[];
   v_fronts bigint[];
@@ -12,6 +12,7 @@ declare
   v_starts bigint[];
 begin
   if cardinality(p_lane) = 0 then return; end if;
+  v_ready := sluice.front_v1(p_class, 0);
   insert into sluice.fair (class, id, vstart) select p_class, l.fair, 0 from (select distinct fair from unnest(p_lane)) l
   where (select count(*) from (select 1 from sluice.fair k where k.class = p_class and k.id = l.fair order by k.v desc limit 1) x) = 0;
   select * into v_list from sluice.list where class = p_class and id = 0 order by v desc limit 1;
