@@ -37,9 +37,9 @@ const gatherMs = 10
 
 /**
  * How many jobs to claim at once: no more than can be started while their grants are young. It begins with one, since a
- * cold process (code not compiled, no connection open) is slow, and doubles after a claim that got as many and whose jobs
- * all began; one that had some come back, old, halves it, and from there on it grows by an eighth, so that it does not run
- * into the same again and again (as TCP does).
+ * cold process (code not compiled, no connection open) is slow, and doubles after a claim whose jobs all began and that got
+ * as many, or fewer though there were more (a claim looks at few more lanes than it wants jobs); one that had some come back,
+ * old, halves it, and from there on it grows by an eighth, so that it does not run into the same again and again (as TCP does).
  */
 export class Pace {
   readonly #outlet: Outlet
@@ -48,6 +48,8 @@ export class Pace {
   /** Up to here it doubles. */
   #calm: number
   #last = 0
+  /** The last claim was no measure of what there is. */
+  #more = false
   #returned: number
 
   constructor(outlet: Outlet, slots: number) {
@@ -63,7 +65,7 @@ export class Pace {
       // Of what was claimed, which may have been less: half of a window that was never filled would change nothing.
       const claimed = this.#last > 0 ? Math.min(this.#window, this.#last) : this.#window
       this.#window = this.#calm = Math.max(1, Math.floor(claimed / 2))
-    } else if (this.#last >= this.#window) {
+    } else if (this.#last >= this.#window || (this.#last > 0 && this.#more)) {
       const more =
         this.#window < this.#calm ? Math.min(this.#calm, this.#window * 2) : this.#window + Math.ceil(this.#window / 8)
       this.#window = Math.min(this.#slots, more)
@@ -73,9 +75,10 @@ export class Pace {
     return this.#window
   }
 
-  /** So many were claimed. */
-  claimed(count: number): void {
+  /** So many were claimed; `more`: others were left that the claim did not get to. */
+  claimed(count: number, more: boolean): void {
     this.#last = count
+    this.#more = more
   }
 }
 
@@ -124,7 +127,7 @@ export class Dispatcher {
         if (claimed === undefined) continue
         const idled = busy && claimed.jobs.length === 0
         busy = claimed.jobs.length > 0
-        this.#pace.claimed(claimed.jobs.length)
+        this.#pace.claimed(claimed.jobs.length, claimed.again)
         outlet.start(claimed.jobs)
         if (claimed.again) await clock.sleep(claimed.jobs.length > 0 ? 0 : 2 + clock.random() * 3, this.#stop.signal)
         else if (claimed.jobs.length < want) await this.#sleep(claimed, idled)

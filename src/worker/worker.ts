@@ -251,10 +251,10 @@ export class Worker {
       const ended = () => ran() - slots.putOff
       const [returned, readmitted, endedBefore] = [slots.returned, slots.readmitted, ended()]
       while (ran() < max && !end.aborted) {
-        const count = await this.#claimOnce(Math.min(max - ran(), pace.most()), end)
+        const { count, again } = await this.#claimOnce(Math.min(max - ran(), pace.most()), end)
         if (count === 0) break
         claimed += count
-        pace.claimed(count)
+        pace.claimed(count, again)
       }
       await this.#idle()
       if (this.#finisher.hasGivenUp)
@@ -271,16 +271,16 @@ export class Worker {
     }
   }
 
-  /** Claims and starts up to `want` jobs; resolves to how many. */
-  async #claimOnce(want: number, end: AbortSignal): Promise<number> {
+  /** Claims and starts up to `want` jobs; resolves to how many, and whether there were more. */
+  async #claimOnce(want: number, end: AbortSignal): Promise<{ count: number; again: boolean }> {
     for (;;) {
       await this.#slots.freed(1, end)
       const who = await this.#enter()
-      if (end.aborted) return 0
+      if (end.aborted) return { count: 0, again: false }
       try {
         const { jobs, again } = await this.#claims.claim(who, Math.min(want, this.#slots.free()), false, end)
         this.#slots.start(jobs)
-        if (jobs.length > 0 || !again) return jobs.length
+        if (jobs.length > 0 || !again) return { count: jobs.length, again }
       } catch (error) {
         if (!(error instanceof WorkerLostError)) throw error
         this.#lost(who.worker)

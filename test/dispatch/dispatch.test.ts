@@ -109,7 +109,7 @@ test('grants that cannot be used in time make claims smaller until they can, and
   // A machine that has 40 jobs begin in time; of more all come back.
   const wants = Array.from({ length: 60 }, () => {
     const want = pace.most()
-    pace.claimed(want)
+    pace.claimed(want, false)
     if (want > 40) outlet.returned += want
     return want
   })
@@ -119,8 +119,22 @@ test('grants that cannot be used in time make claims smaller until they can, and
   expect(Math.max(...wants.slice(7))).toBeLessThanOrEqual(46)
   // What was claimed counts, not what might have been.
   const few = new Pace(outlet, 500)
-  for (let i = 0; i < 12; i++) few.claimed(few.most())
-  few.claimed(10)
+  for (let i = 0; i < 12; i++) few.claimed(few.most(), false)
+  few.claimed(10, false)
   outlet.returned++
   expect(few.most()).toBe(5)
+})
+
+test('a claim that got less than it wanted though there was more does not keep claims small', () => {
+  const wants = (more: boolean) => {
+    const pace = new Pace({ returned: 0 } as unknown as Outlet, 100)
+    return Array.from({ length: 6 }, () => {
+      const want = pace.most()
+      pace.claimed(Math.ceil(want / 2), more)
+      return want
+    })
+  }
+  expect(wants(true)).toEqual([1, 2, 4, 8, 16, 32])
+  // All that there was: there is no knowing what as many would have done.
+  expect(wants(false)).toEqual([1, 2, 2, 2, 2, 2])
 })
