@@ -69,6 +69,8 @@ begin
   -- Last, when this claim waits for nothing more: of what others promote just now it may keep rows locked.
   v_more := sluice.promote_v1(v_begun, v_since) > 0 or v_more;
   again := again or v_more;
+  -- Senders call few workers: who took all that it wanted calls the next, for there may be more.
+  if v_granted = p_want and exists (select 1 from sluice.idle) then perform sluice.call_v1(v_active, 1); end if;
   waited_us := greatest(now_us - v_begun, 0);
   wake_us := null;
   if v_granted < p_want and not again then

@@ -1,6 +1,6 @@
 -- Calls idle workers that serve one of these classes, p_most of them: room was made that no sleeper was told of. By their
 -- ids, so that one place which frees wakes one worker and not the fleet; and off the list, so that the next place wakes
--- another. Those are left alone that lack what the class asks of them, or left it out because a label of theirs had no room.
+-- another. Those are left alone that cannot begin its jobs (suits_v1).
 -- p_label, p_value: the room was made in this label's: call only who bears it.
 create or replace function sluice.summon_v1(p_classes bigint[], p_most bigint, p_label text default null, p_value text default null)
 returns void language plpgsql as $$
@@ -11,10 +11,7 @@ begin
     delete from sluice.idle where worker = any (array(
       select i.worker from sluice.idle i join sluice.worker w on w.id = i.worker
       where (p_label is null or w.labels ->> p_label = p_value)
-        and exists (select 1 from sluice.class c where c.id = any (p_classes)
-                    and (i.queues is null or c.queue = any (i.queues)) and c.task = any (w.tasks)
-                    and sluice.bears_v1(w.labels, c.labels)
-                    and (p_label is not null or i.barred is null or c.id <> all (i.barred)))
+        and sluice.suits_v1(i, w, p_classes, p_label is not null)
       order by random() limit p_most for update of i skip locked))
     returning worker
   )

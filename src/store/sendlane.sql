@@ -36,5 +36,7 @@ begin
   if not v_known then
     insert into sluice.arrival (xid, class, lane, pos, n) values (pg_current_xact_id(), 0, p_lane, v_pos, cardinality(p_ids));
   end if;
-  if v_idle then perform sluice.wake_v1(array[p_queue]); end if;
+  if not v_idle then return; end if;
+  if v_known then perform sluice.call_v1(array[v_class], cardinality(p_ids) + 1);
+  else perform sluice.wake_v1(array[p_queue]); end if;
 end $$;
