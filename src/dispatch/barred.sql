@@ -31,7 +31,7 @@ begin
     from sluice.room_v1(v_own, p_now, false, v_need) r
     -- One that has no row yet was never used; a job that costs more than there ever is waits for nothing.
     where (r.units < greatest(v_need[r.ord], 1) or r.places < 1) and greatest(v_need[r.ord], 1) <= r.most
-      and exists (select 1 from sluice.bucket b where b.id = r.bucket) order by r.next desc limit 1;
+      and exists (select 1 from sluice.bucket b where b.id = r.bucket offset 0) order by r.next desc limit 1;
     if v_room.bucket is null then
       if v_lane.id is not null then v_taken := v_taken || v_own; end if;
       continue;

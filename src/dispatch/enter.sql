@@ -5,6 +5,7 @@ create or replace function sluice.enter_v1(p_class bigint, p_lane sluice.lane[])
 declare
   v_list sluice.list;
   v_ready bigint;
+  v_lift bigint := (select k.lift from sluice.class k where k.id = p_class);
   v_fairs bigint[];
   v_lanes integer[];
   v_fronts bigint[];
@@ -21,12 +22,13 @@ begin
   ), front as materialized (
     -- As front_v1 has it: to call that for each class and each list would be most of what a claim of many classes takes.
     select d.list, (
-      select t.vstart
+      select t.vstart + h.lift - v_lift
       from (select p_class as id union select k.id from sluice.class k where v_ready is null and d.list = 0
             union select k.class from sluice.list k where v_ready is null and k.id = d.list and k.id <> 0) c
+      join sluice.class h on h.id = c.id
       cross join lateral (select floor from sluice.list where class = c.id and id = d.list order by v desc limit 1) l
       cross join lateral (select vstart from sluice.turn where class = c.id and list = d.list and vstart >= l.floor order by vstart limit 1) t
-      order by c.id <> p_class, t.vstart limit 1) as vstart
+      order by c.id <> p_class, t.vstart + h.lift limit 1) as vstart
     from (select distinct list from own) d
   )
   select array_agg(o.fair order by o.fair), array_agg(o.lanes order by o.fair), array_agg(o.front order by o.fair)

@@ -20,5 +20,5 @@ begin
     select 1 from sluice.room_v1(v_lane.buckets, p_now) r
     -- A label's is not known here, and has no row under this name.
     where r.bucket <> p_list and (r.units < greatest(v_costs[r.ord], 1) or r.places < 1)
-      and exists (select 1 from sluice.bucket b where b.id = r.bucket)) then lane := v_lane.id; end if;
+      and exists (select 1 from sluice.bucket b where b.id = r.bucket offset 0)) then lane := v_lane.id; end if;
 end $$;

@@ -1,6 +1,6 @@
 -- Keeps floor and due time of the lists that lanes left or joined; one that nobody stands in any more goes, but for the
 -- ready one, whose floor tells those who come later how far the class was. p_least: the smallest virtual start that was
--- given (null: none was). A list is due when its front lane's next job fits beside what is kept for lanes of other classes
+-- given, lifted (null: none was). A list is due when its front lane's next job fits beside what is kept for lanes of other classes
 -- (holder_v1); where only those are in its way, soon; so too when nobody got anything (p_idle), whatever it was.
 create or replace function sluice.list_v1(p_now bigint, p_lane sluice.lane[], p_stored bigint[], p_lists bigint[], p_least bigint, p_idle boolean)
 returns void language plpgsql as $$
@@ -29,7 +29,7 @@ begin
     left join lateral (select * from sluice.room_v1(array[w.id], p_now, false, case when h.need > 1 or o.units > 0
                        then array[coalesce(h.need, 1) + coalesce(o.units, 0)]::bigint[] end) where w.id <> 0) r on true
   ), kept as (
-    update sluice.list l set v = l.v + 1, floor = coalesce(w.front, greatest(l.floor, p_least)), due = sluice.after_v1(w.id, w.due, p_now), period = w.period, slack = w.slack,
+    update sluice.list l set v = l.v + 1, floor = coalesce(w.front, greatest(l.floor, p_least - (select k.lift from sluice.class k where k.id = l.class))), due = sluice.after_v1(w.id, w.due, p_now), period = w.period, slack = w.slack,
       holder = w.lane, need = w.need, asked = w.since
     from room w where l.ctid = w.tid and (w.front is not null or w.id = 0)
   ), gone as (

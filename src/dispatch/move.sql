@@ -41,7 +41,7 @@ begin
   -- Nobody of the fair key stands in the list that the lane joins: it needs a turn there.
   if not v_stays then v_new := array(
     select q.list is distinct from v_lists[q.ordinality] and v_lists[q.ordinality] is not null and not exists (
-      select 1 from sluice.seat s where s.class = q.class and s.list = v_lists[q.ordinality] and s.fair = q.fair)
+      select 1 from sluice.seat s where s.class = q.class and s.list = v_lists[q.ordinality] and s.fair = q.fair offset 0)  -- turn_v1
     from unnest(p_lane) with ordinality q order by q.ordinality); end if;
   update sluice.lane l set
     v = l.v + 1,
@@ -53,7 +53,7 @@ begin
   where l.id = q.id and l.v = q.v;
   if not v_stays or v_ranks[1] <> p_lane[1].rank then perform sluice.reseat_v1(p_lane, v_lists, v_ranks); end if;
   if not v_stays then
-    perform sluice.turn_v1(p_lane, p_stored, v_lists, v_new, p_fairs, p_vstart);
+    perform sluice.turn_v1(p_lane, p_stored, p_take, v_lists, v_new, p_fairs, p_vstart);
   end if;
   if not v_stays or v_lists[1] <> 0 then
     perform sluice.list_v1(p_now, p_lane, p_stored, v_lists, (select min(u) from unnest(p_vstart) u),

@@ -7,13 +7,15 @@ declare
   v_count integer;
 begin
   with list as (
-    select c as class, 0::bigint as id, l.floor from unnest(p_classes) c
+    select c as class, 0::bigint as id, l.floor, k.lift from unnest(p_classes) c
+    cross join lateral (select lift from sluice.class where id = c limit 1) k
     cross join lateral (select floor from sluice.list where class = c and id = 0 order by v desc limit 1) l
     union all
-    select c, w.id, w.floor from unnest(p_classes) c cross join lateral (
-      select id, floor from sluice.list where class = c and due > p_since and due <= p_now order by due limit p_most) w
+    select c, w.id, w.floor, k.lift from unnest(p_classes) c
+    cross join lateral (select lift from sluice.class where id = c limit 1) k
+    cross join lateral (select id, floor from sluice.list where class = c and due > p_since and due <= p_now order by due limit p_most) w
   ), turn as (
-    select l.class, l.id as list, t.fair, t.vstart as stored, max(greatest(t.vstart, f.vstart)) over (partition by t.fair) as goal
+    select l.class, l.id as list, t.fair, t.vstart as stored, max(l.lift + greatest(t.vstart, f.vstart)) over (partition by t.fair) - l.lift as goal
     from list l cross join lateral (
       select r.vstart, r.fair from sluice.turn r where r.class = l.class and r.list = l.id and r.vstart >= l.floor
       order by r.vstart, r.fair limit p_most) t

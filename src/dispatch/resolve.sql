@@ -26,5 +26,5 @@ begin
   perform pg_advisory_xact_lock_shared(1397511523, -8);
   insert into sluice.bucket (id, name, key)
   select sluice.hash64(n) as id, split_part(n, ':', 1), substr(n, strpos(n, ':') + 1) from unnest(v_names || v_pool) n
-  where not exists (select 1 from sluice.bucket b where b.id = sluice.hash64(n)) order by id on conflict do nothing;
+  where not exists (select 1 from sluice.bucket b where b.id = sluice.hash64(n) offset 0) order by id on conflict do nothing;
 end $$;

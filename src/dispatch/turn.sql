@@ -1,25 +1,32 @@
 -- Moves the turns of fair keys whose lanes a claim has moved, and counts their waiting lanes. p_stored: the turn under
 -- which each lane was found; p_lists: where it stands now (null: nowhere); p_new: its fair key has no turn there yet.
--- p_vstart: new virtual start of each of p_fairs; null for a lane that is alone: nobody is compared with it.
+-- p_take: jobs that it got; p_vstart: new virtual start of each of p_fairs, lifted as pick_v1 has it; null for a lane that is
+-- alone: nobody is compared with it. Who got nothing stays where it stood, however far others have lifted its class.
 create or replace function sluice.turn_v1(
-  p_lane sluice.lane[], p_stored bigint[], p_lists bigint[], p_new boolean[], p_fairs bigint[], p_vstart bigint[])
+  p_lane sluice.lane[], p_stored bigint[], p_take integer[], p_lists bigint[], p_new boolean[], p_fairs bigint[], p_vstart bigint[])
 returns void language plpgsql as $$
 begin
   update sluice.fair f set
     v = f.v + 1,
-    vstart = case when p_vstart is null then f.vstart else greatest(f.vstart, p_vstart[array_position(p_fairs, f.id)]) end,
+    vstart = case when c.got then greatest(f.vstart, p_vstart[array_position(p_fairs, f.id)] - c.lift) else f.vstart end,
     lanes = f.lanes - c.left_all
-  from (select q.class, q.fair, count(*) filter (where p_lists[q.ordinality] is null)::integer as left_all
-        from unnest(p_lane) with ordinality q group by 1, 2) c
+  from (select q.class, q.fair, min(k.lift) as lift, count(*) filter (where p_lists[q.ordinality] is null)::integer as left_all,
+               p_vstart is not null and bool_or(p_take[q.ordinality] > 0) as got
+        from unnest(p_lane) with ordinality q join sluice.class k on k.id = q.class group by 1, 2) c
   cross join lateral (select k.ctid from sluice.fair k where k.class = c.class and k.id = c.fair order by k.v desc limit 1) k
-  where f.ctid = k.ctid and (p_vstart is not null or c.left_all > 0);
-  with place as (
-    select distinct q.class, q.list, p_stored[q.ordinality] as vstart, q.fair, false as is_new from unnest(p_lane) with ordinality q
+  where f.ctid = k.ctid and (c.got or c.left_all > 0);
+  with lane as (
+    select q.class, q.list, q.fair, p_stored[q.ordinality] as vstart, p_lists[q.ordinality] as joins, p_new[q.ordinality] as is_new,
+           case when p_vstart is not null and bool_or(p_take[q.ordinality] > 0) over (partition by q.class, q.fair)
+             then p_vstart[array_position(p_fairs, q.fair)] - k.lift end as served
+    from unnest(p_lane) with ordinality q join sluice.class k on k.id = q.class
+  ), place as (
+    select distinct l.class, l.list, l.vstart, l.fair, l.served, false as is_new from lane l
     union
-    select q.class, p_lists[q.ordinality], p_stored[q.ordinality], q.fair, true from unnest(p_lane) with ordinality q where p_new[q.ordinality]
-  ), goal as (
-    select p.*, case when p_vstart is null then p.vstart else greatest(p.vstart, p_vstart[array_position(p_fairs, p.fair)]) end as goal,
-           exists (select 1 from sluice.seat s where s.class = p.class and s.list = p.list and s.fair = p.fair) as stays
+    select l.class, l.joins, l.vstart, l.fair, l.served, true from lane l where l.is_new
+  ), goal as (  -- offset 0: looked up one by one, whatever the planner thinks of the table; else all seats may be read
+    select p.*, greatest(p.vstart, p.served) as goal,
+           exists (select 1 from sluice.seat s where s.class = p.class and s.list = p.list and s.fair = p.fair offset 0) as stays
     from place p
   ), gone as (
     delete from sluice.turn t using goal g

@@ -45,7 +45,7 @@ begin
     where j.id = k.id and (exists (select 1 from sluice.done d where d.id = k.id)
                         or exists (select 1 from sluice.failed f where f.id = k.id));
     return query select i.id from unnest(p_ids) i (id)
-      where i.id <> all (coalesce(v_new, '{}')) or not exists (select 1 from sluice.job j where j.id = i.id);
+      where i.id <> all (coalesce(v_new, '{}')) or not exists (select 1 from sluice.job j where j.id = i.id offset 0);
   end if;
   perform sluice.wake_v1(p_queues);
 end $$;

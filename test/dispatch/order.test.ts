@@ -255,6 +255,39 @@ describe.each(engines)('between fair keys on $name', (engine) => {
     expect(await at.db.query('select 1 from sluice.turn')).toEqual([])
   })
 
+  it.each([1, 3, 40])(
+    'a task that was held back beside others stays fair within itself: %i jobs to who serves both, then to who serves only it',
+    async (mixed) => {
+      const fairly = { input: tenantInput, fair: 'tenant', run: () => undefined } as const
+      const [back, ahead] = [task(`back.${mixed}`, fairly), task(`ahead.${mixed}`, fairly)]
+      const keys = ['a', 'b', 'c', 'd', 'e']
+      const rows = (n: number) => keys.flatMap((tenant) => Array.from({ length: n }, () => ({ tenant })))
+      // Seated, and then nobody comes for it while the other goes on by 400 turns.
+      await at.sluice.sendMany(back, rows(60))
+      await done(at.db, (await claim(at.db, at.worker, [back.name], 1)).jobs)
+      for (let round = 0; round < 4; round++) {
+        await at.sluice.sendMany(
+          ahead,
+          rows(100).map(({ tenant }) => ({ tenant: `${tenant}-ahead` })),
+        )
+        await done(at.db, await claimAll(at.db, at.worker, [ahead.name], 450))
+      }
+      const got = new Map<string, number>(keys.map((key) => [key, 0]))
+      const count = async (tasks: readonly string[], many: number) => {
+        const { jobs } = await claim(at.db, at.worker, tasks, many)
+        for (const { input } of jobs) {
+          const { tenant = '' } = input as { tenant?: string }
+          if (got.has(tenant)) got.set(tenant, (got.get(tenant) ?? 0) + 1)
+        }
+        await done(at.db, jobs)
+      }
+      for (let both = 0; both < mixed; both++) await count([back.name, ahead.name], 1)
+      for (let own = 0; own < 60; own++) await count([back.name], 1)
+      const each = [...got.values()]
+      expect(Math.max(...each) - Math.min(...each)).toBeLessThanOrEqual(2)
+    },
+  )
+
   it('a limit gives weights to its keys', async () => {
     const by = (input: { tenant?: string | undefined }) => input.tenant ?? ''
     const crm = limit('crm', { rate: '1000000/s', burst: 1_000_000, by, weights: { heavy: 3 } })
