@@ -1,5 +1,6 @@
 /** Who comes first within a fair key (priority and age), and between fair keys (weights). */
 import { beforeAll, describe, expect, it } from 'vitest'
+import { z } from 'zod'
 import type { Queryable } from '../../src/db/db.ts'
 import { task } from '../../src/dispatch/task.ts'
 import { limit } from '../../src/limits/limit.ts'
@@ -258,7 +259,7 @@ describe.each(engines)('between fair keys on $name', (engine) => {
   it.each([1, 3, 40])(
     'a task that was held back beside others stays fair within itself: %i jobs to who serves both, then to who serves only it',
     async (mixed) => {
-      const fairly = { input: tenantInput, fair: 'tenant', run: () => undefined } as const
+      const fairly = { input: z.object({ tenant: z.string() }), fair: 'tenant', run: () => undefined } as const
       const [back, ahead] = [task(`back.${mixed}`, fairly), task(`ahead.${mixed}`, fairly)]
       const keys = ['a', 'b', 'c', 'd', 'e']
       const rows = (n: number) => keys.flatMap((tenant) => Array.from({ length: n }, () => ({ tenant })))
