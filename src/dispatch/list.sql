@@ -16,18 +16,27 @@ begin
       order by r.vstart limit 1) as front
     from touched t
     left join lateral (select ctid, v, floor, holder, asked from sluice.list where class = t.class and id = t.id order by v desc limit 1) l on true
-  ), room as (
-    select w.*, h.lane, h.need, r.period, r.slack, case when h.lane = w.holder then w.asked when h.lane is not null then p_now end as since,
-           case when h.need > r.most then p_now when o.units > 0 then greatest(r.next, p_now + 50000)
-                when p_idle and v_costed and w.id <> 0 then greatest(r.next, p_now + 20000) else r.next end as due
+  ), held as (
+    -- offset 0: not asked where nothing is kept; whoever has a number (o) has a bucket, which is asked for its room.
+    select w.*, h.lane, h.need, u.units,
+           case when w.id <> 0 and w.front is not null then row_number() over (order by w.id = 0 or w.front is null) end as o
     from was w
-    left join lateral (select * from sluice.holder_v1(w.class, w.id, w.floor, w.holder, p_now)
-                       where w.id <> 0 and w.front is not null and (v_costed or w.holder is not null)) h on true
+    left join lateral (
+      select k.* from (select 1 where w.id <> 0 and w.front is not null and (v_costed or w.holder is not null) offset 0) c
+      cross join lateral sluice.holder_v1(w.class, w.id, w.floor, w.holder, p_now) k) h on true
     left join lateral (select sum(k.need) as units from sluice.list k
                        where k.id = w.id and k.holder is not null and k.class <> w.class and k.due > p_now - 1000000
-                         and (h.lane is distinct from w.holder or h.lane is null or (k.asked, k.class) < (w.asked, w.class))) o on true
-    left join lateral (select * from sluice.room_v1(array[w.id], p_now, false, case when h.need > 1 or o.units > 0
-                       then array[coalesce(h.need, 1) + coalesce(o.units, 0)]::bigint[] end) where w.id <> 0) r on true
+                         and (h.lane is distinct from w.holder or h.lane is null or (k.asked, k.class) < (w.asked, w.class))) u on true
+  ), asked as (
+    select r.* from (select array_agg(h.id order by h.o) as ids, array_agg(case when h.need > 1 or h.units > 0
+                       then (coalesce(h.need, 1) + coalesce(h.units, 0))::bigint end order by h.o) as needs
+                     from held h where h.o is not null having count(*) > 0) q
+    cross join lateral sluice.room_v1(q.ids, p_now, false, q.needs) r
+  ), room as (
+    select h.*, r.period, r.slack, case when h.lane = h.holder then h.asked when h.lane is not null then p_now end as since,
+           case when h.need > r.most then p_now when h.units > 0 then greatest(r.next, p_now + 50000)
+                when p_idle and v_costed and h.id <> 0 then greatest(r.next, p_now + 20000) else r.next end as due
+    from held h left join asked r on r.ord = h.o
   ), kept as (
     update sluice.list l set v = l.v + 1, floor = coalesce(w.front, greatest(l.floor, p_least - (select k.lift from sluice.class k where k.id = l.class))), due = sluice.after_v1(w.id, w.due, p_now), period = w.period, slack = w.slack,
       holder = w.lane, need = w.need, asked = w.since
