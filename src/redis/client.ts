@@ -45,8 +45,52 @@ export class Script {
       if (!(error instanceof Error) || !error.message.includes('NOSCRIPT')) throw error
       return client.send('EVAL', [this.#text, ...args])
     })
-    return within(answer, timeoutMs, clock)
+    return within(answer.catch(refuse), timeoutMs, clock)
   }
+}
+
+/**
+ * Sends one command.
+ * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
+ */
+export function ask(
+  client: RedisClient,
+  command: string,
+  args: readonly string[],
+  timeoutMs: number,
+  clock: Clock = systemClock,
+): Promise<unknown> {
+  return within(client.send(command, args).catch(refuse), timeoutMs, clock)
+}
+
+/** Redis's codes of what it does not carry out, and what to do about it. */
+const refusals: Record<string, string> = {
+  BUSY: "somebody's script runs for too long: it goes on when that ends, or after SCRIPT KILL",
+  CLUSTERDOWN: 'the cluster is not whole: see to its nodes; it goes on by itself',
+  LOADING: 'it has just been started: it goes on by itself when its data is read',
+  MASTERDOWN: 'it is a replica without its master: give the address of the one that is the master now',
+  MISCONF: 'it cannot write its data to disk, and so takes none: see its log',
+  MOVED: 'it is one node of a cluster: give a client of clusters',
+  ASK: 'it is one node of a cluster: give a client of clusters',
+  CROSSSLOT: 'a proxy or a cluster does not keep the hash tags of keys: reach it without, or by another way',
+  TRYAGAIN: 'the slot of these keys is on its way to another node: it goes on by itself',
+  NOAUTH: 'give the user and the password in its URL',
+  WRONGPASS: 'give the right user and password in its URL',
+  NOPERM: 'its user may not do this; docs/redis.md lists what it needs',
+  NOREPLICAS: 'it has fewer replicas than it asks for: see to them; it goes on by itself',
+  OOM: 'its memory is full: give it more, or take out what else it holds; it goes on by itself',
+  READONLY: 'it is a replica: give the address of the one that is the master now',
+  UNKILLABLE: "somebody's script runs for too long and cannot be killed",
+}
+const refusal = new RegExp(`(?:^|[\\s-])(${Object.keys(refusals).join('|')})(?:\\s|$)`)
+
+/** Rethrows what a client says. @throws StoreError SLUICE_REDIS_REFUSED: nothing was carried out; else the client's error */
+function refuse(error: unknown): never {
+  const code = error instanceof Error ? refusal.exec(error.message)?.[1] : undefined
+  if (code === undefined) throw error
+  throw new StoreError('SLUICE_REDIS_REFUSED', `Redis refused (${code}), and nothing was done: ${refusals[code]}`, {
+    cause: error,
+  })
 }
 
 async function within(answer: Promise<unknown>, timeoutMs: number, clock: Clock): Promise<unknown> {

@@ -20,10 +20,34 @@ export interface RedisBucket {
 
 const keepLeastUs = 60_000_000
 
+/** A limit as it is published for other languages. */
+export interface Published extends RedisBucket {
+  /** Its buckets are `<name>:<key>`, one for each key; else `<name>` is its only one. */
+  isKeyed: boolean
+  /** The life of a grant in microseconds: past it, the request may not be written any more. */
+  grantUs: number
+}
+
 /** The definition as the scripts read it; `aroundUs`: times that its calendars' boundaries are around. */
-export function inJson(
-  { rules, version, countedFrom, isFull, keepUs }: RedisBucket,
-  aroundUs: readonly number[],
+export function inJson(bucket: RedisBucket, aroundUs: readonly number[]): object {
+  return written(bucket, (quota) => ({
+    margin: quota.marginUs,
+    periods: aroundUs.map((us) => boundaries(quota, us)),
+  }))
+}
+
+/** The definition as it is published: with calendars in words, whose boundaries each caller works out. */
+export function publishedJson({ isKeyed, grantUs, ...bucket }: Omit<Published, 'name'>): object {
+  const calendar = ({ marginUs, unit, zone, anchorUs }: QuotaRule) => ({
+    margin: marginUs,
+    calendar: { unit, zone, anchor: anchorUs ?? undefined },
+  })
+  return { keyed: isKeyed, grant: grantUs, ...written(bucket, calendar) }
+}
+
+function written(
+  { rules, version, countedFrom, isFull, keepUs }: Omit<RedisBucket, 'name'>,
+  calendar: (quota: QuotaRule) => object,
 ): object {
   return {
     version,
@@ -32,9 +56,7 @@ export function inJson(
     keep: keepUs ?? Math.max(keepLeastUs, ...rules.map((rule) => rule.spanUs)),
     rules: rules.map(({ drain, weight, room, slotUs, spanUs, quota }) => {
       const own = { drain, weight, room, slot: slotUs, span: spanUs }
-      return quota === undefined
-        ? own
-        : { ...own, margin: quota.marginUs, periods: aroundUs.map((us) => boundaries(quota, us)) }
+      return quota === undefined ? own : { ...own, ...calendar(quota) }
     }),
   }
 }

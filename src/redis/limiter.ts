@@ -2,8 +2,8 @@
 import { type Clock, systemClock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { scripts } from '../generated/lua.ts'
-import { type RedisClient, Script } from './client.ts'
-import { inJson, type RedisBucket } from './definition.ts'
+import { ask, type RedisClient, Script } from './client.ts'
+import { inJson, type Published, publishedJson, type RedisBucket } from './definition.ts'
 
 /** What is wanted of one set of buckets. */
 export interface Item {
@@ -18,6 +18,8 @@ export interface RedisCall {
   /** Of the grant (or of what is told of grants); the same id, within a minute, is the same call and gets the same answer. */
   id: string
   buckets: readonly RedisBucket[]
+  /** The epoch that the caller knows: with another, nothing is done. Default: any, if the state is whole. */
+  epoch?: string
   /** The latest time that the caller's monotonic clock allows Redis's clock to show, in microseconds; default: not known. */
   capUs?: number
 }
@@ -59,12 +61,38 @@ export interface Settlement extends RedisCall {
 /** The caller's definition of a bucket is out of date, and nothing was done; `version`: the one in force. */
 export interface Superseded {
   isDecided: false
+  why: 'superseded'
   bucket: number
   version: number
 }
 
+/**
+ * The state is not whole (emptied, restarted, failed over), or is not of the epoch that the caller knows, and nothing was done.
+ * `epoch`: what stands; undefined: none. Who gave it, or gave none, begins a new one `instead` of it; who gave another goes by it.
+ */
+export interface Lost {
+  isDecided: false
+  why: 'lost'
+  epoch: string | undefined
+}
+
 /** An answer; `nowUs`: the limits' time at which it was decided. */
-export type Decided<T> = { isDecided: true; nowUs: number; results: T[] } | Superseded
+export type Decided<T> = { isDecided: true; nowUs: number; results: T[] } | Superseded | Lost
+
+/** What begins an epoch. */
+export interface Beginning {
+  /** Random, never used before. The same one, begun again, is one beginning. */
+  epoch: string
+  /** What `Lost` told: where another stands by now, nothing is done. Default: none. */
+  instead?: string | undefined
+  /**
+   * From now on, each bucket grants nothing for as long as its rules look back (a minute for concurrency), but no longer than
+   * this, in microseconds. Default without bound, which is right where nobody knows what was granted; 0: only `holds` hold.
+   */
+  closeUs?: number
+  /** Buckets that grant nothing for so many microseconds from now; whole, up to some thousands. */
+  holds?: readonly { bucket: RedisBucket; us: number }[]
+}
 
 /** Where limits are in Redis. */
 export interface RedisLimiterOptions {
@@ -77,9 +105,11 @@ export interface RedisLimiterOptions {
   clock?: Clock
 }
 
-const library = ['bucket', 'state', 'rebuild'].map((name) => scripts[`redis/${name}`] ?? '').join('\n')
+const library = ['bucket', 'epoch', 'state', 'rebuild'].map((name) => scripts[`redis/${name}`] ?? '').join('\n')
 /** The text of a script: what all share, and its own part. */
-export const scriptOf = (name: 'reserve' | 'settle'): string => `${library}\n${scripts[`redis/${name}`] ?? ''}`
+export const scriptOf = (name: 'reserve' | 'settle' | 'begin'): string =>
+  `${library}\n${scripts[`redis/${name}`] ?? ''}`
+const publishText = scripts['redis/publish'] ?? ''
 /** The scripts ask for calendars around now, and a state that was written long before or ahead of it; and the clock goes on. */
 const triesMax = 4
 
@@ -91,6 +121,8 @@ export class RedisLimiter {
   readonly #clock: Clock
   readonly #reserve: Script
   readonly #settle: Script
+  readonly #begin: Script
+  readonly #publish = new Script(publishText)
   /** What Redis's clock has shown, and when that was heard. */
   #seen: { us: number; atMs: number } | undefined
 
@@ -108,6 +140,7 @@ export class RedisLimiter {
     this.#clock = clock
     this.#reserve = new Script(text('reserve'))
     this.#settle = new Script(text('settle'))
+    this.#begin = new Script(text('begin'))
   }
 
   /** The key of a bucket. */
@@ -117,7 +150,7 @@ export class RedisLimiter {
 
   /**
    * Grants what fits, item by item; all at one time. A repeated call is harmless.
-   * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER; the client's errors
+   * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
   async reserve({ items, isFurther, ...call }: Reservation): Promise<Decided<Granted>> {
     const more = {
@@ -135,7 +168,7 @@ export class RedisLimiter {
   /**
    * Tells what became of grants. A repeated call is harmless. Answers of each act what it came to: units charged (negative:
    * given back; 0 for a grant that is not remembered), places freed, the time until which the bucket is held.
-   * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER; the client's errors
+   * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
   async settle({ acts, ...call }: Settlement): Promise<Decided<number>> {
     const told = acts.map(({ bucket, ...act }) => {
@@ -145,36 +178,91 @@ export class RedisLimiter {
     return this.#decide(this.#settle, call, { acts: told }, (numbers) => numbers)
   }
 
+  /**
+   * Begins an epoch, with all that it closes, or does nothing. A repeated call is harmless; of two that find the same loss, one
+   * begins, and the other is told which epoch stands. Resolves to the limits' time at which it began.
+   * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
+   */
+  async begin({
+    epoch,
+    instead,
+    closeUs,
+    holds = [],
+  }: Beginning): Promise<{ isDecided: true; atUs: number } | Lost | Superseded> {
+    // One that arrives when its caller has given it up could begin again what has been lost once more.
+    if (this.#seen === undefined) await this.#look()
+    const buckets = holds.map(({ bucket }) => bucket)
+    const most = Math.min(closeUs ?? Infinity, Number.MAX_SAFE_INTEGER)
+    const more = { instead, most, holds: holds.map(({ us }) => us) }
+    const told = await this.#ask(this.#begin, [], { id: epoch, buckets }, more)
+    return told.isDecided ? { isDecided: true, atUs: told.numbers[0] ?? 0 } : told
+  }
+
+  /**
+   * Publishes a limit's definition, for other languages, unless a newer one stands. Resolves to the version that stands then.
+   * It does not expire; a flush takes it along, so publish again now and then.
+   * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
+   */
+  async publish(definition: Published): Promise<number> {
+    const { name, ...told } = definition
+    const [key, text] = [`${this.#keys}d:${name}`, JSON.stringify(publishedJson(told))]
+    return Number(await this.#publish.run(this.#client, [key], text, this.#timeoutMs, this.#clock))
+  }
+
   async #decide<T>(
     script: Script,
     call: RedisCall,
     more: object,
     read: (numbers: number[]) => T[],
   ): Promise<Decided<T>> {
-    const { id, buckets, capUs } = call
-    const keys = [`${this.#keys}a:${id}`, ...buckets.map(({ name }) => this.keyOf(name))]
+    const told = await this.#ask(script, [`${this.#keys}a:${call.id}`], call, more)
+    if (!told.isDecided) return told
+    const [nowUs = 0, , ...results] = told.numbers
+    return { isDecided: true, nowUs, results: read(results) }
+  }
+
+  /** Runs a script until it has the calendars that it needs, and was not too late. */
+  async #ask(
+    script: Script,
+    own: readonly string[],
+    { id, epoch, buckets, capUs }: RedisCall,
+    more: object,
+  ): Promise<{ isDecided: true; numbers: number[] } | Lost | Superseded> {
+    const keys = [`${this.#keys}epoch`, ...own, ...buckets.map(({ name }) => this.keyOf(name))]
     const around: number[][] = buckets.map(() => [])
     for (let tries = 0; tries < triesMax; tries++) {
       const guessUs = this.#guessUs()
       const definitions = buckets.map((bucket, i) => inJson(bucket, [guessUs, ...(around[i] ?? [])]))
       // What is carried out later was given up here.
       const untilUs = this.#seen === undefined ? undefined : guessUs + this.#timeoutMs * 1_000
-      const argument = JSON.stringify({ id, cap: capUs, until: untilUs, buckets: definitions, ...more })
+      const argument = JSON.stringify({ id, epoch, cap: capUs, until: untilUs, buckets: definitions, ...more })
       const reply = await script.run(this.#client, keys, argument, this.#timeoutMs, this.#clock)
-      const [kind, ...numbers] = listOf(reply, id)
+      const [kind, ...told] = listOf(reply, id)
+      if (kind === 'lost') return { isDecided: false, why: 'lost', epoch: told[0] || undefined }
+      const numbers = told.map(Number)
+      if (kind === 'begun') return { isDecided: true, numbers }
       if (kind === 'superseded') {
         const [bucket = 1, version = 0] = numbers
-        return { isDecided: false, bucket: bucket - 1, version }
+        return { isDecided: false, why: 'superseded', bucket: bucket - 1, version }
       }
-      const [nowUs = guessUs, shownUs = guessUs, ...results] = numbers
-      this.#seen = { us: shownUs, atMs: this.#clock.monotonicMs() }
-      if (kind === 'decided') return { isDecided: true, nowUs, results: read(results) }
-      for (const [i, atUs] of results.entries()) if (atUs > 0) around[i]?.push(atUs)
+      const [, shownUs = guessUs, ...missing] = numbers
+      this.#saw(shownUs)
+      if (kind === 'decided') return { isDecided: true, numbers }
+      for (const [i, atUs] of missing.entries()) if (atUs > 0) around[i]?.push(atUs)
     }
     throw new StoreError(
       'SLUICE_REDIS_ANSWER',
       'Redis finds every call too late, or without its calendar: does its clock step?',
     )
+  }
+
+  async #look(): Promise<void> {
+    const [seconds, micros] = (await ask(this.#client, 'TIME', [], this.#timeoutMs, this.#clock)) as unknown[]
+    this.#saw(Number(seconds) * 1e6 + Number(micros))
+  }
+
+  #saw(us: number): void {
+    this.#seen = { us, atMs: this.#clock.monotonicMs() }
   }
 
   #guessUs(): number {
@@ -183,14 +271,14 @@ export class RedisLimiter {
   }
 }
 
-/** A reply of a script: a word, the call's id, and numbers. Some clients give texts as bytes, and numbers as text or bigint. */
-function listOf(reply: unknown, id: string): [kind: string, ...numbers: number[]] {
-  const [kind, of, ...numbers] = Array.isArray(reply) ? (reply as unknown[]) : []
+/** A reply of a script: a word, the call's id, and what is told. Some clients give texts as bytes, and numbers as text or bigint. */
+function listOf(reply: unknown, id: string): [kind: string, ...told: string[]] {
+  const [kind, of, ...told] = Array.isArray(reply) ? (reply as unknown[]) : []
   // Replies have no names: when one is lost on an open connection, clients take the next for it.
   if (String(of) !== id)
     throw new StoreError(
       'SLUICE_REDIS_ANSWER',
       'Redis answered something else: replies of this connection are mixed up, so it must be closed; asking again with the same id is safe',
     )
-  return [String(kind), ...numbers.map(Number)]
+  return [String(kind), ...told.map(String)]
 }

@@ -57,13 +57,13 @@ local function rebuild(bucket, definition)
   bucket.version = definition.version
 end
 
--- Reads the buckets of a call. Instead of them, what the caller has to do first: 'superseded' (of that bucket it does not
--- know the definition in force; its version) or 'calendar' (the time and what the clock shows, and times around which each bucket needs boundaries
--- too; 0: it has them).
-local function open(keys, call, now, shown)
-  local buckets, missing, lacks = {}, {}, false
+-- Reads the buckets of a call, whose keys are the last. Instead of them, what the caller has to do first: 'superseded' (of that
+-- bucket it does not know the definition in force; its version) or 'calendar' (the time and what the clock shows, and times
+-- around which each bucket needs boundaries too; 0: it has them).
+local function open(keys, call, epoch, now, shown)
+  local buckets, missing, lacks, ahead = {}, {}, false, #keys - #call.buckets
   for i, definition in ipairs(call.buckets) do
-    local bucket = read(keys[i + 1], definition, now)
+    local bucket = read(keys[ahead + i], definition, epoch, now)
     if bucket.version > definition.version then return nil, { 'superseded', call.id, i, bucket.version } end
     local at, is_old = math.max(now, bucket.at), bucket.version < definition.version
     missing[i] = 0

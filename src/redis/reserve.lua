@@ -1,12 +1,13 @@
--- Grants what fits. KEYS: of the answer, then of each bucket. ARGV[1]: the call as JSON:
--- id: of the grant; the same id gives the same answer. cap: the latest time that the caller's monotonic clock allows Redis's
--- clock to show. until: when it shows more, the call is too late. Both may be unset.
+-- Grants what fits. KEYS: the epoch's, of the answer, then of each bucket. ARGV[1]: the call as JSON:
+-- id: of the grant; the same id gives the same answer. epoch: the one that the caller knows. cap: the latest time that the
+-- caller's monotonic clock allows Redis's clock to show. until: when it shows more, the call is too late. These may be unset.
 -- further: one more request of what runs, which takes no place of concurrency.
 -- buckets: of each version, counted, keep (us; grants are remembered for so long) and rules. items: want, and takes: pairs of
 -- a bucket (1: the first) and units of it; each of the `want` gets all of its buckets or none.
--- Answers 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and of each item how many of the
--- `want` were granted, after how many us it is worth asking again for the rest (0: it was all), and which bucket is the last to
--- have room (0: none lacks it). Or 'late', the id and times; or what `open` says.
+-- Answers 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and of
+-- each item how many of the `want` were granted, after how many us it is worth asking again for the rest (0: it was all), and
+-- which bucket is the last to have room (0: none lacks it). Or 'lost', the id and the epoch that stands; or 'late', the id and
+-- times; or what `open` says.
 
 -- How many of an item fit into its buckets. What takes nothing waits all the same while nothing is free.
 local function fitting(buckets, item, further)
@@ -46,10 +47,12 @@ local function grant(buckets, item, further, granted)
 end
 
 local function reserve(keys, call)
+  local epoch, lost = whole(keys[1], call)
+  if not epoch then return lost end
   local now, shown = clock(call.cap)
-  local given = answered(keys[1], call, now, shown)
+  local given = answered(keys[2], call, now, shown)
   if given then return given end
-  local buckets, first = open(keys, call, now, shown)
+  local buckets, first = open(keys, call, epoch, now, shown)
   if not buckets then return first end
   for _, bucket in ipairs(buckets) do advance(bucket, now) end
   local granted, reply = {}, { 'decided', call.id, now, shown }
@@ -64,7 +67,7 @@ local function reserve(keys, call)
     remember(buckets[i], call.id, given_out[1], given_out[2])
     save(buckets[i], shown)
   end
-  return answer(keys[1], reply)
+  return answer(keys[2], reply)
 end
 
 return reserve(KEYS, cjson.decode(ARGV[1]))

@@ -1,10 +1,11 @@
--- What became of grants. KEYS: of the answer, then of each bucket. ARGV[1]: the call as JSON: id, cap, until and buckets as for
--- a reserve (of a bucket also full: its vendor itself refunds), and acts, each of one bucket (1: the first):
+-- What became of grants. KEYS: the epoch's, of the answer, then of each bucket. ARGV[1]: the call as JSON: id, epoch, cap, until and
+-- buckets as for a reserve (of a bucket also full: its vendor itself refunds), and acts, each of one bucket (1: the first):
 -- grant and more: of that grant so many units more were used than granted (negative: fewer); grant alone: nothing of it was
 -- used, so its places are free too; ended: so many places are free again, of that grant (unset: nobody knows of which); hold:
 -- no grant for so many us from now.
--- The same id is carried out once. Answers 'decided', the id, the time, what the clock shows, and of each act what it came to: units charged (negative:
--- given back), places freed, the time until which it is held. Or 'late', the id and times; or what `open` says.
+-- The same id is carried out once. Answers 'decided', the id, the time, what the clock shows, and of each act what it came to:
+-- units charged (negative: given back), places freed, the time until which it is held. Or 'lost', the id and the epoch that
+-- stands; or 'late', the id and times; or what `open` says.
 
 -- Frees places that a grant holds, up to so many. What was granted before places were counted all along holds none.
 local function leave(bucket, id, most)
@@ -51,16 +52,6 @@ local function overrun(bucket, id, units, now)
   return units
 end
 
--- Counted from the bucket's own time, so that a clock which stepped back cannot make it end before it began.
-local function hold(bucket, us, now)
-  local at = math.max(now, bucket.at)
-  if at + us > bucket.hold then
-    advance(bucket, now)
-    bucket.hold, bucket.changed = at + us, true
-  end
-  return bucket.hold
-end
-
 -- Frees places of which nobody knows whose they are.
 local function release(bucket, places)
   local freed = math.min(places, bucket.running)
@@ -80,10 +71,12 @@ local function act_on(bucket, act, full, now)
 end
 
 local function carry_out(keys, call)
+  local epoch, lost = whole(keys[1], call)
+  if not epoch then return lost end
   local now, shown = clock(call.cap)
-  local given = answered(keys[1], call, now, shown)
+  local given = answered(keys[2], call, now, shown)
   if given then return given end
-  local buckets, first = open(keys, call, now, shown)
+  local buckets, first = open(keys, call, epoch, now, shown)
   if not buckets then return first end
   local reply = { 'decided', call.id, now, shown }
   for _, act in ipairs(call.acts) do
@@ -92,7 +85,7 @@ local function carry_out(keys, call)
   for _, bucket in ipairs(buckets) do
     if bucket.changed then save(bucket, shown) end
   end
-  return answer(keys[1], reply)
+  return answer(keys[2], reply)
 end
 
 return carry_out(KEYS, cjson.decode(ARGV[1]))

@@ -1,10 +1,12 @@
 -- Buckets in Redis: a hash for each. `s`: its state. `e<n>`: its nth grant (at, units, given back, version, id, places held);
--- `g<id>`: the number of the grant with this id; `p<id>`: places held (and version) of one that is not remembered otherwise. State and grants share a key, so that they are lost together, if they are.
+-- `g<id>`: the number of the grant with this id; `p<id>`: places held (and version) of one that is not remembered otherwise.
+-- State and grants share a key, so that they are lost together, if they are.
 -- Numbers are packed, never put into text by Lua, which keeps 14 digits.
 
 -- So many grants are remembered of a bucket (some more until they are forgotten together), and none for much longer than
--- `keep`. What is older is given back for nothing (no credit), and under a changed definition nothing is granted until it is out of what the rules look back on. A key that has
--- expired says nothing: who changes a definition to one that looks back longer has to say what it forgot, or hold the bucket.
+-- `keep`. What is older is given back for nothing (no credit), and under a changed definition nothing is granted until it is out
+-- of what the rules look back on. A key that has expired says nothing: who changes a definition to one that looks back longer
+-- has to say what it forgot, or hold the bucket.
 local GRANTS = 1000
 local SOME = 50
 -- An answer is given again for so long; a command that comes later than its caller waits for it is not carried out at all.
@@ -63,7 +65,7 @@ local function forget(bucket)
     fields[#fields + 1] = 'g' .. entry[5]
     -- What runs may run for long; there is no more of it than there are places.
     if entry[6] > 0 then redis.call('HSET', bucket.key, 'p' .. entry[5], cmsgpack.pack({ entry[6], entry[4] })) end
-    bucket.first, bucket.lost = bucket.first + 1, entry[1]
+    bucket.first, bucket.lost = bucket.first + 1, math.max(bucket.lost, entry[1])
   end
   if #fields > 0 then redis.call('HDEL', bucket.key, unpack(fields)) end
 end
@@ -104,7 +106,7 @@ end
 local function save(bucket, shown)
   redis.call('HSET', bucket.key, 's', cmsgpack.pack({
     bucket.version, bucket.at, bucket.hold, bucket.running, bucket.n, bucket.first, bucket.oldest, bucket.lost,
-    bucket.debt, bucket.slots, bucket.spent,
+    bucket.debt, bucket.slots, bucket.spent, bucket.closed,
   }))
   local last = matters_until(bucket)
   if not last then
@@ -116,15 +118,25 @@ local function save(bucket, shown)
   redis.call('PEXPIRE', bucket.key, string.format('%.0f', ms))
 end
 
-local function read(key, definition, now)
+-- One that is not there counts as never used: keys expire when they matter no more.
+local function read(key, definition, epoch, now)
   local stored = redis.call('HGET', key, 's')
   local bucket = blank(definition.rules, now)
-  bucket.key, bucket.rules, bucket.keep, bucket.counted, bucket.stored = key, definition.rules, definition.keep, definition.counted, stored and true or false
-  if not stored then
-    bucket.version, bucket.n, bucket.first, bucket.oldest, bucket.lost = definition.version, 0, 1, now, 0
-    return bucket
-  end
-  local fields = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent' }
-  for i, value in ipairs(cmsgpack.unpack(stored)) do bucket[fields[i]] = value end
+  bucket.key, bucket.rules, bucket.keep, bucket.counted = key, definition.rules, definition.keep, definition.counted
+  bucket.version, bucket.n, bucket.first, bucket.oldest, bucket.lost = definition.version, 0, 1, now, 0
+  bucket.stored = stored and true or false
+  local fields = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed' }
+  for i, value in ipairs(stored and cmsgpack.unpack(stored) or {}) do bucket[fields[i]] = value end
+  close(bucket, epoch)
   return bucket
+end
+
+-- No grant for so long. Counted from the bucket's own time, so that a clock which stepped back cannot make it end before it began.
+local function hold(bucket, us, now)
+  local at = math.max(now, bucket.at)
+  if at + us > bucket.hold then
+    advance(bucket, now)
+    bucket.hold, bucket.changed = at + us, true
+  end
+  return bucket.hold
 end

@@ -1,4 +1,4 @@
--- What buckets allow now, as text; writes nothing of them. KEYS: none, then of each bucket. ARGV[1]: as of a reserve, and need:
+-- What buckets allow now, as text; writes nothing of them. KEYS: the epoch's, then of each bucket. ARGV[1]: as of a reserve, and need:
 -- of each how many units its hint is asked for. Where nothing of a bucket should matter any more, and its key might have expired,
 -- it is looked at as if it had: the histories show whether that makes a difference.
 save = function() end
@@ -26,7 +26,9 @@ end
 
 local call = cjson.decode(ARGV[1])
 local now, shown = clock()
-local buckets, reply = open(KEYS, call, now, shown)
+local epoch, lost = whole(KEYS[1], call)
+if not epoch then return lost end
+local buckets, reply = open(KEYS, call, epoch, now, shown)
 if not buckets then return reply end
 reply = { 'decided' }
 for i, bucket in ipairs(buckets) do

@@ -54,6 +54,9 @@ export class RedisStage {
     const acts = played.acts.map((act): Act => (act.kind === 'retire' ? { kind: 'pass', us: act.us } : act))
     const history = { ...played, acts }
     const twin = new Twin(history)
+    // Once; what is absent under it counts as never used.
+    await this.#clock(1)
+    expect(await this.#limiter.begin({ epoch: 'stage', closeUs: 0 })).toMatchObject({ isDecided: true })
     const { ids, names } = twin.buckets
     for (const [i, id] of ids.entries()) this.#names.set(id, names[i] ?? '')
     for (const [i, { command, answer, state }] of twin.scenes.entries()) {
@@ -140,7 +143,7 @@ export class RedisStage {
 
   async #look(looked: readonly string[], ids: readonly string[]): Promise<string[]> {
     const need = looked.map((id) => needs[ids.indexOf(id)] ?? 1)
-    const keys = ['', ...looked.map((id) => this.#limiter.keyOf(id))]
+    const keys = ['sluice:{limits}:epoch', ...looked.map((id) => this.#limiter.keyOf(id))]
     let asked: number[] = []
     for (let tries = 0; tries < 4; tries++) {
       const buckets = looked.map((id, i) => inJson(this.#bucket(id), [this.#nowUs, ...(asked[i] ? [asked[i]] : [])]))

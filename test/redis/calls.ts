@@ -1,0 +1,16 @@
+/** What tests of limits in Redis have in common. */
+import { limit, type LimitOptions } from '../../src/limits/limit.ts'
+import type { RedisBucket } from '../../src/redis/definition.ts'
+import type { Decided } from '../../src/redis/limiter.ts'
+
+/** A bucket under a definition. */
+export function bucket(name: string, options: LimitOptions, version = 1): RedisBucket {
+  const { rules } = limit('a', options)
+  return { name, rules, version, ...(options.concurrency === undefined ? {} : { countedFrom: 1 }) }
+}
+
+/** The results of a call that was decided. */
+export function decided<T>(answer: Decided<T>): T[] {
+  if (!answer.isDecided) throw new Error(`not decided: ${JSON.stringify(answer)}`)
+  return answer.results
+}

@@ -1,0 +1,240 @@
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { type Granted, RedisLimiter } from '../../src/redis/limiter.ts'
+import type { RedisBucket } from '../../src/redis/definition.ts'
+import { startProxy } from '../servers/proxy.ts'
+import { type RedisServer, startRedis } from '../servers/redis.ts'
+import { connectRedis, type Connection } from '../servers/resp.ts'
+import { later, until } from '../until.ts'
+import { bucket, decided } from './calls.ts'
+
+let server: RedisServer
+let client: Connection
+let limiter: RedisLimiter
+beforeAll(async () => {
+  server = await startRedis()
+  client = await connectRedis(server.port)
+  limiter = new RedisLimiter(client)
+})
+beforeEach(() => client.send('FLUSHALL', []))
+afterAll(async () => {
+  client.close()
+  await server.close()
+})
+
+const minute = bucket('minute', { window: '5/min' })
+const hour = bucket('hour', { window: '5/h' })
+const look = (one: RedisBucket) => one.rules[0]?.spanUs ?? 0
+const anew = async (instead?: string, closeUs = 0): Promise<string> => {
+  const epoch = randomUUID()
+  expect(await limiter.begin({ epoch, instead, closeUs })).toMatchObject({ isDecided: true })
+  return epoch
+}
+const call = (buckets: RedisBucket[], want = 1, id: string = randomUUID(), epoch?: string, by = limiter) => {
+  const items = [{ want, takes: buckets.map((_, i) => ({ bucket: i, units: 1 })) }]
+  return by.reserve({ id, buckets, items, ...(epoch === undefined ? {} : { epoch }) })
+}
+const reserve = async (one: RedisBucket, want = 1, id?: string): Promise<Granted> =>
+  decided(await call([one], want, id))[0] as Granted
+const lost = (epoch?: string) => ({ isDecided: false, why: 'lost', epoch })
+
+describe('an epoch', () => {
+  it('says that the state is whole: without one nothing is granted, settled or written', async () => {
+    expect(await call([minute])).toEqual(lost())
+    const acts = [{ bucket: 0, grant: 'g', more: 3 }]
+    expect(await limiter.settle({ id: randomUUID(), buckets: [minute], acts })).toEqual(lost())
+    expect(await client.send('DBSIZE', [])).toBe(0)
+    await anew()
+    expect(await reserve(minute, 9)).toMatchObject({ granted: 5 })
+  })
+
+  it('stops who knows another, however long ago it was told; who knows none goes on', async () => {
+    const first = await anew()
+    expect(await call([minute], 1, randomUUID(), first)).toMatchObject({ isDecided: true })
+    const second = await anew(first)
+    const id = randomUUID()
+    expect(await call([minute], 1, id, first)).toEqual(lost(second))
+    const acts = [{ bucket: 0, holdUs: 60_000_000 }]
+    expect(await limiter.settle({ id: randomUUID(), epoch: first, buckets: [minute], acts })).toEqual(lost(second))
+    // What was not carried out is by the same id, once the caller knows; one was granted before.
+    expect(decided(await call([minute], 9, id, second))).toMatchObject([{ granted: 4 }])
+    expect(await call([minute])).toMatchObject({ isDecided: true })
+  })
+
+  it('is begun by one of those who find the loss at once; the others are told which one stands', async () => {
+    const epochs = Array.from({ length: 8 }, () => randomUUID())
+    const told = await Promise.all(epochs.map((epoch) => limiter.begin({ epoch })))
+    const [winner, ...others] = epochs.filter((_, i) => told[i]?.isDecided)
+    expect(others).toEqual([])
+    expect(told.filter((one) => !one.isDecided)).toEqual(Array.from({ length: 7 }, () => lost(winner)))
+    // Nor does one win that found what is no more.
+    expect(await limiter.begin({ epoch: randomUUID(), instead: randomUUID() })).toEqual(lost(winner))
+  })
+
+  it('is begun once when its reply is lost and it is begun again', async () => {
+    const proxy = await startProxy({ port: server.port })
+    const through = await connectRedis(proxy.port)
+    const by = new RedisLimiter(through)
+    const epoch = randomUUID()
+    const gone = proxy.swallow({ when: epoch, leave: 'closed' })
+    await expect(by.begin({ epoch, closeUs: 0 })).rejects.toThrow(/lost/)
+    await gone
+    await reserve(minute, 3)
+    const again = await limiter.begin({ epoch, holds: [{ bucket: minute, us: 60_000_000 }] })
+    expect(again).toEqual({ isDecided: true, atUs: Number(await client.send('HGET', ['sluice:{limits}:epoch', 'at'])) })
+    expect(await reserve(minute, 9)).toMatchObject({ granted: 2 })
+    await proxy.close()
+  })
+
+  it('is not begun by what arrives when its caller has given it up', async () => {
+    const proxy = await startProxy({ port: server.port })
+    const through = await connectRedis(proxy.port)
+    const by = new RedisLimiter(through, { timeoutMs: 50 })
+    const ready = await by.begin({ epoch: randomUUID() })
+    expect(ready).toMatchObject({ isDecided: true })
+    await client.send('FLUSHALL', [])
+    proxy.halfOpen()
+    await expect(by.begin({ epoch: randomUUID() })).rejects.toMatchObject({ code: 'SLUICE_REDIS_SILENT' })
+    await proxy.pass()
+    await through.send('PING', [])
+    expect(await call([minute])).toEqual(lost())
+    through.close()
+    await proxy.close()
+  })
+})
+
+describe('what an epoch closes', () => {
+  it('is every bucket, for as long as it looks back, whether it is there or not', async () => {
+    const first = await anew()
+    await reserve(minute)
+    const before = Number(((await client.send('TIME', [])) as string[])[0]) * 1e6
+    await anew(first, Infinity)
+    for (const one of [minute, hour]) {
+      const { granted, waitUs } = await reserve(one)
+      expect(granted).toBe(0)
+      expect(waitUs).toBeGreaterThan(look(one) - 5_000_000)
+      const closed = await call([one])
+      if (closed.isDecided) expect(closed.nowUs + waitUs - before).toBeLessThan(look(one) + 10_000_000)
+    }
+    const place = bucket('place', { concurrency: 1 })
+    expect((await reserve(place)).waitUs).toBeGreaterThan(50_000_000)
+  })
+
+  it('is closed no longer than is asked for, and stays so through settles and later definitions', async () => {
+    const us = 250_000
+    await anew(undefined, us)
+    const { granted, waitUs } = await reserve(hour)
+    expect(granted).toBe(0)
+    expect(waitUs).toBeLessThanOrEqual(us)
+    decided(await limiter.settle({ id: randomUUID(), buckets: [hour], acts: [{ bucket: 0, grant: 'g', more: 1 }] }))
+    expect((await reserve(hour)).granted).toBe(0)
+    await expect.poll(async () => (await reserve(hour, 9)).granted).toBe(4)
+  })
+
+  it('forgets what a later definition would have to know', async () => {
+    await anew(undefined, Infinity)
+    // Written once under the short definition: from then on its own hold stands in it.
+    decided(await limiter.settle({ id: randomUUID(), buckets: [minute], acts: [{ bucket: 0, grant: 'g', more: 1 }] }))
+    const { granted, waitUs } = await reserve(bucket('minute', { window: '5/h' }, 2))
+    expect(granted).toBe(0)
+    expect(waitUs).toBeGreaterThan(look(hour) - 60_000_000)
+  })
+
+  it('is held in one with it: all that was listed, or nothing', async () => {
+    const holds = [
+      { bucket: minute, us: 20_000_000 },
+      { bucket: hour, us: 7_200_000_000 },
+    ]
+    const epoch = randomUUID()
+    await limiter.begin({ epoch, closeUs: 0, holds })
+    expect((await reserve(minute)).waitUs).toBeGreaterThan(15_000_000)
+    expect((await reserve(hour)).waitUs).toBeGreaterThan(7_190_000_000)
+    expect(await reserve(bucket('other', { window: '5/h' }))).toMatchObject({ granted: 1 })
+    // A definition of one that is out of date: neither the epoch nor the other's hold.
+    const other = bucket('other', { window: '9/h' }, 2)
+    expect(await reserve(other)).toMatchObject({ granted: 1 })
+    const stale = [
+      { bucket: minute, us: 90_000_000 },
+      { bucket: bucket('other', { window: '5/h' }), us: 90_000_000 },
+    ]
+    const answer = await limiter.begin({ epoch: randomUUID(), instead: epoch, closeUs: 0, holds: stale })
+    expect(answer).toEqual({ isDecided: false, why: 'superseded', bucket: 1, version: 2 })
+    expect((await reserve(minute)).waitUs).toBeLessThan(20_000_000)
+    expect(await call([minute], 1, randomUUID(), epoch)).toMatchObject({ isDecided: true })
+  })
+})
+
+describe('state that is lost', () => {
+  it('is noticed when the server starts from what it wrote long before', async () => {
+    const own = await startRedis()
+    const to = await connectRedis(own.port)
+    const by = new RedisLimiter(to)
+    const epoch = randomUUID()
+    await by.begin({ epoch, closeUs: 0 })
+    decided(await call([hour], 1, 'a', undefined, by))
+    await to.send('SAVE', [])
+    decided(await call([hour], 4, 'b', undefined, by))
+    await own.kill()
+    await own.start()
+    const back = await connectRedis(own.port)
+    const again = new RedisLimiter(back)
+    expect(await back.send('HGET', ['sluice:{limits}:epoch', 'id'])).toBe(epoch)
+    for (const known of [undefined, epoch])
+      expect(await call([hour], 9, randomUUID(), known, again)).toEqual(lost(epoch))
+    expect(await again.begin({ epoch })).toEqual(lost(epoch))
+    expect(await again.begin({ epoch: randomUUID(), instead: epoch })).toMatchObject({ isDecided: true })
+    expect(decided(await call([hour], 9, randomUUID(), undefined, again))).toMatchObject([{ granted: 0 }])
+    back.close()
+    await own.close()
+  })
+
+  it('is noticed when a replica that lags takes over', async () => {
+    const [master, replica] = await Promise.all([startRedis({ 'repl-diskless-sync-delay': '0' }), startRedis()])
+    const [from, to] = await Promise.all([connectRedis(master.port), connectRedis(replica.port)])
+    await to.send('REPLICAOF', ['127.0.0.1', String(master.port)])
+    await expect.poll(() => to.send('INFO', ['replication'])).toContain('master_link_status:up')
+    const [first, second] = [new RedisLimiter(from), new RedisLimiter(to)]
+    const epoch = randomUUID()
+    await first.begin({ epoch, closeUs: 0 })
+    decided(await call([hour], 1, 'a', undefined, first))
+    await expect.poll(() => to.send('EXISTS', [first.keyOf('hour')])).toBe(1)
+    await expect(call([hour], 1, randomUUID(), undefined, second)).rejects.toMatchObject({
+      code: 'SLUICE_REDIS_REFUSED',
+      message: expect.stringContaining('READONLY'),
+    })
+    await to.send('REPLICAOF', ['NO', 'ONE'])
+    expect(await call([hour], 9, randomUUID(), undefined, second)).toEqual(lost(epoch))
+    from.close()
+    to.close()
+    await Promise.all([master.close(), replica.close()])
+  })
+
+  it('is not what a full memory does, or a script that runs for long: nothing is charged', async () => {
+    await anew()
+    await reserve(minute)
+    await client.send('CONFIG', ['SET', 'maxmemory', '1'])
+    const refused = (code: string) => ({
+      code: 'SLUICE_REDIS_REFUSED',
+      retryable: true,
+      message: expect.stringContaining(code),
+    })
+    await expect(reserve(minute)).rejects.toMatchObject(refused('OOM'))
+    await client.send('CONFIG', ['SET', 'maxmemory', '0'])
+    await client.send('CONFIG', ['SET', 'busy-reply-threshold', '1'])
+    const other = await connectRedis(server.port)
+    const long = later(other.send('EVAL', ['while true do end', '0']))
+    await until(
+      () =>
+        client.send('PING', []).then(
+          () => false,
+          () => true,
+        ),
+      'it is busy',
+    )
+    await expect(reserve(minute)).rejects.toMatchObject(refused('BUSY'))
+    await client.send('SCRIPT', ['KILL'])
+    await expect(long).rejects.toThrow(/killed/)
+    other.close()
+    expect(await reserve(minute, 9)).toMatchObject({ granted: 4 })
+  })
+})

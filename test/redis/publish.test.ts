@@ -1,0 +1,49 @@
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { limit } from '../../src/limits/limit.ts'
+import type { Published } from '../../src/redis/definition.ts'
+import { RedisLimiter } from '../../src/redis/limiter.ts'
+import { type RedisServer, startRedis } from '../servers/redis.ts'
+import { connectRedis, type Connection } from '../servers/resp.ts'
+
+let server: RedisServer
+let client: Connection
+let limiter: RedisLimiter
+beforeAll(async () => {
+  server = await startRedis()
+  client = await connectRedis(server.port)
+  limiter = new RedisLimiter(client, { prefix: 'app:', domain: 'crm' })
+})
+afterAll(async () => {
+  client.close()
+  await server.close()
+})
+
+const published = (version: number, options: Parameters<typeof limit>[1]): Published => {
+  const { name, rules, keyed: isKeyed, grantUs } = limit('mail', options)
+  return { name, rules, version, isKeyed, grantUs }
+}
+const stands = async () => JSON.parse((await client.send('GET', ['app:{crm}:d:mail'])) as string) as { version: number }
+
+it('a definition is published with its numbers, its keys and its calendar in words, for good', async () => {
+  const options = { rate: '100/min', quota: '5000/day', zone: 'America/New_York', by: 'customer' } as const
+  expect(await limiter.publish({ ...published(3, options), countedFrom: 2, isFull: true })).toBe(3)
+  const rate = { drain: 13, weight: 8_600_000, room: 10, slot: 0, span: 60_200_000 }
+  const day = { drain: 1, weight: 1, room: 5_000, slot: 0, span: 180_000_200_000, margin: 200_000 }
+  expect(await stands()).toEqual({
+    version: 3,
+    counted: 2,
+    full: true,
+    keyed: true,
+    grant: 100_000,
+    keep: 180_000_200_000,
+    rules: [rate, { ...day, calendar: { unit: 'day', zone: 'America/New_York' } }],
+  })
+  expect(await client.send('TTL', ['app:{crm}:d:mail'])).toBe(-1)
+})
+
+it('a smaller version never replaces a greater one, in whatever order they come', async () => {
+  const versions = [5, 9, 4, 12, 7, 10, 11, 8, 6]
+  const told = await Promise.all(versions.map((one) => limiter.publish(published(one, { rate: `${one}/min` }))))
+  expect(told).toEqual([5, 9, 9, 12, 12, 12, 12, 12, 12])
+  expect(await stands()).toMatchObject({ version: 12, keyed: false, rules: [{ room: 1 }] })
+})
