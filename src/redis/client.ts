@@ -84,11 +84,11 @@ const refusals: Record<string, string> = {
 }
 const refusal = new RegExp(`(?:^|[\\s-])(${Object.keys(refusals).join('|')})(?:\\s|$)`)
 
-/** Rethrows what a client says. @throws StoreError SLUICE_REDIS_REFUSED: nothing was carried out; else the client's error */
+/** Rethrows what a client says. @throws StoreError SLUICE_REDIS_REFUSED: nothing was granted; else the client's error */
 function refuse(error: unknown): never {
   const code = error instanceof Error ? refusal.exec(error.message)?.[1] : undefined
   if (code === undefined) throw error
-  throw new StoreError('SLUICE_REDIS_REFUSED', `Redis refused (${code}), and nothing was done: ${refusals[code]}`, {
+  throw new StoreError('SLUICE_REDIS_REFUSED', `Redis refused (${code}): ${refusals[code]}`, {
     cause: error,
   })
 }

@@ -107,7 +107,7 @@ export interface RedisLimiterOptions {
 
 const library = ['bucket', 'epoch', 'state', 'rebuild'].map((name) => scripts[`redis/${name}`] ?? '').join('\n')
 /** The text of a script: what all share, and its own part. */
-export const scriptOf = (name: 'reserve' | 'settle' | 'begin'): string =>
+export const scriptOf = (name: 'reserve' | 'settle' | 'begin' | 'probe'): string =>
   `${library}\n${scripts[`redis/${name}`] ?? ''}`
 const publishText = scripts['redis/publish'] ?? ''
 /** The scripts ask for calendars around now, and a state that was written long before or ahead of it; and the clock goes on. */

@@ -276,6 +276,28 @@ describe('what lies between', () => {
     await expect(reserve([], 1, 'a', silent)).rejects.toMatchObject({ code: 'SLUICE_REDIS_SILENT', retryable: true })
   })
 
+  it('says what to do where Redis refuses, and passes on what else a client says', async () => {
+    const answer = (message: string) =>
+      reserve([], 1, 'a', new RedisLimiter({ send: () => Promise.reject(new Error(message)) }))
+    const refused = {
+      LOADING: 'LOADING Redis is loading the dataset in memory',
+      OOM: "ERR Error running script (call to f_0a): @user_script:5: -OOM command not allowed when used memory > 'maxmemory'",
+      MOVED: 'MOVED 3999 127.0.0.1:6381',
+      NOAUTH: 'NOAUTH Authentication required.',
+      NOPERM: "ERR The user executing the script can't run this command: NOPERM",
+      MASTERDOWN: "MASTERDOWN Link with MASTER is down and replica-serve-stale-data is set to 'no'.",
+    }
+    for (const [code, message] of Object.entries(refused))
+      await expect(answer(message)).rejects.toMatchObject({
+        code: 'SLUICE_REDIS_REFUSED',
+        retryable: true,
+        message: expect.stringContaining(`(${code})`),
+        cause: { message },
+      })
+    for (const message of ['ERR wrong number of arguments', 'the ROOMS are closed', 'connect ECONNREFUSED'])
+      await expect(answer(message)).rejects.toEqual(new Error(message))
+  })
+
   it('keeps domains apart, each in one slot of a cluster', () => {
     const key = (domain: string) => new RedisLimiter(client, { prefix: 'app:', domain }).keyOf('crm:acme')
     expect([key('a'), key('b')]).toEqual(['app:{a}:b:crm:acme', 'app:{b}:b:crm:acme'])

@@ -1,0 +1,149 @@
+/** What a server of Redis tells of itself that would break what limits in it promise. */
+import { type Clock, systemClock } from '../core/clock.ts'
+import { SluiceError } from '../core/errors.ts'
+import { ask, type RedisClient } from './client.ts'
+import { scriptOf } from './limiter.ts'
+
+/**
+ * What is wrong, for programs: it evicts keys, or would with a `maxmemory`; it has evicted some; it is a replica; it is too old;
+ * it does not run the scripts; its history of writes has no name, so that restarts go unnoticed; it tells nothing of itself; its
+ * clock is not ours.
+ */
+export type RedisFindingCode =
+  | 'evicts'
+  | 'may-evict'
+  | 'evicted'
+  | 'replica'
+  | 'old'
+  | 'no-scripts'
+  | 'nameless'
+  | 'no-info'
+  | 'clock'
+
+/** One thing that is wrong with a server. */
+export interface RedisFinding {
+  code: RedisFindingCode
+  /** True where limits could be exceeded, or nothing is granted at all; false for what to look after. */
+  isError: boolean
+  /** What it is, and what to do. */
+  text: string
+}
+
+/** What a look at a server has shown. */
+export interface ServerLook {
+  findings: RedisFinding[]
+  /** How many keys it has evicted since it was started; undefined: it does not tell. For the next look. */
+  evicted: number | undefined
+}
+
+/** Scripts may write after they have read the clock. */
+const majorLeast = 5
+/** Clocks that go by the network's time are closer by far. */
+const apartMs = 10_000
+const timeoutMs = 5_000
+
+/**
+ * Looks at a server: before its first use, and now and then. It needs no CONFIG, which hosted servers often refuse.
+ * @param past the look before, to see what was evicted since
+ * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
+ */
+export async function lookAtServer(
+  client: RedisClient,
+  past?: ServerLook,
+  clock: Clock = systemClock,
+): Promise<ServerLook> {
+  const info = await infoOf(client, clock)
+  const evicted = info?.['evicted_keys'] === undefined ? undefined : Number(info['evicted_keys'])
+  const found = [
+    ...(info === undefined ? [noInfo] : [age(info), role(info), policy(info)]),
+    eviction(evicted, past?.evicted),
+    ...(await scripting(client, clock)),
+    await clockOf(client, clock),
+  ]
+  return { findings: found.filter((one) => one !== undefined), evicted }
+}
+
+const error = (code: RedisFindingCode, text: string): RedisFinding => ({ code, isError: true, text })
+const warning = (code: RedisFindingCode, text: string): RedisFinding => ({ code, isError: false, text })
+
+const noInfo = warning(
+  'no-info',
+  'Redis does not let us read INFO: nobody can tell whether it evicts keys; give its user +info',
+)
+
+type Info = Partial<Record<string, string>>
+
+async function infoOf(client: RedisClient, clock: Clock): Promise<Info | undefined> {
+  try {
+    const text = String(await ask(client, 'INFO', [], timeoutMs, clock))
+    return Object.fromEntries([...text.matchAll(/^(\w+):(.*?)\r?$/gm)].map(([, name = '', value]) => [name, value]))
+  } catch (told) {
+    if (isForbidden(told)) return undefined
+    throw told
+  }
+}
+
+/** It answers, but not to this. */
+function isForbidden(told: unknown): boolean {
+  if (SluiceError.is(told)) return told.code === 'SLUICE_REDIS_REFUSED' && told.message.includes('NOPERM')
+  return told instanceof Error && /\b(ERR|unknown command)\b/i.test(told.message)
+}
+
+function age({ redis_version: version = '' }: Info): RedisFinding | undefined {
+  const major = Number(/^\d+/.exec(version)?.[0])
+  if (!(major < majorLeast)) return undefined
+  return error('old', `Redis ${version} does not let scripts write once they have read the clock: use 5.0 or newer`)
+}
+
+function role({ role: told, master_host: host }: Info): RedisFinding | undefined {
+  if (told !== 'slave') return undefined
+  return error(
+    'replica',
+    `this Redis is a replica of ${host ?? 'another'}: give the address of the one that is the master now`,
+  )
+}
+
+function policy({ maxmemory_policy: told, maxmemory }: Info): RedisFinding | undefined {
+  if (told === 'noeviction') return undefined
+  const cure = 'set maxmemory-policy noeviction'
+  if (told === undefined)
+    return warning('may-evict', `Redis does not say whether it evicts keys, which would open limits: ${cure}`)
+  if (maxmemory === '0')
+    return warning('may-evict', `Redis would evict keys (${told}) once it has a maxmemory, and so open limits: ${cure}`)
+  return error('evicts', `Redis evicts keys when its memory is full (${told}), and so opens limits: ${cure}`)
+}
+
+function eviction(now: number | undefined, before: number | undefined): RedisFinding | undefined {
+  const grown = (now ?? 0) - (before ?? 0)
+  if (!(grown > 0)) return undefined
+  const told = `Redis has evicted ${grown} keys ${before === undefined ? 'since it was started' : 'since the last look'}`
+  if (before === undefined) return warning('evicted', `${told}; if limits were among them, begin a new epoch`)
+  return error(
+    'evicted',
+    `${told}, and limits may be among them: begin a new epoch, and set maxmemory-policy noeviction`,
+  )
+}
+
+async function scripting(client: RedisClient, clock: Clock): Promise<(RedisFinding | undefined)[]> {
+  const cannot = (why: string) => [error('no-scripts', `Redis does not run the scripts of limits: ${why}`)]
+  try {
+    const told = (await ask(client, 'EVAL', [scriptOf('probe'), '0'], timeoutMs, clock)) as unknown[]
+    const [reads, packs, isNamed] = told.map((one) => Number(one) === 1)
+    if (!reads) return cannot('they may not read its clock (TIME)')
+    if (!packs) return cannot('it lacks cmsgpack or cjson')
+    if (isNamed) return []
+    const text = 'Redis does not tell scripts its master_replid, so nobody notices when it starts from old data'
+    return [warning('nameless', `${text}: give its user +info, or begin a new epoch after each restart and failover`)]
+  } catch (told) {
+    if (isForbidden(told)) return cannot('give its user +@scripting; docs/redis.md lists what else it needs')
+    throw told
+  }
+}
+
+async function clockOf(client: RedisClient, clock: Clock): Promise<RedisFinding | undefined> {
+  const [seconds, micros] = (await ask(client, 'TIME', [], timeoutMs, clock)) as unknown[]
+  const apart = Number(seconds) * 1_000 + Number(micros) / 1_000 - clock.wallMs()
+  if (Math.abs(apart) < apartMs) return undefined
+  const text = `Redis's clock is ${Math.round(Math.abs(apart) / 1_000)} s ${apart > 0 ? 'ahead of' : 'behind'} this machine's`
+  return warning('clock', `${text}: limits go by Redis's, but quotas end by it too; set the one that is wrong`)
+}
