@@ -1,12 +1,13 @@
 // Writes every .sql file of src/ into src/generated/sql.ts, and every .lua file into lua.ts beside it, so that the package
 // needs no files at run time. A .sql file under db/migrations/ is a migration, one that creates a function is applied after
-// the migrations, anything else is a statement; statements and scripts in Lua are named <room>/<file>. `--check` fails when
-// a committed file is stale.
+// the migrations, anything else is a statement; statements and scripts in Lua are named <room>/<file>. Python has the texts of
+// the scripts that it runs beside its example. `--check` fails when a committed file is stale.
 import { readFileSync, readdirSync, writeFileSync } from 'node:fs'
 import { join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
-const src = fileURLToPath(new URL('../src', import.meta.url))
+const root = fileURLToPath(new URL('..', import.meta.url))
+const src = join(root, 'src')
 const groups = { migrations: [], functions: [], statements: [] }
 for (const [name, sql] of texts('.sql')) {
   const group = name.startsWith('db/migrations/')
@@ -18,18 +19,36 @@ for (const [name, sql] of texts('.sql')) {
 }
 const record = (rows) =>
   `{\n${rows.map(([name, text]) => `  ${JSON.stringify(name)}: ${JSON.stringify(text)},\n`).join('')}}`
-write('sql.ts', '.sql', Object.entries(groups))
-write('lua.ts', '.lua', [['scripts', texts('.lua')]])
+writeModule('sql.ts', '.sql', Object.entries(groups))
+const lua = texts('.lua')
+writeModule('lua.ts', '.lua', [['scripts', lua]])
+writePython('examples/python/limits_lua.py', lua)
 
-/** Writes a module of records of texts, or looks whether that is what it says. */
-function write(file, suffix, all) {
-  const path = join(src, 'generated', file)
+/** A module of records of texts. */
+function writeModule(file, suffix, all) {
   const text =
     `// Made by scripts/embed.mjs from the ${suffix} files; do not edit.\n` +
     all.map(([group, rows]) => `export const ${group}: Record<string, string> = ${record(rows)}\n`).join('')
+  write(`src/generated/${file}`, text)
+}
+
+/** The scripts as src/redis/limiter.ts joins them. */
+function writePython(file, all) {
+  const part = (name) => all.find(([path]) => path === `redis/${name}`)[1]
+  const library = ['bucket', 'epoch', 'state', 'rebuild'].map(part).join('\n')
+  const text =
+    '"""The scripts that decide limits in Redis. Made by scripts/embed.mjs from src/redis/*.lua; do not edit."""\n' +
+    `_LIBRARY = r"""${library}\n"""\n` +
+    ['reserve', 'settle'].map((name) => `${name.toUpperCase()} = _LIBRARY + r"""${part(name)}"""\n`).join('')
+  write(file, text)
+}
+
+/** Writes a file, or looks whether that is what it says. */
+function write(file, text) {
+  const path = join(root, file)
   if (!process.argv.includes('--check')) writeFileSync(path, text)
   else if (readFileSync(path, 'utf8') !== text) {
-    console.error(`src/generated/${file} is stale: run \`node scripts/embed.mjs\``)
+    console.error(`${file} is stale: run \`node scripts/embed.mjs\``)
     process.exitCode = 1
   }
 }

@@ -4,24 +4,29 @@ import { promisify } from 'node:util'
 
 const run = promisify(execFile)
 
+/** Debian's packages of what tests import. */
+const packages = { psycopg2: 'python3-psycopg2', redis: 'python3-redis', celery: 'python3-celery' }
+type Module = keyof typeof packages
+
 /**
- * A Python 3 that has psycopg2: in PATH, in Debian's place, or there after an installation with apt-get (as root on
+ * A Python 3 that has these modules: in PATH, in Debian's place, or there after an installation with apt-get (as root on
  * Debian, like PostgreSQL itself). Throws, saying what to install, when there is none.
  */
-export async function findPython(): Promise<string> {
-  const found = await python()
+export async function findPython(...modules: Module[]): Promise<string> {
+  const found = await python(modules)
   if (found !== undefined) return found
+  const names = modules.map((one) => packages[one]).join(' ')
   if (process.getuid?.() === 0 && existsSync('/etc/debian_version')) {
-    await install()
-    const installed = await python()
+    await install(names)
+    const installed = await python(modules)
     if (installed !== undefined) return installed
   }
-  throw new Error('No Python 3 with psycopg2 found. Install it: on Debian `apt-get install python3-psycopg2`.')
+  throw new Error(`No Python 3 with ${modules.join(', ')} found. Install it: on Debian \`apt-get install ${names}\`.`)
 }
 
-async function python(): Promise<string | undefined> {
+async function python(modules: readonly Module[]): Promise<string | undefined> {
   for (const name of ['python3', '/usr/bin/python3']) {
-    const has = await run(name, ['-c', 'import psycopg2']).then(
+    const has = await run(name, ['-c', `import ${modules.join(', ')}`]).then(
       () => true,
       () => false,
     )
@@ -30,13 +35,14 @@ async function python(): Promise<string | undefined> {
   return undefined
 }
 
-async function install(): Promise<void> {
-  process.stderr.write('No psycopg2 found: installing python3-psycopg2 with apt-get.\n')
+async function install(names: string): Promise<void> {
+  process.stderr.write(`Installing ${names} with apt-get.\n`)
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' }
   const apt = (...args: string[]) => run('apt-get', args, { env, maxBuffer: 64 * 1024 * 1024 })
   // A failed update need not matter; another test may hold apt's lock.
   await apt('update').catch(() => {})
-  await apt('install', '-y', '--no-install-recommends', '-o', 'DPkg::Lock::Timeout=300', 'python3-psycopg2').catch(
-    (error: Error) => process.stderr.write(`apt-get could not install python3-psycopg2: ${error.message}\n`),
+  const options = ['-y', '--no-install-recommends', '-o', 'DPkg::Lock::Timeout=300']
+  await apt('install', ...options, ...names.split(' ')).catch((error: Error) =>
+    process.stderr.write(`apt-get could not install ${names}: ${error.message}\n`),
   )
 }

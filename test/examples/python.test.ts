@@ -29,7 +29,7 @@ it('Python sends in its own transaction; a worker checks, rules and limits what 
   expect(await project.run(['migrate'])).toMatchObject({ code: 0 })
 
   const env = { ...process.env, DATABASE_URL: url, PYTHONDONTWRITEBYTECODE: '1' }
-  const { stdout } = await promisify(execFile)(await findPython(), [`${place}/signup.py`], { env })
+  const { stdout } = await promisify(execFile)(await findPython('psycopg2'), [`${place}/signup.py`], { env })
   const idOf = (email: string) => /: job (.*)$/.exec(line(stdout, email))?.[1] as string
   const [ada, probe, bad] = ['ada@', 'probe@', 'not an'].map(idOf) as [string, string, string]
   expect(line(stdout, 'mallory@')).toContain('neither customer nor job, for mallory@banned.test may not sign up')

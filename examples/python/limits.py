@@ -1,0 +1,338 @@
+"""Limits of Sluice that are in Redis, for Python: the same buckets that Node uses, by the same scripts.
+
+    limits = Limits(redis.Redis.from_url(url, socket_timeout=2))
+
+    with limits.take("mail", ("crm", "acme"), timeout=30) as grant:  # waits for room in both, at most 30 s
+        grant.check()                                                # just before the request
+        post(...)
+
+    @limits.limited("mail", timeout=30)                              # the same, before each call
+    def post(...): ...
+
+A limit is wanted by its name; one with keys as (name, key), and more than one unit as (name, key, units). It needs redis-py and,
+for quotas, the zones of the system (or the package tzdata). Limits are defined and published by Sluice's Node side, which also
+says when state was lost: docs/redis.md. A copy of this file needs limits_lua.py beside it.
+"""
+import functools
+import hashlib
+import json
+import random
+import time
+import uuid
+from datetime import datetime, timezone
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from redis.exceptions import ConnectionError, NoScriptError, TimeoutError
+
+from limits_lua import RESERVE, SETTLE
+
+SHA = {script: hashlib.sha1(script.encode()).hexdigest() for script in (RESERVE, SETTLE)}
+# The scripts ask for calendars around now, and around a state that was written long before; and definitions change.
+TRIES = 4
+# A definition is read again after so many seconds; sooner when a bucket says that there is a newer one.
+KNOWN = 10.0
+# While the state is lost, it is looked at again after so many seconds.
+LOST = 1.0
+
+
+class LimitError(Exception):
+    """What was asked cannot be, or cannot be now."""
+
+
+class Denied(LimitError):
+    """No room. `wait`: it is worth asking again after so many seconds; `limit`: the name of the one that lacks it."""
+
+    def __init__(self, limit, wait):
+        super().__init__(f"limit {limit} has no room for {wait:.3f} s")
+        self.limit, self.wait = limit, wait
+
+
+class StateLost(LimitError):
+    """Redis was emptied, restarted or failed over, and nobody has begun a new epoch yet: nothing is granted until then."""
+
+
+class GrantExpired(LimitError):
+    """The grant is too old for a request: its window may have room for others by now. It was given back; take another."""
+
+
+class Grant:
+    """Leave for one request, until `deadline` (of time.monotonic())."""
+
+    def __init__(self, limits, id, wants, deadline):
+        self.id, self.deadline = id, deadline
+        self._limits, self._wants = limits, wants
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        pass  # Whether a request that failed was counted only its vendor knows: so it was.
+
+    def check(self):
+        """Call it just before the request is written. Raises GrantExpired."""
+        if time.monotonic() > self.deadline:
+            self.give_back()
+            raise GrantExpired(f"this grant has expired: {', '.join(want.limit for want in self._wants)}")
+
+    def give_back(self):
+        """Nothing was sent: the units go back, less what has drained since."""
+        self._tell([{"bucket": i + 1, "grant": self.id} for i in range(len(self._wants))])
+
+    def settle(self, used, limit=None):
+        """So many units were used in the end, of this limit (default: of each); more than granted is owed."""
+        told = [(i, want) for i, want in enumerate(self._wants) if limit in (None, want.limit) and used != want.units]
+        self._tell([{"bucket": i + 1, "grant": self.id, "more": used - want.units} for i, want in told])
+
+    def _tell(self, acts):
+        if acts:
+            self._limits._ask(SETTLE, str(uuid.uuid4()), self._wants, {"acts": acts})
+
+
+class Limits:
+    """Limits in one domain of a Redis. Safe to share between threads; make a new one after a fork, like its connection.
+
+    `connection`: of redis-py, with a socket_timeout. Its errors are raised as they are: who cannot ask calls nobody.
+    `answer_within`: a call that Redis gets to see later, in seconds, is not carried out.
+    """
+
+    def __init__(self, connection, prefix="sluice:", domain="limits", answer_within=2.0):
+        self._connection = connection
+        self._keys = f"{prefix}{{{domain}}}:"
+        self._within = int(answer_within * 1e6)
+        self._definitions = {}
+        self._seen = None  # what Redis's clock has shown, and when that was heard
+        self._bound = None  # the same, of what is believed: a clock that steps forward opens no limit
+
+    def reserve(self, *wants, id=None):
+        """A Grant, or raises Denied at once. The same id, within a minute, is the same grant."""
+        wants = [_Want(*((want,) if isinstance(want, str) else want)) for want in wants]
+        id, sent = id or str(uuid.uuid4()), time.monotonic()
+        takes = [[i + 1, want.units] for i, want in enumerate(wants)]
+        definitions, told = self._ask(RESERVE, id, wants, {"items": [{"want": 1, "takes": takes}]})
+        granted, wait, lacking = told[2:5]
+        if granted < 1:
+            raise Denied(wants[lacking - 1].limit, wait / 1e6)
+        return Grant(self, id, wants, sent + min(definition["grant"] for definition in definitions) / 1e6)
+
+    def take(self, *wants, timeout=60.0):
+        """A Grant, as soon as there is room. Raises Denied, or StateLost, when there is none within `timeout` seconds."""
+        ends = time.monotonic() + timeout
+        while True:
+            try:
+                grant = self.reserve(*wants)
+                if time.monotonic() <= grant.deadline:
+                    return grant
+                grant.give_back()  # the way to Redis was too slow
+                why, wait = GrantExpired("each grant was too old when it came"), 0.0
+            except Denied as denied:
+                why, wait = denied, denied.wait
+            except StateLost as lost:
+                why, wait = lost, LOST
+            left = ends - time.monotonic()
+            if wait > left:
+                raise why
+            # Never sooner than told, and not all at once.
+            time.sleep(min(left, wait + random.uniform(0, 0.01 + wait / 10)))
+
+    def limited(self, *wants, timeout=60.0):
+        """Decorates a function that makes one request: each call takes a grant first."""
+
+        def decorate(call):
+            @functools.wraps(call)
+            def limited(*args, **options):
+                self.take(*wants, timeout=timeout)
+                return call(*args, **options)
+
+            return limited
+
+        return decorate
+
+    def hold(self, want, seconds):
+        """The vendor asked for silence (Retry-After): nobody gets a grant for so long."""
+        want = _Want(*((want,) if isinstance(want, str) else want))
+        self._ask(SETTLE, str(uuid.uuid4()), [want], {"acts": [{"bucket": 1, "hold": int(seconds * 1e6)}]})
+
+    def _ask(self, script, id, wants, more):
+        """The definitions that it was decided by, and the numbers of the answer."""
+        around = [[] for _ in wants]
+        for _ in range(TRIES):
+            now = self._now()
+            definitions = [self._definition(want) for want in wants]
+            call = {"id": id, "buckets": [_told(d, [now] + more_us) for d, more_us in zip(definitions, around)], **more}
+            sent = time.monotonic()
+            if self._seen:
+                call["until"] = now + self._within
+                call["cap"] = self._cap(sent)
+            keys = [f"{self._keys}epoch", f"{self._keys}a:{id}", *(f"{self._keys}b:{want.bucket}" for want in wants)]
+            kind, of, *told = self._run(script, keys, json.dumps(call))
+            if _text(of) != id:
+                raise LimitError("Redis answered something else: close this connection")
+            kind = _text(kind)
+            if kind == "lost":
+                raise StateLost("the state of limits in Redis is lost: nothing is granted until a new epoch begins")
+            if kind == "superseded":
+                self._definitions.pop(wants[told[0] - 1].limit, None)
+                continue
+            self._saw(told[1], sent)
+            if kind == "decided":
+                return definitions, told
+            for times, at in zip(around, told[2:]):  # 'calendar'; or 'late', which lists none
+                if at > 0:
+                    times.append(at)
+        raise LimitError("Redis does not decide: is the newest definition published, and does its clock step?")
+
+    def _run(self, script, keys, argument):
+        """A lost reply is asked for once more: by the same id it is carried out once."""
+        for is_last in (False, True):
+            try:
+                try:
+                    return self._connection.execute_command("EVALSHA", SHA[script], len(keys), *keys, argument)
+                except NoScriptError:
+                    return self._connection.execute_command("EVAL", script, len(keys), *keys, argument)
+            except (ConnectionError, TimeoutError):
+                if is_last:
+                    raise
+
+    def _definition(self, want):
+        known = self._definitions.get(want.limit)
+        if known is None or time.monotonic() - known[1] > KNOWN:
+            text = self._connection.execute_command("GET", f"{self._keys}d:{want.limit}")
+            if text is None:
+                raise LimitError(f"no limit {want.limit} is published in this Redis")
+            known = self._definitions[want.limit] = (json.loads(text), time.monotonic())
+        _check(want, known[0])
+        return known[0]
+
+    def _now(self):
+        """What Redis's clock shows, as far as we know, in microseconds."""
+        if self._seen is None:
+            return time.time_ns() // 1000
+        us, heard = self._seen
+        return us + int((time.monotonic() - heard) * 1e6)
+
+    def _cap(self, sent):
+        us, heard = self._bound
+        return us + int((sent - heard) * 1_001_000) + 1_000_000
+
+    def _saw(self, us, sent):
+        heard = time.monotonic()
+        self._seen = (us, heard)
+        if self._bound is None or self._cap(sent) - 4_000_000 <= us < self._cap(sent):
+            self._bound = (us, heard)
+
+
+class _Want:
+    def __init__(self, limit, key=None, units=1):
+        self.limit, self.key, self.units = limit, key, units
+        self.bucket = limit if key is None else f"{limit}:{key}"
+
+
+def _check(want, definition):
+    name, rules = want.limit, definition["rules"]
+    if definition["keyed"] != (want.key is not None):
+        raise LimitError(f"limit {name} {'needs' if definition['keyed'] else 'has no'} key")
+    if any(rule["drain"] == 0 for rule in rules):
+        # A place is held by somebody who may die, and Redis does not know of him.
+        raise LimitError(f"limit {name} has a concurrency, which only jobs of Sluice can take")
+    if not isinstance(want.units, int) or not 0 <= want.units <= min(rule["room"] for rule in rules):
+        raise LimitError(f"{want.units} units are no whole number, or more than limit {name} ever grants at once")
+
+
+def _told(definition, around):
+    """A definition as the scripts read it: with the boundaries of its calendars."""
+    rules = [
+        {**rule, "periods": [boundaries(rule["calendar"], at) for at in around]} if "calendar" in rule else rule
+        for rule in definition["rules"]
+    ]
+    return {**definition, "rules": rules}
+
+
+def _text(value):
+    return value.decode() if isinstance(value, bytes) else value
+
+
+# Calendars, as src/core/calendar.ts and zone.ts have them. Times are in microseconds; a local time is written as if it were UTC.
+MINUTE = 60_000_000
+HOUR = 60 * MINUTE
+DAY = 24 * HOUR
+
+
+def boundaries(calendar, at):
+    """Where periods begin: the one before the one that holds `at`, that one, and three more."""
+    try:
+        zone = ZoneInfo(calendar["zone"])
+    except (ZoneInfoNotFoundError, ValueError) as error:
+        raise LimitError(f"this system does not know the zone {calendar['zone']}: install tzdata") from error
+    period = functools.partial(_period, calendar["unit"], zone, calendar.get("anchor"))
+    start, end = period(at)
+    following = period(end)[1]
+    return [period(start - 1)[0], start, end, following, period(following)[1]]
+
+
+def _period(unit, zone, anchor, at):
+    if unit not in ("minute", "hour"):
+        return _wall_period(unit, zone, anchor, at)
+    length = MINUTE if unit == "minute" else HOUR
+    origin, ends = _wall_period("day", zone, None, at) if anchor is None else (anchor, None)
+    start = origin + (at - origin) // length * length
+    return start, start + length if ends is None else min(start + length, ends)
+
+
+def _wall_period(unit, zone, anchor, at):
+    def wall(k):
+        return _months_after(origin, k) if unit == "month" else origin + k * length
+
+    length = 7 * DAY if unit == "week" else DAY
+    shown = at + _offset(zone, at)
+    origin = (4 * DAY if unit == "week" else 0) if anchor is None else anchor + _offset(zone, anchor)
+    k = _months(shown) - _months(origin) if unit == "month" else (shown - origin) // length
+    if wall(k) > shown:
+        k -= 1
+    start = _instant(wall(k), zone)
+    while True:
+        # More than once where clocks were set back to before a begin that they had shown.
+        k += 1
+        end = _instant(wall(k), zone)
+        if end > at:
+            return start, end
+        start = end
+
+
+def _offset(zone, us):
+    """What the clocks of a zone show beyond UTC."""
+    return round(datetime.fromtimestamp(us // 1_000_000, zone).utcoffset().total_seconds()) * 1_000_000
+
+
+def _instant(wall, zone):
+    """When clocks first show a local time or, where they are set forward past it, a later one."""
+    before = _offset(zone, wall - DAY)
+    early = wall - before
+    if _offset(zone, early) == before:
+        return early
+    after = _offset(zone, wall + DAY)
+    late = wall - after
+    if _offset(zone, late) == after:
+        return late
+    low, high = late // 1_000_000 * 1_000_000, -(-early // 1_000_000) * 1_000_000
+    while high - low > 1_000_000:
+        middle = low + (high - low) // 2_000_000 * 1_000_000
+        if _offset(zone, middle) == before:
+            low = middle
+        else:
+            high = middle
+    return high
+
+
+def _months(wall):
+    date = datetime.fromtimestamp(wall // 1_000_000, timezone.utc)
+    return date.year * 12 + date.month - 1
+
+
+def _months_after(wall, months):
+    """The same time of the same day so many months later, or of the last day of a month that is too short."""
+    date = datetime.fromtimestamp(wall // 1_000_000, timezone.utc)
+    year, month = divmod(date.year * 12 + date.month - 1 + months, 12)
+    next_year, next_month = divmod(year * 12 + month + 1, 12)
+    first = datetime(year, month + 1, 1, tzinfo=timezone.utc)
+    last = (datetime(next_year, next_month + 1, 1, tzinfo=timezone.utc) - first).days
+    return int(first.timestamp()) * 1_000_000 + (min(date.day, last) - 1) * DAY + wall % DAY

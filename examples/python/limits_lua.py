@@ -1,0 +1,631 @@
+"""The scripts that decide limits in Redis. Made by scripts/embed.mjs from src/redis/*.lua; do not edit."""
+_LIBRARY = r"""-- The arithmetic of limits/decide.ts on one bucket, in integers below 2^53; changes the bucket in place.
+-- A bucket: at, hold, running (places taken) and, a rule each, debt (of rates), slots (of windows, the newest part first) and
+-- spent (of quotas: before, start, ends, previous, current, next, margin). rules: drain, weight, room, slot, span as in
+-- limits/rule.ts, of a quota also margin and periods: lists of boundaries of its calendar, around times that are asked about.
+local PARTS = 60
+local NEVER = 9007199254740991
+local MOST = 2147483647
+
+local function is_flow(rule)
+  return rule.drain > 0
+end
+
+local function drained(debt, drain, us)
+  if us > math.floor(debt / drain) then return 0 end
+  return debt - drain * us
+end
+
+-- The parts of a window as seen later: new ones at the front, as many forgotten at the end.
+local function aged(slots, slot, from, to)
+  local by = math.min(PARTS + 1, math.floor(to / slot) - math.floor(from / slot))
+  if by == 0 then return slots end
+  local seen = {}
+  for k = 1, PARTS + 1 do seen[k] = k > by and slots[k - by] or 0 end
+  return seen
+end
+
+-- The boundaries around the period that holds this time: where the one before it, it, and the one after it begin, and that ends.
+-- nil: they are not known.
+local function period_at(periods, at)
+  for _, list in ipairs(periods) do
+    for i = 2, #list - 2 do
+      if at >= list[i] and at < list[i + 1] then return list[i - 1], list[i], list[i + 1], list[i + 2] end
+    end
+  end
+  return nil
+end
+
+local function begun(rule, at)
+  local before, start, ends = period_at(rule.periods, at)
+  return { before, start, ends, 0, 0, 0, rule.margin }
+end
+
+-- The periods of a quota as seen later. A period that ended before the boundaries begin is not the one before this.
+local function rolled(rule, spent, at)
+  local now = spent
+  if at >= spent[3] then
+    now = begun(rule, at)
+    if now[2] == spent[3] then now[1], now[4], now[5] = spent[2], spent[5], spent[6] end
+    if now[1] == spent[3] then now[4] = spent[6] end
+  end
+  if at >= now[2] + rule.margin then now[4] = 0 end
+  return now
+end
+
+-- After so many units more (or less) at a time: they count in each period that is less than a margin away.
+local function spend(rule, spent, at, units)
+  local before, start, ends, margin = spent[1], spent[2], spent[3], rule.margin
+  if at >= before - margin and at < start + margin then spent[4] = math.max(0, spent[4] + units) end
+  if at >= start - margin and at < ends + margin then spent[5] = math.max(0, spent[5] + units) end
+  if at >= ends - margin and (units > 0 or at < ends + margin) then spent[6] = math.max(0, spent[6] + units) end
+end
+
+local function blank(rules, at)
+  local bucket = { at = at, hold = 0, running = 0, debt = {}, slots = {}, spent = {} }
+  for i, rule in ipairs(rules) do
+    bucket.debt[i], bucket.slots[i], bucket.spent[i] = 0, {}, {}
+    if rule.slot > 0 then
+      for k = 1, PARTS + 1 do bucket.slots[i][k] = 0 end
+    elseif rule.periods then
+      bucket.spent[i] = { 0, 0, 0, 0, 0, 0, rule.margin }
+    end
+  end
+  return bucket
+end
+
+-- Drains a bucket to `now`; time never goes backwards for it.
+local function advance(bucket, now)
+  local at = math.max(now, bucket.at)
+  for i, rule in ipairs(bucket.rules) do
+    if rule.slot > 0 then
+      bucket.slots[i] = aged(bucket.slots[i], rule.slot, bucket.at, at)
+    elseif rule.periods then
+      bucket.spent[i] = rolled(rule, bucket.spent[i], at)
+    elseif is_flow(rule) then
+      bucket.debt[i] = drained(bucket.debt[i], rule.drain, at - bucket.at)
+    end
+  end
+  bucket.at = at
+end
+
+-- What a grant now has to fit on top of, under the rule at `i`.
+local function owed(bucket, i)
+  local rule = bucket.rules[i]
+  if not is_flow(rule) then return bucket.running * rule.weight end
+  if rule.slot > 0 then
+    local sum = 0
+    for k = 1, PARTS + 1 do sum = sum + bucket.slots[i][k] end
+    return sum
+  end
+  if not rule.periods then return bucket.debt[i] end
+  local _, start, ends, previous, current, following = unpack(bucket.spent[i])
+  if bucket.at < start + rule.margin then return math.max(current, previous) end
+  if bucket.at < ends - rule.margin then return current end
+  return math.max(current, following)
+end
+
+-- Units free by what counts units, and places by concurrency, which one more request of a running job does not count in.
+local function free(bucket, further)
+  local units, places = MOST, MOST
+  for i, rule in ipairs(bucket.rules) do
+    local left = math.floor((rule.room * rule.weight - owed(bucket, i)) / rule.weight)
+    if is_flow(rule) then
+      units = math.min(units, left)
+    elseif not further then
+      places = math.min(places, left)
+    end
+  end
+  if bucket.hold > bucket.at then units = 0 end
+  return math.max(0, units), math.max(0, places)
+end
+
+-- When `need` units are free under the rule at `i`, of those that may never be more than it holds.
+local function free_at(bucket, i, need)
+  local rule = bucket.rules[i]
+  local fits = is_flow(rule) and math.min(math.max(need, 1), rule.room) or 1
+  local missing = owed(bucket, i) - (rule.room - fits) * rule.weight
+  if not is_flow(rule) then return missing <= 0 and 0 or NEVER end
+  if missing <= 0 then return bucket.at end
+  if rule.slot > 0 then
+    local kept, oldest = 0, 0
+    repeat
+      oldest = oldest + 1
+      kept = kept + bucket.slots[i][oldest]
+    until kept > rule.room - fits
+    return (math.floor(bucket.at / rule.slot) - oldest + PARTS + 2) * rule.slot
+  end
+  if not rule.periods then return bucket.at + math.ceil(missing / rule.drain) end
+  local spent = bucket.spent[i]
+  if spent[6] + fits > rule.room then return select(4, period_at(rule.periods, bucket.at)) + rule.margin end
+  return (spent[5] + fits > rule.room and spent[3] or spent[2]) + rule.margin
+end
+
+-- When `need` units are free, and a place.
+local function next_at(bucket, now, further, need)
+  local at = math.max(now, bucket.hold)
+  for i, rule in ipairs(bucket.rules) do
+    if is_flow(rule) or not further then at = math.max(at, free_at(bucket, i, need)) end
+  end
+  return at
+end
+
+-- Counts units in the part of a window that a time is in; a part that is over counts no more.
+local function count(bucket, i, at, units)
+  local slot = bucket.rules[i].slot
+  local part = math.floor(bucket.at / slot) - math.floor(at / slot) + 1
+  if part < 1 or part > PARTS + 1 then return end
+  bucket.slots[i][part] = math.min(math.max(0, bucket.slots[i][part] + units), MOST)
+end
+
+-- Answers the places that were taken: none where nothing counts them.
+local function charge(bucket, units, places)
+  local taken = 0
+  for i, rule in ipairs(bucket.rules) do
+    if not is_flow(rule) then
+      taken = places
+    elseif rule.slot > 0 then
+      count(bucket, i, bucket.at, units)
+    elseif rule.periods then
+      spend(rule, bucket.spent[i], bucket.at, units)
+    else
+      bucket.debt[i] = bucket.debt[i] + units * rule.weight
+    end
+  end
+  bucket.running = bucket.running + taken
+  return taken
+end
+
+-- What a rate owes at `at` when its bucket was empty before these grants (each: at, units, given back).
+local function replayed(rule, entries, from, at)
+  local debt, seen = 0, from
+  for _, entry in ipairs(entries) do
+    debt = drained(debt, rule.drain, math.max(0, entry[1] - seen)) + (entry[2] - entry[3]) * rule.weight
+    seen = math.max(seen, entry[1])
+  end
+  return drained(debt, rule.drain, at - seen)
+end
+
+-- `more` units than were granted at `granted` were used (negative: fewer). since: what else was granted after them; nil: all
+-- of it counts at once, as more does, and fewer where the vendor itself refunds.
+local function settle(bucket, granted, more, since)
+  for i, rule in ipairs(bucket.rules) do
+    if rule.slot > 0 then
+      local oldest = (math.floor(bucket.at / rule.slot) - PARTS) * rule.slot
+      count(bucket, i, more > 0 and math.max(granted, oldest) or granted, more)
+    elseif rule.periods then
+      spend(rule, bucket.spent[i], granted, more)
+    elseif is_flow(rule) then
+      local floor = since and replayed(rule, since, granted, bucket.at) or 0
+      bucket.debt[i] = math.max(bucket.debt[i] + more * rule.weight, floor)
+    end
+  end
+end
+
+-- Whether the state is whole. A hash beside the buckets says so, since it is lost with them. id: of the epoch, random. history: of
+-- the server's writes, when the epoch began. at: that time, in us. most: a bucket that was not written since then is closed from
+-- then on for as long as its rules look back, but for no more us than that.
+local MINUTE = 60000000
+
+-- The name that the server gives to its history of writes: another one after a restart (whatever it has read from its disk), a
+-- failover, or a while as a replica. One that gives none is believed; one that ceases to give it is not.
+local function history()
+  local told = redis.pcall('INFO', 'replication')
+  return type(told) == 'string' and string.match(told, 'master_replid:(%x+)') or ''
+end
+
+-- The epoch that stands; or nil, and 'lost', the call's id and the id that stands ('': none), where the state is not whole, or not
+-- of the epoch that the caller knows.
+local function whole(key, call)
+  local id, of, at, most = unpack(redis.call('HMGET', key, 'id', 'history', 'at', 'most'))
+  if id and of == history() and (call.epoch or id) == id then return { at = tonumber(at), most = tonumber(most) } end
+  return nil, { 'lost', call.id, id or '' }
+end
+
+-- A bucket as the epoch leaves it, once: what was granted before is not known, as if it had been forgotten. What runs has no
+-- time; it is given a minute.
+local function close(bucket, epoch)
+  if bucket.closed == epoch.at then return end
+  local from, span = bucket.stored and math.max(epoch.at, bucket.at) or epoch.at, 0
+  for _, rule in ipairs(bucket.rules) do span = math.max(span, is_flow(rule) and rule.span or MINUTE) end
+  bucket.closed = epoch.at
+  if epoch.most > 0 then bucket.hold = math.max(bucket.hold, from + math.min(span, epoch.most)) end
+  if epoch.most >= span then bucket.lost = math.max(bucket.lost, from) end
+end
+
+-- Buckets in Redis: a hash for each. `s`: its state. `e<n>`: its nth grant (at, units, given back, version, id, places held);
+-- `g<id>`: the number of the grant with this id; `p<id>`: places held (and version) of one that is not remembered otherwise.
+-- State and grants share a key, so that they are lost together, if they are.
+-- Numbers are packed, never put into text by Lua, which keeps 14 digits.
+
+-- So many grants are remembered of a bucket (some more until they are forgotten together), and none for much longer than
+-- `keep`. What is older is given back for nothing (no credit), and under a changed definition nothing is granted until it is out
+-- of what the rules look back on. A key that has expired says nothing: who changes a definition to one that looks back longer
+-- has to say what it forgot, or hold the bucket.
+local GRANTS = 1000
+local SOME = 50
+-- An answer is given again for so long; a command that comes later than its caller waits for it is not carried out at all.
+local ANSWER_MS = 60000
+
+-- Redis's clock, read once: the limits' time, no later than the caller's monotonic clock allows (cap), and as it is.
+local function clock(cap)
+  local time = redis.call('TIME')
+  local shown = tonumber(time[1]) * 1000000 + tonumber(time[2])
+  return math.min(shown, cap or shown), shown
+end
+
+-- The answer that was given to this id before; or 'late': whoever sent it has given it up by now (what a network
+-- held back arrives when it heals), or one of the clocks has stepped.
+local function answered(key, call, now, shown)
+  local answer = redis.call('GET', key)
+  if answer then return cmsgpack.unpack(answer) end
+  return call['until'] and shown > call['until'] and { 'late', call.id, now, shown } or nil
+end
+
+local function answer(key, reply)
+  redis.call('SET', key, cmsgpack.pack(reply), 'PX', ANSWER_MS)
+  return reply
+end
+
+-- The grants from number `first` on, in order, to `last` (unset: the newest).
+local function grants(bucket, first, last)
+  local fields, entries = {}, {}
+  for n = first, last or bucket.n do fields[#fields + 1] = string.format('e%.0f', n) end
+  if #fields == 0 then return entries end
+  for i, entry in ipairs(redis.call('HMGET', bucket.key, unpack(fields))) do entries[i] = cmsgpack.unpack(entry) end
+  return entries
+end
+
+-- The grant with this id, and its number; nil: it is not remembered.
+local function grant_of(bucket, id)
+  local n = redis.call('HGET', bucket.key, 'g' .. id)
+  if not n then return nil end
+  return cmsgpack.unpack(redis.call('HGET', bucket.key, 'e' .. n)), tonumber(n)
+end
+
+local function write_grant(bucket, n, entry)
+  redis.call('HSET', bucket.key, string.format('e%.0f', n), cmsgpack.pack(entry))
+end
+
+-- Forgets the oldest grants, some at a time: beyond so many, and those older than `keep`; never the newest.
+local function forget(bucket)
+  local last = bucket.first - 1
+  if bucket.n - last >= GRANTS + SOME then last = bucket.n - GRANTS end
+  if last < bucket.first and bucket.oldest >= bucket.at - bucket.keep * 1.1 then return end
+  local fields = {}
+  for _, entry in ipairs(grants(bucket, bucket.first, math.min(bucket.first + SOME, bucket.n))) do
+    bucket.oldest = entry[1]
+    if bucket.first == bucket.n or (bucket.first > last and entry[1] >= bucket.at - bucket.keep) then break end
+    fields[#fields + 1] = string.format('e%.0f', bucket.first)
+    fields[#fields + 1] = 'g' .. entry[5]
+    -- What runs may run for long; there is no more of it than there are places.
+    if entry[6] > 0 then redis.call('HSET', bucket.key, 'p' .. entry[5], cmsgpack.pack({ entry[6], entry[4] })) end
+    bucket.first, bucket.lost = bucket.first + 1, math.max(bucket.lost, entry[1])
+  end
+  if #fields > 0 then redis.call('HDEL', bucket.key, unpack(fields)) end
+end
+
+-- Remembers a grant at the bucket's own time. id '': used beyond a grant, which nobody gives back.
+local function remember(bucket, id, units, places)
+  bucket.n = bucket.n + 1
+  if bucket.n == bucket.first then bucket.oldest = bucket.at end
+  local n = string.format('%.0f', bucket.n)
+  local entry = cmsgpack.pack({ bucket.at, units, 0, bucket.version, id, places })
+  if id == '' then
+    redis.call('HSET', bucket.key, 'e' .. n, entry)
+  else
+    redis.call('HSET', bucket.key, 'e' .. n, entry, 'g' .. id, n)
+  end
+  forget(bucket)
+end
+
+-- Until when anything of the bucket matters; nil: something runs, of which no time is known.
+local function matters_until(bucket)
+  if bucket.running > 0 then return nil end
+  local last = math.max(bucket.at + bucket.keep, bucket.hold)
+  for i, rule in ipairs(bucket.rules) do
+    local spent = bucket.spent[i]
+    if rule.slot > 0 then
+      last = math.max(last, bucket.at + (PARTS + 1) * rule.slot)
+    elseif rule.periods then
+      -- The next period may be three times as long as this one (a short hour, a long day), not more.
+      last = math.max(last, spent[3] + rule.margin + (spent[6] > 0 and 3 * (spent[3] - spent[2]) or 0))
+    elseif is_flow(rule) then
+      last = math.max(last, bucket.at + math.ceil(bucket.debt[i] / rule.drain))
+    end
+  end
+  return last
+end
+
+-- shown: what the clock shows, by which keys expire.
+local function save(bucket, shown)
+  redis.call('HSET', bucket.key, 's', cmsgpack.pack({
+    bucket.version, bucket.at, bucket.hold, bucket.running, bucket.n, bucket.first, bucket.oldest, bucket.lost,
+    bucket.debt, bucket.slots, bucket.spent, bucket.closed,
+  }))
+  local last = matters_until(bucket)
+  if not last then
+    redis.call('PERSIST', bucket.key)
+    return
+  end
+  -- A minute more, for a clock that is set back; never so far that Redis would refuse it.
+  local ms = math.min(math.max(0, math.ceil((last - shown) / 1000)) + 60000, 1e14)
+  redis.call('PEXPIRE', bucket.key, string.format('%.0f', ms))
+end
+
+-- One that is not there counts as never used: keys expire when they matter no more.
+local function read(key, definition, epoch, now)
+  local stored = redis.call('HGET', key, 's')
+  local bucket = blank(definition.rules, now)
+  bucket.key, bucket.rules, bucket.keep, bucket.counted = key, definition.rules, definition.keep, definition.counted
+  bucket.version, bucket.n, bucket.first, bucket.oldest, bucket.lost = definition.version, 0, 1, now, 0
+  bucket.stored = stored and true or false
+  local fields = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed' }
+  for i, value in ipairs(stored and cmsgpack.unpack(stored) or {}) do bucket[fields[i]] = value end
+  close(bucket, epoch)
+  return bucket
+end
+
+-- No grant for so long. Counted from the bucket's own time, so that a clock which stepped back cannot make it end before it began.
+local function hold(bucket, us, now)
+  local at = math.max(now, bucket.at)
+  if at + us > bucket.hold then
+    advance(bucket, now)
+    bucket.hold, bucket.changed = at + us, true
+  end
+  return bucket.hold
+end
+
+-- A changed definition: the bucket becomes as if the new rules had been in force for as long as they look back, from the
+-- grants that are remembered and what was given back of them. `rebuild` of limits/decide.ts.
+
+-- What a rule of the new definition owes at the bucket's time.
+local function rebuild_flow(bucket, i, entries)
+  local rule = bucket.rules[i]
+  local seen = {}
+  for _, entry in ipairs(entries) do
+    if entry[1] > bucket.at - rule.span then seen[#seen + 1] = entry end
+  end
+  if rule.slot > 0 then
+    for _, entry in ipairs(seen) do count(bucket, i, entry[1], entry[2] - entry[3]) end
+  elseif #seen > 0 then
+    bucket.debt[i] = replayed(rule, seen, seen[1][1], bucket.at)
+  end
+end
+
+-- How much counts in the period before is not looked up, for that may be months: while it matters, that one is full.
+local function rebuild_quota(bucket, i, entries)
+  local rule = bucket.rules[i]
+  local spent = begun(rule, bucket.at)
+  for _, entry in ipairs(entries) do spend(rule, spent, entry[1], entry[2] - entry[3]) end
+  spent[4] = bucket.at < spent[2] + rule.margin and rule.room or 0
+  bucket.spent[i] = spent
+end
+
+-- Units counted in the same period under the definition before: then it does not matter what has been forgotten.
+local function counted_before(old, spent)
+  for _, was in ipairs(old) do
+    if was[2] == spent[2] and was[3] == spent[3] and was[7] == spent[7] then return was end
+  end
+  return nil
+end
+
+-- counted: the version from which on every definition has had a concurrency; what ran before it was not counted all along.
+local function rebuild(bucket, definition)
+  local entries = grants(bucket, bucket.first)
+  local old = bucket.spent
+  local fresh = blank(bucket.rules, bucket.at)
+  bucket.debt, bucket.slots, bucket.spent = fresh.debt, fresh.slots, fresh.spent
+  if not definition.counted or bucket.version < definition.counted then bucket.running = 0 end
+  for i, rule in ipairs(bucket.rules) do
+    local until_known = bucket.lost + rule.span
+    if rule.periods then
+      rebuild_quota(bucket, i, entries)
+      local spent = bucket.spent[i]
+      local was = bucket.lost >= spent[2] - rule.margin and counted_before(old, spent)
+      if was then spent[5], spent[6] = was[5], was[6] end
+      until_known = (was or bucket.lost < spent[2] - rule.margin) and 0 or spent[3] + rule.margin
+    elseif is_flow(rule) then
+      rebuild_flow(bucket, i, entries)
+    else
+      until_known = 0
+    end
+    if bucket.lost > 0 and until_known > bucket.at then bucket.hold = math.max(bucket.hold, until_known) end
+  end
+  bucket.version = definition.version
+end
+
+-- Reads the buckets of a call, whose keys are the last. Instead of them, what the caller has to do first: 'superseded' (of that
+-- bucket it does not know the definition in force; its version) or 'calendar' (the time and what the clock shows, and times
+-- around which each bucket needs boundaries too; 0: it has them).
+local function open(keys, call, epoch, now, shown)
+  local buckets, missing, lacks, ahead = {}, {}, false, #keys - #call.buckets
+  for i, definition in ipairs(call.buckets) do
+    local bucket = read(keys[ahead + i], definition, epoch, now)
+    if bucket.version > definition.version then return nil, { 'superseded', call.id, i, bucket.version } end
+    local at, is_old = math.max(now, bucket.at), bucket.version < definition.version
+    missing[i] = 0
+    for _, rule in ipairs(bucket.rules) do
+      if rule.periods and is_old and not period_at(rule.periods, bucket.at) then
+        missing[i], lacks = bucket.at, true
+      elseif rule.periods and not period_at(rule.periods, at) and missing[i] == 0 then
+        missing[i], lacks = at, true
+      end
+    end
+    -- Once, since where it has many grants it takes a while; it comes to the same whenever it is done.
+    if is_old and missing[i] ~= bucket.at then
+      rebuild(bucket, definition)
+      save(bucket, shown)
+    end
+    buckets[i] = bucket
+  end
+  return not lacks and buckets or nil, { 'calendar', call.id, now, shown, unpack(missing) }
+end
+
+"""
+RESERVE = _LIBRARY + r"""-- Grants what fits. KEYS: the epoch's, of the answer, then of each bucket. ARGV[1]: the call as JSON:
+-- id: of the grant; the same id gives the same answer. epoch: the one that the caller knows. cap: the latest time that the
+-- caller's monotonic clock allows Redis's clock to show. until: when it shows more, the call is too late. These may be unset.
+-- further: one more request of what runs, which takes no place of concurrency.
+-- buckets: of each version, counted, keep (us; grants are remembered for so long) and rules. items: want, and takes: pairs of
+-- a bucket (1: the first) and units of it; each of the `want` gets all of its buckets or none.
+-- Answers 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and of
+-- each item how many of the `want` were granted, after how many us it is worth asking again for the rest (0: it was all), and
+-- which bucket is the last to have room (0: none lacks it). Or 'lost', the id and the epoch that stands; or 'late', the id and
+-- times; or what `open` says.
+
+-- How many of an item fit into its buckets. What takes nothing waits all the same while nothing is free.
+local function fitting(buckets, item, further)
+  local fits = item.want
+  for _, take in ipairs(item.takes) do
+    local units, places = free(buckets[take[1]], further)
+    local by = MOST
+    if units == 0 then by = 0 elseif take[2] > 0 then by = math.floor(units / take[2]) end
+    fits = math.min(fits, by, places)
+  end
+  return fits
+end
+
+-- When the next of an item fits into all its buckets, and which of them is the last.
+local function delay(buckets, item, now, further)
+  local at, last = 0, 0
+  for _, take in ipairs(item.takes) do
+    local bucket = buckets[take[1]]
+    local units, places = free(bucket, further)
+    if units < math.max(take[2], 1) or places < 1 then
+      local next = next_at(bucket, now, further, take[2])
+      if next > at then at, last = next, take[1] end
+    end
+  end
+  return math.max(at - now, 1), last
+end
+
+local function grant(buckets, item, further, granted)
+  local fits = fitting(buckets, item, further)
+  for _, take in ipairs(fits > 0 and item.takes or {}) do
+    local i, units = take[1], fits * take[2]
+    local places = charge(buckets[i], units, further and 0 or fits)
+    local before = granted[i] or { 0, 0 }
+    granted[i] = { before[1] + units, before[2] + places }
+  end
+  return fits
+end
+
+local function reserve(keys, call)
+  local epoch, lost = whole(keys[1], call)
+  if not epoch then return lost end
+  local now, shown = clock(call.cap)
+  local given = answered(keys[2], call, now, shown)
+  if given then return given end
+  local buckets, first = open(keys, call, epoch, now, shown)
+  if not buckets then return first end
+  for _, bucket in ipairs(buckets) do advance(bucket, now) end
+  local granted, reply = {}, { 'decided', call.id, now, shown }
+  for _, item in ipairs(call.items) do
+    local fits = grant(buckets, item, call.further, granted)
+    local wait, last = 0, 0
+    if fits < item.want then wait, last = delay(buckets, item, now, call.further) end
+    for _, value in ipairs({ fits, wait, last }) do reply[#reply + 1] = value end
+  end
+  -- A denied bucket is not written: its time goes on when something is granted.
+  for i, given_out in pairs(granted) do
+    remember(buckets[i], call.id, given_out[1], given_out[2])
+    save(buckets[i], shown)
+  end
+  return answer(keys[2], reply)
+end
+
+return reserve(KEYS, cjson.decode(ARGV[1]))
+"""
+SETTLE = _LIBRARY + r"""-- What became of grants. KEYS: the epoch's, of the answer, then of each bucket. ARGV[1]: the call as JSON: id, epoch, cap, until and
+-- buckets as for a reserve (of a bucket also full: its vendor itself refunds), and acts, each of one bucket (1: the first):
+-- grant and more: of that grant so many units more were used than granted (negative: fewer); grant alone: nothing of it was
+-- used, so its places are free too; ended: so many places are free again, of that grant (unset: nobody knows of which); hold:
+-- no grant for so many us from now.
+-- The same id is carried out once. Answers 'decided', the id, the time, what the clock shows, and of each act what it came to:
+-- units charged (negative: given back), places freed, the time until which it is held. Or 'lost', the id and the epoch that
+-- stands; or 'late', the id and times; or what `open` says.
+
+-- Frees places that a grant holds, up to so many. What was granted before places were counted all along holds none.
+local function leave(bucket, id, most)
+  local entry, n = grant_of(bucket, id)
+  local kept = not entry and redis.call('HGET', bucket.key, 'p' .. id)
+  local held, version = 0, 0
+  if entry then held, version = entry[6], entry[4] elseif kept then held, version = unpack(cmsgpack.unpack(kept)) end
+  if not bucket.counted or version < bucket.counted then return 0 end
+  local freed = math.min(most, held, bucket.running)
+  if freed == 0 then return 0 end
+  bucket.running, bucket.changed = bucket.running - freed, true
+  if entry then
+    entry[6] = held - freed
+    write_grant(bucket, n, entry)
+  elseif held > freed then
+    redis.call('HSET', bucket.key, 'p' .. id, cmsgpack.pack({ held - freed, version }))
+  else
+    redis.call('HDEL', bucket.key, 'p' .. id)
+  end
+  return freed
+end
+
+-- Given back: as if it had not been granted, with what was granted since. Of a grant that is not remembered, or was granted
+-- under another definition, nothing is.
+local function refund(bucket, id, units, full)
+  local entry, n = grant_of(bucket, id)
+  if not entry or entry[4] ~= bucket.version then return 0 end
+  units = math.min(units, entry[2] - entry[3])
+  if units < 1 then return 0 end
+  settle(bucket, entry[1], -units, not full and grants(bucket, n + 1) or nil)
+  entry[3] = entry[3] + units
+  write_grant(bucket, n, entry)
+  bucket.changed = true
+  return -units
+end
+
+-- Used beyond a grant: a debt. Of a grant that is not remembered, or took nothing, nobody knows the time: it counts now.
+local function overrun(bucket, id, units, now)
+  advance(bucket, now)
+  local entry = grant_of(bucket, id)
+  settle(bucket, entry and entry[2] > 0 and entry[1] or bucket.at, units)
+  remember(bucket, '', units, 0)
+  bucket.changed = true
+  return units
+end
+
+-- Frees places of which nobody knows whose they are.
+local function release(bucket, places)
+  local freed = math.min(places, bucket.running)
+  if freed > 0 then bucket.running, bucket.changed = bucket.running - freed, true end
+  return freed
+end
+
+local function act_on(bucket, act, full, now)
+  if act.hold then return hold(bucket, act.hold, now) end
+  if act.ended then return act.grant and leave(bucket, act.grant, act.ended) or release(bucket, act.ended) end
+  if not act.more then
+    leave(bucket, act.grant, MOST)
+    return refund(bucket, act.grant, MOST, full)
+  end
+  if act.more > 0 then return overrun(bucket, act.grant, act.more, now) end
+  return refund(bucket, act.grant, -act.more, full)
+end
+
+local function carry_out(keys, call)
+  local epoch, lost = whole(keys[1], call)
+  if not epoch then return lost end
+  local now, shown = clock(call.cap)
+  local given = answered(keys[2], call, now, shown)
+  if given then return given end
+  local buckets, first = open(keys, call, epoch, now, shown)
+  if not buckets then return first end
+  local reply = { 'decided', call.id, now, shown }
+  for _, act in ipairs(call.acts) do
+    reply[#reply + 1] = act_on(buckets[act.bucket], act, call.buckets[act.bucket].full, now)
+  end
+  for _, bucket in ipairs(buckets) do
+    if bucket.changed then save(bucket, shown) end
+  end
+  return answer(keys[2], reply)
+end
+
+return carry_out(KEYS, cjson.decode(ARGV[1]))
+"""

@@ -1,0 +1,296 @@
+import { type ChildProcess, spawn } from 'node:child_process'
+import { randomUUID } from 'node:crypto'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import fc from 'fast-check'
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { type Calendar, type CalendarUnit, periodOf } from '../../src/core/calendar.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import { limit, type LimitOptions } from '../../src/limits/limit.ts'
+import type { Published } from '../../src/redis/definition.ts'
+import { type Granted, RedisLimiter } from '../../src/redis/limiter.ts'
+import { findPython } from '../examples/interpreter.ts'
+import { type RedisServer, startRedis } from '../servers/redis.ts'
+import { connectRedis, type Connection } from '../servers/resp.ts'
+import { until } from '../until.ts'
+import { decided } from './calls.ts'
+
+const here = fileURLToPath(new URL('.', import.meta.url))
+const examples = fileURLToPath(new URL('../../examples/python', import.meta.url))
+
+type Want = [limit: string, key?: string | null, units?: number]
+type Told = { value?: unknown; error?: string; text?: string; wait?: number | null }
+
+/** A process in Python, told what to do. */
+class Caller {
+  readonly #child: ChildProcess
+  readonly #waiting: ((told: Told) => void)[] = []
+  #log = ''
+
+  constructor(python: string, url: string) {
+    const env = { ...process.env, PYTHONPATH: examples, PYTHONDONTWRITEBYTECODE: '1' }
+    this.#child = spawn(python, [`${here}/caller.py`, url, 'app:', 'crm'], { env })
+    this.#child.stderr?.on('data', (text) => (this.#log += String(text)))
+    const lines = this.#child.stdout === null ? undefined : createInterface(this.#child.stdout)
+    lines?.on('line', (line) => this.#waiting.shift()?.(JSON.parse(line) as Told))
+    this.#child.once('exit', () => {
+      for (const one of this.#waiting.splice(0)) one({ error: 'gone', text: this.#log })
+    })
+  }
+
+  ask(...words: unknown[]): Promise<Told> {
+    return new Promise((resolve) => {
+      this.#waiting.push(resolve)
+      this.#child.stdin?.write(`${JSON.stringify(words)}\n`)
+    })
+  }
+
+  end(): void {
+    this.#child.kill('SIGKILL')
+  }
+}
+
+let server: RedisServer
+let client: Connection
+let limiter: RedisLimiter
+let callers: [Caller, Caller]
+beforeAll(async () => {
+  const python = await findPython('redis')
+  server = await startRedis()
+  client = await connectRedis(server.port)
+  limiter = new RedisLimiter(client, { prefix: 'app:', domain: 'crm' })
+  callers = [new Caller(python, server.url), new Caller(python, server.url)]
+})
+beforeEach(async () => {
+  await client.send('FLUSHALL', [])
+  await limiter.begin({ epoch: randomUUID(), closeUs: 0 })
+})
+afterAll(async () => {
+  for (const one of callers) one.end()
+  client.close()
+  await server.close()
+})
+
+// Python knows a definition for 10 s, so each test has a limit of its own.
+let names = 0
+const publish = async (options: Parameters<typeof limit>[1], version = 1, called = `limit-${names++}`) => {
+  const { name, rules, keyed: isKeyed, grantUs } = limit(called, options)
+  const published: Published = { name, rules, version, isKeyed, grantUs }
+  await limiter.publish(published)
+  return published
+}
+const reserve = async (one: Published, key?: string, want = 1): Promise<Granted> => {
+  const buckets = [key === undefined ? one : { ...one, name: `${one.name}:${key}` }]
+  const items = [{ want, takes: [{ bucket: 0, units: 1 }] }]
+  return decided(await limiter.reserve({ id: randomUUID(), buckets, items }))[0] as Granted
+}
+const denied = (told: Told): number => {
+  expect(told).toMatchObject({ error: 'Denied' })
+  return told.wait ?? 0
+}
+
+describe('Python and Node on one limit', () => {
+  it('see the same room, and the same wait', async () => {
+    const [python] = callers
+    const one = await publish({ window: '5/h', by: 'customer' })
+    expect(await reserve(one, 'acme', 3)).toMatchObject({ granted: 3 })
+    const wants: Want[] = [[one.name, 'acme', 2]]
+    const { value: grant } = await python.ask('reserve', wants)
+    const wait = denied(await python.ask('reserve', wants))
+    const { granted, waitUs } = await reserve(one, 'acme')
+    expect(granted).toBe(0)
+    expect(waitUs / 1e6 - wait).toBeLessThan(0)
+    expect(waitUs / 1e6 - wait).toBeGreaterThan(-5)
+    // Another key has a bucket of its own.
+    expect(await python.ask('reserve', [[one.name, 'bravo', 5]])).toMatchObject({ value: expect.any(String) })
+    expect(await reserve(one, 'bravo')).toMatchObject({ granted: 0 })
+    // Used one of two: the other is free for everybody. And one more than granted is owed.
+    expect(await python.ask('settle', grant, 1)).toEqual({ value: null })
+    expect(await reserve(one, 'acme', 9)).toMatchObject({ granted: 1 })
+    const { value: other } = await python.ask('reserve', [[one.name, 'cecil', 1]])
+    expect(await python.ask('settle', other, 3, one.name)).toEqual({ value: null })
+    expect(await reserve(one, 'cecil', 9)).toMatchObject({ granted: 2 })
+    const { value: unused } = await python.ask('reserve', [[one.name, 'dora', 5]])
+    expect(await python.ask('give_back', unused)).toEqual({ value: null })
+    expect(await reserve(one, 'dora', 9)).toMatchObject({ granted: 5 })
+  })
+
+  it('run the very same scripts', async () => {
+    const one = await publish({ window: '5/h' })
+    await client.send('SCRIPT', ['FLUSH'])
+    const before = async () => Number(/number_of_cached_scripts:(\d+)/.exec(String(await client.send('INFO', [])))?.[1])
+    await reserve(one)
+    decided(await limiter.settle({ id: randomUUID(), buckets: [one], acts: [{ bucket: 0, holdUs: 1 }] }))
+    const known = await before()
+    const { value: grant } = await callers[0].ask('reserve', [[one.name]])
+    expect(await callers[0].ask('give_back', grant)).toEqual({ value: null })
+    expect(await before()).toBe(known)
+    // And those that Redis has forgotten.
+    await client.send('SCRIPT', ['FLUSH'])
+    expect(await callers[0].ask('reserve', [[one.name]])).toMatchObject({ value: expect.any(String) })
+  })
+
+  it('never exceed it together, in any window, and use what there is', async () => {
+    const units = 40
+    // A busy machine may stop a process between its look at the clock and what it writes down.
+    const one = await publish({ window: `${units}/s`, transit: 300 })
+    const wants: Want[] = [[one.name]]
+    const seconds = 4
+    const endMs = systemClock.monotonicMs() + seconds * 1_000
+    const node = async (): Promise<number[]> => {
+      const arrivals: number[] = []
+      await until(async () => {
+        const sentMs = systemClock.monotonicMs()
+        const { granted } = await reserve(one)
+        const isFresh = systemClock.monotonicMs() - sentMs < one.grantUs / 1_000
+        if (granted === 1 && isFresh) arrivals.push(Number(process.hrtime.bigint()))
+        return systemClock.monotonicMs() >= endMs
+      })
+      return arrivals
+    }
+    const told = await Promise.all([node(), ...callers.map((python) => python.ask('run', wants, seconds))])
+    const each = told.map((one) => (Array.isArray(one) ? one : (one.value as number[])))
+    for (const arrivals of each) expect(arrivals.length).toBeGreaterThan(0)
+    const all = each.flat().sort((a, b) => a - b)
+    const shortest = Math.min(...all.slice(units).map((at, i) => at - (all[i] ?? 0)))
+    expect(shortest).toBeGreaterThanOrEqual(1e9)
+    // The bound is 40 in 1.4 s and a part, so three windows begin within 4 s.
+    console.info(`arrivals: ${each.map((one) => one.length).join(', ')}; 41 of them in ${shortest / 1e6} ms at least`)
+    expect(all.length).toBeGreaterThan(2 * units)
+  })
+})
+
+describe('a process in Python', () => {
+  it('waits until there is room, and not when it cannot come in time', async () => {
+    const [python] = callers
+    const one = await publish({ window: '1/s' })
+    await reserve(one)
+    expect(await python.ask('take', [[one.name]], 30)).toMatchObject({ value: expect.any(String) })
+    const sentMs = systemClock.monotonicMs()
+    expect(denied(await python.ask('take', [[one.name]], 0.05))).toBeGreaterThan(0.05)
+    expect(systemClock.monotonicMs() - sentMs).toBeLessThan(1_000)
+    const decorated = await publish({ window: '1/h' })
+    expect(await python.ask('decorated', [[decorated.name]], 21)).toEqual({ value: 42 })
+    expect(await reserve(decorated)).toMatchObject({ granted: 0 })
+  })
+
+  it('takes of all limits or of none, and says which one lacks room', async () => {
+    const [python] = callers
+    const [wide, narrow] = [await publish({ window: '5/h' }), await publish({ window: '1/h' })]
+    const wants: Want[] = [[wide.name], [narrow.name]]
+    expect(await python.ask('reserve', wants)).toMatchObject({ value: expect.any(String) })
+    expect(await python.ask('reserve', wants)).toMatchObject({
+      error: 'Denied',
+      text: expect.stringContaining(narrow.name),
+    })
+    expect(await reserve(wide, undefined, 9)).toMatchObject({ granted: 4 })
+  })
+
+  it('sends nothing by a grant that has grown old, and gives it back', async () => {
+    const one = await publish({ window: '1/h' })
+    expect(await callers[0].ask('nap', [[one.name]], 0.2)).toMatchObject({ error: 'GrantExpired' })
+    expect(await reserve(one)).toMatchObject({ granted: 1 })
+  })
+
+  it('holds for everybody what the vendor asked to be left alone', async () => {
+    const one = await publish({ window: '5/h' })
+    expect(await callers[0].ask('hold', [one.name], 60)).toEqual({ value: null })
+    expect((await reserve(one)).waitUs).toBeGreaterThan(50_000_000)
+    expect(denied(await callers[1].ask('reserve', [[one.name]]))).toBeGreaterThan(50)
+  })
+
+  it('goes by a new definition as soon as somebody does', async () => {
+    const [python] = callers
+    const one = await publish({ window: '5/h' })
+    expect(await python.ask('reserve', [[one.name]])).toMatchObject({ value: expect.any(String) })
+    const two = await publish({ window: '9/h' }, 2, one.name)
+    expect(await reserve(two, undefined, 4)).toMatchObject({ granted: 4 })
+    expect(await python.ask('reserve', [[one.name, null, 4]])).toMatchObject({ value: expect.any(String) })
+    expect(await python.ask('reserve', [[one.name]])).toMatchObject({ error: 'Denied' })
+  })
+
+  it('gets nothing while the state is lost, and goes on in the next epoch', async () => {
+    const [python] = callers
+    const one = await publish({ window: '5/h' })
+    expect(await python.ask('reserve', [[one.name]])).toMatchObject({ value: expect.any(String) })
+    await client.send('FLUSHALL', [])
+    expect(await python.ask('reserve', [[one.name]])).toMatchObject({ error: 'StateLost' })
+    const waiting = python.ask('take', [[one.name]], 60)
+    await limiter.begin({ epoch: randomUUID(), closeUs: 100_000 })
+    await limiter.publish(one)
+    expect(await waiting).toMatchObject({ value: expect.any(String) })
+  })
+
+  it('refuses what cannot be', async () => {
+    const [python] = callers
+    const [keyed, plain] = [await publish({ window: '5/h', by: 'a' }), await publish({ window: '5/h' })]
+    const places = await publish({ window: '5/h', concurrency: 3 })
+    const refused: [Want, RegExp][] = [
+      [['nobody'], /no limit nobody is published/],
+      [[keyed.name], /needs key/],
+      [[plain.name, 'acme'], /has no key/],
+      [[plain.name, null, 6], /more than limit .* ever grants/],
+      [[plain.name, null, 0.5], /no whole number/],
+      [[places.name], /concurrency/],
+    ]
+    for (const [want, text] of refused)
+      expect(await python.ask('reserve', [want])).toMatchObject({
+        error: 'LimitError',
+        text: expect.stringMatching(text),
+      })
+  })
+})
+
+describe('quotas in Python', () => {
+  it('count in the periods of the zone, as in Node', async () => {
+    const options: LimitOptions = { quota: '5/day', zone: 'America/New_York' }
+    const one = await publish(options)
+    expect(await callers[0].ask('reserve', [[one.name, null, 2]])).toMatchObject({ value: expect.any(String) })
+    expect(await reserve(one, undefined, 2)).toMatchObject({ granted: 2 })
+    expect(await callers[1].ask('reserve', [[one.name]])).toMatchObject({ value: expect.any(String) })
+    const wait = denied(await callers[0].ask('reserve', [[one.name]]))
+    expect(wait - (await reserve(one)).waitUs / 1e6).toBeLessThan(5)
+  })
+
+  it('have the boundaries that Node has, in any zone at any time', async () => {
+    const zones = [
+      'UTC',
+      'Europe/Berlin',
+      'America/New_York',
+      'Australia/Lord_Howe',
+      'America/Nuuk',
+      'Asia/Kolkata',
+      'Pacific/Apia',
+    ]
+    const units: CalendarUnit[] = ['minute', 'hour', 'day', 'week', 'month']
+    const second = fc.integer({ min: 0, max: 2_000_000_000 })
+    const any = fc.record({
+      unit: fc.constantFrom(...units),
+      zone: fc.constantFrom(...zones),
+      anchorUs: fc.option(second.map((s) => s * 1e6)),
+      atUs: second.map((s) => s * 1e6 + 123_456),
+    })
+    const cases = fc.sample(any, 2_000)
+    const asked = cases.map(({ unit, zone, anchorUs, atUs }) => [
+      { unit, zone, ...(anchorUs === null ? {} : { anchor: anchorUs }) },
+      atUs,
+    ])
+    const { value, text } = await callers[0].ask('boundaries', asked)
+    expect(text).toBeUndefined()
+    const wrong = cases.filter((one, i) => String(around(one, one.atUs)) !== String((value as number[][])[i]))
+    expect(wrong).toEqual([])
+  })
+
+  it('of a zone that is not known there are refused', async () => {
+    const told = await callers[0].ask('boundaries', [[{ unit: 'day', zone: 'Mars/Olympus' }, 0]])
+    expect(told).toMatchObject({ error: 'LimitError', text: expect.stringContaining('tzdata') })
+  })
+})
+
+/** As src/redis/definition.ts has them. */
+function around(calendar: Calendar, atUs: number): number[] {
+  const { startUs, endUs } = periodOf(calendar, atUs)
+  const list = [periodOf(calendar, startUs - 1).startUs, startUs, endUs]
+  for (let more = 0; more < 2; more++) list.push(periodOf(calendar, list.at(-1) ?? endUs).endUs)
+  return list
+}
