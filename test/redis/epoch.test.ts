@@ -128,7 +128,8 @@ describe('what an epoch closes', () => {
     expect(waitUs).toBeLessThanOrEqual(us)
     decided(await limiter.settle({ id: randomUUID(), buckets: [hour], acts: [{ bucket: 0, grant: 'g', more: 1 }] }))
     expect((await reserve(hour)).granted).toBe(0)
-    await expect.poll(async () => (await reserve(hour, 9)).granted).toBe(4)
+    await expect.poll(async () => (await reserve(hour, 3)).granted).toBe(3)
+    expect((await reserve(hour, 9)).granted).toBe(1)
   })
 
   it('forgets what a later definition would have to know', async () => {
@@ -188,14 +189,35 @@ describe('state that is lost', () => {
     await own.close()
   })
 
+  it('gives nothing back of what was granted before, and charges what was used beyond', async () => {
+    await anew()
+    await reserve(minute, 3, 'g')
+    await client.send('FLUSHALL', [])
+    await anew()
+    await reserve(minute, 2)
+    const acts = [
+      { bucket: 0, grant: 'g', more: -3 },
+      { bucket: 0, grant: 'g', isUnused: true as const },
+      { bucket: 0, grant: 'g', ended: 1 },
+      { bucket: 0, grant: 'g', more: 1 },
+    ]
+    expect(decided(await limiter.settle({ id: randomUUID(), buckets: [minute], acts }))).toEqual([0, 0, 0, 1])
+    expect(await reserve(minute, 9)).toMatchObject({ granted: 2 })
+  })
+
   it('is noticed when a replica that lags takes over', async () => {
     const [master, replica] = await Promise.all([startRedis({ 'repl-diskless-sync-delay': '0' }), startRedis()])
     const [from, to] = await Promise.all([connectRedis(master.port), connectRedis(replica.port)])
+    const first = new RedisLimiter(from)
+    const alone = randomUUID()
+    await first.begin({ epoch: alone, closeUs: 0 })
     await to.send('REPLICAOF', ['127.0.0.1', String(master.port)])
     await expect.poll(() => to.send('INFO', ['replication'])).toContain('master_link_status:up')
-    const [first, second] = [new RedisLimiter(from), new RedisLimiter(to)]
+    // The first replica makes a new history, too; nothing tells the two apart.
+    expect(await call([hour], 1, randomUUID(), undefined, first)).toEqual(lost(alone))
+    const second = new RedisLimiter(to)
     const epoch = randomUUID()
-    await first.begin({ epoch, closeUs: 0 })
+    await first.begin({ epoch, instead: alone, closeUs: 0 })
     decided(await call([hour], 1, 'a', undefined, first))
     await expect.poll(() => to.send('EXISTS', [first.keyOf('hour')])).toBe(1)
     await expect(call([hour], 1, randomUUID(), undefined, second)).rejects.toMatchObject({

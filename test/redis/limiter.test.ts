@@ -1,9 +1,10 @@
 import { randomUUID } from 'node:crypto'
+import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import type { LimitOptions } from '../../src/limits/limit.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
-import type { RedisBucket } from '../../src/redis/definition.ts'
-import { type Granted, RedisLimiter } from '../../src/redis/limiter.ts'
+import { inJson, type RedisBucket } from '../../src/redis/definition.ts'
+import { type Granted, RedisLimiter, scriptOf } from '../../src/redis/limiter.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { connectRedis, type Connection } from '../servers/resp.ts'
@@ -167,6 +168,20 @@ describe('what becomes of grants', () => {
     expect(waitUs).toBeLessThanOrEqual(1_800_000)
     expect(await reserve([place])).toMatchObject({ granted: 0, lacking: 0 })
   })
+})
+
+it('the call in the docs is one', async () => {
+  const docs = readFileSync(new URL('../../docs/redis.md', import.meta.url), 'utf8')
+  const { keys, argument } = JSON.parse(/```json\n([^]*?)```/.exec(docs)?.[1] ?? '') as {
+    keys: string[]
+    argument: object
+  }
+  const args = [scriptOf('reserve'), String(keys.length), ...keys, JSON.stringify(argument)]
+  expect(await client.send('EVAL', args)).toEqual(['decided', '0b6e', expect.any(Number), expect.any(Number), 1, 0, 0])
+  const buckets = [bucket('mail', { rate: '100/min' }), bucket('crm:acme', { window: '5/min' })]
+  const items = [{ want: 99, takes: [{ bucket: 1, units: 1 }] }]
+  expect(await limiter.reserve({ id: 'a', buckets, items })).toMatchObject({ results: [{ granted: 4 }] })
+  expect(buckets.map((one) => inJson(one, []))).toMatchObject((argument as { buckets: object[] }).buckets)
 })
 
 describe('state in Redis', () => {

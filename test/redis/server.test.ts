@@ -1,9 +1,12 @@
+import { readFileSync } from 'node:fs'
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
+import { limit } from '../../src/limits/limit.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { lookAtServer, type ServerLook } from '../../src/redis/server.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { connectRedis, type Connection } from '../servers/resp.ts'
+import { bucket, decided } from './calls.ts'
 
 let server: RedisServer
 let client: Connection
@@ -11,7 +14,10 @@ beforeAll(async () => {
   server = await startRedis()
   client = await connectRedis(server.port)
 })
-beforeEach(() => client.send('CONFIG', ['RESETSTAT']))
+beforeEach(async () => {
+  await client.send('FLUSHALL', [])
+  await client.send('CONFIG', ['RESETSTAT'])
+})
 afterAll(async () => {
   client.close()
   await server.close()
@@ -63,6 +69,26 @@ it('finds a replica, an old version, and clocks that are apart', async () => {
     [],
     ['clock warning'],
   ])
+})
+
+it('needs no more of a user than the docs say', async () => {
+  const docs = readFileSync(new URL('../../docs/redis.md', import.meta.url), 'utf8')
+  const rules = /^\+eval .*$/m.exec(docs)?.[0].split(' ') ?? []
+  expect(rules).toContain('~sluice:*')
+  await client.send('ACL', ['SETUSER', 'least', 'on', '>secret', ...rules])
+  const user = await connectRedis(server.port)
+  await user.send('AUTH', ['least', 'secret'])
+  expect(await lookAtServer(user)).toEqual({ findings: [], evicted: 0 })
+  const limiter = new RedisLimiter(user)
+  const buckets = [bucket('flow', { window: '5/min', concurrency: 3 }), bucket('place', { concurrency: 3 })]
+  expect(await limiter.begin({ epoch: 'least', closeUs: 0 })).toMatchObject({ isDecided: true })
+  const items = [{ want: 2, takes: buckets.map((_, at) => ({ bucket: at, units: 1 })) }]
+  expect(decided(await limiter.reserve({ id: 'g', buckets, items }))).toMatchObject([{ granted: 2 }])
+  const acts = buckets.map((_, at) => ({ bucket: at, grant: 'g', isUnused: true as const }))
+  expect(decided(await limiter.settle({ id: 's', buckets, acts }))).toEqual([-2, -2])
+  const { rules: own } = limit('flow', { window: '5/min' })
+  expect(await limiter.publish({ name: 'flow', version: 1, rules: own, isKeyed: false, grantUs: 1 })).toBe(1)
+  user.close()
 })
 
 it('finds what its user may not do, and does without', async () => {
