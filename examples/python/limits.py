@@ -197,9 +197,13 @@ class Limits:
         known = self._definitions.get(want.limit)
         if known is None or time.monotonic() - known[1] > KNOWN:
             text = self._connection.execute_command("GET", f"{self._keys}d:{want.limit}")
-            if text is None:
+            if text is not None:
+                known = (json.loads(text), time.monotonic())
+            elif known is None:
+                if not self._connection.execute_command("EXISTS", f"{self._keys}epoch"):
+                    raise StateLost("this Redis has no state of limits: nothing is granted until an epoch begins")
                 raise LimitError(f"no limit {want.limit} is published in this Redis")
-            known = self._definitions[want.limit] = (json.loads(text), time.monotonic())
+            self._definitions[want.limit] = known  # a flush takes definitions along; what is known stays right
         _check(want, known[0])
         return known[0]
 

@@ -18,12 +18,18 @@ local function whole(key, call)
   return nil, { 'lost', call.id, id or '' }
 end
 
--- A bucket as the epoch leaves it, once: what was granted before is not known, as if it had been forgotten. What runs has no
--- time; it is given a minute.
+-- For how long what was granted before a time may matter to a rule. What runs has no time; it is given a minute.
+local function looks_back(rule, from)
+  if not is_flow(rule) then return MINUTE end
+  local _, _, ends = period_at(rule.periods or {}, from)
+  return ends and ends + rule.margin - from or rule.span
+end
+
+-- A bucket as the epoch leaves it, once: what was granted before is not known, as if it had been forgotten.
 local function close(bucket, epoch)
   if bucket.closed == epoch.at then return end
   local from, span = bucket.stored and math.max(epoch.at, bucket.at) or epoch.at, 0
-  for _, rule in ipairs(bucket.rules) do span = math.max(span, is_flow(rule) and rule.span or MINUTE) end
+  for _, rule in ipairs(bucket.rules) do span = math.max(span, looks_back(rule, from)) end
   bucket.closed = epoch.at
   if epoch.most > 0 then bucket.hold = math.max(bucket.hold, from + math.min(span, epoch.most)) end
   if epoch.most >= span then bucket.lost = math.max(bucket.lost, from) end

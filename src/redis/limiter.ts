@@ -86,8 +86,9 @@ export interface Beginning {
   /** What `Lost` told: where another stands by now, nothing is done. Default: none. */
   instead?: string | undefined
   /**
-   * From now on, each bucket grants nothing for as long as its rules look back (a minute for concurrency), but no longer than
-   * this, in microseconds. Default without bound, which is right where nobody knows what was granted; 0: only `holds` hold.
+   * From now on, each bucket grants nothing for as long as its rules look back (of a quota: until its period is over; a minute
+   * for concurrency, of which Redis does not know how long it runs), but no longer than this, in microseconds. Default without
+   * bound, which is right where nobody knows what was granted; 0: only `holds` hold.
    */
   closeUs?: number
   /** Buckets that grant nothing for so many microseconds from now; whole, up to some thousands. */

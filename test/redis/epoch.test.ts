@@ -120,6 +120,19 @@ describe('what an epoch closes', () => {
     expect((await reserve(place)).waitUs).toBeGreaterThan(50_000_000)
   })
 
+  it('is a quota until its period is over', async () => {
+    await anew(undefined, Infinity)
+    const days = bucket('days', { quota: '5/day' })
+    const { granted, waitUs } = await reserve(days)
+    expect(granted).toBe(0)
+    const shownUs = Number(((await client.send('TIME', [])) as string[])[0]) * 1e6
+    const midnightUs = Math.ceil(shownUs / 86_400e6) * 86_400e6
+    expect(Math.abs(shownUs + waitUs - midnightUs)).toBeLessThan(10e6)
+    // Known to a definition that counts by the month: not how much was granted in this one.
+    decided(await limiter.settle({ id: randomUUID(), buckets: [days], acts: [{ bucket: 0, grant: 'g', more: 1 }] }))
+    expect((await reserve(bucket('days', { quota: '5/month' }, 2))).granted).toBe(0)
+  })
+
   it('is closed no longer than is asked for, and stays so through settles and later definitions', async () => {
     const us = 250_000
     await anew(undefined, us)

@@ -214,11 +214,32 @@ describe('a process in Python', () => {
     const one = await publish({ window: '5/h' })
     expect(await python.ask('reserve', [[one.name]])).toMatchObject({ value: expect.any(String) })
     await client.send('FLUSHALL', [])
-    expect(await python.ask('reserve', [[one.name]])).toMatchObject({ error: 'StateLost' })
+    for (const name of [one.name, 'never-heard-of'])
+      expect(await python.ask('reserve', [[name]])).toMatchObject({ error: 'StateLost' })
     const waiting = python.ask('take', [[one.name]], 60)
     await limiter.begin({ epoch: randomUUID(), closeUs: 100_000 })
     await limiter.publish(one)
     expect(await waiting).toMatchObject({ value: expect.any(String) })
+  })
+
+  it("is not led on by a step of Redis's clock, nor kept from asking by it", async () => {
+    const [, python] = callers
+    const minutes = [
+      await publish({ window: '1/min' }),
+      await publish({ window: '1/min' }),
+      await publish({ window: '1/min' }),
+    ]
+    expect(await python.ask('reserve', [[minutes[0]?.name]])).toMatchObject({ value: expect.any(String) })
+    expect(await python.ask('step', '_bound', 3_600)).toEqual({ value: null })
+    for (const one of minutes.slice(1)) {
+      expect(await python.ask('reserve', [[one.name]])).toMatchObject({ value: expect.any(String) })
+      // It went by its own clock: to Node, which has no such doubt, that grant is an hour old.
+      expect(await reserve(one)).toMatchObject({ granted: 1 })
+    }
+    expect(await python.ask('step', '_bound', -3_600)).toEqual({ value: null })
+    expect(await python.ask('step', '_seen', 3_600)).toEqual({ value: null })
+    const late = await publish({ window: '1/min' })
+    expect(await python.ask('reserve', [[late.name]])).toMatchObject({ value: expect.any(String) })
   })
 
   it('refuses what cannot be', async () => {
