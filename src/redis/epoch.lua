@@ -21,8 +21,10 @@ end
 -- For how long what was granted before a time may matter to a rule. What runs has no time; it is given a minute.
 local function looks_back(rule, from)
   if not is_flow(rule) then return MINUTE end
-  local _, _, ends = period_at(rule.periods or {}, from)
-  return ends and ends + rule.margin - from or rule.span
+  local _, _, ends, following = period_at(rule.periods or {}, from)
+  if not ends then return rule.span end
+  -- What was granted close to the end counts in the next period, too.
+  return (from < ends - rule.margin and ends or following) + rule.margin - from
 end
 
 -- A bucket as the epoch leaves it, once: what was granted before is not known, as if it had been forgotten.

@@ -1,5 +1,6 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { periodOf } from '../../src/core/calendar.ts'
 import { type Granted, RedisLimiter } from '../../src/redis/limiter.ts'
 import type { RedisBucket } from '../../src/redis/definition.ts'
 import { startProxy } from '../servers/proxy.ts'
@@ -120,17 +121,27 @@ describe('what an epoch closes', () => {
     expect((await reserve(place)).waitUs).toBeGreaterThan(50_000_000)
   })
 
-  it('is a quota until its period is over', async () => {
-    await anew(undefined, Infinity)
-    const days = bucket('days', { quota: '5/day' })
-    const { granted, waitUs } = await reserve(days)
-    expect(granted).toBe(0)
-    const shownUs = Number(((await client.send('TIME', [])) as string[])[0]) * 1e6
-    const midnightUs = Math.ceil(shownUs / 86_400e6) * 86_400e6
-    expect(Math.abs(shownUs + waitUs - midnightUs)).toBeLessThan(10e6)
-    // Known to a definition that counts by the month: not how much was granted in this one.
-    decided(await limiter.settle({ id: randomUUID(), buckets: [days], acts: [{ bucket: 0, grant: 'g', more: 1 }] }))
-    expect((await reserve(bucket('days', { quota: '5/month' }, 2))).granted).toBe(0)
+  it('is a quota until its period is over, and the next one where grants may have come close to it', async () => {
+    // Half of a minute is close to its end for the second.
+    for (const transit of [100, 29_000]) {
+      await client.send('FLUSHALL', [])
+      const begun = await limiter.begin({ epoch: randomUUID() })
+      const atUs = begun.isDecided ? begun.atUs : 0
+      const minutes = bucket('minutes', { quota: '5/min', transit })
+      const marginUs = (transit + 100) * 1_000
+      const endUs = Math.ceil(atUs / 60e6) * 60e6
+      const untilUs = (atUs < endUs - marginUs ? endUs : endUs + 60e6) + marginUs
+      const denied = await call([minutes])
+      expect(denied).toMatchObject({ results: [{ granted: 0 }] })
+      if (denied.isDecided) expect(denied.nowUs + (denied.results[0]?.waitUs ?? 0)).toBe(untilUs)
+    }
+    // How much was granted in the month a definition that counts by it does not know.
+    const minutes = bucket('minutes', { quota: '5/min' })
+    decided(await limiter.settle({ id: randomUUID(), buckets: [minutes], acts: [{ bucket: 0, grant: 'g', more: 1 }] }))
+    const monthly = await call([bucket('minutes', { quota: '5/month' }, 2)])
+    const nowUs = monthly.isDecided ? monthly.nowUs : 0
+    const { endUs } = periodOf({ unit: 'month', zone: 'UTC', anchorUs: null }, nowUs)
+    expect(nowUs + (decided(monthly)[0]?.waitUs ?? 0)).toBeGreaterThan(endUs)
   })
 
   it('is closed no longer than is asked for, and stays so through settles and later definitions', async () => {
