@@ -122,18 +122,19 @@ describe('what an epoch closes', () => {
   })
 
   it('is a quota until its period is over, and the next one where grants may have come close to it', async () => {
-    // Half of a minute is close to its end for the second.
-    for (const transit of [100, 29_000]) {
+    for (const { leftMs, transit } of [
+      { leftMs: 40_000, transit: 29_000 },
+      { leftMs: 10_000, transit: 29_000 },
+    ]) {
       await client.send('FLUSHALL', [])
-      const begun = await limiter.begin({ epoch: randomUUID() })
-      const atUs = begun.isDecided ? begun.atUs : 0
-      const minutes = bucket('minutes', { quota: '5/min', transit })
-      const marginUs = (transit + 100) * 1_000
-      const endUs = Math.ceil(atUs / 60e6) * 60e6
-      const untilUs = (atUs < endUs - marginUs ? endUs : endUs + 60e6) + marginUs
+      const [seconds] = (await client.send('TIME', [])) as string[]
+      const endMs = Number(seconds) * 1_000 + leftMs
+      const minutes = bucket('minutes', { quota: '5/min', transit, anchor: new Date(endMs - 60_000) })
+      await limiter.begin({ epoch: randomUUID() })
       const denied = await call([minutes])
       expect(denied).toMatchObject({ results: [{ granted: 0 }] })
-      if (denied.isDecided) expect(denied.nowUs + (denied.results[0]?.waitUs ?? 0)).toBe(untilUs)
+      const untilMs = (leftMs > transit ? endMs : endMs + 60_000) + transit + 100
+      if (denied.isDecided) expect(denied.nowUs + (denied.results[0]?.waitUs ?? 0)).toBe(untilMs * 1_000)
     }
     // How much was granted in the month a definition that counts by it does not know.
     const minutes = bucket('minutes', { quota: '5/min' })
