@@ -10,6 +10,7 @@ import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import type { Published } from '../../src/redis/definition.ts'
 import { type Granted, RedisLimiter } from '../../src/redis/limiter.ts'
 import { findPython } from '../examples/interpreter.ts'
+import { startProxy } from '../servers/proxy.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { connectRedis, type Connection } from '../servers/resp.ts'
 import { until } from '../until.ts'
@@ -184,6 +185,20 @@ describe('a process in Python', () => {
       text: expect.stringContaining(narrow.name),
     })
     expect(await reserve(wide, undefined, 9)).toMatchObject({ granted: 4 })
+  })
+
+  it('is granted once what it asks for again, when the reply was lost', async () => {
+    const proxy = await startProxy({ port: server.port })
+    const python = new Caller(await findPython('redis'), `redis://127.0.0.1:${proxy.port}/0`)
+    const one = await publish({ window: '5/h', by: 'customer' })
+    expect(await python.ask('reserve', [[one.name, 'other']])).toMatchObject({ value: expect.any(String) })
+    const lost = proxy.swallow({ when: `${one.name}:acme`, leave: 'closed' })
+    const granted = python.ask('reserve', [[one.name, 'acme', 2]])
+    await lost
+    expect(await granted).toMatchObject({ value: expect.any(String) })
+    expect(await reserve(one, 'acme', 9)).toMatchObject({ granted: 3 })
+    python.end()
+    await proxy.close()
   })
 
   it('sends nothing by a grant that has grown old, and gives it back', async () => {
