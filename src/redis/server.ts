@@ -141,9 +141,15 @@ async function scripting(client: RedisClient, clock: Clock): Promise<(RedisFindi
 }
 
 async function clockOf(client: RedisClient, clock: Clock): Promise<RedisFinding | undefined> {
-  const [seconds, micros] = (await ask(client, 'TIME', [], timeoutMs, clock)) as unknown[]
-  const apart = Number(seconds) * 1_000 + Number(micros) / 1_000 - clock.wallMs()
+  const told = await ask(client, 'TIME', [], timeoutMs, clock).catch((why: unknown) => {
+    // The scripts may not, either, and that is told.
+    if (isForbidden(why)) return undefined
+    throw why
+  })
+  if (told === undefined) return undefined
+  const [seconds, micros] = (told as unknown[]).map(Number)
+  const apart = (seconds ?? 0) * 1_000 + (micros ?? 0) / 1_000 - clock.wallMs()
   if (Math.abs(apart) < apartMs) return undefined
   const text = `Redis's clock is ${Math.round(Math.abs(apart) / 1_000)} s ${apart > 0 ? 'ahead of' : 'behind'} this machine's`
-  return warning('clock', `${text}: limits go by Redis's, but quotas end by it too; set the one that is wrong`)
+  return warning('clock', `${text}: limits and the periods of quotas go by Redis's; set the one that is wrong`)
 }

@@ -101,6 +101,7 @@ it('finds what its user may not do, and does without', async () => {
   }
   expect(await look('-info')).toEqual(['no-info warning', 'nameless warning'])
   expect(await look('-@scripting')).toEqual(['no-scripts error'])
+  expect(await look('-time')).toEqual(['no-scripts error'])
   // Where the name of the history cannot be read, an epoch is believed that began so, and none that had a name.
   const limiter = new RedisLimiter(client)
   await limiter.begin({ epoch: 'named', closeUs: 0 })
