@@ -1,7 +1,4 @@
-import { type ChildProcess, spawn } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
-import { createInterface } from 'node:readline'
-import { fileURLToPath } from 'node:url'
 import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { type Calendar, type CalendarUnit, periodOf } from '../../src/core/calendar.ts'
@@ -14,42 +11,8 @@ import { startProxy } from '../servers/proxy.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { connectRedis, type Connection } from '../servers/resp.ts'
 import { until } from '../until.ts'
+import { Caller, type Told, type Want } from './caller.ts'
 import { decided } from './calls.ts'
-
-const here = fileURLToPath(new URL('.', import.meta.url))
-const examples = fileURLToPath(new URL('../../examples/python', import.meta.url))
-
-type Want = [limit: string, key?: string | null, units?: number]
-type Told = { value?: unknown; error?: string; text?: string; wait?: number | null }
-
-/** A process in Python, told what to do. */
-class Caller {
-  readonly #child: ChildProcess
-  readonly #waiting: ((told: Told) => void)[] = []
-  #log = ''
-
-  constructor(python: string, url: string) {
-    const env = { ...process.env, PYTHONPATH: examples, PYTHONDONTWRITEBYTECODE: '1' }
-    this.#child = spawn(python, [`${here}/caller.py`, url, 'app:', 'crm'], { env })
-    this.#child.stderr?.on('data', (text) => (this.#log += String(text)))
-    const lines = this.#child.stdout === null ? undefined : createInterface(this.#child.stdout)
-    lines?.on('line', (line) => this.#waiting.shift()?.(JSON.parse(line) as Told))
-    this.#child.once('exit', () => {
-      for (const one of this.#waiting.splice(0)) one({ error: 'gone', text: this.#log })
-    })
-  }
-
-  ask(...words: unknown[]): Promise<Told> {
-    return new Promise((resolve) => {
-      this.#waiting.push(resolve)
-      this.#child.stdin?.write(`${JSON.stringify(words)}\n`)
-    })
-  }
-
-  end(): void {
-    this.#child.kill('SIGKILL')
-  }
-}
 
 let server: RedisServer
 let client: Connection
