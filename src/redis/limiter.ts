@@ -68,7 +68,8 @@ export interface Superseded {
 
 /**
  * The state is not whole (emptied, restarted, failed over), or is not of the epoch that the caller knows, and nothing was done.
- * `epoch`: what stands; undefined: none. Who gave it, or gave none, begins a new one `instead` of it; who gave another goes by it.
+ * `epoch`: what stands; undefined: none. Who gave it, or gave none, begins a new one `instead` of it. Who gave another looks again
+ * where it knows it from: that may be newer by now, or this server one that was cut off.
  */
 export interface Lost {
   isDecided: false
