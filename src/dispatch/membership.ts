@@ -152,6 +152,11 @@ export class Membership {
     return new Set(rows.map((row) => row.id))
   }
 
+  /** Claims no more: nobody is to call this worker, which may be busy for long with what it has. */
+  async retreat(): Promise<void> {
+    if (this.#worker !== undefined) await this.#db.call('retreat', this.#sql('retreat'), [this.#worker])
+  }
+
   /** Signs off; unfinished jobs go back uncalled. */
   async leave(): Promise<void> {
     const entering = this.#entering

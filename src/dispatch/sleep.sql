@@ -1,6 +1,6 @@
 -- How long a worker of these classes may sleep, in microseconds (null: until it is told): until the first job falls
 -- due, or the bucket that frees first has a unit that no other sleeper will take: each takes what there is when it wakes; one
--- that wakes too early finds nothing, and before one that wakes so late that a unit would be lost there is a place. With p_idle it is registered.
+-- that wakes too early finds nothing, and before one that wakes so late that units would be lost there is a place. With p_idle it is registered.
 -- p_shut: further classes, which gates hold back: nobody is woken for them (a gate that opens is seen within some 2 s:
 -- stir_v1). p_labels: the worker's; of a class that a label of its own bars it is told when that
 -- has room for the next job, whatever else the class waits for; null where no class asks for one. since: nothing due stands before it, nor in those. Five seconds are left for what others are about to write: all of it is due later.
@@ -17,6 +17,7 @@ declare
   v_job bigint;
   v_free bigint;  -- when a unit is free
   v_slack bigint;  -- how long it may wait for somebody: so more is taken at once
+  v_late bigint;   -- how late a take is beyond that: who is to come right after it would mostly be too early
   v_wakes bigint[];
   v_wake bigint;
 begin
@@ -35,10 +36,11 @@ begin
   if v_wait.id is not null then
     v_free := v_wait.due;
     v_slack := least(v_wait.slack, 50000);
+    v_late := greatest(0, least(v_wait.period / 20, 5000) - v_slack);
     v_wakes := array(select i.wake_at from sluice.idle i where i.bucket = v_wait.id and i.wake_at > p_now order by 1);
     foreach v_wake in array v_wakes loop
-      exit when v_wake > v_free + greatest(2 * v_slack, v_wait.period);
-      if v_wake >= v_free then v_free := v_wake + v_wait.period; end if;
+      exit when v_wake > v_free + greatest(2 * v_slack, v_wait.period / 2);
+      if v_wake >= v_free - v_wait.period / 20 then v_free := greatest(v_wake, v_free) + v_wait.period + v_late; end if;
     end loop;
     v_due := v_free + v_slack;
   end if;

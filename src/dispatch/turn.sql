@@ -23,7 +23,8 @@ begin
   ), place as (
     select distinct l.class, l.list, l.vstart, l.fair, l.served, false as is_new from lane l
     union
-    select l.class, l.joins, l.vstart, l.fair, l.served, true from lane l where l.is_new
+    -- One turn, also of a key whose lanes come from several lists.
+    select l.class, l.joins, max(l.vstart), l.fair, l.served, true from lane l where l.is_new group by l.class, l.joins, l.fair, l.served
   ), goal as (  -- offset 0: looked up one by one, whatever the planner thinks of the table; else all seats may be read
     select p.*, greatest(p.vstart, p.served) as goal,
            exists (select 1 from sluice.seat s where s.class = p.class and s.list = p.list and s.fair = p.fair offset 0) as stays

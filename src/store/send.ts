@@ -94,7 +94,7 @@ export class Outbox {
   async addAll(jobs: readonly NewJob[], known = false): Promise<string[]> {
     if (jobs.length > 0 && jobs.every(({ key, discard }) => key === null && discard === null)) {
       await this.#again(known, (again) => {
-        const { name, sql, params } = this.#sending(jobs, again)
+        const { name, sql, params } = this.#sending(jobs, again, true)
         return this.#db.call(name, sql, params)
       })
       return jobs.map(({ id }) => id)
@@ -157,13 +157,13 @@ export class Outbox {
     for (const job of jobs) if (job.discard !== null) await tx.query(this.#discardSql, discardParams(job))
     const kept = jobs.filter(({ discard }) => discard === null)
     if (kept.length === 0) return
-    const { sql, params } = this.#sending(kept, known)
+    const { sql, params } = this.#sending(kept, known, false)
     await tx.query(sql, params)
   }
 
-  /** The statement that records these. `known`: an earlier try may have recorded them. */
-  #sending(jobs: readonly NewJob[], known: boolean): { name: string; sql: string; params: unknown[] } {
-    if (!known && areAlike(jobs)) return { name: 'sendLane', sql: this.#sendLaneSql, params: laneParams(jobs) }
+  /** The statement that records these. `known`: an earlier try may have recorded them; `alone`: it is a transaction of its own. */
+  #sending(jobs: readonly NewJob[], known: boolean, alone: boolean): { name: string; sql: string; params: unknown[] } {
+    if (!known && areAlike(jobs)) return { name: 'sendLane', sql: this.#sendLaneSql, params: laneParams(jobs, alone) }
     return { name: 'send', sql: this.#sendSql, params: sendParams(jobs, known || jobs.some((job) => job.given)) }
   }
 
@@ -256,7 +256,7 @@ function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
   ]
 }
 
-const sendLaneTypes = 'bigint bigint text text integer integer text text uuid[] text'
+const sendLaneTypes = 'bigint bigint text text integer integer text text uuid[] text boolean'
 
 /** True when they are of one lane and have nothing but an input, as almost all have: `send_lane_v1` takes them. */
 function areAlike(jobs: readonly NewJob[]): boolean {
@@ -277,7 +277,7 @@ const idsOf = (jobs: readonly NewJob[]) => `{${jobs.map((job) => job.id).join(',
 const linesOf = (jobs: readonly NewJob[]) => jobs.map((job) => job.input).join('\n')
 
 /** The parameters of `send_lane_v1`, of `sendLaneTypes`. */
-function laneParams(jobs: readonly NewJob[]): unknown[] {
+function laneParams(jobs: readonly NewJob[], alone: boolean): unknown[] {
   const { lane, queue, task, priority, weight, fair, takes } = jobs[0] as NewJob
   return [
     classOf(queue, task, takes),
@@ -290,6 +290,7 @@ function laneParams(jobs: readonly NewJob[]): unknown[] {
     takes?.join('\u001f') ?? null,
     idsOf(jobs),
     linesOf(jobs),
+    alone,
   ]
 }
 

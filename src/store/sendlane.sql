@@ -1,9 +1,9 @@
 -- Records new jobs of one lane that have nothing but an input: `send_v1` for what most senders send, at half the cost.
 -- p_class: of the lane, null when only the store knows it; p_lane … p_takes: as `send_v1` has them; p_ids: made by the sender,
--- never sent before; p_inputs: JSON, a line each.
+-- never sent before; p_inputs: JSON, a line each; p_alone: it commits at once. Who is idle at a later commit nobody knows yet.
 create or replace function sluice.send_lane_v1(
   p_class bigint, p_lane bigint, p_queue text, p_task text, p_priority integer, p_weight integer, p_fair text, p_takes text,
-  p_ids uuid[], p_inputs text)
+  p_ids uuid[], p_inputs text, p_alone boolean)
 returns void language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
@@ -37,6 +37,6 @@ begin
     insert into sluice.arrival (xid, class, lane, pos, n) values (pg_current_xact_id(), 0, p_lane, v_pos, cardinality(p_ids));
   end if;
   if not v_idle then return; end if;
-  if v_known then perform sluice.call_v1(array[v_class], cardinality(p_ids) + 1);
+  if v_known and p_alone then perform sluice.call_v1(array[v_class], cardinality(p_ids) + 1);
   else perform sluice.wake_v1(array[p_queue]); end if;
 end $$;

@@ -2,6 +2,8 @@
 import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { defineGate } from '../../src/dispatch/gate.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { label } from '../../src/limits/pool.ts'
 import { until } from '../until.ts'
 import { claim, emptied, enter, mainEngines, quietTask } from './engine.ts'
 
@@ -60,6 +62,22 @@ describe.each(mainEngines)('on $name', (engine) => {
     calls.push(await told(() => claim(at.db, ids[2] ?? '', ['mine'], 2, newId(), true)))
     expect(calls.map((called) => called.length)).toEqual([1, 1, 0])
     expect(calls[0]).not.toEqual([`@${ids[0]}`])
+  })
+
+  it('a send in a transaction tells all: who is idle at its commit nobody knows', async () => {
+    await known()
+    await asleep('mine', 4)
+    const called = await told(() => at.sluice.transaction((tx) => at.sluice.send(mine, {}, { tx })))
+    expect(called).toEqual(['default'])
+  })
+
+  it('where a label is asked for all are told: who has room in its own nobody else knows', async () => {
+    const hosted = quietTask('hosted', [limit('ip', { rate: '60/h', burst: 1, by: label('host') })])
+    await at.sluice.send(hosted, {})
+    const ids = await asleep('hosted', 4)
+    await at.db.query(`update sluice.worker set labels = jsonb_build_object('host', id) where id = any ($1)`, [ids])
+    for (const id of ids) await claim(at.db, id, ['hosted'], 5, newId(), true)
+    expect(await told(() => at.sluice.send(hosted, {}))).toEqual(['default'])
   })
 
   it('nobody is called to a queue that is held back', async () => {

@@ -139,7 +139,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     await at.sluice.sendMany(hosted, [{}, {}])
     expect((await claimAll(at.db, ids[0] ?? '', tasks, 1)).length).toBe(1)
     const [first, second] = [await look(ids[0]), await look(ids[1])]
-    expect([first.wakeUs, second.wakeUs]).toEqual([60_000_000, 120_000_001])
+    expect([first.wakeUs, second.wakeUs]).toEqual([60_000_000, 120_005_001])
     await at.sluice.send(plain, {})
     expect((await look(ids[0])).jobs).toHaveLength(1)
     await at.clock.set(startMs + 59_000)

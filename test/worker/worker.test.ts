@@ -51,6 +51,23 @@ test('an idle worker says when its store is away, and when it is back', async ()
   await proxy.close()
 })
 
+test('a worker that only ends what it has is called no more', async () => {
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url })
+  let release = () => {}
+  const begun = new Promise<void>((resolve) => (release = resolve))
+  let isRunning = false
+  const long = task('long', { input: z.object({}), run: () => ((isRunning = true), begun) })
+  const worker = await sluice.work([long], { concurrency: 2 })
+  await sluice.send(long, {})
+  const isIdle = async () => (await sluice.db.query('select worker from sluice.idle')).length === 1
+  await until(async () => isRunning && (await isIdle()), 'it has room for one more')
+  const stopped = worker.stop()
+  await until(async () => !(await isIdle()), 'nobody is told that it has room')
+  release()
+  await stopped
+  await sluice.close()
+})
+
 test('an idle worker that was given up goes to sleep anew, so that senders know of it', async () => {
   const sluice = await Sluice.open({ store: (await freshDatabase()).url })
   const idle = () =>
