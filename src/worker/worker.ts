@@ -308,8 +308,7 @@ export class Worker {
     await this.#timetable.stopped()
     await this.#dispatcher.stop()
     // A store that has ended tells nobody anything.
-    await this.#member.retreat().catch(() => {})
-    await this.#unlisten?.().catch(() => {})
+    await Promise.allSettled([this.#member.retreat(), this.#unlisten?.()])
     await this.#idle()
     this.#end.abort()
     await this.#rounds
