@@ -168,7 +168,9 @@ export class Dispatcher {
     const { clock, listening } = this.#options
     const { signal } = this.#nudge
     await reach('idle', claimed.wakeMs)
-    const longest = idled ? secondLookMs : (listening() ? restMs : deafMs) * (0.75 + clock.random() / 2)
+    // Who was told a time would take what somebody else was told of.
+    const isUntold = claimed.wakeMs === undefined || claimed.wakeMs > restMs
+    const longest = idled && isUntold ? secondLookMs : (listening() ? restMs : deafMs) * (0.75 + clock.random() / 2)
     await clock.sleep(Math.min(claimed.wakeMs ?? longest, longest), signal)
   }
 }

@@ -39,7 +39,7 @@ begin
     v_late := greatest(0, least(v_wait.period / 20, 5000) - v_slack);
     v_wakes := array(select i.wake_at from sluice.idle i where i.bucket = v_wait.id and i.wake_at > p_now order by 1);
     foreach v_wake in array v_wakes loop
-      exit when v_wake > v_free + greatest(2 * v_slack, v_wait.period / 2);
+      exit when v_wake > v_free + greatest(2 * v_slack, v_wait.period);
       if v_wake >= v_free - v_wait.period / 20 then v_free := greatest(v_wake, v_free) + v_wait.period + v_late; end if;
     end loop;
     v_due := v_free + v_slack;

@@ -13,17 +13,19 @@ afterEach(() => void vi.restoreAllMocks())
 
 const none: Claimed = { jobs: [], again: false, wakeMs: undefined }
 
-/** A dispatcher with so many slots, whose attempts never end, on a store with so many jobs. */
-function dispatcher(slots: number, waiting: number) {
+/** A dispatcher with so many slots, whose attempts never end, on a store with so many jobs; who gets none is told `wakeMs`. */
+function dispatcher(slots: number, waiting: number, wakeMs?: number) {
   const wants: number[] = []
-  const at = { waiting, running: 0, wants, during: () => {} }
+  const slept: number[] = []
+  const clock = patient()
+  const at = { waiting, running: 0, wants, slept, during: () => {} }
   const claims = {
     async claim(_who: unknown, want: number): Promise<Claimed> {
       wants.push(want)
       const jobs = Array.from({ length: Math.min(want, at.waiting) }, () => ({}) as Handout)
       at.waiting -= jobs.length
       at.during()
-      return jobs.length > 0 ? { ...none, jobs } : none
+      return jobs.length > 0 ? { ...none, jobs } : { ...none, wakeMs }
     },
   }
   const outlet: Outlet = {
@@ -38,7 +40,13 @@ function dispatcher(slots: number, waiting: number) {
   const loop = new Dispatcher({
     claims: claims as unknown as Claims,
     outlet,
-    clock: patient(),
+    clock: {
+      ...clock,
+      sleep: (ms, ...more) => {
+        slept.push(ms)
+        return clock.sleep(ms, ...more)
+      },
+    },
     slots,
     who: async () => ({ worker: '1', queues: undefined, tasks: [] }),
     listening: () => true,
@@ -69,6 +77,16 @@ test('a wake that comes while a claim is under way is not lost, and each leads t
   await expect.poll(() => at.running).toBe(1)
   await at.loop.stop()
   expect(at.wants.length).toBeLessThanOrEqual(5)
+})
+
+test('who is told when there is something for it does not look before, when it is for somebody else', async () => {
+  const at = dispatcher(64, 63, 5_000)
+  at.loop.start()
+  // The last one, and one more, which is told.
+  await expect.poll(() => at.slept.at(-1)).toBe(5_000)
+  await at.loop.stop()
+  expect(at.wants.length).toBe(7)
+  expect(at.slept).not.toContain(25)
 })
 
 test('no wait joins the signal that lasts as long as the dispatcher, which would keep each of them', async () => {
