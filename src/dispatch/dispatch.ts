@@ -49,7 +49,7 @@ export class Pace {
   #calm: number
   #last = 0
   /** The last claim was no measure of what there is. */
-  #more = false
+  #leftSome = false
   #returned: number
 
   constructor(outlet: Outlet, slots: number) {
@@ -65,7 +65,7 @@ export class Pace {
       // Of what was claimed, which may have been less: half of a window that was never filled would change nothing.
       const claimed = this.#last > 0 ? Math.min(this.#window, this.#last) : this.#window
       this.#window = this.#calm = Math.max(1, Math.floor(claimed / 2))
-    } else if (this.#last >= this.#window || (this.#last > 0 && this.#more)) {
+    } else if (this.#last >= this.#window || (this.#last > 0 && this.#leftSome)) {
       const more =
         this.#window < this.#calm ? Math.min(this.#calm, this.#window * 2) : this.#window + Math.ceil(this.#window / 8)
       this.#window = Math.min(this.#slots, more)
@@ -78,7 +78,7 @@ export class Pace {
   /** So many were claimed; `more`: others were left that the claim did not get to. */
   claimed(count: number, more: boolean): void {
     this.#last = count
-    this.#more = more
+    this.#leftSome = more
   }
 }
 
