@@ -7,6 +7,10 @@ import type { CareOptions } from './worker/care.ts'
 export interface SluiceConfig extends CareOptions {
   /** `postgres://…`, a directory of the embedded engine (relative to this file), or `memory:`. Default: `DATABASE_URL`, else `.sluice/data` beside this file. */
   store?: string
+  /** Where limits are shared with other programs: `redis://…`. Default: `REDIS_URL`, else nowhere. */
+  redis?: string
+  /** Begins every key in Redis; default `SLUICE_REDIS_PREFIX`, else `sluice:`. */
+  redisPrefix?: string
   /** Schema in the database; default `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
   /** Where LISTEN and signs of life go when `store` is a pooler in transaction mode: past it. Default: `SLUICE_LISTEN_URL`, else `store`. */

@@ -11,7 +11,7 @@ import { admit } from './dispatch/admit.ts'
 import { Definitions } from './dispatch/define.ts'
 import { Estimates } from './dispatch/estimate.ts'
 import { Limits } from './dispatch/limits.ts'
-import { type Routes, type Rule, Rulebook } from './dispatch/rule.ts'
+import { Rulebook } from './dispatch/rule.ts'
 import { type SendRowsOptions, type Sent, sendRows } from './dispatch/rows.ts'
 import { type Pauses, pausesOn } from './dispatch/gate.ts'
 import {
@@ -27,43 +27,19 @@ import {
 import { type Verification, verify, type VerifyOptions } from './dispatch/verify.ts'
 import { type Why, why } from './dispatch/why.ts'
 import { Takes } from './outside/takes.ts'
+import { openRedis, type RedisConnection } from './redis/connect.ts'
 import { Schedules } from './schedule/schedules.ts'
+import { RedisShared } from './shared/shared.ts'
 import { checkId, type Job, type JobLine, Jobs, type ListOptions } from './store/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { waitFor } from './store/wait.ts'
+import type { SluiceOptions } from './options.ts'
 import { version } from './version.ts'
-import { Care, type CareOptions, said } from './worker/care.ts'
+import { Care, said } from './worker/care.ts'
 import { Housekeeping, type Pruned, type PruneOptions } from './worker/housekeeping.ts'
 import { checkWork, type WorkOptions } from './worker/options.ts'
 import { labelsOf } from './worker/labels.ts'
 import { Worker } from './worker/worker.ts'
-
-/** How to open a Sluice; see the fields. */
-export interface SluiceOptions extends CareOptions {
-  /**
-   * `postgres://…`, a directory of the embedded engine (relative to the current one), or `memory:`. Default:
-   * `DATABASE_URL`, else `.sluice/data`. Only the command line reads `sluice.config.ts`: a program beside it must be given
-   * the same store.
-   */
-  store?: string
-  /** Where LISTEN and signs of life go when `store` is a pooler in transaction mode: past it. Default: `SLUICE_LISTEN_URL`, else `store`. */
-  listenUrl?: string
-  /** Schema in the database. Default: `SLUICE_SCHEMA`, else `sluice`. */
-  schema?: string
-  /** Connections to a server for transactions and queries; 1 to 1000, default 10. The engine's own come on top. */
-  connections?: number
-  /** Bring the schema up to date; default true. False, for roles that may not: an error when it is not. */
-  migrate?: boolean
-  /** Rules about jobs, in order; see `rule`. Give the same to every process: what a sender lacks a worker applies. */
-  rules?: readonly Rule[]
-  /** Which queue (and priority) jobs go to by their task's name: `{ 'email.*': 'mail' }`; the first pattern that fits. */
-  routes?: Routes
-  /** What every task may call beside public addresses; see `TaskOptions`. Default: `SLUICE_ALLOW_PRIVATE` (`a,b`), else none. */
-  allowPrivate?: readonly string[]
-  /** Where log lines go; default: nowhere. */
-  log?: Log
-  clock?: Clock
-}
 
 /** What a task takes; of any task (`AnyTask`) only the schema knows. */
 type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
@@ -99,6 +75,7 @@ export class Sluice implements Sender {
   readonly #definitions: Definitions
   readonly #rulebook: Rulebook
   readonly #care: Care
+  readonly #shared: RedisShared | undefined
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
@@ -106,7 +83,7 @@ export class Sluice implements Sender {
   /** Closed, and the last attempt has ended: what those sent was still taken. */
   #isShut = false
 
-  private constructor(store: Store, options: SluiceOptions) {
+  private constructor(store: Store, options: SluiceOptions, redis: RedisConnection | undefined) {
     this.#store = store
     this.db = store.db
     this.#clock = options.clock ?? systemClock
@@ -122,14 +99,15 @@ export class Sluice implements Sender {
     const estimates = new Estimates(engineOf(this.db), this.#clock, (sql) => this.#sql(sql), this.#log)
     this.#rulebook = new Rulebook(options.rules, options.routes, estimates)
     this.#care = new Care(engineOf(this.db), this.#clock, (sql) => this.#sql(sql), said(options), this.#log)
+    const inSchema = (sql: string) => this.#sql(sql)
+    const where = { db: engineOf(this.db), clock: this.#clock, schema: this.#schema, inSchema, log: this.#log }
+    const prefix = options.redisPrefix ?? env('SLUICE_REDIS_PREFIX') ?? 'sluice:'
+    this.#shared = redis && new RedisShared({ ...where, connection: redis, prefix })
     this.takes = new Takes({
-      db: engineOf(this.db),
-      clock: this.#clock,
-      schema: this.#schema,
-      inSchema: (sql) => this.#sql(sql),
+      ...where,
       definitions: this.#definitions,
-      log: this.#log,
       allowPrivate: this.#allowPrivate,
+      shared: this.#shared,
     })
     this.ended = store.db.ended.then((error) => this.#fail(error))
   }
@@ -137,7 +115,7 @@ export class Sluice implements Sender {
   /**
    * Opens a store and brings its schema up to date.
    * @throws StoreError SLUICE_STORE_UNREACHABLE; UsageError SLUICE_BAD_URL, SLUICE_BAD_SCHEMA, SLUICE_STORE_OWNED,
-   * SLUICE_NOT_MIGRATED (only with `migrate: false`)
+   * SLUICE_NOT_MIGRATED (only with `migrate: false`), SLUICE_MISSING_PEER (of Redis), SLUICE_BAD_REDIS
    */
   static async open(options: SluiceOptions = {}): Promise<Sluice> {
     inSchema('', options.schema ?? env('SLUICE_SCHEMA') ?? 'sluice')
@@ -151,11 +129,19 @@ export class Sluice implements Sender {
       ...(options.connections === undefined ? {} : { connections: options.connections }),
       log: (message) => options.log?.info(message),
     })
-    const sluice = new Sluice(store, options)
+    let redis: RedisConnection | undefined
+    try {
+      redis = await openRedis(options.redis ?? env('REDIS_URL'))
+    } catch (error) {
+      await store.db.close()
+      throw error
+    }
+    const sluice = new Sluice(store, options, redis)
     try {
       if (options.migrate === false) await sluice.#mustBeMigrated()
       else await migrate(store.db, sluice.#schema)
     } catch (error) {
+      await redis?.close()
       await store.db.close()
       throw error
     }
@@ -298,6 +284,7 @@ export class Sluice implements Sender {
       await Promise.allSettled([...this.#workers].map((worker) => worker.stop()))
       this.#isShut = true
       await this.takes.close()
+      await this.#shared?.close()
       await this.#outbox.settled()
       await this.db.close()
     })()
@@ -322,6 +309,7 @@ export class Sluice implements Sender {
     const labels = await labelsOf(options.labels)
     await this.define([...tasks, ...schedules.map(({ task }) => task)])
     this.#checkOpen()
+    this.#shared?.start()
     const worker: Worker = new Worker({
       db: engineOf(this.db),
       clock: this.#clock,
@@ -339,6 +327,7 @@ export class Sluice implements Sender {
       allowPrivate: this.#allowPrivate,
       beatUrl: this.#store.directUrl,
       care: this.#care,
+      shared: this.#shared,
       ended: () => this.#workers.delete(worker),
     })
     this.#workers.add(worker)

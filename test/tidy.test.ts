@@ -9,13 +9,27 @@ type Law = { in: (files: File[]) => string[]; bad: Record<string, string>[] }
 
 const linesMax = 399
 const functionLinesMax = 69
-const below = ['core', 'db', 'limits', 'store', 'http', 'dispatch', 'schedule', 'worker', 'outside', 'generated']
+const below = [
+  'core',
+  'db',
+  'limits',
+  'redis',
+  'shared',
+  'store',
+  'http',
+  'dispatch',
+  'schedule',
+  'worker',
+  'outside',
+  'generated',
+]
 const rooms: Record<string, string[]> = {
   core: [],
   generated: [],
   db: ['core', 'generated'],
   limits: ['core', 'db', 'generated'],
   redis: ['core', 'limits', 'generated'],
+  shared: ['core', 'db', 'limits', 'redis', 'dispatch', 'generated'],
   store: ['core', 'db', 'generated'],
   http: ['core', 'limits'],
   dispatch: ['core', 'db', 'limits', 'store', 'http', 'generated'],
@@ -177,7 +191,7 @@ function codesIn(files: File[], where: RegExp, code: RegExp): string[] {
 
 function room(path: string): string {
   const [, name = ''] = path.split('/')
-  return /^(sluice|index|config|version)\.ts$/.test(name) ? 'sluice' : name
+  return /^(sluice|index|config|options|version)\.ts$/.test(name) ? 'sluice' : name
 }
 
 /** SQL without its comments and without the one definition that may read the machine's clock. */

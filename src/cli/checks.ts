@@ -8,6 +8,7 @@ import type { PgliteDb } from '../db/pglite.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
 import { span } from './output.ts'
+import { redisServer, shared } from './shared.ts'
 import { bloat, snapshots, type StorageAt, wraparound } from './storage.ts'
 import pg from 'pg'
 
@@ -15,6 +16,8 @@ import pg from 'pg'
 interface Place {
   store: Store
   schema: string
+  /** Where limits are shared. */
+  redis?: string | undefined
 }
 
 /** One check; undefined: it means nothing here. */
@@ -45,6 +48,8 @@ export const checks: Record<string, Check> = {
   bloat: (at) => bloat(storageAt(at)),
   wraparound: (at) => wraparound(storageAt(at)),
   limits,
+  redis: ({ redis }) => redisServer(redis),
+  shared: (at) => shared(storageAt(at)),
   clock,
   steps: (at) => steps(storageAt(at)),
   restores: (at) => restores(storageAt(at)),

@@ -27,6 +27,8 @@ const known = [
   'store',
   'schema',
   'listenUrl',
+  'redis',
+  'redisPrefix',
   'allowPrivate',
   'concurrency',
   'queues',
@@ -64,7 +66,7 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
   for (const name of Object.keys(fields)) {
     if (!known.includes(name)) throw bad(file, `unknown field "${name}"; the fields are ${known.join(', ')}`)
   }
-  for (const name of ['store', 'schema', 'listenUrl']) {
+  for (const name of ['store', 'schema', 'listenUrl', 'redis', 'redisPrefix']) {
     const value = fields[name]
     if (value !== undefined && (typeof value !== 'string' || value === '')) throw bad(file, `${name} must be a text`)
   }

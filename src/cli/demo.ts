@@ -129,7 +129,7 @@ async function openFresh(store: string): Promise<Sluice> {
   const { db } = await openStore({ store, clock: systemClock })
   await db.query(`drop schema if exists ${schemaName} cascade`)
   await db.close()
-  return Sluice.open({ store, schema: schemaName })
+  return Sluice.open({ store, redis: '', schema: schemaName })
 }
 
 async function* rows(file: string, perAccount: Map<string, number>): AsyncIterable<unknown> {

@@ -18,13 +18,13 @@ const colours = { ok: 'green', warn: 'yellow', fail: 'red' } as const
 
 async function doctor(_: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)
-  const { out, schema } = settings
+  const { out, schema, redis } = settings
   const worst = await withStore(settings, { creates: false }, async (store) => {
     // Without a connection no other check says anything, and the exit code is 3.
     say(out, 'connection', await connection(store, nameOf(settings.store)))
     const found: Finding[] = []
     for (const [name, check] of Object.entries(checks)) {
-      const finding = await judge(check, { store, schema })
+      const finding = await judge(check, { store, schema, redis })
       if (finding === undefined) continue
       say(out, name, finding)
       found.push(finding)

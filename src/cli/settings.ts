@@ -25,6 +25,8 @@ export interface Settings {
   store: string
   schema: string
   listenUrl: string | undefined
+  /** Where limits are shared. */
+  redis: string | undefined
   config: Found
   out: Output
 }
@@ -39,7 +41,8 @@ export async function settingsOf(command: Command): Promise<Settings> {
   const given = globals.store ?? env('DATABASE_URL')
   const store =
     given === undefined ? place(config.fields.store ?? '.sluice/data', config.dir) : place(given, process.cwd())
-  return { store, schema, listenUrl: env('SLUICE_LISTEN_URL') ?? config.fields.listenUrl, config, out }
+  const listenUrl = env('SLUICE_LISTEN_URL') ?? config.fields.listenUrl
+  return { store, schema, listenUrl, redis: env('REDIS_URL') ?? config.fields.redis, config, out }
 }
 
 /** A store for people: without password. */
@@ -75,8 +78,9 @@ export async function withSluice<T>(
 
 /** Opens the store; with `migrate` it brings its schema up to date. */
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
-  const { store, schema, listenUrl, out } = settings
+  const { store, schema, listenUrl, redis, out } = settings
   const { retention, prune, rules, routes, allowPrivate } = settings.config.fields
+  const redisPrefix = env('SLUICE_REDIS_PREFIX') ?? settings.config.fields.redisPrefix
   const log = out.json ? { ...out.log, info() {} } : out.log
   return await Sluice.open({
     store,
@@ -84,6 +88,8 @@ export async function openSluice(settings: Settings, migrate = true): Promise<Sl
     migrate,
     log,
     ...(listenUrl === undefined ? {} : { listenUrl }),
+    ...(redis === undefined ? {} : { redis }),
+    ...(redisPrefix === undefined ? {} : { redisPrefix }),
     ...(retention === undefined ? {} : { retention }),
     ...(prune === undefined ? {} : { prune }),
     ...(rules === undefined ? {} : { rules }),

@@ -6,11 +6,12 @@
 -- p_wide: look at as many lanes as a claim may; after one that found only lanes that are blocked.
 -- waited_us: how long after its begin it decided. wake_us: when to ask again; again: at once, for something was in the
 -- way; both: the jobs are those of an earlier request. since: what to give as p_since. p_want = 0 only warms the
--- connection up: everything is planned and nothing done. A lock is waited for a second at most.
+-- connection up: everything is planned and nothing done. A lock is waited for a second at most. shared: the epoch under which
+-- all this may be asked for in Redis, too (null: there is none).
 create or replace function sluice.claim_v1(
   p_claim uuid, p_worker bigint, p_queues text[], p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
   p_since bigint default null, p_wide boolean default false,
-  out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs text)
+  out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs text, out shared text)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
   set lock_timeout = '1s' as $$
 declare
@@ -26,10 +27,13 @@ declare
 begin
   select w.labels, exists (select 1 from sluice.claim c where c.id = p_claim) as known, exists (select 1 from sluice.gate) as gates,
          exists (select 1 from sluice.limit_def d where d.members is not null) as pools,
+         exists (select 1 from sluice.shared) as shared,
          (select e.server_at from sluice.epoch e) is distinct from pg_postmaster_start_time() as moved into v_is
   from sluice.worker w where w.id = p_worker for key share of w;
   if not found then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
   if v_is.moved then perform sluice.same_v1(); end if;
+  -- Before buckets: who has to wait here keeps none of them.
+  if v_is.shared then shared := sluice.shared_v1(); end if;
   v_begun := sluice.limiter_us(p_cap);
   now_us := v_begun;
   waited_us := 0;

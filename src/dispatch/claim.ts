@@ -31,6 +31,7 @@ interface Answer {
   again: boolean
   since: string | null
   jobs: string | null
+  shared: string | null
 }
 
 /**
@@ -60,6 +61,7 @@ export class Claims {
   readonly #asking = new Set<string>()
   readonly #storeClock: StoreClock
   #since: { us: string; fromMs: number } | undefined
+  #tasks: readonly string[] | undefined
   /** Told of an error that has come back for some seconds; the claim goes on trying. */
   lasting: (error: unknown) => void = () => {}
   /** Told once of the next answer after that. */
@@ -137,6 +139,9 @@ export class Claims {
   }
 
   async #ask(who: Claimer, want: number, idle: boolean, id: string, sentMs: number, firstMs: number): Promise<Claimed> {
+    // What was learned of the past was learned of the classes of these tasks.
+    if (who.tasks !== this.#tasks) this.#since = undefined
+    this.#tasks = who.tasks
     const [row] = await this.#db.call<Answer>('claim', this.#sql, [
       id,
       who.worker,
@@ -158,8 +163,10 @@ export class Claims {
     const decidedMs = waitedMs <= heardMs - sentMs ? sentMs + waitedMs : sentMs
     // Handed out by an earlier request: so old are its grants.
     const isRepeated = row.again && row.wake_us !== null
+    const jobs = await this.#handouts(row.jobs, id, isRepeated ? firstMs : decidedMs)
+    if (row.shared !== null) for (const job of jobs) job.epoch = row.shared
     return {
-      jobs: await this.#handouts(row.jobs, id, isRepeated ? firstMs : decidedMs),
+      jobs,
       again: row.again,
       wakeMs: row.wake_us === null || isRepeated ? undefined : Number(row.wake_us) / 1_000,
     }

@@ -166,7 +166,7 @@ export async function defineLimit(
   inSchema: (sql: string) => string = (sql) => sql,
   ageMs = 0,
 ): Promise<void> {
-  const { keyed, path, vendor, refund, label, pool, share } = limit
+  const { keyed, path, vendor, refund, label, pool, share, isPublished, isOpenWithoutStore } = limit
   const more = {
     keyed,
     path: path ?? null,
@@ -175,6 +175,8 @@ export async function defineLimit(
     ...(pool === undefined ? {} : { pool: pool.map(({ key }) => key) }),
     ...(refund === 'full' ? { refund } : {}),
     ...(share === undefined ? {} : { share }),
+    ...(isPublished ? { published: true } : {}),
+    ...(isOpenWithoutStore ? { open: true } : {}),
   }
   await say(db, limit.name, { source: 'code', limit, more, ageMs }, inSchema)
   await defineBeside(db, limit.name, inSchema, ageMs)

@@ -1,8 +1,8 @@
 -- Gives back what attempts held that end now: places of concurrency rules, and, where no call was made, their grants; and
 -- has those who wait for that room look at once. p_claims: the claim that handed out each of p_ids; p_unused: no call was
 -- made. The jobs are locked, so that of two like requests one finds nothing. Jobs before buckets, as a claim never waits
--- for a job that runs.
-create or replace function sluice.ended_v1(p_ids uuid[], p_claims uuid[], p_unused boolean[]) returns void language plpgsql as $$
+-- for a job that runs. p_kept: the one that keeps what it was charged all the same, for others used that up.
+create or replace function sluice.ended_v1(p_ids uuid[], p_claims uuid[], p_unused boolean[], p_kept text[] default null) returns void language plpgsql as $$
 declare
   v_counted text[] := sluice.counting_v1();
   v_buckets bigint[];
@@ -14,13 +14,13 @@ declare
 begin
   if v_counted = '{}' and not true = any (p_unused) then return; end if;
   with mine as (
-    select j.claim, coalesce(j.holds, j.takes) as takes, j.costs, u.unused from sluice.job j
-    join unnest(p_ids, p_claims, p_unused) u (id, claim, unused) on j.id = u.id and j.claim = u.claim
+    select j.claim, coalesce(j.holds, j.takes) as takes, j.costs, u.unused, u.kept from sluice.job j
+    join unnest(p_ids, p_claims, p_unused, p_kept) u (id, claim, unused, kept) on j.id = u.id and j.claim = u.claim
     where u.unused or exists (select 1 from unnest(coalesce(j.holds, j.takes)) t where split_part(t, ':', 1) = any (v_counted)) for update of j
   ), held as (
-    select b.id, m.claim, m.unused, sum(b.cost)::bigint as units, count(*)::integer as places
+    select b.id, m.claim, m.unused and b.t is distinct from m.kept as unused, sum(b.cost)::bigint as units, count(*)::integer as places
     from mine m cross join lateral (
-      select sluice.hash64(t) as id, coalesce(cost, 1) as cost from unnest(m.takes, m.costs) u (t, cost)
+      select t, sluice.hash64(t) as id, coalesce(cost, 1) as cost from unnest(m.takes, m.costs) u (t, cost)
       where t is not null and (m.unused or split_part(t, ':', 1) = any (v_counted))) b
     group by 1, 2, 3
   )

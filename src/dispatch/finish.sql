@@ -1,7 +1,8 @@
 -- Ends attempts. An attempt is fenced by its claim: who was rescued meanwhile changes nothing. p_claim_ix says which of
 -- p_claims each job was handed out by. Outcomes: done, failed (p_reasons says why), retry (due again in p_delays_us),
 -- return (uncalled: the attempt does not count), unused (the same, and its grant is given back; both may be put off, and
--- p_reasons says by what), readmit (unused, and it waits elsewhere from now on: readmit_v1), discard (unused, and
+-- p_reasons says by what), denied (unused, by those who share its limits: p_reasons names the bucket that they used up, whose
+-- charge stays; null: none), readmit (unused, and it waits elsewhere from now on: readmit_v1), discard (unused, and
 -- cancelled), interrupt (stopped in the middle: tried again, in doubt). Idempotent: repeated after a lost reply it finds
 -- nothing to do.
 -- p_ended: claims with nothing left in hand. Returns the seqs that it did not accept.
@@ -18,9 +19,10 @@ declare
 begin
   -- Claims before jobs, as rescue_v1 does.
   delete from sluice.claim c where c.id = any (p_ended);
-  if p_outcomes && '{unused,readmit,discard}' or cardinality(sluice.counting_v1()) > 0 then
+  if p_outcomes && '{unused,denied,readmit,discard}' or cardinality(sluice.counting_v1()) > 0 then
     perform sluice.ended_v1(p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o),
-                            array(select u.outcome in ('unused', 'readmit', 'discard') from unnest(p_outcomes) with ordinality u (outcome, o) order by o));
+                            array(select u.outcome in ('unused', 'denied', 'readmit', 'discard') from unnest(p_outcomes) with ordinality u (outcome, o) order by o),
+                            array(select case when u.outcome = 'denied' then u.reason end from unnest(p_outcomes, p_reasons) with ordinality u (outcome, reason, o) order by o));
   end if;
   if p_places is not null then
     v_moved := sluice.readmit_v1(p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o), p_places);
@@ -56,11 +58,11 @@ begin
     update sluice.job j set
       claim = null, ambiguous = j.ambiguous or i.outcome = 'interrupt',
       due_at = v_now + make_interval(secs => coalesce(i.delay_us, 0) / 1e6),
-      attempt = j.attempt - case when i.outcome in ('return', 'unused') then 1 else 0 end,
+      attempt = j.attempt - case when i.outcome in ('return', 'unused', 'denied') then 1 else 0 end,
       failed = j.failed + case when i.outcome = 'retry' then 1 else 0 end,
       held = case when i.outcome in ('return', 'unused') then i.reason end,
       error = coalesce(i.error::jsonb, j.error)
-    from item i where j.id = i.id and j.claim = i.claim and i.outcome in ('retry', 'return', 'unused', 'interrupt')
+    from item i where j.id = i.id and j.claim = i.claim and i.outcome in ('retry', 'return', 'unused', 'denied', 'interrupt')
     returning j.id
   )
   select array_agg(id), (select array_agg(id) from ended where outcome = 'failed' and (on_failed is not null or raw))

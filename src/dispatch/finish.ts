@@ -5,7 +5,7 @@ import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
 import type { Readmission } from './place.ts'
-import type { Handout } from './handout.ts'
+import type { Denial, Handout } from './handout.ts'
 import type { Log } from './task.ts'
 
 /** How an attempt ended. */
@@ -15,6 +15,8 @@ export type Outcome =
   | { kind: 'retry'; error: string; delayMs: number; tookMs: number }
   /** No call was made: the attempt does not count. Unused: its grant is given back; returned: that was done before. */
   | { kind: 'unused' | 'return' }
+  /** Unused, too. */
+  | Denial
   /** The handler put it off: the attempt does not count. */
   | { kind: 'return'; delayMs: number; held: string }
   /** Unused, too: it waits elsewhere, or later, because its task's limits are others now, or by a rule. */

@@ -2,10 +2,10 @@
 -- each of p_takes). p_unused: a grant of this attempt under which nothing was sent (null: none); it is given back first,
 -- as much as it took. p_cap: as for a claim. Answers granted, how long to wait before
 -- it is worth asking again, lost (the job was rescued or cancelled: no more calls), and waited_us: how long it waited
--- for the buckets before it decided.
+-- for the buckets before it decided. shared: as of a claim.
 create or replace function sluice.further_v1(p_grant uuid, p_job uuid, p_claim uuid, p_takes text[], p_unused uuid, p_cap bigint,
   p_costs bigint[] default null, p_back bigint[] default null,
-  out granted boolean, out wait_us bigint, out lost boolean, out waited_us bigint) language plpgsql as $$
+  out granted boolean, out wait_us bigint, out lost boolean, out waited_us bigint, out shared text) language plpgsql as $$
 declare
   v_buckets bigint[] := array(select sluice.hash64(t) from unnest(p_takes) with ordinality u (t, o) order by o);
   v_own bigint[];
@@ -13,6 +13,7 @@ declare
 begin
   -- Before the buckets, as claims do.
   perform sluice.same_v1();
+  shared := sluice.shared_v1();
   select j.costs into v_own from sluice.job j where j.id = p_job and j.claim = p_claim;
   lost := not found;
   granted := false;

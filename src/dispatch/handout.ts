@@ -5,6 +5,13 @@ export interface Handout {
   claim: string
   /** Monotonic ms, not after the store's decision: what the grants' life counts from. */
   grantedMs: number
+  /** The epoch under which those who share its limits may be asked, too. */
+  epoch?: string
+  /** Their answer; undefined: nobody is asked. It may begin when that is undefined. */
+  agreed?: Promise<Denial | undefined>
+  /** Its grant there, and the monotonic ms before which it may not begin. */
+  grant?: string
+  notBeforeMs?: number
   seq: number
   id: string
   task: string
@@ -29,6 +36,12 @@ export interface Handout {
   admitted: number | readonly { keys?: Record<string, string> }[]
   /** It left the hands of its claim before its input was read: nothing is to be done but to end its claim. */
   isGone?: boolean
+}
+
+/** A job that goes back: those who share its limits have used up the bucket `reason` (undefined: it is something else). */
+export interface Denial {
+  kind: 'denied'
+  reason: string | undefined
 }
 
 /** What each job has of its own. */

@@ -33,6 +33,7 @@ with job as (
 )
 select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extract(epoch from j.due_at) * 1000)::float8 as due_ms,
        ((j.now_us - j.ahead_us) / 1000)::float8 as now_ms, a.n as ahead, j.error, j.held, coalesce(j.raw, false) as raw,
+       (select json_build_object('sinceMs', (extract(epoch from s.away_at) * 1000)::float8, 'why', s.away) from sluice.shared s limit 1) as redis,
        (select count(*) from sluice.worker w where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)
           and sluice.bears_v1(w.labels, sluice.labels_v1(j.takes))) as workers,
        (select array_agg(split_part(u, '@', 2)) from unnest(sluice.labels_v1(j.takes)) u) as labels,
@@ -51,7 +52,7 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
             else (sluice.left_v1(array[t.id], array[case when j.costs is null then r.avail else r.units end], j.now_us))[1] end,
           'cost', t.cost, 'before', t.before, 'most', d.room,
           'heldMs', case when h.hold > j.now_us then ((h.hold - j.ahead_us) / 1000)::float8 end, 'lost', h.hold > j.now_us and h.hold <= d.reopens,
-          'paused', (select json_build_object('reason', p.reason, 'by', p.by, 'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)
+          'shared', d.shared, 'paused', (select json_build_object('reason', p.reason, 'by', p.by, 'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)
                      from sluice.limit_pause p where p.name = t.name and p.key in ('', t.key) order by p.key limit 1),
           'places', (select x.room from unnest(r.drain, r.debt, d.rooms) x (drain, debt, room) where x.drain = 0 and x.debt >= x.room limit 1),
           'nextMs', ((case when b.id is null then greatest(j.now_us, h.hold) else r.next end - j.ahead_us) / 1000)::float8,
@@ -61,6 +62,7 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
         left join sluice.bucket b on b.id = t.id
         left join lateral (
           select sluice.reopens_v1(j.closed_us, l.span) as reopens, l.room as rooms, l.members,
+                 strpos(l.name, '/') = 0 and 0 < any (l.drain) and l.spec -> 'open' is null as shared,
                  (select min(x.room) from unnest(l.room, l.drain) x (room, drain) where x.drain > 0 or 0 = all (l.drain) or j.costs is null) as room,
                  (select coalesce(max(case when x.slot > 0 then x.span / x.room + 1 else x.weight / nullif(x.drain, 0) + 1 end), 0)
                   from unnest(l.weight, l.drain, l.room, l.slot, l.span) x (weight, drain, room, slot, span)) as period

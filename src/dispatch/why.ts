@@ -17,6 +17,7 @@ export interface Reason {
     | 'concurrency'
     | 'held'
     | 'restored'
+    | 'redis'
     | 'undefined-limit'
     | 'order'
     | 'no-worker'
@@ -68,6 +69,8 @@ interface Bucket {
   /** Not by the vendor: the store does not know all that was granted. */
   lost: boolean | null
   paused: Word | null
+  /** Others may share it, in Redis, and it waits while that is away. */
+  shared: boolean | null
   /** So many may run at one time, and do; null: not what bars it. */
   places: number | null
   nextMs: number
@@ -93,6 +96,8 @@ interface Found {
   error: { message?: string } | null
   held: string | null
   raw: boolean
+  /** Limits are shared in Redis; since when it is away. */
+  redis: { sinceMs: number | null; why: string | null } | null
   buckets: Bucket[] | null
 }
 
@@ -110,7 +115,8 @@ export async function why(db: Db, id: string, inSchema: (sql: string) => string)
     ...order(found),
   ]
   const start = (reason: Reason) =>
-    reason.notBefore?.getTime() ?? (['no-worker', 'paused'].includes(reason.kind) ? Number.MAX_SAFE_INTEGER : 0)
+    reason.notBefore?.getTime() ??
+    (['no-worker', 'paused', 'redis'].includes(reason.kind) ? Number.MAX_SAFE_INTEGER : 0)
   reasons.sort((a, b) => start(b) - start(a))
   if (reasons.length === 0)
     reasons.push({ kind: 'slots', text: 'nothing bars it: it waits for a free slot of a worker', notBefore: undefined })
@@ -171,12 +177,19 @@ function limits(found: Found): Reason[] {
     // Beside a limit with a share (limits/reserve.ts) is what it allows those of the share, or leaves to others.
     const [limit = '', share] = bucket.limit.split('/')
     const name = `limit ${limit}${share === '' ? ', what its share leaves to others,' : share === undefined ? '' : `, share ${share},`}${whose}`
-    return bars(found, bucket, name).map((bar) => ({
+    return [...away(found, bucket, name), ...bars(found, bucket, name)].map((bar) => ({
       ...bar,
       limit,
       ...(bucket.key ? { key: bucket.key } : {}),
     }))
   })
+}
+
+function away({ redis }: Found, { shared }: Bucket, name: string): Reason[] {
+  if (shared !== true || redis === null || redis.sinceMs === null) return []
+  const since = new Date(redis.sinceMs)
+  const text = `Redis, where ${name} is shared, is away since ${since.toISOString()}: ${redis.why}`
+  return [{ kind: 'redis', text, notBefore: undefined, since }]
 }
 
 function bars(found: Found, bucket: Bucket, name: string): Reason[] {
@@ -188,7 +201,7 @@ function bars(found: Found, bucket: Bucket, name: string): Reason[] {
   if (paused !== null) {
     const { sinceMs, by } = paused
     const bar = { text: `${name} is ${pausedBy(paused)}`, notBefore: undefined, since: new Date(sinceMs), by }
-    return [{ kind: 'paused', ...bar }, ...(heldMs === null ? [] : [silence(name, heldMs, heldMs)])]
+    return [{ kind: 'paused', ...bar }, ...(heldMs === null ? [] : [silence(found, name, heldMs, heldMs)])]
   }
   if (bucket.places !== null) {
     const text = `all ${bucket.places} places of ${name} are taken; it goes on when one of those jobs ends`
@@ -200,7 +213,7 @@ function bars(found: Found, bucket: Bucket, name: string): Reason[] {
   const later = isCosted ? Math.max(0, cost + before - most) : Math.max(0, Number(found.ahead) - Math.max(0, avail - 1))
   const nextMs = bucket.nextMs + later * bucket.periodMs
   if (avail >= Math.max(1, cost + before) && nextMs <= found.now_ms) return []
-  if (heldMs !== null) return [lost ? gap(name, heldMs, nextMs) : silence(name, heldMs, nextMs)]
+  if (heldMs !== null) return [lost ? gap(name, heldMs, nextMs) : silence(found, name, heldMs, nextMs)]
   const notBefore = new Date(Math.max(nextMs, found.now_ms))
   const text = isCosted
     ? `needs ${cost} of ${name}, which has ${avail} free${before > 0 ? `, and ${before} are for ${found.ahead} job(s) before this one` : ''}`
@@ -208,8 +221,9 @@ function bars(found: Found, bucket: Bucket, name: string): Reason[] {
   return [{ kind: 'limit', text, notBefore }]
 }
 
-function silence(name: string, heldMs: number, nextMs: number): Reason {
-  const text = `${name} is held: the vendor asked for silence`
+function silence({ redis }: Found, name: string, heldMs: number, nextMs: number): Reason {
+  const others = redis === null ? '' : ', or others who share it have used it up'
+  const text = `${name} is held: the vendor asked for silence${others}`
   return { kind: 'held', text, notBefore: new Date(Math.max(nextMs, heldMs)) }
 }
 

@@ -77,9 +77,16 @@ interface LimitFields {
   transit?: Duration
   /**
    * What takes outside of jobs (`take`, `tryTake`, `fetch` of the limit) do while the store is away: `closed` rejects with the
-   * store's error, `open` grants, uncharged and counted. Jobs wait in any case. Default `closed`.
+   * store's error, `open` grants, uncharged and counted. Jobs wait in any case. Where limits are shared in Redis, and that is
+   * away, `closed` has jobs wait and takes reject, `open` goes by the store alone. Default `closed`.
    */
   onStoreError?: 'closed' | 'open'
+  /**
+   * Other programs take of it too, in Redis (docs/redis.md): its definition is published there, and after a loss of Redis's
+   * state it is closed until what they were granted is out of its windows. Default false: only Sluice's own processes do,
+   * and nothing is closed, since the store knows what they were granted.
+   */
+  published?: boolean
   /**
    * What the vendor itself says it allows, and how it counts when that is known: `sluice limits` and `sluice doctor` warn
    * when that could be exceeded. It limits nothing.
@@ -141,6 +148,8 @@ export interface Limit<in In = never> extends Takeable {
   readonly weights: ReadonlyMap<string, number>
   /** Takes outside of jobs are granted while the store is away. */
   readonly isOpenWithoutStore: boolean
+  /** Other programs take of it too. */
+  readonly isPublished: boolean
   /** The key of an input; undefined for a limit without keys. @throws UsageError SLUICE_MISSING_KEY */
   keyOf(input: In): string | undefined
 }
@@ -168,6 +177,7 @@ const limitFields = [
   'refund',
   'transit',
   'onStoreError',
+  'published',
   'vendor',
   'pool',
   'weights',
@@ -240,6 +250,7 @@ export function limit(
     share: shareOf(name, options, rules, label === undefined && pool === undefined),
     weights: weightsOf(name, options.weights, by !== undefined, (key) => checkKey(name, key)),
     isOpenWithoutStore: options.onStoreError === 'open',
+    isPublished: checkPublished(name, options.published),
     label,
     pool: pool === undefined ? undefined : membersOf(name, pool, (key) => checkKey(name, key)),
     keyOf: (input) => (by === undefined ? undefined : readKey(name, by, input)),
@@ -278,6 +289,11 @@ function checkRefund(name: string, refund: 'decays' | 'full' = 'decays'): 'decay
   throw badLimit(name, `refund is ${inspect(refund)}; it is 'decays' or 'full'`)
 }
 
+function checkPublished(name: string, published: unknown = false): boolean {
+  if (typeof published === 'boolean') return published
+  throw badLimit(name, `published is ${inspect(published)}; it is true or false`)
+}
+
 /** Lets what a limit, or a task of it, says of costs through. @throws UsageError SLUICE_BAD_COST */
 export function checkCost(name: string, cost: Cost, hasUnits: boolean): Cost {
   const isWhole = Number.isInteger(cost) && (cost as number) >= 0 && (cost as number) <= costMax
@@ -292,7 +308,18 @@ export function checkCost(name: string, cost: Cost, hasUnits: boolean): Cost {
 }
 
 /** A definition in words, the same for the same definition; what a key function does is not in them. */
-export function inWords({ rules, classic, transitUs, keyed, path, label, pool, weights, share }: Limit): string {
+export function inWords({
+  rules,
+  classic,
+  transitUs,
+  keyed,
+  path,
+  label,
+  pool,
+  weights,
+  share,
+  isPublished,
+}: Limit): string {
   const all = rules
     .map((rule) => `${rule.kind === 'rate' ? '' : `${rule.kind} `}${rule.rate}${cycle(rule)}`)
     .join(' and ')
@@ -305,7 +332,7 @@ export function inWords({ rules, classic, transitUs, keyed, path, label, pool, w
         : keyed
           ? `by ${path ?? 'a function'}`
           : 'without keys'
-  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}`
+  return `${all}${classic ? `, burst ${rooms.join(' and ')}` : ''}, transit ${transitUs / 1_000} ms, ${keys}${weightsInWords(weights)}${shareInWords(share)}${isPublished ? ', published' : ''}`
 }
 
 function readKey(name: string, by: string | ((input: never) => Key), input: unknown): string {

@@ -7,11 +7,11 @@
 -- wait_us: when to ask again; soonest_us: no room before (2^53 - 1: not by time); capacity: more than that is never granted
 -- (null: no bound); waited_us: as of a claim; life_us: so long its place lasts (null: it holds none); lost: the process was
 -- given up, and has to ask under another id; n: its place in the line until it was granted; fresh_us: so long a request may begin
--- under it (null: the limit counts places only).
+-- under it (null: the limit counts places only); shared: as of a claim.
 create or replace function sluice.acquire_v1(
   p_grant uuid, p_line uuid, p_n bigint, p_take text, p_cost bigint, p_wait bigint, p_unused uuid, p_holder uuid, p_life bigint, p_cap bigint,
   out granted boolean, out wait_us bigint, out soonest_us bigint, out capacity bigint, out now_us bigint, out waited_us bigint,
-  out life_us bigint, out lost boolean, out n bigint, out fresh_us bigint)
+  out life_us bigint, out lost boolean, out n bigint, out fresh_us bigint, out shared text)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set lock_timeout = '1s' as $$
 declare
   v_bucket bigint := sluice.hash64(p_take);
@@ -24,6 +24,7 @@ declare
 begin
   lost := false;
   perform sluice.same_v1();
+  shared := sluice.shared_v1();
   v_begun := sluice.limiter_us(p_cap);
   perform sluice.visit_v1(p_take);
   now_us := sluice.limiter_us(p_cap);

@@ -18,13 +18,17 @@ export interface LeaseOptions {
   readonly place: string | null
   /** Told when it has ended. */
   over(): void
+  /** Told when it goes back unused. */
+  unused(lease: Taken): void
 }
 
 /** A grant that was taken. */
 export class Taken implements Lease {
   readonly id: string
-  readonly deadlineMs: number
   readonly isUncharged: boolean
+  /** As those know it who share the limit. */
+  shared: string | undefined
+  #deadlineMs: number
   readonly #options: LeaseOptions
   /** Made only when asked for: most leases last for one request, and nobody asks. */
   #controller: AbortController | undefined
@@ -35,8 +39,18 @@ export class Taken implements Lease {
   constructor(options: LeaseOptions) {
     this.#options = options
     this.id = options.id
-    this.deadlineMs = options.deadlineMs
+    this.#deadlineMs = options.deadlineMs
     this.isUncharged = options.isUncharged
+  }
+
+  get deadlineMs(): number {
+    return this.#deadlineMs
+  }
+
+  /** Those who share the limit have agreed, under this id: a request may begin until then. */
+  agreed(id: string, deadlineMs: number): void {
+    this.shared = id
+    this.#deadlineMs = deadlineMs
   }
 
   get freshForMs(): number {
@@ -90,6 +104,7 @@ export class Taken implements Lease {
   handOver(): void {
     this.#isOver = true
     this.#options.over()
+    this.#options.unused(this)
     this.#options.holder.forget(this.id)
   }
 
@@ -97,6 +112,7 @@ export class Taken implements Lease {
     if (this.#isOver) return
     this.#isOver = true
     this.#options.over()
+    if (unused) this.#options.unused(this)
     await this.#options.holder.end(this.id, this.#options.take, unused)
   }
 }

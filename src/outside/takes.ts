@@ -1,7 +1,7 @@
 /** Takes of limits outside of jobs: at once, in turn, and for requests; the same buckets as the jobs'. */
 import { randomUUID } from 'node:crypto'
 import { type Clock, StoreClock } from '../core/clock.ts'
-import { AttemptError, SluiceError, StoreError, UsageError } from '../core/errors.ts'
+import { SluiceError, StoreError } from '../core/errors.ts'
 import { Epoch } from '../dispatch/epoch.ts'
 import { hash64, newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
@@ -11,14 +11,15 @@ import type { Definitions } from '../dispatch/define.ts'
 import type { Log } from '../dispatch/task.ts'
 import { statements } from '../generated/sql.ts'
 import { Agents } from '../http/agent.ts'
-import { StaleGrantError } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
 import { warmClient } from '../http/warm.ts'
 import type { Limit } from '../limits/limit.ts'
+import type { SharedLimits } from '../limits/shared.ts'
 import type { Lease, Taker, TakeOptions, Tried, WaitOptions } from '../limits/taker.ts'
 import { Holder, lifeUs } from './holder.ts'
 import { Taken } from './lease.ts'
 import { Outage } from './outage.ts'
+import { aboveCapacity, closed, lateMsMax, sharedAway, timeout, tooLate } from './refusals.ts'
 import { Spend } from './spend.ts'
 import { Waiters } from './waiters.ts'
 import { type Want, wantOf } from './want.ts'
@@ -33,6 +34,8 @@ export interface TakesOptions {
   readonly log: Log
   /** Addresses beyond the public ones that `fetch` may call. */
   readonly allowPrivate: readonly string[]
+  /** Who else has a say in limits. */
+  readonly shared: SharedLimits | undefined
 }
 
 interface Answer {
@@ -46,10 +49,14 @@ interface Answer {
   lost: boolean
   n: string | null
   fresh_us: string | null
+  shared: string | null
 }
 
-/** What the store said: a lease, or for how long there is none; at the earliest, and when to look again. */
-type Said = { lease: Taken } | { lease?: never; soonestMs: number; waitMs: number }
+/**
+ * What the store said: a lease, or for how long there is none; at the earliest, and when to look again. `unused`: what it
+ * granted, and those who share the limit did not.
+ */
+type Said = { lease: Taken } | { lease?: never; soonestMs: number; waitMs: number; unused?: Taken }
 
 /** One grant that is asked for, again under the same id when an answer is lost. */
 interface Wish {
@@ -64,8 +71,6 @@ interface Wish {
 
 /** So long a take that waits goes on asking a store that gives no answer; a try asks once more. */
 const awayMs = 2_000
-/** For so long grants may be too old when they arrive, all of them. */
-const lateMsMax = 10_000
 /** The store is looked at so often, while there are takes. */
 const lookMs = 2_000
 const neverUs = '9007199254740991'
@@ -101,7 +106,10 @@ export class Takes implements Taker {
   async tryTake(limit: Limit, options: TakeOptions = {}): Promise<Tried> {
     const want = wantOf(limit, options)
     const said = await this.#orOpen(want, () => this.#try(want))
-    if (said.lease === undefined) return { granted: false, retryAfterMs: Math.ceil(said.waitMs) }
+    if (said.lease === undefined) {
+      await said.unused?.giveBack()
+      return { granted: false, retryAfterMs: Math.ceil(said.waitMs) }
+    }
     if (said.lease.freshForMs > 0) return { granted: true, retryAfterMs: 0, lease: said.lease }
     // The store answered too late for it to be of use.
     await said.lease.giveBack()
@@ -126,12 +134,14 @@ export class Takes implements Taker {
     const spend = new Spend({
       take: (signal, unused) =>
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
-      hold: async (ms) =>
-        void (await db.query(`select ${schema}.hold_v1($1, $2, $3)`, [
+      hold: async (ms) => {
+        this.#options.shared?.hold([want.take], ms)
+        await db.query(`select ${schema}.hold_v1($1, $2, $3)`, [
           [hash64(want.take)],
           Math.ceil(ms * 1_000),
           this.#storeClock.cap(clock.monotonicMs()),
-        ])),
+        ])
+      },
     })
     return spend.within(this.#closed.signal, () => createFetch({ agent, clock, allowance: spend })(input, rest))
   }
@@ -226,8 +236,9 @@ export class Takes implements Taker {
         back?.handOver()
         back = undefined
         wish = undefined
-        isInLine = said.lease === undefined
+        isInLine = said.lease === undefined && said.unused === undefined
         if (said.lease === undefined) {
+          back = said.unused
           if (said.soonestMs > leftMs()) throw timeout(want, said.soonestMs)
           await this.#waiters.wait(hash64(want.take), Math.min(said.waitMs, Math.max(1, leftMs())), clock, signal)
           if (leftMs() <= 0) throw timeout(want, said.soonestMs)
@@ -260,10 +271,12 @@ export class Takes implements Taker {
     wish: Wish,
     how: { line?: string; waitMs?: number; back?: Taken | undefined } = {},
   ): Promise<Said> {
-    const { db, clock, schema, definitions } = this.#options
+    const { db, clock, schema, definitions, shared } = this.#options
     if (this.#closed.signal.aborted) throw closed()
+    if (shared?.isAway === true && !shared.isOpenFor([want.limit])) throw sharedAway()
     db.checkOutside('a take')
     await definitions.define([want.limit])
+    shared?.start()
     await this.#look()
     const known = this.#holder.asking(wish.id)
     try {
@@ -285,10 +298,28 @@ export class Takes implements Taker {
         ],
       )
       if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a take was answered without a row')
-      return this.#said(want, wish, row, sentMs)
+      const said = this.#said(want, wish, row, sentMs)
+      return said.lease === undefined ? said : await this.#agreed(want, said.lease, row, sentMs)
     } finally {
       known()
     }
+  }
+
+  /** Asks those who share the limit. */
+  async #agreed(want: Want, lease: Taken, row: Answer, sentMs: number): Promise<Said> {
+    const { shared, clock } = this.#options
+    if (shared === undefined) return { lease }
+    const wishes = [{ takes: [want.take], units: [want.cost], count: 1 }]
+    const { id, leaves } = await shared.ask({ wishes, epoch: row.shared ?? undefined, sentMs })
+    const [leave] = leaves
+    if (leave === undefined || leave.granted === 0) {
+      const waitMs = leave?.waitMs ?? 0
+      return { soonestMs: waitMs, waitMs, unused: lease }
+    }
+    if (id === undefined) return { lease }
+    for (let waitMs; (waitMs = leave.notBeforeMs - clock.monotonicMs()) > 0;) await clock.sleep(Math.ceil(waitMs))
+    lease.agreed(id, row.fresh_us === null ? Infinity : leave.fromMs + Number(row.fresh_us) / 1_000)
+    return { lease }
   }
 
   #said(want: Want, wish: Wish, row: Answer, sentMs: number): Said {
@@ -331,6 +362,7 @@ export class Takes implements Taker {
       isUncharged: row === undefined,
       place: row?.n ?? null,
       over: () => this.#leases.delete(lease),
+      unused: ({ shared }) => shared && this.#options.shared?.unused(shared, [want.take], [want.cost]),
     })
     if (!hasPlace) return lease
     this.#leases.add(lease)
@@ -356,30 +388,4 @@ export class Takes implements Taker {
       return open()
     }
   }
-}
-
-function closed(): StoreError {
-  return new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
-}
-
-function timeout(want: Want, soonestMs: number): AttemptError {
-  const when = soonestMs > 0 ? `there is room in ${Math.ceil(soonestMs)} ms at the earliest` : 'its turn did not come'
-  return new AttemptError(
-    'SLUICE_TAKE_TIMEOUT',
-    `${want.cost} of ${want.take} could not be taken within ${want.maxWaitMs} ms: ${when}; wait longer, or come back later`,
-    { retryable: true, ...(soonestMs > 0 ? { retryAfterMs: Math.ceil(soonestMs) } : {}) },
-  )
-}
-
-function aboveCapacity(want: Want, capacity: number): UsageError {
-  return new UsageError(
-    'SLUICE_COST_ABOVE_CAPACITY',
-    `${want.cost} units of limit "${want.limit.name}" can never be granted: it has ${capacity} at once at most; take less, or in parts`,
-  )
-}
-
-function tooLate(want: Want): StaleGrantError {
-  return new StaleGrantError(
-    `for ${lateMsMax} ms all grants of ${want.take} were too old when they arrived; this machine, or the way to the store, is too slow`,
-  )
 }

@@ -1,7 +1,8 @@
 /** A Sluice for tests: a store in memory, a store clock that only the test moves, and looks at what was sent. */
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { AnyTask } from '../dispatch/task.ts'
-import { Sluice, type SluiceOptions, useSluice } from '../sluice.ts'
+import type { SluiceOptions } from '../options.ts'
+import { Sluice, useSluice } from '../sluice.ts'
 import type { Job } from '../store/jobs.ts'
 
 /** How to open a test Sluice. */
@@ -46,7 +47,7 @@ export interface TestSluice {
 export async function testSluice(options: TestOptions): Promise<TestSluice> {
   const schema = options.schema ?? 'sluice'
   const { rules = [], routes = {}, allowPrivate = ['127.0.0.0/8', '::1'] } = options
-  const sluice = await Sluice.open({ store: options.store ?? 'memory:', schema, rules, routes, allowPrivate })
+  const sluice = await Sluice.open({ store: options.store ?? 'memory:', redis: '', schema, rules, routes, allowPrivate })
   const { db } = sluice
   await db.script(`create table if not exists ${schema}.test_clock (at timestamptz not null); delete from ${schema}.test_clock;
     create or replace function ${schema}.now() returns timestamptz language sql volatile as 'select at from ${schema}.test_clock';

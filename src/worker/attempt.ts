@@ -13,8 +13,10 @@ import type { Opens, Rulebook } from '../dispatch/rule.ts'
 import type { AnyTask, Context, Log } from '../dispatch/task.ts'
 import type { GuardedAgent } from '../http/agent.ts'
 import { vendorLimitedCode } from '../http/feedback.ts'
+import type { SharedLimits } from '../limits/shared.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
+import { unitsOf, until } from './agree.ts'
 import { admission, elsewhere, type Elsewhere, isAdmitted } from './admission.ts'
 import { choiceOf, withBase } from './choice.ts'
 import { StoreGrants } from './grants.ts'
@@ -34,6 +36,8 @@ export interface AttemptOptions {
   rulebook: Rulebook
   opens: Opens
   stuck: Stuck
+  /** Who else has a say in limits; default nobody. */
+  shared?: SharedLimits | undefined
   /** Of this worker; default none. */
   labels?: Readonly<Record<string, string>>
   /** Open, where one of the tasks runs in threads. */
@@ -93,14 +97,27 @@ export class Attempt {
   run(): Promise<Outcome> {
     const ended = (outcome: Outcome) => {
       if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
+      if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') this.#giveBack()
       return outcome
     }
     // Of what a handler throws even a look at it may throw.
     return this.#run().then(ended, () => ended(this.#verdict(new Error('what the handler threw cannot be read'), 0)))
   }
 
+  /** The store gives back what it granted with the outcome; those who share the limits are told here. */
+  #giveBack(): void {
+    const { takes, units } = unitsOf(this.job)
+    if (this.job.grant !== undefined) this.#options.shared?.unused(this.job.grant, takes, units)
+  }
+
   async #run(): Promise<Outcome> {
     const { clock } = this.#options
+    if (this.job.agreed !== undefined) {
+      const denied = await this.job.agreed
+      if (denied !== undefined) return denied
+      // Granted for a moment that is yet to come.
+      await until(clock, this.job.notBeforeMs)
+    }
     const startedMs = clock.monotonicMs()
     // A grant is a promise about arrival: one that has grown old in a slow process is given back, uncalled.
     // And whoever was stopped so long may have been given up, and the job handed to another.
@@ -296,9 +313,9 @@ export class Attempt {
   }
 
   #ownGrants(): StoreGrants {
-    const { db, clock, storeClock, schema, rulebook } = this.#options
+    const { db, clock, storeClock, schema, rulebook, shared } = this.#options
     const of = { job: this.job, limits: this.#task.limits, grantMs: this.#grantMs, estimates: rulebook.estimates }
-    return (this.#grants ??= new StoreGrants({ db, clock, storeClock, schema, ...of }))
+    return (this.#grants ??= new StoreGrants({ db, clock, storeClock, schema, shared, ...of }))
   }
 
   #fetch(): Context['fetch'] {

@@ -11,6 +11,8 @@ import { type Grants, type RequestCost, StaleGrantError } from '../http/allowanc
 import type { Grant } from '../http/gate.ts'
 import { checkUnits } from '../limits/cost.ts'
 import type { Limit } from '../limits/limit.ts'
+import type { SharedLimits } from '../limits/shared.ts'
+import { until } from './agree.ts'
 
 /** What grants need. */
 export interface GrantsOptions {
@@ -23,6 +25,8 @@ export interface GrantsOptions {
   limits: readonly Limit[]
   /** Life of a grant in ms; undefined when the job has no limits. */
   grantMs: number | undefined
+  /** Who else has a say in them; default nobody. */
+  shared?: SharedLimits | undefined
   /** Told what attempts really use. */
   estimates?: Estimates | undefined
 }
@@ -32,6 +36,8 @@ interface StoreGrant extends Grant {
   readonly id: string
   /** Units that it took, for each of the job's buckets; none any more of a limit that was settled. */
   readonly units: number[]
+  /** As those know it who share the limits. */
+  readonly shared?: string | undefined
 }
 
 interface Answer {
@@ -39,6 +45,7 @@ interface Answer {
   wait_us: string | null
   lost: boolean
   waited_us: string
+  shared: string | null
 }
 
 function jobLost(): AttemptError {
@@ -75,7 +82,7 @@ export class StoreGrants implements Grants {
     this.own =
       grantMs === undefined
         ? undefined
-        : { id: job.claim, deadlineMs: job.grantedMs + grantMs, units: [...this.#costs] }
+        : { id: job.claim, deadlineMs: job.grantedMs + grantMs, units: [...this.#costs], shared: job.grant }
     if (this.own !== undefined) this.#used.push(this.own)
   }
 
@@ -114,6 +121,7 @@ export class StoreGrants implements Grants {
     const { db, clock, storeClock, schema, job } = this.#options
     // What comes after is not part of it, and what is given back of these later is given back already.
     const took = this.#used.map((grant) => [grant.id, grant.units[at] ?? 0] as const)
+    const told = this.#used.map((grant) => [grant.shared, grant.units[at] ?? 0] as const)
     // Also of the bucket beside it.
     for (const grant of this.#used) for (const [i, own] of this.#names.entries()) if (own === name) grant.units[i] = 0
     const sum = took.reduce((all, [, one]) => all + one, 0)
@@ -124,11 +132,25 @@ export class StoreGrants implements Grants {
         const sql = `select lost from ${schema}.settle_v1($1,$2,$3,$4,$5,$6,$7,$8)`
         const [row] = await db.call<{ lost: boolean }>('settle', sql, [...params, storeClock.cap(clock.monotonicMs())])
         if (row?.lost !== false) throw jobLost()
+        this.#tell(at, units - sum, told)
         return this.#learn(name, at, units, sum)
       } catch (error) {
         if (!isTransient(error) && !(error instanceof StoreError)) throw error
         await clock.sleep(againMs(failures++, clock.random()), signal)
       }
+    }
+  }
+
+  /** Tells those who share a limit: of less the oldest grants first, as the store has it. */
+  #tell(at: number, more: number, grants: readonly (readonly [string | undefined, number])[]): void {
+    const { shared } = this.#options
+    const take = this.#takes[at] ?? ''
+    let left = more
+    for (const [grant, units] of grants) {
+      if (grant === undefined || left === 0) continue
+      const part = Math.max(left, -units)
+      shared?.settle(grant, take, part)
+      left -= part
     }
   }
 
@@ -158,6 +180,7 @@ export class StoreGrants implements Grants {
     if (grantMs === undefined) return undefined
     let back = (unused as StoreGrant | undefined) ?? null
     this.#forget(back)
+    if (back !== null) this.#tellUnused(back)
     for (let late = 0; late < lateMax; late++) {
       const grant = await this.#untilGranted(grantMs, units, signal, beforeWait, back)
       if (clock.monotonicMs() < grant.deadlineMs) {
@@ -165,6 +188,7 @@ export class StoreGrants implements Grants {
         return grant
       }
       back = grant
+      this.#tellUnused(grant)
       // Too busy to hear of a grant in time: asking again at once would keep it so.
       await clock.sleep(clock.random() * grantMs * 2 ** late, signal)
     }
@@ -176,6 +200,7 @@ export class StoreGrants implements Grants {
   async giveBack(unused: Grant): Promise<void> {
     const grant = unused as StoreGrant
     this.#forget(grant)
+    this.#tellUnused(grant)
     // It is charged already: asked for again it takes nothing, and what remains of the request is to give it back.
     await this.#ask(grant, grant)
   }
@@ -185,9 +210,14 @@ export class StoreGrants implements Grants {
     if (at >= 0) this.#used.splice(at, 1)
   }
 
+  #tellUnused({ shared, units }: StoreGrant): void {
+    if (shared !== undefined) this.#options.shared?.unused(shared, this.#takes, units)
+  }
+
   async hold(ms: number): Promise<void> {
-    const { db, clock, storeClock, schema } = this.#options
+    const { db, clock, storeClock, schema, shared } = this.#options
     if (this.#takes.length === 0) return
+    shared?.hold(this.#takes, ms)
     await db.query(`select ${schema}.hold_v1($1, $2, $3)`, [
       [...new Set(this.#takes.map(hash64))],
       Math.ceil(ms * 1_000),
@@ -226,17 +256,39 @@ export class StoreGrants implements Grants {
       // Given back at most once: after a lost reply nobody knows whether it was.
       back = null
       if (answer.lost) throw jobLost()
+      let waitMs = Math.max(1, Number(answer.wait_us ?? 1_000) / 1_000)
       if (answer.granted) {
         // The wait for the buckets' locks came before the decision. Longer than the whole call it was a step of the clock.
         const waitedMs = Number(answer.waited_us) / 1_000
         const isKnown = isFirst && waitedMs <= clock.monotonicMs() - sentMs
-        return isKnown ? { ...grant, deadlineMs: grant.deadlineMs + waitedMs } : grant
+        const granted = isKnown ? { ...grant, deadlineMs: grant.deadlineMs + waitedMs } : grant
+        const agreed = await this.#agreed(granted, answer, grantMs)
+        if (agreed.grant !== undefined) return agreed.grant
+        back = granted
+        waitMs = Math.max(1, agreed.waitMs)
       }
-      const waitMs = Math.max(1, Number(answer.wait_us ?? 1_000) / 1_000)
       beforeWait(waitMs)
       await clock.sleep(Math.min(waitMs, askMs), signal)
       grant = undefined
     }
+  }
+
+  /** Asks those who share the limits; without their leave the grant is to go back. */
+  async #agreed(
+    grant: StoreGrant,
+    { shared: epoch }: Answer,
+    grantMs: number,
+  ): Promise<{ grant: StoreGrant } | { grant?: never; waitMs: number }> {
+    const { clock, shared } = this.#options
+    if (shared === undefined) return { grant }
+    const wish = { takes: this.#takes, units: grant.units, count: 1 }
+    const sentMs = grant.deadlineMs - grantMs
+    const { id, leaves } = await shared.ask({ wishes: [wish], epoch: epoch ?? undefined, sentMs, isFurther: true })
+    const [leave] = leaves
+    if (leave === undefined || leave.granted === 0) return { waitMs: leave?.waitMs ?? 0 }
+    if (id === undefined) return { grant }
+    await until(clock, leave.notBeforeMs)
+    return { grant: { ...grant, deadlineMs: leave.fromMs + grantMs, shared: id } }
   }
 
   async #ask(grant: StoreGrant, back: StoreGrant | null): Promise<Answer> {

@@ -5,6 +5,7 @@ import type { Member } from '../dispatch/membership.ts'
 import type { Rulebook } from '../dispatch/rule.ts'
 import type { AnyTask } from '../dispatch/task.ts'
 import type { Agents } from '../http/agent.ts'
+import type { SharedLimits } from '../limits/shared.ts'
 import { Attempt, type AttemptOptions } from './attempt.ts'
 
 /** What attempts of a worker's tasks share. */
@@ -14,6 +15,7 @@ type Shared = Omit<AttemptOptions, 'agent' | 'labels'>
 export class Repertoire {
   readonly #byName: Map<string, AnyTask>
   readonly #labels: Member['labels']
+  #open: readonly string[] = []
 
   /** @throws UsageError SLUICE_BAD_TASK when two have one name */
   constructor(tasks: readonly AnyTask[], labels: Member['labels']) {
@@ -34,6 +36,14 @@ export class Repertoire {
       once: all.map(({ isOnce }) => isOnce),
       onFailed: all.map(({ onFailed }) => onFailed?.name ?? null),
     }
+  }
+
+  /** Of these tasks those whose jobs can begin now, whoever shares their limits; the same list while that stays so. */
+  open(names: readonly string[], shared: SharedLimits | undefined): readonly string[] {
+    if (shared?.isAway !== true) return names
+    const open = names.filter((name) => shared.isOpenFor(this.#byName.get(name)?.limits ?? []))
+    if (open.join() !== this.#open.join()) this.#open = open
+    return this.#open
   }
 
   /** Makes attempts of their jobs. */

@@ -4,6 +4,8 @@ import { reach } from '../core/probe.ts'
 import type { Handout } from '../dispatch/handout.ts'
 import type { Finisher } from '../dispatch/finish.ts'
 import type { Outlet } from '../dispatch/outlet.ts'
+import type { SharedLimits } from '../limits/shared.ts'
+import { askFor } from './agree.ts'
 import type { Attempt } from './attempt.ts'
 import type { Stuck } from './stuck.ts'
 import type { Throttle } from './throttle.ts'
@@ -21,6 +23,7 @@ export class Slots implements Outlet {
   readonly #clock: Clock
   readonly #isStoreApart: boolean
   readonly #throttle: Throttle | undefined
+  readonly #shared: SharedLimits | undefined
   readonly #running = new Set<Attempt>()
   readonly #waiters = new Set<() => void>()
   /** How long each of those that began last kept the process. */
@@ -39,6 +42,7 @@ export class Slots implements Outlet {
     clock: Clock,
     isStoreApart: boolean,
     throttle?: Throttle,
+    shared?: SharedLimits,
   ) {
     this.#slots = slots
     this.#finisher = finisher
@@ -48,6 +52,7 @@ export class Slots implements Outlet {
     this.#clock = clock
     this.#isStoreApart = isStoreApart
     this.#throttle = throttle
+    this.#shared = shared
   }
 
   /** Jobs that were given back uncalled so far. */
@@ -56,7 +61,7 @@ export class Slots implements Outlet {
   /** Jobs that rules, or their handlers, put off so far. */
   putOff = 0
 
-  /** Jobs that went back so far to wait for limits that they had not waited for. */
+  /** Jobs that went back so far to wait for limits that they had not waited for, or that others had used up. */
   readmitted = 0
 
   /** Attempts under way. */
@@ -111,6 +116,7 @@ export class Slots implements Outlet {
     const [most, empty] = [this.free(), this.#empty()]
     this.#throttle?.began(jobs.length, jobs.length >= most && most < empty)
     this.#finisher.opened(jobs)
+    if (this.#shared !== undefined) askFor(jobs, this.#shared)
     const attempts = jobs.map((job) => this.#attempt(job))
     // All of them before the first begins: whatever that does at once, their slots are taken.
     for (const attempt of attempts) this.#running.add(attempt)
@@ -154,7 +160,7 @@ export class Slots implements Outlet {
     const held = outcome.kind === 'readmit' ? outcome.place.held : 'held' in outcome ? outcome.held : undefined
     if (held !== undefined) this.putOff++
     else if (outcome.kind === 'return' || outcome.kind === 'unused') this.returned++
-    else if (outcome.kind === 'readmit') this.readmitted++
+    else if (outcome.kind === 'readmit' || outcome.kind === 'denied') this.readmitted++
     const atEnd = reach('attempt.end', job)
     if (atEnd !== undefined) await atEnd
     const ending = this.#finisher.end(job, outcome)

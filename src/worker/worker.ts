@@ -14,6 +14,7 @@ import type { AnyTask, Log } from '../dispatch/task.ts'
 import { statements } from '../generated/sql.ts'
 import { Agents } from '../http/agent.ts'
 import { warmClient } from '../http/warm.ts'
+import type { SharedLimits } from '../limits/shared.ts'
 import type { Schedule } from '../schedule/schedule.ts'
 import { Timetable } from '../schedule/timetable.ts'
 import type { Care } from './care.ts'
@@ -26,6 +27,7 @@ import { Slots } from './slots.ts'
 import { Stuck } from './stuck.ts'
 import { type Threads, threadsFor } from './threads.ts'
 import { Throttle } from './throttle.ts'
+import { warmClaims } from './warm.ts'
 
 /** What a worker needs; see the fields. */
 export interface WorkerOptions {
@@ -52,6 +54,8 @@ export interface WorkerOptions {
   beatUrl: string | undefined
   /** How long what is over is kept. */
   care: Care
+  /** Who else has a say in limits. */
+  shared: SharedLimits | undefined
   /** Told when it has stopped. */
   ended(): void
 }
@@ -63,10 +67,6 @@ const vainMsMax = 10_000
 const onceAwayMs = 60_000
 const stopAwayMs = 10_000
 
-/** Half of a grant's life, and how long a busy machine is given before the worker claims all the same. */
-const warmMs = 50
-const warmMsMax = 5_000
-
 /** One worker in this process. */
 export class Worker {
   readonly #options: WorkerOptions
@@ -74,6 +74,7 @@ export class Worker {
   readonly #storeClock = new StoreClock()
   readonly #finisher: Finisher
   readonly #slots: Slots
+  readonly #repertoire: Repertoire
   readonly #stuck: Stuck
   readonly #threads: Threads | undefined
   readonly #member: Membership
@@ -90,17 +91,19 @@ export class Worker {
   #heartbeat: Heartbeat | undefined
   #rounds: Promise<unknown> | undefined
   #unlisten: (() => Promise<void>) | undefined
+  #unheard: (() => void) | undefined
   #stopping: Promise<void> | undefined
 
   constructor(options: WorkerOptions) {
-    const { db, clock, schema, inSchema, tasks, schedules, queues, concurrency, version, log, rulebook } = options
+    const { db, clock, schema, inSchema, tasks, schedules, queues, concurrency, version, log, rulebook, shared } =
+      options
     if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
       throw new UsageError(
         'SLUICE_BAD_OPTION',
         `concurrency is ${concurrency}; it must be a whole number from 1 to 10,000`,
       )
     }
-    const repertoire = new Repertoire(tasks, options.labels)
+    const repertoire = (this.#repertoire = new Repertoire(tasks, options.labels))
     this.#options = options
     this.#timetable = new Timetable({ db, clock, schema, inSchema, log, schedules, rulebook })
     this.#agents = new Agents(options.allowPrivate)
@@ -118,8 +121,9 @@ export class Worker {
     const threads = tasks.some((task) => task.thread !== undefined) ? threadsFor(concurrency, log) : undefined
     this.#threads = threads
     const opens = openingsOn(db, schema, clock)
-    const shared = { db, clock, storeClock, schema, log, patience: new Patience(), stuck, threads, rulebook, opens }
-    const attempts = repertoire.attempts(shared, this.#agents)
+    const patience = new Patience()
+    const common = { db, clock, storeClock, schema, log, patience, stuck, threads, rulebook, opens, shared }
+    const attempts = repertoire.attempts(common, this.#agents)
     this.#slots = new Slots(
       concurrency,
       this.#finisher,
@@ -133,6 +137,7 @@ export class Worker {
       clock,
       db.kind === 'pg',
       options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
+      shared,
     )
     const member = { queues, ...repertoire.known(rulebook), slots: concurrency, version }
     const epoch = new Epoch(db, clock, schema, storeClock, log)
@@ -179,36 +184,25 @@ export class Worker {
     await this.#renewGates()
     const wake = () => this.#dispatcher.wake()
     this.#unlisten = await db.listen(`${schema}.wake`, (told) => this.#member.isCalled(told) && wake(), wake)
+    this.#unheard = this.#options.shared?.onChange(wake)
     await this.#timetable.define()
     await this.#warm()
     this.#dispatcher.start()
     this.#timetable.start(this.#stop.signal)
   }
 
-  /**
-   * Makes everything ready that a first grant would otherwise wait for, and lets a machine that is too busy to use grants
-   * in time (many processes starting at once) calm down first: a claim for nothing should take half a grant's life at most.
-   */
+  /** Makes everything ready that a first grant would otherwise wait for. */
   async #warm(): Promise<void> {
     const { clock, tasks } = this.#options
     await this.#threads?.open(tasks)
     await warmClient(this.#agents.of([]))
-    const begunMs = clock.monotonicMs()
-    for (let tries = 0; !this.#stop.signal.aborted; tries++) {
-      const sinceMs = clock.monotonicMs()
-      const who = await this.#enter()
-      try {
-        await this.#claims.warm(who, this.#stop.signal)
-      } catch (error) {
-        // Stopped for so long while starting that it was given up already: it registers anew.
-        if (!(error instanceof WorkerLostError)) throw error
-        this.#lost(who.worker)
-      }
-      const nowMs = clock.monotonicMs()
-      if (nowMs - sinceMs <= warmMs || nowMs - begunMs > warmMsMax) return
-      // The first is slow in any case: it plans. Each further wait is longer, and of a random length.
-      if (tries > 0) await clock.sleep(clock.random() * 200 * tries, this.#stop.signal)
-    }
+    await warmClaims({
+      claims: this.#claims,
+      clock,
+      enter: () => this.#enter(),
+      lost: (id) => this.#lost(id),
+      signal: this.#stop.signal,
+    })
   }
 
   /**
@@ -303,6 +297,7 @@ export class Worker {
 
   async #signOff(): Promise<void> {
     this.#stop.abort()
+    this.#unheard?.()
     this.#finisher.waitAtMost(stopAwayMs)
     await this.#underway?.catch(() => {})
     await this.#timetable.stopped()
@@ -343,7 +338,8 @@ export class Worker {
   async #enter() {
     const who = await this.#member.who()
     this.#heartbeat?.beatFor(who.worker)
-    return who
+    const tasks = this.#repertoire.open(who.tasks, this.#options.shared)
+    return tasks === who.tasks ? who : { ...who, tasks }
   }
 
   #lost(worker: string): void {

@@ -1,0 +1,39 @@
+/** Limits that are shared in Redis, as `sluice doctor` and `sluice status` tell of them. */
+import { inSchema } from '../db/migrate.ts'
+import { openRedis } from '../redis/connect.ts'
+import { lookAtServer } from '../redis/server.ts'
+import type { Finding } from './finding.ts'
+import type { StorageAt } from './storage.ts'
+
+interface Row {
+  at: Date
+  away_at: Date | null
+  away: string | null
+}
+
+/** Whether Redis answers those who work; undefined: limits are not shared. */
+export async function shared({ db, schema }: StorageAt): Promise<Finding | undefined> {
+  const [has] = await db.query<{ is: boolean }>('select to_regclass($1) is not null as is', [`${schema}.shared`])
+  if (!has?.is) return undefined
+  const [row] = await db.query<Row>(inSchema('select at, away_at, away from sluice.shared', schema))
+  if (row === undefined) return undefined
+  if (row.away_at === null)
+    return { status: 'ok', text: `limits are shared in Redis, whose state is whole since ${row.at.toISOString()}` }
+  const text = `Redis, where limits are shared, was not there for a worker or a taker since ${row.away_at.toISOString()} (${row.away}): those limits wait, but for those with onStoreError 'open'`
+  return { status: 'fail', text }
+}
+
+/** What the server itself tells. */
+export async function redisServer(url: string | undefined): Promise<Finding | undefined> {
+  const connection = await openRedis(url)
+  if (connection === undefined) return undefined
+  try {
+    await connection.open()
+    const { findings } = await lookAtServer(connection)
+    if (findings.length === 0) return { status: 'ok', text: 'Redis is fit to keep limits' }
+    const isError = findings.some((finding) => finding.isError)
+    return { status: isError ? 'fail' : 'warn', text: findings.map(({ text }) => text).join('; ') }
+  } finally {
+    await connection.close()
+  }
+}

@@ -1,0 +1,123 @@
+/** Which buckets others may share, and by which definitions they are decided in Redis. */
+import type { Db } from '../db/db.ts'
+import { statements } from '../generated/sql.ts'
+import type { Rule } from '../limits/rule.ts'
+import type { Published, RedisBucket } from '../redis/definition.ts'
+
+interface Row {
+  name: string
+  version: number
+  spec: {
+    rules: Rule[]
+    grantUs: number
+    keyed?: boolean
+    label?: string
+    pool?: string[]
+    refund?: string
+    published?: boolean
+    open?: boolean
+  }
+}
+
+/** A limit as it is in force, for Redis. */
+interface InForce {
+  /** Without a name. Of what counts units: places are the store's to count, which knows who lives. */
+  readonly bucket: Omit<RedisBucket, 'name'>
+  readonly rules: readonly Rule[]
+  /** Undefined: only Sluice's own processes take of it. */
+  readonly published: Published | undefined
+  /** The store decides alone while Redis is away. */
+  readonly isOpen: boolean
+}
+
+/** So often a name that is not known is looked for, at most. */
+const missMs = 100
+
+/** The definitions in force, as this process last read them. */
+export class SharedDefinitions {
+  readonly #db: Db
+  readonly #sql: string
+  readonly #monotonicMs: () => number
+  #byName = new Map<string, InForce>()
+  #reading: Promise<void> | undefined
+  #readMs = -Infinity
+
+  constructor(db: Db, inSchema: (sql: string) => string, monotonicMs: () => number) {
+    this.#db = db
+    this.#sql = inSchema(statements['limits/inforce'] as string)
+    this.#monotonicMs = monotonicMs
+  }
+
+  /** Those that other programs take of. */
+  published(): Published[] {
+    return [...this.#byName.values()].flatMap(({ published }) => published ?? [])
+  }
+
+  /** Has all of these been read? One whose limit is new may be looked for. */
+  async know(takes: Iterable<string>): Promise<void> {
+    for (const take of takes) {
+      if (this.#byName.has(nameOf(take)) || take.startsWith(`${nameOf(take)}/`)) continue
+      if (this.#monotonicMs() - this.#readMs > missMs) await this.read()
+    }
+  }
+
+  /** Reads them anew. */
+  read(): Promise<void> {
+    this.#reading ??= this.#read().finally(() => (this.#reading = undefined))
+    return this.#reading
+  }
+
+  async #read(): Promise<void> {
+    const rows = await this.#db.query<Row>(this.#sql)
+    this.#byName = new Map(rows.map((row) => [row.name, inForce(row)]))
+    this.#readMs = this.#monotonicMs()
+  }
+
+  /** A bucket for Redis; undefined: it is only the store's. */
+  bucket(take: string): RedisBucket | undefined {
+    const bucket = this.#of(take)?.bucket
+    return bucket === undefined || bucket.rules.length === 0 ? undefined : { name: take, ...bucket }
+  }
+
+  /** All rules of a bucket's limit, in their order; undefined: it is only the store's. */
+  all(take: string): readonly Rule[] | undefined {
+    return this.#of(take)?.rules
+  }
+
+  /** Whether the store may decide alone about a bucket. */
+  isOpen(take: string): boolean {
+    return this.bucket(take) === undefined || this.#of(take)?.isOpen === true
+  }
+
+  #of(take: string): InForce | undefined {
+    // What a share leaves to others is the store's own way of telling jobs apart.
+    return take.startsWith(`${nameOf(take)}/`) ? undefined : this.#byName.get(nameOf(take))
+  }
+}
+
+/** Of the limit that a bucket is of. */
+function nameOf(take: string): string {
+  return take.split(/[:@*/]/, 1)[0] ?? take
+}
+
+function inForce({ name, version, spec }: Row): InForce {
+  const { rules, grantUs, keyed, label, pool, refund, published, open } = spec
+  const isFull = refund === 'full'
+  return {
+    rules,
+    bucket: { rules: rules.filter(({ drain }) => drain > 0), version, isFull, isOwn: published !== true },
+    published:
+      published === true
+        ? {
+            name,
+            rules,
+            version,
+            isFull,
+            grantUs,
+            isKeyed: keyed === true || label !== undefined || pool !== undefined,
+            ...(rules.some(({ drain }) => drain === 0) ? { countedFrom: version } : {}),
+          }
+        : undefined,
+    isOpen: open === true,
+  }
+}

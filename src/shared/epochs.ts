@@ -1,0 +1,131 @@
+/**
+ * Which epoch of Redis's state is the one that counts: a row in the store says so, and grants of the store name it. When Redis
+ * has lost that state (or is not the one that has it), another epoch takes its place in the store first; then nobody grants
+ * under the old one any more, and what was granted is in the ledger, from which the state in Redis is made anew.
+ */
+import type { Clock } from '../core/clock.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
+import { newId } from '../core/hash.ts'
+import type { Db } from '../db/db.ts'
+import type { Log } from '../dispatch/task.ts'
+import { statements } from '../generated/sql.ts'
+import type { RedisLimiter, Seed } from '../redis/limiter.ts'
+import type { SharedDefinitions } from './definitions.ts'
+
+/** What epochs need. */
+export interface EpochsOptions {
+  db: Db
+  clock: Clock
+  schema: string
+  inSchema(sql: string): string
+  log: Log
+  limiter: RedisLimiter
+  definitions: SharedDefinitions
+}
+
+interface SeedRow {
+  take: string
+  version: number
+  hold_us: number
+  debt: number[]
+  slots: (number | null)[][] | null
+  quota: (number | null)[][] | null
+}
+
+/** What the store granted is asked for in Redis within this, or not used. */
+export const askMs = 1_000
+/** So old the ledger may be when an epoch is begun by it. */
+const staleMs = 2_000
+
+/** Thrown where somebody else is about to begin the epoch that is missing. */
+export class OthersBeginError extends Error {}
+
+/** One process's view. */
+export class SharedEpochs {
+  readonly #options: EpochsOptions
+  /** The last one that this process put in force. */
+  #own: string | null = null
+  #current: string | undefined
+
+  constructor(options: EpochsOptions) {
+    this.#options = options
+  }
+
+  /** The one that counts, as it was last known. */
+  get current(): string | undefined {
+    return this.#current
+  }
+
+  /**
+   * Resolves when Redis has the state that counts, made anew if need be.
+   * @param isForced also when it seems to have it: for its clock has stepped, or it has evicted keys
+   * @throws OthersBeginError; UsageError SLUICE_REDIS_OWNED; what Redis and the store throw
+   */
+  async restore(isForced: boolean): Promise<{ isNew: boolean }> {
+    const { db, schema, limiter } = this.#options
+    const [row] = await db.query<{ epoch: string; owner: string }>(`select epoch, owner from ${schema}.shared`)
+    const stands = await limiter.epoch()
+    if (row !== undefined && stands.isWhole && stands.id === row.epoch && !isForced) {
+      this.#current = row.epoch
+      return { isNew: false }
+    }
+    const next = newId()
+    const [said] = await db.call<{ epoch: string; mine: boolean; owner: string }>(
+      'succeed',
+      `select * from ${schema}.succeed_v1($1, $2, $3)`,
+      [row?.epoch ?? null, next, this.#own],
+    )
+    if (said?.mine !== true) throw new OthersBeginError('somebody else begins an epoch')
+    this.#own = next
+    await this.#begin(next, said.owner, stands.id)
+    this.#current = next
+    return { isNew: true }
+  }
+
+  /** Once for each id: after an unknown outcome another one is begun, since Redis may have lost its state in between. */
+  async #begin(epoch: string, owner: string, instead: string | undefined): Promise<void> {
+    const { clock, limiter, log } = this.#options
+    await this.#options.definitions.read()
+    for (const published of this.#options.definitions.published()) await limiter.publish(published)
+    const readMs = clock.monotonicMs()
+    const seeds = await this.#seeds()
+    if (clock.monotonicMs() - readMs > staleMs)
+      throw new StoreError('SLUICE_STORE_UNREACHABLE', 'the ledger took too long to read')
+    const begun = await limiter.begin({ epoch, owner, instead, seeds, delayUs: askMs * 1_000 })
+    if (begun.isDecided) {
+      log.info('limits in Redis go on by the ledger', { buckets: seeds.length })
+      return
+    }
+    if (begun.why === 'owned')
+      throw new UsageError(
+        'SLUICE_REDIS_OWNED',
+        'the keys in this Redis are another database’s: give each a prefix of its own (SLUICE_REDIS_PREFIX); if that database is no more, delete the epoch key that docs/redis.md names',
+      )
+    throw new OthersBeginError(`Redis says ${begun.why}`)
+  }
+
+  async #seeds(): Promise<Seed[]> {
+    const { db, inSchema, definitions } = this.#options
+    const rows = await db.query<SeedRow>(inSchema(statements['limits/seeds'] as string), [null])
+    return rows.flatMap(({ take, version, hold_us: holdUs, debt, slots, quota }): Seed[] => {
+      const all = definitions.all(take)
+      const bucket = definitions.bucket(take)
+      // One that was changed a moment ago is read again when the next epoch is begun: this one is not.
+      if (bucket !== undefined && bucket.version !== version)
+        throw new OthersBeginError('a definition was just changed')
+      if (bucket === undefined || all === undefined) return []
+      const flows = all.flatMap((rule, i) => (rule.drain > 0 ? [{ rule, i }] : []))
+      return [
+        {
+          bucket,
+          holdUs,
+          debt: flows.map(({ rule, i }) => (rule.slotUs > 0 || rule.quota !== undefined ? 0 : (debt[i] ?? 0))),
+          slots: flows.map(({ rule, i }) => (rule.slotUs > 0 ? (slots?.[i] ?? []).map((units) => units ?? 0) : [])),
+          spent: flows.map(({ rule, i }) =>
+            rule.quota === undefined ? [] : [...(quota?.[i] ?? []).map((one) => one ?? 0), rule.quota.marginUs],
+          ),
+        },
+      ]
+    })
+  }
+}

@@ -1,0 +1,262 @@
+/** Limits shared in Redis: what the store granted is asked for there, too, before it is used. */
+import { type Clock, StoreClock } from '../core/clock.ts'
+import { StoreError } from '../core/errors.ts'
+import { hash64, newId } from '../core/hash.ts'
+import type { Db } from '../db/db.ts'
+import type { Log } from '../dispatch/task.ts'
+import type { Leave, SharedAsk, SharedLimits } from '../limits/shared.ts'
+import type { RedisConnection } from '../redis/connect.ts'
+import { type Granted, type Item, RedisLimiter } from '../redis/limiter.ts'
+import { SharedDefinitions } from './definitions.ts'
+import { askMs, SharedEpochs } from './epochs.ts'
+import { Told } from './told.ts'
+import { Watch } from './watch.ts'
+
+/** What it needs. */
+export interface RedisSharedOptions {
+  db: Db
+  clock: Clock
+  schema: string
+  inSchema(sql: string): string
+  log: Log
+  connection: RedisConnection
+  /** Begins every key. */
+  prefix: string
+}
+
+/** An answer that takes longer is asked for again, under the same id. */
+const answerMs = 400
+/**
+ * What has room so soon is granted now, for then: between the store's decision and Redis's lies a way whose length varies, so
+ * that of two grants the second mostly comes a few ms too early.
+ */
+const aheadUs = 50_000
+/** The store is told to wait for no longer than this, for others may give back what they took. */
+const holdUsMax = 5_000_000
+
+/** What is asked of Redis for a list of wishes. */
+interface Question {
+  takes: string[]
+  items: Item[]
+  /** The item of each wish; undefined: it is only the store's. */
+  itemOf: (number | undefined)[]
+}
+
+/** One process's share. */
+export class RedisShared implements SharedLimits {
+  readonly #options: RedisSharedOptions
+  readonly #limiter: RedisLimiter
+  readonly #definitions: SharedDefinitions
+  readonly #epochs: SharedEpochs
+  readonly #watch: Watch
+  readonly #told: Told
+  readonly #redisClock = new StoreClock()
+  #isStarted = false
+
+  constructor(options: RedisSharedOptions) {
+    this.#options = options
+    const { db, clock, schema, inSchema, log, connection, prefix } = options
+    const limiter = (this.#limiter = new RedisLimiter(connection, { prefix, timeoutMs: answerMs, clock }))
+    const definitions = (this.#definitions = new SharedDefinitions(db, inSchema, () => clock.monotonicMs()))
+    const epochs = (this.#epochs = new SharedEpochs({ db, clock, schema, inSchema, log, limiter, definitions }))
+    this.#told = new Told(limiter, definitions, clock, (error) => this.#watch.failed(error))
+    const restored = (isNew: boolean) => {
+      if (isNew) this.#redisClock.forget()
+      this.#told.go()
+    }
+    this.#watch = new Watch({ db, clock, inSchema, log, connection, limiter, definitions, epochs, restored })
+  }
+
+  start(): void {
+    if (this.#isStarted) return
+    this.#isStarted = true
+    void this.#options.connection.open().catch(() => {})
+    this.#watch.start()
+  }
+
+  /** Tells what is left to tell, and ends the connection. */
+  async close(): Promise<void> {
+    await this.#told.settled()
+    await this.#watch.close()
+    await this.#options.connection.close()
+  }
+
+  get isAway(): boolean {
+    return this.#watch.isAway
+  }
+
+  isOpenFor(limits: Parameters<SharedLimits['isOpenFor']>[0]): boolean {
+    return limits.every(
+      ({ rules, isOpenWithoutStore }) => isOpenWithoutStore || rules.every(({ drain }) => drain === 0),
+    )
+  }
+
+  onChange(changed: () => void): () => void {
+    return this.#watch.onChange(changed)
+  }
+
+  async ask(asked: SharedAsk): Promise<{ id: string | undefined; leaves: Leave[] }> {
+    try {
+      return await this.#ask(asked)
+    } catch (error) {
+      // Of the store, whose definitions could not be read; nothing was asked.
+      this.#options.log.debug('those who share limits could not be asked', { error: String(error) })
+      return { id: undefined, leaves: asked.wishes.map(() => denied(asked.sentMs)) }
+    }
+  }
+
+  async #ask(asked: SharedAsk): Promise<{ id: string | undefined; leaves: Leave[] }> {
+    const { clock } = this.#options
+    const { wishes, sentMs, isFurther = false } = asked
+    const all = () => wishes.map(({ count }) => free(count, sentMs))
+    await this.#definitions.know(wishes.flatMap(({ takes }) => takes))
+    const question = this.#question(asked)
+    if (question.items.length === 0) return { id: undefined, leaves: all() }
+    const id = newId()
+    const isOpen = question.takes.every((take) => this.#definitions.isOpen(take))
+    // Never one that this process knew before: it may be older than the one that the store granted under.
+    let epoch = asked.epoch
+    let isLost = false
+    let isMaybe = false
+    let firstMs: number | undefined
+    for (let leftMs; (leftMs = sentMs + askMs - clock.monotonicMs()) > 0;) {
+      if (this.#watch.isAway) {
+        if (isOpen) return { id: undefined, leaves: all() }
+        await this.#watch.present(leftMs)
+        continue
+      }
+      // What was asked of a state that is lost was not granted by the one that took its place.
+      if (isLost) [epoch, isLost, isMaybe] = [this.#epochs.current, false, false]
+      firstMs ??= clock.monotonicMs()
+      try {
+        const answer = await this.#reserve(id, question, isFurther, epoch ?? this.#epochs.current, leftMs)
+        if (answer.isDecided) {
+          this.#redisClock.saw(answer.nowUs, clock.monotonicMs(), firstMs)
+          return { id, leaves: await this.#leaves(asked, question, answer.results, firstMs) }
+        }
+        isMaybe = false
+        if (answer.why === 'superseded') await this.#definitions.read()
+        else {
+          // What is found out from here on is not older.
+          await this.#watch.present(leftMs)
+          this.#watch.failed(undefined)
+          isLost = true
+        }
+      } catch (error) {
+        isMaybe = true
+        this.#watch.failed(error)
+      }
+    }
+    if (isMaybe) for (const take of question.takes) this.#add({ take, grant: id, isUnused: true })
+    return { id: undefined, leaves: wishes.map(() => denied(sentMs)) }
+  }
+
+  #reserve(id: string, { takes, items }: Question, isFurther: boolean, epoch: string | undefined, leftMs: number) {
+    return this.#limiter.reserve({
+      id,
+      buckets: takes.flatMap((take) => this.#definitions.bucket(take) ?? []),
+      items,
+      isFurther,
+      aheadUs,
+      withinMs: Math.min(leftMs, answerMs),
+      ...(epoch === undefined ? {} : { epoch }),
+      ...this.#cap(),
+    })
+  }
+
+  #cap(): { capUs?: number } {
+    const capUs = this.#redisClock.cap(this.#options.clock.monotonicMs())
+    return capUs === null ? {} : { capUs }
+  }
+
+  #question({ wishes }: SharedAsk): Question {
+    const places = new Map<string, number>()
+    const items: Item[] = []
+    const itemOf = wishes.map(({ takes, units, count }) => {
+      const shared = takes.flatMap((take, i) => {
+        if (this.#definitions.bucket(take) === undefined) return []
+        const bucket = places.get(take) ?? places.size
+        places.set(take, bucket)
+        return [{ bucket, units: units[i] ?? 1 }]
+      })
+      return shared.length === 0 ? undefined : items.push({ want: count, takes: shared }) - 1
+    })
+    return { takes: [...places.keys()], items, itemOf }
+  }
+
+  /** What the answer says of each wish. Where others have used up a bucket the store waits with us. */
+  async #leaves(
+    { wishes, sentMs }: SharedAsk,
+    { takes, itemOf }: Question,
+    results: readonly Granted[],
+    askedMs: number,
+  ): Promise<Leave[]> {
+    const heardMs = this.#options.clock.monotonicMs()
+    const waits = new Map<string, number>()
+    const leaves = wishes.map(({ count }, i): Leave => {
+      const result = results[itemOf[i] ?? -1]
+      if (result === undefined) return free(count, sentMs)
+      const take = result.lacking === undefined ? undefined : takes[result.lacking]
+      if (take !== undefined) waits.set(take, Math.max(result.waitUs, waits.get(take) ?? 0))
+      return {
+        granted: result.granted,
+        fromMs: askedMs + result.startUs / 1_000,
+        // It was decided at some moment until now.
+        notBeforeMs: result.startUs === 0 ? askedMs : heardMs + result.startUs / 1_000,
+        waitMs: result.waitUs / 1_000,
+        // What is closed was not used up: it would be charged for nothing.
+        lacking: result.isHeld ? undefined : take,
+      }
+    })
+    await Promise.all([...waits].map(([take, us]) => this.#holdStore(take, us)))
+    return leaves
+  }
+
+  /** Has the store grant nothing of a bucket for as long as Redis would not. */
+  async #holdStore(take: string, us: number): Promise<void> {
+    const { db, schema, log } = this.#options
+    try {
+      const params = [[hash64(take)], Math.min(us, holdUsMax), null]
+      await db.call('hold', `select ${schema}.hold_v1($1, $2, $3)`, params)
+    } catch (error) {
+      // Then it grants what is denied again.
+      if (!(error instanceof StoreError)) log.debug('a bucket could not be held', { take, error: String(error) })
+    }
+  }
+
+  settle(grant: string, take: string, more: number): void {
+    if (more !== 0) this.#add({ take, grant, more })
+  }
+
+  unused(grant: string, takes: readonly string[], units: readonly number[]): void {
+    for (const [i, take] of takes.entries()) {
+      const some = units[i] ?? 1
+      if (some > 0) this.#add({ take, grant, more: -some })
+    }
+  }
+
+  hold(takes: readonly string[], ms: number): void {
+    const untilMs = this.#options.clock.monotonicMs() + ms
+    for (const take of new Set(takes)) this.#add({ take, untilMs })
+  }
+
+  #add(
+    word: { take: string } & (
+      | { grant: string; more: number }
+      | { grant: string; isUnused: true }
+      | { untilMs: number }
+    ),
+  ) {
+    this.#told.add({ ...word, sinceMs: this.#options.clock.monotonicMs() })
+  }
+}
+
+/** Nobody else was asked. */
+function free(granted: number, fromMs: number): Leave {
+  return { granted, fromMs, notBeforeMs: fromMs, waitMs: 0, lacking: undefined }
+}
+
+/** Nobody answered. */
+function denied(fromMs: number): Leave {
+  return { granted: 0, fromMs, notBeforeMs: fromMs, waitMs: 100, lacking: undefined }
+}

@@ -1,0 +1,189 @@
+/** Whether Redis answers and has the state that counts; and, when not, its way back. */
+import { type Clock, leastUs, type Reading, stepForward } from '../core/clock.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
+import type { Db } from '../db/db.ts'
+import type { Log } from '../dispatch/task.ts'
+import { statements } from '../generated/sql.ts'
+import type { RedisConnection } from '../redis/connect.ts'
+import type { RedisLimiter } from '../redis/limiter.ts'
+import { lookAtServer, type ServerLook } from '../redis/server.ts'
+import type { SharedDefinitions } from './definitions.ts'
+import { OthersBeginError, type SharedEpochs } from './epochs.ts'
+
+/** What it needs. */
+export interface WatchOptions {
+  db: Db
+  clock: Clock
+  inSchema(sql: string): string
+  log: Log
+  connection: RedisConnection
+  limiter: RedisLimiter
+  definitions: SharedDefinitions
+  epochs: SharedEpochs
+  /** Redis answers again, or has another epoch. */
+  restored(isNew: boolean): void
+}
+
+/** Definitions are read, and Redis's clock is looked at, so often; the server every sixth time. */
+const lookMs = 5_000
+const looksPerServer = 6
+/** What lasts for less is nobody's concern. */
+const quietMs = 1_000
+const retryMsMax = 500
+/** A clock that was set back by less is waited for. */
+const backUs = 2_000_000
+
+/** One process's watch over Redis. */
+export class Watch {
+  readonly #options: WatchOptions
+  readonly #closed = new AbortController()
+  readonly #listeners = new Set<() => void>()
+  #healing: Promise<void> | undefined
+  #isForced = false
+  #rounds: Promise<void> | undefined
+  #reading: Reading | undefined
+  #look: ServerLook | undefined
+  /** Why limits may not go by this server. */
+  #unfit: string | undefined
+
+  constructor(options: WatchOptions) {
+    this.#options = options
+  }
+
+  /** Nothing is asked of it now. */
+  get isAway(): boolean {
+    return this.#healing !== undefined
+  }
+
+  /** Calls back when it goes away, and when it is back. */
+  onChange(changed: () => void): () => void {
+    this.#listeners.add(changed)
+    return () => void this.#listeners.delete(changed)
+  }
+
+  /** Begins to watch. */
+  start(): void {
+    this.failed(undefined)
+    this.#rounds ??= this.#run()
+  }
+
+  /** Resolves when Redis is there, or after `ms`. */
+  async present(ms: number): Promise<void> {
+    if (this.#healing === undefined) return
+    const enough = new AbortController()
+    const sleeping = this.#options.clock.sleep(ms, AbortSignal.any([enough.signal, this.#closed.signal]))
+    await Promise.race([this.#healing, sleeping])
+    enough.abort()
+  }
+
+  /** Something went wrong, or the state is not the one that counts: from now on it is away, until all is well. */
+  failed(error: unknown): void {
+    if (this.#closed.signal.aborted || this.#healing !== undefined) return
+    if (error instanceof StoreError && ['SLUICE_REDIS_SILENT', 'SLUICE_REDIS_ANSWER'].includes(error.code))
+      this.#options.connection.reset()
+    this.#healing = this.#heal(error).finally(() => {
+      this.#healing = undefined
+      for (const changed of this.#listeners) changed()
+    })
+    for (const changed of this.#listeners) changed()
+  }
+
+  async close(): Promise<void> {
+    this.#closed.abort()
+    await this.#healing
+    await this.#rounds
+  }
+
+  async #heal(cause: unknown): Promise<void> {
+    const { clock, epochs, connection, restored } = this.#options
+    const { signal } = this.#closed
+    const sinceMs = clock.monotonicMs()
+    let isTold = false
+    for (let tries = 0; !signal.aborted; tries++) {
+      try {
+        if (this.#unfit !== undefined || this.#look === undefined) await this.#lookAtServer()
+        if (this.#unfit !== undefined) throw new UsageError('SLUICE_REDIS_UNFIT', this.#unfit)
+        const { isNew } = await epochs.restore(this.#isForced)
+        this.#isForced = false
+        this.#reading = undefined
+        // Also where another process said so, and is gone.
+        await this.#note(null)
+        if (isTold) this.#options.log.info('Redis is back, and limits in it go on')
+        return restored(isNew)
+      } catch (error) {
+        const why = error instanceof OthersBeginError ? (cause ?? error) : (cause = error)
+        if (error instanceof StoreError && error.code === 'SLUICE_REDIS_ANSWER') connection.reset()
+        if (!isTold && clock.monotonicMs() - sinceMs > quietMs) {
+          isTold = true
+          this.#options.log.error(
+            'Redis, where limits are shared, is away: limits wait, but for those that are open then',
+            {
+              error: String(why),
+            },
+          )
+          await this.#note(String(why)).catch(() => {})
+        }
+      }
+      await clock.sleep(Math.min(retryMsMax, 20 * 2 ** Math.min(tries, 6)) * (0.5 + clock.random()), signal, false)
+    }
+  }
+
+  async #note(why: string | null): Promise<void> {
+    const { db, inSchema } = this.#options
+    await db.query(inSchema(statements['limits/away'] as string), [why?.slice(0, 500) ?? null])
+  }
+
+  async #run(): Promise<void> {
+    const { clock, log } = this.#options
+    const { signal } = this.#closed
+    for (let n = 1; ; n++) {
+      await clock.sleep(lookMs * (0.75 + clock.random() / 2), signal, false)
+      if (signal.aborted) return
+      if (this.#healing !== undefined) continue
+      try {
+        await this.#round(n)
+      } catch (error) {
+        log.debug('a look at Redis failed', { error: String(error) })
+        if (!(error instanceof StoreError && error.code === 'SLUICE_STORE_UNREACHABLE')) this.failed(error)
+      }
+    }
+  }
+
+  async #round(n: number): Promise<void> {
+    const { limiter, definitions } = this.#options
+    await definitions.read()
+    for (const published of definitions.published()) await limiter.publish(published)
+    await this.#readClock()
+    if (n % looksPerServer === 0) await this.#lookAtServer()
+    if (this.#isForced || this.#unfit !== undefined) this.failed(undefined)
+  }
+
+  /** A clock that stepped opens what it skips, or stops everything: the state is made anew by the ledger. */
+  async #readClock(): Promise<void> {
+    const { clock, limiter, log } = this.#options
+    const sentMs = clock.monotonicMs()
+    const { nowUs } = await limiter.epoch()
+    const reading = { us: nowUs, sentMs, heardMs: clock.monotonicMs(), bootMs: clock.bootMs() }
+    const past = this.#reading
+    this.#reading = reading
+    if (past === undefined) return
+    const { byUs, isOwn } = stepForward(past, reading)
+    const behindUs = leastUs(past, sentMs) - nowUs
+    if (!(byUs > 0 && !isOwn) && behindUs < backUs) return
+    this.#isForced = true
+    log.warn("Redis's clock stepped: limits in it go on by the ledger; look after that clock", {
+      seconds: Math.round((byUs > 0 ? byUs : -behindUs) / 1e6),
+    })
+  }
+
+  async #lookAtServer(): Promise<void> {
+    const { connection, clock, log } = this.#options
+    const look = await lookAtServer(connection, this.#look, clock)
+    const told = new Set(this.#look?.findings.map(({ code }) => code))
+    for (const { code, isError, text } of look.findings) if (!told.has(code)) log[isError ? 'error' : 'warn'](text)
+    if (this.#look !== undefined && look.findings.some(({ code, isError }) => code === 'evicted' && isError))
+      this.#isForced = true
+    this.#look = look
+    this.#unfit = look.findings.find(({ code, isError }) => isError && code !== 'evicted')?.text
+  }
+}

@@ -1,0 +1,48 @@
+/** Jobs whose limits are shared begin only when those who share them agree. */
+import type { Clock } from '../core/clock.ts'
+import type { Denial, Handout } from '../dispatch/handout.ts'
+import type { Leave, SharedLimits, Wish } from '../limits/shared.ts'
+
+/** Units of each of a job's buckets. */
+export function unitsOf(job: Pick<Handout, 'takes' | 'holds' | 'costs'>): { takes: string[]; units: number[] } {
+  const takes = job.holds ?? job.takes ?? []
+  return { takes, units: job.costs?.slice(0, takes.length) ?? takes.map(() => 1) }
+}
+
+/** Asks for jobs that were just claimed, all in one call; each has its answer in `agreed`. */
+export function askFor(jobs: readonly Handout[], shared: SharedLimits): void {
+  const groups = new Map<string, { wish: Omit<Wish, 'count'>; jobs: Handout[] }>()
+  for (const job of jobs) {
+    if (job.takes === null) continue
+    const wish = unitsOf(job)
+    const key = `${wish.takes.join('\n')}\n${wish.units.join()}`
+    const group = groups.get(key)
+    if (group === undefined) groups.set(key, { wish, jobs: [job] })
+    else group.jobs.push(job)
+  }
+  const all = [...groups.values()]
+  const [first] = all[0]?.jobs ?? []
+  if (first === undefined) return
+  const asked = shared.ask({
+    wishes: all.map(({ wish, jobs: those }) => ({ ...wish, count: those.length })),
+    epoch: first.epoch,
+    sentMs: first.grantedMs,
+  })
+  for (const [i, { jobs: those }] of all.entries())
+    for (const [at, job] of those.entries())
+      job.agreed = asked.then(({ id, leaves }) => outcomeOf(job, at, id, leaves[i]))
+}
+
+function outcomeOf(job: Handout, at: number, id: string | undefined, leave: Leave | undefined): Denial | undefined {
+  if (leave === undefined || at >= leave.granted) return { kind: 'denied', reason: leave?.lacking }
+  if (id === undefined) return undefined
+  job.grant = id
+  job.grantedMs = leave.fromMs
+  job.notBeforeMs = leave.notBeforeMs
+  return undefined
+}
+
+/** Resolves when it is `atMs`. */
+export async function until(clock: Clock, atMs: number | undefined): Promise<void> {
+  for (let waitMs; (waitMs = (atMs ?? 0) - clock.monotonicMs()) > 0;) await clock.sleep(Math.ceil(waitMs))
+}

@@ -1,0 +1,179 @@
+/** One limit in Redis for workers, web processes and programs in other languages: the vendor, in a process of its own, is the truth. */
+import { type ChildProcess, spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { createInterface } from 'node:readline'
+import { fileURLToPath } from 'node:url'
+import { afterEach, describe, expect, it, vi } from 'vitest'
+import { z } from 'zod'
+import { type AnyTask, guarantees, limit, Sluice, task } from '../../src/index.ts'
+import type { Arrival } from '../../src/testing/proof.ts'
+import { findPython } from '../examples/interpreter.ts'
+import { end, start, vendorOf } from '../fleet/children.ts'
+import { isLong } from '../long.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { type Proxy, startProxy } from '../servers/proxy.ts'
+import { startRedis } from '../servers/redis.ts'
+import { later, until } from '../until.ts'
+
+const memberFile = fileURLToPath(new URL('./member.mjs', import.meta.url))
+const takerFile = fileURLToPath(new URL('./taker.py', import.meta.url))
+const examples = fileURLToPath(new URL('../../examples/python', import.meta.url))
+const rate = '160/4s'
+const jobs = isLong ? 1_800 : 300
+const endMs = 120_000 + jobs * 300
+vi.setConfig({ testTimeout: 2 * endMs })
+
+const ends: (() => unknown)[] = []
+afterEach(async () => {
+  for (const end of ends.splice(0).reverse()) await end()
+})
+
+/** A store, a Redis, and a vendor that allows 160 in 4 s. */
+async function world(published: boolean) {
+  const { url: store } = await freshDatabase()
+  const redis = await startRedis()
+  ends.push(() => redis.close())
+  const vendor = await vendorOf([{ name: 'all', algorithm: 'sliding log', limit: 160, windowMs: 4_000 }])
+  const shared = limit('shared', { rate, transit: '1s', published })
+  const call = task('call', { input: z.object({}), limits: [shared], run: () => undefined }) as unknown as AnyTask
+  const sluice = await Sluice.open({ store })
+  ends.push(() => sluice.close())
+  const common = { store, redis: redis.url, vendor: vendor.url, rate, published }
+  return {
+    redis,
+    sluice,
+    enter: async (more: object = {}) => (await start(memberFile, { ...common, role: 'works', ...more })).child,
+    web: async (count: number) => (await start(memberFile, { ...common, role: 'calls', count })).child,
+    python: () => taker(redis.url, vendor.url),
+    send: (count: number) => sluice.sendMany(call, Array.from({ length: count }, () => ({}))),
+    ended: async (count: number) => {
+      const [row] = await sluice.db.query<{ n: number }>(`select count(*)::int as n from sluice.done where state = 'done'`)
+      return (row?.n ?? 0) >= count
+    },
+    arrivals: vendor.arrivals,
+    /** No window exceeded, no job lost, none called twice without a cause; resolves to the arrivals. */
+    async proved(count: number): Promise<Arrival[]> {
+      const [arrivals, report] = [await vendor.arrivals(), await vendor.report()]
+      expect(report.rules.map((rule) => rule.exceeded)).toEqual([0])
+      expect(report.vendor429).toBe(0)
+      const own = arrivals.filter(({ path }) => path === '/job')
+      expect(new Set(own.map(({ jobId }) => jobId)).size).toBe(count)
+      expect(own).toHaveLength(count)
+      return arrivals
+    },
+  }
+}
+
+/** A process in Python that calls the vendor. */
+async function taker(redis: string, vendor: string): Promise<ChildProcess> {
+  const env = { ...process.env, PYTHONPATH: examples, PYTHONDONTWRITEBYTECODE: '1' }
+  const child = spawn(await findPython('redis'), [takerFile, redis, vendor], { env, stdio: ['pipe', 'pipe', 'inherit'] })
+  ends.push(() => child.kill('SIGKILL'))
+  await once(createInterface(child.stdout), 'line')
+  return child
+}
+
+const seconds = (arrivals: readonly Arrival[]) => (Number(arrivals.at(-1)?.atNs) - Number(arrivals[0]?.atNs)) / 1e9
+const [promise] = guarantees(limit('shared', { rate, transit: '1s' }))
+/** How much of what the guarantee allows arrived. */
+function utilisation(arrivals: readonly Arrival[]): number {
+  return (arrivals.length - (promise?.burst ?? 0)) / seconds(arrivals) / (promise?.perSecond ?? 0)
+}
+
+describe('a limit that is shared in Redis', () => {
+  it('1 and 8 worker processes: the same rate, nothing exceeded, nothing lost, nothing twice', async () => {
+    const shares: number[] = []
+    for (const workers of [1, 8]) {
+      const run = await world(false)
+      const members = await Promise.all(Array.from({ length: workers }, () => run.enter()))
+      await run.send(jobs)
+      await until(() => run.ended(jobs), 'all are done', endMs)
+      shares.push(utilisation(await run.proved(jobs)))
+      const proof = await run.sluice.verify()
+      expect(proof).toMatchObject({ isProved: true, exceeded: [] })
+      await end(members)
+    }
+    console.log(`of the guarantee: 1 worker ${shares[0]?.toFixed(3)}, 8 workers ${shares[1]?.toFixed(3)}`)
+    for (const share of shares) expect(share).toBeGreaterThan(isLong ? 0.97 : 0.5)
+  })
+
+  it('a worker, a web process and one in Python: nothing exceeded, and none goes without', async () => {
+    const run = await world(true)
+    const members = [await run.enter(), await run.enter()]
+    const web = await run.web(jobs / 3)
+    const python = await run.python()
+    await run.send(jobs)
+    web.stdin?.write('go\n')
+    await until(() => run.ended(jobs), 'all are done', endMs)
+    python.stdin?.end()
+    const arrivals = await run.proved(jobs)
+    const of = (path: string) => arrivals.filter((one) => one.path === path).length
+    console.log(`${of('/job')} by jobs, ${of('/web')} by the web, ${of('/python')} in Python: ${utilisation(arrivals).toFixed(3)} of the guarantee`)
+    expect(of('/web')).toBeGreaterThan(jobs / 10)
+    expect(of('/python')).toBeGreaterThan(10)
+    await end(members)
+  })
+})
+
+const faults: Record<string, (to: Proxy, tries: number) => Promise<void> | void> = {
+  'swallows replies': (to) => later(to.swallow({ when: 'EVALSHA' })),
+  'closes on replies': (to) => later(to.swallow({ when: 'EVALSHA', leave: 'closed' })),
+  'is half-open for a while': async (to, tries) => (tries % 2 === 0 ? to.halfOpen() : to.pass()),
+  'delays all': (to, tries) => to.delay(tries % 3 === 0 ? 0 : 30 * (tries % 3)),
+  'resets connections': (to) => to.reset(),
+}
+
+describe('with a way to Redis that', () => {
+  it.each(Object.entries(faults))('%s: nothing exceeded, lost or leaked', async (_, fault) => {
+    const run = await world(false)
+    const way = await startProxy({ port: run.redis.port })
+    ends.push(() => way.close())
+    const members = await Promise.all([1, 2].map(() => run.enter({ redis: way.url(run.redis.url) })))
+    await run.send(jobs)
+    let tries = 0
+    let last = performance.now()
+    await until(async () => {
+      if (performance.now() - last < 700) return false
+      last = performance.now()
+      await fault(way, tries)
+      return ++tries === 10
+    })
+    await way.pass()
+    way.delay(0)
+    const before = (await run.arrivals()).length
+    const sinceMs = performance.now()
+    await until(() => run.ended(jobs), 'all are done', endMs)
+    const arrivals = await run.proved(jobs)
+    // With the faults over, what is left takes about as long as the limit has it.
+    const left = arrivals.slice(before)
+    console.log(`${left.length} were left; they took ${((performance.now() - sinceMs) / 1_000).toFixed(1)} s, at ${utilisation(left.slice(-100)).toFixed(2)} of the guarantee in the end`)
+    await end(members)
+  })
+})
+
+it('with a Redis that is killed again and again and comes back empty: nothing exceeded, nothing lost', async () => {
+  const run = await world(false)
+  const members = await Promise.all([1, 2, 3].map(() => run.enter()))
+  await run.send(jobs)
+  let last = performance.now()
+  let kills = 0
+  let isOver = false
+  const nemesis = later(
+    (async () => {
+      await until(async () => {
+        if (isOver || performance.now() - last < (isLong ? 5_000 : 2_500)) return isOver
+        last = performance.now()
+        kills++
+        await run.redis.kill()
+        await run.redis.start()
+        return false
+      }, 'it is over', endMs)
+    })(),
+  )
+  await until(() => run.ended(jobs), 'all are done', endMs).finally(() => (isOver = true))
+  await nemesis
+  const arrivals = await run.proved(jobs)
+  console.log(`${kills} kills, ${utilisation(arrivals).toFixed(2)} of the guarantee`)
+  expect(kills).toBeGreaterThan(1)
+  await end(members)
+})
