@@ -22,6 +22,8 @@ export interface RedisCall {
   epoch?: string
   /** The latest time that the caller's monotonic clock allows Redis's clock to show, in microseconds; default: not known. */
   capUs?: number
+  /** Carried out no later than so long after it is sent, in milliseconds, or not at all. Default: the time-out, for each try. */
+  withinMs?: number
 }
 
 /** A call for grants. */
@@ -29,6 +31,8 @@ export interface Reservation extends RedisCall {
   items: readonly Item[]
   /** True for one more request of a job that runs: it has its places already. Default false. */
   isFurther?: boolean
+  /** What fits within so many microseconds is granted now, for use from then on; whole, at most 100,000. Default: not ahead. */
+  aheadUs?: number
 }
 
 /** What became of an item. */
@@ -39,6 +43,10 @@ export interface Granted {
   waitUs: number
   /** The bucket that will be the last to have room for the next; undefined: none lacks it. */
   lacking: number | undefined
+  /** What was granted may be used so many microseconds after the decision; 0: at once, as always without `aheadUs`. */
+  startUs: number
+  /** With `aheadUs`: the bucket that lacks room is closed or on hold, whatever was used of it. */
+  isHeld: boolean
 }
 
 /**
@@ -154,15 +162,17 @@ export class RedisLimiter {
    * Grants what fits, item by item; all at one time. A repeated call is harmless.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
-  async reserve({ items, isFurther, ...call }: Reservation): Promise<Decided<Granted>> {
+  async reserve({ items, isFurther, aheadUs, ...call }: Reservation): Promise<Decided<Granted>> {
+    const width = aheadUs === undefined ? 3 : 5
     const more = {
+      ahead: aheadUs,
       items: items.map(({ want, takes }) => ({ want, takes: takes.map(({ bucket, units }) => [bucket + 1, units]) })),
       further: isFurther === true ? true : undefined,
     }
     return this.#decide(this.#reserve, call, more, (numbers) => {
       return items.map((_, i) => {
-        const [granted = 0, waitUs = 0, lacking = 0] = numbers.slice(3 * i)
-        return { granted, waitUs, lacking: lacking === 0 ? undefined : lacking - 1 }
+        const [granted = 0, waitUs = 0, lacking = 0, startUs = 0, held = 0] = numbers.slice(width * i, width * (i + 1))
+        return { granted, waitUs, lacking: lacking === 0 ? undefined : lacking - 1, startUs, isHeld: held === 1 }
       })
     })
   }
@@ -227,18 +237,25 @@ export class RedisLimiter {
   async #ask(
     script: Script,
     own: readonly string[],
-    { id, epoch, buckets, capUs }: RedisCall,
+    { id, epoch, buckets, capUs, withinMs }: RedisCall,
     more: object,
   ): Promise<{ isDecided: true; numbers: number[] } | Lost | Superseded> {
+    const sentMs = this.#clock.monotonicMs()
+    // Without a reading nobody could say until when.
+    if (withinMs !== undefined && this.#seen === undefined) await this.#look(withinMs)
     const keys = [`${this.#keys}epoch`, ...own, ...buckets.map(({ name }) => this.keyOf(name))]
     const around: number[][] = buckets.map(() => [])
     for (let tries = 0; tries < triesMax; tries++) {
+      // Of all tries together: who says how long does something else after it.
+      const leftMs =
+        withinMs === undefined ? this.#timeoutMs : Math.floor(sentMs + withinMs - this.#clock.monotonicMs())
+      if (leftMs < 1) break
       const guessUs = this.#guessUs()
       const definitions = buckets.map((bucket, i) => inJson(bucket, [guessUs, ...(around[i] ?? [])]))
       // What is carried out later was given up here.
-      const untilUs = this.#seen === undefined ? undefined : guessUs + this.#timeoutMs * 1_000
+      const untilUs = this.#seen === undefined ? undefined : guessUs + leftMs * 1_000
       const argument = JSON.stringify({ id, epoch, cap: capUs, until: untilUs, buckets: definitions, ...more })
-      const reply = await script.run(this.#client, keys, argument, this.#timeoutMs, this.#clock)
+      const reply = await script.run(this.#client, keys, argument, leftMs, this.#clock)
       const [kind, ...told] = listOf(reply, id)
       if (kind === 'lost') return { isDecided: false, why: 'lost', epoch: told[0] || undefined }
       const numbers = told.map(Number)
@@ -258,8 +275,8 @@ export class RedisLimiter {
     )
   }
 
-  async #look(): Promise<void> {
-    const [seconds, micros] = (await ask(this.#client, 'TIME', [], this.#timeoutMs, this.#clock)) as unknown[]
+  async #look(withinMs = this.#timeoutMs): Promise<void> {
+    const [seconds, micros] = (await ask(this.#client, 'TIME', [], withinMs, this.#clock)) as unknown[]
     this.#saw(Number(seconds) * 1e6 + Number(micros))
   }
 
