@@ -128,16 +128,16 @@ local function save(bucket, shown)
   redis.call('PEXPIRE', bucket.key, string.format('%.0f', ms))
 end
 
--- One that is not there counts as never used: keys expire when they matter no more.
+-- One that is not there counts as never used: keys expire when they matter no more. epoch: what it is closed by; unset: nothing.
 local function read(key, definition, epoch, now)
   local stored = redis.call('HGET', key, 's')
   local bucket = blank(definition.rules, now)
   bucket.key, bucket.rules, bucket.keep, bucket.counted = key, definition.rules, definition.keep, definition.counted
   bucket.version, bucket.n, bucket.first, bucket.oldest, bucket.lost = definition.version, 0, 1, now, 0
-  bucket.closed, bucket.ahead = 0, 0
+  bucket.own, bucket.closed, bucket.ahead = definition.own, 0, 0
   bucket.stored = stored and true or false
   for i, value in ipairs(stored and cmsgpack.unpack(stored) or {}) do bucket[FIELDS[i]] = value end
-  close(bucket, epoch)
+  if epoch then close(bucket, epoch) end
   return bucket
 end
 

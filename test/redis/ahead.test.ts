@@ -33,7 +33,7 @@ const anew = async (atUs = startUs) => {
   await client.send('FLUSHALL', [])
   nowUs = 0
   await pass(atUs)
-  expect(await limiter.begin({ epoch: randomUUID(), closeUs: 0 })).toMatchObject({ isDecided: true })
+  expect(await limiter.begin({ owner: 'sluice', epoch: randomUUID(), closeUs: 0 })).toMatchObject({ isDecided: true })
 }
 const reserve = async (buckets: RedisBucket[], want = 1, aheadUs?: number, id: string = randomUUID()) => {
   const items = [{ want, takes: buckets.map((_, i) => ({ bucket: i, units: 1 })) }]

@@ -63,7 +63,9 @@ export class RedisStage {
     const twin = new Twin(history)
     // Once; what is absent under it counts as never used.
     await this.#clock(1)
-    expect(await this.#limiter.begin({ epoch: 'stage', closeUs: 0 })).toMatchObject({ isDecided: true })
+    expect(await this.#limiter.begin({ owner: 'sluice', epoch: 'stage', closeUs: 0 })).toMatchObject({
+      isDecided: true,
+    })
     const { ids, names } = twin.buckets
     for (const [i, id] of ids.entries()) this.#names.set(id, names[i] ?? '')
     for (const [i, { command, answer, state }] of twin.scenes.entries()) {
