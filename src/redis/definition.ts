@@ -34,7 +34,7 @@ export interface Seed {
   slots: readonly (readonly number[])[]
   /**
    * For each rule: of a quota where the period before, its period and the next one begin, the units that count in each of them,
-   * and its margin; else empty.
+   * and its margin; else empty. What Redis may have granted a delay later counts in each period that it is then close to.
    */
   spent: readonly (readonly number[])[]
 }

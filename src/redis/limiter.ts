@@ -235,8 +235,9 @@ export class RedisLimiter {
     delayUs = 0,
     withinMs = beginMs,
   }: Beginning): Promise<{ isDecided: true; atUs: number } | Lost | Owned | Superseded> {
-    // One that arrives when its caller has given it up could begin again what has been lost once more.
-    if (this.#seen === undefined) await this.#look()
+    // One that arrives when its caller has given it up could begin again what has been lost once more. The clock heard last may be
+    // that of a server which is no more.
+    await this.#look()
     const most = Math.min(closeUs ?? Infinity, Number.MAX_SAFE_INTEGER)
     const told = seeds.map(({ holdUs: hold, debt, slots, spent }) => ({ hold, debt, slots, spent }))
     const more = { owner, instead, most, seeds: told, delay: delayUs }
@@ -247,7 +248,6 @@ export class RedisLimiter {
     if (kind === 'owned') return { isDecided: false, why: 'owned', owner: rest[0] ?? '' }
     const refusal = refusalOf(reply)
     if (refusal !== undefined) return refusal
-    this.#saw(Number(rest[1]))
     throw late()
   }
 
