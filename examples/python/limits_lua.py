@@ -204,7 +204,7 @@ end
 
 -- Whether the state is whole. A hash beside the buckets says so, since it is lost with them. id: of the epoch, random. history: of
 -- the server's writes, when the epoch began. at: that time, in us. most: a bucket that was not written since then is closed from
--- then on for as long as its rules look back, but for no more us than that.
+-- then on for as long as its rules look back, but for no more us than that. owner: who alone begins epochs here; unset: anybody.
 local MINUTE = 60000000
 
 -- The name that the server gives to its history of writes: another one after a restart (whatever it has read from its disk), a
@@ -231,9 +231,10 @@ local function looks_back(rule, from)
   return (from < ends - rule.margin and ends or following) + rule.margin - from
 end
 
--- A bucket as the epoch leaves it, once: what was granted before is not known, as if it had been forgotten.
+-- A bucket as the epoch leaves it, once: what was granted before is not known, as if it had been forgotten. An own one is told
+-- what was granted when the epoch begins, and nobody else has granted anything: it stays as it is.
 local function close(bucket, epoch)
-  if bucket.closed == epoch.at then return end
+  if bucket.own or bucket.closed == epoch.at then return end
   local from, span = bucket.stored and math.max(epoch.at, bucket.at) or epoch.at, 0
   for _, rule in ipairs(bucket.rules) do span = math.max(span, looks_back(rule, from)) end
   bucket.closed = epoch.at
@@ -241,8 +242,9 @@ local function close(bucket, epoch)
   if epoch.most >= span then bucket.lost = math.max(bucket.lost, from) end
 end
 
--- Buckets in Redis: a hash for each. `s`: its state. `e<n>`: its nth grant (at, units, given back, version, id, places held);
--- `g<id>`: the number of the grant with this id; `p<id>`: places held (and version) of one that is not remembered otherwise.
+-- Buckets in Redis: a hash for each. `s`: its state. `e<n>`: its nth grant (at, units, given back, version, id, places held, and
+-- in how many parts: where it was made at several times, the others follow it, and hold no places); `g<id>`: the number of the
+-- grant with this id; `p<id>`: places held (and version) of one that is not remembered otherwise.
 -- State and grants share a key, so that they are lost together, if they are.
 -- Numbers are packed, never put into text by Lua, which keeps 14 digits.
 
@@ -291,6 +293,11 @@ local function grant_of(bucket, id)
   return cmsgpack.unpack(redis.call('HGET', bucket.key, 'e' .. n)), tonumber(n)
 end
 
+-- The parts of a grant whose first one this is, in order.
+local function parts_of(bucket, entry, n)
+  return grants(bucket, n, n + (entry[7] or 1) - 1)
+end
+
 local function write_grant(bucket, n, entry)
   redis.call('HSET', bucket.key, string.format('e%.0f', n), cmsgpack.pack(entry))
 end
@@ -313,12 +320,13 @@ local function forget(bucket)
   if #fields > 0 then redis.call('HDEL', bucket.key, unpack(fields)) end
 end
 
--- Remembers a grant at the bucket's own time. id '': used beyond a grant, which nobody gives back.
-local function remember(bucket, id, units, places)
+-- Remembers a grant, made no later than the bucket's own time. id '': used beyond a grant, which nobody gives back; or a further
+-- part of the last one. parts: so many has the grant.
+local function remember(bucket, at, id, units, places, parts)
   bucket.n = bucket.n + 1
-  if bucket.n == bucket.first then bucket.oldest = bucket.at end
+  if bucket.n == bucket.first then bucket.oldest = at end
   local n = string.format('%.0f', bucket.n)
-  local entry = cmsgpack.pack({ bucket.at, units, 0, bucket.version, id, places })
+  local entry = cmsgpack.pack({ at, units, 0, bucket.version, id, places, parts or 1 })
   if id == '' then
     redis.call('HSET', bucket.key, 'e' .. n, entry)
   else
@@ -345,12 +353,15 @@ local function matters_until(bucket)
   return last
 end
 
+-- Of the state, in the order in which they are packed. What is added comes last: what was written before lacks it. ahead: from then
+-- on the last grant ahead of the clock may be used; nothing is granted for a time before it.
+local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead' }
+
 -- shown: what the clock shows, by which keys expire.
 local function save(bucket, shown)
-  redis.call('HSET', bucket.key, 's', cmsgpack.pack({
-    bucket.version, bucket.at, bucket.hold, bucket.running, bucket.n, bucket.first, bucket.oldest, bucket.lost,
-    bucket.debt, bucket.slots, bucket.spent, bucket.closed,
-  }))
+  local values = {}
+  for i, field in ipairs(FIELDS) do values[i] = bucket[field] end
+  redis.call('HSET', bucket.key, 's', cmsgpack.pack(values))
   local last = matters_until(bucket)
   if not last then
     redis.call('PERSIST', bucket.key)
@@ -361,16 +372,16 @@ local function save(bucket, shown)
   redis.call('PEXPIRE', bucket.key, string.format('%.0f', ms))
 end
 
--- One that is not there counts as never used: keys expire when they matter no more.
+-- One that is not there counts as never used: keys expire when they matter no more. epoch: what it is closed by; unset: nothing.
 local function read(key, definition, epoch, now)
   local stored = redis.call('HGET', key, 's')
   local bucket = blank(definition.rules, now)
   bucket.key, bucket.rules, bucket.keep, bucket.counted = key, definition.rules, definition.keep, definition.counted
   bucket.version, bucket.n, bucket.first, bucket.oldest, bucket.lost = definition.version, 0, 1, now, 0
+  bucket.own, bucket.closed, bucket.ahead = definition.own, 0, 0
   bucket.stored = stored and true or false
-  local fields = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed' }
-  for i, value in ipairs(stored and cmsgpack.unpack(stored) or {}) do bucket[fields[i]] = value end
-  close(bucket, epoch)
+  for i, value in ipairs(stored and cmsgpack.unpack(stored) or {}) do bucket[FIELDS[i]] = value end
+  if epoch then close(bucket, epoch) end
   return bucket
 end
 
@@ -445,19 +456,22 @@ end
 
 -- Reads the buckets of a call, whose keys are the last. Instead of them, what the caller has to do first: 'superseded' (of that
 -- bucket it does not know the definition in force; its version) or 'calendar' (the time and what the clock shows, and times
--- around which each bucket needs boundaries too; 0: it has them).
-local function open(keys, call, epoch, now, shown)
+-- around which each bucket needs boundaries too; 0: it has them). latest: the last time that anything is granted for; unset: now.
+local function open(keys, call, epoch, now, shown, latest)
   local buckets, missing, lacks, ahead = {}, {}, false, #keys - #call.buckets
   for i, definition in ipairs(call.buckets) do
     local bucket = read(keys[ahead + i], definition, epoch, now)
     if bucket.version > definition.version then return nil, { 'superseded', call.id, i, bucket.version } end
     local at, is_old = math.max(now, bucket.at), bucket.version < definition.version
+    local last = math.max(latest or now, at)
     missing[i] = 0
     for _, rule in ipairs(bucket.rules) do
       if rule.periods and is_old and not period_at(rule.periods, bucket.at) then
         missing[i], lacks = bucket.at, true
       elseif rule.periods and not period_at(rule.periods, at) and missing[i] == 0 then
         missing[i], lacks = at, true
+      elseif rule.periods and not period_at(rule.periods, last) and missing[i] == 0 then
+        missing[i], lacks = last, true
       end
     end
     -- Once, since where it has many grants it takes a while; it comes to the same whenever it is done.
@@ -474,13 +488,18 @@ end
 RESERVE = _LIBRARY + r"""-- Grants what fits. KEYS: the epoch's, of the answer, then of each bucket. ARGV[1]: the call as JSON:
 -- id: of the grant; the same id gives the same answer. epoch: the one that the caller knows. cap: the latest time that the
 -- caller's monotonic clock allows Redis's clock to show. until: when it shows more, the call is too late. These may be unset.
--- further: one more request of what runs, which takes no place of concurrency.
+-- further: one more request of what runs, which takes no place of concurrency. ahead: what fits within so many us is granted
+-- now, for use from then on; unset: only what may be used at once.
 -- buckets: of each version, counted, keep (us; grants are remembered for so long) and rules. items: want, and takes: pairs of
 -- a bucket (1: the first) and units of it; each of the `want` gets all of its buckets or none.
 -- Answers 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and of
 -- each item how many of the `want` were granted, after how many us it is worth asking again for the rest (0: it was all), and
--- which bucket is the last to have room (0: none lacks it). Or 'lost', the id and the epoch that stands; or 'late', the id and
--- times; or what `open` says.
+-- which bucket is the last to have room (0: none lacks it); with ahead also after how many us what was granted may be used, and
+-- 1 where the bucket that lacks room is closed or held, else 0. Or 'lost', the id and the epoch that stands; or 'late', the id
+-- and times; or what `open` says.
+
+-- Nobody may grant further ahead: until then, whoever asks without `ahead` is denied.
+local AHEAD = 100000
 
 -- How many of an item fit into its buckets. What takes nothing waits all the same while nothing is free.
 local function fitting(buckets, item, further)
@@ -494,29 +513,86 @@ local function fitting(buckets, item, further)
   return fits
 end
 
--- When the next of an item fits into all its buckets, and which of them is the last.
-local function delay(buckets, item, now, further)
+-- When so many of an item fit at one moment; NEVER: they are more than a bucket holds, or lack places.
+local function fits_at(buckets, item, now, further, many)
+  local at = now
+  for _, take in ipairs(item.takes) do
+    local bucket, need = buckets[take[1]], math.max(many * take[2], 1)
+    local units, places = free(bucket, further)
+    for _, rule in ipairs(bucket.rules) do
+      if is_flow(rule) and need > rule.room then return NEVER end
+    end
+    if places < many then return NEVER end
+    at = math.max(at, bucket.ahead, units < need and next_at(bucket, now, further, need) or now)
+  end
+  return at
+end
+
+-- How many of an item are granted, and when they may be used: the most that fit at one moment, no later than `latest`. At one,
+-- since what was counted at several may all be used at the last of them; so what fits at once may wait for the others.
+local function reach(buckets, item, now, latest, further)
+  local at = now
+  for _, take in ipairs(item.takes) do at = math.max(at, buckets[take[1]].ahead) end
+  if at > latest then return 0, at end
+  local fit = fitting(buckets, item, further)
+  if latest == now then return fit, at end
+  -- Mostly all fit, or not even one more.
+  local too_many, try, after = item.want + 1, item.want, fit + 1
+  while too_many - fit > 1 do
+    local by = fits_at(buckets, item, now, further, try)
+    if by <= latest then fit, at = try, by else too_many = try end
+    try, after = after or math.floor((fit + too_many) / 2), nil
+  end
+  return fit, at
+end
+
+-- When the next of an item fits into all its buckets, that is worth asking for (no more than `latest` - `now` before), and which
+-- of them is the last.
+local function delay(buckets, item, now, latest, further)
   local at, last = 0, 0
   for _, take in ipairs(item.takes) do
     local bucket = buckets[take[1]]
     local units, places = free(bucket, further)
-    if units < math.max(take[2], 1) or places < 1 then
-      local next = next_at(bucket, now, further, take[2])
+    local lacks = units < math.max(take[2], 1) or places < 1
+    if lacks or bucket.ahead > latest then
+      local next = math.max(bucket.ahead, lacks and next_at(bucket, now, further, take[2]) or 0)
       if next > at then at, last = next, take[1] end
     end
   end
-  return math.max(at - now, 1), last
+  return math.max(at - latest, 1), last
 end
 
-local function grant(buckets, item, further, granted)
-  local fits = fitting(buckets, item, further)
-  for _, take in ipairs(fits > 0 and item.takes or {}) do
+-- Answers how many of an item it granted, and when they may be used. granted: of each bucket the units, each time that they are
+-- granted at, and the places.
+local function grant(buckets, item, now, latest, further, granted)
+  local fits, at = reach(buckets, item, now, latest, further)
+  if fits == 0 then return 0, now end
+  for _, take in ipairs(item.takes) do
     local i, units = take[1], fits * take[2]
-    local places = charge(buckets[i], units, further and 0 or fits)
-    local before = granted[i] or { 0, 0 }
-    granted[i] = { before[1] + units, before[2] + places }
+    local bucket, parts = buckets[i], granted[i] or { places = 0 }
+    if at > now then
+      advance(bucket, at)
+      bucket.ahead = at
+    end
+    parts.places = parts.places + charge(bucket, units, further and 0 or fits)
+    if #parts == 0 or parts[#parts].at < bucket.at then parts[#parts + 1] = { at = bucket.at, units = 0 } end
+    parts[#parts].units = parts[#parts].units + units
+    granted[i] = parts
   end
-  return fits
+  return fits, at
+end
+
+local function decide(buckets, call, now, granted)
+  local reply, latest = {}, now + math.min(call.ahead or 0, AHEAD)
+  for _, item in ipairs(call.items) do
+    local fits, at = grant(buckets, item, now, latest, call.further, granted)
+    local wait, last = 0, 0
+    if fits < item.want then wait, last = delay(buckets, item, now, latest, call.further) end
+    local told = { fits, wait, last }
+    if call.ahead then told[4], told[5] = at - now, last > 0 and buckets[last].hold > now and 1 or 0 end
+    for _, value in ipairs(told) do reply[#reply + 1] = value end
+  end
+  return reply
 end
 
 local function reserve(keys, call)
@@ -525,19 +601,15 @@ local function reserve(keys, call)
   local now, shown = clock(call.cap)
   local given = answered(keys[2], call, now, shown)
   if given then return given end
-  local buckets, first = open(keys, call, epoch, now, shown)
+  local buckets, first = open(keys, call, epoch, now, shown, now + math.min(call.ahead or 0, AHEAD))
   if not buckets then return first end
   for _, bucket in ipairs(buckets) do advance(bucket, now) end
   local granted, reply = {}, { 'decided', call.id, now, shown }
-  for _, item in ipairs(call.items) do
-    local fits = grant(buckets, item, call.further, granted)
-    local wait, last = 0, 0
-    if fits < item.want then wait, last = delay(buckets, item, now, call.further) end
-    for _, value in ipairs({ fits, wait, last }) do reply[#reply + 1] = value end
-  end
+  for _, value in ipairs(decide(buckets, call, now, granted)) do reply[#reply + 1] = value end
   -- A denied bucket is not written: its time goes on when something is granted.
-  for i, given_out in pairs(granted) do
-    remember(buckets[i], call.id, given_out[1], given_out[2])
+  for i, parts in pairs(granted) do
+    remember(buckets[i], parts[1].at, call.id, parts[1].units, parts.places, #parts)
+    for k = 2, #parts do remember(buckets[i], parts[k].at, '', parts[k].units, 0) end
     save(buckets[i], shown)
   end
   return answer(keys[2], reply)
@@ -578,23 +650,29 @@ end
 -- Given back: as if it had not been granted, with what was granted since. Of a grant that is not remembered, or was granted
 -- under another definition, nothing is.
 local function refund(bucket, id, units, full)
-  local entry, n = grant_of(bucket, id)
-  if not entry or entry[4] ~= bucket.version then return 0 end
-  units = math.min(units, entry[2] - entry[3])
-  if units < 1 then return 0 end
-  settle(bucket, entry[1], -units, not full and grants(bucket, n + 1) or nil)
-  entry[3] = entry[3] + units
-  write_grant(bucket, n, entry)
-  bucket.changed = true
-  return -units
+  local first, n = grant_of(bucket, id)
+  if not first or first[4] ~= bucket.version then return 0 end
+  local back = 0
+  -- Nobody tells of which part they are. Of the earliest it is safe: what stays counted is forgotten later, and fewer are credited.
+  for k, part in ipairs(parts_of(bucket, first, n)) do
+    local some = math.min(units - back, part[2] - part[3])
+    if some > 0 then
+      settle(bucket, part[1], -some, not full and grants(bucket, n + k) or nil)
+      part[3], back, bucket.changed = part[3] + some, back + some, true
+      write_grant(bucket, n + k - 1, part)
+    end
+  end
+  return -back
 end
 
--- Used beyond a grant: a debt. Of a grant that is not remembered, or took nothing, nobody knows the time: it counts now.
+-- Used beyond a grant: a debt, as of its last part. Of a grant that is not remembered, or took nothing, nobody knows the time: it counts now.
 local function overrun(bucket, id, units, now)
   advance(bucket, now)
-  local entry = grant_of(bucket, id)
-  settle(bucket, entry and entry[2] > 0 and entry[1] or bucket.at, units)
-  remember(bucket, '', units, 0)
+  local first, n = grant_of(bucket, id)
+  local parts = first and parts_of(bucket, first, n) or {}
+  local last = parts[#parts]
+  settle(bucket, last and last[2] > 0 and last[1] or bucket.at, units)
+  remember(bucket, bucket.at, '', units, 0)
   bucket.changed = true
   return units
 end

@@ -1,23 +1,75 @@
 -- Begins an epoch where none stands, or the one that the caller found. KEYS: the epoch's, then of each bucket. ARGV[1]: the call as
--- JSON: id: of the new epoch; it is begun once. instead: of the one that was found. cap, until and buckets as for a reserve. most:
--- as in the epoch. holds: of each bucket, no grant for so many us from now.
--- Answers 'begun', the id and when it began; or 'lost', the id and the epoch that stands: nothing was done. Or 'late', the id and
--- times; or what `open` says.
+-- JSON: id: of the new epoch; it is begun once. owner: whose epoch it is. instead: of the one that was found. cap, until and
+-- buckets as for a reserve. most: as in the epoch. seeds: of each bucket its state now as somebody else knows it, under that very
+-- definition: hold (us from now) and for each rule debt (of a concurrency: places), slots and spent (empty: it has none). delay:
+-- what is in them may have been granted here up to so many us later.
+-- Answers 'begun', the id and when it began; or, and nothing was done: 'owned', the id and the owner of the epoch that stands;
+-- 'lost', the id and that epoch; 'late', the id and times; 'superseded', the id, a bucket and the version that it has.
+
+-- A window's parts by another clock: what is in one of them there may be in the next newer one here. It is not forgotten early.
+local function shifted(parts)
+  local slots = {}
+  for k = 1, PARTS + 1 do slots[k] = 0 end
+  for k, units in ipairs(parts) do
+    local to = math.max(1, k - 1)
+    slots[to] = math.min(slots[to] + units, MOST)
+  end
+  return slots
+end
+
+-- The time at which a bucket goes on: what it has drained by then is drained of a grant that came late, too. A quota that has
+-- begun a period by the other clock does not go back to the one before.
+local function goes_on(rules, seed, from)
+  local at = from
+  for i, rule in ipairs(rules) do
+    if rule.periods then at = math.max(at, seed.spent[i] and seed.spent[i][2] or 0) end
+  end
+  return at
+end
+
+-- Writes a bucket afresh from its seed. What was granted before is not remembered, so nothing of it is given back.
+local function plant(key, definition, seed, call, epoch, shown)
+  -- Deleted by a command that every user of the scripts may send.
+  redis.call('PEXPIRE', key, '0')
+  local at = goes_on(definition.rules, seed, epoch.at + call.delay)
+  local bucket = read(key, definition, nil, at)
+  bucket.stored, bucket.lost, bucket.ahead = true, at, at
+  bucket.hold = math.max(epoch.at + seed.hold, at)
+  for i, rule in ipairs(definition.rules) do
+    if rule.slot > 0 then
+      bucket.slots[i] = shifted(seed.slots[i])
+    elseif rule.periods then
+      if #seed.spent[i] > 0 then bucket.spent[i] = seed.spent[i] end
+    elseif is_flow(rule) then
+      bucket.debt[i] = seed.debt[i]
+    else
+      bucket.running = math.max(bucket.running, seed.debt[i])
+    end
+  end
+  close(bucket, epoch)
+  -- An own one is whole by its seed, also if it is not an own one later.
+  bucket.closed = epoch.at
+  save(bucket, shown)
+end
 
 local function begin(keys, call)
-  local stands, of, at = unpack(redis.call('HMGET', keys[1], 'id', 'history', 'at'))
+  local stands, of, at, owner = unpack(redis.call('HMGET', keys[1], 'id', 'history', 'at', 'owner'))
+  if stands and owner and owner ~= call.owner then return { 'owned', call.id, owner } end
   if stands == call.id and of == history() then return { 'begun', call.id, tonumber(at) } end
   if stands and (stands == call.id or stands ~= call.instead) then return { 'lost', call.id, stands } end
   local now, shown = clock(call.cap)
   if shown > call['until'] then return { 'late', call.id, now, shown } end
-  local buckets, first = open(keys, call, { at = now, most = call.most }, now, shown)
-  if not buckets then return first end
-  for i, bucket in ipairs(buckets) do
-    hold(bucket, call.holds[i], now)
-    save(bucket, shown)
+  for i, definition in ipairs(call.buckets) do
+    local stored = redis.call('HGET', keys[1 + i], 's')
+    local version = stored and cmsgpack.unpack(stored)[1] or 0
+    if version > definition.version then return { 'superseded', call.id, i, version } end
   end
-  local began = string.format('%.0f', now)
-  redis.call('HSET', keys[1], 'id', call.id, 'history', history(), 'at', began, 'most', string.format('%.0f', call.most))
+  local epoch = { at = now, most = call.most }
+  for i, definition in ipairs(call.buckets) do
+    plant(keys[1 + i], definition, call.seeds[i], call, epoch, shown)
+  end
+  redis.call('HSET', keys[1], 'id', call.id, 'history', history(), 'at', string.format('%.0f', now), 'most',
+    string.format('%.0f', call.most), 'owner', call.owner)
   return { 'begun', call.id, now }
 end
 

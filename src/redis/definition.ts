@@ -14,8 +14,29 @@ export interface RedisBucket {
   countedFrom?: number
   /** True where the vendor itself refunds: what is given back counts in full. Default false. */
   isFull?: boolean
+  /**
+   * True where nobody but Sluice's own processes takes of it: it is whole after a loss by the seed that an epoch begins with,
+   * so a new epoch does not close it. Default false.
+   */
+  isOwn?: boolean
   /** How long grants are remembered, in microseconds; default: as long as the rules look back, at least a minute. */
   keepUs?: number
+}
+
+/** What a bucket has used, as somebody else than Redis knows it, under the bucket's very definition. */
+export interface Seed {
+  bucket: RedisBucket
+  /** No grant for so many microseconds from now. */
+  holdUs: number
+  /** For each rule: what a rate owes; of a concurrency the places that are taken; else 0. */
+  debt: readonly number[]
+  /** For each rule: of a window the units in each of its parts, the newest first; else empty. */
+  slots: readonly (readonly number[])[]
+  /**
+   * For each rule: of a quota where the period before, its period and the next one begin, the units that count in each of them,
+   * and its margin; else empty. What Redis may have granted a delay later counts in each period that it is then close to.
+   */
+  spent: readonly (readonly number[])[]
 }
 
 const keepLeastUs = 60_000_000
@@ -30,10 +51,11 @@ export interface Published extends RedisBucket {
 
 /** The definition as the scripts read it; `aroundUs`: times that its calendars' boundaries are around. */
 export function inJson(bucket: RedisBucket, aroundUs: readonly number[]): object {
-  return written(bucket, (quota) => ({
+  const calendar = (quota: QuotaRule) => ({
     margin: quota.marginUs,
     periods: aroundUs.map((us) => boundaries(quota, us)),
-  }))
+  })
+  return { ...written(bucket, calendar), own: bucket.isOwn === true ? true : undefined }
 }
 
 /** The definition as it is published: with calendars in words, whose boundaries each caller works out. */

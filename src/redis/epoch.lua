@@ -1,6 +1,6 @@
 -- Whether the state is whole. A hash beside the buckets says so, since it is lost with them. id: of the epoch, random. history: of
 -- the server's writes, when the epoch began. at: that time, in us. most: a bucket that was not written since then is closed from
--- then on for as long as its rules look back, but for no more us than that.
+-- then on for as long as its rules look back, but for no more us than that. owner: who alone begins epochs here; unset: anybody.
 local MINUTE = 60000000
 
 -- The name that the server gives to its history of writes: another one after a restart (whatever it has read from its disk), a
@@ -27,9 +27,10 @@ local function looks_back(rule, from)
   return (from < ends - rule.margin and ends or following) + rule.margin - from
 end
 
--- A bucket as the epoch leaves it, once: what was granted before is not known, as if it had been forgotten.
+-- A bucket as the epoch leaves it, once: what was granted before is not known, as if it had been forgotten. An own one is told
+-- what was granted when the epoch begins, and nobody else has granted anything: it stays as it is.
 local function close(bucket, epoch)
-  if bucket.closed == epoch.at then return end
+  if bucket.own or bucket.closed == epoch.at then return end
   local from, span = bucket.stored and math.max(epoch.at, bucket.at) or epoch.at, 0
   for _, rule in ipairs(bucket.rules) do span = math.max(span, looks_back(rule, from)) end
   bucket.closed = epoch.at

@@ -1,9 +1,10 @@
 /** Limits whose state is in Redis: grants, and what became of them. The arithmetic is that of limits/decide.ts, in Lua. */
+import { randomUUID } from 'node:crypto'
 import { type Clock, systemClock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { scripts } from '../generated/lua.ts'
 import { ask, type RedisClient, Script } from './client.ts'
-import { inJson, type Published, publishedJson, type RedisBucket } from './definition.ts'
+import { inJson, type Published, publishedJson, type RedisBucket, type Seed } from './definition.ts'
 
 /** What is wanted of one set of buckets. */
 export interface Item {
@@ -22,6 +23,8 @@ export interface RedisCall {
   epoch?: string
   /** The latest time that the caller's monotonic clock allows Redis's clock to show, in microseconds; default: not known. */
   capUs?: number
+  /** Carried out no later than so long after it is sent, in milliseconds, or not at all. Default: the time-out, for each try. */
+  withinMs?: number
 }
 
 /** A call for grants. */
@@ -29,6 +32,8 @@ export interface Reservation extends RedisCall {
   items: readonly Item[]
   /** True for one more request of a job that runs: it has its places already. Default false. */
   isFurther?: boolean
+  /** What fits within so many microseconds is granted now, for use from then on; whole, at most 100,000. Default: not ahead. */
+  aheadUs?: number
 }
 
 /** What became of an item. */
@@ -39,6 +44,10 @@ export interface Granted {
   waitUs: number
   /** The bucket that will be the last to have room for the next; undefined: none lacks it. */
   lacking: number | undefined
+  /** What was granted may be used so many microseconds after the decision; 0: at once, as always without `aheadUs`. */
+  startUs: number
+  /** With `aheadUs`: the bucket that lacks room is closed or on hold, whatever was used of it. */
+  isHeld: boolean
 }
 
 /**
@@ -80,20 +89,44 @@ export interface Lost {
 /** An answer; `nowUs`: the limits' time at which it was decided. */
 export type Decided<T> = { isDecided: true; nowUs: number; results: T[] } | Superseded | Lost
 
+/** Another's epoch stands, whole or not, and nothing was done. */
+export interface Owned {
+  isDecided: false
+  why: 'owned'
+  owner: string
+}
+
 /** What begins an epoch. */
 export interface Beginning {
-  /** Random, never used before. The same one, begun again, is one beginning. */
+  /** Random, never used before. */
   epoch: string
+  /** Who alone begins epochs here from now on. */
+  owner: string
   /** What `Lost` told: where another stands by now, nothing is done. Default: none. */
   instead?: string | undefined
   /**
-   * From now on, each bucket grants nothing for as long as its rules look back (of a quota: until its period is over; a minute
-   * for concurrency, of which Redis does not know how long it runs), but no longer than this, in microseconds. Default without
-   * bound, which is right where nobody knows what was granted; 0: only `holds` hold.
+   * From now on, each bucket that is not Sluice's own grants nothing for as long as its rules look back (of a quota: until its
+   * period is over; a minute for concurrency, of which Redis does not know how long it runs), but no longer than this, in
+   * microseconds. Default without bound, which is right where nobody knows what was granted; 0: only the seeds count.
    */
   closeUs?: number
-  /** Buckets that grant nothing for so many microseconds from now; whole, up to some thousands. */
-  holds?: readonly { bucket: RedisBucket; us: number }[]
+  /** Buckets that are written afresh, and what has been used of each by now; ten thousand and more. */
+  seeds?: readonly Seed[]
+  /** What is in the seeds may have been granted by Redis up to so many microseconds later; until then they grant nothing. */
+  delayUs?: number
+  /** Carried out no later than so long after it is sent, in milliseconds, or not at all; default 10 s. */
+  withinMs?: number
+}
+
+/** What stands. */
+export interface Epoch {
+  /** Undefined: none. */
+  id: string | undefined
+  /** Whether the state is that epoch's: nothing was lost since it was begun. */
+  isWhole: boolean
+  owner: string | undefined
+  /** What Redis's clock shows. */
+  nowUs: number
 }
 
 /** Where limits are in Redis. */
@@ -109,11 +142,13 @@ export interface RedisLimiterOptions {
 
 const library = ['bucket', 'epoch', 'state', 'rebuild'].map((name) => scripts[`redis/${name}`] ?? '').join('\n')
 /** The text of a script: what all share, and its own part. */
-export const scriptOf = (name: 'reserve' | 'settle' | 'begin' | 'probe'): string =>
+export const scriptOf = (name: 'reserve' | 'settle' | 'begin' | 'stands' | 'probe'): string =>
   `${library}\n${scripts[`redis/${name}`] ?? ''}`
 const publishText = scripts['redis/publish'] ?? ''
 /** The scripts ask for calendars around now, and a state that was written long before or ahead of it; and the clock goes on. */
 const triesMax = 4
+/** Ten thousand buckets are written at once. */
+const beginMs = 10_000
 
 /** Decides in Redis. Nothing is kept in the process but a guess at Redis's clock, for calendars and deadlines. */
 export class RedisLimiter {
@@ -124,6 +159,7 @@ export class RedisLimiter {
   readonly #reserve: Script
   readonly #settle: Script
   readonly #begin: Script
+  readonly #stands: Script
   readonly #publish = new Script(publishText)
   /** What Redis's clock has shown, and when that was heard. */
   #seen: { us: number; atMs: number } | undefined
@@ -143,6 +179,7 @@ export class RedisLimiter {
     this.#reserve = new Script(text('reserve'))
     this.#settle = new Script(text('settle'))
     this.#begin = new Script(text('begin'))
+    this.#stands = new Script(text('stands'))
   }
 
   /** The key of a bucket. */
@@ -154,15 +191,17 @@ export class RedisLimiter {
    * Grants what fits, item by item; all at one time. A repeated call is harmless.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
-  async reserve({ items, isFurther, ...call }: Reservation): Promise<Decided<Granted>> {
+  async reserve({ items, isFurther, aheadUs, ...call }: Reservation): Promise<Decided<Granted>> {
+    const width = aheadUs === undefined ? 3 : 5
     const more = {
+      ahead: aheadUs,
       items: items.map(({ want, takes }) => ({ want, takes: takes.map(({ bucket, units }) => [bucket + 1, units]) })),
       further: isFurther === true ? true : undefined,
     }
     return this.#decide(this.#reserve, call, more, (numbers) => {
       return items.map((_, i) => {
-        const [granted = 0, waitUs = 0, lacking = 0] = numbers.slice(3 * i)
-        return { granted, waitUs, lacking: lacking === 0 ? undefined : lacking - 1 }
+        const [granted = 0, waitUs = 0, lacking = 0, startUs = 0, held = 0] = numbers.slice(width * i, width * (i + 1))
+        return { granted, waitUs, lacking: lacking === 0 ? undefined : lacking - 1, startUs, isHeld: held === 1 }
       })
     })
   }
@@ -181,23 +220,46 @@ export class RedisLimiter {
   }
 
   /**
-   * Begins an epoch, with all that it closes, or does nothing. A repeated call is harmless; of two that find the same loss, one
-   * begins, and the other is told which epoch stands. Resolves to the limits' time at which it began.
+   * Begins an epoch, with all that it seeds and closes, or does nothing; of two that find the same loss, one begins, and the other
+   * is told which epoch stands. Resolves to the limits' time at which it began. The script is sent exactly once: when this throws,
+   * the outcome is unknown, and the epoch may have been begun and its state lost again in between. So an id is never begun again:
+   * look what stands (`epoch`), and start over with a new id and new seeds.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
   async begin({
-    epoch,
+    epoch: id,
+    owner,
     instead,
     closeUs,
-    holds = [],
-  }: Beginning): Promise<{ isDecided: true; atUs: number } | Lost | Superseded> {
-    // One that arrives when its caller has given it up could begin again what has been lost once more.
-    if (this.#seen === undefined) await this.#look()
-    const buckets = holds.map(({ bucket }) => bucket)
+    seeds = [],
+    delayUs = 0,
+    withinMs = beginMs,
+  }: Beginning): Promise<{ isDecided: true; atUs: number } | Lost | Owned | Superseded> {
+    // One that arrives when its caller has given it up could begin again what has been lost once more. The clock heard last may be
+    // that of a server which is no more.
+    await this.#look()
     const most = Math.min(closeUs ?? Infinity, Number.MAX_SAFE_INTEGER)
-    const more = { instead, most, holds: holds.map(({ us }) => us) }
-    const told = await this.#ask(this.#begin, [], { id: epoch, buckets }, more)
-    return told.isDecided ? { isDecided: true, atUs: told.numbers[0] ?? 0 } : told
+    const told = seeds.map(({ holdUs: hold, debt, slots, spent }) => ({ hold, debt, slots, spent }))
+    const more = { owner, instead, most, seeds: told, delay: delayUs }
+    const call = { id, buckets: seeds.map(({ bucket }) => bucket) }
+    const reply = await this.#send(this.#begin, [], call, more, withinMs)
+    const [kind, ...rest] = reply
+    if (kind === 'begun') return { isDecided: true, atUs: Number(rest[0]) }
+    if (kind === 'owned') return { isDecided: false, why: 'owned', owner: rest[0] ?? '' }
+    const refusal = refusalOf(reply)
+    if (refusal !== undefined) return refusal
+    throw late()
+  }
+
+  /**
+   * What stands: to join it, or to begin one `instead` of it.
+   * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
+   */
+  async epoch(): Promise<Epoch> {
+    const call = { id: randomUUID(), buckets: [] }
+    const [, shown, whole, id, owner] = await this.#send(this.#stands, [], call, {}, this.#timeoutMs)
+    this.#saw(Number(shown))
+    return { id: id || undefined, isWhole: whole === '1', owner: owner || undefined, nowUs: Number(shown) }
   }
 
   /**
@@ -227,39 +289,51 @@ export class RedisLimiter {
   async #ask(
     script: Script,
     own: readonly string[],
-    { id, epoch, buckets, capUs }: RedisCall,
+    call: RedisCall,
     more: object,
   ): Promise<{ isDecided: true; numbers: number[] } | Lost | Superseded> {
-    const keys = [`${this.#keys}epoch`, ...own, ...buckets.map(({ name }) => this.keyOf(name))]
-    const around: number[][] = buckets.map(() => [])
+    const { withinMs } = call
+    const sentMs = this.#clock.monotonicMs()
+    // Without a reading nobody could say until when.
+    if (withinMs !== undefined && this.#seen === undefined) await this.#look(withinMs)
+    const around: number[][] = call.buckets.map(() => [])
     for (let tries = 0; tries < triesMax; tries++) {
-      const guessUs = this.#guessUs()
-      const definitions = buckets.map((bucket, i) => inJson(bucket, [guessUs, ...(around[i] ?? [])]))
-      // What is carried out later was given up here.
-      const untilUs = this.#seen === undefined ? undefined : guessUs + this.#timeoutMs * 1_000
-      const argument = JSON.stringify({ id, epoch, cap: capUs, until: untilUs, buckets: definitions, ...more })
-      const reply = await script.run(this.#client, keys, argument, this.#timeoutMs, this.#clock)
-      const [kind, ...told] = listOf(reply, id)
-      if (kind === 'lost') return { isDecided: false, why: 'lost', epoch: told[0] || undefined }
-      const numbers = told.map(Number)
-      if (kind === 'begun') return { isDecided: true, numbers }
-      if (kind === 'superseded') {
-        const [bucket = 1, version = 0] = numbers
-        return { isDecided: false, why: 'superseded', bucket: bucket - 1, version }
-      }
-      const [, shownUs = guessUs, ...missing] = numbers
-      this.#saw(shownUs)
+      // Of all tries together: who says how long does something else after it.
+      const leftMs =
+        withinMs === undefined ? this.#timeoutMs : Math.floor(sentMs + withinMs - this.#clock.monotonicMs())
+      if (leftMs < 1) break
+      const reply = await this.#send(script, own, call, more, leftMs, around)
+      const refusal = refusalOf(reply)
+      if (refusal !== undefined) return refusal
+      const [kind, ...numbers] = [reply[0], ...reply.slice(1).map(Number)] as [string, ...number[]]
+      const [, shownUs, ...missing] = numbers
+      if (shownUs !== undefined) this.#saw(shownUs)
       if (kind === 'decided') return { isDecided: true, numbers }
       for (const [i, atUs] of missing.entries()) if (atUs > 0) around[i]?.push(atUs)
     }
-    throw new StoreError(
-      'SLUICE_REDIS_ANSWER',
-      'Redis finds every call too late, or without its calendar: does its clock step?',
-    )
+    throw late()
   }
 
-  async #look(): Promise<void> {
-    const [seconds, micros] = (await ask(this.#client, 'TIME', [], this.#timeoutMs, this.#clock)) as unknown[]
+  /** Sends a script once. */
+  async #send(
+    script: Script,
+    own: readonly string[],
+    { id, epoch, buckets, capUs }: RedisCall,
+    more: object,
+    withinMs: number,
+    around: readonly (readonly number[])[] = [],
+  ): Promise<Reply> {
+    const keys = [`${this.#keys}epoch`, ...own, ...buckets.map(({ name }) => this.keyOf(name))]
+    const guessUs = this.#guessUs()
+    const definitions = buckets.map((bucket, i) => inJson(bucket, [guessUs, ...(around[i] ?? [])]))
+    // What is carried out later was given up here.
+    const untilUs = this.#seen === undefined ? undefined : guessUs + withinMs * 1_000
+    const argument = JSON.stringify({ id, epoch, cap: capUs, until: untilUs, buckets: definitions, ...more })
+    return listOf(await script.run(this.#client, keys, argument, withinMs, this.#clock), id)
+  }
+
+  async #look(withinMs = this.#timeoutMs): Promise<void> {
+    const [seconds, micros] = (await ask(this.#client, 'TIME', [], withinMs, this.#clock)) as unknown[]
     this.#saw(Number(seconds) * 1e6 + Number(micros))
   }
 
@@ -273,8 +347,24 @@ export class RedisLimiter {
   }
 }
 
+const late = (): StoreError =>
+  new StoreError(
+    'SLUICE_REDIS_ANSWER',
+    'Redis finds every call too late, or without its calendar: does its clock step?',
+  )
+
+type Reply = [kind: string, ...told: string[]]
+
+/** Why nothing was done, where that is for the caller to see to. */
+function refusalOf([kind, ...told]: Reply): Lost | Superseded | undefined {
+  if (kind === 'lost') return { isDecided: false, why: 'lost', epoch: told[0] || undefined }
+  if (kind !== 'superseded') return undefined
+  const [bucket = 1, version = 0] = told.map(Number)
+  return { isDecided: false, why: 'superseded', bucket: bucket - 1, version }
+}
+
 /** A reply of a script: a word, the call's id, and what is told. Some clients give texts as bytes, and numbers as text or bigint. */
-function listOf(reply: unknown, id: string): [kind: string, ...told: string[]] {
+function listOf(reply: unknown, id: string): Reply {
   const [kind, of, ...told] = Array.isArray(reply) ? (reply as unknown[]) : []
   // Replies have no names: when one is lost on an open connection, clients take the next for it.
   if (String(of) !== id)

@@ -59,19 +59,22 @@ end
 
 -- Reads the buckets of a call, whose keys are the last. Instead of them, what the caller has to do first: 'superseded' (of that
 -- bucket it does not know the definition in force; its version) or 'calendar' (the time and what the clock shows, and times
--- around which each bucket needs boundaries too; 0: it has them).
-local function open(keys, call, epoch, now, shown)
+-- around which each bucket needs boundaries too; 0: it has them). latest: the last time that anything is granted for; unset: now.
+local function open(keys, call, epoch, now, shown, latest)
   local buckets, missing, lacks, ahead = {}, {}, false, #keys - #call.buckets
   for i, definition in ipairs(call.buckets) do
     local bucket = read(keys[ahead + i], definition, epoch, now)
     if bucket.version > definition.version then return nil, { 'superseded', call.id, i, bucket.version } end
     local at, is_old = math.max(now, bucket.at), bucket.version < definition.version
+    local last = math.max(latest or now, at)
     missing[i] = 0
     for _, rule in ipairs(bucket.rules) do
       if rule.periods and is_old and not period_at(rule.periods, bucket.at) then
         missing[i], lacks = bucket.at, true
       elseif rule.periods and not period_at(rule.periods, at) and missing[i] == 0 then
         missing[i], lacks = at, true
+      elseif rule.periods and not period_at(rule.periods, last) and missing[i] == 0 then
+        missing[i], lacks = last, true
       end
     end
     -- Once, since where it has many grants it takes a while; it comes to the same whenever it is done.

@@ -1,13 +1,18 @@
 -- Grants what fits. KEYS: the epoch's, of the answer, then of each bucket. ARGV[1]: the call as JSON:
 -- id: of the grant; the same id gives the same answer. epoch: the one that the caller knows. cap: the latest time that the
 -- caller's monotonic clock allows Redis's clock to show. until: when it shows more, the call is too late. These may be unset.
--- further: one more request of what runs, which takes no place of concurrency.
+-- further: one more request of what runs, which takes no place of concurrency. ahead: what fits within so many us is granted
+-- now, for use from then on; unset: only what may be used at once.
 -- buckets: of each version, counted, keep (us; grants are remembered for so long) and rules. items: want, and takes: pairs of
 -- a bucket (1: the first) and units of it; each of the `want` gets all of its buckets or none.
 -- Answers 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and of
 -- each item how many of the `want` were granted, after how many us it is worth asking again for the rest (0: it was all), and
--- which bucket is the last to have room (0: none lacks it). Or 'lost', the id and the epoch that stands; or 'late', the id and
--- times; or what `open` says.
+-- which bucket is the last to have room (0: none lacks it); with ahead also after how many us what was granted may be used, and
+-- 1 where the bucket that lacks room is closed or held, else 0. Or 'lost', the id and the epoch that stands; or 'late', the id
+-- and times; or what `open` says.
+
+-- Nobody may grant further ahead: until then, whoever asks without `ahead` is denied.
+local AHEAD = 100000
 
 -- How many of an item fit into its buckets. What takes nothing waits all the same while nothing is free.
 local function fitting(buckets, item, further)
@@ -21,29 +26,86 @@ local function fitting(buckets, item, further)
   return fits
 end
 
--- When the next of an item fits into all its buckets, and which of them is the last.
-local function delay(buckets, item, now, further)
+-- When so many of an item fit at one moment; NEVER: they are more than a bucket holds, or lack places.
+local function fits_at(buckets, item, now, further, many)
+  local at = now
+  for _, take in ipairs(item.takes) do
+    local bucket, need = buckets[take[1]], math.max(many * take[2], 1)
+    local units, places = free(bucket, further)
+    for _, rule in ipairs(bucket.rules) do
+      if is_flow(rule) and need > rule.room then return NEVER end
+    end
+    if places < many then return NEVER end
+    at = math.max(at, bucket.ahead, units < need and next_at(bucket, now, further, need) or now)
+  end
+  return at
+end
+
+-- How many of an item are granted, and when they may be used: the most that fit at one moment, no later than `latest`. At one,
+-- since what was counted at several may all be used at the last of them; so what fits at once may wait for the others.
+local function reach(buckets, item, now, latest, further)
+  local at = now
+  for _, take in ipairs(item.takes) do at = math.max(at, buckets[take[1]].ahead) end
+  if at > latest then return 0, at end
+  local fit = fitting(buckets, item, further)
+  if latest == now then return fit, at end
+  -- Mostly all fit, or not even one more.
+  local too_many, try, after = item.want + 1, item.want, fit + 1
+  while too_many - fit > 1 do
+    local by = fits_at(buckets, item, now, further, try)
+    if by <= latest then fit, at = try, by else too_many = try end
+    try, after = after or math.floor((fit + too_many) / 2), nil
+  end
+  return fit, at
+end
+
+-- When the next of an item fits into all its buckets, that is worth asking for (no more than `latest` - `now` before), and which
+-- of them is the last.
+local function delay(buckets, item, now, latest, further)
   local at, last = 0, 0
   for _, take in ipairs(item.takes) do
     local bucket = buckets[take[1]]
     local units, places = free(bucket, further)
-    if units < math.max(take[2], 1) or places < 1 then
-      local next = next_at(bucket, now, further, take[2])
+    local lacks = units < math.max(take[2], 1) or places < 1
+    if lacks or bucket.ahead > latest then
+      local next = math.max(bucket.ahead, lacks and next_at(bucket, now, further, take[2]) or 0)
       if next > at then at, last = next, take[1] end
     end
   end
-  return math.max(at - now, 1), last
+  return math.max(at - latest, 1), last
 end
 
-local function grant(buckets, item, further, granted)
-  local fits = fitting(buckets, item, further)
-  for _, take in ipairs(fits > 0 and item.takes or {}) do
+-- Answers how many of an item it granted, and when they may be used. granted: of each bucket the units, each time that they are
+-- granted at, and the places.
+local function grant(buckets, item, now, latest, further, granted)
+  local fits, at = reach(buckets, item, now, latest, further)
+  if fits == 0 then return 0, now end
+  for _, take in ipairs(item.takes) do
     local i, units = take[1], fits * take[2]
-    local places = charge(buckets[i], units, further and 0 or fits)
-    local before = granted[i] or { 0, 0 }
-    granted[i] = { before[1] + units, before[2] + places }
+    local bucket, parts = buckets[i], granted[i] or { places = 0 }
+    if at > now then
+      advance(bucket, at)
+      bucket.ahead = at
+    end
+    parts.places = parts.places + charge(bucket, units, further and 0 or fits)
+    if #parts == 0 or parts[#parts].at < bucket.at then parts[#parts + 1] = { at = bucket.at, units = 0 } end
+    parts[#parts].units = parts[#parts].units + units
+    granted[i] = parts
   end
-  return fits
+  return fits, at
+end
+
+local function decide(buckets, call, now, granted)
+  local reply, latest = {}, now + math.min(call.ahead or 0, AHEAD)
+  for _, item in ipairs(call.items) do
+    local fits, at = grant(buckets, item, now, latest, call.further, granted)
+    local wait, last = 0, 0
+    if fits < item.want then wait, last = delay(buckets, item, now, latest, call.further) end
+    local told = { fits, wait, last }
+    if call.ahead then told[4], told[5] = at - now, last > 0 and buckets[last].hold > now and 1 or 0 end
+    for _, value in ipairs(told) do reply[#reply + 1] = value end
+  end
+  return reply
 end
 
 local function reserve(keys, call)
@@ -52,19 +114,15 @@ local function reserve(keys, call)
   local now, shown = clock(call.cap)
   local given = answered(keys[2], call, now, shown)
   if given then return given end
-  local buckets, first = open(keys, call, epoch, now, shown)
+  local buckets, first = open(keys, call, epoch, now, shown, now + math.min(call.ahead or 0, AHEAD))
   if not buckets then return first end
   for _, bucket in ipairs(buckets) do advance(bucket, now) end
   local granted, reply = {}, { 'decided', call.id, now, shown }
-  for _, item in ipairs(call.items) do
-    local fits = grant(buckets, item, call.further, granted)
-    local wait, last = 0, 0
-    if fits < item.want then wait, last = delay(buckets, item, now, call.further) end
-    for _, value in ipairs({ fits, wait, last }) do reply[#reply + 1] = value end
-  end
+  for _, value in ipairs(decide(buckets, call, now, granted)) do reply[#reply + 1] = value end
   -- A denied bucket is not written: its time goes on when something is granted.
-  for i, given_out in pairs(granted) do
-    remember(buckets[i], call.id, given_out[1], given_out[2])
+  for i, parts in pairs(granted) do
+    remember(buckets[i], parts[1].at, call.id, parts[1].units, parts.places, #parts)
+    for k = 2, #parts do remember(buckets[i], parts[k].at, '', parts[k].units, 0) end
     save(buckets[i], shown)
   end
   return answer(keys[2], reply)

@@ -31,23 +31,29 @@ end
 -- Given back: as if it had not been granted, with what was granted since. Of a grant that is not remembered, or was granted
 -- under another definition, nothing is.
 local function refund(bucket, id, units, full)
-  local entry, n = grant_of(bucket, id)
-  if not entry or entry[4] ~= bucket.version then return 0 end
-  units = math.min(units, entry[2] - entry[3])
-  if units < 1 then return 0 end
-  settle(bucket, entry[1], -units, not full and grants(bucket, n + 1) or nil)
-  entry[3] = entry[3] + units
-  write_grant(bucket, n, entry)
-  bucket.changed = true
-  return -units
+  local first, n = grant_of(bucket, id)
+  if not first or first[4] ~= bucket.version then return 0 end
+  local back = 0
+  -- Nobody tells of which part they are. Of the earliest it is safe: what stays counted is forgotten later, and fewer are credited.
+  for k, part in ipairs(parts_of(bucket, first, n)) do
+    local some = math.min(units - back, part[2] - part[3])
+    if some > 0 then
+      settle(bucket, part[1], -some, not full and grants(bucket, n + k) or nil)
+      part[3], back, bucket.changed = part[3] + some, back + some, true
+      write_grant(bucket, n + k - 1, part)
+    end
+  end
+  return -back
 end
 
--- Used beyond a grant: a debt. Of a grant that is not remembered, or took nothing, nobody knows the time: it counts now.
+-- Used beyond a grant: a debt, as of its last part. Of a grant that is not remembered, or took nothing, nobody knows the time: it counts now.
 local function overrun(bucket, id, units, now)
   advance(bucket, now)
-  local entry = grant_of(bucket, id)
-  settle(bucket, entry and entry[2] > 0 and entry[1] or bucket.at, units)
-  remember(bucket, '', units, 0)
+  local first, n = grant_of(bucket, id)
+  local parts = first and parts_of(bucket, first, n) or {}
+  local last = parts[#parts]
+  settle(bucket, last and last[2] > 0 and last[1] or bucket.at, units)
+  remember(bucket, bucket.at, '', units, 0)
   bucket.changed = true
   return units
 end

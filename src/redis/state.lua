@@ -1,5 +1,6 @@
--- Buckets in Redis: a hash for each. `s`: its state. `e<n>`: its nth grant (at, units, given back, version, id, places held);
--- `g<id>`: the number of the grant with this id; `p<id>`: places held (and version) of one that is not remembered otherwise.
+-- Buckets in Redis: a hash for each. `s`: its state. `e<n>`: its nth grant (at, units, given back, version, id, places held, and
+-- in how many parts: where it was made at several times, the others follow it, and hold no places); `g<id>`: the number of the
+-- grant with this id; `p<id>`: places held (and version) of one that is not remembered otherwise.
 -- State and grants share a key, so that they are lost together, if they are.
 -- Numbers are packed, never put into text by Lua, which keeps 14 digits.
 
@@ -48,6 +49,11 @@ local function grant_of(bucket, id)
   return cmsgpack.unpack(redis.call('HGET', bucket.key, 'e' .. n)), tonumber(n)
 end
 
+-- The parts of a grant whose first one this is, in order.
+local function parts_of(bucket, entry, n)
+  return grants(bucket, n, n + (entry[7] or 1) - 1)
+end
+
 local function write_grant(bucket, n, entry)
   redis.call('HSET', bucket.key, string.format('e%.0f', n), cmsgpack.pack(entry))
 end
@@ -70,12 +76,13 @@ local function forget(bucket)
   if #fields > 0 then redis.call('HDEL', bucket.key, unpack(fields)) end
 end
 
--- Remembers a grant at the bucket's own time. id '': used beyond a grant, which nobody gives back.
-local function remember(bucket, id, units, places)
+-- Remembers a grant, made no later than the bucket's own time. id '': used beyond a grant, which nobody gives back; or a further
+-- part of the last one. parts: so many has the grant.
+local function remember(bucket, at, id, units, places, parts)
   bucket.n = bucket.n + 1
-  if bucket.n == bucket.first then bucket.oldest = bucket.at end
+  if bucket.n == bucket.first then bucket.oldest = at end
   local n = string.format('%.0f', bucket.n)
-  local entry = cmsgpack.pack({ bucket.at, units, 0, bucket.version, id, places })
+  local entry = cmsgpack.pack({ at, units, 0, bucket.version, id, places, parts or 1 })
   if id == '' then
     redis.call('HSET', bucket.key, 'e' .. n, entry)
   else
@@ -102,12 +109,15 @@ local function matters_until(bucket)
   return last
 end
 
+-- Of the state, in the order in which they are packed. What is added comes last: what was written before lacks it. ahead: from then
+-- on the last grant ahead of the clock may be used; nothing is granted for a time before it.
+local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead' }
+
 -- shown: what the clock shows, by which keys expire.
 local function save(bucket, shown)
-  redis.call('HSET', bucket.key, 's', cmsgpack.pack({
-    bucket.version, bucket.at, bucket.hold, bucket.running, bucket.n, bucket.first, bucket.oldest, bucket.lost,
-    bucket.debt, bucket.slots, bucket.spent, bucket.closed,
-  }))
+  local values = {}
+  for i, field in ipairs(FIELDS) do values[i] = bucket[field] end
+  redis.call('HSET', bucket.key, 's', cmsgpack.pack(values))
   local last = matters_until(bucket)
   if not last then
     redis.call('PERSIST', bucket.key)
@@ -118,16 +128,16 @@ local function save(bucket, shown)
   redis.call('PEXPIRE', bucket.key, string.format('%.0f', ms))
 end
 
--- One that is not there counts as never used: keys expire when they matter no more.
+-- One that is not there counts as never used: keys expire when they matter no more. epoch: what it is closed by; unset: nothing.
 local function read(key, definition, epoch, now)
   local stored = redis.call('HGET', key, 's')
   local bucket = blank(definition.rules, now)
   bucket.key, bucket.rules, bucket.keep, bucket.counted = key, definition.rules, definition.keep, definition.counted
   bucket.version, bucket.n, bucket.first, bucket.oldest, bucket.lost = definition.version, 0, 1, now, 0
+  bucket.own, bucket.closed, bucket.ahead = definition.own, 0, 0
   bucket.stored = stored and true or false
-  local fields = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed' }
-  for i, value in ipairs(stored and cmsgpack.unpack(stored) or {}) do bucket[fields[i]] = value end
-  close(bucket, epoch)
+  for i, value in ipairs(stored and cmsgpack.unpack(stored) or {}) do bucket[FIELDS[i]] = value end
+  if epoch then close(bucket, epoch) end
   return bucket
 end
 

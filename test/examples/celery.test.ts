@@ -39,7 +39,7 @@ it('Celery tasks keep a limit of the fleet, and are put back without a retry for
 
   const limiter = new RedisLimiter(client)
   const { rules, keyed, grantUs } = limit('crm', { window: `${units}/s`, transit: 400 })
-  await limiter.begin({ epoch: 'first', closeUs: 0 })
+  await limiter.begin({ owner: 'sluice', epoch: 'first', closeUs: 0 })
   await limiter.publish({ name: 'crm', rules, version: 1, isKeyed: keyed, grantUs })
   const env = {
     ...process.env,

@@ -1,13 +1,14 @@
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { periodOf } from '../../src/core/calendar.ts'
+import type { RedisClient } from '../../src/redis/client.ts'
 import { type Granted, RedisLimiter } from '../../src/redis/limiter.ts'
 import type { RedisBucket } from '../../src/redis/definition.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { connectRedis, type Connection } from '../servers/resp.ts'
 import { later, until } from '../until.ts'
-import { bucket, decided } from './calls.ts'
+import { bucket, decided, seedOf } from './calls.ts'
 
 let server: RedisServer
 let client: Connection
@@ -28,7 +29,7 @@ const hour = bucket('hour', { window: '5/h' })
 const look = (one: RedisBucket) => one.rules[0]?.spanUs ?? 0
 const anew = async (instead?: string, closeUs = 0): Promise<string> => {
   const epoch = randomUUID()
-  expect(await limiter.begin({ epoch, instead, closeUs })).toMatchObject({ isDecided: true })
+  expect(await limiter.begin({ owner: 'sluice', epoch, instead, closeUs })).toMatchObject({ isDecided: true })
   return epoch
 }
 const call = (buckets: RedisBucket[], want = 1, id: string = randomUUID(), epoch?: string, by = limiter) => {
@@ -64,38 +65,83 @@ describe('an epoch', () => {
 
   it('is begun by one of those who find the loss at once; the others are told which one stands', async () => {
     const epochs = Array.from({ length: 8 }, () => randomUUID())
-    const told = await Promise.all(epochs.map((epoch) => limiter.begin({ epoch })))
+    const told = await Promise.all(epochs.map((epoch) => limiter.begin({ owner: 'sluice', epoch })))
     const [winner, ...others] = epochs.filter((_, i) => told[i]?.isDecided)
     expect(others).toEqual([])
     expect(told.filter((one) => !one.isDecided)).toEqual(Array.from({ length: 7 }, () => lost(winner)))
     // Nor does one win that found what is no more.
-    expect(await limiter.begin({ epoch: randomUUID(), instead: randomUUID() })).toEqual(lost(winner))
+    expect(await limiter.begin({ owner: 'sluice', epoch: randomUUID(), instead: randomUUID() })).toEqual(lost(winner))
   })
 
-  it('is begun once when its reply is lost and it is begun again', async () => {
+  it('is not begun a second time by the same id', async () => {
     const proxy = await startProxy({ port: server.port })
     const through = await connectRedis(proxy.port)
     const by = new RedisLimiter(through)
     const epoch = randomUUID()
     const gone = proxy.swallow({ when: epoch, leave: 'closed' })
-    await expect(by.begin({ epoch, closeUs: 0 })).rejects.toThrow(/lost/)
+    await expect(by.begin({ owner: 'sluice', epoch, closeUs: 0 })).rejects.toThrow(/lost/)
     await gone
     await reserve(minute, 3)
-    const again = await limiter.begin({ epoch, holds: [{ bucket: minute, us: 60_000_000 }] })
+    const again = await limiter.begin({ owner: 'sluice', epoch, seeds: [seedOf(minute, { holdUs: 60_000_000 })] })
     expect(again).toEqual({ isDecided: true, atUs: Number(await client.send('HGET', ['sluice:{limits}:epoch', 'at'])) })
     expect(await reserve(minute, 9)).toMatchObject({ granted: 2 })
     await proxy.close()
   })
 
+  it('is not begun by another owner than its own, whether it is whole or not', async () => {
+    const epoch = await anew()
+    expect(await limiter.epoch()).toEqual({ id: epoch, isWhole: true, owner: 'sluice', nowUs: expect.any(Number) })
+    const other = { owner: 'other', epoch: randomUUID(), instead: epoch, closeUs: 0, seeds: [seedOf(minute)] }
+    const owned = { isDecided: false, why: 'owned', owner: 'sluice' }
+    expect(await limiter.begin(other)).toEqual(owned)
+    await client.send('HSET', ['sluice:{limits}:epoch', 'history', 'another'])
+    expect(await limiter.epoch()).toMatchObject({ id: epoch, isWhole: false, owner: 'sluice' })
+    expect(await limiter.begin(other)).toEqual(owned)
+    expect(await client.send('EXISTS', [limiter.keyOf('minute')])).toBe(0)
+    await client.send('FLUSHALL', [])
+    expect(await limiter.epoch()).toMatchObject({ id: undefined, isWhole: false, owner: undefined })
+    expect(await limiter.begin({ ...other, instead: undefined })).toMatchObject({ isDecided: true })
+    expect(await limiter.epoch()).toMatchObject({ id: other.epoch, isWhole: true, owner: 'other' })
+  })
+
+  it('is begun by what is sent once, and by nothing that comes too late', async () => {
+    const sent: string[] = []
+    let isLate = false
+    const watched: RedisClient = {
+      send: (command, args) => {
+        sent.push(command)
+        if (isLate && command === 'TIME') return Promise.resolve(['1', '1'])
+        return client.send(command, args)
+      },
+    }
+    await client.send('SCRIPT', ['FLUSH'])
+    const instead = randomUUID()
+    expect(await new RedisLimiter(watched).begin({ owner: 'sluice', epoch: instead })).toMatchObject({
+      isDecided: true,
+    })
+    expect(sent.splice(0)).toEqual(['TIME', 'EVALSHA', 'EVAL'])
+    isLate = true
+    const by = new RedisLimiter(watched)
+    const begin = (epoch: string) => by.begin({ owner: 'sluice', epoch, instead })
+    await expect(begin(randomUUID())).rejects.toMatchObject({ code: 'SLUICE_REDIS_ANSWER' })
+    expect(sent).toEqual(['TIME', 'EVALSHA'])
+    isLate = false
+    expect(await begin(randomUUID())).toMatchObject({ isDecided: true })
+  })
+
   it('is not begun by what arrives when its caller has given it up', async () => {
     const proxy = await startProxy({ port: server.port })
     const through = await connectRedis(proxy.port)
-    const by = new RedisLimiter(through, { timeoutMs: 50 })
-    const ready = await by.begin({ epoch: randomUUID() })
+    const by = new RedisLimiter({
+      send: (command, args) => (command === 'TIME' ? client : through).send(command, args),
+    })
+    const ready = await by.begin({ owner: 'sluice', epoch: randomUUID() })
     expect(ready).toMatchObject({ isDecided: true })
     await client.send('FLUSHALL', [])
     proxy.halfOpen()
-    await expect(by.begin({ epoch: randomUUID() })).rejects.toMatchObject({ code: 'SLUICE_REDIS_SILENT' })
+    await expect(by.begin({ owner: 'sluice', epoch: randomUUID(), withinMs: 50 })).rejects.toMatchObject({
+      code: 'SLUICE_REDIS_SILENT',
+    })
     await proxy.pass()
     await through.send('PING', [])
     expect(await call([minute])).toEqual(lost())
@@ -128,7 +174,7 @@ describe('what an epoch closes', () => {
       const [seconds] = (await client.send('TIME', [])) as string[]
       const endMs = Number(seconds) * 1_000 + leftMs
       const minutes = bucket('minutes', { quota: '5/min', transit, anchor: new Date(endMs - 60_000) })
-      await limiter.begin({ epoch: randomUUID() })
+      await limiter.begin({ owner: 'sluice', epoch: randomUUID() })
       const denied = await call([minutes])
       expect(denied).toMatchObject({ results: [{ granted: 0 }] })
       const untilMs = (leftMs > transit ? endMs : endMs + 60_000) + transit + 100
@@ -163,29 +209,6 @@ describe('what an epoch closes', () => {
     expect(granted).toBe(0)
     expect(waitUs).toBeGreaterThan(look(hour) - 60_000_000)
   })
-
-  it('is held in one with it: all that was listed, or nothing', async () => {
-    const holds = [
-      { bucket: minute, us: 20_000_000 },
-      { bucket: hour, us: 7_200_000_000 },
-    ]
-    const epoch = randomUUID()
-    await limiter.begin({ epoch, closeUs: 0, holds })
-    expect((await reserve(minute)).waitUs).toBeGreaterThan(15_000_000)
-    expect((await reserve(hour)).waitUs).toBeGreaterThan(7_190_000_000)
-    expect(await reserve(bucket('other', { window: '5/h' }))).toMatchObject({ granted: 1 })
-    // A definition of one that is out of date: neither the epoch nor the other's hold.
-    const other = bucket('other', { window: '9/h' }, 2)
-    expect(await reserve(other)).toMatchObject({ granted: 1 })
-    const stale = [
-      { bucket: minute, us: 90_000_000 },
-      { bucket: bucket('other', { window: '5/h' }), us: 90_000_000 },
-    ]
-    const answer = await limiter.begin({ epoch: randomUUID(), instead: epoch, closeUs: 0, holds: stale })
-    expect(answer).toEqual({ isDecided: false, why: 'superseded', bucket: 1, version: 2 })
-    expect((await reserve(minute)).waitUs).toBeLessThan(20_000_000)
-    expect(await call([minute], 1, randomUUID(), epoch)).toMatchObject({ isDecided: true })
-  })
 })
 
 describe('state that is lost', () => {
@@ -194,7 +217,7 @@ describe('state that is lost', () => {
     const to = await connectRedis(own.port)
     const by = new RedisLimiter(to)
     const epoch = randomUUID()
-    await by.begin({ epoch, closeUs: 0 })
+    await by.begin({ owner: 'sluice', epoch, closeUs: 0 })
     decided(await call([hour], 1, 'a', undefined, by))
     await to.send('SAVE', [])
     decided(await call([hour], 4, 'b', undefined, by))
@@ -205,8 +228,10 @@ describe('state that is lost', () => {
     expect(await back.send('HGET', ['sluice:{limits}:epoch', 'id'])).toBe(epoch)
     for (const known of [undefined, epoch])
       expect(await call([hour], 9, randomUUID(), known, again)).toEqual(lost(epoch))
-    expect(await again.begin({ epoch })).toEqual(lost(epoch))
-    expect(await again.begin({ epoch: randomUUID(), instead: epoch })).toMatchObject({ isDecided: true })
+    expect(await again.begin({ owner: 'sluice', epoch })).toEqual(lost(epoch))
+    expect(await again.begin({ owner: 'sluice', epoch: randomUUID(), instead: epoch })).toMatchObject({
+      isDecided: true,
+    })
     expect(decided(await call([hour], 9, randomUUID(), undefined, again))).toMatchObject([{ granted: 0 }])
     back.close()
     await own.close()
@@ -233,14 +258,14 @@ describe('state that is lost', () => {
     const [from, to] = await Promise.all([connectRedis(master.port), connectRedis(replica.port)])
     const first = new RedisLimiter(from)
     const alone = randomUUID()
-    await first.begin({ epoch: alone, closeUs: 0 })
+    await first.begin({ owner: 'sluice', epoch: alone, closeUs: 0 })
     await to.send('REPLICAOF', ['127.0.0.1', String(master.port)])
     await expect.poll(() => to.send('INFO', ['replication'])).toContain('master_link_status:up')
     // The first replica makes a new history, too; nothing tells the two apart.
     expect(await call([hour], 1, randomUUID(), undefined, first)).toEqual(lost(alone))
     const second = new RedisLimiter(to)
     const epoch = randomUUID()
-    await first.begin({ epoch, instead: alone, closeUs: 0 })
+    await first.begin({ owner: 'sluice', epoch, instead: alone, closeUs: 0 })
     decided(await call([hour], 1, 'a', undefined, first))
     await expect.poll(() => to.send('EXISTS', [first.keyOf('hour')])).toBe(1)
     await expect(call([hour], 1, randomUUID(), undefined, second)).rejects.toMatchObject({

@@ -20,7 +20,7 @@ beforeAll(async () => {
 })
 beforeEach(async () => {
   await client.send('FLUSHALL', [])
-  await limiter.begin({ epoch: randomUUID(), closeUs: 0 })
+  await limiter.begin({ owner: 'sluice', epoch: randomUUID(), closeUs: 0 })
 })
 afterAll(async () => {
   client.close()
@@ -49,7 +49,7 @@ describe('a call for grants', () => {
     })
     const items = [all(2, [0, 1]), all(5, [0, 1]), all(9, [0]), all(4, [2], 2), all(4, [2], 0), all(0, [1])]
     const answer = await limiter.reserve({ id: randomUUID(), buckets, items })
-    expect(decided(answer)).toEqual([
+    expect(decided(answer)).toMatchObject([
       { granted: 2, waitUs: 0, lacking: undefined },
       { granted: 1, waitUs: expect.any(Number), lacking: 1 },
       { granted: 7, waitUs: expect.any(Number), lacking: 0 },
@@ -264,6 +264,28 @@ describe('what lies between', () => {
     expect(await reserve([one], 1, randomUUID(), by)).toMatchObject({ granted: 0 })
     through.close()
     await proxy.close()
+  })
+
+  it('carries out nothing later than a call says, from its first one on', async () => {
+    const sent: string[][] = []
+    const by = new RedisLimiter({
+      send: (command, args) => (sent.push([command, ...args]), client.send(command, args)),
+    })
+    const items = [{ want: 1, takes: [] }]
+    const call = { id: randomUUID(), buckets: [], items, withinMs: 700 }
+    const [seconds, micros] = ((await client.send('TIME', [])) as string[]).map(Number)
+    decided(await by.reserve(call))
+    expect(sent.map(([command]) => command)).toEqual(['TIME', 'EVALSHA', ...(sent.length > 2 ? ['EVAL'] : [])])
+    const { until } = JSON.parse(sent[1]?.at(-1) ?? '') as { until: number }
+    const leftMs = (until - (seconds ?? 0) * 1e6 - (micros ?? 0)) / 1_000
+    expect(leftMs).toBeGreaterThan(0)
+    expect(leftMs).toBeLessThan(5_000)
+    const never = new RedisLimiter({
+      send: (command, args) => (command === 'TIME' ? client.send(command, args) : new Promise(() => {})),
+    })
+    const startMs = performance.now()
+    await expect(never.reserve({ ...call, withinMs: 40 })).rejects.toMatchObject({ code: 'SLUICE_REDIS_SILENT' })
+    expect(performance.now() - startMs).toBeLessThan(1_500)
   })
 
   it('takes no reply to another call for its own', async () => {

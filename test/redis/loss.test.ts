@@ -57,7 +57,7 @@ class Node {
       if (granted === 1 && isFresh) this.arrivals.push(Number(process.hrtime.bigint()))
     } else if (answer.why === 'lost') {
       await this.#limiter.publish(crm)
-      const begun = await this.#limiter.begin({ epoch: randomUUID(), instead: answer.epoch })
+      const begun = await this.#limiter.begin({ owner: 'sluice', epoch: randomUUID(), instead: answer.epoch })
       if (begun.isDecided) this.begun++
     }
   }

@@ -27,7 +27,7 @@ beforeAll(async () => {
 })
 beforeEach(async () => {
   await client.send('FLUSHALL', [])
-  await limiter.begin({ epoch: randomUUID(), closeUs: 0 })
+  await limiter.begin({ owner: 'sluice', epoch: randomUUID(), closeUs: 0 })
 })
 afterAll(async () => {
   for (const one of callers) one.end()
@@ -195,7 +195,7 @@ describe('a process in Python', () => {
     for (const name of [one.name, 'never-heard-of'])
       expect(await python.ask('reserve', [[name]])).toMatchObject({ error: 'StateLost' })
     const waiting = python.ask('take', [[one.name]], 60)
-    await limiter.begin({ epoch: randomUUID(), closeUs: 100_000 })
+    await limiter.begin({ owner: 'sluice', epoch: randomUUID(), closeUs: 100_000 })
     await limiter.publish(one)
     expect(await waiting).toMatchObject({ value: expect.any(String) })
   })

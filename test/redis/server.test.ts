@@ -6,7 +6,7 @@ import { RedisLimiter } from '../../src/redis/limiter.ts'
 import { lookAtServer, type ServerLook } from '../../src/redis/server.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { connectRedis, type Connection } from '../servers/resp.ts'
-import { bucket, decided } from './calls.ts'
+import { bucket, decided, seedOf } from './calls.ts'
 
 let server: RedisServer
 let client: Connection
@@ -81,7 +81,8 @@ it('needs no more of a user than the docs say', async () => {
   expect(await lookAtServer(user)).toEqual({ findings: [], evicted: 0 })
   const limiter = new RedisLimiter(user)
   const buckets = [bucket('flow', { window: '5/min', concurrency: 3 }), bucket('place', { concurrency: 3 })]
-  expect(await limiter.begin({ epoch: 'least', closeUs: 0 })).toMatchObject({ isDecided: true })
+  const seeds = buckets.map((one) => seedOf(one))
+  expect(await limiter.begin({ owner: 'sluice', epoch: 'least', closeUs: 0, seeds })).toMatchObject({ isDecided: true })
   const items = [{ want: 2, takes: buckets.map((_, at) => ({ bucket: at, units: 1 })) }]
   expect(decided(await limiter.reserve({ id: 'g', buckets, items }))).toMatchObject([{ granted: 2 }])
   const acts = buckets.map((_, at) => ({ bucket: at, grant: 'g', isUnused: true as const }))
@@ -104,12 +105,12 @@ it('finds what its user may not do, and does without', async () => {
   expect(await look('-time')).toEqual(['no-scripts error'])
   // Where the name of the history cannot be read, an epoch is believed that began so, and none that had a name.
   const limiter = new RedisLimiter(client)
-  await limiter.begin({ epoch: 'named', closeUs: 0 })
+  await limiter.begin({ owner: 'sluice', epoch: 'named', closeUs: 0 })
   await client.send('ACL', ['SETUSER', 'limits', '+@all', '-info'])
   const blindly = new RedisLimiter(user)
   const ask = () => blindly.reserve({ id: String(performance.now()), buckets: [], items: [] })
   expect(await ask()).toMatchObject({ why: 'lost', epoch: 'named' })
-  await blindly.begin({ epoch: 'nameless', instead: 'named', closeUs: 0 })
+  await blindly.begin({ owner: 'sluice', epoch: 'nameless', instead: 'named', closeUs: 0 })
   expect(await ask()).toMatchObject({ isDecided: true })
   user.close()
 })

@@ -29,11 +29,18 @@ interface Command {
 const keepUs = 100 * 366 * 86_400_000_000
 const time = "redis.call('TIME')"
 const look = readFileSync(new URL('look.lua', import.meta.url), 'utf8')
-const onStage = (text: string): string => {
+/** A script that is told the time by `setClock`. */
+export const onStage = (text: string): string => {
   expect(text.split(time)).toHaveLength(2)
   return text.replace(time, "redis.call('LRANGE', 'test:clock', 0, 1)")
 }
 const lookText = onStage(scriptOf('reserve').replace(/-- Grants what fits[^]*/, look))
+
+/** Sets the clock of scripts on stage. */
+export async function setClock(client: RedisClient, us: number): Promise<void> {
+  await client.send('DEL', ['test:clock'])
+  await client.send('RPUSH', ['test:clock', String(Math.floor(us / 1e6)), String(us % 1e6)])
+}
 
 /** A store of limits on Redis, with a clock that tests set. */
 export class RedisStage {
@@ -56,7 +63,9 @@ export class RedisStage {
     const twin = new Twin(history)
     // Once; what is absent under it counts as never used.
     await this.#clock(1)
-    expect(await this.#limiter.begin({ epoch: 'stage', closeUs: 0 })).toMatchObject({ isDecided: true })
+    expect(await this.#limiter.begin({ owner: 'sluice', epoch: 'stage', closeUs: 0 })).toMatchObject({
+      isDecided: true,
+    })
     const { ids, names } = twin.buckets
     for (const [i, id] of ids.entries()) this.#names.set(id, names[i] ?? '')
     for (const [i, { command, answer, state }] of twin.scenes.entries()) {
@@ -122,8 +131,7 @@ export class RedisStage {
 
   async #clock(us: number): Promise<undefined> {
     this.#nowUs = us
-    await this.#client.send('DEL', ['test:clock'])
-    await this.#client.send('RPUSH', ['test:clock', String(Math.floor(us / 1e6)), String(us % 1e6)])
+    await setClock(this.#client, us)
   }
 
   #define(name: string, { rules, refund }: Command['spec']): undefined {

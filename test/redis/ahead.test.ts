@@ -1,0 +1,296 @@
+import { randomInt, randomUUID } from 'node:crypto'
+import fc from 'fast-check'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import type { LimitOptions } from '../../src/limits/limit.ts'
+import type { Rule } from '../../src/limits/rule.ts'
+import type { RedisBucket } from '../../src/redis/definition.ts'
+import { type Granted, RedisLimiter, scriptOf } from '../../src/redis/limiter.ts'
+import { type RedisServer, startRedis } from '../servers/redis.ts'
+import { connectRedis, type Connection } from '../servers/resp.ts'
+import { bucket, decided } from './calls.ts'
+import { onStage, setClock } from './stage.ts'
+
+/** Repeats a run when it is given what a run has printed. */
+const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
+const startUs = 1_700_000_000_000_000
+
+let server: RedisServer
+let client: Connection
+let limiter: RedisLimiter
+beforeAll(async () => {
+  server = await startRedis()
+  client = await connectRedis(server.port)
+  limiter = new RedisLimiter(client, { timeoutMs: 60_000 }, (name) => onStage(scriptOf(name)))
+})
+afterAll(async () => {
+  client.close()
+  await server.close()
+})
+
+let nowUs = 0
+const pass = (us: number) => setClock(client, (nowUs += us))
+const anew = async (atUs = startUs) => {
+  await client.send('FLUSHALL', [])
+  nowUs = 0
+  await pass(atUs)
+  expect(await limiter.begin({ owner: 'sluice', epoch: randomUUID(), closeUs: 0 })).toMatchObject({ isDecided: true })
+}
+const reserve = async (buckets: RedisBucket[], want = 1, aheadUs?: number, id: string = randomUUID()) => {
+  const items = [{ want, takes: buckets.map((_, i) => ({ bucket: i, units: 1 })) }]
+  const ahead = aheadUs === undefined ? {} : { aheadUs }
+  return decided(await limiter.reserve({ id, buckets, items, ...ahead }))[0] as Granted
+}
+const back = async (one: RedisBucket, grant: string, units: number) => {
+  const acts = [{ bucket: 0, grant, more: -units }]
+  return decided(await limiter.settle({ id: randomUUID(), buckets: [one], acts }))[0]
+}
+
+describe('what is granted ahead', () => {
+  // Room for one; 10 ms each.
+  const one = bucket('one', { rate: '100/s', burst: 1 })
+
+  it('is what fits by then: the rest has a wait after which it is granted', async () => {
+    await anew()
+    expect(await reserve([one])).toMatchObject({ granted: 1, startUs: 0 })
+    expect(await reserve([one], 1, 9_999)).toMatchObject({ granted: 0, waitUs: 1, lacking: 0, isHeld: false })
+    expect(await reserve([one], 1, 10_000)).toMatchObject({ granted: 1, waitUs: 0, startUs: 10_000 })
+    expect(await reserve([one], 1, 15_000)).toMatchObject({ granted: 0, waitUs: 5_000, lacking: 0 })
+    await pass(5_000)
+    expect(await reserve([one], 1, 15_000)).toMatchObject({ granted: 1, startUs: 15_000 })
+    // No further than 100 ms, whatever is asked for.
+    const wide = bucket('wide', { window: '1/s' })
+    await reserve([wide])
+    expect((await reserve([wide], 1, 5_000_000)).granted).toBe(0)
+  })
+
+  it('is for nobody without `ahead` until then, even where there is room', async () => {
+    await anew()
+    const [open, busy] = [bucket('open', { rate: '100/s', burst: 9 }), bucket('busy', { concurrency: 9 })]
+    await reserve([one])
+    expect(await reserve([one, open, busy], 1, 50_000)).toMatchObject({ granted: 1, startUs: 10_000 })
+    for (const held of [open, busy])
+      expect(await reserve([held])).toMatchObject({ granted: 0, waitUs: 10_000, lacking: 0 })
+    expect(await reserve([open], 1, 9_000)).toMatchObject({ granted: 0, waitUs: 1_000 })
+    expect(await reserve([open], 2, 20_000)).toMatchObject({ granted: 2, startUs: 10_000 })
+    await pass(10_000)
+    expect(await reserve([open])).toMatchObject({ granted: 1, startUs: 0 })
+    expect(await reserve([busy])).toMatchObject({ granted: 1, startUs: 0 })
+  })
+
+  it('is as many of an item as fit at one moment', async () => {
+    await anew()
+    const five = bucket('five', { rate: '100/s', burst: 5 })
+    await reserve([five], 4)
+    // Three fit after 20 ms: those may all be used together then.
+    expect(await reserve([five], 9, 20_000)).toMatchObject({ granted: 3, startUs: 20_000, lacking: 0, waitUs: 10_000 })
+  })
+
+  it('stays denied when the clock steps back, and says where a bucket is on hold', async () => {
+    await anew()
+    await reserve([one], 1, 0)
+    await reserve([one], 1, 10_000)
+    await pass(-1_000_000)
+    expect(await reserve([one])).toMatchObject({ granted: 0, waitUs: 1_020_000, isHeld: false })
+    expect(await reserve([one], 1, 100_000)).toMatchObject({ granted: 0, waitUs: 920_000, isHeld: false })
+    await pass(2_000_000)
+    await limiter.settle({ id: randomUUID(), buckets: [one], acts: [{ bucket: 0, holdUs: 500_000 }] })
+    expect(await reserve([one], 1, 100_000)).toMatchObject({ granted: 0, waitUs: 400_000, isHeld: true })
+    await pass(400_000)
+    expect(await reserve([one], 1, 100_000)).toMatchObject({ granted: 1, startUs: 100_000 })
+  })
+
+  it('is given back part by part, of what starts first', async () => {
+    await anew()
+    const [wide, slow] = [bucket('wide', { window: '10/s' }), bucket('slow', { rate: '20/s', burst: 1 })]
+    await reserve([slow])
+    const id = randomUUID()
+    const items = [
+      { want: 2, takes: [{ bucket: 0, units: 1 }] },
+      { want: 1, takes: [0, 1].map((i) => ({ bucket: i, units: 1 })) },
+      { want: 3, takes: [{ bucket: 0, units: 1 }] },
+    ]
+    const told = await limiter.reserve({ id, buckets: [wide, slow], items, aheadUs: 100_000 })
+    expect(decided(told).map(({ granted, startUs: us }) => [granted, us])).toEqual([
+      [2, 0],
+      [1, 50_000],
+      [3, 50_000],
+    ])
+    expect([await back(wide, id, 3), await back(wide, id, 2), await back(wide, id, 9)]).toEqual([-3, -2, -1])
+    await pass(50_000)
+    expect(await reserve([wide], 99)).toMatchObject({ granted: 10 })
+  })
+})
+
+/** Units that were used, or whose grant lasts, at a time. */
+type Use = { atUs: number; units: number }
+
+/** Where the uses of a bucket are more than its rule allows; undefined: nowhere. */
+function excess(rule: Rule, uses: readonly Use[]): object | undefined {
+  const inOrder = uses.filter(({ units }) => units > 0).sort((a, b) => a.atUs - b.atUs)
+  for (const [i, from] of inOrder.entries()) {
+    let sum = 0
+    for (const to of inOrder.slice(i)) {
+      const us = to.atUs - from.atUs
+      if (rule.kind === 'window' && us >= rule.slotUs * 60) break
+      sum += to.units
+      const most = rule.kind === 'window' ? rule.room : rule.room + (rule.drain * us) / rule.weight
+      if (sum > most) return { rule, fromUs: from.atUs - startUs, us, sum, most }
+    }
+  }
+  const margin = rule.quota?.marginUs ?? 0
+  const minuteUs = 60_000_000
+  for (const { atUs } of rule.kind === 'quota' ? inOrder : [])
+    for (const begins of [-margin, margin].map((us) => Math.floor((atUs + us) / minuteUs) * minuteUs)) {
+      const inside = inOrder.filter((one) => one.atUs >= begins - margin && one.atUs < begins + minuteUs + margin)
+      const sum = inside.reduce((all, { units }) => all + units, 0)
+      if (sum > rule.room) return { rule, begins, sum }
+    }
+  return undefined
+}
+
+const anyLimit = fc.constantFrom<LimitOptions>(
+  { rate: '200/s', burst: 1 },
+  { rate: '100/s' },
+  { rate: '60/s', burst: 7 },
+  { window: '20/s' },
+  { rate: '150/s', burst: 4, window: '30/s' },
+  { rate: '40/s', burst: 5, quota: '30/min' },
+  { rate: '90/s', burst: 9, concurrency: 1000 },
+)
+const anyAct = fc.record({
+  // As long as was told, or so long.
+  us: fc.oneof(
+    fc.constant(null),
+    fc.constant(0),
+    fc.integer({ max: 25_000, min: 0 }),
+    fc.constantFrom(200_000, 999_000),
+  ),
+  ahead: fc.option(fc.constantFrom(0, 7_000, 40_000, 100_000), { freq: 2 }),
+  items: fc.array(
+    fc.record({
+      want: fc.integer({ min: 1, max: 9 }),
+      takes: fc.constantFrom([0], [1], [0, 1], [1, 0]),
+      units: fc.constantFrom(1, 1, 1, 2, 0),
+    }),
+    { minLength: 1, maxLength: 3 },
+  ),
+  // Of one of the last calls, so many units of those that start last, or first.
+  back: fc.option(
+    fc.record({
+      call: fc.integer({ min: 0, max: 3 }),
+      units: fc.integer({ min: 1, max: 8 }),
+      isLast: fc.boolean(),
+    }),
+    { freq: 3 },
+  ),
+})
+type Act = typeof anyAct extends fc.Arbitrary<infer T> ? T : never
+
+/** What callers were granted in a history, and used, of two buckets. */
+class Ledger {
+  readonly calls: { id: string; uses: Use[][] }[] = []
+  readonly counts = { granted: 0, ahead: 0, back: 0, backAhead: 0 }
+  readonly #buckets: RedisBucket[]
+  #toldUs = 0
+
+  constructor(limits: readonly LimitOptions[]) {
+    this.#buckets = limits.map((options, i) => bucket(`b${i}`, options))
+  }
+
+  async play(act: Act): Promise<void> {
+    await pass(act.us ?? Math.min(this.#toldUs, 1_000_000))
+    if (act.back !== null) await this.#giveBack(act.back)
+    const id = randomUUID()
+    const uses: Use[][] = this.#buckets.map(() => [])
+    const items = act.items.map(({ want, takes, units }) => ({
+      want,
+      takes: takes.map((one, i) => ({ bucket: one, units: i === 0 ? units : 1 })),
+    }))
+    const ahead = act.ahead === null ? {} : { aheadUs: act.ahead }
+    const answer = await limiter.reserve({ id, buckets: this.#buckets, items, ...ahead })
+    for (const [i, { granted, startUs: us, waitUs }] of decided(answer).entries()) {
+      expect(us).toBeLessThanOrEqual(act.ahead ?? 0)
+      this.#toldUs = waitUs
+      const { takes = [] } = items[i] ?? {}
+      for (const take of takes) uses[take.bucket]?.push({ atUs: nowUs + us, units: granted * take.units })
+      this.counts.granted += granted
+      if (us > 0) this.counts.ahead += granted
+    }
+    this.calls.push({ id, uses })
+  }
+
+  async #giveBack({ call: ago, units, isLast }: NonNullable<Act['back']>): Promise<void> {
+    const call = this.calls.at(-1 - ago)
+    for (const [i, uses] of (call?.uses ?? []).entries()) {
+      const held = uses.reduce((sum, one) => sum + one.units, 0)
+      const some = Math.min(units, held)
+      if (some === 0 || call === undefined) continue
+      expect(await back(this.#buckets[i] as RedisBucket, call.id, some)).toBe(-some)
+      let left = some
+      for (const one of isLast ? uses.toReversed() : uses) {
+        const fewer = Math.min(left, one.units)
+        if (fewer > 0 && one.atUs > nowUs) this.counts.backAhead += fewer
+        one.units -= fewer
+        left -= fewer
+      }
+      this.counts.back += some
+    }
+  }
+
+  /** Where a limit was exceeded. */
+  excess(): object[] {
+    return this.#buckets.flatMap(({ rules }, i) => {
+      const uses = this.calls.flatMap((call) => call.uses[i] ?? [])
+      return rules.filter(({ drain }) => drain > 0).flatMap((rule) => excess(rule, uses) ?? [])
+    })
+  }
+}
+
+it('no rule is exceeded by what several callers use, some ahead and some at once, at any time', async () => {
+  const total = { granted: 0, ahead: 0, back: 0, backAhead: 0 }
+  const anyRun = fc.record({
+    limits: fc.tuple(anyLimit, anyLimit),
+    acts: fc.array(anyAct, { minLength: 60, maxLength: 60 }),
+    // Before the end of a minute, for quotas.
+    leftUs: fc.integer({ min: 0, max: 2_000_000 }),
+  })
+  const property = fc.asyncProperty(anyRun, async ({ limits, acts, leftUs }) => {
+    await anew(startUs - (startUs % 60_000_000) - leftUs)
+    const ledger = new Ledger(limits)
+    for (const act of acts) await ledger.play(act)
+    expect(ledger.excess()).toEqual([])
+    for (const name of ['granted', 'ahead', 'back', 'backAhead'] as const) total[name] += ledger.counts[name]
+  })
+  await fc.assert(property, { seed, numRuns: 120, endOnFailure: true })
+  console.info(`ahead: ${JSON.stringify(total)}, SLUICE_TEST_SEED=${seed}`)
+  expect(total.ahead).toBeGreaterThan(500)
+  expect(total.backAhead).toBeGreaterThan(50)
+}, 120_000)
+
+describe.each<LimitOptions>([
+  { rate: '100/s', burst: 1 },
+  { rate: '1000/s' },
+  { window: '20/s' },
+  { rate: '77/s', window: '60/s' },
+])('of %o, while more is asked for', (options) => {
+  it('nothing is lost, although who asks ahead comes late each time', async () => {
+    await anew()
+    const one = bucket('one', options)
+    const seconds = 10
+    const endUs = startUs + seconds * 1e6
+    let used = 0
+    for (let step = 0; nowUs < endUs; step++) {
+      const late = step % 20 === 19 ? 60_000 : (step * 3_700) % 9_000
+      // A foreigner tries too, each time.
+      const [own, foreign] = [await reserve([one], 50, 100_000), await reserve([one])]
+      for (const { granted, startUs: us } of [own, foreign]) if (nowUs + us < endUs) used += granted
+      await pass(Math.max(own.waitUs + late, 1))
+    }
+    // What a window counts it forgets when its part is out of it.
+    const least = one.rules.map(({ kind, room, drain, weight, slotUs }) => {
+      const perSecond = kind === 'window' ? (room * 1e6) / (61 * slotUs) : (1e6 * drain) / weight
+      return Math.floor(perSecond * seconds) - room
+    })
+    expect(used).toBeGreaterThanOrEqual(Math.min(...least))
+  })
+})
