@@ -9,7 +9,8 @@ import { newId } from '../core/hash.ts'
 import type { Db } from '../db/db.ts'
 import type { Log } from '../dispatch/task.ts'
 import { statements } from '../generated/sql.ts'
-import type { RedisLimiter, Seed } from '../redis/limiter.ts'
+import type { Seed } from '../redis/definition.ts'
+import type { RedisLimiter } from '../redis/limiter.ts'
 import type { SharedDefinitions } from './definitions.ts'
 
 /** What epochs need. */

@@ -47,7 +47,14 @@ export interface TestSluice {
 export async function testSluice(options: TestOptions): Promise<TestSluice> {
   const schema = options.schema ?? 'sluice'
   const { rules = [], routes = {}, allowPrivate = ['127.0.0.0/8', '::1'] } = options
-  const sluice = await Sluice.open({ store: options.store ?? 'memory:', redis: '', schema, rules, routes, allowPrivate })
+  const sluice = await Sluice.open({
+    store: options.store ?? 'memory:',
+    redis: '',
+    schema,
+    rules,
+    routes,
+    allowPrivate,
+  })
   const { db } = sluice
   await db.script(`create table if not exists ${schema}.test_clock (at timestamptz not null); delete from ${schema}.test_clock;
     create or replace function ${schema}.now() returns timestamptz language sql volatile as 'select at from ${schema}.test_clock';

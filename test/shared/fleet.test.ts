@@ -45,9 +45,15 @@ async function world(published: boolean) {
     enter: async (more: object = {}) => (await start(memberFile, { ...common, role: 'works', ...more })).child,
     web: async (count: number) => (await start(memberFile, { ...common, role: 'calls', count })).child,
     python: () => taker(redis.url, vendor.url),
-    send: (count: number) => sluice.sendMany(call, Array.from({ length: count }, () => ({}))),
+    send: (count: number) =>
+      sluice.sendMany(
+        call,
+        Array.from({ length: count }, () => ({})),
+      ),
     ended: async (count: number) => {
-      const [row] = await sluice.db.query<{ n: number }>(`select count(*)::int as n from sluice.done where state = 'done'`)
+      const [row] = await sluice.db.query<{ n: number }>(
+        `select count(*)::int as n from sluice.done where state = 'done'`,
+      )
       return (row?.n ?? 0) >= count
     },
     arrivals: vendor.arrivals,
@@ -67,7 +73,10 @@ async function world(published: boolean) {
 /** A process in Python that calls the vendor. */
 async function taker(redis: string, vendor: string): Promise<ChildProcess> {
   const env = { ...process.env, PYTHONPATH: examples, PYTHONDONTWRITEBYTECODE: '1' }
-  const child = spawn(await findPython('redis'), [takerFile, redis, vendor], { env, stdio: ['pipe', 'pipe', 'inherit'] })
+  const child = spawn(await findPython('redis'), [takerFile, redis, vendor], {
+    env,
+    stdio: ['pipe', 'pipe', 'inherit'],
+  })
   ends.push(() => child.kill('SIGKILL'))
   await once(createInterface(child.stdout), 'line')
   return child
@@ -108,7 +117,9 @@ describe('a limit that is shared in Redis', () => {
     python.stdin?.end()
     const arrivals = await run.proved(jobs)
     const of = (path: string) => arrivals.filter((one) => one.path === path).length
-    console.log(`${of('/job')} by jobs, ${of('/web')} by the web, ${of('/python')} in Python: ${utilisation(arrivals).toFixed(3)} of the guarantee`)
+    console.log(
+      `${of('/job')} by jobs, ${of('/web')} by the web, ${of('/python')} in Python: ${utilisation(arrivals).toFixed(3)} of the guarantee`,
+    )
     expect(of('/web')).toBeGreaterThan(jobs / 10)
     expect(of('/python')).toBeGreaterThan(10)
     await end(members)
@@ -146,7 +157,9 @@ describe('with a way to Redis that', () => {
     const arrivals = await run.proved(jobs)
     // With the faults over, what is left takes about as long as the limit has it.
     const left = arrivals.slice(before)
-    console.log(`${left.length} were left; they took ${((performance.now() - sinceMs) / 1_000).toFixed(1)} s, at ${utilisation(left.slice(-100)).toFixed(2)} of the guarantee in the end`)
+    console.log(
+      `${left.length} were left; they took ${((performance.now() - sinceMs) / 1_000).toFixed(1)} s, at ${utilisation(left.slice(-100)).toFixed(2)} of the guarantee in the end`,
+    )
     await end(members)
   })
 })
@@ -160,14 +173,18 @@ it('with a Redis that is killed again and again and comes back empty: nothing ex
   let isOver = false
   const nemesis = later(
     (async () => {
-      await until(async () => {
-        if (isOver || performance.now() - last < (isLong ? 5_000 : 2_500)) return isOver
-        last = performance.now()
-        kills++
-        await run.redis.kill()
-        await run.redis.start()
-        return false
-      }, 'it is over', endMs)
+      await until(
+        async () => {
+          if (isOver || performance.now() - last < (isLong ? 5_000 : 2_500)) return isOver
+          last = performance.now()
+          kills++
+          await run.redis.kill()
+          await run.redis.start()
+          return false
+        },
+        'it is over',
+        endMs,
+      )
     })(),
   )
   await until(() => run.ended(jobs), 'all are done', endMs).finally(() => (isOver = true))

@@ -1,10 +1,11 @@
 /** Limits that are shared in Redis, point by point: on a real PostgreSQL and a real Redis, in one process. */
 import { randomUUID } from 'node:crypto'
-import { createServer } from 'node:http'
+import { once } from 'node:events'
+import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { type AnyTask, type Context, type Limit, limit, rateLimited, Sluice, task } from '../../src/index.ts'
+import { type AnyTask, type Context, type Limit, limit, Sluice, task } from '../../src/index.ts'
 import { checks } from '../../src/cli/checks.ts'
 import { openStore } from '../../src/db/open.ts'
 import { systemClock } from '../../src/core/clock.ts'
@@ -52,7 +53,8 @@ async function foreigner(of: Limit) {
   ends.push(() => client.close())
   const limiter = new RedisLimiter(client)
   const key = 'sluice:{limits}:d:'
-  const version = async () => (JSON.parse(String(await client.send('GET', [key + of.name]))) as { version: number }).version
+  const version = async () =>
+    (JSON.parse(String(await client.send('GET', [key + of.name]))) as { version: number }).version
   return async (units = 1) => {
     const bucket = { name: of.name, rules: of.rules, version: await version() }
     const answer = await limiter.reserve({
@@ -64,7 +66,10 @@ async function foreigner(of: Limit) {
   }
 }
 
-function counted(limits: Limit[], run: (context: Context, n: number) => unknown = () => undefined) {
+function counted(
+  limits: readonly Limit<{ n: number }>[],
+  run: (context: Context, n: number) => unknown = () => undefined,
+) {
   const ran: number[] = []
   const call = task('call', {
     input,
@@ -76,6 +81,15 @@ function counted(limits: Limit[], run: (context: Context, n: number) => unknown 
     },
   })
   return { call: call as unknown as AnyTask, ran }
+}
+
+/** The URL of a server that answers so. */
+async function answering(answer: (response: ServerResponse) => void): Promise<string> {
+  const server = createServer((_, response) => answer(response))
+  server.listen(0, '127.0.0.1')
+  await once(server, 'listening')
+  ends.push(() => server.close())
+  return `http://127.0.0.1:${(server.address() as AddressInfo).port}/`
 }
 
 const rows = (count: number) => Array.from({ length: count }, (_, n) => ({ n }))
@@ -130,11 +144,10 @@ describe('jobs', () => {
   })
 
   it('have others keep silent when the vendor asks for it', async () => {
+    const url = await answering((response) => response.writeHead(429, { 'retry-after': '3600' }).end())
     const { sluice } = await open()
     const limits = [slow(true)]
-    const { call, ran } = counted(limits, () => {
-      throw rateLimited('1h')
-    })
+    const { call, ran } = counted(limits, ({ fetch }) => fetch(url).then(() => Promise.reject(new Error('no'))))
     await sluice.work([call])
     const other = await foreigner(limits[0] as Limit)
     expect(await other()).toBe(1)
@@ -155,13 +168,10 @@ describe('jobs', () => {
   })
 
   it('take further grants for further requests', async () => {
-    const server = createServer((_, response) => response.end('ok'))
-    server.listen(0, '127.0.0.1')
-    ends.push(() => server.close())
+    const url = await answering((response) => response.end('ok'))
     const { sluice } = await open()
     const limits = [slow(true)]
     const { call, ran } = counted(limits, async ({ fetch }) => {
-      const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`
       for (let n = 0; n < 3; n++) await (await fetch(url)).text()
     })
     await sluice.work([call])
@@ -269,9 +279,13 @@ describe('when Redis has lost its state', () => {
     await db.transaction(async (tx) => {
       const [was] = await tx.query<{ epoch: string }>('select sluice.shared_v1() as epoch')
       await db.query(`update sluice.shared set at = at - interval '1 min'`)
-      putting = db.query('select * from sluice.succeed_v1($1, $2, null)', [was?.epoch, 'next']).then(() => (isPut = true))
+      putting = db
+        .query('select * from sluice.succeed_v1($1, $2, null)', [was?.epoch, 'next'])
+        .then(() => (isPut = true))
       await until(async () => {
-        const [waits] = await db.query(`select 1 from pg_locks where locktype = 'advisory' and not granted and objid = 4294967281`)
+        const [waits] = await db.query(
+          `select 1 from pg_locks where locktype = 'advisory' and not granted and objid = 4294967281`,
+        )
         return waits !== undefined
       })
       expect(isPut).toBe(false)
