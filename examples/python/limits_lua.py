@@ -546,8 +546,8 @@ local function reach(buckets, item, now, latest, further)
   return fit, at
 end
 
--- When the next of an item fits into all its buckets, that is worth asking for (no more than `latest` - `now` before), and which
--- of them is the last.
+-- After how many us it is worth asking for the next of an item: when it fits into all its buckets, or as far ahead of that as is
+-- granted; and which of them is the last.
 local function delay(buckets, item, now, latest, further)
   local at, last = 0, 0
   for _, take in ipairs(item.takes) do

@@ -7,7 +7,8 @@ import { StoreError } from '../core/errors.ts'
  * A connection to Redis (or Valkey) that somebody else opened. One line makes any client one: of ioredis
  * `{ send: (command, args) => redis.call(command, ...args) }`, of node-redis
  * `{ send: (command, args) => redis.sendCommand([command, ...args]) }`.
- * It may send a command again whose reply was lost: the scripts carry out each once.
+ * It may send a command again whose reply was lost: the scripts carry out each once. Of one that begins epochs it is better if it
+ * does not: what it sends again after state was lost in between would begin the same one again, by seeds that are out of date.
  */
 export interface RedisClient {
   /**
@@ -97,7 +98,7 @@ async function within(answer: Promise<unknown>, timeoutMs: number, clock: Clock)
   const silent = () =>
     new StoreError(
       'SLUICE_REDIS_SILENT',
-      `Redis did not answer within ${timeoutMs} ms; whether the command was carried out is unknown, and asking again with the same id is safe`,
+      `Redis did not answer within ${timeoutMs} ms; whether the command was carried out is unknown, and asking again with the same id is safe, but for the beginning of an epoch`,
     )
   let cancel = () => {}
   const late = new Promise<never>((_, reject) => (cancel = clock.after(timeoutMs, () => reject(silent()))))

@@ -370,7 +370,7 @@ function listOf(reply: unknown, id: string): Reply {
   if (String(of) !== id)
     throw new StoreError(
       'SLUICE_REDIS_ANSWER',
-      'Redis answered something else: replies of this connection are mixed up, so it must be closed; asking again with the same id is safe',
+      'Redis answered something else: replies of this connection are mixed up, so it must be closed; asking again with the same id is safe, but for the beginning of an epoch',
     )
   return [String(kind), ...told.map(String)]
 }
