@@ -231,10 +231,11 @@ local function looks_back(rule, from)
   return (from < ends - rule.margin and ends or following) + rule.margin - from
 end
 
--- A bucket as the epoch leaves it, once: what was granted before is not known, as if it had been forgotten. An own one is told
--- what was granted when the epoch begins, and nobody else has granted anything: it stays as it is.
+-- A bucket as the epoch leaves it, once: what was granted before is not known, as if it had been forgotten. Of an own one it is
+-- known (state.lua), since nobody else takes of it.
 local function close(bucket, epoch)
-  if bucket.own or bucket.closed == epoch.at then return end
+  if bucket.own then bucket.closed = epoch.at end
+  if bucket.closed == epoch.at then return end
   local from, span = bucket.stored and math.max(epoch.at, bucket.at) or epoch.at, 0
   for _, rule in ipairs(bucket.rules) do span = math.max(span, looks_back(rule, from)) end
   bucket.closed = epoch.at
@@ -356,6 +357,7 @@ end
 -- Of the state, in the order in which they are packed. What is added comes last: what was written before lacks it. ahead: from then
 -- on the last grant ahead of the clock may be used; nothing is granted for a time before it.
 local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead' }
+local CLOSED = 12
 
 -- shown: what the clock shows, by which keys expire.
 local function save(bucket, shown)
@@ -372,15 +374,25 @@ local function save(bucket, shown)
   redis.call('PEXPIRE', bucket.key, string.format('%.0f', ms))
 end
 
+-- The packed state of a bucket; nil: there is none. Of an own one all that was granted is told when an epoch begins: what was
+-- written before that, and not told again, is of another time (an old dump, a clock that was ahead), and forgotten.
+local function stored_of(key, definition, epoch)
+  local stored = redis.call('HGET', key, 's')
+  local values = stored and cmsgpack.unpack(stored)
+  if not (values and epoch and definition.own) or values[CLOSED] == epoch.at then return values end
+  redis.call('PEXPIRE', key, '0')
+  return nil
+end
+
 -- One that is not there counts as never used: keys expire when they matter no more. epoch: what it is closed by; unset: nothing.
 local function read(key, definition, epoch, now)
-  local stored = redis.call('HGET', key, 's')
+  local stored = stored_of(key, definition, epoch)
   local bucket = blank(definition.rules, now)
   bucket.key, bucket.rules, bucket.keep, bucket.counted = key, definition.rules, definition.keep, definition.counted
   bucket.version, bucket.n, bucket.first, bucket.oldest, bucket.lost = definition.version, 0, 1, now, 0
   bucket.own, bucket.closed, bucket.ahead = definition.own, 0, 0
   bucket.stored = stored and true or false
-  for i, value in ipairs(stored and cmsgpack.unpack(stored) or {}) do bucket[FIELDS[i]] = value end
+  for i, value in ipairs(stored or {}) do bucket[FIELDS[i]] = value end
   if epoch then close(bucket, epoch) end
   return bucket
 end
@@ -589,7 +601,7 @@ local function decide(buckets, call, now, granted)
     local wait, last = 0, 0
     if fits < item.want then wait, last = delay(buckets, item, now, latest, call.further) end
     local told = { fits, wait, last }
-    if call.ahead then told[4], told[5] = at - now, last > 0 and buckets[last].hold > now and 1 or 0 end
+    if call.ahead then told[4], told[5] = at - now, last > 0 and math.max(buckets[last].hold, buckets[last].ahead) > latest and 1 or 0 end
     for _, value in ipairs(told) do reply[#reply + 1] = value end
   end
   return reply

@@ -1,3 +1,4 @@
--- Notes since when Redis does not answer somebody ($1: why), or that it does ($1 null).
-update sluice.shared set away_at = case when $1::text is not null then coalesce(away_at, sluice.now()) end, away = $1
-where away is distinct from $1 or (away_at is null) <> ($1::text is null)
+-- Notes that Redis does not answer somebody ($1: why), and since when; also before there was an epoch, which is '' then.
+insert into sluice.shared (owner, epoch, at, away_at, away)
+values (replace(gen_random_uuid()::text, '-', ''), '', '-infinity', sluice.now(), $1)
+on conflict (one) do update set away_at = coalesce(shared.away_at, excluded.away_at), away = excluded.away

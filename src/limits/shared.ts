@@ -45,6 +45,8 @@ export interface Leave {
 export interface SharedLimits {
   /** Begins; before, nobody may be asked. A second call changes nothing. */
   start(): void
+  /** Resolves when somebody has answered since the start, or soon after it: what is granted before is asked for in vain. */
+  ready(): Promise<void>
   /** Nobody answers there: limits wait, but for those that are open then. */
   readonly isAway: boolean
   /** True when jobs with these limits can begin now. */

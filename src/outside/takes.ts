@@ -273,10 +273,10 @@ export class Takes implements Taker {
   ): Promise<Said> {
     const { db, clock, schema, definitions, shared } = this.#options
     if (this.#closed.signal.aborted) throw closed()
-    if (shared?.isAway === true && !shared.isOpenFor([want.limit])) throw sharedAway()
     db.checkOutside('a take')
     await definitions.define([want.limit])
-    shared?.start()
+    await this.#ready()
+    if (shared?.isAway === true && !shared.isOpenFor([want.limit])) throw sharedAway()
     await this.#look()
     const known = this.#holder.asking(wish.id)
     try {
@@ -303,6 +303,13 @@ export class Takes implements Taker {
     } finally {
       known()
     }
+  }
+
+  /** The first take of a process waits until Redis is known. */
+  #ready(): Promise<void> | undefined {
+    const { shared } = this.#options
+    shared?.start()
+    return shared?.ready()
   }
 
   /** Asks those who share the limit. */

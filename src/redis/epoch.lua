@@ -27,10 +27,11 @@ local function looks_back(rule, from)
   return (from < ends - rule.margin and ends or following) + rule.margin - from
 end
 
--- A bucket as the epoch leaves it, once: what was granted before is not known, as if it had been forgotten. An own one is told
--- what was granted when the epoch begins, and nobody else has granted anything: it stays as it is.
+-- A bucket as the epoch leaves it, once: what was granted before is not known, as if it had been forgotten. Of an own one it is
+-- known (state.lua), since nobody else takes of it.
 local function close(bucket, epoch)
-  if bucket.own or bucket.closed == epoch.at then return end
+  if bucket.own then bucket.closed = epoch.at end
+  if bucket.closed == epoch.at then return end
   local from, span = bucket.stored and math.max(epoch.at, bucket.at) or epoch.at, 0
   for _, rule in ipairs(bucket.rules) do span = math.max(span, looks_back(rule, from)) end
   bucket.closed = epoch.at

@@ -30,6 +30,8 @@ interface InForce {
   readonly isOpen: boolean
 }
 
+/** Denials have them read anew, so often at most. */
+const freshMs = 500
 /** So often a name that is not known is looked for, at most. */
 const missMs = 100
 
@@ -59,6 +61,11 @@ export class SharedDefinitions {
       if (this.#byName.has(nameOf(take)) || take.startsWith(`${nameOf(take)}/`)) continue
       if (this.#monotonicMs() - this.#readMs > missMs) await this.read()
     }
+  }
+
+  /** Reads them anew, unless that was done a moment ago. */
+  async refresh(): Promise<void> {
+    if (this.#monotonicMs() - this.#readMs > freshMs) await this.read()
   }
 
   /** Reads them anew. */

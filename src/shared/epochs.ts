@@ -10,7 +10,7 @@ import type { Db } from '../db/db.ts'
 import type { Log } from '../dispatch/task.ts'
 import { statements } from '../generated/sql.ts'
 import type { Seed } from '../redis/definition.ts'
-import type { RedisLimiter } from '../redis/limiter.ts'
+import type { Beginning, RedisLimiter } from '../redis/limiter.ts'
 import type { SharedDefinitions } from './definitions.ts'
 
 /** What epochs need. */
@@ -70,6 +70,8 @@ export class SharedEpochs {
       this.#current = row.epoch
       return { isNew: false }
     }
+    // Before anything is changed: others of this database may be right where this process is wrong.
+    if (stands.owner !== undefined && stands.owner !== row?.owner) throw owned()
     const next = newId()
     const [said] = await db.call<{ epoch: string; mine: boolean; owner: string }>(
       'succeed',
@@ -78,13 +80,16 @@ export class SharedEpochs {
     )
     if (said?.mine !== true) throw new OthersBeginError('somebody else begins an epoch')
     this.#own = next
-    await this.#begin(next, said.owner, stands.id)
+    // Before the first nothing was published, so nobody was granted anything here.
+    const isFirst = !row?.epoch && stands.id === undefined
+    const how = isFirst ? { closeUs: 0, delayUs: 0 } : { delayUs: askMs * 1_000 }
+    await this.#begin({ epoch: next, owner: said.owner, instead: stands.id, ...how })
     this.#current = next
     return { isNew: true }
   }
 
   /** Once for each id: after an unknown outcome another one is begun, since Redis may have lost its state in between. */
-  async #begin(epoch: string, owner: string, instead: string | undefined): Promise<void> {
+  async #begin(beginning: Beginning): Promise<void> {
     const { clock, limiter, log } = this.#options
     await this.#options.definitions.read()
     for (const published of this.#options.definitions.published()) await limiter.publish(published)
@@ -92,16 +97,12 @@ export class SharedEpochs {
     const seeds = await this.#seeds()
     if (clock.monotonicMs() - readMs > staleMs)
       throw new StoreError('SLUICE_STORE_UNREACHABLE', 'the ledger took too long to read')
-    const begun = await limiter.begin({ epoch, owner, instead, seeds, delayUs: askMs * 1_000 })
+    const begun = await limiter.begin({ ...beginning, seeds })
     if (begun.isDecided) {
       log.info('limits in Redis go on by the ledger', { buckets: seeds.length })
       return
     }
-    if (begun.why === 'owned')
-      throw new UsageError(
-        'SLUICE_REDIS_OWNED',
-        'the keys in this Redis are another database’s: give each a prefix of its own (SLUICE_REDIS_PREFIX); if that database is no more, delete the epoch key that docs/redis.md names',
-      )
+    if (begun.why === 'owned') throw owned()
     throw new OthersBeginError(`Redis says ${begun.why}`)
   }
 
@@ -129,4 +130,11 @@ export class SharedEpochs {
       ]
     })
   }
+}
+
+function owned(): UsageError {
+  return new UsageError(
+    'SLUICE_REDIS_OWNED',
+    'the keys in this Redis are another database’s: give each a prefix of its own (SLUICE_REDIS_PREFIX); if that database is no more, delete the epoch key that docs/redis.md names',
+  )
 }

@@ -31,6 +31,12 @@ const answerMs = 400
  * that of two grants the second mostly comes a few ms too early.
  */
 const aheadUs = 50_000
+/**
+ * Of what other programs take of, nothing is granted ahead, for they would never have their turn. What is denied by so little is
+ * asked for again, at a random moment after it.
+ */
+const againUs = 50_000
+const againMsMax = 10
 /** The store is told to wait for no longer than this, for others may give back what they took. */
 const holdUsMax = 5_000_000
 
@@ -52,6 +58,7 @@ export class RedisShared implements SharedLimits {
   readonly #told: Told
   readonly #redisClock = new StoreClock()
   #isStarted = false
+  #ready: Promise<void> = Promise.resolve()
 
   constructor(options: RedisSharedOptions) {
     this.#options = options
@@ -72,6 +79,11 @@ export class RedisShared implements SharedLimits {
     this.#isStarted = true
     void this.#options.connection.open().catch(() => {})
     this.#watch.start()
+    this.#ready = this.#watch.present(askMs)
+  }
+
+  ready(): Promise<void> {
+    return this.#ready
   }
 
   /** Tells what is left to tell, and ends the connection. */
@@ -112,7 +124,7 @@ export class RedisShared implements SharedLimits {
     await this.#definitions.know(wishes.flatMap(({ takes }) => takes))
     const question = this.#question(asked)
     if (question.items.length === 0) return { id: undefined, leaves: all() }
-    const id = newId()
+    let id = newId()
     const isOpen = question.takes.every((take) => this.#definitions.isOpen(take))
     // Never one that this process knew before: it may be older than the one that the store granted under.
     let epoch = asked.epoch
@@ -125,13 +137,25 @@ export class RedisShared implements SharedLimits {
         await this.#watch.present(leftMs)
         continue
       }
-      // What was asked of a state that is lost was not granted by the one that took its place.
-      if (isLost) [epoch, isLost, isMaybe] = [this.#epochs.current, false, false]
+      if (isLost) {
+        // What was asked of a state that is lost was not granted by the one that took its place.
+        ;[epoch, isLost, isMaybe] = [this.#epochs.current, false, false]
+        // But that one was made by a ledger in which it was, for whoever put it in force has waited for all under the one before.
+        if (asked.epoch !== undefined && asked.epoch !== epoch && this.#areOwn(question))
+          return { id: undefined, leaves: all() }
+      }
       firstMs ??= clock.monotonicMs()
       try {
         const answer = await this.#reserve(id, question, isFurther, epoch ?? this.#epochs.current, leftMs)
         if (answer.isDecided) {
           this.#redisClock.saw(answer.nowUs, clock.monotonicMs(), firstMs)
+          const soonUs = soonOf(answer.results)
+          if (soonUs > 0 && soonUs / 1_000 + againMsMax < leftMs) {
+            await clock.sleep(soonUs / 1_000 + clock.random() * againMsMax)
+            id = newId()
+            firstMs = undefined
+            continue
+          }
           return { id, leaves: await this.#leaves(asked, question, answer.results, firstMs) }
         }
         isMaybe = false
@@ -152,16 +176,22 @@ export class RedisShared implements SharedLimits {
   }
 
   #reserve(id: string, { takes, items }: Question, isFurther: boolean, epoch: string | undefined, leftMs: number) {
+    const buckets = takes.flatMap((take) => this.#definitions.bucket(take) ?? [])
     return this.#limiter.reserve({
       id,
-      buckets: takes.flatMap((take) => this.#definitions.bucket(take) ?? []),
+      buckets,
       items,
       isFurther,
-      aheadUs,
+      aheadUs: this.#areOwn({ takes }) ? aheadUs : 0,
       withinMs: Math.min(leftMs, answerMs),
       ...(epoch === undefined ? {} : { epoch }),
       ...this.#cap(),
     })
+  }
+
+  /** Nobody but Sluice's own processes takes of these. */
+  #areOwn({ takes }: Pick<Question, 'takes'>): boolean {
+    return takes.every((take) => this.#definitions.bucket(take)?.isOwn === true)
   }
 
   #cap(): { capUs?: number } {
@@ -209,6 +239,8 @@ export class RedisShared implements SharedLimits {
       }
     })
     await Promise.all([...waits].map(([take, us]) => this.#holdStore(take, us)))
+    // The store has granted it: by a newer definition?
+    if (waits.size > 0) await this.#definitions.refresh()
     return leaves
   }
 
@@ -249,6 +281,12 @@ export class RedisShared implements SharedLimits {
   ) {
     this.#told.add({ ...word, sinceMs: this.#options.clock.monotonicMs() })
   }
+}
+
+/** When nothing was granted, and there will be room at once: after how many microseconds; else 0. */
+function soonOf(results: readonly Granted[]): number {
+  const waitUs = Math.max(...results.map((result) => result.waitUs))
+  return results.every(({ granted, isHeld }) => granted === 0 && !isHeld) && waitUs <= againUs ? waitUs : 0
 }
 
 /** Nobody else was asked. */

@@ -95,7 +95,7 @@ export class Watch {
   }
 
   async #heal(cause: unknown): Promise<void> {
-    const { clock, epochs, connection, restored } = this.#options
+    const { clock, db, inSchema, epochs, connection, restored } = this.#options
     const { signal } = this.#closed
     const sinceMs = clock.monotonicMs()
     let isTold = false
@@ -107,7 +107,7 @@ export class Watch {
         this.#isForced = false
         this.#reading = undefined
         // Also where another process said so, and is gone.
-        await this.#note(null)
+        await db.query(inSchema(statements['limits/back'] as string))
         if (isTold) this.#options.log.info('Redis is back, and limits in it go on')
         return restored(isNew)
       } catch (error) {
@@ -121,16 +121,11 @@ export class Watch {
               error: String(why),
             },
           )
-          await this.#note(String(why)).catch(() => {})
+          await db.query(inSchema(statements['limits/away'] as string), [String(why).slice(0, 500)]).catch(() => {})
         }
       }
       await clock.sleep(Math.min(retryMsMax, 20 * 2 ** Math.min(tries, 6)) * (0.5 + clock.random()), signal, false)
     }
-  }
-
-  async #note(why: string | null): Promise<void> {
-    const { db, inSchema } = this.#options
-    await db.query(inSchema(statements['limits/away'] as string), [why?.slice(0, 500) ?? null])
   }
 
   async #run(): Promise<void> {

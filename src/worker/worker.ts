@@ -193,9 +193,9 @@ export class Worker {
 
   /** Makes everything ready that a first grant would otherwise wait for. */
   async #warm(): Promise<void> {
-    const { clock, tasks } = this.#options
+    const { clock, tasks, shared } = this.#options
     await this.#threads?.open(tasks)
-    await warmClient(this.#agents.of([]))
+    await Promise.all([warmClient(this.#agents.of([])), shared?.ready()])
     await warmClaims({
       claims: this.#claims,
       clock,

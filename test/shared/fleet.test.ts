@@ -89,6 +89,9 @@ function utilisation(arrivals: readonly Arrival[]): number {
   return (arrivals.length - (promise?.burst ?? 0)) / seconds(arrivals) / (promise?.perSecond ?? 0)
 }
 
+/** The same in the middle of a backlog. */
+const pace = (arrivals: readonly Arrival[]) => (arrivals.length - 1) / seconds(arrivals) / (promise?.perSecond ?? 0)
+
 describe('a limit that is shared in Redis', () => {
   it('1 and 8 worker processes: the same rate, nothing exceeded, nothing lost, nothing twice', async () => {
     const shares: number[] = []

@@ -1,0 +1,2 @@
+-- Notes that Redis answers.
+update sluice.shared set away_at = null, away = null where away_at is not null
