@@ -50,7 +50,9 @@ async function connectRedis(url: string): Promise<RedisConnection> {
     open: () => redis.connect(),
     send: (command, args) => redis.call(command, ...args),
     reset: () => redis.disconnect(true),
-    close: async () => void redis.disconnect(),
+    close: async () => {
+      redis.disconnect()
+    },
   }
 }
 

@@ -149,9 +149,7 @@ export class RedisShared implements SharedLimits {
         const answer = await this.#reserve(id, question, isFurther, epoch ?? this.#epochs.current, leftMs)
         if (answer.isDecided) {
           this.#redisClock.saw(answer.nowUs, clock.monotonicMs(), firstMs)
-          const soonUs = soonOf(answer.results)
-          if (soonUs > 0 && soonUs / 1_000 + againMsMax < leftMs) {
-            await clock.sleep(soonUs / 1_000 + clock.random() * againMsMax)
+          if (await this.#isWorthAgain(question, answer.results, leftMs)) {
             id = newId()
             firstMs = undefined
             continue
@@ -187,6 +185,21 @@ export class RedisShared implements SharedLimits {
       ...(epoch === undefined ? {} : { epoch }),
       ...this.#cap(),
     })
+  }
+
+  /** Whether what was denied as a whole may be granted now; waits for what is only a moment away. */
+  async #isWorthAgain({ takes }: Question, results: readonly Granted[], leftMs: number): Promise<boolean> {
+    const { clock } = this.#options
+    if (!results.every(({ granted }) => granted === 0)) return false
+    const versions = () => takes.map((take) => this.#definitions.bucket(take)?.version).join()
+    const before = versions()
+    // The store has granted it: by a newer definition?
+    await this.#definitions.refresh()
+    if (versions() !== before) return true
+    const soonUs = Math.max(...results.map(({ waitUs }) => waitUs))
+    if (results.some(({ isHeld }) => isHeld) || soonUs > againUs || soonUs / 1_000 + againMsMax >= leftMs) return false
+    await clock.sleep(soonUs / 1_000 + clock.random() * againMsMax)
+    return true
   }
 
   /** Nobody but Sluice's own processes takes of these. */
@@ -239,8 +252,6 @@ export class RedisShared implements SharedLimits {
       }
     })
     await Promise.all([...waits].map(([take, us]) => this.#holdStore(take, us)))
-    // The store has granted it: by a newer definition?
-    if (waits.size > 0) await this.#definitions.refresh()
     return leaves
   }
 
@@ -281,12 +292,6 @@ export class RedisShared implements SharedLimits {
   ) {
     this.#told.add({ ...word, sinceMs: this.#options.clock.monotonicMs() })
   }
-}
-
-/** When nothing was granted, and there will be room at once: after how many microseconds; else 0. */
-function soonOf(results: readonly Granted[]): number {
-  const waitUs = Math.max(...results.map((result) => result.waitUs))
-  return results.every(({ granted, isHeld }) => granted === 0 && !isHeld) && waitUs <= againUs ? waitUs : 0
 }
 
 /** Nobody else was asked. */

@@ -161,7 +161,7 @@ describe('with a way to Redis that', () => {
     // With the faults over, what is left takes about as long as the limit has it.
     const left = arrivals.slice(before)
     console.log(
-      `${left.length} were left; they took ${((performance.now() - sinceMs) / 1_000).toFixed(1)} s, at ${utilisation(left.slice(-100)).toFixed(2)} of the guarantee in the end`,
+      `${left.length} were left; they took ${((performance.now() - sinceMs) / 1_000).toFixed(1)} s, at ${pace(left.slice(-100)).toFixed(2)} of the guarantee in the end`,
     )
     await end(members)
   })
