@@ -106,6 +106,7 @@ export class Watch {
         const { isNew } = await epochs.restore(this.#isForced)
         this.#isForced = false
         this.#reading = undefined
+        await this.#readClock()
         // Also where another process said so, and is gone.
         await db.query(inSchema(statements['limits/back'] as string))
         if (isTold) this.#options.log.info('Redis is back, and limits in it go on')

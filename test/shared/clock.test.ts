@@ -1,0 +1,63 @@
+/** Redis's clock steps while jobs go by a limit in it. The scripts are those that are shipped; only what TIME says is moved. */
+import { afterEach, expect, it } from 'vitest'
+import { z } from 'zod'
+import { type AnyTask, limit, Sluice, task } from '../../src/index.ts'
+import type { RedisClient } from '../../src/redis/client.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { startRedis } from '../servers/redis.ts'
+import { connectRedis, type Connection } from '../servers/resp.ts'
+import { until } from '../until.ts'
+
+const moved = `(function()
+  local time = redis.call('TIME')
+  return { tostring(time[1] + tonumber(redis.call('GET', 'test:step') or '0')), time[2] }
+end)()`
+
+/** A client of a server whose clock is a number of seconds off, as the key `test:step` says. */
+const off = (client: Connection): RedisClient => ({
+  async send(command, args) {
+    // By its text always, for it is another.
+    if (command === 'EVALSHA') throw new Error('NOSCRIPT')
+    if (command === 'TIME') {
+      const [seconds, micros] = (await client.send(command, args)) as string[]
+      return [String(Number(seconds) + Number((await client.send('GET', ['test:step'])) ?? 0)), micros]
+    }
+    if (command !== 'EVAL') return client.send(command, args)
+    return client.send(command, [String(args[0]).replaceAll("redis.call('TIME')", moved), ...args.slice(1)])
+  },
+})
+
+const ends: (() => unknown)[] = []
+afterEach(async () => {
+  for (const end of ends.splice(0).reverse()) await end()
+})
+
+it.each([3_600, -3_600])('by %i s: nothing is exceeded, and it goes on', async (seconds) => {
+  const redis = await startRedis()
+  ends.push(() => redis.close())
+  const client = await connectRedis(redis.port)
+  ends.push(() => client.close())
+  const warnings: string[] = []
+  const log = { debug() {}, info() {}, warn: (text: string) => void warnings.push(text), error() {} }
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url, redis: off(client), log })
+  ends.push(() => sluice.close())
+  const ran: number[] = []
+  const call = task('call', {
+    input: z.object({}),
+    limits: [limit('paced', { window: '20/2s', transit: '1s' })],
+    run: () => void ran.push(performance.now()),
+  }) as unknown as AnyTask
+  await sluice.work([call], { concurrency: 20 })
+  await sluice.sendMany(
+    call,
+    Array.from({ length: 200 }, () => ({})),
+  )
+  await until(() => ran.length > 30)
+  await client.send('SET', ['test:step', String(seconds)])
+  const before = ran.length
+  await until(() => warnings.join().includes('clock stepped'))
+  await until(() => ran.length > before + 60)
+  // Of 21 in a row the last came two seconds after the first, or later.
+  const spans = ran.slice(20).map((at, i) => at - (ran[i] ?? 0))
+  expect(Math.min(...spans)).toBeGreaterThanOrEqual(2_000)
+}, 120_000)
