@@ -16,8 +16,8 @@ export default defineConfig(({ mode }) => ({
     // All these only end what is lost: on a busy machine anything may take many times as long as it should.
     expect: { poll: { timeout: 60_000, interval: 10 } },
     testTimeout: mode === long ? 1_200_000 : 120_000,
-    // Handlers of tests call servers on loopback.
-    env: { SLUICE_ALLOW_PRIVATE: '127.0.0.1', ...(mode === long ? { SLUICE_TEST_LONG: '1' } : {}) },
+    // Handlers of tests call servers on loopback; a Redis of the developer's is no test's.
+    env: { SLUICE_ALLOW_PRIVATE: '127.0.0.1', REDIS_URL: '', ...(mode === long ? { SLUICE_TEST_LONG: '1' } : {}) },
     hookTimeout: 120_000,
   },
 }))

@@ -309,6 +309,7 @@ export class Sluice implements Sender {
     const labels = await labelsOf(options.labels)
     await this.define([...tasks, ...schedules.map(({ task }) => task)])
     this.#checkOpen()
+    if (this.#shared === undefined) await this.#warnOfRedis()
     this.#shared?.start()
     const worker: Worker = new Worker({
       db: engineOf(this.db),
@@ -332,6 +333,14 @@ export class Sluice implements Sender {
     })
     this.#workers.add(worker)
     return worker
+  }
+
+  /** Others would not know of what this process is granted. */
+  async #warnOfRedis(): Promise<void> {
+    const [row] = await this.db.query(this.#sql('select 1 from sluice.shared'))
+    const text =
+      'limits of this database are shared in Redis, and this process was given none (REDIS_URL): other programs do not know of what it is granted'
+    if (row !== undefined) this.#log.warn(text)
   }
 
   #within(options: Pick<SendOptions, 'tx'>): Queryable | undefined {

@@ -39,6 +39,8 @@ export interface Leave {
   readonly waitMs: number
   /** The bucket that others have used up; undefined: it was something else. */
   readonly lacking: string | undefined
+  /** Resolves when the store grants nothing of that bucket any more, or cannot be told; undefined: it need not be. */
+  readonly held?: Promise<void>
 }
 
 /** Whoever else has a say. */
@@ -55,9 +57,9 @@ export interface SharedLimits {
   onChange(changed: () => void): () => void
   /** Asks. Never rejects: without an answer nothing is granted. `id`: of the grants; undefined: nobody had to be asked. */
   ask(asked: SharedAsk): Promise<{ id: string | undefined; leaves: Leave[] }>
-  /** So many units of a grant were used more than granted (negative: fewer). Told as soon as possible. */
+  /** So many units of a grant were used more than granted (negative: fewer). Told as soon as possible; to be said before the store is told. */
   settle(grant: string, take: string, more: number): void
-  /** Nothing was sent under a grant: it goes back. */
+  /** Nothing was sent under a grant: it goes back. To be said before the store is told. */
   unused(grant: string, takes: readonly string[], units: readonly number[]): void
   /** The vendor asked for silence. */
   hold(takes: readonly string[], ms: number): void

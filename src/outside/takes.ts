@@ -321,6 +321,7 @@ export class Takes implements Taker {
     const [leave] = leaves
     if (leave === undefined || leave.granted === 0) {
       const waitMs = leave?.waitMs ?? 0
+      await leave?.held
       return { soonestMs: waitMs, waitMs, unused: lease }
     }
     if (id === undefined) return { lease }

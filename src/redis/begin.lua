@@ -27,7 +27,21 @@ local function goes_on(rules, seed, from)
   return at
 end
 
--- Writes a bucket afresh from its seed. What was granted before is not remembered, so nothing of it is given back.
+-- What a seed counts under the rule that counts most.
+local function counted(rules, seed)
+  local most = 0
+  for i, rule in ipairs(rules) do
+    local units = 0
+    for _, part in ipairs(seed.slots[i]) do units = units + part end
+    if rule.periods then units = seed.spent[i][5] or 0 end
+    if is_flow(rule) and rule.slot == 0 and not rule.periods then units = math.ceil(seed.debt[i] / rule.weight) end
+    most = math.max(most, units)
+  end
+  return math.min(most, MOST)
+end
+
+-- Writes a bucket afresh from its seed. What was granted before is remembered as one grant, by the epoch's id: so what turns out to be
+-- unused of it can be given back.
 local function plant(key, definition, seed, call, epoch, shown)
   -- Deleted by a command that every user of the scripts may send.
   redis.call('PEXPIRE', key, '0')
@@ -49,6 +63,8 @@ local function plant(key, definition, seed, call, epoch, shown)
   close(bucket, epoch)
   -- An own one is whole by its seed, also if it is not an own one later.
   bucket.closed = epoch.at
+  local units = counted(definition.rules, seed)
+  if units > 0 then remember(bucket, at, call.id, units, 0) end
   save(bucket, shown)
 end
 

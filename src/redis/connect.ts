@@ -1,6 +1,6 @@
 /** A connection to Redis of our own, by ioredis, set so that every fault settles soon and nothing is sent twice by itself. */
 import type { Redis } from 'ioredis'
-import { UsageError } from '../core/errors.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
 import type { RedisClient } from './client.ts'
 
 /** A connection that can be made anew, and ended. */
@@ -44,11 +44,20 @@ async function connectRedis(url: string): Promise<RedisConnection> {
     socketTimeout: 3_000,
     retryStrategy: () => 50,
   })
+  let cause: Error | undefined
   // Each command says so by itself; without a listener it would end the process.
-  redis.on('error', () => {})
+  redis.on('error', (error) => (cause = error))
+  redis.on('ready', () => (cause = undefined))
+  const explain = (error: Error): never => {
+    if (!/stream isn't writeable|connection is closed/i.test(error.message)) throw error
+    const { hostname, port } = new URL(url)
+    const why = cause === undefined ? '' : `: ${cause.message || String((cause as { code?: unknown }).code)}`
+    const text = `there is no connection to Redis at ${hostname}:${port || 6379}${why}`
+    throw new StoreError('SLUICE_REDIS_UNREACHABLE', text, { cause: error })
+  }
   return {
-    open: () => redis.connect(),
-    send: (command, args) => redis.call(command, ...args),
+    open: () => redis.connect().catch(explain),
+    send: (command, args) => redis.call(command, ...args).catch(explain),
     reset: () => redis.disconnect(true),
     close: async () => {
       redis.disconnect()

@@ -1,7 +1,7 @@
 /** Limits shared in Redis: what the store granted is asked for there, too, before it is used. */
 import { type Clock, StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
-import { hash64, newId } from '../core/hash.ts'
+import { hash64 } from '../core/hash.ts'
 import type { Db } from '../db/db.ts'
 import type { Log } from '../dispatch/task.ts'
 import type { Leave, SharedAsk, SharedLimits } from '../limits/shared.ts'
@@ -9,7 +9,7 @@ import type { RedisConnection } from '../redis/connect.ts'
 import { type Granted, type Item, RedisLimiter } from '../redis/limiter.ts'
 import { SharedDefinitions } from './definitions.ts'
 import { askMs, SharedEpochs } from './epochs.ts'
-import { Told } from './told.ts'
+import { grantOf, Told, type Unsaid } from './told.ts'
 import { Watch } from './watch.ts'
 
 /** What it needs. */
@@ -66,7 +66,8 @@ export class RedisShared implements SharedLimits {
     const limiter = (this.#limiter = new RedisLimiter(connection, { prefix, timeoutMs: answerMs, clock }))
     const definitions = (this.#definitions = new SharedDefinitions(db, inSchema, () => clock.monotonicMs()))
     const epochs = (this.#epochs = new SharedEpochs({ db, clock, schema, inSchema, log, limiter, definitions }))
-    this.#told = new Told(limiter, definitions, clock, (error) => this.#watch.failed(error))
+    const current = () => epochs.current
+    this.#told = new Told(limiter, definitions, clock, current, (error) => this.#watch.failed(error))
     const restored = (isNew: boolean) => {
       if (isNew) this.#redisClock.forget()
       this.#told.go()
@@ -124,12 +125,11 @@ export class RedisShared implements SharedLimits {
     await this.#definitions.know(wishes.flatMap(({ takes }) => takes))
     const question = this.#question(asked)
     if (question.items.length === 0) return { id: undefined, leaves: all() }
-    let id = newId()
     const isOpen = question.takes.every((take) => this.#definitions.isOpen(take))
     // Never one that this process knew before: it may be older than the one that the store granted under.
     let epoch = asked.epoch
+    let id: string | undefined
     let isLost = false
-    let isMaybe = false
     let firstMs: number | undefined
     for (let leftMs; (leftMs = sentMs + askMs - clock.monotonicMs()) > 0;) {
       if (this.#watch.isAway) {
@@ -137,27 +137,22 @@ export class RedisShared implements SharedLimits {
         await this.#watch.present(leftMs)
         continue
       }
-      if (isLost) {
-        // What was asked of a state that is lost was not granted by the one that took its place.
-        ;[epoch, isLost, isMaybe] = [this.#epochs.current, false, false]
-        // But that one was made by a ledger in which it was, for whoever put it in force has waited for all under the one before.
-        if (asked.epoch !== undefined && asked.epoch !== epoch && this.#areOwn(question))
-          return { id: undefined, leaves: all() }
-      }
+      // What was asked of a state that is lost was not granted by the one that took its place.
+      if (isLost) [epoch, isLost, id] = [undefined, false, undefined]
+      epoch ??= this.#epochs.current ?? ''
+      // But that one was made by a ledger in which it was: whoever put it in force has waited for all under the one before.
+      if (asked.epoch !== undefined && asked.epoch !== epoch && this.#areOwn(question))
+        return { id: epoch, leaves: all() }
+      id ??= grantOf(epoch)
       firstMs ??= clock.monotonicMs()
       try {
-        const answer = await this.#reserve(id, question, isFurther, epoch ?? this.#epochs.current, leftMs)
+        const answer = await this.#reserve({ id, epoch, isFurther, leftMs }, question)
         if (answer.isDecided) {
           this.#redisClock.saw(answer.nowUs, clock.monotonicMs(), firstMs)
-          if (await this.#isWorthAgain(question, answer.results, leftMs)) {
-            id = newId()
-            firstMs = undefined
-            continue
-          }
-          return { id, leaves: await this.#leaves(asked, question, answer.results, firstMs) }
-        }
-        isMaybe = false
-        if (answer.why === 'superseded') await this.#definitions.read()
+          const isAgain = await this.#isWorthAgain(question, answer.results, leftMs)
+          if (!isAgain) return { id, leaves: this.#leaves(asked, question, answer.results, firstMs) }
+          ;[id, firstMs] = [undefined, undefined]
+        } else if (answer.why === 'superseded') await this.#definitions.read()
         else {
           // What is found out from here on is not older.
           await this.#watch.present(leftMs)
@@ -165,24 +160,40 @@ export class RedisShared implements SharedLimits {
           isLost = true
         }
       } catch (error) {
-        isMaybe = true
         this.#watch.failed(error)
       }
     }
-    if (isMaybe) for (const take of question.takes) this.#add({ take, grant: id, isUnused: true })
+    this.#giveUp(asked, question, id, epoch)
     return { id: undefined, leaves: wishes.map(() => denied(sentMs)) }
   }
 
-  #reserve(id: string, { takes, items }: Question, isFurther: boolean, epoch: string | undefined, leftMs: number) {
+  /** Nobody uses what the store has granted: what may be charged for it in Redis goes back. */
+  #giveUp(asked: SharedAsk, question: Question, id: string | undefined, epoch: string | undefined): void {
+    const { takes } = question
+    // Whether it was granted is not known: an answer may have been lost.
+    if (id !== undefined && epoch !== undefined)
+      for (const take of takes) this.#add({ take, epoch, grant: id, isUnused: true })
+    const { current } = this.#epochs
+    if (asked.epoch === undefined || current === undefined || current === asked.epoch || !this.#areOwn(question)) return
+    for (const wish of asked.wishes)
+      this.unused(
+        current,
+        wish.takes,
+        wish.units.map((units) => units * wish.count),
+      )
+  }
+
+  #reserve(
+    { leftMs, ...call }: { id: string; epoch: string; isFurther: boolean; leftMs: number },
+    { takes, items }: Question,
+  ) {
     const buckets = takes.flatMap((take) => this.#definitions.bucket(take) ?? [])
     return this.#limiter.reserve({
-      id,
+      ...call,
       buckets,
       items,
-      isFurther,
       aheadUs: this.#areOwn({ takes }) ? aheadUs : 0,
       withinMs: Math.min(leftMs, answerMs),
-      ...(epoch === undefined ? {} : { epoch }),
       ...this.#cap(),
     })
   }
@@ -228,12 +239,12 @@ export class RedisShared implements SharedLimits {
   }
 
   /** What the answer says of each wish. Where others have used up a bucket the store waits with us. */
-  async #leaves(
+  #leaves(
     { wishes, sentMs }: SharedAsk,
     { takes, itemOf }: Question,
     results: readonly Granted[],
     askedMs: number,
-  ): Promise<Leave[]> {
+  ): Leave[] {
     const heardMs = this.#options.clock.monotonicMs()
     const waits = new Map<string, number>()
     const leaves = wishes.map(({ count }, i): Leave => {
@@ -251,8 +262,10 @@ export class RedisShared implements SharedLimits {
         lacking: result.isHeld ? undefined : take,
       }
     })
-    await Promise.all([...waits].map(([take, us]) => this.#holdStore(take, us)))
-    return leaves
+    if (waits.size === 0) return leaves
+    // Not awaited here: what was granted beside it grows old.
+    const held = Promise.all([...waits].map(([take, us]) => this.#holdStore(take, us))).then(() => {})
+    return leaves.map((leave) => ({ ...leave, held }))
   }
 
   /** Has the store grant nothing of a bucket for as long as Redis would not. */
@@ -268,14 +281,12 @@ export class RedisShared implements SharedLimits {
   }
 
   settle(grant: string, take: string, more: number): void {
-    if (more !== 0) this.#add({ take, grant, more })
+    const epoch = this.#epochs.current
+    if (more !== 0 && epoch !== undefined) this.#add({ take, epoch, grant, more })
   }
 
   unused(grant: string, takes: readonly string[], units: readonly number[]): void {
-    for (const [i, take] of takes.entries()) {
-      const some = units[i] ?? 1
-      if (some > 0) this.#add({ take, grant, more: -some })
-    }
+    for (const [i, take] of takes.entries()) this.settle(grant, take, -(units[i] ?? 1))
   }
 
   hold(takes: readonly string[], ms: number): void {
@@ -283,13 +294,7 @@ export class RedisShared implements SharedLimits {
     for (const take of new Set(takes)) this.#add({ take, untilMs })
   }
 
-  #add(
-    word: { take: string } & (
-      | { grant: string; more: number }
-      | { grant: string; isUnused: true }
-      | { untilMs: number }
-    ),
-  ) {
+  #add(word: Unsaid): void {
     this.#told.add({ ...word, sinceMs: this.#options.clock.monotonicMs() })
   }
 }

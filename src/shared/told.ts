@@ -1,20 +1,26 @@
 /** What Redis is to be told of grants: as soon as it can be, together, and not for ever. */
 import type { Clock } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
+import type { RedisBucket } from '../redis/definition.ts'
 import type { RedisLimiter, SettleAct } from '../redis/limiter.ts'
 import type { SharedDefinitions } from './definitions.ts'
 
-/** Of one bucket; with `untilMs` it holds until then, in monotonic ms. */
-export type Word = { take: string; sinceMs: number } & (
-  | { grant: string; more: number }
-  | { grant: string; isUnused: true }
+/**
+ * Of one bucket; with `untilMs` it holds until then, in monotonic ms. What became of a grant is of an epoch, the one that counted
+ * before the store heard of it: the state of a later one may be made by a ledger that has it.
+ */
+export type Unsaid = { take: string } & (
+  | { epoch: string; grant: string; more: number }
+  | { epoch: string; grant: string; isUnused: true }
   | { untilMs: number }
 )
+type Word = Unsaid & { sinceMs: number }
 
 /** In one call. */
 const batchMax = 500
 /** What waits for longer, or more than so many, is not told any more: then less is free than could be. */
 const keptMs = 50_000
+const triesMax = 3
 const keptMax = 20_000
 
 /** Words that wait to be told. */
@@ -22,15 +28,26 @@ export class Told {
   readonly #limiter: RedisLimiter
   readonly #definitions: SharedDefinitions
   readonly #clock: Clock
+  readonly #current: () => string | undefined
   readonly #failed: (error: unknown) => void
   #waiting: Word[] = []
   #telling: Promise<void> | undefined
 
-  /** @param failed told when Redis does not answer; `go` is then to be called when it does */
-  constructor(limiter: RedisLimiter, definitions: SharedDefinitions, clock: Clock, failed: (error: unknown) => void) {
+  /**
+   * @param current the epoch that counts
+   * @param failed told when Redis does not answer, or has lost its state; `go` is then to be called when all is well
+   */
+  constructor(
+    limiter: RedisLimiter,
+    definitions: SharedDefinitions,
+    clock: Clock,
+    current: () => string | undefined,
+    failed: (error: unknown) => void,
+  ) {
     this.#limiter = limiter
     this.#definitions = definitions
     this.#clock = clock
+    this.#current = current
     this.#failed = failed
   }
 
@@ -50,11 +67,6 @@ export class Told {
     await this.#telling
   }
 
-  /** What was told of grants before a loss means nothing after it. */
-  forget(): void {
-    this.#waiting = []
-  }
-
   async #tell(): Promise<void> {
     await Promise.resolve()
     while (this.#waiting.length > 0) {
@@ -71,26 +83,42 @@ export class Told {
 
   async #settle(batch: readonly Word[]): Promise<void> {
     await this.#definitions.know(batch.map(({ take }) => take))
+    const epoch = this.#current()
+    if (epoch === undefined) throw new Error('no epoch is known')
     const id = newId()
-    for (let tries = 0; tries < 3; tries++) {
-      const places = new Map<string, number>()
-      const nowMs = this.#clock.monotonicMs()
-      const acts = batch.flatMap((word): SettleAct[] => {
-        const { take } = word
-        if (this.#definitions.bucket(take) === undefined) return []
-        const bucket = places.get(take) ?? places.size
-        places.set(take, bucket)
-        if (!('untilMs' in word))
-          return [
-            { bucket, grant: word.grant, ...('more' in word ? { more: word.more } : { isUnused: true as const }) },
-          ]
-        return word.untilMs > nowMs ? [{ bucket, holdUs: Math.ceil((word.untilMs - nowMs) * 1_000) }] : []
-      })
-      const buckets = [...places.keys()].flatMap((take) => this.#definitions.bucket(take) ?? [])
+    for (let tries = 0; tries < triesMax; tries++) {
+      const { buckets, acts } = this.#acts(batch, epoch)
       if (acts.length === 0) return
-      const answer = await this.#limiter.settle({ id, buckets, acts })
-      if (answer.isDecided || answer.why === 'lost') return
+      const answer = await this.#limiter.settle({ id, epoch, buckets, acts })
+      if (answer.isDecided) return
+      if (answer.why === 'lost') throw new Error('the state in Redis is lost')
       await this.#definitions.read()
     }
   }
+
+  #acts(batch: readonly Word[], epoch: string): { buckets: RedisBucket[]; acts: SettleAct[] } {
+    const places = new Map<string, number>()
+    const nowMs = this.#clock.monotonicMs()
+    const acts = batch.flatMap((word): SettleAct[] => {
+      const { take } = word
+      const isOver = 'untilMs' in word ? word.untilMs <= nowMs : word.epoch !== epoch
+      if (isOver || this.#definitions.bucket(take) === undefined) return []
+      const bucket = places.get(take) ?? places.size
+      places.set(take, bucket)
+      if ('untilMs' in word) return [{ bucket, holdUs: Math.ceil((word.untilMs - nowMs) * 1_000) }]
+      if ('isUnused' in word) return [{ bucket, grant: word.grant, isUnused: true }]
+      // One of an earlier epoch is part of what this one began with, which is known by its id.
+      return [{ bucket, grant: epochOf(word.grant) === epoch ? word.grant : epoch, more: word.more }]
+    })
+    return { buckets: [...places.keys()].flatMap((take) => this.#definitions.bucket(take) ?? []), acts }
+  }
+}
+
+/** The id of a new grant under an epoch. */
+export function grantOf(epoch: string): string {
+  return `${epoch}/${newId()}`
+}
+
+function epochOf(grant: string): string {
+  return grant.split('/', 1)[0] ?? ''
 }

@@ -119,10 +119,10 @@ export class Watch {
           this.#options.log.error(
             'Redis, where limits are shared, is away: limits wait, but for those that are open then',
             {
-              error: String(why),
+              error: textOf(why),
             },
           )
-          await db.query(inSchema(statements['limits/away'] as string), [String(why).slice(0, 500)]).catch(() => {})
+          await db.query(inSchema(statements['limits/away'] as string), [textOf(why).slice(0, 500)]).catch(() => {})
         }
       }
       await clock.sleep(Math.min(retryMsMax, 20 * 2 ** Math.min(tries, 6)) * (0.5 + clock.random()), signal, false)
@@ -182,4 +182,8 @@ export class Watch {
     this.#look = look
     this.#unfit = look.findings.find(({ code, isError }) => isError && code !== 'evicted')?.text
   }
+}
+
+function textOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
 }

@@ -30,7 +30,12 @@ export function askFor(jobs: readonly Handout[], shared: SharedLimits): void {
   })
   for (const [i, { jobs: those }] of all.entries())
     for (const [at, job] of those.entries())
-      job.agreed = asked.then(({ id, leaves }) => outcomeOf(job, at, id, leaves[i]))
+      job.agreed = asked.then(async ({ id, leaves }) => {
+        const denied = outcomeOf(job, at, id, leaves[i])
+        // Before it goes back: else it would be claimed again at once.
+        if (denied !== undefined) await leaves[i]?.held
+        return denied
+      })
 }
 
 function outcomeOf(job: Handout, at: number, id: string | undefined, leave: Leave | undefined): Denial | undefined {

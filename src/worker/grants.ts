@@ -70,6 +70,8 @@ export class StoreGrants implements Grants {
   readonly #costs: readonly number[]
   /** Under which requests were sent, or may be. */
   readonly #used: StoreGrant[] = []
+  /** Buckets of which it was told what was used. */
+  readonly #told = new Set<number>()
   /** Limits that were settled. */
   readonly #learned = new Set<string>()
 
@@ -125,6 +127,7 @@ export class StoreGrants implements Grants {
     // Also of the bucket beside it.
     for (const grant of this.#used) for (const [i, own] of this.#names.entries()) if (own === name) grant.units[i] = 0
     const sum = took.reduce((all, [, one]) => all + one, 0)
+    this.#tell(at, units - sum, told)
     const params = [job.id, job.claim, name, units, took.map(([id]) => id), took.map(([, all]) => all), isFull]
     for (let failures = 0; ;) {
       signal.throwIfAborted()
@@ -132,7 +135,6 @@ export class StoreGrants implements Grants {
         const sql = `select lost from ${schema}.settle_v1($1,$2,$3,$4,$5,$6,$7,$8)`
         const [row] = await db.call<{ lost: boolean }>('settle', sql, [...params, storeClock.cap(clock.monotonicMs())])
         if (row?.lost !== false) throw jobLost()
-        this.#tell(at, units - sum, told)
         return this.#learn(name, at, units, sum)
       } catch (error) {
         if (!isTransient(error) && !(error instanceof StoreError)) throw error
@@ -145,6 +147,9 @@ export class StoreGrants implements Grants {
   #tell(at: number, more: number, grants: readonly (readonly [string | undefined, number])[]): void {
     const { shared } = this.#options
     const take = this.#takes[at] ?? ''
+    // What is said a second time the store does not hear.
+    if (this.#told.has(at)) return
+    this.#told.add(at)
     let left = more
     for (const [grant, units] of grants) {
       if (grant === undefined || left === 0) continue
@@ -285,7 +290,10 @@ export class StoreGrants implements Grants {
     const sentMs = grant.deadlineMs - grantMs
     const { id, leaves } = await shared.ask({ wishes: [wish], epoch: epoch ?? undefined, sentMs, isFurther: true })
     const [leave] = leaves
-    if (leave === undefined || leave.granted === 0) return { waitMs: leave?.waitMs ?? 0 }
+    if (leave === undefined || leave.granted === 0) {
+      await leave?.held
+      return { waitMs: leave?.waitMs ?? 0 }
+    }
     if (id === undefined) return { grant }
     await until(clock, leave.notBeforeMs)
     return { grant: { ...grant, deadlineMs: leave.fromMs + grantMs, shared: id } }

@@ -219,6 +219,26 @@ describe('a seed', () => {
     expect(await reserve(joined, 1, { aheadUs: 0 })).toMatchObject({ granted: 0, isHeld: false })
   })
 
+  it('gives back what turns out to be unused of it, by the id of its epoch, and no more than there was', async () => {
+    const epoch = randomUUID()
+    const [level, spread] = [bucket('level', { rate: '60/min', burst: 5 }), bucket('spread', { window: '5/min' })]
+    const [weight = 0, drain = 0] = [level.rules[0]?.weight, level.rules[0]?.drain]
+    await begin({ epoch, seeds: [seedOf(level, { debt: [5 * weight] }), seedOf(spread, { slots: [[3, 0, 2]] })] })
+    expect(await reserve(level)).toMatchObject({ granted: 0 })
+    expect(await settle(level, { grant: epoch, more: -2 })).toBe(-2)
+    expect(await reserve(level, 9)).toMatchObject({ granted: 2 })
+    // What has drained since is no credit: without all of it, two of the five would be owed, not minus three.
+    await setClock(client, startUs + (2 * weight) / drain)
+    expect(await reserve(level, 9)).toMatchObject({ granted: 2 })
+    await settle(level, { grant: epoch, more: -99 })
+    expect(await reserve(level, 9)).toMatchObject({ granted: 3 })
+    await setClock(client, startUs)
+    expect(await reserve(spread)).toMatchObject({ granted: 0 })
+    // Only of what came last: whatever is given back had been granted a moment before.
+    expect(await settle(spread, { grant: epoch, more: -4 })).toBe(-4)
+    expect(await reserve(spread, 9)).toMatchObject({ granted: 3 })
+  })
+
   it('does not go back to the period before of a quota, where the other clock is ahead', async () => {
     const quota = bucket('quota', { quota: '30/min' })
     const endUs = startUs - (startUs % 60_000_000) + 60_000_000

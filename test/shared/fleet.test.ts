@@ -5,7 +5,7 @@ import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import { z } from 'zod'
-import { type AnyTask, guarantees, limit, Sluice, task } from '../../src/index.ts'
+import { type AnyTask, guarantees, limit, type Rate, Sluice, task } from '../../src/index.ts'
 import type { Arrival } from '../../src/testing/proof.ts'
 import { findPython } from '../examples/interpreter.ts'
 import { end, start, vendorOf } from '../fleet/children.ts'
@@ -18,7 +18,7 @@ import { later, until } from '../until.ts'
 const memberFile = fileURLToPath(new URL('./member.mjs', import.meta.url))
 const takerFile = fileURLToPath(new URL('./taker.py', import.meta.url))
 const examples = fileURLToPath(new URL('../../examples/python', import.meta.url))
-const rate = '160/4s'
+const usual = '160/4s'
 const jobs = isLong ? 1_800 : 300
 const endMs = 120_000 + jobs * 300
 vi.setConfig({ testTimeout: 2 * endMs })
@@ -28,12 +28,12 @@ afterEach(async () => {
   for (const end of ends.splice(0).reverse()) await end()
 })
 
-/** A store, a Redis, and a vendor that allows 160 in 4 s. */
-async function world(published: boolean) {
+/** A store, a Redis, and a vendor that allows 160 in 4 s, or another rate. */
+async function world(published: boolean, rate: Rate = usual, most = 160, windowMs = 4_000) {
   const { url: store } = await freshDatabase()
   const redis = await startRedis()
   ends.push(() => redis.close())
-  const vendor = await vendorOf([{ name: 'all', algorithm: 'sliding log', limit: 160, windowMs: 4_000 }])
+  const vendor = await vendorOf([{ name: 'all', algorithm: 'sliding log', limit: most, windowMs }])
   const shared = limit('shared', { rate, transit: '1s', published })
   const call = task('call', { input: z.object({}), limits: [shared], run: () => undefined }) as unknown as AnyTask
   const sluice = await Sluice.open({ store })
@@ -83,7 +83,7 @@ async function taker(redis: string, vendor: string): Promise<ChildProcess> {
 }
 
 const seconds = (arrivals: readonly Arrival[]) => (Number(arrivals.at(-1)?.atNs) - Number(arrivals[0]?.atNs)) / 1e9
-const [promise] = guarantees(limit('shared', { rate, transit: '1s' }))
+const [promise] = guarantees(limit('shared', { rate: usual, transit: '1s' }))
 /** How much of what the guarantee allows arrived. */
 function utilisation(arrivals: readonly Arrival[]): number {
   return (arrivals.length - (promise?.burst ?? 0)) / seconds(arrivals) / (promise?.perSecond ?? 0)
@@ -107,6 +107,24 @@ describe('a limit that is shared in Redis', () => {
     }
     console.log(`of the guarantee: 1 worker ${shares[0]?.toFixed(3)}, 8 workers ${shares[1]?.toFixed(3)}`)
     for (const share of shares) expect(share).toBeGreaterThan(isLong ? 0.97 : 0.5)
+  })
+
+  it.runIf(isLong)('five minutes at 100 a minute: the same rate with 1 and 8 processes', async () => {
+    const [minute] = guarantees(limit('shared', { rate: '100/min', transit: '1s' }))
+    const count = Math.floor((minute?.burst ?? 0) + 300 * (minute?.perSecond ?? 0))
+    for (const workers of [1, 8]) {
+      const run = await world(false, '100/min', 100, 60_000)
+      const members = await Promise.all(Array.from({ length: workers }, () => run.enter()))
+      await run.send(count)
+      await until(() => run.ended(count), 'all are done', 600_000)
+      const arrivals = await run.proved(count)
+      const share = (count - (minute?.burst ?? 0)) / seconds(arrivals) / (minute?.perSecond ?? 0)
+      console.log(
+        `${workers} processes: ${count} in ${seconds(arrivals).toFixed(1)} s, ${share.toFixed(4)} of the guarantee`,
+      )
+      expect(share).toBeGreaterThan(0.97)
+      await end(members)
+    }
   })
 
   it('a worker, a web process and one in Python: nothing exceeded, and none goes without', async () => {
