@@ -119,7 +119,7 @@ describe('jobs', () => {
     await until(async () => (await sluice.why(id))?.reasons.some(({ kind }) => kind === 'held') === true)
     expect(ran).toEqual([])
     await until(() => ran.length === 1)
-    const job = await sluice.jobs.get(id)
+    const job = await sluice.waitFor(id)
     expect(job).toMatchObject({ state: 'done', attempt: 1, failed: 0 })
   })
 
