@@ -76,6 +76,7 @@ export class Sluice implements Sender {
   readonly #rulebook: Rulebook
   readonly #care: Care
   readonly #shared: RedisShared | undefined
+  readonly #redis: RedisConnection | undefined
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
@@ -102,6 +103,7 @@ export class Sluice implements Sender {
     const inSchema = (sql: string) => this.#sql(sql)
     const where = { db: engineOf(this.db), clock: this.#clock, schema: this.#schema, inSchema, log: this.#log }
     const prefix = options.redisPrefix ?? env('SLUICE_REDIS_PREFIX') ?? 'sluice:'
+    this.#redis = redis
     this.#shared = redis && new RedisShared({ ...where, connection: redis, prefix })
     this.takes = new Takes({
       ...where,
@@ -131,13 +133,16 @@ export class Sluice implements Sender {
     })
     let redis: RedisConnection | undefined
     try {
-      redis = await openRedis(options.redis ?? env('REDIS_URL'))
+      // What is in memory is gone with this process: nobody else can share it.
+      const fromEnv = options.store === 'memory:' ? undefined : env('REDIS_URL')
+      redis = openRedis(options.redis ?? fromEnv)
     } catch (error) {
       await store.db.close()
       throw error
     }
-    const sluice = new Sluice(store, options, redis)
+    let sluice: Sluice
     try {
+      sluice = new Sluice(store, options, redis)
       if (options.migrate === false) await sluice.#mustBeMigrated()
       else await migrate(store.db, sluice.#schema)
     } catch (error) {
@@ -309,7 +314,7 @@ export class Sluice implements Sender {
     const labels = await labelsOf(options.labels)
     await this.define([...tasks, ...schedules.map(({ task }) => task)])
     this.#checkOpen()
-    if (this.#shared === undefined) await this.#warnOfRedis()
+    await (this.#redis === undefined ? this.#warnOfRedis() : this.#redis.load())
     this.#shared?.start()
     const worker: Worker = new Worker({
       db: engineOf(this.db),

@@ -374,12 +374,14 @@ local function save(bucket, shown)
   redis.call('PEXPIRE', bucket.key, string.format('%.0f', ms))
 end
 
--- The packed state of a bucket; nil: there is none. Of an own one all that was granted is told when an epoch begins: what was
--- written before that, and not told again, is of another time (an old dump, a clock that was ahead), and forgotten.
+-- The packed state of a bucket; nil: there is none. Of an own one all that was granted is told when an epoch begins, any other is
+-- closed for as long as it looks back, if the epoch closes without bound: what was written before that is of another time (an old
+-- dump, a clock that was ahead, a definition that is no more), and forgotten.
 local function stored_of(key, definition, epoch)
   local stored = redis.call('HGET', key, 's')
   local values = stored and cmsgpack.unpack(stored)
-  if not (values and epoch and definition.own) or values[CLOSED] == epoch.at then return values end
+  if not values or not epoch or values[CLOSED] == epoch.at then return values end
+  if not definition.own and epoch.most < NEVER then return values end
   redis.call('PEXPIRE', key, '0')
   return nil
 end

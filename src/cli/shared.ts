@@ -25,7 +25,7 @@ export async function shared({ db, schema }: StorageAt): Promise<Finding | undef
 
 /** What the server itself tells. */
 export async function redisServer(url: string | undefined): Promise<Finding | undefined> {
-  const connection = await openRedis(url)
+  const connection = openRedis(url)
   if (connection === undefined) return undefined
   try {
     await connection.open()

@@ -11,7 +11,7 @@ begin
   select * into v_is from sluice.shared for update;
   mine := v_is.epoch is not distinct from p_found
     -- So long a beginning may take before another takes it over; and a clock that was set back keeps nobody waiting.
-    and (v_is.epoch is null or v_is.epoch is not distinct from p_own or v_is.at not between v_now - interval '2 seconds' and v_now);
+    and (v_is.epoch is null or v_is.epoch is not distinct from p_own or v_is.at not between v_now - interval '10 seconds' and v_now);
   if mine then
     insert into sluice.shared (owner, epoch, at) values (replace(gen_random_uuid()::text, '-', ''), p_next, v_now)
     on conflict (one) do update set epoch = p_next, at = v_now;

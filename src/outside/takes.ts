@@ -14,7 +14,7 @@ import { Agents } from '../http/agent.ts'
 import { createFetch } from '../http/fetch.ts'
 import { warmClient } from '../http/warm.ts'
 import type { Limit } from '../limits/limit.ts'
-import type { SharedLimits } from '../limits/shared.ts'
+import type { Leave, SharedLimits } from '../limits/shared.ts'
 import type { Lease, Taker, TakeOptions, Tried, WaitOptions } from '../limits/taker.ts'
 import { Holder, lifeUs } from './holder.ts'
 import { Taken } from './lease.ts'
@@ -299,7 +299,9 @@ export class Takes implements Taker {
       )
       if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a take was answered without a row')
       const said = this.#said(want, wish, row, sentMs)
-      return said.lease === undefined ? said : await this.#agreed(want, said.lease, row, sentMs)
+      return said.lease === undefined
+        ? said
+        : await this.#agreed(want, said.lease, row, wish.isRepeat ? wish.atMs : sentMs)
     } finally {
       known()
     }
@@ -307,9 +309,8 @@ export class Takes implements Taker {
 
   /** The first take of a process waits until Redis is known. */
   #ready(): Promise<void> | undefined {
-    const { shared } = this.#options
-    shared?.start()
-    return shared?.ready()
+    this.#options.shared?.start()
+    return this.#options.shared?.ready()
   }
 
   /** Asks those who share the limit. */
@@ -318,11 +319,10 @@ export class Takes implements Taker {
     if (shared === undefined) return { lease }
     const wishes = [{ takes: [want.take], units: [want.cost], count: 1 }]
     const { id, leaves } = await shared.ask({ wishes, epoch: row.shared ?? undefined, sentMs })
-    const [leave] = leaves
-    if (leave === undefined || leave.granted === 0) {
-      const waitMs = leave?.waitMs ?? 0
-      await leave?.held
-      return { soonestMs: waitMs, waitMs, unused: lease }
+    const leave = leaves[0] as Leave
+    if (leave.granted === 0) {
+      await leave.held
+      return { soonestMs: leave.waitMs, waitMs: leave.waitMs, unused: lease }
     }
     if (id === undefined) return { lease }
     for (let waitMs; (waitMs = leave.notBeforeMs - clock.monotonicMs()) > 0;) await clock.sleep(Math.ceil(waitMs))

@@ -4,7 +4,7 @@
 -- definition: hold (us from now) and for each rule debt (of a concurrency: places), slots and spent (empty: it has none). delay:
 -- what is in them may have been granted here up to so many us later.
 -- Answers 'begun', the id and when it began; or, and nothing was done: 'owned', the id and the owner of the epoch that stands;
--- 'lost', the id and that epoch; 'late', the id and times; 'superseded', the id, a bucket and the version that it has.
+-- 'lost', the id and that epoch; 'late', the id and times. Definitions are those of who begins, whatever stood there before.
 
 -- A window's parts by another clock: what is in one of them there may be in the next newer one here. It is not forgotten early.
 local function shifted(parts)
@@ -75,11 +75,6 @@ local function begin(keys, call)
   if stands and (stands == call.id or stands ~= call.instead) then return { 'lost', call.id, stands } end
   local now, shown = clock(call.cap)
   if shown > call['until'] then return { 'late', call.id, now, shown } end
-  for i, definition in ipairs(call.buckets) do
-    local stored = redis.call('HGET', keys[1 + i], 's')
-    local version = stored and cmsgpack.unpack(stored)[1] or 0
-    if version > definition.version then return { 'superseded', call.id, i, version } end
-  end
   local epoch = { at = now, most = call.most }
   for i, definition in ipairs(call.buckets) do
     plant(keys[1 + i], definition, call.seeds[i], call, epoch, shown)

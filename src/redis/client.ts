@@ -36,11 +36,11 @@ export class Script {
   async run(
     client: RedisClient,
     keys: readonly string[],
-    argument: string,
+    argument: string | readonly string[],
     timeoutMs: number,
     clock: Clock = systemClock,
   ): Promise<unknown> {
-    const args = [String(keys.length), ...keys, argument]
+    const args = [String(keys.length), ...keys, ...[argument].flat()]
     const answer = client.send('EVALSHA', [this.#sha, ...args]).catch((error: unknown) => {
       // The code may stand behind the word that all errors of scripts begin with.
       if (!(error instanceof Error) || !error.message.includes('NOSCRIPT')) throw error

@@ -5,6 +5,8 @@ import type { RedisClient } from './client.ts'
 
 /** A connection that can be made anew, and ended. */
 export interface RedisConnection extends RedisClient {
+  /** Makes it ready to be opened. @throws UsageError SLUICE_MISSING_PEER */
+  load(): Promise<void>
   /** Opens it; before, nothing can be sent. Once. It rejects when that cannot be done now, and goes on trying. */
   open(): Promise<void>
   /** Its replies may be mixed up, or it is half-open: it is closed, and another opened. */
@@ -12,56 +14,79 @@ export interface RedisConnection extends RedisClient {
   close(): Promise<void>
 }
 
-/** Where a URL leads, or a connection that somebody else opened, who closes it, too. @throws as `connectRedis` */
-export async function openRedis(given: string | RedisClient | undefined): Promise<RedisConnection | undefined> {
+/** Where a URL leads, or a connection that somebody else opened, who closes it, too. @throws UsageError SLUICE_BAD_URL */
+export function openRedis(given: string | RedisClient | undefined): RedisConnection | undefined {
   if (given === undefined || given === '') return undefined
-  if (typeof given === 'string') return connectRedis(given)
+  if (typeof given === 'string') return new Connection(given)
+  const nothing = async () => {}
   return {
     send: (command, args) => given.send(command, args),
-    open: async () => {},
-    reset: () => {},
-    close: async () => {},
+    load: nothing,
+    open: nothing,
+    reset() {},
+    close: nothing,
   }
 }
 
-/**
- * Makes one; it is opened again and again for as long as it is not closed.
- * @param url `redis://[user:password@]host[:port][/db]`, `rediss://` with TLS
- * @throws UsageError SLUICE_BAD_URL, SLUICE_MISSING_PEER
- */
-async function connectRedis(url: string): Promise<RedisConnection> {
-  if (!URL.canParse(url) || !/^rediss?:\/\/[^/]/.test(url))
-    throw new UsageError('SLUICE_BAD_URL', 'REDIS_URL is no redis://host:port/db (or rediss:// with TLS)')
-  const redis = new (await clientClass())(url, {
-    lazyConnect: true,
-    // A script that ran although its reply was lost is asked for again by us, with the same id; the client must not.
-    autoResendUnfulfilledCommands: false,
-    maxRetriesPerRequest: 0,
-    enableOfflineQueue: false,
-    connectTimeout: 2_000,
-    commandTimeout: 1_000,
-    // Nothing was heard for so long though something was asked: half-open.
-    socketTimeout: 3_000,
-    retryStrategy: () => 50,
-  })
-  let cause: Error | undefined
-  // Each command says so by itself; without a listener it would end the process.
-  redis.on('error', (error) => (cause = error))
-  redis.on('ready', () => (cause = undefined))
-  const explain = (error: Error): never => {
+/** `redis://[user:password@]host[:port][/db]`, `rediss://` with TLS; opened again and again for as long as it is not closed. */
+class Connection implements RedisConnection {
+  readonly #url: string
+  #redis: Redis | undefined
+  #cause: Error | undefined
+
+  /** @throws UsageError SLUICE_BAD_URL */
+  constructor(url: string) {
+    if (!URL.canParse(url) || !/^rediss?:\/\/[^/]/.test(url))
+      throw new UsageError('SLUICE_BAD_URL', 'REDIS_URL is no redis://host:port/db (or rediss:// with TLS)')
+    this.#url = url
+  }
+
+  async load(): Promise<void> {
+    if (this.#redis !== undefined) return
+    const redis = new (await clientClass())(this.#url, {
+      lazyConnect: true,
+      // A script that ran although its reply was lost is asked for again by us, with the same id; the client must not.
+      autoResendUnfulfilledCommands: false,
+      maxRetriesPerRequest: 0,
+      enableOfflineQueue: false,
+      connectTimeout: 2_000,
+      // Each call has a time-out of its own; to begin an epoch with many buckets takes seconds.
+      commandTimeout: 10_000,
+      // Nothing was heard for so long though something was asked: half-open.
+      socketTimeout: 5_000,
+      retryStrategy: () => 50,
+    })
+    // Each command says so by itself; without a listener it would end the process.
+    redis.on('error', (error) => (this.#cause = error))
+    redis.on('ready', () => (this.#cause = undefined))
+    this.#redis = redis
+  }
+
+  async open(): Promise<void> {
+    await this.load()
+    await this.#redis?.connect().catch((error: Error) => this.#explain(error))
+  }
+
+  async send(command: string, args: readonly string[]): Promise<unknown> {
+    if (this.#redis === undefined) throw new StoreError('SLUICE_REDIS_UNREACHABLE', 'Redis is not connected yet')
+    return this.#redis.call(command, ...args).catch((error: Error) => this.#explain(error))
+  }
+
+  reset(): void {
+    this.#redis?.disconnect(true)
+  }
+
+  async close(): Promise<void> {
+    this.#redis?.disconnect()
+  }
+
+  #explain(error: Error): never {
     if (!/stream isn't writeable|connection is closed/i.test(error.message)) throw error
-    const { hostname, port } = new URL(url)
+    const { hostname, port } = new URL(this.#url)
+    const cause = this.#cause
     const why = cause === undefined ? '' : `: ${cause.message || String((cause as { code?: unknown }).code)}`
     const text = `there is no connection to Redis at ${hostname}:${port || 6379}${why}`
     throw new StoreError('SLUICE_REDIS_UNREACHABLE', text, { cause: error })
-  }
-  return {
-    open: () => redis.connect().catch(explain),
-    send: (command, args) => redis.call(command, ...args).catch(explain),
-    reset: () => redis.disconnect(true),
-    close: async () => {
-      redis.disconnect()
-    },
   }
 }
 

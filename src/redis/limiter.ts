@@ -263,14 +263,24 @@ export class RedisLimiter {
   }
 
   /**
-   * Publishes a limit's definition, for other languages, unless a newer one stands. Resolves to the version that stands then.
-   * It does not expire; a flush takes it along, so publish again now and then.
+   * Writes, as grants do: one that has no memory left, or lacks replicas, answers all that only reads.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
    */
-  async publish(definition: Published): Promise<number> {
+  async write(): Promise<void> {
+    await ask(this.#client, 'SET', [`${this.#keys}probe`, '1', 'PX', '1000'], this.#timeoutMs, this.#clock)
+  }
+
+  /**
+   * Publishes a limit's definition, for other languages, unless a newer one stands. Resolves to the version that stands then.
+   * It does not expire; a flush takes it along, so publish again now and then.
+   * @param isBeginning whatever stands, for an epoch is about to begin
+   * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
+   */
+  async publish(definition: Published, isBeginning = false): Promise<number> {
     const { name, ...told } = definition
     const [key, text] = [`${this.#keys}d:${name}`, JSON.stringify(publishedJson(told))]
-    return Number(await this.#publish.run(this.#client, [key], text, this.#timeoutMs, this.#clock))
+    const args = [text, isBeginning ? '1' : '0']
+    return Number(await this.#publish.run(this.#client, [key], args, this.#timeoutMs, this.#clock))
   }
 
   async #decide<T>(

@@ -58,8 +58,11 @@ export class SharedDefinitions {
   /** Has all of these been read? One whose limit is new may be looked for. */
   async know(takes: Iterable<string>): Promise<void> {
     for (const take of takes) {
-      if (this.#byName.has(nameOf(take)) || take.startsWith(`${nameOf(take)}/`)) continue
-      if (this.#monotonicMs() - this.#readMs > missMs) await this.read()
+      if (take.startsWith(`${nameOf(take)}/`)) continue
+      // One that counted only places may count units by now.
+      if (this.#byName.has(nameOf(take))) {
+        if (this.bucket(take) === undefined) await this.refresh()
+      } else if (this.#monotonicMs() - this.#readMs > missMs) await this.read()
     }
   }
 
@@ -89,6 +92,14 @@ export class SharedDefinitions {
   /** All rules of a bucket's limit, in their order; undefined: it is only the store's. */
   all(take: string): readonly Rule[] | undefined {
     return this.#of(take)?.rules
+  }
+
+  /** Whether it counts nothing but what drains within a second. */
+  isQuick(take: string): boolean {
+    const rules = this.bucket(take)?.rules ?? []
+    return rules.every(
+      ({ slotUs, quota, weight, drain }) => slotUs === 0 && quota === undefined && weight / drain <= 1e6,
+    )
   }
 
   /** Whether the store may decide alone about a bucket. */

@@ -4,7 +4,7 @@
  * under the old one any more, and what was granted is in the ledger, from which the state in Redis is made anew.
  */
 import type { Clock } from '../core/clock.ts'
-import { StoreError, UsageError } from '../core/errors.ts'
+import { UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import type { Db } from '../db/db.ts'
 import type { Log } from '../dispatch/task.ts'
@@ -35,8 +35,6 @@ interface SeedRow {
 
 /** What the store granted is asked for in Redis within this, or not used. */
 export const askMs = 1_000
-/** So old the ledger may be when an epoch is begun by it. */
-const staleMs = 2_000
 
 /** Thrown where somebody else is about to begin the epoch that is missing. */
 export class OthersBeginError extends Error {}
@@ -59,16 +57,16 @@ export class SharedEpochs {
 
   /**
    * Resolves when Redis has the state that counts, made anew if need be.
-   * @param isForced also when it seems to have it: for its clock has stepped, or it has evicted keys
+   * @param forced also when it seems to have the state of this epoch, if that still counts: its clock has stepped, or it has evicted keys
    * @throws OthersBeginError; UsageError SLUICE_REDIS_OWNED; what Redis and the store throw
    */
-  async restore(isForced: boolean): Promise<{ isNew: boolean }> {
+  async restore(forced: string | undefined): Promise<void> {
     const { db, schema, limiter } = this.#options
     const [row] = await db.query<{ epoch: string; owner: string }>(`select epoch, owner from ${schema}.shared`)
     const stands = await limiter.epoch()
-    if (row !== undefined && stands.isWhole && stands.id === row.epoch && !isForced) {
+    if (row !== undefined && stands.isWhole && stands.id === row.epoch && row.epoch !== forced) {
       this.#current = row.epoch
-      return { isNew: false }
+      return
     }
     // Before anything is changed: others of this database may be right where this process is wrong.
     if (stands.owner !== undefined && stands.owner !== row?.owner) throw owned()
@@ -85,18 +83,14 @@ export class SharedEpochs {
     const how = isFirst ? { closeUs: 0, delayUs: 0 } : { delayUs: askMs * 1_000 }
     await this.#begin({ epoch: next, owner: said.owner, instead: stands.id, ...how })
     this.#current = next
-    return { isNew: true }
   }
 
   /** Once for each id: after an unknown outcome another one is begun, since Redis may have lost its state in between. */
   async #begin(beginning: Beginning): Promise<void> {
-    const { clock, limiter, log } = this.#options
+    const { limiter, log } = this.#options
     await this.#options.definitions.read()
-    for (const published of this.#options.definitions.published()) await limiter.publish(published)
-    const readMs = clock.monotonicMs()
+    for (const published of this.#options.definitions.published()) await limiter.publish(published, true)
     const seeds = await this.#seeds()
-    if (clock.monotonicMs() - readMs > staleMs)
-      throw new StoreError('SLUICE_STORE_UNREACHABLE', 'the ledger took too long to read')
     const begun = await limiter.begin({ ...beginning, seeds })
     if (begun.isDecided) {
       log.info('limits in Redis go on by the ledger', { buckets: seeds.length })

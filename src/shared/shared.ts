@@ -1,5 +1,5 @@
 /** Limits shared in Redis: what the store granted is asked for there, too, before it is used. */
-import { type Clock, StoreClock } from '../core/clock.ts'
+import { type Clock, type Reading, StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import type { Db } from '../db/db.ts'
@@ -35,10 +35,11 @@ const aheadUs = 50_000
  * Of what other programs take of, nothing is granted ahead, for they would never have their turn. What is denied by so little is
  * asked for again, at a random moment after it.
  */
-const againUs = 50_000
+const againUs = 20_000
 const againMsMax = 10
-/** The store is told to wait for no longer than this, for others may give back what they took. */
+/** The store is told to wait for no longer than this, for others may give back what they took; and where it is closed, which lasts. */
 const holdUsMax = 5_000_000
+const closedUsMax = 60_000_000
 
 /** What is asked of Redis for a list of wishes. */
 interface Question {
@@ -68,11 +69,13 @@ export class RedisShared implements SharedLimits {
     const epochs = (this.#epochs = new SharedEpochs({ db, clock, schema, inSchema, log, limiter, definitions }))
     const current = () => epochs.current
     this.#told = new Told(limiter, definitions, clock, current, (error) => this.#watch.failed(error))
-    const restored = (isNew: boolean) => {
-      if (isNew) this.#redisClock.forget()
-      this.#told.go()
+    const restored = () => this.#told.go()
+    const heard = ({ us, sentMs, heardMs }: Reading) => {
+      // What is heard in passing may come from a time before a step; what is looked at is right as it is.
+      this.#redisClock.forget()
+      this.#redisClock.saw(us, heardMs, sentMs)
     }
-    this.#watch = new Watch({ db, clock, inSchema, log, connection, limiter, definitions, epochs, restored })
+    this.#watch = new Watch({ db, clock, inSchema, log, connection, limiter, definitions, epochs, restored, heard })
   }
 
   start(): void {
@@ -130,8 +133,10 @@ export class RedisShared implements SharedLimits {
     let epoch = asked.epoch
     let id: string | undefined
     let isLost = false
+    let isSecond = false
     let firstMs: number | undefined
-    for (let leftMs; (leftMs = sentMs + askMs - clock.monotonicMs()) > 0;) {
+    let leftMs: number
+    while ((leftMs = sentMs + askMs - clock.monotonicMs()) > 0 && !this.#watch.isClosed) {
       if (this.#watch.isAway) {
         if (isOpen) return { id: undefined, leaves: all() }
         await this.#watch.present(leftMs)
@@ -140,19 +145,18 @@ export class RedisShared implements SharedLimits {
       // What was asked of a state that is lost was not granted by the one that took its place.
       if (isLost) [epoch, isLost, id] = [undefined, false, undefined]
       epoch ??= this.#epochs.current ?? ''
-      // But that one was made by a ledger in which it was: whoever put it in force has waited for all under the one before.
-      if (asked.epoch !== undefined && asked.epoch !== epoch && this.#areOwn(question))
-        return { id: epoch, leaves: all() }
+      // But that one was made by a ledger in which it was: it goes back there, too, for the ledger has it at another time.
+      if (asked.epoch !== undefined && asked.epoch !== epoch && this.#areOwn(question)) break
       id ??= grantOf(epoch)
       firstMs ??= clock.monotonicMs()
       try {
         const answer = await this.#reserve({ id, epoch, isFurther, leftMs }, question)
         if (answer.isDecided) {
           this.#redisClock.saw(answer.nowUs, clock.monotonicMs(), firstMs)
-          const isAgain = await this.#isWorthAgain(question, answer.results, leftMs)
+          const isAgain = !isSecond && (await this.#isWorthAgain(question, answer.results, leftMs))
           if (!isAgain) return { id, leaves: this.#leaves(asked, question, answer.results, firstMs) }
-          ;[id, firstMs] = [undefined, undefined]
-        } else if (answer.why === 'superseded') await this.#definitions.read()
+          ;[id, firstMs, isSecond] = [undefined, undefined, true]
+        } else if (answer.why === 'superseded') await this.#supersede(question)
         else {
           // What is found out from here on is not older.
           await this.#watch.present(leftMs)
@@ -181,6 +185,14 @@ export class RedisShared implements SharedLimits {
         wish.takes,
         wish.units.map((units) => units * wish.count),
       )
+  }
+
+  /** Redis has a newer definition: it is read. Where the store has none, for it was restored, Redis's state is made anew. */
+  async #supersede({ takes }: Question): Promise<void> {
+    const versions = () => takes.map((take) => this.#definitions.bucket(take)?.version).join()
+    const before = versions()
+    await this.#definitions.read()
+    if (versions() === before) this.#watch.force()
   }
 
   #reserve(
@@ -251,15 +263,16 @@ export class RedisShared implements SharedLimits {
       const result = results[itemOf[i] ?? -1]
       if (result === undefined) return free(count, sentMs)
       const take = result.lacking === undefined ? undefined : takes[result.lacking]
-      if (take !== undefined) waits.set(take, Math.max(result.waitUs, waits.get(take) ?? 0))
+      const waitUs = Math.min(result.waitUs, result.isHeld ? closedUsMax : holdUsMax)
+      if (take !== undefined) waits.set(take, Math.max(waitUs, waits.get(take) ?? 0))
       return {
         granted: result.granted,
         fromMs: askedMs + result.startUs / 1_000,
         // It was decided at some moment until now.
         notBeforeMs: result.startUs === 0 ? askedMs : heardMs + result.startUs / 1_000,
         waitMs: result.waitUs / 1_000,
-        // What is closed was not used up: it would be charged for nothing.
-        lacking: result.isHeld ? undefined : take,
+        // What is closed was not used up; and what drains slowly would long be charged for what others may give back.
+        lacking: take === undefined || result.isHeld || !this.#definitions.isQuick(take) ? undefined : take,
       }
     })
     if (waits.size === 0) return leaves
@@ -272,7 +285,7 @@ export class RedisShared implements SharedLimits {
   async #holdStore(take: string, us: number): Promise<void> {
     const { db, schema, log } = this.#options
     try {
-      const params = [[hash64(take)], Math.min(us, holdUsMax), null]
+      const params = [[hash64(take)], us, null]
       await db.call('hold', `select ${schema}.hold_v1($1, $2, $3)`, params)
     } catch (error) {
       // Then it grants what is denied again.

@@ -21,7 +21,9 @@ export interface WatchOptions {
   definitions: SharedDefinitions
   epochs: SharedEpochs
   /** Redis answers again, or has another epoch. */
-  restored(isNew: boolean): void
+  restored(): void
+  /** What its clock shows. */
+  heard(reading: Reading): void
 }
 
 /** Definitions are read, and Redis's clock is looked at, so often; the server every sixth time. */
@@ -39,7 +41,12 @@ export class Watch {
   readonly #closed = new AbortController()
   readonly #listeners = new Set<() => void>()
   #healing: Promise<void> | undefined
-  #isForced = false
+  /** The epoch whose state cannot be believed any more. */
+  #forced: string | undefined
+  /** The one that counted when its clock, and the server, were last looked at. */
+  #clockOf: string | undefined
+  #lookOf: string | undefined
+  #healedMs = -Infinity
   #rounds: Promise<void> | undefined
   #reading: Reading | undefined
   #look: ServerLook | undefined
@@ -53,6 +60,16 @@ export class Watch {
   /** Nothing is asked of it now. */
   get isAway(): boolean {
     return this.#healing !== undefined
+  }
+
+  get isClosed(): boolean {
+    return this.#closed.signal.aborted
+  }
+
+  /** The state is to be made anew, whatever Redis says of it; unless somebody else does. */
+  force(of = this.#options.epochs.current): void {
+    this.#forced = of
+    this.failed(undefined)
   }
 
   /** Calls back when it goes away, and when it is back. */
@@ -95,24 +112,29 @@ export class Watch {
   }
 
   async #heal(cause: unknown): Promise<void> {
-    const { clock, db, inSchema, epochs, connection, restored } = this.#options
+    const { clock, db, inSchema, epochs, limiter, connection, restored } = this.#options
     const { signal } = this.#closed
     const sinceMs = clock.monotonicMs()
     let isTold = false
+    // What fails again at once would go round as fast as it can.
+    if (sinceMs - this.#healedMs < 1_000) await clock.sleep(50 + clock.random() * 50, signal, false)
     for (let tries = 0; !signal.aborted; tries++) {
       try {
         if (this.#unfit !== undefined || this.#look === undefined) await this.#lookAtServer()
         if (this.#unfit !== undefined) throw new UsageError('SLUICE_REDIS_UNFIT', this.#unfit)
-        const { isNew } = await epochs.restore(this.#isForced)
-        this.#isForced = false
+        await limiter.write()
+        await epochs.restore(this.#forced)
+        this.#forced = undefined
         this.#reading = undefined
         await this.#readClock()
         // Also where another process said so, and is gone.
         await db.query(inSchema(statements['limits/back'] as string))
         if (isTold) this.#options.log.info('Redis is back, and limits in it go on')
-        return restored(isNew)
+        this.#healedMs = clock.monotonicMs()
+        return restored()
       } catch (error) {
-        const why = error instanceof OthersBeginError ? (cause ?? error) : (cause = error)
+        if (!(error instanceof OthersBeginError)) cause = error
+        const why = cause ?? error
         if (error instanceof StoreError && error.code === 'SLUICE_REDIS_ANSWER') connection.reset()
         if (!isTold && clock.monotonicMs() - sinceMs > quietMs) {
           isTold = true
@@ -151,22 +173,24 @@ export class Watch {
     for (const published of definitions.published()) await limiter.publish(published)
     await this.#readClock()
     if (n % looksPerServer === 0) await this.#lookAtServer()
-    if (this.#isForced || this.#unfit !== undefined) this.failed(undefined)
+    if (this.#unfit !== undefined) this.failed(undefined)
   }
 
   /** A clock that stepped opens what it skips, or stops everything: the state is made anew by the ledger. */
   async #readClock(): Promise<void> {
-    const { clock, limiter, log } = this.#options
+    const { clock, limiter, log, epochs } = this.#options
     const sentMs = clock.monotonicMs()
     const { nowUs } = await limiter.epoch()
     const reading = { us: nowUs, sentMs, heardMs: clock.monotonicMs(), bootMs: clock.bootMs() }
-    const past = this.#reading
+    const [past, of] = [this.#reading, this.#clockOf]
     this.#reading = reading
+    this.#clockOf = epochs.current
+    this.#options.heard(reading)
     if (past === undefined) return
     const { byUs, isOwn } = stepForward(past, reading)
     const behindUs = leastUs(past, sentMs) - nowUs
     if (!(byUs > 0 && !isOwn) && behindUs < backUs) return
-    this.#isForced = true
+    this.force(of)
     log.warn("Redis's clock stepped: limits in it go on by the ledger; look after that clock", {
       seconds: Math.round((byUs > 0 ? byUs : -behindUs) / 1e6),
     })
@@ -177,10 +201,12 @@ export class Watch {
     const look = await lookAtServer(connection, this.#look, clock)
     const told = new Set(this.#look?.findings.map(({ code }) => code))
     for (const { code, isError, text } of look.findings) if (!told.has(code)) log[isError ? 'error' : 'warn'](text)
-    if (this.#look !== undefined && look.findings.some(({ code, isError }) => code === 'evicted' && isError))
-      this.#isForced = true
+    const hasEvicted = look.findings.some(({ code, isError }) => code === 'evicted' && isError)
+    const of = this.#lookOf
+    this.#lookOf = this.#options.epochs.current
     this.#look = look
     this.#unfit = look.findings.find(({ code, isError }) => isError && code !== 'evicted')?.text
+    if (hasEvicted && of !== undefined) this.force(of)
   }
 }
 

@@ -242,6 +242,7 @@ export class StoreGrants implements Grants {
     let back = unused
     let grant: StoreGrant | undefined
     for (let failures = 0; ;) {
+      if (signal.aborted) await this.#drop(back, unused)
       signal.throwIfAborted()
       // Its life counts from before it was first asked for; so only a lost reply is asked for again under the same id.
       const isFirst = grant === undefined
@@ -272,10 +273,20 @@ export class StoreGrants implements Grants {
         back = granted
         waitMs = Math.max(1, agreed.waitMs)
       }
-      beforeWait(waitMs)
+      try {
+        beforeWait(waitMs)
+      } catch (error) {
+        await this.#drop(back, unused)
+        throw error
+      }
       await clock.sleep(Math.min(waitMs, askMs), signal)
       grant = undefined
     }
+  }
+
+  /** What the store granted and others did not goes back; what was given with the call is its caller's. */
+  async #drop(back: StoreGrant | null, unused: StoreGrant | null): Promise<void> {
+    if (back !== null && back !== unused) await this.#ask(back, back).catch(() => {})
   }
 
   /** Asks those who share the limits; without their leave the grant is to go back. */

@@ -258,15 +258,15 @@ describe('a seed', () => {
     expect(await reserve(place, 9)).toMatchObject({ granted: 2 })
   })
 
-  it('is one of all or none: where a definition is out of date, none is written, nor the epoch', async () => {
+  it('is by the definition of who begins, whatever stood there: the store may have been restored', async () => {
     const epoch = randomUUID()
-    await begin({ epoch })
-    await reserve(bucket('other', { window: '9/h' }, 2))
-    const seeds = [seedOf(minute, { holdUs: 90_000_000 }), seedOf(bucket('other', { window: '5/h' }))]
-    const superseded = { isDecided: false, why: 'superseded', bucket: 1, version: 2 }
-    expect(await begin({ instead: epoch, seeds })).toEqual(superseded)
-    expect(await limiter.epoch()).toMatchObject({ id: epoch })
-    expect(await reserve(minute)).toMatchObject({ granted: 1 })
+    await begin({ epoch, closeUs: Infinity })
+    const [seeded, bare] = [1, 2].map((i) => ({ ...bucket(`other${i}`, { window: '9/h' }, 2), isOwn: true }))
+    for (const one of [seeded, bare]) await reserve(one as RedisBucket)
+    const older = (one = seeded): RedisBucket => ({ ...(one as RedisBucket), version: 1 })
+    await begin({ epoch: randomUUID(), instead: epoch, closeUs: Infinity, seeds: [seedOf(older())] })
+    expect(await reserve(older(), 9)).toMatchObject({ granted: 9 })
+    expect(await reserve(older(bare), 9)).toMatchObject({ granted: 9 })
   })
 
   it('is one of ten thousand', async () => {
