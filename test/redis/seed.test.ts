@@ -264,6 +264,7 @@ describe('a seed', () => {
     const [seeded, bare] = [1, 2].map((i) => ({ ...bucket(`other${i}`, { window: '9/h' }, 2), isOwn: true }))
     for (const one of [seeded, bare]) await reserve(one as RedisBucket)
     const older = (one = seeded): RedisBucket => ({ ...(one as RedisBucket), version: 1 })
+    await setClock(client, startUs + 1)
     await begin({ epoch: randomUUID(), instead: epoch, closeUs: Infinity, seeds: [seedOf(older())] })
     expect(await reserve(older(), 9)).toMatchObject({ granted: 9 })
     expect(await reserve(older(bare), 9)).toMatchObject({ granted: 9 })
