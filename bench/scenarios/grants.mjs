@@ -8,7 +8,8 @@ const script = `return redis.call('INCRBY', KEYS[1], ARGV[1])`
 
 export default {
   name: 'grants',
-  about: 'grants a second in Redis, of calls for many and for one, beside pipelined calls of a script that only counts',
+  about:
+    'grants a second in Redis, of calls for many of one key, for one of each of many keys, and for one, beside pipelined calls of a script that only counts',
   peers: ['sluice'],
   server: 'redis',
   full: { pipelined: 100, units: 50, seconds: 10 },
@@ -22,14 +23,16 @@ export default {
     const epoch = randomUUID()
     await limiter.begin({ epoch, owner: 'bench', closeUs: 0 })
     const { rules } = limit('shared', { rate: '100000000/min' })
-    const buckets = [{ name: 'shared', rules, version: 1 }]
-    /** One call for so many, which must all be granted: the limit is so wide that it does not bind. */
-    const reserve = async (want) => {
-      const items = [{ want, takes: [{ bucket: 0, units: 1 }] }]
-      const { results } = await limiter.reserve({ id: randomUUID(), epoch, buckets, items, aheadUs: 0 })
-      if (results?.[0]?.granted !== want) throw new Error(`${results?.[0]?.granted} of ${want} were granted`)
-      return want
+    const bucketsOf = (count) => Array.from({ length: count }, (_, i) => ({ name: `shared:${i}`, rules, version: 1 }))
+    /** One call for so many of each bucket, which must all be granted: the limit is so wide that it does not bind. */
+    const reserve = async (want, buckets = one) => {
+      const items = buckets.map((_, bucket) => ({ want, takes: [{ bucket, units: 1 }] }))
+      const { results = [] } = await limiter.reserve({ id: randomUUID(), epoch, buckets, items, aheadUs: 0 })
+      const granted = results.reduce((sum, result) => sum + result.granted, 0)
+      if (granted !== want * buckets.length) throw new Error(`${granted} of ${want * buckets.length} were granted`)
+      return granted
     }
+    const [one, many] = [bucketsOf(1), bucketsOf(units)]
     const raw = async () => {
       await redis.evalsha(sha, 1, 'raw', 1)
       return 1
@@ -37,6 +40,7 @@ export default {
     const kinds = {
       raw: () => together(pipelined, raw),
       batched: () => together(pipelined, () => reserve(units)),
+      keys: () => together(pipelined, () => reserve(1, many)),
       single: () => together(pipelined, () => reserve(1)),
       'raw-alone': raw,
       alone: () => reserve(1),
@@ -55,6 +59,7 @@ export default {
         unit: name.startsWith('raw') ? 'calls/s' : 'grants/s',
       })),
       share('batched', 'raw'),
+      share('keys', 'raw'),
       share('single', 'raw'),
       share('alone', 'raw-alone'),
     ]
@@ -62,8 +67,8 @@ export default {
 }
 
 /** So many at once, which the client writes in one go. */
-async function together(count, one) {
-  const counts = await Promise.all(Array.from({ length: count }, one))
+async function together(count, call) {
+  const counts = await Promise.all(Array.from({ length: count }, () => call()))
   return counts.reduce((a, b) => a + b, 0)
 }
 
