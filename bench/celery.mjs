@@ -76,7 +76,16 @@ async function openCelery({ url, queue = 'bench' }, env = {}) {
       const ready = () => readdirSync(dir).filter((name) => name.includes('.ready.')).length
       await untilTrue(() => ready() === count, 120, `${count} Celery workers are ready`)
     },
-    until: (jobs, limitS) => untilTrue(() => ran() >= jobs, limitS, `${jobs} jobs ran`),
+    /** Resolves once so many ran, or none for so long. */
+    async until(jobs, limitS, quietMs = Infinity) {
+      let last = { count: 0, atMs: performance.now() }
+      const isDone = () => {
+        const count = ran()
+        if (count !== last.count) last = { count, atMs: performance.now() }
+        return count >= jobs || performance.now() - last.atMs > quietMs
+      }
+      await untilTrue(isDone, limitS, `${jobs} jobs ran`)
+    },
     /** What ran: { at: ms, mark }, by time. */
     records() {
       const bytes = readFileSync(runs)
@@ -141,6 +150,15 @@ const bucket = (rate) => {
 }
 const bucketEnv = ({ burst, perSecond }) => ({ BENCH_CAPACITY: String(burst), BENCH_RATE: String(perSecond) })
 
+/** 100 a minute and 20 at once, as the bucket was published; a second stands for a minute. */
+const publishedBucket = (rate) => {
+  const perSecond = Number.parseInt(rate, 10)
+  const burst = Math.ceil(perSecond / 5)
+  return { burst, perSecond, worst: perSecond + burst }
+}
+/** Where no job has run for so long, those that are missing were dropped. */
+const lostAfterMs = 5_000
+
 /** Of a sample whose place is Redis: how often the limiter was asked. Nothing else of Celery runs scripts. */
 async function asked({ url }) {
   const { Redis } = await import('ioredis')
@@ -150,21 +168,25 @@ async function asked({ url }) {
   return count
 }
 
-const limited = (name) =>
+const limited = (name, { promiseOf = bucket, task = 'limited' } = {}) =>
   async function limitedRun({ place, pids, options: { jobs, rate, workers } }) {
-    const promise = bucket(rate)
-    const celery = await openCelery(place, bucketEnv(promise))
+    const promise = promiseOf(rate)
+    const celery = await openCelery(place, { ...bucketEnv(promise), BENCH_TASK: task })
     await celery.produce('limited', 1, jobs, 0)
     await celery.work(workers)
     await celery.until(1, 60)
     const watched = [...celery.pids(), ...pids]
     const [ranBefore, cpu, askedBefore] = [celery.ran(), cpuFrom(watched), await asked(place)]
-    await celery.until(jobs, (jobs / promise.perSecond) * 5 + 60)
-    const cpuPer1000 = cpu(jobs - ranBefore)
-    const callsPerJob = ((await asked(place)) - askedBefore) / (jobs - ranBefore)
+    await celery.until(jobs, (jobs / promise.perSecond) * 5 + 60, task === 'published' ? lostAfterMs : Infinity)
+    const ran = celery.ran() - ranBefore
+    const cpuPer1000 = cpu(ran)
+    const callsPerJob = ((await asked(place)) - askedBefore) / ran
     const times = celery.records().map(({ at }) => at)
     celery.end()
-    return limitedLines(name, { times, nominal: promise.perSecond, promise, callsPerJob, cpuPer1000 })
+    return [
+      ...limitedLines(name, { times, nominal: promise.perSecond, promise, callsPerJob, cpuPer1000 }),
+      { bench: `${name}-lost`, value: (1 - times.length / jobs) * 100, unit: '% of the jobs never ran' },
+    ]
   }
 
 async function tenants({ place, pids, options: { tenants: count, hot, each, perTenant, seconds } }) {
@@ -185,10 +207,14 @@ async function tenants({ place, pids, options: { tenants: count, hot, each, perT
 }
 
 /** The peer of one broker; those with Redis ask the bucket there. */
-export function celeryOn({ name, server }) {
+export function celeryOn({ name, server, task = 'limited' }) {
   const versions = () =>
     says('/usr/bin/python3', 'import celery, kombu; print(f"Celery {celery.__version__}, kombu {kombu.__version__}")')
-  const rated = { 'limited-1': limited('limited-1'), 'limited-8': limited('limited-8'), tenants }
+  const shared = Object.fromEntries(
+    ['shared-1', 'shared-8'].map((each) => [each, limited(each, { promiseOf: publishedBucket, task })]),
+  )
+  const rated = { 'limited-1': limited('limited-1'), 'limited-8': limited('limited-8'), tenants, ...shared }
+  const retries = task === 'published' ? 'as published (3 retries)' : 'retry without end'
   return {
     name,
     server,
@@ -196,7 +222,7 @@ export function celeryOn({ name, server }) {
     jobsMax: 10_000,
     settings: ({ kind }) =>
       `${versions() ?? 'Celery'}, ${pool.join(' ')}, prefetch multiplier 64, ignore_result` +
-      (kind === 'limited' || kind === 'tenants' ? ', token bucket in Lua on Redis, retry without end' : ''),
-    own: { send, drain, latency, ...(server === 'redis' ? rated : {}) },
+      (kind === 'limited' || kind === 'tenants' ? `, token bucket in Lua on Redis, ${retries}` : ''),
+    own: task === 'published' ? shared : { send, drain, latency, ...(server === 'redis' ? rated : {}) },
   }
 }

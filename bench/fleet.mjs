@@ -27,6 +27,13 @@ export async function startFleet({ peer, place, shape, count }) {
       const counts = members.map(({ told }) => told.calls).filter((calls) => calls !== undefined)
       return counts.length === 0 ? undefined : counts.reduce((a, b) => a + b, 0)
     },
+    /** What those that count more than calls have counted, by its names, all together; undefined when nobody does. */
+    tally() {
+      const all = members.map(({ told }) => told.tally).filter((tally) => tally !== undefined)
+      if (all.length === 0) return undefined
+      const names = Object.keys(all[0])
+      return Object.fromEntries(names.map((name) => [name, all.reduce((sum, tally) => sum + tally[name], 0)]))
+    },
     async go() {
       for (const { child } of members) child.send({ go: true })
       await Promise.all(members.map(({ working }) => working))

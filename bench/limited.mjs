@@ -2,34 +2,36 @@
 import { setTimeout as sleep } from 'node:timers/promises'
 import { cpuSeconds } from './cpu.mjs'
 import { startFleet } from './fleet.mjs'
-import { fill, mostIn } from './load.mjs'
+import { fill, mostIn, refusedOf } from './load.mjs'
 
 /** `200/s` as numbers. */
 const perSecondOf = (rate) => Number.parseInt(rate, 10)
 
 const peers = ['sluice', 'bullmq', 'dbos', 'celery-redis']
 
-/** A backlog drained at its rate. */
-export function drainedAt({ name, workers }) {
+/** A backlog drained at its rate; `more` of a scenario that says it otherwise. */
+export function drainedAt({ name, workers, jobs = 2_000, rate = '200/s', ...more }) {
   return {
     name,
     about: `${workers} worker processes, a backlog behind a rate: executions a second, most beyond the promise in any second, claim calls and CPU for each job, time over the ideal`,
     peers,
-    full: { jobs: 2_000, rate: '200/s', workers },
-    quick: { jobs: 600, rate: '200/s', workers },
+    full: { jobs, rate, workers },
+    quick: { jobs: 600, rate, workers },
+    ...more,
     shape: ({ rate }) => ({ kind: 'limited', rate }),
     run: (asked) => limitedRun(name, asked),
   }
 }
 
-/** A rate far below what is waiting: what the waiting costs. */
-export function farBelow({ name, workers }) {
+/** A rate far below what is waiting: what the waiting costs; `more` of a scenario that says it otherwise. */
+export function farBelow({ name, workers, ...more }) {
   return {
     name,
     about: `${workers} worker processes, 2,000 jobs waiting for a low rate: claim calls for each job, CPU while they wait, and with nothing to do`,
     peers: ['sluice', 'bullmq', 'dbos'],
     full: { jobs: 2_000, rate: '20/s', workers, seconds: 30 },
     quick: { jobs: 2_000, rate: '20/s', workers, seconds: 10 },
+    ...more,
     shape: ({ rate }) => ({ kind: 'limited', rate }),
     run: (asked) => farBelowRun(name, asked),
   }
@@ -52,7 +54,7 @@ async function limitedRun(name, { peer, place, pids, options: { jobs, rate, work
   const eachOf = (what) =>
     before[what] === undefined ? undefined : (after[what] - before[what]) / (after.ran - before.ran)
   const per1000 = (what) => (before[what] === undefined ? undefined : eachOf(what) * 1000)
-  return limitedLines(name, {
+  const lines = limitedLines(name, {
     times: results.flatMap(({ times }) => times),
     nominal,
     promise: peer.promise({ rate }),
@@ -60,6 +62,7 @@ async function limitedRun(name, { peer, place, pids, options: { jobs, rate, work
     cpuPer1000: per1000('cpu'),
     serverPer1000: per1000('server'),
   })
+  return [...lines, ...tallyLines(name, before, after)]
 }
 
 /** Reads what was done so far: jobs, claims (of the workers, or scripts of the server), CPU seconds of all and of the server. */
@@ -67,9 +70,25 @@ function meter({ fleet, session, pids }) {
   return async () => ({
     ran: fleet.ran(),
     calls: (await session.sharedCalls?.()) ?? fleet.calls(),
+    tally: fleet.tally(),
     cpu: cpuSeconds([...fleet.pids, ...pids]),
     server: cpuSeconds(pids),
   })
+}
+
+/** What a limiter beside the store was asked between two readings, by those that count it. */
+function tallyLines(name, before, after) {
+  if (after.tally === undefined) return []
+  const { grants, refunds, vain, settles, claims } = Object.fromEntries(
+    Object.entries(after.tally).map(([what, count]) => [what, count - before.tally[what]]),
+  )
+  const ran = after.ran - before.ran
+  return [
+    { bench: `${name}-refunds`, value: (refunds / grants) * 100, unit: 'given back per 100 grants' },
+    { bench: `${name}-vain`, value: (vain / grants) * 100, unit: 'asked for in vain per 100 grants' },
+    { bench: `${name}-settles`, value: settles / ran, unit: 'calls/job' },
+    { bench: `${name}-claims`, value: claims / ran, unit: 'calls/job' },
+  ]
 }
 
 /** The lines of a drain at a rate, from the times (ms) at which its jobs began. */
@@ -89,6 +108,7 @@ export function limitedLines(
       unit: '% over the promise',
       promised: worst,
     },
+    { bench: `${name}-refused`, value: refusedOf(sorted, nominal, 1000), unit: 'a vendor of the nominal rate refuses' },
     { bench: `${name}-calls`, value: callsPerJob, unit: 'calls/job' },
     { bench: `${name}-cpu`, value: cpuPer1000, unit: 'CPU s/1000 jobs' },
     { bench: `${name}-cpu-server`, value: serverPer1000, unit: 'CPU s/1000 jobs' },
@@ -109,19 +129,26 @@ async function farBelowRun(name, { peer, place, pids, options: { jobs, rate, wor
   await fleet.until(1, 60)
   const spent = meter({ fleet, session, pids })
   const before = await spent()
-  const waiting = await shareOfCore(watched, seconds)
+  const waiting = shareOfCore(watched, seconds)
+  await sleep((seconds / 3) * 1000)
+  // By then all of them have looked.
+  const settled = await spent()
+  const waited = await waiting
   const after = await spent()
   await fleet.stop()
   await session.close()
   const ran = after.ran - before.ran
-  const calls = before.calls === undefined ? undefined : (after.calls - before.calls) / ran
-  const cpu = waiting === undefined ? undefined : ((after.cpu - before.cpu) / ran) * 1000
+  const callsFrom = (from) =>
+    from.calls === undefined ? undefined : (after.calls - from.calls) / (after.ran - from.ran)
+  const cpu = waited === undefined ? undefined : ((after.cpu - before.cpu) / ran) * 1000
   return [
     { bench: `${name}-rate`, value: ran / seconds, unit: 'jobs/s', nominal: perSecondOf(rate) },
-    { bench: `${name}-calls`, value: calls, unit: 'calls/job' },
+    { bench: `${name}-calls`, value: callsFrom(before), unit: 'calls/job' },
+    { bench: `${name}-calls-later`, value: callsFrom(settled), unit: 'calls/job after a third of the time' },
     { bench: `${name}-cpu`, value: cpu, unit: 'CPU s/1000 jobs' },
-    { bench: `${name}-cpu-waiting`, value: waiting, unit: '% of a core' },
+    { bench: `${name}-cpu-waiting`, value: waited, unit: '% of a core' },
     { bench: `${name}-cpu-idle`, value: idle, unit: '% of a core' },
+    ...tallyLines(name, before, after),
   ]
 }
 

@@ -76,6 +76,20 @@ export function quantile(samples, share) {
   return sorted[Math.min(Math.floor(sorted.length * share), sorted.length - 1)]
 }
 
+/**
+ * How many of these times (any unit) a vendor refuses that lets `most` through in any half-open window; what it refuses it does
+ * not count.
+ */
+export function refusedOf(times, most, window) {
+  const through = []
+  let refused = 0
+  for (const time of times.toSorted((a, b) => a - b)) {
+    if (through.length >= most && time < through[through.length - most] + window) refused += 1
+    else through.push(time)
+  }
+  return refused
+}
+
 /** The most of these times (any unit) in one half-open window that begins with one of them. */
 export function mostIn(times, window) {
   const sorted = Float64Array.from(times).toSorted()

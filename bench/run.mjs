@@ -79,7 +79,7 @@ function optionsOf({ scenario, peer, set, quick }) {
   const own = Object.keys({ ...scenario.full, ...scenario.quick })
   const kept = Object.fromEntries(Object.entries(options).filter(([name]) => own.includes(name)))
   // Of peers that would take minutes for what others do in a second; the line says how many it were.
-  if (peer.jobsMax !== undefined && kept.jobs > peer.jobsMax) kept.jobs = peer.jobsMax
+  if (scenario.isPaced !== true && peer.jobsMax !== undefined && kept.jobs > peer.jobsMax) kept.jobs = peer.jobsMax
   return kept
 }
 
@@ -87,17 +87,17 @@ async function take({ scenario, peer, options }, { servers, report, round, runs,
   const about = `${scenario.name} of ${peer.name}, ${round} of ${runs}`
   let place
   try {
-    const needed = scenario.server ?? peer.server
-    const server = needed === undefined ? undefined : await servers.start(needed)
-    const { remove, ...told } = (await server?.place()) ?? {}
-    place = { remove }
-    const pids = server === undefined ? [] : [server.pid]
+    const needed = [scenario.server ?? peer.server ?? []].flat()
+    const started = []
+    for (const name of needed) started.push(await servers.start(name))
+    place = await placeOn(started, needed)
+    const pids = started.map(({ pid }) => pid)
     const others = watchOthers()
     const sinceMs = performance.now()
     const limitS = scenario.limitS?.(options) ?? 900
-    const asked = { scenario: scenario.name, peer: peer.name, place: told, pids, options }
+    const asked = { scenario: scenario.name, peer: peer.name, place: place.told, pids, options }
     const { lines, settings } = await sample(asked, limitS, profile)
-    const config = { ...options, settings, version: versionOf(peer), server: server?.about ?? 'none' }
+    const config = { ...options, settings, version: versionOf(peer), server: aboutOf(started) }
     report.add({
       lines,
       peer: peer.name,
@@ -112,6 +112,19 @@ async function take({ scenario, peer, options }, { servers, report, round, runs,
     await place?.remove?.().catch((error) => report.fail(about, error))
   }
 }
+
+/** What a sample is told of its servers: the place on the first one, the others by their names; and how to clear them. */
+async function placeOn(servers, names) {
+  const [told, removals] = [{}, []]
+  for (const [i, server] of servers.entries()) {
+    const { remove, ...place } = await server.place()
+    removals.push(remove)
+    Object.assign(told, i === 0 ? place : { [names[i]]: place })
+  }
+  return { told, remove: () => Promise.all(removals.map((remove) => remove())) }
+}
+
+const aboutOf = (servers) => (servers.length === 0 ? 'none' : servers.map(({ about }) => about).join('; '))
 
 /** The share of the machine that goes to processes which are not ours, from here on: call it for the answer. */
 function watchOthers() {

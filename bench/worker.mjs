@@ -24,7 +24,7 @@ async function begin() {
   })
   let told = ''
   setInterval(() => {
-    const news = { ran: times.length, calls: session.calls?.() }
+    const news = { ran: times.length, calls: session.calls?.(), tally: session.tally?.() }
     if (JSON.stringify(news) === told) return
     told = JSON.stringify(news)
     process.send(news)

@@ -64,6 +64,15 @@ def limited(self, message):
     ran(message['tenant'])
 
 
+@app.task(name='published', bind=True)
+def published(self, message):
+    """As the bucket was published: the task keeps Celery's own three retries, for `max_retries=None` here does not lift them."""
+    wait = take(str(message['tenant']), float(os.environ['BENCH_CAPACITY']), float(os.environ['BENCH_RATE']))
+    if wait > 0:
+        raise self.retry(countdown=max(wait, 0.1), max_retries=None)
+    ran(message['tenant'])
+
+
 @worker_ready.connect
 def ready(**_):
     open(os.environ['BENCH_RUNS'] + f'.ready.{os.getpid()}', 'w').close()

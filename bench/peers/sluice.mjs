@@ -4,8 +4,8 @@ import { guaranteeOf, limit, rule, Sluice, task, useSluice } from '../../dist/in
 const anything = { '~standard': { version: 1, vendor: 'bench', validate: (value) => ({ value }) } }
 
 /** The limit of the task, by what is measured. */
-function limitsOf({ kind, rate, perTenant }) {
-  if (kind === 'limited') return [limit('vendor', { rate })]
+function limitsOf({ kind, rate, perTenant, published = false }) {
+  if (kind === 'limited') return [limit('vendor', { rate, published })]
   if (kind === 'tenants') return [limit('tenant', { rate: perTenant, by: 'accountId' })]
   if (kind === 'keys') {
     return [limit('key', { rate: '100000000/min', by: 'accountId' }), limit('shared', { rate: '100000000/min' })]
@@ -34,10 +34,10 @@ function manyQueues(queues) {
   return { names: Array.from({ length: queues }, (_, i) => `call-${i}`), rules }
 }
 
-/** Opens any store; `sluice-embedded` uses it as well. */
-export async function open({ url }, shape) {
+/** Opens any store, `redis` beside it where limits are shared; `sluice-embedded` and `sluice-redis` use it as well. */
+export async function open({ url }, shape, redis = '') {
   const { names, rules } = shape.queues === undefined ? { names: ['noop'], rules: [] } : manyQueues(shape.queues)
-  const sluice = await Sluice.open({ store: url, rules })
+  const sluice = await Sluice.open({ store: url, rules, redis })
   useSluice(sluice)
   let handle = () => {}
   const limits = limitsOf(shape)

@@ -6,6 +6,7 @@ import { expect, it } from 'vitest'
 interface Load {
   mostIn(times: number[], window: number): number
   quantile(samples: number[], share: number): number
+  refusedOf(times: number[], most: number, window: number): number
 }
 interface Promised {
   burst: number
@@ -29,6 +30,21 @@ it('the most in a window is that of every half-open window which begins with a j
       const plain = times.map((from) => times.filter((time) => time >= from && time < from + window).length)
       expect(mostIn(times, window)).toBe(Math.max(0, ...plain))
     }),
+  )
+})
+
+it('a vendor refuses what it would be too many of in any window, and does not count what it refuses', async () => {
+  const { mostIn, refusedOf } = (await load('load.mjs')) as Load
+  expect(refusedOf([30, 0, 5, 10, 20, 14], 2, 10)).toBe(1)
+  fc.assert(
+    fc.property(
+      fc.array(fc.integer({ min: 0, max: 50 })),
+      fc.integer({ min: 1, max: 5 }),
+      fc.integer({ min: 1, max: 20 }),
+      (times, most, window) => {
+        expect(refusedOf(times, most, window) === 0).toBe(mostIn(times, window) <= most)
+      },
+    ),
   )
 })
 

@@ -2,6 +2,7 @@ import { fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { describe, expect, it } from 'vitest'
 import { freshDatabase } from '../servers/database.ts'
+import { startRedis } from '../servers/redis.ts'
 
 // The benchmarks' own scenarios with Sluice, as small as they go: that they still run, and count what they say. It is no
 // place for figures.
@@ -15,14 +16,19 @@ interface Line {
 const sampler = fileURLToPath(new URL('../../bench/sample.mjs', import.meta.url))
 
 /** What a sample of its own process answers; it needs nothing that bench/ installs. */
-async function sample(scenario: string, options: Record<string, unknown>): Promise<Map<string, number>> {
+async function sample(
+  scenario: string,
+  options: Record<string, unknown>,
+  peer = 'sluice',
+  servers: object = {},
+): Promise<Map<string, number>> {
   const { url } = await freshDatabase()
   const child = fork(sampler, [], { stdio: ['ignore', 'inherit', 'inherit', 'ipc'] })
   const answer = new Promise<{ lines?: Line[]; error?: string }>((resolve, reject) => {
     child.once('message', (told) => resolve(told as { lines?: Line[]; error?: string }))
     child.once('exit', (code) => reject(new Error(`the sample ended with ${code}`)))
   })
-  child.send({ scenario, peer: 'sluice', place: { url }, pids: [], options })
+  child.send({ scenario, peer, place: { url, ...servers }, pids: [], options })
   const { lines, error } = await answer
   if (lines === undefined) throw new Error(error)
   return new Map(lines.map(({ bench, value }) => [bench, value]))
@@ -44,5 +50,15 @@ describe('a sample', () => {
     expect(values.get('limited-1-excess')).toBe(0)
     expect(values.get('limited-1-most')).toBeGreaterThan(4)
     expect(values.get('limited-1-most')).toBeLessThanOrEqual(40)
+  })
+
+  it('of a drain under a limit shared in Redis counts what Redis was asked', async () => {
+    const { url, close } = await startRedis()
+    const options = { jobs: 60, rate: '40/s', workers: 2 }
+    const values = await sample('shared-1', options, 'sluice-redis', { redis: { url } }).finally(close)
+    expect(values.get('shared-1-excess')).toBe(0)
+    expect(values.get('shared-1-refused')).toBe(0)
+    expect(values.get('shared-1-calls')).toBeGreaterThan(0)
+    expect(values.has('shared-1-refunds')).toBe(true)
   })
 })
