@@ -222,7 +222,8 @@ function bars(found: Found, bucket: Bucket, name: string): Reason[] {
 }
 
 function silence({ redis }: Found, name: string, heldMs: number, nextMs: number): Reason {
-  const others = redis === null ? '' : ', or others who share it have used it up'
+  const others =
+    redis === null ? '' : ', others who share it in Redis have used it up, or it is closed there after a loss'
   const text = `${name} is held: the vendor asked for silence${others}`
   return { kind: 'held', text, notBefore: new Date(Math.max(nextMs, heldMs)) }
 }

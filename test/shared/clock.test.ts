@@ -41,18 +41,22 @@ it.each([3_600, -3_600])(
     ends.push(() => client.close())
     const warnings: string[] = []
     const log = { debug() {}, info() {}, warn: (text: string) => void warnings.push(text), error() {} }
-    const sluice = await Sluice.open({ store: (await freshDatabase()).url, redis: off(client), log })
-    ends.push(() => sluice.close())
+    const { url: store } = await freshDatabase()
     const ran: number[] = []
     const call = task('call', {
       input: z.object({}),
       limits: [limit('paced', { window: '20/2s', transit: '1s' })],
       run: () => void ran.push(performance.now()),
     }) as unknown as AnyTask
-    await sluice.work([call], { concurrency: 20 })
-    await sluice.sendMany(
+    // Two, for one of them begins the epoch, and the other only joins it.
+    const both = await Promise.all([1, 2].map(() => Sluice.open({ store, redis: off(client), log })))
+    for (const sluice of both) {
+      ends.push(() => sluice.close())
+      await sluice.work([call], { concurrency: 20 })
+    }
+    await both[0]?.sendMany(
       call,
-      Array.from({ length: 200 }, () => ({})),
+      Array.from({ length: 240 }, () => ({})),
     )
     await until(() => ran.length > 30)
     await client.send('SET', ['test:step', String(seconds)])

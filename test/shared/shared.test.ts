@@ -123,6 +123,24 @@ describe('jobs', () => {
     expect(job).toMatchObject({ state: 'done', attempt: 1, failed: 0 })
   })
 
+  it('run soon after others gave back what they had used up, however slowly it would drain', async () => {
+    const { sluice } = await open()
+    const limits = [slow(true)]
+    const { call, ran } = counted(limits)
+    await sluice.work([call])
+    const client = await connectRedis(redis.port)
+    ends.push(() => client.close())
+    const limiter = new RedisLimiter(client)
+    const bucket = { name: 'slow', rules: limits[0]?.rules ?? [], version: 1 }
+    const id = randomUUID()
+    await limiter.reserve({ id, buckets: [bucket], items: [{ want: 10, takes: [{ bucket: 0, units: 1 }] }] })
+    const first = await sluice.send(call as never, { n: 1 } as never)
+    await until(async () => (await sluice.why(first))?.reasons.some(({ kind }) => kind === 'held') === true)
+    await limiter.settle({ id: randomUUID(), buckets: [bucket], acts: [{ bucket: 0, grant: id, isUnused: true }] })
+    await sluice.sendMany(call, rows(9))
+    await until(() => ran.length === 10)
+  })
+
   it('are not held up by a limit that only counts places, nor asked about in vain', async () => {
     const asked: string[] = []
     const client = await connectRedis(redis.port)
@@ -242,6 +260,28 @@ describe('while Redis is away', () => {
     await redis.kill()
     await until(async () => (await checks['shared']?.({ store: opening, schema: 'sluice' }))?.status === 'fail')
   })
+})
+
+it('a Redis that only reads is away, and asked no more than now and then', async () => {
+  const { sluice, store, errors } = await open()
+  const { call, ran } = counted([slow(false)])
+  await sluice.work([call])
+  const client = await connectRedis(redis.port)
+  ends.push(() => client.close())
+  await client.send('CONFIG', ['SET', 'maxmemory', '1'])
+  const opening = await openStore({ store, clock: systemClock })
+  ends.push(() => opening.db.close())
+  await sluice.sendMany(call, rows(5))
+  await until(async () => (await checks['shared']?.({ store: opening, schema: 'sluice' }))?.status === 'fail')
+  expect(errors.join()).toContain('memory is full')
+  const calls = async () =>
+    Number(/cmdstat_evalsha:calls=(\d+)/.exec(String(await client.send('INFO', ['commandstats'])))?.[1])
+  const before = await calls()
+  const sinceMs = performance.now()
+  await until(() => performance.now() - sinceMs > 2_000)
+  expect((await calls()) - before).toBeLessThan(100)
+  await client.send('CONFIG', ['SET', 'maxmemory', '0'])
+  await until(() => ran.length === 5)
 })
 
 describe('when Redis has lost its state', () => {
