@@ -125,6 +125,7 @@ export class Watch {
         await limiter.write()
         await epochs.restore(this.#forced)
         this.#forced = undefined
+        this.#lookOf ??= epochs.current
         this.#reading = undefined
         await this.#readClock()
         // Also where another process said so, and is gone.
