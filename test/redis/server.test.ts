@@ -78,8 +78,10 @@ it('needs no more of a user than the docs say', async () => {
   await client.send('ACL', ['SETUSER', 'least', 'on', '>secret', ...rules])
   const user = await connectRedis(server.port)
   await user.send('AUTH', ['least', 'secret'])
+  await user.send('SELECT', ['0'])
   expect(await lookAtServer(user)).toEqual({ findings: [], evicted: 0 })
   const limiter = new RedisLimiter(user)
+  await limiter.write()
   const buckets = [bucket('flow', { window: '5/min', concurrency: 3 }), bucket('place', { concurrency: 3 })]
   const seeds = buckets.map((one) => seedOf(one))
   expect(await limiter.begin({ owner: 'sluice', epoch: 'least', closeUs: 0, seeds })).toMatchObject({ isDecided: true })
