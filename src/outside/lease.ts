@@ -35,6 +35,7 @@ export class Taken implements Lease {
   #lost: Error | undefined
   #tell: ((reason: Error) => void) | undefined
   #isOver = false
+  #isTold = false
 
   constructor(options: LeaseOptions) {
     this.#options = options
@@ -100,11 +101,16 @@ export class Taken implements Lease {
     return this.#options.place
   }
 
+  /** Tells those who share the limit, once, that nothing was sent under it; to be done before the store is told. */
+  tellUnused(): void {
+    if (!this.#isTold) this.#options.unused(this)
+    this.#isTold = true
+  }
+
   /** It goes back with the next request to the store: nothing else is to be done about it. */
   handOver(): void {
     this.#isOver = true
     this.#options.over()
-    this.#options.unused(this)
     this.#options.holder.forget(this.id)
   }
 
@@ -112,7 +118,7 @@ export class Taken implements Lease {
     if (this.#isOver) return
     this.#isOver = true
     this.#options.over()
-    if (unused) this.#options.unused(this)
+    if (unused) this.tellUnused()
     await this.#options.holder.end(this.id, this.#options.take, unused)
   }
 }

@@ -275,12 +275,15 @@ export class Takes implements Taker {
     if (this.#closed.signal.aborted) throw closed()
     db.checkOutside('a take')
     await definitions.define([want.limit])
-    await this.#ready()
+    // The first take of a process waits until Redis is known.
+    shared?.start()
+    await shared?.ready()
     if (shared?.isAway === true && !shared.isOpenFor([want.limit])) throw sharedAway()
     await this.#look()
     const known = this.#holder.asking(wish.id)
     try {
       const sentMs = clock.monotonicMs()
+      how.back?.tellUnused()
       const [row] = await db.call<Answer>(
         'acquire',
         `select * from ${schema}.acquire_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)`,
@@ -307,12 +310,6 @@ export class Takes implements Taker {
     }
   }
 
-  /** The first take of a process waits until Redis is known. */
-  #ready(): Promise<void> | undefined {
-    this.#options.shared?.start()
-    return this.#options.shared?.ready()
-  }
-
   /** Asks those who share the limit. */
   async #agreed(want: Want, lease: Taken, row: Answer, sentMs: number): Promise<Said> {
     const { shared, clock } = this.#options
@@ -325,7 +322,7 @@ export class Takes implements Taker {
       return { soonestMs: leave.waitMs, waitMs: leave.waitMs, unused: lease }
     }
     if (id === undefined) return { lease }
-    for (let waitMs; (waitMs = leave.notBeforeMs - clock.monotonicMs()) > 0;) await clock.sleep(Math.ceil(waitMs))
+    for (let ms; (ms = leave.notBeforeMs - clock.monotonicMs()) > 0;) await clock.sleep(Math.ceil(ms))
     lease.agreed(id, row.fresh_us === null ? Infinity : leave.fromMs + Number(row.fresh_us) / 1_000)
     return { lease }
   }

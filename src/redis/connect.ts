@@ -33,6 +33,7 @@ class Connection implements RedisConnection {
   readonly #url: string
   #redis: Redis | undefined
   #cause: Error | undefined
+  #isClosed = false
 
   /** @throws UsageError SLUICE_BAD_URL */
   constructor(url: string) {
@@ -42,7 +43,7 @@ class Connection implements RedisConnection {
   }
 
   async load(): Promise<void> {
-    if (this.#redis !== undefined) return
+    if (this.#redis !== undefined || this.#isClosed) return
     const redis = new (await clientClass())(this.#url, {
       lazyConnect: true,
       // A script that ran although its reply was lost is asked for again by us, with the same id; the client must not.
@@ -64,6 +65,7 @@ class Connection implements RedisConnection {
 
   async open(): Promise<void> {
     await this.load()
+    if (this.#isClosed) return
     await this.#redis?.connect().catch((error: Error) => this.#explain(error))
   }
 
@@ -77,6 +79,7 @@ class Connection implements RedisConnection {
   }
 
   async close(): Promise<void> {
+    this.#isClosed = true
     this.#redis?.disconnect()
   }
 

@@ -71,6 +71,12 @@ export class SharedDefinitions {
     if (this.#monotonicMs() - this.#readMs > freshMs) await this.read()
   }
 
+  /** Reads them as they are from now on: one that is under way may have begun before. */
+  async readNow(): Promise<void> {
+    await this.#reading
+    await this.read()
+  }
+
   /** Reads them anew. */
   read(): Promise<void> {
     this.#reading ??= this.#read().finally(() => (this.#reading = undefined))

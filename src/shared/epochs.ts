@@ -36,6 +36,9 @@ interface SeedRow {
 /** What the store granted is asked for in Redis within this, or not used. */
 export const askMs = 1_000
 
+/** Then others may begin one. */
+const failuresMax = 5
+
 /** Thrown where somebody else is about to begin the epoch that is missing. */
 export class OthersBeginError extends Error {}
 
@@ -45,6 +48,8 @@ export class SharedEpochs {
   /** The last one that this process put in force. */
   #own: string | null = null
   #current: string | undefined
+  /** Epochs in a row that it could not begin. */
+  #failures = 0
 
   constructor(options: EpochsOptions) {
     this.#options = options
@@ -74,23 +79,31 @@ export class SharedEpochs {
     const [said] = await db.call<{ epoch: string; mine: boolean; owner: string }>(
       'succeed',
       `select * from ${schema}.succeed_v1($1, $2, $3)`,
-      [row?.epoch ?? null, next, this.#own],
+      // Who fails again and again lets others try.
+      [row?.epoch ?? null, next, this.#failures < failuresMax ? this.#own : null],
     )
     if (said?.mine !== true) throw new OthersBeginError('somebody else begins an epoch')
+    if (this.#own !== row?.epoch) this.#failures = 0
     this.#own = next
+    this.#failures++
     // Before the first nothing was published, so nobody was granted anything here.
     const isFirst = !row?.epoch && stands.id === undefined
     const how = isFirst ? { closeUs: 0, delayUs: 0 } : { delayUs: askMs * 1_000 }
     await this.#begin({ epoch: next, owner: said.owner, instead: stands.id, ...how })
+    this.#failures = 0
     this.#current = next
   }
 
   /** Once for each id: after an unknown outcome another one is begun, since Redis may have lost its state in between. */
   async #begin(beginning: Beginning): Promise<void> {
-    const { limiter, log } = this.#options
+    const { db, schema, limiter, log } = this.#options
     await this.#options.definitions.read()
     for (const published of this.#options.definitions.published()) await limiter.publish(published, true)
     const seeds = await this.#seeds()
+    // Where that took long, others may have taken over; if not, from now on they wait again.
+    const renew = `update ${schema}.shared set at = ${schema}.now() where epoch = $1 returning 1`
+    if ((await db.query(renew, [beginning.epoch])).length === 0)
+      throw new OthersBeginError('somebody else begins an epoch')
     const begun = await limiter.begin({ ...beginning, seeds })
     if (begun.isDecided) {
       log.info('limits in Redis go on by the ledger', { buckets: seeds.length })

@@ -6,7 +6,7 @@ import type { Db } from '../db/db.ts'
 import type { Log } from '../dispatch/task.ts'
 import type { Leave, SharedAsk, SharedLimits } from '../limits/shared.ts'
 import type { RedisConnection } from '../redis/connect.ts'
-import { type Granted, type Item, RedisLimiter } from '../redis/limiter.ts'
+import { type Granted, type Item, RedisLimiter, type Superseded } from '../redis/limiter.ts'
 import { SharedDefinitions } from './definitions.ts'
 import { askMs, SharedEpochs } from './epochs.ts'
 import { grantOf, Told, type Unsaid } from './told.ts'
@@ -153,10 +153,12 @@ export class RedisShared implements SharedLimits {
         const answer = await this.#reserve({ id, epoch, isFurther, leftMs }, question)
         if (answer.isDecided) {
           this.#redisClock.saw(answer.nowUs, clock.monotonicMs(), firstMs)
+          // The store told of an epoch that this process had not heard of.
+          if (epoch !== this.#epochs.current) this.#watch.failed(undefined)
           const isAgain = !isSecond && (await this.#isWorthAgain(question, answer.results, leftMs))
           if (!isAgain) return { id, leaves: this.#leaves(asked, question, answer.results, firstMs) }
           ;[id, firstMs, isSecond] = [undefined, undefined, true]
-        } else if (answer.why === 'superseded') await this.#supersede(question)
+        } else if (answer.why === 'superseded') await this.#supersede(question, answer)
         else {
           // What is found out from here on is not older.
           await this.#watch.present(leftMs)
@@ -188,11 +190,11 @@ export class RedisShared implements SharedLimits {
   }
 
   /** Redis has a newer definition: it is read. Where the store has none, for it was restored, Redis's state is made anew. */
-  async #supersede({ takes }: Question): Promise<void> {
-    const versions = () => takes.map((take) => this.#definitions.bucket(take)?.version).join()
-    const before = versions()
-    await this.#definitions.read()
-    if (versions() === before) this.#watch.force()
+  async #supersede({ takes }: Question, { bucket, version }: Superseded): Promise<void> {
+    const of = this.#epochs.current
+    await this.#definitions.readNow()
+    const known = this.#definitions.bucket(takes[bucket] ?? '')?.version
+    if (known !== undefined && known < version) this.#watch.force(of)
   }
 
   #reserve(

@@ -101,8 +101,7 @@ export class Told {
     const nowMs = this.#clock.monotonicMs()
     const acts = batch.flatMap((word): SettleAct[] => {
       const { take } = word
-      const isOver = 'untilMs' in word ? word.untilMs <= nowMs : word.epoch !== epoch
-      if (isOver || this.#definitions.bucket(take) === undefined) return []
+      if (isOver(word, epoch, nowMs) || this.#definitions.bucket(take) === undefined) return []
       const bucket = places.get(take) ?? places.size
       places.set(take, bucket)
       if ('untilMs' in word) return [{ bucket, holdUs: Math.ceil((word.untilMs - nowMs) * 1_000) }]
@@ -112,6 +111,14 @@ export class Told {
     })
     return { buckets: [...places.keys()].flatMap((take) => this.#definitions.bucket(take) ?? []), acts }
   }
+}
+
+/** What is told no more. More than was granted is told in any case: counted twice it errs to the safe side. */
+function isOver(word: Word, epoch: string, nowMs: number): boolean {
+  if ('untilMs' in word) return word.untilMs <= nowMs
+  if ('more' in word && word.more > 0) return false
+  // One of this epoch has an id there, whatever this process knew when it was said.
+  return word.epoch !== epoch && epochOf(word.grant) !== epoch
 }
 
 /** The id of a new grant under an epoch. */

@@ -32,6 +32,7 @@ const looksPerServer = 6
 /** What lasts for less is nobody's concern. */
 const quietMs = 1_000
 const retryMsMax = 500
+const warnMs = 60_000
 /** A clock that was set back by less is waited for. */
 const backUs = 2_000_000
 
@@ -47,6 +48,7 @@ export class Watch {
   #clockOf: string | undefined
   #lookOf: string | undefined
   #healedMs = -Infinity
+  #warnedMs = -Infinity
   #rounds: Promise<void> | undefined
   #reading: Reading | undefined
   #look: ServerLook | undefined
@@ -96,13 +98,26 @@ export class Watch {
   /** Something went wrong, or the state is not the one that counts: from now on it is away, until all is well. */
   failed(error: unknown): void {
     if (this.#closed.signal.aborted || this.#healing !== undefined) return
+    this.#warn(error)
     if (error instanceof StoreError && ['SLUICE_REDIS_SILENT', 'SLUICE_REDIS_ANSWER'].includes(error.code))
       this.#options.connection.reset()
     this.#healing = this.#heal(error).finally(() => {
       this.#healing = undefined
+      // Found meanwhile: what is restored cannot be believed.
+      if (this.#forced !== undefined && this.#forced === this.#options.epochs.current) return this.failed(undefined)
       for (const changed of this.#listeners) changed()
     })
     for (const changed of this.#listeners) changed()
+  }
+
+  /** What lasts is told as an error; what comes and goes, now and then. */
+  #warn(error: unknown): void {
+    const nowMs = this.#options.clock.monotonicMs()
+    if (error === undefined || nowMs - this.#warnedMs < warnMs) return
+    this.#warnedMs = nowMs
+    this.#options.log.warn('a call to Redis failed; whether it is there and whole is looked at', {
+      error: textOf(error),
+    })
   }
 
   async close(): Promise<void> {
@@ -123,10 +138,12 @@ export class Watch {
         if (this.#unfit !== undefined || this.#look === undefined) await this.#lookAtServer()
         if (this.#unfit !== undefined) throw new UsageError('SLUICE_REDIS_UNFIT', this.#unfit)
         await limiter.write()
-        await epochs.restore(this.#forced)
-        this.#forced = undefined
+        const forced = this.#forced
+        await epochs.restore(forced)
+        if (this.#forced === forced) this.#forced = undefined
         this.#lookOf ??= epochs.current
-        this.#reading = undefined
+        // Of the same state a step of the clock is one.
+        if (epochs.current !== this.#clockOf) this.#reading = undefined
         await this.#readClock()
         // Also where another process said so, and is gone.
         await db.query(inSchema(statements['limits/back'] as string))
@@ -181,16 +198,20 @@ export class Watch {
   async #readClock(): Promise<void> {
     const { clock, limiter, log, epochs } = this.#options
     const sentMs = clock.monotonicMs()
-    const { nowUs } = await limiter.epoch()
+    const { id, nowUs } = await limiter.epoch()
     const reading = { us: nowUs, sentMs, heardMs: clock.monotonicMs(), bootMs: clock.bootMs() }
     const [past, of] = [this.#reading, this.#clockOf]
     this.#reading = reading
     this.#clockOf = epochs.current
-    this.#options.heard(reading)
-    if (past === undefined) return
+    if (past === undefined) return this.#options.heard(reading)
     const { byUs, isOwn } = stepForward(past, reading)
     const behindUs = leastUs(past, sentMs) - nowUs
-    if (!(byUs > 0 && !isOwn) && behindUs < backUs) return
+    if (!(byUs > 0 && !isOwn) && behindUs < backUs) {
+      this.#options.heard(reading)
+      // Another process has begun one.
+      if (id !== epochs.current) this.failed(undefined)
+      return
+    }
     this.force(of)
     log.warn("Redis's clock stepped: limits in it go on by the ledger; look after that clock", {
       seconds: Math.round((byUs > 0 ? byUs : -behindUs) / 1e6),
