@@ -250,8 +250,8 @@ end
 -- Numbers are packed, never put into text by Lua, which keeps 14 digits.
 
 -- So many grants are remembered of a bucket (some more until they are forgotten together), and none for much longer than
--- `keep`. What is older is given back for nothing (no credit), and under a changed definition nothing is granted until it is out
--- of what the rules look back on. A key that has expired says nothing: who changes a definition to one that looks back longer
+-- `keep`. What is older is given back for nothing (no credit), and under a changed definition that the old one says nothing of
+-- (rebuild.lua) nothing is granted until it is out of what the rules look back on. A key that has expired says nothing: who changes a definition to one that looks back longer
 -- has to say what it forgot, or hold the bucket.
 local GRANTS = 1000
 local SOME = 50
@@ -355,13 +355,16 @@ local function matters_until(bucket)
 end
 
 -- Of the state, in the order in which they are packed. What is added comes last: what was written before lacks it. ahead: from then
--- on the last grant ahead of the clock may be used; nothing is granted for a time before it.
-local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead' }
+-- on the last grant ahead of the clock may be used; nothing is granted for a time before it. ruled: of each rule slot (of a
+-- quota -1), drain, weight and span, by which debt and slots are to be read.
+local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead', 'ruled' }
 local CLOSED = 12
 
 -- shown: what the clock shows, by which keys expire.
 local function save(bucket, shown)
-  local values = {}
+  local values, ruled = {}, {}
+  for i, rule in ipairs(bucket.rules) do ruled[i] = { rule.periods and -1 or rule.slot, rule.drain, rule.weight, rule.span } end
+  bucket.ruled = ruled
   for i, field in ipairs(FIELDS) do values[i] = bucket[field] end
   redis.call('HSET', bucket.key, 's', cmsgpack.pack(values))
   local last = matters_until(bucket)
@@ -443,10 +446,25 @@ local function counted_before(old, spent)
   return nil
 end
 
+-- What a rule of the definition before knows of more than is remembered; false: nothing that holds for this one, too. Parts of the
+-- same length are the same; what drained no faster than it would now, and looked back as far, left no less than it would have.
+local function carried(bucket, rule, debt, slots)
+  for k, was in ipairs(bucket.ruled or {}) do
+    local slot, drain, weight, span = unpack(was)
+    if rule.slot > 0 and slot == rule.slot then return slots[k], nil end
+    local is_level = rule.slot == 0 and slot == 0 and drain > 0 and rule.span <= span and debt[k]
+    local is_same = drain == rule.drain and weight == rule.weight
+    if is_level and (is_same or rule.drain / rule.weight > drain / weight * (1 + 1e-9)) then
+      return nil, math.ceil(debt[k] / weight) * rule.weight
+    end
+  end
+  return nil, nil
+end
+
 -- counted: the version from which on every definition has had a concurrency; what ran before it was not counted all along.
 local function rebuild(bucket, definition)
   local entries = grants(bucket, bucket.first)
-  local old = bucket.spent
+  local old, debt, slots = bucket.spent, bucket.debt, bucket.slots
   local fresh = blank(bucket.rules, bucket.at)
   bucket.debt, bucket.slots, bucket.spent = fresh.debt, fresh.slots, fresh.spent
   if not definition.counted or bucket.version < definition.counted then bucket.running = 0 end
@@ -460,6 +478,11 @@ local function rebuild(bucket, definition)
       until_known = (was or bucket.lost < spent[2] - rule.margin) and 0 or spent[3] + rule.margin
     elseif is_flow(rule) then
       rebuild_flow(bucket, i, entries)
+      local parts, owes = carried(bucket, rule, debt, slots)
+      if until_known > bucket.at and (parts or owes) then
+        bucket.slots[i], bucket.debt[i] = parts or bucket.slots[i], owes or bucket.debt[i]
+        until_known = 0
+      end
     else
       until_known = 0
     end

@@ -32,10 +32,25 @@ local function counted_before(old, spent)
   return nil
 end
 
+-- What a rule of the definition before knows of more than is remembered; false: nothing that holds for this one, too. Parts of the
+-- same length are the same; what drained no faster than it would now, and looked back as far, left no less than it would have.
+local function carried(bucket, rule, debt, slots)
+  for k, was in ipairs(bucket.ruled or {}) do
+    local slot, drain, weight, span = unpack(was)
+    if rule.slot > 0 and slot == rule.slot then return slots[k], nil end
+    local is_level = rule.slot == 0 and slot == 0 and drain > 0 and rule.span <= span and debt[k]
+    local is_same = drain == rule.drain and weight == rule.weight
+    if is_level and (is_same or rule.drain / rule.weight > drain / weight * (1 + 1e-9)) then
+      return nil, math.ceil(debt[k] / weight) * rule.weight
+    end
+  end
+  return nil, nil
+end
+
 -- counted: the version from which on every definition has had a concurrency; what ran before it was not counted all along.
 local function rebuild(bucket, definition)
   local entries = grants(bucket, bucket.first)
-  local old = bucket.spent
+  local old, debt, slots = bucket.spent, bucket.debt, bucket.slots
   local fresh = blank(bucket.rules, bucket.at)
   bucket.debt, bucket.slots, bucket.spent = fresh.debt, fresh.slots, fresh.spent
   if not definition.counted or bucket.version < definition.counted then bucket.running = 0 end
@@ -49,6 +64,11 @@ local function rebuild(bucket, definition)
       until_known = (was or bucket.lost < spent[2] - rule.margin) and 0 or spent[3] + rule.margin
     elseif is_flow(rule) then
       rebuild_flow(bucket, i, entries)
+      local parts, owes = carried(bucket, rule, debt, slots)
+      if until_known > bucket.at and (parts or owes) then
+        bucket.slots[i], bucket.debt[i] = parts or bucket.slots[i], owes or bucket.debt[i]
+        until_known = 0
+      end
     else
       until_known = 0
     end

@@ -5,8 +5,8 @@
 -- Numbers are packed, never put into text by Lua, which keeps 14 digits.
 
 -- So many grants are remembered of a bucket (some more until they are forgotten together), and none for much longer than
--- `keep`. What is older is given back for nothing (no credit), and under a changed definition nothing is granted until it is out
--- of what the rules look back on. A key that has expired says nothing: who changes a definition to one that looks back longer
+-- `keep`. What is older is given back for nothing (no credit), and under a changed definition that the old one says nothing of
+-- (rebuild.lua) nothing is granted until it is out of what the rules look back on. A key that has expired says nothing: who changes a definition to one that looks back longer
 -- has to say what it forgot, or hold the bucket.
 local GRANTS = 1000
 local SOME = 50
@@ -110,13 +110,16 @@ local function matters_until(bucket)
 end
 
 -- Of the state, in the order in which they are packed. What is added comes last: what was written before lacks it. ahead: from then
--- on the last grant ahead of the clock may be used; nothing is granted for a time before it.
-local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead' }
+-- on the last grant ahead of the clock may be used; nothing is granted for a time before it. ruled: of each rule slot (of a
+-- quota -1), drain, weight and span, by which debt and slots are to be read.
+local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead', 'ruled' }
 local CLOSED = 12
 
 -- shown: what the clock shows, by which keys expire.
 local function save(bucket, shown)
-  local values = {}
+  local values, ruled = {}, {}
+  for i, rule in ipairs(bucket.rules) do ruled[i] = { rule.periods and -1 or rule.slot, rule.drain, rule.weight, rule.span } end
+  bucket.ruled = ruled
   for i, field in ipairs(FIELDS) do values[i] = bucket[field] end
   redis.call('HSET', bucket.key, 's', cmsgpack.pack(values))
   local last = matters_until(bucket)
