@@ -78,6 +78,11 @@ export class StoreClock {
   }
 }
 
+/** Resolves when the monotonic clock shows `atMs`, never before; at once when it has, or that is undefined. */
+export async function sleepUntil(clock: Clock, atMs: number | undefined): Promise<void> {
+  for (let ms; (ms = (atMs ?? 0) - clock.monotonicMs()) > 0;) await clock.sleep(Math.ceil(ms))
+}
+
 /** A timer of the runtime that is set further away than this fires at once. */
 const timerMsMax = 2 ** 31 - 1
 

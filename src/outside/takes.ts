@@ -1,6 +1,6 @@
 /** Takes of limits outside of jobs: at once, in turn, and for requests; the same buckets as the jobs'. */
 import { randomUUID } from 'node:crypto'
-import { type Clock, StoreClock } from '../core/clock.ts'
+import { type Clock, sleepUntil, StoreClock } from '../core/clock.ts'
 import { SluiceError, StoreError } from '../core/errors.ts'
 import { Epoch } from '../dispatch/epoch.ts'
 import { hash64, newId } from '../core/hash.ts'
@@ -322,7 +322,7 @@ export class Takes implements Taker {
       return { soonestMs: leave.waitMs, waitMs: leave.waitMs, unused: lease }
     }
     if (id === undefined) return { lease }
-    for (let ms; (ms = leave.notBeforeMs - clock.monotonicMs()) > 0;) await clock.sleep(Math.ceil(ms))
+    await sleepUntil(clock, leave.notBeforeMs)
     lease.agreed(id, row.fresh_us === null ? Infinity : leave.fromMs + Number(row.fresh_us) / 1_000)
     return { lease }
   }

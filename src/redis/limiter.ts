@@ -234,7 +234,7 @@ export class RedisLimiter {
     seeds = [],
     delayUs = 0,
     withinMs = beginMs,
-  }: Beginning): Promise<{ isDecided: true; atUs: number } | Lost | Owned | Superseded> {
+  }: Beginning): Promise<{ isDecided: true; atUs: number } | Lost | Owned> {
     // One that arrives when its caller has given it up could begin again what has been lost once more. The clock heard last may be
     // that of a server which is no more.
     await this.#look()
@@ -247,7 +247,7 @@ export class RedisLimiter {
     if (kind === 'begun') return { isDecided: true, atUs: Number(rest[0]) }
     if (kind === 'owned') return { isDecided: false, why: 'owned', owner: rest[0] ?? '' }
     const refusal = refusalOf(reply)
-    if (refusal !== undefined) return refusal
+    if (refusal?.why === 'lost') return refusal
     throw late()
   }
 

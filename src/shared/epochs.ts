@@ -96,14 +96,13 @@ export class SharedEpochs {
 
   /** Once for each id: after an unknown outcome another one is begun, since Redis may have lost its state in between. */
   async #begin(beginning: Beginning): Promise<void> {
-    const { db, schema, limiter, log } = this.#options
+    const { db, inSchema, limiter, log } = this.#options
     await this.#options.definitions.read()
     for (const published of this.#options.definitions.published()) await limiter.publish(published, true)
     const seeds = await this.#seeds()
     // Where that took long, others may have taken over; if not, from now on they wait again.
-    const renew = `update ${schema}.shared set at = ${schema}.now() where epoch = $1 returning 1`
-    if ((await db.query(renew, [beginning.epoch])).length === 0)
-      throw new OthersBeginError('somebody else begins an epoch')
+    const renewed = await db.query(inSchema(statements['limits/beginning'] as string), [beginning.epoch])
+    if (renewed.length === 0) throw new OthersBeginError('somebody else begins an epoch')
     const begun = await limiter.begin({ ...beginning, seeds })
     if (begun.isDecided) {
       log.info('limits in Redis go on by the ledger', { buckets: seeds.length })

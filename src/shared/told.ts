@@ -16,12 +16,21 @@ export type Unsaid = { take: string } & (
 )
 type Word = Unsaid & { sinceMs: number }
 
-/** In one call. */
+/** Told in one call, and asked again under its id while the outcome is not known: each word counts once. */
+interface Batch {
+  readonly id: string
+  readonly words: readonly Word[]
+  /** When it was first told, in monotonic ms. */
+  readonly fromMs: number
+}
+
 const batchMax = 500
-/** What waits for longer, or more than so many, is not told any more: then less is free than could be. */
+/** Redis remembers a call for a minute. One whose outcome was not known for so long is given up, since again it might count twice. */
+const repeatMs = 50_000
+/** What waits for longer, or more than so many, is not told any more; the store knows it all the same. */
 const keptMs = 50_000
-const triesMax = 3
 const keptMax = 20_000
+const triesMax = 3
 
 /** Words that wait to be told. */
 export class Told {
@@ -31,6 +40,8 @@ export class Told {
   readonly #current: () => string | undefined
   readonly #failed: (error: unknown) => void
   #waiting: Word[] = []
+  /** Of which nobody knows whether it was heard. */
+  #open: Batch | undefined
   #telling: Promise<void> | undefined
 
   /**
@@ -69,23 +80,24 @@ export class Told {
 
   async #tell(): Promise<void> {
     await Promise.resolve()
-    while (this.#waiting.length > 0) {
-      const batch = this.#waiting.splice(0, batchMax)
+    while (this.#open !== undefined || this.#waiting.length > 0) {
+      const nowMs = this.#clock.monotonicMs()
+      if (this.#open !== undefined && nowMs - this.#open.fromMs > repeatMs) this.#open = undefined
+      const kept = () => this.#waiting.splice(0, batchMax).filter(({ sinceMs }) => nowMs - sinceMs < keptMs)
+      this.#open ??= { id: newId(), words: kept(), fromMs: nowMs }
       try {
-        await this.#settle(batch)
+        await this.#settle(this.#open)
+        this.#open = undefined
       } catch (error) {
-        const nowMs = this.#clock.monotonicMs()
-        this.#waiting.unshift(...batch.filter(({ sinceMs }) => nowMs - sinceMs < keptMs))
         return this.#failed(error)
       }
     }
   }
 
-  async #settle(batch: readonly Word[]): Promise<void> {
+  async #settle({ id, words: batch }: Batch): Promise<void> {
     await this.#definitions.know(batch.map(({ take }) => take))
     const epoch = this.#current()
     if (epoch === undefined) throw new Error('no epoch is known')
-    const id = newId()
     for (let tries = 0; tries < triesMax; tries++) {
       const { buckets, acts } = this.#acts(batch, epoch)
       if (acts.length === 0) return

@@ -1,5 +1,4 @@
 /** Jobs whose limits are shared begin only when those who share them agree. */
-import type { Clock } from '../core/clock.ts'
 import type { Denial, Handout } from '../dispatch/handout.ts'
 import type { Leave, SharedLimits, Wish } from '../limits/shared.ts'
 
@@ -45,9 +44,4 @@ function outcomeOf(job: Handout, at: number, id: string | undefined, leave: Leav
   job.grantedMs = leave.fromMs
   job.notBeforeMs = leave.notBeforeMs
   return undefined
-}
-
-/** Resolves when it is `atMs`. */
-export async function until(clock: Clock, atMs: number | undefined): Promise<void> {
-  for (let waitMs; (waitMs = (atMs ?? 0) - clock.monotonicMs()) > 0;) await clock.sleep(Math.ceil(waitMs))
 }

@@ -1,5 +1,5 @@
 /** What happens around a handler: deadline, validation, time-out, the verdict. */
-import type { Clock, StoreClock } from '../core/clock.ts'
+import { type Clock, sleepUntil, type StoreClock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import { redactText } from '../core/redact.ts'
@@ -16,7 +16,7 @@ import { vendorLimitedCode } from '../http/feedback.ts'
 import type { SharedLimits } from '../limits/shared.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
-import { unitsOf, until } from './agree.ts'
+import { unitsOf } from './agree.ts'
 import { admission, elsewhere, type Elsewhere, isAdmitted } from './admission.ts'
 import { choiceOf, withBase } from './choice.ts'
 import { StoreGrants } from './grants.ts'
@@ -116,7 +116,7 @@ export class Attempt {
       const denied = await this.job.agreed
       if (denied !== undefined) return denied
       // Granted for a moment that is yet to come.
-      await until(clock, this.job.notBeforeMs)
+      await sleepUntil(clock, this.job.notBeforeMs)
     }
     const startedMs = clock.monotonicMs()
     // A grant is a promise about arrival: one that has grown old in a slow process is given back, uncalled.

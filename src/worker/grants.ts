@@ -1,5 +1,5 @@
 /** The grants of one attempt: the one it was claimed with, and further ones for further requests. */
-import type { Clock, StoreClock } from '../core/clock.ts'
+import { type Clock, sleepUntil, type StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import { hash64, newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
@@ -12,7 +12,6 @@ import type { Grant } from '../http/gate.ts'
 import { checkUnits } from '../limits/cost.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { SharedLimits } from '../limits/shared.ts'
-import { until } from './agree.ts'
 
 /** What grants need. */
 export interface GrantsOptions {
@@ -306,7 +305,7 @@ export class StoreGrants implements Grants {
       return { waitMs: leave?.waitMs ?? 0 }
     }
     if (id === undefined) return { grant }
-    await until(clock, leave.notBeforeMs)
+    await sleepUntil(clock, leave.notBeforeMs)
     return { grant: { ...grant, deadlineMs: leave.fromMs + grantMs, shared: id } }
   }
 
