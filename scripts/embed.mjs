@@ -1,5 +1,5 @@
 // Writes every .sql file of src/ into src/generated/sql.ts, and every .lua file into lua.ts beside it, so that the package
-// needs no files at run time. A .sql file under db/migrations/ is a migration, one that creates a function is applied after
+// needs no files at run time. A .sql file under db/migrations/ is a migration, one that creates functions or types is applied after
 // the migrations, anything else is a statement; statements and scripts in Lua are named <room>/<file>. Python has the texts of
 // the scripts that it runs beside its example. `--check` fails when a committed file is stale.
 import { readFileSync, readdirSync, writeFileSync } from 'node:fs'
@@ -12,7 +12,7 @@ const groups = { migrations: [], functions: [], statements: [] }
 for (const [name, sql] of texts('.sql')) {
   const group = name.startsWith('db/migrations/')
     ? 'migrations'
-    : /create or replace function/i.test(sql)
+    : /create (or replace function|type)/i.test(sql)
       ? 'functions'
       : 'statements'
   groups[group].push([name.replace('db/migrations/', ''), sql])

@@ -34,7 +34,7 @@ import { checkId, type Job, type JobLine, Jobs, type ListOptions } from './store
 import { type NewJob, Outbox } from './store/send.ts'
 import { waitFor } from './store/wait.ts'
 import type { SluiceOptions } from './options.ts'
-import { version } from './version.ts'
+import { version } from './core/version.ts'
 import { Care, said } from './worker/care.ts'
 import { Housekeeping, type Pruned, type PruneOptions } from './worker/housekeeping.ts'
 import { checkWork, type WorkOptions } from './worker/options.ts'

@@ -1,7 +1,9 @@
 // Getting rid of finished jobs: dropping a partition, beside DELETE and VACUUM FULL of a table with the same rows.
 import pg from 'pg'
+import { engineSchema } from '../../dist/db/migrate.js'
 import { counter, fill } from '../load.mjs'
 
+const engine = engineSchema('sluice')
 const oldDayMs = 30 * 86_400_000
 const portion = 500_000
 
@@ -71,7 +73,7 @@ async function makeOldDay(client) {
   const day = Math.floor((Date.now() - oldDayMs) / 86_400_000) * 86_400_000
   const name = `done_${new Date(day).toISOString().slice(0, 10).replaceAll('-', '')}`
   await client.query(`create table sluice.${name} partition of sluice.done
-    for values from (sluice.id_floor(${day})) to (sluice.id_floor(${day + 86_400_000}))`)
+    for values from (${engine}.id_floor(${day})) to (${engine}.id_floor(${day + 86_400_000}))`)
   return `sluice.${name}`
 }
 
@@ -114,7 +116,7 @@ async function watched(place, client, table, body) {
     while (isOn) {
       const since = performance.now()
       await writer.query(`insert into ${table} (id, state, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, finished_at)
-        select sluice.new_id(), 'done', 'noop', 'noop', 0, 1, 0, 0, false, clock_timestamp(), clock_timestamp()`)
+        select ${engine}.new_id(), 'done', 'noop', 'noop', 0, 1, 0, 0, false, clock_timestamp(), clock_timestamp()`)
       longestMs = Math.max(longestMs, performance.now() - since)
       await new Promise((resolve) => setTimeout(resolve, 5))
     }

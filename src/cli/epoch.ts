@@ -21,7 +21,7 @@ const stepMs = 86_400_000
 async function look({ db, schema }: StorageAt): Promise<Lost | undefined> {
   const [has] = await db.query<{ is: boolean }>('select to_regclass($1) is not null as is', [`${schema}.epoch`])
   if (!has?.is) return undefined
-  return (await db.query<Lost>(inSchema('select * from sluice.lost_v1()', schema)))[0]
+  return (await db.query<Lost>(inSchema('select * from engine.lost()', schema)))[0]
 }
 
 /** Whether the store still knows what it had acknowledged, and which limits are closed because it does not. */

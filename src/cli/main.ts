@@ -2,7 +2,7 @@
 /** The command line's entry: builds the program, runs it, and turns what goes wrong into a line and an exit code. */
 import { Command, Option } from 'commander'
 import { SluiceError } from '../core/errors.ts'
-import { version } from '../version.ts'
+import { version } from '../core/version.ts'
 import { cancelCommand, reprioritiseCommand, retryCommand } from './bulk.ts'
 import { devCommand } from './dev.ts'
 import { dispatchCommand } from './dispatch.ts'

@@ -28,11 +28,11 @@ export async function keyRooms(db: Db, schema: string, name: string): Promise<Ke
   const rows = await db.query<{ key: string; free: string | null; next: string | null; now: string; ahead: string }>(
     inSchema(
       `select k.key, r.avail as free, r.next, n.us as now, n.ahead_us as ahead
-       from (select sluice.limiter_us() as us, ahead_us from sluice.epoch limit 1) n
+       from (select engine.limiter_us() as us, ahead_us from sluice.epoch limit 1) n
        cross join (select unnest($2::text[]) as key union all
                    select * from (select key from sluice.bucket where name = $1 and $2 is null order by key limit ${keysMax}) b) k
        left join sluice.bucket b on b.id = sluice.hash64($1 || ':' || k.key)
-       left join lateral sluice.room_v1(array[b.id], n.us) r on b.id is not null order by k.key`,
+       left join lateral engine.room(array[b.id], n.us) r on b.id is not null order by k.key`,
       schema,
     ),
     [name, pool ?? null],

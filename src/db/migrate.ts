@@ -1,11 +1,12 @@
 /**
- * Brings a database to this version's schema: numbered, append-only migrations, then the SQL functions. Safe when
- * several processes start together (one advisory lock) and while workers run: functions carry a version in their
- * name, so old and new workers each call their own.
+ * Brings a database to this version's schema: numbered, append-only migrations of the tables, then the SQL functions. Safe
+ * when several processes start together (one advisory lock) and while others run: the functions of each release have a
+ * schema of their own, so an old and a new process each call their own, and a rollback finds the old ones in place.
  */
 import { createHash } from 'node:crypto'
 import { UsageError } from '../core/errors.ts'
 import { functions, migrations } from '../generated/sql.ts'
+import { version } from '../core/version.ts'
 import type { Db, Queryable } from './db.ts'
 
 /** One step of a plan: a migration, or the functions of this version. */
@@ -14,21 +15,36 @@ export interface Step {
   sql: string
 }
 
+/** Functions of a release that another one replaced so many days ago are dropped, unless one of its workers lives. */
+const keepDays = 90
+
 const functionText = Object.values(functions).join('\n')
 const functionHash = createHash('sha256').update(functionText).digest('hex').slice(0, 16)
 
+/** The schema with the functions of this release; the tables are in `schema`. */
+export function engineSchema(schema: string): string {
+  return `${schema}_${version.replaceAll(/\W/g, '_')}`
+}
+
 /**
- * SQL as it runs in a schema of another name.
- * @throws UsageError SLUICE_BAD_SCHEMA unless the name is 1 to 63 of a-z, 0-9 and _, not beginning with a digit.
+ * SQL as it runs in a schema of another name: `sluice.` stands for the tables, `engine.` for the functions of this release.
+ * @throws UsageError SLUICE_BAD_SCHEMA unless the name is 1 to 40 of a-z, 0-9 and _, not beginning with a digit.
  */
 export function inSchema(sql: string, schema: string): string {
-  if (!/^[a-z_][a-z0-9_]{0,62}$/.test(schema)) {
+  if (!/^[a-z_][a-z0-9_]{0,39}$/.test(schema)) {
     throw new UsageError(
       'SLUICE_BAD_SCHEMA',
-      `"${schema}" cannot be a schema name: use a-z, 0-9 and _, up to 63 characters`,
+      `"${schema}" cannot be a schema name: use a-z, 0-9 and _, up to 40 characters`,
     )
   }
-  return schema === 'sluice' ? sql : sql.replaceAll(/\bsluice\./g, `${schema}.`)
+  return sql.replaceAll(/\b(sluice|engine)\.(?=[a-z_])/g, (_, name) =>
+    name === 'sluice' ? `${schema}.` : `${engineSchema(schema)}.`,
+  )
+}
+
+/** SQL as it runs in the schema `sluice`. */
+export function inSluice(sql: string): string {
+  return inSchema(sql, 'sluice')
 }
 
 /** What `migrate` would run now, in order; empty when the database is up to date. */
@@ -41,8 +57,8 @@ export async function pending(db: Queryable, schema: string): Promise<Step[]> {
   const steps: Step[] = Object.entries(migrations)
     .filter(([name]) => !done.has(name))
     .map(([name, sql]) => ({ name, sql: inSchema(sql, schema) }))
-  const name = `functions-${functionHash}`
-  if (!done.has(name)) steps.push({ name, sql: inSchema(functionText, schema) })
+  const name = `functions-${version}-${functionHash}`
+  if (!done.has(name)) steps.push({ name, sql: `${emptyEngine(schema)}\n${inSchema(functionText, schema)}` })
   return steps
 }
 
@@ -62,9 +78,31 @@ export async function migrate(db: Db, schema = 'sluice'): Promise<string[]> {
       await tx.query(`insert into ${schema}.migration (name) values ($1)`, [step.name])
       await tx.script(step.sql)
     }
-    await tx.query(`select ${schema}.partition_v1()`)
+    await dropOld(tx, schema)
+    await tx.query(`select ${engineSchema(schema)}.partition()`)
     // From now on a copy is known to be one.
-    await tx.query(`select ${schema}.look_v1(null, null, null)`)
+    await tx.query(`select ${engineSchema(schema)}.look(null, null, null)`)
     return steps.map((step) => step.name)
   })
+}
+
+/** Whoever may use the tables may call the functions: they run with the rights of their caller. */
+function emptyEngine(schema: string): string {
+  const engine = engineSchema(schema)
+  return `drop schema if exists ${engine} cascade; create schema ${engine}; grant usage on schema ${engine} to public;`
+}
+
+async function dropOld(tx: Queryable, schema: string): Promise<void> {
+  const old = await tx.query<{ name: string; engine: string }>(
+    `select m.name, $1 || '_' || regexp_replace(split_part(m.name, '-', 2), '\\W', '_', 'g') as engine
+     from (select name, lead(applied_at) over (order by applied_at) as replaced_at
+           from ${schema}.migration where name like 'functions-%') m
+     where m.replaced_at < clock_timestamp() - make_interval(days => $2) and split_part(m.name, '-', 2) <> $3
+       and not exists (select 1 from ${schema}.worker w where w.version = split_part(m.name, '-', 2))`,
+    [schema, keepDays, version],
+  )
+  for (const { name, engine } of old) {
+    await tx.query(`drop schema if exists ${engine} cascade`)
+    await tx.query(`delete from ${schema}.migration where name = $1`, [name])
+  }
 }

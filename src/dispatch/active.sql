@@ -1,6 +1,6 @@
 -- Those of these classes for which there may be something to do: arrivals, ready lanes, or lists that are due. Also those
--- whose last absorption is from the future: see absorb_v1. Unlocked.
-create or replace function sluice.active_v1(p_classes bigint[], p_now bigint, p_since bigint) returns bigint[]
+-- whose last absorption is from the future: see absorb. Unlocked.
+create or replace function engine.active(p_classes bigint[], p_now bigint, p_since bigint) returns bigint[]
 language plpgsql stable as $$
 begin
   return array(

@@ -1,8 +1,8 @@
 -- Those of these classes that a worker leaves out just now, for a label of its own has no room for the next job of the lane in
 -- front: their work waits for another worker, or for later. One whose job needs more than is left is not left out where others
 -- of them would take that: in the claim it keeps it, if it is its turn. bucket: which has room for one of all these first
--- (null: none is in want of room), when (due), and as room_v1. Locks nothing; grant_v1 looks again.
-create or replace function sluice.barred_v1(p_labels jsonb, p_classes bigint[], p_now bigint, 
+-- (null: none is in want of room), when (due), and as room. Locks nothing; grant looks again.
+create or replace function engine.barred(p_labels jsonb, p_classes bigint[], p_now bigint, 
   out classes bigint[], out bucket bigint, out due bigint, out period bigint, out slack bigint)
 language plpgsql stable as $$
 declare
@@ -18,8 +18,8 @@ declare
 begin
   classes := '{}';
   for v_class in select c.id, c.labels from sluice.class c where c.labels is not null and c.id = any (p_classes) loop
-    v_own := sluice.borne_v1(p_labels, v_class.labels);
-    v_lane := sluice.foremost_v1(v_class.id, 0, (select floor from sluice.list where class = v_class.id and id = 0 order by v desc limit 1));
+    v_own := engine.borne(p_labels, v_class.labels);
+    v_lane := engine.foremost(v_class.id, 0, (select floor from sluice.list where class = v_class.id and id = 0 order by v desc limit 1));
     v_need := null;
     if v_lane.costed then
       select j.costs into v_costs from sluice.job j
@@ -28,7 +28,7 @@ begin
                       from unnest(v_class.labels) with ordinality u (a, o) order by o);
     end if;
     select r.bucket, r.next, r.period, r.slack, r.units > 0 and r.places > 0 as short into v_room
-    from sluice.room_v1(v_own, p_now, false, v_need) r
+    from engine.room(v_own, p_now, false, v_need) r
     -- One that has no row yet was never used; a job that costs more than there ever is waits for nothing.
     where (r.units < greatest(v_need[r.ord], 1) or r.places < 1) and greatest(v_need[r.ord], 1) <= r.most
       and exists (select 1 from sluice.bucket b where b.id = r.bucket offset 0) order by r.next desc limit 1;

@@ -1,5 +1,5 @@
 -- True when a worker with these labels has all that limits ask for (`ip@host`; null: nothing).
-create or replace function sluice.bears_v1(p_labels jsonb, p_asked text[]) returns boolean language plpgsql immutable as $$
+create or replace function engine.bears(p_labels jsonb, p_asked text[]) returns boolean language plpgsql immutable as $$
 begin
   if p_asked is null then return true; end if;
   return p_labels ?& array(select split_part(a, '@', 2) from unnest(p_asked) a);

@@ -1,9 +1,9 @@
 -- Calls p_most idle workers that can begin jobs of these classes, and not the whole fleet for each job: by their ids, from any on,
 -- so that it takes as long however many there are. They stay on the list: nobody waits for whoever calls, which may be a long
--- transaction of a sender. One that takes as many jobs as it wanted calls the next (claim_v1); that those who were called are
--- stopped, gone or busy by now is seen within some 2 s (stir_v1). Where labels are asked for all are told: who has room in its
+-- transaction of a sender. One that takes as many jobs as it wanted calls the next (claim); that those who were called are
+-- stopped, gone or busy by now is seen within some 2 s (stir). Where labels are asked for all are told: who has room in its
 -- own nobody else knows.
-create or replace function sluice.call_v1(p_classes bigint[], p_most integer) returns void language plpgsql as $$
+create or replace function engine.call(p_classes bigint[], p_most integer) returns void language plpgsql as $$
 declare
   v_classes bigint[] := p_classes;
   v_is record;
@@ -14,14 +14,14 @@ begin
          min(i.worker) as least, max(i.worker) as most into v_is from sluice.idle i;
   if v_is.least is null then return; end if;
   if v_is.labels then
-    perform sluice.wake_v1(array(select distinct c.queue from sluice.class c where c.id = any (p_classes)));
+    perform engine.wake(array(select distinct c.queue from sluice.class c where c.id = any (p_classes)));
     return;
   end if;
   if v_is.gates then
-    v_classes := array(select unnest(p_classes) except select unnest(sluice.held_v1(p_classes, sluice.now())));
+    v_classes := array(select unnest(p_classes) except select unnest(engine.held(p_classes, sluice.now())));
   end if;
   v_from := v_is.least + floor(random() * (v_is.most - v_is.least + 1))::bigint;
   perform pg_notify('sluice.wake', '@' || c.worker)
   from (select i.worker from (select a.* from sluice.idle a where a.worker >= v_from union all select b.* from sluice.idle b where b.worker < v_from) i
-        join sluice.worker w on w.id = i.worker where sluice.suits_v1(row(i.*)::sluice.idle, w, v_classes) limit p_most) c;
+        join sluice.worker w on w.id = i.worker where engine.suits(row(i.*)::sluice.idle, w, v_classes) limit p_most) c;
 end $$;

@@ -8,7 +8,7 @@
 -- way; both: the jobs are those of an earlier request. since: what to give as p_since. p_want = 0 only warms the
 -- connection up: everything is planned and nothing done. A lock is waited for a second at most. shared: the epoch under which
 -- all this may be asked for in Redis, too (null: there is none).
-create or replace function sluice.claim_v1(
+create or replace function engine.claim(
   p_claim uuid, p_worker bigint, p_queues text[], p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
   p_since bigint default null, p_wide boolean default false,
   out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs text, out shared text)
@@ -31,15 +31,15 @@ begin
          (select e.server_at from sluice.epoch e) is distinct from pg_postmaster_start_time() as moved into v_is
   from sluice.worker w where w.id = p_worker for key share of w;
   if not found then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
-  if v_is.moved then perform sluice.same_v1(); end if;
+  if v_is.moved then perform engine.same(); end if;
   -- Before buckets: who has to wait here keeps none of them.
-  if v_is.shared then shared := sluice.shared_v1(); end if;
-  v_begun := sluice.limiter_us(p_cap);
+  if v_is.shared then shared := engine.shared(); end if;
+  v_begun := engine.limiter_us(p_cap);
   now_us := v_begun;
   waited_us := 0;
   since := p_since;
   if v_is.known then
-    jobs := sluice.adopt_v1(p_claim);
+    jobs := engine.adopt(p_claim);
     again := true;
     wake_us := 0;
     return;
@@ -48,37 +48,37 @@ begin
   for round in 1 .. 2 loop
     select coalesce(array_agg(c.id), '{}'), coalesce(bool_or(c.labels is not null), false) into v_classes, v_labelled from sluice.class c
     where c.task = any (p_tasks) and (p_queues is null or c.queue = any (p_queues))
-      and (c.labels is null or sluice.bears_v1(v_is.labels, c.labels));
+      and (c.labels is null or engine.bears(v_is.labels, c.labels));
     if v_is.gates then
-      v_shut := sluice.held_v1(v_classes, sluice.wall_v1(v_begun));
+      v_shut := engine.held(v_classes, engine.wall(v_begun));
       v_classes := array(select c from unnest(v_classes) c where c <> all (v_shut));
     end if;
-    v_active := sluice.active_v1(0::bigint || v_classes, v_begun, v_since);
+    v_active := engine.active(0::bigint || v_classes, v_begun, v_since);
     exit when round = 2 or (p_want > 0 and 0 <> all (v_active));
-    perform sluice.enclose_v1('{0}');
-    v_more := sluice.absorb_v1(0);
+    perform engine.enclose('{0}');
+    v_more := engine.absorb(0);
   end loop;
   v_active := array_remove(v_active, 0::bigint);
   if v_labelled then
-    v_active := array(select c from unnest(v_active) c, sluice.barred_v1(v_is.labels, v_active, v_begun) b where c <> all (b.classes));
+    v_active := array(select c from unnest(v_active) c, engine.barred(v_is.labels, v_active, v_begun) b where c <> all (b.classes));
   end if;
   if p_want = 0 then
-    perform sluice.warm_v1(p_claim, p_worker, v_begun, p_cap);
+    perform engine.warm(p_claim, p_worker, v_begun, p_cap);
     again := false;
     return;
   end if;
   select s.now_us, s.granted, s.again, s.jobs into now_us, v_granted, again, jobs
-  from sluice.serve_v1(p_claim, p_worker, v_active, not v_labelled and not v_is.pools, p_want, v_begun, v_since, p_cap,
+  from engine.serve(p_claim, p_worker, v_active, not v_labelled and not v_is.pools, p_want, v_begun, v_since, p_cap,
                        case when p_wide then 256 else least(256, p_want + 1) end) s;
   -- Last, when this claim waits for nothing more: of what others promote just now it may keep rows locked.
-  v_more := sluice.promote_v1(v_begun, v_since) > 0 or v_more;
+  v_more := engine.promote(v_begun, v_since) > 0 or v_more;
   again := again or v_more;
   -- Senders call few workers: who took all that it wanted calls the next, for there may be more.
-  if v_granted = p_want and exists (select 1 from sluice.idle) then perform sluice.call_v1(v_active, 1); end if;
+  if v_granted = p_want and exists (select 1 from sluice.idle) then perform engine.call(v_active, 1); end if;
   waited_us := greatest(now_us - v_begun, 0);
   wake_us := null;
   if v_granted < p_want and not again then
     select s.wake_us, s.since into wake_us, since
-    from sluice.sleep_v1(p_worker, p_queues, v_classes, v_shut, now_us, v_since, p_idle, case when v_labelled then v_is.labels end) s;
+    from engine.sleep(p_worker, p_queues, v_classes, v_shut, now_us, v_since, p_idle, case when v_labelled then v_is.labels end) s;
   end if;
 end $$;

@@ -5,6 +5,7 @@ import { newId } from '../core/hash.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
+import { engineSchema } from '../db/migrate.ts'
 import { type Handout, handouts } from './handout.ts'
 
 /** The answer to a claim. */
@@ -74,8 +75,8 @@ export class Claims {
     this.#storeClock = storeClock
     this.#db = db
     this.#clock = clock
-    this.#sql = `select * from ${schema}.claim_v1($1,$2,$3,$4,$5,$6,$7,$8,$9)`
-    this.#adoptSql = `select ${schema}.adopt_v1($1) as jobs`
+    this.#sql = `select * from ${engineSchema(schema)}.claim($1,$2,$3,$4,$5,$6,$7,$8,$9)`
+    this.#adoptSql = `select ${engineSchema(schema)}.adopt($1) as jobs`
     this.#inputSql = `select j.seq, j.input, j.tags from ${schema}.job j where j.id = any ($1::uuid[]) and j.claim = $2`
   }
 

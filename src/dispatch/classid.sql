@@ -1,5 +1,5 @@
 -- Identity of the class of a job: its queue, its task, and those of its limits that go by labels of the worker.
-create or replace function sluice.class_id_v1(p_queue text, p_task text, p_takes text[]) returns bigint language plpgsql immutable as $$
+create or replace function engine.class_id(p_queue text, p_task text, p_takes text[]) returns bigint language plpgsql immutable as $$
 begin
-  return sluice.hash64(concat_ws(E'\x1f', p_queue, p_task, array_to_string(sluice.labels_v1(p_takes), E'\x1f')));
+  return sluice.hash64(concat_ws(E'\x1f', p_queue, p_task, array_to_string(engine.labels(p_takes), E'\x1f')));
 end $$;

@@ -1,6 +1,6 @@
 -- Forgets lanes that wait for nothing, and fair keys that owe nothing: the next job makes them anew. Looks at the next
 -- 1,000 lanes after p_after, under the locks of their classes. Returns the last one looked at; null at the end.
-create or replace function sluice.collect_v1(p_after bigint) returns bigint language plpgsql
+create or replace function engine.collect(p_after bigint) returns bigint language plpgsql
   set enable_seqscan = off set jit = off set enable_bitmapscan = off as $$
 declare
   v_ids bigint[];
@@ -11,7 +11,7 @@ begin
   select array_agg(l.id), max(l.id) into v_ids, v_last
   from (select id from sluice.lane where id > p_after order by id, v limit 1000) l;
   v_classes := array(select distinct l.class from sluice.lane l where l.id = any (v_ids) and l.list is null);
-  perform sluice.enclose_v1(v_classes);
+  perform engine.enclose(v_classes);
   -- Of these classes only: lanes of others may have become empty while we waited, and be filled again just now.
   with gone as (
     delete from sluice.lane l where l.id = any (v_ids) and l.class = any (v_classes) and l.list is null returning l.class, l.fair

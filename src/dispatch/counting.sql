@@ -1,6 +1,6 @@
 -- The limits whose running jobs are counted. Holds off new definitions until the transaction ends: one that begins to
 -- count, counts who runs, and must not count those who end just then. Take it before any job's row, after claims' rows.
-create or replace function sluice.counting_v1() returns text[] language plpgsql as $$
+create or replace function engine.counting() returns text[] language plpgsql as $$
 begin
   perform pg_advisory_xact_lock_shared(1397511523, -7);
   return array(select distinct l.name from sluice.limit_def l where 0 = any (l.drain)

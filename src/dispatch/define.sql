@@ -4,7 +4,7 @@
 -- that the old one had not, and lanes that wait for it are looked at again: there may be room. Returns null when nothing new
 -- was said, false when it is not in force (a higher source stands above), true when it is. p_columns: the arrays of
 -- limit_def. p_age_us: of code, how long ago its process began.
-create or replace function sluice.define_v1(
+create or replace function engine.define(
   p_name text, p_source text, p_spec jsonb, p_columns jsonb, p_by text, p_reason text, p_age_us bigint)
 returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
 declare
@@ -14,21 +14,21 @@ begin
   -- Most processes find what they would say: they wait for nobody.
   if p_source = 'code' and exists (select 1 from sluice.limit_source s where s.name = p_name and s.source = 'code'
      and s.spec = p_spec and s.columns = p_columns) then
-    perform sluice.say_v1(p_name, p_source, p_spec, p_columns, p_by, p_reason, p_age_us);
+    perform engine.say(p_name, p_source, p_spec, p_columns, p_by, p_reason, p_age_us);
     return null;
   end if;
-  -- Before the buckets: who holds it off (counting_v1) may wait for those.
+  -- Before the buckets: who holds it off (counting) may wait for those.
   perform pg_advisory_xact_lock(1397511523, -7);
-  if not sluice.say_v1(p_name, p_source, p_spec, p_columns, p_by, p_reason, p_age_us) then return null; end if;
-  v_def := sluice.reigning_v1(p_name);
+  if not engine.say(p_name, p_source, p_spec, p_columns, p_by, p_reason, p_age_us) then return null; end if;
+  v_def := engine.reigning(p_name);
   if v_def.name is null then return false; end if;
   if exists (select 1 from (select spec, source from sluice.limit_def where name = p_name order by version desc limit 1) l
              where l.spec = v_def.spec and l.source = v_def.source) then return v_def.source = p_source; end if;
-  perform sluice.lock_v1(array(select generate_series(0, 1023)::bigint));
-  perform sluice.register_v1(p_name, p_by, p_reason);
-  v_now := sluice.limiter_us();
+  perform engine.lock(array(select generate_series(0, 1023)::bigint));
+  perform engine.register(p_name, p_by, p_reason);
+  v_now := engine.limiter_us();
   if 0 = any (v_def.drain) then
-    perform sluice.running_v1(array_agg(r.bucket), array_agg(r.running)) from (
+    perform engine.running(array_agg(r.bucket), array_agg(r.running)) from (
       select u.bucket, count(*)::integer as running from (
         select sluice.hash64(t) as bucket
         from sluice.claim c cross join unnest(c.lanes, c.seqs) h (lane, seq)

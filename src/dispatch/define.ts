@@ -2,6 +2,7 @@
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import type { Db, Queryable } from '../db/db.ts'
+import { inSluice } from '../db/migrate.ts'
 import { fromText } from '../db/tx.ts'
 import { inWords, type Limit } from '../limits/limit.ts'
 import { type Share, unreserved } from '../limits/reserve.ts'
@@ -114,10 +115,10 @@ export async function say(
   db: Queryable,
   name: string,
   { source, limit, more, lendUs, reason, ageMs = 0 }: Said,
-  inSchema: (sql: string) => string = (sql) => sql,
+  inSchema: (sql: string) => string = inSluice,
 ): Promise<boolean | undefined> {
   const saying = db.query<{ said: boolean | null }>(
-    inSchema(`select sluice.define_v1(${fromText('text text jsonb jsonb text text bigint')}) as said`),
+    inSchema(`select engine.define(${fromText('text text jsonb jsonb text text bigint')}) as said`),
     [
       name,
       source,
@@ -163,7 +164,7 @@ function columnsOf({ rules, grantUs }: NonNullable<Said['limit']>, lendUs: numbe
 export async function defineLimit(
   db: Queryable,
   limit: Limit,
-  inSchema: (sql: string) => string = (sql) => sql,
+  inSchema: (sql: string) => string = inSluice,
   ageMs = 0,
 ): Promise<void> {
   const { keyed, path, vendor, refund, label, pool, share, isPublished, isOpenWithoutStore } = limit
@@ -191,7 +192,7 @@ type SaidSpec = Omit<NonNullable<Said['limit']>, 'share'> & { share?: Share; key
 export async function defineBeside(
   db: Queryable,
   name: string,
-  inSchema: (sql: string) => string = (sql) => sql,
+  inSchema: (sql: string) => string = inSluice,
   ageMs = 0,
 ): Promise<void> {
   const rows = await db.query<{ name: string; source: Said['source']; spec: SaidSpec }>(

@@ -1,10 +1,10 @@
 -- Serves a claim when only one lane of its only active class has something to give: nobody is compared with it, so turns, seats
 -- and lists need no look. A lane that did not wait is not even seated, when all that has arrived for it can begin at once. Jobs without
--- costs only; labels and pools are the caller's to exclude. The order of locks, the arithmetic of limits (survey_v1), and what is
--- handed out are those of grant_v1 and mark_v1. p_fresh: what has arrived; p_begun, p_since, p_cap: claim_v1.
+-- costs only; labels and pools are the caller's to exclude. The order of locks, the arithmetic of limits (survey), and what is
+-- handed out are those of grant and mark. p_fresh: what has arrived; p_begun, p_since, p_cap: claim.
 -- served: false when it is no such case: then nothing was changed; null: nor then, but the lane's buckets are locked.
-create or replace function sluice.direct_v1(
-  p_claim uuid, p_worker bigint, p_class bigint, p_fresh sluice.fresh, p_want integer, p_begun bigint, p_since bigint, p_cap bigint,
+create or replace function engine.direct(
+  p_claim uuid, p_worker bigint, p_class bigint, p_fresh engine.fresh, p_want integer, p_begun bigint, p_since bigint, p_cap bigint,
   out served boolean, out now_us bigint, out granted integer, out again boolean, out jobs text)
 language plpgsql as $$
 declare
@@ -14,7 +14,7 @@ declare
   v_free bigint;
   v_life bigint;
   v_take integer;
-  v_moves sluice.move[];
+  v_moves engine.move[];
 begin
   served := false;
   granted := 0;
@@ -37,8 +37,8 @@ begin
     served := v_lane.id is null and p_fresh.lanes is null;
     return;
   end if;
-  perform sluice.lock_v1(v_lane.buckets);
-  select * into v_is from sluice.survey_v1(v_lane.buckets, '{}', v_lane.buckets, array[v_lane.id], p_cap);
+  perform engine.lock(v_lane.buckets);
+  select * into v_is from engine.survey(v_lane.buckets, '{}', v_lane.buckets, array[v_lane.id], p_cap);
   now_us := v_is.now_us;
   select min(u.a), min(u.g) into v_free, v_life from unnest(v_is.avail, v_is.life) u (a, g);
   v_lane.n := v_lane.n + coalesce(p_fresh.counts[1], 0);
@@ -51,12 +51,12 @@ begin
   v_lane.bound := least(v_lane.bound, p_fresh.bounds[1]);
   if v_take > 0 then
     select d.granted, d.jobs, d.moves into granted, jobs, v_moves
-    from sluice.draw_v1(p_claim, p_worker, now_us, v_lane, v_take, v_life) d;
+    from engine.draw(p_claim, p_worker, now_us, v_lane, v_take, v_life) d;
   end if;
   if granted > 0 then
-    perform sluice.charge_v1(p_claim, now_us, v_lane.buckets, array_fill(granted::bigint, array[cardinality(v_lane.buckets)]),
+    perform engine.charge(p_claim, now_us, v_lane.buckets, array_fill(granted::bigint, array[cardinality(v_lane.buckets)]),
       p_rooms => v_is.rooms);
   end if;
-  again := sluice.onward_v1(now_us, v_lane, v_seat.vstart, p_fresh.lanes is not null, v_take,
+  again := engine.onward(now_us, v_lane, v_seat.vstart, p_fresh.lanes is not null, v_take,
     case when v_take < least(p_want, v_lane.n) then array_position(v_is.avail, v_free) else 0 end, v_moves);
 end $$;

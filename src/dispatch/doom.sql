@@ -1,9 +1,9 @@
 -- Ends jobs that wait for a limit which cannot have room before they expire, at once: whoever hears of it can do something
 -- else in time. p_lists: where each of these lanes stands or is about to, 0 and null being no wait. Room is looked for as if
--- all that runs, and takes outside of jobs, gave back what they were granted (recoverable_v1); a job behind others in its lane is asked about the first unit too. Bounded:
+-- all that runs, and takes outside of jobs, gave back what they were granted (recoverable); a job behind others in its lane is asked about the first unit too. Bounded:
 -- up to 500 a call. gone: how many of each lane went; later: there may be more soon, look again. Call under the classes'
 -- locks. It waits for no row.
-create or replace function sluice.doom_v1(p_now bigint, p_lane sluice.lane[], p_lists bigint[], out gone integer[], out later boolean)
+create or replace function engine.doom(p_now bigint, p_lane sluice.lane[], p_lists bigint[], out gone integer[], out later boolean)
 language plpgsql as $$
 declare
   v_left integer := 500;
@@ -24,10 +24,10 @@ begin
   where p_lists[l.ordinality] <> 0;
   if v_ask is null then return; end if;
   v_buckets := array(select distinct b from unnest(v_ask) i, unnest(p_lane[i].buckets) b);
-  v_room := array(select sluice.earliest_v1(b, p_now, 0) from unnest(v_buckets) b);
+  v_room := array(select engine.earliest(b, p_now, 0) from unnest(v_buckets) b);
   if (select min(f) from unnest(v_first) f) > (select max(r) from unnest(v_room) r) then return; end if;
   -- Both in one statement: what is given back in between would be in neither.
-  select array_agg(sluice.earliest_v1(b.id, p_now, sluice.recoverable_v1(b.id, h.since, p_now)) order by b.o) into v_back
+  select array_agg(engine.earliest(b.id, p_now, engine.recoverable(b.id, h.since, p_now)) order by b.o) into v_back
   from unnest(v_buckets) with ordinality b (id, o)
   left join (select sluice.hash64(t.name) as bucket, min(c.at) as since from sluice.claim c cross join unnest(c.lanes, c.seqs) s (lane, seq)
              join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = c.id
@@ -39,7 +39,7 @@ begin
     into v_at, later, v_of
     from unnest(v_buckets, v_room, v_back) u (bucket, room, back) where u.bucket = any (p_lane[v_ask[k]].buckets);
     continue when v_first[k] > v_at;
-    gone[v_ask[k]] := sluice.hopeless_v1(p_lane[v_ask[k]].id, v_of, v_at, v_left);
+    gone[v_ask[k]] := engine.hopeless(p_lane[v_ask[k]].id, v_of, v_at, v_left);
     v_left := v_left - gone[v_ask[k]];
   end loop;
   later := later or v_left = 0;

@@ -1,11 +1,11 @@
--- Marks the next p_take jobs of one lane for a claim, as mark_v1 does for many: what is late to begin is ended, and nothing charged
+-- Marks the next p_take jobs of one lane for a claim, as mark does for many: what is late to begin is ended, and nothing charged
 -- for it. p_life: of their grants. moves: what became of the lane's jobs; one element.
-create or replace function sluice.draw_v1(
+create or replace function engine.draw(
   p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane, p_take integer, p_life bigint,
-  out granted integer, out jobs text, out moves sluice.move[])
+  out granted integer, out jobs text, out moves engine.move[])
 language plpgsql as $$
 declare
-  v_at timestamptz := sluice.wall_v1(p_now);
+  v_at timestamptz := engine.wall(p_now);
   v_lane constant bigint := p_lane.id;
   v_bound constant bigint := p_lane.bound;
   v_seqs bigint[];
@@ -15,12 +15,12 @@ begin
     select ctid as tid, seq, id, coalesce(since, created_at) as since, expires_at <= v_at as late from sluice.job
     where lane = v_lane and seq >= v_bound and claim is null and due_at is null order by seq limit p_take
   ), taken as (
-    -- By place, and only what is still of this lane: mark_v1.
+    -- By place, and only what is still of this lane: mark.
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at, holds = null from seen s
     where j.ctid = s.tid and j.claim is null and j.lane = v_lane and s.late is not true
-    returning j.seq, sluice.hand_v1(j, p_life, s.seq > (select min(f.seq) from seen f where f.late is not true)) as told, sluice.cargo_v1(j) as cargo
+    returning j.seq, engine.hand(j, p_life, s.seq > (select min(f.seq) from seen f where f.late is not true)) as told, engine.cargo(j) as cargo
   )
-  select t.n, t.seqs, t.jobs, array[(v_lane, s.n, t.n, s.last, s.late, sluice.rank_v1(s.since, 0), null)::sluice.move], s.ids
+  select t.n, t.seqs, t.jobs, array[(v_lane, s.n, t.n, s.last, s.late, engine.rank(s.since, 0), null)::engine.move], s.ids
   into granted, v_seqs, jobs, moves, v_late
   from (select count(*) as n, max(seq) as last, count(*) filter (where late) as late, max(since) as since,
                array_agg(id) filter (where late) as ids from seen) s
@@ -31,7 +31,7 @@ begin
     insert into sluice.claim (id, worker, at, lanes, seqs)
     values (p_claim, p_worker, p_now, array_fill(v_lane, array[granted]), v_seqs);
     -- One that went away meanwhile may have been the one that says what the others have in common.
-    if granted < moves[1].seen - moves[1].late then jobs := sluice.adopt_v1(p_claim); end if;
+    if granted < moves[1].seen - moves[1].late then jobs := engine.adopt(p_claim); end if;
   end if;
-  if v_late is not null then perform sluice.overdue_v1(v_late); end if;
+  if v_late is not null then perform engine.overdue(v_late); end if;
 end $$;

@@ -2,9 +2,9 @@
 -- has those who wait for that room look at once. p_claims: the claim that handed out each of p_ids; p_unused: no call was
 -- made. The jobs are locked, so that of two like requests one finds nothing. Jobs before buckets, as a claim never waits
 -- for a job that runs. p_kept: the one that keeps what it was charged all the same, for others used that up.
-create or replace function sluice.ended_v1(p_ids uuid[], p_claims uuid[], p_unused boolean[], p_kept text[] default null) returns void language plpgsql as $$
+create or replace function engine.ended(p_ids uuid[], p_claims uuid[], p_unused boolean[], p_kept text[] default null) returns void language plpgsql as $$
 declare
-  v_counted text[] := sluice.counting_v1();
+  v_counted text[] := engine.counting();
   v_buckets bigint[];
   v_of uuid[];
   v_units bigint[];
@@ -27,13 +27,13 @@ begin
   select array_agg(id), array_agg(claim), array_agg(units), array_agg(places), array_agg(unused)
   into v_buckets, v_of, v_units, v_places, v_backs from held;
   if v_buckets is null then return; end if;
-  perform sluice.lock_v1(v_buckets);
-  v_now := sluice.limiter_us();
-  perform sluice.refund_v1(u.bucket, u.claim, u.units) from unnest(v_buckets, v_of, v_units, v_backs) u (bucket, claim, units, back) where u.back;
+  perform engine.lock(v_buckets);
+  v_now := engine.limiter_us();
+  perform engine.refund(u.bucket, u.claim, u.units) from unnest(v_buckets, v_of, v_units, v_backs) u (bucket, claim, units, back) where u.back;
   select array_agg(u.bucket), array_agg(u.units), array_agg(u.places) into v_buckets, v_units, v_places
   from (select bucket, sum(units)::bigint as units, sum(places)::integer as places
         from unnest(v_buckets, v_units, v_places) u (bucket, units, places) group by 1) u;
-  perform sluice.release_v1(v_buckets, v_places);
+  perform engine.release(v_buckets, v_places);
   -- In a statement of its own, which sees what was released.
-  perform sluice.sooner_v1(v_buckets, v_units, v_now);
+  perform engine.sooner(v_buckets, v_units, v_now);
 end $$;

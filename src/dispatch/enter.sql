@@ -1,7 +1,7 @@
 -- Gives lanes that begin to wait a place among the ready ones: the virtual start of a fair key that did not wait is not
 -- before those who did (no credit for idleness), and at most 64 turns behind them (no lasting debt for having been
 -- alone). Who did wait: in the lists that the lane can stand in, of its own class, or of any when nobody does there.
-create or replace function sluice.enter_v1(p_class bigint, p_lane sluice.lane[]) returns void language plpgsql as $$
+create or replace function engine.enter(p_class bigint, p_lane sluice.lane[]) returns void language plpgsql as $$
 declare
   v_list sluice.list;
   v_ready bigint;
@@ -13,14 +13,14 @@ declare
   v_starts bigint[];
 begin
   if cardinality(p_lane) = 0 then return; end if;
-  v_ready := sluice.front_v1(p_class, 0);
+  v_ready := engine.front(p_class, 0);
   insert into sluice.fair (class, id, vstart) select p_class, l.fair, 0 from (select distinct fair from unnest(p_lane)) l
   where (select count(*) from (select 1 from sluice.fair k where k.class = p_class and k.id = l.fair order by k.v desc limit 1) x) = 0;
   select * into v_list from sluice.list where class = p_class and id = 0 order by v desc limit 1;
   with own as (
     select l.fair, l.id, u.list from unnest(p_lane) l cross join lateral (select 0::bigint as list union all select unnest(l.buckets)) u
   ), front as materialized (
-    -- As front_v1 has it: to call that for each class and each list would be most of what a claim of many classes takes.
+    -- As front has it: to call that for each class and each list would be most of what a claim of many classes takes.
     select d.list, (
       select t.vstart + h.lift - v_lift
       from (select p_class as id union select k.id from sluice.class k where v_ready is null and d.list = 0

@@ -4,9 +4,10 @@
  */
 import { type Clock, leastUs, type Reading, stepForward, type StoreClock } from '../core/clock.ts'
 import type { Db } from '../db/db.ts'
+import { engineSchema } from '../db/migrate.ts'
 import type { Log } from './task.ts'
 
-/** What look_v1 says. */
+/** What look says. */
 export interface Look {
   now_us: string
   ahead_us: string
@@ -37,10 +38,12 @@ export class Epoch {
 
   /** Looks once. Anybody may, as often as he likes; every 2 s keeps what is granted after a loss or a step to that time. */
   async look(): Promise<void> {
-    await this.lookBy((known) => this.#db.call<Look>('look', `select * from ${this.#schema}.look_v1($1,$2,$3)`, known))
+    await this.lookBy((known) =>
+      this.#db.call<Look>('look', `select * from ${engineSchema(this.#schema)}.look($1,$2,$3)`, known),
+    )
   }
 
-  /** Looks once by a statement that does other things too: `ask` is given what look_v1 is, and its row has what that says. */
+  /** Looks once by a statement that does other things too: `ask` is given what look is, and its row has what that says. */
   async lookBy<R extends Look>(ask: (known: readonly unknown[]) => Promise<R[]>): Promise<R | undefined> {
     const past = this.#past
     const sentMs = this.#clock.monotonicMs()
@@ -68,7 +71,7 @@ export class Epoch {
 
   /** Takes a step forward back; true: what was read is out of date, and the reading before stays good. */
   async #shift(byUs: number, aheadUs: string): Promise<boolean> {
-    const sql = `select ${this.#schema}.shift_v1($1, $2) as outcome`
+    const sql = `select ${engineSchema(this.#schema)}.shift($1, $2) as outcome`
     const [row] = await this.#db.call<{ outcome: string }>('shift', sql, [byUs, aheadUs])
     if (row?.outcome === 'moved')
       this.#log.warn(

@@ -55,7 +55,7 @@ export class Estimates {
     this.#clock = clock
     this.#log = log
     this.#readSql = inSchema(statements['dispatch/learned'] as string)
-    this.#writeSql = inSchema('select sluice.learn_v1($1)')
+    this.#writeSql = inSchema('select engine.learn($1)')
   }
 
   /**

@@ -2,11 +2,11 @@
 -- p_claims each job was handed out by. Outcomes: done, failed (p_reasons says why), retry (due again in p_delays_us),
 -- return (uncalled: the attempt does not count), unused (the same, and its grant is given back; both may be put off, and
 -- p_reasons says by what), denied (unused, by those who share its limits: p_reasons names the bucket that they used up, whose
--- charge stays; null: none), readmit (unused, and it waits elsewhere from now on: readmit_v1), discard (unused, and
+-- charge stays; null: none), readmit (unused, and it waits elsewhere from now on: readmit), discard (unused, and
 -- cancelled), interrupt (stopped in the middle: tried again, in doubt). Idempotent: repeated after a lost reply it finds
 -- nothing to do.
 -- p_ended: claims with nothing left in hand. Returns the seqs that it did not accept.
-create or replace function sluice.finish_v1(
+create or replace function engine.finish(
   p_claims uuid[], p_ended uuid[], p_seqs bigint[], p_ids uuid[], p_claim_ix integer[], p_outcomes text[], p_took_us bigint[],
   p_reasons text[], p_results text[], p_errors text[], p_delays_us bigint[], p_places text[] default null) returns bigint[]
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off as $$
@@ -17,18 +17,18 @@ declare
   v_ended uuid[];
   v_fallen uuid[];
 begin
-  -- Claims before jobs, as rescue_v1 does.
+  -- Claims before jobs, as rescue does.
   delete from sluice.claim c where c.id = any (p_ended);
-  if p_outcomes && '{unused,denied,readmit,discard}' or cardinality(sluice.counting_v1()) > 0 then
-    perform sluice.ended_v1(p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o),
+  if p_outcomes && '{unused,denied,readmit,discard}' or cardinality(engine.counting()) > 0 then
+    perform engine.ended(p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o),
                             array(select u.outcome in ('unused', 'denied', 'readmit', 'discard') from unnest(p_outcomes) with ordinality u (outcome, o) order by o),
                             array(select case when u.outcome = 'denied' then u.reason end from unnest(p_outcomes, p_reasons) with ordinality u (outcome, reason, o) order by o));
   end if;
   if p_places is not null then
-    v_moved := sluice.readmit_v1(p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o), p_places);
+    v_moved := engine.readmit(p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o), p_places);
   end if;
   if 'done' = any (p_outcomes) then
-    v_done := sluice.done_v1(p_claims, p_ids, p_claim_ix, p_outcomes, p_took_us, p_results);
+    v_done := engine.done(p_claims, p_ids, p_claim_ix, p_outcomes, p_took_us, p_results);
     if cardinality(v_done) = cardinality(p_ids) then return '{}'; end if;
   end if;
   with item as (
@@ -67,7 +67,7 @@ begin
   )
   select array_agg(id), (select array_agg(id) from ended where outcome = 'failed' and (on_failed is not null or raw))
   into v_ended, v_fallen from (select id from ended union all select id from again) s;
-  if v_fallen is not null then perform sluice.fallout_v1(v_fallen); end if;
+  if v_fallen is not null then perform engine.fallout(v_fallen); end if;
   v_ended := v_done || v_ended || v_moved;
   if cardinality(v_ended) = cardinality(p_ids) then return '{}'; end if;
   return array(select u.seq from unnest(p_seqs, p_ids) u (seq, id) where u.id <> all (v_ended));

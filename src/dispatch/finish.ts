@@ -4,6 +4,7 @@ import { StoreError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
+import { engineSchema } from '../db/migrate.ts'
 import type { Readmission } from './place.ts'
 import type { Denial, Handout } from './handout.ts'
 import type { Log } from './task.ts'
@@ -52,7 +53,7 @@ export class Finisher {
     this.#db = db
     this.#clock = clock
     this.#log = log
-    this.#sql = `select ${schema}.finish_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12) as refused`
+    this.#sql = `select ${engineSchema(schema)}.finish($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12) as refused`
   }
 
   /** Endings that are not written yet. */

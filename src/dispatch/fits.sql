@@ -1,5 +1,5 @@
 -- True when a name fits one of these patterns (* for any text), or there are none.
-create or replace function sluice.fits_v1(p_patterns text[], p_name text) returns boolean language sql immutable as $$
+create or replace function engine.fits(p_patterns text[], p_name text) returns boolean language sql immutable as $$
   select p_patterns is null or exists (
     select 1 from unnest(p_patterns) p where p_name like replace(replace(p, '_', '\_'), '*', '%'))
 $$;

@@ -1,5 +1,5 @@
--- The lane in front of a list of a class whose turns begin at p_floor, in the order of pick_v1; null: nobody stands there.
-create or replace function sluice.foremost_v1(p_class bigint, p_list bigint, p_floor bigint) returns sluice.lane language plpgsql stable as $$
+-- The lane in front of a list of a class whose turns begin at p_floor, in the order of pick; null: nobody stands there.
+create or replace function engine.foremost(p_class bigint, p_list bigint, p_floor bigint) returns sluice.lane language plpgsql stable as $$
 declare
   v_lane sluice.lane;
 begin

@@ -1,14 +1,14 @@
 -- Creates what is not known yet: of class 0 the classes themselves, of any other its lanes and buckets; from
 -- the first job of each lane. A lane begins empty; its buckets stand as in takes, as costs do: also what goes by a label of
--- the worker, of which each claim finds which it is (resolve_v1). Rows that other classes create too are inserted in order.
-create or replace function sluice.found_v1(p_class bigint, p_lanes bigint[], p_bounds bigint[]) returns void
+-- the worker, of which each claim finds which it is (resolve). Rows that other classes create too are inserted in order.
+create or replace function engine.found(p_class bigint, p_lanes bigint[], p_bounds bigint[]) returns void
 language plpgsql as $$
 declare
   v_takes text[];
 begin
   if p_class = 0 then
     insert into sluice.class (id, queue, task, labels)
-    select distinct sluice.class_id_v1(j.queue, j.task, j.takes) as id, j.queue, j.task, sluice.labels_v1(j.takes)
+    select distinct engine.class_id(j.queue, j.task, j.takes) as id, j.queue, j.task, engine.labels(j.takes)
     from unnest(p_lanes, p_bounds) a (lane, bound)
     cross join lateral (select queue, task, takes from sluice.job where lane = a.lane and seq >= a.bound and due_at is null order by seq limit 1) j
     order by id on conflict do nothing;

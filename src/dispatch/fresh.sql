@@ -2,11 +2,11 @@
 -- under the class's lock. New means: not visible in the last asker's snapshot, so a late commit is never missed, and nothing is
 -- told twice. Arrivals of the transaction itself are left to the next asker. future: the last snapshot is of transactions to
 -- come, since the data were restored into a server with younger ones; nothing was read.
-create or replace function sluice.fresh_v1(p_class bigint) returns sluice.fresh language plpgsql as $$
+create or replace function engine.fresh(p_class bigint) returns engine.fresh language plpgsql as $$
 declare
   v_last sluice.absorbed;
   v_snap pg_snapshot;
-  v_fresh sluice.fresh;
+  v_fresh engine.fresh;
 begin
   select * into v_last from sluice.absorbed where class = p_class order by n desc limit 1;
   v_fresh.future := coalesce(pg_snapshot_xmax(v_last.snap) > pg_snapshot_xmax(pg_current_snapshot()), false);

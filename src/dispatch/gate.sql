@@ -1,7 +1,7 @@
 -- Defines a gate, or changes it, and wakes the workers, for what it held back may start now; one that is like this already
 -- is left alone. What claims under way have begun they still hand out. p_lasts: so many seconds (null: until it is removed).
 -- The columns of sluice.gate say what is what.
-create or replace function sluice.gate_v1(
+create or replace function engine.gate(
   p_name text, p_queues text[], p_tasks text[], p_zone text, p_days smallint[], p_from_min integer, p_to_min integer,
   p_reason text, p_by text, p_lasts integer) returns void language plpgsql as $$
 declare

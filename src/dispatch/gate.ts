@@ -9,6 +9,7 @@ import { hash64 } from '../core/hash.ts'
 import { type Hours, type ParsedHours, writtenHours } from '../core/hours.ts'
 import { isPattern } from '../core/pattern.ts'
 import type { Queryable } from '../db/db.ts'
+import { engineSchema, inSluice } from '../db/migrate.ts'
 import { statements } from '../generated/sql.ts'
 import type { Opens, Rule } from './rule.ts'
 
@@ -55,7 +56,7 @@ export async function defineGate(
   db: Queryable,
   name: string,
   options: GateOptions,
-  inSchema: InSchema = (sql) => sql,
+  inSchema: InSchema = inSluice,
   lastsS: number | null = null,
 ): Promise<void> {
   const { queues, tasks, hours } = options
@@ -66,7 +67,7 @@ export async function defineGate(
   const { fromMin, toMin, days, zone } = hours ?? { fromMin: null, toMin: null, days: null, zone: null }
   const reason = reasonOf(options.reason, badGate)
   try {
-    await db.query(inSchema('select sluice.gate_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)'), [
+    await db.query(inSchema('select engine.gate($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)'), [
       name,
       queues ?? null,
       tasks ?? null,
@@ -86,8 +87,8 @@ export async function defineGate(
 }
 
 /** Removes a gate; false when there is none of this name. */
-export async function removeGate(db: Queryable, name: string, inSchema: InSchema = (sql) => sql): Promise<boolean> {
-  const [row] = await db.query<{ was: boolean }>(inSchema('select sluice.ungate_v1($1) as was'), [name])
+export async function removeGate(db: Queryable, name: string, inSchema: InSchema = inSluice): Promise<boolean> {
+  const [row] = await db.query<{ was: boolean }>(inSchema('select engine.ungate($1) as was'), [name])
   return row?.was ?? false
 }
 
@@ -120,7 +121,7 @@ export function openingsOn(db: Queryable, schema: string, clock: Clock): Opens {
     const answer = { untilMs: nowMs + opensMs, at: look([zone, days, fromMin, toMin]) }
     async function look(params: unknown[]): Promise<number | undefined> {
       type Row = { at: string | null; left_us: string | null }
-      const [row] = await db.query<Row>(`select * from ${schema}.opens_v1($1,$2,$3,$4)`, params)
+      const [row] = await db.query<Row>(`select * from ${engineSchema(schema)}.opens($1,$2,$3,$4)`, params)
       if (row === undefined || row.at === null) return undefined
       answer.untilMs = Math.min(answer.untilMs, nowMs + Number(row.left_us) / 1_000)
       return Number(row.at)
@@ -166,7 +167,7 @@ export function pausesOn(db: Queryable, inSchema: InSchema): Pauses {
         const patterns = 'queue' in what ? { queues: [what.queue] } : { tasks: [what.task] }
         return defineGate(db, gateOf(what), { ...patterns, reason }, inSchema)
       }
-      const [row] = await db.query<{ is: boolean }>(inSchema('select sluice.pause_v1($1,$2,$3,$4) as is'), [
+      const [row] = await db.query<{ is: boolean }>(inSchema('select engine.pause($1,$2,$3,$4) as is'), [
         what.limit,
         what.key ?? '',
         reason,
@@ -181,7 +182,7 @@ export function pausesOn(db: Queryable, inSchema: InSchema): Pauses {
     async resume(what) {
       checkPausable(what)
       if (!('limit' in what)) return removeGate(db, gateOf(what), inSchema)
-      const sql = inSchema('select sluice.resume_v1($1,$2) as was')
+      const sql = inSchema('select engine.resume($1,$2) as was')
       const [row] = await db.query<{ was: boolean }>(sql, [what.limit, what.key ?? ''])
       return row?.was ?? false
     },

@@ -3,7 +3,7 @@
 -- Admission: 2 nobody has looked at its task's code, 1 it has met no rules, 0 it has, or the rules' own record where they gave
 -- it other keys. One expression, put in place of the call by the planner, and asked where the row is at hand (RETURNING): rows
 -- carried through a plan as a whole, or checked to be JSON, cost twice as much as all of this.
-create or replace function sluice.hand_v1(p_job sluice.job, p_life bigint, p_same boolean) returns text language sql stable as $$
+create or replace function engine.hand(p_job sluice.job, p_life bigint, p_same boolean) returns text language sql stable as $$
   select case
     when p_same and p_job.failed = 0 and p_job.crashes = 0 and not p_job.ambiguous and p_job.raw is null and p_job.ruled is null
       and p_job.costs is null and p_job.holds is null then

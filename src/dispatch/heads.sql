@@ -1,13 +1,13 @@
--- The next jobs of lanes whose jobs have costs, up to p_each of each, as share_costs_v1 wants them: n, how many of each lane
+-- The next jobs of lanes whose jobs have costs, up to p_each of each, as share_costs wants them: n, how many of each lane
 -- (0 of others); costs, of each job one number for each use of its lane (p_which: the cost it means, 0: one place) and its
 -- turn. A job that is too late to begin takes nothing; nor does one that is dead: it costs more than a bucket can ever
 -- grant (p_most, by position in p_buckets). seqs and dead are in the order of the lanes.
-create or replace function sluice.heads_v1(
+create or replace function engine.heads(
   p_lane sluice.lane[], p_from integer[], p_which integer[], p_buckets bigint[], p_most bigint[], p_each integer, p_now bigint,
   out n bigint[], out seqs bigint[], out dead boolean[], out costs integer[])
 language plpgsql stable as $$
 declare
-  v_at timestamptz := sluice.wall_v1(p_now);
+  v_at timestamptz := engine.wall(p_now);
 begin
   with job as materialized (
     select l.ordinality as lane, j.seq, j.costs, j.late, j.late or d.dead as idle, d.dead

@@ -1,12 +1,12 @@
 -- Ends waiting jobs that cost more than one of their limits can ever grant at once, for it was made smaller after they were
--- sent: nothing that they could wait for will come. It waits for no row, as overdue_v1.
-create or replace function sluice.impossible_v1(p_ids uuid[]) returns void language plpgsql as $$
+-- sent: nothing that they could wait for will come. It waits for no row, as overdue.
+create or replace function engine.impossible(p_ids uuid[]) returns void language plpgsql as $$
 declare
   v_ids uuid[] := array(select id from sluice.job where id = any (p_ids) and claim is null for update skip locked);
   v_job sluice.job;
 begin
   for v_job in with gone as (delete from sluice.job j where j.id = any (v_ids) returning j.*) select * from gone loop
-    perform sluice.bury_v1(array[v_job], 'impossible', 'SLUICE_COST_ABOVE_CAPACITY', (
+    perform engine.bury(array[v_job], 'impossible', 'SLUICE_COST_ABOVE_CAPACITY', (
       select format('the job costs %s in limit "%s", which holds %s at most since it was made smaller, so it could never start: raise the limit and retry the job, or send smaller ones', u.cost, d.name, d.most)
       from unnest(v_job.takes, v_job.costs) with ordinality u (bucket, cost, o)
       cross join lateral (select l.name, (select min(r.room) from unnest(l.room, l.drain) r (room, drain) where r.drain > 0) as most

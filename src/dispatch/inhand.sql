@@ -1,5 +1,5 @@
 -- The buckets of all jobs that run.
-create or replace function sluice.inhand_v1() returns setof bigint language plpgsql stable set enable_seqscan = off set jit = off as $$
+create or replace function engine.inhand() returns setof bigint language plpgsql stable set enable_seqscan = off set jit = off as $$
 begin
   return query
   select distinct sluice.hash64(t.name) from (

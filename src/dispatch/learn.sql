@@ -1,7 +1,7 @@
 -- Notes what attempts have really used. p_seen: JSON, of each route its task, lim and value, and the ratios seen, the newest
 -- first. Added to under the row's lock, so that of two workers neither loses what the other writes; rows in order, so that
 -- they never wait for each other. A limit of a task has 1,000 values or so; more are not noted.
-create or replace function sluice.learn_v1(p_seen jsonb) returns void language plpgsql set enable_seqscan = off as $$
+create or replace function engine.learn(p_seen jsonb) returns void language plpgsql set enable_seqscan = off as $$
 declare
   v_now timestamptz := sluice.now();
 begin

@@ -6,26 +6,26 @@
 -- length of the text: a compressed input is much longer on the wire than in its row.
 -- p_life: of each bucket's grants.
 -- p_of, p_seqs: of lanes whose jobs have costs exactly these (a job that has just become visible has not been weighed); p_dead: it is not to run,
--- for it costs too much. p_over: portion_v1. All four are null when there are no such lanes. p_labels, p_members: resolve_v1;
--- what each job is charged in is then decided one by one (picks_v1). p_rooms: survey_v1.
-create or replace function sluice.mark_v1(
+-- for it costs too much. p_over: portion. All four are null when there are no such lanes. p_labels, p_members: resolve;
+-- what each job is charged in is then decided one by one (picks). p_rooms: survey.
+create or replace function engine.mark(
   p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_stored bigint[], p_take integer[], p_blocked integer[],
   p_buckets bigint[], p_life bigint[], p_fairs bigint[], p_vstart bigint[],
   p_of bigint[] default null, p_seqs bigint[] default null, p_dead boolean[] default null, p_over integer[] default null,
-  p_labels jsonb default null, p_members bigint[] default null, p_rooms sluice.room[] default null, out granted integer, out again boolean, out jobs text)
+  p_labels jsonb default null, p_members bigint[] default null, p_rooms engine.room[] default null, out granted integer, out again boolean, out jobs text)
 language plpgsql as $$
 declare
-  v_at timestamptz := sluice.wall_v1(p_now);
+  v_at timestamptz := engine.wall(p_now);
   v_lanes bigint[];
   v_seqs bigint[];
-  v_moves sluice.move[];
+  v_moves engine.move[];
   v_late uuid[];
   v_dead uuid[];
   v_picked bigint[];
   v_holds text[];
 begin
   if p_labels is not null then
-    select p.seqs, p.holds into v_picked, v_holds from sluice.picks_v1(p_labels, p_members, p_now, p_lane, p_take, p_of, p_seqs) p;
+    select p.seqs, p.holds into v_picked, v_holds from engine.picks(p_labels, p_members, p_now, p_lane, p_take, p_of, p_seqs) p;
   end if;
   with ask as (
     select l.id as lane, l.bound, p_take[l.ordinality] as take, l.costed,
@@ -49,13 +49,13 @@ begin
     -- has just been moved to another lane (reprioritise.sql) is none of this one's: it would be charged to nobody.
     from told s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true
       and (p_labels is null or s.seq = any (v_picked))
-    returning s.o, j.lane, j.seq, j.costs, sluice.hand_v1(j, s.life, s.is_same) as told, sluice.cargo_v1(j) as cargo
+    returning s.o, j.lane, j.seq, j.costs, engine.hand(j, s.life, s.is_same) as told, engine.cargo(j) as cargo
   )
   select count(*), array_agg(t.lane), array_agg(t.seq),
          '[[' || string_agg(t.told || case when t.size <= 65536 then ',' || t.cargo else '' end, '],[') || ']]',
-         (select array_agg((m.lane, m.seen, coalesce(k.taken, 0), m.last, m.late, m.head, c.costs)::sluice.move)
+         (select array_agg((m.lane, m.seen, coalesce(k.taken, 0), m.last, m.late, m.head, c.costs)::engine.move)
           from (select lane, count(*)::integer as seen, max(seq) as last, count(*) filter (where late)::integer as late,
-                 sluice.rank_v1(max(created_at), 0) as head from seen group by lane) m
+                 engine.rank(max(created_at), 0) as head from seen group by lane) m
           left join (select lane, count(*)::integer as taken from taken group by lane) k on k.lane = m.lane
           left join (select s.lane, array_agg(s.units order by s.o) as costs
                      from (select t.lane, u.o, sum(u.cost) as units from taken t, unnest(t.costs) with ordinality u (cost, o) group by 1, 2) s
@@ -66,16 +66,16 @@ begin
   if granted > 0 then
     insert into sluice.claim (id, worker, at, lanes, seqs) values (p_claim, p_worker, p_now, v_lanes, v_seqs);
     -- One that went away meanwhile may have been the one that says what others of its lane have in common.
-    if p_labels is null and granted < (select sum(m.seen - m.late) from unnest(v_moves) m) then jobs := sluice.adopt_v1(p_claim); end if;
+    if p_labels is null and granted < (select sum(m.seen - m.late) from unnest(v_moves) m) then jobs := engine.adopt(p_claim); end if;
   end if;
-  if p_labels is not null and granted > 0 then perform sluice.levy_v1(p_claim, p_now, v_lanes, v_seqs); end if;
-  perform sluice.charge_v1(p_claim, p_now, p_buckets, u.units, case when p_of is not null then u.places end, p_rooms => p_rooms)
-  from sluice.units_v1(p_lane, v_moves, p_buckets) u where granted > 0 and p_labels is null;
+  if p_labels is not null and granted > 0 then perform engine.levy(p_claim, p_now, v_lanes, v_seqs); end if;
+  perform engine.charge(p_claim, p_now, p_buckets, u.units, case when p_of is not null then u.places end, p_rooms => p_rooms)
+  from engine.units(p_lane, v_moves, p_buckets) u where granted > 0 and p_labels is null;
   -- Too late to begin: no token is spent on them.
-  if v_late is not null then perform sluice.overdue_v1(v_late); end if;
-  if v_dead is not null then perform sluice.impossible_v1(v_dead); end if;
+  if v_late is not null then perform engine.overdue(v_late); end if;
+  if v_dead is not null then perform engine.impossible(v_dead); end if;
   if p_over is not null then p_take := array(
     select case when l.costed then coalesce(m.seen, 0) + p_over[l.ordinality] else p_take[l.ordinality] end
     from unnest(p_lane) with ordinality l left join unnest(v_moves) m on m.lane = l.id order by l.ordinality); end if;
-  again := sluice.move_v1(p_now, p_lane, p_stored, p_take, p_blocked, p_buckets, p_fairs, p_vstart, v_moves);
+  again := engine.move(p_now, p_lane, p_stored, p_take, p_blocked, p_buckets, p_fairs, p_vstart, v_moves);
 end $$;

@@ -6,6 +6,7 @@ import { hostname } from 'node:os'
 import type { Clock } from '../core/clock.ts'
 import { reach } from '../core/probe.ts'
 import type { Db } from '../db/db.ts'
+import { engineSchema } from '../db/migrate.ts'
 import { statements } from '../generated/sql.ts'
 import type { Claimer } from './claim.ts'
 import type { Handout } from './handout.ts'
@@ -99,7 +100,7 @@ export class Membership {
     if (isLeaving && this.#entering === undefined) return { isTurn: true, mayRest: false, claims: [] }
     const { worker } = await this.who()
     type Answer = Look & { alive: boolean; turn: boolean; rest: boolean; orphans: string[] }
-    const sql = `select * from ${this.#schema}.round_v1($1,$2,$3,$4,$5)`
+    const sql = `select * from ${engineSchema(this.#schema)}.round($1,$2,$3,$4,$5)`
     const ask = (known: readonly unknown[]) => this.#db.call<Answer>('round', sql, [worker, this.#isLeading, ...known])
     const { alive = false, turn = true, rest = false, orphans = [] } = (await this.#epoch.lookBy(ask)) ?? {}
     this.#isLeading = turn
@@ -117,14 +118,18 @@ export class Membership {
 
   /** Calls idle workers to what nobody told them of. */
   async stir(): Promise<void> {
-    await this.#db.call('stir', `select ${this.#schema}.stir_v1()`, [])
+    await this.#db.call('stir', `select ${engineSchema(this.#schema)}.stir()`, [])
   }
 
   /** Looks at all beats and gives up those that stood still. Returns the workers given up. */
   async watch(): Promise<string[]> {
     const all: string[] = []
     for (;;) {
-      const [row] = await this.#db.call<{ lost: string[] }>('watch', `select ${this.#schema}.watch_v1() as lost`, [])
+      const [row] = await this.#db.call<{ lost: string[] }>(
+        'watch',
+        `select ${engineSchema(this.#schema)}.watch() as lost`,
+        [],
+      )
       const lost = row?.lost ?? []
       if (lost.length === 0) return all
       await reach('rescue.done', lost)
@@ -138,7 +143,7 @@ export class Membership {
     // A beat must not wait long; the next round goes on.
     const untilMs = this.#clock.monotonicMs() + 500
     for (let ended = portion; ended === portion && this.#clock.monotonicMs() < untilMs;) {
-      const sql = `select ${this.#schema}.overdue_v1(null) as ended`
+      const sql = `select ${engineSchema(this.#schema)}.overdue(null) as ended`
       const [row] = await this.#db.call<{ ended: number }>('overdue', sql, [])
       ended = row?.ended ?? 0
     }
@@ -163,7 +168,7 @@ export class Membership {
     this.#entering = undefined
     if (entering === undefined) return
     const { worker } = await entering
-    await this.#db.query(`select ${this.#schema}.leave_v1($1)`, [worker])
+    await this.#db.query(`select ${engineSchema(this.#schema)}.leave($1)`, [worker])
   }
 
   /** Runs `round` every beat until stopped; errors go to `failed` and the next round comes all the same. */

@@ -1,12 +1,12 @@
 -- When these hours open next, in microseconds since 1970, and from now; null: they are open. Of hours that do not open within 16 days: in a
 -- day, to look again. The parameters are columns of sluice.gate.
-create or replace function sluice.opens_v1(p_zone text, p_days smallint[], p_from_min integer, p_to_min integer, out at bigint, out left_us bigint)
+create or replace function engine.opens(p_zone text, p_days smallint[], p_from_min integer, p_to_min integer, out at bigint, out left_us bigint)
 language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
   v_gate sluice.gate := row('', null, null, p_zone, p_days, p_from_min, p_to_min, '', '', v_now, null);
 begin
-  if not sluice.shut_v1(v_gate, v_now) then return; end if;
-  at := ceil(extract(epoch from coalesce(sluice.opening_v1(v_gate, v_now), v_now + interval '1 day')) * 1000000);
+  if not engine.shut(v_gate, v_now) then return; end if;
+  at := ceil(extract(epoch from coalesce(engine.opening(v_gate, v_now), v_now + interval '1 day')) * 1000000);
   left_us := at - floor(extract(epoch from v_now) * 1000000);
 end $$;

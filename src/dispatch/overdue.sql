@@ -1,7 +1,7 @@
 -- Ends waiting and scheduled jobs whose time to begin is over: of p_ids those, else (null) up to 500 of all, if nobody else
 -- looks for them just now. No limit is asked and no token spent. It waits for no row, since claims may hold classes and
 -- buckets here: who holds one ends it, or leaves it to the next look. Returns how many.
-create or replace function sluice.overdue_v1(p_ids uuid[]) returns integer language plpgsql
+create or replace function engine.overdue(p_ids uuid[]) returns integer language plpgsql
   set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
   v_now timestamptz := sluice.now();
@@ -17,6 +17,6 @@ begin
   end if;
   with gone as (delete from sluice.job j where j.id = any (v_ids) returning j.*)
   select array_agg(g::sluice.job) into v_jobs from gone g;
-  perform sluice.bury_v1(v_jobs, 'expired', 'SLUICE_EXPIRED', 'it could not begin within its maxWait');
+  perform engine.bury(v_jobs, 'expired', 'SLUICE_EXPIRED', 'it could not begin within its maxWait');
   return coalesce(cardinality(v_jobs), 0);
 end $$;

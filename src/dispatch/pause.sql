@@ -1,12 +1,12 @@
 -- Has a limit, or one key of it, grant nothing to waiting jobs. Waits for claims under way. False when no limit of this
 -- name is defined. p_key '': all keys, also those to come.
-create or replace function sluice.pause_v1(p_name text, p_key text, p_reason text, p_by text) returns boolean
+create or replace function engine.pause(p_name text, p_key text, p_reason text, p_by text) returns boolean
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_now timestamptz := sluice.now();
 begin
   if not exists (select 1 from sluice.limit_def where name = p_name) then return false; end if;
-  perform sluice.lock_v1(sluice.keys_v1(p_name, p_key));
+  perform engine.lock(engine.keys(p_name, p_key));
   insert into sluice.limit_pause (name, key, reason, by, created_at) values (p_name, p_key, p_reason, p_by, v_now)
   on conflict (name, key) do update set reason = excluded.reason, by = excluded.by;
   return true;

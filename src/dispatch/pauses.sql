@@ -1,6 +1,6 @@
 -- What holds jobs back now or at other times: gates, and limits that are paused.
 select g.name, g.queues, g.tasks, null as "limit", null as key, g.zone, g.days, g.from_min, g.to_min, g.reason, g.by, g.created_at,
-       sluice.shut_v1(g, n.now) as closed, sluice.opening_v1(g, n.now) as until
+       engine.shut(g, n.now) as closed, engine.opening(g, n.now) as until
 from (select sluice.now() as now offset 0) n, sluice.gate g where g.alive_until is null or g.alive_until > n.now
 union all
 select 'pause:limit:' || p.name || case when p.key = '' then '' else ':' || p.key end, null, null, p.name, nullif(p.key, ''),

@@ -3,7 +3,7 @@
 -- fair key stands, which beside other classes counts from the class's lift; horizon: virtual start of fair keys that were not read
 -- (null: all were); cut: some lanes of a fair key were not read. raise: by how much more its class (of) has to be lifted.
 -- PL/pgSQL, because a plain SQL function that cannot be inlined is planned anew at each call.
-create or replace function sluice.pick_v1(p_classes bigint[], p_now bigint, p_since bigint, p_most integer)
+create or replace function engine.pick(p_classes bigint[], p_now bigint, p_since bigint, p_most integer)
 returns table (lane bigint, stored bigint, vstart bigint, horizon bigint, cut boolean, of bigint, raise bigint) language plpgsql stable as $$
 begin
   return query

@@ -1,7 +1,7 @@
 -- What each job of a decision is charged in, where only dispatch knows that: of the worker's labels its own, of each pool the
 -- member (p_members: those of all pools) with the most room that takers outside of jobs leave, as one job is taken after the other. holds: for each of seqs,
--- as takes, joined by U+001F, or null where they are the same. A job that finds no member is left out. The others: mark_v1. Call under lock_v1 of the members.
-create or replace function sluice.picks_v1(p_labels jsonb, p_members bigint[], p_now bigint, p_lane sluice.lane[], p_take integer[],
+-- as takes, joined by U+001F, or null where they are the same. A job that finds no member is left out. The others: mark. Call under lock of the members.
+create or replace function engine.picks(p_labels jsonb, p_members bigint[], p_now bigint, p_lane sluice.lane[], p_take integer[],
   p_of bigint[], p_seqs bigint[], out seqs bigint[], out holds text[]) language plpgsql as $$
 declare
   v_job record;
@@ -18,10 +18,10 @@ begin
   holds := '{}';
   select array_agg(b.name || ':' || b.key order by r.ord), array_agg(b.name order by r.ord), array_agg(r.units order by r.ord), array_agg(r.places order by r.ord)
   into v_names, v_limits, v_units, v_places
-  from sluice.room_v1(p_members, p_now) r join sluice.bucket b on b.id = r.bucket;
+  from engine.room(p_members, p_now) r join sluice.bucket b on b.id = r.bucket;
   if exists (select 1 from sluice.taker t where t.alive_until > p_now) then
-    v_units := sluice.left_v1(p_members, v_units, p_now);
-    v_places := sluice.left_v1(p_members, v_places, p_now, true);
+    v_units := engine.left(p_members, v_units, p_now);
+    v_places := engine.left(p_members, v_places, p_now, true);
   end if;
   for v_job in
     select l.ordinality as o, j.seq, j.takes, j.costs from unnest(p_lane) with ordinality l cross join lateral (

@@ -1,8 +1,8 @@
--- Shares out what buckets have free among lanes in fair order: share_v1, or, where some lanes have jobs with costs,
--- share_costs_v1 over the next jobs of those, up to p_each of each. Concurrency counts jobs, other rules units: a bucket
+-- Shares out what buckets have free among lanes in fair order: share, or, where some lanes have jobs with costs,
+-- share_costs over the next jobs of those, up to p_each of each. Concurrency counts jobs, other rules units: a bucket
 -- with both stands there twice (p_places: places free). Of the jobs that were given of such lanes: of, seqs and dead (not
--- to be run: heads_v1); over: 1 where a lane has no more than those; more: some lanes have more than was read.
-create or replace function sluice.portion_v1(
+-- to be run: heads); over: 1 where a lane has no more than those; more: some lanes have more than was read.
+create or replace function engine.portion(
   p_want integer, p_lane sluice.lane[], p_fairs bigint[], p_starts bigint[], p_buckets bigint[], p_avail bigint[],
   p_units bigint[], p_places bigint[], p_most bigint[], p_horizon bigint, p_each integer, p_now bigint,
   out take integer[], out vstart bigint[], out blocked integer[],
@@ -41,10 +41,10 @@ begin
   more := false;
   if p_each is null then
     select s.take, s.vstart, s.blocked into take, vstart, blocked
-    from sluice.share_v1(p_want, v_n, v_starts, v_step, v_fair, v_from, v_uses, p_avail, p_horizon) s;
+    from engine.share(p_want, v_n, v_starts, v_step, v_fair, v_from, v_uses, p_avail, p_horizon) s;
     return;
   end if;
-  select * into v_heads from sluice.heads_v1(p_lane, v_from, v_which, p_buckets, p_most, p_each, p_now);
+  select * into v_heads from engine.heads(p_lane, v_from, v_which, p_buckets, p_most, p_each, p_now);
   for i in 1 .. cardinality(p_lane) loop
     v_at[i] := 0;
     continue when not p_lane[i].costed;
@@ -55,7 +55,7 @@ begin
   v_first := array(select l.ordinality from unnest(p_lane) with ordinality l
                    join sluice.list w on w.class = l.class and w.id = l.list and w.holder = l.id where l.costed and w.id <> 0 order by w.asked, w.class);
   select s.take, s.vstart, s.blocked into take, vstart, blocked
-  from sluice.share_costs_v1(p_want, v_n, v_starts, v_step, v_fair, v_from, v_uses, p_units || p_places, p_horizon, v_at, v_heads.costs, v_first) s;
+  from engine.share_costs(p_want, v_n, v_starts, v_step, v_fair, v_from, v_uses, p_units || p_places, p_horizon, v_at, v_heads.costs, v_first) s;
   blocked := array(select case when b > v_count then b - v_count else b end from unnest(blocked) with ordinality u (b, o) order by o);
   select array_agg(l.costed and take[l.ordinality] = v_n[l.ordinality] and v_n[l.ordinality] < least(p_each, l.n) order by l.ordinality)::integer[],
          bool_or(l.costed and take[l.ordinality] = p_each and p_each < l.n)

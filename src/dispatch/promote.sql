@@ -1,6 +1,6 @@
 -- Scheduled jobs and backoffs that have become due (after p_since; both in the limiter's time) go back to their place in their lane,
 -- by way of an arrival, which the next absorption reads. A job that was scheduled waits since then; a retry keeps its age. Returns how many; 500 at most.
-create or replace function sluice.promote_v1(p_now bigint, p_since bigint) returns integer language plpgsql
+create or replace function engine.promote(p_now bigint, p_since bigint) returns integer language plpgsql
   as $$
 declare
   v_now timestamptz;
@@ -20,7 +20,7 @@ begin
     insert into sluice.arrival (xid, class, lane, pos, n)
     select pg_current_xact_id(), c.class, b.lane, b.pos, b.n
     from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes from back group by lane) b
-    cross join lateral sluice.heard_v1(b.queue, b.task, b.takes) c
+    cross join lateral engine.heard(b.queue, b.task, b.takes) c
   )
   select count(*) into v_count from back;
   return v_count;

@@ -1,7 +1,7 @@
 -- Has jobs wait elsewhere that were handed out, uncalled: their task has other limits than they waited for, a rule says so,
 -- or nobody had looked at their task's code before. p_places: JSON for each, null where it stays; what it names is changed,
 -- and fair and takes in any case. A job keeps its place in time. Returns their ids.
-create or replace function sluice.readmit_v1(p_ids uuid[], p_claims uuid[], p_places text[]) returns uuid[] language plpgsql as $$
+create or replace function engine.readmit(p_ids uuid[], p_claims uuid[], p_places text[]) returns uuid[] language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
   v_ids uuid[];

@@ -1,6 +1,6 @@
 -- Begins the bookkeeping of a class's arrivals anew, from the jobs themselves: after a restore, when what was noted of
 -- absorbed transactions means nothing in this server. Reads every waiting job once. Call under the class's lock.
-create or replace function sluice.recount_v1(p_class bigint) returns void language plpgsql as $$
+create or replace function engine.recount(p_class bigint) returns void language plpgsql as $$
 begin
   delete from sluice.absorbed where class = p_class;
   delete from sluice.arrival where class = p_class;
@@ -11,5 +11,5 @@ begin
   delete from sluice.list where class = p_class and id <> 0;
   insert into sluice.arrival (xid, class, lane, pos, n)
   select pg_current_xact_id(), p_class, lane, min(seq), count(*) from sluice.job
-  where claim is null and due_at is null and (p_class = 0 or sluice.class_id_v1(queue, task, takes) = p_class) group by lane;
+  where claim is null and due_at is null and (p_class = 0 or engine.class_id(queue, task, takes) = p_class) group by lane;
 end $$;

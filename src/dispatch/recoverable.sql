@@ -1,7 +1,7 @@
 -- How many units of a bucket may still be given back, at most: what was granted since p_since, when the oldest claim began
 -- whose jobs run with it (null: none does), for attempts take further grants, of which it is not known whose they are; and
--- what takes outside of jobs were granted within the last minute. As far back as refund_v1 looks.
-create or replace function sluice.recoverable_v1(p_bucket bigint, p_since bigint, p_now bigint) returns bigint language plpgsql stable as $$
+-- what takes outside of jobs were granted within the last minute. As far back as refund looks.
+create or replace function engine.recoverable(p_bucket bigint, p_since bigint, p_now bigint) returns bigint language plpgsql stable as $$
 begin
   return (
     select coalesce(sum(g.units), 0) from (

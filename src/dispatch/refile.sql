@@ -1,7 +1,7 @@
--- Moves the turns that pick_v1 reads (p_most of each list) and that stand behind their fair key to where that really is, and says
+-- Moves the turns that pick reads (p_most of each list) and that stand behind their fair key to where that really is, and says
 -- how many. A fair key that was served in one class or list stays behind in its others until they are looked at; where more of
 -- such turns than are read stand before all others, nobody knows who comes after them, and nobody could be served.
-create or replace function sluice.refile_v1(p_classes bigint[], p_now bigint, p_since bigint, p_most integer) returns integer
+create or replace function engine.refile(p_classes bigint[], p_now bigint, p_since bigint, p_most integer) returns integer
 language plpgsql as $$
 declare
   v_count integer;

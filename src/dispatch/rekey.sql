@@ -1,7 +1,7 @@
 -- Has those of these jobs that wait or are scheduled wait for another key of a limit, at their old place in time: in their
 -- buckets, in the fair key that has the same value, and noted as the key that a rule gives, which their task's code heeds.
 -- Jobs that run keep their bucket. Lanes, arrivals and locks: as in reprioritise.sql. Returns the ids that have it now.
-create or replace function sluice.rekey_v1(p_ids uuid[], p_states text[], p_name text, p_from text, p_to text)
+create or replace function engine.rekey(p_ids uuid[], p_states text[], p_name text, p_from text, p_to text)
 returns setof uuid language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
   v_now timestamptz := sluice.now();
@@ -24,7 +24,7 @@ begin
     from sluice.job j where j.id = any (v_ids)
   ), moved as (
     update sluice.job j set takes = p.takes, fair = p.fair,
-      lane = sluice.lane_id_v1(j.queue, j.task, j.priority, j.weight, p.fair, p.takes, j.costs is not null),
+      lane = engine.lane_id(j.queue, j.task, j.priority, j.weight, p.fair, p.takes, j.costs is not null),
       ruled = coalesce(j.ruled, '[]') || jsonb_build_array(jsonb_build_object(
         'rule', 'limits rekey', 'keys', jsonb_build_object(p_name, p_to))),
       due_at = case when j.due_at > v_now then j.due_at end
@@ -35,7 +35,7 @@ begin
   select pg_current_xact_id(), c.class, m.lane, m.pos, m.n
   from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
         from moved where due_at is null group by lane) m
-  cross join lateral sluice.heard_v1(m.queue, m.task, m.takes) c;
-  perform sluice.wake_v1(array(select distinct queue from sluice.job where id = any (v_ids) and due_at is null));
+  cross join lateral engine.heard(m.queue, m.task, m.takes) c;
+  perform engine.wake(array(select distinct queue from sluice.job where id = any (v_ids) and due_at is null));
   return query select unnest(v_ids);
 end $$;

@@ -2,7 +2,7 @@
 -- The lanes that they leave find fewer jobs than they count, as after a cancel; those they join hear of them by an
 -- arrival. Rows are locked without waiting for any, unless it is the only one: see withdraw.sql. Returns the ids that
 -- have this priority now.
-create or replace function sluice.reprioritise_v1(p_ids uuid[], p_states text[], p_priority integer) returns setof uuid language plpgsql
+create or replace function engine.reprioritise(p_ids uuid[], p_states text[], p_priority integer) returns setof uuid language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
   v_now timestamptz := sluice.now();
@@ -14,7 +14,7 @@ begin
       and case when due_at is null then 'waiting' else 'scheduled' end = any (p_states)
     for update skip locked);
   with moved as (
-    update sluice.job set priority = p_priority, lane = sluice.lane_id_v1(queue, task, p_priority, weight, fair, takes, costs is not null),
+    update sluice.job set priority = p_priority, lane = engine.lane_id(queue, task, p_priority, weight, fair, takes, costs is not null),
       due_at = case when due_at > v_now then due_at end
     where id = any (v_ids) and priority <> p_priority
     returning lane, seq, queue, task, takes, due_at
@@ -23,7 +23,7 @@ begin
   select pg_current_xact_id(), c.class, m.lane, m.pos, m.n
   from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
         from moved where due_at is null group by lane) m
-  cross join lateral sluice.heard_v1(m.queue, m.task, m.takes) c;
-  perform sluice.wake_v1(array(select distinct queue from sluice.job where id = any (v_ids) and due_at is null));
+  cross join lateral engine.heard(m.queue, m.task, m.takes) c;
+  perform engine.wake(array(select distinct queue from sluice.job where id = any (v_ids) and due_at is null));
   return query select unnest(v_ids);
 end $$;

@@ -2,7 +2,7 @@
 -- p_beat: only if the beat is still this (null: in any case). p_why: lost (the outcome of its attempts is in doubt: they
 -- count as crashes, and the third ends the job; the first one a job that may run only once), or shutdown (it says itself that
 -- it never called the handler).
-create or replace function sluice.rescue_v1(p_worker bigint, p_beat bigint, p_why text) returns integer
+create or replace function engine.rescue(p_worker bigint, p_beat bigint, p_why text) returns integer
 language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
@@ -22,11 +22,11 @@ begin
   select array_agg(j.id), array_agg(j.claim) into v_ids, v_claims
   from held h cross join unnest(h.lanes, h.seqs) s (lane, seq)
   join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = h.id;
-  perform sluice.ended_v1(v_ids, v_claims, array(select false from unnest(v_ids)));
+  perform engine.ended(v_ids, v_claims, array(select false from unnest(v_ids)));
   with mine as (
     select j.id from unnest(v_ids, v_claims) u (id, claim) join sluice.job j on j.id = u.id and j.claim = u.claim
   ), crashed as (
-    delete from sluice.job j using mine m where j.id = m.id and p_why = 'lost' and (j.crashes >= 2 or sluice.once_v1(j)) returning j.*
+    delete from sluice.job j using mine m where j.id = m.id and p_why = 'lost' and (j.crashes >= 2 or engine.once(j)) returning j.*
   ), back as (
     update sluice.job j set claim = null, due_at = v_now,
       crashes = j.crashes + case when p_why = 'lost' then 1 else 0 end,
@@ -34,15 +34,15 @@ begin
       attempt = j.attempt - case when p_why = 'lost' then 0 else 1 end,
       error = case when p_why = 'lost' then jsonb_build_object('code', 'SLUICE_WORKER_LOST',
         'message', 'its worker was lost during the attempt; whether the call was made is not known') else j.error end
-    from mine m where j.id = m.id and (p_why <> 'lost' or (j.crashes < 2 and not sluice.once_v1(j))) returning j.queue
+    from mine m where j.id = m.id and (p_why <> 'lost' or (j.crashes < 2 and not engine.once(j))) returning j.queue
   )
   select (select count(*) from back), array_agg(d.job) filter (where d.once), array_agg(d.job) filter (where not d.once)
   into v_count, v_doubtful, v_crashed
-  from (select sluice.once_v1(c::sluice.job) as once,
+  from (select engine.once(c::sluice.job) as once,
                jsonb_populate_record(c::sluice.job, jsonb_build_object('crashes', c.crashes + 1, 'ambiguous', true)) as job from crashed c) d;
-  perform sluice.bury_v1(v_doubtful, 'doubtful', 'SLUICE_WORKER_LOST',
+  perform engine.bury(v_doubtful, 'doubtful', 'SLUICE_WORKER_LOST',
     'its worker was lost during the attempt; whether the call was made is not known, and it may be made only once');
-  perform sluice.bury_v1(v_crashed, 'crashed', 'SLUICE_WORKER_LOST', 'its worker was lost during an attempt three times');
+  perform engine.bury(v_crashed, 'crashed', 'SLUICE_WORKER_LOST', 'its worker was lost during an attempt three times');
   if v_count > 0 then perform pg_notify('sluice.wake', '*'); end if;
   return v_count;
 end $$;

@@ -1,5 +1,5 @@
 -- Seats lanes in the lists that they have moved to (null: in none), under their new ranks.
-create or replace function sluice.reseat_v1(p_lane sluice.lane[], p_lists bigint[], p_ranks integer[]) returns void language plpgsql as $$
+create or replace function engine.reseat(p_lane sluice.lane[], p_lists bigint[], p_ranks integer[]) returns void language plpgsql as $$
 begin
   with moved as (
     select q.*, p_lists[q.ordinality] as new_list, p_ranks[q.ordinality] as new_rank from unnest(p_lane) with ordinality q

@@ -1,7 +1,7 @@
 -- Units of each of these buckets that are kept for lanes which wait for more than one (sluice.list.holder) and are none of
 -- p_lanes, which are about to be served; unless one of those has asked earlier (of two that asked in one claim the class
--- decides: else each would keep it from the other). Nobody keeps what he did not come for within a second. Call under lock_v1.
-create or replace function sluice.reserved_v1(p_buckets bigint[], p_lanes bigint[], p_now bigint) returns bigint[] language plpgsql stable as $$
+-- decides: else each would keep it from the other). Nobody keeps what he did not come for within a second. Call under lock.
+create or replace function engine.reserved(p_buckets bigint[], p_lanes bigint[], p_now bigint) returns bigint[] language plpgsql stable as $$
 begin
   return array(
     select coalesce((

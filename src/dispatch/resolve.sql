@@ -1,7 +1,7 @@
 -- Which buckets it really is that lanes of these classes need room in: of a label (`ip@host`) the worker's own. buckets: in
 -- their order; members: of the pools among them, to be locked too; labels: the worker's (null: there are neither). Makes the rows of those that were never used, and nobody retires them until the transaction ends: call it before
 -- they are locked.
-create or replace function sluice.resolve_v1(p_worker bigint, p_classes bigint[], p_buckets bigint[],
+create or replace function engine.resolve(p_worker bigint, p_classes bigint[], p_buckets bigint[],
   out buckets bigint[], out members bigint[], out labels jsonb) language plpgsql as $$
 declare
   v_asked text[];
@@ -18,7 +18,7 @@ begin
   end if;
   if v_asked = '{}' and v_pool = '{}' then return; end if;
   select w.labels into labels from sluice.worker w where w.id = p_worker;
-  v_names := array(select split_part(a, '@', 1) || ':' || (resolve_v1.labels ->> split_part(a, '@', 2)) from unnest(v_asked) with ordinality u (a, o) order by o);
+  v_names := array(select split_part(a, '@', 1) || ':' || (resolve.labels ->> split_part(a, '@', 2)) from unnest(v_asked) with ordinality u (a, o) order by o);
   buckets := array(
     select coalesce(sluice.hash64(n.name), b.id) from unnest(p_buckets) with ordinality b (id, o)
     left join unnest(v_asked, v_names) n (asked, name) on sluice.hash64(n.asked) = b.id order by b.o);

@@ -1,15 +1,15 @@
 -- Retires buckets of keys that do not come back: row and state. Whoever comes back finds all of its room free, which is
--- what the state said (blank_v1), and its first job makes the bucket anew (found_v1). p_keep_us: for so long a bucket is
+-- what the state said (blank), and its first job makes the bucket anew (found). p_keep_us: for so long a bucket is
 -- left alone in any case, since a new definition looks back on what is kept. p_cap: the latest time that the caller's
 -- monotonic clock allows the store's clock to show (null: unknown). Looks at one portion of buckets, after p_after.
 -- more: how far it came, null at the end; gone: how many went.
 -- Nothing may need the bucket: no lane has it, and no job that runs, which is all, since jobs in neither come back by an
--- arrival. New lanes wait meanwhile (found_v1 holds the lock -8 shared), so after a look at all lanes nothing claims it.
-create or replace function sluice.retire_v1(p_keep_us bigint, p_cap bigint, p_after bigint, out more bigint, out gone bigint)
+-- arrival. New lanes wait meanwhile (found holds the lock -8 shared), so after a look at all lanes nothing claims it.
+create or replace function engine.retire(p_keep_us bigint, p_cap bigint, p_after bigint, out more bigint, out gone bigint)
 language plpgsql set jit = off as $$
 declare
   v_portion constant integer := 1000;
-  v_now bigint := sluice.limiter_us(p_cap);
+  v_now bigint := engine.limiter_us(p_cap);
   v_ids bigint[];
   v_ats bigint[];
   v_ns bigint[];
@@ -20,17 +20,17 @@ begin
   select array_agg(b.id), case when count(*) = v_portion then max(b.id) end into v_ids, more
   from (select id from sluice.bucket where id > p_after order by id limit v_portion) b;
   select array_agg(b.bucket), array_agg(b.at), array_agg(b.n) into v_ids, v_ats, v_ns
-  from sluice.blank_v1(v_ids, v_now, v_now - p_keep_us) b;
+  from engine.blank(v_ids, v_now, v_now - p_keep_us) b;
   if v_ids is null then return; end if;
   begin
     set local lock_timeout = '200ms';
     perform pg_advisory_xact_lock(1397511523, -8);
     -- Lanes before jobs in hand: what was claimed out of a lane that is gone was in hand before it went.
     v_needed := array(select distinct b from unnest(v_ids) b join (select unnest(l.buckets) as id from sluice.lane l) x on x.id = b);
-    v_needed := v_needed || array(select h from sluice.inhand_v1() h);
+    v_needed := v_needed || array(select h from engine.inhand() h);
     select array_agg(b.id), array_agg(b.at), array_agg(b.n) into v_ids, v_ats, v_ns from unnest(v_ids, v_ats, v_ns) b (id, at, n)
     where not exists (select 1 from unnest(v_needed) x where x = b.id);
-    perform sluice.lock_v1(v_ids);
+    perform engine.lock(v_ids);
   exception when lock_not_available then return;
   end;
   -- An attempt that was given up may have asked for silence meanwhile: then there is a newer row.

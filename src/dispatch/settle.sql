@@ -2,7 +2,7 @@
 -- oldest first) took p_units. Less goes back, as a refund of those grants (p_full: all of it at once); more is a debt. Once
 -- for each attempt and limit: again it does nothing, and a repeated call is harmless. Answers lost when the job is no more
 -- in the hands of its claim. p_cap: as for a claim. Jobs before buckets, as a finish.
-create or replace function sluice.settle_v1(
+create or replace function engine.settle(
   p_job uuid, p_claim uuid, p_name text, p_actual bigint, p_grants uuid[], p_units bigint[], p_full boolean, p_cap bigint,
   out lost boolean)
 language plpgsql set enable_seqscan = off set jit = off as $$
@@ -24,16 +24,16 @@ begin
   v_buckets := array(select sluice.hash64(t) from unnest(coalesce(v_job.holds, v_job.takes)) t where substring(t from '^[^:@*/]*') = p_name);
   if p_name = any (v_done[2:]) or v_buckets = '{}' then return; end if;
   update sluice.job j set settled = v_done || p_name where j.id = p_job;
-  perform sluice.lock_v1(v_buckets);
-  v_now := sluice.limiter_us(p_cap);
+  perform engine.lock(v_buckets);
+  v_now := engine.limiter_us(p_cap);
   foreach v_bucket in array v_buckets loop
     v_left := v_back;
-    if v_left < 0 then perform sluice.overrun_v1(v_bucket, p_claim, -v_left, v_now); end if;
+    if v_left < 0 then perform engine.overrun(v_bucket, p_claim, -v_left, v_now); end if;
     for i in 1 .. cardinality(p_grants) loop
       exit when v_left <= 0;
-      perform sluice.refund_v1(v_bucket, p_grants[i], least(v_left, p_units[i]), p_full);
+      perform engine.refund(v_bucket, p_grants[i], least(v_left, p_units[i]), p_full);
       v_left := v_left - p_units[i];
     end loop;
   end loop;
-  if v_back > 0 then perform sluice.sooner_v1(v_buckets, array_fill(v_back, array[cardinality(v_buckets)]), v_now); end if;
+  if v_back > 0 then perform engine.sooner(v_buckets, array_fill(v_back, array[cardinality(v_buckets)]), v_now); end if;
 end $$;

@@ -4,7 +4,7 @@
 -- p_uses: bucket positions of lane i are p_uses[p_from[i] .. p_from[i + 1] - 1]. p_horizon: virtual start of lanes
 -- that were not read (null: all were); nobody is served past it. p_blocked[i] = position of the bucket that denied
 -- lane i, 0 = none. Every fair key has a lane, every lane a job. dispatch/share.ts is the same in TypeScript, and a test holds one to the other.
-create or replace function sluice.share_v1(
+create or replace function engine.share(
   p_want integer, p_n bigint[], p_vstart bigint[], p_step bigint[], p_fair integer[], p_from integer[], p_uses integer[],
   p_avail bigint[], p_horizon bigint, out take integer[], out vstart bigint[], out blocked integer[])
 language plpgsql immutable as $$

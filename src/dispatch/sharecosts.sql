@@ -1,9 +1,9 @@
 -- Divides room among lanes of which some have jobs that take more than one of everything: pure arithmetic, no table; what
--- p_want .. p_horizon and the results mean: share_v1. p_at[i]: where the numbers of lane i's first job begin in p_costs, 0
+-- p_want .. p_horizon and the results mean: share. p_at[i]: where the numbers of lane i's first job begin in p_costs, 0
 -- where each takes one; of each job one number for each use of its lane (-1: it takes nothing and waits for nothing; 0: it
 -- waits for one), and its turn. p_first: lanes whose next job goes before all turns. Each turn goes to the fair key with
 -- the smallest virtual start, and lasts until another one's is smaller. dispatch/share.ts (shareCosts) is the same.
-create or replace function sluice.share_costs_v1(
+create or replace function engine.share_costs(
   p_want integer, p_n bigint[], p_vstart bigint[], p_step bigint[], p_fair integer[], p_from integer[], p_uses integer[],
   p_avail bigint[], p_horizon bigint, p_at integer[], p_costs integer[], p_first integer[],
   out take integer[], out vstart bigint[], out blocked integer[])

@@ -1,5 +1,5 @@
 -- True when a gate is closed at this time, as the wall clock of its zone shows it.
-create or replace function sluice.shut_v1(p_gate sluice.gate, p_at timestamptz) returns boolean language plpgsql stable as $$
+create or replace function engine.shut(p_gate sluice.gate, p_at timestamptz) returns boolean language plpgsql stable as $$
 declare
   v_wall timestamp := p_at at time zone p_gate.zone;
   v_day integer := extract(isodow from v_wall);

@@ -2,9 +2,9 @@
 -- due, or the bucket that frees first has a unit that no other sleeper will take: each takes what there is when it wakes; one
 -- that wakes too early finds nothing, and before one that wakes so late that units would be lost there is a place. With p_idle it is registered.
 -- p_shut: further classes, which gates hold back: nobody is woken for them (a gate that opens is seen within some 2 s:
--- stir_v1). p_labels: the worker's; of a class that a label of its own bars it is told when that
+-- stir). p_labels: the worker's; of a class that a label of its own bars it is told when that
 -- has room for the next job, whatever else the class waits for; null where no class asks for one. since: nothing due stands before it, nor in those. Five seconds are left for what others are about to write: all of it is due later.
-create or replace function sluice.sleep_v1(
+create or replace function engine.sleep(
   p_worker bigint, p_queues text[], p_classes bigint[], p_shut bigint[], p_now bigint, p_since bigint, p_idle boolean, p_labels jsonb,
   out wake_us bigint, out since bigint)
 language plpgsql as $$
@@ -22,7 +22,7 @@ declare
   v_wake bigint;
 begin
   if p_labels is not null then
-    select b.* into v_bar from sluice.barred_v1(p_labels, p_classes, p_now) b;
+    select b.* into v_bar from engine.barred(p_labels, p_classes, p_now) b;
     v_barred := v_bar.classes;
   end if;
   select w.* into v_wait from (select c from unnest(p_classes) c where c <> all (v_barred)) c (id)

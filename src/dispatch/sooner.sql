@@ -1,13 +1,13 @@
 -- Has those who wait for these buckets look as soon as there is room, for some was given back; where there is some now,
 -- calls idle workers, as many as units were given back (p_units; each may have one slot). Who would take any of a pool
--- waits for the pool; for a bucket of a worker's label no lane waits, only workers. Call under lock_v1. In the order of ids,
+-- waits for the pool; for a bucket of a worker's label no lane waits, only workers. Call under lock. In the order of ids,
 -- since of a pool only the members are locked that were used.
-create or replace function sluice.sooner_v1(p_buckets bigint[], p_units bigint[], p_now bigint) returns void language plpgsql as $$
+create or replace function engine.sooner(p_buckets bigint[], p_units bigint[], p_now bigint) returns void language plpgsql as $$
 declare
   v_room record;
   v_classes bigint[];
 begin
-  perform sluice.hail_v1(p_buckets, p_now);
+  perform engine.hail(p_buckets, p_now);
   for v_room in
     with given as (
       select u.id, u.units, b.name, b.key, d.label, d.members from unnest(p_buckets, p_units) u (id, units)
@@ -20,14 +20,14 @@ begin
     )
     select w.*, l.classes, r.next from waited w
     cross join lateral (select array_agg(class) as classes, min(coalesce(need, 1)) as need from sluice.list where id = w.id and id <> 0) l
-    cross join lateral sluice.room_v1(array[w.id], p_now, false, case when l.need > 1 then array[l.need] end) r order by w.id
+    cross join lateral engine.room(array[w.id], p_now, false, case when l.need > 1 then array[l.need] end) r order by w.id
   loop
     if v_room.asked is not null and v_room.next <= p_now then
       v_classes := array(select c.id from sluice.class c where c.labels is not null and v_room.asked = any (c.labels));
-      perform sluice.summon_v1(v_classes, least(v_room.units, 2147483647), v_room.label, v_room.key);
+      perform engine.summon(v_classes, least(v_room.units, 2147483647), v_room.label, v_room.key);
     end if;
     continue when v_room.classes is null;
     update sluice.list w set due = v_room.next where w.id = v_room.id and w.id <> 0 and w.due > v_room.next;
-    if v_room.next <= p_now then perform sluice.summon_v1(v_room.classes, least(v_room.units, 2147483647)); end if;
+    if v_room.next <= p_now then perform engine.summon(v_room.classes, least(v_room.units, 2147483647)); end if;
   end loop;
 end $$;

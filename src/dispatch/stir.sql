@@ -3,10 +3,10 @@
 -- seconds is left to whoever is to wake in time for it; half a second more is given. One worker looks for all, each 2 s. What
 -- is due for longer than 30 s is not looked for (of what was, dead rows may stand there): all look at it when their sleep ends;
 -- but behind a gate that has just opened everything is.
-create or replace function sluice.stir_v1() returns void language plpgsql
+create or replace function engine.stir() returns void language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
-  v_now bigint := sluice.limiter_us();
+  v_now bigint := engine.limiter_us();
   v_late bigint := v_now - 500000;
   v_since bigint := v_now - 30000000;
   v_till bigint := v_now + 4000000;
@@ -19,12 +19,12 @@ begin
   if not exists (select 1 from sluice.idle) then return; end if;
   v_classes := array(select c.id from sluice.class c);
   if exists (select 1 from sluice.gate) then
-    v_shut := sluice.held_v1(v_classes, sluice.wall_v1(v_now));
-    v_opened := array(select unnest(sluice.held_v1(v_classes, sluice.wall_v1(v_now - 5000000))) except select unnest(v_shut));
+    v_shut := engine.held(v_classes, engine.wall(v_now));
+    v_opened := array(select unnest(engine.held(v_classes, engine.wall(v_now - 5000000))) except select unnest(v_shut));
     v_classes := array(select unnest(v_classes) except select unnest(v_shut));
   end if;
-  v_active := sluice.active_v1(0::bigint || v_classes, v_late, v_since);
-  v_active := v_active || array(select unnest(sluice.active_v1(v_opened, v_late, -1)) except select unnest(v_active));
+  v_active := engine.active(0::bigint || v_classes, v_late, v_since);
+  v_active := v_active || array(select unnest(engine.active(v_opened, v_late, -1)) except select unnest(v_active));
   v_job := (select (extract(epoch from min(j.due_at)) * 1000000)::bigint + e.ahead_us
             from (select ahead_us from sluice.epoch) e cross join sluice.job j
             where j.due_at > to_timestamp((v_since - e.ahead_us) / 1e6) and j.due_at <= to_timestamp((v_till - e.ahead_us) / 1e6)
@@ -44,7 +44,7 @@ begin
   if v_active = '{}' then return; end if;
   -- Who left some of them out for a label of his own sleeps until a release that may be another's: what has room by now bars no more.
   update sluice.idle i set barred = (
-    select nullif(b.classes, '{}') from sluice.worker w cross join lateral sluice.barred_v1(w.labels, i.barred, v_late) b where w.id = i.worker)
+    select nullif(b.classes, '{}') from sluice.worker w cross join lateral engine.barred(w.labels, i.barred, v_late) b where w.id = i.worker)
   where i.worker = any (array(select worker from sluice.idle where barred && v_active for update skip locked));
-  perform sluice.summon_v1(v_active, null);
+  perform engine.summon(v_active, null);
 end $$;

@@ -1,9 +1,9 @@
 -- Whether an idle worker can begin a job of one of these classes: its queue and its task are among the worker's, it bears the
 -- labels that are asked for, and has not left the class out because a label of its own has no room (p_anyway: that has some now). Put in place of the call.
-create or replace function sluice.suits_v1(p_idle sluice.idle, p_worker sluice.worker, p_classes bigint[], p_anyway boolean default false) returns boolean
+create or replace function engine.suits(p_idle sluice.idle, p_worker sluice.worker, p_classes bigint[], p_anyway boolean default false) returns boolean
 language sql stable as $$
   select exists (select 1 from sluice.class c where c.id = any (p_classes)
                  and (p_idle.queues is null or c.queue = any (p_idle.queues)) and c.task = any (p_worker.tasks)
-                 and sluice.bears_v1(p_worker.labels, c.labels)
+                 and engine.bears(p_worker.labels, c.labels)
                  and (p_anyway or p_idle.barred is null or c.id <> all (p_idle.barred)))
 $$;

@@ -1,11 +1,11 @@
--- What buckets allow, by position, under lock_v1, and when: the clock is read here, once, after the locks (p_cap: claim_v1).
+-- What buckets allow, by position, under lock, and when: the clock is read here, once, after the locks (p_cap: claim).
 -- p_members: locked beside them, for the pools among them. What is kept for lanes other than p_lanes is left out
--- (reserved_v1; p_lists: what lanes call the buckets), and what takers outside of jobs have the turn for. New definitions are carried out first.
--- rooms: what room_v1 says, from which charge_v1 can go on.
-create or replace function sluice.survey_v1(
+-- (reserved; p_lists: what lanes call the buckets), and what takers outside of jobs have the turn for. New definitions are carried out first.
+-- rooms: what room says, from which charge can go on.
+create or replace function engine.survey(
   p_buckets bigint[], p_members bigint[], p_lists bigint[], p_lanes bigint[], p_cap bigint,
   out now_us bigint, out avail bigint[], out units bigint[], out places bigint[], out most bigint[], out life bigint[],
-  out rooms sluice.room[]) language plpgsql as $$
+  out rooms engine.room[]) language plpgsql as $$
 declare
   v_count integer := cardinality(p_buckets);
   v_stale boolean;
@@ -14,12 +14,12 @@ declare
   v_asked boolean;  -- somebody waits outside of jobs
 begin
   for round in 1 .. 2 loop
-    now_us := sluice.limiter_us(p_cap);
+    now_us := engine.limiter_us(p_cap);
     select array_agg(r.avail order by r.ord), array_agg(r.units order by r.ord), array_agg(r.places order by r.ord),
-           array_agg(r.most order by r.ord), array_agg(r.life order by r.ord), array_agg(r::sluice.room order by r.ord), bool_or(r.stale)
-    into avail, units, places, most, life, rooms, v_stale from sluice.room_v1(p_buckets || p_members, now_us) r;
+           array_agg(r.most order by r.ord), array_agg(r.life order by r.ord), array_agg(r::engine.room order by r.ord), bool_or(r.stale)
+    into avail, units, places, most, life, rooms, v_stale from engine.room(p_buckets || p_members, now_us) r;
     exit when not v_stale or round = 2;
-    perform sluice.renew_v1(p_buckets || p_members);
+    perform engine.renew(p_buckets || p_members);
   end loop;
   if p_members <> '{}' then
     avail := avail[:v_count];
@@ -28,15 +28,15 @@ begin
     rooms := rooms[:v_count];
   end if;
   select exists (select 1 from sluice.list w where w.id = any (p_lists) and w.holder is not null),
-         exists (select 1 from sluice.taker t where t.alive_until > survey_v1.now_us) into v_held, v_asked;
+         exists (select 1 from sluice.taker t where t.alive_until > survey.now_us) into v_held, v_asked;
   if v_held then
-    v_kept := sluice.reserved_v1(p_lists, p_lanes, now_us);
+    v_kept := engine.reserved(p_lists, p_lanes, now_us);
     avail := array(select greatest(0, a - k) from unnest(avail, v_kept) with ordinality u (a, k, o) order by o);
     units := array(select greatest(0, a - k) from unnest(units, v_kept) with ordinality u (a, k, o) order by o);
   end if;
   if v_asked then
-    avail := sluice.left_v1(p_buckets, avail, now_us);
-    units := sluice.left_v1(p_buckets, units, now_us);
-    places := sluice.left_v1(p_buckets, places, now_us, true);
+    avail := engine.left(p_buckets, avail, now_us);
+    units := engine.left(p_buckets, units, now_us);
+    places := engine.left(p_buckets, places, now_us, true);
   end if;
 end $$;

@@ -1,6 +1,6 @@
 -- Forgets what dispatch has dealt with: of each class a portion of the arrivals that its last absorption saw, and older
 -- notes of absorptions. True when there may be more.
-create or replace function sluice.sweep_v1() returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
+create or replace function engine.sweep() returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_portion constant integer := 20000;
   v_last sluice.absorbed;

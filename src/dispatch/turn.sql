@@ -1,8 +1,8 @@
 -- Moves the turns of fair keys whose lanes a claim has moved, and counts their waiting lanes. p_stored: the turn under
 -- which each lane was found; p_lists: where it stands now (null: nowhere); p_new: its fair key has no turn there yet.
--- p_take: jobs that it got; p_vstart: new virtual start of each of p_fairs, lifted as pick_v1 has it; null for a lane that is
+-- p_take: jobs that it got; p_vstart: new virtual start of each of p_fairs, lifted as pick has it; null for a lane that is
 -- alone: nobody is compared with it. Who got nothing stays where it stood, however far others have lifted its class.
-create or replace function sluice.turn_v1(
+create or replace function engine.turn(
   p_lane sluice.lane[], p_stored bigint[], p_take integer[], p_lists bigint[], p_new boolean[], p_fairs bigint[], p_vstart bigint[])
 returns void language plpgsql as $$
 begin

@@ -1,5 +1,5 @@
 -- Removes a gate and wakes the workers; false when there is none of this name.
-create or replace function sluice.ungate_v1(p_name text) returns boolean language plpgsql as $$
+create or replace function engine.ungate(p_name text) returns boolean language plpgsql as $$
 begin
   delete from sluice.gate where name = p_name;
   if not found then return false; end if;

@@ -1,10 +1,10 @@
 -- What a decision takes of each bucket: units (the costs of the jobs taken, or their number), and places, as many as jobs.
 -- p_moves: what became of p_lane. A loop, because arrays joined in SQL are compared each with each.
-create or replace function sluice.units_v1(p_lane sluice.lane[], p_moves sluice.move[], p_buckets bigint[], out units bigint[], out places integer[])
+create or replace function engine.units(p_lane sluice.lane[], p_moves engine.move[], p_buckets bigint[], out units bigint[], out places integer[])
 language plpgsql immutable as $$
 declare
   v_ids bigint[] := array(select l.id from unnest(p_lane) with ordinality l order by l.ordinality);
-  v_move sluice.move;
+  v_move engine.move;
   v_uses bigint[];
   b integer;
 begin

@@ -1,5 +1,5 @@
 -- Forgets what was learned of routes that nobody has used for 30 days. True when there may be more.
-create or replace function sluice.unlearn_v1() returns boolean language plpgsql as $$
+create or replace function engine.unlearn() returns boolean language plpgsql as $$
 declare
   v_portion constant integer := 1000;
   v_now timestamptz := sluice.now();

@@ -168,7 +168,7 @@ class Audit {
     type Read = { now: string; ahead: string; name: string | null; version: number; spec: Defined }
     const rows = await this.#query<Read>(
       `select n.*, d.name, d.version, d.spec
-       from (select sluice.limiter_us() as now, ahead_us as ahead from sluice.epoch limit 1) n
+       from (select engine.limiter_us() as now, ahead_us as ahead from sluice.epoch limit 1) n
        left join sluice.limit_def d on d.name = coalesce($1, d.name) and strpos(d.name, '/') = 0 order by d.name, d.version`,
       [this.#limit],
     )

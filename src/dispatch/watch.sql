@@ -2,7 +2,7 @@
 -- between looks, at most 3 s each: a store that was away, or a clock that jumped, makes nobody suspect; and the
 -- observation is kept, so that processes too short-lived to watch for 10 s add up to one that does. One worker a call:
 -- a rescue takes locks in order, and two in one transaction would take them out of it.
-create or replace function sluice.watch_v1() returns bigint[] language plpgsql as $$
+create or replace function engine.watch() returns bigint[] language plpgsql as $$
 declare
   v_now bigint := sluice.now_us();
   v_lost bigint[];
@@ -14,6 +14,6 @@ begin
     unchanged_us = case when d.beat = excluded.beat then d.unchanged_us + least(greatest(v_now - d.at, 0), 3000000) else 0 end,
     beat = excluded.beat, at = v_now;
   v_lost := array(select d.worker from sluice.doubt d where d.unchanged_us >= 10000000 limit 1);
-  perform sluice.rescue_v1(d.worker, d.beat, 'lost') from sluice.doubt d where d.worker = any (v_lost);
+  perform engine.rescue(d.worker, d.beat, 'lost') from sluice.doubt d where d.worker = any (v_lost);
   return v_lost;
 end $$;

@@ -1,7 +1,7 @@
--- What stands between a waiting job and its start, by the dispatcher's own predicate (room_v1) and its own lists.
+-- What stands between a waiting job and its start, by the dispatcher's own predicate (room) and its own lists.
 -- $1 id
 with job as (
-  select j.*, sluice.limiter_us() as now_us, e.ahead_us, e.closed_us
+  select j.*, engine.limiter_us() as now_us, e.ahead_us, e.closed_us
   -- One row, as the planner must know: it compiles what looks like more, which takes seconds.
   from sluice.job j cross join (select ahead_us, closed_us from sluice.epoch limit 1) e where j.id = $1
 ), take as (
@@ -35,8 +35,8 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
        ((j.now_us - j.ahead_us) / 1000)::float8 as now_ms, a.n as ahead, j.error, j.held, coalesce(j.raw, false) as raw,
        (select json_build_object('sinceMs', (extract(epoch from s.away_at) * 1000)::float8, 'why', s.away) from sluice.shared s limit 1) as redis,
        (select count(*) from sluice.worker w where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)
-          and sluice.bears_v1(w.labels, sluice.labels_v1(j.takes))) as workers,
-       (select array_agg(split_part(u, '@', 2)) from unnest(sluice.labels_v1(j.takes)) u) as labels,
+          and engine.bears(w.labels, engine.labels(j.takes))) as workers,
+       (select array_agg(split_part(u, '@', 2)) from unnest(engine.labels(j.takes)) u) as labels,
        (select count(*) from lane me cross join lateral (select vstart from sluice.fair where class = me.class and id = me.fair order by v desc limit 1) f
         join sluice.turn o on o.class = me.class and o.list = me.list and o.vstart < f.vstart and o.fair <> me.fair) as lanes_before,
        -- Lanes of its own fair key that go first; of their jobs about so many.
@@ -45,11 +45,11 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
           'hours', (select json_build_object('fromMin', o.from_min, 'toMin', o.to_min, 'days', o.days, 'zone', o.zone)
                     from sluice.gate o where o.name = g.gate and o.zone is not null),
           'sinceMs', (extract(epoch from g.since) * 1000)::float8, 'untilMs', (extract(epoch from g.until) * 1000)::float8))
-        from sluice.closed_v1(j.queue, j.task, sluice.wall_v1(j.now_us)) g) as gates,
+        from engine.closed(j.queue, j.task, engine.wall(j.now_us)) g) as gates,
        (select json_agg(x.b order by x.next desc) from (select distinct on (t.way) r.next, json_build_object('limit', t.name, 'key', coalesce(t.key, ''),
           'members', case when t.key is null then cardinality(d.members) end, 'defined', d.room is not null,
           'avail', case when b.id is null then d.room
-            else (sluice.left_v1(array[t.id], array[case when j.costs is null then r.avail else r.units end], j.now_us))[1] end,
+            else (engine.left(array[t.id], array[case when j.costs is null then r.avail else r.units end], j.now_us))[1] end,
           'cost', t.cost, 'before', t.before, 'most', d.room,
           'heldMs', case when h.hold > j.now_us then ((h.hold - j.ahead_us) / 1000)::float8 end, 'lost', h.hold > j.now_us and h.hold <= d.reopens,
           'shared', d.shared, 'paused', (select json_build_object('reason', p.reason, 'by', p.by, 'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)
@@ -57,11 +57,11 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
           'places', (select x.room from unnest(r.drain, r.debt, d.rooms) x (drain, debt, room) where x.drain = 0 and x.debt >= x.room limit 1),
           'nextMs', ((case when b.id is null then greatest(j.now_us, h.hold) else r.next end - j.ahead_us) / 1000)::float8,
           'periodMs', case when b.id is null then d.period else r.period end / 1000.0) as b
-        from take t join sluice.room_v1(array(select t.id from take t order by t.i), j.now_us, false,
+        from take t join engine.room(array(select t.id from take t order by t.i), j.now_us, false,
           array(select t.cost + t.before from take t order by t.i)) r on r.ord = t.i
         left join sluice.bucket b on b.id = t.id
         left join lateral (
-          select sluice.reopens_v1(j.closed_us, l.span) as reopens, l.room as rooms, l.members,
+          select engine.reopens(j.closed_us, l.span) as reopens, l.room as rooms, l.members,
                  strpos(l.name, '/') = 0 and 0 < any (l.drain) and l.spec -> 'open' is null as shared,
                  (select min(x.room) from unnest(l.room, l.drain) x (room, drain) where x.drain > 0 or 0 = all (l.drain) or j.costs is null) as room,
                  (select coalesce(max(case when x.slot > 0 then x.span / x.room + 1 else x.weight / nullif(x.drain, 0) + 1 end), 0)

@@ -1,6 +1,6 @@
 -- The parts of windows (one row per rule, the newest part first) as seen at p_to: new ones at the front, as many forgotten
 -- at the end. p_slots null: nothing was counted yet. p_slot: length of each rule's parts, 0 where it is no window.
-create or replace function sluice.aged_v1(p_slots integer[], p_slot bigint[], p_from bigint, p_to bigint) returns integer[]
+create or replace function engine.aged(p_slots integer[], p_slot bigint[], p_from bigint, p_to bigint) returns integer[]
 language plpgsql immutable as $$
 declare
   v_slots integer[] := array_fill(0, array[cardinality(p_slot), 61]);

@@ -1,22 +1,22 @@
 -- When the clocks of a zone first show a local time (microseconds, as if it were UTC) or a later one: where they are set
 -- forward past it, that instant. After 1970. core/zone.ts is the same.
-create or replace function sluice.begin_v1(p_zone text, p_wall bigint) returns bigint language plpgsql stable as $$
+create or replace function engine.begin(p_zone text, p_wall bigint) returns bigint language plpgsql stable as $$
 declare
-  v_before bigint := sluice.offset_v1(p_zone, p_wall / 1000000 - 86400);
+  v_before bigint := engine.offset(p_zone, p_wall / 1000000 - 86400);
   v_after bigint;
   v_low bigint := p_wall - v_before * 1000000;
   v_high bigint := v_low;
   v_mid bigint;
 begin
-  if sluice.offset_v1(p_zone, v_high / 1000000) = v_before then return v_high; end if;
-  v_after := sluice.offset_v1(p_zone, p_wall / 1000000 + 86400);
+  if engine.offset(p_zone, v_high / 1000000) = v_before then return v_high; end if;
+  v_after := engine.offset(p_zone, p_wall / 1000000 + 86400);
   v_low := p_wall - v_after * 1000000;
-  if sluice.offset_v1(p_zone, v_low / 1000000) = v_after then return v_low; end if;
+  if engine.offset(p_zone, v_low / 1000000) = v_after then return v_low; end if;
   v_low := v_low / 1000000;
   v_high := (v_high + 999999) / 1000000;
   while v_high - v_low > 1 loop
     v_mid := (v_low + v_high) / 2;
-    if sluice.offset_v1(p_zone, v_mid) = v_before then v_low := v_mid; else v_high := v_mid; end if;
+    if engine.offset(p_zone, v_mid) = v_before then v_low := v_mid; else v_high := v_mid; end if;
   end loop;
   return v_high * 1000000;
 end $$;

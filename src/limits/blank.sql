@@ -1,7 +1,7 @@
 -- Which of these buckets decide as if they had never been used, and their newest ledger row (at, n; null: none was ever
 -- written): it is the only one left, older than p_before and than all that a rule in force looks back on, and says that
 -- nothing is owed, runs or is held. Locks nothing: who acts on it must look again whether that row is still the newest.
-create or replace function sluice.blank_v1(p_buckets bigint[], p_now bigint, p_before bigint)
+create or replace function engine.blank(p_buckets bigint[], p_now bigint, p_before bigint)
 returns table (bucket bigint, at bigint, n bigint) language plpgsql stable set enable_seqscan = off set jit = off as $$
 begin
   return query
@@ -11,7 +11,7 @@ begin
     where l.at is null or (l.at < p_before and not exists (
       select 1 from sluice.ledger o where o.bucket = b.id and (o.at, o.n) < (l.at, l.n)))
   )
-  select o.id, o.at, o.n from old o cross join lateral sluice.room_v1(array[o.id], p_now) r
+  select o.id, o.at, o.n from old o cross join lateral engine.room(array[o.id], p_now) r
   where o.at is null or (r.hold <= p_now and 0 = all (r.debt) and o.at < p_now - (
     select max(s) from sluice.bucket b join sluice.limit_def d on d.name = b.name and d.version = r.version, unnest(d.span) s
     where b.id = o.id));

@@ -1,6 +1,6 @@
 -- The clock of all limits, in microseconds: the store's, and what that has stepped taken back, so that a window is neither
 -- opened nor stalled by a step. p_cap: the latest time that the caller's monotonic clock allows it to show (null: unknown).
-create or replace function sluice.limiter_us(p_cap bigint default null) returns bigint language plpgsql as $$
+create or replace function engine.limiter_us(p_cap bigint default null) returns bigint language plpgsql as $$
 declare
   v_epoch sluice.epoch;
   v_now bigint;

@@ -1,6 +1,6 @@
 -- The parts of windows, as of p_at, after p_units more (or less) were granted at p_when; a part that is over counts no
 -- more. p_slot: length of each rule's parts, 0 where it is no window.
-create or replace function sluice.counted_v1(p_slots integer[], p_slot bigint[], p_at bigint, p_when bigint, p_units bigint)
+create or replace function engine.counted(p_slots integer[], p_slot bigint[], p_at bigint, p_when bigint, p_units bigint)
 returns integer[] language plpgsql immutable as $$
 declare
   v_part integer;

@@ -3,11 +3,11 @@
 -- (0: from the oldest). more: how far it came, null at the end; gone: how many rows went.
 -- Newest row and span are looked up once for each bucket of the portion: 100,000 rows of limits that look back for longer
 -- than p_keep_us stay, and are walked again each time.
-create or replace function sluice.forget_v1(p_keep_us bigint, p_after bigint, out more bigint, out gone bigint) language plpgsql
+create or replace function engine.forget(p_keep_us bigint, p_after bigint, out more bigint, out gone bigint) language plpgsql
   set enable_seqscan = off set jit = off as $$
 declare
   v_portion constant integer := 20000;
-  v_now bigint := sluice.limiter_us();
+  v_now bigint := engine.limiter_us();
   v_before bigint := v_now - p_keep_us;
   v_long boolean := exists (select 1 from sluice.limit_def d, unnest(d.span) s where s > p_keep_us);
   v_rows tid[];

@@ -1,6 +1,6 @@
 -- When fewer than p_room units are left in a window: when the newest part that must be forgotten for that is over.
 -- p_parts: the parts of one rule, the newest first. p_slot: their length.
-create or replace function sluice.freed_v1(p_parts integer[], p_slot bigint, p_at bigint, p_room bigint) returns bigint
+create or replace function engine.freed(p_parts integer[], p_slot bigint, p_at bigint, p_room bigint) returns bigint
 language plpgsql immutable as $$
 declare
   v_kept bigint := 0;

@@ -1,5 +1,5 @@
 -- What a bucket granted after p_from, and was not given back.
-create or replace function sluice.kept_v1(p_bucket bigint, p_from bigint) returns table (at bigint, n bigint, units bigint)
+create or replace function engine.kept(p_bucket bigint, p_from bigint) returns table (at bigint, n bigint, units bigint)
 language sql stable as $$
   select l.at, l.n, l.units + coalesce(b.units, 0)
   from sluice.ledger l

@@ -1,6 +1,6 @@
 -- From when on the part of a share is lent to others: when nothing was granted to it for as long as the definition says. Of
--- one that has asked in vain since (plead_v1) that counts from when it looks again. p_bucket: what it leaves to others. 0: it was never used.
-create or replace function sluice.lent_v1(p_bucket bigint, p_def sluice.limit_def) returns bigint language plpgsql stable as $$
+-- one that has asked in vain since (plead) that counts from when it looks again. p_bucket: what it leaves to others. 0: it was never used.
+create or replace function engine.lent(p_bucket bigint, p_def sluice.limit_def) returns bigint language plpgsql stable as $$
 declare
   v_key text := (select case when b.key = '' then '' else ':' || b.key end from sluice.bucket b where b.id = p_bucket);
   v_share bigint := sluice.hash64(p_def.name || (p_def.spec ->> 'lends') || v_key);

@@ -1,9 +1,9 @@
 -- Looks whether the store still is what it was, and its clock behind where the limiter's has been. What the caller knows
 -- (null: nothing): the limiter's time is p_least or later; in epoch p_n, the log was on the disk up to p_lsn.
--- A store that lacks something begins the next epoch: limits close (room_v1) and workers get ids that none has had. A
+-- A store that lacks something begins the next epoch: limits close (room) and workers get ids that none has had. A
 -- clock that was set back is made up for: what grants tell is the least that the limiter's has shown, p_least is nearer.
 -- restored: an epoch has begun here and now; raised_us: by how much the clock was set back, of which that is true.
-create or replace function sluice.look_v1(p_least bigint, p_n bigint, p_lsn pg_lsn,
+create or replace function engine.look(p_least bigint, p_n bigint, p_lsn pg_lsn,
   out now_us bigint, out ahead_us bigint, out watched boolean, out n bigint, out lsn pg_lsn, out restored boolean, out raised_us bigint)
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
@@ -13,7 +13,7 @@ declare
   v_server timestamptz := pg_postmaster_start_time();
   v_least bigint;
 begin
-  select coalesce(i.identity, e.identity), i.lsn into v_id, lsn from sluice.identity_v1() i cross join (select * from sluice.epoch limit 1) e;
+  select coalesce(i.identity, e.identity), i.lsn into v_id, lsn from engine.identity() i cross join (select * from sluice.epoch limit 1) e;
   for round in 1 .. 2 loop
     select * into v_epoch from sluice.epoch;
     now_us := sluice.now_us() + v_epoch.ahead_us;
@@ -30,12 +30,12 @@ begin
   ahead_us := v_epoch.ahead_us + raised_us;
   watched := v_epoch.watched;
   if (n, ahead_us, v_id, v_server) is not distinct from (v_epoch.n, v_epoch.ahead_us, v_epoch.identity, v_epoch.server_at) then return; end if;
-  update sluice.epoch e set n = look_v1.n, identity = v_id, server_at = v_server, ahead_us = look_v1.ahead_us,
-    closed_us = case when restored then look_v1.now_us else e.closed_us end,
-    seen_us = case when raised_us > 0 then look_v1.now_us else e.seen_us end,
+  update sluice.epoch e set n = look.n, identity = v_id, server_at = v_server, ahead_us = look.ahead_us,
+    closed_us = case when restored then look.now_us else e.closed_us end,
+    seen_us = case when raised_us > 0 then look.now_us else e.seen_us end,
     stepped_us = case when raised_us > 0 then -raised_us else e.stepped_us end,
-    stepped_at = case when raised_us > 0 then to_timestamp((look_v1.now_us - look_v1.ahead_us) / 1e6) else e.stepped_at end;
-  if raised_us > 0 then insert into sluice.step (at, before_us, ahead_us) values (now_us, v_epoch.ahead_us, look_v1.ahead_us); end if;
+    stepped_at = case when raised_us > 0 then to_timestamp((look.now_us - look.ahead_us) / 1e6) else e.stepped_at end;
+  if raised_us > 0 then insert into sluice.step (at, before_us, ahead_us) values (now_us, v_epoch.ahead_us, look.ahead_us); end if;
   if restored then
     -- Else two workers could have one id: one that registered before the loss, and one after it.
     perform setval(pg_get_serial_sequence('sluice.worker', 'id'), nextval(pg_get_serial_sequence('sluice.worker', 'id')) + 1000000);

@@ -1,5 +1,5 @@
 -- The buckets in which what is charged to a bucket stands: of a pool its members, else the bucket itself.
-create or replace function sluice.members_v1(p_bucket bigint) returns bigint[] language plpgsql stable as $$
+create or replace function engine.members(p_bucket bigint) returns bigint[] language plpgsql stable as $$
 begin
   return coalesce((
     select array(select sluice.hash64(b.name || ':' || m) from unnest(d.members) m) from sluice.bucket b

@@ -1,6 +1,6 @@
 -- The period of a calendar that a time is in: from starts on, before ends. p_quota: unit, zone and anchorUs of a rule.
 -- core/calendar.ts is the same and says what the rules are. After 1970.
-create or replace function sluice.period_v1(p_quota jsonb, p_at bigint, out starts bigint, out ends bigint) language plpgsql stable as $$
+create or replace function engine.period(p_quota jsonb, p_at bigint, out starts bigint, out ends bigint) language plpgsql stable as $$
 declare
   v_unit text := p_quota ->> 'unit';
   v_zone text := p_quota ->> 'zone';
@@ -14,7 +14,7 @@ declare
 begin
   if v_unit in ('minute', 'hour') then
     if v_anchor is null then
-      select d.starts, d.ends into v_origin, ends from sluice.period_v1(p_quota || '{"unit": "day"}', p_at) d;
+      select d.starts, d.ends into v_origin, ends from engine.period(p_quota || '{"unit": "day"}', p_at) d;
     else
       v_origin := v_anchor;
     end if;
@@ -22,8 +22,8 @@ begin
     ends := least(starts + v_length, ends);
     return;
   end if;
-  v_wall := p_at + sluice.offset_v1(v_zone, p_at / 1000000) * 1000000::bigint;
-  v_origin := case when v_anchor is not null then v_anchor + sluice.offset_v1(v_zone, floor(v_anchor / 1000000.0)::bigint) * 1000000::bigint
+  v_wall := p_at + engine.offset(v_zone, p_at / 1000000) * 1000000::bigint;
+  v_origin := case when v_anchor is not null then v_anchor + engine.offset(v_zone, floor(v_anchor / 1000000.0)::bigint) * 1000000::bigint
                    when v_unit = 'week' then 345600000000 else 0 end;
   if v_unit = 'month' then
     v_from := timestamp 'epoch' + v_origin * interval '1 microsecond';
@@ -35,7 +35,7 @@ begin
   end if;
   for i in 0 .. 100 loop
     starts := ends;
-    ends := sluice.begin_v1(v_zone, case when v_unit = 'month'
+    ends := engine.begin(v_zone, case when v_unit = 'month'
       then (extract(epoch from v_from + make_interval(months => v_months + i)) * 1000000)::bigint else v_origin + (k + i) * v_length end);
     exit when ends > p_at;
   end loop;

@@ -1,8 +1,8 @@
 -- Jobs of a share ask in vain: from now on nothing is lent of it. p_denied: buckets that have denied them (the limit's own, or
 -- the share's, which is as full when nobody else used it), p_uses: those that they need, pair by pair. A row of the claim 0
--- without units in the share's bucket says so (lent_v1); at most four of them in the time after which it is lent. Call under
--- lock_v1 of both.
-create or replace function sluice.plead_v1(p_denied bigint[], p_uses bigint[], p_now bigint) returns void language plpgsql as $$
+-- without units in the share's bucket says so (lent); at most four of them in the time after which it is lent. Call under
+-- lock of both.
+create or replace function engine.plead(p_denied bigint[], p_uses bigint[], p_now bigint) returns void language plpgsql as $$
 declare
   v_shares bigint[];
 begin
@@ -18,5 +18,5 @@ begin
   if v_shares = '{}' then return; end if;
   insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold, claim)
   select r.bucket, r.n + 1, r.now_at, r.debt, r.slots, r.quota, r.version, 0, r.hold, '00000000-0000-0000-0000-000000000000'
-  from sluice.room_v1(v_shares, p_now) r where r.version is not null;
+  from engine.room(v_shares, p_now) r where r.version is not null;
 end $$;

@@ -2,8 +2,8 @@
 -- been granted. The debt never falls below what was granted since would have made by itself: limits/decide.ts says why,
 -- and is the same; p_full: all at once, for a vendor that itself refunds. No credit after 1,000 further rows, or a change of the definition. The row that is appended has
 -- negative units (places of concurrency are released apart), at the bucket's own time: what drains later drains from less, which comes to the same, and no step of
--- the clock gets in. Call under lock_v1.
-create or replace function sluice.refund_v1(p_bucket bigint, p_claim uuid, p_units bigint, p_full boolean default false) returns void
+-- the clock gets in. Call under lock.
+create or replace function engine.refund(p_bucket bigint, p_claim uuid, p_units bigint, p_full boolean default false) returns void
 language plpgsql as $$
 declare
   v_def sluice.limit_def;
@@ -28,15 +28,15 @@ begin
                where bucket = p_bucket and at >= v_grant.at and n > v_grant.n and units < 0 group by claim) r on r.claim = l.claim
     where l.bucket = p_bucket and l.at >= v_grant.at and l.n > v_grant.n and l.units > 0 order by l.n
   loop
-    v_debt := array(select sluice.drained_v1(d, w, v_row.at - v_at) + v_row.units * u
+    v_debt := array(select engine.drained(d, w, v_row.at - v_at) + v_row.units * u
                     from unnest(v_debt, v_def.drain, v_def.weight) with ordinality t (d, w, u, i) order by i);
     v_at := v_row.at;
   end loop;
   insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold, claim)
   select p_bucket, r.n + 1, r.now_at,
          array(select case when w = 0 then o when p_full then greatest(o - p_units * u, 0)
-                           else greatest(o - p_units * u, sluice.drained_v1(d, w, r.now_at - v_at)) end
+                           else greatest(o - p_units * u, engine.drained(d, w, r.now_at - v_at)) end
                from unnest(r.debt, v_debt, v_def.drain, v_def.weight) with ordinality t (o, d, w, u, i) order by i),
-         sluice.counted_v1(r.slots, r.slot, r.now_at, v_grant.at, -p_units), sluice.spend_v1(r.quota, r.margin, v_grant.at - sluice.advance_v1(v_grant.at), -p_units), r.version, -p_units, r.hold, p_claim
-  from sluice.room_v1(array[p_bucket], 0) r where r.version = v_def.version;
+         engine.counted(r.slots, r.slot, r.now_at, v_grant.at, -p_units), engine.spend(r.quota, r.margin, v_grant.at - engine.advance(v_grant.at), -p_units), r.version, -p_units, r.hold, p_claim
+  from engine.room(array[p_bucket], 0) r where r.version = v_def.version;
 end $$;

@@ -1,11 +1,11 @@
--- Appends the definition that the sources of a limit give as its next version. Call under lock_v1 of all buckets.
+-- Appends the definition that the sources of a limit give as its next version. Call under lock of all buckets.
 -- p_by, p_reason: who did it, and why.
-create or replace function sluice.register_v1(p_name text, p_by text, p_reason text) returns void language plpgsql as $$
+create or replace function engine.register(p_name text, p_by text, p_reason text) returns void language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
-  v_def sluice.limit_def := sluice.reigning_v1(p_name);
+  v_def sluice.limit_def := engine.reigning(p_name);
 begin
-  perform sluice.period_v1(r -> 'quota', 0) from jsonb_array_elements(v_def.spec -> 'rules') r where r ? 'quota';  -- raises what is wrong with its zone
+  perform engine.period(r -> 'quota', 0) from jsonb_array_elements(v_def.spec -> 'rules') r where r ? 'quota';  -- raises what is wrong with its zone
   insert into sluice.limit_def (name, version, spec, drain, weight, room, slot, span, grant_us, created_at, source, by, reason, label, members, lend_us)
   values (p_name, coalesce((select max(l.version) from sluice.limit_def l where l.name = p_name), 0) + 1, v_def.spec, v_def.drain,
     v_def.weight, v_def.room, v_def.slot, v_def.span, v_def.grant_us, v_now, v_def.source, p_by, p_reason,

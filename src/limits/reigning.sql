@@ -1,6 +1,6 @@
 -- The definition of a limit that its sources give: what the highest says, over what else the code says (keys, costs).
 -- Null when no code has named this limit. Version, time and author are for the caller to fill in.
-create or replace function sluice.reigning_v1(p_name text) returns sluice.limit_def language sql stable as $$
+create or replace function engine.reigning(p_name text) returns sluice.limit_def language sql stable as $$
   select jsonb_populate_record(null::sluice.limit_def, top.columns || jsonb_build_object(
     'name', p_name, 'source', top.source, 'spec', code.spec || top.spec))
   from sluice.limit_source code

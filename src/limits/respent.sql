@@ -1,9 +1,9 @@
 -- The periods of a bucket's quotas (ledger.quota) when the store's clock shows p_wall, looked up in the ledger: under a changed
 -- definition as if it had been in force all along, from what was granted and kept. A grant counts in the periods of what that
 -- clock showed then. How much counts in the period before is not looked up, for that may be months: while it matters, that one is full.
-create or replace function sluice.respent_v1(p_bucket bigint, p_wall bigint, p_def sluice.limit_def) returns bigint[] language plpgsql stable as $$
+create or replace function engine.respent(p_bucket bigint, p_wall bigint, p_def sluice.limit_def) returns bigint[] language plpgsql stable as $$
 declare
-  v_quota bigint[] := sluice.rolled_v1(null, p_def.margin, p_def.spec, p_wall);
+  v_quota bigint[] := engine.rolled(null, p_def.margin, p_def.spec, p_wall);
   v_ahead bigint := (select e.ahead_us from sluice.epoch e limit 1);
   v_least bigint := (select least(min(s.before_us), min(s.ahead_us)) from sluice.step s);  -- null: it never stepped
   v_ends bigint;  -- of the next period, where grants may lie beyond it
@@ -13,12 +13,12 @@ begin
   for i in 1 .. cardinality(p_def.margin) loop
     continue when p_def.margin[i] = 0;
     if p_wall < v_quota[i][2] + p_def.margin[i] then v_quota[i][4] := p_def.room[i]; end if;
-    if v_least is not null then v_ends := (sluice.period_v1(p_def.spec -> 'rules' -> (i - 1) -> 'quota', v_quota[i][3])).ends; end if;
+    if v_least is not null then v_ends := (engine.period(p_def.spec -> 'rules' -> (i - 1) -> 'quota', v_quota[i][3])).ends; end if;
     select coalesce(sum(g.units) filter (where g.wall < v_quota[i][3] + p_def.margin[i]), 0),
            coalesce(sum(g.units) filter (where g.wall >= v_quota[i][3] - p_def.margin[i] and (g.wall < v_ends + p_def.margin[i]) is not false), 0)
     into v_current, v_next
-    from (select k.units, k.at - case when v_least is null then v_ahead else sluice.advance_v1(k.at) end as wall
-          from sluice.kept_v1(p_bucket, v_quota[i][2] - p_def.margin[i] - 1 + least(v_least, v_ahead)) k) g
+    from (select k.units, k.at - case when v_least is null then v_ahead else engine.advance(k.at) end as wall
+          from engine.kept(p_bucket, v_quota[i][2] - p_def.margin[i] - 1 + least(v_least, v_ahead)) k) g
     where g.wall >= v_quota[i][2] - p_def.margin[i];
     v_quota[i][5] := v_current;
     v_quota[i][6] := v_next;

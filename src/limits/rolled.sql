@@ -1,7 +1,7 @@
 -- The periods of quotas (a row per rule: ledger.quota) as seen at p_to, which is not before the time they were written at.
 -- p_quota null: nothing was counted yet. What counted in
 -- the period before is forgotten once it does not matter. The calendar is asked only when a period has ended. limits/quota.ts is the same.
-create or replace function sluice.rolled_v1(p_quota bigint[], p_margin bigint[], p_spec jsonb, p_to bigint) returns bigint[]
+create or replace function engine.rolled(p_quota bigint[], p_margin bigint[], p_spec jsonb, p_to bigint) returns bigint[]
 language plpgsql stable as $$
 declare
   v_calendar jsonb;
@@ -19,12 +19,12 @@ begin
     end if;
     v_calendar := p_spec -> 'rules' -> (i - 1) -> 'quota';
     v_end := null;
-    if p_quota[i][3] > 0 then v_end := (sluice.period_v1(v_calendar, p_quota[i][3])).ends; end if;
+    if p_quota[i][3] > 0 then v_end := (engine.period(v_calendar, p_quota[i][3])).ends; end if;
     if p_to < v_end then
       v_row := array[p_quota[i][2], p_quota[i][3], v_end, p_quota[i][5], p_quota[i][6], 0];
     else
-      select p.starts, p.ends into v_starts, v_ends from sluice.period_v1(v_calendar, p_to) p;
-      v_row := array[(sluice.period_v1(v_calendar, v_starts - 1)).starts, v_starts, v_ends,
+      select p.starts, p.ends into v_starts, v_ends from engine.period(v_calendar, p_to) p;
+      v_row := array[(engine.period(v_calendar, v_starts - 1)).starts, v_starts, v_ends,
                      case when v_starts = v_end then p_quota[i][6] else 0 end, 0, 0];
     end if;
     if p_to >= v_row[2] + p_margin[i] then v_row[4] := 0; end if;

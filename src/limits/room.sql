@@ -2,14 +2,14 @@
 -- avail = jobs of one unit that fit now: the smaller of units, free by what counts units, and places, free by concurrency.
 -- next = when p_need units are free (for each bucket; null: one), and a place (2^53 - 1: not by time); most = more units
 -- than that never are; life: of a grant. The arithmetic is that of limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
--- wall: what the store's clock shows then, by which calendars go. stale: the state is from an older definition, and was made anew, which takes a while: renew_v1 writes it.
+-- wall: what the store's clock shows then, by which calendars go. stale: the state is from an older definition, and was made anew, which takes a while: renew writes it.
 -- A pool (`sender*`) has the room of its members, and no state of its own: its version is null, so nothing is written.
--- What a share leaves to others has all room while its part is lent (lent_v1), and a level of it owes no more than it holds:
+-- What a share leaves to others has all room while its part is lent (lent), and a level of it owes no more than it holds:
 -- what was borrowed is no debt. When it is lent may become sooner, as what the share waits for does: so it is worth a look
 -- once in the time after which it is.
--- A bucket whose limit is not defined has no room: closed, not open. One that is paused has none for waiting jobs. Call under lock_v1 to act on the answer.
+-- A bucket whose limit is not defined has no room: closed, not open. One that is paused has none for waiting jobs. Call under lock to act on the answer.
 -- The arithmetic step by step, because starting up one query over all of it takes four times as long.
-create or replace function sluice.room_v1(p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null)
+create or replace function engine.room(p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null)
 returns table (ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], quota bigint[], version integer, drain bigint[],
                weight bigint[], slot bigint[], margin bigint[], hold bigint, avail bigint, next bigint, period bigint, slack bigint, stale boolean,
                units bigint, places bigint, most bigint, life bigint, wall bigint)
@@ -18,7 +18,7 @@ declare
   v_in record;
   v_def sluice.limit_def;
   v_row sluice.ledger;
-  v_state sluice.state;
+  v_state engine.state;
   v_free bigint; v_need bigint;
   v_epoch sluice.epoch := (select e from sluice.epoch e limit 1);
 begin
@@ -36,20 +36,20 @@ begin
     if v_def.members is not null and bucket = sluice.hash64(v_def.name || '*') then
       return query select ord, bucket, 0::bigint, p_now, null::bigint[], null::integer[], null::bigint[], null::integer, null::bigint[], null::bigint[],
         null::bigint[], null::bigint[], 0::bigint, p.avail, p.next, p.period, p.slack, false, p.units, p.places, p.most, v_def.grant_us, p_now
-        from sluice.pool_v1(v_def, p_now, p_need[ord]) p; continue;
+        from engine.pool(v_def, p_now, p_need[ord]) p; continue;
     end if;
     n := coalesce(v_row.n, 0); hold := coalesce(v_row.hold, 0);
     now_at := greatest(p_now, v_row.at); wall := now_at - v_epoch.ahead_us; version := v_def.version; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot; margin := v_def.margin;
     stale := v_row.version <> version; debt := null; slots := null; quota := null;
     avail := 0; units := 0; places := 0; most := 2147483647; life := v_def.grant_us; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
     if version is not null then
-      if v_epoch.closed_us is not null then hold := greatest(hold, sluice.reopens_v1(v_epoch.closed_us, v_def.span)); end if;
+      if v_epoch.closed_us is not null then hold := greatest(hold, engine.reopens(v_epoch.closed_us, v_def.span)); end if;
       if stale then
-        v_state := sluice.rebuild_v1(bucket, v_row.version, v_row.debt, v_row.at, v_def);
+        v_state := engine.rebuild(bucket, v_row.version, v_row.debt, v_row.at, v_def);
         v_row.debt := v_state.debt; v_row.slots := v_state.slots; v_row.quota := v_state.quota;
       end if;
-      if 0 < any (slot) then slots := sluice.aged_v1(v_row.slots, slot, v_row.at, now_at); end if;
-      if margin is not null then quota := sluice.periods_v1(v_row, v_def, wall); end if;
+      if 0 < any (slot) then slots := engine.aged(v_row.slots, slot, v_row.at, now_at); end if;
+      if margin is not null then quota := engine.periods(v_row, v_def, wall); end if;
       debt := coalesce(v_row.debt, array_fill(0::bigint, array[cardinality(drain)]));
       units := 2147483647; places := 2147483647; next := greatest(p_now, hold); period := 1; slack := null;
       for r in 1 .. cardinality(drain) loop
@@ -57,9 +57,9 @@ begin
           debt[r] := (select sum(s) from unnest(slots[r:r]) s);
           period := greatest(period, v_def.span[r] / v_def.room[r] + 1); slack := 0;
         elsif margin[r] > 0 then
-          debt[r] := sluice.owed_v1(quota[r:r], margin[r], wall);
+          debt[r] := engine.owed(quota[r:r], margin[r], wall);
         elsif drain[r] > 0 then
-          debt[r] := sluice.drained_v1(case when v_def.lend_us is null then debt[r] else least(debt[r], v_def.room[r] * weight[r]) end, drain[r], now_at - coalesce(v_row.at, now_at));
+          debt[r] := engine.drained(case when v_def.lend_us is null then debt[r] else least(debt[r], v_def.room[r] * weight[r]) end, drain[r], now_at - coalesce(v_row.at, now_at));
           period := greatest(period, weight[r] / drain[r] + 1);
           slack := least(slack, (v_def.room[r] - least(greatest(p_need[ord], 1), v_def.room[r])) * (weight[r] / drain[r]) / 2);
         end if;
@@ -67,11 +67,11 @@ begin
         v_free := (v_def.room[r] * weight[r] - debt[r]) / weight[r];
         if drain[r] = 0 then places := greatest(0, least(places, v_free)); v_need := 1;
         else units := greatest(0, least(units, v_free)); most := least(most, v_def.room[r]); v_need := least(greatest(p_need[ord], 1), v_def.room[r]); end if;
-        if v_free < v_need then next := greatest(next, sluice.fit_v1(v_def, r, debt[r], slots[r:r], quota[r:r], v_need, now_at, v_epoch.ahead_us)); end if;
+        if v_free < v_need then next := greatest(next, engine.fit(v_def, r, debt[r], slots[r:r], quota[r:r], v_need, now_at, v_epoch.ahead_us)); end if;
       end loop;
       if v_def.lend_us is not null then
-        select greatest(p_now, room_v1.hold, least(room_v1.next, l.at, room_v1.now_at + v_def.lend_us)), case when l.at > room_v1.now_at then room_v1.units else 2147483647 end,
-          case when l.at > room_v1.now_at then room_v1.places else 2147483647 end into next, units, places from sluice.lent_v1(bucket, v_def) l (at);
+        select greatest(p_now, room.hold, least(room.next, l.at, room.now_at + v_def.lend_us)), case when l.at > room.now_at then room.units else 2147483647 end,
+          case when l.at > room.now_at then room.places else 2147483647 end into next, units, places from engine.lent(bucket, v_def) l (at);
       end if;
       slack := coalesce(slack, 0); avail := least(units, places);
       if hold > now_at then avail := 0; units := 0; end if;

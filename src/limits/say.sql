@@ -2,7 +2,7 @@
 -- nothing to take back, or when code of a process that began earlier says it. In a rolling deploy old processes may
 -- name a limit for the first time after new ones began: so the last that began wins, not the last that spoke. Within some
 -- seconds it does not matter, and a time to come (the clock was set back) does not count.
-create or replace function sluice.say_v1(
+create or replace function engine.say(
   p_name text, p_source text, p_spec jsonb, p_columns jsonb, p_by text, p_reason text, p_age_us bigint)
 returns boolean language plpgsql as $$
 declare

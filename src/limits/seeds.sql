@@ -3,8 +3,8 @@
 select case when b.key = '' then b.name else b.name || ':' || b.key end as take, r.version,
        greatest(0, r.hold - r.now_at)::float8 as hold_us,
        to_json(r.debt) as debt, to_json(r.slots) as slots, to_json(r.quota) as quota
-from (select sluice.limiter_us($1) as now_us) t
-cross join lateral sluice.room_v1(array(
+from (select engine.limiter_us($1) as now_us) t
+cross join lateral engine.room(array(
   select k.id from sluice.bucket k where strpos(k.name, '/') = 0 and k.key <> '*'
     and exists (select 1 from sluice.ledger l where l.bucket = k.id)), t.now_us) r
 join sluice.bucket b on b.id = r.bucket

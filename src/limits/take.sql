@@ -2,17 +2,17 @@
 -- p_grant makes a repeated call harmless. p_units: how much of each bucket (null: one).
 -- p_cap: the latest time that the caller's monotonic clock allows the store's clock to show (null: unknown).
 -- Answers granted, or how long to wait before it is worth asking again.
-create or replace function sluice.take_v1(p_grant uuid, p_buckets bigint[], p_cap bigint, p_units bigint[] default null)
+create or replace function engine.take(p_grant uuid, p_buckets bigint[], p_cap bigint, p_units bigint[] default null)
 returns table (granted boolean, wait_us bigint) language plpgsql as $$
 declare
   v_units bigint[] := coalesce(p_units, array_fill(1::bigint, array[cardinality(p_buckets)]));
   v_now bigint;
   v_next bigint;
 begin
-  perform sluice.same_v1();
-  perform sluice.lock_v1(p_buckets);
-  perform sluice.renew_v1(p_buckets);
-  v_now := sluice.limiter_us(p_cap);
+  perform engine.same();
+  perform engine.lock(p_buckets);
+  perform engine.renew(p_buckets);
+  v_now := engine.limiter_us(p_cap);
   if exists (
     select 1 from (select l.claim from sluice.ledger l where l.bucket = p_buckets[1] order by l.at desc, l.n desc limit 1000) t
     where t.claim = p_grant)
@@ -21,12 +21,12 @@ begin
     return;
   end if;
   -- What takes nothing waits all the same while nothing is free.
-  select max(r.next) into v_next from sluice.room_v1(p_buckets, v_now, true, v_units) r where r.avail < greatest(v_units[r.ord], 1);
+  select max(r.next) into v_next from engine.room(p_buckets, v_now, true, v_units) r where r.avail < greatest(v_units[r.ord], 1);
   if v_next is not null then
-    perform sluice.plead_v1(array_agg(d), array_agg(u), v_now) from unnest(p_buckets) d, unnest(p_buckets) u;
+    perform engine.plead(array_agg(d), array_agg(u), v_now) from unnest(p_buckets) d, unnest(p_buckets) u;
     return query select false, greatest(v_next - v_now, 1);
     return;
   end if;
-  perform sluice.charge_v1(p_grant, v_now, p_buckets, v_units, null, true);
+  perform engine.charge(p_grant, v_now, p_buckets, v_units, null, true);
   return query select true, 0::bigint;
 end $$;

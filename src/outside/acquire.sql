@@ -1,14 +1,14 @@
 -- One take outside of jobs: grants p_cost units of a bucket (p_take: its name) now, or says when to ask again. One
 -- autocommitted statement; charges nothing when it denies; idempotent by p_grant, whose id is of version 4 (turn.sql).
 -- Nobody overtakes who asked before and still waits, unless there is room for them too; with jobs that wait for the bucket
--- takers take turns (jobs_first_v1). p_line: this waiting taker (null: it does not wait); p_wait: how long it would.
+-- takers take turns (jobs_first). p_line: this waiting taker (null: it does not wait); p_wait: how long it would.
 -- p_unused: a grant that was not used; it is given back first, and p_n its place in the line. p_holder: the process, which
--- holds a place where the limit counts those, and is trusted for p_life (lease_v1). p_cap: as for a claim.
+-- holds a place where the limit counts those, and is trusted for p_life (lease). p_cap: as for a claim.
 -- wait_us: when to ask again; soonest_us: no room before (2^53 - 1: not by time); capacity: more than that is never granted
 -- (null: no bound); waited_us: as of a claim; life_us: so long its place lasts (null: it holds none); lost: the process was
 -- given up, and has to ask under another id; n: its place in the line until it was granted; fresh_us: so long a request may begin
 -- under it (null: the limit counts places only); shared: as of a claim.
-create or replace function sluice.acquire_v1(
+create or replace function engine.acquire(
   p_grant uuid, p_line uuid, p_n bigint, p_take text, p_cost bigint, p_wait bigint, p_unused uuid, p_holder uuid, p_life bigint, p_cap bigint,
   out granted boolean, out wait_us bigint, out soonest_us bigint, out capacity bigint, out now_us bigint, out waited_us bigint,
   out life_us bigint, out lost boolean, out n bigint, out fresh_us bigint, out shared text)
@@ -23,14 +23,14 @@ declare
   v_takers bigint;
 begin
   lost := false;
-  perform sluice.same_v1();
-  shared := sluice.shared_v1();
-  v_begun := sluice.limiter_us(p_cap);
-  perform sluice.visit_v1(p_take);
-  now_us := sluice.limiter_us(p_cap);
+  perform engine.same();
+  shared := engine.shared();
+  v_begun := engine.limiter_us(p_cap);
+  perform engine.visit(p_take);
+  now_us := engine.limiter_us(p_cap);
   waited_us := greatest(now_us - v_begun, 0);
-  if p_unused is not null then perform sluice.untake_v1(p_unused, v_bucket, true, now_us); end if;
-  select * into v_room from sluice.room_v1(array[v_bucket], now_us);
+  if p_unused is not null then perform engine.untake(p_unused, v_bucket, true, now_us); end if;
+  select * into v_room from engine.room(array[v_bucket], now_us);
   v_places := coalesce(0 = any (v_room.drain), false);
   -- What is only counted by places costs one, whatever it costs elsewhere.
   if v_places and 0 = all (v_room.drain) then v_cost := 1; end if;
@@ -43,23 +43,23 @@ begin
     lost := life_us is null;
     granted := not lost;
   elsif not granted then
-    select v_cost + a.units, 1 + a.takers into v_need, v_takers from sluice.ahead_v1(v_bucket, p_line, p_n, now_us) a;
-    if v_room.places < v_takers and sluice.vacate_v1(v_bucket, now_us) > 0 then
-      select * into v_room from sluice.room_v1(array[v_bucket], now_us);
+    select v_cost + a.units, 1 + a.takers into v_need, v_takers from engine.ahead(v_bucket, p_line, p_n, now_us) a;
+    if v_room.places < v_takers and engine.vacate(v_bucket, now_us) > 0 then
+      select * into v_room from engine.room(array[v_bucket], now_us);
     end if;
     granted := v_room.units >= v_need and v_room.places >= v_takers and v_room.hold <= now_us and v_room.next < 9007199254740991 and v_room.version is not null;
     soonest_us := 0;
     if not granted then
-      soonest_us := sluice.free_v1(v_bucket, now_us, v_need);
+      soonest_us := engine.free(v_bucket, now_us, v_need);
       if soonest_us < 9007199254740991 then soonest_us := greatest(soonest_us - now_us, 1); end if;
     end if;
-    if granted and sluice.jobs_first_v1(v_bucket, now_us) then granted := false; end if;
+    if granted and engine.jobs_first(v_bucket, now_us) then granted := false; end if;
     if granted and v_places then
-      life_us := sluice.lease_v1(p_grant, v_bucket, p_holder, p_life, now_us);
+      life_us := engine.lease(p_grant, v_bucket, p_holder, p_life, now_us);
       lost := life_us is null;
       granted := not lost;
     end if;
-    if granted then perform sluice.charge_v1(p_grant, now_us, array[v_bucket], array[v_cost], array[1]); end if;
+    if granted then perform engine.charge(p_grant, now_us, array[v_bucket], array[v_cost], array[1]); end if;
   end if;
   if granted then
     delete from sluice.taker t where t.id = p_line returning t.n into n;
@@ -69,6 +69,6 @@ begin
   elsif not lost then
     capacity := (select min(x.room) from sluice.limit_def d, unnest(d.room, d.drain) x (room, drain)
                  where d.name = split_part(p_take, ':', 1) and d.version = v_room.version and x.drain > 0);
-    wait_us := case when v_cost > capacity then 0 else sluice.queue_v1(p_line, p_n, v_bucket, v_cost, soonest_us, p_wait, now_us) end;
+    wait_us := case when v_cost > capacity then 0 else engine.queue(p_line, p_n, v_bucket, v_cost, soonest_us, p_wait, now_us) end;
   end if;
 end $$;

@@ -1,6 +1,6 @@
 -- When jobs come next for room in a bucket, or in the pool that it is a member of; null: none wait, or nobody has come for
 -- half a second (no free worker, a pause).
-create or replace function sluice.awaited_v1(p_bucket bigint, p_now bigint) returns bigint language plpgsql stable as $$
+create or replace function engine.awaited(p_bucket bigint, p_now bigint) returns bigint language plpgsql stable as $$
 begin
   return (
     select min(l.due) from sluice.bucket b cross join lateral (values (b.id), (sluice.hash64(b.name || '*'))) i (id) cross join sluice.class c

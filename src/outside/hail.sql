@@ -1,5 +1,5 @@
 -- Tells takers that wait for these buckets that something was given back.
-create or replace function sluice.hail_v1(p_buckets bigint[], p_now bigint) returns void language plpgsql as $$
+create or replace function engine.hail(p_buckets bigint[], p_now bigint) returns void language plpgsql as $$
 begin
   if not exists (select 1 from sluice.taker where alive_until > p_now) then return; end if;
   perform pg_notify('sluice.take', b::text) from unnest(p_buckets) b

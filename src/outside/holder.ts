@@ -3,6 +3,7 @@ import type { Clock, StoreClock } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import type { Db } from '../db/db.ts'
+import { engineSchema } from '../db/migrate.ts'
 import type { Log } from '../dispatch/task.ts'
 
 /** What the store trusts a process for that holds places, in microseconds. */
@@ -145,7 +146,7 @@ export class Holder {
       try {
         const sure = [...this.#held.keys()]
         const known = new Set([...sure, ...this.#asking, ...this.#ending.keys()])
-        const [row] = await db.call<Kept>('keep', `select * from ${schema}.keep_v1($1, $2, $3)`, [
+        const [row] = await db.call<Kept>('keep', `select * from ${engineSchema(schema)}.keep($1, $2, $3)`, [
           id,
           lifeUs,
           storeClock.cap(sentMs),
@@ -172,7 +173,7 @@ export class Holder {
   async #giveBackStrays(grants: readonly string[]): Promise<void> {
     const { db, schema } = this.#options
     if (grants.length === 0) return
-    await db.call('', `select ${schema}.forsake_v1($1)`, [grants])
+    await db.call('', `select ${engineSchema(schema)}.forsake($1)`, [grants])
   }
 
   /** Tells the store what has ended, all that there is in one statement. */
@@ -186,7 +187,7 @@ export class Holder {
     const batch = [...this.#ending]
     if (batch.length === 0) return
     try {
-      await db.call('yield', `select ${schema}.yield_v1($1, $2, $3)`, [
+      await db.call('yield', `select ${engineSchema(schema)}.yield($1, $2, $3)`, [
         batch.map(([grant]) => grant),
         batch.map(([, { take }]) => take),
         batch.map(([, { unused }]) => unused),

@@ -1,6 +1,6 @@
 -- What a claim may give to jobs of what is free in these buckets: where takers outside of jobs wait and have the turn, what
 -- they want is theirs: units, or each a place (p_places).
-create or replace function sluice.left_v1(p_buckets bigint[], p_avail bigint[], p_now bigint, p_places boolean default false) returns bigint[]
+create or replace function engine.left(p_buckets bigint[], p_avail bigint[], p_now bigint, p_places boolean default false) returns bigint[]
 language plpgsql stable as $$
 declare
   v_wait record;
@@ -10,7 +10,7 @@ begin
     select t.bucket, case when p_places then count(*) else sum(t.cost) end as cost from sluice.taker t where t.alive_until > p_now and t.bucket = any (p_buckets) group by 1
   loop
     v_at := array_position(p_buckets, v_wait.bucket);
-    continue when p_avail[v_at] = 0 or sluice.jobs_first_v1(v_wait.bucket, p_now, true);
+    continue when p_avail[v_at] = 0 or engine.jobs_first(v_wait.bucket, p_now, true);
     p_avail[v_at] := greatest(0, p_avail[v_at] - v_wait.cost);
   end loop;
   return p_avail;

@@ -2,6 +2,7 @@
 import { randomUUID } from 'node:crypto'
 import { type Clock, sleepUntil, StoreClock } from '../core/clock.ts'
 import { SluiceError, StoreError } from '../core/errors.ts'
+import { engineSchema } from '../db/migrate.ts'
 import { Epoch } from '../dispatch/epoch.ts'
 import { hash64, newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
@@ -136,7 +137,7 @@ export class Takes implements Taker {
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
       hold: async (ms) => {
         this.#options.shared?.hold([want.take], ms)
-        await db.query(`select ${schema}.hold_v1($1, $2, $3)`, [
+        await db.query(`select ${engineSchema(schema)}.hold($1, $2, $3)`, [
           [hash64(want.take)],
           Math.ceil(ms * 1_000),
           this.#storeClock.cap(clock.monotonicMs()),
@@ -286,7 +287,7 @@ export class Takes implements Taker {
       how.back?.tellUnused()
       const [row] = await db.call<Answer>(
         'acquire',
-        `select * from ${schema}.acquire_v1($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)`,
+        `select * from ${engineSchema(schema)}.acquire($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)`,
         [
           wish.id,
           how.line ?? null,

@@ -1,8 +1,8 @@
 -- Gives up processes that hold places and are gone, so that jobs have those places too, and forgets who waited. True when
 -- there may be more. p_cap: as for a claim; null lets nobody be given up, for the clock may just have stepped.
-create or replace function sluice.tidy_v1(p_cap bigint) returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
+create or replace function engine.tidy(p_cap bigint) returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
 declare
-  v_now bigint := sluice.limiter_us(p_cap);
+  v_now bigint := engine.limiter_us(p_cap);
   v_bucket bigint;
 begin
   if not pg_try_advisory_xact_lock(1397511523, -13) then return false; end if;
@@ -15,6 +15,6 @@ begin
     return false;
   end if;
   -- One bucket a call: two in one transaction would be locked out of order.
-  perform sluice.lock_v1(array[v_bucket]);
-  return sluice.vacate_v1(v_bucket, v_now) > 0;
+  perform engine.lock(array[v_bucket]);
+  return engine.vacate(v_bucket, v_now) > 0;
 end $$;

@@ -2,7 +2,7 @@
 -- since the other (the ledger knows; grants outside of jobs have ids of version 4 there). A turn is as long as the other's
 -- last one, but no longer than a tenth of a second's worth of the limit, or the largest of the takers' grants. Jobs that do
 -- not come for half a second after their list was due (no free worker, a pause) let their turn pass.
-create or replace function sluice.jobs_first_v1(p_bucket bigint, p_now bigint, p_here boolean default false) returns boolean language plpgsql stable as $$
+create or replace function engine.jobs_first(p_bucket bigint, p_now bigint, p_here boolean default false) returns boolean language plpgsql stable as $$
 declare
   v_row record;
   v_most bigint;  -- the longest turn
@@ -10,7 +10,7 @@ declare
   v_run bigint := 0;  -- units since the other had one
   v_before bigint := 0;  -- units of the other's last turn
 begin
-  if not p_here and sluice.awaited_v1(p_bucket, p_now) is null then return false; end if;
+  if not p_here and engine.awaited(p_bucket, p_now) is null then return false; end if;
   select greatest(1, min(case when x.slot > 0 then x.room * 100000 / x.span when x.drain = 0 then x.room / 4
                               else least(x.drain::numeric * 100000 / x.weight, x.room) end)) into v_most
   from (select d.* from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_bucket order by d.version desc limit 1) d,

@@ -1,7 +1,7 @@
 -- Takes the places of a bucket from processes that have not said for too long that they live, and gives those up for good:
 -- whoever says so later is told that it has lost them. Those who wait for the places look at once: whoever asked, it may not
--- be his turn. Call under lock_v1. Returns how many places that were.
-create or replace function sluice.vacate_v1(p_bucket bigint, p_now bigint) returns integer language plpgsql as $$
+-- be his turn. Call under lock. Returns how many places that were.
+create or replace function engine.vacate(p_bucket bigint, p_now bigint) returns integer language plpgsql as $$
 declare
   v_places integer;
 begin
@@ -13,8 +13,8 @@ begin
   )
   select count(*) into v_places from gone;
   if v_places > 0 then
-    perform sluice.release_v1(array[p_bucket], array[v_places]);
-    perform sluice.sooner_v1(array[p_bucket], array[v_places], p_now);
+    perform engine.release(array[p_bucket], array[v_places]);
+    perform engine.sooner(array[p_bucket], array[v_places], p_now);
   end if;
   return v_places;
 end $$;

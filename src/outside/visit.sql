@@ -1,6 +1,6 @@
 -- Locks a bucket, which is made when nobody has used it yet, and brings it to the definition in force. What it locks is kept
 -- to the end of the transaction, so that nobody retires the bucket meanwhile.
-create or replace function sluice.visit_v1(p_take text) returns void language plpgsql as $$
+create or replace function engine.visit(p_take text) returns void language plpgsql as $$
 declare
   v_bucket bigint := sluice.hash64(p_take);
 begin
@@ -8,6 +8,6 @@ begin
   insert into sluice.bucket (id, name, key)
   select v_bucket, split_part(p_take, ':', 1), substr(p_take, length(split_part(p_take, ':', 1)) + 2)
   where not exists (select 1 from sluice.bucket where id = v_bucket) on conflict do nothing;
-  perform sluice.lock_v1(array[v_bucket]);
-  perform sluice.renew_v1(array[v_bucket]);
+  perform engine.lock(array[v_bucket]);
+  perform engine.renew(array[v_bucket]);
 end $$;

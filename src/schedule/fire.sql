@@ -4,7 +4,7 @@
 -- p_next_ms: what the caller thinks is next; p_then_ms: what will be. p_due_ms: instants, each with its job in p_jobs.
 -- p_missed_ms: instants from p_next_ms to this one are left out. p_alone: one job at a time, so the first of them at most.
 -- All in ms since 1970. Returns sent, skipped, missed, or passed: nothing was done.
-create or replace function sluice.fire_v1(
+create or replace function engine.fire(
   p_name text, p_timing text, p_next_ms bigint, p_then_ms bigint, p_due_ms bigint[], p_jobs uuid[], p_missed_ms bigint,
   p_alone boolean)
 returns text language plpgsql as $$

@@ -6,6 +6,7 @@ import type { Clock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
 import type { Db } from '../db/db.ts'
+import { engineSchema } from '../db/migrate.ts'
 import { admit } from '../dispatch/admit.ts'
 import type { Rulebook } from '../dispatch/rule.ts'
 import type { Log } from '../dispatch/task.ts'
@@ -171,7 +172,8 @@ export class Timetable {
     await reach('schedule.fire', jobs)
     const ids = jobs.map((job) => job.id)
     const own = [name, timing.text, entry.nextMs, nextMs, due, ids, missedMs, isAlone]
-    const call = (from: number) => `${schema}.fire_v1(${own.map((_, i) => `$${from + i + 1}`).join(',')}) f (outcome)`
+    const call = (from: number) =>
+      `${engineSchema(schema)}.fire(${own.map((_, i) => `$${from + i + 1}`).join(',')}) f (outcome)`
     // One statement: no process that stops in between holds a lock, and a crash leaves both or neither.
     let outcome = ''
     const query = async <R>(send: string, params: readonly unknown[] = []) => {

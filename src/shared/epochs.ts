@@ -7,6 +7,7 @@ import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import type { Db } from '../db/db.ts'
+import { engineSchema } from '../db/migrate.ts'
 import type { Log } from '../dispatch/task.ts'
 import { statements } from '../generated/sql.ts'
 import type { Seed } from '../redis/definition.ts'
@@ -78,7 +79,7 @@ export class SharedEpochs {
     const next = newId()
     const [said] = await db.call<{ epoch: string; mine: boolean; owner: string }>(
       'succeed',
-      `select * from ${schema}.succeed_v1($1, $2, $3)`,
+      `select * from ${engineSchema(schema)}.succeed($1, $2, $3)`,
       // Who fails again and again lets others try.
       [row?.epoch ?? null, next, this.#failures < failuresMax ? this.#own : null],
     )

@@ -3,6 +3,7 @@ import { type Clock, type Reading, StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import type { Db } from '../db/db.ts'
+import { engineSchema } from '../db/migrate.ts'
 import type { Log } from '../dispatch/task.ts'
 import type { Leave, SharedAsk, SharedLimits } from '../limits/shared.ts'
 import type { RedisConnection } from '../redis/connect.ts'
@@ -288,7 +289,7 @@ export class RedisShared implements SharedLimits {
     const { db, schema, log } = this.#options
     try {
       const params = [[hash64(take)], us, null]
-      await db.call('hold', `select ${schema}.hold_v1($1, $2, $3)`, params)
+      await db.call('hold', `select ${engineSchema(schema)}.hold($1, $2, $3)`, params)
     } catch (error) {
       // Then it grants what is denied again.
       if (!(error instanceof StoreError)) log.debug('a bucket could not be held', { take, error: String(error) })

@@ -1,6 +1,7 @@
 /** Many jobs at once: read in pages, acted on in portions, each a short transaction. */
 import { UsageError } from '../core/errors.ts'
 import type { Db, Row } from '../db/db.ts'
+import { engineSchema } from '../db/migrate.ts'
 import { statements } from '../generated/sql.ts'
 import { asOfNow, type JobFilter, type Search, searchOf, type State, unfinished } from './filter.ts'
 
@@ -122,7 +123,7 @@ export class Bulk {
     return this.#each({ ...filter, state: filter.state ?? 'failed' }, options, {
       name: 'retried',
       states: ['failed'],
-      run: async (ids) => (await this.#ids(`select ${this.#schema}.revive_v1($1) as id`, [ids])).length,
+      run: async (ids) => (await this.#ids(`select ${engineSchema(this.#schema)}.revive($1) as id`, [ids])).length,
     })
   }
 
@@ -133,13 +134,13 @@ export class Bulk {
       states: unfinished,
       run: async (ids, states) => {
         const gone = new Set(
-          await this.#ids(`select ${this.#schema}.withdraw_v1($1, $2, $3) as id`, [ids, states, reason]),
+          await this.#ids(`select ${engineSchema(this.#schema)}.withdraw($1, $2, $3) as id`, [ids, states, reason]),
         )
         let done = gone.size
         for (const id of ids.filter((each) => !gone.has(each))) {
           const [row] = states.includes('running')
-            ? await this.#db.query(`select 1 from ${this.#schema}.cancel_v1($1, $2) c where c`, [id, reason])
-            : await this.#ids(`select ${this.#schema}.withdraw_v1($1, $2, $3) as id`, [[id], states, reason])
+            ? await this.#db.query(`select 1 from ${engineSchema(this.#schema)}.cancel($1, $2) c where c`, [id, reason])
+            : await this.#ids(`select ${engineSchema(this.#schema)}.withdraw($1, $2, $3) as id`, [[id], states, reason])
           if (row !== undefined) done++
         }
         return done
@@ -159,7 +160,7 @@ export class Bulk {
   /** The same, by ids. */
   reprioritiseIds(ids: string[], priority: number, states = waits): Promise<number> {
     return this.#move(ids, (some) =>
-      this.#ids(`select ${this.#schema}.reprioritise_v1($1, $2, $3) as id`, [some, states, priority]),
+      this.#ids(`select ${engineSchema(this.#schema)}.reprioritise($1, $2, $3) as id`, [some, states, priority]),
     )
   }
 
@@ -170,7 +171,13 @@ export class Bulk {
       states: waits,
       run: (ids, states) =>
         this.#move(ids, (some) =>
-          this.#ids(`select ${this.#schema}.rekey_v1($1, $2, $3, $4, $5) as id`, [some, states, name, from, to]),
+          this.#ids(`select ${engineSchema(this.#schema)}.rekey($1, $2, $3, $4, $5) as id`, [
+            some,
+            states,
+            name,
+            from,
+            to,
+          ]),
         ),
     })
   }
@@ -230,7 +237,7 @@ export class Bulk {
 
   #page({ table, json }: Search, { isDown, from, last, scan, form }: Walk): Promise<Row[]> {
     const params = [table, json, isDown, from ?? null, last ?? null, scan, form]
-    return this.#db.query(`select * from ${this.#schema}.page_v1($1, $2::jsonb, $3, $4, $5, $6, $7)`, params)
+    return this.#db.query(`select * from ${engineSchema(this.#schema)}.page($1, $2::jsonb, $3, $4, $5, $6, $7)`, params)
   }
 
   /** What is newest now is where a walk upward ends, however many jobs come meanwhile. */

@@ -1,5 +1,5 @@
 -- Records a job that is not to run, by a rule at send: cancelled, with the reason. One that is known already is left alone.
-create or replace function sluice.discard_v1(
+create or replace function engine.discard(
   p_id uuid, p_task text, p_queue text, p_priority integer, p_tags text[], p_input jsonb, p_reason text, p_ruled jsonb)
 returns void language plpgsql as $$
 declare

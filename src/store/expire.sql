@@ -1,8 +1,8 @@
--- Drops one partition of history that is over (outlived_v1). more: its name, null when there is none; rows and bytes as
--- volume_v1 has them. It looks again under the lock: a job of that day may have finished in between. Parent before
+-- Drops one partition of history that is over (outlived). more: its name, null when there is none; rows and bytes as
+-- volume has them. It looks again under the lock: a job of that day may have finished in between. Parent before
 -- partition, as a finish locks them. Gives up, until the next round, rather than keep finishes waiting behind somebody's
 -- long query.
-create or replace function sluice.expire_v1(p_done_ms bigint, p_failed_ms bigint, out more text, out rows bigint, out bytes bigint)
+create or replace function engine.expire(p_done_ms bigint, p_failed_ms bigint, out more text, out rows bigint, out bytes bigint)
 language plpgsql set lock_timeout = '200ms' set enable_seqscan = off set jit = off as $$
 declare
   v_now timestamptz := sluice.now();
@@ -10,9 +10,9 @@ declare
   v_young boolean;
 begin
   if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;
-  select * into v_old from sluice.outlived_v1(p_done_ms, p_failed_ms, v_now) limit 1;
+  select * into v_old from engine.outlived(p_done_ms, p_failed_ms, v_now) limit 1;
   if v_old.name is null then return; end if;
-  select v.rows, v.bytes into rows, bytes from sluice.volume_v1(format('sluice.%I', v_old.name)::regclass) v;
+  select v.rows, v.bytes into rows, bytes from engine.volume(format('sluice.%I', v_old.name)::regclass) v;
   execute format('lock table only sluice.%I in access exclusive mode', v_old.parent);
   execute format('lock table sluice.%I in access exclusive mode', v_old.name);
   execute format('select exists (select 1 from sluice.%I where finished_at >= $1)', v_old.name) into v_young using v_old.before;

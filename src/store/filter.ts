@@ -1,4 +1,4 @@
-/** Which jobs: the filter that lists, counts, exports and bulk operations share, checked and made ready for `page_v1`. */
+/** Which jobs: the filter that lists, counts, exports and bulk operations share, checked and made ready for `page`. */
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 
@@ -26,7 +26,7 @@ export interface JobFilter {
   input?: Readonly<Record<string, string | number | boolean>>
 }
 
-/** Where the jobs of a filter are, and the filter as `page_v1` takes it. */
+/** Where the jobs of a filter are, and the filter as `page` takes it. */
 export interface Search {
   table: 'job' | 'done' | 'failed'
   json: string

@@ -2,6 +2,7 @@
 import { UsageError } from '../core/errors.ts'
 import { isId } from '../core/hash.ts'
 import type { Db, Row } from '../db/db.ts'
+import { engineSchema } from '../db/migrate.ts'
 import { statements } from '../generated/sql.ts'
 import { Bulk, type BulkOptions, type Counted } from './bulk.ts'
 import type { JobFilter, State } from './filter.ts'
@@ -143,7 +144,7 @@ export class Jobs {
    * next looks, within some 2 s. False: no such unfinished job.
    */
   async cancel(id: string, reason = byUser): Promise<boolean> {
-    const [row] = await this.#db.query<{ is: boolean }>(`select ${this.#schema}.cancel_v1($1, $2) as is`, [
+    const [row] = await this.#db.query<{ is: boolean }>(`select ${engineSchema(this.#schema)}.cancel($1, $2) as is`, [
       checkId(id),
       reason,
     ])
@@ -165,7 +166,7 @@ export class Jobs {
 
   /** Gives a failed job another round of attempts, behind the jobs that wait in its lane. False: no such failed job. */
   async retry(id: string): Promise<boolean> {
-    const rows = await this.#db.query(`select ${this.#schema}.revive_v1($1)`, [[checkId(id)]])
+    const rows = await this.#db.query(`select ${engineSchema(this.#schema)}.revive($1)`, [[checkId(id)]])
     return rows.length > 0
   }
 
@@ -193,7 +194,7 @@ export class Jobs {
   /** The state of the whole in numbers. */
   async status(): Promise<Status> {
     const [row = {}] = await this.#db.query(
-      `select s.*, (select coalesce(sum(w.stuck), 0) from ${this.#schema}.worker w) as stuck from ${this.#schema}.status_v1() s`,
+      `select s.*, (select coalesce(sum(w.stuck), 0) from ${this.#schema}.worker w) as stuck from ${engineSchema(this.#schema)}.status() s`,
     )
     const number = (name: string) => Number(row[name])
     return {

@@ -1,6 +1,6 @@
 -- Claims idempotency keys of a task for p_seconds: the first job that brings a key has it, later ones are told that
 -- job's id. Call in the statement's transaction that sends. Returns, for each key in order, the id that holds it.
-create or replace function sluice.keyed_v1(p_task text, p_keys text[], p_ids uuid[], p_seconds integer)
+create or replace function engine.keyed(p_task text, p_keys text[], p_ids uuid[], p_seconds integer)
 returns setof uuid language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();

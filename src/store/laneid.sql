@@ -1,5 +1,5 @@
 -- Identity of the lane in which a job waits, as dispatch/place.ts computes it.
-create or replace function sluice.lane_id_v1(p_queue text, p_task text, p_priority integer, p_weight integer, p_fair text, p_takes text[],
+create or replace function engine.lane_id(p_queue text, p_task text, p_priority integer, p_weight integer, p_fair text, p_takes text[],
   p_costed boolean default false)
 returns bigint language sql stable as $$
   select sluice.hash64(concat_ws(E'\x1f', p_queue, p_task, p_priority, coalesce(p_fair, ''), nullif(array_to_string(p_takes, E'\x1f'), ''))

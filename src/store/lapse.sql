@@ -1,5 +1,5 @@
 -- Deletes a portion of the idempotency keys whose time is over. more: there may be more; gone: how many went.
-create or replace function sluice.lapse_v1(out more boolean, out gone bigint) language plpgsql set enable_seqscan = off set jit = off as $$
+create or replace function engine.lapse(out more boolean, out gone bigint) language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_portion constant integer := 10000;
   v_now timestamptz := sluice.now();

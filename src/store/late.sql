@@ -1,6 +1,6 @@
 -- Deletes jobs that finished longer ago than they are kept (p_done_ms, p_failed_ms) from the tables for what finished
 -- after its day's partition was dropped: a portion of each. more: there may be more; gone: how many went.
-create or replace function sluice.late_v1(p_done_ms bigint, p_failed_ms bigint, out more boolean, out gone bigint) language plpgsql
+create or replace function engine.late(p_done_ms bigint, p_failed_ms bigint, out more boolean, out gone bigint) language plpgsql
   set enable_seqscan = off set jit = off as $$
 declare
   v_portion constant integer := 10000;

@@ -1,5 +1,5 @@
 -- A new UUIDv7: the time in ms in front, so that ids sort by creation; the rest is random.
-create or replace function sluice.new_id() returns uuid language plpgsql volatile as $$
+create or replace function engine.new_id() returns uuid language plpgsql volatile as $$
 declare
   v_ms bigint := (sluice.now_us() / 1000);
 begin

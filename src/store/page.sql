@@ -4,7 +4,7 @@
 -- whole (with input and result). p_filter: any of states, task, queue, tag, reason, error (a part of it), limitKey,
 -- since and until (of the end of finished jobs, of the creation of others), paths and values (equal fields of the input).
 -- Ids tell the time of creation by the sender's clock, or a given one up to a day off it: two days of allowance.
-create or replace function sluice.page_v1(p_table text, p_filter jsonb, p_down boolean, p_from uuid, p_last uuid, p_scan integer, p_form text)
+create or replace function engine.page(p_table text, p_filter jsonb, p_down boolean, p_from uuid, p_last uuid, p_scan integer, p_form text)
 returns table (hit boolean, nth integer, id uuid, state text, reason text, task text, queue text, priority integer, attempt integer, failed integer,
   crashes integer, ambiguous boolean, created_at timestamptz, due_at timestamptz, dispatched_at timestamptz, started_at timestamptz,
   finished_at timestamptz, takes text[], tags text[], error jsonb, input jsonb, result jsonb, weight integer, expires_at timestamptz, ruled jsonb)
@@ -29,8 +29,8 @@ declare
   v_within text := concat_ws(' and ', 'true',
     case when p_from is not null then format('id %s $2', case when p_down then '<' else '>' end) end,
     case when p_last is not null then format('id %s $3', case when p_down then '>=' else '<=' end) end,
-    case when p_filter ? 'since' and p_table = 'job' then 'id >= sluice.id_floor(((extract(epoch from ($1 ->> ''since'')::timestamptz) - 172800) * 1000)::bigint)' end,
-    case when p_filter ? 'until' then 'id < sluice.id_floor(((extract(epoch from ($1 ->> ''until'')::timestamptz) + 172800) * 1000)::bigint)' end);
+    case when p_filter ? 'since' and p_table = 'job' then 'id >= engine.id_floor(((extract(epoch from ($1 ->> ''since'')::timestamptz) - 172800) * 1000)::bigint)' end,
+    case when p_filter ? 'until' then 'id < engine.id_floor(((extract(epoch from ($1 ->> ''until'')::timestamptz) + 172800) * 1000)::bigint)' end);
   v_order text := case when p_down then 'id desc' else 'id' end;
 begin
   return query execute format($q$

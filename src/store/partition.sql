@@ -1,6 +1,6 @@
 -- Keeps history partitioned by day of creation: makes the partitions from yesterday to three days ahead. Gives up a
 -- step, until the next run, rather than keep finishes waiting behind somebody's long query.
-create or replace function sluice.partition_v1() returns void language plpgsql set lock_timeout = '200ms' as $$
+create or replace function engine.partition() returns void language plpgsql set lock_timeout = '200ms' as $$
 declare
   v_today bigint := floor(extract(epoch from sluice.now()) / 86400)::bigint;
   v_table text;
@@ -13,7 +13,7 @@ begin
       continue when to_regclass(format('sluice.%I', v_name)) is not null;
       begin
         execute format('create table sluice.%I partition of sluice.%I for values from (%L) to (%L)', v_name, v_table,
-                       sluice.id_floor(v_day::bigint * 86400000), sluice.id_floor((v_day + 1)::bigint * 86400000));
+                       engine.id_floor(v_day::bigint * 86400000), engine.id_floor((v_day + 1)::bigint * 86400000));
       exception when lock_not_available or check_violation then null;
       end;
     end loop;

@@ -1,6 +1,6 @@
 -- The partitions of history whose day has been over for longer than their jobs are kept (p_done_ms, p_failed_ms), the oldest
 -- first; before: what finished until then may go. Some of their jobs may have finished later.
-create or replace function sluice.past_v1(p_done_ms bigint, p_failed_ms bigint, p_now timestamptz)
+create or replace function engine.past(p_done_ms bigint, p_failed_ms bigint, p_now timestamptz)
 returns table (parent text, name text, before timestamptz) language sql stable as $$
   select p.relname, c.relname, k.before
   from pg_inherits i join pg_class p on p.oid = i.inhparent join pg_class c on c.oid = i.inhrelid

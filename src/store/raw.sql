@@ -1,13 +1,13 @@
 -- Records a job for which nobody has looked at its task's code yet: no limits, no rules, no schema. A worker that has the
 -- code looks at it before it may run (worker/admission.ts); what matters before that, it has told (sluice.task). p_due: not
 -- before (null: at once). False: this id is among the unfinished jobs already.
-create or replace function sluice.raw_v1(
+create or replace function engine.raw(
   p_id uuid, p_task text, p_queue text, p_priority integer, p_due timestamptz, p_tags text[], p_input jsonb,
   p_expires timestamptz default null) returns boolean language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
   v_due timestamptz := case when p_due > v_now then p_due end;
-  v_lane bigint := sluice.lane_id_v1(p_queue, p_task, p_priority, 1, null, null);
+  v_lane bigint := engine.lane_id(p_queue, p_task, p_priority, 1, null, null);
   v_seq bigint;
 begin
   insert into sluice.job (id, lane, priority, created_at, due_at, task, queue, tags, input, expires_at, raw, once, on_failed)
@@ -17,7 +17,7 @@ begin
   if v_seq is null then return false; end if;
   if v_due is not null then return true; end if;
   insert into sluice.arrival (xid, class, lane, pos, n)
-  select pg_current_xact_id(), c.class, v_lane, v_seq, 1 from sluice.heard_v1(p_queue, p_task, null) c;
-  perform sluice.wake_v1(array[p_queue]);
+  select pg_current_xact_id(), c.class, v_lane, v_seq, 1 from engine.heard(p_queue, p_task, null) c;
+  perform engine.wake(array[p_queue]);
   return true;
 end $$;

@@ -2,7 +2,7 @@
 -- its id is returned, to be used again; else (it runs, it has ended, there was none) the key is p_id's from now on, and
 -- p_id is returned. The key is kept for p_seconds. The same p_id again is the same send, whose reply was lost: it
 -- replaces nothing more, and gets what it got, whatever became of that meanwhile.
-create or replace function sluice.replace_v1(p_task text, p_key text, p_id uuid, p_seconds integer) returns uuid
+create or replace function engine.replace(p_task text, p_key text, p_id uuid, p_seconds integer) returns uuid
 language plpgsql as $$
 declare
   v_until timestamptz := sluice.now() + make_interval(secs => p_seconds);

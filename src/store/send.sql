@@ -3,7 +3,7 @@
 -- p_ats_us (since 1970), p_tags, p_extras (JSON of what few jobs have: costs, waitUs, once, onFailed, ruled): one per job.
 -- p_known: these ids may have been sent before (given by the caller, or sent again after a lost reply).
 -- Returns the ids that were known already; they are left as they are.
-create or replace function sluice.send_v1(
+create or replace function engine.send(
   p_lanes bigint[], p_queues text[], p_tasks text[], p_priorities integer[], p_weights integer[], p_fairs text[], p_takes text[],
   p_ids uuid[], p_lane_ix integer[], p_inputs text, p_delays_us bigint[], p_ats_us bigint[], p_tags text[], p_extras text[],
   p_known boolean)
@@ -35,17 +35,17 @@ begin
     select v_xid, c.class, f.lane, f.pos, f.n
     from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
           from fresh where due_at is null group by lane) f
-    cross join lateral sluice.heard_v1(f.queue, f.task, f.takes) c
+    cross join lateral engine.heard(f.queue, f.task, f.takes) c
   )
   select array_agg(id) into v_new from fresh;
   -- Finished jobs live elsewhere: look there in a statement of its own, which sees what finished meanwhile.
   if p_known then
-    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then perform sluice.unseen_v1(v_new); end if;
+    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then perform engine.unseen(v_new); end if;
     delete from sluice.job j using unnest(v_new) k (id)
     where j.id = k.id and (exists (select 1 from sluice.done d where d.id = k.id)
                         or exists (select 1 from sluice.failed f where f.id = k.id));
     return query select i.id from unnest(p_ids) i (id)
       where i.id <> all (coalesce(v_new, '{}')) or not exists (select 1 from sluice.job j where j.id = i.id offset 0);
   end if;
-  perform sluice.wake_v1(p_queues);
+  perform engine.wake(p_queues);
 end $$;

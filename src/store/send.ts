@@ -5,6 +5,7 @@ import { hashed } from '../core/hash.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Db, Queryable, Row } from '../db/db.ts'
+import { engineSchema } from '../db/migrate.ts'
 import { fromText } from '../db/tx.ts'
 
 /** A job that has passed the door, as it is stored. */
@@ -70,12 +71,12 @@ export class Outbox {
   constructor(db: Db, clock: Clock, schema: string) {
     this.#db = db
     this.#clock = clock
-    this.#sendSql = `select ${schema}.send_v1(${fromText(sendTypes)}) as id`
-    this.#sendLaneSql = `select ${schema}.send_lane_v1(${fromText(sendLaneTypes)})`
-    this.#keyedSql = `select ${schema}.keyed_v1(${fromText('text text[] uuid[] integer')}) as id`
-    this.#supersedeSql = `select ${schema}.supersede_v1(${fromText(`text text uuid integer ${sendTypes}`)}) as id`
-    this.#replaceSql = `select ${schema}.replace_v1(${fromText('text text uuid integer')}) as id`
-    this.#discardSql = `select ${schema}.discard_v1(${fromText('uuid text text integer text[] jsonb text jsonb')}) as id`
+    this.#sendSql = `select ${engineSchema(schema)}.send(${fromText(sendTypes)}) as id`
+    this.#sendLaneSql = `select ${engineSchema(schema)}.send_lane(${fromText(sendLaneTypes)})`
+    this.#keyedSql = `select ${engineSchema(schema)}.keyed(${fromText('text text[] uuid[] integer')}) as id`
+    this.#supersedeSql = `select ${engineSchema(schema)}.supersede(${fromText(`text text uuid integer ${sendTypes}`)}) as id`
+    this.#replaceSql = `select ${engineSchema(schema)}.replace(${fromText('text text uuid integer')}) as id`
+    this.#discardSql = `select ${engineSchema(schema)}.discard(${fromText('uuid text text integer text[] jsonb text jsonb')}) as id`
   }
 
   /** Records one job; resolves to its id once it is durable. Concurrent calls share a statement, without a timer. */
@@ -105,7 +106,7 @@ export class Outbox {
       const held = await this.#again(known, (again) => this.#db.transaction((tx) => this.write(tx, plain, again)))
       plain.forEach((job, i) => ids.set(job, held[i] ?? job.id))
     }
-    // Of one key the last would replace those before it. Left out, they leave one send to be known again by replace_v1.
+    // Of one key the last would replace those before it. Left out, they leave one send to be known again by replace.
     const replacing = jobs.filter(({ replaces }) => replaces)
     for (const job of new Map(replacing.map((each) => [keyOf(each), each])).values()) {
       const id = await this.#replace(job, known)
@@ -227,7 +228,7 @@ function idOf(row: Row | undefined): string | undefined {
 const sendTypes =
   'bigint[] text[] text[] integer[] integer[] text[] text[] uuid[] integer[] text bigint[] bigint[] text[] text[] boolean'
 
-/** The parameters of `send_v1`, of `sendTypes`: one element per lane, then one per job. */
+/** The parameters of `send`, of `sendTypes`: one element per lane, then one per job. */
 function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
   const lanes: NewJob[] = []
   const position = new Map<string, number>()
@@ -258,7 +259,7 @@ function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
 
 const sendLaneTypes = 'bigint bigint text text integer integer text text uuid[] text boolean'
 
-/** True when they are of one lane and have nothing but an input, as almost all have: `send_lane_v1` takes them. */
+/** True when they are of one lane and have nothing but an input, as almost all have: `send_lane` takes them. */
 function areAlike(jobs: readonly NewJob[]): boolean {
   const lane = jobs[0]?.lane
   return jobs.every(
@@ -276,7 +277,7 @@ function areAlike(jobs: readonly NewJob[]): boolean {
 const idsOf = (jobs: readonly NewJob[]) => `{${jobs.map((job) => job.id).join(',')}}`
 const linesOf = (jobs: readonly NewJob[]) => jobs.map((job) => job.input).join('\n')
 
-/** The parameters of `send_lane_v1`, of `sendLaneTypes`. */
+/** The parameters of `send_lane`, of `sendLaneTypes`. */
 function laneParams(jobs: readonly NewJob[], alone: boolean): unknown[] {
   const { lane, queue, task, priority, weight, fair, takes } = jobs[0] as NewJob
   return [
@@ -294,7 +295,7 @@ function laneParams(jobs: readonly NewJob[], alone: boolean): unknown[] {
   ]
 }
 
-/** As `class_id_v1` computes it; null: it may depend on labels, whose order only the store knows. */
+/** As `class_id` computes it; null: it may depend on labels, whose order only the store knows. */
 function classOf(queue: string, task: string, takes: readonly string[] | null): string | null {
   return takes?.some((bucket) => bucket.includes('@')) ? null : hashed(`${queue}\u001f${task}`)
 }

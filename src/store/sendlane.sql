@@ -1,20 +1,20 @@
--- Records new jobs of one lane that have nothing but an input: `send_v1` for what most senders send, at half the cost.
--- p_class: of the lane, null when only the store knows it; p_lane … p_takes: as `send_v1` has them; p_ids: made by the sender,
+-- Records new jobs of one lane that have nothing but an input: `send` for what most senders send, at half the cost.
+-- p_class: of the lane, null when only the store knows it; p_lane … p_takes: as `send` has them; p_ids: made by the sender,
 -- never sent before; p_inputs: JSON, a line each; p_alone: it commits at once. Who is idle at a later commit nobody knows yet.
-create or replace function sluice.send_lane_v1(
+create or replace function engine.send_lane(
   p_class bigint, p_lane bigint, p_queue text, p_task text, p_priority integer, p_weight integer, p_fair text, p_takes text,
   p_ids uuid[], p_inputs text, p_alone boolean)
 returns void language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
   v_takes text[] := string_to_array(p_takes, E'\x1f');
-  v_class bigint := coalesce(p_class, sluice.class_id_v1(p_queue, p_task, v_takes));
+  v_class bigint := coalesce(p_class, engine.class_id(p_queue, p_task, v_takes));
   v_pos bigint;
   v_known boolean;
   v_idle boolean;
 begin
-  -- Starting up a statement takes longer than what it does, so there are few: one alone needs no scan, and what heard_v1
-  -- and wake_v1 ask first is asked on the way.
+  -- Starting up a statement takes longer than what it does, so there are few: one alone needs no scan, and what heard
+  -- and wake ask first is asked on the way.
   if cardinality(p_ids) = 1 then
     insert into sluice.job (id, lane, priority, created_at, task, queue, fair, takes, input, weight)
     values (p_ids[1], p_lane, p_priority, v_now, p_task, p_queue, p_fair, v_takes, p_inputs::jsonb, nullif(p_weight, 1))
@@ -37,6 +37,6 @@ begin
     insert into sluice.arrival (xid, class, lane, pos, n) values (pg_current_xact_id(), 0, p_lane, v_pos, cardinality(p_ids));
   end if;
   if not v_idle then return; end if;
-  if v_known and p_alone then perform sluice.call_v1(array[v_class], cardinality(p_ids) + 1);
-  else perform sluice.wake_v1(array[p_queue]); end if;
+  if v_known and p_alone then perform engine.call(array[v_class], cardinality(p_ids) + 1);
+  else perform engine.wake(array[p_queue]); end if;
 end $$;

@@ -11,23 +11,23 @@ declare
   v_queue text;
   v_id uuid;
 begin
-  select * into v_given from sluice.send_options_v1(coalesce($3, '{}'));
+  select * into v_given from engine.send_options(coalesce($3, '{}'));
   v_queue := coalesce(v_given.queue, (select t.queue from sluice.task t where t.name = v_task), 'default');
-  v_id := coalesce(v_given.id, sluice.new_id());
+  v_id := coalesce(v_given.id, engine.new_id());
   if (v_task ~ '^[A-Za-z0-9._:-]{1,100}$' and v_queue ~ '^[A-Za-z0-9._:-]{1,100}$') is not true then
-    perform sluice.refuse_v1('SLUICE_BAD_TASK', 'names of tasks and queues are 1 to 100 of a-z, A-Z, 0-9, ".", "_", "-", ":"');
+    perform engine.refuse('SLUICE_BAD_TASK', 'names of tasks and queues are 1 to 100 of a-z, A-Z, 0-9, ".", "_", "-", ":"');
   end if;
   if octet_length(v_input::text) > 262144 then
-    perform sluice.refuse_v1('SLUICE_PAYLOAD_TOO_LARGE', 'an input has 256 KiB at most');
+    perform engine.refuse('SLUICE_PAYLOAD_TOO_LARGE', 'an input has 256 KiB at most');
   end if;
   if v_given.key is not null then
-    select k into v_id from (select v_id as new, k from sluice.keyed_v1(v_task, array[v_given.key], array[v_id], 86400) k) x where k = new;
+    select k into v_id from (select v_id as new, k from engine.keyed(v_task, array[v_given.key], array[v_id], 86400) k) x where k = new;
     if not found then return (select i.job from sluice.idempotency i where i.task = v_task and i.key = v_given.key); end if;
   end if;
-  if sluice.raw_v1(v_id, v_task, v_queue, coalesce(v_given.priority, 0), v_given.due, v_given.tags, v_input, v_given.expires)
+  if engine.raw(v_id, v_task, v_queue, coalesce(v_given.priority, 0), v_given.due, v_given.tags, v_input, v_given.expires)
      and v_given.id is not null then
     -- Finished jobs live elsewhere: look there in a statement of its own, which sees what finished meanwhile.
-    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then perform sluice.unseen_v1(array[v_id]); end if;
+    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then perform engine.unseen(array[v_id]); end if;
     delete from sluice.job j where j.id = v_id
       and (exists (select 1 from sluice.done d where d.id = v_id) or exists (select 1 from sluice.failed f where f.id = v_id));
   end if;

@@ -1,5 +1,5 @@
 -- A span of time from JSON: a number of seconds, or text as PostgreSQL reads intervals. Never negative; null stays null.
-create or replace function sluice.span_v1(p_span jsonb) returns interval language plpgsql as $$
+create or replace function engine.span(p_span jsonb) returns interval language plpgsql as $$
 declare
   v_span interval;
 begin
@@ -9,7 +9,7 @@ begin
   exception when data_exception then null; -- Refused below.
   end;
   if v_span < interval '0' or v_span > interval '366 days' or (v_span is null and jsonb_typeof(p_span) <> 'null') then
-    perform sluice.refuse_v1('SLUICE_BAD_DURATION', format('%s is no span of time of 0 to 366 days', left(p_span::text, 100)));
+    perform engine.refuse('SLUICE_BAD_DURATION', format('%s is no span of time of 0 to 366 days', left(p_span::text, 100)));
   end if;
   return v_span;
 end $$;

@@ -1,7 +1,7 @@
 -- The state of the whole in a few numbers. Rows are counted one by one only up to 10,000, so that it never takes long:
 -- beyond that, waiting and done are what lanes and the server's statistics say, scheduled and failed are 10,001.
 -- A plan that sorts would read a whole lane for its oldest job, and compiling one takes longer than running it.
-create or replace function sluice.status_v1()
+create or replace function engine.status()
 returns table (waiting bigint, scheduled bigint, running bigint, done bigint, failed bigint, workers bigint, slots bigint, oldest timestamptz)
 language sql stable set jit = off set enable_sort = off set enable_bitmapscan = off as $$
   with place as (

@@ -1,7 +1,7 @@
 -- Fails with 40001 (could not serialize access) when one of these ids is in history, but invisible: it finished after
 -- the snapshot that a repeatable read or serializable transaction has from its begin to its end. No query sees such a
 -- row; only a unique index does, so rows are inserted for a moment. Whoever uses these levels repeats on 40001 anyway.
-create or replace function sluice.unseen_v1(p_ids uuid[]) returns void language plpgsql as $$
+create or replace function engine.unseen(p_ids uuid[]) returns void language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
 begin

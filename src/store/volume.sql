@@ -1,6 +1,6 @@
 -- How many rows a table has, and its bytes with indexes. Beyond 10,000 rows (counted_to) they are what the server's
 -- statistics say, since counting takes as long as reading.
-create or replace function sluice.volume_v1(p_table regclass, out rows bigint, out bytes bigint) language plpgsql stable as $$
+create or replace function engine.volume(p_table regclass, out rows bigint, out bytes bigint) language plpgsql stable as $$
 begin
   execute format('select count(*) from (select 1 from %s limit 10001) t', p_table) into rows;
   if rows > 10000 then

@@ -4,6 +4,7 @@ import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import { hash64, newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import type { Db } from '../db/db.ts'
+import { engineSchema } from '../db/migrate.ts'
 import { isTransient } from '../dispatch/claim.ts'
 import type { Handout } from '../dispatch/handout.ts'
 import type { Estimates } from '../dispatch/estimate.ts'
@@ -131,7 +132,7 @@ export class StoreGrants implements Grants {
     for (let failures = 0; ;) {
       signal.throwIfAborted()
       try {
-        const sql = `select lost from ${schema}.settle_v1($1,$2,$3,$4,$5,$6,$7,$8)`
+        const sql = `select lost from ${engineSchema(schema)}.settle($1,$2,$3,$4,$5,$6,$7,$8)`
         const [row] = await db.call<{ lost: boolean }>('settle', sql, [...params, storeClock.cap(clock.monotonicMs())])
         if (row?.lost !== false) throw jobLost()
         return this.#learn(name, at, units, sum)
@@ -222,7 +223,7 @@ export class StoreGrants implements Grants {
     const { db, clock, storeClock, schema, shared } = this.#options
     if (this.#takes.length === 0) return
     shared?.hold(this.#takes, ms)
-    await db.query(`select ${schema}.hold_v1($1, $2, $3)`, [
+    await db.query(`select ${engineSchema(schema)}.hold($1, $2, $3)`, [
       [...new Set(this.#takes.map(hash64))],
       Math.ceil(ms * 1_000),
       storeClock.cap(clock.monotonicMs()),
@@ -311,16 +312,20 @@ export class StoreGrants implements Grants {
 
   async #ask(grant: StoreGrant, back: StoreGrant | null): Promise<Answer> {
     const { db, clock, storeClock, schema, job } = this.#options
-    const [row] = await db.call<Answer>('further', `select * from ${schema}.further_v1($1,$2,$3,$4,$5,$6,$7,$8)`, [
-      grant.id,
-      job.id,
-      job.claim,
-      this.#takes,
-      back?.id ?? null,
-      storeClock.cap(clock.monotonicMs()),
-      grant.units,
-      back?.units ?? null,
-    ])
+    const [row] = await db.call<Answer>(
+      'further',
+      `select * from ${engineSchema(schema)}.further($1,$2,$3,$4,$5,$6,$7,$8)`,
+      [
+        grant.id,
+        job.id,
+        job.claim,
+        this.#takes,
+        back?.id ?? null,
+        storeClock.cap(clock.monotonicMs()),
+        grant.units,
+        back?.units ?? null,
+      ],
+    )
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
     return row
   }

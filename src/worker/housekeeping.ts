@@ -2,6 +2,7 @@
 import type { Clock } from '../core/clock.ts'
 import type { Duration } from '../core/rate.ts'
 import type { Db, Row } from '../db/db.ts'
+import { engineSchema } from '../db/migrate.ts'
 import { ledgerUs } from '../limits/limit.ts'
 import { type Agreed, type Care, isPruneTime, keepMs } from './care.ts'
 
@@ -91,18 +92,25 @@ export class Housekeeping {
     })
     const kept: Params = (_, { doneMs, failedMs }) => [doneMs, failedMs]
     this.#chores = [
-      chore('tidy', tidyMs, `${schema}.tidy_v1($1)`, () => [capUs()]),
-      chore('sweep', minuteMs, `${schema}.sweep_v1()`),
-      chore('lapse', minuteMs, `${schema}.lapse_v1()`),
-      chore('unlearn', hourMs, `${schema}.unlearn_v1()`),
-      chore('collect', hourMs, `${schema}.collect_v1($1)`, (last) => [last ?? leastId]),
-      chore('partition', hourMs, `${schema}.partition_v1()`),
-      chore('summarize', hourMs, `${schema}.summarize_v1($1, $2, $3)`, (last, keep) => [...kept(last, keep), last]),
-      chore('expire', hourMs, `${schema}.expire_v1($1, $2)`, kept),
-      chore('late', hourMs, `${schema}.late_v1($1, $2)`, kept),
-      chore('forget', hourMs, `${schema}.forget_v1($1, $2)`, (last) => [ledgerUs, last ?? 0]),
+      chore('tidy', tidyMs, `${engineSchema(schema)}.tidy($1)`, () => [capUs()]),
+      chore('sweep', minuteMs, `${engineSchema(schema)}.sweep()`),
+      chore('lapse', minuteMs, `${engineSchema(schema)}.lapse()`),
+      chore('unlearn', hourMs, `${engineSchema(schema)}.unlearn()`),
+      chore('collect', hourMs, `${engineSchema(schema)}.collect($1)`, (last) => [last ?? leastId]),
+      chore('partition', hourMs, `${engineSchema(schema)}.partition()`),
+      chore('summarize', hourMs, `${engineSchema(schema)}.summarize($1, $2, $3)`, (last, keep) => [
+        ...kept(last, keep),
+        last,
+      ]),
+      chore('expire', hourMs, `${engineSchema(schema)}.expire($1, $2)`, kept),
+      chore('late', hourMs, `${engineSchema(schema)}.late($1, $2)`, kept),
+      chore('forget', hourMs, `${engineSchema(schema)}.forget($1, $2)`, (last) => [ledgerUs, last ?? 0]),
       // After the ledger's old rows: a bucket goes when its newest is the only one left.
-      chore('retire', hourMs, `${schema}.retire_v1($1, $2, $3)`, (last) => [ledgerUs, capUs(), last ?? leastId]),
+      chore('retire', hourMs, `${engineSchema(schema)}.retire($1, $2, $3)`, (last) => [
+        ledgerUs,
+        capUs(),
+        last ?? leastId,
+      ]),
     ]
   }
 
@@ -153,7 +161,7 @@ export class Housekeeping {
   }
 
   async #excess({ doneMs, failedMs }: Agreed): Promise<Pruned> {
-    const [row = {}] = await this.#db.query(`select * from ${this.#schema}.excess_v1($1, $2, $3)`, [
+    const [row = {}] = await this.#db.query(`select * from ${engineSchema(this.#schema)}.excess($1, $2, $3)`, [
       doneMs,
       failedMs,
       ledgerUs,

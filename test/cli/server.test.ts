@@ -38,7 +38,7 @@ it('migrate: prints what it would do, does it, and then has nothing to do; docto
   expect(await run(['status'])).toMatchObject({ code: 2, err: expect.stringContaining('SLUICE_NOT_MIGRATED') })
 
   const dry = await run(['migrate', '--dry-run'])
-  expect(dry).toMatchObject({ code: 0, out: expect.stringMatching(/^-- 0001_spine[^]*create table sluice\.job /) })
+  expect(dry).toMatchObject({ code: 0, out: expect.stringMatching(/^-- 0001_store[^]*create table sluice\.job /) })
   const names = objects((await run(['migrate', '--dry-run', '--json'])).out).map((step) => step['name'])
   expect(objects((await run(['migrate', '--json'])).out)).toEqual([{ applied: names }])
   expect(await run(['migrate', '--dry-run'])).toMatchObject({ code: 0, out: '' })

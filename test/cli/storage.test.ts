@@ -1,3 +1,4 @@
+import { fn } from '../servers/fn.ts'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { bloat, snapshots, type StorageAt, tableSizes, wraparound } from '../../src/cli/storage.ts'
@@ -108,7 +109,7 @@ it('prune: says what would go, then drops it', async () => {
   const day = 86_400_000
   const project = createProject({ DATABASE_URL: server.url })
   await sluice.db.script(`create table sluice.done_20200101 partition of sluice.done
-    for values from (sluice.id_floor(${Date.UTC(2020, 0, 1)})) to (sluice.id_floor(${Date.UTC(2020, 0, 1) + day}));
+    for values from (${fn}.id_floor(${Date.UTC(2020, 0, 1)})) to (${fn}.id_floor(${Date.UTC(2020, 0, 1) + day}));
     insert into sluice.idempotency values ('t', 'k', gen_random_uuid(), sluice.now() - interval '1 s')`)
   for (let times = 0; times < 2; times++)
     expect(await project.run(['prune', '--dry-run'])).toMatchObject({

@@ -37,7 +37,7 @@ it('migrate: false leaves the database as it is', async () => {
   const { url } = await freshDatabase()
   await expect(Sluice.open({ store: url, migrate: false })).rejects.toMatchObject({
     code: 'SLUICE_NOT_MIGRATED',
-    message: expect.stringMatching(/0001_spine.*sluice migrate/),
+    message: expect.stringMatching(/0001_store.*sluice migrate/),
   })
   const debug = vi.fn<Log['debug']>()
   const log: Log = { debug, info() {}, warn() {}, error() {} }

@@ -1,4 +1,5 @@
 /** Places of concurrency rules: taken at the claim, given back when an attempt ends, however it ends. */
+import { fn } from '../servers/fn.ts'
 import pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import type { Queryable } from '../../src/db/db.ts'
@@ -63,7 +64,7 @@ for (const engine of engines) {
       const waiting = await at.sluice.list({ state: 'waiting' })
       await at.sluice.jobs.cancel(waiting[0]?.id ?? '')
       expect(await more()).toEqual([])
-      await at.db.query(`select sluice.rescue_v1($1, null, 'lost')`, [at.worker])
+      await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker])
       at.worker = await enter(at.db)
       expect(await more()).toHaveLength(2)
       expect(await more()).toEqual([])
@@ -73,7 +74,7 @@ for (const engine of engines) {
       await at.sluice.sendMany(two, rows(2))
       const [one] = (await more()) as [Claimed]
       const [answer] = await at.db.query(
-        `select granted, lost from sluice.further_v1(gen_random_uuid(), $1, $2, '{seats:a}', null, null)`,
+        `select granted, lost from ${fn}.further(gen_random_uuid(), $1, $2, '{seats:a}', null, null)`,
         [one.id, one.claim],
       )
       expect(answer).toEqual({ granted: true, lost: false })
@@ -203,7 +204,7 @@ describe('workers', () => {
     )
     const given: string[] = []
     for (let looks = 0; looks < 3; looks++) {
-      const [row] = await at.db.query<{ ids: string[] }>('select sluice.watch_v1() as ids')
+      const [row] = await at.db.query<{ ids: string[] }>(`select ${fn}.watch() as ids`)
       expect(row?.ids.length).toBe(looks < 2 ? 1 : 0)
       given.push(...(row?.ids ?? []))
     }

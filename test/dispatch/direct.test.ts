@@ -1,4 +1,5 @@
 /** A lane that is served directly is, to everybody else, one that was served among others. */
+import { fn } from '../servers/fn.ts'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { hash64 } from '../../src/core/hash.ts'
@@ -98,7 +99,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     await at.sluice.sendMany(left, rows(10, high))
     const claims: Promise<unknown>[] = []
     await db.transaction(async (tx) => {
-      await tx.query('select sluice.lock_v1(array[$1::bigint])', [bucket(high)])
+      await tx.query(`select ${fn}.lock(array[$1::bigint])`, [bucket(high)])
       claims.push(claim(db, at.worker, ['left'], 2))
       await until(async () => (await blocked(db)) === 1, 'one waits for the bucket')
       claims.push(claim(db, other, ['right'], 5))

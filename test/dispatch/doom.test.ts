@@ -1,4 +1,5 @@
 /** Jobs whose limit cannot have room before they expire, on both mainEngines, with the store's clock in the test's hand. */
+import { fn } from '../servers/fn.ts'
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
@@ -123,7 +124,7 @@ describe.each(mainEngines)('$name', (engine) => {
     const { jobs } = await claim(t.sluice.db, worker, ['dear'], 1)
     const [job] = jobs
     const grant = newId()
-    const further = `select granted from sluice.further_v1($1, $2, $3, '{dear}', null, null, '{10}')`
+    const further = `select granted from ${fn}.further($1, $2, $3, '{dear}', null, null, '{10}')`
     expect(await t.sluice.db.query(further, [grant, job?.id, job?.claim])).toEqual([{ granted: true }])
     const id = await dear.send({ n: 1 }, { maxWait: '1h' })
     await claim(t.sluice.db, worker, ['dear'], 5)
@@ -147,7 +148,7 @@ describe.each(mainEngines)('$name', (engine) => {
       await claim(t.sluice.db, worker, ['smooth'], 5)
       expect((await states(ids)).at(-1)).toBe('waiting')
       if (i > 0) break
-      await t.sluice.db.query(`select sluice.yield_v1(array[$1::uuid], '{smooth}', '{t}')`, [grant])
+      await t.sluice.db.query(`select ${fn}.yield(array[$1::uuid], '{smooth}', '{t}')`, [grant])
       await t.drain()
       await t.clock.advance('3h')
     }
@@ -162,7 +163,7 @@ describe.each(mainEngines)('$name', (engine) => {
     await t.clock.advance('3d')
     await t.drain()
     const [bucket] = await t.sluice.db.query<{ id: string }>(`select id from sluice.bucket where name = 'smooth'`)
-    await t.sluice.db.query('select sluice.hold_v1($1, 3600000000, null)', [[bucket?.id]])
+    await t.sluice.db.query(`select ${fn}.hold($1, 3600000000, null)`, [[bucket?.id]])
     const ids = [await smooth.send({}, { maxWait: '59min' }), await smooth.send({}, { maxWait: '61min' })]
     await t.drain()
     expect(await states(ids)).toEqual(['expired', 'waiting'])

@@ -1,3 +1,4 @@
+import { fn } from '../servers/fn.ts'
 import { afterAll, beforeAll, beforeEach } from 'vitest'
 import { z } from 'zod'
 import { newId } from '../../src/core/hash.ts'
@@ -19,7 +20,7 @@ export const engines = [
 export const mainEngines = isLong ? engines : engines.slice(0, 1)
 export type Engine = (typeof engines)[number]
 
-/** A job as `claim_v1` hands it out. */
+/** A job as `claim` hands it out. */
 export interface Claimed {
   seq: number
   id: string
@@ -31,7 +32,7 @@ export interface Claimed {
   input: unknown
 }
 
-/** The answer of one `claim_v1`. */
+/** The answer of one `claim`. */
 export interface Answer {
   jobs: Claimed[]
   again: boolean
@@ -39,7 +40,7 @@ export interface Answer {
   nowUs: number
 }
 
-/** What `finish_v1` is told of one job. */
+/** What `finish` is told of one job. */
 export type Ending = { job: Claimed; outcome: string; delayUs?: number }
 
 /** An object with a tenant: what the limits' keys are read from. */
@@ -69,7 +70,7 @@ export async function claim(
   idle = false,
 ): Promise<Answer> {
   const [row] = await db.query<{ now_us: string; wake_us: string | null; again: boolean; jobs: string | null }>(
-    'select * from sluice.claim_v1($1,$2,null,$3,$4,null,$5)',
+    `select * from ${fn}.claim($1,$2,null,$3,$4,null,$5)`,
     [id, worker, tasks, want, idle],
   )
   const jobs = handouts(row?.jobs ?? null, id, 0)
@@ -101,7 +102,7 @@ export async function claimAll(
 export async function finish(db: Queryable, endings: readonly Ending[], ended?: readonly string[]): Promise<number[]> {
   const claims = [...new Set(endings.map(({ job }) => job.claim))]
   const [row] = await db.query<{ refused: string[] }>(
-    'select sluice.finish_v1($1,$2,$3,$4,$5,$6,null,null,null,null,$7) as refused',
+    `select ${fn}.finish($1,$2,$3,$4,$5,$6,null,null,null,null,$7) as refused`,
     [
       claims,
       ended ?? claims,

@@ -1,4 +1,5 @@
 /** The limiter's clock when the store's steps: on both mainEngines, with all clocks in the test's hand. */
+import { fn } from '../servers/fn.ts'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { type Clock, StoreClock, systemClock } from '../../src/core/clock.ts'
 import { hash64 } from '../../src/core/hash.ts'
@@ -54,8 +55,8 @@ describe.each(mainEngines)('when the clock of the store steps: $name', (engine) 
     /** Takes all it can, as claims do. */
     const take = async () => {
       const rows = await sluice.db.query<{ now: string; granted: boolean }>(
-        `select sluice.limiter_us($2::bigint) as now, t.granted from generate_series(1, 4) g
-         cross join lateral sluice.take_v1(sluice.new_id(), $1, $2::bigint + 0 * g) t`,
+        `select ${fn}.limiter_us($2::bigint) as now, t.granted from generate_series(1, 4) g
+         cross join lateral ${fn}.take(${fn}.new_id(), $1, $2::bigint + 0 * g) t`,
         [[bucket], storeClock.cap(clock.monotonicMs())],
       )
       for (const { granted } of rows) if (granted) grants.push(realMs)
@@ -183,7 +184,7 @@ describe.each(mainEngines)('when the clock of the store steps: $name', (engine) 
     await pass(0)
     await man.look()
     const [row] = await sluice.db.query<{ off: number }>(
-      'select extract(epoch from sluice.wall_v1(sluice.limiter_us()) - sluice.now())::float8 as off',
+      `select extract(epoch from ${fn}.wall(${fn}.limiter_us()) - sluice.now())::float8 as off`,
     )
     expect(Math.abs(row?.off ?? 1)).toBeLessThan(0.001)
     expect(await count(sluice.db, `sluice.epoch where stepped_us > 3590000000 and stepped_at is not null`)).toBe(1)

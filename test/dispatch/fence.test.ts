@@ -1,3 +1,4 @@
+import { fn } from '../servers/fn.ts'
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { systemClock } from '../../src/core/clock.ts'
@@ -64,7 +65,7 @@ for (const engine of engines) {
       const { jobs } = await claim(at.db, at.worker, ['one'], 2)
       const [job] = jobs as [Claimed]
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
-      await at.db.query(`select sluice.further_v1($1, $2, $1, '{hourly}', $1, null)`, [job.claim, job.id])
+      await at.db.query(`select ${fn}.further($1, $2, $1, '{hourly}', $1, null)`, [job.claim, job.id])
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
     })
 
@@ -72,7 +73,7 @@ for (const engine of engines) {
       await at.sluice.sendMany(quiet, rows(3))
       const id = newId()
       const { jobs } = await claim(at.db, at.worker, ['quiet'], 2, id)
-      await at.db.query(`select sluice.rescue_v1($1, null, 'lost')`, [at.worker])
+      await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker])
       await expect(claim(at.db, at.worker, ['quiet'], 2, id)).rejects.toMatchObject({ code: 'SLW01' })
       await expect(claim(at.db, at.worker, ['quiet'], 2)).rejects.toMatchObject({ code: 'SLW01' })
       const other = await enter(at.db)
@@ -105,7 +106,7 @@ for (const engine of engines) {
         expect(await claimAll(at.db, worker, ['quiet'], 1)).toMatchObject([
           { attempt: i + 1, crashes: i, ambiguous: i > 0 },
         ])
-        await at.db.query(`select sluice.rescue_v1($1, null, 'lost')`, [worker])
+        await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [worker])
       }
       expect(await at.sluice.jobs.get(id)).toMatchObject({
         state: 'failed',
@@ -150,7 +151,7 @@ for (const engine of engines) {
     it('signing off gives jobs back uncalled', async () => {
       await at.sluice.send(quiet, {})
       await claimAll(at.db, at.worker, ['quiet'], 1)
-      await at.db.query('select sluice.leave_v1($1)', [at.worker])
+      await at.db.query(`select ${fn}.leave($1)`, [at.worker])
       expect(await claimAll(at.db, await enter(at.db), ['quiet'], 1)).toMatchObject([
         { attempt: 1, crashes: 0, ambiguous: false },
       ])

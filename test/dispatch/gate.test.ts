@@ -1,4 +1,5 @@
 /** Pauses and hours: what they hold back, what goes on, and what is seen when they end. */
+import { fn } from '../servers/fn.ts'
 import { parseHours } from '../../src/core/hours.ts'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { defineGate, removeGate } from '../../src/dispatch/gate.ts'
@@ -94,7 +95,7 @@ describe.each(engines)('a pause on $name', (engine) => {
     await at.clock.set(startMs + 30_000)
     const ask = (since: string | null) =>
       db.query<{ since: string; wake_us: string | null; jobs: string | null }>(
-        'select since, wake_us, jobs from sluice.claim_v1(gen_random_uuid(),$1,null,$2,1,null,false,$3)',
+        `select since, wake_us, jobs from ${fn}.claim(gen_random_uuid(),$1,null,$2,1,null,false,$3)`,
         [at.worker, ['slow'], since],
       )
     const [idle] = await ask(null)
@@ -143,7 +144,7 @@ describe.each(engines)('a pause of a limit on $name', (engine) => {
     await at.send(calls, 2, 'b')
     expect(tenants(await at.take(['calls']))).toEqual(['b', 'b'])
     const [further] = await db.query(
-      `select granted, lost from sluice.further_v1(gen_random_uuid(), $1, $2, '{crm:a}', null, null)`,
+      `select granted, lost from ${fn}.further(gen_random_uuid(), $1, $2, '{crm:a}', null, null)`,
       [running?.id, running?.claim],
     )
     expect(further).toEqual({ granted: true, lost: false })
@@ -168,7 +169,7 @@ describe.each(engines)('a pause of a limit on $name', (engine) => {
     await at.clock.set(startMs)
     await at.send(calls, 1, 'a')
     await done(db, await at.take(['calls'], 1))
-    await db.query(`select sluice.hold_v1(array[sluice.hash64('crm:a')], 60000000, null)`)
+    await db.query(`select ${fn}.hold(array[sluice.hash64('crm:a')], 60000000, null)`)
     await sluice.pause({ limit: 'crm' }, { reason })
     for (const tenant of ['a', 'b', 'new']) await at.send(calls, 1, tenant)
     expect(await at.take(['calls'])).toEqual([])

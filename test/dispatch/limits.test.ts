@@ -7,6 +7,7 @@ import { Definitions } from '../../src/dispatch/define.ts'
 import { type AnyTask, limit, type LimitOptions, type Rate, Sluice, task } from '../../src/index.ts'
 import { later, until } from '../until.ts'
 import { claim, empty, mainEngines, enter, finish } from './engine.ts'
+import { inOwn } from '../servers/fn.ts'
 
 const named = (name: string, options: LimitOptions & { by?: string }, fair?: string): AnyTask =>
   task('call', {
@@ -35,7 +36,7 @@ describe.each(mainEngines)('on $name', (engine) => {
 
   /** As a process that starts with this code. */
   const starts = (options: LimitOptions & { by?: string }) => process().define(named(name, options).limits)
-  const process = (clock: Clock = systemClock) => new Definitions(sluice.db, clock, (sql) => sql)
+  const process = (clock: Clock = systemClock) => new Definitions(sluice.db, clock, inOwn)
   const rates = async () => (await sluice.limits.show(name)).guarantee.rules.map(({ rate }) => rate)
 
   it('what is stored stands above code, what is pinned above both, however often code starts', async () => {

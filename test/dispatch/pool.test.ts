@@ -1,4 +1,5 @@
 /** Pools: any member will do, each has all that the limit holds, and the one with the most room is taken. */
+import { fn } from '../servers/fn.ts'
 import { describe, expect, it } from 'vitest'
 import type { Queryable } from '../../src/db/db.ts'
 import { hash64 } from '../../src/core/hash.ts'
@@ -42,7 +43,7 @@ for (const engine of mainEngines) {
       await at.sluice.sendMany(any, rows(20))
       for (let taken = 0; taken < 6; taken++) await claim(at.db, at.worker, ['any'], 1)
       expect(await inHand(at.db)).toEqual({ 'sender:a': 2, 'sender:b': 2, 'sender:c': 2 })
-      await at.db.query(`select sluice.hold_v1(array[$1::bigint], 3600000000, null)`, [hash64('sender:b')])
+      await at.db.query(`select ${fn}.hold(array[$1::bigint], 3600000000, null)`, [hash64('sender:b')])
       expect(await more('any')).toHaveLength(2)
       expect(await inHand(at.db)).toEqual({ 'sender:a': 3, 'sender:b': 2, 'sender:c': 3 })
     })
@@ -56,7 +57,7 @@ for (const engine of mainEngines) {
         expect(await more('seats')).toEqual([])
         const [job] = await at.db.query<{ id: string }>(`select id from sluice.job where holds = '{seat:b}' limit 1`)
         const ending = jobs.find(({ id }) => id === job?.id) as Claimed
-        if (end === 'lost') await at.db.query(`select sluice.rescue_v1($1, null, 'lost')`, [at.worker])
+        if (end === 'lost') await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker])
         else if (end === 'cancelled') await at.sluice.jobs.cancel(ending.id)
         else await finish(at.db, [{ job: ending, outcome: end, delayUs: 3_600_000_000 }], [])
         if (end === 'lost') at.worker = await enter(at.db)
@@ -144,7 +145,7 @@ for (const engine of mainEngines) {
       await defineLimit(at.db, limit('seat', { concurrency: 2, pool: ['b', 'c', 'd'] }))
       expect(await more('seats')).toHaveLength(4)
       expect(await inHand(at.db)).toEqual({ 'seat:a': 2, 'seat:b': 2, 'seat:c': 2, 'seat:d': 2 })
-      await at.db.query(`select sluice.rescue_v1($1, null, 'lost')`, [at.worker])
+      await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker])
       at.worker = await enter(at.db)
       expect(await more('seats')).toHaveLength(6)
       expect(await inHand(at.db)).toEqual({ 'seat:b': 2, 'seat:c': 2, 'seat:d': 2 })

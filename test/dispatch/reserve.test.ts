@@ -1,4 +1,5 @@
 /** Shares: part of a limit is kept for some jobs, and lent to others while those are idle. */
+import { fn } from '../servers/fn.ts'
 import { describe, expect, it } from 'vitest'
 import { defineBeside, defineLimit } from '../../src/dispatch/define.ts'
 import { task } from '../../src/dispatch/task.ts'
@@ -104,7 +105,7 @@ for (const engine of engines) {
       await at.sluice.sendMany(wakes, rows(200))
       expect(await at.more('wakes')).toMatchObject({ others: 70 })
       const due = await at.db.query<{ left: number }>(
-        `select (due - sluice.limiter_us())::float8 as left from sluice.list where id <> 0`,
+        `select (due - ${fn}.limiter_us())::float8 as left from sluice.list where id <> 0`,
       )
       expect(due.map(({ left }) => left)).toEqual([10_000_000])
       await at.set(9_999)

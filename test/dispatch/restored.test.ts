@@ -1,4 +1,5 @@
 /** A store that lost what it had acknowledged: a real server that crashes, fails over to a copy, and is put back to one. */
+import { fn } from '../servers/fn.ts'
 import { execFile } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -44,7 +45,7 @@ it('kill -9 of the store after 100 grants: the ledger has them, and the next com
   const bucket = hash64('crm:')
   await db.query(`insert into sluice.bucket (id, name, key) values ($1, 'crm', '')`, [bucket])
   const take = async () => {
-    const [row] = await db.query<{ granted: boolean; wait_us: string }>('select * from sluice.take_v1($1, $2, null)', [
+    const [row] = await db.query<{ granted: boolean; wait_us: string }>(`select * from ${fn}.take($1, $2, null)`, [
       randomUUID(),
       [bucket],
     ])

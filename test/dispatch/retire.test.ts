@@ -1,3 +1,4 @@
+import { fn } from '../servers/fn.ts'
 import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import pg from 'pg'
 import { hash64 } from '../../src/core/hash.ts'
@@ -31,10 +32,10 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
   })
 
   const retire = async (keepUs: number | string = weekUs): Promise<number> => {
-    const sql = `select gone from sluice.retire_v1(${keepUs}, null, '-9223372036854775808')`
+    const sql = `select gone from ${fn}.retire(${keepUs}, null, '-9223372036854775808')`
     return Number((await at.db.query<{ gone: string }>(sql))[0]?.gone)
   }
-  const collect = () => at.db.query(`select sluice.collect_v1('-9223372036854775808')`)
+  const collect = () => at.db.query(`select ${fn}.collect('-9223372036854775808')`)
   /** All that was written is so many days older. */
   const age = (days: number) => at.db.query(`update sluice.ledger set at = at - ${days} * 86400000000`)
   const run = async (task: typeof perRate, tenant: string) => {
@@ -55,7 +56,7 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     await at.db.query(`insert into sluice.ledger (bucket, n, at, debt, version, units)
       select bucket, 0, at - 1, debt, version, 0 from sluice.ledger where bucket = ${hash64('retire.rate:c')}`)
     expect(await retire()).toBe(2)
-    await at.db.query('select sluice.forget_v1($1, 0)', [weekUs])
+    await at.db.query(`select ${fn}.forget($1, 0)`, [weekUs])
     expect([await retire(), await buckets(), await count(at.db, 'sluice.ledger')]).toEqual([1, 0, 0])
     await done(at.db, await run(perRate, 'a'))
     expect(await at.db.query('select n::int, units::int as units from sluice.ledger')).toEqual([{ n: 1, units: 1 }])
@@ -68,7 +69,7 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     await done(at.db, [...(await run(perRate, 'held')), ...(await run(perMonth, 'long'))])
     await at.sluice.send(perRate, { tenant: 'waiting' })
     await claim(at.db, at.worker, ['retire.rate'], 0)
-    await at.db.query('select sluice.absorb_v1(c.id) from sluice.class c')
+    await at.db.query(`select ${fn}.absorb(c.id) from sluice.class c`)
     await collect()
     await age(8)
     await at.db.query(`update sluice.ledger set hold = (extract(epoch from sluice.now()) * 1000000)::bigint + 1000000000
@@ -77,7 +78,7 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     await at.db.query('update sluice.ledger set hold = 1 where hold > 0')
     await done(at.db, [running, counted] as never)
     await age(8)
-    await at.db.query('select sluice.forget_v1($1, 0)', [weekUs])
+    await at.db.query(`select ${fn}.forget($1, 0)`, [weekUs])
     expect([await retire(), await buckets()]).toEqual([3, 2])
     await age(23)
     expect([await retire(), await buckets()]).toEqual([1, 1])
@@ -90,7 +91,7 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     await age(6)
     const cap = `(extract(epoch from clock_timestamp()) * 1000000)::bigint`
     const sql = (capUs: string) =>
-      `select gone from sluice.retire_v1(${weekUs - 86_400_000_000}, ${capUs}, '-9223372036854775808')`
+      `select gone from ${fn}.retire(${weekUs - 86_400_000_000}, ${capUs}, '-9223372036854775808')`
     expect(await at.db.query(sql(`${cap} - 3600000000`))).toEqual([{ gone: expect.toSatisfy((n) => Number(n) === 0) }])
     expect(await at.db.query(sql(cap))).toEqual([{ gone: expect.toSatisfy((n) => Number(n) === 1) }])
   })
@@ -103,10 +104,10 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
       await age(8)
       await at.sluice.send(perRate, { tenant: 'a' })
       await other?.query('begin')
-      await other?.query('select sluice.absorb_v1(c.id) from sluice.class c')
+      await other?.query(`select ${fn}.absorb(c.id) from sluice.class c`)
       expect(await retire()).toBe(0)
       await other?.query('rollback; begin')
-      await other?.query(`select sluice.retire_v1(${weekUs}, null, '-9223372036854775808')`)
+      await other?.query(`select ${fn}.retire(${weekUs}, null, '-9223372036854775808')`)
       const claimed = later(claimAll(at.db, at.worker, ['retire.rate'], 1))
       await until(async () => (await blocked(at.db)) > 0, 'it waits for the buckets')
       expect(await buckets()).toBe(1)

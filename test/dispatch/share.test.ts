@@ -1,3 +1,4 @@
+import { fn } from '../servers/fn.ts'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { share, type ShareLane, type Shares } from '../../src/dispatch/share.ts'
@@ -264,7 +265,7 @@ describe.each([1, 7, 100, 500])('100 a minute among A 10,000, B 50, C 50, by cla
   })
 })
 
-describe('share_v1 in SQL', () => {
+describe('share in SQL', () => {
   let sluice: Sluice
   beforeAll(async () => {
     sluice = await Sluice.open({ store: (await freshDatabase()).url })
@@ -276,7 +277,7 @@ describe('share_v1 in SQL', () => {
       const from = one.lanes.reduce<number[]>((list, lane) => [...list, (list.at(-1) ?? 1) + lane.buckets.length], [1])
       const [row] = await sluice.db.query<{ shares: unknown }>(
         `select json_build_object('take', take, 'vstart', vstart, 'blocked', blocked) as shares
-         from sluice.share_v1($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
+         from ${fn}.share($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
         [
           one.want,
           one.lanes.map((lane) => lane.n),

@@ -1,3 +1,4 @@
+import { fn } from '../servers/fn.ts'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { shareCosts, type ShareLane, type Shares } from '../../src/dispatch/share.ts'
@@ -142,7 +143,7 @@ describe('an expensive job', () => {
   })
 })
 
-describe('share_costs_v1 in SQL', () => {
+describe('share_costs in SQL', () => {
   let sluice: Sluice
   beforeAll(async () => {
     sluice = await Sluice.open({ store: (await freshDatabase()).url })
@@ -160,7 +161,7 @@ describe('share_costs_v1 in SQL', () => {
       }
       const [row] = await sluice.db.query<{ shares: unknown }>(
         `select json_build_object('take', take, 'vstart', vstart, 'blocked', blocked) as shares
-         from sluice.share_costs_v1($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
+         from ${fn}.share_costs($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12)`,
         [
           one.want,
           one.lanes.map((lane) => lane.n),

@@ -1,4 +1,5 @@
 /** Idle workers sleep long: somebody who looks for all calls them to what none of them was told of, and to nothing else. */
+import { fn } from '../servers/fn.ts'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { parseHours } from '../../src/core/hours.ts'
@@ -35,7 +36,7 @@ describe.each(mainEngines)('on $name', (engine) => {
       await until(() => told.includes(payload), 'all is heard')
     }
     await notify('begin')
-    await at.db.query('select sluice.stir_v1()')
+    await at.db.query(`select ${fn}.stir()`)
     await notify('end')
     await stop()
     return told.slice(told.indexOf('begin') + 1, -1)

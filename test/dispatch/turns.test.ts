@@ -17,7 +17,7 @@ const limited = task('limited', { ...fair, limits: [parent, own] })
 const tenants = ['A', 'B', 'C']
 
 describe.each(mainEngines.map((engine, i) => ({ engine, want: [7, 500][i] ?? 1 })))(
-  'on $engine.name, by claims of up to $want',
+  `on $engine.name, by claims of up to $want`,
   ({ engine, want }) => {
     const at = emptied(engine)
     let clock: Awaited<ReturnType<typeof ownClock>>

@@ -1,4 +1,5 @@
 /** The proof from the ledger: honest histories are proved, and what is wrong in a ledger is found. */
+import { fn } from '../servers/fn.ts'
 import { randomUUID } from 'node:crypto'
 import fc from 'fast-check'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
@@ -41,7 +42,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
   const take = async (most: number, key = ''): Promise<number> => {
     const [row] = await query(
       `select count(*) filter (where t.granted) as n from generate_series(1, $1::integer) g
-       cross join lateral sluice.take_v1(md5(random()::text || g)::uuid, array[$2::bigint], null) t`,
+       cross join lateral ${fn}.take(md5(random()::text || g)::uuid, array[$2::bigint], null) t`,
       [most, hash64(`crm:${key}`)],
     )
     return Number(row?.['n'])
@@ -138,7 +139,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
   it('finds a refund that was removed', async () => {
     await define({ rate: '100/min' })
     expect(await take(20)).toBe(10)
-    await query('select sluice.refund_v1(bucket, claim, 1) from sluice.ledger order by n limit 4')
+    await query(`select ${fn}.refund(bucket, claim, 1) from sluice.ledger order by n limit 4`)
     expect(await take(20)).toBe(4)
     expect(await sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10 }] })
     await query(`delete from sluice.ledger where units < 0`)
@@ -162,9 +163,8 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     afterEach(() =>
       query('update sluice.epoch set ahead_us = 0, seen_us = 0, stepped_us = null, stepped_at = null, watched = false'),
     )
-    const forward = (us: number) =>
-      watch('select sluice.shift_v1($1, (select ahead_us from sluice.epoch)) as moved', [us])
-    const back = (leastUs: number) => watch('select sluice.look_v1($1, null, null)', [startUs + leastUs])
+    const forward = (us: number) => watch(`select ${fn}.shift($1, (select ahead_us from sluice.epoch)) as moved`, [us])
+    const back = (leastUs: number) => watch(`select ${fn}.look($1, null, null)`, [startUs + leastUs])
 
     it('forward, and that was taken back: quotas are judged by its periods, "30m ago" is the limiter\'s', async () => {
       await define({ quota: '10/h' })
@@ -234,9 +234,9 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       const rules = [{ worst: 10, exceeded: 0 }]
       expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 30, rules })
       // Known for as long as the ledger reaches back.
-      await query('select sluice.forget_v1(1, 0)')
+      await query(`select ${fn}.forget(1, 0)`)
       expect(await query('select count(*)::integer as n from sluice.step')).toEqual([{ n: 2 }])
-      await query('select sluice.forget_v1(1, 0)')
+      await query(`select ${fn}.forget(1, 0)`)
       expect(await query('select count(*)::integer as n from sluice.step')).toEqual([{ n: 0 }])
     })
 
@@ -247,7 +247,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       await forward(hour)
       await at(hour + 10 * second)
       expect(await take(20)).toBe(10)
-      await query('select sluice.refund_v1(bucket, claim, 1) from (select * from sluice.ledger order by n limit 5) l')
+      await query(`select ${fn}.refund(bucket, claim, 1) from (select * from sluice.ledger order by n limit 5) l`)
       expect(await take(20)).toBe(0)
       expect(await sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10 }] })
     })
@@ -271,7 +271,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
             else if ('want' in act) await take(act.want)
             else if ('refund' in act)
               await query(
-                `select sluice.refund_v1(bucket, claim, 1) from (
+                `select ${fn}.refund(bucket, claim, 1) from (
                    select * from sluice.ledger l where units > 0 and not exists (
                      select 1 from sluice.ledger where claim = l.claim and units < 0) order by at desc, n desc offset $1 limit 1) l`,
                 [act.refund],

@@ -1,4 +1,5 @@
 /** A small world for random histories: tasks under limits of all kinds, workers of two hosts, and what may happen to them. */
+import { fn } from '../servers/fn.ts'
 import { randomUUID } from 'node:crypto'
 import { expect } from 'vitest'
 import { hash64, newId } from '../../src/core/hash.ts'
@@ -137,7 +138,7 @@ export class World {
     const actual = how % 4 === 0 ? units + 1 + (how % 3) : how % Math.max(1, units)
     this.#count(actual > units ? 'settled above' : 'settled below')
     const [row] = await this.#sluice.db.query<{ lost: boolean }>(
-      'select lost from sluice.settle_v1($1,$2,$3,$4,$5,$6,false,null)',
+      `select lost from ${fn}.settle($1,$2,$3,$4,$5,$6,false,null)`,
       [job.id, job.claim, name, actual, [job.claim], [units]],
     )
     expect(row?.lost).toBe(false)
@@ -149,7 +150,7 @@ export class World {
   async kill({ which }: Act): Promise<void> {
     const at = which % this.#workers.length
     const { id, host } = this.#workers[at] as { id: string; host: string }
-    await this.#sluice.db.query(`select sluice.rescue_v1($1, null, 'lost')`, [id])
+    await this.#sluice.db.query(`select ${fn}.rescue($1, null, 'lost')`, [id])
     for (const job of this.#hands.values()) if (job.worker === id) this.#free(job)
     this.#workers[at] = { id: await this.#enter(host), host }
     this.#count('kill')
@@ -160,7 +161,7 @@ export class World {
     const hold = holds[which % holds.length]
     if (hold === undefined) return
     const forUs = 1 + (us % (4 * second))
-    await this.#sluice.db.query('select sluice.hold_v1($1, $2, null)', [[hash64(hold)], forUs])
+    await this.#sluice.db.query(`select ${fn}.hold($1, $2, null)`, [[hash64(hold)], forUs])
     this.witness.hold(hold, forUs)
     this.#count('hold')
   }
@@ -249,11 +250,11 @@ export class World {
 
   /** The store's clock is set back, which a worker sees within 2 s: here at once. */
   async back({ us }: Act): Promise<void> {
-    const [row] = await this.#sluice.db.query<{ us: string }>('select sluice.limiter_us() as us')
+    const [row] = await this.#sluice.db.query<{ us: string }>(`select ${fn}.limiter_us() as us`)
     this.#time.us += 1_000
     this.#time.shownUs -= 3 * second + (us % (90 * second))
     await this.#show()
-    await this.#sluice.db.query('select * from sluice.look_v1($1, null, null)', [row?.us])
+    await this.#sluice.db.query(`select * from ${fn}.look($1, null, null)`, [row?.us])
     this.#count('back')
   }
 
@@ -291,7 +292,7 @@ export class World {
 
   async #ask({ id, worker, tasks, want }: { id: string; worker: string; tasks: string[]; want: number }) {
     const [row] = await this.#sluice.db.query<{ again: boolean; wake_us: string | null; jobs: string | null }>(
-      'select again, wake_us, jobs from sluice.claim_v1($1,$2,null,$3,$4,null,true)',
+      `select again, wake_us, jobs from ${fn}.claim($1,$2,null,$3,$4,null,true)`,
       [id, worker, tasks, want],
     )
     const wakeUs = row?.wake_us ? Number(row.wake_us) : undefined
@@ -382,7 +383,7 @@ export class World {
   }
 
   async #yield({ id, take }: { id: string; take: string }, isUnused: boolean): Promise<void> {
-    await this.#sluice.db.query('select sluice.yield_v1($1,$2,$3)', [[id], [take], [isUnused]])
+    await this.#sluice.db.query(`select ${fn}.yield($1,$2,$3)`, [[id], [take], [isUnused]])
     this.witness.ended(take, id)
     if (isUnused) this.witness.givenBack(take, id, this.witness.unitsOf(take, id))
     this.#count(isUnused ? 'given back' : 'yield')

@@ -1,4 +1,5 @@
 /** Plays histories on a store: all acts in one round trip, and what the buckets are after each. */
+import { fn } from '../servers/fn.ts'
 import { expect } from 'vitest'
 import type { Db } from '../../src/db/db.ts'
 import { type History, keepUs, needs } from './acts.ts'
@@ -21,7 +22,7 @@ create function sluice.test_rows(p_buckets bigint[]) returns table (ord integer,
 begin
   return query select r.ord, format('at %s debt %s slots %s quota %s hold %s avail %s units %s places %s next %s', r.now_at, r.debt,
     r.slots, r.quota, case when r.hold > r.now_at then r.hold else 0 end, r.avail, r.units, r.places, r.next)
-  from sluice.room_v1(p_buckets, sluice.now_us(), false, array(
+  from ${fn}.room(p_buckets, sluice.now_us(), false, array(
     select (array[${needs.join(',')}])[1 + b.key::integer]::bigint from unnest(p_buckets) with ordinality u (id, o)
     left join sluice.bucket b on b.id = u.id order by o)) r;
 end $$;
@@ -45,26 +46,26 @@ begin
       when 'clock' then
         update sluice.test_clock set us = (c ->> 'us')::bigint;
       when 'take' then
-        select t.granted || ' ' || t.wait_us into answer from sluice.take_v1((c ->> 'grant')::uuid, v_buckets, null, sluice.test_numbers(c -> 'units')) t;
+        select t.granted || ' ' || t.wait_us into answer from ${fn}.take((c ->> 'grant')::uuid, v_buckets, null, sluice.test_numbers(c -> 'units')) t;
       when 'charge' then
-        perform sluice.charge_v1((c ->> 'claim')::uuid, (c ->> 'now')::bigint, v_buckets, sluice.test_numbers(c -> 'units'),
+        perform ${fn}.charge((c ->> 'claim')::uuid, (c ->> 'now')::bigint, v_buckets, sluice.test_numbers(c -> 'units'),
           sluice.test_numbers(c -> 'places')::integer[]);
       when 'refund' then
-        perform sluice.refund_v1(v_buckets[1], (c ->> 'claim')::uuid, (c ->> 'units')::bigint, (c ->> 'full')::boolean);
+        perform ${fn}.refund(v_buckets[1], (c ->> 'claim')::uuid, (c ->> 'units')::bigint, (c ->> 'full')::boolean);
       when 'overrun' then
-        perform sluice.overrun_v1(v_buckets[1], (c ->> 'claim')::uuid, (c ->> 'units')::bigint, (c ->> 'now')::bigint);
+        perform ${fn}.overrun(v_buckets[1], (c ->> 'claim')::uuid, (c ->> 'units')::bigint, (c ->> 'now')::bigint);
       when 'release' then
-        perform sluice.release_v1(v_buckets, sluice.test_numbers(c -> 'units')::integer[]);
+        perform ${fn}.release(v_buckets, sluice.test_numbers(c -> 'units')::integer[]);
       when 'hold' then
-        perform sluice.hold_v1(v_buckets, (c ->> 'us')::bigint, null);
+        perform ${fn}.hold(v_buckets, (c ->> 'us')::bigint, null);
       when 'retire' then
         update sluice.test_clock set us = (c ->> 'us')::bigint;
-        perform sluice.forget_v1((c ->> 'keep')::bigint, -1);
-        answer := (select gone from sluice.retire_v1((c ->> 'keep')::bigint, null, '-9223372036854775808'));
+        perform ${fn}.forget((c ->> 'keep')::bigint, -1);
+        answer := (select gone from ${fn}.retire((c ->> 'keep')::bigint, null, '-9223372036854775808'));
         -- As the first job of a lane does.
         if not c ? 'last' then perform sluice.test_find(p_buckets, p_names); end if;
       when 'define' then
-        perform sluice.define_v1(c ->> 'name', 'code', c -> 'spec', c -> 'columns', 'test', null, 0);
+        perform ${fn}.define(c ->> 'name', 'code', c -> 'spec', c -> 'columns', 'test', null, 0);
     end case;
     state := md5((select string_agg(r.line, E'\\n' order by r.ord) from sluice.test_rows(coalesce(v_buckets, p_buckets)) r));
     return next;

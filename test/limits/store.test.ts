@@ -1,3 +1,4 @@
+import { fn } from '../servers/fn.ts'
 import { randomInt, randomUUID } from 'node:crypto'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -41,9 +42,8 @@ describe.each([
     return id
   }
   const take = async (buckets: string[], grant: string = randomUUID()) =>
-    (
-      await sluice.db.query<{ granted: boolean }>('select granted from sluice.take_v1($1, $2, null)', [grant, buckets])
-    )[0]?.granted
+    (await sluice.db.query<{ granted: boolean }>(`select granted from ${fn}.take($1, $2, null)`, [grant, buckets]))[0]
+      ?.granted
 
   it('grants nothing from a bucket whose limit is not defined, and charges nobody for it', async () => {
     const name = `l${randomUUID()}`

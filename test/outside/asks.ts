@@ -1,8 +1,9 @@
+import { fn } from '../servers/fn.ts'
 import { randomUUID } from 'node:crypto'
 import { newId } from '../../src/core/hash.ts'
 import type { Queryable } from '../../src/db/db.ts'
 
-/** One `acquire_v1`; see the fields. */
+/** One `acquire`; see the fields. */
 export interface Asked {
   grant?: string
   line?: string
@@ -28,7 +29,7 @@ export async function acquire(db: Queryable, take: string, asked: Asked = {}): P
   const { grant = randomUUID(), line, cost = 1, waitUs, holder = newId(), lifeMs = 15_000 } = asked
   const [row] = await db.query<
     Record<'wait_us' | 'soonest_us' | 'life_us', string | null> & { granted: boolean; lost: boolean }
-  >('select * from sluice.acquire_v1($1, $2, null, $3, $4, $5, null, $6, $7, null)', [
+  >(`select * from ${fn}.acquire($1, $2, null, $3, $4, $5, null, $6, $7, null)`, [
     grant,
     line ?? null,
     take,

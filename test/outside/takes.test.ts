@@ -1,4 +1,5 @@
 /** Takes of limits outside of jobs, one by one, on a clock of the test's own. */
+import { fn } from '../servers/fn.ts'
 import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
@@ -88,10 +89,9 @@ for (const engine of engines) {
       for (let n = 0; n < 2; n++) expect(await ask(live)).toMatchObject({ granted: true })
       for (const second of [0, 10, 20, 29.999]) {
         await clock.set(startMs + second * 1_000)
-        const [kept] = await at.db.query<{ life_us: string }>(
-          'select life_us from sluice.keep_v1($1, 30000000, null)',
-          [live],
-        )
+        const [kept] = await at.db.query<{ life_us: string }>(`select life_us from ${fn}.keep($1, 30000000, null)`, [
+          live,
+        ])
         expect(kept?.life_us).toBe('30000000')
         expect(await ask(live)).toMatchObject({ granted: false, lost: false })
       }
@@ -101,7 +101,7 @@ for (const engine of engines) {
       expect(await count(at.db, 'sluice.lease')).toBe(3)
       // Who was given up is told so, and gets nothing under the same id.
       const [kept] = await at.db.query<{ life_us: string | null }>(
-        'select life_us from sluice.keep_v1($1, 30000000, null)',
+        `select life_us from ${fn}.keep($1, 30000000, null)`,
         [dead],
       )
       expect(kept?.life_us).toBe(null)
@@ -127,7 +127,7 @@ for (const engine of engines) {
       const holder = newId()
       for (let n = 0; n < 2; n++) await acquire(at.db, 'three', { holder })
       expect(await claimAll(at.db, at.worker, ['work'], 3)).toHaveLength(1)
-      const tidy = () => at.db.query('select sluice.tidy_v1($1)', [String((startMs + 3_600_000) * 1_000)])
+      const tidy = () => at.db.query(`select ${fn}.tidy($1)`, [String((startMs + 3_600_000) * 1_000)])
       await tidy()
       expect(await claimAll(at.db, at.worker, ['work'], 3)).toEqual([])
       await clock.set(startMs + 15_000)

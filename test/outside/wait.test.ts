@@ -1,4 +1,5 @@
 /** Takes that wait, end, and are lost; on the machine's clock. */
+import { fn } from '../servers/fn.ts'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { limit } from '../../src/limits/limit.ts'
@@ -86,9 +87,7 @@ describe.each(engines)('on $name', (engine) => {
   it('a process that was given up is told, and begins anew', async () => {
     const held = sluice.db.query('select 1 from sluice.lease')
     expect(await held).toHaveLength(1)
-    await sluice.db.query('select sluice.yield_v1(array(select id from sluice.lease), array[$1], array[false])', [
-      'one',
-    ])
+    await sluice.db.query(`select ${fn}.yield(array(select id from sluice.lease), array[$1], array[false])`, ['one'])
     const lease = await one.take()
     await sluice.db.query('update sluice.holder set alive_until = 0')
     await until(() => lease.signal.aborted, 'it is told')

@@ -11,6 +11,7 @@ import { type Schedule, schedule, scheduledFor, type ScheduleOptions } from '../
 import { Timetable } from '../../src/schedule/timetable.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { emptied, engines, ownClock } from '../dispatch/engine.ts'
+import { inOwn } from '../servers/fn.ts'
 
 const minuteMs = 60_000
 const hourMs = 60 * minuteMs
@@ -40,7 +41,7 @@ describe.each(engines)('on $name', (engine) => {
   /** The timetable of one process, with its definitions stored. */
   async function process(schedules: Schedule[], own: { clock?: Clock; db?: Db } = {}): Promise<Timetable> {
     const options = { db: own.db ?? engineOf(db), clock: own.clock ?? systemClock, schema: 'sluice', log, schedules }
-    const made = new Timetable({ ...options, rulebook: new Rulebook(), inSchema: (sql) => sql })
+    const made = new Timetable({ ...options, rulebook: new Rulebook(), inSchema: inOwn })
     await made.define()
     return made
   }
@@ -102,7 +103,7 @@ describe.each(engines)('on $name', (engine) => {
       ...real,
       async call(name, sql, params) {
         const rows = await real.call(name, sql, params)
-        if (sql.includes('fire_v1') && lost++ === 0) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'lost')
+        if (sql.includes('.fire(') && lost++ === 0) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'lost')
         return rows as never
       },
     }

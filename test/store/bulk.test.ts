@@ -1,3 +1,4 @@
+import { fn } from '../servers/fn.ts'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
@@ -266,7 +267,7 @@ describe('a claim that meets a job under a new priority', () => {
     const [first, second] = [await sluice.send(limited, { tenant: 'a' }), await sluice.send(limited, { tenant: 'a' })]
     let claiming: ReturnType<typeof claim> | undefined
     await sluice.transaction(async (tx) => {
-      await tx.query(`select sluice.reprioritise_v1($1, '{waiting}', 5)`, [[first]])
+      await tx.query(`select ${fn}.reprioritise($1, '{waiting}', 5)`, [[first]])
       claiming = claim(other, worker, ['limited'], 2)
       await until(
         async () =>

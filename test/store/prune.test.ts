@@ -1,3 +1,4 @@
+import { fn, inOwn } from '../servers/fn.ts'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
@@ -19,7 +20,7 @@ const finished = (table: string, n: number | 'i', days: number) =>
      sluice.now(), sluice.now() - interval '${days} days'`
 const partition = (table: string) =>
   `create table sluice.${table}_${old} partition of sluice.${table}
-   for values from (sluice.id_floor(${oldMs})) to (sluice.id_floor(${oldMs + day}))`
+   for values from (${fn}.id_floor(${oldMs})) to (${fn}.id_floor(${oldMs + day}))`
 
 describe('housekeeping', () => {
   const [postgres] = engines
@@ -101,7 +102,7 @@ describe('housekeeping', () => {
     expect(await read()).toBeGreaterThan(200)
     let last: string | null = null
     do {
-      const sql = 'select more from sluice.summarize_v1($1, $1, $2)'
+      const sql = `select more from ${fn}.summarize($1, $1, $2)`
       last = (await db.query<{ more: string | null }>(sql, [day, last]))[0]?.more ?? null
     } while (last !== null)
     expect(await read()).toBeLessThan(40)
@@ -177,7 +178,7 @@ describe('housekeeping', () => {
   it('waits for no open transaction that uses an expired key again', async () => {
     await sluice.db.query(`insert into sluice.idempotency values ('t', 'again', gen_random_uuid(), sluice.now())`)
     await other.query('begin')
-    await other.query(`select sluice.keyed_v1('t', '{again}', '{00000000-0000-7000-8000-000000000000}', 60)`)
+    await other.query(`select ${fn}.keyed('t', '{again}', '{00000000-0000-7000-8000-000000000000}', 60)`)
     await sluice.prune()
     await other.query('commit')
     expect(await count(sluice.db, `sluice.idempotency where key = 'again'`)).toBe(1)
@@ -192,13 +193,13 @@ it('a round does a portion of each chore that is due, leaves in time, goes on in
   const clock = { ...systemClock, monotonicMs: () => nowMs, wallMs: () => hour * 3_600_000, random: () => 0 }
   const query = async (sql: string) => {
     // What is due every 2 s is due all the time here.
-    if (sql.includes('setting') || sql.includes('tidy_v1')) return []
-    asked.push(/sluice\.(\w+)_v1/.exec(sql)?.[1] ?? sql)
+    if (sql.includes('setting') || sql.includes('tidy')) return []
+    asked.push(/sluice_\w+\.(\w+)\(/.exec(sql)?.[1] ?? sql)
     nowMs += 400
     return [{ more }]
   }
   const db = { query } as unknown as Db
-  const care = new Care(db, clock, (sql) => sql, { prune: { at: '03:00', zone: 'UTC', for: 3_600_000 } })
+  const care = new Care(db, clock, inOwn, { prune: { at: '03:00', zone: 'UTC', for: 3_600_000 } })
   const housekeeping = new Housekeeping(db, clock, 'sluice', care)
   const light = ['sweep', 'lapse', 'unlearn', 'collect', 'partition']
   const all = [...light, 'summarize', 'expire', 'late', 'forget', 'retire']

@@ -1,3 +1,4 @@
+import { fn } from '../servers/fn.ts'
 import pg from 'pg'
 import { afterEach, describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
@@ -67,7 +68,7 @@ for (const engine of engines) {
         }
         await sluice.send(of, row(0))
         await sluice.db.query(`insert into sluice.class (id, queue, task)
-          select sluice.class_id_v1(queue, task, takes), queue, task from sluice.job on conflict do nothing`)
+          select ${fn}.class_id(queue, task, takes), queue, task from sluice.job on conflict do nothing`)
         await recorded(sluice.db)
       }
     })
@@ -136,9 +137,7 @@ for (const engine of engines) {
 
     it('one that replaces is known again after others have replaced what it sent', async () => {
       const replace = async (id: string) => {
-        const [row] = await at.sluice.db.query<{ id: string }>(`select sluice.replace_v1('quiet', 'k', $1, 60) as id`, [
-          id,
-        ])
+        const [row] = await at.sluice.db.query<{ id: string }>(`select ${fn}.replace('quiet', 'k', $1, 60) as id`, [id])
         return row?.id
       }
       const [first, second, third] = [newId(), newId(), newId()]

@@ -1,4 +1,5 @@
 /** What a task and its handler say about how a job goes on, on both engines, with the store's clock in the test's hand. */
+import { fn } from '../servers/fn.ts'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { z } from 'zod'
 import { StoreError } from '../../src/core/errors.ts'
@@ -111,7 +112,7 @@ describe.each(engines)('$name', (engine) => {
     const [lost, left] = [await enter(db), await enter(db)]
     expect((await claim(db, lost, ['once'], 1)).jobs).toHaveLength(1)
     expect((await claim(db, left, ['once'], 1)).jobs).toHaveLength(1)
-    await db.query(`select sluice.rescue_v1($1, null, 'lost'), sluice.leave_v1($2)`, [lost, left])
+    await db.query(`select ${fn}.rescue($1, null, 'lost'), ${fn}.leave($2)`, [lost, left])
     next = () => undefined
     await t.drain()
     const [first, second] = await Promise.all(ids.map((id) => t.waitFor(id)))
@@ -124,7 +125,7 @@ describe.each(engines)('$name', (engine) => {
     await t.drain()
     ids.push(await brief.send({}), await brief.send({}, { maxWait: '2h' }), await brief.send({}))
     await t.clock.advance('61s')
-    await t.sluice.db.query('select sluice.overdue_v1(null)')
+    await t.sluice.db.query(`select ${fn}.overdue(null)`)
     await t.clock.advance('1h')
     await t.drain()
     const jobs = await Promise.all(ids.map((id) => t.sluice.jobs.get(id)))
@@ -184,7 +185,7 @@ describe.each(engines)('$name', (engine) => {
     expect(lossy).toHaveBeenCalledTimes(2)
     lossy.mockRestore()
     expect(ids).toEqual(Array.from({ length: n }, () => first))
-    await db.query(`select sluice.rescue_v1($1, null, 'shutdown')`, [worker])
+    await db.query(`select ${fn}.rescue($1, null, 'shutdown')`, [worker])
     steps.length = 0
     await t.drain()
     expect(steps).toEqual([String(n - 1)])
@@ -200,7 +201,7 @@ describe.each(engines)('$name', (engine) => {
     const second = await noted.send({ n: 2 }, { idempotencyKey: key, replace: true })
     expect(second).not.toBe(first)
     expect(await t.sluice.jobs.get(first)).toMatchObject({ state: 'running' })
-    await db.query(`select sluice.rescue_v1($1, null, 'shutdown')`, [worker])
+    await db.query(`select ${fn}.rescue($1, null, 'shutdown')`, [worker])
     steps.length = 0
     await t.drain()
     expect(steps.toSorted()).toEqual(['1', '2'])
@@ -226,7 +227,7 @@ describe.each(engines)('$name', (engine) => {
     const worker = await enter(db)
     const { jobs } = await claim(db, worker, ['once'], 1)
     expect(jobs.map((job) => job.id)).toEqual([id])
-    await db.query(`select sluice.rescue_v1($1, null, 'lost')`, [worker])
+    await db.query(`select ${fn}.rescue($1, null, 'lost')`, [worker])
     expect(await t.waitFor(id)).toMatchObject({ state: 'failed', reason: 'doubtful' })
   })
 

@@ -13,6 +13,7 @@ import { capacityOf, costOf } from '../../src/limits/cost.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { mainEngines } from '../dispatch/engine.ts'
+import { inOwn } from '../servers/fn.ts'
 
 const input = z.object({
   max: z.number(),
@@ -56,7 +57,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
   const costOfNext = async (more: object = {}) => {
     laterMs += 5_000
     return sluice.transaction(async (tx) => {
-      const from = new Estimates({ ...sluice.db, kind: 'pglite' }, clock, (sql) => sql, log)
+      const from = new Estimates({ ...sluice.db, kind: 'pglite' }, clock, inOwn, log)
       const job = await admit(ask, { max: 1_000, used: 0, ...more }, { tx }, clock, new Rulebook([], {}, from))
       return job.costs?.[0]
     })
@@ -122,7 +123,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
   })
 
   it('of two workers that write at one time neither loses what the other has', async () => {
-    const workers = Array.from({ length: 10 }, () => new Estimates(sluice.db, clock, (sql) => sql, log))
+    const workers = Array.from({ length: 10 }, () => new Estimates(sluice.db, clock, inOwn, log))
     for (let round = 0; round < 3; round++) {
       for (const [i, worker] of workers.entries())
         for (const model of ['a', 'b', 'c'].toSorted(() => (i % 2) - 0.5))
@@ -139,7 +140,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
       `insert into sluice.learned select $1, 'tpm', 'v' || n, '{1}', sluice.now() - interval '29 days' from generate_series(1, 1000) n`,
       [ask.name],
     )
-    const estimates = new Estimates(sluice.db, clock, (sql) => sql, log)
+    const estimates = new Estimates(sluice.db, clock, inOwn, log)
     const saw = (model: string) => estimates.saw(ask.name, own, { max: 10, model }, 5)
     for (const model of ['new', 'v7', 'v7']) saw(model)
     await estimates.write()
@@ -157,7 +158,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
 describe('what is learned', () => {
   const ask = newTask()
   const some = (answer: () => Promise<unknown[]>, clock: Clock = systemClock) =>
-    new Estimates({ kind: 'pg', query: answer } as unknown as Db, clock, (sql) => sql, log)
+    new Estimates({ kind: 'pg', query: answer } as unknown as Db, clock, inOwn, log)
   const known = async (estimates: Estimates) => (await estimates.of(ask))?.(own, { max: 1 })
 
   it('a store that fails or is silent holds up no send, and costs nobody what is known', async () => {
@@ -198,7 +199,7 @@ describe('what is learned', () => {
         return []
       },
     }
-    const estimates = new Estimates(db as unknown as Db, systemClock, (sql) => sql, log)
+    const estimates = new Estimates(db as unknown as Db, systemClock, inOwn, log)
     const saw = (used: number) => estimates.saw(ask.name, own, { max: 100 }, used)
     saw(10)
     await estimates.write()
