@@ -37,7 +37,7 @@ export function inSchema(sql: string, schema: string): string {
       `"${schema}" cannot be a schema name: use a-z, 0-9 and _, up to 40 characters`,
     )
   }
-  return sql.replaceAll(/\b(sluice|engine)\.(?=[a-z_])/g, (_, name) =>
+  return sql.replaceAll(/\b(sluice|engine)\.(?=[a-z_%])/g, (_, name) =>
     name === 'sluice' ? `${schema}.` : `${engineSchema(schema)}.`,
   )
 }
