@@ -1,4 +1,5 @@
 /** Handlers in threads. */
+import { storeOn } from '../../src/db/store.ts'
 import type { GuardedAgent } from '../../src/http/agent.ts'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
@@ -43,12 +44,9 @@ const handout = (input: object, job: Partial<Handout> = {}) =>
 let threads: Threads
 const stuck = new Stuck({ clock: systemClock, log, most: 1, changed() {} })
 const around = (clock = systemClock) => ({
-  db: { checkOutside() {} } as unknown as Db,
-  clock,
+  store: storeOn({ checkOutside() {} } as unknown as Db, { clock, log }),
   storeClock: new StoreClock(),
-  schema: 'sluice',
   agent: {} as GuardedAgent,
-  log,
   patience: new Patience(),
   stuck,
   rulebook: new Rulebook(),
