@@ -19,17 +19,25 @@ for (const [name, sql] of texts('.sql')) {
 }
 const record = (rows) =>
   `{\n${rows.map(([name, text]) => `  ${JSON.stringify(name)}: ${JSON.stringify(text)},\n`).join('')}}`
-writeModule('sql.ts', '.sql', Object.entries(groups))
+writeModule('sql.ts', '.sql', Object.entries(groups), functionNames(groups.functions))
 const lua = texts('.lua')
 writeModule('lua.ts', '.lua', [['scripts', lua]])
 writePython('examples/python/limits_lua.py', lua)
 
-/** A module of records of texts. */
-function writeModule(file, suffix, all) {
+/** A module of records of texts. The names of statements are known to the compiler. */
+function writeModule(file, suffix, all, more = '') {
+  const type = (group) => (group === 'statements' ? '' : ': Record<string, string>')
   const text =
     `// Made by scripts/embed.mjs from the ${suffix} files; do not edit.\n` +
-    all.map(([group, rows]) => `export const ${group}: Record<string, string> = ${record(rows)}\n`).join('')
-  write(`src/generated/${file}`, text)
+    all.map(([group, rows]) => `export const ${group}${type(group)} = ${record(rows)}\n`).join('')
+  write(`src/generated/${file}`, text + more)
+}
+
+/** A type of the names of all functions, so that a call of one that is not there does not compile. */
+function functionNames(files) {
+  const defined = /create or replace function engine\.(\w+)/gi
+  const names = new Set(files.flatMap(([, sql]) => [...sql.matchAll(defined)].map(([, name]) => name)))
+  return `export type FunctionName =\n${[...names].map((name) => `  | '${name}'\n`).join('')}`
 }
 
 /** The scripts as src/redis/limiter.ts joins them. */

@@ -4,6 +4,7 @@ export { type Clock, systemClock } from './core/clock.ts'
 export type { Hours, ParsedHours } from './core/hours.ts'
 export { AttemptError, SluiceError, StoreError, UsageError } from './core/errors.ts'
 export { newId } from './core/hash.ts'
+export type { Log } from './core/log.ts'
 export type { Duration, Rate } from './core/rate.ts'
 export type { RetryOptions, RetryPolicy } from './core/retry.ts'
 export type { Db, Queryable, Tx } from './db/db.ts'
@@ -12,7 +13,6 @@ export type {
   AnyTask,
   Context,
   Failure,
-  Log,
   Sendable,
   SendManyOptions,
   SendOptions,

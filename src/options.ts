@@ -1,7 +1,7 @@
 /** How a Sluice is opened. */
 import type { Clock } from './core/clock.ts'
 import type { Routes, Rule } from './dispatch/rule.ts'
-import type { Log } from './dispatch/task.ts'
+import type { Log } from './core/log.ts'
 import type { RedisClient } from './redis/client.ts'
 import type { CareOptions } from './worker/care.ts'
 

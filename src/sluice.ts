@@ -2,9 +2,11 @@
 import { type Clock, systemClock } from './core/clock.ts'
 import { StoreError, UsageError } from './core/errors.ts'
 import type { Duration } from './core/rate.ts'
-import { type Db, engineOf, type Queryable, type Tx } from './db/db.ts'
-import { inSchema, migrate, pending } from './db/migrate.ts'
-import { env, openStore, type Store } from './db/open.ts'
+import { type Log, silent } from './core/log.ts'
+import type { Db, Tx } from './db/db.ts'
+import { migrate, pending } from './db/migrate.ts'
+import { env, type Opened, openStore } from './db/open.ts'
+import { checkSchema, type Sql, type Store, storeOn } from './db/store.ts'
 import { within } from './db/tx.ts'
 import { vacuumUntil } from './db/vacuum.ts'
 import { admit } from './dispatch/admit.ts'
@@ -16,7 +18,6 @@ import { type SendRowsOptions, type Sent, sendRows } from './dispatch/rows.ts'
 import { type Pauses, pausesOn } from './dispatch/gate.ts'
 import {
   type AnyTask,
-  type Log,
   provideSender,
   type Sendable,
   type Sender,
@@ -44,8 +45,6 @@ import { Worker } from './worker/worker.ts'
 /** What a task takes; of any task (`AnyTask`) only the schema knows. */
 type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
 
-const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
-
 /** One store, open. */
 export class Sluice implements Sender {
   /** Statements on the store itself. */
@@ -66,11 +65,13 @@ export class Sluice implements Sender {
    * its workers have stopped, and its directory is free: to be opened anew, best by a new process. Never after `close`.
    */
   readonly ended: Promise<StoreError>
+  readonly #opened: Opened
+  /** For the engine, and for users: see `Store.on`. */
   readonly #store: Store
+  readonly #sql: Sql
   readonly #clock: Clock
-  readonly #schema: string
-  readonly #allowPrivate: readonly string[]
   readonly #log: Log
+  readonly #allowPrivate: readonly string[]
   readonly #outbox: Outbox
   readonly #definitions: Definitions
   readonly #rulebook: Rulebook
@@ -84,34 +85,33 @@ export class Sluice implements Sender {
   /** Closed, and the last attempt has ended: what those sent was still taken. */
   #isShut = false
 
-  private constructor(store: Store, options: SluiceOptions, redis: RedisConnection | undefined) {
-    this.#store = store
-    this.db = store.db
+  private constructor(opened: Opened, options: SluiceOptions, redis: RedisConnection | undefined) {
+    this.#opened = opened
+    this.db = opened.db
     this.#clock = options.clock ?? systemClock
-    this.#schema = options.schema ?? env('SLUICE_SCHEMA') ?? 'sluice'
-    this.#allowPrivate = options.allowPrivate ?? env('SLUICE_ALLOW_PRIVATE')?.split(',') ?? []
     this.#log = options.log ?? silent
-    this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
-    this.limits = new Limits(this.db, this.#clock, this.#schema)
-    ;({ pause: this.pause, resume: this.resume, pauses: this.pauses } = pausesOn(this.db, (sql) => this.#sql(sql)))
-    this.schedules = new Schedules(this.db, this, (sql) => this.#sql(sql))
-    this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
-    this.#definitions = new Definitions(this.db, this.#clock, (sql) => this.#sql(sql))
-    const estimates = new Estimates(engineOf(this.db), this.#clock, (sql) => this.#sql(sql), this.#log)
-    this.#rulebook = new Rulebook(options.rules, options.routes, estimates)
-    this.#care = new Care(engineOf(this.db), this.#clock, (sql) => this.#sql(sql), said(options), this.#log)
-    const inSchema = (sql: string) => this.#sql(sql)
-    const where = { db: engineOf(this.db), clock: this.#clock, schema: this.#schema, inSchema, log: this.#log }
+    const store = storeOn(this.db, { schema: schemaOf(options), clock: this.#clock, log: this.#log })
+    this.#store = store
+    this.#sql = store.on(this.db)
+    this.#allowPrivate = options.allowPrivate ?? env('SLUICE_ALLOW_PRIVATE')?.split(',') ?? []
+    this.jobs = new Jobs(this.#sql)
+    this.limits = new Limits(this.#sql, this.#clock)
+    ;({ pause: this.pause, resume: this.resume, pauses: this.pauses } = pausesOn(this.#sql))
+    this.schedules = new Schedules(this.#sql, this)
+    this.#outbox = new Outbox(store)
+    this.#definitions = new Definitions(this.#sql, this.#clock)
+    this.#rulebook = new Rulebook(options.rules, options.routes, new Estimates(store))
+    this.#care = new Care(store, said(options))
     const prefix = options.redisPrefix ?? env('SLUICE_REDIS_PREFIX') ?? 'sluice:'
     this.#redis = redis
-    this.#shared = redis && new RedisShared({ ...where, connection: redis, prefix })
+    this.#shared = redis && new RedisShared({ store, connection: redis, prefix })
     this.takes = new Takes({
-      ...where,
+      store,
       definitions: this.#definitions,
       allowPrivate: this.#allowPrivate,
       shared: this.#shared,
     })
-    this.ended = store.db.ended.then((error) => this.#fail(error))
+    this.ended = opened.db.ended.then((error) => this.#fail(error))
   }
 
   /**
@@ -120,11 +120,11 @@ export class Sluice implements Sender {
    * SLUICE_NOT_MIGRATED (only with `migrate: false`), SLUICE_MISSING_PEER (of Redis), SLUICE_BAD_REDIS
    */
   static async open(options: SluiceOptions = {}): Promise<Sluice> {
-    inSchema('', options.schema ?? env('SLUICE_SCHEMA') ?? 'sluice')
+    checkSchema(schemaOf(options))
     said(options)
     const clock = options.clock ?? systemClock
     const listenUrl = options.listenUrl ?? env('SLUICE_LISTEN_URL')
-    const store = await openStore({
+    const opened = await openStore({
       store: options.store ?? env('DATABASE_URL') ?? '.sluice/data',
       clock,
       ...(listenUrl === undefined ? {} : { listenUrl }),
@@ -137,25 +137,21 @@ export class Sluice implements Sender {
       const fromEnv = options.store === 'memory:' ? undefined : env('REDIS_URL')
       redis = openRedis(options.redis ?? fromEnv)
     } catch (error) {
-      await store.db.close()
+      await opened.db.close()
       throw error
     }
     let sluice: Sluice
     try {
-      sluice = new Sluice(store, options, redis)
+      sluice = new Sluice(opened, options, redis)
       if (options.migrate === false) await sluice.#mustBeMigrated()
-      else await migrate(store.db, sluice.#schema)
+      else await migrate(opened.db, sluice.#store.schema)
     } catch (error) {
       await redis?.close()
-      await store.db.close()
+      await opened.db.close()
       throw error
     }
-    if (store.owner) {
-      void vacuumUntil(sluice.#end.signal, store.db, sluice.#clock, sluice.#schema, (table, error) =>
-        sluice.#log.debug('vacuum failed', { table, error: String(error) }),
-      )
-    }
-    sluice.#log.debug('the store is open', { store: store.db.where, schema: sluice.#schema })
+    if (opened.owner) void vacuumUntil(sluice.#end.signal, sluice.#store)
+    sluice.#log.debug('the store is open', { store: opened.db.where, schema: sluice.#store.schema })
     return sluice
   }
 
@@ -164,12 +160,12 @@ export class Sluice implements Sender {
    * directory: there `transaction` is the way to transactions of your own.
    */
   get url(): string | undefined {
-    return this.#store.url
+    return this.#opened.url
   }
 
   /** This process owns the embedded data. */
   get owner(): boolean {
-    return this.#store.owner
+    return this.#opened.owner
   }
 
   /**
@@ -242,12 +238,12 @@ export class Sluice implements Sender {
    * @throws UsageError SLUICE_BAD_ID
    */
   async why(id: string): Promise<Why | undefined> {
-    return why(this.db, checkId(id), (sql) => this.#sql(sql))
+    return why(this.#sql, checkId(id))
   }
 
   /** Proves from the ledger that no limit was exceeded, or shows where. @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_OPTION */
   verify(options: VerifyOptions = {}): Promise<Verification> {
-    return verify(this.db, (sql) => this.#sql(sql), options)
+    return verify(this.#sql, options)
   }
 
   /**
@@ -279,7 +275,7 @@ export class Sluice implements Sender {
    * @throws UsageError SLUICE_BAD_OPTION
    */
   async prune(options: PruneOptions = {}): Promise<Pruned> {
-    return new Housekeeping(engineOf(this.db), this.#clock, this.#schema, this.#care).prune(options)
+    return new Housekeeping(this.#store, this.#care).prune(options)
   }
 
   /** Stops this process's workers (their attempts end first), settles what was sent, and closes the store; one that is away is waited for some 10 s. */
@@ -317,11 +313,7 @@ export class Sluice implements Sender {
     await (this.#redis === undefined ? this.#warnOfRedis() : this.#redis.load())
     this.#shared?.start()
     const worker: Worker = new Worker({
-      db: engineOf(this.db),
-      clock: this.#clock,
-      schema: this.#schema,
-      inSchema: (sql) => this.#sql(sql),
-      log: this.#log,
+      store: this.#store,
       tasks,
       schedules,
       queues,
@@ -331,7 +323,7 @@ export class Sluice implements Sender {
       version,
       labels,
       allowPrivate: this.#allowPrivate,
-      beatUrl: this.#store.directUrl,
+      beatUrl: this.#opened.directUrl,
       care: this.#care,
       shared: this.#shared,
       ended: () => this.#workers.delete(worker),
@@ -342,14 +334,14 @@ export class Sluice implements Sender {
 
   /** Others would not know of what this process is granted. */
   async #warnOfRedis(): Promise<void> {
-    const [row] = await this.db.query(this.#sql('select 1 from sluice.shared'))
+    const [row] = await this.#sql.query('select 1 from sluice.shared')
     const text =
       'limits of this database are shared in Redis, and this process was given none (REDIS_URL): other programs do not know of what it is granted'
     if (row !== undefined) this.#log.warn(text)
   }
 
-  #within(options: Pick<SendOptions, 'tx'>): Queryable | undefined {
-    if (options.tx !== undefined) return within(options.tx)
+  #within(options: Pick<SendOptions, 'tx'>): Sql | undefined {
+    if (options.tx !== undefined) return this.#store.on(within(options.tx))
     this.db.checkOutside('`send` without `tx`')
     return undefined
   }
@@ -358,26 +350,27 @@ export class Sluice implements Sender {
    * A limit goes in force in a transaction of its own, so that a long one of the caller holds up nobody who defines it too.
    * But while the caller's is open the embedded engine has no other: there it goes with the caller's, which may be rolled back.
    */
-  async #defineFor(task: AnyTask, tx: Queryable | undefined): Promise<void> {
-    if (tx === undefined || !this.#store.embedded) return this.define([task])
+  async #defineFor(task: AnyTask, tx: Sql | undefined): Promise<void> {
+    if (tx === undefined || !this.#opened.embedded) return this.define([task])
     return this.#definitions.defineIn(tx, task.limits)
   }
 
   async #mustBeMigrated(): Promise<void> {
-    const steps = await pending(this.db, this.#schema)
+    const { schema } = this.#store
+    const steps = await pending(this.db, schema)
     if (steps.length === 0) return
     const names = steps.map((step) => step.name).join(', ')
-    throw new UsageError('SLUICE_NOT_MIGRATED', `schema ${this.#schema} lacks ${names}; run \`sluice migrate\``)
-  }
-
-  #sql(sql: string): string {
-    return inSchema(sql, this.#schema)
+    throw new UsageError('SLUICE_NOT_MIGRATED', `schema ${schema} lacks ${names}; run \`sluice migrate\``)
   }
 
   #checkOpen(isClosed = this.#closed !== undefined): void {
     if (this.#failure !== undefined) throw this.#failure
     if (isClosed) throw new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
   }
+}
+
+function schemaOf(options: SluiceOptions): string {
+  return options.schema ?? env('SLUICE_SCHEMA') ?? 'sluice'
 }
 
 let shared: Promise<Sluice> | undefined

@@ -50,6 +50,9 @@ const banned: Record<string, string> = {
 const openMarks = new RegExp(['TO' + 'DO', 'FIX' + 'ME', 'X' + 'XX'].map((mark) => `\\b${mark}\\b`).join('|'))
 const vagueName =
   /(^|[-_.])(utils?|helpers?|common|managers?|types)([-_.]|$)|(Utils?|Helpers?|Common|Managers?|Types)([-_.]|$)/
+/** SQL that is put together for a schema, or texts of .sql files. */
+const byHand =
+  /\b(select|from|join|into|update|call)\s+\$\{[^}]*\}\.|^import (?!type)[^']*\bstatements\b[^']*'[./]*generated\/sql\.ts'/im
 const wallClock =
   /(?<![.\w])(now|clock_timestamp|statement_timestamp|transaction_timestamp|timeofday)\s*\(|\b(current_timestamp|current_date|current_time|localtimestamp|localtime)\b|'now'/i
 
@@ -110,13 +113,30 @@ const laws: Record<string, Law> = {
   },
   'SQL files are used': {
     in: (files) => {
-      const all = files.filter(({ path }) => isCode(path) && !isGenerated(path) && path !== 'test/tidy.test.ts')
+      const source = files.filter(({ path }) => path.startsWith('src/') && isCode(path) && !isGenerated(path))
+      const texts = source.map(({ text }) => text).join('\n')
       return files
         .filter(isSql)
-        .filter((file) => !isUsed(file, all))
+        .filter((file) => !isUsed(file, texts))
         .map(({ path }) => `${path} is used by nobody`)
     },
-    bad: [{ 'src/db/a.sql': 'select 1' }, { 'src/db/a.sql': 'create or replace function engine.a()' }],
+    bad: [
+      { 'src/db/a.sql': 'select 1', 'src/db/b.ts': `const a = 'db/a'` },
+      { 'src/db/a.sql': 'create or replace function engine.a()', 'src/db/b.ts': `sql.call('ab')` },
+      { 'src/db/a.sql': 'create or replace function engine.a()', 'test/db/b.ts': `sql.call('a')` },
+    ],
+  },
+  'TypeScript names SQL by db/store.ts alone': {
+    in: (files) =>
+      inSource(files)
+        .filter(({ path }) => room(path) !== 'db')
+        .filter(({ text }) => byHand.test(text))
+        .map(({ path }) => path),
+    bad: [
+      { 'src/store/a.ts': 'await db.query(`select * from ${engine}.claim($1)`)' },
+      { 'src/store/a.ts': 'await db.query(`select id from ${this.#schema}.job`)' },
+      { 'src/store/a.ts': `import { statements } from '../generated/sql.ts'` },
+    ],
   },
   'time, randomness and output have one owner': {
     in: (files) =>
@@ -200,21 +220,20 @@ function withoutClock(sql: string): string {
   return code.replaceAll(/create (or replace )?function sluice\.now\w*\([^]*?('|\$\$);/gi, '')
 }
 
-/** Migrations are all applied; a statement is named in TypeScript; a function is called beyond its own definition. */
-function isUsed(file: File, all: File[]): boolean {
+/** Migrations are all applied; TypeScript runs a statement; a function is called, by SQL beyond its own definition. */
+function isUsed(file: File, texts: string): boolean {
   if (file.path.includes('/migrations/') || file.path === 'src/db/records.sql') return true
   if (isStatement(file)) {
-    const [room = '', name = ''] = file.path.slice('src/'.length, -'.sql'.length).split('/')
-    const own = all.filter(({ path }) => path.startsWith(`src/${room}/`))
-    return (
-      all.some(({ text }) => text.includes(`'${room}/${name}'`)) || own.some(({ text }) => text.includes(`('${name}')`))
-    )
+    const name = file.path.slice('src/'.length, -'.sql'.length)
+    return new RegExp(`(\\.run|\\bstatementIn)\\b[^']*'${name}'`).test(texts)
   }
   const names = [...file.text.matchAll(/create or replace function (?:sluice|engine)\.(\w+)/gi)].map(
     (match) => match[1],
   )
-  const callers = all.map(({ text }) => text.replaceAll(/(--|create or replace function)[^\n(]*/gi, '')).join('\n')
-  return names.every((name) => new RegExp(`(\\bsluice|\\bengine|\\})\\.${name}\\b`).test(callers))
+  const callers = texts.replaceAll(/(--|create or replace function)[^\n(]*/gi, '')
+  return names.every((name) =>
+    new RegExp(`\\b(sluice|engine)\\.${name}\\b|\\b(call|ids|chore)\\b[^']*'${name}'`).test(callers),
+  )
 }
 
 function strayCalls(file: File): string[] {

@@ -1,6 +1,6 @@
 // Getting rid of finished jobs: dropping a partition, beside DELETE and VACUUM FULL of a table with the same rows.
 import pg from 'pg'
-import { engineSchema } from '../../dist/db/migrate.js'
+import { engineSchema } from '../../dist/db/store.js'
 import { counter, fill } from '../load.mjs'
 
 const engine = engineSchema('sluice')

@@ -1,20 +1,20 @@
 /** What `sluice doctor` looks at. Each check answers for one thing, or not at all where it means nothing. */
 import { systemClock } from '../core/clock.ts'
-import type { Db } from '../db/db.ts'
-import { inSchema, pending } from '../db/migrate.ts'
-import type { Store } from '../db/open.ts'
+import { pending } from '../db/migrate.ts'
+import type { Opened } from '../db/open.ts'
+import { type Sql, sqlOn } from '../db/store.ts'
 import { Limits } from '../dispatch/limits.ts'
 import type { PgliteDb } from '../db/pglite.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
 import { span } from './output.ts'
 import { redisServer, shared } from './shared.ts'
-import { bloat, snapshots, type StorageAt, wraparound } from './storage.ts'
+import { bloat, has, snapshots, type StorageAt, wraparound } from './storage.ts'
 import pg from 'pg'
 
 /** Where a check looks. */
 interface Place {
-  store: Store
+  store: Opened
   schema: string
   /** Where limits are shared. */
   redis?: string | undefined
@@ -31,7 +31,7 @@ const beatWaitMs = 5_000
 const listenWaitMs = 5_000
 
 /** The store answers. @throws StoreError SLUICE_STORE_UNREACHABLE */
-export async function connection({ db, owner }: Store, name: string): Promise<Finding> {
+export async function connection({ db, owner }: Opened, name: string): Promise<Finding> {
   const start = systemClock.monotonicMs()
   await db.query('select 1')
   const how = owner ? ' (embedded, owned by this process)' : ''
@@ -60,8 +60,12 @@ export const checks: Record<string, Check> = {
   labels,
 }
 
-function storageAt({ store, schema: name }: Place): StorageAt {
-  return { db: store.db, schema: name, isEmbedded: store.embedded }
+function sqlAt({ store: { db }, schema: name }: Place): Sql {
+  return sqlOn(db, name)
+}
+
+function storageAt(at: Place): StorageAt {
+  return { sql: sqlAt(at), schema: at.schema, isEmbedded: at.store.embedded }
 }
 
 async function server({ store: { db } }: Place): Promise<Finding> {
@@ -99,18 +103,14 @@ async function schema({ store: { db }, schema: name }: Place): Promise<Finding> 
   }
 }
 
-async function has(db: Db, schemaName: string, table: string): Promise<boolean> {
-  const [row] = await db.query<{ is: boolean }>('select to_regclass($1) is not null as is', [`${schemaName}.${table}`])
-  return row?.is ?? false
-}
-
-async function partitions({ store: { db }, schema: name }: Place): Promise<Finding | undefined> {
-  if (!(await has(db, name, 'done'))) return undefined
-  const rows = await db.query<{ missing: string; days: number }>(
+async function partitions(at: Place): Promise<Finding | undefined> {
+  const sql = sqlAt(at)
+  if (!(await has(sql, 'done'))) return undefined
+  const rows = await sql.query<{ missing: string; days: number }>(
     `select t || to_char(clock_timestamp() at time zone 'UTC' + d * interval '1 day', '_YYYYMMDD') as missing, d as days
      from unnest(array['done', 'failed']) t, generate_series(0, 1) d
      where to_regclass($1 || '.' || t || to_char(clock_timestamp() at time zone 'UTC' + d * interval '1 day', '_YYYYMMDD')) is null`,
-    [name],
+    [at.schema],
   )
   if (rows.length === 0) return { status: 'ok', text: 'history has partitions for today and tomorrow' }
   const text = `history lacks ${rows.map((row) => row.missing).join(', ')}; start a worker, or run \`sluice prune\` daily (it makes them too)`
@@ -175,9 +175,10 @@ async function listen({ store: { db }, schema: name }: Place): Promise<Finding> 
   }
 }
 
-async function limits({ store: { db }, schema: name }: Place): Promise<Finding | undefined> {
-  if (!(await has(db, name, 'limit_source'))) return undefined
-  const lines = await new Limits(db, systemClock, name).list()
+async function limits(at: Place): Promise<Finding | undefined> {
+  const sql = sqlAt(at)
+  if (!(await has(sql, 'limit_source'))) return undefined
+  const lines = await new Limits(sql, systemClock).list()
   const unsafe = lines.flatMap(({ name: limit, guarantee: { warning } }) =>
     warning === undefined ? [] : [`${limit}: ${warning}`],
   )
@@ -187,11 +188,12 @@ async function limits({ store: { db }, schema: name }: Place): Promise<Finding |
   return { status: 'ok', text: `no limit that a vendor was said to have can be exceeded${changed}` }
 }
 
-async function workers({ store: { db }, schema: name }: Place): Promise<Finding | undefined> {
-  if (!(await has(db, name, 'worker'))) return undefined
+async function workers(at: Place): Promise<Finding | undefined> {
+  const sql = sqlAt(at)
+  if (!(await has(sql, 'worker'))) return undefined
   const look = () =>
-    db.query<{ id: string; beat: string; slots: number; who: string }>(
-      inSchema(`select id, beat, slots, host || ':' || pid as who from sluice.worker order by id`, name),
+    sql.query<{ id: string; beat: string; slots: number; who: string }>(
+      `select id, beat, slots, host || ':' || pid as who from sluice.worker order by id`,
     )
   const first = await look()
   if (first.length === 0) return { status: 'warn', text: 'no worker is registered; `sluice work` starts one' }
@@ -210,15 +212,13 @@ async function workers({ store: { db }, schema: name }: Place): Promise<Finding 
   }
 }
 
-async function handlers({ store: { db }, schema: name }: Place): Promise<Finding | undefined> {
-  if (!(await has(db, name, 'worker'))) return undefined
+async function handlers(at: Place): Promise<Finding | undefined> {
+  const sql = sqlAt(at)
+  if (!(await has(sql, 'worker'))) return undefined
   // Through JSON: a schema that is not up to date lacks the column, which another check says.
-  const rows = await db.query<{ who: string; stuck: number; slots: number }>(
-    inSchema(
-      `select w.host || ':' || w.pid as who, s.n as stuck, w.slots from sluice.worker w
+  const rows = await sql.query<{ who: string; stuck: number; slots: number }>(
+    `select w.host || ':' || w.pid as who, s.n as stuck, w.slots from sluice.worker w
        cross join lateral (select (to_jsonb(w) ->> 'stuck')::int as n) s where s.n > 0 order by w.id`,
-      name,
-    ),
   )
   if (rows.length === 0) return { status: 'ok', text: 'no handler is stuck' }
   const list = rows.map(({ who, stuck, slots }) => `${who} (${stuck}${stuck >= slots ? ', claims nothing more' : ''})`)
@@ -229,18 +229,16 @@ async function handlers({ store: { db }, schema: name }: Place): Promise<Finding
 }
 
 /** Limits by labels that no worker has: their jobs wait for ever. */
-async function labels({ store: { db }, schema: name }: Place): Promise<Finding | undefined> {
-  if (!(await has(db, name, 'class'))) return undefined
+async function labels(at: Place): Promise<Finding | undefined> {
+  const sql = sqlAt(at)
+  if (!(await has(sql, 'class'))) return undefined
   // Through JSON: a schema that is not up to date lacks the columns, which another check says.
-  const rows = await db.query<{ task: string; queue: string; label: string }>(
-    inSchema(
-      `select distinct c.task, c.queue, split_part(l.limit, '@', 2) as label
+  const rows = await sql.query<{ task: string; queue: string; label: string }>(
+    `select distinct c.task, c.queue, split_part(l.limit, '@', 2) as label
        from sluice.class c cross join lateral jsonb_array_elements_text(nullif(to_jsonb(c) -> 'labels', 'null')) l ("limit")
        where (exists (select 1 from sluice.seat s where s.class = c.id) or exists (select 1 from sluice.arrival a where a.class = c.id))
          and not exists (select 1 from sluice.worker w where (w.queues is null or c.queue = any (w.queues)) and c.task = any (w.tasks)
                          and to_jsonb(w) -> 'labels' ? split_part(l.limit, '@', 2))`,
-      name,
-    ),
   )
   if (rows.length === 0) return { status: 'ok', text: 'no job waits for a label that no worker has' }
   const list = rows.map(({ task, queue, label }) => `${label} (task ${task}, queue ${queue})`)

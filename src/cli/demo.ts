@@ -23,6 +23,7 @@ import {
   type Verification,
 } from '../index.ts'
 import { openStore } from '../db/open.ts'
+import { sqlOn } from '../db/store.ts'
 import type { Report } from '../testing/vendor.ts'
 import { contactSchema } from './contact.ts'
 import { whole } from './settings.ts'
@@ -186,8 +187,8 @@ interface Ended {
 }
 
 async function count(sluice: Sluice): Promise<Ended> {
-  const [row] = await sluice.db.query<{ done: string; failed: string }>(
-    `select (select count(*) from ${schemaName}.done) as done, (select count(*) from ${schemaName}.failed) as failed`,
+  const [row] = await sqlOn(sluice.db, schemaName).query<{ done: string; failed: string }>(
+    'select (select count(*) from sluice.done) as done, (select count(*) from sluice.failed) as failed',
   )
   return { done: Number(row?.done), failed: Number(row?.failed) }
 }

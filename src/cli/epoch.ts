@@ -1,8 +1,7 @@
 /** What became of the store: restored, failed over, its clock stepped. Said by `sluice doctor`, and by `sluice status` while it matters. */
-import { inSchema } from '../db/migrate.ts'
 import type { Finding } from './finding.ts'
 import { span } from './output.ts'
-import type { StorageAt } from './storage.ts'
+import { has, type StorageAt } from './storage.ts'
 
 interface Lost {
   n: string
@@ -18,10 +17,8 @@ interface Lost {
 /** A step of the store's clock is told of for so long. */
 const stepMs = 86_400_000
 
-async function look({ db, schema }: StorageAt): Promise<Lost | undefined> {
-  const [has] = await db.query<{ is: boolean }>('select to_regclass($1) is not null as is', [`${schema}.epoch`])
-  if (!has?.is) return undefined
-  return (await db.query<Lost>(inSchema('select * from engine.lost()', schema)))[0]
+async function look({ sql }: StorageAt): Promise<Lost | undefined> {
+  return (await has(sql, 'epoch')) ? (await sql.call<Lost>('lost'))[0] : undefined
 }
 
 /** Whether the store still knows what it had acknowledged, and which limits are closed because it does not. */

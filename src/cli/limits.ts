@@ -1,5 +1,6 @@
 /** `sluice limits`: what is in force and what it guarantees, who said so, and how to change it while everything runs. */
 import { Command } from 'commander'
+import { sqlOn } from '../db/store.ts'
 import type { Guarantee, LimitLine, LimitVersion, VendorView } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
 import { learnedRoutes, learnedTable } from './learned.ts'
@@ -59,11 +60,10 @@ const of = (limit: string, key: string | undefined) => ({ limit, ...(key === und
 async function list(_: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const lines = await withSluice(settings, { creates: false }, async ({ db, limits }) =>
-    Promise.all(
-      (await limits.list()).map(async (line) => ({ line, keys: await keyRooms(db, settings.schema, line.name) })),
-    ),
-  )
+  const lines = await withSluice(settings, { creates: false }, async ({ db, limits }) => {
+    const sql = sqlOn(db, settings.schema)
+    return Promise.all((await limits.list()).map(async (line) => ({ line, keys: await keyRooms(sql, line.name) })))
+  })
   for (const { line, keys } of lines) {
     if (out.json) out.object({ ...asJson(line), ...(keys === undefined ? {} : { keys }) })
     else sayLimit(out, line, keys)
@@ -86,8 +86,8 @@ async function show(name: string, _: object, command: Command): Promise<void> {
   const { out } = settings
   const { line, keys, learned } = await withSluice(settings, { creates: false }, async ({ db, limits }) => ({
     line: await limits.show(name),
-    keys: await keyRooms(db, settings.schema, name),
-    learned: await learnedRoutes(db, settings.schema, name),
+    keys: await keyRooms(sqlOn(db, settings.schema), name),
+    learned: await learnedRoutes(sqlOn(db, settings.schema), name),
   }))
   if (out.json) return out.object({ ...asJson(line), ...(keys === undefined ? {} : { keys }), learned })
   sayHead(out, line)

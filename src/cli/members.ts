@@ -1,6 +1,5 @@
 /** What `sluice limits` shows of keys that only dispatch knows: members of pools, values of labels, and their room. */
-import type { Db } from '../db/db.ts'
-import { inSchema } from '../db/migrate.ts'
+import type { Sql } from '../db/store.ts'
 
 /** One key of such a limit. */
 export interface KeyRoom {
@@ -15,26 +14,20 @@ const keysMax = 64
 const endlessUs = 2 ** 53 - 1
 
 /** The members of a pool, or the values that a label has had; undefined: it has other keys. */
-export async function keyRooms(db: Db, schema: string, name: string): Promise<KeyRoom[] | undefined> {
-  const [of] = await db.query<{ label: string | null; pool: string[] | null }>(
-    inSchema(
-      'select label, members as pool from sluice.limit_def where name = $1 order by version desc limit 1',
-      schema,
-    ),
+export async function keyRooms(sql: Sql, name: string): Promise<KeyRoom[] | undefined> {
+  const [of] = await sql.query<{ label: string | null; pool: string[] | null }>(
+    'select label, members as pool from sluice.limit_def where name = $1 order by version desc limit 1',
     [name],
   )
   const pool = of?.pool ?? undefined
   if (pool === undefined && (of?.label ?? null) === null) return undefined
-  const rows = await db.query<{ key: string; free: string | null; next: string | null; now: string; ahead: string }>(
-    inSchema(
-      `select k.key, r.avail as free, r.next, n.us as now, n.ahead_us as ahead
+  const rows = await sql.query<{ key: string; free: string | null; next: string | null; now: string; ahead: string }>(
+    `select k.key, r.avail as free, r.next, n.us as now, n.ahead_us as ahead
        from (select engine.limiter_us() as us, ahead_us from sluice.epoch limit 1) n
        cross join (select unnest($2::text[]) as key union all
                    select * from (select key from sluice.bucket where name = $1 and $2 is null order by key limit ${keysMax}) b) k
        left join sluice.bucket b on b.id = sluice.hash64($1 || ':' || k.key)
        left join lateral engine.room(array[b.id], n.us) r on b.id is not null order by k.key`,
-      schema,
-    ),
     [name, pool ?? null],
   )
   return rows.map(({ key, free, next, now, ahead }) => ({

@@ -1,7 +1,7 @@
 /** What the command line says: data on stdout, talk on stderr, colour only for people; no secrets in its log. */
 import { styleText } from 'node:util'
 import { redactField, redactText } from '../core/redact.ts'
-import type { Log } from '../dispatch/task.ts'
+import type { Log } from '../core/log.ts'
 
 type Colour = 'green' | 'yellow' | 'red' | 'dim' | 'bold'
 

@@ -1,9 +1,9 @@
 /** Settings of a command: flag, else environment, else sluice.config.ts, else default. */
 import { UsageError } from '../core/errors.ts'
 import { Sluice } from '../index.ts'
-import { inSchema } from '../db/migrate.ts'
 import { Rulebook } from '../dispatch/rule.ts'
-import { env, openStore, place, type Store } from '../db/open.ts'
+import { checkSchema } from '../db/store.ts'
+import { env, openStore, place, type Opened } from '../db/open.ts'
 import { systemClock } from '../core/clock.ts'
 import fs from 'node:fs'
 import { type Command, InvalidArgumentError } from 'commander'
@@ -37,7 +37,7 @@ export async function settingsOf(command: Command): Promise<Settings> {
   const out = output(globals)
   const config = await findConfig(globals.config)
   const schema = globals.schema ?? env('SLUICE_SCHEMA') ?? config.fields.schema ?? 'sluice'
-  inSchema('', schema)
+  checkSchema(schema)
   const given = globals.store ?? env('DATABASE_URL')
   const store =
     given === undefined ? place(config.fields.store ?? '.sluice/data', config.dir) : place(given, process.cwd())
@@ -102,7 +102,7 @@ export async function openSluice(settings: Settings, migrate = true): Promise<Sl
 export async function withStore<T>(
   settings: Settings,
   how: { creates: boolean },
-  body: (store: Store) => Promise<T>,
+  body: (store: Opened) => Promise<T>,
 ): Promise<T> {
   const { store, listenUrl, out } = settings
   if (!how.creates) mustExist(store)

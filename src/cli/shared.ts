@@ -1,9 +1,8 @@
 /** Limits that are shared in Redis, as `sluice doctor` and `sluice status` tell of them. */
-import { inSchema } from '../db/migrate.ts'
 import { openRedis } from '../redis/connect.ts'
 import { lookAtServer } from '../redis/server.ts'
 import type { Finding } from './finding.ts'
-import type { StorageAt } from './storage.ts'
+import { has, type StorageAt } from './storage.ts'
 
 interface Row {
   at: Date
@@ -12,10 +11,9 @@ interface Row {
 }
 
 /** Whether Redis answers those who work; undefined: limits are not shared. */
-export async function shared({ db, schema }: StorageAt): Promise<Finding | undefined> {
-  const [has] = await db.query<{ is: boolean }>('select to_regclass($1) is not null as is', [`${schema}.shared`])
-  if (!has?.is) return undefined
-  const [row] = await db.query<Row>(inSchema('select at, away_at, away from sluice.shared', schema))
+export async function shared({ sql }: StorageAt): Promise<Finding | undefined> {
+  if (!(await has(sql, 'shared'))) return undefined
+  const [row] = await sql.query<Row>('select at, away_at, away from sluice.shared')
   if (row === undefined) return undefined
   if (row.away_at === null)
     return { status: 'ok', text: `limits are shared in Redis, whose state is whole since ${row.at.toISOString()}` }

@@ -1,6 +1,7 @@
 /** `sluice status`: the whole in numbers. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
+import { sqlOn } from '../db/store.ts'
 import type { Sluice } from '../index.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
@@ -22,7 +23,7 @@ const watched = { snapshots, bloat, wraparound, restores, steps, redis: shared }
 
 /** Alarms of the store, and with `--storage` its tables. Whoever may not look at something is told by `doctor`. */
 async function lookAt(sluice: Sluice, { store, schema }: Settings, storage: boolean) {
-  const at: StorageAt = { db: sluice.db, schema, isEmbedded: !store.startsWith('postgres') }
+  const at: StorageAt = { sql: sqlOn(sluice.db, schema), schema, isEmbedded: !store.startsWith('postgres') }
   const alarms: { check: string; text: string }[] = []
   for (const [check, look] of Object.entries(watched)) {
     const finding: Finding | undefined = await look(at).catch(() => undefined)

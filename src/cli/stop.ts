@@ -1,5 +1,5 @@
 /** How a long-running command is asked to end: Ctrl-C, SIGTERM, or the end of the `sluice dev` that started it. */
-import type { Log } from '../dispatch/task.ts'
+import type { Log } from '../core/log.ts'
 
 /** Requests to end, in order. */
 export interface Stop {

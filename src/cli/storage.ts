@@ -1,13 +1,12 @@
 /** What the store's tables hold, and what keeps them from being cleaned: for `sluice doctor` and `sluice status`. */
-import type { Db } from '../db/db.ts'
-import { inSchema } from '../db/migrate.ts'
+import type { Sql } from '../db/store.ts'
 import type { Finding } from './finding.ts'
 import { flat } from './failure.ts'
 import { size, span } from './output.ts'
 
 /** Where to look. */
 export interface StorageAt {
-  db: Db
+  sql: Sql
   schema: string
   /** The embedded engine, which cleans up by itself and has no other sessions. */
   isEmbedded: boolean
@@ -65,13 +64,13 @@ const holders = {
 }
 
 /** Who keeps dead rows from being cleaned: old transactions, prepared ones, replication slots, standbys. */
-export async function snapshots({ db, schema, isEmbedded }: StorageAt): Promise<Finding | undefined> {
-  if (!(await hasTables(db, schema))) return undefined
+export async function snapshots({ sql, isEmbedded }: StorageAt): Promise<Finding | undefined> {
+  if (!(await has(sql, 'job'))) return undefined
   const all: Holder[] = []
   const unseen: string[] = []
-  for (const [kind, sql] of isEmbedded ? [] : Object.entries(holders)) {
+  for (const [kind, text] of isEmbedded ? [] : Object.entries(holders)) {
     try {
-      all.push(...(await db.query<Holder>(inSchema(sql, schema))))
+      all.push(...(await sql.query<Holder>(text)))
     } catch (error) {
       unseen.push(`${kind} could not be looked at (${flat(error instanceof Error ? error.message : String(error))})`)
     }
@@ -79,7 +78,7 @@ export async function snapshots({ db, schema, isEmbedded }: StorageAt): Promise<
   const old = all
     .filter(({ ms, xids }) => (ms === null ? xids >= heldXids : ms > heldMinutes * 60_000))
     .sort((a, b) => b.xids - a.xids)
-  if (await hidesSessions(db))
+  if (await hidesSessions(sql))
     unseen.push('sessions of other roles hide their times: `grant pg_read_all_stats to` this one')
   const note = unseen.map((text) => `; ${text}`).join('')
   if (old.length === 0) return { status: 'ok', text: `nothing older than ${heldMinutes} min keeps dead rows${note}` }
@@ -96,42 +95,40 @@ function minutes(ms: number): string {
   return `${Math.floor(ms / 60_000)} min`
 }
 
-async function hidesSessions(db: Db): Promise<boolean> {
-  const [row] = await db.query<{ is: boolean }>(
+async function hidesSessions(sql: Sql): Promise<boolean> {
+  const [row] = await sql.query<{ is: boolean }>(
     `select exists (select 1 from pg_stat_activity where datname = current_database() and state is null
        and (backend_xmin is not null or backend_xid is not null)) as is`,
   )
   return row?.is ?? false
 }
 
-async function hasTables(db: Db, schema: string): Promise<boolean> {
-  const [row] = await db.query<{ is: boolean }>('select to_regclass($1) is not null as is', [`${schema}.job`])
+/** Whether the store has this table: its schema may be missing, or not up to date. */
+export async function has(sql: Sql, table: string): Promise<boolean> {
+  const [row] = await sql.query<{ is: boolean }>(`select to_regclass('sluice.${table}') is not null as is`)
   return row?.is ?? false
 }
 
 /** The tables of the schema, the largest first; partitions of history together. */
-export async function tableSizes({ db, schema }: StorageAt): Promise<TableSize[]> {
-  return db.query<TableSize & Record<string, unknown>>(
-    inSchema(
-      `select regexp_replace(c.relname, '_\\d{8}$', '') as table, sum(greatest(coalesce(s.n_live_tup, 0), c.reltuples, 0))::float8 as rows,
+export async function tableSizes({ sql, schema }: StorageAt): Promise<TableSize[]> {
+  return sql.query<TableSize & Record<string, unknown>>(
+    `select regexp_replace(c.relname, '_\\d{8}$', '') as table, sum(greatest(coalesce(s.n_live_tup, 0), c.reltuples, 0))::float8 as rows,
          sum(coalesce(s.n_dead_tup, 0))::float8 as dead, sum(pg_total_relation_size(c.oid))::float8 as bytes,
          (extract(epoch from at.now - max(greatest(s.last_vacuum, s.last_autovacuum))) * 1000)::float8 as "vacuumedMs",
          bool_or(coalesce('autovacuum_enabled=false' = any (c.reloptions) or 'autovacuum_enabled=off' = any (c.reloptions), false)) as "isOff"
        from (select sluice.now() as now offset 0) at, pg_class c left join pg_stat_all_tables s on s.relid = c.oid
        where c.relnamespace = to_regnamespace($1) and c.relkind = 'r' group by 1, at.now order by bytes desc, 1`,
-      schema,
-    ),
     [schema],
   )
 }
 
 /** Tables with more dead rows than living ones that nobody has cleaned for a while, and why. */
 export async function bloat(at: StorageAt): Promise<Finding | undefined> {
-  const { db, schema, isEmbedded } = at
-  if (!(await hasTables(db, schema))) return undefined
+  const { sql, schema, isEmbedded } = at
+  if (!(await has(sql, 'job'))) return undefined
   const tables = await tableSizes(at)
   const total = size(tables.reduce((sum, { bytes }) => sum + bytes, 0))
-  const [set] = await db.query<{ on: boolean }>(
+  const [set] = await sql.query<{ on: boolean }>(
     `select current_setting('autovacuum') = 'on' and current_setting('track_counts') = 'on' as on`,
   )
   const off = tables.filter((one) => one.isOff).map((one) => one.table)
@@ -160,8 +157,8 @@ export async function bloat(at: StorageAt): Promise<Finding | undefined> {
 }
 
 /** How far this database is from the end of transaction numbers. */
-export async function wraparound({ db, isEmbedded }: StorageAt): Promise<Finding | undefined> {
-  const [row] = await db.query<{ age: number; multi: number }>(
+export async function wraparound({ sql, isEmbedded }: StorageAt): Promise<Finding | undefined> {
+  const [row] = await sql.query<{ age: number; multi: number }>(
     `select age(datfrozenxid)::float8 as age, mxid_age(datminmxid)::float8 as multi from pg_database where datname = current_database()`,
   )
   const age = Math.max(row?.age ?? 0, row?.multi ?? 0)

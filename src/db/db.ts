@@ -67,23 +67,6 @@ export function transactionOver(): UsageError {
   )
 }
 
-/** The same database for the engine itself: what it asks by `query` goes by `call` too, so that it waits for no user. */
-export function engineOf(db: Db): Db {
-  return {
-    kind: db.kind,
-    where: db.where,
-    ended: db.ended,
-    query: (sql, params = []) => db.call('', sql, params),
-    call: (name, sql, params) => db.call(name, sql, params),
-    script: (sql) => db.script(sql),
-    transaction: (body) => db.transaction(body),
-    checkOutside: (what) => db.checkOutside(what),
-    listen: (channel, heard, missed) => db.listen(channel, heard, missed),
-    listening: () => db.listening(),
-    close: () => db.close(),
-  }
-}
-
 /** Knows who is inside the one transaction that an embedded engine has at a time. */
 export class Sole {
   readonly #inside = new AsyncLocalStorage<{ isOpen: boolean }>()

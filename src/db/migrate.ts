@@ -4,10 +4,10 @@
  * schema of their own, so an old and a new process each call their own, and a rollback finds the old ones in place.
  */
 import { createHash } from 'node:crypto'
-import { UsageError } from '../core/errors.ts'
 import { functions, migrations } from '../generated/sql.ts'
 import { version } from '../core/version.ts'
 import type { Db, Queryable } from './db.ts'
+import { checkSchema, engineSchema, inSchema, sqlOn } from './store.ts'
 
 /** One step of a plan: a migration, or the functions of this version. */
 export interface Step {
@@ -21,35 +21,9 @@ const keepDays = 90
 const functionText = Object.values(functions).join('\n')
 const functionHash = createHash('sha256').update(functionText).digest('hex').slice(0, 16)
 
-/** The schema with the functions of this release; the tables are in `schema`. */
-export function engineSchema(schema: string): string {
-  return `${schema}_${version.replaceAll(/\W/g, '_')}`
-}
-
-/**
- * SQL as it runs in a schema of another name: `sluice.` stands for the tables, `engine.` for the functions of this release.
- * @throws UsageError SLUICE_BAD_SCHEMA unless the name is 1 to 40 of a-z, 0-9 and _, not beginning with a digit.
- */
-export function inSchema(sql: string, schema: string): string {
-  if (!/^[a-z_][a-z0-9_]{0,39}$/.test(schema)) {
-    throw new UsageError(
-      'SLUICE_BAD_SCHEMA',
-      `"${schema}" cannot be a schema name: use a-z, 0-9 and _, up to 40 characters`,
-    )
-  }
-  return sql.replaceAll(/\b(sluice|engine)\.(?=[a-z_])/g, (_, name) =>
-    name === 'sluice' ? `${schema}.` : `${engineSchema(schema)}.`,
-  )
-}
-
-/** SQL as it runs in the schema `sluice`. */
-export function inSluice(sql: string): string {
-  return inSchema(sql, 'sluice')
-}
-
 /** What `migrate` would run now, in order; empty when the database is up to date. */
 export async function pending(db: Queryable, schema: string): Promise<Step[]> {
-  inSchema('', schema)
+  checkSchema(schema)
   const [found] = await db.query<{ is: boolean }>('select to_regclass($1) is not null as is', [`${schema}.migration`])
   const done = new Set(
     found?.is ? (await db.query<{ name: string }>(`select name from ${schema}.migration`)).map((row) => row.name) : [],
@@ -79,9 +53,10 @@ export async function migrate(db: Db, schema = 'sluice'): Promise<string[]> {
       await tx.script(step.sql)
     }
     await dropOld(tx, schema)
-    await tx.query(`select ${engineSchema(schema)}.partition()`)
+    const sql = sqlOn(tx, schema)
+    await sql.call('partition')
     // From now on a copy is known to be one.
-    await tx.query(`select ${engineSchema(schema)}.look(null, null, null)`)
+    await sql.call('look', [null, null, null])
     return steps.map((step) => step.name)
   })
 }

@@ -7,8 +7,8 @@ import { connectInfo } from './owner.ts'
 import { openPg } from './pg.ts'
 import { openPglite } from './pglite.ts'
 
-/** A store, and how further connections reach it. */
-export interface Store {
+/** A store that is open, and how further connections reach it. */
+export interface Opened {
   db: Db
   /** A URL by which a thread or another process reaches the same data; undefined for memory and for the owner itself. */
   url: string | undefined
@@ -35,7 +35,7 @@ export interface StoreOptions {
  * Opens a store. A directory that another process owns is reached through that process.
  * @throws UsageError SLUICE_BAD_URL, SLUICE_STORE_OWNED (when the owner cannot be reached)
  */
-export async function openStore(options: StoreOptions): Promise<Store> {
+export async function openStore(options: StoreOptions): Promise<Opened> {
   const { clock, connections, listenUrl, log } = options
   const store = place(options.store, process.cwd())
   const extra = {

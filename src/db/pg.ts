@@ -122,8 +122,8 @@ class PgDb implements Db {
     const run = async (client: pg.PoolClient) =>
       (await client.query(pooled.has(client) ? { text: sql, values } : { name, text: sql, values })).rows as R[]
     // What users send may be much at once, and must not stand before endings.
-    const pool =
-      name === 'claim' ? this.#claimPool : name.startsWith('send') || name === 'replace' ? this.#pool : this.#enginePool
+    const isSend = name.startsWith('send') || name === 'supersede'
+    const pool = name === 'claim' ? this.#claimPool : isSend ? this.#pool : this.#enginePool
     return this.#use(run, pool)
   }
 

@@ -20,7 +20,7 @@ export type TxLike =
 /** An object of which nothing is known yet. */
 type Any = { [member: string]: unknown }
 type Method = (...args: unknown[]) => unknown
-/** All parameters go as text (`asText`) and are cast by the statement (`fromText`): no library's idea of types matters. */
+/** All parameters go as text (`asText`) and are cast by the statement (`Sql.call`): no library's idea of types matters. */
 type Param = string | null
 
 interface Library {
@@ -93,16 +93,8 @@ const libraries: readonly Library[] = [
   },
 ]
 
-/** Parameters of these types, a space between, for a statement in a foreign transaction: `$1::text::bigint[],$2::text::uuid`. */
-export function fromText(types: string): string {
-  return types
-    .split(' ')
-    .map((type, i) => `$${i + 1}::text::${type}`)
-    .join(',')
-}
-
 /**
- * Statements within this transaction; their parameters must be made with `fromText`.
+ * Statements within this transaction; each says the types of its parameters.
  * @throws UsageError SLUICE_BAD_TX when it is none that we know, or is not open (where its library tells)
  * @throws UsageError SLUICE_TX_ELSEWHERE (of a statement) when it is on a database that lacks our functions
  */

@@ -1,6 +1,5 @@
 /** Cleaning up for the embedded engine, which has no autovacuum: what changes with every job would only grow. */
-import type { Clock } from '../core/clock.ts'
-import type { Db } from './db.ts'
+import type { Store } from './store.ts'
 
 /** The tables that change with every job. */
 const hotTables = [
@@ -33,14 +32,9 @@ const oldestSql = `select c.oid::regclass::text as name from pg_class c left joi
   where c.relkind in ('r', 'm') and greatest(age(c.relfrozenxid), age(t.relfrozenxid)) > $1
   order by greatest(age(c.relfrozenxid), age(t.relfrozenxid)) desc limit 1`
 
-/** Vacuums every minute, of all other tables only the oldest that needs it, until `signal`. `failed` is told of what went wrong; the next minute tries again. */
-export async function vacuumUntil(
-  signal: AbortSignal,
-  db: Db,
-  clock: Clock,
-  schema: string,
-  failed: (table: string, error: unknown) => void,
-): Promise<void> {
+/** Vacuums the hot tables, and the oldest other one that needs it, every minute until `signal`. What failed comes again. */
+export async function vacuumUntil(signal: AbortSignal, { db, schema, clock, log }: Store): Promise<void> {
+  const failed = (table: string, error: unknown) => log.debug('vacuum failed', { table, error: String(error) })
   for (;;) {
     await clock.sleep(vacuumMs, signal, false)
     if (signal.aborted) return

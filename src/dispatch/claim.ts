@@ -1,11 +1,10 @@
 /** Claims jobs: the one call in which limits are decided, charged, and jobs handed out (claim.sql). */
-import { type Clock, StoreClock } from '../core/clock.ts'
+import { StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
-import type { Db } from '../db/db.ts'
-import { engineSchema } from '../db/migrate.ts'
+import type { Store } from '../db/store.ts'
 import { type Handout, handouts } from './handout.ts'
 
 /** The answer to a claim. */
@@ -54,11 +53,7 @@ export class WorkerLostError extends Error {}
 export class Claims {
   /** For so many ms a claim asks a store that is away. */
   patienceMs = Infinity
-  readonly #db: Db
-  readonly #clock: Clock
-  readonly #sql: string
-  readonly #adoptSql: string
-  readonly #inputSql: string
+  readonly #store: Store
   readonly #asking = new Set<string>()
   readonly #storeClock: StoreClock
   #since: { us: string; fromMs: number } | undefined
@@ -71,13 +66,9 @@ export class Claims {
   /** The last claim found only lanes that are blocked: the next looks at more of them. */
   #wide = false
 
-  constructor(db: Db, clock: Clock, schema: string, storeClock = new StoreClock()) {
+  constructor(store: Store, storeClock = new StoreClock()) {
+    this.#store = store
     this.#storeClock = storeClock
-    this.#db = db
-    this.#clock = clock
-    this.#sql = `select * from ${engineSchema(schema)}.claim($1,$2,$3,$4,$5,$6,$7,$8,$9)`
-    this.#adoptSql = `select ${engineSchema(schema)}.adopt($1) as jobs`
-    this.#inputSql = `select j.seq, j.input, j.tags from ${schema}.job j where j.id = any ($1::uuid[]) and j.claim = $2`
   }
 
   /**
@@ -89,10 +80,10 @@ export class Claims {
     const id = newId()
     this.#asking.add(id)
     try {
-      return await this.#untilAnswered(who, want, idle, signal, id, this.#clock.monotonicMs())
+      return await this.#untilAnswered(who, want, idle, signal, id, this.#store.clock.monotonicMs())
     } finally {
       // A little later, so that no moment lies between this and the jobs being known to be in hand.
-      void this.#clock.sleep(1_000, undefined, false).then(() => this.#asking.delete(id))
+      void this.#store.clock.sleep(1_000, undefined, false).then(() => this.#asking.delete(id))
     }
   }
 
@@ -103,8 +94,8 @@ export class Claims {
 
   /** What a claim still holds of which nobody here knows. Of its grants we only know that they are older than any promise. */
   async adopt(id: string): Promise<Handout[]> {
-    const [row] = await this.#db.query<{ jobs: string | null }>(this.#adoptSql, [id])
-    return this.#handouts(row?.jobs ?? null, id, -Infinity)
+    const [row] = await this.#store.call<{ adopt: string | null }>('adopt', [id])
+    return this.#handouts(row?.adopt ?? null, id, -Infinity)
   }
 
   /** True while a claim of this id waits for its answer. */
@@ -120,9 +111,9 @@ export class Claims {
     id: string,
     firstMs: number,
   ): Promise<Claimed> {
-    const begunMs = this.#clock.monotonicMs()
+    const begunMs = this.#store.clock.monotonicMs()
     for (let tries = 0; ; tries++) {
-      const sentMs = this.#clock.monotonicMs()
+      const sentMs = this.#store.clock.monotonicMs()
       try {
         await reach('claim.sent', id)
         const claimed = await this.#ask(who, want, idle, id, sentMs, firstMs)
@@ -132,9 +123,9 @@ export class Claims {
       } catch (error) {
         if ((error as { code?: unknown }).code === 'SLW01') throw new WorkerLostError('given up as lost')
         if (!(error instanceof StoreError) && !isTransient(error) && !isOwnDouble(error)) throw error
-        if (signal.aborted || this.#clock.monotonicMs() - begunMs > this.patienceMs) throw error
+        if (signal.aborted || this.#store.clock.monotonicMs() - begunMs > this.patienceMs) throw error
         if (tries === quietTries) this.#fails(error)
-        await this.#clock.sleep(againMs(tries, this.#clock.random()), signal)
+        await this.#store.clock.sleep(againMs(tries, this.#store.clock.random()), signal)
       }
     }
   }
@@ -143,7 +134,7 @@ export class Claims {
     // What was learned of the past was learned of the classes of these tasks.
     if (who.tasks !== this.#tasks) this.#since = undefined
     this.#tasks = who.tasks
-    const [row] = await this.#db.call<Answer>('claim', this.#sql, [
+    const [row] = await this.#store.call<Answer>('claim', [
       id,
       who.worker,
       who.queues ?? null,
@@ -155,7 +146,7 @@ export class Claims {
       this.#wide,
     ])
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
-    const heardMs = this.#clock.monotonicMs()
+    const heardMs = this.#store.clock.monotonicMs()
     this.#wide = row.again && row.jobs === null
     if (row.since !== null) this.#since = { us: row.since, fromMs: this.#since?.fromMs ?? sentMs }
     this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
@@ -200,10 +191,10 @@ export class Claims {
     const bySeq = new Map(jobs.map((job) => [job.seq, job]))
     const missing = new Set(ids)
     for (let from = 0; from < ids.length; from += inputsMax) {
-      const rows = await this.#db.query<{ seq: string; input: unknown; tags: string[] | null }>(this.#inputSql, [
-        ids.slice(from, from + inputsMax),
-        claim,
-      ])
+      const rows = await this.#store.query<{ seq: string; input: unknown; tags: string[] | null }>(
+        'select j.seq, j.input, j.tags from sluice.job j where j.id = any ($1::uuid[]) and j.claim = $2',
+        [ids.slice(from, from + inputsMax), claim],
+      )
       for (const { seq, input, tags } of rows) {
         const job = bySeq.get(Number(seq))
         if (job === undefined) continue

@@ -1,9 +1,7 @@
 /** Puts limits in force: each once a process, and not two different ones under one name. */
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
-import type { Db, Queryable } from '../db/db.ts'
-import { inSluice } from '../db/migrate.ts'
-import { fromText } from '../db/tx.ts'
+import type { Sql } from '../db/store.ts'
 import { inWords, type Limit } from '../limits/limit.ts'
 import { type Share, unreserved } from '../limits/reserve.ts'
 import { isTransient } from './claim.ts'
@@ -14,18 +12,16 @@ const defineMs = 10_000
 
 /** The limits that this process has met. */
 export class Definitions {
-  readonly #db: Db
+  readonly #sql: Sql
   readonly #clock: Clock
-  readonly #inSchema: (sql: string) => string
   readonly #met = new Map<string, Limit>()
   readonly #defined = new Map<string, Promise<void>>()
   readonly #inForce = new WeakSet<Limit>()
   readonly #bornMs: number
 
-  constructor(db: Db, clock: Clock, inSchema: (sql: string) => string) {
-    this.#db = db
+  constructor(sql: Sql, clock: Clock) {
+    this.#sql = sql
     this.#clock = clock
-    this.#inSchema = inSchema
     this.#bornMs = clock.monotonicMs()
   }
 
@@ -51,9 +47,9 @@ export class Definitions {
   }
 
   /** Puts these in force with a transaction of the caller, which may be rolled back. @throws UsageError SLUICE_LIMIT_CONFLICT */
-  async defineIn(tx: Queryable, limits: readonly Limit[]): Promise<void> {
+  async defineIn(tx: Sql, limits: readonly Limit[]): Promise<void> {
     this.#meet(limits)
-    for (const limit of limits) await defineLimit(tx, limit, this.#inSchema, this.#ageMs())
+    for (const limit of limits) await defineLimit(tx, limit, this.#ageMs())
   }
 
   /** Of two definitions under one name the first would hold for the jobs of both, and nobody would be told. */
@@ -72,7 +68,7 @@ export class Definitions {
   }
 
   #define(limit: Limit): Promise<void> {
-    return insist(this.#clock, () => defineLimit(this.#db, limit, this.#inSchema, this.#ageMs()))
+    return insist(this.#clock, () => defineLimit(this.#sql, limit, this.#ageMs()))
   }
 
   #ageMs(): number {
@@ -112,13 +108,12 @@ export interface Said {
  * @throws UsageError SLUICE_BAD_ZONE
  */
 export async function say(
-  db: Queryable,
+  sql: Sql,
   name: string,
   { source, limit, more, lendUs, reason, ageMs = 0 }: Said,
-  inSchema: (sql: string) => string = inSluice,
 ): Promise<boolean | undefined> {
-  const saying = db.query<{ said: boolean | null }>(
-    inSchema(`select engine.define(${fromText('text text jsonb jsonb text text bigint')}) as said`),
+  const saying = sql.call<{ define: boolean | null }>(
+    'define',
     [
       name,
       source,
@@ -128,6 +123,7 @@ export async function say(
       reason ?? null,
       String(Math.round(ageMs * 1_000)),
     ],
+    'text text jsonb jsonb text text bigint',
   )
   const [row] = await saying.catch((error: unknown) => {
     // The store has a list of zones of its own.
@@ -135,7 +131,7 @@ export async function say(
     if (zone === undefined || (error as { code?: unknown }).code !== '22023') throw error
     throw new UsageError('SLUICE_BAD_ZONE', `limit "${name}": the store knows no zone "${zone}"`)
   })
-  return row?.said ?? undefined
+  return row?.define ?? undefined
 }
 
 /** What an operator's numbers decide of the stored definition. */
@@ -161,12 +157,7 @@ function columnsOf({ rules, grantUs }: NonNullable<Said['limit']>, lendUs: numbe
  * Has the code say what a limit is, which puts it in force unless an operator's word stands above, or it is already.
  * @param ageMs how long ago this process began: what an older one says does not replace what a younger one said
  */
-export async function defineLimit(
-  db: Queryable,
-  limit: Limit,
-  inSchema: (sql: string) => string = inSluice,
-  ageMs = 0,
-): Promise<void> {
+export async function defineLimit(sql: Sql, limit: Limit, ageMs = 0): Promise<void> {
   const { keyed, path, vendor, refund, label, pool, share, isPublished, isOpenWithoutStore } = limit
   const more = {
     keyed,
@@ -179,8 +170,8 @@ export async function defineLimit(
     ...(isPublished ? { published: true } : {}),
     ...(isOpenWithoutStore ? { open: true } : {}),
   }
-  await say(db, limit.name, { source: 'code', limit, more, ageMs }, inSchema)
-  await defineBeside(db, limit.name, inSchema, ageMs)
+  await say(sql, limit.name, { source: 'code', limit, more, ageMs })
+  await defineBeside(sql, limit.name, ageMs)
 }
 
 type SaidSpec = Omit<NonNullable<Said['limit']>, 'share'> & { share?: Share; keyed?: boolean; path?: string | null }
@@ -189,14 +180,9 @@ type SaidSpec = Omit<NonNullable<Said['limit']>, 'share'> & { share?: Share; key
  * Has what stands beside a limit with a share (limits/reserve.ts) follow what each source says of it. Where the limit has no
  * share any more, jobs may still wait there: it allows as much as the limit.
  */
-export async function defineBeside(
-  db: Queryable,
-  name: string,
-  inSchema: (sql: string) => string = inSluice,
-  ageMs = 0,
-): Promise<void> {
-  const rows = await db.query<{ name: string; source: Said['source']; spec: SaidSpec }>(
-    inSchema(`select name, source, spec from sluice.limit_source where name = $1 or starts_with(name, $1 || '/')`),
+export async function defineBeside(sql: Sql, name: string, ageMs = 0): Promise<void> {
+  const rows = await sql.query<{ name: string; source: Said['source']; spec: SaidSpec }>(
+    `select name, source, spec from sluice.limit_source where name = $1 or starts_with(name, $1 || '/')`,
     [name],
   )
   const found = (of: string, source: string) => rows.find((row) => row.name === of && row.source === source)?.spec
@@ -210,7 +196,7 @@ export async function defineBeside(
     for (const source of ['code', 'stored', 'pinned'] as const) {
       const said = found(name, source)
       if (said === undefined) {
-        if (found(beside, source) !== undefined) await say(db, beside, { source, limit: null }, inSchema)
+        if (found(beside, source) !== undefined) await say(sql, beside, { source, limit: null })
         continue
       }
       const { rules, grantUs, transitUs, classic, numbers } = said
@@ -223,7 +209,7 @@ export async function defineBeside(
         rules: isLess ? rules.map((rule) => unreserved(rule, share)) : rules,
       }
       const lend = isLess ? { lendUs: share.lendUs } : {}
-      await say(db, beside, { source, limit, ...(source === 'code' ? { more } : {}), ...lend, ageMs }, inSchema)
+      await say(sql, beside, { source, limit, ...(source === 'code' ? { more } : {}), ...lend, ageMs })
     }
   }
 }

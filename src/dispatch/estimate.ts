@@ -2,13 +2,11 @@
  * What jobs are expected to use, learned from what earlier ones said they had really used: for each route (a task, a limit,
  * and the value of a field) the ratio to the declared cost. Workers note the ratios; whoever sends looks them up.
  */
-import type { Clock } from '../core/clock.ts'
-import type { Db, Queryable } from '../db/db.ts'
+import type { Sql, Store } from '../db/store.ts'
 import { type TxLike, within } from '../db/tx.ts'
-import { statements } from '../generated/sql.ts'
 import { declaredOf, type Expect } from '../limits/cost.ts'
 import { fieldOf, type Limit } from '../limits/limit.ts'
-import type { AnyTask, Log } from './task.ts'
+import type { AnyTask } from './task.ts'
 
 /** What this process has seen of a route and not written yet. */
 interface Seen {
@@ -42,20 +40,12 @@ const patienceMs = 100
 
 /** What one Sluice has learned. */
 export class Estimates {
-  readonly #db: Db
-  readonly #clock: Clock
-  readonly #readSql: string
-  readonly #writeSql: string
-  readonly #log: Log
+  readonly #store: Store
   readonly #known = new Map<string, Known>()
   readonly #seen = new Map<string, Seen>()
 
-  constructor(db: Db, clock: Clock, inSchema: (sql: string) => string, log: Log) {
-    this.#db = db
-    this.#clock = clock
-    this.#log = log
-    this.#readSql = inSchema(statements['dispatch/learned'] as string)
-    this.#writeSql = inSchema('select engine.learn($1)')
+  constructor(store: Store) {
+    this.#store = store
   }
 
   /**
@@ -68,30 +58,33 @@ export class Estimates {
     if (limits.length === 0) return undefined
     const known = this.#known.get(task.name) ?? { askedMs: -Infinity, shares: new Map(), first: undefined }
     this.#known.set(task.name, known)
-    const nowMs = this.#clock.monotonicMs()
+    const nowMs = this.#store.clock.monotonicMs()
     if (nowMs - known.askedMs > freshMs) {
-      const isInside = tx !== undefined && this.#db.kind === 'pglite'
-      const reading = this.#read(known, task.name, limits, isInside ? within(tx) : this.#db)
+      const isInside = tx !== undefined && this.#store.db.kind === 'pglite'
+      const reading = this.#read(known, task.name, limits, isInside ? this.#store.on(within(tx)) : this.#store)
       // A transaction may be over when nobody waits for what was asked in it.
       if (isInside || known.askedMs === -Infinity) known.first = reading
       known.askedMs = nowMs
     }
     if (known.first !== undefined) {
-      await Promise.race([known.first, this.#clock.sleep(patienceMs, undefined, false)])
+      await Promise.race([known.first, this.#store.clock.sleep(patienceMs, undefined, false)])
       known.first = undefined
     }
     return (limit, input) => known.shares.get(keyOf(limit.name, routeOf(limit, input)))
   }
 
-  async #read(known: Known, task: string, limits: readonly Limit[], from: Queryable): Promise<void> {
+  async #read(known: Known, task: string, limits: readonly Limit[], from: Sql): Promise<void> {
     const names = limits.map(({ name }) => name)
     const quantiles = limits.map(({ learn }) => learn?.quantile)
     try {
       type Row = { lim: string; value: string; share: number }
-      const rows = await from.query<Row>(this.#readSql, [task, names, quantiles, samplesMin])
+      const rows = await from.run<Row>('dispatch/learned', [task, names, quantiles, samplesMin])
       known.shares = new Map(rows.map(({ lim, value, share }) => [keyOf(lim, value), Number(share)]))
     } catch (error) {
-      this.#log.debug('what jobs cost could not be looked up; what is known goes on', { task, error: String(error) })
+      this.#store.log.debug('what jobs cost could not be looked up; what is known goes on', {
+        task,
+        error: String(error),
+      })
     }
   }
 
@@ -114,7 +107,10 @@ export class Estimates {
     try {
       return declaredOf(limit, input)
     } catch (error) {
-      this.#log.debug('the declared cost of a job is not what it was', { limit: limit.name, error: String(error) })
+      this.#store.log.debug('the declared cost of a job is not what it was', {
+        limit: limit.name,
+        error: String(error),
+      })
       return 0
     }
   }
@@ -125,9 +121,9 @@ export class Estimates {
     if (batch.length === 0) return
     this.#seen.clear()
     try {
-      await this.#db.call('learn', this.#writeSql, [JSON.stringify(batch.map(([, seen]) => seen))])
+      await this.#store.call('learn', [JSON.stringify(batch.map(([, seen]) => seen))])
     } catch (error) {
-      this.#log.debug('what jobs used could not be noted; it is tried again', { error: String(error) })
+      this.#store.log.debug('what jobs used could not be noted; it is tried again', { error: String(error) })
       for (const [key, seen] of batch) {
         const newer = this.#seen.get(key)?.ratios ?? []
         this.#seen.set(key, { ...seen, ratios: [...newer, ...seen.ratios].slice(0, samplesMax) })

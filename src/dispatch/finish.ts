@@ -1,13 +1,10 @@
 /** Ends attempts in batches: one statement for all that ended while the last one was under way (finish.sql). */
-import type { Clock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
-import type { Db } from '../db/db.ts'
-import { engineSchema } from '../db/migrate.ts'
+import type { Store } from '../db/store.ts'
 import type { Readmission } from './place.ts'
 import type { Denial, Handout } from './handout.ts'
-import type { Log } from './task.ts'
 
 /** How an attempt ended. */
 export type Outcome =
@@ -39,21 +36,15 @@ const quietTries = 8
 
 /** Collects endings and writes them; retries for as long as the store is away, since the work is done. */
 export class Finisher {
-  readonly #db: Db
-  readonly #clock: Clock
-  readonly #log: Log
-  readonly #sql: string
+  readonly #store: Store
   readonly #open = new Map<string, number>()
   #patience = { ms: Infinity, fromMs: 0 }
   #hasGivenUp = false
   #waiting: Ending[] = []
   #flushing: Promise<void> | undefined
 
-  constructor(db: Db, clock: Clock, schema: string, log: Log) {
-    this.#db = db
-    this.#clock = clock
-    this.#log = log
-    this.#sql = `select ${engineSchema(schema)}.finish($1,$2,$3,$4,$5,$6,$7,$8,$9,$10,$11,$12) as refused`
+  constructor(store: Store) {
+    this.#store = store
   }
 
   /** Endings that are not written yet. */
@@ -68,7 +59,7 @@ export class Finisher {
 
   /** From now on the store may be away for `ms` at a time; endings that it did not take by then are given up. */
   waitAtMost(ms: number): void {
-    this.#patience = { ms, fromMs: this.#clock.monotonicMs() }
+    this.#patience = { ms, fromMs: this.#store.clock.monotonicMs() }
   }
 
   /** Tells of handed-out jobs, so that a claim's row goes when its last job has ended. */
@@ -121,10 +112,10 @@ export class Finisher {
     for (let tries = 0; ; tries++) {
       try {
         await reach('finish.sent', batch.length)
-        const [row] = await this.#db.call<{ refused: string[] }>('finish', this.#sql, params)
+        const [row] = await this.#store.call<{ finish: string[] }>('finish', params)
         await reach('finish.received', batch.length)
         // After a lost reply the first try may have been carried out: then nothing is left to accept, and that is well.
-        return isUnknown ? [] : (row?.refused ?? []).map(Number)
+        return isUnknown ? [] : (row?.finish ?? []).map(Number)
       } catch (error) {
         if (isRefused(error) && batch.length > 1) {
           const refused = (await Promise.all(batch.map((ending) => this.#write([ending], [])))).flat()
@@ -136,16 +127,16 @@ export class Finisher {
         // failure in its place: a store that refuses even that has reasons of its own, as for all other errors.
         if (isRefused(error) && refusals < 2) replace(batch, params, refusals++ === 0 ? error : undefined)
         else {
-          sinceMs ??= this.#clock.monotonicMs()
+          sinceMs ??= this.#store.clock.monotonicMs()
           if (this.#isOver(sinceMs, batch.length, error)) return batch.map((ending) => ending.job.seq)
           if (tries === quietTries)
-            this.#log.error('ended attempts cannot be recorded; it is tried again until they are', {
+            this.#store.log.error('ended attempts cannot be recorded; it is tried again until they are', {
               attempts: batch.length,
               error: String(error),
             })
         }
         isUnknown ||= error instanceof StoreError
-        await this.#clock.sleep(againMs(tries, this.#clock.random()))
+        await this.#store.clock.sleep(againMs(tries, this.#store.clock.random()))
       }
     }
   }
@@ -153,9 +144,9 @@ export class Finisher {
   /** True when nobody waits any longer for a store that has failed since `sinceMs`. */
   #isOver(sinceMs: number, attempts: number, error: unknown): boolean {
     const { ms, fromMs } = this.#patience
-    if (!this.#hasGivenUp && this.#clock.monotonicMs() - Math.max(sinceMs, fromMs) < ms) return false
+    if (!this.#hasGivenUp && this.#store.clock.monotonicMs() - Math.max(sinceMs, fromMs) < ms) return false
     this.#hasGivenUp = true
-    this.#log.error(
+    this.#store.log.error(
       'ended attempts could not be recorded, for the store is away; their jobs will be rescued, and run again in doubt',
       { attempts, error: String(error) },
     )

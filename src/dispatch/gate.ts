@@ -3,14 +3,11 @@
  * All of it is in the database, so it holds for all processes at once.
  */
 import os from 'node:os'
-import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import { type Hours, type ParsedHours, writtenHours } from '../core/hours.ts'
 import { isPattern } from '../core/pattern.ts'
-import type { Queryable } from '../db/db.ts'
-import { engineSchema, inSluice } from '../db/migrate.ts'
-import { statements } from '../generated/sql.ts'
+import type { Sql, Store } from '../db/store.ts'
 import type { Opens, Rule } from './rule.ts'
 
 /** Which jobs a gate holds back, and when; see the fields. */
@@ -44,19 +41,15 @@ export interface Pause {
   until: Date | undefined
 }
 
-/** Statements with the tables of another schema. */
-type InSchema = (sql: string) => string
-
 /**
  * Puts a gate in force under this name, or changes it; one that is like this already stays as it is. Claims under way
  * still hand out what they have begun. Idle workers see a gate that opens within some 2 s.
  * @throws UsageError SLUICE_BAD_GATE
  */
 export async function defineGate(
-  db: Queryable,
+  sql: Sql,
   name: string,
   options: GateOptions,
-  inSchema: InSchema = inSluice,
   lastsS: number | null = null,
 ): Promise<void> {
   const { queues, tasks, hours } = options
@@ -67,18 +60,8 @@ export async function defineGate(
   const { fromMin, toMin, days, zone } = hours ?? { fromMin: null, toMin: null, days: null, zone: null }
   const reason = reasonOf(options.reason, badGate)
   try {
-    await db.query(inSchema('select engine.gate($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)'), [
-      name,
-      queues ?? null,
-      tasks ?? null,
-      zone,
-      days,
-      fromMin,
-      toMin,
-      reason,
-      me(),
-      lastsS,
-    ])
+    const params = [name, queues ?? null, tasks ?? null, zone, days, fromMin, toMin, reason, me(), lastsS]
+    await sql.call('gate', params)
   } catch (error) {
     // The store has a list of zones of its own.
     if ((error as { code?: unknown }).code !== '22023') throw error
@@ -87,16 +70,16 @@ export async function defineGate(
 }
 
 /** Removes a gate; false when there is none of this name. */
-export async function removeGate(db: Queryable, name: string, inSchema: InSchema = inSluice): Promise<boolean> {
-  const [row] = await db.query<{ was: boolean }>(inSchema('select engine.ungate($1) as was'), [name])
-  return row?.was ?? false
+export async function removeGate(sql: Sql, name: string): Promise<boolean> {
+  const [row] = await sql.call<{ ungate: boolean }>('ungate', [name])
+  return row?.ungate ?? false
 }
 
 /** A rule's gate holds for so long, unless a worker that has the rule renews it; in seconds. */
 const ruleGateS = 60
 
 /** Puts the gates of rules in force that consist of hours alone; to be repeated, for they end with the workers that have them. */
-export async function renewRuleGates(db: Queryable, rules: readonly Rule[], inSchema: InSchema): Promise<void> {
+export async function renewRuleGates(sql: Sql, rules: readonly Rule[]): Promise<void> {
   for (const { name, tasks, queues, hours } of rules) {
     const options = {
       ...(tasks === undefined ? {} : { tasks }),
@@ -106,7 +89,7 @@ export async function renewRuleGates(db: Queryable, rules: readonly Rule[], inSc
     }
     // Of two versions of a rule, or two rules of one name, each has a gate: what either closes is closed.
     const gate = `rule:${name}#${hash64(JSON.stringify(options)).slice(-6)}`
-    await defineGate(db, gate, options, inSchema, ruleGateS)
+    await defineGate(sql, gate, options, ruleGateS)
   }
 }
 
@@ -114,14 +97,14 @@ export async function renewRuleGates(db: Queryable, rules: readonly Rule[], inSc
 const opensMs = 1_000
 
 /** Asks the store when hours open, once a second, and no answer is used beyond the opening that it names. */
-export function openingsOn(db: Queryable, schema: string, clock: Clock): Opens {
+export function openingsOn(store: Store): Opens {
   const known = new Map<ParsedHours, { untilMs: number; at: Promise<number | undefined> }>()
   const ask = (hours: ParsedHours, nowMs: number) => {
     const { zone, days, fromMin, toMin } = hours
     const answer = { untilMs: nowMs + opensMs, at: look([zone, days, fromMin, toMin]) }
     async function look(params: unknown[]): Promise<number | undefined> {
       type Row = { at: string | null; left_us: string | null }
-      const [row] = await db.query<Row>(`select * from ${engineSchema(schema)}.opens($1,$2,$3,$4)`, params)
+      const [row] = await store.call<Row>('opens', params)
       if (row === undefined || row.at === null) return undefined
       answer.untilMs = Math.min(answer.untilMs, nowMs + Number(row.left_us) / 1_000)
       return Number(row.at)
@@ -131,7 +114,7 @@ export function openingsOn(db: Queryable, schema: string, clock: Clock): Opens {
     return answer
   }
   return (hours) => {
-    const nowMs = clock.monotonicMs()
+    const nowMs = store.clock.monotonicMs()
     const answer = known.get(hours)
     return (answer !== undefined && nowMs < answer.untilMs ? answer : ask(hours, nowMs)).at
   }
@@ -158,22 +141,17 @@ export interface Pauses {
 }
 
 /** Pauses on a store. */
-export function pausesOn(db: Queryable, inSchema: InSchema): Pauses {
+export function pausesOn(sql: Sql): Pauses {
   return {
     async pause(what, why) {
       checkPausable(what)
       const reason = reasonOf(why.reason, badPause)
       if (!('limit' in what)) {
         const patterns = 'queue' in what ? { queues: [what.queue] } : { tasks: [what.task] }
-        return defineGate(db, gateOf(what), { ...patterns, reason }, inSchema)
+        return defineGate(sql, gateOf(what), { ...patterns, reason })
       }
-      const [row] = await db.query<{ is: boolean }>(inSchema('select engine.pause($1,$2,$3,$4) as is'), [
-        what.limit,
-        what.key ?? '',
-        reason,
-        me(),
-      ])
-      if (row?.is === true) return
+      const [row] = await sql.call<{ pause: boolean }>('pause', [what.limit, what.key ?? '', reason, me()])
+      if (row?.pause === true) return
       throw new UsageError(
         'SLUICE_NO_SUCH_LIMIT',
         `no limit "${what.limit}" is defined in the database; \`sluice limits\` lists those that are`,
@@ -181,13 +159,12 @@ export function pausesOn(db: Queryable, inSchema: InSchema): Pauses {
     },
     async resume(what) {
       checkPausable(what)
-      if (!('limit' in what)) return removeGate(db, gateOf(what), inSchema)
-      const sql = inSchema('select engine.resume($1,$2) as was')
-      const [row] = await db.query<{ was: boolean }>(sql, [what.limit, what.key ?? ''])
-      return row?.was ?? false
+      if (!('limit' in what)) return removeGate(sql, gateOf(what))
+      const [row] = await sql.call<{ resume: boolean }>('resume', [what.limit, what.key ?? ''])
+      return row?.resume ?? false
     },
     async pauses() {
-      const rows = await db.query<Line>(inSchema(statements['dispatch/pauses'] as string))
+      const rows = await sql.run<Line>('dispatch/pauses')
       return rows.map((row) => ({ ...nameOf(row), ...said(row) }))
     },
   }

@@ -6,9 +6,7 @@
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
-import type { Db } from '../db/db.ts'
-import { inSchema } from '../db/migrate.ts'
-import { statements } from '../generated/sql.ts'
+import type { Sql } from '../db/store.ts'
 import { guaranteeOf, type LimitGuarantee } from '../limits/exposure.ts'
 import { checkKey, type Limit, limit, type LimitOptions } from '../limits/limit.ts'
 import { changed, type LimitNumbers, type NumberChanges, numberFields } from '../limits/numbers.ts'
@@ -97,28 +95,24 @@ const historyMax = 1_000
 
 /** Reads and changes the limits of one store. */
 export class Limits {
-  readonly #db: Db
+  readonly #sql: Sql
   readonly #clock: Clock
   readonly #bulk: Bulk
-  readonly #sql: (name: string) => string
-  readonly #inSchema: (sql: string) => string
 
-  constructor(db: Db, clock: Clock, schema: string) {
-    this.#db = db
+  constructor(sql: Sql, clock: Clock) {
+    this.#sql = sql
     this.#clock = clock
-    this.#inSchema = (sql) => inSchema(sql, schema)
-    this.#bulk = new Bulk(db, schema, this.#inSchema)
-    this.#sql = (name) => this.#inSchema(statements[`dispatch/${name}`] as string)
+    this.#bulk = new Bulk(sql)
   }
 
   /** All limits that are defined in the database, by name. */
   async list(): Promise<LimitLine[]> {
-    return (await this.#db.query<Row>(this.#sql('limits'), [null])).map(lineOf)
+    return (await this.#sql.run<Row>('dispatch/limits', [null])).map(lineOf)
   }
 
   /** One limit, with what it guarantees. @throws UsageError SLUICE_NO_SUCH_LIMIT */
   async show(name: string): Promise<LimitLine> {
-    const [row] = await this.#db.query<Row>(this.#sql('limits'), [name])
+    const [row] = await this.#sql.run<Row>('dispatch/limits', [name])
     if (row === undefined) throw noSuchLimit(name)
     return lineOf(row)
   }
@@ -128,7 +122,7 @@ export class Limits {
     const { limit: most = 20 } = options
     if (!Number.isInteger(most) || most < 1 || most > historyMax)
       throw new UsageError('SLUICE_BAD_OPTION', `limit is ${most}; it must be a whole number from 1 to ${historyMax}`)
-    const rows = await this.#db.query<Row>(this.#sql('versions'), [name, most])
+    const rows = await this.#sql.run<Row>('dispatch/versions', [name, most])
     if (rows.length === 0) throw noSuchLimit(name)
     return rows.map(versionOf)
   }
@@ -196,15 +190,15 @@ export class Limits {
   /** In a transaction of its own, so that nobody's long one holds up all claims. */
   #say(name: string, what: Said): Promise<boolean | undefined> {
     return insist(this.#clock, async () => {
-      const said = await say(this.#db, name, what, this.#inSchema)
-      await defineBeside(this.#db, name, this.#inSchema)
+      const said = await say(this.#sql, name, what)
+      await defineBeside(this.#sql, name)
       return said
     })
   }
 
   /** Jobs that wait for more than there ever is fail at the next claim. */
   async #tooDear(name: string, { rules }: Limit): Promise<string | undefined> {
-    const [row] = await this.#db.query<{ cost: number | null }>(this.#sql('dearest'), [name])
+    const [row] = await this.#sql.run<{ cost: number | null }>('dispatch/dearest', [name])
     const room = Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.room])))
     if ((row?.cost ?? 0) <= room) return undefined
     return `jobs wait that cost up to ${row?.cost}, and there is never room for more than ${room}: those fail as impossible. Raise it again, then retry them`

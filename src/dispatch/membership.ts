@@ -3,11 +3,8 @@
  * A worker whose beat stands still for 10 s is given up by the others: its jobs go back, its claims no longer match.
  */
 import { hostname } from 'node:os'
-import type { Clock } from '../core/clock.ts'
 import { reach } from '../core/probe.ts'
-import type { Db } from '../db/db.ts'
-import { engineSchema } from '../db/migrate.ts'
-import { statements } from '../generated/sql.ts'
+import type { Store } from '../db/store.ts'
 import type { Claimer } from './claim.ts'
 import type { Handout } from './handout.ts'
 import type { Epoch, Look } from './epoch.ts'
@@ -44,11 +41,8 @@ export interface Heard {
 
 /** One worker's membership. */
 export class Membership {
-  readonly #db: Db
-  readonly #clock: Clock
-  readonly #schema: string
+  readonly #store: Store
   readonly #member: Member
-  readonly #sql: (name: string) => string
   readonly #epoch: Epoch
   #entering: Promise<Claimer> | undefined
   #worker: string | undefined
@@ -57,13 +51,10 @@ export class Membership {
   /** What the store was last told, and for which registration. */
   #told = { worker: '', stuck: 0 }
 
-  constructor(db: Db, clock: Clock, schema: string, inSchema: (sql: string) => string, member: Member, epoch: Epoch) {
-    this.#db = db
-    this.#clock = clock
-    this.#schema = schema
+  constructor(store: Store, member: Member, epoch: Epoch) {
+    this.#store = store
     this.#member = member
     this.#epoch = epoch
-    this.#sql = (name) => inSchema(statements[`dispatch/${name}`] as string)
   }
 
   /** Registers when not registered; resolves to who claims. */
@@ -100,8 +91,7 @@ export class Membership {
     if (isLeaving && this.#entering === undefined) return { isTurn: true, mayRest: false, claims: [] }
     const { worker } = await this.who()
     type Answer = Look & { alive: boolean; turn: boolean; rest: boolean; orphans: string[] }
-    const sql = `select * from ${engineSchema(this.#schema)}.round($1,$2,$3,$4,$5)`
-    const ask = (known: readonly unknown[]) => this.#db.call<Answer>('round', sql, [worker, this.#isLeading, ...known])
+    const ask = (known: readonly unknown[]) => this.#store.call<Answer>('round', [worker, this.#isLeading, ...known])
     const { alive = false, turn = true, rest = false, orphans = [] } = (await this.#epoch.lookBy(ask)) ?? {}
     this.#isLeading = turn
     return { ...(alive ? {} : { lost: worker }), isTurn: turn, mayRest: rest, claims: orphans }
@@ -112,25 +102,21 @@ export class Membership {
     const worker = this.#worker ?? ''
     const known = this.#told.worker === worker ? this.#told.stuck : 0
     if (worker === '' || stuck === known) return
-    await this.#db.call('stuck', this.#sql('stuck'), [worker, stuck])
+    await this.#store.run('dispatch/stuck', [worker, stuck])
     this.#told = { worker, stuck }
   }
 
   /** Calls idle workers to what nobody told them of. */
   async stir(): Promise<void> {
-    await this.#db.call('stir', `select ${engineSchema(this.#schema)}.stir()`, [])
+    await this.#store.call('stir')
   }
 
   /** Looks at all beats and gives up those that stood still. Returns the workers given up. */
   async watch(): Promise<string[]> {
     const all: string[] = []
     for (;;) {
-      const [row] = await this.#db.call<{ lost: string[] }>(
-        'watch',
-        `select ${engineSchema(this.#schema)}.watch() as lost`,
-        [],
-      )
-      const lost = row?.lost ?? []
+      const [row] = await this.#store.call<{ watch: string[] }>('watch')
+      const lost = row?.watch ?? []
       if (lost.length === 0) return all
       await reach('rescue.done', lost)
       all.push(...lost)
@@ -141,11 +127,10 @@ export class Membership {
   async endOverdue(): Promise<void> {
     const portion = 500
     // A beat must not wait long; the next round goes on.
-    const untilMs = this.#clock.monotonicMs() + 500
-    for (let ended = portion; ended === portion && this.#clock.monotonicMs() < untilMs;) {
-      const sql = `select ${engineSchema(this.#schema)}.overdue(null) as ended`
-      const [row] = await this.#db.call<{ ended: number }>('overdue', sql, [])
-      ended = row?.ended ?? 0
+    const untilMs = this.#store.clock.monotonicMs() + 500
+    for (let ended = portion; ended === portion && this.#store.clock.monotonicMs() < untilMs;) {
+      const [row] = await this.#store.call<{ overdue: number }>('overdue', [null])
+      ended = row?.overdue ?? 0
     }
   }
 
@@ -153,13 +138,13 @@ export class Membership {
   async taken(jobs: readonly Pick<Handout, 'id' | 'claim'>[]): Promise<Set<string>> {
     if (jobs.length === 0) return new Set()
     const params = [jobs.map((job) => job.id), jobs.map((job) => job.claim)]
-    const rows = await this.#db.call<{ id: string }>('taken', this.#sql('taken'), params)
+    const rows = await this.#store.run<{ id: string }>('dispatch/taken', params)
     return new Set(rows.map((row) => row.id))
   }
 
   /** Claims no more: nobody is to call this worker, which may be busy for long with what it has. */
   async retreat(): Promise<void> {
-    if (this.#worker !== undefined) await this.#db.call('retreat', this.#sql('retreat'), [this.#worker])
+    if (this.#worker !== undefined) await this.#store.run('dispatch/retreat', [this.#worker])
   }
 
   /** Signs off; unfinished jobs go back uncalled. */
@@ -168,13 +153,13 @@ export class Membership {
     this.#entering = undefined
     if (entering === undefined) return
     const { worker } = await entering
-    await this.#db.query(`select ${engineSchema(this.#schema)}.leave($1)`, [worker])
+    await this.#store.call('leave', [worker])
   }
 
   /** Runs `round` every beat until stopped; errors go to `failed` and the next round comes all the same. */
   async everyBeat(round: () => Promise<void>, signal: AbortSignal, failed: (error: unknown) => void): Promise<void> {
     while (!signal.aborted) {
-      await this.#clock.sleep(beatMs, signal, false)
+      await this.#store.clock.sleep(beatMs, signal, false)
       if (signal.aborted) return
       await round().catch(failed)
     }
@@ -183,8 +168,8 @@ export class Membership {
   async #enter(): Promise<Claimer> {
     const { queues, tasks, homes, once, onFailed, slots, version, labels } = this.#member
     await this.#epoch.look()
-    await this.#db.query(this.#sql('known'), [tasks, homes, once, onFailed])
-    const [row] = await this.#db.query<{ id: string }>(this.#sql('register'), [
+    await this.#store.run('dispatch/known', [tasks, homes, once, onFailed])
+    const [row] = await this.#store.run<{ id: string }>('dispatch/register', [
       hostname(),
       process.pid,
       version,

@@ -11,15 +11,8 @@ import { costed, type CostedLimit } from './costed.ts'
 import { provideTaker, type Taker } from '../limits/taker.ts'
 import type { Chosen } from '../limits/pool.ts'
 import { checkShare } from '../limits/reserve.ts'
+import type { Log } from '../core/log.ts'
 import { checkWeight } from '../limits/weight.ts'
-
-/** Writes one line of a job's log. */
-export interface Log {
-  debug(message: string, details?: Record<string, unknown>): void
-  info(message: string, details?: Record<string, unknown>): void
-  warn(message: string, details?: Record<string, unknown>): void
-  error(message: string, details?: Record<string, unknown>): void
-}
 
 /** What a handler gets beside its input. */
 export interface Context {

@@ -1,8 +1,7 @@
 /** Proves from the ledger that no window was exceeded, or shows where: `limits/proof.ts` over all buckets of a store. */
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
-import type { Queryable } from '../db/db.ts'
-import { statements } from '../generated/sql.ts'
+import type { Sql } from '../db/store.ts'
 import {
   type Ahead,
   BucketProof,
@@ -118,12 +117,8 @@ const date = (us: number): Date => new Date(Math.floor(us / 1_000))
  * Proves from the ledger alone that no window was exceeded.
  * @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_OPTION, SLUICE_BAD_DURATION
  */
-export async function verify(
-  db: Queryable,
-  inSchema: (sql: string) => string,
-  options: VerifyOptions = {},
-): Promise<Verification> {
-  const audit = new Audit(db, inSchema, options.limit)
+export async function verify(sql: Sql, options: VerifyOptions = {}): Promise<Verification> {
+  const audit = new Audit(sql, options.limit)
   const nowUs = await audit.definitions()
   const keptUs = nowUs - ledgerUs
   const fromUs = timeUs('from', options.from, nowUs)
@@ -145,8 +140,7 @@ function timeUs(name: string, at: Date | Duration | undefined, nowUs: number): n
 
 /** One run over the ledger. */
 class Audit {
-  readonly #db: Queryable
-  readonly #inSchema: (sql: string) => string
+  readonly #sql: Sql
   readonly #limit: string | null
   readonly #versions = new Map<string, Map<number, Defined>>()
   readonly #verified = new Map<string, Verified>()
@@ -157,16 +151,15 @@ class Audit {
   #buckets = 0
   #grants = 0
 
-  constructor(db: Queryable, inSchema: (sql: string) => string, limit: string | undefined) {
-    this.#db = db
-    this.#inSchema = inSchema
+  constructor(sql: Sql, limit: string | undefined) {
+    this.#sql = sql
     this.#limit = limit ?? null
   }
 
   /** Reads all versions of the definitions and how the store's clock stands; resolves to the limiter's time. */
   async definitions(): Promise<number> {
     type Read = { now: string; ahead: string; name: string | null; version: number; spec: Defined }
-    const rows = await this.#query<Read>(
+    const rows = await this.#sql.query<Read>(
       `select n.*, d.name, d.version, d.spec
        from (select engine.limiter_us() as now, ahead_us as ahead from sluice.epoch limit 1) n
        left join sluice.limit_def d on d.name = coalesce($1, d.name) and strpos(d.name, '/') = 0 order by d.name, d.version`,
@@ -180,9 +173,8 @@ class Audit {
     if (this.#limit !== null && this.#versions.size === 0)
       throw new UsageError('SLUICE_NO_SUCH_LIMIT', `no limit is called "${this.#limit}"; \`sluice limits\` lists them`)
     const { now, ahead } = rows[0] as Read
-    const steps = await this.#query<Record<'at' | 'before_us' | 'ahead_us', string>>(
+    const steps = await this.#sql.query<Record<'at' | 'before_us' | 'ahead_us', string>>(
       'select at, before_us, ahead_us from sluice.step order by n',
-      [],
     )
     this.#ahead = {
       firstUs: Number(steps[0]?.before_us ?? ahead),
@@ -199,14 +191,14 @@ class Audit {
   }
 
   async newestUs(): Promise<number> {
-    const [row] = await this.#query<{ at: string | null }>('select max(at) as at from sluice.ledger', [])
+    const [row] = await this.#sql.query<{ at: string | null }>('select max(at) as at from sluice.ledger')
     return Number(row?.at ?? 0)
   }
 
   /** All buckets, some at a time. */
   async run(fromUs: number | undefined, endUs: number, nowUs: number): Promise<void> {
     for (let after = '-9223372036854775808'; ;) {
-      const found = await this.#query<{ id: string; name: string; key: string }>(
+      const found = await this.#sql.query<{ id: string; name: string; key: string }>(
         'select id, name, key from sluice.bucket where id > $1 and name = coalesce($2, name) order by id limit $3',
         [after, this.#limit, pageBuckets],
       )
@@ -233,7 +225,7 @@ class Audit {
   async #follow(buckets: Bucket[], endUs: number): Promise<void> {
     for (let open = buckets; open.length > 0;) {
       const most = Math.ceil(pageRows / open.length)
-      const rows = await this.#query<Row>(statements['dispatch/ledger'] as string, [
+      const rows = await this.#sql.run<Row>('dispatch/ledger', [
         open.map((one) => one.id),
         open.map((one) => one.at),
         open.map((one) => one.n),
@@ -284,8 +276,8 @@ class Audit {
   }
 
   async #spent(bucket: string, firstUs: number, lastUs: number): Promise<Exceeded['grants']> {
-    const rows = await this.#query<{ claim: string; at: string; units: number | string; jobs: string[] | null }>(
-      statements['dispatch/spent'] as string,
+    const rows = await this.#sql.run<{ claim: string; at: string; units: number | string; jobs: string[] | null }>(
+      'dispatch/spent',
       [bucket, firstUs, lastUs],
     )
     return rows.map(({ claim, at, units, jobs }) => ({
@@ -307,9 +299,5 @@ class Audit {
       exceeded: this.#exceeded,
       missing: this.#missing,
     }
-  }
-
-  #query<R>(sql: string, params: readonly unknown[]): Promise<R[]> {
-    return this.#db.query<R>(this.#inSchema(sql), params)
   }
 }

@@ -1,7 +1,6 @@
 /** Why a job waits: every reason, the binding one first, from the same functions that dispatch decides by. */
-import type { Db } from '../db/db.ts'
+import type { Sql } from '../db/store.ts'
 import { type ParsedHours, writtenHours } from '../core/hours.ts'
-import { statements } from '../generated/sql.ts'
 
 /** One reason why a job has not started. */
 export interface Reason {
@@ -102,8 +101,8 @@ interface Found {
 }
 
 /** Explains an unfinished job; undefined when there is no such job. */
-export async function why(db: Db, id: string, inSchema: (sql: string) => string): Promise<Why | undefined> {
-  const [found] = await db.query<Found>(inSchema(statements['dispatch/why'] as string), [id])
+export async function why(sql: Sql, id: string): Promise<Why | undefined> {
+  const [found] = await sql.run<Found>('dispatch/why', [id])
   if (found === undefined) return undefined
   if (found.running) return { id, state: 'running', reasons: [], notBefore: undefined }
   const reasons = [

@@ -1,10 +1,8 @@
 /** The places that this process holds outside of jobs: kept alive by one statement for all, given back, or lost. */
-import type { Clock, StoreClock } from '../core/clock.ts'
+import type { StoreClock } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
-import type { Db } from '../db/db.ts'
-import { engineSchema } from '../db/migrate.ts'
-import type { Log } from '../dispatch/task.ts'
+import type { Store } from '../db/store.ts'
 
 /** What the store trusts a process for that holds places, in microseconds. */
 export const lifeUs = 15_000_000
@@ -13,15 +11,6 @@ const renewMs = 5_000
 const skewMs = 1_000
 /** What is given back is told to a store that is away for so long; places end by themselves before. */
 const endMs = 60_000
-
-/** What a holder needs. */
-export interface HolderOptions {
-  readonly db: Db
-  readonly clock: Clock
-  readonly storeClock: StoreClock
-  readonly schema: string
-  readonly log: Log
-}
 
 interface Ending {
   readonly take: string
@@ -39,7 +28,8 @@ interface Kept {
 export class Holder {
   /** As the store knows it; another one after it was given up. */
   id = newId()
-  readonly #options: HolderOptions
+  readonly #store: Store
+  readonly #storeClock: StoreClock
   /** What is told when a place is lost. */
   readonly #held = new Map<string, (reason: Error) => void>()
   readonly #asking = new Set<string>()
@@ -51,8 +41,9 @@ export class Holder {
   #flushing: Promise<void> | undefined
   readonly #closed = new AbortController()
 
-  constructor(options: HolderOptions) {
-    this.#options = options
+  constructor(store: Store, storeClock: StoreClock) {
+    this.#store = store
+    this.#storeClock = storeClock
   }
 
   /** A place may be granted under this id from now on; call what is returned when the answer is known. */
@@ -76,7 +67,7 @@ export class Holder {
   /** Ends a grant: its place, and with `unused` its units. Resolves when the store knows, or could not be told now. */
   async end(grant: string, take: string, unused: boolean): Promise<void> {
     this.#held.delete(grant)
-    this.#ending.set(grant, { take, unused, untilMs: this.#options.clock.monotonicMs() + endMs })
+    this.#ending.set(grant, { take, unused, untilMs: this.#store.clock.monotonicMs() + endMs })
     // One that is under way may have begun without it.
     await this.#flushing
     await this.#flush()
@@ -90,7 +81,7 @@ export class Holder {
     const all = [...this.#held.values()]
     this.#held.clear()
     if (all.length > 0)
-      this.#options.log.warn('places held outside of jobs are lost: the store had no sign of life for too long', {
+      this.#store.log.warn('places held outside of jobs are lost: the store had no sign of life for too long', {
         places: all.length,
       })
     for (const tell of all) tell(placeLost('the store had no sign of life of this process for too long'))
@@ -99,7 +90,7 @@ export class Holder {
   /** The store knows nothing of these any more: it lost them, and may have given the places to others. */
   #forgotten(grants: readonly string[]): void {
     if (grants.length === 0) return
-    this.#options.log.warn('places held outside of jobs are lost: the store does not know of them any more', {
+    this.#store.log.warn('places held outside of jobs are lost: the store does not know of them any more', {
       places: grants.length,
     })
     for (const grant of grants) {
@@ -118,7 +109,7 @@ export class Holder {
   }
 
   #extend(deadlineMs: number): void {
-    const { clock } = this.#options
+    const { clock } = this.#store
     this.#deadlineMs = Math.max(this.#deadlineMs, deadlineMs)
     this.#disarm?.()
     this.#disarm = clock.after(Math.max(0, this.#deadlineMs - skewMs - clock.monotonicMs()), () => this.lost())
@@ -132,7 +123,7 @@ export class Holder {
 
   /** Says that it lives for as long as it holds something, and gives back what the store says it holds and nobody here knows. */
   async #renew(): Promise<void> {
-    const { clock, db, schema, storeClock, log } = this.#options
+    const { clock, log } = this.#store
     for (;;) {
       // In one step with the decision to stop: whoever takes a place from here on begins anew.
       this.#isRenewing = (this.#held.size > 0 || this.#ending.size > 0) && !this.#closed.signal.aborted
@@ -146,13 +137,9 @@ export class Holder {
       try {
         const sure = [...this.#held.keys()]
         const known = new Set([...sure, ...this.#asking, ...this.#ending.keys()])
-        const [row] = await db.call<Kept>('keep', `select * from ${engineSchema(schema)}.keep($1, $2, $3)`, [
-          id,
-          lifeUs,
-          storeClock.cap(sentMs),
-        ])
+        const [row] = await this.#store.call<Kept>('keep', [id, lifeUs, this.#storeClock.cap(sentMs)])
         if (row === undefined || id !== this.id) continue
-        storeClock.saw(Number(row.now_us), clock.monotonicMs(), sentMs)
+        this.#storeClock.saw(Number(row.now_us), clock.monotonicMs(), sentMs)
         if (row.life_us === null) this.lost()
         else {
           this.#extend(sentMs + Number(row.life_us) / 1_000)
@@ -171,9 +158,7 @@ export class Holder {
 
   /** Granted, but the answer never came: nobody else would give them back as long as this process lives. */
   async #giveBackStrays(grants: readonly string[]): Promise<void> {
-    const { db, schema } = this.#options
-    if (grants.length === 0) return
-    await db.call('', `select ${engineSchema(schema)}.forsake($1)`, [grants])
+    if (grants.length > 0) await this.#store.call('forsake', [grants])
   }
 
   /** Tells the store what has ended, all that there is in one statement. */
@@ -183,11 +168,11 @@ export class Holder {
   }
 
   async #tell(): Promise<void> {
-    const { clock, db, schema, log } = this.#options
+    const { clock, log } = this.#store
     const batch = [...this.#ending]
     if (batch.length === 0) return
     try {
-      await db.call('yield', `select ${engineSchema(schema)}.yield($1, $2, $3)`, [
+      await this.#store.call('yield', [
         batch.map(([grant]) => grant),
         batch.map(([, { take }]) => take),
         batch.map(([, { unused }]) => unused),

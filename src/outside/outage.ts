@@ -1,6 +1,6 @@
 /** The time in which the store is away, for limits that are open then: seen in the log and by a count. */
 import type { Clock } from '../core/clock.ts'
-import type { Log } from '../dispatch/task.ts'
+import type { Log } from '../core/log.ts'
 
 /** After an answer that did not come the store is left alone for so long: each of those asking would wait for it. */
 const probeMs = 1_000

@@ -1,16 +1,13 @@
 /** Takes of limits outside of jobs: at once, in turn, and for requests; the same buckets as the jobs'. */
 import { randomUUID } from 'node:crypto'
-import { type Clock, sleepUntil, StoreClock } from '../core/clock.ts'
+import { sleepUntil, StoreClock } from '../core/clock.ts'
 import { SluiceError, StoreError } from '../core/errors.ts'
-import { engineSchema } from '../db/migrate.ts'
+import type { Store } from '../db/store.ts'
 import { Epoch } from '../dispatch/epoch.ts'
 import { hash64, newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
-import type { Db } from '../db/db.ts'
 import { isTransient } from '../dispatch/claim.ts'
 import type { Definitions } from '../dispatch/define.ts'
-import type { Log } from '../dispatch/task.ts'
-import { statements } from '../generated/sql.ts'
 import { Agents } from '../http/agent.ts'
 import { createFetch } from '../http/fetch.ts'
 import { warmClient } from '../http/warm.ts'
@@ -27,12 +24,8 @@ import { type Want, wantOf } from './want.ts'
 
 /** What takes need. */
 export interface TakesOptions {
-  readonly db: Db
-  readonly clock: Clock
-  readonly schema: string
-  inSchema(sql: string): string
+  readonly store: Store
   readonly definitions: Definitions
-  readonly log: Log
   /** Addresses beyond the public ones that `fetch` may call. */
   readonly allowPrivate: readonly string[]
   /** Who else has a say in limits. */
@@ -91,11 +84,11 @@ export class Takes implements Taker {
 
   constructor(options: TakesOptions) {
     this.#options = options
-    const { db, clock, schema, log } = options
-    this.#holder = new Holder({ db, clock, schema, log, storeClock: this.#storeClock })
-    this.#epoch = new Epoch(db, clock, schema, this.#storeClock, log)
-    this.#outage = new Outage(clock, log)
-    this.#waiters = new Waiters(db, `${schema}.take`)
+    const { store } = options
+    this.#holder = new Holder(store, this.#storeClock)
+    this.#epoch = new Epoch(store, this.#storeClock)
+    this.#outage = new Outage(store.clock, store.log)
+    this.#waiters = new Waiters(store.db, `${store.schema}.take`)
   }
 
   /** How often a limit with `onStoreError: 'open'` has granted without the store so far. */
@@ -126,8 +119,9 @@ export class Takes implements Taker {
   async fetch(limit: Limit, input: string | URL | Request, init: RequestInit & WaitOptions = {}): Promise<Response> {
     const { key, cost, maxWaitMs, ...rest } = init
     const want = wantOf(limit, { key, cost, maxWaitMs })
-    const { db, clock, schema, allowPrivate } = this.#options
-    db.checkOutside('`fetch` of a limit')
+    const { store, allowPrivate } = this.#options
+    const { clock } = store
+    store.db.checkOutside('`fetch` of a limit')
     this.#agents ??= new Agents(allowPrivate)
     const agent = this.#agents.of([])
     await warmClient(agent)
@@ -137,11 +131,8 @@ export class Takes implements Taker {
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
       hold: async (ms) => {
         this.#options.shared?.hold([want.take], ms)
-        await db.query(`select ${engineSchema(schema)}.hold($1, $2, $3)`, [
-          [hash64(want.take)],
-          Math.ceil(ms * 1_000),
-          this.#storeClock.cap(clock.monotonicMs()),
-        ])
+        const capUs = this.#storeClock.cap(clock.monotonicMs())
+        await store.call('hold', [[hash64(want.take)], Math.ceil(ms * 1_000), capUs])
       },
     })
     return spend.within(this.#closed.signal, () => createFetch({ agent, clock, allowance: spend })(input, rest))
@@ -149,7 +140,7 @@ export class Takes implements Taker {
 
   /** A process that only takes has no worker that would look whether the store is still what it was. */
   async #look(): Promise<void> {
-    const nowMs = this.#options.clock.monotonicMs()
+    const nowMs = this.#options.store.clock.monotonicMs()
     if (nowMs - this.#lookedMs < lookMs) return
     this.#lookedMs = nowMs
     await this.#epoch.look()
@@ -194,13 +185,13 @@ export class Takes implements Taker {
     return {
       id: randomUUID(),
       holder: this.#holder.id,
-      atMs: this.#options.clock.monotonicMs(),
+      atMs: this.#options.store.clock.monotonicMs(),
       isRepeat: false,
     }
   }
 
   async #untilGranted(want: Want, signal: AbortSignal | undefined, unused: Taken | undefined): Promise<Taken> {
-    const { clock } = this.#options
+    const { clock } = this.#options.store
     const line = newId()
     const begunMs = clock.monotonicMs()
     const leftMs = () => begunMs + want.maxWaitMs - clock.monotonicMs()
@@ -261,9 +252,8 @@ export class Takes implements Taker {
   }
 
   async #leave(line: string): Promise<void> {
-    const { db, inSchema } = this.#options
     // Without it the others wait for it a little longer.
-    await db.call('leave', inSchema(statements['outside/leave'] as string), [line]).catch(() => {})
+    await this.#options.store.run('outside/leave', [line]).catch(() => {})
   }
 
   /** One question to the store. */
@@ -272,9 +262,10 @@ export class Takes implements Taker {
     wish: Wish,
     how: { line?: string; waitMs?: number; back?: Taken | undefined } = {},
   ): Promise<Said> {
-    const { db, clock, schema, definitions, shared } = this.#options
+    const { store, definitions, shared } = this.#options
+    const { clock } = store
     if (this.#closed.signal.aborted) throw closed()
-    db.checkOutside('a take')
+    store.db.checkOutside('a take')
     await definitions.define([want.limit])
     // The first take of a process waits until Redis is known.
     shared?.start()
@@ -285,22 +276,18 @@ export class Takes implements Taker {
     try {
       const sentMs = clock.monotonicMs()
       how.back?.tellUnused()
-      const [row] = await db.call<Answer>(
-        'acquire',
-        `select * from ${engineSchema(schema)}.acquire($1,$2,$3,$4,$5,$6,$7,$8,$9,$10)`,
-        [
-          wish.id,
-          how.line ?? null,
-          how.back?.place ?? null,
-          want.take,
-          want.cost,
-          how.waitMs === undefined || how.waitMs === Infinity ? null : Math.floor(how.waitMs * 1_000),
-          how.back?.id ?? null,
-          wish.holder,
-          lifeUs,
-          this.#storeClock.cap(sentMs),
-        ],
-      )
+      const [row] = await store.call<Answer>('acquire', [
+        wish.id,
+        how.line ?? null,
+        how.back?.place ?? null,
+        want.take,
+        want.cost,
+        how.waitMs === undefined || how.waitMs === Infinity ? null : Math.floor(how.waitMs * 1_000),
+        how.back?.id ?? null,
+        wish.holder,
+        lifeUs,
+        this.#storeClock.cap(sentMs),
+      ])
       if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a take was answered without a row')
       const said = this.#said(want, wish, row, sentMs)
       return said.lease === undefined
@@ -313,7 +300,7 @@ export class Takes implements Taker {
 
   /** Asks those who share the limit. */
   async #agreed(want: Want, lease: Taken, row: Answer, sentMs: number): Promise<Said> {
-    const { shared, clock } = this.#options
+    const { shared, store } = this.#options
     if (shared === undefined) return { lease }
     const wishes = [{ takes: [want.take], units: [want.cost], count: 1 }]
     const { id, leaves } = await shared.ask({ wishes, epoch: row.shared ?? undefined, sentMs })
@@ -323,13 +310,13 @@ export class Takes implements Taker {
       return { soonestMs: leave.waitMs, waitMs: leave.waitMs, unused: lease }
     }
     if (id === undefined) return { lease }
-    await sleepUntil(clock, leave.notBeforeMs)
+    await sleepUntil(store.clock, leave.notBeforeMs)
     lease.agreed(id, row.fresh_us === null ? Infinity : leave.fromMs + Number(row.fresh_us) / 1_000)
     return { lease }
   }
 
   #said(want: Want, wish: Wish, row: Answer, sentMs: number): Said {
-    const { clock } = this.#options
+    const { clock } = this.#options.store
     const heardMs = clock.monotonicMs()
     this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
     // Of a holder that was given up meanwhile: it says nothing of the present one, and nobody keeps its places alive.
@@ -361,7 +348,7 @@ export class Takes implements Taker {
     const lease = new Taken({
       id,
       take: want.take,
-      clock: this.#options.clock,
+      clock: this.#options.store.clock,
       holder: this.#holder,
       deadlineMs,
       hasPlace,

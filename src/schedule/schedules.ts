@@ -1,7 +1,6 @@
 /** Schedules as users see them: list, history, run now, pause, resume, remove. */
-import type { Db } from '../db/db.ts'
+import type { Sql } from '../db/store.ts'
 import type { Sender } from '../dispatch/task.ts'
-import { statements } from '../generated/sql.ts'
 import { graceMs, type Schedule, type ScheduleSpec, tagsOf } from './schedule.ts'
 import { instants, type Timing, timingOf } from './timing.ts'
 
@@ -49,24 +48,22 @@ const nextMax = 5
 
 /** The stored schedules of one Sluice. */
 export class Schedules {
-  readonly #db: Db
+  readonly #sql: Sql
   readonly #sender: Sender
-  readonly #sql: (name: string) => string
 
-  constructor(db: Db, sender: Sender, inSchema: (sql: string) => string) {
-    this.#db = db
+  constructor(sql: Sql, sender: Sender) {
+    this.#sql = sql
     this.#sender = sender
-    this.#sql = (name) => inSchema(statements[`schedule/${name}`] as string)
   }
 
   /** All of them, by name. */
   async list(): Promise<ScheduleLine[]> {
-    return (await this.#db.query<Row>(this.#sql('list'))).map(lineOf)
+    return (await this.#sql.run<Row>('schedule/list')).map(lineOf)
   }
 
   /** What became of the newest instants of one, the newest first; the last 1,000 records are kept. `most`: 1 to 1,000. */
   async history(name: string, most = 20): Promise<Firing[]> {
-    return this.#db.query<Firing>(this.#sql('history'), [name, Math.min(Math.max(1, most), 1_000)])
+    return this.#sql.run<Firing>('schedule/history', [name, Math.min(Math.max(1, most), 1_000)])
   }
 
   /**
@@ -74,7 +71,7 @@ export class Schedules {
    * the tag `triggered`, and the time of now as its instant. Resolves to its id.
    */
   async trigger(schedule: Schedule): Promise<string> {
-    const [row] = await this.#db.query<{ now_ms: string }>(this.#sql('read'), [[]])
+    const [row] = await this.#sql.run<{ now_ms: string }>('schedule/read', [[]])
     const at = new Date(Number(row?.now_ms))
     const tags = [...tagsOf(schedule, at), 'triggered']
     return this.#sender.send(schedule.task, await schedule.inputAt(at), { ...schedule.options, tags })
@@ -82,7 +79,7 @@ export class Schedules {
 
   /** Its instants pass without a job until it is resumed. False: there is no such schedule. */
   async pause(name: string): Promise<boolean> {
-    return (await this.#db.query(this.#sql('pause'), [name])).length > 0
+    return (await this.#sql.run('schedule/pause', [name])).length > 0
   }
 
   /**
@@ -91,17 +88,17 @@ export class Schedules {
    */
   async resume(name: string): Promise<boolean> {
     for (;;) {
-      const [known] = await this.#db.query<Known>(this.#sql('read'), [[name]])
+      const [known] = await this.#sql.run<Known>('schedule/read', [[name]])
       if (known === undefined || !known.paused) return false
       const sinceMs = Math.max(Number(known.now_ms), Number(known.last_ms ?? 0))
       const params = [name, known.timing, timingIn(name, known.spec).after(sinceMs)]
-      if ((await this.#db.query(this.#sql('resume'), params)).length > 0) return true
+      if ((await this.#sql.run('schedule/resume', params)).length > 0) return true
     }
   }
 
   /** Forgets one; jobs that it sent stay. A worker that has it in its code stores it again when it starts. False: there is none. */
   async remove(name: string): Promise<boolean> {
-    return (await this.#db.query(this.#sql('remove'), [name])).length > 0
+    return (await this.#sql.run('schedule/remove', [name])).length > 0
   }
 }
 

@@ -2,26 +2,18 @@
  * Fires schedules: of all processes that have their code, whoever comes first sends an instant's job and moves the
  * schedule on, in one statement. When that is due is a matter of the store's clock alone.
  */
-import type { Clock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
-import type { Db } from '../db/db.ts'
-import { engineSchema } from '../db/migrate.ts'
+import type { Store } from '../db/store.ts'
 import { admit } from '../dispatch/admit.ts'
 import type { Rulebook } from '../dispatch/rule.ts'
-import type { Log } from '../dispatch/task.ts'
-import { statements } from '../generated/sql.ts'
 import { type NewJob, Outbox } from '../store/send.ts'
 import { graceMs, planOf, type Schedule, tagsOf } from './schedule.ts'
 import { bad } from './timing.ts'
 
 /** What a timetable needs; see the fields. */
 export interface TimetableOptions {
-  db: Db
-  clock: Clock
-  schema: string
-  inSchema(sql: string): string
-  log: Log
+  store: Store
   schedules: readonly Schedule[]
   rulebook: Rulebook
 }
@@ -59,7 +51,7 @@ export class Timetable {
   constructor(options: TimetableOptions) {
     this.#options = options
     this.#schedules = [...new Set(options.schedules)]
-    this.#outbox = new Outbox(options.db, options.clock, options.schema)
+    this.#outbox = new Outbox(options.store)
     const names = this.#schedules.map(({ name }) => name)
     const twice = names.find((name, i) => names.indexOf(name) !== i)
     if (twice !== undefined) throw bad(`schedule "${twice}"`, 'is defined twice; give one of them another name')
@@ -93,14 +85,14 @@ export class Timetable {
     for (const schedule of this.#schedules) {
       const entry = entries.get(schedule.name)
       if (entry === undefined || entry.paused) continue
-      const stumbled = (this.#stumbled.get(schedule.name)?.untilMs ?? 0) - this.#options.clock.monotonicMs()
+      const stumbled = (this.#stumbled.get(schedule.name)?.untilMs ?? 0) - this.#options.store.clock.monotonicMs()
       waitMs = Math.min(waitMs, stumbled > 0 ? stumbled : await this.#look(schedule, entry, nowMs))
     }
     return waitMs
   }
 
   async #run(signal: AbortSignal): Promise<void> {
-    const { clock, log } = this.#options
+    const { clock, log } = this.#options.store
     while (!signal.aborted) {
       const waitMs = await this.fire().catch((error: unknown) => {
         log.debug('schedules could not be looked at', { error: String(error) })
@@ -133,14 +125,16 @@ export class Timetable {
 
   /** The instants stay due: another process may have code that can, or this one after a repair. */
   async #stumble(name: string, error: unknown): Promise<void> {
-    const { clock, db, inSchema, log } = this.#options
+    const { store } = this.#options
     const message = error instanceof Error ? error.message : String(error)
     const known = this.#stumbled.get(name)?.message === message
-    this.#stumbled.set(name, { untilMs: clock.monotonicMs() + stumbleMs, message })
+    this.#stumbled.set(name, { untilMs: store.clock.monotonicMs() + stumbleMs, message })
     if (known) return
-    log.error(`schedule "${name}" is due and cannot be fired; this is tried again until it can`, { error: message })
+    store.log.error(`schedule "${name}" is due and cannot be fired; this is tried again until it can`, {
+      error: message,
+    })
     const text = message.replaceAll('\u0000', '').slice(0, 2_000).toWellFormed()
-    await db.query(inSchema(statements['schedule/fail'] as string), [name, text])
+    await store.run('schedule/fail', [name, text])
   }
 
   /**
@@ -148,7 +142,6 @@ export class Timetable {
    * comes which is later than what was dealt with, and not before what is overdue.
    */
   async #define(schedule: Schedule, isChecked: boolean): Promise<void> {
-    const { db, inSchema } = this.#options
     const { name, task, timing, spec } = schedule
     for (;;) {
       const { nowMs, entries } = await this.#read([name])
@@ -159,12 +152,12 @@ export class Timetable {
       if (isChecked) await this.#job(schedule, nextMs)
       const params = [name, task.name, timing.text, JSON.stringify(spec), nextMs, entry?.nextMs ?? null]
       // Nothing comes back when it was fired or defined meanwhile.
-      if ((await db.query(inSchema(statements['schedule/define'] as string), params)).length > 0) return
+      if ((await this.#options.store.run('schedule/define', params)).length > 0) return
     }
   }
 
   async #send(schedule: Schedule, entry: Entry, nowMs: number): Promise<void> {
-    const { db, schema } = this.#options
+    const { store } = this.#options
     const { name, timing, overlap } = schedule
     const { due, missedMs = null, nextMs } = planOf(schedule, entry.nextMs, nowMs)
     const isAlone = overlap === 'skip'
@@ -172,32 +165,29 @@ export class Timetable {
     await reach('schedule.fire', jobs)
     const ids = jobs.map((job) => job.id)
     const own = [name, timing.text, entry.nextMs, nextMs, due, ids, missedMs, isAlone]
-    const call = (from: number) =>
-      `${engineSchema(schema)}.fire(${own.map((_, i) => `$${from + i + 1}`).join(',')}) f (outcome)`
+    const fire = (from: number) => `engine.fire(${own.map((_, i) => `$${from + i + 1}`).join(',')}) f (outcome)`
     // One statement: no process that stops in between holds a lock, and a crash leaves both or neither.
     let outcome = ''
     const query = async <R>(send: string, params: readonly unknown[] = []) => {
-      const rows = await db.call<R>(
-        '',
-        `select f.outcome, array(${send} where f.outcome = 'sent') as ids from ${call(params.length)}`,
-        [...params, ...own],
-      )
+      const text = `select f.outcome, array(${send} where f.outcome = 'sent') as ids from ${fire(params.length)}`
+      const rows = await store.query<R>(text, [...params, ...own])
       outcome = String((rows[0] as { outcome?: string } | undefined)?.outcome)
       return rows
     }
     const kept = jobs.filter(({ discard }) => discard === null)
     if (kept.length === 0) {
-      const [row] = await db.call<{ outcome: string }>('', `select f.outcome from ${call(0)}`, own)
-      outcome = row?.outcome ?? ''
-    } else await this.#outbox.write({ query }, kept)
+      const [row] = await store.call<{ fire: string }>('fire', own)
+      outcome = row?.fire ?? ''
+    } else await this.#outbox.write(store.on({ query }), kept)
     // Jobs that a rule does not want have no place in that statement: whoever fired records them.
-    for (const job of jobs) if (job.discard !== null && outcome === 'sent') await this.#outbox.write(db, [job])
+    for (const job of jobs) if (job.discard !== null && outcome === 'sent') await this.#outbox.write(store, [job])
     await reach('schedule.fired', jobs)
   }
 
   /** The job of one instant. */
   async #job(schedule: Schedule, ms: number): Promise<NewJob> {
-    const { clock, rulebook } = this.#options
+    const { store, rulebook } = this.#options
+    const { clock } = store
     const { task, options, jitterMs } = schedule
     const at = new Date(ms)
     const delay = Math.floor(clock.random() * jitterMs)
@@ -224,8 +214,7 @@ export class Timetable {
 
   /** What the store knows, and its clock. */
   async #read(names: readonly string[]): Promise<{ nowMs: number; entries: Map<string, Entry> }> {
-    const { db, inSchema } = this.#options
-    const rows = await db.query<Row>(inSchema(statements['schedule/read'] as string), [names])
+    const rows = await this.#options.store.run<Row>('schedule/read', [names])
     const entries = new Map<string, Entry>()
     for (const { name, timing, paused, next_ms, last_ms } of rows)
       if (name !== null)

@@ -1,6 +1,5 @@
 /** Which buckets others may share, and by which definitions they are decided in Redis. */
-import type { Db } from '../db/db.ts'
-import { statements } from '../generated/sql.ts'
+import type { Store } from '../db/store.ts'
 import type { Rule } from '../limits/rule.ts'
 import type { Published, RedisBucket } from '../redis/definition.ts'
 
@@ -37,17 +36,13 @@ const missMs = 100
 
 /** The definitions in force, as this process last read them. */
 export class SharedDefinitions {
-  readonly #db: Db
-  readonly #sql: string
-  readonly #monotonicMs: () => number
+  readonly #store: Store
   #byName = new Map<string, InForce>()
   #reading: Promise<void> | undefined
   #readMs = -Infinity
 
-  constructor(db: Db, inSchema: (sql: string) => string, monotonicMs: () => number) {
-    this.#db = db
-    this.#sql = inSchema(statements['limits/inforce'] as string)
-    this.#monotonicMs = monotonicMs
+  constructor(store: Store) {
+    this.#store = store
   }
 
   /** Those that other programs take of. */
@@ -62,13 +57,13 @@ export class SharedDefinitions {
       // One that counted only places may count units by now.
       if (this.#byName.has(nameOf(take))) {
         if (this.bucket(take) === undefined) await this.refresh()
-      } else if (this.#monotonicMs() - this.#readMs > missMs) await this.read()
+      } else if (this.#store.clock.monotonicMs() - this.#readMs > missMs) await this.read()
     }
   }
 
   /** Reads them anew, unless that was done a moment ago. */
   async refresh(): Promise<void> {
-    if (this.#monotonicMs() - this.#readMs > freshMs) await this.read()
+    if (this.#store.clock.monotonicMs() - this.#readMs > freshMs) await this.read()
   }
 
   /** Reads them as they are from now on: one that is under way may have begun before. */
@@ -84,9 +79,9 @@ export class SharedDefinitions {
   }
 
   async #read(): Promise<void> {
-    const rows = await this.#db.query<Row>(this.#sql)
+    const rows = await this.#store.run<Row>('limits/inforce')
     this.#byName = new Map(rows.map((row) => [row.name, inForce(row)]))
-    this.#readMs = this.#monotonicMs()
+    this.#readMs = this.#store.clock.monotonicMs()
   }
 
   /** A bucket for Redis; undefined: it is only the store's. */

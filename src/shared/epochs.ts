@@ -3,24 +3,16 @@
  * has lost that state (or is not the one that has it), another epoch takes its place in the store first; then nobody grants
  * under the old one any more, and what was granted is in the ledger, from which the state in Redis is made anew.
  */
-import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
-import type { Db } from '../db/db.ts'
-import { engineSchema } from '../db/migrate.ts'
-import type { Log } from '../dispatch/task.ts'
-import { statements } from '../generated/sql.ts'
+import type { Store } from '../db/store.ts'
 import type { Seed } from '../redis/definition.ts'
 import type { Beginning, RedisLimiter } from '../redis/limiter.ts'
 import type { SharedDefinitions } from './definitions.ts'
 
 /** What epochs need. */
 export interface EpochsOptions {
-  db: Db
-  clock: Clock
-  schema: string
-  inSchema(sql: string): string
-  log: Log
+  store: Store
   limiter: RedisLimiter
   definitions: SharedDefinitions
 }
@@ -67,8 +59,8 @@ export class SharedEpochs {
    * @throws OthersBeginError; UsageError SLUICE_REDIS_OWNED; what Redis and the store throw
    */
   async restore(forced: string | undefined): Promise<void> {
-    const { db, schema, limiter } = this.#options
-    const [row] = await db.query<{ epoch: string; owner: string }>(`select epoch, owner from ${schema}.shared`)
+    const { store, limiter } = this.#options
+    const [row] = await store.query<{ epoch: string; owner: string }>('select epoch, owner from sluice.shared')
     const stands = await limiter.epoch()
     if (row !== undefined && stands.isWhole && stands.id === row.epoch && row.epoch !== forced) {
       this.#current = row.epoch
@@ -77,9 +69,8 @@ export class SharedEpochs {
     // Before anything is changed: others of this database may be right where this process is wrong.
     if (stands.owner !== undefined && stands.owner !== row?.owner) throw owned()
     const next = newId()
-    const [said] = await db.call<{ epoch: string; mine: boolean; owner: string }>(
+    const [said] = await store.call<{ epoch: string; mine: boolean; owner: string }>(
       'succeed',
-      `select * from ${engineSchema(schema)}.succeed($1, $2, $3)`,
       // Who fails again and again lets others try.
       [row?.epoch ?? null, next, this.#failures < failuresMax ? this.#own : null],
     )
@@ -97,16 +88,16 @@ export class SharedEpochs {
 
   /** Once for each id: after an unknown outcome another one is begun, since Redis may have lost its state in between. */
   async #begin(beginning: Beginning): Promise<void> {
-    const { db, inSchema, limiter, log } = this.#options
+    const { store, limiter } = this.#options
     await this.#options.definitions.read()
     for (const published of this.#options.definitions.published()) await limiter.publish(published, true)
     const seeds = await this.#seeds()
     // Where that took long, others may have taken over; if not, from now on they wait again.
-    const renewed = await db.query(inSchema(statements['limits/beginning'] as string), [beginning.epoch])
+    const renewed = await store.run('limits/beginning', [beginning.epoch])
     if (renewed.length === 0) throw new OthersBeginError('somebody else begins an epoch')
     const begun = await limiter.begin({ ...beginning, seeds })
     if (begun.isDecided) {
-      log.info('limits in Redis go on by the ledger', { buckets: seeds.length })
+      store.log.info('limits in Redis go on by the ledger', { buckets: seeds.length })
       return
     }
     if (begun.why === 'owned') throw owned()
@@ -114,8 +105,8 @@ export class SharedEpochs {
   }
 
   async #seeds(): Promise<Seed[]> {
-    const { db, inSchema, definitions } = this.#options
-    const rows = await db.query<SeedRow>(inSchema(statements['limits/seeds'] as string), [null])
+    const { store, definitions } = this.#options
+    const rows = await store.run<SeedRow>('limits/seeds', [null])
     return rows.flatMap(({ take, version, hold_us: holdUs, debt, slots, quota }): Seed[] => {
       const all = definitions.all(take)
       const bucket = definitions.bucket(take)

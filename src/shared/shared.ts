@@ -1,10 +1,8 @@
 /** Limits shared in Redis: what the store granted is asked for there, too, before it is used. */
-import { type Clock, type Reading, StoreClock } from '../core/clock.ts'
+import { type Reading, StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
-import type { Db } from '../db/db.ts'
-import { engineSchema } from '../db/migrate.ts'
-import type { Log } from '../dispatch/task.ts'
+import type { Store } from '../db/store.ts'
 import type { Leave, SharedAsk, SharedLimits } from '../limits/shared.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import { type Granted, type Item, RedisLimiter, type Superseded } from '../redis/limiter.ts'
@@ -15,11 +13,7 @@ import { Watch } from './watch.ts'
 
 /** What it needs. */
 export interface RedisSharedOptions {
-  db: Db
-  clock: Clock
-  schema: string
-  inSchema(sql: string): string
-  log: Log
+  store: Store
   connection: RedisConnection
   /** Begins every key. */
   prefix: string
@@ -64,10 +58,11 @@ export class RedisShared implements SharedLimits {
 
   constructor(options: RedisSharedOptions) {
     this.#options = options
-    const { db, clock, schema, inSchema, log, connection, prefix } = options
+    const { store, connection, prefix } = options
+    const { clock } = store
     const limiter = (this.#limiter = new RedisLimiter(connection, { prefix, timeoutMs: answerMs, clock }))
-    const definitions = (this.#definitions = new SharedDefinitions(db, inSchema, () => clock.monotonicMs()))
-    const epochs = (this.#epochs = new SharedEpochs({ db, clock, schema, inSchema, log, limiter, definitions }))
+    const definitions = (this.#definitions = new SharedDefinitions(store))
+    const epochs = (this.#epochs = new SharedEpochs({ store, limiter, definitions }))
     const current = () => epochs.current
     this.#told = new Told(limiter, definitions, clock, current, (error) => this.#watch.failed(error))
     const restored = () => this.#told.go()
@@ -76,7 +71,7 @@ export class RedisShared implements SharedLimits {
       this.#redisClock.forget()
       this.#redisClock.saw(us, heardMs, sentMs)
     }
-    this.#watch = new Watch({ db, clock, inSchema, log, connection, limiter, definitions, epochs, restored, heard })
+    this.#watch = new Watch({ store, connection, limiter, definitions, epochs, restored, heard })
   }
 
   start(): void {
@@ -117,13 +112,13 @@ export class RedisShared implements SharedLimits {
       return await this.#ask(asked)
     } catch (error) {
       // Of the store, whose definitions could not be read; nothing was asked.
-      this.#options.log.debug('those who share limits could not be asked', { error: String(error) })
+      this.#options.store.log.debug('those who share limits could not be asked', { error: String(error) })
       return { id: undefined, leaves: asked.wishes.map(() => denied(asked.sentMs)) }
     }
   }
 
   async #ask(asked: SharedAsk): Promise<{ id: string | undefined; leaves: Leave[] }> {
-    const { clock } = this.#options
+    const { clock } = this.#options.store
     const { wishes, sentMs, isFurther = false } = asked
     const all = () => wishes.map(({ count }) => free(count, sentMs))
     await this.#definitions.know(wishes.flatMap(({ takes }) => takes))
@@ -215,7 +210,7 @@ export class RedisShared implements SharedLimits {
 
   /** Whether what was denied as a whole may be granted now; waits for what is only a moment away. */
   async #isWorthAgain({ takes }: Question, results: readonly Granted[], leftMs: number): Promise<boolean> {
-    const { clock } = this.#options
+    const { clock } = this.#options.store
     if (!results.every(({ granted }) => granted === 0)) return false
     const versions = () => takes.map((take) => this.#definitions.bucket(take)?.version).join()
     const before = versions()
@@ -234,7 +229,7 @@ export class RedisShared implements SharedLimits {
   }
 
   #cap(): { capUs?: number } {
-    const capUs = this.#redisClock.cap(this.#options.clock.monotonicMs())
+    const capUs = this.#redisClock.cap(this.#options.store.clock.monotonicMs())
     return capUs === null ? {} : { capUs }
   }
 
@@ -260,7 +255,7 @@ export class RedisShared implements SharedLimits {
     results: readonly Granted[],
     askedMs: number,
   ): Leave[] {
-    const heardMs = this.#options.clock.monotonicMs()
+    const heardMs = this.#options.store.clock.monotonicMs()
     const waits = new Map<string, number>()
     const leaves = wishes.map(({ count }, i): Leave => {
       const result = results[itemOf[i] ?? -1]
@@ -286,13 +281,12 @@ export class RedisShared implements SharedLimits {
 
   /** Has the store grant nothing of a bucket for as long as Redis would not. */
   async #holdStore(take: string, us: number): Promise<void> {
-    const { db, schema, log } = this.#options
+    const { store } = this.#options
     try {
-      const params = [[hash64(take)], us, null]
-      await db.call('hold', `select ${engineSchema(schema)}.hold($1, $2, $3)`, params)
+      await store.call('hold', [[hash64(take)], us, null])
     } catch (error) {
       // Then it grants what is denied again.
-      if (!(error instanceof StoreError)) log.debug('a bucket could not be held', { take, error: String(error) })
+      if (!(error instanceof StoreError)) store.log.debug('a bucket could not be held', { take, error: String(error) })
     }
   }
 
@@ -306,12 +300,12 @@ export class RedisShared implements SharedLimits {
   }
 
   hold(takes: readonly string[], ms: number): void {
-    const untilMs = this.#options.clock.monotonicMs() + ms
+    const untilMs = this.#options.store.clock.monotonicMs() + ms
     for (const take of new Set(takes)) this.#add({ take, untilMs })
   }
 
   #add(word: Unsaid): void {
-    this.#told.add({ ...word, sinceMs: this.#options.clock.monotonicMs() })
+    this.#told.add({ ...word, sinceMs: this.#options.store.clock.monotonicMs() })
   }
 }
 

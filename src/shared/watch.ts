@@ -1,9 +1,7 @@
 /** Whether Redis answers and has the state that counts; and, when not, its way back. */
-import { type Clock, leastUs, type Reading, stepForward } from '../core/clock.ts'
+import { leastUs, type Reading, stepForward } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
-import type { Db } from '../db/db.ts'
-import type { Log } from '../dispatch/task.ts'
-import { statements } from '../generated/sql.ts'
+import type { Store } from '../db/store.ts'
 import type { RedisConnection } from '../redis/connect.ts'
 import type { RedisLimiter } from '../redis/limiter.ts'
 import { lookAtServer, type ServerLook } from '../redis/server.ts'
@@ -12,10 +10,7 @@ import { OthersBeginError, type SharedEpochs } from './epochs.ts'
 
 /** What it needs. */
 export interface WatchOptions {
-  db: Db
-  clock: Clock
-  inSchema(sql: string): string
-  log: Log
+  store: Store
   connection: RedisConnection
   limiter: RedisLimiter
   definitions: SharedDefinitions
@@ -90,7 +85,7 @@ export class Watch {
   async present(ms: number): Promise<void> {
     if (this.#healing === undefined) return
     const enough = new AbortController()
-    const sleeping = this.#options.clock.sleep(ms, AbortSignal.any([enough.signal, this.#closed.signal]))
+    const sleeping = this.#options.store.clock.sleep(ms, AbortSignal.any([enough.signal, this.#closed.signal]))
     await Promise.race([this.#healing, sleeping])
     enough.abort()
   }
@@ -112,10 +107,10 @@ export class Watch {
 
   /** What lasts is told as an error; what comes and goes, now and then. */
   #warn(error: unknown): void {
-    const nowMs = this.#options.clock.monotonicMs()
+    const nowMs = this.#options.store.clock.monotonicMs()
     if (error === undefined || nowMs - this.#warnedMs < warnMs) return
     this.#warnedMs = nowMs
-    this.#options.log.warn('a call to Redis failed; whether it is there and whole is looked at', {
+    this.#options.store.log.warn('a call to Redis failed; whether it is there and whole is looked at', {
       error: textOf(error),
     })
   }
@@ -127,7 +122,8 @@ export class Watch {
   }
 
   async #heal(cause: unknown): Promise<void> {
-    const { clock, db, inSchema, epochs, limiter, connection, restored } = this.#options
+    const { store, epochs, limiter, connection, restored } = this.#options
+    const { clock, log } = store
     const { signal } = this.#closed
     const sinceMs = clock.monotonicMs()
     let isTold = false
@@ -146,8 +142,8 @@ export class Watch {
         if (epochs.current !== this.#clockOf) this.#reading = undefined
         await this.#readClock()
         // Also where another process said so, and is gone.
-        await db.query(inSchema(statements['limits/back'] as string))
-        if (isTold) this.#options.log.info('Redis is back, and limits in it go on')
+        await store.run('limits/back')
+        if (isTold) log.info('Redis is back, and limits in it go on')
         this.#healedMs = clock.monotonicMs()
         return restored()
       } catch (error) {
@@ -156,13 +152,10 @@ export class Watch {
         if (error instanceof StoreError && error.code === 'SLUICE_REDIS_ANSWER') connection.reset()
         if (!isTold && clock.monotonicMs() - sinceMs > quietMs) {
           isTold = true
-          this.#options.log.error(
-            'Redis, where limits are shared, is away: limits wait, but for those that are open then',
-            {
-              error: textOf(why),
-            },
-          )
-          await db.query(inSchema(statements['limits/away'] as string), [textOf(why).slice(0, 500)]).catch(() => {})
+          log.error('Redis, where limits are shared, is away: limits wait, but for those that are open then', {
+            error: textOf(why),
+          })
+          await store.run('limits/away', [textOf(why).slice(0, 500)]).catch(() => {})
         }
       }
       await clock.sleep(Math.min(retryMsMax, 20 * 2 ** Math.min(tries, 6)) * (0.5 + clock.random()), signal, false)
@@ -170,7 +163,7 @@ export class Watch {
   }
 
   async #run(): Promise<void> {
-    const { clock, log } = this.#options
+    const { clock, log } = this.#options.store
     const { signal } = this.#closed
     for (let n = 1; ; n++) {
       await clock.sleep(lookMs * (0.75 + clock.random() / 2), signal, false)
@@ -196,7 +189,8 @@ export class Watch {
 
   /** A clock that stepped opens what it skips, or stops everything: the state is made anew by the ledger. */
   async #readClock(): Promise<void> {
-    const { clock, limiter, log, epochs } = this.#options
+    const { store, limiter, epochs } = this.#options
+    const { clock, log } = store
     const sentMs = clock.monotonicMs()
     const { id, nowUs } = await limiter.epoch()
     const reading = { us: nowUs, sentMs, heardMs: clock.monotonicMs(), bootMs: clock.bootMs() }
@@ -219,10 +213,11 @@ export class Watch {
   }
 
   async #lookAtServer(): Promise<void> {
-    const { connection, clock, log } = this.#options
-    const look = await lookAtServer(connection, this.#look, clock)
+    const { connection, store } = this.#options
+    const look = await lookAtServer(connection, this.#look, store.clock)
     const told = new Set(this.#look?.findings.map(({ code }) => code))
-    for (const { code, isError, text } of look.findings) if (!told.has(code)) log[isError ? 'error' : 'warn'](text)
+    for (const { code, isError, text } of look.findings)
+      if (!told.has(code)) store.log[isError ? 'error' : 'warn'](text)
     const hasEvicted = look.findings.some(({ code, isError }) => code === 'evicted' && isError)
     const of = this.#lookOf
     this.#lookOf = this.#options.epochs.current

@@ -1,8 +1,8 @@
 /** Many jobs at once: read in pages, acted on in portions, each a short transaction. */
 import { UsageError } from '../core/errors.ts'
-import type { Db, Row } from '../db/db.ts'
-import { engineSchema } from '../db/migrate.ts'
-import { statements } from '../generated/sql.ts'
+import type { Row } from '../db/db.ts'
+import type { Sql } from '../db/store.ts'
+import type { FunctionName } from '../generated/sql.ts'
 import { asOfNow, type JobFilter, type Search, searchOf, type State, unfinished } from './filter.ts'
 
 /** How far a bulk operation is. */
@@ -68,14 +68,10 @@ const wholeMax = 100
 
 /** Reads and changes many jobs of one database. */
 export class Bulk {
-  readonly #db: Db
-  readonly #schema: string
-  readonly #agoSql: string
+  readonly #sql: Sql
 
-  constructor(db: Db, schema: string, inSchema: (sql: string) => string) {
-    this.#db = db
-    this.#schema = schema
-    this.#agoSql = inSchema(statements['store/ago'] as string)
+  constructor(sql: Sql) {
+    this.#sql = sql
   }
 
   /** Rows of a list, newest first. */
@@ -123,7 +119,7 @@ export class Bulk {
     return this.#each({ ...filter, state: filter.state ?? 'failed' }, options, {
       name: 'retried',
       states: ['failed'],
-      run: async (ids) => (await this.#ids(`select ${engineSchema(this.#schema)}.revive($1) as id`, [ids])).length,
+      run: async (ids) => (await this.#ids('revive', [ids])).length,
     })
   }
 
@@ -133,15 +129,13 @@ export class Bulk {
       name: 'cancelled',
       states: unfinished,
       run: async (ids, states) => {
-        const gone = new Set(
-          await this.#ids(`select ${engineSchema(this.#schema)}.withdraw($1, $2, $3) as id`, [ids, states, reason]),
-        )
+        const gone = new Set(await this.#ids('withdraw', [ids, states, reason]))
         let done = gone.size
         for (const id of ids.filter((each) => !gone.has(each))) {
-          const [row] = states.includes('running')
-            ? await this.#db.query(`select 1 from ${engineSchema(this.#schema)}.cancel($1, $2) c where c`, [id, reason])
-            : await this.#ids(`select ${engineSchema(this.#schema)}.withdraw($1, $2, $3) as id`, [[id], states, reason])
-          if (row !== undefined) done++
+          const isDone = states.includes('running')
+            ? (await this.#sql.call<{ cancel: boolean }>('cancel', [id, reason]))[0]?.cancel
+            : (await this.#ids('withdraw', [[id], states, reason])).length > 0
+          if (isDone) done++
         }
         return done
       },
@@ -159,9 +153,7 @@ export class Bulk {
 
   /** The same, by ids. */
   reprioritiseIds(ids: string[], priority: number, states = waits): Promise<number> {
-    return this.#move(ids, (some) =>
-      this.#ids(`select ${engineSchema(this.#schema)}.reprioritise($1, $2, $3) as id`, [some, states, priority]),
-    )
+    return this.#move(ids, (some) => this.#ids('reprioritise', [some, states, priority]))
   }
 
   /** Has jobs that wait or are scheduled under one key of a limit wait under another. */
@@ -169,16 +161,7 @@ export class Bulk {
     return this.#each({ state: waits, limitKey: `${name}:${from}` }, options, {
       name: 'rekeyed',
       states: waits,
-      run: (ids, states) =>
-        this.#move(ids, (some) =>
-          this.#ids(`select ${engineSchema(this.#schema)}.rekey($1, $2, $3, $4, $5) as id`, [
-            some,
-            states,
-            name,
-            from,
-            to,
-          ]),
-        ),
+      run: (ids, states) => this.#move(ids, (some) => this.#ids('rekey', [some, states, name, from, to])),
     })
   }
 
@@ -236,8 +219,7 @@ export class Bulk {
   }
 
   #page({ table, json }: Search, { isDown, from, last, scan, form }: Walk): Promise<Row[]> {
-    const params = [table, json, isDown, from ?? null, last ?? null, scan, form]
-    return this.#db.query(`select * from ${engineSchema(this.#schema)}.page($1, $2::jsonb, $3, $4, $5, $6, $7)`, params)
+    return this.#sql.call('page', [table, json, isDown, from ?? null, last ?? null, scan, form])
   }
 
   /** What is newest now is where a walk upward ends, however many jobs come meanwhile. */
@@ -251,12 +233,13 @@ export class Bulk {
   }
 
   readonly #ago = async (seconds: number): Promise<string> => {
-    const [row] = await this.#db.query<{ at: string }>(this.#agoSql, [seconds])
+    const [row] = await this.#sql.run<{ at: string }>('store/ago', [seconds])
     return row?.at ?? ''
   }
 
-  async #ids(sql: string, params: readonly unknown[]): Promise<string[]> {
-    const rows = await this.#db.query<{ id: string }>(sql, params)
-    return rows.map((row) => row.id)
+  /** What a function returns that names the jobs it did something to. */
+  async #ids(name: FunctionName, args: readonly unknown[]): Promise<string[]> {
+    const rows = await this.#sql.call<Record<string, string>>(name, args)
+    return rows.map((row) => row[name] as string)
   }
 }

@@ -1,9 +1,8 @@
 /** Jobs as users see them: find, list, cancel, retry. */
 import { UsageError } from '../core/errors.ts'
 import { isId } from '../core/hash.ts'
-import type { Db, Row } from '../db/db.ts'
-import { engineSchema } from '../db/migrate.ts'
-import { statements } from '../generated/sql.ts'
+import type { Row } from '../db/db.ts'
+import type { Sql } from '../db/store.ts'
 import { Bulk, type BulkOptions, type Counted } from './bulk.ts'
 import type { JobFilter, State } from './filter.ts'
 
@@ -87,21 +86,17 @@ const byUser = 'cancelled by a user'
 
 /** Queries about jobs on one database. */
 export class Jobs {
-  readonly #db: Db
-  readonly #schema: string
-  readonly #sql: (name: string) => string
+  readonly #sql: Sql
   readonly #bulk: Bulk
 
-  constructor(db: Db, schema: string, inSchema: (sql: string) => string) {
-    this.#db = db
-    this.#schema = schema
-    this.#sql = (name) => inSchema(statements[`store/${name}`] as string)
-    this.#bulk = new Bulk(db, schema, inSchema)
+  constructor(sql: Sql) {
+    this.#sql = sql
+    this.#bulk = new Bulk(sql)
   }
 
   /** The job's record; undefined when there is none (any more). */
   async get(id: string): Promise<Job | undefined> {
-    const [row] = await this.#db.query(this.#sql('view'), [checkId(id)])
+    const [row] = await this.#sql.run('store/view', [checkId(id)])
     return row === undefined ? undefined : toJob(row)
   }
 
@@ -144,11 +139,8 @@ export class Jobs {
    * next looks, within some 2 s. False: no such unfinished job.
    */
   async cancel(id: string, reason = byUser): Promise<boolean> {
-    const [row] = await this.#db.query<{ is: boolean }>(`select ${engineSchema(this.#schema)}.cancel($1, $2) as is`, [
-      checkId(id),
-      reason,
-    ])
-    return row?.is ?? false
+    const [row] = await this.#sql.call<{ cancel: boolean }>('cancel', [checkId(id), reason])
+    return row?.cancel ?? false
   }
 
   /**
@@ -166,8 +158,7 @@ export class Jobs {
 
   /** Gives a failed job another round of attempts, behind the jobs that wait in its lane. False: no such failed job. */
   async retry(id: string): Promise<boolean> {
-    const rows = await this.#db.query(`select ${engineSchema(this.#schema)}.revive($1)`, [[checkId(id)]])
-    return rows.length > 0
+    return (await this.#sql.call('revive', [[checkId(id)]])).length > 0
   }
 
   /**
@@ -193,8 +184,8 @@ export class Jobs {
 
   /** The state of the whole in numbers. */
   async status(): Promise<Status> {
-    const [row = {}] = await this.#db.query(
-      `select s.*, (select coalesce(sum(w.stuck), 0) from ${this.#schema}.worker w) as stuck from ${engineSchema(this.#schema)}.status() s`,
+    const [row = {}] = await this.#sql.query(
+      'select s.*, (select coalesce(sum(w.stuck), 0) from sluice.worker w) as stuck from engine.status() s',
     )
     const number = (name: string) => Number(row[name])
     return {

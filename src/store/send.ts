@@ -1,12 +1,10 @@
 /** Records jobs: singly (coalesced while a flush is in flight), in bulk, or inside the caller's own transaction. */
-import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import { hashed } from '../core/hash.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
-import type { Db, Queryable, Row } from '../db/db.ts'
-import { engineSchema } from '../db/migrate.ts'
-import { fromText } from '../db/tx.ts'
+import type { Row } from '../db/db.ts'
+import type { Sql, Store } from '../db/store.ts'
 
 /** A job that has passed the door, as it is stored. */
 export interface NewJob {
@@ -56,27 +54,13 @@ interface Waiting {
 
 /** Sends jobs to one database. */
 export class Outbox {
-  readonly #db: Db
-  readonly #clock: Clock
-  readonly #sendSql: string
-  readonly #sendLaneSql: string
-  readonly #keyedSql: string
-  readonly #replaceSql: string
-  readonly #supersedeSql: string
-  readonly #discardSql: string
+  readonly #store: Store
   #waiting: Waiting[] = []
   #replacing: Promise<void> = Promise.resolve()
   #flushing: Promise<void> | undefined
 
-  constructor(db: Db, clock: Clock, schema: string) {
-    this.#db = db
-    this.#clock = clock
-    this.#sendSql = `select ${engineSchema(schema)}.send(${fromText(sendTypes)}) as id`
-    this.#sendLaneSql = `select ${engineSchema(schema)}.send_lane(${fromText(sendLaneTypes)})`
-    this.#keyedSql = `select ${engineSchema(schema)}.keyed(${fromText('text text[] uuid[] integer')}) as id`
-    this.#supersedeSql = `select ${engineSchema(schema)}.supersede(${fromText(`text text uuid integer ${sendTypes}`)}) as id`
-    this.#replaceSql = `select ${engineSchema(schema)}.replace(${fromText('text text uuid integer')}) as id`
-    this.#discardSql = `select ${engineSchema(schema)}.discard(${fromText('uuid text text integer text[] jsonb text jsonb')}) as id`
+  constructor(store: Store) {
+    this.#store = store
   }
 
   /** Records one job; resolves to its id once it is durable. Concurrent calls share a statement, without a timer. */
@@ -94,16 +78,15 @@ export class Outbox {
    */
   async addAll(jobs: readonly NewJob[], known = false): Promise<string[]> {
     if (jobs.length > 0 && jobs.every(({ key, discard }) => key === null && discard === null)) {
-      await this.#again(known, (again) => {
-        const { name, sql, params } = this.#sending(jobs, again, true)
-        return this.#db.call(name, sql, params)
-      })
+      await this.#again(known, (again) => this.#record(this.#store, jobs, again, true))
       return jobs.map(({ id }) => id)
     }
     const plain = jobs.filter(({ replaces }) => !replaces)
     const ids = new Map(jobs.map((job) => [job, job.id]))
     if (plain.length > 0) {
-      const held = await this.#again(known, (again) => this.#db.transaction((tx) => this.write(tx, plain, again)))
+      const held = await this.#again(known, (again) =>
+        this.#store.db.transaction((tx) => this.write(this.#store.on(tx), plain, again)),
+      )
       plain.forEach((job, i) => ids.set(job, held[i] ?? job.id))
     }
     // Of one key the last would replace those before it. Left out, they leave one send to be known again by replace.
@@ -117,14 +100,14 @@ export class Outbox {
 
   async #replace(job: NewJob, known: boolean): Promise<string> {
     const own = [job.task, job.key, job.id, keySeconds]
+    const users = this.#store.on(this.#store.db)
     const rows = await this.#again(known, (again) =>
       job.discard === null
-        ? this.#db.call<Row>('replace', this.#supersedeSql, [...own, ...sendParams([job], again || job.given)])
-        : this.#db.query(this.#replaceSql, own),
+        ? this.#store.call('supersede', [...own, ...sendParams([job], again || job.given)], `${ownTypes} ${sendTypes}`)
+        : users.call('replace', own, ownTypes),
     )
     const id = idOf(rows[0]) ?? job.id
-    if (job.discard !== null)
-      await this.#again(known, () => this.#db.query(this.#discardSql, discardParams({ ...job, id })))
+    if (job.discard !== null) await this.#again(known, () => discard(users, { ...job, id }))
     return id
   }
 
@@ -132,7 +115,7 @@ export class Outbox {
    * Records jobs with the statements of a transaction that the caller owns.
    * @throws UsageError SLUICE_BAD_OPTION for a job that replaces: until the commit it would hold the other from all workers
    */
-  async write(tx: Queryable, jobs: readonly NewJob[], known = false): Promise<string[]> {
+  async write(sql: Sql, jobs: readonly NewJob[], known = false): Promise<string[]> {
     if (jobs.some(({ replaces }) => replaces))
       throw new UsageError(
         'SLUICE_BAD_OPTION',
@@ -141,31 +124,21 @@ export class Outbox {
     const ids = new Map(jobs.map((job) => [job, job.id]))
     for (const task of new Set(jobs.filter((job) => job.key !== null).map((job) => job.task))) {
       const keyed = jobs.filter((job) => job.task === task && job.key !== null)
-      const rows = await tx.query(this.#keyedSql, [
-        task,
-        keyed.map((job) => job.key),
-        keyed.map((job) => job.id),
-        keySeconds,
-      ])
+      const params = [task, keyed.map((job) => job.key), keyed.map((job) => job.id), keySeconds]
+      const rows = await sql.call('keyed', params, 'text text[] uuid[] integer')
       keyed.forEach((job, i) => ids.set(job, idOf(rows[i]) ?? job.id))
     }
     const fresh = jobs.filter((job) => ids.get(job) === job.id)
-    await this.#record(tx, fresh, known)
+    for (const job of fresh) if (job.discard !== null) await discard(sql, job)
+    const kept = fresh.filter(({ discard: by }) => by === null)
+    if (kept.length > 0) await this.#record(sql, kept, known, false)
     return jobs.map((job) => ids.get(job) ?? job.id)
   }
 
-  async #record(tx: Queryable, jobs: readonly NewJob[], known: boolean): Promise<void> {
-    for (const job of jobs) if (job.discard !== null) await tx.query(this.#discardSql, discardParams(job))
-    const kept = jobs.filter(({ discard }) => discard === null)
-    if (kept.length === 0) return
-    const { sql, params } = this.#sending(kept, known, false)
-    await tx.query(sql, params)
-  }
-
-  /** The statement that records these. `known`: an earlier try may have recorded them; `alone`: it is a transaction of its own. */
-  #sending(jobs: readonly NewJob[], known: boolean, alone: boolean): { name: string; sql: string; params: unknown[] } {
-    if (!known && areAlike(jobs)) return { name: 'sendLane', sql: this.#sendLaneSql, params: laneParams(jobs, alone) }
-    return { name: 'send', sql: this.#sendSql, params: sendParams(jobs, known || jobs.some((job) => job.given)) }
+  /** Records these. `known`: an earlier try may have recorded them; `alone`: the statement is a transaction of its own. */
+  async #record(sql: Sql, jobs: readonly NewJob[], known: boolean, alone: boolean): Promise<void> {
+    if (!known && areAlike(jobs)) await sql.call('send_lane', laneParams(jobs, alone), sendLaneTypes)
+    else await sql.call('send', sendParams(jobs, known || jobs.some((job) => job.given)), sendTypes)
   }
 
   /** Resolves when everything that was added so far is settled. */
@@ -205,14 +178,15 @@ export class Outbox {
 
   /** Repeats after a lost connection: the ids make that safe, whether or not the first try was committed. `known`: there was one before. */
   async #again<T>(known: boolean, send: (known: boolean) => Promise<T>): Promise<T> {
-    const until = this.#clock.monotonicMs() + retryForMs
+    const { clock } = this.#store
+    const until = clock.monotonicMs() + retryForMs
     for (let tries = 0; ; tries++) {
       try {
         return await send(known || tries > 0)
       } catch (error) {
         // At least once more: a half-open connection alone takes as long as we would try.
-        if (!(error instanceof StoreError) || (tries > 0 && this.#clock.monotonicMs() > until)) throw error
-        await this.#clock.sleep(againMs(tries, this.#clock.random(), 50))
+        if (!(error instanceof StoreError) || (tries > 0 && clock.monotonicMs() > until)) throw error
+        await clock.sleep(againMs(tries, clock.random(), 50))
       }
     }
   }
@@ -225,6 +199,7 @@ function idOf(row: Row | undefined): string | undefined {
   return Object.values(row ?? {})[0] as string | undefined
 }
 
+const ownTypes = 'text text uuid integer'
 const sendTypes =
   'bigint[] text[] text[] integer[] integer[] text[] text[] uuid[] integer[] text bigint[] bigint[] text[] text[] boolean'
 
@@ -312,6 +287,8 @@ function extra({ waitUs, once, onFailed, ruled, costs }: NewJob): string | null 
   })
 }
 
-function discardParams({ id, task, queue, priority, tags, input, discard, ruled }: NewJob): unknown[] {
-  return [id, task, queue, priority, tags, input, discard, JSON.stringify(ruled)]
+/** Records a job that a rule does not want, in history. */
+function discard(sql: Sql, { id, task, queue, priority, tags, input, discard: by, ruled }: NewJob): Promise<Row[]> {
+  const params = [id, task, queue, priority, tags, input, by, JSON.stringify(ruled)]
+  return sql.call('discard', params, 'uuid text text integer text[] jsonb text jsonb')
 }

@@ -1,5 +1,6 @@
 /** A Sluice for tests: a store in memory, a store clock that only the test moves, and looks at what was sent. */
 import { type Duration, durationMs } from '../core/rate.ts'
+import { inSchema, sqlOn } from '../db/store.ts'
 import type { AnyTask } from '../dispatch/task.ts'
 import type { SluiceOptions } from '../options.ts'
 import { Sluice, useSluice } from '../sluice.ts'
@@ -56,26 +57,27 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
     allowPrivate,
   })
   const { db } = sluice
-  await db.script(`create table if not exists ${schema}.test_clock (at timestamptz not null); delete from ${schema}.test_clock;
-    create or replace function ${schema}.now() returns timestamptz language sql volatile as 'select at from ${schema}.test_clock';
-    update ${schema}.epoch set watched = false`)
-  await db.query(`insert into ${schema}.test_clock values (coalesce($1::timestamptz, clock_timestamp()))`, [
-    options.start ?? null,
-  ])
+  const sql = sqlOn(db, schema)
+  const frozen = `create table if not exists sluice.test_clock (at timestamptz not null); delete from sluice.test_clock;
+    create or replace function sluice.now() returns timestamptz language sql volatile as 'select at from sluice.test_clock';
+    update sluice.epoch set watched = false`
+  await db.script(inSchema(frozen, schema))
+  const start = 'insert into sluice.test_clock values (coalesce($1::timestamptz, clock_timestamp()))'
+  await sql.query(start, [options.start ?? null])
   useSluice(sluice)
   const move = async (to: string, value: unknown) =>
-    void (await db.query(`update ${schema}.test_clock set at = ${to}`, [value]))
+    void (await sql.query(`update sluice.test_clock set at = ${to}`, [value]))
   return {
     sluice,
     clock: {
-      now: async () => (await db.query<{ at: Date }>(`select at from ${schema}.test_clock`))[0]?.at as Date,
+      now: async () => (await sql.query<{ at: Date }>('select at from sluice.test_clock'))[0]?.at as Date,
       advance: (by) => move('at + make_interval(secs => $1::double precision / 1000)', durationMs(by)),
       set: (to) => move('$1', to),
     },
     async sent<Input>(task: { readonly name: string }) {
-      const rows = await db.query<{ input: Input }>(
-        `select input from (select id, task, input from ${schema}.job union all select id, task, input from ${schema}.done
-         union all select id, task, input from ${schema}.failed) all_jobs where task = $1 order by id`,
+      const rows = await sql.query<{ input: Input }>(
+        `select input from (select id, task, input from sluice.job union all select id, task, input from sluice.done
+         union all select id, task, input from sluice.failed) all_jobs where task = $1 order by id`,
         [task.name],
       )
       return rows.map((row) => row.input)

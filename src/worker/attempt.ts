@@ -1,16 +1,16 @@
 /** What happens around a handler: deadline, validation, time-out, the verdict. */
-import { type Clock, sleepUntil, type StoreClock } from '../core/clock.ts'
+import { sleepUntil, type StoreClock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import { redactText } from '../core/redact.ts'
 import { delayMs, waitMaxMs } from '../core/retry.ts'
-import type { Db } from '../db/db.ts'
+import type { Store } from '../db/store.ts'
 import { isLater, type Soon, validate } from '../dispatch/admit.ts'
 import type { Handout } from '../dispatch/handout.ts'
 import { retryInCode, snoozedCode } from '../dispatch/control.ts'
 import type { Outcome } from '../dispatch/finish.ts'
 import type { Opens, Rulebook } from '../dispatch/rule.ts'
-import type { AnyTask, Context, Log } from '../dispatch/task.ts'
+import type { AnyTask, Context } from '../dispatch/task.ts'
 import type { GuardedAgent } from '../http/agent.ts'
 import { vendorLimitedCode } from '../http/feedback.ts'
 import type { SharedLimits } from '../limits/shared.ts'
@@ -26,12 +26,9 @@ import type { Threads } from './threads.ts'
 
 /** What attempts share. */
 export interface AttemptOptions {
-  db: Db
-  clock: Clock
+  store: Store
   storeClock: StoreClock
-  schema: string
   agent: GuardedAgent
-  log: Log
   patience: Patience
   rulebook: Rulebook
   opens: Opens
@@ -111,7 +108,7 @@ export class Attempt {
   }
 
   async #run(): Promise<Outcome> {
-    const { clock } = this.#options
+    const { clock } = this.#options.store
     if (this.job.agreed !== undefined) {
       const denied = await this.job.agreed
       if (denied !== undefined) return denied
@@ -155,7 +152,7 @@ export class Attempt {
   #arm(): void {
     const { timeoutMs } = this.#task
     this.#disarm?.()
-    this.#disarm = this.#options.clock.after(timeoutMs, () => {
+    this.#disarm = this.#options.store.clock.after(timeoutMs, () => {
       this.#isLate = true
       this.abort(
         new AttemptError('SLUICE_TIMEOUT', `the attempt took longer than ${timeoutMs} ms`, { retryable: true }),
@@ -221,7 +218,7 @@ export class Attempt {
       return { kind: 'failed', reason: 'doubtful', error: text, tookMs }
     const failed = this.job.failed + 1
     if (failed >= retry.attempts) return { kind: 'failed', reason: 'exhausted', error: text, tookMs }
-    const policyMs = known?.code === retryInCode ? 0 : delayMs(failed, retry, this.#options.clock.random())
+    const policyMs = known?.code === retryInCode ? 0 : delayMs(failed, retry, this.#options.store.clock.random())
     // What a vendor's header says may be no number, or beyond what the store can add to a time.
     const waitMs = Math.min(waitMaxMs, Math.max(policyMs, Number(known?.retryAfterMs) || 0))
     return { kind: 'retry', error: text, delayMs: waitMs, tookMs }
@@ -271,7 +268,7 @@ export class Attempt {
   }
 
   #isOlderThan(ms: number): boolean {
-    return this.#options.clock.monotonicMs() > this.job.grantedMs + ms
+    return this.#options.store.clock.monotonicMs() > this.job.grantedMs + ms
   }
 
   /** Getters that all contexts have in common: those of its own would be most of what a short attempt costs. */
@@ -293,7 +290,7 @@ export class Attempt {
 
   #context(): Context {
     const { job } = this
-    const { log, labels = {} } = this.#options
+    const { store, labels = {} } = this.#options
     const { pool } = choiceOf(job, this.#task)
     const settle: Context['settle'] = (actual) => this.#ownGrants().settle(actual, this.#signal())
     const context = {
@@ -302,7 +299,7 @@ export class Attempt {
       labels,
       attempt: job.attempt,
       ambiguous: job.ambiguous,
-      log,
+      log: store.log,
       settle,
       job: { id: job.id, queue: job.queue, createdAt: new Date(job.createdMs), tags: job.tags ?? [] },
     }
@@ -313,18 +310,18 @@ export class Attempt {
   }
 
   #ownGrants(): StoreGrants {
-    const { db, clock, storeClock, schema, rulebook, shared } = this.#options
+    const { store, storeClock, rulebook, shared } = this.#options
     const of = { job: this.job, limits: this.#task.limits, grantMs: this.#grantMs, estimates: rulebook.estimates }
-    return (this.#grants ??= new StoreGrants({ db, clock, storeClock, schema, shared, ...of }))
+    return (this.#grants ??= new StoreGrants({ store, storeClock, shared, ...of }))
   }
 
   #fetch(): Context['fetch'] {
-    const { db, clock, agent } = this.#options
+    const { store, agent } = this.#options
     this.#allowance = new Allowance(this.#ownGrants(), this.#signal())
-    const call = createFetch({ agent, clock, allowance: this.#allowance })
+    const call = createFetch({ agent, clock: store.clock, allowance: this.#allowance })
     return async (...args) => {
       // Always, and not only when a further grant is needed: whether the own one is still fresh is a matter of moments.
-      db.checkOutside('ctx.fetch')
+      store.db.checkOutside('ctx.fetch')
       return call(...args)
     }
   }

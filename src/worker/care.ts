@@ -1,11 +1,8 @@
 /** How long what is over is kept, and when it is dropped: what this process says, and what the fleet has agreed on. */
-import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { minuteOf, zoneOf } from '../core/hours.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
-import type { Db } from '../db/db.ts'
-import type { Log } from '../dispatch/task.ts'
-import { statements } from '../generated/sql.ts'
+import type { Store } from '../db/store.ts'
 
 const minuteMs = 60_000
 const dayMs = 86_400_000
@@ -63,19 +60,13 @@ export function said({ retention = {}, prune }: CareOptions): Said {
 
 /** The settings that one process gives and reads. */
 export class Care {
-  readonly #db: Db
-  readonly #clock: Clock
-  readonly #inSchema: (sql: string) => string
+  readonly #store: Store
   readonly #said: Said
-  readonly #log: Log | undefined
   #read: { agreed: Agreed; atMs: number } | undefined
 
   /** @param said as `said` has it */
-  constructor(db: Db, clock: Clock, inSchema: (sql: string) => string, said: Said, log?: Log) {
-    this.#db = db
-    this.#log = log
-    this.#clock = clock
-    this.#inSchema = inSchema
+  constructor(store: Store, said: Said) {
+    this.#store = store
     this.#said = said
   }
 
@@ -84,19 +75,16 @@ export class Care {
     const names = Object.keys(this.#said)
     if (names.length === 0) return
     const values = names.map((name) => JSON.stringify(this.#said[name]))
-    const sql = this.#inSchema(statements['store/agree'] as string)
-    for (const { name } of await this.#db.query<{ name: string }>(sql, [names, values]))
-      this.#log?.info('from now on this holds for the whole fleet', { [name]: this.#said[name] })
+    for (const { name } of await this.#store.run<{ name: string }>('store/agree', [names, values]))
+      this.#store.log.info('from now on this holds for the whole fleet', { [name]: this.#said[name] })
     this.#read = undefined
   }
 
   /** What is in force: what was said last, by whomever; this process's own words where nobody's are stored. Looked up once a minute. */
   async agreed(): Promise<Agreed> {
-    const nowMs = this.#clock.monotonicMs()
+    const nowMs = this.#store.clock.monotonicMs()
     if (this.#read !== undefined && nowMs - this.#read.atMs < minuteMs) return this.#read.agreed
-    const rows = await this.#db.query<{ name: string; value: unknown }>(
-      this.#inSchema('select name, value from sluice.setting'),
-    )
+    const rows = await this.#store.query<{ name: string; value: unknown }>('select name, value from sluice.setting')
     const { keepDoneMs, keepFailedMs, prune } = {
       ...this.#said,
       ...Object.fromEntries(rows.map(({ name, value }) => [name, value])),

@@ -1,10 +1,9 @@
 /** The grants of one attempt: the one it was claimed with, and further ones for further requests. */
-import { type Clock, sleepUntil, type StoreClock } from '../core/clock.ts'
+import { sleepUntil, type StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import { hash64, newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
-import type { Db } from '../db/db.ts'
-import { engineSchema } from '../db/migrate.ts'
+import type { Store } from '../db/store.ts'
 import { isTransient } from '../dispatch/claim.ts'
 import type { Handout } from '../dispatch/handout.ts'
 import type { Estimates } from '../dispatch/estimate.ts'
@@ -16,10 +15,8 @@ import type { SharedLimits } from '../limits/shared.ts'
 
 /** What grants need. */
 export interface GrantsOptions {
-  db: Db
-  clock: Clock
+  store: Store
   storeClock: StoreClock
-  schema: string
   job: Handout
   /** Of its task. */
   limits: readonly Limit[]
@@ -120,7 +117,8 @@ export class StoreGrants implements Grants {
   }
 
   async #settleOne(name: string, at: number, units: number, isFull: boolean, signal: AbortSignal): Promise<void> {
-    const { db, clock, storeClock, schema, job } = this.#options
+    const { store, storeClock, job } = this.#options
+    const { clock } = store
     // What comes after is not part of it, and what is given back of these later is given back already.
     const took = this.#used.map((grant) => [grant.id, grant.units[at] ?? 0] as const)
     const told = this.#used.map((grant) => [grant.shared, grant.units[at] ?? 0] as const)
@@ -132,8 +130,8 @@ export class StoreGrants implements Grants {
     for (let failures = 0; ;) {
       signal.throwIfAborted()
       try {
-        const sql = `select lost from ${engineSchema(schema)}.settle($1,$2,$3,$4,$5,$6,$7,$8)`
-        const [row] = await db.call<{ lost: boolean }>('settle', sql, [...params, storeClock.cap(clock.monotonicMs())])
+        const capUs = storeClock.cap(clock.monotonicMs())
+        const [row] = await store.call<{ lost: boolean }>('settle', [...params, capUs])
         if (row?.lost !== false) throw jobLost()
         return this.#learn(name, at, units, sum)
       } catch (error) {
@@ -180,7 +178,8 @@ export class StoreGrants implements Grants {
     unused?: Grant,
     cost?: RequestCost,
   ): Promise<StoreGrant | undefined> {
-    const { clock, grantMs } = this.#options
+    const { store, grantMs } = this.#options
+    const { clock } = store
     const units = this.#unitsOf(cost)
     if (grantMs === undefined) return undefined
     let back = (unused as StoreGrant | undefined) ?? null
@@ -220,14 +219,11 @@ export class StoreGrants implements Grants {
   }
 
   async hold(ms: number): Promise<void> {
-    const { db, clock, storeClock, schema, shared } = this.#options
+    const { store, storeClock, shared } = this.#options
     if (this.#takes.length === 0) return
     shared?.hold(this.#takes, ms)
-    await db.query(`select ${engineSchema(schema)}.hold($1, $2, $3)`, [
-      [...new Set(this.#takes.map(hash64))],
-      Math.ceil(ms * 1_000),
-      storeClock.cap(clock.monotonicMs()),
-    ])
+    const buckets = [...new Set(this.#takes.map(hash64))]
+    await store.call('hold', [buckets, Math.ceil(ms * 1_000), storeClock.cap(store.clock.monotonicMs())])
   }
 
   /** Asks until something is granted; it may be too old by then. */
@@ -238,7 +234,7 @@ export class StoreGrants implements Grants {
     beforeWait: (waitMs: number) => void,
     unused: StoreGrant | null,
   ): Promise<StoreGrant> {
-    const { clock } = this.#options
+    const { clock } = this.#options.store
     let back = unused
     let grant: StoreGrant | undefined
     for (let failures = 0; ;) {
@@ -295,7 +291,7 @@ export class StoreGrants implements Grants {
     { shared: epoch }: Answer,
     grantMs: number,
   ): Promise<{ grant: StoreGrant } | { grant?: never; waitMs: number }> {
-    const { clock, shared } = this.#options
+    const { store, shared } = this.#options
     if (shared === undefined) return { grant }
     const wish = { takes: this.#takes, units: grant.units, count: 1 }
     const sentMs = grant.deadlineMs - grantMs
@@ -306,26 +302,22 @@ export class StoreGrants implements Grants {
       return { waitMs: leave?.waitMs ?? 0 }
     }
     if (id === undefined) return { grant }
-    await sleepUntil(clock, leave.notBeforeMs)
+    await sleepUntil(store.clock, leave.notBeforeMs)
     return { grant: { ...grant, deadlineMs: leave.fromMs + grantMs, shared: id } }
   }
 
   async #ask(grant: StoreGrant, back: StoreGrant | null): Promise<Answer> {
-    const { db, clock, storeClock, schema, job } = this.#options
-    const [row] = await db.call<Answer>(
-      'further',
-      `select * from ${engineSchema(schema)}.further($1,$2,$3,$4,$5,$6,$7,$8)`,
-      [
-        grant.id,
-        job.id,
-        job.claim,
-        this.#takes,
-        back?.id ?? null,
-        storeClock.cap(clock.monotonicMs()),
-        grant.units,
-        back?.units ?? null,
-      ],
-    )
+    const { store, storeClock, job } = this.#options
+    const [row] = await store.call<Answer>('further', [
+      grant.id,
+      job.id,
+      job.claim,
+      this.#takes,
+      back?.id ?? null,
+      storeClock.cap(store.clock.monotonicMs()),
+      grant.units,
+      back?.units ?? null,
+    ])
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
     return row
   }

@@ -1,6 +1,6 @@
 /** Starts and stops the thread that beats for this process (pulse.ts). */
 import { Worker } from 'node:worker_threads'
-import type { Log } from '../dispatch/task.ts'
+import type { Log } from '../core/log.ts'
 
 /** What the thread needs. */
 export interface HeartbeatOptions {

@@ -1,8 +1,7 @@
 /** What somebody has to do now and then, whoever lives: history partitions ahead, what is over forgotten. */
-import type { Clock } from '../core/clock.ts'
 import type { Duration } from '../core/rate.ts'
-import type { Db, Row } from '../db/db.ts'
-import { engineSchema } from '../db/migrate.ts'
+import type { Row } from '../db/db.ts'
+import type { Store } from '../db/store.ts'
 import { ledgerUs } from '../limits/limit.ts'
 import { type Agreed, type Care, isPruneTime, keepMs } from './care.ts'
 
@@ -67,50 +66,43 @@ interface Chore {
 
 /** Runs housekeeping when it is due; many workers may, the store lets one at a time do each part. */
 export class Housekeeping {
-  readonly #db: Db
-  readonly #clock: Clock
-  readonly #schema: string
+  readonly #store: Store
   readonly #care: Care
   readonly #chores: Chore[]
   #hasSpoken = false
 
   /** @param capUs the latest time that the store's clock may show, in microseconds since 1970; null: unknown */
-  constructor(db: Db, clock: Clock, schema: string, care: Care, capUs: () => number | null = () => null) {
-    this.#db = db
-    this.#clock = clock
-    this.#schema = schema
+  constructor(store: Store, care: Care, capUs: () => number | null = () => null) {
+    const { clock } = store
+    this.#store = store
     this.#care = care
     type Params = (last: unknown, keep: Agreed) => unknown[]
-    const chore = (name: Chore['name'], everyMs: number, call: string, params: Params = () => []): Chore => ({
+    const chore = (name: Chore['name'], everyMs: number, params: Params = () => []): Chore => ({
       name,
       everyMs,
       isOffPeak: offPeak.has(name),
       // The first comes soon after the start, at a time of its own for each worker of a fleet.
       dueMs: clock.monotonicMs() + clock.random() * Math.min(everyMs, minuteMs),
       last: undefined,
-      step: async (last, keep) => (await db.query(`select * from ${call} as more`, params(last, keep)))[0] ?? {},
+      step: async (last, keep) => {
+        const [row = {}] = await store.call(name, params(last, keep))
+        return { more: row[name], ...row }
+      },
     })
     const kept: Params = (_, { doneMs, failedMs }) => [doneMs, failedMs]
     this.#chores = [
-      chore('tidy', tidyMs, `${engineSchema(schema)}.tidy($1)`, () => [capUs()]),
-      chore('sweep', minuteMs, `${engineSchema(schema)}.sweep()`),
-      chore('lapse', minuteMs, `${engineSchema(schema)}.lapse()`),
-      chore('unlearn', hourMs, `${engineSchema(schema)}.unlearn()`),
-      chore('collect', hourMs, `${engineSchema(schema)}.collect($1)`, (last) => [last ?? leastId]),
-      chore('partition', hourMs, `${engineSchema(schema)}.partition()`),
-      chore('summarize', hourMs, `${engineSchema(schema)}.summarize($1, $2, $3)`, (last, keep) => [
-        ...kept(last, keep),
-        last,
-      ]),
-      chore('expire', hourMs, `${engineSchema(schema)}.expire($1, $2)`, kept),
-      chore('late', hourMs, `${engineSchema(schema)}.late($1, $2)`, kept),
-      chore('forget', hourMs, `${engineSchema(schema)}.forget($1, $2)`, (last) => [ledgerUs, last ?? 0]),
+      chore('tidy', tidyMs, () => [capUs()]),
+      chore('sweep', minuteMs),
+      chore('lapse', minuteMs),
+      chore('unlearn', hourMs),
+      chore('collect', hourMs, (last) => [last ?? leastId]),
+      chore('partition', hourMs),
+      chore('summarize', hourMs, (last, keep) => [...kept(last, keep), last]),
+      chore('expire', hourMs, kept),
+      chore('late', hourMs, kept),
+      chore('forget', hourMs, (last) => [ledgerUs, last ?? 0]),
       // After the ledger's old rows: a bucket goes when its newest is the only one left.
-      chore('retire', hourMs, `${engineSchema(schema)}.retire($1, $2, $3)`, (last) => [
-        ledgerUs,
-        capUs(),
-        last ?? leastId,
-      ]),
+      chore('retire', hourMs, (last) => [ledgerUs, capUs(), last ?? leastId]),
     ]
   }
 
@@ -123,11 +115,11 @@ export class Housekeeping {
 
   /** Does what is due; what is left after half a second is due again in the next round. */
   async run(): Promise<void> {
-    const beganMs = this.#clock.monotonicMs()
+    const beganMs = this.#store.clock.monotonicMs()
     const due = this.#chores.filter((chore) => chore.dueMs <= beganMs)
     if (due.length === 0) return
     const agreed = await this.#care.agreed()
-    const isOffPeak = isPruneTime(agreed.prune, this.#clock.wallMs())
+    const isOffPeak = isPruneTime(agreed.prune, this.#store.clock.wallMs())
     for (const chore of due) {
       chore.dueMs = beganMs + (chore.isOffPeak && !isOffPeak ? minuteMs : chore.everyMs)
       if (chore.isOffPeak && !isOffPeak) continue
@@ -142,7 +134,7 @@ export class Housekeeping {
     if (keepDone !== undefined) agreed.doneMs = keepMs('keepDone', keepDone)
     if (keepFailed !== undefined) agreed.failedMs = keepMs('keepFailed', keepFailed)
     if (dryRun) return this.#excess(agreed)
-    const untilMs = this.#clock.monotonicMs() + pruneMs
+    const untilMs = this.#store.clock.monotonicMs() + pruneMs
     const said = new Map<string, Row[]>()
     for (const chore of this.#chores) said.set(chore.name, await this.#work(chore, agreed, untilMs))
     const gone = (name: Chore['name']) => (said.get(name) ?? []).reduce((sum, row) => sum + Number(row['gone'] ?? 0), 0)
@@ -161,11 +153,7 @@ export class Housekeeping {
   }
 
   async #excess({ doneMs, failedMs }: Agreed): Promise<Pruned> {
-    const [row = {}] = await this.#db.query(`select * from ${engineSchema(this.#schema)}.excess($1, $2, $3)`, [
-      doneMs,
-      failedMs,
-      ledgerUs,
-    ])
+    const [row = {}] = await this.#store.call('excess', [doneMs, failedMs, ledgerUs])
     const partitions = row['partitions'] as Pruned['partitions']
     return { partitions, late: Number(row['late']), keys: Number(row['keys']), ledger: Number(row['ledger']) }
   }
@@ -177,7 +165,7 @@ export class Housekeeping {
       const answer = await chore.step(chore.last, agreed)
       chore.last = answer['more']
       answers.push(answer)
-    } while (chore.last && this.#clock.monotonicMs() < untilMs)
+    } while (chore.last && this.#store.clock.monotonicMs() < untilMs)
     return answers
   }
 }

@@ -3,7 +3,7 @@
  * still call. Nobody can stop a function from outside, so they are counted and reported, and too many end the claiming.
  */
 import type { Clock } from '../core/clock.ts'
-import type { Log } from '../dispatch/task.ts'
+import type { Log } from '../core/log.ts'
 
 /** What is watched of a handler's job. */
 export interface Left {

@@ -9,7 +9,8 @@ import type { MessagePort } from 'node:worker_threads'
 import { createJiti } from 'jiti'
 import { UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
-import type { Log, ThreadContext } from '../dispatch/task.ts'
+import type { Log } from '../core/log.ts'
+import type { ThreadContext } from '../dispatch/task.ts'
 import { pack, type Thrown, unpack } from './thrown.ts'
 
 /** One call, as the thread is told. */

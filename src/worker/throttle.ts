@@ -1,7 +1,7 @@
 /** A bound of one process's own on how many attempts begin: a bucket as limits have, decided by the same arithmetic. */
 import type { Clock } from '../core/clock.ts'
 import type { Rate } from '../core/rate.ts'
-import type { Log } from '../dispatch/task.ts'
+import type { Log } from '../core/log.ts'
 import { charge, emptyBucket, room } from '../limits/decide.ts'
 import { limit } from '../limits/limit.ts'
 import type { Rule } from '../limits/rule.ts'

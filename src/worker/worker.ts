@@ -1,8 +1,8 @@
 /** A worker: claims jobs, runs their handlers in this process, and is a good member of the fleet. */
-import { type Clock, StoreClock } from '../core/clock.ts'
+import { StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import type { Rate } from '../core/rate.ts'
-import type { Db } from '../db/db.ts'
+import { statementIn, type Store } from '../db/store.ts'
 import { Claims, WorkerLostError } from '../dispatch/claim.ts'
 import { Dispatcher, Pace } from '../dispatch/dispatch.ts'
 import { Finisher } from '../dispatch/finish.ts'
@@ -10,8 +10,7 @@ import { Epoch } from '../dispatch/epoch.ts'
 import { openingsOn, renewRuleGates } from '../dispatch/gate.ts'
 import { beatMs, Membership } from '../dispatch/membership.ts'
 import type { Rulebook } from '../dispatch/rule.ts'
-import type { AnyTask, Log } from '../dispatch/task.ts'
-import { statements } from '../generated/sql.ts'
+import type { AnyTask } from '../dispatch/task.ts'
 import { Agents } from '../http/agent.ts'
 import { warmClient } from '../http/warm.ts'
 import type { SharedLimits } from '../limits/shared.ts'
@@ -31,11 +30,7 @@ import { warmClaims } from './warm.ts'
 
 /** What a worker needs; see the fields. */
 export interface WorkerOptions {
-  db: Db
-  clock: Clock
-  schema: string
-  inSchema(sql: string): string
-  log: Log
+  store: Store
   tasks: readonly AnyTask[]
   /** What it fires; their tasks may be others' to run. */
   schedules: readonly Schedule[]
@@ -95,8 +90,8 @@ export class Worker {
   #stopping: Promise<void> | undefined
 
   constructor(options: WorkerOptions) {
-    const { db, clock, schema, inSchema, tasks, schedules, queues, concurrency, version, log, rulebook, shared } =
-      options
+    const { store, tasks, schedules, queues, concurrency, version, rulebook, shared } = options
+    const { db, clock, log } = store
     if (!Number.isInteger(concurrency) || concurrency < 1 || concurrency > 10_000) {
       throw new UsageError(
         'SLUICE_BAD_OPTION',
@@ -105,14 +100,14 @@ export class Worker {
     }
     const repertoire = (this.#repertoire = new Repertoire(tasks, options.labels))
     this.#options = options
-    this.#timetable = new Timetable({ db, clock, schema, inSchema, log, schedules, rulebook })
+    this.#timetable = new Timetable({ store, schedules, rulebook })
     this.#agents = new Agents(options.allowPrivate)
     const storeClock = this.#storeClock
-    this.#claims = new Claims(db, clock, schema, storeClock)
+    this.#claims = new Claims(store, storeClock)
     this.#claims.lasting = (error) =>
       log.error('claims fail; they are tried again until they do not', { error: String(error) })
     this.#claims.recovered = () => log.info('claims work again')
-    this.#finisher = new Finisher(db, clock, schema, log)
+    this.#finisher = new Finisher(store)
     const changed = (isTooMany: boolean) => {
       if (isTooMany && this.#isOnce) this.#stop.abort()
       this.#slots.look()
@@ -120,9 +115,9 @@ export class Worker {
     const stuck = (this.#stuck = new Stuck({ clock, log, most: concurrency, changed }))
     const threads = tasks.some((task) => task.thread !== undefined) ? threadsFor(concurrency, log) : undefined
     this.#threads = threads
-    const opens = openingsOn(db, schema, clock)
+    const opens = openingsOn(store)
     const patience = new Patience()
-    const common = { db, clock, storeClock, schema, log, patience, stuck, threads, rulebook, opens, shared }
+    const common = { store, storeClock, patience, stuck, threads, rulebook, opens, shared }
     const attempts = repertoire.attempts(common, this.#agents)
     this.#slots = new Slots(
       concurrency,
@@ -140,8 +135,8 @@ export class Worker {
       shared,
     )
     const member = { queues, ...repertoire.known(rulebook), slots: concurrency, version }
-    const epoch = new Epoch(db, clock, schema, storeClock, log)
-    this.#member = new Membership(db, clock, schema, inSchema, member, epoch)
+    const epoch = new Epoch(store, storeClock)
+    this.#member = new Membership(store, member, epoch)
     this.#dispatcher = new Dispatcher({
       claims: this.#claims,
       outlet: this.#slots,
@@ -179,7 +174,7 @@ export class Worker {
   }
 
   async #begin(): Promise<void> {
-    const { db, schema } = this.#options
+    const { db, schema } = this.#options.store
     this.#beginRounds()
     await this.#renewGates()
     const wake = () => this.#dispatcher.wake()
@@ -193,12 +188,12 @@ export class Worker {
 
   /** Makes everything ready that a first grant would otherwise wait for. */
   async #warm(): Promise<void> {
-    const { clock, tasks, shared } = this.#options
+    const { store, tasks, shared } = this.#options
     await this.#threads?.open(tasks)
     await Promise.all([warmClient(this.#agents.of([])), shared?.ready()])
     await warmClaims({
       claims: this.#claims,
-      clock,
+      clock: store.clock,
       enter: () => this.#enter(),
       lost: (id) => this.#lost(id),
       signal: this.#stop.signal,
@@ -228,7 +223,8 @@ export class Worker {
   }
 
   async #claimAll(max: number): Promise<number> {
-    const { clock, concurrency } = this.#options
+    const { store, concurrency } = this.#options
+    const { clock } = store
     const end = this.#stop.signal
     const slots = this.#slots
     let sinceMs = clock.monotonicMs()
@@ -279,7 +275,7 @@ export class Worker {
         if (!(error instanceof WorkerLostError)) throw error
         this.#lost(who.worker)
       }
-      await this.#options.clock.sleep(2 + this.#options.clock.random() * 3, end)
+      await this.#options.store.clock.sleep(2 + this.#options.store.clock.random() * 3, end)
     }
   }
 
@@ -312,7 +308,7 @@ export class Worker {
     if (!this.#finisher.hasGivenUp) {
       const text = 'the worker ends without signing off; jobs in its hands, if any, will be rescued'
       await this.#options.rulebook.estimates?.write()
-      await this.#member.leave().catch((error: unknown) => this.#options.log.warn(text, { error: String(error) }))
+      await this.#member.leave().catch((error: unknown) => this.#options.store.log.warn(text, { error: String(error) }))
     }
     await this.#agents.close()
     await this.#threads?.close()
@@ -345,7 +341,7 @@ export class Worker {
   #lost(worker: string): void {
     // Told twice, by the heartbeat's thread and by a claim: the second time is about the past.
     if (!this.#member.lost(worker)) return
-    this.#options.log.warn('this worker was given up as lost (stopped for more than 10 s?); it registers anew')
+    this.#options.store.log.warn('this worker was given up as lost (stopped for more than 10 s?); it registers anew')
     this.#heartbeat?.beatFor(undefined)
     this.#slots.abandon(
       new AttemptError('SLUICE_WORKER_LOST', 'this worker was given up as lost; its jobs were handed to others', {
@@ -357,20 +353,19 @@ export class Worker {
   }
 
   #renewGates(): Promise<void> {
-    const { db, rulebook, inSchema } = this.#options
-    return renewRuleGates(db, rulebook.gates, inSchema)
+    return renewRuleGates(this.#options.store, this.#options.rulebook.gates)
   }
 
   #beginRounds(): void {
-    const { beatUrl, inSchema, log } = this.#options
+    const { store, beatUrl, care, rulebook } = this.#options
+    const { clock, log } = store
     if (this.#rounds !== undefined) return
     if (beatUrl !== undefined) {
-      const sql = inSchema(statements['dispatch/beat'] as string)
+      const sql = statementIn(store.schema, 'dispatch/beat')
       this.#heartbeat = new Heartbeat({ url: beatUrl, sql, beatMs, lost: (id) => this.#lost(id), log })
     }
-    const { db, clock, schema, care, rulebook } = this.#options
     const capUs = () => this.#storeClock.cap(clock.monotonicMs())
-    const housekeeping = new Housekeeping(db, clock, schema, care, capUs)
+    const housekeeping = new Housekeeping(store, care, capUs)
     const round = roundOf({
       member: this.#member,
       slots: this.#slots,

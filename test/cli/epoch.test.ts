@@ -1,23 +1,25 @@
 import { expect, it, onTestFinished } from 'vitest'
+import { sqlOn } from '../../src/db/store.ts'
 import { restores, steps } from '../../src/cli/epoch.ts'
 import { defineLimit } from '../../src/dispatch/define.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { fn } from '../servers/fn.ts'
 
 it('doctor and status tell of a loss for as long as it matters, and of a step of the clock', async () => {
   const sluice = await Sluice.open({ store: (await freshDatabase()).url })
   onTestFinished(() => sluice.close())
   const { db } = sluice
-  const at = { db, schema: 'sluice', isEmbedded: false }
-  await defineLimit(db, limit('minute', { window: '9/min' }))
-  await defineLimit(db, limit('day', { window: '9/day' }))
-  await defineLimit(db, limit('places', { concurrency: 3 }))
+  const at = { sql: sqlOn(db), schema: 'sluice', isEmbedded: false }
+  await defineLimit(sqlOn(db), limit('minute', { window: '9/min' }))
+  await defineLimit(sqlOn(db), limit('day', { window: '9/day' }))
+  await defineLimit(sqlOn(db), limit('places', { concurrency: 3 }))
   expect(await restores(at)).toEqual({ status: 'ok', text: 'the store is the one it was' })
   expect(await steps(at)).toEqual({ status: 'ok', text: "the store's clock goes evenly" })
 
   await db.query(
-    `update sluice.epoch set stepped_us = -3600000000, stepped_at = sluice.now(), n = 2, closed_us = sluice.limiter_us()`,
+    `update sluice.epoch set stepped_us = -3600000000, stepped_at = sluice.now(), n = 2, closed_us = ${fn}.limiter_us()`,
   )
   expect(await steps(at)).toMatchObject({ status: 'warn', text: expect.stringMatching(/was set back by (1 h|60 min)/) })
   const closed = await restores(at)

@@ -1,6 +1,7 @@
 import { fn } from '../servers/fn.ts'
 import pg from 'pg'
 import { afterAll, beforeAll, expect, it } from 'vitest'
+import { sqlOn } from '../../src/db/store.ts'
 import { bloat, snapshots, type StorageAt, tableSizes, wraparound } from '../../src/cli/storage.ts'
 import type { Db } from '../../src/db/db.ts'
 import { Sluice } from '../../src/sluice.ts'
@@ -16,7 +17,7 @@ let at: StorageAt
 beforeAll(async () => {
   server = await startPostgres({ settings: { max_prepared_transactions: 2, autovacuum_naptime: '1d' } })
   sluice = await Sluice.open({ store: server.url })
-  at = { db: sluice.db, schema: 'sluice', isEmbedded: false }
+  at = { sql: sqlOn(sluice.db), schema: 'sluice', isEmbedded: false }
   const url = new URL(server.adminUrl)
   url.pathname = '/sluice'
   admin = new pg.Client(url.href)
@@ -52,7 +53,7 @@ it('names a prepared transaction that keeps dead rows, and how to end it; says w
     query: (sql: string, params?: unknown[]) =>
       sql.includes('pg_prepared_xacts') ? Promise.reject(new Error('permission denied')) : sluice.db.query(sql, params),
   } as Db
-  expect(await snapshots({ ...at, db })).toMatchObject({
+  expect(await snapshots({ ...at, sql: sqlOn(db) })).toMatchObject({
     status: 'ok',
     text: expect.stringContaining('prepared transactions could not be looked at (permission denied)'),
   })
@@ -91,14 +92,14 @@ it('dead rows that nobody cleans are an alarm until they are vacuumed; so is an 
 
 it('the age of the oldest row is an alarm long before PostgreSQL refuses work', async () => {
   expect(await wraparound(at)).toMatchObject({ status: 'ok' })
-  const aged = (age: number) => wraparound({ ...at, db: { query: async () => [{ age, multi: 5 }] } as unknown as Db })
+  const aged = (age: number) => wraparound({ ...at, sql: sqlOn({ query: async () => [{ age, multi: 5 }] as never }) })
   expect(await aged(700e6)).toMatchObject({ status: 'warn', text: expect.stringContaining('700 of 2,100 million') })
   expect(await aged(1_600e6)).toMatchObject({ status: 'fail' })
 })
 
 it('the embedded engine is asked what means something there', async () => {
   const own = await Sluice.open({ store: 'memory:' })
-  const embedded = { db: own.db, schema: 'sluice', isEmbedded: true }
+  const embedded = { sql: sqlOn(own.db), schema: 'sluice', isEmbedded: true }
   expect(await snapshots(embedded)).toMatchObject({ status: 'ok' })
   expect(await bloat(embedded)).toMatchObject({ status: 'ok' })
   expect(await wraparound(embedded)).toMatchObject({ status: 'ok' })

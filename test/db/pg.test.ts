@@ -1,8 +1,9 @@
 import net from 'node:net'
 import { afterAll, afterEach, beforeAll, expect, it } from 'vitest'
 import pg from 'pg'
+import { storeOn } from '../../src/db/store.ts'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
-import { type Db, engineOf } from '../../src/db/db.ts'
+import type { Db } from '../../src/db/db.ts'
 import { openPg } from '../../src/db/pg.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { later } from '../until.ts'
@@ -118,7 +119,7 @@ it('what the engine asks waits for no connection that users hold', async () => {
   const db = opened(url, 1)
   const asked = await db.transaction(async () => [
     await db.call('further', 'select 1 as n', []),
-    await engineOf(db).query('select $1::int as n', [2]),
+    await storeOn(db).query('select $1::int as n', [2]),
   ])
   expect(asked).toEqual([[{ n: 1 }], [{ n: 2 }]])
 })

@@ -1,5 +1,7 @@
 import { expect, it } from 'vitest'
+import { storeOn } from '../../src/db/store.ts'
 import { systemClock } from '../../src/core/clock.ts'
+import { silent } from '../../src/core/log.ts'
 import type { Db } from '../../src/db/db.ts'
 import { vacuumUntil } from '../../src/db/vacuum.ts'
 import { Sluice } from '../../src/sluice.ts'
@@ -8,6 +10,7 @@ it('the embedded engine freezes the oldest table before transaction numbers run 
   const sluice = await Sluice.open({ store: 'memory:' })
   const scripts: string[] = []
   const failed: unknown[] = []
+  const log = { ...silent, debug: (_: string, details: unknown) => void failed.push(details) }
   const end = new AbortController()
   let rounds = 0
   const clock = { ...systemClock, sleep: async () => (++rounds === 3 ? end.abort() : undefined) }
@@ -20,7 +23,7 @@ it('the embedded engine freezes the oldest table before transaction numbers run 
       return sluice.db.script(sql)
     },
   } as unknown as Db
-  await vacuumUntil(end.signal, db, clock, 'sluice', (_, error) => failed.push(error))
+  await vacuumUntil(end.signal, storeOn(db, { clock, log }))
   expect(failed).toEqual([])
   expect(scripts.filter((sql) => sql.includes('freeze'))).toEqual([expect.stringMatching(/^vacuum \(freeze\) \S+$/)])
   await sluice.close()

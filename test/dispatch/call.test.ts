@@ -1,5 +1,6 @@
 /** Who is told of new jobs: a few idle workers that can begin them, each of whom tells another when there may be more. */
 import { describe, expect, it } from 'vitest'
+import { sqlOn } from '../../src/db/store.ts'
 import { newId } from '../../src/core/hash.ts'
 import { defineGate } from '../../src/dispatch/gate.ts'
 import { limit } from '../../src/limits/limit.ts'
@@ -83,7 +84,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   it('nobody is called to a queue that is held back', async () => {
     await known()
     await asleep('mine', 3)
-    await defineGate(at.db, 'paused', { queues: ['default'], reason: 'paused' })
+    await defineGate(sqlOn(at.db), 'paused', { queues: ['default'], reason: 'paused' })
     expect(await told(() => at.sluice.send(mine, {}))).toEqual([])
     expect(await told(() => at.sluice.send(other, {}))).toEqual([])
   })

@@ -1,7 +1,7 @@
 /** A lane that is served directly is, to everybody else, one that was served among others. */
 import { fn } from '../servers/fn.ts'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
-import { systemClock } from '../../src/core/clock.ts'
+import { storeOn } from '../../src/db/store.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { Claims } from '../../src/dispatch/claim.ts'
 import type { Handout } from '../../src/dispatch/handout.ts'
@@ -123,7 +123,7 @@ describe.each(mainEngines)('on $name', (engine) => {
       keys.flatMap((key) => rows(4, key)),
     )
     await done(db, await claimAll(db, at.worker, ['gone'], keys.length))
-    const claims = new Claims(db, systemClock, 'sluice')
+    const claims = new Claims(storeOn(db))
     const who = { worker: at.worker, queues: undefined, tasks: ['gone'] }
     let answer: Promise<{ jobs: { input: unknown; task: string }[] }> | undefined
     await db.transaction(async (tx) => {

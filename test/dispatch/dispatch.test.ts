@@ -1,5 +1,6 @@
 /** The loop of a dispatcher, against a store that is made up. */
 import { afterEach, expect, test, vi } from 'vitest'
+import { storeOn } from '../../src/db/store.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import type { Db } from '../../src/db/db.ts'
@@ -108,7 +109,7 @@ test('that claims fail for seconds is told once, and once that they do no more',
     return [{ now_us: '0', waited_us: '0', wake_us: null, again: false, since: null, jobs: null }]
   }
   const clock = { ...systemClock, sleep: async () => {} }
-  const claims = new Claims({ call } as unknown as Db, clock, 'sluice')
+  const claims = new Claims(storeOn({ call } as unknown as Db, { clock }))
   const told: string[] = []
   claims.lasting = () => void told.push('lasting')
   claims.recovered = () => void told.push('recovered')

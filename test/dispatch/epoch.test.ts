@@ -1,6 +1,7 @@
 /** The limiter's clock when the store's steps: on both mainEngines, with all clocks in the test's hand. */
 import { fn } from '../servers/fn.ts'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { sqlOn, storeOn } from '../../src/db/store.ts'
 import { type Clock, StoreClock, systemClock } from '../../src/core/clock.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { defineLimit } from '../../src/dispatch/define.ts'
@@ -26,7 +27,7 @@ describe.each(mainEngines)('when the clock of the store steps: $name', (engine) 
   beforeAll(async () => {
     sluice = await openOn(engine)
     store = await ownClock(sluice.db, startMs)
-    await defineLimit(sluice.db, limit('crm', { window: '10/30s', transit: 0 }))
+    await defineLimit(sqlOn(sluice.db), limit('crm', { window: '10/30s', transit: 0 }))
   })
   beforeEach(async () => {
     await empty(sluice.db)
@@ -51,7 +52,7 @@ describe.each(mainEngines)('when the clock of the store steps: $name', (engine) 
       bootMs: () => realMs - at.lostMs + at.sleptMs,
     }
     const storeClock = new StoreClock()
-    const epoch = new Epoch(sluice.db, clock, 'sluice', storeClock, log)
+    const epoch = new Epoch(storeOn(sluice.db, { clock, log }), storeClock)
     /** Takes all it can, as claims do. */
     const take = async () => {
       const rows = await sluice.db.query<{ now: string; granted: boolean }>(

@@ -1,21 +1,20 @@
 import { fn } from '../servers/fn.ts'
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { systemClock } from '../../src/core/clock.ts'
+import { storeOn } from '../../src/db/store.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import { newId } from '../../src/core/hash.ts'
 import { Claims } from '../../src/dispatch/claim.ts'
 import type { Handout } from '../../src/dispatch/handout.ts'
 import { Finisher } from '../../src/dispatch/finish.ts'
 import type { Db } from '../../src/db/db.ts'
-import { type Log, task } from '../../src/dispatch/task.ts'
+import { task } from '../../src/dispatch/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { until } from '../until.ts'
 import { type Claimed, claim, claimAll, count, done, emptied, engines, enter, finish, quietTask } from './engine.ts'
 
 const quiet = quietTask('quiet', [limit('wide', { rate: '1000000/s', burst: 1_000_000 })])
 const rows = (n: number) => Array.from({ length: n }, (_, i) => ({ n: i }))
-const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
 const ids = (jobs: readonly { id: string }[]) => jobs.map(({ id }) => id).toSorted()
 
 for (const engine of engines) {
@@ -40,7 +39,7 @@ for (const engine of engines) {
       await at.sluice.sendMany(quiet, rows(3))
       const { jobs } = await claim(at.db, at.worker, ['quiet'], 2)
       const [first, second] = jobs as [Claimed, Claimed]
-      const claims = new Claims(at.db, systemClock, 'sluice')
+      const claims = new Claims(storeOn(at.db))
       await finish(at.db, [{ job: first, outcome: 'done' }], [])
       expect(await claims.adopt(first.claim)).toMatchObject([{ id: second.id, input: second.input }])
       await done(at.db, [second])
@@ -160,7 +159,7 @@ for (const engine of engines) {
     it('a bad result fails alone, and its claim is found by a rescuer as long as jobs of it are in hand', async () => {
       await at.sluice.sendMany(quiet, rows(4))
       const jobs = (await claimAll(at.db, at.worker, ['quiet'], 4)) as unknown as Handout[]
-      const finisher = new Finisher(at.db, systemClock, 'sluice', silent)
+      const finisher = new Finisher(storeOn(at.db))
       finisher.opened(jobs)
       const end = (job: Handout, result: string) => finisher.end(job, { kind: 'done', result, tookMs: 1 })
       expect(
@@ -191,7 +190,7 @@ for (const engine of engines) {
     const endOn = async (codes: string[]) => {
       const id = await at.sluice.send(quiet, {})
       const [job] = (await claimAll(at.db, at.worker, ['quiet'], 1)) as unknown as Handout[]
-      const finisher = new Finisher(failing(codes), systemClock, 'sluice', silent)
+      const finisher = new Finisher(storeOn(failing(codes)))
       finisher.opened([job as Handout])
       expect(await finisher.end(job as Handout, { kind: 'done', result: '1', tookMs: 1 })).toBe(true)
       return at.sluice.jobs.get(id)
@@ -212,7 +211,7 @@ for (const engine of engines) {
         if (!(params as string[])[3]?.includes(',')) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'away')
         return whole(name, sql, params)
       }
-      const finisher = new Finisher(store, systemClock, 'sluice', silent)
+      const finisher = new Finisher(storeOn(store))
       finisher.waitAtMost(0)
       finisher.opened(jobs)
       const ends = jobs.map((job) => finisher.end(job, { kind: 'done', result: '1', tookMs: 1 }))

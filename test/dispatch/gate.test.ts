@@ -1,5 +1,6 @@
 /** Pauses and hours: what they hold back, what goes on, and what is seen when they end. */
 import { fn } from '../servers/fn.ts'
+import { sqlOn } from '../../src/db/store.ts'
 import { parseHours } from '../../src/core/hours.ts'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { defineGate, removeGate } from '../../src/dispatch/gate.ts'
@@ -220,7 +221,7 @@ describe.each(engines)('a gate with hours on $name', (engine) => {
   it('holds jobs back outside them, by the wall clock of its zone, and says until when', async () => {
     const { sluice, db } = at
     await at.clock.set(startMs)
-    await defineGate(db, 'office-hours', { tasks: ['call-*'], hours: parseHours(hours), reason: 'people sleep' })
+    await defineGate(sqlOn(db), 'office-hours', { tasks: ['call-*'], hours: parseHours(hours), reason: 'people sleep' })
     await at.send(calls, 1, 'by day')
     expect(tenants(await at.take(['call-home']))).toEqual(['by day'])
     await at.clock.set(startMs + 6 * 3_600_000)
@@ -242,8 +243,8 @@ describe.each(engines)('a gate with hours on $name', (engine) => {
     expect((await sluice.pauses())[0]?.gate?.hours).toEqual(hours)
     await at.clock.set(until.getTime())
     expect(tenants(await at.take(['call-home']))).toEqual(['in the evening'])
-    expect(await removeGate(db, 'office-hours')).toBe(true)
-    expect(await removeGate(db, 'office-hours')).toBe(false)
+    expect(await removeGate(sqlOn(db), 'office-hours')).toBe(true)
+    expect(await removeGate(sqlOn(db), 'office-hours')).toBe(false)
   })
 
   it.each([
@@ -257,7 +258,7 @@ describe.each(engines)('a gate with hours on $name', (engine) => {
   ])('refuses %j', async (bad) => {
     const { hours: given, ...rest } = bad as { hours?: typeof hours }
     const defined = async () =>
-      defineGate(at.db, 'bad', { ...rest, ...(given && { hours: parseHours(given) }), reason })
+      defineGate(sqlOn(at.db), 'bad', { ...rest, ...(given && { hours: parseHours(given) }), reason })
     await expect(defined()).rejects.toMatchObject({
       code: given === undefined ? 'SLUICE_BAD_GATE' : 'SLUICE_BAD_HOURS',
     })

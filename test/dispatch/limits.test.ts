@@ -1,13 +1,13 @@
 /** Limits that an operator changes while everything runs: which source is in force, and what is refused. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
+import { sqlOn } from '../../src/db/store.ts'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { openPg } from '../../src/db/pg.ts'
 import { Definitions } from '../../src/dispatch/define.ts'
 import { type AnyTask, limit, type LimitOptions, type Rate, Sluice, task } from '../../src/index.ts'
 import { later, until } from '../until.ts'
 import { claim, empty, mainEngines, enter, finish } from './engine.ts'
-import { inOwn } from '../servers/fn.ts'
 
 const named = (name: string, options: LimitOptions & { by?: string }, fair?: string): AnyTask =>
   task('call', {
@@ -36,7 +36,7 @@ describe.each(mainEngines)('on $name', (engine) => {
 
   /** As a process that starts with this code. */
   const starts = (options: LimitOptions & { by?: string }) => process().define(named(name, options).limits)
-  const process = (clock: Clock = systemClock) => new Definitions(sluice.db, clock, inOwn)
+  const process = (clock: Clock = systemClock) => new Definitions(sqlOn(sluice.db), clock)
   const rates = async () => (await sluice.limits.show(name)).guarantee.rules.map(({ rate }) => rate)
 
   it('what is stored stands above code, what is pinned above both, however often code starts', async () => {

@@ -1,6 +1,7 @@
 /** Pools: any member will do, each has all that the limit holds, and the one with the most room is taken. */
 import { fn } from '../servers/fn.ts'
 import { describe, expect, it } from 'vitest'
+import { sqlOn } from '../../src/db/store.ts'
 import type { Queryable } from '../../src/db/db.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
@@ -142,14 +143,14 @@ for (const engine of mainEngines) {
     it('a pool that is changed gives waiting jobs its new members at once, and counts what runs at the old', async () => {
       await at.sluice.sendMany(seats, rows(20))
       await more('seats')
-      await defineLimit(at.db, limit('seat', { concurrency: 2, pool: ['b', 'c', 'd'] }))
+      await defineLimit(sqlOn(at.db), limit('seat', { concurrency: 2, pool: ['b', 'c', 'd'] }))
       expect(await more('seats')).toHaveLength(4)
       expect(await inHand(at.db)).toEqual({ 'seat:a': 2, 'seat:b': 2, 'seat:c': 2, 'seat:d': 2 })
       await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker])
       at.worker = await enter(at.db)
       expect(await more('seats')).toHaveLength(6)
       expect(await inHand(at.db)).toEqual({ 'seat:b': 2, 'seat:c': 2, 'seat:d': 2 })
-      await defineLimit(at.db, limit('seat', { concurrency: 2, pool: ['a', 'b'] }))
+      await defineLimit(sqlOn(at.db), limit('seat', { concurrency: 2, pool: ['a', 'b'] }))
     })
 
     it('one member may be paused, and the others go on', async () => {

@@ -1,6 +1,7 @@
 /** Quotas by calendar on both mainEngines, through claims and further requests, at a clock that only the test moves. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
+import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/dispatch/define.ts'
 import { task } from '../../src/dispatch/task.ts'
 import { limit, type Limit } from '../../src/limits/limit.ts'
@@ -64,6 +65,6 @@ describe.each(mainEngines)('a quota on $name', (engine) => {
     const [rule] = perMinute.rules as [Rule]
     const quota = { unit: 'day', anchorUs: null, marginUs: 1_000, zone: 'Mars/Olympus' } as const
     const made = { ...perMinute, name: 'mars', rules: [{ ...rule, quota }] }
-    await expect(defineLimit(t.sluice.db, made)).rejects.toMatchObject({ code: 'SLUICE_BAD_ZONE' })
+    await expect(defineLimit(sqlOn(t.sluice.db), made)).rejects.toMatchObject({ code: 'SLUICE_BAD_ZONE' })
   })
 })

@@ -1,6 +1,7 @@
 /** Shares: part of a limit is kept for some jobs, and lent to others while those are idle. */
 import { fn } from '../servers/fn.ts'
 import { describe, expect, it } from 'vitest'
+import { sqlOn } from '../../src/db/store.ts'
 import { defineBeside, defineLimit } from '../../src/dispatch/define.ts'
 import { task } from '../../src/dispatch/task.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
@@ -284,10 +285,10 @@ for (const engine of engines) {
       expect(await at.more('told')).toMatchObject({ others: 35 })
       // The code has no share any more: nothing is kept, also from jobs that were sent before.
       await defineLimit(
-        at.db,
+        sqlOn(at.db),
         limit('told', { window: '100/h', by: (input: { tenant?: string | undefined }) => input.tenant ?? '' }),
       )
-      await defineBeside(at.db, 'told')
+      await defineBeside(sqlOn(at.db), 'told')
       expect(await at.more('told')).toMatchObject({ others: 29 })
     })
 

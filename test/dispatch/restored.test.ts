@@ -8,6 +8,7 @@ import { join } from 'node:path'
 import { promisify } from 'node:util'
 import pg from 'pg'
 import { expect, it, onTestFinished } from 'vitest'
+import { sqlOn, storeOn } from '../../src/db/store.ts'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { openPg } from '../../src/db/pg.ts'
@@ -41,7 +42,7 @@ it('kill -9 of the store after 100 grants: the ledger has them, and the next com
   const startMs = 1_790_000_000_000
   const clock = await ownClock(db, startMs)
   const crm = limit('crm', { window: '100/min', transit: 0 })
-  await defineLimit(db, crm)
+  await defineLimit(sqlOn(db), crm)
   const bucket = hash64('crm:')
   await db.query(`insert into sluice.bucket (id, name, key) values ($1, 'crm', '')`, [bucket])
   const take = async () => {
@@ -126,7 +127,7 @@ it('is put back to an older copy of its own data while somebody watches', async 
   await server.start()
   const db = openPg({ url: server.url, listenUrl: server.url, embedded: false, clock: systemClock })
   onTestFinished(() => db.close())
-  const epoch = new Epoch(db, systemClock, 'sluice', new StoreClock(), log)
+  const epoch = new Epoch(storeOn(db, { log }), new StoreClock())
   await epoch.look()
   await db.query(`insert into sluice.setting values ('x', '1', sluice.now())`)
   await epoch.look()

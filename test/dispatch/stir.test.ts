@@ -1,6 +1,7 @@
 /** Idle workers sleep long: somebody who looks for all calls them to what none of them was told of, and to nothing else. */
 import { fn } from '../servers/fn.ts'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { sqlOn } from '../../src/db/store.ts'
 import { newId } from '../../src/core/hash.ts'
 import { parseHours } from '../../src/core/hours.ts'
 import { defineGate } from '../../src/dispatch/gate.ts'
@@ -84,7 +85,7 @@ describe.each(mainEngines)('on $name', (engine) => {
 
   it('a gate that opens has those called whose jobs it held back', async () => {
     const hours = parseHours({ from: '13:00', to: '14:00', zone: 'Europe/Berlin' })
-    await defineGate(at.db, 'lunch', { tasks: ['plain'], hours, reason: 'lunch' })
+    await defineGate(sqlOn(at.db), 'lunch', { tasks: ['plain'], hours, reason: 'lunch' })
     await at.sluice.send(plain, {})
     await sleep()
     await sleep(other, 'slow')
@@ -97,7 +98,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     await at.sluice.sendMany(slow, [{}, {}])
     const hours = parseHours({ from: '13:00', to: '14:00', zone: 'Europe/Berlin' })
     await sleep(other, 'slow')
-    await defineGate(at.db, 'lunch', { tasks: ['slow'], hours, reason: 'lunch' })
+    await defineGate(sqlOn(at.db), 'lunch', { tasks: ['slow'], hours, reason: 'lunch' })
     await at.clock.set(startMs + 1_800_000)
     expect((await sleep(other, 'slow')).wakeUs).toBe(undefined)
     await sleep()

@@ -1,6 +1,7 @@
 import { fn } from '../servers/fn.ts'
 import pg from 'pg'
 import { expect, it } from 'vitest'
+import { storeOn } from '../../src/db/store.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
 import { Claims } from '../../src/dispatch/claim.ts'
@@ -40,7 +41,7 @@ it('a claimer that stops before it reads a large reply blocks nobody', async () 
   await stopped.end()
 
   // What was left out is fetched by the way that workers use.
-  const claims = new Claims(sluice.db, systemClock, 'sluice')
+  const claims = new Claims(storeOn(sluice.db))
   const jobs = await claims.adopt(id)
   expect(jobs).toHaveLength(500)
   expect(jobs.every(({ input }) => (input as { text: string }).text.length >= 10_000)).toBe(true)

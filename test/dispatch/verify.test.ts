@@ -4,6 +4,7 @@ import { randomUUID } from 'node:crypto'
 import fc from 'fast-check'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
+import { sqlOn } from '../../src/db/store.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { defineLimit } from '../../src/dispatch/define.ts'
 import { task } from '../../src/dispatch/task.ts'
@@ -34,7 +35,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
   const at = (us: number) => query('update sluice.test_clock set us = $1', [startUs + us])
   const define = async (options: LimitOptions, keys = ['']) => {
     await at(0)
-    await defineLimit(sluice.db, limit('crm', options))
+    await defineLimit(sqlOn(sluice.db), limit('crm', options))
     for (const key of keys)
       await query('insert into sluice.bucket (id, name, key) values ($1, $2, $3)', [hash64(`crm:${key}`), 'crm', key])
   }

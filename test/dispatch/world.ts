@@ -2,6 +2,7 @@
 import { fn } from '../servers/fn.ts'
 import { randomUUID } from 'node:crypto'
 import { expect } from 'vitest'
+import { sqlOn } from '../../src/db/store.ts'
 import { hash64, newId } from '../../src/core/hash.ts'
 import type { UsageError } from '../../src/core/errors.ts'
 import { defineLimit } from '../../src/dispatch/define.ts'
@@ -267,7 +268,7 @@ export class World {
   }
 
   async #define(one: Limit): Promise<void> {
-    await defineLimit(this.#sluice.db, one)
+    await defineLimit(sqlOn(this.#sluice.db), one)
     this.witness.define(one)
   }
 

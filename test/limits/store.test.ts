@@ -2,6 +2,7 @@ import { fn } from '../servers/fn.ts'
 import { randomInt, randomUUID } from 'node:crypto'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { sqlOn } from '../../src/db/store.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { defineLimit } from '../../src/dispatch/define.ts'
@@ -47,7 +48,7 @@ describe.each([
 
   it('grants nothing from a bucket whose limit is not defined, and charges nobody for it', async () => {
     const name = `l${randomUUID()}`
-    await defineLimit(sluice.db, limit(name, { rate: '10/s' }))
+    await defineLimit(sqlOn(sluice.db), limit(name, { rate: '10/s' }))
     const buckets = [await bucket(name, 'a'), await bucket(`${name}.unknown`, 'a')]
     expect(await take(buckets)).toBe(false)
     expect(await sluice.db.query('select 1 from sluice.ledger where bucket = any ($1)', [buckets])).toEqual([])
@@ -56,7 +57,7 @@ describe.each([
 
   it('registers a definition once, and a changed one as the next version', async () => {
     const name = `l${randomUUID()}`
-    for (const rate of ['5/s', '5/s', '6/s', '5/s'] as const) await defineLimit(sluice.db, limit(name, { rate }))
+    for (const rate of ['5/s', '5/s', '6/s', '5/s'] as const) await defineLimit(sqlOn(sluice.db), limit(name, { rate }))
     const versions = await sluice.db.query('select version from sluice.limit_def where name = $1 order by 1', [name])
     expect(versions).toEqual([{ version: 1 }, { version: 2 }, { version: 3 }])
   })

@@ -1,17 +1,17 @@
 /** Schedules in the store, on a clock in the test's hand: each instant once, whatever happens around it. */
 import { beforeEach, describe, expect, it, test } from 'vitest'
 import { z } from 'zod'
+import { storeOn } from '../../src/db/store.ts'
 import { Rulebook } from '../../src/dispatch/rule.ts'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
-import { type Db, engineOf } from '../../src/db/db.ts'
+import type { Db } from '../../src/db/db.ts'
 import { type AnyTask, task } from '../../src/dispatch/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { type Schedule, schedule, scheduledFor, type ScheduleOptions } from '../../src/schedule/schedule.ts'
 import { Timetable } from '../../src/schedule/timetable.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { emptied, engines, ownClock } from '../dispatch/engine.ts'
-import { inOwn } from '../servers/fn.ts'
 
 const minuteMs = 60_000
 const hourMs = 60 * minuteMs
@@ -40,8 +40,8 @@ describe.each(engines)('on $name', (engine) => {
   const log = { ...silent, error: (message: string) => void told.push(message) }
   /** The timetable of one process, with its definitions stored. */
   async function process(schedules: Schedule[], own: { clock?: Clock; db?: Db } = {}): Promise<Timetable> {
-    const options = { db: own.db ?? engineOf(db), clock: own.clock ?? systemClock, schema: 'sluice', log, schedules }
-    const made = new Timetable({ ...options, rulebook: new Rulebook(), inSchema: inOwn })
+    const store = storeOn(own.db ?? db, { clock: own.clock ?? systemClock, log })
+    const made = new Timetable({ store, schedules, rulebook: new Rulebook() })
     await made.define()
     return made
   }
@@ -97,17 +97,15 @@ describe.each(engines)('on $name', (engine) => {
   })
 
   test('a reply that is lost makes no second job', async () => {
-    const real = engineOf(db)
     let lost = 0
-    const losing: Db = {
-      ...real,
+    const losing: Pick<Db, 'call'> = {
       async call(name, sql, params) {
-        const rows = await real.call(name, sql, params)
+        const rows = await db.call(name, sql, params)
         if (sql.includes('.fire(') && lost++ === 0) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'lost')
         return rows as never
       },
     }
-    const mine = await process([minutely()], { db: losing })
+    const mine = await process([minutely()], { db: losing as Db })
     await at(1)
     await expect(mine.fire()).rejects.toThrow('lost')
     await mine.fire()

@@ -1,6 +1,7 @@
-import { fn, inOwn } from '../servers/fn.ts'
+import { fn } from '../servers/fn.ts'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { storeOn } from '../../src/db/store.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
 import { Sluice } from '../../src/sluice.ts'
@@ -191,16 +192,16 @@ it('a round does a portion of each chore that is due, leaves in time, goes on in
   let more: unknown = '1'
   const asked: string[] = []
   const clock = { ...systemClock, monotonicMs: () => nowMs, wallMs: () => hour * 3_600_000, random: () => 0 }
-  const query = async (sql: string) => {
+  const call = async (_: string, sql: string) => {
     // What is due every 2 s is due all the time here.
     if (sql.includes('setting') || sql.includes('tidy')) return []
     asked.push(/sluice_\w+\.(\w+)\(/.exec(sql)?.[1] ?? sql)
     nowMs += 400
     return [{ more }]
   }
-  const db = { query } as unknown as Db
-  const care = new Care(db, clock, inOwn, { prune: { at: '03:00', zone: 'UTC', for: 3_600_000 } })
-  const housekeeping = new Housekeeping(db, clock, 'sluice', care)
+  const db = { call } as unknown as Db
+  const care = new Care(storeOn(db, { clock }), { prune: { at: '03:00', zone: 'UTC', for: 3_600_000 } })
+  const housekeeping = new Housekeeping(storeOn(db, { clock }), care)
   const light = ['sweep', 'lapse', 'unlearn', 'collect', 'partition']
   const all = [...light, 'summarize', 'expire', 'late', 'forget', 'retire']
   for (let rounds = 0; rounds < 2; rounds++) {

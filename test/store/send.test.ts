@@ -1,6 +1,7 @@
 import { fn } from '../servers/fn.ts'
 import pg from 'pg'
 import { afterEach, describe, expect, it } from 'vitest'
+import { storeOn } from '../../src/db/store.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import { newId } from '../../src/core/hash.ts'
@@ -126,7 +127,7 @@ for (const engine of engines) {
         throw new StoreError('SLUICE_STORE_UNREACHABLE', 'lost')
       }
       const faulty = new Proxy(db, { get: (on, name) => (name === 'call' ? call : Reflect.get(on, name, on)) })
-      const outbox = new Outbox(faulty, systemClock, 'sluice')
+      const outbox = new Outbox(storeOn(faulty))
       const jobs = await Promise.all([1, 2].map((n) => admit(quiet, { n }, {}, systemClock)))
       const ids = await Promise.all(jobs.map((job) => outbox.add(job)))
       expect(sends).toBe(4)

@@ -6,13 +6,14 @@ import {
   AttemptError,
   type Context,
   limit,
-  type Log,
   rateLimited,
   Sluice,
   StoreError,
   task,
   UsageError,
 } from '../../src/index.ts'
+import { storeOn } from '../../src/db/store.ts'
+import { silent } from '../../src/core/log.ts'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
 import type { Handout } from '../../src/dispatch/handout.ts'
@@ -61,14 +62,11 @@ const failing = task('failing', {
     if (attempt === 1) throw await fail(kind)
   },
 })
-const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
+const outside = { checkOutside() {} } as unknown as Db
 const around = {
-  db: { checkOutside() {} } as unknown as Db,
-  clock: systemClock,
+  store: storeOn(outside),
   storeClock: new StoreClock(),
-  schema: 'sluice',
   agent: {} as GuardedAgent,
-  log: silent,
   patience: new Patience(),
   rulebook: new Rulebook(),
   opens: async () => undefined,
@@ -145,8 +143,7 @@ test.each(Object.keys(rethrows))('an attempt that could send nothing in time goe
   const agent = createAgent(new Guard(['127.0.0.1']))
   const own = {
     ...around,
-    db: { call, checkOutside() {} } as unknown as Db,
-    clock,
+    store: storeOn({ ...outside, call: call as unknown as Db['call'] }, { clock }),
     agent,
     patience: new Patience(),
     rulebook: new Rulebook(),
@@ -211,7 +208,10 @@ test.each(['late', 'never'])('a schema that answers %s starts no handler, and ke
     limits: [limit('calls', { rate: '100/min' })],
     run: () => runs++,
   }) as unknown as AnyTask
-  const attempt = new Attempt(handout({ grantedMs: 0, takes: ['calls'] }), checked, { ...around, clock })
+  const attempt = new Attempt(handout({ grantedMs: 0, takes: ['calls'] }), checked, {
+    ...around,
+    store: storeOn(outside, { clock }),
+  })
   expect(await attempt.run()).toMatchObject(
     how === 'late' ? { kind: 'unused' } : { kind: 'retry', error: expect.stringContaining('SLUICE_TIMEOUT') as string },
   )

@@ -1,12 +1,12 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
+import { storeOn } from '../../src/db/store.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { Care, isPruneTime, said } from '../../src/worker/care.ts'
 import { count, engines, quietTask } from '../dispatch/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
-import { inOwn } from '../servers/fn.ts'
 
 const minute = 60_000
 const hour = 60 * minute
@@ -53,7 +53,8 @@ it.each(engines)('who speaks last is heard, also by those that said otherwise be
   const sluice = await Sluice.open({ store: await engine.store() })
   let nowMs = 0
   const clock = { ...systemClock, monotonicMs: () => nowMs }
-  const saying = (done: '1h' | '30d') => new Care(sluice.db, clock, inOwn, said({ retention: { done }, prune: 'any' }))
+  const saying = (done: '1h' | '30d') =>
+    new Care(storeOn(sluice.db, { clock }), said({ retention: { done }, prune: 'any' }))
   const [older, newer] = [saying('1h'), saying('30d')]
   // Nobody has spoken yet.
   expect(await older.agreed()).toMatchObject({ doneMs: hour, failedMs: 7 * 24 * hour })

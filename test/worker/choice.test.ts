@@ -3,6 +3,7 @@ import { createServer, type IncomingHttpHeaders } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
 import { z } from 'zod'
+import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/dispatch/define.ts'
 import { httpTask } from '../../src/dispatch/http.ts'
 import { type AnyTask, type Context, task } from '../../src/dispatch/task.ts'
@@ -121,7 +122,7 @@ it('an http task takes a path', async () => {
 it('a member that the code does not know sends the job back uncalled', async () => {
   let calls = 0
   handler = () => void calls++
-  await defineLimit(at.sluice.db, limit('sender', { window: '1000/h', concurrency: 1, pool: ['other'] }))
+  await defineLimit(sqlOn(at.sluice.db), limit('sender', { window: '1000/h', concurrency: 1, pool: ['other'] }))
   const id = await call.send({} as never)
   await at.drain()
   expect(calls).toBe(0)
@@ -130,7 +131,7 @@ it('a member that the code does not know sends the job back uncalled', async () 
   expect(why?.reasons.map(({ text }) => text)).toContain(
     'held by sender:other, which the code of the worker that had it does not know',
   )
-  await defineLimit(at.sluice.db, limit('sender', { window: '1000/h', concurrency: 1, pool: pool() }))
+  await defineLimit(sqlOn(at.sluice.db), limit('sender', { window: '1000/h', concurrency: 1, pool: pool() }))
   await at.clock.advance('2s')
   await at.drain()
   expect(calls).toBe(1)

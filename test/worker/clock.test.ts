@@ -1,4 +1,5 @@
 import { afterEach, beforeEach, expect, it } from 'vitest'
+import { storeOn } from '../../src/db/store.ts'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Handout } from '../../src/dispatch/handout.ts'
 import { limit } from '../../src/limits/limit.ts'
@@ -27,10 +28,8 @@ it('a store clock that steps forward gives an attempt nothing, and a hold no fur
   const job = { ...jobs[0], takes: ['once'], grantedMs: systemClock.monotonicMs() } as unknown as Handout
   const grants = new StoreGrants({
     limits: [],
-    db,
-    clock: systemClock,
+    store: storeOn(db),
     storeClock,
-    schema: 'sluice',
     job,
     grantMs: 30_000,
   })

@@ -1,4 +1,5 @@
 import { describe, expect, it } from 'vitest'
+import { storeOn } from '../../src/db/store.ts'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import { newId } from '../../src/core/hash.ts'
@@ -80,10 +81,8 @@ describe('further grants', () => {
       const job = { id: newId(), claim: newId(), grantedMs: 0, takes: ['a'] } as unknown as Handout
       const grants = new StoreGrants({
         limits: [],
-        db,
-        clock,
+        store: storeOn(db, { clock }),
         storeClock: new StoreClock(),
-        schema: 'sluice',
         job,
         grantMs: lifeMs,
       })
@@ -125,10 +124,8 @@ it('an attempt that waits for a further grant asks every few seconds: the limit 
   const db = { call } as unknown as Db
   const grants = new StoreGrants({
     limits: [],
-    db,
-    clock,
+    store: storeOn(db, { clock }),
     storeClock: new StoreClock(),
-    schema: 'sluice',
     job,
     grantMs: 60_000,
   })
@@ -148,10 +145,8 @@ describe.each(engines)('grants of a running job on $name', (engine) => {
     const [row] = await db.query<{ takes: string[] }>('select takes from sluice.job where id = $1', [job.id])
     const grants = new StoreGrants({
       limits: [],
-      db,
-      clock: systemClock,
+      store: storeOn(db),
       storeClock: new StoreClock(),
-      schema: 'sluice',
       job: { ...job, ...row },
       grantMs: 60_000,
     })

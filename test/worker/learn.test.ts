@@ -2,6 +2,7 @@
 import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
+import { storeOn } from '../../src/db/store.ts'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import type { Db, Queryable } from '../../src/db/db.ts'
 import { admit } from '../../src/dispatch/admit.ts'
@@ -13,7 +14,6 @@ import { capacityOf, costOf } from '../../src/limits/cost.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { mainEngines } from '../dispatch/engine.ts'
-import { inOwn } from '../servers/fn.ts'
 
 const input = z.object({
   max: z.number(),
@@ -57,7 +57,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
   const costOfNext = async (more: object = {}) => {
     laterMs += 5_000
     return sluice.transaction(async (tx) => {
-      const from = new Estimates({ ...sluice.db, kind: 'pglite' }, clock, inOwn, log)
+      const from = new Estimates(storeOn({ ...sluice.db, kind: 'pglite' }, { clock, log }))
       const job = await admit(ask, { max: 1_000, used: 0, ...more }, { tx }, clock, new Rulebook([], {}, from))
       return job.costs?.[0]
     })
@@ -123,7 +123,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
   })
 
   it('of two workers that write at one time neither loses what the other has', async () => {
-    const workers = Array.from({ length: 10 }, () => new Estimates(sluice.db, clock, inOwn, log))
+    const workers = Array.from({ length: 10 }, () => new Estimates(storeOn(sluice.db, { clock, log })))
     for (let round = 0; round < 3; round++) {
       for (const [i, worker] of workers.entries())
         for (const model of ['a', 'b', 'c'].toSorted(() => (i % 2) - 0.5))
@@ -140,7 +140,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
       `insert into sluice.learned select $1, 'tpm', 'v' || n, '{1}', sluice.now() - interval '29 days' from generate_series(1, 1000) n`,
       [ask.name],
     )
-    const estimates = new Estimates(sluice.db, clock, inOwn, log)
+    const estimates = new Estimates(storeOn(sluice.db, { clock, log }))
     const saw = (model: string) => estimates.saw(ask.name, own, { max: 10, model }, 5)
     for (const model of ['new', 'v7', 'v7']) saw(model)
     await estimates.write()
@@ -158,7 +158,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
 describe('what is learned', () => {
   const ask = newTask()
   const some = (answer: () => Promise<unknown[]>, clock: Clock = systemClock) =>
-    new Estimates({ kind: 'pg', query: answer } as unknown as Db, clock, inOwn, log)
+    new Estimates(storeOn({ kind: 'pg', call: answer } as unknown as Db, { clock, log }))
   const known = async (estimates: Estimates) => (await estimates.of(ask))?.(own, { max: 1 })
 
   it('a store that fails or is silent holds up no send, and costs nobody what is known', async () => {
@@ -199,7 +199,7 @@ describe('what is learned', () => {
         return []
       },
     }
-    const estimates = new Estimates(db as unknown as Db, systemClock, inOwn, log)
+    const estimates = new Estimates(storeOn(db as unknown as Db, { log }))
     const saw = (used: number) => estimates.saw(ask.name, own, { max: 100 }, used)
     saw(10)
     await estimates.write()

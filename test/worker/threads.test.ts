@@ -1,4 +1,5 @@
 /** Handlers in threads. */
+import { storeOn } from '../../src/db/store.ts'
 import type { GuardedAgent } from '../../src/http/agent.ts'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
@@ -43,12 +44,9 @@ const handout = (input: object, job: Partial<Handout> = {}) =>
 let threads: Threads
 const stuck = new Stuck({ clock: systemClock, log, most: 1, changed() {} })
 const around = (clock = systemClock) => ({
-  db: { checkOutside() {} } as unknown as Db,
-  clock,
+  store: storeOn({ checkOutside() {} } as unknown as Db, { clock, log }),
   storeClock: new StoreClock(),
-  schema: 'sluice',
   agent: {} as GuardedAgent,
-  log,
   patience: new Patience(),
   stuck,
   rulebook: new Rulebook(),
@@ -197,7 +195,7 @@ test('an input that cannot be handed over, and a module without a handler, end t
 test('a thread that is not there is said at the start; one that was compiled is found', async () => {
   const own = new Threads({ size: 1, heapMb: 48, log })
   await expect(own.open([work({ thread: file('nowhere.ts') })])).rejects.toMatchObject({ code: 'SLUICE_BAD_TASK' })
-  await own.open([work({ thread: new URL('../../dist/version.ts', import.meta.url) })])
+  await own.open([work({ thread: new URL('../../dist/core/version.ts', import.meta.url) })])
   await own.close()
 })
 

@@ -1,0 +1,27 @@
+// What holds for every commit, one tool after the other: `npm run check`. With --census it only prints the house in numbers
+// (census.mjs), with --census --server also what a claim starts on a server.
+import { execSync } from 'node:child_process'
+import { delimiter, join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { census } from './census.mjs'
+
+const root = fileURLToPath(new URL('..', import.meta.url))
+const env = { ...process.env, PATH: `${join(root, 'node_modules', '.bin')}${delimiter}${process.env.PATH}` }
+const options = { cwd: root, env, stdio: 'inherit' }
+const isWithServer = process.argv.includes('--server')
+
+try {
+  if (process.argv.includes('--census')) {
+    if (isWithServer) execSync('node scripts/setup.mjs', options)
+    await census(isWithServer)
+  } else {
+    execSync('node scripts/embed.mjs --check', options)
+    execSync('tsc -p tsconfig.json', options)
+    execSync('oxlint --type-aware', options)
+    execSync('oxfmt --check', options)
+    execSync('knip', options)
+  }
+} catch (error) {
+  if (error.status === undefined) throw error
+  process.exitCode = 1
+}

@@ -1,0 +1,12 @@
+/** Where a process writes what happens in it. */
+
+/** Writes one line of a job's log, or of the engine's. */
+export interface Log {
+  debug(message: string, details?: Record<string, unknown>): void
+  info(message: string, details?: Record<string, unknown>): void
+  warn(message: string, details?: Record<string, unknown>): void
+  error(message: string, details?: Record<string, unknown>): void
+}
+
+/** Writes nothing. */
+export const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }
