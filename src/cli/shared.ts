@@ -6,8 +6,8 @@ import type { Finding } from './finding.ts'
 import type { StorageAt } from './storage.ts'
 
 interface Row {
-  at: Date
-  away_at: Date | null
+  at_ms: number
+  away_ms: number | null
   away: string | null
 }
 
@@ -15,11 +15,19 @@ interface Row {
 export async function shared({ db, schema }: StorageAt): Promise<Finding | undefined> {
   const [has] = await db.query<{ is: boolean }>('select to_regclass($1) is not null as is', [`${schema}.shared`])
   if (!has?.is) return undefined
-  const [row] = await db.query<Row>(inSchema('select at, away_at, away from sluice.shared', schema))
+  const [row] = await db.query<Row>(
+    inSchema(
+      'select extract(epoch from at)::float8 * 1000 as at_ms, extract(epoch from away_at)::float8 * 1000 as away_ms, away from sluice.shared',
+      schema,
+    ),
+  )
   if (row === undefined) return undefined
-  if (row.away_at === null)
-    return { status: 'ok', text: `limits are shared in Redis, whose state is whole since ${row.at.toISOString()}` }
-  const text = `Redis, where limits are shared, was not there for a worker or a taker since ${row.away_at.toISOString()} (${row.away}): those limits wait, but for those with onStoreError 'open'`
+  if (row.away_ms === null)
+    return {
+      status: 'ok',
+      text: `limits are shared in Redis, whose state is whole since ${new Date(row.at_ms).toISOString()}`,
+    }
+  const text = `Redis, where limits are shared, was not there for a worker or a taker since ${new Date(row.away_ms).toISOString()} (${row.away}): those limits wait, but for those with onStoreError 'open'`
   return { status: 'fail', text }
 }
 
