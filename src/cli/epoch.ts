@@ -6,9 +6,9 @@ import { has, type StorageAt } from './storage.ts'
 interface Lost {
   n: string
   told: boolean
-  since: Date | null
+  since_ms: number | null
   names: string[] | null
-  until: Date | null
+  until_ms: number | null
   longer: string[] | null
   stepped_us: string | null
   stepped_ms: string | null
@@ -25,20 +25,20 @@ async function look({ sql }: StorageAt): Promise<Lost | undefined> {
 export async function restores(at: StorageAt): Promise<Finding | undefined> {
   const lost = await look(at)
   if (lost === undefined) return undefined
-  const { n, told, since, names, until, longer } = lost
+  const { n, told, since_ms: sinceMs, names, until_ms: untilMs, longer } = lost
   if (!told) {
     const text =
       'this server does not tell its identity and its position in the log: after a restore or a failover nobody notices what it lacks; stop the workers for as long as the longest window'
     return { status: 'warn', text }
   }
-  if (since === null) return { status: 'ok', text: 'the store is the one it was' }
-  const was = `restored or failed over at ${since.toISOString()} (epoch ${n}); it may lack what was acknowledged before`
+  if (sinceMs === null) return { status: 'ok', text: 'the store is the one it was' }
+  const was = `restored or failed over at ${new Date(sinceMs).toISOString()} (epoch ${n}); it may lack what was acknowledged before`
   const rest =
     longer === null
       ? ''
       : `; ${longer.join(', ')} look(s) back for longer than an hour, and count(s) what was granted before only as far as the store still knows it`
-  if (names !== null && until !== null) {
-    const text = `${was}; closed until ${until.toISOString()} at the latest, so that none lets through more than it may: ${names.join(', ')}${rest}`
+  if (names !== null && untilMs !== null) {
+    const text = `${was}; closed until ${new Date(untilMs).toISOString()} at the latest, so that none lets through more than it may: ${names.join(', ')}${rest}`
     return { status: 'warn', text }
   }
   return { status: longer === null ? 'ok' : 'warn', text: `${was}${rest}` }

@@ -5,19 +5,24 @@ import type { Finding } from './finding.ts'
 import { has, type StorageAt } from './storage.ts'
 
 interface Row {
-  at: Date
-  away_at: Date | null
+  at_ms: number
+  away_ms: number | null
   away: string | null
 }
 
 /** Whether Redis answers those who work; undefined: limits are not shared. */
 export async function shared({ sql }: StorageAt): Promise<Finding | undefined> {
   if (!(await has(sql, 'shared'))) return undefined
-  const [row] = await sql.query<Row>('select at, away_at, away from sluice.shared')
+  const [row] = await sql.query<Row>(
+    'select extract(epoch from at)::float8 * 1000 as at_ms, extract(epoch from away_at)::float8 * 1000 as away_ms, away from sluice.shared',
+  )
   if (row === undefined) return undefined
-  if (row.away_at === null)
-    return { status: 'ok', text: `limits are shared in Redis, whose state is whole since ${row.at.toISOString()}` }
-  const text = `Redis, where limits are shared, was not there for a worker or a taker since ${row.away_at.toISOString()} (${row.away}): those limits wait, but for those with onStoreError 'open'`
+  if (row.away_ms === null)
+    return {
+      status: 'ok',
+      text: `limits are shared in Redis, whose state is whole since ${new Date(row.at_ms).toISOString()}`,
+    }
+  const text = `Redis, where limits are shared, was not there for a worker or a taker since ${new Date(row.away_ms).toISOString()} (${row.away}): those limits wait, but for those with onStoreError 'open'`
   return { status: 'fail', text }
 }
 

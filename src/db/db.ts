@@ -5,6 +5,11 @@
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { type StoreError, UsageError } from '../core/errors.ts'
 
+/** A time that a statement gives in ms since 1970; null stays null. */
+export function dateOf(ms: number | null): Date | null {
+  return ms === null ? null : new Date(ms)
+}
+
 /** One row of an answer, by column. */
 export type Row = Record<string, unknown>
 

@@ -17,8 +17,9 @@ export interface Sql {
   /**
    * `select * from` a function. The column of one that returns a single value has the name of the function.
    * @param types of the arguments, a space between, where a transaction of a user's library may run it: their parameters are text
+   * @param lockMs the longest wait for a lock, from now until the transaction ends; only with a function that returns single values
    */
-  call<R = Row>(name: FunctionName, args?: readonly unknown[], types?: string): Promise<R[]>
+  call<R = Row>(name: FunctionName, args?: readonly unknown[], types?: string, lockMs?: number): Promise<R[]>
   /** Runs a .sql file, which explains its parameters. */
   run<R = Row>(file: StatementName, args?: readonly unknown[]): Promise<R[]>
   /** Runs other SQL, in which `sluice.` stands for the tables and `engine.` for the functions. */
@@ -65,9 +66,12 @@ function sqlBy(schema: string, ask: Ask): Sql {
   checkSchema(schema)
   const engine = engineSchema(schema)
   return {
-    call: (name, args = [], types) => {
+    call: (name, args = [], types, lockMs) => {
       const places = types === undefined ? args.map((_, i) => `$${i + 1}`).join(',') : fromText(types)
-      return ask(name, `select * from ${engine}.${name}(${places})`, args)
+      const called = `${engine}.${name}(${places})`
+      // The row for which the function is called comes from the setting, which is thus in force before.
+      const text = `select ${called} from set_config('lock_timeout', '${lockMs}', true)`
+      return ask(name, lockMs === undefined ? `select * from ${called}` : text, args)
     },
     run: (file, args = []) => ask(file, statementIn(schema, file), args),
     query: (text, args = []) => ask('', inSchema(text, schema), args),

@@ -28,6 +28,7 @@ const sendFields = [
   'queue',
   'maxWait',
   'share',
+  'notify',
 ]
 
 /**
@@ -83,6 +84,7 @@ export async function admit(
     onFailed: task.onFailed?.name ?? null,
     ruled: rulebook.hasSendRules ? ruled : null,
     discard: discarded(ruled),
+    notifies: options.notify !== false,
   }
 }
 

@@ -1,5 +1,6 @@
 -- Moves jobs that are done to history, and returns their ids: the part of finish, which has the parameters explained, that
--- almost all of almost all batches are. Alone, since rows that several parts of a statement read are kept aside by it first.
+-- almost all of almost all batches are. Its own list of columns, since 500 jobs take 1.3 times as long by append_history, and a
+-- statement of its own, since rows that several parts of a statement read are kept aside by it first.
 create or replace function engine.done(
   p_claims uuid[], p_ids uuid[], p_claim_ix integer[], p_outcomes text[], p_took_us bigint[], p_results text[]) returns uuid[]
 language plpgsql as $$

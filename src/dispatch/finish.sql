@@ -16,6 +16,8 @@ declare
   v_moved uuid[] := '{}';
   v_ended uuid[];
   v_fallen uuid[];
+  v_discarded engine.ending[];
+  v_failed engine.ending[];
 begin
   -- Claims before jobs, as rescue does.
   delete from sluice.claim c where c.id = any (p_ended);
@@ -39,21 +41,11 @@ begin
   ), ended as (
     delete from sluice.job j using item i
     where j.id = i.id and j.claim = i.claim and i.outcome in ('failed', 'discard')
-    returning j.*, i.outcome, i.took_us, i.reason, i.error as why
-  ), discarded as (
-    insert into sluice.done (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
-      dispatched_at, started_at, finished_at, fair, takes, costs, tags, input, error, claim, weight, once, on_failed, ruled)
-    select id, 'cancelled', reason, task, queue, priority, attempt - 1, failed, crashes, ambiguous, created_at, dispatched_at,
-      v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, costs, tags, input, error, claim, weight, once, on_failed, ruled
-    from ended where outcome = 'discard'
-  ), archived as (
-    insert into sluice.failed (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
-      dispatched_at, started_at, finished_at, fair, takes, costs, tags, input, result, error, claim,
-      weight, once, on_failed, ruled, raw)
-    select id, 'failed', reason, task, queue, priority, attempt, failed + 1, crashes, ambiguous or coalesce(reason = 'doubtful', false),
-      created_at, dispatched_at, v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, costs, tags, input, null, why::jsonb,
-      claim, weight, once, coalesce(on_failed, case when raw then (select t.on_failed from sluice.task t where t.name = task) end), ruled, raw
-    from ended where outcome = 'failed'
+    returning j.id, i.outcome, j.on_failed is not null or j.raw as falls, row(j,
+      case when i.outcome = 'failed' then 'failed' else 'cancelled' end, i.reason,
+      j.attempt - case when i.outcome = 'discard' then 1 else 0 end, j.failed + case when i.outcome = 'failed' then 1 else 0 end,
+      j.ambiguous or i.outcome = 'failed' and coalesce(i.reason = 'doubtful', false), v_now - make_interval(secs => i.took_us / 1e6),
+      case when i.outcome = 'failed' then i.error::jsonb else j.error end)::engine.ending as ending
   ), again as (
     update sluice.job j set
       claim = null, ambiguous = j.ambiguous or i.outcome = 'interrupt',
@@ -65,8 +57,12 @@ begin
     from item i where j.id = i.id and j.claim = i.claim and i.outcome in ('retry', 'return', 'unused', 'denied', 'interrupt')
     returning j.id
   )
-  select array_agg(id), (select array_agg(id) from ended where outcome = 'failed' and (on_failed is not null or raw))
-  into v_ended, v_fallen from (select id from ended union all select id from again) s;
+  select (select array_agg(id) from (select id from ended union all select id from again) s),
+         array_agg(id) filter (where outcome = 'failed' and falls), array_agg(ending) filter (where outcome = 'discard'),
+         array_agg(ending) filter (where outcome = 'failed')
+  into v_ended, v_fallen, v_discarded, v_failed from ended;
+  perform engine.append_history('done', v_discarded);
+  perform engine.append_history('failed', v_failed);
   if v_fallen is not null then perform engine.fallout(v_fallen); end if;
   v_ended := v_done || v_ended || v_moved;
   if cardinality(v_ended) = cardinality(p_ids) then return '{}'; end if;

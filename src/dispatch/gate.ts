@@ -7,6 +7,7 @@ import { UsageError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import { type Hours, type ParsedHours, writtenHours } from '../core/hours.ts'
 import { isPattern } from '../core/pattern.ts'
+import { dateOf } from '../db/db.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { Opens, Rule } from './rule.ts'
 
@@ -170,8 +171,8 @@ export function pausesOn(sql: Sql): Pauses {
   }
 }
 
-function said({ reason, by, created_at: since, closed: isClosed, until }: Line) {
-  return { reason, by, since, isClosed, until: until ?? undefined }
+function said({ reason, by, created_ms: sinceMs, closed: isClosed, until_ms: untilMs }: Line) {
+  return { reason, by, since: new Date(sinceMs), isClosed, until: dateOf(untilMs) ?? undefined }
 }
 
 function nameOf(row: Line): Pick<Pause, 'what' | 'gate'> {
@@ -192,9 +193,9 @@ interface Line {
   to_min: number | null
   reason: string
   by: string
-  created_at: Date
+  created_ms: number
   closed: boolean
-  until: Date | null
+  until_ms: number | null
 }
 
 function gateOf(what: { queue: string } | { task: string }): string {

@@ -144,8 +144,8 @@ export interface SendOptions {
   id?: string
   /**
    * An open transaction of yours on the same database: of node-postgres, postgres.js, Drizzle, Kysely, Knex, Prisma,
-   * PGlite or `sluice.transaction`. The job exists from its commit on (docs/transactions.md). At `repeatable read` and `serializable` a send may fail with SQLSTATE 40001, as any statement may; repeat the
-   * transaction.
+   * PGlite or `sluice.transaction`. The job exists from its commit on (docs/transactions.md). At `repeatable read` and
+   * `serializable` a send may fail with SQLSTATE 40001, as any statement may; repeat the transaction.
    */
   tx?: TxLike
   /** Higher first, within the same fair key; whole, -1000 to 1000, default 0. */
@@ -167,6 +167,8 @@ export interface SendOptions {
   queue?: string | ((input: unknown) => string)
   /** The share of its limits that the job is of. Default: the task's. */
   share?: string
+  /** False: idle workers are not notified and find the job within some 2 s, as PREPARE TRANSACTION needs it. Default true. */
+  notify?: boolean
   /** A job that no attempt of has begun so long after this, or after its delay, has failed (`expired`); up to 366 days. Default: the task's. */
   maxWait?: Duration
 }
@@ -175,10 +177,7 @@ export interface SendOptions {
 export type Sendable<Input> = AsyncIterable<Input> | Iterable<Input>
 
 /** Options for all jobs of one `sendMany`. */
-export type SendManyOptions = Pick<
-  SendOptions,
-  'tx' | 'priority' | 'delay' | 'at' | 'tags' | 'queue' | 'maxWait' | 'share'
->
+export type SendManyOptions = Omit<SendOptions, 'id' | 'idempotencyKey' | 'replace'>
 
 /** A defined task. */
 export interface Task<Input = never, Result = unknown> {

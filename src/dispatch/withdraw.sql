@@ -4,18 +4,19 @@
 create or replace function engine.withdraw(p_ids uuid[], p_states text[], p_reason text) returns setof uuid language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
-  v_now timestamptz := sluice.now();
   v_ids uuid[];
+  v_endings engine.ending[];
 begin
   if cardinality(p_ids) = 1 then perform 1 from sluice.job where id = p_ids[1] for update; end if;
   v_ids := array(
     select id from sluice.job where id = any (p_ids) and claim is null
       and case when due_at is null then 'waiting' else 'scheduled' end = any (p_states)
     for update skip locked);
-  with gone as (delete from sluice.job where id = any (v_ids) returning *)
-  insert into sluice.done (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
-    dispatched_at, finished_at, fair, takes, costs, tags, input, error, weight, once, on_failed, ruled)
-  select id, 'cancelled', p_reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
-    dispatched_at, v_now, fair, takes, costs, tags, input, error, weight, once, on_failed, ruled from gone;
+  with gone as (
+    delete from sluice.job j where j.id = any (v_ids)
+    returning row(j, 'cancelled', p_reason, j.attempt, j.failed, j.ambiguous, null, j.error)::engine.ending as ending
+  )
+  select array_agg(ending) into v_endings from gone;
+  perform engine.append_history('done', v_endings);
   return query select unnest(v_ids);
 end $$;

@@ -1,4 +1,5 @@
 /** Schedules as users see them: list, history, run now, pause, resume, remove. */
+import { dateOf } from '../db/db.ts'
 import type { Sql } from '../db/store.ts'
 import type { Sender } from '../dispatch/task.ts'
 import { graceMs, type Schedule, type ScheduleSpec, tagsOf } from './schedule.ts'
@@ -33,13 +34,13 @@ interface Row {
   name: string
   task: string
   spec: ScheduleSpec
-  next_at: Date
-  paused_at: Date | null
-  defined_at: Date
+  next_ms: number
+  paused_ms: number | null
+  defined_ms: number
   error: string | null
-  now: Date
-  last_at: Date | null
-  last_until: Date
+  now_ms: number
+  last_ms: number | null
+  last_until_ms: number
   last_outcome: Firing['outcome']
   last_job: string | null
 }
@@ -63,7 +64,9 @@ export class Schedules {
 
   /** What became of the newest instants of one, the newest first; the last 1,000 records are kept. `most`: 1 to 1,000. */
   async history(name: string, most = 20): Promise<Firing[]> {
-    return this.#sql.run<Firing>('schedule/history', [name, Math.min(Math.max(1, most), 1_000)])
+    const params = [name, Math.min(Math.max(1, most), 1_000)]
+    const rows = await this.#sql.run<FiringRow>('schedule/history', params)
+    return rows.map((row) => firingOf(row.at_ms, row.until_ms, row))
   }
 
   /**
@@ -114,18 +117,25 @@ function timingIn(name: string, spec: ScheduleSpec): Timing {
   return timingOf(spec, `schedule "${name}"`)
 }
 
+type FiringRow = Pick<Firing, 'outcome' | 'job'> & { at_ms: number; until_ms: number }
+
+function firingOf(atMs: number, untilMs: number, { outcome, job }: Pick<Firing, 'outcome' | 'job'>): Firing {
+  return { at: new Date(atMs), until: new Date(untilMs), outcome, job }
+}
+
 function lineOf(row: Row): ScheduleLine {
-  const { name, task, spec, next_at: next, paused_at: pausedAt, last_at: at, now } = row
-  const isOverdue = now.getTime() - next.getTime() > graceMs
+  const { name, task, spec, next_ms: nextMs, last_ms: lastMs, last_outcome: outcome, last_job: job } = row
+  const pausedAt = dateOf(row.paused_ms)
+  const isOverdue = row.now_ms - nextMs > graceMs
   return {
     name,
     task,
     ...spec,
-    next: pausedAt === null ? upcoming(name, spec, next.getTime()) : [],
-    last: at === null ? null : { at, until: row.last_until, outcome: row.last_outcome, job: row.last_job },
+    next: pausedAt === null ? upcoming(name, spec, nextMs) : [],
+    last: lastMs === null ? null : firingOf(lastMs, row.last_until_ms, { outcome, job }),
     state: pausedAt !== null ? 'paused' : isOverdue ? 'overdue' : 'active',
     pausedAt,
-    definedAt: row.defined_at,
+    definedAt: new Date(row.defined_ms),
     error: row.error,
   }
 }

@@ -1,7 +1,7 @@
 /** Jobs as users see them: find, list, cancel, retry. */
 import { UsageError } from '../core/errors.ts'
 import { isId } from '../core/hash.ts'
-import type { Row } from '../db/db.ts'
+import { dateOf, type Row } from '../db/db.ts'
 import type { Sql } from '../db/store.ts'
 import { Bulk, type BulkOptions, type Counted } from './bulk.ts'
 import type { JobFilter, State } from './filter.ts'
@@ -197,7 +197,7 @@ export class Jobs {
       workers: number('workers'),
       slots: number('slots'),
       stuck: number('stuck'),
-      oldestWaitingAt: row['oldest'] as Date | null,
+      oldestWaitingAt: dateOf(row['oldest_ms'] as number | null),
       countedTo,
     }
   }
@@ -224,8 +224,8 @@ function toLine(row: Row): JobLine {
     queue: row['queue'] as string,
     priority: Number(row['priority']),
     attempt: Number(row['attempt']),
-    createdAt: row['created_at'] as Date,
-    finishedAt: row['finished_at'] as Date | null,
+    createdAt: new Date(row['created_ms'] as number),
+    finishedAt: dateOf(row['finished_ms'] as number | null),
     tags: (row['tags'] ?? []) as string[],
     error: row['error'] as Job['error'],
   }
@@ -245,9 +245,9 @@ function toJob(row: Row): Job {
     crashes: Number(row['crashes']),
     ambiguous: row['ambiguous'] as boolean,
     createdAt,
-    dueAt: row['due_at'] as Date | null,
-    dispatchedAt: row['dispatched_at'] as Date | null,
-    startedAt: row['started_at'] as Date | null,
+    dueAt: dateOf(row['due_ms'] as number | null),
+    dispatchedAt: dateOf(row['dispatched_ms'] as number | null),
+    startedAt: dateOf(row['started_ms'] as number | null),
     finishedAt,
     limits: (row['takes'] ?? []) as string[],
     tags,
@@ -255,7 +255,7 @@ function toJob(row: Row): Job {
     result: row['result'],
     error,
     weight: Number(row['weight']),
-    expiresAt: row['expires_at'] as Date | null,
+    expiresAt: dateOf(row['expires_ms'] as number | null),
     ruled: (row['ruled'] ?? []) as Job['ruled'],
   }
 }

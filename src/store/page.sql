@@ -6,8 +6,8 @@
 -- Ids tell the time of creation by the sender's clock, or a given one up to a day off it: two days of allowance.
 create or replace function engine.page(p_table text, p_filter jsonb, p_down boolean, p_from uuid, p_last uuid, p_scan integer, p_form text)
 returns table (hit boolean, nth integer, id uuid, state text, reason text, task text, queue text, priority integer, attempt integer, failed integer,
-  crashes integer, ambiguous boolean, created_at timestamptz, due_at timestamptz, dispatched_at timestamptz, started_at timestamptz,
-  finished_at timestamptz, takes text[], tags text[], error jsonb, input jsonb, result jsonb, weight integer, expires_at timestamptz, ruled jsonb)
+  crashes integer, ambiguous boolean, created_ms float8, due_ms float8, dispatched_ms float8, started_ms float8,
+  finished_ms float8, takes text[], tags text[], error jsonb, input jsonb, result jsonb, weight integer, expires_ms float8, ruled jsonb)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
   v_own text := case p_table when 'job' then
@@ -40,11 +40,11 @@ begin
                 from sluice.%I where %s order by %s limit $4) t) s
     where s.hit or s.nth = s.n order by %s $q$,
     case when p_form = 'id' then 'null::text, null::text, null::text, null::text, null::integer, null::integer, null::integer, null::integer, null::boolean,
-        null::timestamptz, null::timestamptz, null::timestamptz, null::timestamptz, null::timestamptz, null::text[], null::text[], null::jsonb'
-      else 's.state, s.reason, s.task, s.queue, s.priority::integer, s.attempt, s.failed, s.crashes, s.ambiguous, s.created_at, s.due_at,
-        s.dispatched_at, s.started_at, s.finished_at, s.takes, s.tags, s.error' end,
-    case when p_form = 'whole' then 's.input, s.result, coalesce(s.weight, 1)::integer, s.expires_at, s.ruled'
-      else 'null::jsonb, null::jsonb, null::integer, null::timestamptz, null::jsonb' end,
+        null::float8, null::float8, null::float8, null::float8, null::float8, null::text[], null::text[], null::jsonb'
+      else 's.state, s.reason, s.task, s.queue, s.priority::integer, s.attempt, s.failed, s.crashes, s.ambiguous, engine.unix_ms(s.created_at), engine.unix_ms(s.due_at),
+        engine.unix_ms(s.dispatched_at), engine.unix_ms(s.started_at), engine.unix_ms(s.finished_at), s.takes, s.tags, s.error' end,
+    case when p_form = 'whole' then 's.input, s.result, coalesce(s.weight, 1)::integer, engine.unix_ms(s.expires_at), s.ruled'
+      else 'null::jsonb, null::jsonb, null::integer, null::float8, null::jsonb' end,
     v_fits, v_order, v_own, p_table, v_within, v_order, v_order)
   using p_filter, p_from, p_last, p_scan;
 end $$;

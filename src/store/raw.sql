@@ -1,9 +1,9 @@
 -- Records a job for which nobody has looked at its task's code yet: no limits, no rules, no schema. A worker that has the
 -- code looks at it before it may run (worker/admission.ts); what matters before that, it has told (sluice.task). p_due: not
--- before (null: at once). False: this id is among the unfinished jobs already.
+-- before (null: at once). p_notify: idle workers are notified. False: this id is among the unfinished jobs already.
 create or replace function engine.raw(
   p_id uuid, p_task text, p_queue text, p_priority integer, p_due timestamptz, p_tags text[], p_input jsonb,
-  p_expires timestamptz default null) returns boolean language plpgsql as $$
+  p_expires timestamptz default null, p_notify boolean default true) returns boolean language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
   v_due timestamptz := case when p_due > v_now then p_due end;
@@ -18,6 +18,6 @@ begin
   if v_due is not null then return true; end if;
   insert into sluice.arrival (xid, class, lane, pos, n)
   select pg_current_xact_id(), c.class, v_lane, v_seq, 1 from engine.heard(p_queue, p_task, null) c;
-  perform engine.wake(array[p_queue]);
+  if p_notify then perform engine.wake(array[p_queue]); end if;
   return true;
 end $$;

@@ -1,12 +1,13 @@
 -- Records jobs. Touches nothing that another sender touches: it inserts the jobs and one arrival per lane.
 -- p_lanes … p_takes: one element per lane of the batch; p_ids, p_lane_ix, p_inputs (JSON, a line each), p_delays_us (from now),
 -- p_ats_us (since 1970), p_tags, p_extras (JSON of what few jobs have: costs, waitUs, once, onFailed, ruled): one per job.
--- p_known: these ids may have been sent before (given by the caller, or sent again after a lost reply).
+-- p_known: these ids may have been sent before (given by the caller, or sent again after a lost reply); p_notify: idle workers
+-- are notified.
 -- Returns the ids that were known already; they are left as they are.
 create or replace function engine.send(
   p_lanes bigint[], p_queues text[], p_tasks text[], p_priorities integer[], p_weights integer[], p_fairs text[], p_takes text[],
   p_ids uuid[], p_lane_ix integer[], p_inputs text, p_delays_us bigint[], p_ats_us bigint[], p_tags text[], p_extras text[],
-  p_known boolean)
+  p_known boolean, p_notify boolean)
 returns setof uuid language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
   v_now timestamptz := sluice.now();
@@ -47,5 +48,5 @@ begin
     return query select i.id from unnest(p_ids) i (id)
       where i.id <> all (coalesce(v_new, '{}')) or not exists (select 1 from sluice.job j where j.id = i.id offset 0);
   end if;
-  perform engine.wake(p_queues);
+  if p_notify then perform engine.wake(p_queues); end if;
 end $$;

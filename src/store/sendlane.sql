@@ -1,6 +1,7 @@
 -- Records new jobs of one lane that have nothing but an input: `send` for what most senders send, at half the cost.
 -- p_class: of the lane, null when only the store knows it; p_lane … p_takes: as `send` has them; p_ids: made by the sender,
--- never sent before; p_inputs: JSON, a line each; p_alone: it commits at once. Who is idle at a later commit nobody knows yet.
+-- never sent before; p_inputs: JSON, a line each; p_alone: it commits at once, so that as many workers as there are jobs are notified; false: later, and who
+-- is idle then nobody knows yet; null: nobody is notified.
 create or replace function engine.send_lane(
   p_class bigint, p_lane bigint, p_queue text, p_task text, p_priority integer, p_weight integer, p_fair text, p_takes text,
   p_ids uuid[], p_inputs text, p_alone boolean)
@@ -36,7 +37,7 @@ begin
   if not v_known then
     insert into sluice.arrival (xid, class, lane, pos, n) values (pg_current_xact_id(), 0, p_lane, v_pos, cardinality(p_ids));
   end if;
-  if not v_idle then return; end if;
+  if not v_idle or p_alone is null then return; end if;
   if v_known and p_alone then perform engine.call(array[v_class], cardinality(p_ids) + 1);
   else perform engine.wake(array[p_queue]); end if;
 end $$;

@@ -1,7 +1,7 @@
 -- Reads the options of sluice.send, which has them explained; what is not given, or null, comes back as null.
 create or replace function engine.send_options(
   p_options jsonb, out queue text, out priority integer, out due timestamptz, out expires timestamptz, out tags text[],
-  out key text, out id uuid) language plpgsql as $$
+  out key text, out id uuid, out notify boolean) language plpgsql as $$
 #variable_conflict use_variable
 declare
   v_options jsonb;
@@ -14,11 +14,13 @@ begin
   end if;
   v_options := jsonb_strip_nulls(p_options);
   select k into v_name from jsonb_object_keys(p_options) k
-  where k not in ('queue', 'priority', 'delay', 'at', 'tags', 'max_wait', 'idempotency_key', 'id') limit 1;
+  where k not in ('queue', 'priority', 'delay', 'at', 'tags', 'max_wait', 'idempotency_key', 'id', 'notify') limit 1;
   if v_name is not null then perform engine.refuse('SLUICE_BAD_OPTION', format('there is no option "%s"', left(v_name, 100))); end if;
   select k into v_name from jsonb_object_keys(v_options) k
   where k in ('queue', 'at', 'idempotency_key', 'id') and jsonb_typeof(v_options -> k) <> 'string' limit 1;
   if v_name is not null then perform engine.refuse('SLUICE_BAD_OPTION', format('%s must be a text', v_name)); end if;
+  if jsonb_typeof(v_options -> 'notify') <> 'boolean' then perform engine.refuse('SLUICE_BAD_OPTION', 'notify must be true or false'); end if;
+  notify := coalesce((v_options ->> 'notify')::boolean, true);
   queue := v_options ->> 'queue';
   key := v_options ->> 'idempotency_key';
   if length(key) not between 1 and 512 then

@@ -1,7 +1,8 @@
 -- Records a job from any language: `select sluice.send('sync-contact', '{"id": 7}', '{"priority": 5}')`. Takes part in the
 -- caller's transaction. What needs the task's code (schema, limit keys, rules) a worker that has it applies before the job
 -- may run. Options: queue (default: the task's), priority (-1000 to 1000), delay (seconds, or text such as '5 minutes'), at
--- (a time), tags, max_wait (as delay; not begun within it: failed), idempotency_key (24 h), id (a UUIDv7). Returns the id.
+-- (a time), tags, max_wait (as delay; not begun within it: failed), idempotency_key (24 h), id (a UUIDv7),
+-- notify (false: idle workers are not notified, and find the job within some 2 s). Returns the id.
 create or replace function sluice.send(task text, input jsonb, options jsonb default '{}') returns uuid language plpgsql as $$
 #variable_conflict use_column
 declare
@@ -24,7 +25,8 @@ begin
     select k into v_id from (select v_id as new, k from engine.keyed(v_task, array[v_given.key], array[v_id], 86400) k) x where k = new;
     if not found then return (select i.job from sluice.idempotency i where i.task = v_task and i.key = v_given.key); end if;
   end if;
-  if engine.raw(v_id, v_task, v_queue, coalesce(v_given.priority, 0), v_given.due, v_given.tags, v_input, v_given.expires)
+  if engine.raw(v_id, v_task, v_queue, coalesce(v_given.priority, 0), v_given.due, v_given.tags, v_input, v_given.expires,
+       v_given.notify)
      and v_given.id is not null then
     -- Finished jobs live elsewhere: look there in a statement of its own, which sees what finished meanwhile.
     if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then perform engine.unseen(array[v_id]); end if;

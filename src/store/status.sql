@@ -2,7 +2,7 @@
 -- beyond that, waiting and done are what lanes and the server's statistics say, scheduled and failed are 10,001.
 -- A plan that sorts would read a whole lane for its oldest job, and compiling one takes longer than running it.
 create or replace function engine.status()
-returns table (waiting bigint, scheduled bigint, running bigint, done bigint, failed bigint, workers bigint, slots bigint, oldest timestamptz)
+returns table (waiting bigint, scheduled bigint, running bigint, done bigint, failed bigint, workers bigint, slots bigint, oldest_ms float8)
 language sql stable set jit = off set enable_sort = off set enable_bitmapscan = off as $$
   with place as (
     -- Where waiting jobs are: lanes that have some, and arrivals that no claim has taken in yet.
@@ -26,8 +26,8 @@ language sql stable set jit = off set enable_sort = off set enable_bitmapscan = 
          (select count(*) from (select 1 from sluice.failed limit 10001) f)::bigint as failed,
          (select count(*) from sluice.worker)::bigint as workers,
          (select coalesce(sum(slots), 0) from sluice.worker)::bigint as slots,
-         (select min(j.created_at) from (select lane, pos from place limit 1000) p cross join lateral (
+         (select engine.unix_ms(min(j.created_at)) from (select lane, pos from place limit 1000) p cross join lateral (
             select created_at from sluice.job where lane = p.lane and seq >= p.pos and claim is null and due_at is null
-            order by seq limit 1) j) as oldest
+            order by seq limit 1) j) as oldest_ms
   from counted c
 $$;

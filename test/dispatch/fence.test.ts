@@ -86,6 +86,36 @@ for (const engine of engines) {
       expect(await count(at.db, 'sluice.done')).toBe(3)
     })
 
+    it.each(['failed', 'discard', 'retry', 'interrupt'])(
+      'a lost worker’s late %s does not end the attempt of another',
+      async (outcome) => {
+        const id = await at.sluice.send(quiet, {})
+        const lost = await claimAll(at.db, at.worker, ['quiet'], 1)
+        await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker])
+        const own = await claimAll(at.db, await enter(at.db), ['quiet'], 1)
+        expect(ids(own)).toEqual([id])
+        const late = lost.map((job) => ({ job, outcome }))
+        expect(await finish(at.db, late)).toEqual(lost.map(({ seq }) => seq))
+        expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'running', attempt: 2, failed: 0 })
+        expect(await done(at.db, own)).toEqual([])
+        expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'done' })
+      },
+    )
+
+    it('a rescue of the worker that a retried job was with leaves it to its new owner', async () => {
+      await at.sluice.sendMany(quiet, rows(2))
+      const [first, second] = (await claim(at.db, at.worker, ['quiet'], 2)).jobs as [Claimed, Claimed]
+      // The claim lives on, because the second job is still in hand.
+      await finish(at.db, [{ job: first, outcome: 'retry' }], [])
+      const own = await claimAll(at.db, await enter(at.db), ['quiet'], 1)
+      expect(ids(own)).toEqual([first.id])
+      await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker])
+      expect(await at.sluice.jobs.get(first.id)).toMatchObject({ state: 'running', crashes: 0, ambiguous: false })
+      expect(await done(at.db, own)).toEqual([])
+      const again = await claimAll(at.db, await enter(at.db), ['quiet'], 2)
+      expect(again).toMatchObject([{ id: second.id, crashes: 1, ambiguous: true }])
+    })
+
     it('a doubt stays on record, whatever comes after it', async () => {
       const id = await at.sluice.send(quiet, {})
       for (const outcome of ['interrupt', 'retry', 'return', 'unused', 'done']) {

@@ -368,6 +368,7 @@ test('by SQL too, nonsense is refused at the door, with the code in front', asyn
     ['a', { at: '-infinity' }, /^SLUICE_BAD_OPTION: at is/],
     ['a', { tags: [''] }, /^SLUICE_BAD_OPTION: tags/],
     ['a', { tags: 'x' }, /^SLUICE_BAD_OPTION: tags must be a list/],
+    ['a', { notify: 'no' }, /^SLUICE_BAD_OPTION: notify must be true or false/],
     ['a', { tags: [1] }, /^SLUICE_BAD_OPTION: tags must be a list/],
     ['a', { id: '00000000-0000-4000-8000-000000000000' }, /^SLUICE_BAD_ID/],
     ['a', { id: '7' }, /^SLUICE_BAD_ID/],

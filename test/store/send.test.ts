@@ -18,6 +18,7 @@ import {
   done,
   emptied,
   engines,
+  ownClock,
   perTenant,
   quietTask,
   tenantInput,
@@ -72,6 +73,30 @@ for (const engine of engines) {
           select ${fn}.class_id(queue, task, takes), queue, task from sluice.job on conflict do nothing`)
         await recorded(sluice.db)
       }
+    })
+  })
+
+  describe(`what must begin in time on ${engine.name}`, () => {
+    const at = emptied(engine)
+
+    it('has its time from when it is due', async () => {
+      const startMs = Math.floor(systemClock.wallMs())
+      const clock = await ownClock(at.db, startMs)
+      const send = (n: number, when: object) => at.sluice.send(quiet, { n }, { ...when, maxWait: '5min' })
+      const delayed = await send(1, { delay: '1h' })
+      await send(2, { at: new Date(startMs + 3_600_000) })
+      const late = await send(3, { delay: '1h' })
+      expect((await at.sluice.jobs.get(delayed))?.expiresAt).toEqual(new Date(startMs + 3_900_000))
+      await clock.set(startMs + 3_540_000)
+      await at.db.query(`select ${fn}.overdue(null)`)
+      expect(await at.sluice.jobs.count({ state: 'scheduled' })).toMatchObject({ count: 3 })
+      await clock.set(startMs + 3_840_000)
+      await at.db.query(`select ${fn}.overdue(null)`)
+      await claimAll(at.db, at.worker, ['nobody'], 1)
+      expect(ns(await claimAll(at.db, at.worker, ['quiet'], 2))).toEqual([1, 2])
+      await clock.set(startMs + 3_960_000)
+      await at.db.query(`select ${fn}.overdue(null)`)
+      expect(await at.sluice.jobs.get(late)).toMatchObject({ state: 'failed', reason: 'expired' })
     })
   })
 

@@ -1,0 +1,134 @@
+/** A job as it is sent, and as parameters of the statements that record it. */
+import { hashed } from '../core/hash.ts'
+
+/** A job that has passed the door, as it is stored. */
+export interface NewJob {
+  id: string
+  /** The caller chose the id, so that it may have been sent before. */
+  given: boolean
+  lane: string
+  queue: string
+  task: string
+  priority: number
+  weight: number
+  fair: string | null
+  /** `limit:key` or `limit`, for each limit of the task. */
+  takes: string[] | null
+  /** Units for each of `takes`, and what it adds to the turn of its fair key; null: all are 1. */
+  costs: number[] | null
+  /** JSON text. */
+  input: string
+  delayUs: number | null
+  atUs: number | null
+  tags: string[] | null
+  key: string | null
+  /** A job of this key that has not begun goes. */
+  replaces: boolean
+  /** So long it may wait for its first attempt. */
+  waitUs: number | null
+  /** Never tried again in doubt. */
+  once: boolean
+  /** The task that is sent when it fails. */
+  onFailed: string | null
+  /** What rules did to it; null: it has met none. */
+  ruled: readonly unknown[] | null
+  /** Why it is not to run at all. */
+  discard: string | null
+  /** Idle workers are notified of it. */
+  notifies: boolean
+}
+
+/** Of the parameters of `send`. */
+export const sendTypes =
+  'bigint[] text[] text[] integer[] integer[] text[] text[] uuid[] integer[] text bigint[] bigint[] text[] text[] boolean boolean'
+
+/** The parameters of `send`: one element per lane, then one per job. */
+export function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
+  const lanes: NewJob[] = []
+  const position = new Map<string, number>()
+  const lane = jobs.map((job) => {
+    let at = position.get(job.lane)
+    if (at === undefined) position.set(job.lane, (at = lanes.push(job)))
+    return at
+  })
+  const column = <T>(rows: (T | null)[]): (T | null)[] | null => (rows.every((value) => value === null) ? null : rows)
+  return [
+    lanes.map((job) => job.lane),
+    lanes.map((job) => job.queue),
+    lanes.map((job) => job.task),
+    lanes.map((job) => job.priority),
+    lanes.map((job) => job.weight),
+    lanes.map((job) => job.fair),
+    lanes.map((job) => job.takes?.join('\u001f') ?? null),
+    idsOf(jobs),
+    `{${lane.join(',')}}`,
+    linesOf(jobs),
+    column(jobs.map((job) => job.delayUs)),
+    column(jobs.map((job) => job.atUs)),
+    column(jobs.map((job) => job.tags?.join('\u001f') ?? null)),
+    column(jobs.map(extra)),
+    known,
+    jobs.some((job) => job.notifies),
+  ]
+}
+
+/** Of the parameters of `send_lane`. */
+export const sendLaneTypes = 'bigint bigint text text integer integer text text uuid[] text boolean'
+
+/** True when they are of one lane and have nothing but an input, as almost all have: `send_lane` takes them. */
+export function areAlike(jobs: readonly NewJob[]): boolean {
+  const lane = jobs[0]?.lane
+  return jobs.every(
+    (job) =>
+      job.lane === lane &&
+      !job.given &&
+      job.delayUs === null &&
+      job.atUs === null &&
+      job.tags === null &&
+      extra(job) === null,
+  )
+}
+
+/** Neither ids nor lines of JSON need what lists of texts do, and what takes longer than all else: quotes. */
+const idsOf = (jobs: readonly NewJob[]) => `{${jobs.map((job) => job.id).join(',')}}`
+const linesOf = (jobs: readonly NewJob[]) => jobs.map((job) => job.input).join('\n')
+
+/** The parameters of `send_lane`. `alone`: it commits at once. */
+export function laneParams(jobs: readonly NewJob[], alone: boolean): unknown[] {
+  const { lane, queue, task, priority, weight, fair, takes } = jobs[0] as NewJob
+  return [
+    classOf(queue, task, takes),
+    lane,
+    queue,
+    task,
+    priority,
+    weight,
+    fair,
+    takes?.join('\u001f') ?? null,
+    idsOf(jobs),
+    linesOf(jobs),
+    jobs.some((job) => job.notifies) ? alone : null,
+  ]
+}
+
+/** As `class_id` computes it; null: it may depend on labels, whose order only the store knows. */
+function classOf(queue: string, task: string, takes: readonly string[] | null): string | null {
+  return takes?.some((bucket) => bucket.includes('@')) ? null : hashed(`${queue}\u001f${task}`)
+}
+
+/** What few jobs have. */
+function extra({ waitUs, once, onFailed, ruled, costs }: NewJob): string | null {
+  if (waitUs === null && !once && onFailed === null && ruled === null && costs === null) return null
+  return JSON.stringify({
+    costs: costs ?? undefined,
+    waitUs: waitUs ?? undefined,
+    once: once || undefined,
+    onFailed: onFailed ?? undefined,
+    ruled: ruled ?? undefined,
+  })
+}
+
+/** The parameters of `discard`. */
+export function discardParams({ id, task, queue, priority, tags, input, discard, ruled }: NewJob): unknown[] {
+  return [id, task, queue, priority, tags, input, discard, JSON.stringify(ruled)]
+}

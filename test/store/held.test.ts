@@ -1,0 +1,106 @@
+/** Sends that meet what another, open transaction has sent: they wait for its end, and nobody waits with them. */
+import pg from 'pg'
+import { afterEach, describe, expect, it } from 'vitest'
+import { newId } from '../../src/core/hash.ts'
+import type { SendOptions } from '../../src/dispatch/task.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { claimAll, count, emptied, engines, quietTask } from '../dispatch/engine.ts'
+import { later } from '../until.ts'
+
+const quiet = quietTask('quiet')
+
+describe('while another transaction has a key or an id', () => {
+  const [postgres] = engines
+  const at = emptied(postgres)
+  const ends: (() => Promise<unknown>)[] = []
+  // Before the next test empties the tables that they may hold.
+  afterEach(async () => {
+    for (const end of ends.splice(0).toReversed()) await end()
+  })
+
+  const begin = async () => {
+    const client = new pg.Client(at.sluice.url)
+    await client.connect()
+    ends.push(() => client.end())
+    await client.query('begin')
+    return client
+  }
+  /** What became of a promise so far. */
+  const watched = <T>(promise: Promise<T>) => {
+    const state = { isOver: false, promise: later(promise) }
+    const over = () => void (state.isOver = true)
+    promise.then(over, over)
+    return state
+  }
+  const inputs = async () => {
+    const jobs = await claimAll(at.db, at.worker, ['quiet'], 20)
+    return jobs.map(({ input }) => (input as { n: number }).n)
+  }
+
+  it.each([
+    ['a key', { idempotencyKey: 'k' }],
+    ['an id', { id: newId() }],
+    ['a key to replace', { idempotencyKey: 'k', replace: true }],
+  ])('a send of %s waits alone', async (_, options) => {
+    const tx = await begin()
+    const { replace, ...own }: SendOptions = options
+    const theirs = await at.sluice.send(quiet, { n: 0 }, { ...own, tx })
+    const held = watched(at.sluice.send(quiet, { n: 1 }, options))
+    await at.sluice.send(quiet, { n: 2 })
+    await at.sluice.send(quiet, { n: 3 }, { idempotencyKey: 'other' })
+    await at.sluice.send(quiet, { n: 4 }, { idempotencyKey: 'another', replace: true })
+    await at.sluice.send(quiet, { n: 5 }, { id: newId() })
+    expect(held.isOver).toBe(false)
+    await tx.query('commit')
+    expect(await held.promise).toBe(theirs)
+    expect((await inputs()).toSorted((a, b) => a - b)).toEqual([replace ? 1 : 0, 2, 3, 4, 5])
+  })
+
+  it('a transaction that sends without itself before its end is no circle', async () => {
+    await at.sluice.transaction(async (tx) => {
+      await at.sluice.send(quiet, { n: 0 }, { tx, idempotencyKey: 'k' })
+      const held = watched(at.sluice.send(quiet, { n: 1 }, { idempotencyKey: 'k' }))
+      ends.push(() => held.promise)
+      await at.sluice.send(quiet, { n: 2 })
+      expect(held.isOver).toBe(false)
+    })
+    await ends.pop()?.()
+    expect((await inputs()).toSorted((a, b) => a - b)).toEqual([0, 2])
+  })
+
+  it('many that wait hold no connections, so that others still send', async () => {
+    const few = await Sluice.open({ store: at.sluice.url as string, connections: 2 })
+    ends.push(() => few.close())
+    const tx = await begin()
+    const keys = ['a', 'b', 'c', 'd']
+    for (const key of keys) await at.sluice.send(quiet, { n: 0 }, { tx, idempotencyKey: key })
+    const keyed = (options: object) =>
+      keys.map((idempotencyKey) => watched(few.send(quiet, { n: 1 }, { idempotencyKey, ...options })))
+    const rows = (options: object) =>
+      keys.map((idempotencyKey) =>
+        watched(
+          few.sendRows(quiet, [{ n: 2 }], { read: (input) => ({ input, options: { idempotencyKey, ...options } }) }),
+        ),
+      )
+    const held = [...keyed({}), ...rows({}), ...keyed({ replace: true }), ...rows({ replace: true })]
+    await few.send(quiet, { n: 3 })
+    await few.sendMany(quiet, [{ n: 3 }])
+    expect(held.some(({ isOver }) => isOver)).toBe(false)
+    await tx.query('rollback')
+    await Promise.all(held.map(({ promise }) => promise))
+    expect(await count(at.db, 'sluice.job')).toBe(keys.length + 2)
+  })
+
+  it('what one caller sends with one key keeps its order, and is recorded once', async () => {
+    const tx = await begin()
+    await at.sluice.send(quiet, { n: 0 }, { tx, idempotencyKey: 'k' })
+    const send = (n: number, options = {}) => at.sluice.send(quiet, { n }, options)
+    const first = later(send(1, { idempotencyKey: 'k' }))
+    await Promise.all([send(2), send(3)])
+    const second = later(send(4, { idempotencyKey: 'k' }))
+    await send(5)
+    await tx.query('rollback')
+    expect(await second).toBe(await first)
+    expect(await inputs()).toEqual([2, 3, 5, 1])
+  })
+})

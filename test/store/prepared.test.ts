@@ -1,0 +1,68 @@
+/** Sends in transactions that are prepared for two-phase commit, beside workers that idle. */
+import pg from 'pg'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { Sluice } from '../../src/sluice.ts'
+
+import { count, quietTask } from '../dispatch/engine.ts'
+import { type PostgresServer, startPostgres } from '../servers/postgres.ts'
+import { until } from '../until.ts'
+
+const quiet = quietTask('quiet')
+
+describe('a transaction that is prepared beside an idle worker', () => {
+  let server: PostgresServer
+  let sluice: Sluice
+  let client: pg.Client
+  let stop: () => Promise<unknown>
+  beforeAll(async () => {
+    server = await startPostgres({ settings: { max_prepared_transactions: 5 } })
+    sluice = await Sluice.open({ store: server.url })
+    const worker = await sluice.work([quiet])
+    stop = () => worker.stop()
+    client = new pg.Client(server.url)
+    await client.connect()
+  })
+  afterAll(async () => {
+    await client.end()
+    await stop()
+    await sluice.close()
+    await server.close()
+  })
+
+  it.each<[string, () => Promise<string>]>([
+    ['a send', () => sluice.send(quiet, { n: 1 }, { tx: client, notify: false })],
+    ['a send with tags', () => sluice.send(quiet, { n: 1 }, { tx: client, notify: false, tags: ['tagged'] })],
+    [
+      'sluice.send in SQL',
+      async () => {
+        const { rows } = await client.query<{ id: string }>(
+          `select sluice.send('quiet', '{"n": 1}', '{"notify": false}') as id`,
+        )
+        return rows[0]?.id as string
+      },
+    ],
+    [
+      'many',
+      async () => {
+        await sluice.sendMany(quiet, [{ n: 1 }, { n: 2 }], { tx: client, notify: false })
+        const { rows } = await client.query<{ id: string }>(`select id from sluice.job limit 1`)
+        return rows[0]?.id as string
+      },
+    ],
+  ])('commits with %s without notification, and the worker finds it', async (_, send) => {
+    await until(async () => (await count(sluice.db, 'sluice.idle')) === 1, 'the worker is idle')
+    await client.query('begin')
+    const id = await send()
+    await client.query(`prepare transaction 'other'`)
+    await client.query(`commit prepared 'other'`)
+    // Its next rounds: each 2 s one worker looks for all.
+    expect(await sluice.waitFor(id, { timeout: '20s' })).toMatchObject({ state: 'done' })
+  })
+
+  it('is refused by PostgreSQL where a send notifies', async () => {
+    await until(async () => (await count(sluice.db, 'sluice.idle')) === 1, 'the worker is idle')
+    await client.query('begin')
+    await sluice.send(quiet, { n: 1 }, { tx: client })
+    await expect(client.query(`prepare transaction 'other'`)).rejects.toThrow(/LISTEN, UNLISTEN, or NOTIFY/)
+  })
+})
