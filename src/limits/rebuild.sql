@@ -32,7 +32,7 @@ begin
         select p_at / p_def.slot[i] - g.at / p_def.slot[i] as part, sum(g.units) as units
         from engine.kept(p_bucket, p_at - p_def.span[i]) g group by 1) s;
       for k in 1 .. coalesce(cardinality(v_parts), 0) loop
-        if v_parts[k] <= 60 then v_state.slots[i][v_parts[k]::integer + 1] := v_units[k]; end if;
+        if v_parts[k] <= 60 then v_state.slots[i][v_parts[k]::integer + 1] := least(v_units[k], 2147483647); end if;
       end loop;
     end loop;
   end if;

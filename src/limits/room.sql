@@ -57,7 +57,7 @@ begin
           debt[r] := (select sum(s) from unnest(slots[r:r]) s);
           period := greatest(period, v_def.span[r] / v_def.room[r] + 1); slack := 0;
         elsif margin[r] > 0 then
-          debt[r] := engine.owed(quota[r:r], margin[r], wall);
+          debt[r] := coalesce(engine.owed(quota[r:r], margin[r], wall), v_def.room[r]);
         elsif drain[r] > 0 then
           debt[r] := engine.drained(case when v_def.lend_us is null then debt[r] else least(debt[r], v_def.room[r] * weight[r]) end, drain[r], now_at - coalesce(v_row.at, now_at));
           period := greatest(period, weight[r] / drain[r] + 1);
