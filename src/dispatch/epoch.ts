@@ -16,6 +16,7 @@ export interface Look {
   lsn: string | null
   restored: boolean
   raised_us: string
+  renewal: boolean
 }
 
 /** One process's watch. */
@@ -26,6 +27,7 @@ export class Epoch {
   readonly #storeClock: StoreClock
   readonly #log: Log
   #past: Reading | undefined
+  #isRenewing = false
   #known: { n: string | null; lsn: string | null } = { n: null, lsn: null }
 
   constructor(db: Db, clock: Clock, schema: string, storeClock: StoreClock, log: Log) {
@@ -49,7 +51,29 @@ export class Epoch {
     const sentMs = this.#clock.monotonicMs()
     const [row] = await ask([past === undefined ? null : leastUs(past, sentMs), this.#known.n, this.#known.lsn])
     if (row !== undefined) await this.#learn(row, past, sentMs)
+    if (row?.renewal === true) void this.#renew()
     return row
+  }
+
+  /** Makes buckets anew whose ledger is too long for a claim to do it; in the background, and as long as that takes. */
+  async #renew(): Promise<void> {
+    if (this.#isRenewing) return
+    this.#isRenewing = true
+    const sql = `select ${engineSchema(this.#schema)}.renewed() as is_more`
+    const one = () =>
+      this.#db.transaction(async (tx) => {
+        await tx.query('set local statement_timeout = 0')
+        return (await tx.query<{ is_more: boolean }>(sql))[0]?.is_more === true
+      })
+    try {
+      while (await one());
+    } catch (error) {
+      this.#log.warn('a limit with a new definition is still closed; the next look tries again', {
+        error: String(error),
+      })
+    } finally {
+      this.#isRenewing = false
+    }
   }
 
   async #learn(row: Look, past: Reading | undefined, sentMs: number): Promise<void> {
