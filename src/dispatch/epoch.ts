@@ -14,6 +14,7 @@ export interface Look {
   lsn: string | null
   restored: boolean
   raised_us: string
+  renewal: boolean
 }
 
 /** One process's watch. */
@@ -21,6 +22,7 @@ export class Epoch {
   readonly #store: Store
   readonly #storeClock: StoreClock
   #past: Reading | undefined
+  #isRenewing = false
   #known: { n: string | null; lsn: string | null } = { n: null, lsn: null }
 
   constructor(store: Store, storeClock: StoreClock) {
@@ -39,7 +41,29 @@ export class Epoch {
     const sentMs = this.#store.clock.monotonicMs()
     const [row] = await ask([past === undefined ? null : leastUs(past, sentMs), this.#known.n, this.#known.lsn])
     if (row !== undefined) await this.#learn(row, past, sentMs)
+    if (row?.renewal === true) void this.#renew()
     return row
+  }
+
+  /** Makes buckets anew whose ledger is too long for a claim to do it; in the background, and as long as that takes. */
+  async #renew(): Promise<void> {
+    if (this.#isRenewing) return
+    this.#isRenewing = true
+    const { db, log } = this.#store
+    const one = () =>
+      db.transaction(async (tx) => {
+        await tx.query('set local statement_timeout = 0')
+        return (await this.#store.on(tx).call<{ renewed: boolean }>('renewed'))[0]?.renewed === true
+      })
+    try {
+      while (await one());
+    } catch (error) {
+      log.warn('a limit with a new definition is still closed; the next look tries again', {
+        error: String(error),
+      })
+    } finally {
+      this.#isRenewing = false
+    }
   }
 
   async #learn(row: Look, past: Reading | undefined, sentMs: number): Promise<void> {

@@ -7,12 +7,13 @@
 -- reached the store late, and it adopts that claim's jobs (adopt).
 create or replace function engine.round(p_worker bigint, p_led boolean, p_least bigint, p_n bigint, p_lsn pg_lsn,
   out alive boolean, out turn boolean, out rest boolean, out orphans uuid[],
-  out now_us bigint, out ahead_us bigint, out watched boolean, out n bigint, out lsn pg_lsn, out restored boolean, out raised_us bigint)
+  out now_us bigint, out ahead_us bigint, out watched boolean, out n bigint, out lsn pg_lsn, out restored boolean, out raised_us bigint,
+  out renewal boolean)
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_now bigint := sluice.now_us();
 begin
-  select l.* into now_us, ahead_us, watched, n, lsn, restored, raised_us from engine.look(p_least, p_n, p_lsn) l;
+  select l.* into now_us, ahead_us, watched, n, lsn, restored, raised_us, renewal from engine.look(p_least, p_n, p_lsn) l;
   update sluice.worker w set beat = w.beat + 1 where w.id = p_worker;
   alive := found;
   -- A little more than a beat, or a little less.

@@ -8,7 +8,7 @@ begin
   if p_slots is null then return null; end if;
   for i in 1 .. cardinality(p_slot) loop
     continue when p_slot[i] = 0;
-    v_part := least(62, p_at / p_slot[i] - p_when / p_slot[i] + 1);
+    v_part := least(62, greatest(1, p_at / p_slot[i] - p_when / p_slot[i] + 1));
     if v_part <= 61 then p_slots[i][v_part] := least(greatest(0, p_slots[i][v_part] + p_units), 2147483647); end if;
   end loop;
   return p_slots;

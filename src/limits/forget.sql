@@ -1,6 +1,7 @@
 -- Forgets ledger rows older than p_keep_us, but for each bucket's newest, which is its state. What is left proves that no
--- limit was exceeded since. Steps of the clock before them all go too. Rows stay for as long as a rule of their limit looks back. Looks at one portion, after p_after
--- (0: from the oldest). more: how far it came, null at the end; gone: how many rows went.
+-- limit was exceeded since. Steps of the clock before them all go too, and definitions that nothing needs (drop_outdated).
+-- Rows stay for as long as a rule of their limit looks back. Looks at one portion, after p_after (0: from the oldest).
+-- more: how far it came, null at the end; gone: how many rows went.
 -- Newest row and span are looked up once for each bucket of the portion: 100,000 rows of limits that look back for longer
 -- than p_keep_us stay, and are walked again each time.
 create or replace function engine.forget(p_keep_us bigint, p_after bigint, out more bigint, out gone bigint) language plpgsql
@@ -14,7 +15,10 @@ declare
 begin
   gone := 0;
   if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;
-  if p_after <= 0 then delete from sluice.step s where s.at < (select l.at from sluice.ledger l order by l.at limit 1); end if;
+  if p_after <= 0 then
+    delete from sluice.step s where s.at < (select l.at from sluice.ledger l order by l.at limit 1);
+    perform engine.drop_outdated();
+  end if;
   with portion as materialized (
     select l.ctid as tid, l.bucket, l.n, l.at from sluice.ledger l where l.at > p_after and l.at < v_before order by l.at limit v_portion
   ), state as materialized (

@@ -2,9 +2,10 @@
 -- (null: nothing): the limiter's time is p_least or later; in epoch p_n, the log was on the disk up to p_lsn.
 -- A store that lacks something begins the next epoch: limits close (room) and workers get ids that none has had. A
 -- clock that was set back is made up for: what grants tell is the least that the limiter's has shown, p_least is nearer.
--- restored: an epoch has begun here and now; raised_us: by how much the clock was set back, of which that is true.
+-- renewal: buckets wait for their new definition (renewed). restored: an epoch has begun here and now; raised_us: by how much the clock was set back, of which that is true.
 create or replace function engine.look(p_least bigint, p_n bigint, p_lsn pg_lsn,
-  out now_us bigint, out ahead_us bigint, out watched boolean, out n bigint, out lsn pg_lsn, out restored boolean, out raised_us bigint)
+  out now_us bigint, out ahead_us bigint, out watched boolean, out n bigint, out lsn pg_lsn, out restored boolean, out raised_us bigint,
+  out renewal boolean)
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_slack constant bigint := 2000000;
@@ -13,6 +14,7 @@ declare
   v_server timestamptz := pg_postmaster_start_time();
   v_least bigint;
 begin
+  renewal := exists (select 1 from sluice.renewal);
   select coalesce(i.identity, e.identity), i.lsn into v_id, lsn from engine.identity() i cross join (select * from sluice.epoch limit 1) e;
   for round in 1 .. 2 loop
     select * into v_epoch from sluice.epoch;

@@ -15,7 +15,7 @@ begin
                    (select c.at from sluice.claim c where c.id = p_claim), v_room.now_at);
   for i in 1 .. cardinality(v_room.slot) loop
     continue when v_room.slot[i] = 0;
-    v_part := least(60, v_room.now_at / v_room.slot[i] - v_at / v_room.slot[i]) + 1;
+    v_part := least(60, greatest(0, v_room.now_at / v_room.slot[i] - v_at / v_room.slot[i])) + 1;
     v_room.slots[i][v_part] := least(v_room.slots[i][v_part] + p_units, 2147483647);
   end loop;
   insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold)

@@ -1,10 +1,11 @@
 -- The period of a calendar that a time is in: from starts on, before ends. p_quota: unit, zone and anchorUs of a rule.
 -- core/calendar.ts is the same and says what the rules are. After 1970.
+-- Null when the store does not understand the calendar (any more: its list of zones has changed).
 create or replace function engine.period(p_quota jsonb, p_at bigint, out starts bigint, out ends bigint) language plpgsql stable as $$
 declare
   v_unit text := p_quota ->> 'unit';
   v_zone text := p_quota ->> 'zone';
-  v_anchor bigint := p_quota ->> 'anchorUs';
+  v_anchor bigint;
   v_length bigint := case v_unit when 'minute' then 60 when 'hour' then 3600 when 'week' then 604800 else 86400 end * 1000000::bigint;
   v_wall bigint;
   v_origin bigint;
@@ -12,6 +13,7 @@ declare
   v_from timestamp;
   k bigint;
 begin
+  v_anchor := p_quota ->> 'anchorUs';
   if v_unit in ('minute', 'hour') then
     if v_anchor is null then
       select d.starts, d.ends into v_origin, ends from engine.period(p_quota || '{"unit": "day"}', p_at) d;
@@ -39,4 +41,7 @@ begin
       then (extract(epoch from v_from + make_interval(months => v_months + i)) * 1000000)::bigint else v_origin + (k + i) * v_length end);
     exit when ends > p_at;
   end loop;
+exception when data_exception then
+  starts := null;
+  ends := null;
 end $$;

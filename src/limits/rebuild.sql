@@ -1,7 +1,7 @@
--- A bucket's state under a changed definition, as of its newest row (p_at): as if the new rules had been in force for as
+-- A bucket's state under a changed definition, as of its newest row (p_row): as if the new rules had been in force for as
 -- long as they look back (span), from what was granted and kept. As in limits/decide.ts; the largest sum over all
 -- moments is what a level that drains would owe. What runs goes on to run, where it was counted all the time.
-create or replace function engine.rebuild(p_bucket bigint, p_version integer, p_debt bigint[], p_at bigint, p_def sluice.limit_def)
+create or replace function engine.rebuild(p_row sluice.ledger, p_def sluice.limit_def)
 returns engine.state language plpgsql stable as $$
 declare
   v_running bigint := 0;
@@ -9,9 +9,9 @@ declare
   v_units bigint[];
   v_state engine.state;
 begin
-  if not exists (select 1 from sluice.limit_def d where d.name = p_def.name and d.version >= p_version and 0 <> all (d.drain)) then
-    select u.debt into v_running from sluice.limit_def d, unnest(p_debt, d.drain) u (debt, drain)
-    where d.name = p_def.name and d.version = p_version and u.drain = 0;
+  if not exists (select 1 from sluice.limit_def d where d.name = p_def.name and d.version >= p_row.version and 0 <> all (d.drain)) then
+    select u.debt into v_running from sluice.limit_def d, unnest(p_row.debt, d.drain) u (debt, drain)
+    where d.name = p_def.name and d.version = p_row.version and u.drain = 0;
   end if;
   for i in 1 .. cardinality(p_def.drain) loop
     if p_def.drain[i] = 0 then
@@ -20,22 +20,22 @@ begin
       v_state.debt[i] := 0;  -- room looks at its parts, or periods
     else
       v_state.debt[i] := (select least(coalesce(greatest(0, max(s.owed)), 0), 2305843009213693952) from (
-        select sum(g.units) over (order by g.at desc, g.n desc) * p_def.weight[i] - p_def.drain[i]::numeric * (p_at - g.at) as owed
-        from engine.kept(p_bucket, p_at - p_def.span[i]) g) s);
+        select sum(g.units) over (order by g.at desc, g.n desc) * p_def.weight[i] - p_def.drain[i]::numeric * (p_row.at - g.at) as owed
+        from engine.kept(p_row.bucket, p_row.at - p_def.span[i]) g) s);
     end if;
   end loop;
   if 0 < any (p_def.slot) then
-    v_state.slots := engine.aged(null, p_def.slot, p_at, p_at);
+    v_state.slots := engine.aged(null, p_def.slot, p_row.at, p_row.at);
     for i in 1 .. cardinality(p_def.slot) loop
       continue when p_def.slot[i] = 0;
       select array_agg(s.part), array_agg(s.units) into v_parts, v_units from (
-        select p_at / p_def.slot[i] - g.at / p_def.slot[i] as part, sum(g.units) as units
-        from engine.kept(p_bucket, p_at - p_def.span[i]) g group by 1) s;
+        select p_row.at / p_def.slot[i] - g.at / p_def.slot[i] as part, sum(g.units) as units
+        from engine.kept(p_row.bucket, p_row.at - p_def.span[i]) g group by 1) s;
       for k in 1 .. coalesce(cardinality(v_parts), 0) loop
-        if v_parts[k] <= 60 then v_state.slots[i][v_parts[k]::integer + 1] := v_units[k]; end if;
+        if v_parts[k] <= 60 then v_state.slots[i][v_parts[k]::integer + 1] := least(v_units[k], 2147483647); end if;
       end loop;
     end loop;
   end if;
-  if p_def.margin is not null then v_state.quota := engine.respent(p_bucket, p_at - engine.advance(p_at), p_def); end if;
+  if p_def.margin is not null then v_state.quota := engine.respent(p_row.bucket, p_row.at - engine.advance(p_row.at), p_def); end if;
   return v_state;
 end $$;

@@ -28,14 +28,15 @@ begin
                where bucket = p_bucket and at >= v_grant.at and n > v_grant.n and units < 0 group by claim) r on r.claim = l.claim
     where l.bucket = p_bucket and l.at >= v_grant.at and l.n > v_grant.n and l.units > 0 order by l.n
   loop
-    v_debt := array(select engine.drained(d, w, v_row.at - v_at) + v_row.units * u
+    -- What was used beyond a grant (overrun) may be more than fits.
+    v_debt := array(select least(engine.drained(d, w, v_row.at - v_at) + v_row.units * u::numeric, 2305843009213693952)
                     from unnest(v_debt, v_def.drain, v_def.weight) with ordinality t (d, w, u, i) order by i);
     v_at := v_row.at;
   end loop;
   insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold, claim)
   select p_bucket, r.n + 1, r.now_at,
-         array(select case when w = 0 then o when p_full then greatest(o - p_units * u, 0)
-                           else greatest(o - p_units * u, engine.drained(d, w, r.now_at - v_at)) end
+         array(select case when w = 0 then o when p_full then greatest(o - p_units * u::numeric, 0)
+                           else greatest(o - p_units * u::numeric, engine.drained(d, w, r.now_at - v_at)) end
                from unnest(r.debt, v_debt, v_def.drain, v_def.weight) with ordinality t (o, d, w, u, i) order by i),
          engine.counted(r.slots, r.slot, r.now_at, v_grant.at, -p_units), engine.spend(r.quota, r.margin, v_grant.at - engine.advance(v_grant.at), -p_units), r.version, -p_units, r.hold, p_claim
   from engine.room(array[p_bucket], 0) r where r.version = v_def.version;

@@ -5,7 +5,8 @@ declare
   v_now timestamptz := sluice.now();
   v_def sluice.limit_def := engine.reigning(p_name);
 begin
-  perform engine.period(r -> 'quota', 0) from jsonb_array_elements(v_def.spec -> 'rules') r where r ? 'quota';  -- raises what is wrong with its zone
+  -- Raises what is wrong with its zone.
+  perform engine.offset(r -> 'quota' ->> 'zone', 0) from jsonb_array_elements(v_def.spec -> 'rules') r where r ? 'quota';
   insert into sluice.limit_def (name, version, spec, drain, weight, room, slot, span, grant_us, created_at, source, by, reason, label, members, lend_us)
   values (p_name, coalesce((select max(l.version) from sluice.limit_def l where l.name = p_name), 0) + 1, v_def.spec, v_def.drain,
     v_def.weight, v_def.room, v_def.slot, v_def.span, v_def.grant_us, v_now, v_def.source, p_by, p_reason,

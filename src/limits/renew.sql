@@ -1,8 +1,19 @@
 -- Writes the state of buckets that have a new definition since: made anew from the ledger, which takes a while where it is
--- long, so once, and before the clock is read. Call under lock. Returns whether there were such.
+-- long, so once, and before the clock is read. One that is too long for that (is_long) is noted: it grants nothing until
+-- somebody has made it anew outside of claims (renewed). Call under lock. Returns whether there were such.
 create or replace function engine.renew(p_buckets bigint[]) returns boolean language plpgsql as $$
+declare
+  v_room record;
+  v_is_any boolean := false;
 begin
-  insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold)
-  select r.bucket, r.n + 1, r.now_at, r.debt, r.slots, r.quota, r.version, 0, r.hold from engine.room(p_buckets, 0) r where r.stale;
-  return found;
+  for v_room in select r.* from engine.room(p_buckets, 0) r where r.stale loop
+    v_is_any := true;
+    if v_room.version = (select max(d.version) from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = v_room.bucket) then
+      insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold)
+      values (v_room.bucket, v_room.n + 1, v_room.now_at, v_room.debt, v_room.slots, v_room.quota, v_room.version, 0, v_room.hold);
+    else
+      insert into sluice.renewal (bucket) values (v_room.bucket) on conflict do nothing;
+    end if;
+  end loop;
+  return v_is_any;
 end $$;

@@ -10,6 +10,7 @@ declare
   v_current bigint;
   v_next bigint;
 begin
+  if v_quota is null then return null; end if;
   for i in 1 .. cardinality(p_def.margin) loop
     continue when p_def.margin[i] = 0;
     if p_wall < v_quota[i][2] + p_def.margin[i] then v_quota[i][4] := p_def.room[i]; end if;

@@ -1,6 +1,7 @@
 -- The periods of quotas (a row per rule: ledger.quota) as seen at p_to, which is not before the time they were written at.
 -- p_quota null: nothing was counted yet. What counted in
--- the period before is forgotten once it does not matter. The calendar is asked only when a period has ended. limits/quota.ts is the same.
+-- the period before is forgotten once it does not matter. The calendar is asked only when a period has ended; null when
+-- the store does not understand it. limits/quota.ts is the same.
 create or replace function engine.rolled(p_quota bigint[], p_margin bigint[], p_spec jsonb, p_to bigint) returns bigint[]
 language plpgsql stable as $$
 declare
@@ -24,6 +25,7 @@ begin
       v_row := array[p_quota[i][2], p_quota[i][3], v_end, p_quota[i][5], p_quota[i][6], 0];
     else
       select p.starts, p.ends into v_starts, v_ends from engine.period(v_calendar, p_to) p;
+      if v_ends is null then return null; end if;
       v_row := array[(engine.period(v_calendar, v_starts - 1)).starts, v_starts, v_ends,
                      case when v_starts = v_end then p_quota[i][6] else 0 end, 0, 0];
     end if;

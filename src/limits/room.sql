@@ -2,7 +2,8 @@
 -- avail = jobs of one unit that fit now: the smaller of units, free by what counts units, and places, free by concurrency.
 -- next = when p_need units are free (for each bucket; null: one), and a place (2^53 - 1: not by time); most = more units
 -- than that never are; life: of a grant. The arithmetic is that of limits/decide.ts, in integers. p_further: for one more request of a job that runs, to which concurrency does not apply.
--- wall: what the store's clock shows then, by which calendars go. stale: the state is from an older definition, and was made anew, which takes a while: renew writes it.
+-- wall: what the store's clock shows then, by which calendars go. stale: the state is from an older definition, and was made
+-- anew, which takes a while: renew writes it. Where that takes too long (is_long) it is as the older one has it, without room.
 -- A pool (`sender*`) has the room of its members, and no state of its own: its version is null, so nothing is written.
 -- What a share leaves to others has all room while its part is lent (lent), and a level of it owes no more than it holds:
 -- what was borrowed is no debt. When it is lent may become sooner, as what the share waits for does: so it is worth a look
@@ -18,7 +19,7 @@ declare
   v_in record;
   v_def sluice.limit_def;
   v_row sluice.ledger;
-  v_state engine.state;
+  v_is_long boolean;
   v_free bigint; v_need bigint;
   v_epoch sluice.epoch := (select e from sluice.epoch e limit 1);
 begin
@@ -34,19 +35,19 @@ begin
       select d.* into v_def from sluice.limit_def d where d.name = v_in.name order by d.version desc limit 1;
     end if;
     if v_def.members is not null and bucket = sluice.hash64(v_def.name || '*') then
-      return query select ord, bucket, 0::bigint, p_now, null::bigint[], null::integer[], null::bigint[], null::integer, null::bigint[], null::bigint[],
-        null::bigint[], null::bigint[], 0::bigint, p.avail, p.next, p.period, p.slack, false, p.units, p.places, p.most, v_def.grant_us, p_now
-        from engine.pool(v_def, p_now, p_need[ord]) p; continue;
+      return query select * from engine.pool(v_def, ord, bucket, p_now, p_need[ord]);
+      continue;
     end if;
+    stale := v_row.version <> v_def.version; v_is_long := stale and engine.is_long(v_row, v_def);
+    if v_is_long then select d.* into v_def from sluice.limit_def d where d.name = v_in.name and d.version = v_row.version; end if;
     n := coalesce(v_row.n, 0); hold := coalesce(v_row.hold, 0);
     now_at := greatest(p_now, v_row.at); wall := now_at - v_epoch.ahead_us; version := v_def.version; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot; margin := v_def.margin;
-    stale := v_row.version <> version; debt := null; slots := null; quota := null;
+    debt := null; slots := null; quota := null;
     avail := 0; units := 0; places := 0; most := 2147483647; life := v_def.grant_us; next := greatest(now_at + 1000000, hold); period := 1000000; slack := 0;
     if version is not null then
       if v_epoch.closed_us is not null then hold := greatest(hold, engine.reopens(v_epoch.closed_us, v_def.span)); end if;
-      if stale then
-        v_state := engine.rebuild(bucket, v_row.version, v_row.debt, v_row.at, v_def);
-        v_row.debt := v_state.debt; v_row.slots := v_state.slots; v_row.quota := v_state.quota;
+      if stale and not v_is_long then
+        select s.debt, s.slots, s.quota into v_row.debt, v_row.slots, v_row.quota from engine.rebuild(v_row, v_def) s;
       end if;
       if 0 < any (slot) then slots := engine.aged(v_row.slots, slot, v_row.at, now_at); end if;
       if margin is not null then quota := engine.periods(v_row, v_def, wall); end if;
@@ -57,7 +58,7 @@ begin
           debt[r] := (select sum(s) from unnest(slots[r:r]) s);
           period := greatest(period, v_def.span[r] / v_def.room[r] + 1); slack := 0;
         elsif margin[r] > 0 then
-          debt[r] := engine.owed(quota[r:r], margin[r], wall);
+          debt[r] := coalesce(engine.owed(quota[r:r], margin[r], wall), v_def.room[r]);
         elsif drain[r] > 0 then
           debt[r] := engine.drained(case when v_def.lend_us is null then debt[r] else least(debt[r], v_def.room[r] * weight[r]) end, drain[r], now_at - coalesce(v_row.at, now_at));
           period := greatest(period, weight[r] / drain[r] + 1);
@@ -75,6 +76,7 @@ begin
       end if;
       slack := coalesce(slack, 0); avail := least(units, places);
       if hold > now_at then avail := 0; units := 0; end if;
+      if v_is_long then avail := 0; units := 0; places := 0; next := greatest(next, now_at + 1000000); v_def := null; end if;
       if v_in.paused then avail := 0; units := 0; next := 9007199254740991; end if;
     end if;
     return next;

@@ -8,5 +8,5 @@ cross join lateral engine.room(array(
   select k.id from sluice.bucket k where strpos(k.name, '/') = 0 and k.key <> '*'
     and exists (select 1 from sluice.ledger l where l.bucket = k.id)), t.now_us) r
 join sluice.bucket b on b.id = r.bucket
-where r.version is not null
+where r.version is not null and (r.margin is null or r.quota is not null)
   and (r.hold > r.now_at or 0 < any (r.debt) or 0 < any (r.slots) or 0 < any (r.quota))

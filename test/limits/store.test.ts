@@ -8,7 +8,9 @@ import { limit } from '../../src/limits/limit.ts'
 import { defineLimit } from '../../src/dispatch/define.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { anyHistory } from './acts.ts'
+import type { Rule } from '../../src/limits/rule.ts'
+import { type Act, anyHistory } from './acts.ts'
+import { level, minute, places, second, sliding } from './oracle.ts'
 import { compare, setStage } from './stage.ts'
 
 /** Repeats a run when it is given what a run has printed. */
@@ -37,22 +39,49 @@ describe.each([
     expect(acts).toBeGreaterThanOrEqual(histories * length)
   }, 300_000)
 
+  const startUs = 1_800_000_000 * second
+  const take: Act = { kind: 'take', buckets: [0], units: 3, again: false }
+  const pass = (us: number): Act => ({ kind: 'pass', us })
+  const play = (rules: Rule[], acts: Act[]) =>
+    compare(sluice.db, { limits: [rules, [places(1)], [places(1)]], full: [false, false, false], startUs, acts })
+
+  it.each([level(60, minute, 9), sliding(9, second)])(
+    'what is given back of a newer grant, then of an older one: %o',
+    async (rule) => {
+      const back = (ago: number): Act => ({ kind: 'refund', bucket: 0, ago, share: 1 })
+      expect(
+        await play(
+          [rule],
+          [take, pass(second), take, pass(second), take, pass(second), back(1), back(2), back(3), take],
+        ),
+      ).toBe(14)
+    },
+  )
+
+  it('a definition that comes when what was granted is in the oldest part of its window', async () => {
+    const redefine: Act = { kind: 'redefine', limit: 0, rules: [sliding(10, second)] }
+    for (const us of [-1, 0, 1])
+      expect(await play([sliding(9, second)], [take, pass(60 * second + us), take, redefine, pass(second), take])).toBe(
+        10,
+      )
+  })
+
   const bucket = async (name: string, key: string): Promise<string> => {
     const id = hash64(`${name}:${key}`)
     await sluice.db.query('insert into sluice.bucket (id, name, key) values ($1, $2, $3)', [id, name, key])
     return id
   }
-  const take = async (buckets: string[], grant: string = randomUUID()) =>
-    (await sluice.db.query<{ granted: boolean }>(`select granted from ${fn}.take($1, $2, null)`, [grant, buckets]))[0]
+  const grant = async (buckets: string[], id: string = randomUUID()) =>
+    (await sluice.db.query<{ granted: boolean }>(`select granted from ${fn}.take($1, $2, null)`, [id, buckets]))[0]
       ?.granted
 
   it('grants nothing from a bucket whose limit is not defined, and charges nobody for it', async () => {
     const name = `l${randomUUID()}`
     await defineLimit(sqlOn(sluice.db), limit(name, { rate: '10/s' }))
     const buckets = [await bucket(name, 'a'), await bucket(`${name}.unknown`, 'a')]
-    expect(await take(buckets)).toBe(false)
+    expect(await grant(buckets)).toBe(false)
     expect(await sluice.db.query('select 1 from sluice.ledger where bucket = any ($1)', [buckets])).toEqual([])
-    expect(await take(buckets.slice(0, 1))).toBe(true)
+    expect(await grant(buckets.slice(0, 1))).toBe(true)
   })
 
   it('registers a definition once, and a changed one as the next version', async () => {

@@ -2,7 +2,7 @@
 import { fn } from '../servers/fn.ts'
 import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it } from 'vitest'
-import { newId } from '../../src/core/hash.ts'
+import { hash64, newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { claim, claimAll, count, done, emptied, engines, ownClock, quietTask } from '../dispatch/engine.ts'
 import { acquire, taker } from './asks.ts'
@@ -105,6 +105,26 @@ for (const engine of engines) {
         [dead],
       )
       expect(kept?.life_us).toBe(null)
+    })
+
+    it('of places: an answer that is repeated tells of a place only while its holder has it', async () => {
+      await at.sluice.define([quietTask('any', [three])])
+      const [grant, holder] = [randomUUID(), newId()]
+      const ask = () => acquire(at.db, 'three', { grant, holder, lifeMs: 30_000 })
+      expect(await ask()).toMatchObject({ granted: true, lost: false })
+      await clock.set(startMs + 29_999)
+      expect(await ask()).toMatchObject({ granted: true, lost: false, lifeMs: 1 })
+      await clock.set(startMs + 30_000)
+      expect(await ask()).toMatchObject({ granted: false, lost: true })
+    })
+
+    it('what takes nothing waits all the same while the vendor asks for silence', async () => {
+      await at.sluice.define([quietTask('any', [ten])])
+      expect(await acquire(at.db, 'ten')).toMatchObject({ granted: true })
+      await at.db.query(`select ${fn}.hold($1, 5000000, null)`, [[hash64('ten')]])
+      expect(await acquire(at.db, 'ten', { cost: 0 })).toMatchObject({ granted: false, soonestMs: 5_000 })
+      await clock.set(startMs + 5_000)
+      expect(await acquire(at.db, 'ten', { cost: 0 })).toMatchObject({ granted: true })
     })
 
     it('of places: what a dead process held is for the jobs that wait, when a take finds it and it is not its turn', async () => {

@@ -91,6 +91,11 @@ create table sluice.ledger (
 );
 create index ledger_at on sluice.ledger (at);
 
+-- Buckets that have a new definition, and too long a ledger for a claim to make their state anew: limits/renewed.sql.
+create table sluice.renewal (
+  bucket bigint primary key
+);
+
 -- Who waits for room in a bucket, in the order of n. One who does not ask again by alive_until is gone. Looked for from a
 -- time on, so that rows of those who asked before are never walked.
 create table sluice.taker (

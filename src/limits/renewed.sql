@@ -1,0 +1,26 @@
+-- Makes the state of one bucket anew whose ledger is too long for a claim to do it (renew), and has those who wait for it look.
+-- To be called in a transaction without a time limit. False when there is none, or somebody else is at it.
+create or replace function engine.renewed() returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
+declare
+  v_bucket bigint;
+  v_row sluice.ledger;
+  v_def sluice.limit_def;
+  v_state engine.state;
+begin
+  if not pg_try_advisory_xact_lock(1397511523, -17) then return false; end if;
+  v_bucket := (select r.bucket from sluice.renewal r limit 1);
+  if v_bucket is null then return false; end if;
+  perform engine.lock(array[v_bucket]);
+  delete from sluice.renewal r where r.bucket = v_bucket;
+  select l.* into v_row from sluice.ledger l where l.bucket = v_bucket order by l.at desc, l.n desc limit 1;
+  select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = v_bucket order by d.version desc limit 1;
+  if v_row.version < v_def.version then
+    v_state := engine.rebuild(v_row, v_def);
+    insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold)
+    values (v_bucket, v_row.n + 1, v_row.at, v_state.debt, v_state.slots, v_state.quota, v_def.version, 0, v_row.hold);
+  end if;
+  update sluice.list l set due = engine.limiter_us() where l.id in (v_bucket, sluice.hash64(v_def.name || '*'));
+  perform pg_notify('sluice.wake', '*');
+  perform engine.hail(array[v_bucket], engine.limiter_us());
+  return true;
+end $$;

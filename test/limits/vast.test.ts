@@ -1,0 +1,105 @@
+/** What stands in a bucket's rows or definition, however vast or odd it is, stops nobody else: no claim fails by it. */
+import { beforeEach, describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import { hash64 } from '../../src/core/hash.ts'
+import { task } from '../../src/dispatch/task.ts'
+import { type LimitOptions, limit } from '../../src/limits/limit.ts'
+import { type Claimed, claimAll, done, emptied, engines, finish, ownClock } from '../dispatch/engine.ts'
+import { fn } from '../servers/fn.ts'
+
+const startMs = 1_800_000_000_000
+const vast = 2_000_000_000
+const why = { reason: 'test' }
+let names = 0
+
+describe.each(engines)('vast numbers and odd definitions on $name', (engine) => {
+  const at = emptied(engine)
+  let clock: { set(ms: number): Promise<void> }
+  beforeEach(async () => {
+    clock = await ownClock(at.db, startMs)
+    await clock.set(startMs)
+  })
+  const input = z.object({ key: z.string() })
+  const made = (options: LimitOptions) => {
+    const name = `v${++names}`
+    const own = limit(name, { transit: 0, ...options, by: 'key' } as LimitOptions & { by: 'key' })
+    return task(name, { input, limits: [own], run: () => undefined })
+  }
+  const other = task('other', { input, run: () => undefined })
+  const take = (what: { name: string }, want = 1): Promise<Claimed[]> =>
+    claimAll(at.db, at.worker, [what.name, 'other'], want)
+  const settle = (job: Claimed, name: string, actual: number) =>
+    at.db.query(`select * from ${fn}.settle($1,$2,$3,$4,$5,$6,false,null)`, [
+      job.id,
+      job.claim,
+      name,
+      actual,
+      [job.claim],
+      [1],
+    ])
+  /** Claims by which a job of another task, and of another key of this limit, go. */
+  const goOn = async (what: ReturnType<typeof made>) => {
+    await at.sluice.sendMany(what, [{ key: 'a' }, { key: 'b' }])
+    await at.sluice.send(other, { key: 'other' })
+    expect((await take(what, 3)).map((job) => (job.input as { key: string }).key).toSorted()).toEqual(['b', 'other'])
+  }
+
+  it('settled for more than 32 bits in one part of a window, then changed: others go on, it waits until that is over', async () => {
+    const bytes = made({ window: '10/min' })
+    await at.sluice.sendMany(bytes, [{ key: 'a' }, { key: 'a' }, { key: 'a' }])
+    const jobs = await take(bytes, 3)
+    for (const job of jobs) await settle(job, bytes.name, vast)
+    await done(at.db, jobs)
+    await at.sluice.limits.set(bytes.name, { window: '11/min' }, why)
+    await goOn(bytes)
+    await clock.set(startMs + 63_000)
+    expect(await take(bytes)).toHaveLength(1)
+  })
+
+  it('what was granted before a vast debt is given back', async () => {
+    const slow = made({ rate: '1/day', burst: 2 })
+    await at.sluice.sendMany(slow, [{ key: 'a' }, { key: 'a' }])
+    const [first] = (await take(slow)) as [Claimed]
+    const [second] = (await take(slow)) as [Claimed]
+    await settle(second, slow.name, vast)
+    expect(await finish(at.db, [{ job: first, outcome: 'unused' }])).toEqual([])
+    await goOn(slow)
+  })
+
+  it('a claim that seems to be of the future is charged for what it used all the same', async () => {
+    const bytes = made({ window: '10/min' })
+    await at.sluice.sendMany(bytes, [{ key: 'a' }, { key: 'a' }])
+    const [job] = (await take(bytes)) as [Claimed]
+    await at.db.query('update sluice.claim set at = at + 600000000')
+    await at.db.query('delete from sluice.ledger')
+    await settle(job, bytes.name, 11)
+    await done(at.db, [job])
+    expect(await take(bytes)).toEqual([])
+  })
+
+  it.each([{ zone: 'Mars/Olympus' }, { zone: null }, { anchorUs: 'noon' }])(
+    'a quota whose calendar the store does not understand any more (%o) is closed, and no other limit',
+    async (calendar) => {
+      const daily = made({ quota: '10/day', zone: 'Europe/Berlin' })
+      await at.sluice.send(daily, { key: 'a' })
+      await done(at.db, await take(daily))
+      const change = (to: object) =>
+        at.db.query(
+          `update sluice.limit_def set spec = jsonb_set(spec, '{rules,0,quota}', spec -> 'rules' -> 0 -> 'quota' || $2) where name = $1`,
+          [daily.name, JSON.stringify(to)],
+        )
+      await change(calendar)
+      await clock.set(startMs + 3 * 86_400_000)
+      await at.sluice.send(daily, { key: 'a' })
+      await at.sluice.send(other, { key: 'x' })
+      expect((await take(daily, 2)).map((job) => (job.input as { key: string }).key)).toEqual(['x'])
+      const [hold] = await at.db.query<{ hold: string }>(`select hold from sluice.ledger where bucket = $1`, [
+        hash64(`${daily.name}:a`),
+      ])
+      expect(hold).toEqual({ hold: '0' })
+      await change({ zone: 'Europe/Berlin', anchorUs: null })
+      await clock.set(startMs + 3 * 86_400_000 + 2_000)
+      expect(await take(daily)).toHaveLength(1)
+    },
+  )
+})
