@@ -36,7 +36,7 @@ play({
   'returns what the store refuses': { left: 1, state: 'failed', run: () => '\u0000' },
   retryIn: { left: 1, state: 'scheduled', run: () => raise(retryIn('1h')) },
   fail: { left: 1, state: 'failed', run: () => raise(fail('no such customer')) },
-  snooze: { left: 1, state: 'scheduled', run: () => raise(snooze('1h')) },
+  snooze: { left: 1, attempts: 0, state: 'scheduled', run: () => raise(snooze('1h')) },
   'time-out': { left: 1, state: 'failed', task: { timeout: 300, retry: { attempts: 1 } }, run: never },
   'cancelled while it runs': { left: 1, state: 'cancelled', run: ({ stage }) => stage.sluice.jobs.cancel(stage.job) },
   'told to stop at once': { left: 1, state: back, run: ({ stage }) => (void stage.worker.abort(), never()) },
@@ -106,6 +106,7 @@ play({
     isOver: () => true,
   },
   'too old before its first request, and the next one is far away': {
+    attempts: 0,
     left: 0,
     state: back,
     heldMs: 3_600_000,
@@ -124,6 +125,7 @@ play({
     },
   },
   'every further grant is too old when it arrives': {
+    attempts: 1,
     left: 1,
     state: 'done',
     calls: 2,
@@ -159,6 +161,7 @@ play({
     },
   },
   'a further request is denied for long, and nothing was sent': {
+    attempts: 1,
     left: 1,
     state: 'done',
     calls: 2,

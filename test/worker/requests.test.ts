@@ -34,6 +34,14 @@ play({
       await fetch('http://localhost:1026/')
     },
   },
+  'a further request of another cost that is refused for where its name leads': {
+    left: 1,
+    state: 'failed',
+    run: async ({ context, fetch }) => {
+      await fetch('/')
+      await context.fetch('http://localhost:1026/', { cost: { tokens: 300 } })
+    },
+  },
   'a further request that is given up while it waits': {
     left: 1,
     state: 'done',

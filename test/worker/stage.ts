@@ -327,6 +327,8 @@ export interface Way extends Plot {
   calls?: number
   /** The longest hold; default 0. */
   heldMs?: number
+  /** Attempts that count; default: each call of the handler. */
+  attempts?: number
 }
 
 /** Plays each way, and compares the ledger, and what the peer believes, with it. */
@@ -345,12 +347,14 @@ export function play(ways: Record<string, Way>): void {
     })
 
     it.each(Object.entries(ways))('%s', async (_, way) => {
-      const { left, tried = 0, charged = 0, tokens = (left + tried) * cost, calls, heldMs = 0, ...plot } = way
+      const { left, tried = 0, charged = 0, tokens = (left + tried) * cost, calls, heldMs = 0, attempts, ...plot } = way
       const stage = new Stage(sluice, plot, vendor.url)
       stages.set(stage.key, stage)
       const sums = await stage.play()
       expect(stage.left, 'requests').toBe(left)
       if (calls !== undefined) expect(stage.calls).toHaveLength(calls)
+      const job = await sluice.jobs.get(stage.job)
+      expect(job?.attempt, 'attempts').toBe(attempts ?? stage.calls.length)
       const used = left + tried
       expect(sums).toEqual({ calls: used + charged, tokens, beside: tokens, inUse: tokens, seats: 0, heldMs })
       const { peer } = stage
