@@ -1,7 +1,7 @@
 -- Takes a worker's jobs from it, for good: its claims no longer match, so whatever it still does changes nothing.
 -- p_beat: only if the beat is still this (null: in any case). p_why: lost (the outcome of its attempts is in doubt: they
 -- count as crashes, and the third ends the job; the first one a job that may run only once), or shutdown (it says itself that
--- it never called the handler).
+-- it never called the handler: their grants are given back).
 create or replace function engine.rescue(p_worker bigint, p_beat bigint, p_why text) returns integer
 language plpgsql as $$
 declare
@@ -22,7 +22,7 @@ begin
   select array_agg(j.id), array_agg(j.claim) into v_ids, v_claims
   from held h cross join unnest(h.lanes, h.seqs) s (lane, seq)
   join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = h.id;
-  perform engine.ended(v_ids, v_claims, array(select false from unnest(v_ids)));
+  perform engine.ended(v_ids, v_claims, array(select p_why = 'shutdown' from unnest(v_ids)));
   with mine as (
     select j.id from unnest(v_ids, v_claims) u (id, claim) join sluice.job j on j.id = u.id and j.claim = u.claim
   ), crashed as (

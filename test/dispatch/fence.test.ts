@@ -68,6 +68,16 @@ for (const engine of engines) {
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
     })
 
+    it('what a running attempt settles for less lets those who wait for it look at once', async () => {
+      const one = quietTask('one', [limit('metered', { window: '1/h' })])
+      await at.sluice.sendMany(one, rows(2))
+      const [job] = (await claim(at.db, at.worker, ['one'], 2)).jobs as [Claimed]
+      expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
+      const sql = `select lost from ${fn}.settle($1, $2, 'metered', 0, array[$2]::uuid[], '{1}', false, null)`
+      expect(await at.db.query(sql, [job.id, job.claim])).toEqual([{ lost: false }])
+      expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
+    })
+
     it('a rescued worker can neither claim nor finish; its jobs go to another, in doubt', async () => {
       await at.sluice.sendMany(quiet, rows(3))
       const id = newId()

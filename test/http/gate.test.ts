@@ -204,6 +204,47 @@ test('a connection that dies under a written request is a network error, not a s
   expect(received.join('').match(/GET/g)).toHaveLength(2)
 })
 
+test('a request that was written is not written again by the HTTP layer, which would, on another connection', async () => {
+  // Two requests on one connection, of which the vendor answers the first and closes: to undici the second is as good as unsent.
+  const pipelining = new Agent({ connections: 1, pipelining: 2 })
+  const unblocked = pipelining.compose(
+    (dispatch) => (options, handler) => dispatch({ ...options, blocking: false }, handler),
+  )
+  const agent = Object.assign(unblocked, { guard: new Guard(['127.0.0.1']) }) as unknown as GuardedAgent
+  const { port, received } = await tcpServer((text) => {
+    const count = text.split('GET').length - 1
+    if (count === 1) return text.includes('/warm') ? ok : undefined
+    return count === 3 ? 'HTTP/1.1 200 OK\r\nconnection: close\r\ncontent-length: 2\r\n\r\nok' : undefined
+  })
+  const { fetch } = setup({ agent, deadlineMs: 2_000 })
+  const url = `http://127.0.0.1:${port}`
+  await (await fetch(`${url}/warm`)).text()
+  const [first, second] = await Promise.allSettled([fetch(`${url}/1`), fetch(`${url}/2`)])
+  expect(first).toMatchObject({ status: 'fulfilled' })
+  expect(second).toMatchObject({ status: 'rejected', reason: { code: 'SLUICE_NETWORK' } })
+  expect(received.join('').match(/GET \/2/g)).toHaveLength(1)
+})
+
+test('a grant is told of the end of a request that was written under it, once, and of none that was not', async () => {
+  const clock = handClock()
+  const { port } = await tcpServer((text, socket) => {
+    if (!text.includes('/cut')) return answerEach(text)
+    socket.destroy()
+    return undefined
+  })
+  const ends: string[] = []
+  const named = (name: string, deadlineMs: number) => ({ deadlineMs, ended: () => void ends.push(name) })
+  const grants = { own: named('too old', 1_100), take: async () => named('in time', clock.nowMs + 100) }
+  const { fetch } = setup({ clock, agent: slowAgent(clock, 500), grants })
+  const url = `http://localhost:${port}`
+  await (await fetch(`${url}/`, { method: 'POST', body: 'BODY' })).text()
+  expect(ends).toEqual(['in time'])
+  await expect(fetch(`${url}/cut`)).rejects.toMatchObject({ code: 'SLUICE_NETWORK' })
+  expect(ends).toEqual(['in time', 'in time'])
+  await expect(fetch('http://127.0.0.1:1025/')).rejects.toMatchObject({ code: 'SLUICE_NETWORK' })
+  expect(ends).toEqual(['in time', 'in time'])
+})
+
 test('the repeat which the standard asks for after a 421 takes a grant of its own', async () => {
   const answers = ['HTTP/1.1 421 Misdirected\r\ncontent-length: 0\r\n\r\n', ok]
   const { port, received } = await tcpServer((text) => (text.endsWith('BODY') ? answers.shift() : undefined))

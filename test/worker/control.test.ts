@@ -42,7 +42,9 @@ describe.each(engines)('$name', (engine) => {
     expect(await t.sluice.jobs.get(id)).toMatchObject({ state: 'scheduled', attempt: 0, failed: 0 })
     next = (attempt) => attempt
     expect(await t.drain()).toBe(0)
-    await t.clock.advance('10min')
+    await t.clock.advance('599s')
+    expect(await t.drain()).toBe(0)
+    await t.clock.advance('1s')
     expect(await t.drain()).toBe(1)
     expect(await t.waitFor(id)).toMatchObject({ state: 'done', result: 1, attempt: 1, failed: 0 })
   })

@@ -1,0 +1,124 @@
+/** Two that reach for one row at the same moment: a claim and a rescue, a sign of life and a rescue, a claim and a foreign lock. */
+import pg from 'pg'
+import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import type { Queryable } from '../../src/db/db.ts'
+import { sqlOn } from '../../src/db/store.ts'
+import { fn } from '../servers/fn.ts'
+import { later, until } from '../until.ts'
+import { blocked, claim, claimAll, count, emptied, engines, enter, mainEngines, ownClock, quietTask } from './engine.ts'
+
+const quiet = quietTask('quiet')
+
+describe('on two connections', () => {
+  const at = emptied(engines[0])
+  let client: pg.Client
+  let other: Queryable
+  beforeEach(async () => {
+    client = new pg.Client(at.sluice.url)
+    await client.connect()
+    other = { query: async (sql, params = []) => (await client.query(sql, [...params])).rows as never }
+  })
+  afterEach(() => client.end())
+
+  /** Runs it while the other connection's transaction is open, which commits once `meanwhile` waits for it, or is over. */
+  const besideCommit = async <T>(meanwhile: Promise<T>): Promise<PromiseSettledResult<T>> => {
+    let isOver = false
+    const over = later(meanwhile.finally(() => (isOver = true)))
+    await until(async () => isOver || (await blocked(at.db)) > 0, 'it waits, or is over')
+    await other.query('commit')
+    const [settled] = await Promise.allSettled([over])
+    return settled
+  }
+
+  it('a worker that is given up while it claims: what it claimed is given back with the rest', async () => {
+    await at.sluice.send(quiet, {})
+    await other.query('begin')
+    expect((await claim(other, at.worker, ['quiet'], 1)).jobs).toHaveLength(1)
+    await besideCommit(at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker]))
+    expect(await count(at.db, 'sluice.worker')).toBe(0)
+    expect(await count(at.db, 'sluice.claim')).toBe(0)
+    expect(await claimAll(at.db, await enter(at.db), ['quiet'], 1)).toMatchObject([{ attempt: 2, ambiguous: true }])
+  })
+
+  it('a worker that claims while it is given up gets nothing', async () => {
+    await at.sluice.send(quiet, {})
+    await other.query('begin')
+    await other.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker])
+    const claimed = await besideCommit(claim(at.db, at.worker, ['quiet'], 1))
+    expect(claimed).toMatchObject({ status: 'rejected', reason: { code: 'SLW01' } })
+    expect(await count(at.db, 'sluice.claim')).toBe(0)
+  })
+
+  /** Others have seen its beat stand still for 10 s. */
+  const suspect = () =>
+    at.db.query(
+      `insert into sluice.doubt (worker, beat, at, unchanged_us) select id, beat, sluice.now_us(), 10000000 from sluice.worker`,
+    )
+
+  it('a worker that beats while it is given up is not', async () => {
+    await at.sluice.send(quiet, {})
+    const { jobs } = await claim(at.db, at.worker, ['quiet'], 1)
+    await suspect()
+    await other.query('begin')
+    await sqlOn(other).run('dispatch/beat', [at.worker])
+    await besideCommit(at.db.query(`select ${fn}.watch()`))
+    expect(await count(at.db, 'sluice.worker')).toBe(1)
+    expect(await count(at.db, `sluice.job where claim is not null and crashes = 0`)).toBe(jobs.length)
+    // It is seen to have moved, so it is suspected no more.
+    await at.db.query(`select ${fn}.watch()`)
+    expect(await count(at.db, 'sluice.doubt where unchanged_us < 10000000')).toBe(1)
+  })
+
+  it('a worker whose beat stood still is given up', async () => {
+    await suspect()
+    await at.db.query(`select ${fn}.watch()`)
+    expect(await count(at.db, 'sluice.worker')).toBe(0)
+  })
+
+  it('a due job that a transaction keeps locked stays, and others that are due go on', async () => {
+    await at.sluice.send(quiet, {}, { delay: 1 })
+    await at.sluice.send(quiet, {}, { delay: 1 })
+    await until(async () => (await count(at.db, 'sluice.job where due_at < sluice.now()')) === 2, 'both are due')
+    await other.query('begin')
+    const [locked] = await other.query<{ id: string }>('select id from sluice.job order by due_at limit 1 for update')
+    const jobs = await claimAll(at.db, at.worker, ['quiet'], 2)
+    expect(jobs).toHaveLength(1)
+    expect(jobs[0]?.id).not.toBe(locked?.id)
+    await other.query('commit')
+    expect(await claimAll(at.db, at.worker, ['quiet'], 1)).toMatchObject([{ id: locked?.id }])
+  })
+})
+
+describe.each(mainEngines)('when the clock of the store was set back by an hour, on $name', (engine) => {
+  const at = emptied(engine)
+  const startMs = 1_790_000_000_000
+  const hourMs = 3_600_000
+  let store: Awaited<ReturnType<typeof ownClock>>
+  beforeAll(async () => {
+    store = await ownClock(at.db, startMs)
+    await at.db.query('update sluice.epoch set ahead_us = $1', [hourMs * 1_000])
+  })
+  beforeEach(() => store.set(startMs))
+
+  it('a delay is over when the store says so: what the limits take back of the step is not counted', async () => {
+    const id = await at.sluice.send(quiet, {}, { delay: '30min' })
+    const sooner = await at.sluice.send(quiet, {}, { delay: 1 })
+    expect(await claimAll(at.db, at.worker, ['quiet'], 1)).toEqual([])
+    await store.set(startMs + hourMs / 2 - 1)
+    expect(await claimAll(at.db, at.worker, ['quiet'], 2)).toMatchObject([{ id: sooner }])
+    await store.set(startMs + hourMs / 2)
+    expect(await claimAll(at.db, at.worker, ['quiet'], 1)).toMatchObject([{ id }])
+  })
+
+  it('so it is for a worker that asks what has become due since it asked last', async () => {
+    await at.sluice.send(quiet, {}, { delay: 1_000 })
+    await store.set(startMs + 2_000)
+    const promoted = async (sinceMs: number) => {
+      const sql = `select ${fn}.promote(${fn}.limiter_us(), $1) as n`
+      const [row] = await at.db.query<{ n: number }>(sql, [(sinceMs + hourMs) * 1_000])
+      return row?.n
+    }
+    expect(await promoted(startMs + 1_500)).toBe(0)
+    expect(await promoted(startMs + 500)).toBe(1)
+  })
+})

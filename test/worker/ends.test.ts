@@ -1,0 +1,200 @@
+/**
+ * Every way in which an attempt ends, and what it leaves in the ledger. The oracle is docs/guarantees.md ("What is counted",
+ * "Settle", "Retry-After"): one request that left, or may have left, is one grant; a handler that makes none through
+ * `ctx.fetch` has used its one; what was never written is given back; places are free when the attempt is over.
+ */
+import { describe, expect, it } from 'vitest'
+import { fail, rateLimited, retryIn, rule, snooze, UsageError } from '../../src/index.ts'
+import { claim, emptied, mainEngines } from '../dispatch/engine.ts'
+import { fn } from '../servers/fn.ts'
+import { codeOf, cost, late, once, patient, play, raise, silence, Stage, type Turn } from './stage.ts'
+
+/** Of a job that may be claimed again at once. */
+const back = ['scheduled', 'waiting']
+const never = () => new Promise<never>(() => {})
+const lose = async ({ stage }: Turn) =>
+  void (await stage.sluice.db.query(`select ${fn}.rescue($1, null, 'lost')`, [await stage.member()]))
+const denied = (lacking?: string) => ({ granted: 0, waitMs: 1, lacking })
+/** Only the first call does this, the next ones do nothing. */
+const first = (run: (turn: Turn) => unknown) => (turn: Turn) => (turn.n === 1 ? run(turn) : undefined)
+
+play({
+  // The handler was called, and made its request in a way that we do not see.
+  done: { left: 1, state: 'done' },
+  'throws, and is done at the second attempt': {
+    left: 2,
+    state: 'done',
+    run: first(() => raise(new Error('as if'))),
+    isOver: ({ calls }) => calls.length === 2,
+  },
+  'throws three times': { left: 3, state: 'failed', run: () => raise(new Error('as if')) },
+  'throws what no retry cures': {
+    left: 1,
+    state: 'failed',
+    run: () => raise(new UsageError('SLUICE_BAD_OPTION', 'as if')),
+  },
+  'returns what the store refuses': { left: 1, state: 'failed', run: () => '\u0000' },
+  retryIn: { left: 1, state: 'scheduled', run: () => raise(retryIn('1h')) },
+  fail: { left: 1, state: 'failed', run: () => raise(fail('no such customer')) },
+  snooze: { left: 1, attempts: 0, state: 'scheduled', run: () => raise(snooze('1h')) },
+  'time-out': { left: 1, state: 'failed', task: { timeout: 300, retry: { attempts: 1 } }, run: never },
+  'cancelled while it runs': { left: 1, state: 'cancelled', run: ({ stage }) => stage.sluice.jobs.cancel(stage.job) },
+  'told to stop at once': { left: 1, state: back, run: ({ stage }) => (void stage.worker.abort(), never()) },
+  'its worker is lost': { left: 2, state: 'done', run: first(lose) },
+  'its worker is lost three times': { left: 3, state: 'failed', run: lose },
+  'at most once, throws': { left: 1, state: 'failed', task: once, run: () => raise(new Error('as if')) },
+  'at most once, retryIn': {
+    left: 2,
+    state: 'done',
+    task: once,
+    run: first(() => raise(retryIn(1))),
+    isOver: ({ calls }) => calls.length === 2,
+  },
+  'at most once, told to stop at once': {
+    left: 1,
+    state: 'failed',
+    task: once,
+    run: ({ stage }) => (void stage.worker.abort(), never()),
+  },
+  'at most once, its worker is lost': { left: 1, state: 'failed', task: once, run: lose },
+
+  'a 429 that a client of its own was answered': {
+    left: 1,
+    state: 'scheduled',
+    heldMs: expect.any(Number) as number,
+    task: patient,
+    run: () => raise(rateLimited(new Response(null, { status: 429 }))),
+  },
+
+  // The handler was not called.
+  'discarded by a rule': {
+    left: 0,
+    state: 'cancelled',
+    isOver: () => true,
+    rules: [rule('gone', { at: 'dispatch', do: { discard: 'as if' } })],
+  },
+  'held by a rule': {
+    left: 0,
+    state: 'scheduled',
+    isOver: () => true,
+    rules: [rule('later', { at: 'dispatch', do: { hold: '1h' } })],
+  },
+  'moved by a rule': {
+    left: 1,
+    state: 'done',
+    rules: [rule('other', { at: 'dispatch', when: ({ queue }) => queue === 'default', do: { queue: 'other' } })],
+  },
+  'not admitted, discarded by a rule': {
+    left: 0,
+    state: 'cancelled',
+    isRaw: true,
+    isOver: () => true,
+    rules: [rule('gone', { do: { discard: 'as if' } })],
+  },
+  'not admitted, and moved to where it waits for its limits': { left: 1, state: 'done', isRaw: true },
+
+  // Its grant grew old.
+  'too old before it was called': {
+    left: 1,
+    state: 'done',
+    before: (stage) => (stage.aheadMs === 0 ? late(stage) : undefined),
+  },
+  'told to stop while its input is checked': {
+    left: 0,
+    state: back,
+    before: (stage) => (void stage.worker.abort(), never()),
+    isOver: () => true,
+  },
+  'too old before its first request, and the next one is far away': {
+    attempts: 0,
+    left: 0,
+    state: back,
+    heldMs: 3_600_000,
+    run: async (turn) => {
+      await silence(turn, 3_600_000)
+      late(turn.stage)
+      await turn.fetch('/')
+    },
+  },
+  'too old before its first request, and taken again': {
+    left: 1,
+    state: 'done',
+    run: async ({ fetch, stage }) => {
+      late(stage)
+      await fetch('/')
+    },
+  },
+  'every further grant is too old when it arrives': {
+    attempts: 1,
+    left: 1,
+    state: 'done',
+    calls: 2,
+    after: (stage, name) => {
+      if (name === 'further' && stage.calls.length === 1) late(stage)
+    },
+    run: async ({ n, fetch, stage }) => {
+      if (n === 1) late(stage)
+      await fetch('/')
+    },
+  },
+
+  // Those who share its limits have a say.
+  'denied by those who share its limits': {
+    left: 1,
+    state: 'done',
+    answer: (_, n) => (n === 1 ? denied() : undefined),
+  },
+  'denied, for they have used a bucket up: its charge stands for what they took': {
+    left: 1,
+    charged: 1,
+    state: 'done',
+    answer: ({ wishes }, n) =>
+      n === 1 ? denied(wishes[0]?.takes.find((take) => take.startsWith('calls'))) : undefined,
+  },
+  'a further request is denied once': {
+    left: 2,
+    state: 'done',
+    answer: (_, n) => (n === 2 ? denied() : undefined),
+    run: async ({ fetch }) => {
+      await fetch('/')
+      await fetch('/')
+    },
+  },
+  'a further request is denied for long, and nothing was sent': {
+    attempts: 1,
+    left: 1,
+    state: 'done',
+    calls: 2,
+    answer: (_, n) => (n === 2 ? { ...denied(), waitMs: 10_000 } : undefined),
+    run: async ({ n, fetch, stage }) => {
+      if (n === 1) late(stage)
+      await fetch('/')
+    },
+  },
+  'a further request is denied, and given up': {
+    left: 1,
+    state: 'done',
+    answer: ({ isFurther }, _, stage) => {
+      if (isFurther !== true) return undefined
+      stage.abort.abort()
+      return denied()
+    },
+    run: async ({ fetch, stage }) => {
+      await fetch('/')
+      await codeOf(fetch('/', { signal: stage.abort.signal }))
+    },
+  },
+})
+
+describe.each(mainEngines)('a claim on $name', (engine) => {
+  const at = emptied(engine)
+
+  it('whose answer its worker never got, and that goes back when that one signs off, has used nothing', async () => {
+    const stage = new Stage(at.sluice, { state: 'waiting' }, 'http://127.0.0.1:1')
+    const name = await stage.send()
+    expect((await claim(at.db, at.worker, [name], 1)).jobs).toHaveLength(1)
+    expect(await stage.sums()).toMatchObject({ calls: 1, tokens: cost, seats: 1 })
+    await at.db.query(`select ${fn}.leave($1)`, [at.worker])
+    expect(await stage.sums()).toEqual({ calls: 0, tokens: 0, beside: 0, inUse: 0, seats: 0, heldMs: 0 })
+  })
+})

@@ -1,0 +1,209 @@
+/** Requests of a handler, the silence that they are asked for, and what it says that it has used: see ends.test.ts. */
+import { expect } from 'vitest'
+import { rateLimited } from '../../src/index.ts'
+import { closed, codeOf, cost, late, once, patient, play, raise, silence } from './stage.ts'
+
+play({
+  // Requests.
+  'one request': { left: 1, state: 'done', run: async ({ fetch }) => void (await fetch('/')) },
+  'three requests, two at once': {
+    left: 3,
+    state: 'done',
+    run: async ({ fetch }) => {
+      await fetch('/')
+      await Promise.all([fetch('/'), fetch('/')])
+    },
+  },
+  'a redirect': { left: 2, state: 'done', run: async ({ fetch }) => void (await fetch('/moved')) },
+  'a connection that was closed instead of an answer': { left: 3, state: 'failed', run: ({ fetch }) => fetch('/cut') },
+  'a request that is refused for its address': {
+    left: 0,
+    state: 'failed',
+    run: ({ fetch }) => fetch('http://10.0.0.1/'),
+  },
+  'a request that is refused for where its name leads': {
+    left: 0,
+    state: 'failed',
+    run: ({ fetch }) => fetch('http://localhost:1026/'),
+  },
+  'a further request that is refused for where its name leads': {
+    left: 1,
+    state: 'failed',
+    run: async ({ fetch }) => {
+      await fetch('/')
+      await fetch('http://localhost:1026/')
+    },
+  },
+  'a further request of another cost that is refused for where its name leads': {
+    left: 1,
+    state: 'failed',
+    run: async ({ context, fetch }) => {
+      await fetch('/')
+      await context.fetch('http://localhost:1026/', { cost: { tokens: 300 } })
+    },
+  },
+  'a further request that is given up while it waits': {
+    left: 1,
+    state: 'done',
+    heldMs: 3_600_000,
+    run: async (turn) => {
+      await turn.fetch('/')
+      await silence(turn, 3_600_000)
+      expect(await codeOf(turn.fetch('/', { signal: AbortSignal.timeout(200) }))).toBeDefined()
+    },
+  },
+  'further requests after it was cancelled': {
+    left: 1,
+    state: 'cancelled',
+    run: async ({ fetch, stage }) => {
+      await fetch('/')
+      await stage.sluice.jobs.cancel(stage.job)
+      expect(await codeOf(fetch('/'))).toBe('SLUICE_JOB_LOST')
+    },
+  },
+  'connections that are refused: tried is used, so that a vendor that is down is not asked the faster for it': {
+    left: 0,
+    tried: 3,
+    state: 'failed',
+    run: ({ fetch }) => fetch(`http://${closed}`),
+  },
+
+  // Answers that ask for silence.
+  'a 429 with Retry-After': {
+    left: 1,
+    state: 'scheduled',
+    heldMs: 30_000,
+    run: async ({ fetch }) => raise(rateLimited(await fetch('/429?after=30'))),
+  },
+  'a 429 without': {
+    left: 1,
+    state: 'scheduled',
+    heldMs: 1_000,
+    task: patient,
+    run: async ({ fetch }) => raise(rateLimited(await fetch('/429'))),
+  },
+  'a 429 that asks for two hours, of which one is believed': {
+    left: 1,
+    state: 'scheduled',
+    heldMs: 3_600_000,
+    run: async ({ fetch }) => raise(rateLimited(await fetch('/429?after=7200'))),
+  },
+  'a 503 with Retry-After': {
+    left: 1,
+    state: 'scheduled',
+    heldMs: 7_000,
+    run: async ({ fetch }) => raise(rateLimited(await fetch('/503?after=7'))),
+  },
+  'a 503 without': {
+    left: 1,
+    state: 'scheduled',
+    task: patient,
+    run: async ({ fetch }) => raise(rateLimited(await fetch('/503'))),
+  },
+  'at most once, its only request is answered 429': {
+    left: 1,
+    state: 'scheduled',
+    heldMs: 30_000,
+    task: once,
+    run: async ({ fetch }) => raise(rateLimited(await fetch('/429?after=30'))),
+  },
+  'at most once, its second request is answered 429': {
+    left: 2,
+    state: 'failed',
+    heldMs: 1_000,
+    task: once,
+    run: async ({ fetch }) => {
+      await fetch('/')
+      raise(rateLimited(await fetch('/429')))
+    },
+  },
+
+  // It says what it has really used.
+  'settles for less': { left: 1, tokens: 400, state: 'done', run: ({ context }) => context.settle({ tokens: 400 }) },
+  'settles for more': {
+    left: 1,
+    tokens: 2_500,
+    state: 'done',
+    run: ({ context }) => context.settle({ tokens: 2_500 }),
+  },
+  'settles twice': {
+    left: 1,
+    tokens: 400,
+    state: 'done',
+    run: async ({ context }) => {
+      await context.settle({ tokens: 400 })
+      await context.settle({ tokens: 7 })
+    },
+  },
+  'settles for three requests': {
+    left: 3,
+    tokens: 500,
+    state: 'done',
+    run: async ({ context, fetch }) => {
+      await fetch('/')
+      await fetch('/')
+      await fetch('/')
+      await context.settle({ tokens: 500 })
+    },
+  },
+  'settles in each of two attempts': {
+    left: 2,
+    tokens: 700,
+    state: 'done',
+    calls: 2,
+    isOver: ({ calls }) => calls.length === 2,
+    run: async ({ n, context }) => {
+      await context.settle({ tokens: n === 1 ? 400 : 300 })
+      if (n === 1) throw new Error('as if')
+    },
+  },
+  'settles, and makes one more request': {
+    left: 2,
+    tokens: 400 + cost,
+    state: 'done',
+    run: async ({ context, fetch }) => {
+      await fetch('/')
+      await context.settle({ tokens: 400 })
+      await fetch('/')
+    },
+  },
+  'settles before its first request, for which it is too old then': {
+    left: 1,
+    tokens: 400 + cost,
+    state: 'done',
+    run: async ({ context, fetch, stage }) => {
+      await context.settle({ tokens: 400 })
+      late(stage)
+      await fetch('/')
+    },
+  },
+  'settles before a request that is refused for its address': {
+    left: 0,
+    tokens: 400,
+    state: 'failed',
+    run: async ({ context, fetch }) => {
+      await context.settle({ tokens: 400 })
+      await fetch('http://10.0.0.1/')
+    },
+  },
+  'settles after a further grant was given back': {
+    left: 1,
+    tokens: 400,
+    state: 'done',
+    run: async ({ context, fetch }) => {
+      await fetch('/')
+      await codeOf(fetch('http://localhost:1026/'))
+      await context.settle({ tokens: 400 })
+    },
+  },
+  'settles after its own grant was given back': {
+    left: 1,
+    tokens: 2_500,
+    state: 'done',
+    run: async ({ context, fetch, stage }) => {
+      late(stage)
+      await fetch('/')
+      await context.settle({ tokens: 2_500 })
+    },
+  },
+})
