@@ -14,6 +14,7 @@ import { Limits } from './dispatch/limits.ts'
 import { Rulebook } from './dispatch/rule.ts'
 import { type SendRowsOptions, type Sent, sendRows } from './dispatch/rows.ts'
 import { type Pauses, pausesOn } from './dispatch/gate.ts'
+import { type Parking, parkingOn } from './dispatch/parked.ts'
 import {
   type AnyTask,
   type Log,
@@ -57,6 +58,8 @@ export class Sluice implements Sender {
   readonly pause: Pauses['pause']
   readonly resume: Pauses['resume']
   readonly pauses: Pauses['pauses']
+  readonly parked: Parking['parked']
+  readonly release: Parking['release']
   /** List, trigger, pause, resume and remove schedules. */
   readonly schedules: Schedules
   /** Takes of limits outside of jobs, from this store; `limit.take` and the like go to the Sluice that `send` goes to. */
@@ -94,6 +97,7 @@ export class Sluice implements Sender {
     this.jobs = new Jobs(this.db, this.#schema, (sql) => this.#sql(sql))
     this.limits = new Limits(this.db, this.#clock, this.#schema)
     ;({ pause: this.pause, resume: this.resume, pauses: this.pauses } = pausesOn(this.db, (sql) => this.#sql(sql)))
+    ;({ parked: this.parked, release: this.release } = parkingOn(this.db, (sql) => this.#sql(sql)))
     this.schedules = new Schedules(this.db, this, (sql) => this.#sql(sql))
     this.#outbox = new Outbox(this.db, this.#clock, this.#schema)
     this.#definitions = new Definitions(this.db, this.#clock, (sql) => this.#sql(sql))
@@ -132,16 +136,11 @@ export class Sluice implements Sender {
       log: (message) => options.log?.info(message),
     })
     let redis: RedisConnection | undefined
+    let sluice: Sluice
     try {
       // What is in memory is gone with this process: nobody else can share it.
       const fromEnv = options.store === 'memory:' ? undefined : env('REDIS_URL')
       redis = openRedis(options.redis ?? fromEnv)
-    } catch (error) {
-      await store.db.close()
-      throw error
-    }
-    let sluice: Sluice
-    try {
       sluice = new Sluice(store, options, redis)
       if (options.migrate === false) await sluice.#mustBeMigrated()
       else await migrate(store.db, sluice.#schema)
