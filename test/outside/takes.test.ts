@@ -129,6 +129,16 @@ for (const engine of engines) {
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
     })
 
+    it('of places: where an answer was lost the place is free again, and its units stay charged', async () => {
+      await at.sluice.define([quietTask('any', [limit('both', { concurrency: 1, rate: '60/min', burst: 2 })])])
+      for (let n = 0; n < 2; n++) {
+        const grant = randomUUID()
+        expect(await acquire(at.db, 'both', { grant })).toMatchObject({ granted: true })
+        await at.db.query(`select ${fn}.forsake(array[$1::uuid])`, [grant])
+      }
+      expect(await acquire(at.db, 'both')).toMatchObject({ granted: false, soonestMs: 1_000 })
+    })
+
     it('of places: what a dead process held is free for jobs too', async () => {
       const work = quietTask('work', [three])
       await at.sluice.sendMany(
