@@ -7,6 +7,7 @@ export default defineConfig(({ mode }) => ({
   test: {
     include: ['test/**/*.test.ts'],
     globalSetup: ['test/servers/setup.ts'],
+    setupFiles: ['test/property.ts'],
     pool: 'forks',
     // Many tests measure rates: more files at once than this would measure each other.
     maxWorkers: 2,

@@ -37,6 +37,7 @@ export {
 export type { SendRow, SendRowsOptions, Sent } from './dispatch/rows.ts'
 export { http, httpTask, type HttpTaskOptions } from './dispatch/http.ts'
 export type { Pausable, Pause, Pauses } from './dispatch/gate.ts'
+export type { Parked, Parking } from './dispatch/parked.ts'
 export type { Exceeded, Missing, Verification, Verified, VerifyOptions } from './dispatch/verify.ts'
 export type { Limits, LimitLine, LimitSource, LimitVersion, SourceLine } from './dispatch/limits.ts'
 export type { Reason, Why } from './dispatch/why.ts'

@@ -16,6 +16,7 @@ import { Limits } from './dispatch/limits.ts'
 import { Rulebook } from './dispatch/rule.ts'
 import { type SendRowsOptions, type Sent, sendRows } from './dispatch/rows.ts'
 import { type Pauses, pausesOn } from './dispatch/gate.ts'
+import { type Parking, parkingOn } from './dispatch/parked.ts'
 import {
   type AnyTask,
   provideSender,
@@ -56,6 +57,8 @@ export class Sluice implements Sender {
   readonly pause: Pauses['pause']
   readonly resume: Pauses['resume']
   readonly pauses: Pauses['pauses']
+  readonly parked: Parking['parked']
+  readonly release: Parking['release']
   /** List, trigger, pause, resume and remove schedules. */
   readonly schedules: Schedules
   /** Takes of limits outside of jobs, from this store; `limit.take` and the like go to the Sluice that `send` goes to. */
@@ -97,6 +100,7 @@ export class Sluice implements Sender {
     this.jobs = new Jobs(this.#sql)
     this.limits = new Limits(this.#sql, this.#clock)
     ;({ pause: this.pause, resume: this.resume, pauses: this.pauses } = pausesOn(this.#sql))
+    ;({ parked: this.parked, release: this.release } = parkingOn(this.#sql))
     this.schedules = new Schedules(this.#sql, this)
     this.#outbox = new Outbox(store)
     this.#definitions = new Definitions(this.#sql, this.#clock)
@@ -132,16 +136,11 @@ export class Sluice implements Sender {
       log: (message) => options.log?.info(message),
     })
     let redis: RedisConnection | undefined
+    let sluice: Sluice
     try {
       // What is in memory is gone with this process: nobody else can share it.
       const fromEnv = options.store === 'memory:' ? undefined : env('REDIS_URL')
       redis = openRedis(options.redis ?? fromEnv)
-    } catch (error) {
-      await opened.db.close()
-      throw error
-    }
-    let sluice: Sluice
-    try {
       sluice = new Sluice(opened, options, redis)
       if (options.migrate === false) await sluice.#mustBeMigrated()
       else await migrate(opened.db, sluice.#store.schema)

@@ -8,6 +8,7 @@ import type { PgliteDb } from '../db/pglite.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
 import { span } from './output.ts'
+import { parked } from './parked.ts'
 import { redisServer, shared } from './shared.ts'
 import { bloat, has, snapshots, type StorageAt, wraparound } from './storage.ts'
 import pg from 'pg'
@@ -44,6 +45,7 @@ export const checks: Record<string, Check> = {
   disk,
   schema,
   partitions,
+  parked: (at) => parked(storageAt(at)),
   snapshots: (at) => snapshots(storageAt(at)),
   bloat: (at) => bloat(storageAt(at)),
   wraparound: (at) => wraparound(storageAt(at)),

@@ -12,6 +12,7 @@ import { initCommand } from './init.ts'
 import { jobsCommand } from './jobs.ts'
 import { limitsCommand } from './limits.ts'
 import { migrateCommand } from './migrate.ts'
+import { releaseCommand } from './parked.ts'
 import { pauseCommand, pausesCommand, resumeCommand } from './pause.ts'
 import { schedulesCommand } from './schedules.ts'
 import { pruneCommand } from './prune.ts'
@@ -47,6 +48,7 @@ async function build(argv: readonly string[]): Promise<Command> {
     pauseCommand,
     resumeCommand,
     pausesCommand,
+    releaseCommand,
     statusCommand,
     limitsCommand,
     verifyCommand,

@@ -6,6 +6,7 @@ import type { Sluice } from '../index.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
 import { type Output, size, span } from './output.ts'
+import { parked } from './parked.ts'
 import { nameOf, type Settings, settingsOf, withSluice } from './settings.ts'
 import { shared } from './shared.ts'
 import { bloat, snapshots, type StorageAt, tableSizes, type TableSize, wraparound } from './storage.ts'
@@ -19,7 +20,7 @@ export function statusCommand(): Command {
 }
 
 /** What `doctor` looks at too, because it gets worse while nobody looks. */
-const watched = { snapshots, bloat, wraparound, restores, steps, redis: shared }
+const watched = { parked, snapshots, bloat, wraparound, restores, steps, redis: shared }
 
 /** Alarms of the store, and with `--storage` its tables. Whoever may not look at something is told by `doctor`. */
 async function lookAt(sluice: Sluice, { store, schema }: Settings, storage: boolean) {

@@ -41,7 +41,8 @@ const jwt = /(?<![\w-])eyJ[\w-]{5,}\.[\w-]{5,}(?:\.[\w-]*)*/g
 const wellKnown =
   /(?<![\w-])(?:[rs]k_(?:live|test)_\w+|whsec_[\w+/=]{8,}|gh[opsur]_\w{8,}|github_pat_\w{8,}|glpat-[\w-]{8,}|xox[abeprs]-[\w-]{8,}|shp[ac]t_\w{8,}|npm_[A-Za-z0-9]{36}|ya29\.[\w-]{8,}|SG\.[\w-]{16,}\.[\w-]{16,}|AIza[\w-]{30,}|sk-[\w-]{20,}|A[KS]IA[A-Z0-9]{16})(?![\w-])/g
 const assigned = /(?<![\w.-])([\w.-]{1,64})\s{0,2}=(?!=)\s{0,2}/g
-const assignedValue = /"[^"]*"?|'[^']*'?|(?:[^\s&;"'<>\\]|\\(?![\\"'nrt]))+/y
+const assignedValue = /(?:[^\s&;"'<>\\]|\\(?![\\"'nrt]))+/y
+const assignedQuote = /(\\{0,8})(["'])/y
 const parameter = /(?<=[?&;])([\w.%-]{1,64})(=)([^\s&;"'<>#\\]+)/g
 const number = /(?<![\w.-])([\w.-]{1,64})(\\{0,8}["']\s{0,4}:\s{0,4})(-?\d[\w.+-]*)/g
 const quoted = /(?<![\w.-])([\w.-]{1,64})\\{0,8}["']?\s{0,4}:\s{0,4}(\\{0,8})(["'`])/g
@@ -55,7 +56,7 @@ export function isSecretName(name: string): boolean {
 
 /** Shorter ones would be found in any text. */
 const shortest = 6
-const valuesMax = 4_000
+const valuesMax = 7_000
 function flatten(name: string): string {
   return name.toLowerCase().replaceAll(/[^a-z0-9]/g, '')
 }
@@ -65,7 +66,8 @@ const values = new Set<string>()
 let byLength: readonly string[] = []
 
 /**
- * Has this value replaced in whatever is redacted in this process from now on, also as part of a URL, a form, JSON, or as Base64.
+ * Has this value replaced in whatever is redacted in this process from now on, also as part of a URL, a form, JSON, or as Base64 of
+ * either alphabet.
  * It is not looked for when shorter than 6 characters; of more than a thousand the oldest are forgotten.
  */
 export function hideValue(value: string): void {
@@ -74,7 +76,8 @@ export function hideValue(value: string): void {
   const base64 = Buffer.from(whole).toString('base64')
   const form = new URLSearchParams({ a: value }).toString().slice(2)
   const inJson = JSON.stringify(value).slice(1, -1)
-  const forms = [value, encodeURIComponent(whole), form, inJson, base64, base64.replace(/=+$/, '')]
+  const base64url = Buffer.from(whole).toString('base64url')
+  const forms = [value, encodeURIComponent(whole), form, inJson, base64, base64.replace(/=+$/, ''), base64url]
   const isNew = !values.has(value)
   for (const text of forms.filter((one) => !mark.includes(one))) {
     values.delete(text)
@@ -139,14 +142,22 @@ function hideAssigned(text: string): string {
   for (let found = assigned.exec(text); found !== null; found = assigned.exec(text)) {
     if (!isSecretName(found[1] ?? '')) continue
     const begin = assigned.lastIndex
-    assignedValue.lastIndex = begin
-    const [value] = assignedValue.exec(text) ?? []
-    if (value === undefined) continue
-    const end = begin + value.length
+    const end = assignedEnd(text, begin)
+    if (end === begin) continue
+    const value = text.slice(begin, end)
     out += text.slice(from, begin) + (emptyValue.test(value) ? value : mark)
     assigned.lastIndex = from = end
   }
   return from === 0 ? text : out + text.slice(from)
+}
+
+/** Where the value ends that is assigned here, with its quotes; where it begins when there is none. */
+function assignedEnd(text: string, begin: number): number {
+  assignedQuote.lastIndex = assignedValue.lastIndex = begin
+  const [open, escape = '', quote = ''] = assignedQuote.exec(text) ?? []
+  if (open === undefined) return begin + (assignedValue.exec(text)?.[0].length ?? 0)
+  const end = closing(text, begin + open.length, quote, escape.length)
+  return text.startsWith(open, end) ? end + open.length : end
 }
 
 /** `"password": "…"`, as JSON, as JSON within JSON, and as a value is shown in a console. */

@@ -26,6 +26,13 @@ test.each([
   ['?X-Amz-Signature=00ff&X-Amz-Expires=60', '?X-Amz-Signature=[redacted]&X-Amz-Expires=60'],
   ['connect host=db password=hunter2 port=1', 'connect host=db password=[redacted] port=1'],
   ['PASSWORD="two words" x', 'PASSWORD=[redacted] x'],
+  ['password="a\\" b" x', 'password=[redacted] x'],
+  ["password='it\\'s two' x", 'password=[redacted] x'],
+  ['password="\\"123', 'password=[redacted]'],
+  // As a shell reads it, one value.
+  ['password="two "words x', 'password=[redacted] x'],
+  ['{"msg":"password=\\"two words\\" x"}', '{"msg":"password=[redacted] x"}'],
+  ['{"msg":"token=\\"cut","user":"x"}', '{"msg":"token=[redacted]","user":"x"}'],
   ['callback_url=https://x.example/?token=abcdef123456', 'callback_url=https://x.example/?token=[redacted]'],
   ['msg="login failed password=hunter22"', 'msg="login failed password=[redacted]"'],
   ['connectionString="Server=a;Password=hunter22;"', 'connectionString="Server=a;Password=[redacted];"'],
@@ -108,6 +115,14 @@ test('a value that was named is found in every form, and short ones are not look
     Buffer.from(value).toString('base64'),
   ])
     expect(redactText(`x ${form} y`)).toMatch(/^x "?\[redacted\]"?=* y$/)
+  // Of each length that Base64 pads otherwise, and with what the alphabet for URLs writes otherwise.
+  for (const secret of ['~~hunter2?>~', '~~hunter2?>~~', '~~hunter2?>~~~'])
+    for (const alphabet of ['base64', 'base64url'] as const) {
+      hideValue(secret)
+      const shown = Buffer.from(secret).toString(alphabet)
+      expect(hideKnown(`x${shown}y`)).toBe('x[redacted]y')
+      expect(hideKnown(`x ${shown.replaceAll('=', '')} y`)).toBe('x [redacted] y')
+    }
   hideValue('abc')
   hideValue('redacted')
   expect(hideKnown('abc redacted')).toBe('abc redacted')

@@ -2,7 +2,7 @@ import fs from 'node:fs'
 import net from 'node:net'
 import os from 'node:os'
 import path from 'node:path'
-import { afterEach, beforeEach, expect, test } from 'vitest'
+import { afterEach, beforeEach, describe, expect, test, vi } from 'vitest'
 import { connectInfo, own } from '../../src/db/owner.ts'
 import { start } from './fixtures/child.ts'
 import type { Child } from './fixtures/child.ts'
@@ -17,6 +17,7 @@ beforeEach(() => {
 
 afterEach(async () => {
   delete process.env['SLUICE_TAKE_OVER']
+  vi.restoreAllMocks()
   await Promise.all(children.splice(0).map((child) => child.kill()))
   fs.rmSync(dir, { recursive: true, force: true })
 })
@@ -76,6 +77,26 @@ test('a stopped owner still owns', async () => {
   await expect(own(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
   await stopped.kill()
   await (await own(dir)).release()
+})
+
+test('a stopped owner still owns where so many have knocked that the kernel takes no more', async () => {
+  const stopped = await winner()
+  stopped.process.kill('SIGSTOP')
+  const { host, port } = (await connectInfo(dir))!
+  const knocking: net.Socket[] = []
+  const knock = () =>
+    new Promise<string>((resolve) => {
+      const socket = net.connect(path.join(host, `.s.PGSQL.${port}`))
+      knocking.push(socket)
+      socket.once('connect', () => resolve('taken'))
+      socket.once('error', (error: NodeJS.ErrnoException) => resolve(String(error.code)))
+    })
+  let heard = 'taken'
+  while (heard === 'taken') heard = await knock()
+  expect(heard).toBe('EAGAIN')
+  process.env['SLUICE_TAKE_OVER'] = '1'
+  await expect(own(dir)).rejects.toMatchObject({ message: expect.stringContaining('is in use by') as string })
+  for (const socket of knocking) socket.destroy()
 })
 
 test('a second opener in the same process is refused until the first releases', async () => {
@@ -141,4 +162,70 @@ test('owners clean up after those before them, but never remove the highest clai
   expect(left.filter((name) => name.endsWith('.sock') || name.endsWith('.draft'))).toEqual([])
   expect(left.length).toBeLessThanOrEqual(101)
   expect(left.at(-1)).toBe('claim-000000000110.json')
+})
+
+/** A claim that the directory has, and those who look do not see until it is shown. */
+function hidden(number: number): { show(): void } {
+  const name = path.join(dir, 'owner', `claim-${String(number).padStart(12, '0')}.json`)
+  fs.renameSync(name, `${name}.hidden`)
+  return { show: () => fs.renameSync(`${name}.hidden`, name) }
+}
+
+describe('while an opener looks', () => {
+  test('many come and go, and one owns: a number that was used and removed makes no second owner', async () => {
+    const owner = await own(dir)
+    const [name] = fs.readdirSync(path.join(dir, 'owner')).filter((each) => each.endsWith('.json'))
+    const claim = path.join(dir, 'owner', name!)
+    fs.renameSync(claim, path.join(dir, 'later'))
+    const link = fs.linkSync
+    vi.spyOn(fs, 'linkSync').mockImplementationOnce((...args) => {
+      fs.renameSync(path.join(dir, 'later'), claim.replace('001.json', '150.json'))
+      link(...args)
+    })
+    await expect(own(dir)).rejects.toMatchObject({ message: expect.stringContaining('is in use by') as string })
+    // Nor is what the opener wrote meanwhile taken for a claim of one that lives.
+    expect(JSON.parse(fs.readFileSync(claim, 'utf8'))).toMatchObject({ released: true })
+    expect(await connectInfo(dir)).toBeDefined()
+    await owner.release()
+  })
+
+  test('another takes the number first: the opener looks again', async () => {
+    const owner = await own(dir)
+    const { show } = hidden(1)
+    const link = fs.linkSync
+    vi.spyOn(fs, 'linkSync').mockImplementationOnce((...args) => {
+      show()
+      link(...args)
+    })
+    await expect(own(dir)).rejects.toMatchObject({ message: expect.stringContaining('is in use by') as string })
+    await owner.release()
+  })
+
+  test('another takes over, and sweeps the socket of the dead: the opener looks again', async () => {
+    await (await winner()).kill()
+    await (await own(dir)).release()
+    const { show } = hidden(2)
+    const read = fs.readFileSync
+    vi.spyOn(fs, 'readFileSync').mockImplementation(((file: string, ...more: []) => {
+      const text = read(file, ...more)
+      if (String(file).endsWith('1.json')) {
+        vi.mocked(fs.readFileSync).mockRestore()
+        show()
+      }
+      return text
+    }) as never)
+    await (await own(dir)).release()
+    expect(fs.readdirSync(path.join(dir, 'owner'))).toContain('claim-000000000003.json')
+  })
+})
+
+test('an owner that cannot say that it is gone leaves its socket, by which everybody sees it', async () => {
+  const owner = await own(dir)
+  const room = path.join(dir, 'owner')
+  const [socket] = fs.readdirSync(room).filter((each) => each.endsWith('.sock'))
+  // As where the disk is full.
+  fs.mkdirSync(path.join(room, `${socket}.draft`))
+  await owner.release()
+  expect(await connectInfo(dir)).toBeUndefined()
+  await (await own(dir)).release()
 })

@@ -104,6 +104,20 @@ describe('a bucket of rows', () => {
     expect(promised(one.rules[0] as never, one)).toEqual({ ...promise, spanUs: windowUs })
   })
 
+  it.each<LimitOptions>([{ window: '9/10s' }, { rate: '20/10s' }])(
+    'of %j a grant exactly a span before is out of the span, and one a microsecond later is in it',
+    (options) => {
+      const one = defined(options)
+      const { spanUs, most } = promised(one.rules[0] as never, one)
+      const after = (passUs: number) => oneVersion([0, passUs].map((us) => ({ passUs: us, units: most })))
+      const seen = (passUs: number) => judge(new Map([[1, one]]), after(passUs)).seen.get('1:0')
+      expect(seen(spanUs)).toMatchObject({ worst: most })
+      expect(seen(spanUs - 1)).toMatchObject({ worst: 2 * most, excess: { units: 2 * most, most } })
+      if (options.window !== undefined)
+        expect([seen(spanUs), seen(spanUs - 1)]).toMatchObject([{ exceeded: 0 }, { exceeded: 1 }])
+    },
+  )
+
   it('of which a part is read first, is the same from there on', () => {
     fc.assert(
       fc.property(anySteps, fc.nat(60), (steps, k) => {
@@ -211,6 +225,9 @@ describe('what was used beyond a grant, or refunded by the vendor itself', () =>
     const window = defined({ window: '10/min' })
     expect(exceeded(window, [row(1, 8), row(2, 90, { claim: null }), row(3, 2)])).toBe(0)
     expect(exceeded(window, [row(1, 8), row(2, 90, { claim: null }), row(3, 3)])).toBe(1)
+    const quota = defined({ quota: '10/h', transit: 0 })
+    expect(exceeded(quota, [row(1, 8), row(2, 90, { claim: null }), row(3, 2)])).toBe(0)
+    expect(exceeded(quota, [row(1, 8), row(2, 90, { claim: null }), row(3, 3)])).toBe(1)
   })
 
   it('a vendor that refunds has the room when it does', () => {

@@ -66,6 +66,24 @@ describe.each([
       )
   })
 
+  it('a changed window counts what was granted in its oldest part, and nothing before it', async () => {
+    const [before, rate] = [limit('a', { window: '30/h' }).rules, limit('b', { rate: '30/h' }).rules]
+    const after = limit('a', { window: '9/min' }).rules
+    const slotUs = after[0]?.slotUs ?? 0
+    const startUs = Math.ceil((Date.UTC(2026, 1, 3) * 1_000) / slotUs) * slotUs
+    const take = (units: number): Act => ({ kind: 'take', buckets: [0], units, again: false })
+    for (const parts of [59, 60, 61]) {
+      for (const us of [0, 1, slotUs - 1]) {
+        const passed = (end: number): Act => ({ kind: 'pass', us: end })
+        const acts = [passed(us), take(3), passed(parts * slotUs - us), take(1)]
+        const changed: Act[] = [{ kind: 'redefine', limit: 0, rules: [...after] }, take(1), take(5), take(1)]
+        const limits = [before, rate, rate].map((rules) => [...rules])
+        const history = { limits, full: [false, false, false], startUs, acts: [...acts, ...changed] }
+        expect(await compare(sluice.db, history)).toBeGreaterThan(acts.length)
+      }
+    }
+  })
+
   const bucket = async (name: string, key: string): Promise<string> => {
     const id = hash64(`${name}:${key}`)
     await sluice.db.query('insert into sluice.bucket (id, name, key) values ($1, $2, $3)', [id, name, key])

@@ -138,6 +138,27 @@ for (const engine of engines) {
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
     })
 
+    it('of places: what is given back after its use is for the jobs that wait, at once', async () => {
+      const one = quietTask('one', [limit('single', { concurrency: 1 })])
+      await at.sluice.sendMany(one, [])
+      const grant = randomUUID()
+      expect(await acquire(at.db, 'single', { grant })).toMatchObject({ granted: true })
+      await at.sluice.sendMany(one, [{}])
+      expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
+      await at.db.query(`select ${fn}.yield(array[$1::uuid], array['single'], array[false])`, [grant])
+      expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
+    })
+
+    it('of places: where an answer was lost the place is free again, and its units stay charged', async () => {
+      await at.sluice.define([quietTask('any', [limit('both', { concurrency: 1, rate: '60/min', burst: 2 })])])
+      for (let n = 0; n < 2; n++) {
+        const grant = randomUUID()
+        expect(await acquire(at.db, 'both', { grant })).toMatchObject({ granted: true })
+        await at.db.query(`select ${fn}.forsake(array[$1::uuid])`, [grant])
+      }
+      expect(await acquire(at.db, 'both')).toMatchObject({ granted: false, soonestMs: 1_000 })
+    })
+
     it('of places: what a dead process held is free for jobs too', async () => {
       const work = quietTask('work', [three])
       await at.sluice.sendMany(
@@ -151,6 +172,9 @@ for (const engine of engines) {
       await tidy()
       expect(await claimAll(at.db, at.worker, ['work'], 3)).toEqual([])
       await clock.set(startMs + 15_000)
+      // Nobody is given up where the clock may just have stepped.
+      await at.db.query(`select ${fn}.tidy(null)`)
+      expect(await claimAll(at.db, at.worker, ['work'], 3)).toEqual([])
       await tidy()
       expect(await claimAll(at.db, at.worker, ['work'], 3)).toHaveLength(2)
       await clock.set(startMs + 80_000)
@@ -182,6 +206,24 @@ for (const engine of engines) {
       expect(await second()).toMatchObject({ granted: false, soonestMs: 10_000 })
       await clock.set(startMs + 6_000)
       expect(await second()).toMatchObject({ granted: true })
+    })
+
+    it('who waited and died takes nothing from the jobs that wait', async () => {
+      const work = quietTask('work', [ten])
+      await at.sluice.sendMany(
+        work,
+        Array.from({ length: 30 }, () => ({})),
+      )
+      await done(at.db, await claimAll(at.db, at.worker, ['work'], 10))
+      await at.sluice.define([quietTask('any', [each as never])])
+      await acquire(at.db, 'each:a')
+      const [gone, other] = [taker(at.db, 'ten', 10), taker(at.db, 'each:a', 1)]
+      await gone()
+      await clock.set(startMs + 10_000)
+      // Somebody waits elsewhere.
+      await acquire(at.db, 'each:a')
+      expect(await other()).toMatchObject({ granted: false })
+      expect(await claimAll(at.db, at.worker, ['work'], 10)).toHaveLength(10)
     })
 
     it('tasks on two queues and takes share one limit, and no other', async () => {

@@ -33,6 +33,12 @@ describe('the day on which clocks go forward, Berlin 2026-03-29, 02:00 to 03:00'
     ['@hourly', 23],
     ['*/10 * * * *', 138],
     ['0 */2 * * *', 11],
+    ['0 30 2 * * *', 1],
+    ['*/30 30 2 * * *', 1],
+    ['* * 2 * * *', 1],
+    ['0 */15 1-3 * * *', 8],
+    ['0 0 * * * *', 23],
+    ['30 0 */2 * * *', 11],
   ])('%s: %d times', (expression, n) => expect(countIn(expression, 'Europe/Berlin', from, until)).toBe(n))
 })
 
@@ -48,6 +54,11 @@ describe('the day on which clocks go back, Berlin 2026-10-25, 03:00 to 02:00', (
     ['0 * * * *', 25],
     ['*/10 * * * *', 150],
     ['0 */2 * * *', 13],
+    ['0 30 2 * * *', 1],
+    ['*/30 30 2 * * *', 2],
+    ['0 */15 1-3 * * *', 12],
+    ['0 0 * * * *', 25],
+    ['30 0 */2 * * *', 13],
   ])('%s: %d times', (expression, n) => expect(countIn(expression, 'Europe/Berlin', from, until)).toBe(n))
 })
 
@@ -211,6 +222,8 @@ test.each(Object.entries(moments))(
           found = []
         }
         expect(found).toEqual(oracle(all, zone, fromMs, untilMs))
+        // With a field of seconds it is the same, whatever stands before the hour.
+        if (found.length > 0) expect(instants(cron(`0 ${expression}`, zone), fromMs, untilMs, 1e5)).toEqual(found)
         // From anywhere in between the next one is the same.
         const someMs = fromMs + 13 * hourMs + 1_234
         const next = found.find((ms) => ms > someMs)

@@ -130,3 +130,18 @@ create table sluice.gate (
   alive_until timestamptz,
   check ((zone is null) = (from_min is null) and (zone is null) = (to_min is null))
 );
+
+-- What claims leave out because they failed by its data, until an operator releases it.
+create table sluice.parked (
+  kind text not null check (kind in ('job', 'lane', 'bucket')),
+  -- Of a lane or a bucket.
+  id bigint,
+  job uuid,
+  -- What operators call it: the job's id, `limit:key`, `task in queue`.
+  name text not null,
+  error text not null,
+  -- The SQLSTATE.
+  code text,
+  at timestamptz not null,
+  primary key (kind, name)
+);

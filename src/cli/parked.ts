@@ -1,0 +1,60 @@
+/** `sluice release`, and what `status` and `doctor` tell of what is parked. */
+import { Command } from 'commander'
+import { SluiceError, UsageError } from '../core/errors.ts'
+import { redactText } from '../core/redact.ts'
+import { type Parked, parkingOn } from '../dispatch/parked.ts'
+import type { Finding } from './finding.ts'
+import { brief } from './output.ts'
+import { settingsOf, withSluice } from './settings.ts'
+import { has, type StorageAt } from './storage.ts'
+
+/** So many are named. */
+const namedMax = 10
+
+/** What claims leave out because they failed by it. */
+export async function parked({ sql }: StorageAt): Promise<Finding | undefined> {
+  if (!(await has(sql, 'parked'))) return undefined
+  const all = await parkingOn(sql).parked()
+  if (all.length === 0) return { status: 'ok', text: 'nothing is parked' }
+  const rest = all.length > namedMax ? [`and ${all.length - namedMax} more, \`sluice release --all\``] : []
+  const text = [...all.slice(0, namedMax).map(line), ...rest].join('; ')
+  return { status: 'fail', text: `claims failed by these and leave them out: ${text}` }
+}
+
+function line({ kind, name, error, code, since }: Parked): string {
+  const why = `${code === undefined ? '' : `${code}: `}${brief(redactText(error), 200)}`
+  const word = /^[\w.:-]+$/.test(name) ? name : `'${name.replaceAll("'", String.raw`'\''`)}'`
+  return `${kind} ${name} since ${since.toISOString()} (${why}), \`sluice release ${word}\``
+}
+
+/** `sluice release`. */
+export function releaseCommand(): Command {
+  return new Command('release')
+    .description('have claims read again what they left out because they failed by it (`status` names it)')
+    .argument('[name]', 'a job, `limit:key` or `task in queue`, as `status` names it')
+    .option('--all', 'all that is parked')
+    .action(release)
+}
+
+async function release(name: string | undefined, { all }: { all?: boolean }, command: Command): Promise<void> {
+  if ((name === undefined) === (all === undefined))
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      'name what to release, or give --all; `sluice status` names what is parked',
+    )
+  const settings = await settingsOf(command)
+  const { out } = settings
+  const released = await withSluice(settings, { creates: false }, async (sluice) => {
+    const names = name === undefined ? (await sluice.parked()).map((one) => one.name) : [name]
+    const were: string[] = []
+    for (const one of names) if (await sluice.release(one)) were.push(one)
+    return were
+  })
+  if (name !== undefined && released.length === 0)
+    throw new SluiceError('SLUICE_NOT_PARKED', `"${name}" is not parked; \`sluice status\` names what is`)
+  for (const one of released) {
+    if (out.json) out.object({ name: one, released: true })
+    else out.line(`${one} is released`)
+  }
+  out.hint('`sluice status` names it again if claims fail by it again')
+}

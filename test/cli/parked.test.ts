@@ -1,0 +1,81 @@
+import { afterEach, expect, it } from 'vitest'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { until } from '../until.ts'
+import { createProject, objects } from './program.ts'
+
+const ends: (() => unknown)[] = []
+afterEach(async () => {
+  for (const end of ends.splice(0).reverse()) await end()
+})
+
+const job = '01970000-0000-7000-8000-000000000001'
+
+/** A store in which a claim has parked a bucket, a lane and a job, in this order. */
+async function setting() {
+  const { url } = await freshDatabase()
+  const sluice = await Sluice.open({ store: url })
+  ends.push(() => sluice.close())
+  await sluice.db.query(
+    `insert into sluice.parked (kind, id, job, name, error, code, at) values
+       ('bucket', 5, null, 'crm:a 1', 'integer out of range', '22003', '2026-01-02T03:04:05Z'),
+       ('lane', 7, null, 'sync in default', 'division by zero', '22012', '2026-01-02T03:04:06Z'),
+       ('job', null, $1::uuid, $1::text, 'password=hunter2 is no number', null, '2026-01-02T03:04:07Z')`,
+    [job],
+  )
+  return { url, sluice }
+}
+
+it('a program lists what is parked, and releases it by name, which wakes the workers', async () => {
+  const { sluice } = await setting()
+  expect(await sluice.parked()).toEqual([
+    {
+      kind: 'bucket',
+      name: 'crm:a 1',
+      error: 'integer out of range',
+      code: '22003',
+      since: new Date('2026-01-02T03:04:05Z'),
+    },
+    expect.objectContaining({ kind: 'lane', name: 'sync in default' }),
+    expect.objectContaining({ kind: 'job', name: job, code: undefined }),
+  ])
+  const heard: string[] = []
+  ends.push(await sluice.db.listen('sluice.wake', (payload) => void heard.push(payload)))
+  // The first notification may come before LISTEN is in force.
+  await until(async () => {
+    await sluice.db.query(`select pg_notify('sluice.wake', 'heard')`)
+    return heard.length > 0
+  })
+  expect(await sluice.release('crm:a 1')).toBe(true)
+  await until(() => heard.includes('*'))
+  expect(await sluice.release('crm:a 1')).toBe(false)
+  expect((await sluice.parked()).map(({ kind }) => kind)).toEqual(['lane', 'job'])
+})
+
+it('status and doctor name what is parked, since when, why, and what releases it', async () => {
+  const { url } = await setting()
+  const project = createProject({ DATABASE_URL: url })
+  ends.push(() => project.close())
+  const text = [
+    "bucket crm:a 1 since 2026-01-02T03:04:05.000Z (22003: integer out of range), `sluice release 'crm:a 1'`",
+    "lane sync in default since 2026-01-02T03:04:06.000Z (22012: division by zero), `sluice release 'sync in default'`",
+    `job ${job} since 2026-01-02T03:04:07.000Z (password=[redacted] is no number), \`sluice release ${job}\``,
+  ].join('; ')
+  expect((await project.run(['status'])).out).toContain(`parked     claims failed by these and leave them out: ${text}`)
+  const doctor = await project.run(['doctor'])
+  expect(doctor.code).toBe(1)
+  expect(doctor.out).toMatch(/^fail {2}parked {6}claims failed by these/m)
+  expect(await project.run(['release', 'crm:a 1'])).toMatchObject({ code: 0, out: 'crm:a 1 is released\n' })
+  expect(await project.run(['release', 'crm:a 1'])).toMatchObject({
+    code: 1,
+    err: expect.stringContaining('SLUICE_NOT_PARKED'),
+  })
+  expect((await project.run(['release'])).code).toBe(2)
+  expect((await project.run(['release', job, '--all'])).code).toBe(2)
+  expect(objects((await project.run(['release', '--all', '--json'])).out)).toEqual([
+    { name: 'sync in default', released: true },
+    { name: job, released: true },
+  ])
+  expect((await project.run(['status'])).out).not.toContain('parked')
+  expect((await project.run(['doctor'])).out).toMatch(/^ok {4}parked {6}nothing is parked$/m)
+})

@@ -1,0 +1,73 @@
+/** What is asked of Redis where answers are lost: nobody uses it, so it goes back. */
+import { randomUUID } from 'node:crypto'
+import { afterEach, expect, it } from 'vitest'
+import { limit, Sluice } from '../../src/index.ts'
+import type { RedisClient } from '../../src/redis/client.ts'
+import { RedisLimiter } from '../../src/redis/limiter.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { startRedis } from '../servers/redis.ts'
+import { connectRedis } from '../servers/resp.ts'
+import { until } from '../until.ts'
+
+const ends: (() => unknown)[] = []
+afterEach(async () => {
+  for (const end of ends.splice(0).reverse()) await end()
+})
+
+const ten = limit('ten', { rate: '10/h', burst: 10 })
+
+/** Takes of a limit of ten in Redis, of which answers can be lost; `ids`: under which they were asked then. */
+async function setting() {
+  const redis = await startRedis()
+  ends.push(() => redis.close())
+  const client = await connectRedis(redis.port)
+  ends.push(() => client.close())
+  const state = { isLosing: false, ids: new Set<string>() }
+  const losing: RedisClient = {
+    async send(command, args) {
+      const reply = await client.send(command, args)
+      const text = String(args.at(-1))
+      if (!state.isLosing || !text.includes('"items"')) return reply
+      state.ids.add((JSON.parse(text) as { id: string }).id)
+      throw new Error('the connection was lost')
+    },
+  }
+  const sluice = await Sluice.open({ store: (await freshDatabase()).url, redis: losing })
+  ends.push(() => sluice.close())
+  const limiter = new RedisLimiter(client)
+  /** Whether Redis has room for so many units, which are taken. */
+  const hasRoom = async (units: number) => {
+    const items = [{ want: 1, takes: [{ bucket: 0, units }] }]
+    const bucket = { name: 'ten', rules: ten.rules, version: 1, isOwn: true }
+    const answer = await limiter.reserve({ id: randomUUID(), buckets: [bucket], items })
+    return answer.isDecided && answer.results[0]?.granted === 1
+  }
+  return { client, state, takes: sluice.takes, hasRoom }
+}
+
+it('a take that had no answer in time is denied, and what Redis granted it goes back', async () => {
+  const { state, takes, hasRoom } = await setting()
+  await (await takes.take(ten)).giveBack()
+  state.isLosing = true
+  expect(await takes.tryTake(ten, { cost: 4 })).toMatchObject({ granted: false })
+  // It was asked under one id, however often.
+  expect(state.ids.size).toBe(1)
+  state.isLosing = false
+  await until(() => hasRoom(10))
+})
+
+it('nothing goes back beside it of what an epoch began with', async () => {
+  const { client, state, takes, hasRoom } = await setting()
+  expect(await takes.tryTake(ten, { cost: 5 })).toMatchObject({ granted: true })
+  await client.send('FLUSHALL', [])
+  await until(async () => {
+    const lease = await takes.tryTake(ten).catch(() => undefined)
+    if (lease?.granted === true) await lease.lease.giveBack()
+    return lease?.granted === true
+  })
+  state.isLosing = true
+  expect(await takes.tryTake(ten, { cost: 4 })).toMatchObject({ granted: false })
+  state.isLosing = false
+  await until(() => hasRoom(5))
+  expect(await hasRoom(1)).toBe(false)
+})
