@@ -1,5 +1,5 @@
 /** What happens around a handler: deadline, validation, time-out, the verdict. */
-import { type Clock, sleepUntil, type StoreClock } from '../core/clock.ts'
+import { caughtUpMs, type Clock, sleepUntil, type StoreClock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import { redactText } from '../core/redact.ts'
@@ -271,7 +271,7 @@ export class Attempt {
   }
 
   #isOlderThan(ms: number): boolean {
-    return this.#options.clock.monotonicMs() > this.job.grantedMs + ms
+    return caughtUpMs(this.#options.clock, this.job.asked) > this.job.grantedMs + ms
   }
 
   /** Getters that all contexts have in common: those of its own would be most of what a short attempt costs. */

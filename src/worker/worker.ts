@@ -1,5 +1,5 @@
 /** A worker: claims jobs, runs their handlers in this process, and is a good member of the fleet. */
-import { type Clock, StoreClock } from '../core/clock.ts'
+import { type Clock, readMoment, StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import type { Rate } from '../core/rate.ts'
 import type { Db } from '../db/db.ts'
@@ -272,7 +272,9 @@ export class Worker {
       const who = await this.#enter()
       if (end.aborted) return { count: 0, again: false }
       try {
+        const asked = readMoment(this.#options.clock)
         const { jobs, again } = await this.#claims.claim(who, Math.min(want, this.#slots.free()), false, end)
+        for (const job of jobs) job.asked = asked
         this.#slots.start(jobs)
         if (jobs.length > 0 || !again) return { count: jobs.length, again }
       } catch (error) {
