@@ -1,5 +1,6 @@
 -- Forgets ledger rows older than p_keep_us, but for each bucket's newest, which is its state. What is left proves that no
--- limit was exceeded since. Steps of the clock before them all go too. Rows stay for as long as a rule of their limit looks back. Looks at one portion, after p_after
+-- limit was exceeded since. Steps of the clock before them all go too,
+-- after 400 days: retention goes by them (shown_ago). Rows stay for as long as a rule of their limit looks back. Looks at one portion, after p_after
 -- (0: from the oldest). more: how far it came, null at the end; gone: how many rows went.
 -- Newest row and span are looked up once for each bucket of the portion: 100,000 rows of limits that look back for longer
 -- than p_keep_us stay, and are walked again each time.
@@ -7,6 +8,7 @@ create or replace function engine.forget(p_keep_us bigint, p_after bigint, out m
   set enable_seqscan = off set jit = off as $$
 declare
   v_portion constant integer := 20000;
+  v_steps constant bigint := 400 * 86400000000;  -- what is older than that is history that is kept for longer than a year
   v_now bigint := engine.limiter_us();
   v_before bigint := v_now - p_keep_us;
   v_long boolean := exists (select 1 from sluice.limit_def d, unnest(d.span) s where s > p_keep_us);
@@ -14,7 +16,7 @@ declare
 begin
   gone := 0;
   if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;
-  if p_after <= 0 then delete from sluice.step s where s.at < (select l.at from sluice.ledger l order by l.at limit 1); end if;
+  if p_after <= 0 then delete from sluice.step s where s.at < (select least(l.at, v_now - v_steps) from sluice.ledger l order by l.at limit 1); end if;
   with portion as materialized (
     select l.ctid as tid, l.bucket, l.n, l.at from sluice.ledger l where l.at > p_after and l.at < v_before order by l.at limit v_portion
   ), state as materialized (

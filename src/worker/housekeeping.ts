@@ -72,6 +72,7 @@ export class Housekeeping {
   readonly #schema: string
   readonly #care: Care
   readonly #chores: Chore[]
+  readonly #capUs: () => number | null
   #hasSpoken = false
 
   /** @param capUs the latest time that the store's clock may show, in microseconds since 1970; null: unknown */
@@ -80,6 +81,7 @@ export class Housekeeping {
     this.#clock = clock
     this.#schema = schema
     this.#care = care
+    this.#capUs = capUs
     type Params = (last: unknown, keep: Agreed) => unknown[]
     const chore = (name: Chore['name'], everyMs: number, call: string, params: Params = () => []): Chore => ({
       name,
@@ -90,20 +92,22 @@ export class Housekeeping {
       last: undefined,
       step: async (last, keep) => (await db.query(`select * from ${call} as more`, params(last, keep)))[0] ?? {},
     })
-    const kept: Params = (_, { doneMs, failedMs }) => [doneMs, failedMs]
+    const kept: Params = (_, { doneMs, failedMs }) => [doneMs, failedMs, capUs()]
     this.#chores = [
       chore('tidy', tidyMs, `${engineSchema(schema)}.tidy($1)`, () => [capUs()]),
       chore('sweep', minuteMs, `${engineSchema(schema)}.sweep()`),
-      chore('lapse', minuteMs, `${engineSchema(schema)}.lapse()`),
+      chore('lapse', minuteMs, `${engineSchema(schema)}.lapse($1)`, () => [capUs()]),
       chore('unlearn', hourMs, `${engineSchema(schema)}.unlearn()`),
       chore('collect', hourMs, `${engineSchema(schema)}.collect($1)`, (last) => [last ?? leastId]),
       chore('partition', hourMs, `${engineSchema(schema)}.partition()`),
-      chore('summarize', hourMs, `${engineSchema(schema)}.summarize($1, $2, $3)`, (last, keep) => [
-        ...kept(last, keep),
+      chore('summarize', hourMs, `${engineSchema(schema)}.summarize($1, $2, $3, $4)`, (last, { doneMs, failedMs }) => [
+        doneMs,
+        failedMs,
         last,
+        capUs(),
       ]),
-      chore('expire', hourMs, `${engineSchema(schema)}.expire($1, $2)`, kept),
-      chore('late', hourMs, `${engineSchema(schema)}.late($1, $2)`, kept),
+      chore('expire', hourMs, `${engineSchema(schema)}.expire($1, $2, $3)`, kept),
+      chore('late', hourMs, `${engineSchema(schema)}.late($1, $2, $3)`, kept),
       chore('forget', hourMs, `${engineSchema(schema)}.forget($1, $2)`, (last) => [ledgerUs, last ?? 0]),
       // After the ledger's old rows: a bucket goes when its newest is the only one left.
       chore('retire', hourMs, `${engineSchema(schema)}.retire($1, $2, $3)`, (last) => [
@@ -161,10 +165,11 @@ export class Housekeeping {
   }
 
   async #excess({ doneMs, failedMs }: Agreed): Promise<Pruned> {
-    const [row = {}] = await this.#db.query(`select * from ${engineSchema(this.#schema)}.excess($1, $2, $3)`, [
+    const [row = {}] = await this.#db.query(`select * from ${engineSchema(this.#schema)}.excess($1, $2, $3, $4)`, [
       doneMs,
       failedMs,
       ledgerUs,
+      this.#capUs(),
     ])
     const partitions = row['partitions'] as Pruned['partitions']
     return { partitions, late: Number(row['late']), keys: Number(row['keys']), ledger: Number(row['ledger']) }
