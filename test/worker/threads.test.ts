@@ -197,7 +197,7 @@ test('an input that cannot be handed over, and a module without a handler, end t
 test('a thread that is not there is said at the start; one that was compiled is found', async () => {
   const own = new Threads({ size: 1, heapMb: 48, log })
   await expect(own.open([work({ thread: file('nowhere.ts') })])).rejects.toMatchObject({ code: 'SLUICE_BAD_TASK' })
-  await own.open([work({ thread: new URL('../../dist/version.ts', import.meta.url) })])
+  await own.open([work({ thread: new URL('../../dist/core/version.ts', import.meta.url) })])
   await own.close()
 })
 
