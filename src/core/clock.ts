@@ -19,6 +19,34 @@ export interface Clock {
   sleep(ms: number, signal?: AbortSignal, ref?: boolean): Promise<void>
 }
 
+/** What the clocks of this machine showed at one moment. */
+export interface Moment {
+  readonly monotonicMs: number
+  readonly bootMs: number
+  readonly wallMs: number
+}
+
+/** Reads all clocks; the monotonic one last, so that a pause between the readings makes what began now older, never younger. */
+export function readMoment(clock: Clock): Moment {
+  const [bootMs, wallMs] = [clock.bootMs(), clock.wallMs()]
+  return { bootMs, wallMs, monotonicMs: clock.monotonicMs() }
+}
+
+/** Some systems count the time since the boot in whole seconds. */
+const bootGrainMs = 1_000
+
+/**
+ * Monotonic time, and what that clock has missed since a moment: it may stand still while the machine sleeps, is paused or is
+ * restored from a snapshot. The clock that has moved on most decides; one that was set back takes nothing away. Undefined: the
+ * monotonic clock alone.
+ */
+export function caughtUpMs(clock: Clock, since: Moment | undefined): number {
+  const nowMs = clock.monotonicMs()
+  if (since === undefined) return nowMs
+  const passedMs = Math.max(clock.wallMs() - since.wallMs, clock.bootMs() - since.bootMs - bootGrainMs)
+  return nowMs + Math.max(0, passedMs - (nowMs - since.monotonicMs))
+}
+
 /** A reading of the limiter's clock, which runs in the store, by this process: taken between sending and hearing. */
 export interface Reading {
   /** Microseconds since 1970. */
@@ -97,10 +125,21 @@ function alarm(ms: number, then: () => void, ref: boolean): () => void {
   return () => clearTimeout(timer)
 }
 
+/** To read it costs 100 times as much as to read the others, so it is read again only when another one has moved on, or back. */
+function bootClock(): () => number {
+  let [bootMs, readMs, readWallMs] = [0, -Infinity, -Infinity]
+  return () => {
+    const [nowMs, wallMs] = [performance.now(), Date.now()]
+    if (nowMs - readMs < 10 && Math.abs(wallMs - readWallMs) < 10) return bootMs
+    ;[readMs, readWallMs, bootMs] = [nowMs, wallMs, uptime() * 1_000]
+    return bootMs
+  }
+}
+
 /** The machine's clock. */
 export const systemClock: Clock = {
   monotonicMs: () => performance.now(),
-  bootMs: () => uptime() * 1_000,
+  bootMs: bootClock(),
   wallMs: () => Date.now(),
   random: () => Math.random(),
   after: (ms, then) => alarm(ms, then, false),

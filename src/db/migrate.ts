@@ -67,17 +67,19 @@ function emptyEngine(schema: string): string {
   return `drop schema if exists ${engine} cascade; create schema ${engine}; grant usage on schema ${engine} to public;`
 }
 
+/** What is dropped is not known to be installed any more, so a process of that release that starts once more installs it. */
 async function dropOld(tx: Queryable, schema: string): Promise<void> {
-  const old = await tx.query<{ name: string; engine: string }>(
-    `select m.name, $1 || '_' || regexp_replace(split_part(m.name, '-', 2), '\\W', '_', 'g') as engine
-     from (select name, lead(applied_at) over (order by applied_at) as replaced_at
-           from ${schema}.migration where name like 'functions-%') m
-     where m.replaced_at < clock_timestamp() - make_interval(days => $2) and split_part(m.name, '-', 2) <> $3
-       and not exists (select 1 from ${schema}.worker w where w.version = split_part(m.name, '-', 2))`,
-    [schema, keepDays, version],
+  const old = await tx.query<{ version: string; names: string[] }>(
+    `select r.version, r.names
+     from (select version, array_agg(name) as names, lead(max(applied_at)) over (order by max(applied_at)) as replaced_at
+           from (select name, applied_at, substring(name from '^functions-(.*)-[^-]*$') as version from ${schema}.migration) m
+           where version is not null group by version) r
+     where r.replaced_at < clock_timestamp() - make_interval(days => $1) and r.version <> $2
+       and not exists (select 1 from ${schema}.worker w where w.version = r.version)`,
+    [keepDays, version],
   )
-  for (const { name, engine } of old) {
-    await tx.query(`drop schema if exists ${engine} cascade`)
-    await tx.query(`delete from ${schema}.migration where name = $1`, [name])
+  for (const { version: gone, names } of old) {
+    await tx.query(`drop schema if exists ${engineSchema(schema, gone)} cascade`)
+    await tx.query(`delete from ${schema}.migration where name = any ($1)`, [names])
   }
 }

@@ -86,9 +86,9 @@ function fromText(types: string): string {
     .join(',')
 }
 
-/** The schema with the functions of this release; the tables are in `schema`. */
-export function engineSchema(schema: string): string {
-  return `${schema}_${version.replaceAll(/\W/g, '_')}`
+/** The schema with the functions of a release, default this one; the tables are in `schema`. */
+export function engineSchema(schema: string, release = version): string {
+  return `${schema}_${release.replaceAll(/\W/g, '_')}`
 }
 
 /** @throws UsageError SLUICE_BAD_SCHEMA unless the name is 1 to 40 of a-z, 0-9 and _, not beginning with a digit. */

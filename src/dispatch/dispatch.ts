@@ -2,7 +2,7 @@
  * The loop of a dispatcher: claim what is allowed now, hand it to the outlet, sleep until the store says that more is
  * allowed or that something arrived. There is no leader: every process that can execute claims for itself.
  */
-import type { Clock } from '../core/clock.ts'
+import { type Clock, readMoment } from '../core/clock.ts'
 import { reach } from '../core/probe.ts'
 import { type Claimed, type Claimer, type Claims, WorkerLostError } from './claim.ts'
 import type { Outlet } from './outlet.ts'
@@ -123,11 +123,13 @@ export class Dispatcher {
         if (this.#stop.signal.aborted) return
         this.#nudge = new AbortController()
         const want = Math.min(outlet.free(), this.#pace.most())
+        const asked = readMoment(clock)
         const claimed = await this.#claim(want)
         if (claimed === undefined) continue
         const idled = busy && claimed.jobs.length === 0
         busy = claimed.jobs.length > 0
         this.#pace.claimed(claimed.jobs.length, claimed.again)
+        for (const job of claimed.jobs) job.asked = asked
         outlet.start(claimed.jobs)
         if (claimed.again) await clock.sleep(claimed.jobs.length > 0 ? 0 : 2 + clock.random() * 3, this.#stop.signal)
         else if (claimed.jobs.length < want) await this.#sleep(claimed, idled)

@@ -1,10 +1,14 @@
 /** Jobs on their way from the store to a worker: arrays with a place for each thing told. */
 
+import type { Moment } from '../core/clock.ts'
+
 /** A job in hand: claimed, not yet finished. */
 export interface Handout {
   claim: string
   /** Monotonic ms, not after the store's decision: what the grants' life counts from. */
   grantedMs: number
+  /** Before it was claimed: what the monotonic clock misses from then on makes the grants older, too. */
+  asked?: Moment
   /** The epoch under which those who share its limits may be asked, too. */
   epoch?: string
   /** Their answer; undefined: nobody is asked. It may begin when that is undefined. */

@@ -1,9 +1,11 @@
 import type { Agent, Dispatcher } from 'undici'
-import type { Clock } from '../core/clock.ts'
+import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
 
 /** Leave to make one request, until a monotonic time in ms. */
 export interface Grant {
   readonly deadlineMs: number
+  /** Before it was asked for: what the monotonic clock misses from then on counts, too. Default: it misses nothing. */
+  readonly asked?: Moment | undefined
   /** Told when a request written under it is over: its response is there as a whole, or never will be. */
   ended?(): void
 }
@@ -47,7 +49,8 @@ export function openGate(options: GateOptions): Gate {
   let stale = false
   let dispatched = false
   let unused: Grant | undefined
-  const isStale = (grant: Grant | undefined) => grant !== undefined && clock.monotonicMs() >= grant.deadlineMs
+  const isStale = (grant: Grant | undefined) =>
+    grant !== undefined && caughtUpMs(clock, grant.asked) >= grant.deadlineMs
 
   const start =
     (dispatch: Dispatcher['dispatch'], grant: Grant | undefined) =>

@@ -1,13 +1,14 @@
 -- Forgets ledger rows older than p_keep_us, but for each bucket's newest, which is its state. What is left proves that no
--- limit was exceeded since. Steps of the clock before them all go too, and definitions that nothing needs (drop_outdated).
--- Rows stay for as long as a rule of their limit looks back. Looks at one portion, after p_after (0: from the oldest).
--- more: how far it came, null at the end; gone: how many rows went.
+-- limit was exceeded since. Steps of the clock before them all go after 400 days, because retention goes by them (shown_ago);
+-- definitions that nothing needs go too (drop_outdated). Rows stay for as long as a rule of their limit looks back. Looks at one
+-- portion, after p_after (0: from the oldest). more: how far it came, null at the end; gone: how many rows went.
 -- Newest row and span are looked up once for each bucket of the portion: 100,000 rows of limits that look back for longer
 -- than p_keep_us stay, and are walked again each time.
 create or replace function engine.forget(p_keep_us bigint, p_after bigint, out more bigint, out gone bigint) language plpgsql
   set enable_seqscan = off set jit = off as $$
 declare
   v_portion constant integer := 20000;
+  v_steps constant bigint := 400 * 86400000000;  -- what is older than that is history that is kept for longer than a year
   v_now bigint := engine.limiter_us();
   v_before bigint := v_now - p_keep_us;
   v_long boolean := exists (select 1 from sluice.limit_def d, unnest(d.span) s where s > p_keep_us);
@@ -16,7 +17,7 @@ begin
   gone := 0;
   if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;
   if p_after <= 0 then
-    delete from sluice.step s where s.at < (select l.at from sluice.ledger l order by l.at limit 1);
+    delete from sluice.step s where s.at < (select least(l.at, v_now - v_steps) from sluice.ledger l order by l.at limit 1);
     perform engine.drop_outdated();
   end if;
   with portion as materialized (

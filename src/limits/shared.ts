@@ -4,6 +4,7 @@
  * with a lock in hand, and nobody asks it for what the store has no room for.
  */
 
+import type { Moment } from '../core/clock.ts'
 import type { Limit } from './limit.ts'
 
 /** Grants that are alike. */
@@ -23,6 +24,8 @@ export interface SharedAsk {
   readonly epoch: string | undefined
   /** When the store was asked, in monotonic ms: what is not answered soon after is not used any more. */
   readonly sentMs: number
+  /** Before that: what the monotonic clock misses from then on counts, too. */
+  readonly asked?: Moment | undefined
   /** One more request of a job that runs. Default false. */
   readonly isFurther?: boolean
 }

@@ -1,5 +1,5 @@
 /** The places that this process holds outside of jobs: kept alive by one statement for all, given back, or lost. */
-import type { StoreClock } from '../core/clock.ts'
+import { caughtUpMs, type Moment, readMoment, type StoreClock } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import type { Store } from '../db/store.ts'
@@ -35,6 +35,8 @@ export class Holder {
   readonly #asking = new Set<string>()
   readonly #ending = new Map<string, Ending>()
   #deadlineMs = -Infinity
+  /** Before the store was last told that this process lives. */
+  #asked: Moment | undefined
   #disarm: (() => void) | undefined
   #rounds: Promise<void> | undefined
   #isRenewing = false
@@ -52,10 +54,15 @@ export class Holder {
     return () => void this.#asking.delete(grant)
   }
 
-  /** A place was granted; it lasts until `deadlineMs` (monotonic) unless that is put off. `lost` is told when it ends by itself. */
-  hold(grant: string, deadlineMs: number, lost: (reason: Error) => void): void {
+  /** The store may have given its places to others: also where the timer for that stood still while the machine slept. */
+  get isOver(): boolean {
+    return caughtUpMs(this.#store.clock, this.#asked) >= this.#deadlineMs - skewMs
+  }
+
+  /** A place was granted to who asked; it lasts for `lifeMs` unless that is put off. `lost` is told when it ends by itself. */
+  hold(grant: string, asked: Moment, lifeMs: number, lost: (reason: Error) => void): void {
     this.#held.set(grant, lost)
-    this.#extend(deadlineMs)
+    this.#extend(asked, lifeMs)
     this.#go()
   }
 
@@ -108,9 +115,10 @@ export class Holder {
     await this.#rounds
   }
 
-  #extend(deadlineMs: number): void {
+  #extend(asked: Moment, lifeMs: number): void {
     const { clock } = this.#store
-    this.#deadlineMs = Math.max(this.#deadlineMs, deadlineMs)
+    const deadlineMs = asked.monotonicMs + lifeMs
+    if (deadlineMs >= this.#deadlineMs) [this.#deadlineMs, this.#asked] = [deadlineMs, asked]
     this.#disarm?.()
     this.#disarm = clock.after(Math.max(0, this.#deadlineMs - skewMs - clock.monotonicMs()), () => this.lost())
   }
@@ -133,7 +141,8 @@ export class Holder {
       await this.#flush()
       if (this.#held.size === 0) continue
       const { id } = this
-      const sentMs = clock.monotonicMs()
+      const asked = readMoment(clock)
+      const sentMs = asked.monotonicMs
       try {
         const sure = [...this.#held.keys()]
         const known = new Set([...sure, ...this.#asking, ...this.#ending.keys()])
@@ -142,7 +151,7 @@ export class Holder {
         this.#storeClock.saw(Number(row.now_us), clock.monotonicMs(), sentMs)
         if (row.life_us === null) this.lost()
         else {
-          this.#extend(sentMs + Number(row.life_us) / 1_000)
+          this.#extend(asked, Number(row.life_us) / 1_000)
           const held = new Set(row.held)
           this.#forgotten(sure.filter((grant) => !held.has(grant) && this.#held.has(grant)))
         }

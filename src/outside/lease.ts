@@ -1,5 +1,5 @@
 /** One grant outside of jobs, in the hands of whoever asked for it. */
-import type { Clock } from '../core/clock.ts'
+import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
 import type { Lease } from '../limits/taker.ts'
 import type { Holder } from './holder.ts'
 
@@ -12,6 +12,7 @@ export interface LeaseOptions {
   readonly holder: Holder
   /** A request may begin under it until then, in monotonic ms. */
   readonly deadlineMs: number
+  readonly asked: Moment | undefined
   readonly hasPlace: boolean
   readonly isUncharged: boolean
   /** Where it stood in the line; null: nowhere. */
@@ -45,7 +46,11 @@ export class Taken implements Lease {
   }
 
   get deadlineMs(): number {
-    return this.#deadlineMs
+    return this.#options.hasPlace && this.#options.holder.isOver ? -Infinity : this.#deadlineMs
+  }
+
+  get asked(): Moment | undefined {
+    return this.#options.asked
   }
 
   /** Those who share the limit have agreed, under this id: a request may begin until then. */
@@ -55,7 +60,7 @@ export class Taken implements Lease {
   }
 
   get freshForMs(): number {
-    return Math.max(0, this.deadlineMs - this.#options.clock.monotonicMs())
+    return Math.max(0, this.deadlineMs - caughtUpMs(this.#options.clock, this.asked))
   }
 
   get signal(): AbortSignal {

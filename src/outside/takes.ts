@@ -1,6 +1,6 @@
 /** Takes of limits outside of jobs: at once, in turn, and for requests; the same buckets as the jobs'. */
 import { randomUUID } from 'node:crypto'
-import { sleepUntil, StoreClock } from '../core/clock.ts'
+import { type Moment, readMoment, sleepUntil, StoreClock } from '../core/clock.ts'
 import { SluiceError, StoreError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import { Epoch } from '../dispatch/epoch.ts'
@@ -20,7 +20,7 @@ import { Outage } from './outage.ts'
 import { aboveCapacity, closed, lateMsMax, sharedAway, timeout, tooLate } from './refusals.ts'
 import { Spend } from './spend.ts'
 import { Waiters } from './waiters.ts'
-import { type Want, wantOf } from './want.ts'
+import { type Want, wantOf, type Wish } from './want.ts'
 
 /** What takes need. */
 export interface TakesOptions {
@@ -51,17 +51,6 @@ interface Answer {
  * granted, and those who share the limit did not.
  */
 type Said = { lease: Taken } | { lease?: never; soonestMs: number; waitMs: number; unused?: Taken }
-
-/** One grant that is asked for, again under the same id when an answer is lost. */
-interface Wish {
-  readonly id: string
-  /** As whom it was first asked for: whose place it is if the store granted it then. */
-  readonly holder: string
-  /** When it was first asked for: the store may have granted it then. */
-  readonly atMs: number
-  /** An answer was lost. */
-  readonly isRepeat: boolean
-}
 
 /** So long a take that waits goes on asking a store that gives no answer; a try asks once more. */
 const awayMs = 2_000
@@ -185,7 +174,7 @@ export class Takes implements Taker {
     return {
       id: randomUUID(),
       holder: this.#holder.id,
-      atMs: this.#options.store.clock.monotonicMs(),
+      asked: readMoment(this.#options.store.clock),
       isRepeat: false,
     }
   }
@@ -274,7 +263,7 @@ export class Takes implements Taker {
     await this.#look()
     const known = this.#holder.asking(wish.id)
     try {
-      const sentMs = clock.monotonicMs()
+      const asked = readMoment(clock)
       how.back?.tellUnused()
       const [row] = await store.call<Answer>('acquire', [
         wish.id,
@@ -286,24 +275,29 @@ export class Takes implements Taker {
         how.back?.id ?? null,
         wish.holder,
         lifeUs,
-        this.#storeClock.cap(sentMs),
+        this.#storeClock.cap(asked.monotonicMs),
       ])
       if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a take was answered without a row')
-      const said = this.#said(want, wish, row, sentMs)
+      const said = this.#said(want, wish, row, asked)
       return said.lease === undefined
         ? said
-        : await this.#agreed(want, said.lease, row, wish.isRepeat ? wish.atMs : sentMs)
+        : await this.#agreed(want, said.lease, row, wish.isRepeat ? wish.asked : asked)
     } finally {
       known()
     }
   }
 
   /** Asks those who share the limit. */
-  async #agreed(want: Want, lease: Taken, row: Answer, sentMs: number): Promise<Said> {
+  async #agreed(want: Want, lease: Taken, row: Answer, asked: Moment): Promise<Said> {
     const { shared, store } = this.#options
     if (shared === undefined) return { lease }
     const wishes = [{ takes: [want.take], units: [want.cost], count: 1 }]
-    const { id, leaves } = await shared.ask({ wishes, epoch: row.shared ?? undefined, sentMs })
+    const { id, leaves } = await shared.ask({
+      wishes,
+      epoch: row.shared ?? undefined,
+      sentMs: asked.monotonicMs,
+      asked,
+    })
     const leave = leaves[0] as Leave
     if (leave.granted === 0) {
       await leave.held
@@ -315,8 +309,9 @@ export class Takes implements Taker {
     return { lease }
   }
 
-  #said(want: Want, wish: Wish, row: Answer, sentMs: number): Said {
+  #said(want: Want, wish: Wish, row: Answer, asked: Moment): Said {
     const { clock } = this.#options.store
+    const sentMs = asked.monotonicMs
     const heardMs = clock.monotonicMs()
     this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
     // Of a holder that was given up meanwhile: it says nothing of the present one, and nobody keeps its places alive.
@@ -337,30 +332,34 @@ export class Takes implements Taker {
     // The wait for the bucket's lock came before the decision. Longer than the whole call it was a step of the clock.
     // Asked for again, it may have been granted the first time.
     const waitedMs = Number(row.waited_us) / 1_000
-    const beganMs = wish.isRepeat ? wish.atMs : sentMs
-    const decidedMs = !wish.isRepeat && waitedMs <= heardMs - sentMs ? sentMs + waitedMs : beganMs
+    const began = wish.isRepeat ? wish.asked : asked
+    const decidedMs = !wish.isRepeat && waitedMs <= heardMs - sentMs ? sentMs + waitedMs : began.monotonicMs
     const freshMs = row.fresh_us === null ? Infinity : Number(row.fresh_us) / 1_000
-    return { lease: this.#lease(want, wish.id, decidedMs + freshMs, row, sentMs) }
+    const lease = this.#lease(want, wish.id, decidedMs + freshMs, row, began)
+    if (row.life_us !== null) this.#hold(lease, asked, Number(row.life_us) / 1_000)
+    return { lease }
   }
 
-  #lease(want: Want, id: string, deadlineMs: number, row: Answer | undefined, sentMs: number): Taken {
-    const hasPlace = row !== undefined && row.life_us !== null
+  #lease(want: Want, id: string, deadlineMs: number, row?: Answer, asked?: Moment): Taken {
     const lease = new Taken({
       id,
       take: want.take,
       clock: this.#options.store.clock,
       holder: this.#holder,
       deadlineMs,
-      hasPlace,
+      asked,
+      hasPlace: row !== undefined && row.life_us !== null,
       isUncharged: row === undefined,
       place: row?.n ?? null,
       over: () => this.#leases.delete(lease),
       unused: ({ shared }) => shared && this.#options.shared?.unused(shared, [want.take], [want.cost]),
     })
-    if (!hasPlace) return lease
-    this.#leases.add(lease)
-    this.#holder.hold(id, sentMs + Number(row.life_us) / 1_000, (reason) => lease.lose(reason))
     return lease
+  }
+
+  #hold(lease: Taken, asked: Moment, lifeMs: number): void {
+    this.#leases.add(lease)
+    this.#holder.hold(lease.id, asked, lifeMs, (reason) => lease.lose(reason))
   }
 
   /** What `ask` gives, or a lease without a charge, where the limit is open while the store is away. */
@@ -368,7 +367,7 @@ export class Takes implements Taker {
     if (!want.limit.isOpenWithoutStore) return ask()
     const open = () => {
       this.#outage.granted(want.limit.name)
-      return { lease: this.#lease(want, randomUUID(), Infinity, undefined, 0) }
+      return { lease: this.#lease(want, randomUUID(), Infinity) }
     }
     if (this.#outage.isOn) return open()
     try {

@@ -1,4 +1,5 @@
 /** What is taken, checked at the door. */
+import type { Moment } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { checkKey, type Limit } from '../limits/limit.ts'
 import type { WaitOptions } from '../limits/taker.ts'
@@ -41,4 +42,15 @@ export function wantOf(limit: Limit, { key, cost = 1, maxWaitMs = Infinity }: As
     cost,
     maxWaitMs,
   }
+}
+
+/** One grant that is asked for, again under the same id when an answer is lost. */
+export interface Wish {
+  readonly id: string
+  /** As whom it was first asked for: whose place it is if the store granted it then. */
+  readonly holder: string
+  /** When it was first asked for: the store may have granted it then. */
+  readonly asked: Moment
+  /** An answer was lost. */
+  readonly isRepeat: boolean
 }

@@ -1,5 +1,5 @@
 /** Limits shared in Redis: what the store granted is asked for there, too, before it is used. */
-import { type Reading, StoreClock } from '../core/clock.ts'
+import { caughtUpMs, type Reading, StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import type { Store } from '../db/store.ts'
@@ -132,7 +132,7 @@ export class RedisShared implements SharedLimits {
     let isSecond = false
     let firstMs: number | undefined
     let leftMs: number
-    while ((leftMs = sentMs + askMs - clock.monotonicMs()) > 0 && !this.#watch.isClosed) {
+    while ((leftMs = sentMs + askMs - caughtUpMs(clock, asked.asked)) > 0 && !this.#watch.isClosed) {
       if (this.#watch.isAway) {
         if (isOpen) return { id: undefined, leaves: all() }
         await this.#watch.present(leftMs)

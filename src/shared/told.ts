@@ -1,5 +1,5 @@
 /** What Redis is to be told of grants: as soon as it can be, together, and not for ever. */
-import type { Clock } from '../core/clock.ts'
+import { caughtUpMs, type Clock, type Moment, readMoment } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
 import type { RedisBucket } from '../redis/definition.ts'
 import type { RedisLimiter, SettleAct } from '../redis/limiter.ts'
@@ -20,8 +20,8 @@ type Word = Unsaid & { sinceMs: number }
 interface Batch {
   readonly id: string
   readonly words: readonly Word[]
-  /** When it was first told, in monotonic ms. */
-  readonly fromMs: number
+  /** Before it was first told. */
+  readonly begun: Moment
 }
 
 const batchMax = 500
@@ -81,10 +81,10 @@ export class Told {
   async #tell(): Promise<void> {
     await Promise.resolve()
     while (this.#open !== undefined || this.#waiting.length > 0) {
+      if (this.#open !== undefined && this.#isOld(this.#open)) this.#open = undefined
       const nowMs = this.#clock.monotonicMs()
-      if (this.#open !== undefined && nowMs - this.#open.fromMs > repeatMs) this.#open = undefined
       const kept = () => this.#waiting.splice(0, batchMax).filter(({ sinceMs }) => nowMs - sinceMs < keptMs)
-      this.#open ??= { id: newId(), words: kept(), fromMs: nowMs }
+      this.#open ??= { id: newId(), words: kept(), begun: readMoment(this.#clock) }
       try {
         await this.#settle(this.#open)
         this.#open = undefined
@@ -92,6 +92,10 @@ export class Told {
         return this.#failed(error)
       }
     }
+  }
+
+  #isOld({ begun }: Batch): boolean {
+    return caughtUpMs(this.#clock, begun) - begun.monotonicMs > repeatMs
   }
 
   async #settle({ id, words: batch }: Batch): Promise<void> {

@@ -1,19 +1,21 @@
 -- What the next round of housekeeping would drop and delete, without doing so. p_done_ms, p_failed_ms: how long jobs are
 -- kept; p_ledger_us: how long the ledger is. Rows are counted up to 100,000 of each kind (100,001: more), partitions as
--- volume does.
-create or replace function engine.excess(p_done_ms bigint, p_failed_ms bigint, p_ledger_us bigint,
-  out partitions json, out late bigint, out keys bigint, out ledger bigint) language plpgsql stable set jit = off as $$
+-- volume does. p_cap: as of limiter_us.
+create or replace function engine.excess(p_done_ms bigint, p_failed_ms bigint, p_ledger_us bigint, p_cap bigint,
+  out partitions json, out late bigint, out keys bigint, out ledger bigint) language plpgsql set jit = off as $$
 declare
   v_most constant integer := 100001;
-  v_now timestamptz := sluice.now();
-  v_us bigint := extract(epoch from v_now) * 1000000;
+  v_us bigint := engine.limiter_us(p_cap);
+  v_done_before timestamptz := engine.shown_ago(p_done_ms, p_cap);
+  v_failed_before timestamptz := engine.shown_ago(p_failed_ms, p_cap);
+  v_lapsed timestamptz := engine.shown_since(86400000, p_cap);
 begin
   partitions := (select coalesce(json_agg(json_build_object('name', o.name, 'rows', v.rows, 'bytes', v.bytes)), '[]')
-    from engine.outlived(p_done_ms, p_failed_ms, v_now) o cross join lateral engine.volume(format('sluice.%I', o.name)::regclass) v);
+    from engine.outlived(p_done_ms, p_failed_ms, p_cap) o cross join lateral engine.volume(format('sluice.%I', o.name)::regclass) v);
   late := (select count(*) from (
-    (select 1 from sluice.done_late where finished_at < v_now - p_done_ms * interval '1 ms' limit v_most)
-    union all (select 1 from sluice.failed_late where finished_at < v_now - p_failed_ms * interval '1 ms' limit v_most)) l);
-  keys := (select count(*) from (select 1 from sluice.idempotency where expires_at < v_now limit v_most) k);
+    (select 1 from sluice.done_late where finished_at < v_done_before limit v_most)
+    union all (select 1 from sluice.failed_late where finished_at < v_failed_before limit v_most)) l);
+  keys := (select count(*) from (select 1 from sluice.idempotency where expires_at < v_lapsed limit v_most) k);
   ledger := (select count(*) from (
     select 1 from sluice.ledger l
     where l.at < v_us - p_ledger_us and l.at <= v_us - coalesce((

@@ -1,8 +1,9 @@
 -- Deletes a portion of the idempotency keys whose time is over. more: there may be more; gone: how many went.
-create or replace function engine.lapse(out more boolean, out gone bigint) language plpgsql set enable_seqscan = off set jit = off as $$
+-- p_cap: as of limiter_us.
+create or replace function engine.lapse(p_cap bigint, out more boolean, out gone bigint) language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_portion constant integer := 10000;
-  v_now timestamptz := sluice.now();
+  v_now timestamptz := engine.shown_since(86400000, p_cap);  -- a key is kept for a day
 begin
   gone := 0;
   if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;

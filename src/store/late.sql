@@ -1,19 +1,20 @@
 -- Deletes jobs that finished longer ago than they are kept (p_done_ms, p_failed_ms) from the tables for what finished
--- after its day's partition was dropped: a portion of each. more: there may be more; gone: how many went.
-create or replace function engine.late(p_done_ms bigint, p_failed_ms bigint, out more boolean, out gone bigint) language plpgsql
+-- after its day's partition was dropped: a portion of each. more: there may be more; gone: how many went. p_cap: as of limiter_us.
+create or replace function engine.late(p_done_ms bigint, p_failed_ms bigint, p_cap bigint, out more boolean, out gone bigint) language plpgsql
   set enable_seqscan = off set jit = off as $$
 declare
   v_portion constant integer := 10000;
-  v_now timestamptz := sluice.now();
+  v_done_before timestamptz := engine.shown_ago(p_done_ms, p_cap);
+  v_failed_before timestamptz := engine.shown_ago(p_failed_ms, p_cap);
   v_failed bigint;
 begin
   gone := 0;
   if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;
   delete from sluice.done_late where ctid = any (array(
-    select ctid from sluice.done_late where finished_at < v_now - p_done_ms * interval '1 ms' limit v_portion));
+    select ctid from sluice.done_late where finished_at < v_done_before limit v_portion));
   get diagnostics gone = row_count;
   delete from sluice.failed_late where ctid = any (array(
-    select ctid from sluice.failed_late where finished_at < v_now - p_failed_ms * interval '1 ms' limit v_portion));
+    select ctid from sluice.failed_late where finished_at < v_failed_before limit v_portion));
   get diagnostics v_failed = row_count;
   more := greatest(gone, v_failed) = v_portion;
   gone := gone + v_failed;

@@ -1,10 +1,10 @@
 -- Those of past whose newest finish is that old too. Looks without locks: a job of that day may finish just then.
-create or replace function engine.outlived(p_done_ms bigint, p_failed_ms bigint, p_now timestamptz)
-returns table (parent text, name text, before timestamptz) language plpgsql stable set enable_seqscan = off set jit = off as $$
+create or replace function engine.outlived(p_done_ms bigint, p_failed_ms bigint, p_cap bigint)
+returns table (parent text, name text, before timestamptz) language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_young boolean;
 begin
-  for parent, name, before in select p.parent, p.name, p.before from engine.past(p_done_ms, p_failed_ms, p_now) p loop
+  for parent, name, before in select p.parent, p.name, p.before from engine.past(p_done_ms, p_failed_ms, p_cap) p loop
     execute format('select exists (select 1 from sluice.%I where finished_at >= $1)', name) into v_young using before;
     if not v_young then return next; end if;
   end loop;

@@ -26,6 +26,7 @@ export function askFor(jobs: readonly Handout[], shared: SharedLimits): void {
     wishes: all.map(({ wish, jobs: those }) => ({ ...wish, count: those.length })),
     epoch: first.epoch,
     sentMs: first.grantedMs,
+    asked: first.asked,
   })
   for (const [i, { jobs: those }] of all.entries())
     for (const [at, job] of those.entries())

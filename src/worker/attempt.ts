@@ -1,5 +1,5 @@
 /** What happens around a handler: deadline, validation, time-out, the verdict. */
-import { sleepUntil, type StoreClock } from '../core/clock.ts'
+import { caughtUpMs, sleepUntil, type StoreClock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import { redactText } from '../core/redact.ts'
@@ -268,7 +268,7 @@ export class Attempt {
   }
 
   #isOlderThan(ms: number): boolean {
-    return this.#options.store.clock.monotonicMs() > this.job.grantedMs + ms
+    return caughtUpMs(this.#options.store.clock, this.job.asked) > this.job.grantedMs + ms
   }
 
   /** Getters that all contexts have in common: those of its own would be most of what a short attempt costs. */

@@ -1,5 +1,5 @@
 /** The grants of one attempt: the one it was claimed with, and further ones for further requests. */
-import { sleepUntil, type StoreClock } from '../core/clock.ts'
+import { caughtUpMs, readMoment, sleepUntil, type StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import { hash64, newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
@@ -81,7 +81,13 @@ export class StoreGrants implements Grants {
     this.own =
       grantMs === undefined
         ? undefined
-        : { id: job.claim, deadlineMs: job.grantedMs + grantMs, units: [...this.#costs], shared: job.grant }
+        : {
+            id: job.claim,
+            deadlineMs: job.grantedMs + grantMs,
+            asked: job.asked,
+            units: [...this.#costs],
+            shared: job.grant,
+          }
     if (this.own !== undefined) this.#used.push(this.own)
   }
 
@@ -187,7 +193,7 @@ export class StoreGrants implements Grants {
     if (back !== null) this.#tellUnused(back)
     for (let late = 0; late < lateMax; late++) {
       const grant = await this.#untilGranted(grantMs, units, signal, beforeWait, back)
-      if (clock.monotonicMs() < grant.deadlineMs) {
+      if (caughtUpMs(clock, grant.asked) < grant.deadlineMs) {
         this.#used.push(grant)
         return grant
       }
@@ -242,8 +248,9 @@ export class StoreGrants implements Grants {
       signal.throwIfAborted()
       // Its life counts from before it was first asked for; so only a lost reply is asked for again under the same id.
       const isFirst = grant === undefined
-      const sentMs = clock.monotonicMs()
-      grant ??= { id: newId(), deadlineMs: sentMs + grantMs, units: [...units] }
+      const asked = readMoment(clock)
+      const sentMs = asked.monotonicMs
+      grant ??= { id: newId(), deadlineMs: sentMs + grantMs, asked, units: [...units] }
       let answer: Answer
       try {
         answer = await this.#ask(grant, back)
@@ -295,7 +302,8 @@ export class StoreGrants implements Grants {
     if (shared === undefined) return { grant }
     const wish = { takes: this.#takes, units: grant.units, count: 1 }
     const sentMs = grant.deadlineMs - grantMs
-    const { id, leaves } = await shared.ask({ wishes: [wish], epoch: epoch ?? undefined, sentMs, isFurther: true })
+    const asking = { wishes: [wish], epoch: epoch ?? undefined, sentMs, asked: grant.asked, isFurther: true }
+    const { id, leaves } = await shared.ask(asking)
     const [leave] = leaves
     if (leave === undefined || leave.granted === 0) {
       await leave?.held

@@ -69,6 +69,7 @@ export class Housekeeping {
   readonly #store: Store
   readonly #care: Care
   readonly #chores: Chore[]
+  readonly #capUs: () => number | null
   #hasSpoken = false
 
   /** @param capUs the latest time that the store's clock may show, in microseconds since 1970; null: unknown */
@@ -76,6 +77,7 @@ export class Housekeeping {
     const { clock } = store
     this.#store = store
     this.#care = care
+    this.#capUs = capUs
     type Params = (last: unknown, keep: Agreed) => unknown[]
     const chore = (name: Chore['name'], everyMs: number, params: Params = () => []): Chore => ({
       name,
@@ -89,15 +91,15 @@ export class Housekeeping {
         return { more: row[name], ...row }
       },
     })
-    const kept: Params = (_, { doneMs, failedMs }) => [doneMs, failedMs]
+    const kept: Params = (_, { doneMs, failedMs }) => [doneMs, failedMs, capUs()]
     this.#chores = [
       chore('tidy', tidyMs, () => [capUs()]),
       chore('sweep', minuteMs),
-      chore('lapse', minuteMs),
+      chore('lapse', minuteMs, () => [capUs()]),
       chore('unlearn', hourMs),
       chore('collect', hourMs, (last) => [last ?? leastId]),
       chore('partition', hourMs),
-      chore('summarize', hourMs, (last, keep) => [...kept(last, keep), last]),
+      chore('summarize', hourMs, (last, { doneMs, failedMs }) => [doneMs, failedMs, last, capUs()]),
       chore('expire', hourMs, kept),
       chore('late', hourMs, kept),
       chore('forget', hourMs, (last) => [ledgerUs, last ?? 0]),
@@ -153,7 +155,7 @@ export class Housekeeping {
   }
 
   async #excess({ doneMs, failedMs }: Agreed): Promise<Pruned> {
-    const [row = {}] = await this.#store.call('excess', [doneMs, failedMs, ledgerUs])
+    const [row = {}] = await this.#store.call('excess', [doneMs, failedMs, ledgerUs, this.#capUs()])
     const partitions = row['partitions'] as Pruned['partitions']
     return { partitions, late: Number(row['late']), keys: Number(row['keys']), ledger: Number(row['ledger']) }
   }

@@ -1,5 +1,5 @@
 /** A worker: claims jobs, runs their handlers in this process, and is a good member of the fleet. */
-import { StoreClock } from '../core/clock.ts'
+import { readMoment, StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import type { Rate } from '../core/rate.ts'
 import { statementIn, type Store } from '../db/store.ts'
@@ -268,7 +268,9 @@ export class Worker {
       const who = await this.#enter()
       if (end.aborted) return { count: 0, again: false }
       try {
+        const asked = readMoment(this.#options.store.clock)
         const { jobs, again } = await this.#claims.claim(who, Math.min(want, this.#slots.free()), false, end)
+        for (const job of jobs) job.asked = asked
         this.#slots.start(jobs)
         if (jobs.length > 0 || !again) return { count: jobs.length, again }
       } catch (error) {

@@ -1,6 +1,7 @@
 import fc from 'fast-check'
 import { afterEach, expect, test, vi } from 'vitest'
-import { leastUs, stepForward, StoreClock, systemClock } from '../../src/core/clock.ts'
+import { caughtUpMs, leastUs, readMoment, stepForward, StoreClock, systemClock } from '../../src/core/clock.ts'
+import { until } from '../until.ts'
 
 afterEach(() => vi.useRealTimers())
 
@@ -60,4 +61,34 @@ test('a step is found where there is one, and nowhere else, whatever the answers
       },
     ),
   )
+})
+
+test('the clock that has moved on most tells how late it is; one that was set back takes nothing away', () => {
+  const span = fc.integer({ min: 0, max: 1e9 })
+  const jump = fc.integer({ min: -1e9, max: 1e9 })
+  fc.assert(
+    fc.property(span, span, jump, span, (beginMs, passedMs, wallMs, bootMs) => {
+      const shown = { monotonicMs: beginMs, wallMs: 1e12, bootMs: 7_000 }
+      const clock = {
+        ...systemClock,
+        monotonicMs: () => shown.monotonicMs,
+        wallMs: () => shown.wallMs,
+        bootMs: () => shown.bootMs,
+      }
+      const since = readMoment(clock)
+      shown.monotonicMs += passedMs
+      shown.wallMs += wallMs
+      shown.bootMs += bootMs
+      // The boot clock is a second wrong at most.
+      expect(caughtUpMs(clock, since)).toBe(beginMs + Math.max(passedMs, wallMs, bootMs - 1_000))
+      expect(caughtUpMs(clock, undefined)).toBe(beginMs + passedMs)
+    }),
+  )
+})
+
+test('the clocks of this machine go on together', async () => {
+  const since = readMoment(systemClock)
+  // Read anew, though a reading is kept for some milliseconds.
+  await until(() => systemClock.bootMs() - since.bootMs > 1_100, 'a second has passed')
+  expect(caughtUpMs(systemClock, since) - systemClock.monotonicMs()).toBeLessThan(50)
 })

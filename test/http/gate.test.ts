@@ -3,7 +3,7 @@ import type { LookupFunction } from 'node:net'
 import type { ReadableStreamDefaultController } from 'node:stream/web'
 import { Agent } from 'undici'
 import { expect, test } from 'vitest'
-import { systemClock } from '../../src/core/clock.ts'
+import { readMoment, systemClock } from '../../src/core/clock.ts'
 import { createAgent, type GuardedAgent } from '../../src/http/agent.ts'
 import { maxStaleGrants } from '../../src/http/fetch.ts'
 import { Guard } from '../../src/http/guard.ts'
@@ -46,6 +46,35 @@ test('a grant that runs out while connecting is taken again; no byte is written 
   expect(received).toHaveLength(1)
   expect(received[0]?.match(/POST \/a HTTP/g)).toHaveLength(1)
   expect(received[0]?.endsWith('BODY')).toBe(true)
+})
+
+test('a machine that sleeps while it connects writes nothing under the grant that it had, and asks for another', async () => {
+  const clock = handClock()
+  let wallMs = 1_800_000_000_000
+  clock.wallMs = () => wallMs
+  const { port, received } = await tcpServer((text) => (text === '' ? undefined : ok))
+  const own = { deadlineMs: clock.nowMs + 100, asked: readMoment(clock) }
+  const unused: (Grant | undefined)[] = []
+  const take = async (_: AbortSignal, _beforeWait: unknown, back?: Grant) => {
+    unused.push(back)
+    expect(received.join('')).toBe('')
+    return { deadlineMs: clock.nowMs + 100, asked: readMoment(clock) }
+  }
+  // The monotonic clock stands still meanwhile.
+  const asleep = {
+    ...clock,
+    get nowMs() {
+      return wallMs
+    },
+    set nowMs(ms: number) {
+      wallMs = ms
+    },
+  } as HandClock
+  const { fetch } = setup({ clock, agent: slowAgent(asleep, 3_600_000), grants: { own, take } })
+  const response = await fetch(`http://localhost:${port}/a`, { method: 'POST', body: 'BODY' })
+  expect(await response.text()).toBe('ok')
+  expect(unused).toEqual([own])
+  expect(received[0]?.match(/POST/g)).toHaveLength(1)
 })
 
 test('while every grant runs out, nothing at all is sent, and the attempt is given back', async () => {

@@ -2,15 +2,17 @@ import { fn } from '../servers/fn.ts'
 import pg from 'pg'
 import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
-import { systemClock } from '../../src/core/clock.ts'
+import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
+import { Epoch } from '../../src/dispatch/epoch.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { Care } from '../../src/worker/care.ts'
 import { Housekeeping } from '../../src/worker/housekeeping.ts'
-import { blocked, count, empty, engines, openOn, quietTask } from '../dispatch/engine.ts'
+import { blocked, count, empty, engines, openOn, ownClock, quietTask } from '../dispatch/engine.ts'
 import { later, until } from '../until.ts'
 
 const day = 86_400_000
+const hour = 3_600_000
 const old = '20200101'
 const oldMs = Date.UTC(2020, 0, 1)
 
@@ -103,7 +105,7 @@ describe('housekeeping', () => {
     expect(await read()).toBeGreaterThan(200)
     let last: string | null = null
     do {
-      const sql = `select more from ${fn}.summarize($1, $1, $2)`
+      const sql = `select more from ${fn}.summarize($1, $1, $2, null)`
       last = (await db.query<{ more: string | null }>(sql, [day, last]))[0]?.more ?? null
     } while (last !== null)
     expect(await read()).toBeLessThan(40)
@@ -227,4 +229,68 @@ it('a round does a portion of each chore that is due, leaves in time, goes on in
   nowMs += 60_000
   await housekeeping.run()
   expect(asked).toEqual(['sweep', 'lapse', ...all.slice(5)])
+})
+
+it.each([
+  { how: 'forward', byMs: 40 * day },
+  { how: 'back', byMs: -40 * day },
+])("a step of the store's clock by 40 days $how makes nothing older", async ({ byMs }) => {
+  const sluice = await openOn(engines[0])
+  const { db } = sluice
+  const startMs = Date.UTC(2030, 0, 1)
+  const store = await ownClock(db, startMs)
+  await db.query('update sluice.epoch set watched = true')
+  let [realMs, offMs] = [0, 0]
+  const clock = { ...systemClock, monotonicMs: () => realMs, bootMs: () => realMs }
+  const storeClock = new StoreClock()
+  const log = { debug() {}, info() {}, warn() {}, error() {} }
+  const epoch = new Epoch(storeOn(db, { clock, log }), storeClock)
+  const pass = async (ms: number) => {
+    realMs += ms
+    await store.set(startMs + realMs + offMs)
+  }
+  const kept = async () => {
+    const at = storeOn(db, { clock })
+    const housekeeping = new Housekeeping(at, new Care(at, {}), () => storeClock.cap(realMs))
+    const said = await housekeeping.prune({ dryRun: true })
+    const jobs = await count(db, 'sluice.done')
+    const keys = await count(db, 'sluice.idempotency')
+    await housekeeping.prune({})
+    // What it says beforehand is what it does.
+    expect(said.keys).toBe(keys - (await count(db, 'sluice.idempotency')))
+    expect(said.partitions.reduce((sum, { rows }) => sum + rows, said.late)).toBe(
+      jobs - (await count(db, 'sluice.done')),
+    )
+    return [await count(db, 'sluice.done'), await count(db, 'sluice.idempotency')]
+  }
+  const keyed = (key: string) => db.query(`select ${fn}.keyed('t', array[$1], array[gen_random_uuid()], 86400)`, [key])
+  await store.set(startMs)
+  await epoch.look()
+  await db.script(`${partition('done')}; ${finished('done', 1, 0)}`)
+  await keyed('before')
+  await pass(hour)
+  await epoch.look()
+  offMs = byMs
+  await pass(0)
+  // Before anybody has looked, and after.
+  if (byMs > 0) expect(await kept()).toEqual([1, 1])
+  await epoch.look()
+  expect(await kept()).toEqual([1, 1])
+  await db.query(finished('done', 2, 0))
+  await keyed('after')
+  for (let hours = 1; hours < 23; hours++) {
+    await pass(hour)
+    await epoch.look()
+  }
+  expect(await kept()).toEqual([2, 2])
+  for (let days = 0; days < 5; days++) {
+    await pass(day)
+    await epoch.look()
+  }
+  // What was written by a clock that was then set back looks younger than it is, and stays for longer.
+  expect(await kept()).toEqual([2, byMs > 0 ? 0 : 1])
+  await pass(1.5 * day)
+  await epoch.look()
+  expect((await kept())[0]).toBe(byMs > 0 ? 0 : 2)
+  await sluice.close()
 })

@@ -14,7 +14,7 @@ import {
 } from '../../src/index.ts'
 import { storeOn } from '../../src/db/store.ts'
 import { silent } from '../../src/core/log.ts'
-import { StoreClock, systemClock } from '../../src/core/clock.ts'
+import { readMoment, StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
 import type { Handout } from '../../src/dispatch/handout.ts'
 import type { Outcome } from '../../src/dispatch/finish.ts'
@@ -228,4 +228,28 @@ test('a program may put another promise in the place of the global one', async (
   const outcome = new Attempt(handout({ input: { n: 1 } }), checked, around).run()
   expect(await outcome.finally(() => vi.unstubAllGlobals())).toMatchObject({ kind: 'done' })
   expect(seen).toEqual([{ n: 1 }])
+})
+
+test('who claimed a job and was stopped does not begin it: others may have it, whatever limits it has', async () => {
+  let [nowMs, wallMs] = [1_000_000, 0]
+  const clock = { ...systemClock, monotonicMs: () => nowMs, wallMs: () => wallMs, bootMs: () => 0 }
+  let runs = 0
+  const counting = task('counting', { input: z.object({}), run: () => void runs++ }) as unknown as AnyTask
+  const claimed = () =>
+    new Attempt(handout({ grantedMs: nowMs, asked: readMoment(clock) }), counting, {
+      ...around,
+      store: storeOn(outside, { clock }),
+    })
+  const early = claimed()
+  nowMs += 4_000
+  expect(await early.run()).toMatchObject({ kind: 'done' })
+  // Stopped by a signal, or its event loop was busy.
+  const stopped = claimed()
+  nowMs += 9_999
+  expect(await stopped.run()).toEqual({ kind: 'unused' })
+  // Asleep.
+  const slept = claimed()
+  wallMs += 9_999
+  expect(await slept.run()).toEqual({ kind: 'unused' })
+  expect(runs).toBe(1)
 })

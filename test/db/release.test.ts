@@ -1,0 +1,62 @@
+/** The functions of releases that were replaced: they stay for a rollback, and for workers that still call them. */
+import { beforeAll, expect, it } from 'vitest'
+import { version } from '../../src/core/version.ts'
+import type { Db } from '../../src/db/db.ts'
+import { migrate } from '../../src/db/migrate.ts'
+import { openOn, engines } from '../dispatch/engine.ts'
+
+let db: Db
+beforeAll(async () => {
+  const sluice = await openOn(engines[0])
+  db = sluice.db
+  return () => sluice.close()
+})
+
+/** As if a release had been installed so many days ago. */
+const installed = async (release: string, days: number) => {
+  await db.script(`create schema if not exists "sluice_${release.replaceAll(/\W/g, '_')}"`)
+  await db.query(
+    `insert into sluice.migration values ($1, clock_timestamp() - make_interval(days => $2))
+     on conflict (name) do update set applied_at = excluded.applied_at`,
+    [`functions-${release}-0123456789abcdef`, days],
+  )
+}
+/** Installs this release, as if now, and resolves to the schemas that are left of others. */
+const left = async () => {
+  await db.query(`delete from sluice.migration where name like 'functions-' || $1 || '-%'`, [version])
+  await migrate(db)
+  const rows = await db.query<{ nspname: string }>(
+    `select nspname from pg_namespace where nspname like 'sluice\\_%' and nspname <> $1 order by nspname`,
+    [`sluice_${version.replaceAll('.', '_')}`],
+  )
+  return rows.map(({ nspname }) => nspname)
+}
+const enter = (release: string) =>
+  db.query(
+    `insert into sluice.worker (host, pid, version, tasks, slots, started_at) values ('test', 1, $1, '{}', 1, sluice.now())`,
+    [release],
+  )
+
+it('go 90 days after another release took their place, unless one of its workers lives', async () => {
+  await installed('0.0.1', 300)
+  await installed('0.0.2', 200)
+  await installed('0.0.3', 100)
+  await installed('0.0.4', 80)
+  await enter('0.0.2')
+  // 0.0.3 was replaced 80 days ago, 0.0.4 is just being replaced.
+  expect(await left()).toEqual(['sluice_0_0_2', 'sluice_0_0_3', 'sluice_0_0_4'])
+  await db.query('delete from sluice.worker')
+  expect(await left()).toEqual(['sluice_0_0_3', 'sluice_0_0_4'])
+  await db.query(
+    `update sluice.migration set applied_at = applied_at - interval '20 days' where name like 'functions-0.0%'`,
+  )
+  expect(await left()).toEqual(['sluice_0_0_4'])
+})
+
+it('a candidate of a release that goes does not take the release with it', async () => {
+  await installed('0.0.5-rc.1', 200)
+  await installed('0.0.6', 100)
+  await installed('0.0.5', 1)
+  expect(await left()).toEqual(expect.arrayContaining(['sluice_0_0_5', 'sluice_0_0_6']))
+  expect(await left()).not.toContain('sluice_0_0_5_rc_1')
+})
