@@ -238,7 +238,7 @@ async function labels(at: Place): Promise<Finding | undefined> {
   const rows = await sql.query<{ task: string; queue: string; label: string }>(
     `select distinct c.task, c.queue, split_part(l.limit, '@', 2) as label
        from sluice.class c cross join lateral jsonb_array_elements_text(nullif(to_jsonb(c) -> 'labels', 'null')) l ("limit")
-       where (exists (select 1 from sluice.seat s where s.class = c.id) or exists (select 1 from sluice.arrival a where a.class = c.id))
+       where (exists (select 1 from sluice.lane l where l.class = c.id and l.list is not null) or exists (select 1 from sluice.arrival a where a.class = c.id))
          and not exists (select 1 from sluice.worker w where (w.queues is null or c.queue = any (w.queues)) and c.task = any (w.tasks)
                          and to_jsonb(w) -> 'labels' ? split_part(l.limit, '@', 2))`,
   )

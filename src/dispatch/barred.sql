@@ -19,7 +19,8 @@ begin
   classes := '{}';
   for v_class in select c.id, c.labels from sluice.class c where c.labels is not null and c.id = any (p_classes) loop
     v_own := engine.borne(p_labels, v_class.labels);
-    v_lane := engine.foremost(v_class.id, 0, (select floor from sluice.list where class = v_class.id and id = 0 order by v desc limit 1));
+    select f.* into v_lane from (select floor from sluice.list where class = v_class.id and id = 0 order by v desc limit 1) l
+    cross join lateral (select * from sluice.lane r where r.class = v_class.id and r.list = 0 and r.vstart >= l.floor order by r.vstart, r.id limit 1) f;
     v_need := null;
     if v_lane.costed then
       select j.costs into v_costs from sluice.job j

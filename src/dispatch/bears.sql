@@ -1,6 +1,6 @@
--- True when a worker with these labels has all that limits ask for (`ip@host`; null: nothing).
+-- True when a worker with these labels (null: any worker) has all that limits ask for (`ip@host`; null: nothing).
 create or replace function engine.bears(p_labels jsonb, p_asked text[]) returns boolean language plpgsql immutable as $$
 begin
-  if p_asked is null then return true; end if;
+  if p_asked is null or p_labels is null then return true; end if;
   return p_labels ?& array(select split_part(a, '@', 2) from unnest(p_asked) a);
 end $$;

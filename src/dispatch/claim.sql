@@ -4,7 +4,7 @@
 -- caller's monotonic clock allows the store's clock to show (null: unknown). p_idle: register as idle when there is
 -- less to do than wanted. p_since: nothing that is due stood before this time, as an earlier answer said (null: unknown).
 -- p_wide: look at as many lanes as a claim may; after one that found only lanes that are blocked.
--- waited_us: how long after its begin it decided. wake_us: when to ask again; again: at once, for something was in the
+-- waited_us: how long after its begin it decided. wake_us: when to ask again; again: at once, because something was in the
 -- way; both: the jobs are those of an earlier request. since: what to give as p_since. p_want = 0 only warms the
 -- connection up: everything is planned and nothing done. A lock is waited for a second at most. shared: the epoch under which
 -- all this may be asked for in Redis, too (null: there is none).
@@ -15,24 +15,25 @@ create or replace function engine.claim(
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off
   set lock_timeout = '1s' as $$
 declare
-  v_classes bigint[];
+  v_is record;  -- the worker, and what exists at all: each question alone would start a query up
+  v_found record;  -- its classes
   v_shut bigint[] := '{}';  -- classes that gates hold back
-  v_active bigint[];
-  v_is record;  -- the worker's labels, and what exists at all: each question alone would start a query up
-  v_labelled boolean;  -- one of the classes asks for a label
   v_begun bigint;
   v_since bigint := coalesce(p_since, -1);
   v_more boolean := false;
   v_granted integer := 0;
+  v_held boolean := false;
 begin
+  -- A rescue of this worker waits for the end of this transaction, or is seen here: it leaves no claim behind.
+  perform pg_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer);
   select w.labels, exists (select 1 from sluice.claim c where c.id = p_claim) as known, exists (select 1 from sluice.gate) as gates,
-         exists (select 1 from sluice.limit_def d where d.members is not null) as pools,
-         exists (select 1 from sluice.shared) as shared,
+         exists (select 1 from sluice.limit_def d where d.members is not null) as pools, exists (select 1 from sluice.shared) as shared,
+         exists (select 1 from sluice.idle i where i.worker = p_worker) as idle,
          (select e.server_at from sluice.epoch e) is distinct from pg_postmaster_start_time() as moved into v_is
-  from sluice.worker w where w.id = p_worker for key share of w;
+  from sluice.worker w where w.id = p_worker;
   if not found then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
   if v_is.moved then perform engine.same(); end if;
-  -- Before buckets: who has to wait here keeps none of them.
+  -- Before buckets: a claim that has to wait here keeps none of them.
   if v_is.shared then shared := engine.shared(); end if;
   v_begun := engine.limiter_us(p_cap);
   now_us := v_begun;
@@ -44,41 +45,43 @@ begin
     wake_us := 0;
     return;
   end if;
-  delete from sluice.idle i where i.worker = p_worker;
   for round in 1 .. 2 loop
-    select coalesce(array_agg(c.id), '{}'), coalesce(bool_or(c.labels is not null), false) into v_classes, v_labelled from sluice.class c
-    where c.task = any (p_tasks) and (p_queues is null or c.queue = any (p_queues))
-      and (c.labels is null or engine.bears(v_is.labels, c.labels));
-    if v_is.gates then
-      v_shut := engine.held(v_classes, engine.wall(v_begun));
-      v_classes := array(select c from unnest(v_classes) c where c <> all (v_shut));
-    end if;
-    v_active := engine.active(0::bigint || v_classes, v_begun, v_since);
-    exit when round = 2 or (p_want > 0 and 0 <> all (v_active));
-    perform engine.enclose('{0}');
-    v_more := engine.absorb(0);
+    select * into v_found from engine.find_classes(p_queues, p_tasks, v_is.labels, v_begun, v_since) f;
+    exit when round = 2 or (p_want > 0 and 0 <> all (v_found.active));
+    v_more := engine.learn_classes();
   end loop;
-  v_active := array_remove(v_active, 0::bigint);
-  if v_labelled then
-    v_active := array(select c from unnest(v_active) c, engine.barred(v_is.labels, v_active, v_begun) b where c <> all (b.classes));
+  v_found.active := array_remove(v_found.active, 0::bigint);
+  if v_is.gates then
+    v_shut := engine.held(v_found.classes, engine.wall(v_begun));
+    v_found.classes := array(select c from unnest(v_found.classes) c where c <> all (v_shut));
+    v_found.active := array(select c from unnest(v_found.active) c where c <> all (v_shut));
   end if;
+  if v_found.labelled then
+    v_found.active := array(select c from unnest(v_found.active) c, engine.barred(v_is.labels, v_found.active, v_begun) b where c <> all (b.classes));
+  end if;
+  again := false;
   if p_want = 0 then
     perform engine.warm(p_claim, p_worker, v_begun, p_cap);
-    again := false;
     return;
   end if;
-  select s.now_us, s.granted, s.again, s.jobs into now_us, v_granted, again, jobs
-  from engine.serve(p_claim, p_worker, v_active, not v_labelled and not v_is.pools, p_want, v_begun, v_since, p_cap,
-                       case when p_wide then 256 else least(256, p_want + 1) end) s;
+  if v_found.active <> '{}' then
+    select s.now_us, s.granted, s.again, s.jobs, s.held into now_us, v_granted, again, jobs, v_held
+    from engine.serve(p_claim, p_worker, v_found.active, not v_found.labelled and not v_is.pools, p_want, v_begun, v_since, p_cap,
+                      case when p_wide then 256 else least(256, p_want + 1) end) s;
+  end if;
   -- Last, when this claim waits for nothing more: of what others promote just now it may keep rows locked.
-  v_more := engine.promote(v_begun, v_since) > 0 or v_more;
-  again := again or v_more;
-  -- Senders call few workers: who took all that it wanted calls the next, for there may be more.
-  if v_granted = p_want and exists (select 1 from sluice.idle) then perform engine.call(v_active, 1); end if;
+  again := engine.promote(v_begun, v_since) > 0 or again or v_more;
+  if v_granted = p_want then
+    if v_is.idle then delete from sluice.idle i where i.worker = p_worker; end if;
+    -- Senders call few workers: a worker that took all that it wanted calls the next, because there may be more.
+    if exists (select 1 from sluice.idle) then perform engine.call(v_found.active, 1); end if;
+  end if;
   waited_us := greatest(now_us - v_begun, 0);
   wake_us := null;
   if v_granted < p_want and not again then
     select s.wake_us, s.since into wake_us, since
-    from engine.sleep(p_worker, p_queues, v_classes, v_shut, now_us, v_since, p_idle, case when v_labelled then v_is.labels end) s;
+    from engine.sleep(p_worker, p_queues, v_found.classes, v_shut, now_us, v_since, p_idle, case when v_found.labelled then v_is.labels end) s;
+    -- What somebody else has locked may be free at any moment.
+    if v_held then wake_us := least(wake_us, 250000); end if;
   end if;
 end $$;

@@ -1,5 +1,5 @@
--- Forgets lanes that wait for nothing, and fair keys that owe nothing: the next job makes them anew. Looks at the next
--- 1,000 lanes after p_after, under the locks of their classes. Returns the last one looked at; null at the end.
+-- Forgets lanes that wait for nothing: the next job makes them anew. Looks at the next 1,000 lanes after p_after, under the locks of
+-- their classes. Returns the last one looked at; null at the end.
 create or replace function engine.collect(p_after bigint) returns bigint language plpgsql
   set enable_seqscan = off set jit = off set enable_bitmapscan = off as $$
 declare
@@ -13,11 +13,6 @@ begin
   v_classes := array(select distinct l.class from sluice.lane l where l.id = any (v_ids) and l.list is null);
   perform engine.enclose(v_classes);
   -- Of these classes only: lanes of others may have become empty while we waited, and be filled again just now.
-  with gone as (
-    delete from sluice.lane l where l.id = any (v_ids) and l.class = any (v_classes) and l.list is null returning l.class, l.fair
-  )
-  delete from sluice.fair f using (select distinct class, fair from gone) g
-  where f.class = g.class and f.id = g.fair and f.lanes = 0
-    and f.vstart <= (select floor from sluice.list where class = g.class and id = 0 order by v desc limit 1);
+  delete from sluice.lane l where l.id = any (v_ids) and l.class = any (v_classes) and l.list is null;
   return v_last;
 end $$;

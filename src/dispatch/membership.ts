@@ -123,15 +123,21 @@ export class Membership {
     }
   }
 
-  /** Ends waiting jobs whose time to begin is over: a claim that is denied by a limit never meets them. */
-  async endOverdue(): Promise<void> {
+  /**
+   * Ends waiting jobs whose time to begin is over, or will be before their limits have room: a claim that is denied by a
+   * limit never meets them. Resolves to how many.
+   */
+  async endOverdue(): Promise<number> {
     const portion = 500
     // A beat must not wait long; the next round goes on.
     const untilMs = this.#store.clock.monotonicMs() + 500
-    for (let ended = portion; ended === portion && this.#store.clock.monotonicMs() < untilMs;) {
+    let all = 0
+    for (let ended = portion; ended >= portion && this.#store.clock.monotonicMs() < untilMs;) {
       const [row] = await this.#store.call<{ overdue: number }>('overdue', [null])
       ended = row?.overdue ?? 0
+      all += ended
     }
+    return all
   }
 
   /** Ids of those jobs that are not in the hands of their claim any more. */

@@ -1,5 +1,5 @@
 -- Ends waiting and scheduled jobs whose time to begin is over: of p_ids those, else (null) up to 500 of all, if nobody else
--- looks for them just now. No limit is asked and no token spent. It waits for no row, since claims may hold classes and
+-- looks for them just now, and those that cannot begin in time (expire_hopeless.sql). No limit is asked and no token spent. It waits for no row, since claims may hold classes and
 -- buckets here: who holds one ends it, or leaves it to the next look. Returns how many.
 create or replace function engine.overdue(p_ids uuid[]) returns integer language plpgsql
   set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
@@ -18,5 +18,5 @@ begin
   with gone as (delete from sluice.job j where j.id = any (v_ids) returning j.*)
   select array_agg(g::sluice.job) into v_jobs from gone g;
   perform engine.bury(v_jobs, 'expired', 'SLUICE_EXPIRED', 'it could not begin within its maxWait');
-  return coalesce(cardinality(v_jobs), 0);
+  return coalesce(cardinality(v_jobs), 0) + case when p_ids is null then engine.expire_hopeless() else 0 end;
 end $$;

@@ -1,11 +1,12 @@
--- Shares out what buckets have free among lanes in fair order: share, or, where some lanes have jobs with costs,
--- share_costs over the next jobs of those, up to p_each of each. Concurrency counts jobs, other rules units: a bucket
--- with both stands there twice (p_places: places free). Of the jobs that were given of such lanes: of, seqs and dead (not
--- to be run: heads); over: 1 where a lane has no more than those; more: some lanes have more than was read.
+-- Shares out what buckets have free among lanes in fair order: share, or, where some lanes have jobs with costs or units that are
+-- kept for them (p_first), share_costs over the next jobs of the former, up to p_each of each. Concurrency counts jobs, other rules
+-- units: a bucket with both stands there twice (p_places: places free). How many jobs lanes without costs have is not known here.
+-- Of the jobs that were given of lanes with costs: of, seqs and dead (not to be run: heads); over: 1 where a lane has no more than
+-- those; more: some lanes have more than was read.
 create or replace function engine.portion(
   p_want integer, p_lane sluice.lane[], p_fairs bigint[], p_starts bigint[], p_buckets bigint[], p_avail bigint[],
-  p_units bigint[], p_places bigint[], p_most bigint[], p_horizon bigint, p_each integer, p_now bigint,
-  out take integer[], out vstart bigint[], out blocked integer[],
+  p_units bigint[], p_places bigint[], p_most bigint[], p_horizon bigint, p_each integer, p_now bigint, p_first integer[],
+  out take integer[], out blocked integer[],
   out of bigint[], out seqs bigint[], out dead boolean[], out over integer[], out more boolean)
 language plpgsql stable as $$
 declare
@@ -17,7 +18,6 @@ declare
   v_next integer := 1;
   v_b integer;
   v_n bigint[]; v_step bigint[]; v_fair integer[]; v_starts bigint[];
-  v_first integer[];
   v_heads record;
 begin
   for i in 1 .. cardinality(p_lane) loop
@@ -33,14 +33,14 @@ begin
     end loop;
     v_from := v_from || cardinality(v_uses) + 1;
   end loop;
-  select array_agg(l.n order by l.ordinality), array_agg(1000000 / greatest(1, l.weight) order by l.ordinality),
+  select array_fill(p_want::bigint, array[cardinality(p_lane)]), array_agg(1000000 / greatest(1, l.weight) order by l.ordinality),
          array_agg(array_position(p_fairs, l.fair) order by l.ordinality)
   into v_n, v_step, v_fair from unnest(p_lane) with ordinality l;
   v_starts := array(select s.start from (select l.fair, max(p_starts[l.ordinality]) as start from unnest(p_lane) with ordinality l group by 1) s
                     order by array_position(p_fairs, s.fair));
   more := false;
   if p_each is null then
-    select s.take, s.vstart, s.blocked into take, vstart, blocked
+    select s.take, s.blocked into take, blocked
     from engine.share(p_want, v_n, v_starts, v_step, v_fair, v_from, v_uses, p_avail, p_horizon) s;
     return;
   end if;
@@ -52,13 +52,11 @@ begin
     v_next := v_next + v_heads.n[i] * (v_from[i + 1] - v_from[i] + 1);
     v_n[i] := v_heads.n[i];
   end loop;
-  v_first := array(select l.ordinality from unnest(p_lane) with ordinality l
-                   join sluice.list w on w.class = l.class and w.id = l.list and w.holder = l.id where l.costed and w.id <> 0 order by w.asked, w.class);
-  select s.take, s.vstart, s.blocked into take, vstart, blocked
-  from engine.share_costs(p_want, v_n, v_starts, v_step, v_fair, v_from, v_uses, p_units || p_places, p_horizon, v_at, v_heads.costs, v_first) s;
+  select s.take, s.blocked into take, blocked
+  from engine.share_costs(p_want, v_n, v_starts, v_step, v_fair, v_from, v_uses, p_units || p_places, p_horizon, v_at, v_heads.costs, p_first) s;
   blocked := array(select case when b > v_count then b - v_count else b end from unnest(blocked) with ordinality u (b, o) order by o);
-  select array_agg(l.costed and take[l.ordinality] = v_n[l.ordinality] and v_n[l.ordinality] < least(p_each, l.n) order by l.ordinality)::integer[],
-         bool_or(l.costed and take[l.ordinality] = p_each and p_each < l.n)
+  select array_agg(l.costed and take[l.ordinality] = v_n[l.ordinality] and v_n[l.ordinality] < p_each order by l.ordinality)::integer[],
+         bool_or(l.costed and take[l.ordinality] = p_each)
   into over, more from unnest(p_lane) with ordinality l;
   select array_agg(l.id order by l.ordinality, j.o), array_agg(v_heads.seqs[j.at] order by l.ordinality, j.o),
          array_agg(v_heads.dead[j.at] order by l.ordinality, j.o)

@@ -12,6 +12,8 @@ declare
   v_doubtful sluice.job[];
   v_crashed sluice.job[];
 begin
+  -- A claim of this worker under way ends first, or finds that the worker is gone.
+  perform pg_advisory_xact_lock(1397511525, (p_worker & 2147483647)::integer);
   delete from sluice.worker w where w.id = p_worker and (p_beat is null or w.beat = p_beat);
   if not found then return 0; end if;
   delete from sluice.doubt d where d.worker = p_worker;

@@ -1,31 +1,43 @@
--- Serves a claim out of these classes, under their locks: by direct where one lane is alone, else by grant, after what has
--- arrived is taken in. p_plain: nobody asks for labels or pools; p_most: how many lanes to look at; the others: claim.
+-- Serves a claim out of these classes, under their locks: by claim_lone where one lane is alone, else by decide, after what has
+-- arrived is taken in. held: a job was left because somebody else has it locked. p_plain: nobody asks for labels or pools; p_most: how many lanes to look at; the others: claim.
 create or replace function engine.serve(
   p_claim uuid, p_worker bigint, p_classes bigint[], p_plain boolean, p_want integer, p_begun bigint, p_since bigint, p_cap bigint,
-  p_most integer, out now_us bigint, out granted integer, out again boolean, out jobs text)
+  p_most integer, out now_us bigint, out granted integer, out again boolean, out jobs text, out held boolean)
 language plpgsql as $$
 declare
+  v_most constant integer := 32;  -- classes that one claim locks
   v_class bigint;
-  v_fresh engine.fresh;
-  v_served boolean := false;
-  v_more boolean := false;
+  v_news engine.news;
+  v_all engine.news[] := '{}';
+  v_new bigint[] := '{}';
+  v_some boolean := cardinality(p_classes) > v_most;
+  v_done record;
 begin
+  if v_some then p_classes := array(select c from unnest(p_classes) c order by random() limit v_most); end if;
   perform engine.enclose(p_classes);
-  if p_plain and cardinality(p_classes) = 1 then
-    v_fresh := engine.fresh(p_classes[1]);
-    select d.served, d.now_us, d.granted, d.again, d.jobs into v_served, now_us, granted, again, jobs
-    from engine.direct(p_claim, p_worker, p_classes[1], v_fresh, p_want, p_begun, p_since, p_cap) d;
-    if v_served then return; end if;
-  end if;
   foreach v_class in array p_classes loop
-    v_more := engine.absorb(v_class, v_fresh) or v_more;
+    v_news := engine.read_arrivals(v_class);
+    if v_news.future then
+      perform engine.recount(v_class);
+      v_some := true;
+    else
+      v_all := v_all || v_news;
+      if (v_news.state).waiting <= (select sum(c) from unnest(v_news.counts) c) then v_new := v_new || v_class; end if;
+    end if;
+    v_some := v_some or v_news.rest;
   end loop;
-  if v_served is null then
-    -- Its buckets are locked, so no others may be: one that fell due meanwhile would be locked out of order. It is seated now.
-    select d.now_us, d.granted, d.again or d.served is not true or v_more, d.jobs into now_us, granted, again, jobs
-    from engine.direct(p_claim, p_worker, p_classes[1], null, p_want, p_begun, p_since, p_cap) d;
-    return;
+  if p_plain and cardinality(p_classes) = 1 and cardinality(v_all) = 1 then
+    select * into v_done from engine.claim_lone(p_claim, p_worker, v_class, v_news, p_want, p_begun, p_since, p_cap) l;
+    now_us := v_done.now_us; granted := v_done.granted; again := v_done.again; jobs := v_done.jobs; held := v_done.held;
+    if v_done.served then
+      perform engine.note_classes(v_all, p_classes, array[granted]);
+      return;
+    end if;
   end if;
-  select g.now_us, g.granted, g.again or v_more, g.jobs into now_us, granted, again, jobs
-  from engine.grant(p_claim, p_worker, p_classes, p_want, p_cap, p_since, p_most) g;
+  foreach v_news in array v_all loop
+    perform engine.absorb((v_news.state).class, p_begun, v_news);
+  end loop;
+  select * into v_done from engine.decide(p_claim, p_worker, p_classes, v_new, p_want, p_cap, p_since, p_most) g;
+  now_us := v_done.now_us; granted := v_done.granted; again := v_done.again or v_some; jobs := v_done.jobs; held := v_done.held;
+  perform engine.note_classes(v_all, v_done.of, v_done.taken);
 end $$;

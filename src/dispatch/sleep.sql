@@ -9,7 +9,7 @@ create or replace function engine.sleep(
   out wake_us bigint, out since bigint)
 language plpgsql as $$
 declare
-  v_wait sluice.list;
+  v_wait record;
   v_barred bigint[] := '{}';
   v_bar record;
   v_first bigint;
@@ -26,7 +26,9 @@ begin
     v_barred := v_bar.classes;
   end if;
   select w.* into v_wait from (select c from unnest(p_classes) c where c <> all (v_barred)) c (id)
-  cross join lateral (select * from sluice.list where class = c.id and due > p_since order by due limit 1) w order by w.due limit 1;
+  cross join lateral (
+    select l.id, l.due, l.period, l.slack from sluice.list l where l.class = c.id and l.due > p_since and l.id <> 0 order by l.due limit 1) w
+  order by w.due limit 1;
   v_first := v_wait.due;
   if p_labels is not null then
     if v_bar.due < coalesce(v_wait.due, 9223372036854775807) then
@@ -54,7 +56,10 @@ begin
     since := least(since, (select min(w.due) from unnest(p_shut || v_barred) c (id) cross join lateral (
       select due from sluice.list where class = c.id and due > p_since order by due limit 1) w) - 1);
   end if;
-  if p_idle then
+  if p_idle and not exists (
+    select 1 from sluice.idle i where i.worker = p_worker and (i.queues, i.bucket, i.wake_at, i.barred)
+      is not distinct from (p_queues, v_wait.id, coalesce(v_due, 0), nullif(v_barred, '{}')))
+  then
     insert into sluice.idle (worker, queues, bucket, wake_at, barred)
     values (p_worker, p_queues, v_wait.id, coalesce(v_due, 0), nullif(v_barred, '{}'))
     on conflict (worker) do update set queues = excluded.queues, bucket = excluded.bucket, wake_at = excluded.wake_at,

@@ -19,7 +19,8 @@ begin
       select sluice.hash64(g.name || '*'), sum(g.units)::bigint, null, null, null from given g where g.members is not null group by 1
     )
     select w.*, l.classes, r.next from waited w
-    cross join lateral (select array_agg(class) as classes, min(coalesce(need, 1)) as need from sluice.list where id = w.id and id <> 0) l
+    cross join lateral (select array_agg(k.class) as classes, (select min(r.need) from sluice.reservation r where r.bucket = w.id) as need
+                        from sluice.list k where k.id = w.id and k.id <> 0) l
     cross join lateral engine.room(array[w.id], p_now, false, case when l.need > 1 then array[l.need] end) r order by w.id
   loop
     if v_room.asked is not null and v_room.next <= p_now then

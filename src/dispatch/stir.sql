@@ -14,6 +14,7 @@ declare
   v_shut bigint[];
   v_opened bigint[] := '{}';
   v_active bigint[];
+  v_tasks text[];
   v_job bigint;
 begin
   if not exists (select 1 from sluice.idle) then return; end if;
@@ -23,8 +24,11 @@ begin
     v_opened := array(select unnest(engine.held(v_classes, engine.wall(v_now - 5000000))) except select unnest(v_shut));
     v_classes := array(select unnest(v_classes) except select unnest(v_shut));
   end if;
-  v_active := engine.active(0::bigint || v_classes, v_late, v_since);
-  v_active := v_active || array(select unnest(engine.active(v_opened, v_late, -1)) except select unnest(v_active));
+  v_tasks := array(select distinct c.task from sluice.class c);
+  v_active := array(select a from engine.find_classes(null, v_tasks, null, v_late, v_since) f, unnest(f.active) a where a <> all (coalesce(v_shut, '{}')));
+  if v_opened <> '{}' then
+    v_active := v_active || array(select a from engine.find_classes(null, v_tasks, null, v_late, -1) f, unnest(f.active) a where a = any (v_opened) and a <> all (v_active));
+  end if;
   v_job := (select (extract(epoch from min(j.due_at)) * 1000000)::bigint + e.ahead_us
             from (select ahead_us from sluice.epoch) e cross join sluice.job j
             where j.due_at > to_timestamp((v_since - e.ahead_us) / 1e6) and j.due_at <= to_timestamp((v_till - e.ahead_us) / 1e6)

@@ -27,7 +27,7 @@ begin
     places := places[:v_count];
     rooms := rooms[:v_count];
   end if;
-  select exists (select 1 from sluice.list w where w.id = any (p_lists) and w.holder is not null),
+  select exists (select 1 from sluice.reservation r where r.bucket = any (p_lists)),
          exists (select 1 from sluice.taker t where t.alive_until > survey.now_us) into v_held, v_asked;
   if v_held then
     v_kept := engine.reserved(p_lists, p_lanes, now_us);

@@ -3,14 +3,14 @@
 create or replace function engine.sweep() returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_portion constant integer := 20000;
-  v_last sluice.absorbed;
+  v_last sluice.class_state;
   v_count integer;
   v_more boolean := false;
 begin
   if not pg_try_advisory_xact_lock(1397511523, -4) then return false; end if;
   for v_last in
     select b.* from (select 0::bigint as id union all select id from sluice.class) c
-    cross join lateral (select * from sluice.absorbed where class = c.id order by n desc limit 1) b
+    cross join lateral (select * from sluice.class_state where class = c.id order by n desc limit 1) b
   loop
     -- Everything older than the oldest transaction that was open then has been read.
     delete from sluice.arrival where ctid = any (array(
@@ -18,7 +18,7 @@ begin
       order by xid limit v_portion));
     get diagnostics v_count = row_count;
     v_more := v_more or v_count = v_portion;
-    delete from sluice.absorbed where class = v_last.class and n < v_last.n - 10;
+    delete from sluice.class_state where class = v_last.class and n < v_last.n - 10;
   end loop;
   return v_more;
 end $$;

@@ -22,11 +22,15 @@ with job as (
   where u.way not like n.name || '@%' or v.value is not null
 ), lane as (
   select l.* from job j cross join lateral (select * from sluice.lane where id = j.lane order by v desc limit 1) l
+), turn as (
+  -- Where its fair key stands.
+  select k.vstart from lane me cross join lateral (
+    select l.vstart from sluice.lane l where l.class = me.class and l.fair = me.fair and l.vstart is not null order by l.vstart desc limit 1) k
 ), kin as (
-  select l.n from lane me cross join lateral (
-    select s.lane from sluice.seat s where s.class = me.class and s.list = me.list and s.fair = me.fair
-      and (s.rank, s.lane) < (me.rank, me.id) limit 1000) s
-  cross join lateral (select n from sluice.lane where id = s.lane order by v desc limit 1) l
+  select (select count(*) from (select 1 from sluice.job o where o.lane = s.id and o.seq >= s.bound and o.claim is null and o.due_at is null limit 10000) o) as n
+  from lane me cross join lateral (
+    select l.id, l.bound from sluice.lane l where l.class = me.class and l.list = me.list and l.fair = me.fair and l.id <> me.id
+      and (l.rank, l.id) < (me.rank, me.id) limit 1000) s
 ), ahead as (
   select count(*) as n from job j, lateral (
     select 1 from sluice.job o where o.lane = j.lane and o.seq < j.seq and o.claim is null and o.due_at is null limit 10000) o
@@ -37,8 +41,8 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
        (select count(*) from sluice.worker w where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)
           and engine.bears(w.labels, engine.labels(j.takes))) as workers,
        (select array_agg(split_part(u, '@', 2)) from unnest(engine.labels(j.takes)) u) as labels,
-       (select count(*) from lane me cross join lateral (select vstart from sluice.fair where class = me.class and id = me.fair order by v desc limit 1) f
-        join sluice.turn o on o.class = me.class and o.list = me.list and o.vstart < f.vstart and o.fair <> me.fair) as lanes_before,
+       (select count(*) from lane me cross join turn f
+        join sluice.lane o on o.class = me.class and o.list = me.list and o.vstart < f.vstart and o.fair <> me.fair) as lanes_before,
        -- Lanes of its own fair key that go first; of their jobs about so many.
        (select count(*) from kin) as kin_lanes, (select coalesce(sum(n), 0) from kin) as kin_jobs,
        (select json_agg(json_build_object('gate', g.gate, 'reason', g.reason, 'by', g.by,

@@ -6,18 +6,18 @@ returns table (waiting bigint, scheduled bigint, running bigint, done bigint, fa
 language sql stable set jit = off set enable_sort = off set enable_bitmapscan = off as $$
   with place as (
     -- Where waiting jobs are: lanes that have some, and arrivals that no claim has taken in yet.
-    (select l.id as lane, l.bound as pos, l.n from sluice.seat s
-      cross join lateral (select * from sluice.lane where id = s.lane order by v desc limit 1) l)
+    (select l.id as lane, l.bound as pos from sluice.lane l where l.list is not null)
     union all
-    (select a.lane, a.pos, a.n from (select 0::bigint as id union all select id from sluice.class) c
+    (select a.lane, a.pos from (select 0::bigint as id union all select id from sluice.class) c
       join sluice.arrival a on a.class = c.id and a.xid >= coalesce((select pg_snapshot_xmax(b.snap)
-        from sluice.absorbed b where b.class = c.id order by b.n desc limit 1), '0'::xid8))
+        from sluice.class_state b where b.class = c.id order by b.n desc limit 1), '0'::xid8))
   ), counted as materialized (
     select (select count(*) from (select 1 from sluice.job where claim is null and due_at is null limit 10001) w) as waiting,
            (select count(*) from (select 1 from sluice.done where state = 'done' limit 10001) d) as done
   )
   select case when c.waiting <= 10000 then c.waiting
-           else greatest(c.waiting, (select sum(p.n) from place p)) end::bigint as waiting,
+           else greatest(c.waiting, (select sum(s.waiting) from sluice.class k cross join lateral (
+             select waiting from sluice.class_state where class = k.id order by n desc limit 1) s)) end::bigint as waiting,
          (select count(*) from (select 1 from sluice.job where due_at is not null limit 10001) s)::bigint as scheduled,
          (select coalesce(sum(cardinality(seqs)), 0) from sluice.claim)::bigint as running,
          case when c.done <= 10000 then c.done

@@ -254,7 +254,8 @@ export class Worker {
         )
       // Jobs whose grants grew old have room again at once; but a machine too busy to use them is given time first.
       const isUseful = ended() > endedBefore || slots.readmitted > readmitted
-      if (end.aborted || !(isUseful || slots.returned > returned)) return ran()
+      const hasFailed = (await this.#member.endOverdue()) > 0
+      if (end.aborted || !(isUseful || hasFailed || slots.returned > returned)) return ran()
       if (isUseful) [vain, sinceMs] = [0, clock.monotonicMs()]
       else if (clock.monotonicMs() - sinceMs > vainMsMax) return ran()
       else await clock.sleep(clock.random() * Math.min(2_000, 100 * 2 ** vain++), end)

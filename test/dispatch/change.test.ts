@@ -157,7 +157,7 @@ test('data restored into a server with younger transactions: old and new jobs ru
     expect(await sluice.dispatchOnce([fast])).toBe(2)
     await sluice.sendMany(fast, [{ i: 3 }, { i: 4 }])
     // As after a restore: everything noted of transactions lies in this server's future.
-    await sluice.db.query(`update ${schema}.absorbed set snap = '900000000000:900000000000:'`)
+    await sluice.db.query(`update ${schema}.class_state set snap = '900000000000:900000000000:'`)
     await sluice.sendMany(fast, [{ i: 5 }])
     expect(await sluice.dispatchOnce([fast])).toBe(3)
     expect(await sluice.dispatchOnce([fast])).toBe(0)

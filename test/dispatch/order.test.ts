@@ -1,7 +1,6 @@
 /** Who comes first within a fair key (priority and age), and between fair keys (weights). */
 import { beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import type { Queryable } from '../../src/db/db.ts'
 import { task } from '../../src/dispatch/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import {
@@ -40,12 +39,6 @@ function store(engine: Engine) {
     return all
   }
   return Object.assign(at, { send, next, order })
-}
-
-/** Where each seat's row stands: it changes when the seat is written anew. */
-async function seats(db: Queryable): Promise<Map<string, string>> {
-  const rows = await db.query<{ lane: string; at: string }>('select lane, ctid::text as at from sluice.seat')
-  return new Map(rows.map(({ lane, at }) => [lane, at]))
 }
 
 describe.each(engines)('within a fair key on $name', (engine) => {
@@ -130,40 +123,6 @@ describe.each(engines)('within a fair key on $name', (engine) => {
     await claimAll(at.db, at.worker, ['nobody'], 1)
     await at.send('urgent', 3)
     expect(await at.order()).toEqual(['retried', 'urgent', 'scheduled'])
-  })
-
-  it('a lane is seated anew at most once for each minute of its jobs, and each hour while it is alone', async () => {
-    for (let minute = 0; minute < 70; minute++) {
-      await set(minute * minuteMs)
-      await at.send('a', 0)
-    }
-    await at.send('b', -30)
-    await at.send('b', -30)
-    const written = async (claims: number) => {
-      let count = 0
-      for (let i = 0; i < claims; i++) {
-        const before = await seats(at.db)
-        expect(texts(await claimAll(at.db, at.worker, ['quiet'], 1))).toEqual(['a'])
-        for (const [lane, place] of await seats(at.db)) if (before.get(lane) !== place) count++
-      }
-      return count
-    }
-    await at.next()
-    expect(await written(4)).toBe(4)
-    // Of the same minute, as most jobs of a backlog are.
-    await at.db.query(`update sluice.job set created_at = to_timestamp($1) where priority = 0`, [
-      (startMs + 10 * minuteMs) / 1_000,
-    ])
-    await at.next()
-    expect(await written(4)).toBe(0)
-    // And when the other lane is gone.
-    await at.db.query(
-      `update sluice.job set created_at = to_timestamp($1) + (seq - (select min(seq) from sluice.job)) * interval '1 minute' where priority = 0`,
-      [(startMs + 10 * minuteMs) / 1_000],
-    )
-    for (const { id } of await at.sluice.list({ limit: 2 })) await at.sluice.jobs.cancel(id)
-    await at.db.query('update sluice.fair set lanes = 1')
-    expect(await written(50)).toBeLessThanOrEqual(1)
   })
 })
 
@@ -253,7 +212,7 @@ describe.each(engines)('between fair keys on $name', (engine) => {
       expect(jobs).toHaveLength(1)
       await done(at.db, jobs)
     }
-    expect(await at.db.query('select 1 from sluice.turn')).toEqual([])
+    expect(await at.db.query('select 1 from sluice.lane where list is not null')).toEqual([])
   })
 
   it.each([1, 3, 40])(

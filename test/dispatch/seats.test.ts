@@ -44,13 +44,16 @@ describe.each(mainEngines)('on $name', (engine) => {
   beforeAll(async () => void (at.clock = await ownClock(at.db, startMs)))
   let nowMs = startMs
 
-  /** Turns that are wrong: of nobody, missing, or one of several. */
+  /** Turns and lists that are wrong: claims would fail, or overlook who waits. */
   const wrong = () =>
     at.db.query(`
-      select coalesce(t.class, s.class) as class, coalesce(t.list, s.list) as list, t.turns, s.seats
-      from (select class, list, fair, count(*) as turns from sluice.turn group by 1, 2, 3) t
-      full join (select class, list, fair, count(*) as seats from sluice.seat group by 1, 2, 3) s using (class, list, fair)
-      where t.turns is distinct from 1 or s.seats is null`)
+      select 'turns' as what, class, list, fair from sluice.lane where list is not null group by class, list, fair having count(vstart) <> 1
+      union all
+      select 'list', l.class, l.list, l.fair from sluice.lane l left join sluice.list i on i.class = l.class and i.id = l.list
+      where l.list is not null and (i.id is null or i.due is null or i.floor > l.vstart)
+      union all
+      select 'nobody', i.class, i.id, null from sluice.list i
+      where i.due is not null and not exists (select 1 from sluice.lane l where l.class = i.class and l.list = i.id)`)
 
   it('a key has one turn where it has a seat', { timeout: 300_000 }, async () => {
     await fc.assert(

@@ -10,78 +10,63 @@ create table sluice.class (
   -- is: a worker whose label has no room leaves out the class, not the lanes.
   labels text[],
   -- What its turns are to be put forward by where they are compared with those of other classes.
-  lift bigint not null default 0
+  lift bigint not null default 0,
+  -- A fair key of it has more than one lane.
+  grouped boolean not null default false
 );
+create index class_task on sluice.class (task, queue);
 create index class_labels on sluice.class (id) where labels is not null;
 
--- The newest row says what has been absorbed of a class: everything visible in `snap`, but for the absorber's own `xid`.
-create table sluice.absorbed (
+-- The newest row says what was read of a class's arrivals: everything visible in `snap`, but for the reader's own `xid`. While
+-- a portion is left, `target` is the snapshot that is being read, in the order (xid, lane, pos), and the last three say how far.
+create table sluice.class_state (
   class bigint not null,
   n bigint not null,
   snap pg_snapshot not null,
   xid xid8 not null,
+  -- About how many of its jobs wait.
+  waiting bigint not null,
+  target pg_snapshot,
+  at_xid xid8,
+  at_lane bigint,
+  at_pos bigint,
   primary key (class, n)
 );
 
--- Rows of the next four tables change with each claim. While some transaction keeps an old snapshot (a backup), their
--- dead versions stay, so none may be walked: `v` counts the changes of a row, and the newest version stands first in the
--- key (dispatch/lane.sql); turns are addressed by their whole key, and read from a floor on.
+-- Rows of the next two tables change with each claim. While some transaction keeps an old snapshot (a backup), their dead
+-- versions stay, so none may be walked: `v` counts the changes of a row, and the newest version stands first in the key;
+-- turns are read from a floor on.
 
--- Waiting jobs of one (queue, task, priority, fair key, buckets), strict FIFO by seq.
--- list: null = no waiting job; 0 = ready; else the bucket whose room it waits for.
+-- Jobs of one (queue, task, priority, fair key, buckets), strict FIFO by seq.
+-- list: null = no job waits; 0 = ready; else the bucket whose room it waits for.
+-- vstart: the virtual start of its fair key; null: in its list it stands behind another lane of that key. The fair key is
+-- as far as the farthest of its lanes. rank: the smaller comes first among the lanes of a fair key (engine.rank).
 -- bound: no waiting job of the lane has a smaller seq, so a claim never reads what is behind it.
+-- denied: how often in a row a bucket that it waited for had room and another one had none.
+-- costed: its jobs have costs; those of other lanes are taken without looking at each.
 create table sluice.lane (
   id bigint not null,
   v bigint not null default 0,
   class bigint not null,
   list bigint,
-  priority smallint not null,
-  bound bigint not null,
-  n bigint not null,
-  weight integer not null default 1,
+  vstart bigint,
+  rank integer not null,
   fair bigint not null,
+  bound bigint not null,
+  denied smallint not null default 0,
+  priority smallint not null,
+  weight integer not null,
   buckets bigint[] not null,
-  -- What a waiting lane is seated under (engine.rank): the smaller comes first among the lanes of a fair key.
-  rank integer not null default 0,
-  -- Its jobs have costs; those of other lanes are taken without looking at each.
-  costed boolean not null default false,
+  costed boolean not null,
   primary key (id, v)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
-
--- Where a waiting lane stands. Written only when a lane changes its list.
-create table sluice.seat (
-  class bigint not null,
-  list bigint not null,
-  fair bigint not null,
-  rank integer not null,
-  lane bigint not null
-) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
-
--- Not unique: the check would walk the dead rows of a lane that came and went.
-create index seat_order on sluice.seat (class, list, fair, rank, lane);
-
--- A fair key in a class: whose turn it is next (the smaller virtual start), and how many of its lanes wait.
-create table sluice.fair (
-  class bigint not null,
-  id bigint not null,
-  v bigint not null default 0,
-  vstart bigint not null,
-  lanes integer not null default 0,
-  primary key (class, id, v)
-) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
-
--- The order of turns in a list: one row for each fair key that has lanes there. vstart may be behind that of the fair
--- key, never ahead of it; whoever reads it corrects it.
-create table sluice.turn (
-  class bigint not null,
-  list bigint not null,
-  vstart bigint not null,
-  fair bigint not null,
-  primary key (class, list, vstart, fair)
-) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
+create index lane_turn on sluice.lane (class, list, vstart, id) where list is not null and vstart is not null;
+create index lane_behind on sluice.lane (class, list, fair, rank, id) where list is not null and vstart is null;
+create index lane_fair on sluice.lane (class, fair, vstart desc) where vstart is not null;
 
 -- The lists of a class: 0 of the ready lanes, and one for each bucket that lanes wait for. floor: no turn stands before
--- it. due: when to look at it again (null: at once), and how patient a sleeper may be.
+-- it. due: when to look at it (of list 0, since when lanes are ready, by the second; null: none is), and how patient a
+-- sleeper may be.
 create table sluice.list (
   class bigint not null,
   id bigint not null,
@@ -90,16 +75,23 @@ create table sluice.list (
   due bigint,
   period bigint,
   slack bigint,
-  -- The lane that a bucket is kept for until its next job fits (null: nobody's), what that needs, and since when it does.
-  -- Whoever is not asked for a second after due has lost it.
-  holder bigint,
-  need bigint,
-  asked bigint,
   primary key (class, id, v)
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 create index list_due on sluice.list (class, due) where due is not null;
 create index list_bucket on sluice.list (id) where id <> 0;
-create index list_holder on sluice.list (id) where holder is not null;
+
+-- Units of a bucket that are kept for the next job of a lane: it needs more of them than are free, or it waits for another
+-- bucket meanwhile. asked: since when; of two the earlier one has them. Nobody keeps them beyond until.
+create table sluice.reservation (
+  bucket bigint not null,
+  class bigint not null,
+  lane bigint not null,
+  need bigint not null,
+  asked bigint not null,
+  until bigint not null,
+  primary key (bucket, lane)
+) with (fillfactor = 50);
+create index reservation_lane on sluice.reservation (class, lane);
 
 -- One row per claim with unfinished jobs: makes a repeated claim adopt what the lost reply held, and tells a rescuer
 -- what a lost worker had in hand.

@@ -1,24 +1,23 @@
--- Carries out a decision: marks the jobs of each lane from its bound on, charges what was really found, and moves the
--- lanes. Only claims, cancels and new priorities touch waiting rows, and the latter are one short statement each: a row
--- that is locked is waited for, and one that went away meanwhile is not counted (the lane's bound then stays, to look again).
+-- Carries out a decision: marks the jobs of each lane from its bound on and charges what was really found. moves: what became of
+-- each lane (advance_lanes.sql). A job that somebody else has locked is left where it is: only claims lock without waiting.
 -- Beyond 64 KiB of inputs and tags in one claim, those are left out, and fetched in a second query: a reply must fit the
 -- socket's buffers, else a stopped worker would keep the claim's transaction, and its locks, open. What counts is the
 -- length of the text: a compressed input is much longer on the wire than in its row.
 -- p_life: of each bucket's grants.
--- p_of, p_seqs: of lanes whose jobs have costs exactly these (a job that has just become visible has not been weighed); p_dead: it is not to run,
--- for it costs too much. p_over: portion. All four are null when there are no such lanes. p_labels, p_members: resolve;
--- what each job is charged in is then decided one by one (picks). p_rooms: survey.
-create or replace function engine.mark(
-  p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_stored bigint[], p_take integer[], p_blocked integer[],
-  p_buckets bigint[], p_life bigint[], p_fairs bigint[], p_vstart bigint[],
+-- p_of, p_seqs: of lanes whose jobs have costs exactly these (a job that has just become visible has not been weighed); p_dead: it
+-- is not to run, because it costs too much; p_over: portion. All four are null when there are no such lanes. p_labels, p_members:
+-- resolve; what each job is charged in is then decided one by one (picks). p_rooms: survey.
+create or replace function engine.mark_jobs(
+  p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_take integer[], p_buckets bigint[], p_life bigint[],
   p_of bigint[] default null, p_seqs bigint[] default null, p_dead boolean[] default null, p_over integer[] default null,
-  p_labels jsonb default null, p_members bigint[] default null, p_rooms engine.room[] default null, out granted integer, out again boolean, out jobs text)
+  p_labels jsonb default null, p_members bigint[] default null, p_rooms engine.room[] default null,
+  out granted integer, out jobs text, out moves engine.move[])
 language plpgsql as $$
 declare
   v_at timestamptz := engine.wall(p_now);
+  v_ids bigint[] := array(select l.id from unnest(p_lane) with ordinality l order by l.ordinality);
   v_lanes bigint[];
   v_seqs bigint[];
-  v_moves engine.move[];
   v_late uuid[];
   v_dead uuid[];
   v_picked bigint[];
@@ -32,50 +31,51 @@ begin
       (select min(p_life[array_position(p_buckets, b)]) from unnest(l.buckets) b) as life
     from unnest(p_lane) with ordinality l where p_take[l.ordinality] > 0
   ), seen as (
-    select a.lane, a.life, j.* from ask a cross join lateral (
-      select ctid as tid, seq, id, coalesce(since, created_at) as created_at, expires_at <= v_at as late, false as dead from sluice.job
-      where lane = a.lane and seq >= a.bound and claim is null and due_at is null order by seq limit a.take) j where not a.costed
+    select a.lane, a.life, a.take, j.* from ask a cross join lateral (
+      select ctid as tid, xmax as locker, seq, id, coalesce(since, created_at) as created_at, expires_at <= v_at as late, false as dead from sluice.job
+      where lane = a.lane and seq >= a.bound and claim is null and due_at is null order by seq limit a.take + 1) j where not a.costed
     union all
-    select p.lane, (select a.life from ask a where a.lane = p.lane), j.tid, j.seq, j.id, j.created_at, j.late or p.dead, p.dead
+    select p.lane, (select a.life from ask a where a.lane = p.lane), null, j.tid, j.locker, j.seq, j.id, j.created_at, j.late or p.dead, p.dead
     from unnest(p_of, p_seqs, p_dead) p (lane, seq, dead) cross join lateral (
-      select ctid as tid, o.seq, id, coalesce(since, created_at) as created_at, (expires_at <= v_at) is true as late from sluice.job o
+      select ctid as tid, xmax as locker, o.seq, id, coalesce(since, created_at) as created_at, (expires_at <= v_at) is true as late from sluice.job o
       where o.lane = p.lane and o.seq = p.seq and claim is null and due_at is null limit 1) j  -- one by one: else all jobs are read for none
   ), told as (  -- in this order, whatever order the plan updates them in
-    select s.*, row_number() over (rows unbounded preceding) as o, p_labels is null and lag(case when s.late then null else s.lane end) over (rows unbounded preceding) = s.lane as is_same from seen s
+    select s.*, row_number() over (rows unbounded preceding) as o,
+      p_labels is null and lag(case when s.late then null else s.lane end) over (rows unbounded preceding) = s.lane as is_same,
+      lag(s.lane, s.take) over (rows unbounded preceding) is not distinct from s.lane as beyond
+    from seen s
   ), taken as (
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at,
       holds = string_to_array(v_holds[array_position(v_picked, s.seq)], E'\x1f')
     -- By place alone: with due_at in the condition the index without due rows would be read from end to end. A job that
     -- has just been moved to another lane (reprioritise.sql) is none of this one's: it would be charged to nobody.
-    from told s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true
-      and (p_labels is null or s.seq = any (v_picked))
+    from told s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true and not s.beyond
+      and case when s.locker = '0' then true else engine.lock_job(s.tid) end and (p_labels is null or s.seq = any (v_picked))
     returning s.o, j.lane, j.seq, j.costs, engine.hand(j, s.life, s.is_same) as told, engine.cargo(j) as cargo
   )
   select count(*), array_agg(t.lane), array_agg(t.seq),
          '[[' || string_agg(t.told || case when t.size <= 65536 then ',' || t.cargo else '' end, '],[') || ']]',
-         (select array_agg((m.lane, m.seen, coalesce(k.taken, 0), m.last, m.late, m.head, c.costs)::engine.move)
-          from (select lane, count(*)::integer as seen, max(seq) as last, count(*) filter (where late)::integer as late,
-                 engine.rank(max(created_at), 0) as head from seen group by lane) m
+         (select array_agg((m.lane, m.seen, coalesce(k.taken, 0), m.last, m.late, m.more, m.head, c.costs)::engine.move)
+          from (select lane, count(*) filter (where not beyond)::integer as seen, max(seq) filter (where not beyond) as last,
+                  count(*) filter (where late and not beyond)::integer as late,
+                  case when min(take) is null then p_over[array_position(v_ids, lane)] = 0 else bool_or(beyond) end as more,
+                  engine.rank(coalesce(max(created_at) filter (where beyond), max(created_at)), 0) as head from told group by lane) m
           left join (select lane, count(*)::integer as taken from taken group by lane) k on k.lane = m.lane
           left join (select s.lane, array_agg(s.units order by s.o) as costs
                      from (select t.lane, u.o, sum(u.cost) as units from taken t, unnest(t.costs) with ordinality u (cost, o) group by 1, 2) s
                      group by 1) c on c.lane = m.lane),
-         (select array_agg(id) from seen where late), (select array_agg(id) from seen where dead)
-  into granted, v_lanes, v_seqs, jobs, v_moves, v_late, v_dead
+         (select array_agg(id) from told where late and not beyond), (select array_agg(id) from told where dead)
+  into granted, v_lanes, v_seqs, jobs, moves, v_late, v_dead
   from (select k.*, sum(octet_length(k.cargo)) over (order by k.o rows unbounded preceding) as size from taken k) t;
   if granted > 0 then
     insert into sluice.claim (id, worker, at, lanes, seqs) values (p_claim, p_worker, p_now, v_lanes, v_seqs);
     -- One that went away meanwhile may have been the one that says what others of its lane have in common.
-    if p_labels is null and granted < (select sum(m.seen - m.late) from unnest(v_moves) m) then jobs := engine.adopt(p_claim); end if;
+    if p_labels is null and granted < (select sum(m.seen - m.late) from unnest(moves) m) then jobs := engine.adopt(p_claim); end if;
   end if;
   if p_labels is not null and granted > 0 then perform engine.levy(p_claim, p_now, v_lanes, v_seqs); end if;
   perform engine.charge(p_claim, p_now, p_buckets, u.units, case when p_of is not null then u.places end, p_rooms => p_rooms)
-  from engine.units(p_lane, v_moves, p_buckets) u where granted > 0 and p_labels is null;
+  from engine.units(p_lane, moves, p_buckets) u where granted > 0 and p_labels is null;
   -- Too late to begin: no token is spent on them.
   if v_late is not null then perform engine.overdue(v_late); end if;
   if v_dead is not null then perform engine.impossible(v_dead); end if;
-  if p_over is not null then p_take := array(
-    select case when l.costed then coalesce(m.seen, 0) + p_over[l.ordinality] else p_take[l.ordinality] end
-    from unnest(p_lane) with ordinality l left join unnest(v_moves) m on m.lane = l.id order by l.ordinality); end if;
-  again := engine.move(p_now, p_lane, p_stored, p_take, p_blocked, p_buckets, p_fairs, p_vstart, v_moves);
 end $$;

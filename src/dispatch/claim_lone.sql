@@ -1,0 +1,75 @@
+-- Serves a claim when only one lane of its only active class has something to give: nobody is compared with it. Jobs without costs
+-- only; labels and pools are the caller's to exclude. The order of locks, the arithmetic of limits (survey) and what is handed out
+-- are those of decide. A lane that did not wait is not even seated, when all that has arrived for it can begin. p_news: what has
+-- arrived; p_begun, p_since, p_cap: claim. served: false when it is no such case: then nothing was changed.
+create or replace function engine.claim_lone(
+  p_claim uuid, p_worker bigint, p_class bigint, p_news engine.news, p_want integer, p_begun bigint, p_since bigint, p_cap bigint,
+  out served boolean, out now_us bigint, out granted integer, out again boolean, out jobs text, out held boolean)
+language plpgsql as $$
+declare
+  v_front record;
+  v_lane sluice.lane;
+  v_is record;
+  v_free bigint;
+  v_take integer;
+  v_mark record;
+  v_move engine.move;
+begin
+  served := false;
+  granted := 0;
+  again := false;
+  held := false;
+  now_us := p_begun;
+  if p_news.future or p_news.rest or cardinality(p_news.lanes) > 1 then return; end if;
+  select count(*) as n, min(s.id) as lane into v_front from (
+    select t.id from (
+      (select id, floor from sluice.list where class = p_class and id = 0 order by v desc limit 1)
+      union all
+      (select id, floor from sluice.list where class = p_class and due > p_since and due <= p_begun and id <> 0 order by due limit 2)
+    ) l cross join lateral (
+      select r.id from sluice.lane r where r.class = p_class and r.list = l.id and r.vstart >= l.floor order by r.vstart, r.id limit 2) t
+    union all
+    (select b.id from sluice.lane b where b.class = p_class and b.list is not null and b.vstart is null limit 1)) s;
+  if v_front.n > 1 or v_front.lane <> p_news.lanes[1] then return; end if;
+  select * into v_lane from sluice.lane l where l.id = coalesce(v_front.lane, p_news.lanes[1]) order by l.v desc limit 1;
+  served := true;
+  if v_lane.id is null and p_news.lanes is null then return; end if;
+  if v_front.lane is null and v_lane.list is not null then
+    -- It waits for a bucket that is not due.
+    update sluice.lane l set v = l.v + 1, bound = p_news.bounds[1] where l.id = v_lane.id and l.v = v_lane.v and l.bound > p_news.bounds[1];
+    return;
+  end if;
+  served := v_lane.id is not null and not v_lane.costed;
+  if not served then return; end if;
+  perform engine.lock(v_lane.buckets);
+  select * into v_is from engine.survey(v_lane.buckets, '{}', v_lane.buckets, array[v_lane.id], p_cap);
+  now_us := v_is.now_us;
+  v_free := (select min(a) from unnest(v_is.avail) a);
+  v_take := greatest(0, least(p_want, v_free));
+  if p_news.lanes is not null then
+    v_lane.bound := case when v_lane.list is null then p_news.bounds[1] else least(v_lane.bound, p_news.bounds[1]) end;
+  end if;
+  if v_take > 0 then
+    select * into v_mark from engine.mark_lane(p_claim, p_worker, now_us, v_lane.id, v_lane.bound, v_take, (select min(g) from unnest(v_is.life) g)) d;
+    granted := v_mark.granted;
+    jobs := v_mark.jobs;
+    v_move := v_mark.moves[1];
+  end if;
+  if granted > 0 then
+    perform engine.charge(p_claim, now_us, v_lane.buckets, array_fill(granted::bigint, array[cardinality(v_lane.buckets)]), p_rooms => v_is.rooms);
+  end if;
+  held := coalesce(v_move.seen > v_move.taken + v_move.late, false);
+  -- Those that had expired may have had somebody sent a job.
+  again := (granted < p_want and (v_move.late > 0 or v_take = p_want and v_move.more and v_move.seen = v_move.taken)) is true;
+  if v_lane.list is null then
+    -- One that did not wait and has nothing left is as it was.
+    if not v_move.more and v_move.seen = v_move.taken + v_move.late then return; end if;
+    p_news.bounds := array[v_lane.bound];
+    perform engine.seat_lanes(p_class, now_us, array[v_lane], p_news);
+    select * into v_lane from sluice.lane l where l.id = v_lane.id order by l.v desc limit 1;
+  end if;
+  perform engine.advance_lanes(now_us, array[v_lane], array[v_lane.vstart],
+    engine.denying(array[v_lane], array[case when v_take < p_want and v_move.more is not false then array_position(v_is.avail, v_free) else 0 end],
+                   v_lane.buckets, v_is.units, v_is.places),
+    v_lane.buckets, case when v_move.lane is not null then array[v_move] else '{}' end);
+end $$;

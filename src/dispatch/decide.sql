@@ -1,0 +1,59 @@
+-- The decision of a claim among many lanes, in the one lock order: the classes are locked already; candidates; their buckets, waiting;
+-- the clock, once. Then room is shared out, jobs are marked and charged, lanes moved. p_new: classes of which nobody waited until now;
+-- p_most: how many lanes to look at; the others: claim.
+create or replace function engine.decide(
+  p_claim uuid, p_worker bigint, p_classes bigint[], p_new bigint[], p_want integer, p_cap bigint, p_since bigint, p_most integer,
+  out now_us bigint, out granted integer, out again boolean, out jobs text, out held boolean, out of bigint[], out taken integer[])
+language plpgsql as $$
+declare
+  v_cand record;
+  v_buckets bigint[];
+  v_real record;  -- what they are to this worker: resolve
+  v_is record;    -- what they allow: survey
+  v_first integer[];  -- lanes that units are kept for
+  v_costed boolean;
+  v_share record;
+  v_lanes sluice.lane[];
+  v_moves engine.move[];
+  v_ids bigint[];
+  v_blocked integer[];
+begin
+  granted := 0;
+  again := false;
+  held := false;
+  now_us := engine.limiter_us(p_cap);
+  select * into v_cand from engine.select_lanes(p_classes, p_new, p_want, now_us, p_since, p_most) c;
+  v_lanes := v_cand.lanes;
+  if v_lanes is null then return; end if;
+  v_ids := array(select l.id from unnest(v_lanes) with ordinality l order by l.ordinality);
+  v_buckets := array(select distinct b from unnest(v_lanes) l, unnest(l.buckets) b order by b);
+  select * into v_real from engine.resolve(p_worker, p_classes, v_buckets);
+  perform engine.lock(v_real.buckets || v_real.members);
+  select * into v_is from engine.survey(v_real.buckets, v_real.members, v_buckets, v_ids, p_cap) y;
+  now_us := v_is.now_us;
+  v_costed := exists (select 1 from unnest(v_lanes) l where l.costed);
+  if exists (select 1 from sluice.reservation r where r.bucket = any (v_buckets)) then
+    v_first := array(select l.ordinality from unnest(v_lanes) with ordinality l join sluice.reservation r on r.class = l.class and r.lane = l.id
+                     group by 1 order by min(r.asked), 1);
+  end if;
+  -- Of lanes whose jobs have costs as many are read as will do, unless few v_lanes take all.
+  select * into v_share from engine.portion(p_want, v_lanes, array(select distinct l.fair from unnest(v_lanes) l), v_cand.starts, v_buckets, v_is.avail,
+    v_is.units, v_is.places, v_is.most, v_cand.horizon, case when v_costed or v_first <> '{}' then 2 * p_want / cardinality(v_lanes) + 1 end, now_us, v_first) p;
+  v_blocked := v_share.blocked;
+  if v_real.labels is not null then
+    -- A label bars the worker, not the lane: that stays where others find it. And looking again finds it barred again.
+    v_blocked := array(select case when v_real.buckets[b] <> v_buckets[b] then 0 else b end from unnest(v_blocked) with ordinality u (b, o) order by o);
+  end if;
+  select m.granted, m.jobs, m.moves into granted, jobs, v_moves
+  from engine.mark_jobs(p_claim, p_worker, now_us, v_lanes, v_share.take, v_buckets, v_is.life, v_share.of, v_share.seqs, v_share.dead, v_share.over,
+    v_real.labels, v_real.members, v_is.rooms) m;
+  perform engine.advance_lanes(now_us, v_lanes, array(select s - f from unnest(v_cand.starts, v_cand.lifts) with ordinality u (s, f, o) order by o),
+    engine.denying(v_lanes, v_blocked, v_buckets, v_is.units, v_is.places), v_buckets, v_moves);
+  select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken + m.late) into of, taken from unnest(v_moves) m;
+  held := exists (select 1 from unnest(v_moves) m where m.seen > m.taken + m.late);
+  -- Where some are left that were not looked at, or were given less than they could take: others had none for what they were given.
+  again := granted < p_want and (granted > 0 or v_real.labels is null or v_share.blocked = v_blocked) and (
+    v_share.more or exists (select 1 from unnest(v_moves) m where m.late > 0) or ((v_cand.cut or v_cand.horizon is not null) and (granted > 0 or not v_costed))
+    or exists (select 1 from unnest(v_moves) m where m.more and m.seen = m.taken + m.late and v_share.blocked[array_position(v_ids, m.lane)] = 0)
+    or exists (select 1 from unnest(v_share.take, v_share.blocked) u (take, blocked) where u.take = 0 and u.blocked = 0 and granted > 0));
+end $$;

@@ -1,0 +1,38 @@
+-- Ends jobs that wait for a limit which cannot have room before they expire: whoever hears of it can do something else in time. Looks
+-- at the jobs that expire first, and ends 500 at most. Room is looked for as if all that runs, and takes outside of jobs, gave back
+-- what they were granted (recoverable). It waits for no row: a claim that holds one decides about it. Returns how many it ended.
+create or replace function engine.expire_hopeless() returns integer language plpgsql as $$
+declare
+  v_now bigint := engine.limiter_us();
+  v_left integer := 500;
+  v_lanes sluice.lane[];
+  v_first bigint[];     -- when the first job of each expires
+  v_buckets bigint[];
+  v_room bigint[];      -- the earliest room of each bucket
+  v_back bigint[];      -- and when all in hand is given back
+  v_at bigint;
+  v_of bigint;
+begin
+  select array_agg(l), array_agg((extract(epoch from j.expires_at) * 1000000)::bigint + e.ahead_us) into v_lanes, v_first
+  from (select ahead_us from sluice.epoch limit 1) e
+  cross join (select lane, min(expires_at) as expires_at from (
+    select lane, expires_at from sluice.job where expires_at is not null and due_at is null and claim is null order by expires_at limit 2000) x group by lane) j
+  cross join lateral (select * from sluice.lane where id = j.lane order by v desc limit 1) l where l.list <> 0;
+  if v_lanes is null then return 0; end if;
+  v_buckets := array(select distinct b from unnest(v_lanes) l, unnest(l.buckets) b);
+  v_room := array(select engine.earliest(b, v_now, 0) from unnest(v_buckets) b);
+  if (select min(f) from unnest(v_first) f) > (select max(r) from unnest(v_room) r) then return 0; end if;
+  -- Both in one statement: what is given back in between would be in neither.
+  select array_agg(engine.earliest(b.id, v_now, engine.recoverable(b.id, h.since, v_now)) order by b.o) into v_back
+  from unnest(v_buckets) with ordinality b (id, o)
+  left join (select sluice.hash64(t.name) as bucket, min(c.at) as since from sluice.claim c cross join unnest(c.lanes, c.seqs) s (lane, seq)
+             join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = c.id
+             cross join unnest(j.takes) t (name) group by 1) h on h.bucket = b.id;
+  for k in 1 .. cardinality(v_lanes) loop
+    select max(u.back), (array_agg(u.bucket order by u.back desc))[1] into v_at, v_of
+    from unnest(v_buckets, v_back) u (bucket, back) where u.bucket = any (v_lanes[k].buckets);
+    continue when v_first[k] > v_at;
+    v_left := v_left - engine.hopeless(v_lanes[k].id, v_of, v_at, v_left);
+  end loop;
+  return 500 - v_left;
+end $$;

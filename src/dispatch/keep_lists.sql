@@ -1,0 +1,35 @@
+-- Keeps the lists that lanes were found in (p_was) or joined (p_next, as they stand now): their floor, and when they are due. One that
+-- nobody stands in any more goes, but for the ready one, whose floor tells those who come later how far the class was. A list is
+-- due when the next job of its front lane fits beside what is kept for others; where only those are in its way, soon.
+create or replace function engine.keep_lists(p_now bigint, p_was sluice.lane[], p_next sluice.lane[]) returns void language plpgsql as $$
+declare
+  v_lists engine.waiting[];
+  v_ready engine.waiting;
+begin
+  v_lists := array(
+    select (t.class, t.id, l.tid, l.floor, l.due, t.far, (
+        select r.vstart from sluice.lane r where r.class = t.class and r.list = t.id and r.vstart >= coalesce(least(l.floor, t.least), 0) order by r.vstart limit 1),
+        null, null, null)::engine.waiting
+    from (select u.class, u.list as id, min(u.vstart) as least, max(u.vstart) as far
+          from unnest(p_was || p_next) u where u.list is not null group by 1, 2) t
+    left join lateral (select ctid as tid, floor, due from sluice.list where class = t.class and id = t.id order by v desc limit 1) l on true);
+  foreach v_ready in array v_lists loop
+    continue when v_ready.id <> 0;
+    -- Written once a second while it goes on: sleepers have to see it, and no dead turn is to be walked for long.
+    if v_ready.front is null then
+      update sluice.list l set v = l.v + 1, floor = greatest(l.floor, v_ready.far), due = null where l.ctid = v_ready.place;
+    elsif v_ready.place is null then
+      insert into sluice.list (class, id, floor, due) values (v_ready.class, 0, v_ready.front, p_now);
+    elsif v_ready.due is null or v_ready.due < p_now - 1000000 or v_ready.front < v_ready.floor then
+      update sluice.list l set v = l.v + 1, floor = v_ready.front, due = p_now where l.ctid = v_ready.place;
+    end if;
+  end loop;
+  v_lists := array(select l from unnest(v_lists) l where l.id <> 0);
+  if v_lists = '{}' then return; end if;
+  v_lists := engine.time_lists(p_now, engine.reserve_units(p_now, v_lists, p_was || p_next));
+  delete from sluice.list l using unnest(v_lists) w where l.ctid = w.place and w.front is null;
+  update sluice.list l set v = l.v + 1, floor = w.front, due = w.due, period = w.period, slack = w.slack
+  from unnest(v_lists) w where l.ctid = w.place and w.front is not null;
+  insert into sluice.list (class, id, v, floor, due, period, slack)
+  select w.class, w.id, p_now, w.front, w.due, w.period, w.slack from unnest(v_lists) w where w.place is null and w.front is not null;
+end $$;

@@ -1,0 +1,16 @@
+-- Makes the classes of what has arrived for class 0, from senders that did not know their class to exist. True when more is left.
+create or replace function engine.learn_classes() returns boolean language plpgsql as $$
+declare
+  v_news engine.news;
+begin
+  perform engine.enclose('{0}');
+  v_news := engine.read_arrivals(0);
+  if v_news.future then
+    perform engine.recount(0);
+    return true;
+  end if;
+  if not v_news.fresh then return false; end if;
+  perform engine.make_classes(v_news);
+  perform engine.note_classes(array[v_news], null, null);
+  return v_news.rest;
+end $$;

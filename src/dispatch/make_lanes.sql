@@ -1,0 +1,27 @@
+-- The lanes at these positions of p_news, which nobody knows yet, each as its first job says; seat_lanes.sql writes them. Makes
+-- their buckets. Buckets stand as in takes, as costs do: also what goes by a label of the worker, of which each claim finds
+-- which it is (resolve.sql). A lane whose jobs have gone meanwhile is left out.
+create or replace function engine.make_lanes(p_class bigint, p_news engine.news, p_new integer[]) returns sluice.lane[] language plpgsql as $$
+declare
+  v_lanes sluice.lane[];
+  v_takes text[];
+begin
+  -- Tenants are compared within the limit that they share: by default the first keyed one, else the class.
+  select array_agg((j.lane, -1, p_class, null, null, 0, sluice.hash64(coalesce(j.fair,
+           (select t from unnest(j.takes) t where t like '%:%' limit 1), j.queue || E'\x1f' || j.task)), j.seq, 0, j.priority,
+           coalesce(j.weight, 1), array(select sluice.hash64(t) from unnest(j.takes) with ordinality u (t, o) order by o),
+           j.costs is not null)::sluice.lane),
+         array(select distinct t from unnest(array_agg(array_to_string(j.takes, E'\x1f'))) s, unnest(string_to_array(s, E'\x1f')) t
+               where t !~ '^[^:*]+@')
+  into v_lanes, v_takes
+  from unnest(p_new) o cross join lateral (
+    select * from sluice.job where lane = p_news.lanes[o] and seq >= p_news.bounds[o] and due_at is null order by seq limit 1) j;
+  if v_takes <> '{}' then
+    -- Nobody retires a bucket between here and the end of the transaction that makes a lane with it.
+    perform pg_advisory_xact_lock_shared(1397511523, -8);
+    insert into sluice.bucket (id, name, key)
+    select sluice.hash64(t) as id, n.name, case when t = n.name || '*' then '*' else substr(t, length(n.name) + 2) end
+    from unnest(v_takes) t cross join lateral (select substring(t from '^[^:*]+') as name) n order by id on conflict do nothing;
+  end if;
+  return coalesce(v_lanes, '{}');
+end $$;

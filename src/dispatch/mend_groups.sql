@@ -1,0 +1,18 @@
+-- Of the lanes of each of these fair keys that stand in a list has one the key's turn: that of the smallest rank; the others stand
+-- behind it (vstart null). The key stays as far as it was in any of them. Call under the class's lock, after lanes have moved.
+create or replace function engine.mend_groups(p_class bigint, p_list bigint, p_fairs bigint[]) returns void language plpgsql as $$
+begin
+  with member as (
+    select f.fair, x.* from unnest(p_fairs) f (fair) cross join lateral (
+      select k.id, k.v, k.rank, k.vstart from sluice.lane k
+      where k.class = p_class and k.fair = f.fair and k.vstart is not null and k.list = p_list
+      union all
+      (select k.id, k.v, k.rank, k.vstart from sluice.lane k
+       where k.class = p_class and k.list = p_list and k.fair = f.fair and k.vstart is null order by k.rank, k.id limit 1)) x
+  ), place as (
+    select m.*, row_number() over (partition by m.fair order by m.rank, m.id) as o, count(m.vstart) over (partition by m.fair) as fronts from member m
+  )
+  update sluice.lane l set v = l.v + 1, vstart = case when p.o = 1 then (
+      select k.vstart from sluice.lane k where k.class = p_class and k.fair = p.fair and k.vstart is not null order by k.vstart desc limit 1) end
+  from place p where l.id = p.id and l.v = p.v and ((p.o = 1) <> (p.vstart is not null) or p.fronts > 1);
+end $$;
