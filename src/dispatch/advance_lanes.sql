@@ -25,7 +25,7 @@ begin
     select g.id, g.v, g.to_list as list, case when g.whole then g.last + 1 else g.bound end as bound,
            g.head as rank,
            case when g.vstart is null and g.to_list = g.list then null when g.served or g.vstart is null then g.far else g.vstart end as vstart,
-           case when g.taken > 0 then 0 when p_buckets[g.blocked] <> g.list and g.list <> 0 then least(g.denied + 1, 100) else g.denied end as denied
+           case when g.taken > 0 then case when g.list = 0 then 0 else least(g.denied, 2) end when p_buckets[g.blocked] <> g.list and g.list <> 0 then least(g.denied + 1, 100) else g.denied end as denied
     from goal g
   ), moved as (
     update sluice.lane l set v = l.v + 1, list = n.list, bound = n.bound, rank = n.rank, vstart = n.vstart, denied = n.denied

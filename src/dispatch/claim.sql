@@ -36,9 +36,7 @@ begin
   -- Before buckets: a claim that has to wait here keeps none of them.
   if v_is.shared then shared := engine.shared(); end if;
   v_begun := engine.limiter_us(p_cap);
-  now_us := v_begun;
-  waited_us := 0;
-  since := p_since;
+  now_us := v_begun; waited_us := 0; since := p_since; again := false;
   if v_is.known then
     jobs := engine.adopt(p_claim);
     again := true;
@@ -59,7 +57,6 @@ begin
   if v_found.labelled then
     v_found.active := array(select c from unnest(v_found.active) c, engine.barred(v_is.labels, v_found.active, v_begun) b where c <> all (b.classes));
   end if;
-  again := false;
   if p_want = 0 then
     perform engine.warm(p_claim, p_worker, v_begun, p_cap);
     return;
@@ -70,6 +67,7 @@ begin
                       case when p_wide then 256 else least(256, p_want + 1) end) s;
   end if;
   -- Last, when this claim waits for nothing more: of what others promote just now it may keep rows locked.
+  if cardinality(v_found.classes) > 128 then perform engine.retire_classes(v_found.classes, v_found.active); end if;
   again := engine.promote(v_begun, v_since) > 0 or again or v_more;
   if v_granted = p_want then
     if v_is.idle then delete from sluice.idle i where i.worker = p_worker; end if;
@@ -77,7 +75,6 @@ begin
     if exists (select 1 from sluice.idle) then perform engine.call(v_found.active, 1); end if;
   end if;
   waited_us := greatest(now_us - v_begun, 0);
-  wake_us := null;
   if v_granted < p_want and not again then
     select s.wake_us, s.since into wake_us, since
     from engine.sleep(p_worker, p_queues, v_found.classes, v_shut, now_us, v_since, p_idle, case when v_found.labelled then v_is.labels end) s;

@@ -58,7 +58,7 @@ begin
   if granted > 0 then
     perform engine.charge(p_claim, now_us, v_lane.buckets, array_fill(granted::bigint, array[cardinality(v_lane.buckets)]), p_rooms => v_is.rooms);
   end if;
-  held := coalesce(v_move.seen > v_move.taken + v_move.late, false);
+  held := current_setting('sluice.held', true) is not distinct from 'yes';
   -- Those that had expired may have had somebody sent a job.
   again := (granted < p_want and (v_move.late > 0 or v_take = p_want and v_move.more and v_move.seen = v_move.taken)) is true;
   if v_lane.list is null then
@@ -70,6 +70,6 @@ begin
   end if;
   perform engine.advance_lanes(now_us, array[v_lane], array[v_lane.vstart],
     engine.denying(array[v_lane], array[case when v_take < p_want and v_move.more is not false then array_position(v_is.avail, v_free) else 0 end],
-                   v_lane.buckets, v_is.units, v_is.places),
+                   v_lane.buckets, v_is.units, v_is.places, v_is.rooms),
     v_lane.buckets, case when v_move.lane is not null then array[v_move] else '{}' end);
 end $$;

@@ -48,9 +48,9 @@ begin
   from engine.mark_jobs(p_claim, p_worker, now_us, v_lanes, v_share.take, v_buckets, v_is.life, v_share.of, v_share.seqs, v_share.dead, v_share.over,
     v_real.labels, v_real.members, v_is.rooms) m;
   perform engine.advance_lanes(now_us, v_lanes, array(select s - f from unnest(v_cand.starts, v_cand.lifts) with ordinality u (s, f, o) order by o),
-    engine.denying(v_lanes, v_blocked, v_buckets, v_is.units, v_is.places), v_buckets, v_moves);
+    engine.denying(v_lanes, v_blocked, v_buckets, v_is.units, v_is.places, v_is.rooms), v_buckets, v_moves);
   select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken + m.late) into of, taken from unnest(v_moves) m;
-  held := exists (select 1 from unnest(v_moves) m where m.seen > m.taken + m.late);
+  held := current_setting('sluice.held', true) is not distinct from 'yes';
   -- Where some are left that were not looked at, or were given less than they could take: others had none for what they were given.
   again := granted < p_want and (granted > 0 or v_real.labels is null or v_share.blocked = v_blocked) and (
     v_share.more or exists (select 1 from unnest(v_moves) m where m.late > 0) or ((v_cand.cut or v_cand.horizon is not null) and (granted > 0 or not v_costed))

@@ -5,7 +5,7 @@
 create or replace function engine.heads(
   p_lane sluice.lane[], p_from integer[], p_which integer[], p_buckets bigint[], p_most bigint[], p_each integer, p_now bigint,
   out n bigint[], out seqs bigint[], out dead boolean[], out costs integer[])
-language plpgsql stable as $$
+language plpgsql as $$
 declare
   v_at timestamptz := engine.wall(p_now);
 begin
@@ -13,7 +13,8 @@ begin
     select l.ordinality as lane, j.seq, j.costs, j.late, j.late or d.dead as idle, d.dead
     from unnest(p_lane) with ordinality l cross join lateral (
       select o.seq, o.costs, (o.expires_at <= v_at) is true as late from sluice.job o
-      where o.lane = l.id and o.seq >= l.bound and o.claim is null and o.due_at is null order by o.seq limit p_each) j
+      where o.lane = l.id and o.seq >= l.bound and o.claim is null and o.due_at is null
+        and case when o.xmax = '0' then true else engine.lock_job(o.ctid) end order by o.seq limit p_each) j
     cross join lateral (
       select not j.late and exists (select 1 from unnest(l.buckets) with ordinality b (id, o)
                                     where j.costs[b.o] > p_most[array_position(p_buckets, b.id)]) as dead) d

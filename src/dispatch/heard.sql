@@ -5,7 +5,7 @@ language plpgsql stable as $$
 begin
   class := engine.class_id(p_queue, p_task, p_takes);
   return next;
-  if exists (select 1 from sluice.class c where c.id = heard.class) then return; end if;
+  if exists (select 1 from sluice.class c where c.id = heard.class and c.retired is null) then return; end if;
   class := 0;
   return next;
 end $$;

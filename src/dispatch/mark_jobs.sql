@@ -20,8 +20,7 @@ declare
   v_seqs bigint[];
   v_late uuid[];
   v_dead uuid[];
-  v_picked bigint[];
-  v_holds text[];
+  v_picked bigint[]; v_holds text[]; v_wanted integer;
 begin
   if p_labels is not null then
     select p.seqs, p.holds into v_picked, v_holds from engine.picks(p_labels, p_members, p_now, p_lane, p_take, p_of, p_seqs) p;
@@ -32,12 +31,13 @@ begin
     from unnest(p_lane) with ordinality l where p_take[l.ordinality] > 0
   ), seen as (
     select a.lane, a.life, a.take, j.* from ask a cross join lateral (
-      select ctid as tid, xmax as locker, seq, id, coalesce(since, created_at) as created_at, expires_at <= v_at as late, false as dead from sluice.job
-      where lane = a.lane and seq >= a.bound and claim is null and due_at is null order by seq limit a.take + 1) j where not a.costed
+      select ctid as tid, seq, id, coalesce(since, created_at) as created_at, expires_at <= v_at as late, false as dead from sluice.job
+      where lane = a.lane and seq >= a.bound and claim is null and due_at is null
+        and case when xmax = '0' then true else engine.lock_job(ctid) end order by seq limit a.take + 1) j where not a.costed
     union all
-    select p.lane, (select a.life from ask a where a.lane = p.lane), null, j.tid, j.locker, j.seq, j.id, j.created_at, j.late or p.dead, p.dead
+    select p.lane, (select a.life from ask a where a.lane = p.lane), null, j.tid, j.seq, j.id, j.created_at, j.late or p.dead, p.dead
     from unnest(p_of, p_seqs, p_dead) p (lane, seq, dead) cross join lateral (
-      select ctid as tid, xmax as locker, o.seq, id, coalesce(since, created_at) as created_at, (expires_at <= v_at) is true as late from sluice.job o
+      select ctid as tid, o.seq, id, coalesce(since, created_at) as created_at, (expires_at <= v_at) is true as late from sluice.job o
       where o.lane = p.lane and o.seq = p.seq and claim is null and due_at is null limit 1) j  -- one by one: else all jobs are read for none
   ), told as (  -- in this order, whatever order the plan updates them in
     select s.*, row_number() over (rows unbounded preceding) as o,
@@ -50,7 +50,7 @@ begin
     -- By place alone: with due_at in the condition the index without due rows would be read from end to end. A job that
     -- has just been moved to another lane (reprioritise.sql) is none of this one's: it would be charged to nobody.
     from told s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true and not s.beyond
-      and case when s.locker = '0' then true else engine.lock_job(s.tid) end and (p_labels is null or s.seq = any (v_picked))
+      and (p_labels is null or s.seq = any (v_picked))
     returning s.o, j.lane, j.seq, j.costs, engine.hand(j, s.life, s.is_same) as told, engine.cargo(j) as cargo
   )
   select count(*), array_agg(t.lane), array_agg(t.seq),
@@ -64,13 +64,15 @@ begin
           left join (select s.lane, array_agg(s.units order by s.o) as costs
                      from (select t.lane, u.o, sum(u.cost) as units from taken t, unnest(t.costs) with ordinality u (cost, o) group by 1, 2) s
                      group by 1) c on c.lane = m.lane),
-         (select array_agg(id) from told where late and not beyond), (select array_agg(id) from told where dead)
-  into granted, v_lanes, v_seqs, jobs, moves, v_late, v_dead
+         (select array_agg(id) from told where late and not beyond), (select array_agg(id) from told where dead),
+         (select count(*) from told where not beyond and late is not true)
+  into granted, v_lanes, v_seqs, jobs, moves, v_late, v_dead, v_wanted
   from (select k.*, sum(octet_length(k.cargo)) over (order by k.o rows unbounded preceding) as size from taken k) t;
+  moves := engine.mark_held(moves);
   if granted > 0 then
     insert into sluice.claim (id, worker, at, lanes, seqs) values (p_claim, p_worker, p_now, v_lanes, v_seqs);
     -- One that went away meanwhile may have been the one that says what others of its lane have in common.
-    if p_labels is null and granted < (select sum(m.seen - m.late) from unnest(moves) m) then jobs := engine.adopt(p_claim); end if;
+    if p_labels is null and granted < v_wanted then jobs := engine.adopt(p_claim); end if;
   end if;
   if p_labels is not null and granted > 0 then perform engine.levy(p_claim, p_now, v_lanes, v_seqs); end if;
   perform engine.charge(p_claim, p_now, p_buckets, u.units, case when p_of is not null then u.places end, p_rooms => p_rooms)

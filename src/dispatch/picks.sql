@@ -26,7 +26,8 @@ begin
   for v_job in
     select l.ordinality as o, j.seq, j.takes, j.costs from unnest(p_lane) with ordinality l cross join lateral (
       select seq, takes, costs from sluice.job
-      where lane = l.id and seq >= l.bound and claim is null and due_at is null order by seq limit p_take[l.ordinality]) j
+      where lane = l.id and seq >= l.bound and claim is null and due_at is null
+        and case when xmax = '0' then true else engine.lock_job(ctid) end order by seq limit p_take[l.ordinality]) j
     where p_take[l.ordinality] > 0 and not l.costed
     union all
     select p.o, j.seq, j.takes, j.costs from unnest(p_of, p_seqs) with ordinality p (lane, seq, o)

@@ -8,7 +8,7 @@ create or replace function engine.portion(
   p_units bigint[], p_places bigint[], p_most bigint[], p_horizon bigint, p_each integer, p_now bigint, p_first integer[],
   out take integer[], out blocked integer[],
   out of bigint[], out seqs bigint[], out dead boolean[], out over integer[], out more boolean)
-language plpgsql stable as $$
+language plpgsql as $$
 declare
   v_count integer := cardinality(p_buckets);
   v_uses integer[] := '{}';

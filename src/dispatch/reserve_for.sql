@@ -6,23 +6,29 @@ declare
   v_buckets bigint[];
   v_needs bigint[];
   v_until bigint;
+  v_jobs bigint := 1;  -- how many it keeps units for
 begin
   if p_lane.costed then
     select j.costs into v_costs from sluice.job j
     where j.lane = p_lane.id and j.seq >= p_lane.bound and j.claim is null and j.due_at is null order by j.seq limit 1;
+  else
+    -- A window may have all its room at once, and none again for long: more than one of its jobs have their turn then.
+    v_jobs := (select count(*) from (select 1 from sluice.job j where j.lane = p_lane.id and j.seq >= p_lane.bound and j.claim is null and j.due_at is null limit 16) x);
   end if;
   -- A label's bucket is not known here, and has no row under this name.
   with room as (
-    select r.bucket, greatest(coalesce(v_costs[r.ord], 1), 1) as need, r.next, r.most, r.period, r.units < greatest(coalesce(v_costs[r.ord], 1), 1) or r.places < 1 as lacks
+    select r.bucket, greatest(coalesce(v_costs[r.ord], 1), 1) as need, r.next, r.most, r.period, r.units,
+           case when 0 < any (r.drain) then r.period * r.most else 0 end as refill, r.units < greatest(coalesce(v_costs[r.ord], 1), 1) or r.places < 1 as lacks
     from engine.room(p_lane.buckets, p_now, false, array(select greatest(1, c)::bigint from unnest(v_costs[:cardinality(p_lane.buckets)]) with ordinality u (c, o) order by o)) r
     where exists (select 1 from sluice.bucket b where b.id = r.bucket offset 0)
   )
-  select array_agg(r.bucket order by r.bucket), array_agg(r.need order by r.bucket), max(w.next) + 1000000 into v_buckets, v_needs, v_until
+  select array_agg(r.bucket order by r.bucket),
+         array_agg(case when r.bucket = p_lane.list then r.need else greatest(r.need, least(v_jobs, r.most / 8, r.units)) end order by r.bucket), max(case when w.next < p_now + 60000000 then w.next else p_now + 9000000 end) + 1000000 into v_buckets, v_needs, v_until
   from room r join room w on w.bucket = p_lane.list
   where case when r.bucket = p_lane.list then r.need > 1 and not exists (select 1 from room o where o.lacks and o.bucket <> p_lane.list)
-             else p_lane.denied >= 2 and r.bucket < p_lane.list and not r.lacks
+             else p_lane.denied >= 2 and (r.refill, r.bucket) > (w.refill, w.bucket) and not r.lacks
                -- Not for longer than it takes to fill again, and half of it at most.
-               and w.next < p_now + least(60000000, r.period * greatest(3, r.most))
+               and (w.refill = 0 or w.next < p_now + least(60000000, r.refill))
                and r.need + coalesce((select sum(k.need) from sluice.reservation k where k.bucket = r.bucket and k.lane <> p_lane.id
                                       and k.until > p_now), 0) <= greatest(1, r.most / 2) end;
   delete from sluice.reservation r where r.class = p_lane.class and r.lane = p_lane.id and r.bucket <> all (coalesce(v_buckets, '{}'));

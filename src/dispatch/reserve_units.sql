@@ -1,7 +1,8 @@
 -- Keeps units for the lanes in front of these lists, where others would take for ever what they wait for: for one whose next job needs
 -- more than one unit of the bucket that it waits for, while nothing else is in its way; and, for one that was denied twice by
--- another bucket when this one had room, what it needs of its other buckets. Such a lane waits for the first bucket, in their
--- order, that lacks room, and units are kept in those before it: so no two lanes wait for each other. p_lanes: those that were
+-- another bucket when this one had room, what it needs of its other buckets. Such a lane waits for the
+-- slowest bucket that lacks room, and units are kept in those that are slower still: one order for all, so no two lanes wait for
+-- each other. p_lanes: those that were
 -- served or moved: what is kept for one that is not in front any more is let go. Returns the lists, with what the next job of each
 -- needs. Call under the classes' and the buckets' locks.
 create or replace function engine.reserve_units(p_now bigint, p_lists engine.waiting[], p_lanes sluice.lane[]) returns engine.waiting[] language plpgsql as $$

@@ -21,7 +21,7 @@ begin
     values (p_ids[1], p_lane, p_priority, v_now, p_task, p_queue, p_fair, v_takes, p_inputs::jsonb, nullif(p_weight, 1))
     returning seq into v_pos;
     insert into sluice.arrival (xid, class, lane, pos, n) values (pg_current_xact_id(), v_class, p_lane, v_pos, 1)
-    returning exists (select 1 from sluice.class c where c.id = v_class), exists (select 1 from sluice.idle) into v_known, v_idle;
+    returning exists (select 1 from sluice.class c where c.id = v_class and c.retired is null), exists (select 1 from sluice.idle) into v_known, v_idle;
   else
     with fresh as (
       insert into sluice.job (id, lane, priority, created_at, task, queue, fair, takes, input, weight)
@@ -31,7 +31,7 @@ begin
     )
     insert into sluice.arrival (xid, class, lane, pos, n)
     select pg_current_xact_id(), v_class, p_lane, min(seq), count(*) from fresh
-    returning pos, exists (select 1 from sluice.class c where c.id = v_class), exists (select 1 from sluice.idle)
+    returning pos, exists (select 1 from sluice.class c where c.id = v_class and c.retired is null), exists (select 1 from sluice.idle)
     into v_pos, v_known, v_idle;
   end if;
   if not v_known then

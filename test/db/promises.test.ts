@@ -14,7 +14,7 @@ import { until } from '../until.ts'
 
 const calls = limit('calls', { window: '1000/h', concurrency: 1_000 })
 const work = quietTask('work', [calls])
-const bucket = hash64('calls:')
+const bucket = hash64('calls')
 
 it('kill -9 of the server under a role that commits to memory: nothing that was acknowledged is lost', async () => {
   // Nothing but a commit that waits brings the log to the disk.
@@ -80,18 +80,9 @@ describe.each(engines)('on $name', ({ store }) => {
       'seqs',
       'ids',
     ],
-    'a further grant': [
-      `select * from ${fn}.further($1,$2,$3,'{calls:}',null,null,'{1}',null)`,
-      newId(),
-      'id',
-      'claim',
-    ],
+    'a further grant': [`select * from ${fn}.further($1,$2,$3,'{calls}',null,null,'{1}',null)`, newId(), 'id', 'claim'],
     'a settlement': [`select lost from ${fn}.settle($1,$2,'calls',3,$3,'{1}',false,null)`, 'id', 'claim', 'claims'],
-    'a take': [
-      `select * from ${fn}.acquire($1,null,null,'calls:',1,null,null,$2,15000000,null)`,
-      randomUUID(),
-      newId(),
-    ],
+    'a take': [`select * from ${fn}.acquire($1,null,null,'calls',1,null,null,$2,15000000,null)`, randomUUID(), newId()],
     'a hold': [`select ${fn}.hold($1, 1000000, null)`, [bucket]],
     'a pause of a limit': [`select ${fn}.pause('calls', '', 'why', 'me')`],
     'a gate': [`select ${fn}.gate('night', null, '{work}', null, null, null, null, 'why', 'me', null)`],

@@ -69,7 +69,7 @@ describe.concurrent('a reply that is lost', () => {
 
   it.each(['open', 'closed'] as const)('of a send, its socket then %s: recorded once', async (leave) => {
     const { proxy, far, runs, work, done } = await behind()
-    const lost = swallow(proxy, 'sendLane', leave)
+    const lost = swallow(proxy, 'send_lane', leave)
     const ids = await Promise.all(Array.from({ length: 50 }, (_, n) => far.send(work, { n })))
     await lost
     await done(52)

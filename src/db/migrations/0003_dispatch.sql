@@ -12,9 +12,13 @@ create table sluice.class (
   -- What its turns are to be put forward by where they are compared with those of other classes.
   lift bigint not null default 0,
   -- A fair key of it has more than one lane.
-  grouped boolean not null default false
+  grouped boolean not null default false,
+  -- Set: nothing waits, senders announce it anew by class 0, and the row goes when no transaction can know it otherwise: the
+  -- one that set it.
+  retired xid8
 );
-create index class_task on sluice.class (task, queue);
+create index class_task on sluice.class (task, queue) where retired is null;
+create index class_retired on sluice.class (id) where retired is not null;
 create index class_labels on sluice.class (id) where labels is not null;
 
 -- The newest row says what was read of a class's arrivals: everything visible in `snap`, but for the reader's own `xid`. While

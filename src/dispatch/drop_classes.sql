@@ -1,0 +1,24 @@
+-- Drops classes that were retired, when no transaction is left that may know them otherwise; brings back those that have something
+-- to do after all, because a sender or a claim was under way when they were retired. A portion, and only of classes that nobody
+-- has locked.
+create or replace function engine.drop_classes() returns void language plpgsql as $$
+declare
+  v_least constant xid8 := pg_snapshot_xmin(pg_current_snapshot());
+  v_id bigint;
+  v_is sluice.class_state;
+begin
+  for v_id in select id from sluice.class where retired is not null order by id limit 500 loop
+    continue when not pg_try_advisory_xact_lock(1397511524, (v_id & 1023)::integer);
+    if exists (select 1 from sluice.list l where l.class = v_id and l.due is not null) or (engine.read_arrivals(v_id)).lanes is not null then
+      update sluice.class set retired = null where id = v_id;
+      continue;
+    end if;
+    delete from sluice.class where id = v_id and retired < v_least;
+    continue when not found;
+    select * into v_is from sluice.class_state where class = v_id order by n desc limit 1;
+    delete from sluice.arrival where class = v_id and xid < pg_snapshot_xmin(v_is.snap) and xid <> v_is.xid;
+    delete from sluice.class_state where class = v_id;
+    delete from sluice.list where class = v_id;
+  end loop;
+  perform engine.announce_orphans(v_least);
+end $$;

@@ -1,0 +1,144 @@
+/** Work that grows with what has nothing to do: many classes, many new lanes; and a stranger's lock. */
+import pg from 'pg'
+import { describe, expect, it } from 'vitest'
+import { newId } from '../../src/core/hash.ts'
+import type { Queryable } from '../../src/db/db.ts'
+import { fn } from '../servers/fn.ts'
+import { until } from '../until.ts'
+import { claim, claimAll, count, done, emptied, engines, mainEngines, perTenant, quietTask } from './engine.ts'
+
+const at = emptied(engines[0])
+const rows = (n: number, of = (i: number): object => ({ n: i })) => Array.from({ length: n }, (_, i) => of(i))
+
+/** How many pages the server looks at for a claim of ten. */
+async function pages(db: Queryable, worker: string, names: string[]): Promise<number> {
+  const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
+    `explain (analyze, buffers, format json)
+     select * from ${fn}.claim('${newId()}', ${worker}, null, '{${names.join(',')}}', 10, null, false)`,
+  )
+  const plan = row?.['QUERY PLAN'][0]?.Plan ?? {}
+  return (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0)
+}
+
+/** Rows that the server has written into these tables so far. */
+async function written(db: Queryable): Promise<number> {
+  await db.query('select pg_stat_clear_snapshot()')
+  const [row] = await db.query<{ n: string }>(
+    `select sum(n_tup_ins + n_tup_upd + n_tup_del) as n from pg_stat_xact_user_tables where schemaname = 'sluice'`,
+  )
+  return Number(row?.n ?? 0)
+}
+
+describe('new lanes', () => {
+  it('cost linear work: what a claim leaves is read later, and not written again', async () => {
+    const { sluice, db, worker } = at
+    const flood = quietTask('classes.flood', [perTenant('classes.own', '10/s')])
+    await sluice.sendMany(
+      flood,
+      rows(9_000, (i) => ({ tenant: `t${i}` })),
+    )
+    const perClaim = await db.transaction(async (tx) => {
+      const before = await written(tx)
+      await claim(tx, worker, [flood.name], 1)
+      return (await written(tx)) - before
+    })
+    // The classes are made first; then 2,000 lanes, each with its bucket, and what belongs to one claim.
+    expect(perClaim).toBeLessThan(2 * 2_000 + 50)
+    expect(await count(db, 'sluice.arrival')).toBeLessThanOrEqual(2 * 9_000)
+    const all = await claimAll(db, worker, [flood.name], 8_999)
+    expect(new Set(all.map(({ id }) => id)).size).toBe(8_999)
+    expect(await count(db, 'sluice.arrival')).toBeLessThanOrEqual(2 * 9_000)
+  })
+})
+
+describe.each(mainEngines)('arrivals by portions, on $name', (engine) => {
+  const store = emptied(engine)
+  it('lose nothing that commits late or comes between two portions', async () => {
+    const flood = quietTask('classes.late', [perTenant('classes.late', '1000/s', 1_000)])
+    await store.sluice.sendMany(
+      flood,
+      rows(2_500, (i) => ({ tenant: `a${i}` })),
+    )
+    const seen = new Set<string>()
+    const take = async (want: number) => {
+      for (const { id } of (await claim(store.db, store.worker, [flood.name], want)).jobs) seen.add(id)
+    }
+    await take(5)
+    await store.sluice.sendMany(
+      flood,
+      rows(2_500, (i) => ({ tenant: `b${i}` })),
+    )
+    await take(5)
+    for (const { id } of await claimAll(store.db, store.worker, [flood.name], 5_000 - seen.size)) seen.add(id)
+    expect(seen.size).toBe(5_000)
+  })
+})
+
+describe('a stranger', () => {
+  it('who locks a waiting job stops that job only', async () => {
+    const { sluice, db, worker } = at
+    const [a, b] = [quietTask('classes.a'), quietTask('classes.b')]
+    const held = await sluice.send(a, {})
+    const stranger = new pg.Client(sluice.url)
+    await stranger.connect()
+    try {
+      await stranger.query('begin')
+      await stranger.query('select 1 from sluice.job where id = $1 for update', [held])
+      await sluice.sendMany(a, rows(3))
+      await sluice.sendMany(b, rows(3))
+      const others = await claimAll(db, worker, [a.name, b.name], 6)
+      expect(others).toHaveLength(6)
+      await done(db, others)
+      const { jobs, again, wakeUs } = await claim(db, worker, [a.name, b.name], 5, newId(), true)
+      expect({ jobs, again }).toEqual({ jobs: [], again: false })
+      expect(wakeUs).toBeLessThanOrEqual(250_000)
+    } finally {
+      await stranger.end()
+    }
+    await until(async () => (await claim(db, worker, [a.name], 1)).jobs[0]?.id === held, 'the job is free again')
+  })
+})
+
+describe('classes', () => {
+  it('that have nothing to do cost a claim little', async () => {
+    const { sluice, db, worker } = at
+    const one = quietTask('classes.many')
+    const measured: number[] = []
+    for (const queues of [30, 970]) {
+      for (let i = 0; i < queues; i++) await sluice.send(one, {}, { queue: `q${measured.length}.${i}` })
+      const got = await claimAll(db, worker, [one.name], queues)
+      expect(got).toHaveLength(queues)
+      await done(db, got)
+      for (let i = 0; i < 5; i++) await claim(db, worker, [one.name], 1)
+      measured.push(await pages(db, worker, [one.name]))
+    }
+    expect((measured[1] ?? 0) / (measured[0] ?? 1)).toBeLessThan(6)
+  })
+
+  it('go when nothing waits in them, and come back with their next job, also one that commits late', async () => {
+    const { sluice, db, worker } = at
+    const one = quietTask('classes.once')
+    for (let i = 0; i < 200; i++) await sluice.send(one, {}, { queue: `q${i}` })
+    await done(db, await claimAll(db, worker, [one.name], 200))
+    const late = new pg.Client(sluice.url)
+    await late.connect()
+    try {
+      await late.query('begin isolation level repeatable read')
+      await late.query('select 1 from sluice.class limit 1')
+      for (let i = 0; i < 3; i++) await claim(db, worker, [one.name], 1)
+      expect(await count(db, 'sluice.class where retired is null')).toBeLessThan(130)
+      await sluice.send(one, {}, { queue: 'q7' })
+      expect(await claimAll(db, worker, [one.name], 1)).toHaveLength(1)
+      // It knows the class as it was.
+      await sluice.send(one, {}, { queue: 'q8', tx: late })
+      await db.query(`select ${fn}.stir()`)
+      await late.query('commit')
+    } finally {
+      await late.end()
+    }
+    await db.query(`select ${fn}.stir()`)
+    expect(await claimAll(db, worker, [one.name], 1)).toHaveLength(1)
+    await db.query(`select ${fn}.stir()`)
+    expect(await count(db, 'sluice.class')).toBeLessThan(130)
+  })
+})

@@ -1,0 +1,67 @@
+/** Jobs that need several saturated limits, beside others that need one of them each: nobody starves. */
+import { beforeAll, describe, expect, it } from 'vitest'
+import { type Limit, limit } from '../../src/limits/limit.ts'
+import { claim, done, emptied, mainEngines, ownClock, quietTask } from './engine.ts'
+
+const startMs = 1_800_000_000_000
+const forMs = 90_000
+const jobs = 20
+
+const cases = [
+  { name: 'windows 10/10s and 20/10s', rules: [{ window: '10/10s' }, { window: '20/10s' }] },
+  { name: 'windows 20/10s and 10/10s', rules: [{ window: '20/10s' }, { window: '10/10s' }] },
+  { name: 'rate 100/min twice', rules: [{ rate: '100/min' }, { rate: '100/min' }] },
+  {
+    name: 'rate 60/min burst 1 twice',
+    rules: [
+      { rate: '60/min', burst: 1 },
+      { rate: '60/min', burst: 1 },
+    ],
+  },
+  { name: 'window 100/10s and rate 20/s', rules: [{ window: '100/10s' }, { rate: '20/s' }] },
+  { name: 'rate 20/s and window 100/10s', rules: [{ rate: '20/s' }, { window: '100/10s' }] },
+  { name: 'three rates 60/min', rules: [{ rate: '60/min' }, { rate: '60/min' }, { rate: '60/min' }] },
+  { name: 'three windows', rules: [{ window: '10/10s' }, { window: '12/10s' }, { window: '14/10s' }] },
+] as const
+
+describe.each(mainEngines)('jobs that need several saturated limits, on $name', (engine) => {
+  const at = Object.assign(emptied(engine), { clock: {} as Awaited<ReturnType<typeof ownClock>> })
+  beforeAll(async () => void (at.clock = await ownClock(at.db, startMs)))
+
+  it.each(cases.flatMap((one, i) => [0, 3_700].map((phaseMs) => ({ ...one, i, phaseMs }))))(
+    '$name, phase $phaseMs ms: 20 of them get their share in 90 s',
+    async ({ rules, i, phaseMs }) => {
+      const limits = rules.map((rule, n) => limit(`several.${i}.${phaseMs}.${n}`, rule as never)) as Limit<object>[]
+      const both = quietTask(`several.${i}.${phaseMs}.all`, limits)
+      const alone = limits.map((one, n) => quietTask(`several.${i}.${phaseMs}.only${n}`, [one]))
+      const names = [both, ...alone].map(({ name }) => name)
+      let nowMs = startMs + i * 1_000_000 + phaseMs * 100
+      await at.clock.set(nowMs)
+      for (const one of alone)
+        await at.sluice.sendMany(
+          one,
+          Array.from({ length: 3_000 }, () => ({})),
+        )
+      const until = async (endMs: number) => {
+        let count = 0
+        for (let waits = 0; nowMs < endMs;) {
+          const { jobs: got, again, wakeUs } = await claim(at.db, at.worker, names, 40)
+          count += got.filter(({ input }) => (input as { text?: string }).text === 'all').length
+          await done(at.db, got)
+          if (got.length > 0 || again) continue
+          expect(++waits).toBeLessThan(20_000)
+          nowMs += Math.max(1, Math.min(500, Math.ceil((wakeUs ?? 500_000) / 1_000)))
+          await at.clock.set(nowMs)
+        }
+        return count
+      }
+      // The others have saturated the limits before they come.
+      await until(nowMs + 5_000 + phaseMs)
+      await at.sluice.sendMany(
+        both,
+        Array.from({ length: jobs }, () => ({ text: 'all' })),
+      )
+      expect(await until(nowMs + forMs)).toBeGreaterThanOrEqual(jobs * 0.9)
+    },
+  )
+})
