@@ -29,20 +29,18 @@ begin
   select w.labels, exists (select 1 from sluice.claim c where c.id = p_claim) as known, exists (select 1 from sluice.gate) as gates,
          exists (select 1 from sluice.limit_def d where d.members is not null) as pools, exists (select 1 from sluice.shared) as shared,
          exists (select 1 from sluice.idle i where i.worker = p_worker) as idle,
-         (select e.server_at from sluice.epoch e) is distinct from pg_postmaster_start_time() as moved into v_is
-  from sluice.worker w where w.id = p_worker;
-  if not found then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
+         exists (select 1 from sluice.idle i where i.worker <> p_worker) as others,
+         e.server_at is distinct from pg_postmaster_start_time() as moved,
+         exists (select 1 from sluice.job j where j.due_at <= to_timestamp(t.us / 1e6)
+                 and j.due_at > case when p_since < 0 or p_since is null then '-infinity' else to_timestamp((p_since - e.ahead_us) / 1e6) end) as due into v_is
+  from sluice.epoch e cross join (select sluice.now_us() as us offset 0) t left join sluice.worker w on w.id = p_worker;
+  if v_is.labels is null then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
   if v_is.moved then perform engine.same(); end if;
   -- Before buckets: a claim that has to wait here keeps none of them.
   if v_is.shared then shared := engine.shared(); end if;
   v_begun := engine.limiter_us(p_cap);
   now_us := v_begun; waited_us := 0; since := p_since; again := false;
-  if v_is.known then
-    jobs := engine.adopt(p_claim);
-    again := true;
-    wake_us := 0;
-    return;
-  end if;
+  if v_is.known then jobs := engine.adopt(p_claim); again := true; wake_us := 0; return; end if;
   for round in 1 .. 2 loop
     select * into v_found from engine.find_classes(p_queues, p_tasks, v_is.labels, v_begun, v_since) f;
     exit when round = 2 or (p_want > 0 and 0 <> all (v_found.active));
@@ -68,11 +66,12 @@ begin
   end if;
   -- Last, when this claim waits for nothing more: of what others promote just now it may keep rows locked.
   if cardinality(v_found.classes) > 128 then perform engine.retire_classes(v_found.classes, v_found.active); end if;
-  again := engine.promote(v_begun, v_since) > 0 or again or v_more;
+  again := again or v_more;
+  if v_is.due then again := engine.promote(v_begun, v_since) > 0 or again; end if;
   if v_granted = p_want then
     if v_is.idle then delete from sluice.idle i where i.worker = p_worker; end if;
     -- Senders call few workers: a worker that took all that it wanted calls the next, because there may be more.
-    if exists (select 1 from sluice.idle) then perform engine.call(v_found.active, 1); end if;
+    if v_is.others then perform engine.call(v_found.active, 1); end if;
   end if;
   waited_us := greatest(now_us - v_begun, 0);
   if v_granted < p_want and not again then
