@@ -50,7 +50,7 @@ begin
     v_lane.bound := case when v_lane.list is null then p_news.bounds[1] else least(v_lane.bound, p_news.bounds[1]) end;
   end if;
   if v_take > 0 then
-    select * into v_mark from engine.mark_lane(p_claim, p_worker, now_us, v_lane.id, v_lane.bound, v_take, (select min(g) from unnest(v_is.life) g)) d;
+    select * into v_mark from engine.mark_lane(p_claim, p_worker, now_us, v_lane, v_take, (select min(g) from unnest(v_is.life) g)) d;
     granted := v_mark.granted;
     jobs := v_mark.jobs;
     v_move := v_mark.moves[1];

@@ -55,5 +55,6 @@ begin
   again := granted < p_want and (granted > 0 or v_real.labels is null or v_share.blocked = v_blocked) and (
     v_share.more or exists (select 1 from unnest(v_moves) m where m.late > 0) or ((v_cand.cut or v_cand.horizon is not null) and (granted > 0 or not v_costed))
     or exists (select 1 from unnest(v_moves) m where m.more and m.seen = m.taken + m.late and v_share.blocked[array_position(v_ids, m.lane)] = 0)
-    or exists (select 1 from unnest(v_share.take, v_share.blocked) u (take, blocked) where u.take = 0 and u.blocked = 0 and granted > 0));
+    or exists (select 1 from unnest(v_share.take, v_share.blocked) u (take, blocked) where u.take = 0 and u.blocked = 0)
+      and (granted > 0 or exists (select 1 from unnest(v_moves) m where m.seen < v_share.take[array_position(v_ids, m.lane)])));
 end $$;

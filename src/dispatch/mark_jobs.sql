@@ -68,7 +68,7 @@ begin
          (select count(*) from told where not beyond and late is not true)
   into granted, v_lanes, v_seqs, jobs, moves, v_late, v_dead, v_wanted
   from (select k.*, sum(octet_length(k.cargo)) over (order by k.o rows unbounded preceding) as size from taken k) t;
-  moves := engine.mark_held(moves);
+  moves := engine.complete_moves(moves, p_lane, p_take, p_over);
   if granted > 0 then
     insert into sluice.claim (id, worker, at, lanes, seqs) values (p_claim, p_worker, p_now, v_lanes, v_seqs);
     -- One that went away meanwhile may have been the one that says what others of its lane have in common.
