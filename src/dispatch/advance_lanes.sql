@@ -40,5 +40,12 @@ begin
     group by g.class, g.list;
   end if;
   perform engine.keep_lists(p_now, p_lane, v_next);
-  perform engine.plead(array_agg(l.list), array_agg(b), p_now) from unnest(v_next) l, unnest(l.buckets) b where l.list <> 0;
+  if exists (select 1 from sluice.limit_def d where d.lend_us is not null) then
+    -- Those too that wait where they waited before.
+    perform engine.plead(array_agg(l.list), array_agg(b), p_now)
+    from (select n.list, n.buckets from unnest(v_next) n
+          union all
+          select l.list, l.buckets from unnest(p_lane) l where l.id not in (select n.id from unnest(v_next) n)) l, unnest(l.buckets) b
+    where l.list <> 0;
+  end if;
 end $$;

@@ -15,6 +15,8 @@ begin
     select 1 from sluice.job j where j.lane = a.lane and j.seq >= a.pos and j.claim is null and j.due_at is null);
   insert into sluice.arrival (xid, class, lane, pos, n)
   select pg_current_xact_id(), 0, a.lane, min(a.pos), sum(a.n) from sluice.arrival a
-  where a.class = any (v_orphans) and a.xid < p_least and not exists (select 1 from sluice.arrival o where o.class = 0 and o.lane = a.lane)
+  where a.class = any (v_orphans) and a.xid < p_least and not exists (
+    select 1 from sluice.arrival o where o.class = 0 and o.lane = a.lane and pg_visible_in_snapshot(o.xid, (
+      select s.snap from sluice.class_state s where s.class = 0 order by s.n desc limit 1)) is not true)
   group by a.lane limit 1000;
 end $$;

@@ -7,8 +7,10 @@ declare
   v_id bigint;
   v_is sluice.class_state;
 begin
-  for v_id in select id from sluice.class where retired is not null order by id limit 500 loop
+  for v_id in select id from sluice.class where retired is not null order by random() limit 500 loop
     continue when not pg_try_advisory_xact_lock(1397511524, (v_id & 1023)::integer);
+    perform 1 from sluice.class where id = v_id and retired is not null for update skip locked;
+    continue when not found;
     if exists (select 1 from sluice.list l where l.class = v_id and l.due is not null) or (engine.read_arrivals(v_id)).lanes is not null then
       update sluice.class set retired = null where id = v_id;
       continue;

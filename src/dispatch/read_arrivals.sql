@@ -21,7 +21,7 @@ begin
   if v_news.future then return v_news; end if;
   if not v_news.rest and right(v_was.snap::text, 1) = ':' and v_was.xid >= pg_snapshot_xmax(v_was.snap) then
     -- Nothing was in progress when it was last read, as most of the time: one range of the index has all.
-    select pg_current_snapshot(), array_agg(a.lane), array_agg(a.pos), array_agg(a.n)
+    select engine.own_snapshot(v_own), array_agg(a.lane), array_agg(a.pos), array_agg(a.n)
     into v_state.snap, v_news.lanes, v_news.bounds, v_news.counts
     from (select lane, pos, n from sluice.arrival
           where class = p_class and xid >= pg_snapshot_xmax(v_was.snap) and xid is distinct from v_own limit v_most + 1) a;

@@ -16,15 +16,15 @@ begin
   ), unread as materialized (
     select a.xid, a.lane, a.pos, a.n from (
       select a.* from missed m cross join lateral (
-        select a.xid, a.lane, a.pos, a.n from sluice.arrival a where a.class = p_class and a.xid = m.xid) a
+        select a.xid, a.lane, a.pos, a.n from sluice.arrival a where a.class = p_class and a.xid = m.xid and a.xid >= coalesce(p_was.at_xid, '0'::xid8)) a
       union all
       select a.xid, a.lane, a.pos, a.n from sluice.arrival a
-      where a.class = p_class and a.xid >= coalesce(pg_snapshot_xmax(p_was.snap), '0'::xid8) and a.xid is distinct from p_own) a
+      where a.class = p_class and a.xid >= greatest(pg_snapshot_xmax(p_was.snap), p_was.at_xid, '0'::xid8) and a.xid is distinct from p_own) a
     where p_was.target is null or (pg_visible_in_snapshot(a.xid, p_was.target)
                                    and (a.xid, a.lane, a.pos) > (p_was.at_xid, p_was.at_lane, p_was.at_pos))
     order by a.xid, a.lane, a.pos fetch first p_most rows with ties
   )
-  select pg_current_snapshot(), array_agg(g.lane), array_agg(g.pos), array_agg(g.n), sum(g.rows)::integer,
+  select engine.own_snapshot(p_own), array_agg(g.lane), array_agg(g.pos), array_agg(g.n), sum(g.rows)::integer,
          (select array_agg(u.xid order by u.xid, u.lane, u.pos) from unread u), (select array_agg(u.lane order by u.xid, u.lane, u.pos) from unread u),
          (select array_agg(u.pos order by u.xid, u.lane, u.pos) from unread u)
   into v_target, v_news.lanes, v_news.bounds, v_news.counts, v_count, v_xids, v_lanes, v_pos

@@ -11,6 +11,7 @@ declare
   v_all engine.news[] := '{}';
   v_new bigint[] := '{}';
   v_some boolean := cardinality(p_classes) > v_most;
+  v_rest boolean := false;
   v_done record;
 begin
   if v_some then p_classes := array(select c from unnest(p_classes) c order by random() limit v_most); end if;
@@ -19,12 +20,12 @@ begin
     v_news := engine.read_arrivals(v_class);
     if v_news.future then
       perform engine.recount(v_class);
-      v_some := true;
+      v_rest := true;
     else
       v_all := v_all || v_news;
       if (v_news.state).waiting <= (select sum(c) from unnest(v_news.counts) c) then v_new := v_new || v_class; end if;
     end if;
-    v_some := v_some or v_news.rest;
+    v_rest := v_rest or v_news.rest;
   end loop;
   if p_plain and cardinality(p_classes) = 1 and cardinality(v_all) = 1 then
     select * into v_done from engine.claim_lone(p_claim, p_worker, v_class, v_news, p_want, p_begun, p_since, p_cap) l;
@@ -38,6 +39,9 @@ begin
     perform engine.absorb((v_news.state).class, p_begun, v_news);
   end loop;
   select * into v_done from engine.decide(p_claim, p_worker, p_classes, v_new, p_want, p_cap, p_since, p_most) g;
-  now_us := v_done.now_us; granted := v_done.granted; again := v_done.again or v_some; jobs := v_done.jobs; held := v_done.held;
+  now_us := v_done.now_us; granted := v_done.granted; jobs := v_done.jobs;
+  -- Of many classes others are looked at next; not at once where these gave nothing and will not soon.
+  again := v_done.again or v_rest or (v_some and (granted > 0 or (p_plain and not v_done.held)));
+  held := v_done.held or (v_some and not again);
   perform engine.note_classes(v_all, v_done.of, v_done.taken);
 end $$;

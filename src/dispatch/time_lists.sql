@@ -3,26 +3,26 @@ create or replace function engine.time_lists(p_now bigint, p_lists engine.waitin
 declare
   v_ids bigint[];
   v_needs bigint[];
-  v_beside boolean[];  -- something is kept for others
+  v_soon bigint[];  -- where something is kept for others: when to look whether it still is
 begin
   v_ids := array(select w.id from unnest(p_lists) with ordinality w order by w.ordinality);
   v_needs := array(select w.need from unnest(p_lists) with ordinality w order by w.ordinality);
   if exists (select 1 from sluice.reservation r where r.bucket = any (v_ids)) then
-    select array_agg(coalesce(w.need, 1) + coalesce(k.need, 0) order by w.ordinality), array_agg(k.need > 0 order by w.ordinality)
-    into v_needs, v_beside from unnest(p_lists) with ordinality w
+    select array_agg(coalesce(w.need, 1) + coalesce(k.need, 0) order by w.ordinality), array_agg(p_now + greatest(50000, least(1000000, (k.until - p_now) / 8)) order by w.ordinality)
+    into v_needs, v_soon from unnest(p_lists) with ordinality w
     -- Its own, where units of this bucket are kept for its front lane.
     left join lateral (
       select r.asked, r.lane from sluice.reservation r join lateral (
         select l.list from sluice.lane l where l.id = r.lane order by l.v desc limit 1) l on l.list = r.bucket
       where r.bucket = w.id and r.class = w.class order by r.asked limit 1) o on true
     left join lateral (
-      select sum(r.need)::bigint as need from sluice.reservation r
+      select sum(r.need)::bigint as need, min(r.until) as until from sluice.reservation r
       where r.bucket = w.id and r.lane is distinct from o.lane and r.until > p_now
         and (o.lane is null or (r.asked, r.lane) < (o.asked, o.lane))) k on true;
   end if;
   return array(
     select (w.class, w.id, w.place, w.floor,
-            engine.after(w.id, case when v_beside[w.ordinality] and r.next < p_now + 50000 then p_now + 50000
+            engine.after(w.id, case when r.next < v_soon[w.ordinality] then v_soon[w.ordinality]
                                     when w.need > r.most then p_now else r.next end, p_now),
             w.far, w.front, r.period, r.slack, w.need)::engine.waiting
     from unnest(p_lists) with ordinality w join engine.room(v_ids, p_now, false, v_needs) r on r.ord = w.ordinality order by w.ordinality);
