@@ -15,11 +15,7 @@ declare
   v_mark record;
   v_move engine.move;
 begin
-  served := false;
-  granted := 0;
-  again := false;
-  held := false;
-  now_us := p_begun;
+  served := false; granted := 0; again := false; held := false; now_us := p_begun;
   if p_news.future or p_news.rest or cardinality(p_news.lanes) > 1 then return; end if;
   select count(*) as n, min(s.id) as lane into v_front from (
     select t.id from (
@@ -61,6 +57,10 @@ begin
   held := current_setting('sluice.held', true) is not distinct from 'yes';
   -- Those that had expired may have had somebody sent a job.
   again := (granted < p_want and (v_move.late > 0 or v_take = p_want and v_move.more and v_move.seen = v_move.taken)) is true;
+  if v_lane.list = 0 and v_take = p_want and v_move.more and v_move.seen = v_move.taken + v_move.late then
+    perform engine.continue_lane(now_us, v_lane, v_move);
+    return;
+  end if;
   if v_lane.list is null then
     -- One that did not wait and has nothing left is as it was.
     if not v_move.more and v_move.seen = v_move.taken + v_move.late then return; end if;

@@ -5,7 +5,7 @@ begin
   update sluice.list l set v = l.v + 1, floor = least(l.floor, p_least), due = p_now
   where l.ctid = (select k.ctid from sluice.list k where k.class = p_class and k.id = 0 order by k.v desc limit 1)
     and (l.due is null or l.due < p_now - 1000000 or l.floor > p_least);
-  if not exists (select 1 from sluice.list k where k.class = p_class and k.id = 0) then
+  if not found and not exists (select 1 from sluice.list k where k.class = p_class and k.id = 0) then
     insert into sluice.list (class, id, floor, due) values (p_class, 0, p_least, p_now);
   end if;
 end $$;
