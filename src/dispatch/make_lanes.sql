@@ -7,10 +7,12 @@ declare
   v_takes text[];
 begin
   -- Tenants are compared within the limit that they share: by default the first keyed one, else the class.
-  select array_agg((j.lane, -1, p_class, null, null, 0, sluice.hash64(coalesce(j.fair,
-           (select t from unnest(j.takes) t where t like '%:%' limit 1), j.queue || E'\x1f' || j.task)), j.seq, 0, j.priority,
-           coalesce(j.weight, 1), array(select sluice.hash64(t) from unnest(j.takes) with ordinality u (t, o) order by o),
-           j.costs is not null)::sluice.lane),
+  -- By name: another release may have added columns to the table.
+  select array_agg(jsonb_populate_record(null::sluice.lane, jsonb_build_object(
+           'id', j.lane, 'v', -1, 'class', p_class, 'rank', 0, 'bound', j.seq, 'denied', 0, 'priority', j.priority,
+           'weight', coalesce(j.weight, 1), 'costed', j.costs is not null,
+           'fair', sluice.hash64(coalesce(j.fair, (select t from unnest(j.takes) t where t like '%:%' limit 1), j.queue || E'\x1f' || j.task)),
+           'buckets', array(select sluice.hash64(t) from unnest(j.takes) with ordinality u (t, o) order by o)))),
          array(select distinct t from unnest(array_agg(array_to_string(j.takes, E'\x1f'))) s, unnest(string_to_array(s, E'\x1f')) t
                where t !~ '^[^:*]+@')
   into v_lanes, v_takes
