@@ -37,7 +37,7 @@ function writeModule(file, suffix, all, more = '') {
 function functionNames(files) {
   const defined = /create or replace function engine\.(\w+)/gi
   const names = new Set(files.flatMap(([, sql]) => [...sql.matchAll(defined)].map(([, name]) => name)))
-  return `export type FunctionName =\n${[...names].map((name) => `  | '${name}'\n`).join('')}`
+  return `export type FunctionName = ${[...names].map((name) => `'${name}'`).join(' | ')}\n`
 }
 
 /** The scripts as src/redis/limiter.ts joins them. */

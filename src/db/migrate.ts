@@ -61,7 +61,7 @@ export async function migrate(db: Db, schema = 'sluice'): Promise<string[]> {
   })
 }
 
-/** Whoever may use the tables may call the functions: they run with the rights of their caller. */
+/** Everybody may call the functions. They run with the rights of their caller, so the tables decide who may do what. */
 function emptyEngine(schema: string): string {
   const engine = engineSchema(schema)
   return `drop schema if exists ${engine} cascade; create schema ${engine}; grant usage on schema ${engine} to public;`

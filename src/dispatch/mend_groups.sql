@@ -1,5 +1,6 @@
--- Of the lanes of each of these fair keys that stand in a list has one the key's turn: that of the smallest rank; the others stand
--- behind it (vstart null). The key stays as far as it was in any of them. Call under the class's lock, after lanes have moved.
+-- Gives the turn of each of these fair keys to one of its lanes in the list: the lane with the smallest rank. The key's other
+-- lanes stand behind it (vstart null). The turn is the furthest that any of them had. Call under the class's lock, after lanes
+-- have moved.
 create or replace function engine.mend_groups(p_class bigint, p_list bigint, p_fairs bigint[]) returns void language plpgsql as $$
 begin
   with member as (

@@ -1,8 +1,8 @@
 -- Shares out what buckets have free among lanes in fair order: share, or, where some lanes have jobs with costs or units that are
 -- kept for them (p_first), share_costs over the next jobs of the former, up to p_each of each. Concurrency counts jobs, other rules
 -- units: a bucket with both stands there twice (p_places: places free). How many jobs lanes without costs have is not known here.
--- Of the jobs that were given of lanes with costs: of, seqs and dead (not to be run: heads); over: 1 where a lane has no more than
--- those; more: some lanes have more than was read.
+-- Results for each job that was given from a lane with costs: of (its lane), seqs (its seq), dead (it must not run: heads). over is 1
+-- for a lane that has no further jobs. more is true when some lanes have more jobs than were read.
 create or replace function engine.portion(
   p_want integer, p_lane sluice.lane[], p_fairs bigint[], p_starts bigint[], p_buckets bigint[], p_avail bigint[],
   p_units bigint[], p_places bigint[], p_most bigint[], p_horizon bigint, p_each integer, p_now bigint, p_first integer[],

@@ -1,9 +1,12 @@
--- How long a worker of these classes may sleep, in microseconds (null: until it is told): until the first job falls
--- due, or the bucket that frees first has a unit that no other sleeper will take: each takes what there is when it wakes; one
--- that wakes too early finds nothing, and before one that wakes so late that units would be lost there is a place. With p_idle it is registered.
+-- How long a worker of these classes may sleep, in microseconds (null: until it is notified): until the first job falls
+-- due, or until the bucket that frees first has a unit that no other sleeper will take. A worker takes all there is when it
+-- wakes. A worker that wakes too early finds nothing; a sleeper that would wake so late that units are lost has a place
+-- before it. With p_idle the worker is registered.
 -- p_shut: further classes, which gates hold back: nobody is woken for them (a gate that opens is seen within some 2 s:
--- stir). p_labels: the worker's; of a class that a label of its own bars it is told when that
--- has room for the next job, whatever else the class waits for; null where no class asks for one. since: nothing due stands before it, nor in those. Five seconds are left for what others are about to write: all of it is due later.
+-- stir). p_labels: the worker's labels; null when no class asks for a label. When a limit by one of
+-- them bars a class, the worker sleeps until that limit has room for the next job, whatever else the class waits for.
+-- since: nothing due stands before this time, nor in p_shut. It stays five seconds behind, because others may be about to
+-- write; all that they write is due later.
 create or replace function engine.sleep(
   p_worker bigint, p_queues text[], p_classes bigint[], p_shut bigint[], p_now bigint, p_since bigint, p_idle boolean, p_labels jsonb,
   out wake_us bigint, out since bigint)

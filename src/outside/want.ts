@@ -47,7 +47,7 @@ export function wantOf(limit: Limit, { key, cost = 1, maxWaitMs = Infinity }: As
 /** One grant that is asked for, again under the same id when an answer is lost. */
 export interface Wish {
   readonly id: string
-  /** As whom it was first asked for: whose place it is if the store granted it then. */
+  /** The holder that first asked for it. The place is this holder's if the store granted it then. */
   readonly holder: string
   /** When it was first asked for: the store may have granted it then. */
   readonly asked: Moment

@@ -38,7 +38,7 @@ export interface NewJob {
   notifies: boolean
 }
 
-/** Of the parameters of `send`. */
+/** The SQL types of the parameters of `send`, in order. */
 export const sendTypes =
   'bigint[] text[] text[] integer[] integer[] text[] text[] uuid[] integer[] text bigint[] bigint[] text[] text[] boolean boolean'
 
@@ -72,7 +72,7 @@ export function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
   ]
 }
 
-/** Of the parameters of `send_lane`. */
+/** The SQL types of the parameters of `send_lane`, in order. */
 export const sendLaneTypes = 'bigint bigint text text integer integer text text uuid[] text boolean'
 
 /** True when they are of one lane and have nothing but an input, as almost all have: `send_lane` takes them. */

@@ -229,7 +229,7 @@ function lineOf({ id, task, key }: NewJob): string {
   return key === null ? id : `${task}\n${key}`
 }
 
-/** Of a row's only column, whose name some connections change. */
+/** The id in a row's only column. It is read by place, because some connections change the column's name. */
 function idOf(row: Row | undefined): string | undefined {
   return Object.values(row ?? {})[0] as string | undefined
 }

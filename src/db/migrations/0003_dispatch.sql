@@ -1,4 +1,4 @@
--- Who waits in which order: classes, lanes and their lists; claims; gates.
+-- The order in which jobs wait (classes, lanes and their lists), claims, and gates.
 
 -- A task in a queue: what a worker serves or does not. Everything below that has a class is read and written only under
 -- the class's advisory lock.
@@ -130,7 +130,7 @@ create table sluice.gate (
 -- What claims leave out because they failed by its data, until an operator releases it.
 create table sluice.parked (
   kind text not null check (kind in ('job', 'lane', 'bucket')),
-  -- Of a lane or a bucket.
+  -- The id of the lane or the bucket; null for a job.
   id bigint,
   job uuid,
   -- What operators call it: the job's id, `limit:key`, `task in queue`.
