@@ -8,7 +8,8 @@ begin
   v_ids := array(select w.id from unnest(p_lists) with ordinality w order by w.ordinality);
   v_needs := array(select w.need from unnest(p_lists) with ordinality w order by w.ordinality);
   if exists (select 1 from sluice.reservation r where r.bucket = any (v_ids)) then
-    select array_agg(coalesce(w.need, 1) + coalesce(k.need, 0) order by w.ordinality), array_agg(p_now + greatest(50000, least(1000000, (k.until - p_now) / 8)) order by w.ordinality)
+    select array_agg(coalesce(w.need, 1) + coalesce(k.need, 0) order by w.ordinality),
+           array_agg(case when k.need > 0 then p_now + greatest(50000, least(1000000, (k.until - p_now) / 8)) end order by w.ordinality)
     into v_needs, v_soon from unnest(p_lists) with ordinality w
     -- Its own, where units of this bucket are kept for its front lane.
     left join lateral (
