@@ -8,12 +8,12 @@ begin
   v_ids := array(select w.id from unnest(p_lists) with ordinality w order by w.ordinality);
   v_needs := array(select w.need from unnest(p_lists) with ordinality w order by w.ordinality);
   if exists (select 1 from sluice.reservation r where r.bucket = any (v_ids)) then
-    select array_agg(coalesce(w.need, 1) + coalesce(k.need, 0) order by w.ordinality),
+    select array_agg(coalesce(o.need, w.need, 1) + coalesce(k.need, 0) order by w.ordinality),
            array_agg(case when k.need > 0 then p_now + greatest(50000, least(1000000, (k.until - p_now) / 8)) end order by w.ordinality)
     into v_needs, v_soon from unnest(p_lists) with ordinality w
-    -- Its own, where units of this bucket are kept for its front lane.
+    -- Its own, where units of this bucket are kept for a lane of it: that one goes first.
     left join lateral (
-      select r.asked, r.lane from sluice.reservation r join lateral (
+      select r.asked, r.lane, r.need from sluice.reservation r join lateral (
         select l.list from sluice.lane l where l.id = r.lane order by l.v desc limit 1) l on l.list = r.bucket
       where r.bucket = w.id and r.class = w.class order by r.asked limit 1) o on true
     left join lateral (
