@@ -28,12 +28,11 @@ begin
   perform pg_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer);
   select w.labels, exists (select 1 from sluice.claim c where c.id = p_claim) as known, exists (select 1 from sluice.gate) as gates,
          exists (select 1 from sluice.limit_def d where d.members is not null) as pools, exists (select 1 from sluice.shared) as shared,
-         exists (select 1 from sluice.idle i where i.worker = p_worker) as idle,
-         exists (select 1 from sluice.idle i where i.worker <> p_worker) as others,
          e.server_at is distinct from pg_postmaster_start_time() as moved,
-         exists (select 1 from sluice.job j where j.due_at <= to_timestamp(t.us / 1e6)
-                 and j.due_at > case when p_since < 0 or p_since is null then '-infinity' else to_timestamp((p_since - e.ahead_us) / 1e6) end) as due into v_is
-  from sluice.epoch e cross join (select sluice.now_us() as us offset 0) t left join sluice.worker w on w.id = p_worker;
+         e.ahead_us + (select (extract(epoch from min(j.due_at)) * 1000000)::bigint from sluice.job j
+           where j.due_at > case when v_since < 0 then '-infinity' else to_timestamp((v_since - e.ahead_us) / 1e6) end) as due_us
+  into v_is
+  from sluice.epoch e left join sluice.worker w on w.id = p_worker;
   if v_is.labels is null then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;
   if v_is.moved then perform engine.same(); end if;
   -- Before buckets: a claim that has to wait here keeps none of them.
@@ -67,16 +66,17 @@ begin
   -- Last, when this claim waits for nothing more: of what others promote just now it may keep rows locked.
   if cardinality(v_found.classes) > 128 then perform engine.retire_classes(v_found.classes, v_found.active); end if;
   again := again or v_more;
-  if v_is.due then again := engine.promote(v_begun, v_since) > 0 or again; end if;
-  if v_granted = p_want then
-    if v_is.idle then delete from sluice.idle i where i.worker = p_worker; end if;
+  if v_is.due_us <= now_us then again := engine.promote(now_us, v_since) > 0 or again; end if;
+  if v_granted = p_want and exists (select 1 from sluice.idle) then
+    delete from sluice.idle i where i.worker = p_worker;
     -- Senders call few workers: a worker that took all that it wanted calls the next, because there may be more.
-    if v_is.others then perform engine.call(v_found.active, 1); end if;
+    perform engine.call(v_found.active, 1);
   end if;
   waited_us := greatest(now_us - v_begun, 0);
   if v_granted < p_want and not again then
     select s.wake_us, s.since into wake_us, since
-    from engine.sleep(p_worker, p_queues, v_found.classes, v_shut, now_us, v_since, p_idle, case when v_found.labelled then v_is.labels end) s;
+    from engine.sleep(p_worker, p_queues, v_found.classes, v_shut, now_us, v_since, p_idle,
+                      case when v_found.labelled then v_is.labels end, v_is.due_us) s;
     -- What somebody else has locked may be free at any moment.
     if v_held then wake_us := least(wake_us, 250000); end if;
   end if;

@@ -10,7 +10,7 @@ declare
   v_front record;
   v_lane sluice.lane;
   v_is record;
-  v_free bigint;
+  v_life bigint; v_each bigint; v_free bigint;
   v_take integer;
   v_mark record;
   v_move engine.move;
@@ -40,13 +40,14 @@ begin
   perform engine.lock(v_lane.buckets);
   select * into v_is from engine.survey(v_lane.buckets, '{}', v_lane.buckets, array[v_lane.id], p_cap);
   now_us := v_is.now_us;
-  v_free := (select min(a) from unnest(v_is.avail) a);
+  foreach v_each in array v_is.life loop v_life := least(v_life, v_each); end loop;
+  foreach v_each in array v_is.avail loop v_free := least(v_free, v_each); end loop;
   v_take := greatest(0, least(p_want, v_free));
   if p_news.lanes is not null then
     v_lane.bound := case when v_lane.list is null then p_news.bounds[1] else least(v_lane.bound, p_news.bounds[1]) end;
   end if;
   if v_take > 0 then
-    select * into v_mark from engine.mark_lane(p_claim, p_worker, now_us, v_lane, v_take, (select min(g) from unnest(v_is.life) g)) d;
+    select * into v_mark from engine.mark_lane(p_claim, p_worker, now_us, v_lane, v_take, v_life) d;
     granted := v_mark.granted;
     jobs := v_mark.jobs;
     v_move := v_mark.moves[1];

@@ -1,42 +1,45 @@
--- Marks the next p_take jobs of one lane without costs for a claim, as mark_jobs does for many. p_life: of their grants. moves: what
--- became of the lane's jobs; one element.
+-- Marks the next p_take jobs of one lane without costs for a claim, as mark_jobs does for many.
+-- p_life: of their grants.
+-- moves: what became of the lane's jobs; one element.
 create or replace function engine.mark_lane(
   p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane, p_take integer, p_life bigint,
   out granted integer, out jobs text, out moves engine.move[])
 language plpgsql as $$
 declare
-  v_at timestamptz := engine.wall(p_now);
+  v_at constant timestamptz := engine.wall(p_now);
   v_lane constant bigint := p_lane.id;
   v_bound constant bigint := p_lane.bound;
+  v_tids tid[];
   v_seqs bigint[];
-  v_late uuid[];
-  v_wanted integer;
+  v_sinces timestamptz[];
+  v_late uuid[];   -- null where the job has not expired
+  v_first bigint;  -- the seq of the first that can begin
+  v_seen integer;
+  v_marked bigint[];
 begin
-  with seen as (
-    select j.*, row_number() over (rows unbounded preceding) as o from (
-      select ctid as tid, seq, id, coalesce(since, created_at) as since, expires_at <= v_at as late from sluice.job
-      where lane = v_lane and seq >= v_bound and claim is null and due_at is null
-        and case when xmax = '0' then true else engine.lock_job(ctid) end order by seq limit p_take + 1) j
-  ), taken as (
-    -- By place, and only what is still of this lane: mark_jobs.
-    update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at, holds = null from seen s
-    where j.ctid = s.tid and j.claim is null and j.lane = v_lane and s.late is not true and s.o <= p_take
-    returning j.seq, engine.hand(j, p_life, s.seq > (select min(f.seq) from seen f where f.late is not true)) as told, engine.cargo(j) as cargo
+  select array_agg(j.tid), array_agg(j.seq), array_agg(j.since), array_agg(j.late), min(j.seq) filter (where j.late is null)
+  into v_tids, v_seqs, v_sinces, v_late, v_first from (
+    select ctid as tid, seq, coalesce(since, created_at) as since, case when expires_at <= v_at then id end as late from sluice.job
+    where lane = v_lane and seq >= v_bound and claim is null and due_at is null
+      and case when xmax = '0' then true else engine.lock_job(ctid) end order by seq limit p_take + 1) j;
+  v_seen := least(p_take, coalesce(cardinality(v_seqs), 0));
+  v_late := array_remove(v_late[:v_seen], null);
+  -- By place, and only what is still of this lane: mark_jobs. The first one says what all have in common.
+  with taken as (
+    update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at, holds = null
+    where j.ctid = any (v_tids[:v_seen]) and j.claim is null and j.lane = v_lane and (j.expires_at <= v_at) is not true
+    returning j.seq, engine.hand(j, p_life, j.seq > v_first) || ',' || engine.cargo(j) as told
   )
-  select t.n, t.seqs, t.jobs, array[(v_lane, s.n, t.n, s.last, s.late, coalesce(s.more, false), engine.rank(s.head, 0), null)::engine.move], s.ids, s.n - s.late
-  into granted, v_seqs, jobs, moves, v_late, v_wanted
-  from (select count(*) filter (where o <= p_take) as n, max(seq) filter (where o <= p_take) as last, bool_or(o > p_take) as more,
-               count(*) filter (where late and o <= p_take) as late, coalesce(max(since) filter (where o > p_take), max(since)) as head,
-               array_agg(id) filter (where late and o <= p_take) as ids from seen) s
-  cross join (select count(*) as n, array_agg(seq) as seqs,
-                     '[[' || string_agg(told || case when size <= 65536 then ',' || cargo else '' end, '],[') || ']]' as jobs
-              from (select k.*, sum(octet_length(cargo)) over (order by seq rows unbounded preceding) as size from taken k) w) t;
-  moves := engine.complete_moves(moves, array[p_lane], array[p_take], null);
+  select count(*), array_agg(t.seq), '[[' || string_agg(t.told, '],[') || ']]' into granted, v_marked, jobs
+  from (select * from taken order by seq) t;
+  moves := array[(v_lane, v_seen, granted, v_seqs[v_seen], coalesce(cardinality(v_late), 0), coalesce(cardinality(v_seqs) > v_seen, false),
+                  engine.rank(coalesce(v_sinces[p_take + 1], (select max(s) from unnest(v_sinces) s)), 0), null)::engine.move];
+  if current_setting('sluice.held', true) = 'yes' then moves := engine.complete_moves(moves, array[p_lane], array[p_take], null); end if;
   if granted > 0 then
     insert into sluice.claim (id, worker, at, lanes, seqs)
-    values (p_claim, p_worker, p_now, array_fill(v_lane, array[granted]), v_seqs);
-    -- One that went away meanwhile may have been the one that says what the others have in common.
-    if granted < v_wanted then jobs := engine.adopt(p_claim); end if;
+    values (p_claim, p_worker, p_now, array_fill(v_lane, array[granted]), v_marked);
+    -- Where the first one went away meanwhile; and a reply must fit the socket's buffers: mark_jobs.
+    if granted < v_seen - cardinality(v_late) or octet_length(jobs) > 65536 then jobs := engine.adopt(p_claim); end if;
   end if;
-  if v_late is not null then perform engine.overdue(v_late); end if;
+  if v_late <> '{}' then perform engine.overdue(v_late); end if;
 end $$;

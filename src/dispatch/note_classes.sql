@@ -1,12 +1,23 @@
--- Writes how far the arrivals of classes are read, and about how many jobs of each wait, after a claim that took so many (p_taken) of
--- lanes of these classes (p_of). p_news: what read_arrivals.sql returned for each class.
+-- Writes how far the arrivals of classes are read, and about how many jobs of each wait, after a claim.
+-- p_news: what read_arrivals.sql returned for each class.
+-- p_of, p_taken: the classes of the lanes that gave jobs, and how many each; a class may come more than once.
 create or replace function engine.note_classes(p_news engine.news[], p_of bigint[], p_taken integer[]) returns void language plpgsql as $$
+declare
+  v_news engine.news;
+  v_is sluice.class_state;
+  v_taken integer;
 begin
-  insert into sluice.class_state (class, n, snap, xid, waiting, target, at_xid, at_lane, at_pos)
-  select s.class, s.n + case when w.fresh then 0 else 1 end, s.snap, s.xid,
-         case when s.class = 0 or exists (select 1 from sluice.list l where l.class = s.class and l.due is not null)
-           then greatest(0, s.waiting - coalesce(t.taken, 0)) else 0 end, s.target, s.at_xid, s.at_lane, s.at_pos
-  from unnest(p_news) w cross join lateral (select (w.state).*) s
-  left join (select u.of, sum(u.taken) as taken from unnest(p_of, p_taken) u (of, taken) group by 1) t on t.of = s.class
-  where w.fresh or t.taken > 0;
+  foreach v_news in array p_news loop
+    v_is := v_news.state;
+    v_taken := 0;
+    for i in 1 .. coalesce(cardinality(p_of), 0) loop
+      if p_of[i] = v_is.class then v_taken := v_taken + p_taken[i]; end if;
+    end loop;
+    continue when not v_news.fresh and v_taken = 0;
+    insert into sluice.class_state (class, n, snap, xid, waiting, target, at_xid, at_lane, at_pos)
+    values (v_is.class, v_is.n + case when v_news.fresh then 0 else 1 end, v_is.snap, v_is.xid,
+            case when v_is.class = 0 or exists (select 1 from sluice.list l where l.class = v_is.class and l.due is not null)
+              then greatest(0, v_is.waiting - v_taken) else 0 end,
+            v_is.target, v_is.at_xid, v_is.at_lane, v_is.at_pos);
+  end loop;
 end $$;

@@ -6,44 +6,44 @@ create or replace function engine.read_arrivals(p_class bigint) returns engine.n
 declare
   v_most constant integer := 2000;
   v_own constant xid8 := pg_current_xact_id_if_assigned();
-  v_news engine.news;
-  v_was sluice.class_state;
   v_state sluice.class_state;
-  v_all bigint[];
+  v_rest boolean;
+  v_lanes bigint[];
+  v_bounds bigint[];
+  v_counts bigint[];
+  v_count bigint;
+  v_snap pg_snapshot;
+  v_news engine.news;
 begin
-  select * into v_was from sluice.class_state where class = p_class order by n desc limit 1;
-  v_state := v_was;
+  select * into v_state from sluice.class_state where class = p_class order by n desc limit 1;
   v_state.class := p_class;
-  v_news.state := v_state;
-  v_news.fresh := false;
-  v_news.rest := v_was.target is not null;
-  v_news.future := coalesce(pg_snapshot_xmax(v_was.snap) > pg_snapshot_xmax(pg_current_snapshot()), false);
-  if v_news.future then return v_news; end if;
-  if not v_news.rest and right(v_was.snap::text, 1) = ':' and v_was.xid >= pg_snapshot_xmax(v_was.snap) then
+  v_rest := v_state.target is not null;
+  if pg_snapshot_xmax(v_state.snap) > pg_snapshot_xmax(pg_current_snapshot()) then
+    return (null, null, null, v_state, false, v_rest, true)::engine.news;
+  end if;
+  if not v_rest and right(v_state.snap::text, 1) = ':' and v_state.xid >= pg_snapshot_xmax(v_state.snap) then
     -- Nothing was in progress when it was last read, as most of the time: one range of the index has all.
-    select engine.own_snapshot(v_own), array_agg(a.lane), array_agg(a.pos), array_agg(a.n)
-    into v_state.snap, v_news.lanes, v_news.bounds, v_news.counts
+    select engine.own_snapshot(v_own), array_agg(a.lane), array_agg(a.pos), array_agg(a.n), sum(a.n)
+    into v_snap, v_lanes, v_bounds, v_counts, v_count
     from (select lane, pos, n from sluice.arrival
-          where class = p_class and xid >= pg_snapshot_xmax(v_was.snap) and xid is distinct from v_own limit v_most + 1) a;
-    if v_news.lanes is null then return v_news; end if;
+          where class = p_class and xid >= pg_snapshot_xmax(v_state.snap) and xid is distinct from v_own limit v_most + 1) a;
+    if v_lanes is null then return (null, null, null, v_state, false, false, false)::engine.news; end if;
   end if;
-  if v_news.lanes is null or cardinality(v_news.lanes) > v_most then
-    v_news := engine.read_portion(p_class, v_was, v_own, v_most);
-    if v_news.lanes is null and v_was.target is null then
-      v_news.fresh := false;
-      return v_news;
+  if v_lanes is null or cardinality(v_lanes) > v_most then
+    v_news := engine.read_portion(p_class, v_state, v_own, v_most);
+    if v_news.lanes is null and not v_rest then return v_news; end if;
+    v_state := v_news.state; v_rest := v_news.rest;
+    v_lanes := v_news.lanes; v_bounds := v_news.bounds; v_counts := v_news.counts;
+    v_count := (select sum(c) from unnest(v_counts) c);
+  else
+    v_state.snap := v_snap;
+    if cardinality(v_lanes) > 1 then
+      select array_agg(g.lane), array_agg(g.pos), array_agg(g.n) into v_lanes, v_bounds, v_counts
+      from (select lane, min(pos) as pos, sum(n)::bigint as n from unnest(v_lanes, v_bounds, v_counts) u (lane, pos, n) group by lane) g;
     end if;
-    v_state := v_news.state;
-  elsif cardinality(v_news.lanes) > 1 then
-    v_all := v_news.lanes;
-    select array_agg(g.lane), array_agg(g.pos), array_agg(g.n) into v_news.lanes, v_news.bounds, v_news.counts
-    from (select lane, min(pos) as pos, sum(n)::bigint as n from unnest(v_all, v_news.bounds, v_news.counts) u (lane, pos, n) group by lane) g;
   end if;
-  v_state.class := p_class;
-  v_state.n := coalesce(v_was.n, 0) + 1;
+  v_state.n := coalesce(v_state.n, 0) + 1;
   v_state.xid := pg_current_xact_id();
-  v_state.waiting := coalesce(v_was.waiting, 0) + coalesce((select sum(c) from unnest(v_news.counts) c), 0);
-  v_news.fresh := true;
-  v_news.state := v_state;
-  return v_news;
+  v_state.waiting := coalesce(v_state.waiting, 0) + coalesce(v_count, 0);
+  return (v_lanes, v_bounds, v_counts, v_state, true, v_rest, false)::engine.news;
 end $$;

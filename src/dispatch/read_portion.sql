@@ -45,5 +45,7 @@ begin
     v_state.at_pos := null;
   end if;
   v_news.state := v_state;
+  v_news.fresh := false;
+  v_news.future := false;
   return v_news;
 end $$;

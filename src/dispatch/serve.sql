@@ -23,7 +23,6 @@ begin
       v_rest := true;
     else
       v_all := v_all || v_news;
-      if (v_news.state).waiting <= (select sum(c) from unnest(v_news.counts) c) then v_new := v_new || v_class; end if;
     end if;
     v_rest := v_rest or v_news.rest;
   end loop;
@@ -36,6 +35,7 @@ begin
     end if;
   end if;
   foreach v_news in array v_all loop
+    if (v_news.state).waiting <= (select sum(c) from unnest(v_news.counts) c) then v_new := v_new || (v_news.state).class; end if;
     perform engine.absorb((v_news.state).class, p_begun, v_news);
   end loop;
   select * into v_done from engine.decide(p_claim, p_worker, p_classes, v_new, p_want, p_cap, p_since, p_most) g;

@@ -5,11 +5,12 @@
 -- p_shut: further classes, which gates hold back: nobody is woken for them (a gate that opens is seen within some 2 s:
 -- stir). p_labels: the worker's labels; null when no class asks for a label. When a limit by one of
 -- them bars a class, the worker sleeps until that limit has room for the next job, whatever else the class waits for.
+-- p_job: when the first scheduled job is due (null: none is scheduled).
 -- since: nothing due stands before this time, nor in p_shut. It stays five seconds behind, because others may be about to
 -- write; all that they write is due later.
 create or replace function engine.sleep(
-  p_worker bigint, p_queues text[], p_classes bigint[], p_shut bigint[], p_now bigint, p_since bigint, p_idle boolean, p_labels jsonb,
-  out wake_us bigint, out since bigint)
+  p_worker bigint, p_queues text[], p_classes bigint[], p_shut bigint[], p_now bigint, p_since bigint, p_idle boolean,
+  p_labels jsonb, p_job bigint, out wake_us bigint, out since bigint)
 language plpgsql as $$
 declare
   v_wait record;
@@ -17,7 +18,6 @@ declare
   v_bar record;
   v_first bigint;
   v_due bigint;
-  v_job bigint;
   v_free bigint;  -- when a unit is free
   v_slack bigint;  -- how long it may wait for somebody: so more is taken at once
   v_late bigint;   -- how late a take is beyond that: who is to come right after it would mostly be too early
@@ -49,12 +49,9 @@ begin
     end loop;
     v_due := v_free + v_slack;
   end if;
-  v_job := (select e.ahead_us + (select (extract(epoch from min(j.due_at)) * 1000000)::bigint from sluice.job j
-                                 where j.due_at > case when p_since < 0 then '-infinity' else to_timestamp((p_since - e.ahead_us) / 1e6) end)
-            from sluice.epoch e);
   -- One that is due already is in somebody's hands just now: not at once again.
-  v_due := least(v_due, case when v_job <= p_now then p_now + 20000 else v_job end);
-  since := least(p_now - 5000000, v_first - 1, v_job - 1);
+  v_due := least(v_due, case when p_job <= p_now then p_now + 20000 else p_job end);
+  since := least(p_now - 5000000, v_first - 1, p_job - 1);
   if p_shut <> '{}' or v_barred <> '{}' then
     since := least(since, (select min(w.due) from unnest(p_shut || v_barred) c (id) cross join lateral (
       select due from sluice.list where class = c.id and due > p_since order by due limit 1) w) - 1);

@@ -8,6 +8,7 @@ create or replace function engine.survey(
   out rooms engine.room[]) language plpgsql as $$
 declare
   v_count integer := cardinality(p_buckets);
+  v_room engine.room;
   v_stale boolean;
   v_kept bigint[];
   v_held boolean;   -- some of it is kept for lanes
@@ -15,10 +16,13 @@ declare
 begin
   for round in 1 .. 2 loop
     now_us := engine.limiter_us(p_cap);
-    select array_agg(r.avail order by r.ord), array_agg(r.units order by r.ord), array_agg(r.places order by r.ord),
-           array_agg(r.most order by r.ord), array_agg(r.life order by r.ord), array_agg(r::engine.room order by r.ord), bool_or(r.stale)
-    into avail, units, places, most, life, rooms, v_stale from engine.room(p_buckets || p_members, now_us) r;
-    exit when not v_stale or round = 2;
+    rooms := array(select r::engine.room from engine.room(p_buckets || p_members, now_us) r);
+    v_stale := false; avail := '{}'; units := '{}'; places := '{}'; most := '{}'; life := '{}';
+    foreach v_room in array rooms loop
+      avail := avail || v_room.avail; units := units || v_room.units; places := places || v_room.places;
+      most := most || v_room.most; life := life || v_room.life; v_stale := v_stale or v_room.stale;
+    end loop;
+    exit when v_stale is not true or round = 2;
     perform engine.renew(p_buckets || p_members);
   end loop;
   if p_members <> '{}' then
