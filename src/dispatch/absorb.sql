@@ -1,22 +1,42 @@
--- Takes in what has arrived for a class (p_news): makes lanes that are not known, gives those that begin to wait a place among the
--- ready ones, and lowers the bound of those that wait already. Call under the class's lock.
-create or replace function engine.absorb(p_class bigint, p_now bigint, p_news engine.news) returns void language plpgsql as $$
+-- Takes in what has arrived for classes: makes lanes that are not known, gives those that begin to wait a place among the ready ones,
+-- and lowers the bound of those that wait already. Call under the classes' locks.
+-- p_now: in the limiter's time
+-- p_news: what has arrived for each class
+create or replace function engine.absorb(p_now bigint, p_news engine.news[]) returns void language plpgsql as $$
 declare
+  v_news engine.news;
   v_new integer[];   -- positions of lanes that are not known
-  v_lanes sluice.lane[];
+  v_known sluice.lane[];
+  v_made record;
+  v_lanes sluice.lane[] := '{}';  -- those that begin to wait, class by class
+  v_ends integer[] := '{0}';
+  v_takes text[] := '{}';
 begin
-  if p_news.lanes is null then return; end if;
-  with known as (
-    select u.o, u.pos, k.* from unnest(p_news.lanes, p_news.bounds) with ordinality u (id, pos, o)
-    left join lateral (select l.id, l.v, l.list, l.bound from sluice.lane l where l.id = u.id order by l.v desc limit 1) k on true
-  ), lowered as (
-    -- A job that comes back before the lane's head keeps the rank under which the lane stands.
-    update sluice.lane l set v = l.v + 1, bound = k.pos from known k
-    where l.id = k.id and l.v = k.v and k.list is not null and k.pos < k.bound
-  )
-  select array_agg(k.o) filter (where k.id is null),
-         array(select l from known k join sluice.lane l on l.id = k.id and l.v = k.v where k.list is null)
-  into v_new, v_lanes from known k;
-  if v_new is not null then v_lanes := v_lanes || engine.make_lanes(p_class, p_news, v_new); end if;
-  if v_lanes <> '{}' then perform engine.seat_lanes(p_class, p_now, v_lanes, p_news); end if;
+  foreach v_news in array p_news loop
+    with known as (
+      select u.o, u.pos, k.* from unnest(v_news.lanes, v_news.bounds) with ordinality u (id, pos, o)
+      left join lateral (select l.id, l.v, l.list, l.bound from sluice.lane l where l.id = u.id order by l.v desc limit 1) k on true
+    ), lowered as (
+      -- A job that comes back before the lane's head keeps the rank under which the lane stands.
+      update sluice.lane l set v = l.v + 1, bound = k.pos from known k
+      where l.id = k.id and l.v = k.v and k.list is not null and k.pos < k.bound
+    )
+    select array_agg(k.o) filter (where k.id is null),
+           array(select l from known k join sluice.lane l on l.id = k.id and l.v = k.v where k.list is null)
+    into v_new, v_known from known k;
+    v_lanes := v_lanes || v_known;
+    if v_new is not null then
+      select * into v_made from engine.make_lanes((v_news.state).class, v_news, v_new) m;
+      v_lanes := v_lanes || v_made.lanes;
+      v_takes := v_takes || v_made.takes;
+    end if;
+    v_ends := v_ends || cardinality(v_lanes);
+  end loop;
+  -- Those of all classes at once, in one order: two claims of several classes would else wait for each other's.
+  if v_takes <> '{}' then perform engine.make_buckets(v_takes); end if;
+  for i in 1 .. cardinality(p_news) loop
+    continue when v_ends[i] = v_ends[i + 1];
+    v_news := p_news[i];
+    perform engine.seat_lanes((v_news.state).class, p_now, v_lanes[v_ends[i] + 1 : v_ends[i + 1]], v_news);
+  end loop;
 end $$;

@@ -7,6 +7,8 @@ declare
   v_id bigint;
   v_is sluice.class_state;
 begin
+  -- Both delete arrivals and states, in orders of their own: this and sweep.
+  if not pg_try_advisory_xact_lock(1397511523, -4) then return; end if;
   for v_id in select id from sluice.class where retired is not null order by random() limit 500 loop
     continue when not pg_try_advisory_xact_lock(1397511524, (v_id & 1023)::integer);
     perform 1 from sluice.class where id = v_id and retired is not null for update skip locked;

@@ -1,7 +1,7 @@
 -- Gives back what attempts held that end now: places of concurrency rules, and, where no call was made, their grants; and
 -- has those who wait for that room look at once. p_claims: the claim that handed out each of p_ids; p_unused: no call was
--- made. The jobs are locked, so that of two like requests one finds nothing. Jobs before buckets, as a claim never waits
--- for a job that runs. p_kept: the one that keeps what it was charged all the same, for others used that up.
+-- made. All of the jobs are locked, in the order of seq, so that of two like requests one finds nothing, and none of them is
+-- waited for once buckets are locked. Jobs before buckets, as a claim never waits for a job that runs. p_kept: the one that keeps what it was charged all the same, for others used that up.
 create or replace function engine.ended(p_ids uuid[], p_claims uuid[], p_unused boolean[], p_kept text[] default null) returns void language plpgsql as $$
 declare
   v_counted text[] := engine.counting();
@@ -12,11 +12,10 @@ declare
   v_backs boolean[];
   v_now bigint;
 begin
-  if v_counted = '{}' and not true = any (p_unused) then return; end if;
   with mine as (
     select j.claim, coalesce(j.holds, j.takes) as takes, j.costs, u.unused, u.kept from sluice.job j
     join unnest(p_ids, p_claims, p_unused, p_kept) u (id, claim, unused, kept) on j.id = u.id and j.claim = u.claim
-    where u.unused or exists (select 1 from unnest(coalesce(j.holds, j.takes)) t where split_part(t, ':', 1) = any (v_counted)) for update of j
+    order by j.seq for update of j
   ), held as (
     select b.id, m.claim, m.unused and b.t is distinct from m.kept as unused, sum(b.cost)::bigint as units, count(*)::integer as places
     from mine m cross join lateral (
@@ -27,7 +26,7 @@ begin
   select array_agg(id), array_agg(claim), array_agg(units), array_agg(places), array_agg(unused)
   into v_buckets, v_of, v_units, v_places, v_backs from held;
   if v_buckets is null then return; end if;
-  perform engine.lock(v_buckets);
+  perform engine.lock_to_give(v_buckets);
   v_now := engine.limiter_us();
   perform engine.refund(u.bucket, u.claim, u.units) from unnest(v_buckets, v_of, v_units, v_backs) u (bucket, claim, units, back) where u.back;
   select array_agg(u.bucket), array_agg(u.units), array_agg(u.places) into v_buckets, v_units, v_places

@@ -5,6 +5,7 @@
 -- charge stays; null: none), readmit (unused, and it waits elsewhere from now on: readmit), discard (unused, and
 -- cancelled), interrupt (stopped in the middle: tried again, in doubt). Idempotent: repeated after a lost reply it finds
 -- nothing to do.
+-- p_ids: in the order of their seqs, in which they are locked.
 -- p_ended: claims with nothing left in hand. Returns the seqs that it did not accept.
 create or replace function engine.finish(
   p_claims uuid[], p_ended uuid[], p_seqs bigint[], p_ids uuid[], p_claim_ix integer[], p_outcomes text[], p_took_us bigint[],
@@ -21,7 +22,8 @@ declare
 begin
   -- Claims before jobs, as rescue does.
   delete from sluice.claim c where c.id = any (p_ended);
-  if p_outcomes && '{unused,denied,readmit,discard}' or cardinality(engine.counting()) > 0 then
+  -- Jobs that end in more than one statement are locked before, in one order.
+  if not 'done' = all (p_outcomes) or cardinality(engine.counting()) > 0 then
     perform engine.ended(p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o),
                             array(select u.outcome in ('unused', 'denied', 'readmit', 'discard') from unnest(p_outcomes) with ordinality u (outcome, o) order by o),
                             array(select case when u.outcome = 'denied' then u.reason end from unnest(p_outcomes, p_reasons) with ordinality u (outcome, reason, o) order by o));

@@ -93,7 +93,8 @@ export class Finisher {
   async #flush(): Promise<void> {
     await Promise.resolve()
     while (this.#waiting.length > 0) {
-      const batch = this.#waiting.splice(0, batchMax)
+      // Jobs are locked in this order (docs/architecture.md, "Locks").
+      const batch = this.#waiting.splice(0, batchMax).toSorted((a, b) => a.job.seq - b.job.seq)
       for (const { job } of batch) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 1) - 1)
       const ended = [...new Set(batch.map(({ job }) => job.claim))].filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
       const refused = new Set(await this.#write(batch, ended))

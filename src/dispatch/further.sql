@@ -20,7 +20,7 @@ begin
   waited_us := 0;
   if lost then return; end if;
   v_own := coalesce(v_own[:cardinality(p_takes)], array_fill(1::bigint, array[cardinality(p_takes)]));
-  perform engine.lock(v_buckets);
+  perform engine.lock_to_give(v_buckets);
   waited_us := greatest(engine.limiter_us() - v_begun, 0);
   p_back := coalesce(p_back, v_own);
   if p_unused is not null then

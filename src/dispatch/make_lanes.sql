@@ -1,10 +1,8 @@
--- The lanes at these positions of p_news, which nobody knows yet, each as its first job says; seat_lanes.sql writes them. Makes
--- their buckets. Buckets stand as in takes, as costs do: also what goes by a label of the worker, of which each claim finds
--- which it is (resolve.sql). A lane whose jobs have gone meanwhile is left out.
-create or replace function engine.make_lanes(p_class bigint, p_news engine.news, p_new integer[]) returns sluice.lane[] language plpgsql as $$
-declare
-  v_lanes sluice.lane[];
-  v_takes text[];
+-- The lanes at these positions of p_news, which nobody knows yet, each as its first job says; seat_lanes.sql writes them. Buckets
+-- stand as in takes, as costs do: also what goes by a label of the worker, of which each claim finds which it is (resolve.sql).
+-- A lane whose jobs have gone meanwhile is left out. takes: the names of their buckets (make_buckets.sql).
+create or replace function engine.make_lanes(p_class bigint, p_news engine.news, p_new integer[], out lanes sluice.lane[], out takes text[])
+language plpgsql as $$
 begin
   -- Tenants are compared within the limit that they share: by default the first keyed one, else the class.
   -- By name: another release may have added columns to the table.
@@ -15,15 +13,8 @@ begin
            'buckets', array(select sluice.hash64(t) from unnest(j.takes) with ordinality u (t, o) order by o)))),
          array(select distinct t from unnest(array_agg(array_to_string(j.takes, E'\x1f'))) s, unnest(string_to_array(s, E'\x1f')) t
                where t !~ '^[^:*]+@')
-  into v_lanes, v_takes
+  into make_lanes.lanes, make_lanes.takes
   from unnest(p_new) o cross join lateral (
     select * from sluice.job where lane = p_news.lanes[o] and seq >= p_news.bounds[o] and due_at is null order by seq limit 1) j;
-  if v_takes <> '{}' then
-    -- Nobody retires a bucket between here and the end of the transaction that makes a lane with it.
-    perform pg_advisory_xact_lock_shared(1397511523, -8);
-    insert into sluice.bucket (id, name, key)
-    select sluice.hash64(t) as id, n.name, case when t = n.name || '*' then '*' else substr(t, length(n.name) + 2) end
-    from unnest(v_takes) t cross join lateral (select substring(t from '^[^:*]+') as name) n order by id on conflict do nothing;
-  end if;
-  return coalesce(v_lanes, '{}');
+  lanes := coalesce(lanes, '{}');
 end $$;

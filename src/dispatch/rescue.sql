@@ -12,12 +12,12 @@ declare
   v_doubtful sluice.job[];
   v_crashed sluice.job[];
 begin
+  -- Before the worker: watch holds all doubts when it gives a worker up.
+  delete from sluice.doubt d where d.worker = p_worker;
   -- A claim of this worker under way ends first, or finds that the worker is gone.
   perform pg_advisory_xact_lock(1397511525, (p_worker & 2147483647)::integer);
   delete from sluice.worker w where w.id = p_worker and (p_beat is null or w.beat = p_beat);
   if not found then return 0; end if;
-  delete from sluice.doubt d where d.worker = p_worker;
-  delete from sluice.idle i where i.worker = p_worker;
   with held as (
     delete from sluice.claim c where c.worker = p_worker returning c.id, c.lanes, c.seqs
   )
@@ -45,6 +45,7 @@ begin
   perform engine.bury(v_doubtful, 'doubtful', 'SLUICE_WORKER_LOST',
     'its worker was lost during the attempt; whether the call was made is not known, and it may be made only once');
   perform engine.bury(v_crashed, 'crashed', 'SLUICE_WORKER_LOST', 'its worker was lost during an attempt three times');
+  delete from sluice.idle i where i.worker = p_worker;
   if v_count > 0 then perform pg_notify('sluice.wake', '*'); end if;
   return v_count;
 end $$;

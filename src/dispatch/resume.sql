@@ -7,7 +7,7 @@ declare
   v_now bigint;
 begin
   if not exists (select 1 from sluice.limit_pause where name = p_name and key = p_key) then return false; end if;
-  perform engine.lock(engine.keys(p_name, p_key));
+  perform engine.lock_to_give(engine.keys(p_name, p_key));
   delete from sluice.limit_pause where name = p_name and key = p_key;
   if not found then return false; end if;
   v_now := engine.limiter_us();

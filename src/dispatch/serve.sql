@@ -36,8 +36,8 @@ begin
   end if;
   foreach v_news in array v_all loop
     if (v_news.state).waiting <= (select sum(c) from unnest(v_news.counts) c) then v_new := v_new || (v_news.state).class; end if;
-    perform engine.absorb((v_news.state).class, p_begun, v_news);
   end loop;
+  perform engine.absorb(p_begun, v_all);
   select * into v_done from engine.decide(p_claim, p_worker, p_classes, v_new, p_want, p_cap, p_since, p_most) g;
   now_us := v_done.now_us; granted := v_done.granted; jobs := v_done.jobs;
   -- Of many classes others are looked at next; not at once where these gave nothing and will not soon.

@@ -24,7 +24,7 @@ begin
   v_buckets := array(select sluice.hash64(t) from unnest(coalesce(v_job.holds, v_job.takes)) t where substring(t from '^[^:@*/]*') = p_name);
   if p_name = any (v_done[2:]) or v_buckets = '{}' then return; end if;
   update sluice.job j set settled = v_done || p_name where j.id = p_job;
-  perform engine.lock(v_buckets);
+  perform engine.lock_to_give(v_buckets);
   v_now := engine.limiter_us(p_cap);
   foreach v_bucket in array v_buckets loop
     v_left := v_back;

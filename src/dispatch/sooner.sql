@@ -1,7 +1,6 @@
 -- Has those who wait for these buckets look as soon as there is room, for some was given back; where there is some now,
 -- calls idle workers, as many as units were given back (p_units; each may have one slot). Who would take any of a pool
--- waits for the pool; for a bucket of a worker's label no lane waits, only workers. Call under lock. In the order of ids,
--- since of a pool only the members are locked that were used.
+-- waits for the pool; for a bucket of a worker's label no lane waits, only workers. Call under lock (lock_to_give).
 create or replace function engine.sooner(p_buckets bigint[], p_units bigint[], p_now bigint) returns void language plpgsql as $$
 declare
   v_room record;
@@ -21,7 +20,7 @@ begin
     select w.*, l.classes, r.next from waited w
     cross join lateral (select array_agg(k.class) as classes, (select min(r.need) from sluice.reservation r where r.bucket = w.id) as need
                         from sluice.list k where k.id = w.id and k.id <> 0) l
-    cross join lateral engine.room(array[w.id], p_now, false, case when l.need > 1 then array[l.need] end) r order by w.id
+    cross join lateral engine.room(array[w.id], p_now, false, case when l.need > 1 then array[l.need] end) r
   loop
     if v_room.asked is not null and v_room.next <= p_now then
       v_classes := array(select c.id from sluice.class c where c.labels is not null and v_room.asked = any (c.labels));

@@ -10,7 +10,7 @@ begin
   if not pg_try_advisory_xact_lock(1397511523, -17) then return false; end if;
   v_bucket := (select r.bucket from sluice.renewal r limit 1);
   if v_bucket is null then return false; end if;
-  perform engine.lock(array[v_bucket]);
+  perform engine.lock_to_give(array[v_bucket]);
   delete from sluice.renewal r where r.bucket = v_bucket;
   select l.* into v_row from sluice.ledger l where l.bucket = v_bucket order by l.at desc, l.n desc limit 1;
   select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = v_bucket order by d.version desc limit 1;

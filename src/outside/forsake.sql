@@ -4,7 +4,7 @@ declare
   v_lease record;
   v_now bigint;
 begin
-  perform engine.lock(array(select bucket from sluice.lease where id = any (p_grants)));
+  perform engine.lock_to_give(array(select bucket from sluice.lease where id = any (p_grants)));
   v_now := engine.limiter_us();
   for v_lease in select id, bucket from sluice.lease where id = any (p_grants) loop
     perform engine.untake(v_lease.id, v_lease.bucket, false, v_now);

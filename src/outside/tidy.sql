@@ -15,6 +15,6 @@ begin
     return false;
   end if;
   -- One bucket a call: two in one transaction would be locked out of order.
-  perform engine.lock(array[v_bucket]);
+  perform engine.lock_to_give(array[v_bucket]);
   return engine.vacate(v_bucket, v_now) > 0;
 end $$;

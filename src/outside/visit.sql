@@ -8,6 +8,6 @@ begin
   insert into sluice.bucket (id, name, key)
   select v_bucket, split_part(p_take, ':', 1), substr(p_take, length(split_part(p_take, ':', 1)) + 2)
   where not exists (select 1 from sluice.bucket where id = v_bucket) on conflict do nothing;
-  perform engine.lock(array[v_bucket]);
+  perform engine.lock_to_give(array[v_bucket]);
   perform engine.renew(array[v_bucket]);
 end $$;

@@ -4,7 +4,7 @@ language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = o
 declare
   v_now bigint;
 begin
-  perform engine.lock(array(select sluice.hash64(t) from unnest(p_takes) t));
+  perform engine.lock_to_give(array(select sluice.hash64(t) from unnest(p_takes) t));
   v_now := engine.limiter_us();
   perform engine.untake(u.id, sluice.hash64(u.take), u.unused, v_now) from unnest(p_grants, p_takes, p_unused) u (id, take, unused);
 end $$;

@@ -19,7 +19,7 @@ const perMonth = quietTask('retire.month', [
 ])
 
 /** Takes in what has arrived, as a claim does, and claims nothing. */
-const absorbAll = `select ${fn}.absorb(c.id, ${fn}.limiter_us(), ${fn}.read_arrivals(c.id)) from sluice.class c`
+const absorbAll = `select ${fn}.absorb(${fn}.limiter_us(), array(select ${fn}.read_arrivals(c.id) from sluice.class c))`
 
 describe.each(mainEngines)('buckets on $name', (engine) => {
   const at = emptied(engine)
