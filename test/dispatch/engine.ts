@@ -99,7 +99,8 @@ export async function claimAll(
 }
 
 /** Ends attempts; resolves to the seqs that were refused. `ended`: claims with nothing left in hand. */
-export async function finish(db: Queryable, endings: readonly Ending[], ended?: readonly string[]): Promise<number[]> {
+export async function finish(db: Queryable, all: readonly Ending[], ended?: readonly string[]): Promise<number[]> {
+  const endings = all.toSorted((a, b) => a.job.seq - b.job.seq)
   const claims = [...new Set(endings.map(({ job }) => job.claim))]
   const [row] = await db.query<{ refused: string[] }>(
     `select ${fn}.finish($1,$2,$3,$4,$5,$6,null,null,null,null,$7) as refused`,

@@ -294,3 +294,22 @@ it.each([
   expect((await kept())[0]).toBe(byMs > 0 ? 0 : 2)
   await sluice.close()
 })
+
+it("a step of the store's clock forward lets nobody use an idempotency key again within its day", async () => {
+  const sluice = await openOn(engines[0])
+  const { db } = sluice
+  const startMs = Date.UTC(2030, 0, 1)
+  const store = await ownClock(db, startMs)
+  await db.query('update sluice.epoch set watched = true')
+  const send = (key: string) => sluice.send(quietTask('stepped'), {}, { idempotencyKey: key })
+  const before = await send('before')
+  await store.set(startMs + hour + 2 * day)
+  const moved = await db.query(`select ${fn}.shift(${2 * day * 1_000}, 0)`)
+  expect(moved).toEqual([{ shift: 'moved' }])
+  const after = await send('after')
+  expect(await send('before')).toBe(before)
+  await store.set(startMs + 24.5 * hour + 2 * day)
+  expect(await send('before')).not.toBe(before)
+  expect(await send('after')).toBe(after)
+  await sluice.close()
+})
