@@ -1,10 +1,11 @@
 -- What has arrived for a class since it was last asked, by lanes. Call under the class's lock; whoever reads it deals with it, and
 -- writes the state that it returns (note_classes.sql). New means: not visible in the snapshot of the last reader, so a late commit
--- is never missed, and nothing is read twice. Arrivals of this transaction are left to the next reader. Beyond 2,000 rows a
--- portion is read, and the next reader goes on behind it: a claim that finds 100,000 new lanes makes nobody wait for them.
+-- is never missed, and nothing is read twice. Arrivals of this transaction are left to the next reader. Beyond 2,000 rows, or 250
+-- lanes, a portion is read, and the next reader goes on behind it: a claim that finds 100,000 new lanes keeps nobody waiting.
 create or replace function engine.read_arrivals(p_class bigint) returns engine.news language plpgsql as $$
 declare
   v_most constant integer := 2000;
+  v_most_lanes constant integer := 250;
   v_own constant xid8 := pg_current_xact_id_if_assigned();
   v_state sluice.class_state;
   v_rest boolean;
@@ -29,8 +30,9 @@ begin
           where class = p_class and xid >= pg_snapshot_xmax(v_state.snap) and xid is distinct from v_own limit v_most + 1) a;
     if v_lanes is null then return (null, null, null, v_state, false, false, false)::engine.news; end if;
   end if;
-  if v_lanes is null or cardinality(v_lanes) > v_most then
-    v_news := engine.read_portion(p_class, v_state, v_own, v_most);
+  if v_lanes is null or cardinality(v_lanes) > v_most
+     or (cardinality(v_lanes) > v_most_lanes and (select count(distinct l) from unnest(v_lanes) l) > v_most_lanes) then
+    v_news := engine.read_portion(p_class, v_state, v_own, v_most, v_most_lanes);
     if v_news.lanes is null and not v_rest then return v_news; end if;
     v_state := v_news.state; v_rest := v_news.rest;
     v_lanes := v_news.lanes; v_bounds := v_news.bounds; v_counts := v_news.counts;

@@ -124,7 +124,8 @@ create table sluice.arrival (
   pos bigint not null,
   n integer not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
-create index arrival_class on sluice.arrival (class, xid);
+-- In the order in which portions are read (read_portion.sql).
+create index arrival_class on sluice.arrival (class, xid, lane, pos);
 
 -- Tasks that some worker has the code of, and what those who send by SQL must know of them: where their jobs go unless they
 -- say otherwise, whether they may be tried again in doubt, and who hears of failures.
