@@ -1,4 +1,5 @@
 // What a claim costs the server: its time and the buffers that it touches, by pg_stat_statements (server postgres-stats).
+import { randomUUID } from 'node:crypto'
 import pg from 'pg'
 import { counter } from './load.mjs'
 
@@ -11,9 +12,57 @@ export async function watchClaims({ adminUrl }) {
     reset: () => client.query('select pg_stat_statements_reset()'),
     async read() {
       const { rows } = await client.query(`select sum(calls)::float as calls, sum(total_exec_time)::float as ms,
+        max(max_exec_time)::float as longest,
         sum(shared_blks_hit + shared_blks_read + local_blks_hit + local_blks_read)::float as buffers
-        from pg_stat_statements where query like 'select * from %claim_v%'`)
+        from pg_stat_statements where query like 'select * from %.claim($%'`)
       return rows[0]
+    },
+    /** Rows that were inserted or changed since the database was made, by table. */
+    async written() {
+      await client.query('select pg_sleep(1.5)') // What other sessions wrote is reported once a second.
+      const { rows } = await client.query(`select relname as name, (n_tup_ins + n_tup_upd)::float as n
+        from pg_stat_user_tables where schemaname = 'sluice' and n_tup_ins + n_tup_upd > 0 order by 1`)
+      return Object.fromEntries(rows.map(({ name, n }) => [name, n]))
+    },
+    /** Arrivals that no claim has read yet: 0, or more. */
+    async unread() {
+      const { rows } = await client.query(`select count(*)::int as n from (select 1 from sluice.class c
+        cross join lateral (select snap, target from sluice.class_state s where s.class = c.id order by n desc limit 1) s
+        where s.target is not null or exists (
+          select 1 from sluice.arrival a where a.class = c.id and a.xid >= pg_snapshot_xmax(s.snap))) x`)
+      return rows[0].n
+    },
+    close: () => client.end(),
+  }
+}
+
+/** Claims one after the other, without a worker's loop; what it was handed out runs at once. */
+export async function claimer({ url }) {
+  const client = new pg.Client(url)
+  client.on('error', () => {})
+  await client.connect()
+  const { rows: places } = await client.query(
+    String.raw`select nspname from pg_namespace where nspname like 'sluice\_%'`,
+  )
+  const engine = places[0].nspname
+  const { rows: workers } = await client.query(`insert into sluice.worker (host, pid, version, tasks, slots, started_at)
+    values ('bench', 1, '0', '{noop}', 1, sluice.now()) returning id`)
+  return {
+    /** Claims up to `want` jobs; resolves to how many it got, and whether to ask again at once. */
+    async claim(want) {
+      const { rows } = await client.query({
+        name: 'claim',
+        text: `select * from ${engine}.claim($1, $2, null, '{noop}', $3, null, false)`,
+        values: [randomUUID(), workers[0].id, want],
+      })
+      return { count: rows[0].jobs === null ? 0 : JSON.parse(rows[0].jobs).length, again: rows[0].again }
+    },
+    /** Ends all that was claimed. */
+    async finish() {
+      await client.query(`select ${engine}.finish(array_agg(distinct c.id), array_agg(distinct c.id), array_agg(j.seq), array_agg(j.id),
+        array_agg(array_position(a.ids, j.claim)), array_agg('done'::text), null, null, null, null, null)
+        from sluice.job j join sluice.claim c on c.id = j.claim,
+        (select array_agg(distinct id order by id) as ids from sluice.claim) a`)
     },
     close: () => client.end(),
   }

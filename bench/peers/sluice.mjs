@@ -53,6 +53,7 @@ export async function open({ url }, shape, redis = '') {
     sluice,
     sendOne: (input) => (tasks[input.queue] ?? job).send(input),
     sendMany: (inputs) => job.sendMany(inputs),
+    sendTo: (queue, input) => job.send(input, { queue }),
     /** A stream of inputs: it makes batches of its own. */
     sendStream: (inputs) => job.sendMany(inputs),
     async work(handler) {

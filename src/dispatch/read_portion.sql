@@ -18,6 +18,7 @@ declare
   -- Behind the last one; else behind all that was visible to the last reader.
   v_first constant xid8 := greatest(pg_snapshot_xmax(p_was.snap), p_was.at_xid, '0'::xid8);
   v_is_same constant boolean := v_first is not distinct from p_was.at_xid;
+  v_till constant xid8 := coalesce(pg_snapshot_xmax(p_was.target), '18446744073709551615'::xid8);  -- what came later is read later
   v_least constant bigint := -9223372036854775808;
   v_lane constant bigint := case when v_is_same then p_was.at_lane else v_least end;
   v_at constant bigint := case when v_is_same then p_was.at_pos else v_least end;
@@ -35,7 +36,7 @@ begin
         order by a.xid, a.lane, a.pos limit p_most) a where m.xid >= coalesce(p_was.at_xid, '0'::xid8)
       union all
       (select a.xid, a.lane, a.pos, a.n from sluice.arrival a
-       where a.class = p_class and (a.xid, a.lane, a.pos) > (v_first, v_lane, v_at) and a.xid is distinct from p_own
+       where a.class = p_class and (a.xid, a.lane, a.pos) > (v_first, v_lane, v_at) and a.xid < v_till and a.xid is distinct from p_own
          and (p_was.target is null or pg_visible_in_snapshot(a.xid, p_was.target))
        order by a.xid, a.lane, a.pos limit p_most)) b
     where p_was.target is null or pg_visible_in_snapshot(b.xid, p_was.target)
