@@ -1,5 +1,5 @@
--- Takes in what has arrived for classes: makes lanes that are not known, gives those that begin to wait a place among the ready ones,
--- and lowers the bound of those that wait already. Call under the classes' locks.
+-- Takes in what has arrived for classes: makes lanes that are not known, gives those that begin to wait a place among the
+-- ready ones, and lowers the bound of those that wait already. Call under the classes' locks.
 -- p_now: in the limiter's time
 -- p_news: what has arrived for each class
 create or replace function engine.absorb(p_now bigint, p_news engine.news[]) returns void language plpgsql as $$
@@ -15,7 +15,8 @@ begin
   foreach v_news in array p_news loop
     with known as (
       select u.o, u.pos, k.* from unnest(v_news.lanes, v_news.bounds) with ordinality u (id, pos, o)
-      left join lateral (select l.id, l.v, l.list, l.bound from sluice.lane l where l.id = u.id order by l.v desc limit 1) k on true
+      left join lateral (
+        select l.id, l.v, l.list, l.bound from sluice.lane l where l.id = u.id order by l.v desc limit 1) k on true
     ), lowered as (
       -- A job that comes back before the lane's head keeps the rank under which the lane stands.
       update sluice.lane l set v = l.v + 1, bound = k.pos from known k

@@ -1,7 +1,8 @@
 -- Gives back what attempts held that end now: places of concurrency rules, and, where no call was made, their grants; and
 -- has those who wait for that room look at once. p_claims: the claim that handed out each of p_ids; p_unused: no call was
 -- made. All of the jobs are locked, in the order of seq, so that of two like requests one finds nothing, and none of them is
--- waited for once buckets are locked. Jobs before buckets, as a claim never waits for a job that runs. p_kept: the one that keeps what it was charged all the same, for others used that up.
+-- waited for once buckets are locked. Jobs before buckets, as a claim never waits for a job that runs. p_kept: the
+-- one that keeps what it was charged all the same, for others used that up.
 create or replace function engine.ended(p_ids uuid[], p_claims uuid[], p_unused boolean[], p_kept text[] default null) returns void language plpgsql as $$
 declare
   v_counted text[] := engine.counting();

@@ -5,5 +5,6 @@ begin
   perform pg_advisory_xact_lock_shared(1397511523, -8);
   insert into sluice.bucket (id, name, key)
   select sluice.hash64(t) as id, n.name, case when t = n.name || '*' then '*' else substr(t, length(n.name) + 2) end
-  from unnest(p_takes) t cross join lateral (select substring(t from '^[^:*]+') as name) n order by id on conflict do nothing;
+  from unnest(p_takes) t cross join lateral (select substring(t from '^[^:*]+') as name) n
+  order by id on conflict do nothing;
 end $$;

@@ -1,8 +1,8 @@
--- The lanes at these positions of p_news, which nobody knows yet, each as its first job says; seat_lanes.sql writes them. Buckets
--- stand as in takes, as costs do: also what goes by a label of the worker, of which each claim finds which it is (resolve.sql).
--- A lane whose jobs have gone meanwhile is left out. takes: the names of their buckets (make_buckets.sql).
-create or replace function engine.make_lanes(p_class bigint, p_news engine.news, p_new integer[], out lanes sluice.lane[], out takes text[])
-language plpgsql as $$
+-- The lanes at these positions of p_news, which nobody knows yet, each as its first job says; seat_lanes.sql writes them.
+-- Buckets stand as in takes, as costs do: also what goes by a label of the worker, of which each claim finds which it is
+-- (resolve.sql). A lane whose jobs have gone meanwhile is left out. takes: the names of their buckets (make_buckets.sql).
+create or replace function engine.make_lanes(
+  p_class bigint, p_news engine.news, p_new integer[], out lanes sluice.lane[], out takes text[]) language plpgsql as $$
 begin
   -- Tenants are compared within the limit that they share: by default the first keyed one, else the class.
   -- By name: another release may have added columns to the table.

@@ -4,26 +4,26 @@
 -- p_own: this transaction; null: it has no number yet
 -- p_most: rows
 -- p_lanes: lanes of them, counted again where others stand between
-create or replace function engine.read_portion(p_class bigint, p_was sluice.class_state, p_own xid8, p_most integer, p_lanes integer)
-returns engine.news language plpgsql as $$
+create or replace function engine.read_portion(
+  p_class bigint, p_was sluice.class_state, p_own xid8, p_most integer, p_lanes integer) returns engine.news
+language plpgsql as $$
 declare
   v_news engine.news;
   v_count integer;
   v_found integer;  -- rows that were looked at
   v_target pg_snapshot;
   v_state sluice.class_state := p_was;
-  v_xids xid8[];
-  v_lanes bigint[];
-  v_pos bigint[];
+  v_xids xid8[]; v_lanes bigint[]; v_pos bigint[];  -- of the rows, in order
   -- Behind the last one; else behind all that was visible to the last reader.
   v_first constant xid8 := greatest(pg_snapshot_xmax(p_was.snap), p_was.at_xid, '0'::xid8);
   v_is_same constant boolean := v_first is not distinct from p_was.at_xid;
-  v_till constant xid8 := coalesce(pg_snapshot_xmax(p_was.target), '18446744073709551615'::xid8);  -- what came later is read later
+  -- What came later is read later.
+  v_till constant xid8 := coalesce(pg_snapshot_xmax(p_was.target), '18446744073709551615'::xid8);
   v_least constant bigint := -9223372036854775808;
   v_lane constant bigint := case when v_is_same then p_was.at_lane else v_least end;
   v_at constant bigint := case when v_is_same then p_was.at_pos else v_least end;
 begin
-  -- Of each transaction no more than a portion is read, in the order of the index: the next one begins where this one ended.
+  -- No more than a portion is read, in the order of the index: the next one begins where this one ended.
   with missed as (
     select x as xid from pg_snapshot_xip(p_was.snap) x union select p_was.xid where p_was.xid < pg_snapshot_xmax(p_was.snap)
   ), found as (
@@ -36,15 +36,16 @@ begin
         order by a.xid, a.lane, a.pos limit p_most) a where m.xid >= coalesce(p_was.at_xid, '0'::xid8)
       union all
       (select a.xid, a.lane, a.pos, a.n from sluice.arrival a
-       where a.class = p_class and (a.xid, a.lane, a.pos) > (v_first, v_lane, v_at) and a.xid < v_till and a.xid is distinct from p_own
+       where a.class = p_class and (a.xid, a.lane, a.pos) > (v_first, v_lane, v_at) and a.xid < v_till
+         and a.xid is distinct from p_own
          and (p_was.target is null or pg_visible_in_snapshot(a.xid, p_was.target))
        order by a.xid, a.lane, a.pos limit p_most)) b
     where p_was.target is null or pg_visible_in_snapshot(b.xid, p_was.target)
     order by b.xid, b.lane, b.pos limit p_most
   ), unread as materialized (
     select c.xid, c.lane, c.pos, c.n, c.found from (
-      select f.*, count(*) filter (where f.is_other) over (order by f.xid, f.lane, f.pos) as lanes, count(*) over () as found from (
-        select a.*, a.lane is distinct from lag(a.lane) over (order by a.xid, a.lane, a.pos) as is_other from found a) f) c
+      select f.*, count(*) filter (where f.is_other) over (order by f.xid, f.lane, f.pos) as lanes, count(*) over () as found
+      from (select a.*, a.lane is distinct from lag(a.lane) over (order by a.xid, a.lane, a.pos) as is_other from found a) f) c
     where c.lanes <= p_lanes
   )
   select engine.own_snapshot(p_own), array_agg(g.lane), array_agg(g.pos), array_agg(g.n), sum(g.rows)::integer,

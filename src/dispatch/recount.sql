@@ -1,6 +1,6 @@
 -- Begins the bookkeeping of a class's arrivals anew, from the jobs themselves: after a restore, when what was noted of
--- transactions means nothing in this server. Reads every waiting job once. Lanes keep their places. Call under the class's lock; it
--- does nothing while sweep is at work, which deletes such rows class by class in an order of its own: call it again.
+-- transactions means nothing in this server. Reads every waiting job once. Lanes keep their places. Call under the class's
+-- lock; it does nothing while sweep is at work, which deletes such rows class by class in an order of its own: call it again.
 create or replace function engine.recount(p_class bigint) returns void language plpgsql as $$
 begin
   if not pg_try_advisory_xact_lock(1397511523, -4) then return; end if;

@@ -17,7 +17,8 @@ begin
     -- All of the class together: those of it that were looked at are not to fall behind the others.
     -- One that is being announced or retired just now is left: whoever does that may wait for this class.
     if v_raised is not null then
-      update sluice.class k set lift = k.lift + r.raise from (select distinct of, raise from unnest(v_raised, v_raises) u (of, raise)) r
+      update sluice.class k set lift = k.lift + r.raise
+      from (select distinct of, raise from unnest(v_raised, v_raises) u (of, raise)) r
       where k.id = r.of and k.id = any (array(select id from sluice.class where id = any (v_raised) for update skip locked));
     end if;
     exit when horizon is null or (select count(*) from unnest(starts) s where s <= select_lanes.horizon) >= least(p_want, cardinality(lanes));

@@ -1,12 +1,12 @@
--- Locks buckets (lock) for a transaction that may give back to them: of members of a pool the pool's own lock, too, because the jobs
--- that wait for any of them stand in the pool's list.
+-- Locks buckets (lock) for a transaction that may give back to them: of members of a pool the pool's own lock, too, because
+-- the jobs that wait for any of them stand in the pool's list.
 -- p_buckets: their ids
 create or replace function engine.lock_to_give(p_buckets bigint[]) returns void language plpgsql as $$
 begin
   if exists (select 1 from sluice.limit_def d where d.members is not null) then
     p_buckets := p_buckets || array(
-      select distinct sluice.hash64(b.name || '*') from sluice.bucket b join sluice.limit_def d on d.name = b.name and d.members is not null
-      where b.id = any (p_buckets));
+      select distinct sluice.hash64(b.name || '*') from sluice.bucket b
+      join sluice.limit_def d on d.name = b.name and d.members is not null where b.id = any (p_buckets));
   end if;
   perform engine.lock(p_buckets);
 end $$;
