@@ -53,7 +53,7 @@ begin
     v_move := v_mark.moves[1];
   end if;
   if granted > 0 then
-    perform engine.charge(p_claim, now_us, v_lane.buckets, array_fill(granted::bigint, array[cardinality(v_lane.buckets)]), p_rooms => v_is.rooms);
+    perform engine.append_ledger(v_is.rooms, p_claim, g, g) from array_fill(granted::bigint, array[cardinality(v_lane.buckets)]) g;
   end if;
   held := current_setting('sluice.held', true) is not distinct from 'yes';
   -- Those that had expired may have had somebody sent a job.

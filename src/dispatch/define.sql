@@ -1,15 +1,17 @@
--- Has a source (code, stored, pinned) say what holds for a limit (p_spec null: nothing any more), and puts in force what the
--- highest source says, unless it is already. Waits for all claims under way, also those that just make a bucket of this
--- limit: they may have decided by the old definition. Then jobs that run are counted where the new one has a concurrency
--- that the old one had not, and lanes that wait for it are looked at again: there may be room. Returns null when nothing new
--- was said, false when it is not in force (a higher source stands above), true when it is. p_columns: the arrays of
--- limit_def. p_age_us: of code, how long ago its process began.
+-- Has a source (code, stored, pinned) say what holds for a limit (p_spec null: nothing any more), and puts in force
+-- what the highest source says, unless it is already. Waits for all claims under way, also those that just make a
+-- bucket of this limit: they may have decided by the old definition. Then jobs that run are counted where the new one
+-- has a concurrency that the old one had not, and lanes that wait for it are looked at again: there may be room.
+-- Returns null when nothing new was said, false when it is not in force (a higher source stands above), true when it
+-- is. p_columns: the arrays of limit_def. p_age_us: of code, how long ago its process began.
 create or replace function engine.define(
   p_name text, p_source text, p_spec jsonb, p_columns jsonb, p_by text, p_reason text, p_age_us bigint)
 returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_def sluice.limit_def;
   v_now bigint;
+  v_buckets bigint[];
+  v_running bigint[];
 begin
   -- Most processes find what they would say: they wait for nobody.
   if p_source = 'code' and exists (select 1 from sluice.limit_source s where s.name = p_name and s.source = 'code'
@@ -22,21 +24,26 @@ begin
   if not engine.say(p_name, p_source, p_spec, p_columns, p_by, p_reason, p_age_us) then return null; end if;
   v_def := engine.reigning(p_name);
   if v_def.name is null then return false; end if;
-  if exists (select 1 from (select spec, source from sluice.limit_def where name = p_name order by version desc limit 1) l
-             where l.spec = v_def.spec and l.source = v_def.source) then return v_def.source = p_source; end if;
+  if exists (
+    select 1 from (select spec, source from sluice.limit_def where name = p_name order by version desc limit 1) l
+    where l.spec = v_def.spec and l.source = v_def.source) then return v_def.source = p_source; end if;
   perform engine.lock(array(select generate_series(0, 1023)::bigint));
   perform engine.register(p_name, p_by, p_reason);
   v_now := engine.limiter_us();
   if 0 = any (v_def.drain) then
-    perform engine.running(array_agg(r.bucket), array_agg(r.running)) from (
-      select u.bucket, count(*)::integer as running from (
+    select array_agg(r.bucket), array_agg(r.running) into v_buckets, v_running from (
+      select u.bucket, count(*) as running from (
         select sluice.hash64(t) as bucket
         from sluice.claim c cross join unnest(c.lanes, c.seqs) h (lane, seq)
         join sluice.job j on j.lane = h.lane and j.seq = h.seq and j.due_at is null and j.claim = c.id
         cross join lateral (select distinct t from unnest(coalesce(j.holds, j.takes)) t) t
         where split_part(t, ':', 1) = p_name
         union all
-        select l.bucket from sluice.lease l join sluice.bucket b on b.id = l.bucket where b.name = p_name) u group by 1) r;
+        select l.bucket from sluice.lease l join sluice.bucket b on b.id = l.bucket where b.name = p_name) u
+      group by 1) r;
+    perform engine.append_ledger(array_agg(r::engine.room),
+      p_places => array_agg(v_running[r.ord] - r.debt[array_position(r.drain, 0)] order by r.ord))
+    from engine.room(v_buckets, 0) r;
   end if;
   update sluice.list set due = v_now where due > v_now and id in (select id from sluice.bucket where name = p_name);
   perform pg_notify('sluice.wake', '*');

@@ -18,8 +18,7 @@ declare
   v_ids bigint[] := array(select l.id from unnest(p_lane) with ordinality l order by l.ordinality);
   v_lanes bigint[];
   v_seqs bigint[];
-  v_late uuid[];
-  v_dead uuid[];
+  v_late uuid[]; v_dead uuid[];
   v_picked bigint[]; v_holds text[]; v_wanted integer;
 begin
   if p_labels is not null then
@@ -75,7 +74,8 @@ begin
     if p_labels is null and granted < v_wanted then jobs := engine.adopt(p_claim); end if;
   end if;
   if p_labels is not null and granted > 0 then perform engine.levy(p_claim, p_now, v_lanes, v_seqs); end if;
-  perform engine.charge(p_claim, p_now, p_buckets, u.units, case when p_of is not null then u.places end, p_rooms => p_rooms)
+  perform engine.append_ledger(
+    array(select r from unnest(p_rooms) r where u.units[r.ord] > 0 or u.places[r.ord] > 0), p_claim, u.units, u.places)
   from engine.units(p_lane, moves, p_buckets) u where granted > 0 and p_labels is null;
   -- Too late to begin: no token is spent on them.
   if v_late is not null then perform engine.overdue(v_late); end if;

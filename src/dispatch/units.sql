@@ -1,6 +1,8 @@
--- What a decision takes of each bucket: units (the costs of the jobs taken, or their number), and places, as many as jobs.
+-- What a decision takes of each bucket: units (the costs of the jobs taken, or their number), and places, as many as
+-- jobs.
 -- p_moves: what became of p_lane. A loop, because arrays joined in SQL are compared each with each.
-create or replace function engine.units(p_lane sluice.lane[], p_moves engine.move[], p_buckets bigint[], out units bigint[], out places integer[])
+create or replace function engine.units(
+  p_lane sluice.lane[], p_moves engine.move[], p_buckets bigint[], out units bigint[], out places bigint[])
 language plpgsql immutable as $$
 declare
   v_ids bigint[] := array(select l.id from unnest(p_lane) with ordinality l order by l.ordinality);
@@ -9,7 +11,7 @@ declare
   b integer;
 begin
   units := array_fill(0::bigint, array[cardinality(p_buckets)]);
-  places := array_fill(0, array[cardinality(p_buckets)]);
+  places := units;
   foreach v_move in array coalesce(p_moves, '{}') loop
     v_uses := p_lane[array_position(v_ids, v_move.lane)].buckets;
     for u in 1 .. coalesce(cardinality(v_uses), 0) loop

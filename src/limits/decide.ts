@@ -1,6 +1,6 @@
 /**
  * Where a limit is decided: the arithmetic of buckets, pure and in integers. This is the specification; `room.sql` and
- * `charge.sql` do the same in the store, and one suite of random histories holds them to it.
+ * `append_ledger.sql` do the same in the store, and one suite of random histories holds them to it.
  *
  * Each rule has a debt; a unit adds `weight` to it, and a grant fits while `debt + weight <= room * weight`. What makes
  * room again tells the kinds apart:

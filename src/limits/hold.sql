@@ -3,12 +3,14 @@
 -- latest time that the caller's monotonic clock allows the store's clock to show (null: unknown).
 create or replace function engine.hold(p_buckets bigint[], p_us bigint, p_cap bigint) returns void language plpgsql as $$
 declare
-  v_now bigint;
+  v_room engine.room;
+  v_rooms engine.room[] := '{}';
 begin
   perform engine.lock(p_buckets);
-  v_now := engine.limiter_us(p_cap);
-  insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold)
-  select r.bucket, r.n + 1, r.now_at, r.debt, r.slots, r.quota, r.version, 0, r.now_at + p_us
-  from engine.room(p_buckets, v_now) r
-  where r.version is not null and r.hold < r.now_at + p_us;
+  for v_room in select * from engine.room(p_buckets, engine.limiter_us(p_cap)) loop
+    continue when v_room.hold >= v_room.now_at + p_us;
+    v_room.hold := v_room.now_at + p_us;
+    v_rooms := v_rooms || v_room;
+  end loop;
+  perform engine.append_ledger(v_rooms);
 end $$;

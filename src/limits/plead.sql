@@ -16,7 +16,6 @@ begin
       select 1 from (select l.at, l.claim from sluice.ledger l where l.bucket = s.id order by l.at desc, l.n desc limit 1) l
       where l.claim = '00000000-0000-0000-0000-000000000000' and l.at > p_now - o.lend_us / 4));
   if v_shares = '{}' then return; end if;
-  insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold, claim)
-  select r.bucket, r.n + 1, r.now_at, r.debt, r.slots, r.quota, r.version, 0, r.hold, '00000000-0000-0000-0000-000000000000'
-  from engine.room(v_shares, p_now) r where r.version is not null;
+  perform engine.append_ledger(
+    array(select r::engine.room from engine.room(v_shares, p_now) r), '00000000-0000-0000-0000-000000000000');
 end $$;

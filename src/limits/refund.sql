@@ -1,8 +1,8 @@
 -- Gives back units that a claim (or further grant) was granted and never used: the bucket becomes as if they had not
 -- been granted. The debt never falls below what was granted since would have made by itself: limits/decide.ts says why,
--- and is the same; p_full: all at once, for a vendor that itself refunds. No credit after 1,000 further rows, or a change of the definition. The row that is appended has
--- negative units (places of concurrency are released apart), at the bucket's own time: what drains later drains from less, which comes to the same, and no step of
--- the clock gets in. Call under lock.
+-- and is the same; p_full: all at once, for a vendor that itself refunds. No credit after 1,000 further rows, or a change of
+-- the definition. The row that is appended has negative units (places of concurrency are released apart), at the bucket's own
+-- time: what drains later drains from less, which comes to the same, and no step of the clock gets in. Call under lock.
 create or replace function engine.refund(p_bucket bigint, p_claim uuid, p_units bigint, p_full boolean default false) returns void
 language plpgsql as $$
 declare
@@ -33,11 +33,7 @@ begin
                     from unnest(v_debt, v_def.drain, v_def.weight) with ordinality t (d, w, u, i) order by i);
     v_at := v_row.at;
   end loop;
-  insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold, claim)
-  select p_bucket, r.n + 1, r.now_at,
-         array(select case when w = 0 then o when p_full then greatest(o - p_units * u::numeric, 0)
-                           else greatest(o - p_units * u::numeric, engine.drained(d, w, r.now_at - v_at)) end
-               from unnest(r.debt, v_debt, v_def.drain, v_def.weight) with ordinality t (o, d, w, u, i) order by i),
-         engine.counted(r.slots, r.slot, r.now_at, v_grant.at, -p_units), engine.spend(r.quota, r.margin, v_grant.at - engine.advance(v_grant.at), -p_units), r.version, -p_units, r.hold, p_claim
+  perform engine.append_ledger(array[r::engine.room], p_claim, array[-p_units], null, v_grant.at, case when not p_full then
+    array(select engine.drained(d, w, r.now_at - v_at) from unnest(v_debt, v_def.drain) with ordinality t (d, w, i) order by i) end)
   from engine.room(array[p_bucket], 0) r where r.version = v_def.version;
 end $$;

@@ -3,14 +3,14 @@
 -- somebody has made it anew outside of claims (renewed). Call under lock. Returns whether there were such.
 create or replace function engine.renew(p_buckets bigint[]) returns boolean language plpgsql as $$
 declare
-  v_room record;
+  v_room engine.room;
   v_is_any boolean := false;
 begin
   for v_room in select r.* from engine.room(p_buckets, 0) r where r.stale loop
     v_is_any := true;
-    if v_room.version = (select max(d.version) from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = v_room.bucket) then
-      insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold)
-      values (v_room.bucket, v_room.n + 1, v_room.now_at, v_room.debt, v_room.slots, v_room.quota, v_room.version, 0, v_room.hold);
+    if v_room.version = (
+      select max(d.version) from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = v_room.bucket) then
+      perform engine.append_ledger(array[v_room]);
     else
       insert into sluice.renewal (bucket) values (v_room.bucket) on conflict do nothing;
     end if;

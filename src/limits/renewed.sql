@@ -16,8 +16,10 @@ begin
   select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = v_bucket order by d.version desc limit 1;
   if v_row.version < v_def.version then
     v_state := engine.rebuild(v_row, v_def);
-    insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold)
-    values (v_bucket, v_row.n + 1, v_row.at, v_state.debt, v_state.slots, v_state.quota, v_def.version, 0, v_row.hold);
+    -- Room has it as the older definition does, as long as this row is not there.
+    perform engine.append_ledger(array[jsonb_populate_record(null::engine.room, to_jsonb(v_state) || jsonb_build_object(
+      'ord', 1, 'bucket', v_bucket, 'n', v_row.n, 'now_at', v_row.at, 'version', v_def.version, 'hold', v_row.hold,
+      'drain', v_def.drain, 'weight', v_def.weight, 'slot', v_def.slot, 'margin', v_def.margin))]);
   end if;
   update sluice.list l set due = engine.limiter_us() where l.id in (v_bucket, sluice.hash64(v_def.name || '*'));
   perform pg_notify('sluice.wake', '*');

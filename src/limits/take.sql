@@ -8,6 +8,7 @@ declare
   v_units bigint[] := coalesce(p_units, array_fill(1::bigint, array[cardinality(p_buckets)]));
   v_now bigint;
   v_next bigint;
+  v_rooms engine.room[];
 begin
   perform engine.same();
   perform engine.lock(p_buckets);
@@ -21,12 +22,13 @@ begin
     return;
   end if;
   -- What takes nothing waits all the same while nothing is free.
-  select max(r.next) into v_next from engine.room(p_buckets, v_now, true, v_units) r where r.avail < greatest(v_units[r.ord], 1);
+  select array_agg(r::engine.room), max(r.next) filter (where r.avail < greatest(v_units[r.ord], 1)) into v_rooms, v_next
+  from engine.room(p_buckets, v_now, true, v_units) r;
   if v_next is not null then
     perform engine.plead(array_agg(d), array_agg(u), v_now) from unnest(p_buckets) d, unnest(p_buckets) u;
     return query select false, greatest(v_next - v_now, 1);
     return;
   end if;
-  perform engine.charge(p_grant, v_now, p_buckets, v_units, null, true);
+  perform engine.append_ledger(v_rooms, p_grant, v_units);
   return query select true, 0::bigint;
 end $$;

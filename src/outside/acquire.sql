@@ -16,7 +16,7 @@ language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = o
 declare
   v_bucket bigint := sluice.hash64(p_take);
   v_begun bigint;
-  v_room record;
+  v_room engine.room;
   v_places boolean;
   v_cost bigint := p_cost;
   v_need bigint;
@@ -59,7 +59,7 @@ begin
       lost := life_us is null;
       granted := not lost;
     end if;
-    if granted then perform engine.charge(p_grant, now_us, array[v_bucket], array[v_cost], array[1]); end if;
+    if granted then perform engine.append_ledger(array[v_room], p_grant, array[v_cost], array[1]); end if;
   end if;
   if granted then
     delete from sluice.taker t where t.id = p_line returning t.n into n;

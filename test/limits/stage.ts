@@ -48,8 +48,10 @@ begin
       when 'take' then
         select t.granted || ' ' || t.wait_us into answer from ${fn}.take((c ->> 'grant')::uuid, v_buckets, null, sluice.test_numbers(c -> 'units')) t;
       when 'charge' then
-        perform ${fn}.charge((c ->> 'claim')::uuid, (c ->> 'now')::bigint, v_buckets, sluice.test_numbers(c -> 'units'),
-          sluice.test_numbers(c -> 'places')::integer[]);
+        perform ${fn}.append_ledger(
+          array(select r::${fn}.room from ${fn}.room(v_buckets, (c ->> 'now')::bigint) r
+                where (sluice.test_numbers(c -> 'places'))[r.ord] > 0),
+          (c ->> 'claim')::uuid, sluice.test_numbers(c -> 'units'), sluice.test_numbers(c -> 'places'));
       when 'refund' then
         perform ${fn}.refund(v_buckets[1], (c ->> 'claim')::uuid, (c ->> 'units')::bigint, (c ->> 'full')::boolean);
       when 'overrun' then
