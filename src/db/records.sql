@@ -22,9 +22,9 @@ create type engine.news as (
 
 -- What a bucket allows, as room.sql says it: a claim charges what it has decided by.
 create type engine.room as (
-  ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], quota bigint[], version integer, drain bigint[],
-  weight bigint[], slot bigint[], margin bigint[], hold bigint, avail bigint, next bigint, period bigint, slack bigint, stale boolean,
-  units bigint, places bigint, most bigint, life bigint, wall bigint);
+  ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], quota bigint[], version integer,
+  kind text[], drain bigint[], weight bigint[], slot bigint[], margin bigint[], hold bigint, avail bigint, next bigint,
+  period bigint, slack bigint, stale boolean, units bigint, places bigint, most bigint, life bigint, wall bigint);
 
 -- How a job ends, for append_history: the job as it was, and what its record says instead. started_at: of the last attempt.
 create type engine.ending as (

@@ -3,6 +3,7 @@
 create or replace function engine.counting() returns text[] language plpgsql as $$
 begin
   perform pg_advisory_xact_lock_shared(1397511523, -7);
-  return array(select distinct l.name from sluice.limit_def l where 0 = any (l.drain)
-               and 0 = any ((select d.drain from sluice.limit_def d where d.name = l.name order by d.version desc limit 1)::bigint[]));
+  return array(
+    select distinct l.name from sluice.limit_def l where 'concurrency' = any (l.kind) and 'concurrency' = any ((
+      select d.kind from sluice.limit_def d where d.name = l.name order by d.version desc limit 1)::text[]));
 end $$;

@@ -30,7 +30,7 @@ begin
   perform engine.lock(array(select generate_series(0, 1023)::bigint));
   perform engine.register(p_name, p_by, p_reason);
   v_now := engine.limiter_us();
-  if 0 = any (v_def.drain) then
+  if 'concurrency' = any (v_def.kind) then
     select array_agg(r.bucket), array_agg(r.running) into v_buckets, v_running from (
       select u.bucket, count(*) as running from (
         select sluice.hash64(t) as bucket
@@ -42,7 +42,7 @@ begin
         select l.bucket from sluice.lease l join sluice.bucket b on b.id = l.bucket where b.name = p_name) u
       group by 1) r;
     perform engine.append_ledger(array_agg(r::engine.room),
-      p_places => array_agg(v_running[r.ord] - r.debt[array_position(r.drain, 0)] order by r.ord))
+      p_places => array_agg(v_running[r.ord] - r.debt[array_position(r.kind, 'concurrency')] order by r.ord))
     from engine.room(v_buckets, 0) r;
   end if;
   update sluice.list set due = v_now where due > v_now and id in (select id from sluice.bucket where name = p_name);

@@ -141,13 +141,15 @@ function numbersOnly({ rules, grantUs, transitUs, classic, numbers }: NonNullabl
 
 /** The arrays that the store computes with, one element for each rule. */
 function columnsOf({ rules, grantUs }: NonNullable<Said['limit']>, lendUs: number | undefined): object {
-  const column = (field: 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') => rules.map((rule) => rule[field])
+  const column = (field: 'kind' | 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') => rules.map((rule) => rule[field])
   return {
+    kind: column('kind'),
     drain: column('drain'),
     weight: column('weight'),
     room: column('room'),
     slot: column('slotUs'),
     span: column('spanUs'),
+    margin: rules.some(({ kind }) => kind === 'quota') ? rules.map(({ quota }) => quota?.marginUs ?? 0) : null,
     grant_us: grantUs,
     ...(lendUs === undefined ? {} : { lend_us: lendUs }),
   }

@@ -9,7 +9,7 @@ begin
     p_blocked[i] := coalesce((
       select u.b from unnest(p_buckets, p_units, p_places) with ordinality u (id, units, places, b) join unnest(p_rooms) r on r.ord = u.b
       where u.id = any (p_lanes[i].buckets) and (u.units < 1 or u.places < 1)
-      order by case when 0 < any (r.drain) then r.period * r.most else 0 end desc, u.id desc limit 1), p_blocked[i]);
+      order by case when 'concurrency' <> any (r.kind) then r.period * r.most else 0 end desc, u.id desc limit 1), p_blocked[i]);
   end loop;
   return p_blocked;
 end $$;

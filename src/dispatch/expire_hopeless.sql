@@ -20,14 +20,15 @@ begin
   cross join lateral (select * from sluice.lane where id = j.lane order by v desc limit 1) l where l.list <> 0;
   if v_lanes is null then return 0; end if;
   v_buckets := array(select distinct b from unnest(v_lanes) l, unnest(l.buckets) b);
-  v_room := array(select engine.earliest(b, v_now, 0) from unnest(v_buckets) b);
+  v_room := array(select case when r.version is null then v_now else r.next end from engine.room(v_buckets, v_now, true) r);
   if (select min(f) from unnest(v_first) f) > (select max(r) from unnest(v_room) r) then return 0; end if;
   -- Both in one statement: what is given back in between would be in neither.
-  select array_agg(engine.earliest(b.id, v_now, engine.recoverable(b.id, h.since, v_now)) order by b.o) into v_back
-  from unnest(v_buckets) with ordinality b (id, o)
-  left join (select sluice.hash64(t.name) as bucket, min(c.at) as since from sluice.claim c cross join unnest(c.lanes, c.seqs) s (lane, seq)
-             join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = c.id
-             cross join unnest(j.takes) t (name) group by 1) h on h.bucket = b.id;
+  v_back := array(select case when r.version is null then v_now else r.next end from engine.room(v_buckets, v_now, true, array(
+    select 1 - engine.recoverable(b.id, h.since, v_now) from unnest(v_buckets) with ordinality b (id, o)
+    left join (select sluice.hash64(t.name) as bucket, min(c.at) as since
+               from sluice.claim c cross join unnest(c.lanes, c.seqs) s (lane, seq)
+               join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = c.id
+               cross join unnest(j.takes) t (name) group by 1) h on h.bucket = b.id order by b.o), true) r);
   for k in 1 .. cardinality(v_lanes) loop
     select max(u.back), (array_agg(u.bucket order by u.back desc))[1] into v_at, v_of
     from unnest(v_buckets, v_back) u (bucket, back) where u.bucket = any (v_lanes[k].buckets);

@@ -9,8 +9,9 @@ begin
     perform engine.bury(array[v_job], 'impossible', 'SLUICE_COST_ABOVE_CAPACITY', (
       select format('the job costs %s in limit "%s", which holds %s at most since it was made smaller, so it could never start: raise the limit and retry the job, or send smaller ones', u.cost, d.name, d.most)
       from unnest(v_job.takes, v_job.costs) with ordinality u (bucket, cost, o)
-      cross join lateral (select l.name, (select min(r.room) from unnest(l.room, l.drain) r (room, drain) where r.drain > 0) as most
-                          from sluice.limit_def l where l.name = substring(u.bucket from '^[^:*@]+') order by l.version desc limit 1) d
+      cross join lateral (select l.name, (
+        select min(r.room) from unnest(l.room, l.kind) r (room, kind) where r.kind <> 'concurrency') as most
+        from sluice.limit_def l where l.name = substring(u.bucket from '^[^:*@]+') order by l.version desc limit 1) d
       where u.cost > d.most order by u.o limit 1));
   end loop;
 end $$;

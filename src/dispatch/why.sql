@@ -58,18 +58,20 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
           'heldMs', case when h.hold > j.now_us then ((h.hold - j.ahead_us) / 1000)::float8 end, 'lost', h.hold > j.now_us and h.hold <= d.reopens,
           'shared', d.shared, 'paused', (select json_build_object('reason', p.reason, 'by', p.by, 'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)
                      from sluice.limit_pause p where p.name = t.name and p.key in ('', t.key) order by p.key limit 1),
-          'places', (select x.room from unnest(r.drain, r.debt, d.rooms) x (drain, debt, room) where x.drain = 0 and x.debt >= x.room limit 1),
+          'places', (select x.room from unnest(r.kind, r.debt, d.rooms) x (kind, debt, room)
+                     where x.kind = 'concurrency' and x.debt >= x.room limit 1),
           'nextMs', ((case when b.id is null then greatest(j.now_us, h.hold) else r.next end - j.ahead_us) / 1000)::float8,
           'periodMs', case when b.id is null then d.period else r.period end / 1000.0) as b
         from take t join engine.room(array(select t.id from take t order by t.i), j.now_us, false,
           array(select t.cost + t.before from take t order by t.i)) r on r.ord = t.i
         left join sluice.bucket b on b.id = t.id
         left join lateral (
-          select engine.reopens(j.closed_us, l.span) as reopens, l.room as rooms, l.members,
-                 strpos(l.name, '/') = 0 and 0 < any (l.drain) and l.spec -> 'open' is null as shared,
-                 (select min(x.room) from unnest(l.room, l.drain) x (room, drain) where x.drain > 0 or 0 = all (l.drain) or j.costs is null) as room,
-                 (select coalesce(max(case when x.slot > 0 then x.span / x.room + 1 else x.weight / nullif(x.drain, 0) + 1 end), 0)
-                  from unnest(l.weight, l.drain, l.room, l.slot, l.span) x (weight, drain, room, slot, span)) as period
+          select engine.reopens(j.closed_us, l.kind, l.span) as reopens, l.room as rooms, l.members,
+                 strpos(l.name, '/') = 0 and 'concurrency' <> any (l.kind) and l.spec -> 'open' is null as shared,
+                 (select min(x.room) from unnest(l.room, l.kind) x (room, kind)
+                  where x.kind <> 'concurrency' or 'concurrency' = all (l.kind) or j.costs is null) as room,
+                 (select coalesce(max(case when x.kind = 'window' then x.span / x.room + 1 else x.weight / nullif(x.drain, 0) + 1 end), 0)
+                  from unnest(l.kind, l.weight, l.drain, l.room, l.span) x (kind, weight, drain, room, span)) as period
           from sluice.limit_def l where l.name = t.name order by l.version desc limit 1) d on true
         cross join lateral (select greatest(r.hold, case when b.id is null then d.reopens end) as hold) h order by t.way, r.next) x) as buckets
 from job j cross join ahead a

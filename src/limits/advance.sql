@@ -1,5 +1,5 @@
--- How far the limiter's clock was ahead of the store's when it showed p_at, as far back as the ledger tells: calendars go by the
--- store's, which may have stepped since.
+-- How far the limiter's clock was ahead of the store's when it showed p_at, as far back as the ledger tells: calendars
+-- go by the store's, which may have stepped since.
 create or replace function engine.advance(p_at bigint) returns bigint language plpgsql stable as $$
 begin
   return coalesce((select s.ahead_us from sluice.step s where s.at <= p_at order by s.n desc limit 1),

@@ -1,5 +1,5 @@
--- When the clocks of a zone first show a local time (microseconds, as if it were UTC) or a later one: where they are set
--- forward past it, that instant. After 1970. core/zone.ts is the same.
+-- When the clocks of a zone first show a local time (microseconds, as if it were UTC) or a later one: where they are
+-- set forward past it, that instant. After 1970. core/zone.ts is the same.
 create or replace function engine.begin(p_zone text, p_wall bigint) returns bigint language plpgsql stable as $$
 declare
   v_before bigint := engine.offset(p_zone, p_wall / 1000000 - 86400);

@@ -1,14 +1,16 @@
--- The parts of windows, as of p_at, after p_units more (or less) were granted at p_when. What is given back in a part that is
--- over counts no more; what was used beyond a grant in one counts in the oldest, so that it is not forgotten unseen.
--- p_slot: length of each rule's parts, 0 where it is no window.
-create or replace function engine.counted(p_slots integer[], p_slot bigint[], p_at bigint, p_when bigint, p_units bigint)
+-- The parts of windows, as of p_at, after p_units more (or less) were granted at p_when. What is given back in a part
+-- that is over counts no more; what was used beyond a grant in one counts in the oldest, so that it is not forgotten
+-- unseen.
+-- p_slot: length of each rule's parts.
+create or replace function engine.counted(
+  p_slots integer[], p_kind text[], p_slot bigint[], p_at bigint, p_when bigint, p_units bigint)
 returns integer[] language plpgsql immutable as $$
 declare
   v_part integer;
 begin
   if p_slots is null then return null; end if;
   for i in 1 .. cardinality(p_slot) loop
-    continue when p_slot[i] = 0;
+    continue when p_kind[i] <> 'window';
     v_part := least(case when p_units > 0 then 61 else 62 end, greatest(1, p_at / p_slot[i] - p_when / p_slot[i] + 1));
     if v_part <= 61 then
       p_slots[i][v_part] := least(greatest(0, p_slots[i][v_part] + p_units), 2147483647);

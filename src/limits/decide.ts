@@ -30,8 +30,8 @@ export interface Bucket {
   holdUs: number
 }
 
-const isWindow = (rule: Rule): boolean => rule.slotUs > 0
-const isConcurrency = (rule: Rule): boolean => rule.drain === 0
+const isWindow = (rule: Rule): boolean => rule.kind === 'window'
+const isConcurrency = (rule: Rule): boolean => rule.kind === 'concurrency'
 
 /** A bucket that was never used. */
 export function emptyBucket(rules: readonly Rule[], atUs: number): Bucket {
@@ -124,8 +124,9 @@ function freeUs(rule: Rule, bucket: Bucket, i: number, units: number): number {
 /** The parts of windows after `units` more (or less) were granted at `whenUs`; a part that is over counts no more. */
 function counted(rules: readonly Rule[], bucket: Bucket, whenUs: number, units: number): Bucket['slots'] {
   return bucket.slots.map((list, i) => {
-    const { slotUs } = rules[i] as Rule
-    const part = slotUs > 0 ? Math.floor(bucket.atUs / slotUs) - Math.floor(whenUs / slotUs) : -1
+    const rule = rules[i] as Rule
+    const partOf = (us: number) => Math.floor(us / rule.slotUs)
+    const part = isWindow(rule) ? partOf(bucket.atUs) - partOf(whenUs) : -1
     return list.map((one, k) => (k === part ? Math.min(Math.max(0, one + units), mostUnits) : one))
   })
 }

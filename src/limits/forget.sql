@@ -1,9 +1,9 @@
--- Forgets ledger rows older than p_keep_us, but for each bucket's newest, which is its state. What is left proves that no
--- limit was exceeded since. Steps of the clock before them all go after 400 days, because retention goes by them (shown_ago);
--- definitions that nothing needs go too (drop_outdated). Rows stay for as long as a rule of their limit looks back. Looks at one
--- portion, after p_after (0: from the oldest). more: how far it came, null at the end; gone: how many rows went.
--- Newest row and span are looked up once for each bucket of the portion: 100,000 rows of limits that look back for longer
--- than p_keep_us stay, and are walked again each time.
+-- Forgets ledger rows older than p_keep_us, but for each bucket's newest, which is its state. What is left proves that
+-- no limit was exceeded since. Steps of the clock before them all go after 400 days, because retention goes by them
+-- (shown_ago); definitions that nothing needs go too (drop_outdated). Rows stay for as long as a rule of their limit
+-- looks back. Looks at one portion, after p_after (0: from the oldest). more: how far it came, null at the end; gone:
+-- how many rows went. Newest row and span are looked up once for each bucket of the portion: 100,000 rows of limits
+-- that look back for longer than p_keep_us stay, and are walked again each time.
 create or replace function engine.forget(p_keep_us bigint, p_after bigint, out more bigint, out gone bigint) language plpgsql
   set enable_seqscan = off set jit = off as $$
 declare

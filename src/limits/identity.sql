@@ -1,6 +1,6 @@
--- Which server this is: its system identifier and timeline, which a promoted standby and a recovery from a backup change;
--- and the position up to which its log is on the disk, which never goes back in one that kept what it acknowledged. Null
--- where a server does not tell.
+-- Which server this is: its system identifier and timeline, which a promoted standby and a recovery from a backup
+-- change; and the position up to which its log is on the disk, which never goes back in one that kept what it
+-- acknowledged. Null where a server does not tell.
 create or replace function engine.identity(out identity text, out lsn pg_lsn) language plpgsql as $$
 begin
   lsn := pg_current_wal_flush_lsn();

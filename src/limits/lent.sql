@@ -1,6 +1,6 @@
--- The time from which a share's part is lent to others: when nothing was granted to the share for as long as the definition
--- says. When the share has asked in vain since (plead), that time counts from when it asks again. p_bucket: what the share
--- leaves to others. 0: the share was never used.
+-- The time from which a share's part is lent to others: when nothing was granted to the share for as long as the
+-- definition says. When the share has asked in vain since (plead), that time counts from when it asks again. p_bucket:
+-- what the share leaves to others. 0: the share was never used.
 create or replace function engine.lent(p_bucket bigint, p_def sluice.limit_def) returns bigint language plpgsql stable as $$
 declare
   v_key text := (select case when b.key = '' then '' else ':' || b.key end from sluice.bucket b where b.id = p_bucket);

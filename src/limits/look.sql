@@ -1,8 +1,9 @@
--- Looks whether the store still is what it was, and its clock behind where the limiter's has been. What the caller knows
--- (null: nothing): the limiter's time is p_least or later; in epoch p_n, the log was on the disk up to p_lsn.
+-- Looks whether the store still is what it was, and its clock behind where the limiter's has been. What the caller
+-- knows (null: nothing): the limiter's time is p_least or later; in epoch p_n, the log was on the disk up to p_lsn.
 -- A store that lacks something begins the next epoch: limits close (room) and workers get ids that none has had. A
--- clock that was set back is made up for: what grants tell is the least that the limiter's has shown, p_least is nearer.
--- renewal: buckets wait for their new definition (renewed). restored: an epoch has begun here and now; raised_us: by how much the clock had been set back in that case.
+-- clock that was set back is made up for: what grants tell is the least that the limiter's has shown, p_least is
+-- nearer. renewal: buckets wait for their new definition (renewed). restored: an epoch has begun here and now;
+-- raised_us: by how much the clock had been set back in that case.
 create or replace function engine.look(p_least bigint, p_n bigint, p_lsn pg_lsn,
   out now_us bigint, out ahead_us bigint, out watched boolean, out n bigint, out lsn pg_lsn, out restored boolean, out raised_us bigint,
   out renewal boolean)

@@ -1,12 +1,13 @@
--- Drops definitions that nothing needs any more: of each limit all but the newest hundred, those that rows of a bucket may be
--- of (its versions only grow, so they lie between its oldest row's and its newest's), the first one of each that is kept
--- (is_earlier), and the newest that counted no places (rebuild).
+-- Drops definitions that nothing needs any more: of each limit all but the newest hundred, those that rows of a bucket
+-- may be of (its versions only grow, so they lie between its oldest row's and its newest's), the first one of each that
+-- is kept (is_earlier), and the newest that counted no places (rebuild).
 create or replace function engine.drop_outdated() returns void language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_limit record;
 begin
   for v_limit in
-    select d.name, (array_agg(d.version order by d.version desc))[100] as least, max(d.version) filter (where 0 <> all (d.drain)) as free
+    select d.name, (array_agg(d.version order by d.version desc))[100] as least,
+           max(d.version) filter (where 'concurrency' <> all (d.kind)) as free
     from sluice.limit_def d group by d.name having count(*) > 100
   loop
     with used as materialized (
@@ -15,9 +16,11 @@ begin
       cross join lateral (select l.version from sluice.ledger l where l.bucket = b.id order by l.at desc, l.n desc limit 1) w
       where b.name = v_limit.name
     )
-    delete from sluice.limit_def d where d.name = v_limit.name and d.version < v_limit.least and d.version is distinct from v_limit.free
+    delete from sluice.limit_def d
+    where d.name = v_limit.name and d.version < v_limit.least and d.version is distinct from v_limit.free
       and not exists (select 1 from used u where d.version between u.first and u.last)
       and (exists (select 1 from sluice.limit_def f where f.name = d.name and f.version < d.version and f.spec = d.spec)
-           or not exists (select 1 from sluice.limit_def k where k.name = d.name and k.version >= v_limit.least and k.spec = d.spec));
+           or not exists (
+             select 1 from sluice.limit_def k where k.name = d.name and k.version >= v_limit.least and k.spec = d.spec));
   end loop;
 end $$;

@@ -1,6 +1,6 @@
 -- Charges units that a grant has used beyond what it was granted: a debt, which may exceed what the bucket holds. As
--- settle in limits/decide.ts: they count when the grant was made (p_claim; of one that nobody knows: now). The row that is
--- appended has no claim: nobody gives it back. Call under lock.
+-- settle in limits/decide.ts: they count when the grant was made (p_claim; of one that nobody knows: now). The row that
+-- is appended has no claim: nobody gives it back. Call under lock.
 create or replace function engine.overrun(p_bucket bigint, p_claim uuid, p_units bigint, p_now bigint) returns void
 language plpgsql as $$
 begin

@@ -1,4 +1,5 @@
--- What a grant at p_at has to fit on top of, under a quota: near an end of its period, what counts in the neighbour too.
+-- What a grant at p_at has to fit on top of, under a quota: near an end of its period, what counts in the neighbour
+-- too.
 -- p_row: the rule's row of ledger.quota, as seen at p_at.
 create or replace function engine.owed(p_row bigint[], p_margin bigint, p_at bigint) returns bigint language plpgsql immutable as $$
 begin

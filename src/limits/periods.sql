@@ -1,9 +1,9 @@
--- The periods of a bucket's quotas when the store's clock shows p_wall (rolled), from its newest row. Where that clock was set
--- back, periods begin again that units were granted in: what counts in them is looked up in the ledger, as it is where the row
--- tells none. Null when the store does not understand a calendar: room takes such a quota for full.
+-- The periods of a bucket's quotas when the store's clock shows p_wall (rolled), from its newest row. Where that clock
+-- was set back, periods begin again that units were granted in: what counts in them is looked up in the ledger, as it
+-- is where the row tells none. Null when the store does not understand a calendar: room takes such a quota for full.
 create or replace function engine.periods(p_row sluice.ledger, p_def sluice.limit_def, p_wall bigint) returns bigint[] language plpgsql stable as $$
 declare
-  v_quota bigint[] := engine.rolled(p_row.quota, p_def.margin, p_def.spec, p_wall);
+  v_quota bigint[] := engine.rolled(p_row.quota, p_def, p_wall);
   v_shown bigint;  -- the latest that it showed before it was set back
 begin
   if p_row.at is null or v_quota is null then return v_quota; end if;

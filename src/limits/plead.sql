@@ -1,7 +1,7 @@
--- Jobs of a share ask in vain: from now on nothing is lent of it. p_denied: buckets that have denied them (the limit's own, or
--- the share's, which is as full when nobody else used it), p_uses: those that they need, pair by pair. A row of the claim 0
--- without units in the share's bucket says so (lent); at most four of them in the time after which it is lent. Call under
--- lock of both.
+-- Jobs of a share ask in vain: from now on nothing is lent of it. p_denied: buckets that have denied them (the limit's
+-- own, or the share's, which is as full when nobody else used it), p_uses: those that they need, pair by pair. A row of
+-- the claim 0 without units in the share's bucket says so (lent); at most four of them in the time after which it is
+-- lent. Call under lock of both.
 create or replace function engine.plead(p_denied bigint[], p_uses bigint[], p_now bigint) returns void language plpgsql as $$
 declare
   v_shares bigint[];

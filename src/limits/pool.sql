@@ -1,7 +1,8 @@
--- What the pool of a definition allows, as room has it (p_ord, p_bucket: its own), without a state. avail: jobs of one unit for
--- which its members have room together. units and places: those of the member with the most. next: when one of the members has
--- p_need units and a place (room). A member that was never used is all free. Units that takers outside of jobs wait for at a
--- member are left out when it is the takers' turn (left). Call under lock of the members to act on the answer.
+-- What the pool of a definition allows, as room has it (p_ord, p_bucket: its own), without a state. avail: jobs of one
+-- unit for which its members have room together. units and places: those of the member with the most. next: when one of
+-- the members has p_need units and a place (room). A member that was never used is all free. Units that takers outside
+-- of jobs wait for at a member are left out when it is the takers' turn (left). Call under lock of the members to act
+-- on the answer.
 create or replace function engine.pool(p_def sluice.limit_def, p_ord integer, p_bucket bigint, p_now bigint, p_need bigint)
 returns engine.room language plpgsql stable as $$
 declare

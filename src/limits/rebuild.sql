@@ -1,5 +1,5 @@
--- A bucket's state under a changed definition, as of its newest row (p_row): as if the new rules had been in force for as
--- long as they look back (span), from what was granted and kept. As in limits/decide.ts; the largest sum over all
+-- A bucket's state under a changed definition, as of its newest row (p_row): as if the new rules had been in force for
+-- as long as they look back (span), from what was granted and kept. As in limits/decide.ts; the largest sum over all
 -- moments is what a level that drains would owe. What runs goes on to run, where it was counted all the time.
 create or replace function engine.rebuild(p_row sluice.ledger, p_def sluice.limit_def)
 returns engine.state language plpgsql stable as $$
@@ -9,25 +9,26 @@ declare
   v_units bigint[];
   v_state engine.state;
 begin
-  if not exists (select 1 from sluice.limit_def d where d.name = p_def.name and d.version >= p_row.version and 0 <> all (d.drain)) then
-    select u.debt into v_running from sluice.limit_def d, unnest(p_row.debt, d.drain) u (debt, drain)
-    where d.name = p_def.name and d.version = p_row.version and u.drain = 0;
+  if not exists (
+    select 1 from sluice.limit_def d
+    where d.name = p_def.name and d.version >= p_row.version and 'concurrency' <> all (d.kind)) then
+    select u.debt into v_running from sluice.limit_def d, unnest(p_row.debt, d.kind) u (debt, kind)
+    where d.name = p_def.name and d.version = p_row.version and u.kind = 'concurrency';
   end if;
-  for i in 1 .. cardinality(p_def.drain) loop
-    if p_def.drain[i] = 0 then
+  for i in 1 .. cardinality(p_def.kind) loop
+    v_state.debt[i] := 0;  -- of a window and a quota room looks at its parts, or periods
+    if p_def.kind[i] = 'concurrency' then
       v_state.debt[i] := coalesce(v_running, 0);
-    elsif p_def.slot[i] > 0 or p_def.margin[i] > 0 then
-      v_state.debt[i] := 0;  -- room looks at its parts, or periods
-    else
+    elsif p_def.kind[i] = 'rate' then
       v_state.debt[i] := (select least(coalesce(greatest(0, max(s.owed)), 0), 2305843009213693952) from (
         select sum(g.units) over (order by g.at desc, g.n desc) * p_def.weight[i] - p_def.drain[i]::numeric * (p_row.at - g.at) as owed
         from engine.kept(p_row.bucket, p_row.at - p_def.span[i]) g) s);
     end if;
   end loop;
-  if 0 < any (p_def.slot) then
-    v_state.slots := engine.aged(null, p_def.slot, p_row.at, p_row.at);
+  if 'window' = any (p_def.kind) then
+    v_state.slots := engine.aged(null, p_def.kind, p_def.slot, p_row.at, p_row.at);
     for i in 1 .. cardinality(p_def.slot) loop
-      continue when p_def.slot[i] = 0;
+      continue when p_def.kind[i] <> 'window';
       select array_agg(s.part), array_agg(s.units) into v_parts, v_units from (
         select p_row.at / p_def.slot[i] - g.at / p_def.slot[i] as part, sum(g.units) as units
         from engine.kept(p_row.bucket, p_row.at - p_def.span[i]) g group by 1) s;
@@ -36,6 +37,8 @@ begin
       end loop;
     end loop;
   end if;
-  if p_def.margin is not null then v_state.quota := engine.respent(p_row.bucket, p_row.at - engine.advance(p_row.at), p_def); end if;
+  if 'quota' = any (p_def.kind) then
+    v_state.quota := engine.respent(p_row.bucket, p_row.at - engine.advance(p_row.at), p_def);
+  end if;
   return v_state;
 end $$;

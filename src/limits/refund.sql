@@ -1,8 +1,9 @@
 -- Gives back units that a claim (or further grant) was granted and never used: the bucket becomes as if they had not
 -- been granted. The debt never falls below what was granted since would have made by itself: limits/decide.ts says why,
--- and is the same; p_full: all at once, for a vendor that itself refunds. No credit after 1,000 further rows, or a change of
--- the definition. The row that is appended has negative units (places of concurrency are released apart), at the bucket's own
--- time: what drains later drains from less, which comes to the same, and no step of the clock gets in. Call under lock.
+-- and is the same; p_full: all at once, for a vendor that itself refunds. No credit after 1,000 further rows, or a
+-- change of the definition. The row that is appended has negative units (places of concurrency are released apart), at
+-- the bucket's own time: what drains later drains from less, which comes to the same, and no step of the clock gets in.
+-- Call under lock.
 create or replace function engine.refund(p_bucket bigint, p_claim uuid, p_units bigint, p_full boolean default false) returns void
 language plpgsql as $$
 declare
@@ -20,7 +21,7 @@ begin
   -- Versions only grow: when the grant's is in force, so is that of all rows since.
   if p_units < 1 or v_grant.version is distinct from v_def.version then return; end if;
   v_at := v_grant.at;
-  v_debt := array_fill(0::bigint, array[cardinality(v_def.drain)]);
+  v_debt := array_fill(0::bigint, array[cardinality(v_def.kind)]);
   for v_row in
     select l.at, l.units + coalesce(r.units, 0) as units
     from sluice.ledger l

@@ -7,8 +7,11 @@ declare
 begin
   -- Raises what is wrong with its zone.
   perform engine.offset(r -> 'quota' ->> 'zone', 0) from jsonb_array_elements(v_def.spec -> 'rules') r where r ? 'quota';
-  insert into sluice.limit_def (name, version, spec, drain, weight, room, slot, span, grant_us, created_at, source, by, reason, label, members, lend_us)
-  values (p_name, coalesce((select max(l.version) from sluice.limit_def l where l.name = p_name), 0) + 1, v_def.spec, v_def.drain,
-    v_def.weight, v_def.room, v_def.slot, v_def.span, v_def.grant_us, v_now, v_def.source, p_by, p_reason,
-    v_def.spec ->> 'label', (select array_agg(m order by o) from jsonb_array_elements_text(v_def.spec -> 'pool') with ordinality m (m, o)), v_def.lend_us);
+  insert into sluice.limit_def (name, version, spec, kind, drain, weight, room, slot, span, margin, grant_us, created_at,
+    source, by, reason, label, members, lend_us)
+  values (p_name, coalesce((select max(l.version) from sluice.limit_def l where l.name = p_name), 0) + 1, v_def.spec,
+    v_def.kind, v_def.drain, v_def.weight, v_def.room, v_def.slot, v_def.span, v_def.margin, v_def.grant_us, v_now,
+    v_def.source, p_by, p_reason, v_def.spec ->> 'label',
+    (select array_agg(m order by o) from jsonb_array_elements_text(v_def.spec -> 'pool') with ordinality m (m, o)),
+    v_def.lend_us);
 end $$;

@@ -1,5 +1,5 @@
--- Makes the state of one bucket anew whose ledger is too long for a claim to do it (renew), and has those who wait for it look.
--- To be called in a transaction without a time limit. False when there is none, or somebody else is at it.
+-- Makes the state of one bucket anew whose ledger is too long for a claim to do it (renew), and has those who wait for
+-- it look. To be called in a transaction without a time limit. False when there is none, or somebody else is at it.
 create or replace function engine.renewed() returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_bucket bigint;
@@ -19,7 +19,7 @@ begin
     -- Room has it as the older definition does, as long as this row is not there.
     perform engine.append_ledger(array[jsonb_populate_record(null::engine.room, to_jsonb(v_state) || jsonb_build_object(
       'ord', 1, 'bucket', v_bucket, 'n', v_row.n, 'now_at', v_row.at, 'version', v_def.version, 'hold', v_row.hold,
-      'drain', v_def.drain, 'weight', v_def.weight, 'slot', v_def.slot, 'margin', v_def.margin))]);
+      'kind', v_def.kind, 'weight', v_def.weight, 'slot', v_def.slot, 'margin', v_def.margin))]);
   end if;
   update sluice.list l set due = engine.limiter_us() where l.id in (v_bucket, sluice.hash64(v_def.name || '*'));
   perform pg_notify('sluice.wake', '*');

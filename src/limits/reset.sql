@@ -1,5 +1,6 @@
--- When p_need units fit under a quota, of those that do not fit now: a period that is full is over only a margin after its
--- end. p_row: the rule's row of ledger.quota, as seen now. p_quota: its calendar. What counts in the next period counts in this one too.
+-- When p_need units fit under a quota, of those that do not fit now: a period that is full is over only a margin after
+-- its end. p_row: the rule's row of ledger.quota, as seen now. p_quota: its calendar. What counts in the next period
+-- counts in this one too.
 create or replace function engine.reset(p_row bigint[], p_quota jsonb, p_margin bigint, p_room bigint, p_need bigint) returns bigint
 language plpgsql stable as $$
 begin

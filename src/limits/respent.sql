@@ -1,9 +1,10 @@
--- The periods of a bucket's quotas (ledger.quota) when the store's clock shows p_wall, looked up in the ledger: under a changed
--- definition as if it had been in force all along, from what was granted and kept. A grant counts in the periods of what that
--- clock showed then. How much counts in the period before is not looked up, for that may be months: while it matters, that one is full.
+-- The periods of a bucket's quotas (ledger.quota) when the store's clock shows p_wall, looked up in the ledger: under a
+-- changed definition as if it had been in force all along, from what was granted and kept. A grant counts in the
+-- periods of what that clock showed then. How much counts in the period before is not looked up, for that may be
+-- months: while it matters, that one is full.
 create or replace function engine.respent(p_bucket bigint, p_wall bigint, p_def sluice.limit_def) returns bigint[] language plpgsql stable as $$
 declare
-  v_quota bigint[] := engine.rolled(null, p_def.margin, p_def.spec, p_wall);
+  v_quota bigint[] := engine.rolled(null, p_def, p_wall);
   v_ahead bigint := (select e.ahead_us from sluice.epoch e limit 1);
   v_least bigint := (select least(min(s.before_us), min(s.ahead_us)) from sluice.step s);  -- null: it never stepped
   v_ends bigint;  -- of the next period, where grants may lie beyond it
@@ -11,8 +12,8 @@ declare
   v_next bigint;
 begin
   if v_quota is null then return null; end if;
-  for i in 1 .. cardinality(p_def.margin) loop
-    continue when p_def.margin[i] = 0;
+  for i in 1 .. cardinality(p_def.kind) loop
+    continue when p_def.kind[i] <> 'quota';
     if p_wall < v_quota[i][2] + p_def.margin[i] then v_quota[i][4] := p_def.room[i]; end if;
     if v_least is not null then v_ends := (engine.period(p_def.spec -> 'rules' -> (i - 1) -> 'quota', v_quota[i][3])).ends; end if;
     select coalesce(sum(g.units) filter (where g.wall < v_quota[i][3] + p_def.margin[i]), 0),

@@ -11,13 +11,13 @@ export interface Rule {
   units: number
   /** The vendor's window, of a quota its shortest period; 0: none. */
   windowUs: number
-  /** So much a microsecond drains; 0: nothing does (concurrency). */
+  /** So much a microsecond drains; of concurrency nothing does. */
   drain: number
   /** So much a unit weighs. */
   weight: number
   /** Capacity in units. */
   room: number
-  /** Length of a window's parts; 0: not a window. */
+  /** Length of a window's parts. */
   slotUs: number
   /** How far back grants matter: the window and its margin, or until a full bucket has drained. */
   spanUs: number

@@ -1,8 +1,8 @@
 -- Notes what a source says of a limit (p_spec null: nothing any more). False when that is nothing new, when there was
 -- nothing to take back, or when code of a process that began earlier says it. In a rolling deploy old processes may
--- name a limit for the first time after new ones began: so the last that began wins, not the last that spoke. Within some
--- seconds it does not matter, and a time to come (the clock was set back) does not count. Of two that begin in turns all the
--- time the one whose definition came up later wins (is_earlier).
+-- name a limit for the first time after new ones began: so the last that began wins, not the last that spoke. Within
+-- some seconds it does not matter, and a time to come (the clock was set back) does not count. Of two that begin in
+-- turns all the time the one whose definition came up later wins (is_earlier).
 create or replace function engine.say(
   p_name text, p_source text, p_spec jsonb, p_columns jsonb, p_by text, p_reason text, p_age_us bigint)
 returns boolean language plpgsql as $$

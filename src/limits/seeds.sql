@@ -1,5 +1,6 @@
--- What counts in each bucket of limits that others may share, as the ledger has it: to begin an epoch in Redis. None of those
--- that are as never used, and none of what is only this database's (what shares leave, places). $1: cap, as of a claim
+-- What counts in each bucket of limits that others may share, as the ledger has it: to begin an epoch in Redis. None of
+-- those that are as never used, and none of what is only this database's (what shares leave, places). $1: cap, as of a
+-- claim
 select case when b.key = '' then b.name else b.name || ':' || b.key end as take, r.version,
        greatest(0, r.hold - r.now_at)::float8 as hold_us,
        to_json(r.debt) as debt, to_json(r.slots) as slots, to_json(r.quota) as quota

@@ -1,6 +1,7 @@
--- The store's clock has stepped forward by p_by microseconds, as the caller's monotonic clock tells, who saw the limiter's
--- p_ahead ahead: takes that back. 'moved'; 'again': somebody has dealt with it, look again; 'witnessed': no step, for grants
--- were given in the time that the caller did not see pass, so it is the caller's clock that stood still.
+-- The store's clock has stepped forward by p_by microseconds, as the caller's monotonic clock tells, who saw the
+-- limiter's p_ahead ahead: takes that back. 'moved'; 'again': somebody has dealt with it, look again; 'witnessed': no
+-- step, for grants were given in the time that the caller did not see pass, so it is the caller's clock that stood
+-- still.
 create or replace function engine.shift(p_by bigint, p_ahead bigint) returns text language plpgsql
   set enable_seqscan = off set jit = off as $$
 declare

@@ -1,6 +1,7 @@
--- Has p_next follow the epoch p_found, whose state Redis has lost (null or '': there was none), unless another does already, or somebody
--- does just that. p_own: the caller's own last one, in whose place he may put another at once. Waits for all that grants
--- under the one that was found. epoch: which it is now; mine: it is p_next, and the caller's to begin in Redis; owner: of its keys.
+-- Has p_next follow the epoch p_found, whose state Redis has lost (null or '': there was none), unless another does
+-- already, or somebody does just that. p_own: the caller's own last one, in whose place he may put another at once.
+-- Waits for all that grants under the one that was found. epoch: which it is now; mine: it is p_next, and the caller's
+-- to begin in Redis; owner: of its keys.
 create or replace function engine.succeed(p_found text, p_next text, p_own text, out epoch text, out mine boolean, out owner text)
 language plpgsql set lock_timeout = '2s' as $$
 declare

@@ -1,13 +1,14 @@
 -- One take outside of jobs: grants p_cost units of a bucket (p_take: its name) now, or says when to ask again. One
 -- autocommitted statement; charges nothing when it denies; idempotent by p_grant, whose id is of version 4 (turn.sql).
--- Nobody overtakes who asked before and still waits, unless there is room for them too; with jobs that wait for the bucket
--- takers take turns (jobs_first). p_line: this waiting taker (null: it does not wait); p_wait: how long it would.
--- p_unused: a grant that was not used; it is given back first, and p_n its place in the line. p_holder: the process, which
--- holds a place where the limit counts those, and is trusted for p_life (lease). p_cap: as for a claim.
--- wait_us: when to ask again; soonest_us: no room before (2^53 - 1: not by time); capacity: more than that is never granted
--- (null: no bound); waited_us: as of a claim; life_us: so long its place lasts (null: it holds none); lost: the process was
--- given up, and has to ask under another id; n: its place in the line until it was granted; fresh_us: so long a request may begin
--- under it (null: the limit counts places only); shared: as of a claim.
+-- Nobody overtakes who asked before and still waits, unless there is room for them too; with jobs that wait for the
+-- bucket takers take turns (jobs_first). p_line: this waiting taker (null: it does not wait); p_wait: how long it
+-- would.
+-- p_unused: a grant that was not used; it is given back first, and p_n its place in the line. p_holder: the process,
+-- which holds a place where the limit counts those, and is trusted for p_life (lease). p_cap: as for a claim.
+-- wait_us: when to ask again; soonest_us: no room before (2^53 - 1: not by time); capacity: more than that is never
+-- granted (null: no bound); waited_us: as of a claim; life_us: so long its place lasts (null: it holds none); lost: the
+-- process was given up, and has to ask under another id; n: its place in the line until it was granted; fresh_us: so
+-- long a request may begin under it (null: the limit counts places only); shared: as of a claim.
 create or replace function engine.acquire(
   p_grant uuid, p_line uuid, p_n bigint, p_take text, p_cost bigint, p_wait bigint, p_unused uuid, p_holder uuid, p_life bigint, p_cap bigint,
   out granted boolean, out wait_us bigint, out soonest_us bigint, out capacity bigint, out now_us bigint, out waited_us bigint,
@@ -31,9 +32,9 @@ begin
   waited_us := greatest(now_us - v_begun, 0);
   if p_unused is not null then perform engine.untake(p_unused, v_bucket, true, now_us); end if;
   select * into v_room from engine.room(array[v_bucket], now_us);
-  v_places := coalesce(0 = any (v_room.drain), false);
+  v_places := coalesce('concurrency' = any (v_room.kind), false);
   -- What is only counted by places costs one, whatever it costs elsewhere.
-  if v_places and 0 = all (v_room.drain) then v_cost := 1; end if;
+  if v_places and 'concurrency' = all (v_room.kind) then v_cost := 1; end if;
   granted := exists (
     select 1 from (select l.claim, l.units from sluice.ledger l where l.bucket = v_bucket and l.at > now_us - 60000000
                    order by l.at desc, l.n desc limit 1000) t where t.claim = p_grant and t.units >= 0);
@@ -50,7 +51,7 @@ begin
     granted := v_room.units >= v_need and v_room.places >= v_takers and v_room.hold <= now_us and v_room.next < 9007199254740991 and v_room.version is not null;
     soonest_us := 0;
     if not granted then
-      soonest_us := engine.free(v_bucket, now_us, v_need);
+      soonest_us := (engine.room(array[v_bucket], now_us, false, array[v_need], true)).next;
       if soonest_us < 9007199254740991 then soonest_us := greatest(soonest_us - now_us, 1); end if;
     end if;
     if granted and engine.jobs_first(v_bucket, now_us) then granted := false; end if;
@@ -64,11 +65,9 @@ begin
   if granted then
     delete from sluice.taker t where t.id = p_line returning t.n into n;
     n := coalesce(n, p_n);
-    fresh_us := (select d.grant_us from sluice.limit_def d
-                 where d.name = split_part(p_take, ':', 1) and d.version = v_room.version and 0 < any (d.drain));
+    fresh_us := case when 'concurrency' <> any (v_room.kind) then v_room.life end;
   elsif not lost then
-    capacity := (select min(x.room) from sluice.limit_def d, unnest(d.room, d.drain) x (room, drain)
-                 where d.name = split_part(p_take, ':', 1) and d.version = v_room.version and x.drain > 0);
+    capacity := nullif(v_room.most, 2147483647);
     wait_us := case when v_cost > capacity then 0 else engine.queue(p_line, p_n, v_bucket, v_cost, soonest_us, p_wait, now_us) end;
   end if;
 end $$;

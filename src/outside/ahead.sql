@@ -1,5 +1,5 @@
--- Takers that wait for a bucket before this one, and the units that they want (p_n: its place in the line, should it not
--- stand there just now; null: the end).
+-- Takers that wait for a bucket before this one, and the units that they want (p_n: its place in the line, should it
+-- not stand there just now; null: the end).
 create or replace function engine.ahead(p_bucket bigint, p_line uuid, p_n bigint, p_now bigint, out takers bigint, out units bigint)
 language plpgsql stable as $$
 declare

@@ -1,5 +1,6 @@
--- A process that holds places says that it lives for p_life more, in one statement for all of them. p_cap: as for a claim.
--- life_us: null, when it was given up meanwhile: then it holds nothing any more. held: the grants under which it holds places.
+-- A process that holds places says that it lives for p_life more, in one statement for all of them. p_cap: as for a
+-- claim. life_us: null, when it was given up meanwhile: then it holds nothing any more. held: the grants under which it
+-- holds places.
 create or replace function engine.keep(p_holder uuid, p_life bigint, p_cap bigint, out now_us bigint, out life_us bigint, out held uuid[])
 language plpgsql set enable_seqscan = off set jit = off as $$
 begin

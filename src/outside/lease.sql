@@ -1,5 +1,5 @@
--- A process that takes a place of a bucket for a grant: says that it lives for p_life, when a third of that is over. Answers
--- for how long it does; null: it was given up, and has to begin anew under another id.
+-- A process that takes a place of a bucket for a grant: says that it lives for p_life, when a third of that is over.
+-- Answers for how long it does; null: it was given up, and has to begin anew under another id.
 create or replace function engine.lease(p_grant uuid, p_bucket bigint, p_holder uuid, p_life bigint, p_now bigint) returns bigint
 language plpgsql as $$
 declare

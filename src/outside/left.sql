@@ -1,5 +1,5 @@
--- What a claim may give to jobs of what is free in these buckets: where takers outside of jobs wait and have the turn, what
--- they want is theirs: units, or each a place (p_places).
+-- What a claim may give to jobs of what is free in these buckets: where takers outside of jobs wait and have the turn,
+-- what they want is theirs: units, or each a place (p_places).
 create or replace function engine.left(p_buckets bigint[], p_avail bigint[], p_now bigint, p_places boolean default false) returns bigint[]
 language plpgsql stable as $$
 declare

@@ -1,6 +1,6 @@
--- Says when a taker that was denied may ask again, in microseconds, and has it wait in line until a while after that: unless
--- it does not wait (p_line null), or not for so long (p_wait). Far from its turn it asks rarely, but never so rarely that who
--- dies in the line holds up others for long. p_n: its place in the line, if it had one before.
+-- Says when a taker that was denied may ask again, in microseconds, and has it wait in line until a while after that:
+-- unless it does not wait (p_line null), or not for so long (p_wait). Far from its turn it asks rarely, but never so
+-- rarely that who dies in the line holds up others for long. p_n: its place in the line, if it had one before.
 create or replace function engine.queue(
   p_line uuid, p_n bigint, p_bucket bigint, p_cost bigint, p_soonest bigint, p_wait bigint, p_now bigint) returns bigint language plpgsql as $$
 declare

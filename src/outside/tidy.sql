@@ -1,5 +1,5 @@
--- Gives up processes that hold places and are gone, so that jobs have those places too, and forgets who waited. True when
--- there may be more. p_cap: as for a claim; null lets nobody be given up, for the clock may just have stepped.
+-- Gives up processes that hold places and are gone, so that jobs have those places too, and forgets who waited. True
+-- when there may be more. p_cap: as for a claim; null lets nobody be given up, for the clock may just have stepped.
 create or replace function engine.tidy(p_cap bigint) returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_now bigint := engine.limiter_us(p_cap);

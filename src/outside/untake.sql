@@ -1,5 +1,5 @@
--- Ends what a grant outside of jobs holds: its place, if it has one, and with p_unused its units too, as if they had not been
--- granted. A second time it does nothing. Call under lock.
+-- Ends what a grant outside of jobs holds: its place, if it has one, and with p_unused its units too, as if they had
+-- not been granted. A second time it does nothing. Call under lock.
 create or replace function engine.untake(p_grant uuid, p_bucket bigint, p_unused boolean, p_now bigint) returns void
 language plpgsql as $$
 declare

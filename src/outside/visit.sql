@@ -1,5 +1,5 @@
--- Locks a bucket, which is made when nobody has used it yet, and brings it to the definition in force. What it locks is kept
--- to the end of the transaction, so that nobody retires the bucket meanwhile.
+-- Locks a bucket, which is made when nobody has used it yet, and brings it to the definition in force. What it locks is
+-- kept to the end of the transaction, so that nobody retires the bucket meanwhile.
 create or replace function engine.visit(p_take text) returns void language plpgsql as $$
 declare
   v_bucket bigint := sluice.hash64(p_take);

@@ -98,9 +98,7 @@ export class SharedDefinitions {
   /** Whether it counts nothing but what drains within a second. */
   isQuick(take: string): boolean {
     const rules = this.bucket(take)?.rules ?? []
-    return rules.every(
-      ({ slotUs, quota, weight, drain }) => slotUs === 0 && quota === undefined && weight / drain <= 1e6,
-    )
+    return rules.every(({ kind, weight, drain }) => kind === 'rate' && weight / drain <= 1e6)
   }
 
   /** Whether the store may decide alone about a bucket. */
@@ -124,7 +122,7 @@ function inForce({ name, version, spec }: Row): InForce {
   const isFull = refund === 'full'
   return {
     rules,
-    bucket: { rules: rules.filter(({ drain }) => drain > 0), version, isFull, isOwn: published !== true },
+    bucket: { rules: rules.filter(({ kind }) => kind !== 'concurrency'), version, isFull, isOwn: published !== true },
     published:
       published === true
         ? {
@@ -134,7 +132,7 @@ function inForce({ name, version, spec }: Row): InForce {
             isFull,
             grantUs,
             isKeyed: keyed === true || label !== undefined || pool !== undefined,
-            ...(rules.some(({ drain }) => drain === 0) ? { countedFrom: version } : {}),
+            ...(rules.some(({ kind }) => kind === 'concurrency') ? { countedFrom: version } : {}),
           }
         : undefined,
     isOpen: open === true,

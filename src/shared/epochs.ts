@@ -114,13 +114,15 @@ export class SharedEpochs {
       if (bucket !== undefined && bucket.version !== version)
         throw new OthersBeginError('a definition was just changed')
       if (bucket === undefined || all === undefined) return []
-      const flows = all.flatMap((rule, i) => (rule.drain > 0 ? [{ rule, i }] : []))
+      const flows = all.flatMap((rule, i) => (rule.kind !== 'concurrency' ? [{ rule, i }] : []))
       return [
         {
           bucket,
           holdUs,
-          debt: flows.map(({ rule, i }) => (rule.slotUs > 0 || rule.quota !== undefined ? 0 : (debt[i] ?? 0))),
-          slots: flows.map(({ rule, i }) => (rule.slotUs > 0 ? (slots?.[i] ?? []).map((units) => units ?? 0) : [])),
+          debt: flows.map(({ rule, i }) => (rule.kind === 'rate' ? (debt[i] ?? 0) : 0)),
+          slots: flows.map(({ rule, i }) =>
+            rule.kind === 'window' ? (slots?.[i] ?? []).map((units) => units ?? 0) : [],
+          ),
           spent: flows.map(({ rule, i }) =>
             rule.quota === undefined ? [] : [...(quota?.[i] ?? []).map((one) => one ?? 0), rule.quota.marginUs],
           ),

@@ -99,7 +99,7 @@ export class RedisShared implements SharedLimits {
 
   isOpenFor(limits: Parameters<SharedLimits['isOpenFor']>[0]): boolean {
     return limits.every(
-      ({ rules, isOpenWithoutStore }) => isOpenWithoutStore || rules.every(({ drain }) => drain === 0),
+      ({ rules, isOpenWithoutStore }) => isOpenWithoutStore || rules.every(({ kind }) => kind === 'concurrency'),
     )
   }
 

@@ -319,9 +319,12 @@ export class Twin {
     }
     this.#limits[number] = rules
     for (const one of this.#buckets) if (one.limit === number) one.old = one.history.length
-    const column = (field: 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') => rules.map((rule) => rule[field])
+    const column = (field: 'kind' | 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') =>
+      rules.map((rule) => rule[field])
     const [drain, weight, room] = [column('drain'), column('weight'), column('room')]
-    const columns = { drain, weight, room, slot: column('slotUs'), span: column('spanUs'), grant_us: 100_000 }
+    const margin = rules.some(({ quota }) => quota) ? rules.map(({ quota }) => quota?.marginUs ?? 0) : null
+    const [kind, slot, span] = [column('kind'), column('slotUs'), column('spanUs')]
+    const columns = { kind, drain, weight, room, slot, span, margin, grant_us: 100_000 }
     const spec = { rules, ...(this.#full[number] === true ? { refund: 'full' } : {}) }
     this.#play({ kind: 'define', name: `${this.#name}.${number}`, spec, columns })
   }

@@ -1,18 +1,13 @@
 -- Definitions of limits, buckets and the ledger, takes outside of jobs, the limiter's clock, Redis's epoch.
 
--- How far a grant counts beyond the ends of its period, for each rule; 0 where it is no quota; null: no rule is.
-create function sluice.margins(spec jsonb) returns bigint[] language sql immutable strict as
-  $$ select case when max(m) > 0 then array_agg(m order by o) end from (
-       select coalesce((r -> 'quota' ->> 'marginUs')::bigint, 0), o
-       from jsonb_array_elements(spec -> 'rules') with ordinality u (r, o)) t (m, o) $$;
-
 -- Definitions of limits; the greatest version is in force. One element per rule in each array (limits/limit.ts):
--- one microsecond drains drain[i] (0: concurrency), one unit weighs weight[i], the bucket holds room[i] units, the parts of
--- a window last slot[i] microseconds (0: not a window), and grants matter for span[i].
+-- what it is (rate, window, quota, concurrency), one microsecond drains drain[i], one unit weighs weight[i], the bucket holds
+-- room[i] units, the parts of a window last slot[i] microseconds, and grants matter for span[i].
 create table sluice.limit_def (
   name text not null,
   version integer not null,
   spec jsonb not null,
+  kind text[] not null,
   drain bigint[] not null,
   weight bigint[] not null,
   room bigint[] not null,
@@ -20,8 +15,9 @@ create table sluice.limit_def (
   span bigint[] not null,
   grant_us bigint not null,
   created_at timestamptz not null,
-  -- The calendar of a quota is read from the spec when a period has ended.
-  margin bigint[] generated always as (sluice.margins(spec)) stored,
+  -- How far a grant of a quota counts beyond the ends of its period; null: no rule is one. The calendar is read from the spec
+  -- when a period has ended.
+  margin bigint[],
   -- The label that is its key; the members of its pool. Both are in the spec too.
   label text,
   members text[],
@@ -34,7 +30,7 @@ create table sluice.limit_def (
   lend_us bigint,
   primary key (name, version)
 );
-create index limit_concurrency on sluice.limit_def (name) where 0 = any (drain);
+create index limit_concurrency on sluice.limit_def (name) where 'concurrency' = any (kind);
 create index limit_pool on sluice.limit_def (name) where members is not null;
 create index limit_lending on sluice.limit_def (name) where lend_us is not null;
 
