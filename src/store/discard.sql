@@ -3,11 +3,13 @@ create or replace function engine.discard(
   p_id uuid, p_task text, p_queue text, p_priority integer, p_tags text[], p_input jsonb, p_reason text, p_ruled jsonb)
 returns void language plpgsql as $$
 declare
-  v_now timestamptz := sluice.now();
+  v_job sluice.job;
 begin
-  if exists (select 1 from sluice.job j where j.id = p_id) or exists (select 1 from sluice.failed f where f.id = p_id) then return; end if;
-  insert into sluice.done (id, state, reason, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, finished_at,
-    tags, input, ruled)
-  values (p_id, 'cancelled', p_reason, p_task, p_queue, p_priority, 0, 0, 0, false, v_now, v_now, p_tags, p_input, p_ruled)
-  on conflict (id) do nothing;
+  if exists (select 1 from sluice.job j where j.id = p_id) or exists (select 1 from sluice.failed f where f.id = p_id) then
+    return;
+  end if;
+  v_job.id := p_id; v_job.task := p_task; v_job.queue := p_queue; v_job.priority := p_priority; v_job.tags := p_tags;
+  v_job.input := p_input; v_job.ruled := p_ruled; v_job.crashes := 0; v_job.created_at := sluice.now();
+  perform engine.append_history('done', array[row(v_job, 'cancelled', p_reason, 0, 0, false, null, null)::engine.ending]);
+exception when unique_violation then null;
 end $$;

@@ -3,12 +3,21 @@
 -- row; only a unique index does, so rows are inserted for a moment. Whoever uses these levels repeats on 40001 anyway.
 create or replace function engine.unseen(p_ids uuid[]) returns void language plpgsql as $$
 declare
-  v_now timestamptz := sluice.now();
+  v_job sluice.job;
+  v_probes engine.ending[] := '{}';
 begin
-  insert into sluice.done (id, state, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, finished_at)
-  select id, 'probe', '', '', 0, 0, 0, 0, false, v_now, v_now from unnest(p_ids) id on conflict (id) do nothing;
-  insert into sluice.failed (id, state, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, finished_at)
-  select id, 'probe', '', '', 0, 0, 0, 0, false, v_now, v_now from unnest(p_ids) id on conflict (id) do nothing;
+  v_job.task := ''; v_job.queue := ''; v_job.priority := 0; v_job.crashes := 0; v_job.created_at := sluice.now();
+  for v_job.id in
+    select i from unnest(p_ids) i where not exists (select 1 from sluice.done d where d.id = i)
+      and not exists (select 1 from sluice.failed f where f.id = i)
+  loop
+    v_probes := v_probes || row(v_job, 'probe', null, 0, 0, false, null, null)::engine.ending;
+  end loop;
+  perform engine.append_history('done', v_probes);
+  perform engine.append_history('failed', v_probes);
   raise exception 'nothing unseen' using errcode = 'SLW02';
-exception when sqlstate 'SLW02' then null;
+exception
+  when sqlstate 'SLW02' then null;
+  when unique_violation then
+    raise exception 'could not serialize access due to concurrent update' using errcode = 'serialization_failure';
 end $$;
