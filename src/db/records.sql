@@ -1,24 +1,27 @@
--- What the functions of this release hand to each other. They stand beside those, not beside the tables: a release may change them.
+-- What the functions of this release hand to each other. They stand beside those, not beside the tables: a release may
+-- change them.
 
--- What a claim found in one lane: rows looked at, rows taken, the last seq looked at, rows that had expired, whether there
--- are more; the rank, but for priority, of the next job (of the last one, where there is none); and what the jobs taken add
--- up to for each of the lane's buckets (null: one for each job).
+-- What a claim found in one lane: rows looked at, rows taken, the last seq looked at, rows that had expired, whether
+-- there are more; the rank, but for priority, of the next job (of the last one, where there is none); and what the jobs
+-- taken add up to for each of the lane's buckets (null: one for each job).
 create type engine.move as (
   lane bigint, seen integer, taken integer, last bigint, late integer, more boolean, head integer, costs bigint[]);
 
--- A list that lanes wait in, as keep_lists.sql has it in hand: its row (place; null: there is none yet), floor and due as it was
--- found, the farthest turn that was given (far), its front turn now (null: nobody
+-- A list that lanes wait in, as keep_lists.sql has it in hand: its row (place; null: there is none yet), floor and due
+-- as it was found, the farthest turn that was given (far), its front turn now (null: nobody
 -- stands there), and what the next job there needs of its bucket (null: one unit).
 create type engine.waiting as (
-  class bigint, id bigint, place tid, floor bigint, due bigint, far bigint, front bigint, period bigint, slack bigint, need bigint);
+  class bigint, id bigint, place tid, floor bigint, due bigint, far bigint, front bigint, period bigint, slack bigint,
+    need bigint);
 
 -- What a bucket has used, as rebuild.sql makes it anew.
 create type engine.state as (debt bigint[], slots integer[], quota bigint[]);
 
--- What has arrived for a class: its lanes, and of each the first seq and how many jobs; and the state of the class when that
--- has been dealt with (read_arrivals.sql). rest: more is left. future: the data are of another server, begin anew.
+-- What has arrived for a class: its lanes, and of each the first seq and how many jobs; and the state of the class when
+-- that has been dealt with (read_arrivals.sql). rest: more is left. future: the data are of another server, begin anew.
 create type engine.news as (
-  lanes bigint[], bounds bigint[], counts bigint[], state sluice.class_state, fresh boolean, rest boolean, future boolean);
+  lanes bigint[], bounds bigint[], counts bigint[], state sluice.class_state, fresh boolean, rest boolean,
+    future boolean);
 
 -- What a bucket allows, as room.sql says it: a claim charges what it has decided by.
 create type engine.room as (
@@ -26,6 +29,8 @@ create type engine.room as (
   kind text[], drain bigint[], weight bigint[], slot bigint[], margin bigint[], hold bigint, avail bigint, next bigint,
   period bigint, slack bigint, stale boolean, units bigint, places bigint, most bigint, life bigint, wall bigint);
 
--- How a job ends, for append_history: the job as it was, and what its record says instead. started_at: of the last attempt.
+-- How a job ends, for append_history: the job as it was, and what its record says instead. started_at: of the last
+-- attempt.
 create type engine.ending as (
-  job sluice.job, state text, reason text, attempt integer, failed integer, ambiguous boolean, started_at timestamptz, error jsonb);
+  job sluice.job, state text, reason text, attempt integer, failed integer, ambiguous boolean, started_at timestamptz,
+    error jsonb);

@@ -1,9 +1,10 @@
--- Gives back what attempts held that end now: places of concurrency rules, and, where no call was made, their grants; and
--- has those who wait for that room look at once. p_claims: the claim that handed out each of p_ids; p_unused: no call was
--- made. All of the jobs are locked, in the order of seq, so that of two like requests one finds nothing, and none of them is
--- waited for once buckets are locked. Jobs before buckets, as a claim never waits for a job that runs. p_kept: the
--- one that keeps what it was charged all the same, for others used that up.
-create or replace function engine.ended(p_ids uuid[], p_claims uuid[], p_unused boolean[], p_kept text[] default null) returns void language plpgsql as $$
+-- Gives back what attempts held that end now: places of concurrency rules, and, where no call was made, their grants;
+-- and has those who wait for that room look at once. p_claims: the claim that handed out each of p_ids; p_unused: no
+-- call was made. All of the jobs are locked, in the order of seq, so that of two like requests one finds nothing, and
+-- none of them is waited for once buckets are locked. Jobs before buckets, as a claim never waits for a job that runs.
+-- p_kept: the one that keeps what it was charged all the same, for others used that up.
+create or replace function engine.ended(p_ids uuid[], p_claims uuid[], p_unused boolean[], p_kept text[] default null)
+returns void language plpgsql as $$
 declare
   v_counted text[] := engine.counting();
   v_buckets bigint[];
@@ -18,7 +19,8 @@ begin
     join unnest(p_ids, p_claims, p_unused, p_kept) u (id, claim, unused, kept) on j.id = u.id and j.claim = u.claim
     order by j.seq for update of j
   ), held as (
-    select b.id, m.claim, m.unused and b.t is distinct from m.kept as unused, sum(b.cost)::bigint as units, count(*)::integer as places
+    select b.id, m.claim, m.unused
+      and b.t is distinct from m.kept as unused, sum(b.cost)::bigint as units, count(*)::integer as places
     from mine m cross join lateral (
       select t, sluice.hash64(t) as id, coalesce(cost, 1) as cost from unnest(m.takes, m.costs) u (t, cost)
       where t is not null and (m.unused or split_part(t, ':', 1) = any (v_counted))) b
@@ -29,7 +31,8 @@ begin
   if v_buckets is null then return; end if;
   perform engine.lock_to_give(v_buckets);
   v_now := engine.limiter_us();
-  perform engine.refund(u.bucket, u.claim, u.units) from unnest(v_buckets, v_of, v_units, v_backs) u (bucket, claim, units, back) where u.back;
+  perform engine.refund(u.bucket, u.claim, u.units)
+    from unnest(v_buckets, v_of, v_units, v_backs) u (bucket, claim, units, back) where u.back;
   select array_agg(u.bucket), array_agg(u.units), array_agg(u.places) into v_buckets, v_units, v_places
   from (select bucket, sum(units)::bigint as units, sum(places)::integer as places
         from unnest(v_buckets, v_units, v_places) u (bucket, units, places) group by 1) u;

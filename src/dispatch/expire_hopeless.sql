@@ -1,6 +1,7 @@
--- Ends jobs that wait for a limit which cannot have room before they expire: whoever hears of it can do something else in time. Looks
--- at the jobs that expire first, and ends 500 at most. Room is looked for as if all that runs, and takes outside of jobs, gave back
--- what they were granted (recoverable). It waits for no row: a claim that holds one decides about it. Returns how many it ended.
+-- Ends jobs that wait for a limit which cannot have room before they expire: whoever hears of it can do something else
+-- in time. Looks at the jobs that expire first, and ends 500 at most. Room is looked for as if all that runs, and takes
+-- outside of jobs, gave back what they were granted (recoverable). It waits for no row: a claim that holds one decides
+-- about it. Returns how many it ended.
 create or replace function engine.expire_hopeless() returns integer language plpgsql as $$
 declare
   v_now bigint := engine.limiter_us();
@@ -13,17 +14,22 @@ declare
   v_at bigint;
   v_of bigint;
 begin
-  select array_agg(l), array_agg((extract(epoch from j.expires_at) * 1000000)::bigint + e.ahead_us) into v_lanes, v_first
+  select array_agg(l), array_agg((extract(epoch from j.expires_at) * 1000000)::bigint + e.ahead_us)
+    into v_lanes, v_first
   from (select ahead_us from sluice.epoch limit 1) e
   cross join (select lane, min(expires_at) as expires_at from (
-    select lane, expires_at from sluice.job where expires_at is not null and due_at is null and claim is null order by expires_at limit 2000) x group by lane) j
+    select lane, expires_at from sluice.job
+    where expires_at is not null and due_at is null and claim is null order by expires_at limit 2000) x
+    group by lane) j
   cross join lateral (select * from sluice.lane where id = j.lane order by v desc limit 1) l where l.list <> 0;
   if v_lanes is null then return 0; end if;
   v_buckets := array(select distinct b from unnest(v_lanes) l, unnest(l.buckets) b);
-  v_room := array(select case when r.version is null then v_now else r.next end from engine.room(v_buckets, v_now, true) r);
+  v_room := array(select case when r.version is null then v_now else r.next end
+    from engine.room(v_buckets, v_now, true) r);
   if (select min(f) from unnest(v_first) f) > (select max(r) from unnest(v_room) r) then return 0; end if;
   -- Both in one statement: what is given back in between would be in neither.
-  v_back := array(select case when r.version is null then v_now else r.next end from engine.room(v_buckets, v_now, true, array(
+  v_back := array(select case when r.version is null then v_now else r.next end
+    from engine.room(v_buckets, v_now, true, array(
     select 1 - engine.recoverable(b.id, h.since, v_now) from unnest(v_buckets) with ordinality b (id, o)
     left join (select sluice.hash64(t.name) as bucket, min(c.at) as since
                from sluice.claim c cross join unnest(c.lanes, c.seqs) s (lane, seq)

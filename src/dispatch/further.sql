@@ -1,11 +1,13 @@
--- One further grant for a running attempt, if the job is still its own; it takes what the job costs, or p_costs (one for
--- each of p_takes). p_unused: a grant of this attempt under which nothing was sent (null: none); it is given back first,
--- as much as it took. p_cap: as for a claim. Answers granted, how long to wait before
+-- One further grant for a running attempt, if the job is still its own; it takes what the job costs, or p_costs (one
+-- for each of p_takes). p_unused: a grant of this attempt under which nothing was sent (null: none); it is given back
+-- first, as much as it took. p_cap: as for a claim. Answers granted, how long to wait before
 -- it is worth asking again, lost (the job was rescued or cancelled: no more calls), and waited_us: how long it waited
 -- for the buckets before it decided. shared: as of a claim.
-create or replace function engine.further(p_grant uuid, p_job uuid, p_claim uuid, p_takes text[], p_unused uuid, p_cap bigint,
+create or replace function engine.further(p_grant uuid, p_job uuid, p_claim uuid, p_takes text[], p_unused uuid,
+  p_cap bigint,
   p_costs bigint[] default null, p_back bigint[] default null,
-  out granted boolean, out wait_us bigint, out lost boolean, out waited_us bigint, out shared text) language plpgsql as $$
+  out granted boolean, out wait_us bigint, out lost boolean, out waited_us bigint, out shared text)
+  language plpgsql as $$
 declare
   v_buckets bigint[] := array(select sluice.hash64(t) from unnest(p_takes) with ordinality u (t, o) order by o);
   v_own bigint[];

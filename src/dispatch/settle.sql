@@ -1,9 +1,10 @@
--- Settles what an attempt has really used of one of its limits (p_name): p_actual units, where its grants (p_grants, the
--- oldest first) took p_units. Less goes back, as a refund of those grants (p_full: all of it at once); more is a debt. Once
--- for each attempt and limit: again it does nothing, and a repeated call is harmless. Answers lost when the job is no more
--- in the hands of its claim. p_cap: as for a claim. Jobs before buckets, as a finish.
+-- Settles what an attempt has really used of one of its limits (p_name): p_actual units, where its grants (p_grants,
+-- the oldest first) took p_units. Less goes back, as a refund of those grants (p_full: all of it at once); more is a
+-- debt. Once for each attempt and limit: again it does nothing, and a repeated call is harmless. Answers lost when the
+-- job is no more in the hands of its claim. p_cap: as for a claim. Jobs before buckets, as a finish.
 create or replace function engine.settle(
-  p_job uuid, p_claim uuid, p_name text, p_actual bigint, p_grants uuid[], p_units bigint[], p_full boolean, p_cap bigint,
+  p_job uuid, p_claim uuid, p_name text, p_actual bigint, p_grants uuid[], p_units bigint[], p_full boolean,
+  p_cap bigint,
   out lost boolean)
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
@@ -21,7 +22,8 @@ begin
   -- Of an earlier claim it says nothing.
   v_done := case when v_job.settled[1] = p_claim::text then v_job.settled else array[p_claim::text] end;
   -- Of a limit with a share it is two.
-  v_buckets := array(select sluice.hash64(t) from unnest(coalesce(v_job.holds, v_job.takes)) t where substring(t from '^[^:@*/]*') = p_name);
+  v_buckets := array(select sluice.hash64(t)
+    from unnest(coalesce(v_job.holds, v_job.takes)) t where substring(t from '^[^:@*/]*') = p_name);
   if p_name = any (v_done[2:]) or v_buckets = '{}' then return; end if;
   update sluice.job j set settled = v_done || p_name where j.id = p_job;
   perform engine.lock_to_give(v_buckets);

@@ -3,5 +3,6 @@
 create or replace function engine.advance(p_at bigint) returns bigint language plpgsql stable as $$
 begin
   return coalesce((select s.ahead_us from sluice.step s where s.at <= p_at order by s.n desc limit 1),
-                  (select s.before_us from sluice.step s order by s.n limit 1), (select e.ahead_us from sluice.epoch e limit 1));
+                  (select s.before_us from sluice.step s order by s.n limit 1),
+                    (select e.ahead_us from sluice.epoch e limit 1));
 end $$;

@@ -7,12 +7,14 @@ begin
   return query
   with old as materialized (
     select b.id, l.at, l.n from unnest(p_buckets) b (id)
-    left join lateral (select o.at, o.n from sluice.ledger o where o.bucket = b.id order by o.at desc, o.n desc limit 1) l on true
+    left join lateral (select o.at, o.n
+      from sluice.ledger o where o.bucket = b.id order by o.at desc, o.n desc limit 1) l on true
     where l.at is null or (l.at < p_before and not exists (
       select 1 from sluice.ledger o where o.bucket = b.id and (o.at, o.n) < (l.at, l.n)))
   )
   select o.id, o.at, o.n from old o cross join lateral engine.room(array[o.id], p_now) r
   where o.at is null or (r.hold <= p_now and 0 = all (r.debt) and o.at < p_now - (
-    select max(s) from sluice.bucket b join sluice.limit_def d on d.name = b.name and d.version = r.version, unnest(d.span) s
+    select max(s)
+      from sluice.bucket b join sluice.limit_def d on d.name = b.name and d.version = r.version, unnest(d.span) s
     where b.id = o.id));
 end $$;

@@ -1,5 +1,6 @@
 -- A debt after p_us microseconds in which p_drain drained in each.
-create or replace function engine.drained(p_debt bigint, p_drain bigint, p_us bigint) returns bigint language plpgsql immutable as $$
+create or replace function engine.drained(p_debt bigint, p_drain bigint, p_us bigint) returns bigint
+language plpgsql immutable as $$
 begin
   return case when p_drain = 0 then p_debt when p_us > p_debt / p_drain then 0 else p_debt - p_drain * p_us end;
 end $$;

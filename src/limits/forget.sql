@@ -4,11 +4,13 @@
 -- looks back. Looks at one portion, after p_after (0: from the oldest). more: how far it came, null at the end; gone:
 -- how many rows went. Newest row and span are looked up once for each bucket of the portion: 100,000 rows of limits
 -- that look back for longer than p_keep_us stay, and are walked again each time.
-create or replace function engine.forget(p_keep_us bigint, p_after bigint, out more bigint, out gone bigint) language plpgsql
+create or replace function engine.forget(p_keep_us bigint, p_after bigint, out more bigint, out gone bigint)
+language plpgsql
   set enable_seqscan = off set jit = off as $$
 declare
   v_portion constant integer := 20000;
-  v_steps constant bigint := 400 * 86400000000;  -- what is older than that is history that is kept for longer than a year
+  -- What is older than that is history that is kept for longer than a year.
+  v_steps constant bigint := 400 * 86400000000;
   v_now bigint := engine.limiter_us();
   v_before bigint := v_now - p_keep_us;
   v_long boolean := exists (select 1 from sluice.limit_def d, unnest(d.span) s where s > p_keep_us);
@@ -17,16 +19,21 @@ begin
   gone := 0;
   if not pg_try_advisory_xact_lock(1397511523, -2) then return; end if;
   if p_after <= 0 then
-    delete from sluice.step s where s.at < (select least(l.at, v_now - v_steps) from sluice.ledger l order by l.at limit 1);
+    delete from sluice.step s
+      where s.at < (select least(l.at, v_now - v_steps) from sluice.ledger l order by l.at limit 1);
     perform engine.drop_outdated();
   end if;
   with portion as materialized (
-    select l.ctid as tid, l.bucket, l.n, l.at from sluice.ledger l where l.at > p_after and l.at < v_before order by l.at limit v_portion
+    select l.ctid as tid, l.bucket, l.n, l.at
+      from sluice.ledger l where l.at > p_after and l.at < v_before order by l.at limit v_portion
   ), state as materialized (
     select b.bucket, m.at, m.n, case when v_long then (
-        select max(s) from sluice.bucket k join sluice.limit_def d on d.name = k.name, unnest(d.span) s where k.id = b.bucket) end as span
+        select max(s)
+          from sluice.bucket k
+            join sluice.limit_def d on d.name = k.name, unnest(d.span) s where k.id = b.bucket) end as span
     from (select distinct bucket from portion) b
-    cross join lateral (select l.at, l.n from sluice.ledger l where l.bucket = b.bucket order by l.at desc, l.n desc limit 1) m
+    cross join lateral (select l.at, l.n
+      from sluice.ledger l where l.bucket = b.bucket order by l.at desc, l.n desc limit 1) m
   )
   select array_agg(p.tid) filter (where (s.at, s.n) > (p.at, p.n) and p.at <= v_now - coalesce(s.span, 0)),
          case when count(*) = v_portion then max(p.at) end

@@ -1,7 +1,8 @@
 -- The vendor asked for silence: no grant from these buckets for p_us microseconds from now. Only ever lengthens a hold.
 -- Counted from the bucket's own time: after a step back of the clock a hold must not be over before it began. p_cap:
 -- the latest time that the caller's monotonic clock allows the store's clock to show (null: unknown).
-create or replace function engine.hold(p_buckets bigint[], p_us bigint, p_cap bigint) returns void language plpgsql as $$
+create or replace function engine.hold(p_buckets bigint[], p_us bigint, p_cap bigint) returns void
+language plpgsql as $$
 declare
   v_room engine.room;
   v_rooms engine.room[] := '{}';

@@ -1,7 +1,8 @@
 -- The time from which a share's part is lent to others: when nothing was granted to the share for as long as the
 -- definition says. When the share has asked in vain since (plead), that time counts from when it asks again. p_bucket:
 -- what the share leaves to others. 0: the share was never used.
-create or replace function engine.lent(p_bucket bigint, p_def sluice.limit_def) returns bigint language plpgsql stable as $$
+create or replace function engine.lent(p_bucket bigint, p_def sluice.limit_def) returns bigint
+language plpgsql stable as $$
 declare
   v_key text := (select case when b.key = '' then '' else ':' || b.key end from sluice.bucket b where b.id = p_bucket);
   v_share bigint := sluice.hash64(p_def.name || (p_def.spec ->> 'lends') || v_key);
@@ -12,7 +13,8 @@ begin
   where l.units > 0 or l.claim = '00000000-0000-0000-0000-000000000000' limit 1;
   if v_last.asked then
     return p_def.lend_us + greatest(v_last.at, (
-      select max(w.due) from sluice.list w where w.id in (v_share, sluice.hash64(rtrim(p_def.name, '/') || v_key)) and w.id <> 0));
+      select max(w.due)
+        from sluice.list w where w.id in (v_share, sluice.hash64(rtrim(p_def.name, '/') || v_key)) and w.id <> 0));
   end if;
   -- Jobs that have ended since may have hidden the last grant: it was given before them.
   return coalesce(p_def.lend_us + coalesce(v_last.at, (

@@ -7,7 +7,8 @@ declare
   v_most constant bigint := 20000;
 begin
   return coalesce(p_row.n - v_most > (
-      select l.n from sluice.ledger l where l.bucket = p_row.bucket and l.at > p_row.at - (select max(s) from unnest(p_def.span) s)
+      select l.n from sluice.ledger l
+        where l.bucket = p_row.bucket and l.at > p_row.at - (select max(s) from unnest(p_def.span) s)
       order by l.at, l.n limit 1), false)
     and not ('concurrency' = any (p_def.kind) and exists (
       select 1 from sluice.limit_def d

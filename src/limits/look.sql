@@ -5,7 +5,8 @@
 -- nearer. renewal: buckets wait for their new definition (renewed). restored: an epoch has begun here and now;
 -- raised_us: by how much the clock had been set back in that case.
 create or replace function engine.look(p_least bigint, p_n bigint, p_lsn pg_lsn,
-  out now_us bigint, out ahead_us bigint, out watched boolean, out n bigint, out lsn pg_lsn, out restored boolean, out raised_us bigint,
+  out now_us bigint, out ahead_us bigint, out watched boolean, out n bigint, out lsn pg_lsn, out restored boolean,
+  out raised_us bigint,
   out renewal boolean)
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
@@ -16,15 +17,19 @@ declare
   v_least bigint;
 begin
   renewal := exists (select 1 from sluice.renewal);
-  select coalesce(i.identity, e.identity), i.lsn into v_id, lsn from engine.identity() i cross join (select * from sluice.epoch limit 1) e;
+  select coalesce(i.identity, e.identity), i.lsn into v_id, lsn
+    from engine.identity() i cross join (select * from sluice.epoch limit 1) e;
   for round in 1 .. 2 loop
     select * into v_epoch from sluice.epoch;
     now_us := sluice.now_us() + v_epoch.ahead_us;
     v_least := greatest(p_least, v_epoch.seen_us, (select l.at from sluice.ledger l order by l.at desc limit 1));
-    raised_us := case when v_epoch.watched and v_least > now_us + v_slack then v_least - now_us + 1 else 0 end;  -- later than the newest grant
+    -- Later than the newest grant.
+    raised_us := case when v_epoch.watched and v_least > now_us + v_slack then v_least - now_us + 1 else 0 end;
     restored := v_epoch.identity <> v_id or p_n > v_epoch.n or (p_n = v_epoch.n and p_lsn > lsn);
     restored := coalesce(restored, false);
-    exit when round = 2 or (raised_us = 0 and not restored and (v_epoch.identity, v_epoch.server_at) is not distinct from (v_id, v_server));
+    exit when round = 2
+      or (raised_us = 0 and not restored
+        and (v_epoch.identity, v_epoch.server_at) is not distinct from (v_id, v_server));
     -- Of several that see the same, the first one acts; the others look again.
     perform pg_advisory_xact_lock(1397511523, -12);
   end loop;
@@ -32,16 +37,18 @@ begin
   n := case when restored then greatest(v_epoch.n, p_n) + 1 else v_epoch.n end;
   ahead_us := v_epoch.ahead_us + raised_us;
   watched := v_epoch.watched;
-  if (n, ahead_us, v_id, v_server) is not distinct from (v_epoch.n, v_epoch.ahead_us, v_epoch.identity, v_epoch.server_at) then return; end if;
+  if (n, ahead_us, v_id, v_server)
+    is not distinct from (v_epoch.n, v_epoch.ahead_us, v_epoch.identity, v_epoch.server_at) then return; end if;
   update sluice.epoch e set n = look.n, identity = v_id, server_at = v_server, ahead_us = look.ahead_us,
     closed_us = case when restored then look.now_us else e.closed_us end,
     seen_us = case when raised_us > 0 then look.now_us else e.seen_us end,
     stepped_us = case when raised_us > 0 then -raised_us else e.stepped_us end,
     stepped_at = case when raised_us > 0 then to_timestamp((look.now_us - look.ahead_us) / 1e6) else e.stepped_at end;
-  if raised_us > 0 then insert into sluice.step (at, before_us, ahead_us) values (now_us, v_epoch.ahead_us, look.ahead_us); end if;
+  if raised_us > 0 then
+    insert into sluice.step (at, before_us, ahead_us) values (now_us, v_epoch.ahead_us, look.ahead_us); end if;
   if restored then
     -- Else two workers could have one id: one that registered before the loss, and one after it.
-    perform setval(pg_get_serial_sequence('sluice.worker', 'id'), nextval(pg_get_serial_sequence('sluice.worker', 'id')) + 1000000);
+    perform setval(s, nextval(s) + 1000000) from pg_get_serial_sequence('sluice.worker', 'id') s;
     perform pg_notify('sluice.wake', '*');
   end if;
 end $$;

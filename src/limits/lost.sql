@@ -1,6 +1,7 @@
 -- What has happened to the store: its epoch, since when that is (null: the first), the limits that are closed since and
 -- until when the last of them is, those that look back for longer than they are closed, the last step of its clock.
-create or replace function engine.lost(out n bigint, out told boolean, out since_ms float8, out names text[], out until_ms float8,
+create or replace function engine.lost(out n bigint, out told boolean, out since_ms float8, out names text[],
+  out until_ms float8,
   out longer text[], out stepped_us bigint, out stepped_ms bigint) language plpgsql set jit = off as $$
 declare
   v_epoch sluice.epoch;
@@ -15,7 +16,8 @@ begin
          engine.unix_ms(engine.wall(max(l.at) filter (where l.at > v_now))),
          array_agg(l.name order by l.name) filter (where v_now < v_epoch.closed_us + l.span and l.span > 3600000000)
   into names, until_ms, longer
-  from (select d.name, engine.reopens(v_epoch.closed_us, d.kind, d.span) as at, (select max(s) from unnest(d.span) s) as span
+  from (select d.name, engine.reopens(v_epoch.closed_us, d.kind, d.span) as at,
+    (select max(s) from unnest(d.span) s) as span
         from sluice.limit_def d where strpos(d.name, '/') = 0 and not exists (
           select 1 from sluice.limit_def x where x.name = d.name and x.version > d.version)) l;
   stepped_us := v_epoch.stepped_us;

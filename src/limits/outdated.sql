@@ -1,7 +1,8 @@
 -- Drops definitions that nothing needs any more: of each limit all but the newest hundred, those that rows of a bucket
 -- may be of (its versions only grow, so they lie between its oldest row's and its newest's), the first one of each that
 -- is kept (is_earlier), and the newest that counted no places (rebuild).
-create or replace function engine.drop_outdated() returns void language plpgsql set enable_seqscan = off set jit = off as $$
+create or replace function engine.drop_outdated() returns void
+language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_limit record;
 begin
@@ -13,7 +14,8 @@ begin
     with used as materialized (
       select distinct o.version as first, w.version as last from sluice.bucket b
       cross join lateral (select l.version from sluice.ledger l where l.bucket = b.id order by l.at, l.n limit 1) o
-      cross join lateral (select l.version from sluice.ledger l where l.bucket = b.id order by l.at desc, l.n desc limit 1) w
+      cross join lateral (select l.version
+        from sluice.ledger l where l.bucket = b.id order by l.at desc, l.n desc limit 1) w
       where b.name = v_limit.name
     )
     delete from sluice.limit_def d
@@ -21,6 +23,7 @@ begin
       and not exists (select 1 from used u where d.version between u.first and u.last)
       and (exists (select 1 from sluice.limit_def f where f.name = d.name and f.version < d.version and f.spec = d.spec)
            or not exists (
-             select 1 from sluice.limit_def k where k.name = d.name and k.version >= v_limit.least and k.spec = d.spec));
+             select 1 from sluice.limit_def k
+               where k.name = d.name and k.version >= v_limit.least and k.spec = d.spec));
   end loop;
 end $$;

@@ -6,7 +6,8 @@ language plpgsql as $$
 begin
   if p_units < 1 then return; end if;
   perform engine.append_ledger(array[r::engine.room], null, array[p_units], null, coalesce(
-    (select g.at from (select * from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) g
+    (select g.at from (select *
+      from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) g
      where g.claim = p_claim and g.units > 0 limit 1),
     (select c.at from sluice.claim c where c.id = p_claim), r.now_at))
   from engine.room(array[p_bucket], p_now) r;

@@ -1,12 +1,14 @@
 -- The period of a calendar that a time is in: from starts on, before ends. p_quota: unit, zone and anchorUs of a rule.
 -- core/calendar.ts is the same and says what the rules are. After 1970.
 -- Null when the store does not understand the calendar (any more: its list of zones has changed).
-create or replace function engine.period(p_quota jsonb, p_at bigint, out starts bigint, out ends bigint) language plpgsql stable as $$
+create or replace function engine.period(p_quota jsonb, p_at bigint, out starts bigint, out ends bigint)
+language plpgsql stable as $$
 declare
   v_unit text := p_quota ->> 'unit';
   v_zone text := p_quota ->> 'zone';
   v_anchor bigint;
-  v_length bigint := case v_unit when 'minute' then 60 when 'hour' then 3600 when 'week' then 604800 else 86400 end * 1000000::bigint;
+  v_length bigint := case v_unit when 'minute' then 60 when 'hour' then 3600 when 'week' then 604800
+    else 86400 end * 1000000::bigint;
   v_wall bigint;
   v_origin bigint;
   v_months integer;
@@ -25,20 +27,25 @@ begin
     return;
   end if;
   v_wall := p_at + engine.offset(v_zone, p_at / 1000000) * 1000000::bigint;
-  v_origin := case when v_anchor is not null then v_anchor + engine.offset(v_zone, floor(v_anchor / 1000000.0)::bigint) * 1000000::bigint
+  v_origin := case
+    when v_anchor is not null then
+      v_anchor + engine.offset(v_zone, floor(v_anchor / 1000000.0)::bigint) * 1000000::bigint
                    when v_unit = 'week' then 345600000000 else 0 end;
   if v_unit = 'month' then
     v_from := timestamp 'epoch' + v_origin * interval '1 microsecond';
-    v_months := (select extract(year from w) * 12 + extract(month from w) from (select timestamp 'epoch' + v_wall * interval '1 microsecond') w (w))
+    v_months := (select extract(year from w) * 12 + extract(month from w)
+      from (select timestamp 'epoch' + v_wall * interval '1 microsecond') w (w))
                 - extract(year from v_from) * 12 - extract(month from v_from);
-    if extract(epoch from v_from + make_interval(months => v_months)) * 1000000 > v_wall then v_months := v_months - 1; end if;
+    if extract(epoch from v_from + make_interval(months => v_months)) * 1000000 > v_wall then
+      v_months := v_months - 1; end if;
   else
     k := floor((v_wall - v_origin)::numeric / v_length);
   end if;
   for i in 0 .. 100 loop
     starts := ends;
     ends := engine.begin(v_zone, case when v_unit = 'month'
-      then (extract(epoch from v_from + make_interval(months => v_months + i)) * 1000000)::bigint else v_origin + (k + i) * v_length end);
+      then (extract(epoch from v_from + make_interval(months => v_months + i)) * 1000000)::bigint
+      else v_origin + (k + i) * v_length end);
     exit when ends > p_at;
   end loop;
 exception when data_exception then

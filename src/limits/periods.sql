@@ -1,7 +1,8 @@
 -- The periods of a bucket's quotas when the store's clock shows p_wall (rolled), from its newest row. Where that clock
 -- was set back, periods begin again that units were granted in: what counts in them is looked up in the ledger, as it
 -- is where the row tells none. Null when the store does not understand a calendar: room takes such a quota for full.
-create or replace function engine.periods(p_row sluice.ledger, p_def sluice.limit_def, p_wall bigint) returns bigint[] language plpgsql stable as $$
+create or replace function engine.periods(p_row sluice.ledger, p_def sluice.limit_def, p_wall bigint) returns bigint[]
+language plpgsql stable as $$
 declare
   v_quota bigint[] := engine.rolled(p_row.quota, p_def, p_wall);
   v_shown bigint;  -- the latest that it showed before it was set back
@@ -13,6 +14,7 @@ begin
   if p_row.at - engine.advance(p_row.at) <= p_wall and not exists (
     select 1 from generate_subscripts(p_def.margin, 1) i
     where p_wall < p_row.quota[i][2]  -- written since it stepped, at a time before it did: refund
-      or (v_quota[i][2] is distinct from p_row.quota[i][2] and v_quota[i][2] <= v_shown + p_def.margin[i])) then return v_quota; end if;
+      or (v_quota[i][2] is distinct from p_row.quota[i][2]
+        and v_quota[i][2] <= v_shown + p_def.margin[i])) then return v_quota; end if;
   return engine.respent(p_row.bucket, p_wall, p_def);
 end $$;

@@ -2,7 +2,8 @@
 -- own, or the share's, which is as full when nobody else used it), p_uses: those that they need, pair by pair. A row of
 -- the claim 0 without units in the share's bucket says so (lent); at most four of them in the time after which it is
 -- lent. Call under lock of both.
-create or replace function engine.plead(p_denied bigint[], p_uses bigint[], p_now bigint) returns void language plpgsql as $$
+create or replace function engine.plead(p_denied bigint[], p_uses bigint[], p_now bigint) returns void
+language plpgsql as $$
 declare
   v_shares bigint[];
 begin
@@ -11,9 +12,11 @@ begin
     select distinct s.id from unnest(p_denied, p_uses) u (denied, used)
     join sluice.bucket s on s.id = u.used and s.name ~ '/.'
     join sluice.bucket b on b.id = u.denied and b.name in (s.name, split_part(s.name, '/', 1)) and b.key = s.key
-    cross join lateral (select d.lend_us from sluice.limit_def d where d.name = split_part(s.name, '/', 1) || '/' order by d.version desc limit 1) o
+    cross join lateral (select d.lend_us
+      from sluice.limit_def d where d.name = split_part(s.name, '/', 1) || '/' order by d.version desc limit 1) o
     where not exists (
-      select 1 from (select l.at, l.claim from sluice.ledger l where l.bucket = s.id order by l.at desc, l.n desc limit 1) l
+      select 1 from (select l.at, l.claim
+        from sluice.ledger l where l.bucket = s.id order by l.at desc, l.n desc limit 1) l
       where l.claim = '00000000-0000-0000-0000-000000000000' and l.at > p_now - o.lend_us / 4));
   if v_shares = '{}' then return; end if;
   perform engine.append_ledger(

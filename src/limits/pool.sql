@@ -3,7 +3,8 @@
 -- the members has p_need units and a place (room). A member that was never used is all free. Units that takers outside
 -- of jobs wait for at a member are left out when it is the takers' turn (left). Call under lock of the members to act
 -- on the answer.
-create or replace function engine.pool(p_def sluice.limit_def, p_ord integer, p_bucket bigint, p_now bigint, p_need bigint)
+create or replace function engine.pool(p_def sluice.limit_def, p_ord integer, p_bucket bigint, p_now bigint,
+  p_need bigint)
 returns engine.room language plpgsql stable as $$
 declare
   v_members bigint[] := array(select sluice.hash64(p_def.name || ':' || m) from unnest(p_def.members) m);
@@ -15,9 +16,11 @@ begin
   select array_agg(case when r.version is null then x.room else r.avail end order by r.ord),
          array_agg(case when r.version is null then x.room else r.units end order by r.ord),
          array_agg(case when r.version is null then 2147483647 else r.places end order by r.ord),
-         max(r.most), min(case when r.version is null then p_now else r.next end), greatest(1, min(r.period) / count(*)), min(r.slack)
+         max(r.most), min(case when r.version is null then p_now else r.next end),
+           greatest(1, min(r.period) / count(*)), min(r.slack)
   into v_avail, v_units, v_places, v_room.most, v_room.next, v_room.period, v_room.slack
-  from engine.room(v_members, p_now, false, case when p_need > 1 then array_fill(p_need, array[cardinality(v_members)]) end) r
+  from engine.room(v_members, p_now, false, case
+    when p_need > 1 then array_fill(p_need, array[cardinality(v_members)]) end) r
   cross join (select min(u) as room from unnest(p_def.room) u) x;
   if exists (select 1 from sluice.taker t where t.alive_until > p_now) then
     v_avail := engine.left(v_members, v_avail, p_now);

@@ -21,7 +21,8 @@ begin
       v_state.debt[i] := coalesce(v_running, 0);
     elsif p_def.kind[i] = 'rate' then
       v_state.debt[i] := (select least(coalesce(greatest(0, max(s.owed)), 0), 2305843009213693952) from (
-        select sum(g.units) over (order by g.at desc, g.n desc) * p_def.weight[i] - p_def.drain[i]::numeric * (p_row.at - g.at) as owed
+        select sum(g.units) over (order by g.at desc, g.n desc) * p_def.weight[i]
+               - p_def.drain[i]::numeric * (p_row.at - g.at) as owed
         from engine.kept(p_row.bucket, p_row.at - p_def.span[i]) g) s);
     end if;
   end loop;

@@ -4,7 +4,8 @@
 -- change of the definition. The row that is appended has negative units (places of concurrency are released apart), at
 -- the bucket's own time: what drains later drains from less, which comes to the same, and no step of the clock gets in.
 -- Call under lock.
-create or replace function engine.refund(p_bucket bigint, p_claim uuid, p_units bigint, p_full boolean default false) returns void
+create or replace function engine.refund(p_bucket bigint, p_claim uuid, p_units bigint, p_full boolean default false)
+returns void
 language plpgsql as $$
 declare
   v_def sluice.limit_def;
@@ -26,7 +27,8 @@ begin
     select l.at, l.units + coalesce(r.units, 0) as units
     from sluice.ledger l
     left join (select claim, sum(units)::bigint as units from sluice.ledger
-               where bucket = p_bucket and at >= v_grant.at and n > v_grant.n and units < 0 group by claim) r on r.claim = l.claim
+               where bucket = p_bucket and at >= v_grant.at and n > v_grant.n and units < 0
+               group by claim) r on r.claim = l.claim
     where l.bucket = p_bucket and l.at >= v_grant.at and l.n > v_grant.n and l.units > 0 order by l.n
   loop
     -- What was used beyond a grant (overrun) may be more than fits.
@@ -34,7 +36,9 @@ begin
                     from unnest(v_debt, v_def.drain, v_def.weight) with ordinality t (d, w, u, i) order by i);
     v_at := v_row.at;
   end loop;
-  perform engine.append_ledger(array[r::engine.room], p_claim, array[-p_units], null, v_grant.at, case when not p_full then
-    array(select engine.drained(d, w, r.now_at - v_at) from unnest(v_debt, v_def.drain) with ordinality t (d, w, i) order by i) end)
+  perform engine.append_ledger(array[r::engine.room], p_claim, array[-p_units], null, v_grant.at,
+    case when not p_full then
+      array(select engine.drained(d, w, r.now_at - v_at)
+            from unnest(v_debt, v_def.drain) with ordinality t (d, w, i) order by i) end)
   from engine.room(array[p_bucket], 0) r where r.version = v_def.version;
 end $$;

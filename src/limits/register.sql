@@ -6,9 +6,10 @@ declare
   v_def sluice.limit_def := engine.reigning(p_name);
 begin
   -- Raises what is wrong with its zone.
-  perform engine.offset(r -> 'quota' ->> 'zone', 0) from jsonb_array_elements(v_def.spec -> 'rules') r where r ? 'quota';
-  insert into sluice.limit_def (name, version, spec, kind, drain, weight, room, slot, span, margin, grant_us, created_at,
-    source, by, reason, label, members, lend_us)
+  perform engine.offset(r -> 'quota' ->> 'zone', 0)
+    from jsonb_array_elements(v_def.spec -> 'rules') r where r ? 'quota';
+  insert into sluice.limit_def (name, version, spec, kind, drain, weight, room, slot, span, margin, grant_us,
+    created_at, source, by, reason, label, members, lend_us)
   values (p_name, coalesce((select max(l.version) from sluice.limit_def l where l.name = p_name), 0) + 1, v_def.spec,
     v_def.kind, v_def.drain, v_def.weight, v_def.room, v_def.slot, v_def.span, v_def.margin, v_def.grant_us, v_now,
     v_def.source, p_by, p_reason, v_def.spec ->> 'label',

@@ -9,7 +9,8 @@ begin
   for v_room in select r.* from engine.room(p_buckets, 0) r where r.stale loop
     v_is_any := true;
     if v_room.version = (
-      select max(d.version) from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = v_room.bucket) then
+      select max(d.version)
+        from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = v_room.bucket) then
       perform engine.append_ledger(array[v_room]);
     else
       insert into sluice.renewal (bucket) values (v_room.bucket) on conflict do nothing;

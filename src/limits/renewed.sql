@@ -1,6 +1,7 @@
 -- Makes the state of one bucket anew whose ledger is too long for a claim to do it (renew), and has those who wait for
 -- it look. To be called in a transaction without a time limit. False when there is none, or somebody else is at it.
-create or replace function engine.renewed() returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
+create or replace function engine.renewed() returns boolean
+language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_bucket bigint;
   v_row sluice.ledger;
@@ -13,7 +14,9 @@ begin
   perform engine.lock_to_give(array[v_bucket]);
   delete from sluice.renewal r where r.bucket = v_bucket;
   select l.* into v_row from sluice.ledger l where l.bucket = v_bucket order by l.at desc, l.n desc limit 1;
-  select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = v_bucket order by d.version desc limit 1;
+  select d.* into v_def
+    from sluice.bucket b
+      join sluice.limit_def d on d.name = b.name where b.id = v_bucket order by d.version desc limit 1;
   if v_row.version < v_def.version then
     v_state := engine.rebuild(v_row, v_def);
     -- Room has it as the older definition does, as long as this row is not there.

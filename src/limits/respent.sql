@@ -2,7 +2,8 @@
 -- changed definition as if it had been in force all along, from what was granted and kept. A grant counts in the
 -- periods of what that clock showed then. How much counts in the period before is not looked up, for that may be
 -- months: while it matters, that one is full.
-create or replace function engine.respent(p_bucket bigint, p_wall bigint, p_def sluice.limit_def) returns bigint[] language plpgsql stable as $$
+create or replace function engine.respent(p_bucket bigint, p_wall bigint, p_def sluice.limit_def) returns bigint[]
+language plpgsql stable as $$
 declare
   v_quota bigint[] := engine.rolled(null, p_def, p_wall);
   v_ahead bigint := (select e.ahead_us from sluice.epoch e limit 1);
@@ -15,9 +16,11 @@ begin
   for i in 1 .. cardinality(p_def.kind) loop
     continue when p_def.kind[i] <> 'quota';
     if p_wall < v_quota[i][2] + p_def.margin[i] then v_quota[i][4] := p_def.room[i]; end if;
-    if v_least is not null then v_ends := (engine.period(p_def.spec -> 'rules' -> (i - 1) -> 'quota', v_quota[i][3])).ends; end if;
+    if v_least is not null then
+      v_ends := (engine.period(p_def.spec -> 'rules' -> (i - 1) -> 'quota', v_quota[i][3])).ends; end if;
     select coalesce(sum(g.units) filter (where g.wall < v_quota[i][3] + p_def.margin[i]), 0),
-           coalesce(sum(g.units) filter (where g.wall >= v_quota[i][3] - p_def.margin[i] and (g.wall < v_ends + p_def.margin[i]) is not false), 0)
+           coalesce(sum(g.units) filter (where g.wall >= v_quota[i][3] - p_def.margin[i]
+             and (g.wall < v_ends + p_def.margin[i]) is not false), 0)
     into v_current, v_next
     from (select k.units, k.at - case when v_least is null then v_ahead else engine.advance(k.at) end as wall
           from engine.kept(p_bucket, v_quota[i][2] - p_def.margin[i] - 1 + least(v_least, v_ahead)) k) g

@@ -28,11 +28,11 @@ declare
   v_epoch sluice.epoch := (select e from sluice.epoch e limit 1);
 begin
   for v_in in
-    select u.o::integer as i, b.name, l.k as newest, not p_further and exists (
-             select 1 from sluice.limit_pause p where p.name = b.name and p.key in ('', b.key)) as paused
-    from unnest(p_buckets) with ordinality u (id, o)
-    left join lateral (select k.name, k.key from sluice.bucket k where k.id = u.id limit 1) b on true
-    left join lateral (select k from sluice.ledger k where k.bucket = u.id order by k.at desc, k.n desc limit 1) l on true
+    select u.o::integer as i, b.name, not p_further and exists (
+             select 1 from sluice.limit_pause p where p.name = b.name and p.key in ('', b.key)) as paused,
+           (select k from sluice.ledger k where k.bucket = u.b order by k.at desc, k.n desc limit 1) as newest
+    from unnest(p_buckets) with ordinality u (b, o)
+    left join lateral (select k.name, k.key from sluice.bucket k where k.id = u.b limit 1) b on true
   loop
     ord := v_in.i; bucket := p_buckets[ord]; v_row := v_in.newest;
     -- Buckets of one limit stand side by side, more often than not.

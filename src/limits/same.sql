@@ -2,5 +2,6 @@
 -- granted there.
 create or replace function engine.same() returns void language plpgsql as $$
 begin
-  if (select server_at from sluice.epoch) is distinct from pg_postmaster_start_time() then perform engine.look(null, null, null); end if;
+  if (select server_at from sluice.epoch) is distinct from pg_postmaster_start_time() then
+    perform engine.look(null, null, null); end if;
 end $$;

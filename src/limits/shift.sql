@@ -12,8 +12,10 @@ begin
   select * into v_epoch from sluice.epoch;
   if v_epoch.ahead_us <> p_ahead or not v_epoch.watched then return 'again'; end if;
   v_now := sluice.now_us() + p_ahead - p_by;
-  if greatest(v_epoch.seen_us, (select l.at from sluice.ledger l order by l.at desc limit 1)) > v_now + 2000000 then return 'witnessed'; end if;
-  update sluice.epoch set ahead_us = p_ahead - p_by, stepped_us = p_by, stepped_at = to_timestamp((v_now - p_ahead + p_by) / 1e6);
+  if greatest(v_epoch.seen_us, (select l.at from sluice.ledger l order by l.at desc limit 1)) > v_now + 2000000 then
+    return 'witnessed'; end if;
+  update sluice.epoch
+    set ahead_us = p_ahead - p_by, stepped_us = p_by, stepped_at = to_timestamp((v_now - p_ahead + p_by) / 1e6);
   insert into sluice.step (at, before_us, ahead_us) values (v_now, p_ahead, p_ahead - p_by);
   return 'moved';
 end $$;

@@ -4,5 +4,6 @@ create or replace function engine.shown_ago(p_ms bigint, p_cap bigint) returns t
 declare
   v_at bigint := engine.limiter_us(p_cap) - p_ms * 1000;
 begin
-  return to_timestamp(least(v_at - engine.advance(v_at), (select min(s.at - s.ahead_us) from sluice.step s where s.at > v_at)) / 1e6);
+  return to_timestamp(least(v_at - engine.advance(v_at),
+    (select min(s.at - s.ahead_us) from sluice.step s where s.at > v_at)) / 1e6);
 end $$;

@@ -7,5 +7,6 @@ declare
   v_now bigint := engine.limiter_us(p_cap);
   v_since bigint := v_now - p_ms * 1000;
 begin
-  return to_timestamp((v_now - greatest(engine.advance(v_since), (select max(s.ahead_us) from sluice.step s where s.at > v_since))) / 1e6);
+  return to_timestamp((v_now - greatest(engine.advance(v_since),
+    (select max(s.ahead_us) from sluice.step s where s.at > v_since))) / 1e6);
 end $$;

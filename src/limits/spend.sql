@@ -1,7 +1,8 @@
 -- The periods of quotas after p_units more (or less) were granted at p_when: they count in each period that is less
 -- than a margin away. One after the next is not known here, so what is given back there makes no room in the next.
 -- p_margin: of each rule. limits/quota.ts is the same.
-create or replace function engine.spend(p_quota bigint[], p_kind text[], p_margin bigint[], p_when bigint, p_units bigint)
+create or replace function engine.spend(p_quota bigint[], p_kind text[], p_margin bigint[], p_when bigint,
+  p_units bigint)
 returns bigint[] language plpgsql immutable as $$
 begin
   if p_quota is null then return null; end if;

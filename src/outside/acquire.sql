@@ -10,10 +10,13 @@
 -- process was given up, and has to ask under another id; n: its place in the line until it was granted; fresh_us: so
 -- long a request may begin under it (null: the limit counts places only); shared: as of a claim.
 create or replace function engine.acquire(
-  p_grant uuid, p_line uuid, p_n bigint, p_take text, p_cost bigint, p_wait bigint, p_unused uuid, p_holder uuid, p_life bigint, p_cap bigint,
-  out granted boolean, out wait_us bigint, out soonest_us bigint, out capacity bigint, out now_us bigint, out waited_us bigint,
+  p_grant uuid, p_line uuid, p_n bigint, p_take text, p_cost bigint, p_wait bigint, p_unused uuid, p_holder uuid,
+  p_life bigint, p_cap bigint,
+  out granted boolean, out wait_us bigint, out soonest_us bigint, out capacity bigint, out now_us bigint,
+  out waited_us bigint,
   out life_us bigint, out lost boolean, out n bigint, out fresh_us bigint, out shared text)
-language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set lock_timeout = '1s' as $$
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set lock_timeout = '1s' as $$
 declare
   v_bucket bigint := sluice.hash64(p_take);
   v_begun bigint;
@@ -44,11 +47,15 @@ begin
     lost := life_us is null;
     granted := not lost;
   elsif not granted then
-    select v_cost + a.units, 1 + a.takers into v_need, v_takers from engine.ahead(v_bucket, p_line, p_n, now_us) a;
+    -- And what those want who wait before it: p_n is its place, should it not stand there just now.
+    select v_cost + coalesce(sum(t.cost), 0), 1 + count(*) into v_need, v_takers from sluice.taker t
+    where t.bucket = v_bucket and t.alive_until > now_us
+      and (t.n < coalesce((select o.n from sluice.taker o where o.id = p_line), p_n)) is not false;
     if v_room.places < v_takers and engine.vacate(v_bucket, now_us) > 0 then
       select * into v_room from engine.room(array[v_bucket], now_us);
     end if;
-    granted := v_room.units >= v_need and v_room.places >= v_takers and v_room.hold <= now_us and v_room.next < 9007199254740991 and v_room.version is not null;
+    granted := v_room.units >= v_need and v_room.places >= v_takers and v_room.hold <= now_us
+      and v_room.next < 9007199254740991 and v_room.version is not null;
     soonest_us := 0;
     if not granted then
       soonest_us := (engine.room(array[v_bucket], now_us, false, array[v_need], true)).next;
@@ -68,6 +75,7 @@ begin
     fresh_us := case when 'concurrency' <> any (v_room.kind) then v_room.life end;
   elsif not lost then
     capacity := nullif(v_room.most, 2147483647);
-    wait_us := case when v_cost > capacity then 0 else engine.queue(p_line, p_n, v_bucket, v_cost, soonest_us, p_wait, now_us) end;
+    wait_us := case when v_cost > capacity then 0
+      else engine.queue(p_line, p_n, v_bucket, v_cost, soonest_us, p_wait, now_us) end;
   end if;
 end $$;

@@ -167,7 +167,8 @@ export class Holder {
 
   /** Granted, but the answer never came: nobody else would give them back as long as this process lives. */
   async #giveBackStrays(grants: readonly string[]): Promise<void> {
-    if (grants.length > 0) await this.#store.call('forsake', [grants])
+    if (grants.length === 0) return
+    await this.#store.call('yield', [grants, grants.map(() => null), grants.map(() => false)])
   }
 
   /** Tells the store what has ended, all that there is in one statement. */

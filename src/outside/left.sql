@@ -1,13 +1,15 @@
 -- What a claim may give to jobs of what is free in these buckets: where takers outside of jobs wait and have the turn,
 -- what they want is theirs: units, or each a place (p_places).
-create or replace function engine.left(p_buckets bigint[], p_avail bigint[], p_now bigint, p_places boolean default false) returns bigint[]
+create or replace function engine.left(p_buckets bigint[], p_avail bigint[], p_now bigint,
+  p_places boolean default false) returns bigint[]
 language plpgsql stable as $$
 declare
   v_wait record;
   v_at integer;
 begin
   for v_wait in
-    select t.bucket, case when p_places then count(*) else sum(t.cost) end as cost from sluice.taker t where t.alive_until > p_now and t.bucket = any (p_buckets) group by 1
+    select t.bucket, case when p_places then count(*) else sum(t.cost) end as cost
+      from sluice.taker t where t.alive_until > p_now and t.bucket = any (p_buckets) group by 1
   loop
     v_at := array_position(p_buckets, v_wait.bucket);
     continue when p_avail[v_at] = 0 or engine.jobs_first(v_wait.bucket, p_now, true);

@@ -1,17 +1,22 @@
 -- Gives up processes that hold places and are gone, so that jobs have those places too, and forgets who waited. True
 -- when there may be more. p_cap: as for a claim; null lets nobody be given up, for the clock may just have stepped.
-create or replace function engine.tidy(p_cap bigint) returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
+create or replace function engine.tidy(p_cap bigint) returns boolean
+language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_now bigint := engine.limiter_us(p_cap);
   v_bucket bigint;
 begin
   if not pg_try_advisory_xact_lock(1397511523, -13) then return false; end if;
   delete from sluice.taker where id = any (array(
-    select id from sluice.taker where alive_until < v_now - 60000000 order by alive_until limit 1000 for update skip locked));
+    select id from sluice.taker
+      where alive_until < v_now - 60000000 order by alive_until limit 1000 for update skip locked));
   if not exists (select 1 from sluice.holder where alive_until <= v_now) then return false; end if;
-  v_bucket := (select l.bucket from sluice.lease l join sluice.holder h on h.id = l.holder where h.alive_until <= v_now and p_cap is not null limit 1);
+  v_bucket := (select l.bucket
+    from sluice.lease l
+      join sluice.holder h on h.id = l.holder where h.alive_until <= v_now and p_cap is not null limit 1);
   if v_bucket is null then
-    delete from sluice.holder h where h.alive_until < v_now - 60000000 and not exists (select 1 from sluice.lease l where l.holder = h.id);
+    delete from sluice.holder h
+      where h.alive_until < v_now - 60000000 and not exists (select 1 from sluice.lease l where l.holder = h.id);
     return false;
   end if;
   -- One bucket a call: two in one transaction would be locked out of order.

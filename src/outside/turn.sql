@@ -3,7 +3,8 @@
 -- turn is as long as the other's last one, but no longer than a tenth of a second's worth of the limit, or the largest
 -- of the takers' grants. Jobs that do not come for half a second after their list was due (no free worker, a pause) let
 -- their turn pass.
-create or replace function engine.jobs_first(p_bucket bigint, p_now bigint, p_here boolean default false) returns boolean language plpgsql stable as $$
+create or replace function engine.jobs_first(p_bucket bigint, p_now bigint, p_here boolean default false)
+returns boolean language plpgsql stable as $$
 declare
   v_row record;
   v_most bigint;  -- the longest turn
@@ -14,7 +15,8 @@ begin
   if not p_here and engine.awaited(p_bucket, p_now) is null then return false; end if;
   select greatest(1, min(case x.kind when 'window' then x.room * 100000 / x.span when 'concurrency' then x.room / 4
                               else least(x.drain::numeric * 100000 / x.weight, x.room) end)) into v_most
-  from (select d.* from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_bucket order by d.version desc limit 1) d,
+  from (select d.* from sluice.bucket b join sluice.limit_def d on d.name = b.name
+        where b.id = p_bucket order by d.version desc limit 1) d,
        unnest(d.kind, d.drain, d.weight, d.room, d.span) x (kind, drain, weight, room, span);
   for v_row in
     select l.units, get_byte(uuid_send(l.claim), 6) >> 4 = 4 as outside from sluice.ledger l

@@ -12,7 +12,8 @@ begin
   end if;
   if p_unused then
     v_units := coalesce((select sum(t.units) from (
-      select l.claim, l.units from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) t where t.claim = p_grant), 0);
+      select l.claim, l.units from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) t
+        where t.claim = p_grant), 0);
     if v_units > 0 then perform engine.refund(p_bucket, p_grant, v_units); end if;
   end if;
   if v_units > 0 then perform engine.sooner(array[p_bucket], array[v_units], p_now); end if;

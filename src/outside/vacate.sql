@@ -9,7 +9,8 @@ begin
   update sluice.holder set alive_until = 0 where id = any (array(
     select id from sluice.holder where alive_until between 1 and p_now for update skip locked));
   with gone as (
-    delete from sluice.lease l using sluice.holder h where h.id = l.holder and h.alive_until = 0 and l.bucket = p_bucket returning 1
+    delete from sluice.lease l using sluice.holder h
+      where h.id = l.holder and h.alive_until = 0 and l.bucket = p_bucket returning 1
   )
   select count(*) into v_places from gone;
   if v_places > 0 then

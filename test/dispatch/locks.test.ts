@@ -112,7 +112,7 @@ describe('locks', () => {
     for (let i = 0; i < 4; i++) await acquire(db, 'locks.seats', { line: newId(), waitUs: 9_000_000 })
     await run('keep', newId(), 1_000, null)
     await run('yield', grants.slice(0, 2), members.slice(0, 2), [true, true])
-    await run('forsake', grants)
+    await run('yield', grants, [null, null, null], [false, false, false])
     await acquire(db, 'locks.seats', { holder: newId(), lifeMs: 0.001 })
     await run('tidy', null)
     await run('tidy', Number.MAX_SAFE_INTEGER)

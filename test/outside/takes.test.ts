@@ -154,7 +154,7 @@ for (const engine of engines) {
       for (let n = 0; n < 2; n++) {
         const grant = randomUUID()
         expect(await acquire(at.db, 'both', { grant })).toMatchObject({ granted: true })
-        await at.db.query(`select ${fn}.forsake(array[$1::uuid])`, [grant])
+        await at.db.query(`select ${fn}.yield(array[$1::uuid], array[null::text], array[false])`, [grant])
       }
       expect(await acquire(at.db, 'both')).toMatchObject({ granted: false, soonestMs: 1_000 })
     })
