@@ -35,6 +35,8 @@ const againMsMax = 10
 /** The store is told to wait for no longer than this, for others may give back what they took; and where it is closed, which lasts. */
 const holdUsMax = 5_000_000
 const closedUsMax = 60_000_000
+/** An answer by a clock that is this far behind the latest that it may show was given after that clock was set back. */
+const setBackUs = 3_000_000
 
 /** What is asked of Redis for a list of wishes. */
 interface Question {
@@ -147,14 +149,14 @@ export class RedisShared implements SharedLimits {
       firstMs ??= clock.monotonicMs()
       try {
         const answer = await this.#reserve({ id, epoch, isFurther, leftMs }, question)
-        if (answer.isDecided) {
+        if (answer.isDecided && !this.#isOfAnotherTime(answer, epoch, firstMs)) {
           this.#redisClock.saw(answer.nowUs, clock.monotonicMs(), firstMs)
           // The store told of an epoch that this process had not heard of.
           if (epoch !== this.#epochs.current) this.#watch.failed(undefined)
           const isAgain = !isSecond && (await this.#isWorthAgain(question, answer.results, leftMs))
           if (!isAgain) return { id, leaves: this.#leaves(asked, question, answer.results, firstMs) }
           ;[id, firstMs, isSecond] = [undefined, undefined, true]
-        } else if (answer.why === 'superseded') await this.#supersede(question, answer)
+        } else if (!answer.isDecided && answer.why === 'superseded') await this.#supersede(question, answer)
         else {
           // What is found out from here on is not older.
           await this.#watch.present(leftMs)
@@ -231,6 +233,16 @@ export class RedisShared implements SharedLimits {
   #cap(): { capUs?: number } {
     const capUs = this.#redisClock.cap(this.#options.store.clock.monotonicMs())
     return capUs === null ? {} : { capUs }
+  }
+
+  /**
+   * Nothing was granted by a clock that was set back, or in an epoch that this process knows no clock of (the cap that it sent may be
+   * far behind): that may be denied for an hour, and the store would wait with it.
+   */
+  #isOfAnotherTime({ nowUs, results }: { nowUs: number; results: readonly Granted[] }, epoch: string, askedMs: number) {
+    if (results.some(({ granted }) => granted > 0)) return false
+    const capUs = this.#redisClock.cap(askedMs)
+    return epoch !== this.#epochs.current || (capUs !== null && nowUs < capUs - setBackUs)
   }
 
   #question({ wishes }: SharedAsk): Question {
