@@ -1,7 +1,7 @@
 import { join } from 'node:path'
 import { afterEach, beforeEach, expect, it } from 'vitest'
 import { Sluice } from '../../src/sluice.ts'
-import { freshDatabase } from '../servers/database.ts'
+import { emptyDatabase, freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 import { createProject, objects, type Project, type Ran, tasksFile } from './program.ts'
 
@@ -24,7 +24,7 @@ export default defineConfig({ store: 'not-used', concurrency: 3, tasks: [tasks.s
 afterEach(() => project.close())
 
 it('migrate: prints what it would do, does it, and then has nothing to do; doctor sees the difference', async () => {
-  const env = { DATABASE_URL: (await freshDatabase()).url }
+  const env = { DATABASE_URL: (await emptyDatabase()).url }
   const run = (args: string[]) => project.run(args, { env })
   const before = await run(['doctor', '--json'])
   expect(before.code).toBe(1)

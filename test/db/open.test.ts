@@ -5,7 +5,7 @@ import { afterEach, beforeEach, expect, it, vi } from 'vitest'
 import { z } from 'zod'
 import { env, place } from '../../src/db/open.ts'
 import { limit, type Log, Sluice, task } from '../../src/index.ts'
-import { freshDatabase } from '../servers/database.ts'
+import { emptyDatabase } from '../servers/database.ts'
 
 let dir: string
 beforeEach(() => void (dir = mkdtempSync(join(tmpdir(), 'sluice-open-'))))
@@ -34,7 +34,7 @@ it('a directory is relative to where it was said; memory and servers are not', (
 })
 
 it('migrate: false leaves the database as it is', async () => {
-  const { url } = await freshDatabase()
+  const { url } = await emptyDatabase()
   await expect(Sluice.open({ store: url, migrate: false })).rejects.toMatchObject({
     code: 'SLUICE_NOT_MIGRATED',
     message: expect.stringMatching(/0001_store.*sluice migrate/),

@@ -1,48 +1,39 @@
 import { randomUUID } from 'node:crypto'
-import pg from 'pg'
 import { inject } from 'vitest'
 import type { PostgresUrls } from './postgres.ts'
+import { createDatabase, dropDatabase, type RunUrls } from './template.ts'
 
-/** An empty database that nobody else uses. */
+/** A database that nobody else uses. */
 export interface FreshDatabase extends PostgresUrls {
   /** Drops it, ending whoever is still connected. Optional: the run's server is removed with everything in it. */
   drop: () => Promise<void>
 }
 
-let server: Promise<PostgresUrls> | undefined
+let server: Promise<RunUrls> | undefined
 
-/** Creates an empty database on the run's server, for one test file or one test. Both URLs name this database. */
+/**
+ * Creates a database on the run's server, for one test file or one test, with this release's schema `sluice` and nothing
+ * in its tables. Both URLs name this database.
+ */
 export async function freshDatabase(): Promise<FreshDatabase> {
   server ??= askDoor()
-  const { url, adminUrl } = await server
-  const name = `test_${randomUUID().replaceAll('-', '')}`
-  const owner = decodeURIComponent(new URL(url).username)
-  await run(adminUrl, `CREATE DATABASE ${name} OWNER ${pg.escapeIdentifier(owner)} TEMPLATE template0`)
-  return {
-    url: withDatabase(url, name),
-    adminUrl: withDatabase(adminUrl, name),
-    drop: () => run(adminUrl, `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`),
-  }
+  const run = await server
+  return create(run, run.template)
 }
 
-async function askDoor(): Promise<PostgresUrls> {
+/** Creates a database on the run's server that has no schema of ours. Both URLs name this database. */
+export async function emptyDatabase(): Promise<FreshDatabase> {
+  server ??= askDoor()
+  return create(await server, 'template0')
+}
+
+async function create(run: RunUrls, template: string): Promise<FreshDatabase> {
+  const name = `test_${randomUUID().replaceAll('-', '')}`
+  return { ...(await createDatabase(run, name, template)), drop: () => dropDatabase(run.adminUrl, name) }
+}
+
+async function askDoor(): Promise<RunUrls> {
   const response = await fetch(inject('postgresDoor'))
   if (!response.ok) throw new Error(await response.text())
-  return (await response.json()) as PostgresUrls
-}
-
-function withDatabase(url: string, name: string): string {
-  const changed = new URL(url)
-  changed.pathname = `/${name}`
-  return changed.href
-}
-
-async function run(url: string, sql: string): Promise<void> {
-  const client = new pg.Client(url)
-  await client.connect()
-  try {
-    await client.query(sql)
-  } finally {
-    await client.end()
-  }
+  return (await response.json()) as RunUrls
 }

@@ -5,7 +5,7 @@ import { fileURLToPath } from 'node:url'
 import pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import { until } from '../until.ts'
-import { freshDatabase } from './database.ts'
+import { emptyDatabase } from './database.ts'
 import { startPostgres } from './postgres.ts'
 
 describe('startPostgres', () => {
@@ -57,9 +57,9 @@ describe('startPostgres', () => {
   })
 })
 
-describe('freshDatabase', () => {
+describe('emptyDatabase', () => {
   it('gives every caller an empty database of its own', async () => {
-    const [a, b] = await Promise.all([freshDatabase(), freshDatabase()])
+    const [a, b] = await Promise.all([emptyDatabase(), emptyDatabase()])
     await query(a.url, 'CREATE TABLE mine AS SELECT 1 AS one')
     expect(await query(b.url, `SELECT to_regclass('mine') AS found`)).toEqual([{ found: null }])
     await Promise.all([a.drop(), b.drop()])

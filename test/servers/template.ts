@@ -1,0 +1,36 @@
+/** Databases on the run's server: for its global set-up, and for the tests. */
+import pg from 'pg'
+import type { PostgresUrls } from './postgres.ts'
+
+/** The run's server, and the name of a database there that has this release's schema, for others to be copied from. */
+export interface RunUrls extends PostgresUrls {
+  template: string
+}
+
+/** Creates a database as a copy of `template`. Both URLs that it resolves to name the new database. */
+export async function createDatabase(server: PostgresUrls, name: string, template: string): Promise<PostgresUrls> {
+  const owner = decodeURIComponent(new URL(server.url).username)
+  await run(server.adminUrl, `CREATE DATABASE ${name} OWNER ${pg.escapeIdentifier(owner)} TEMPLATE ${template}`)
+  return { url: withDatabase(server.url, name), adminUrl: withDatabase(server.adminUrl, name) }
+}
+
+/** Drops a database, ending whoever is still connected. */
+export function dropDatabase(adminUrl: string, name: string): Promise<void> {
+  return run(adminUrl, `DROP DATABASE IF EXISTS ${name} WITH (FORCE)`)
+}
+
+function withDatabase(url: string, name: string): string {
+  const changed = new URL(url)
+  changed.pathname = `/${name}`
+  return changed.href
+}
+
+async function run(url: string, sql: string): Promise<void> {
+  const client = new pg.Client(url)
+  await client.connect()
+  try {
+    await client.query(sql)
+  } finally {
+    await client.end()
+  }
+}
