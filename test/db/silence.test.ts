@@ -1,24 +1,27 @@
-import { afterAll, beforeAll, expect, it } from 'vitest'
+import { beforeAll, expect, it, type TestContext } from 'vitest'
 import { z } from 'zod'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { openPg } from '../../src/db/pg.ts'
 import { task } from '../../src/dispatch/task.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
-import { type Proxy, startProxy } from '../servers/proxy.ts'
+import { startProxy } from '../servers/proxy.ts'
 import { until } from '../until.ts'
 
 // A firewall or a failed-over address forgets open connections: nothing comes on them, and nothing tells.
 
 let url: string
-let proxy: Proxy
-beforeAll(async () => {
-  url = (await freshDatabase()).url
-  proxy = await startProxy({ port: Number(new URL(url).port) })
-})
-afterAll(() => proxy.close())
+beforeAll(async () => void (url = (await freshDatabase()).url))
 
-it('one statement is late, however many idle connections were half-open with its own', async () => {
+/** A way to the database for one test. */
+async function way({ onTestFinished }: TestContext) {
+  const proxy = await startProxy({ port: Number(new URL(url).port) })
+  onTestFinished(() => proxy.close())
+  return proxy
+}
+
+it.concurrent('one statement is late, however many idle connections were half-open with its own', async (test) => {
+  const proxy = await way(test)
   const db = openPg({ url: proxy.url(url), clock: systemClock, answerMs: 500 })
   const unreachable = { code: 'SLUICE_STORE_UNREACHABLE' }
   const all = (times: number) =>
@@ -47,7 +50,8 @@ it('one statement is late, however many idle connections were half-open with its
   await db.close()
 })
 
-it('a statement of a transaction may take long, but not for ever when its connection is half-open', async () => {
+it.concurrent('a statement of a transaction may take long, but not for ever when its connection is half-open', async (test) => {
+  const proxy = await way(test)
   const db = openPg({ url: proxy.url(url), clock: systemClock, answerMs: 600 })
   const slow = (seconds: number) => db.transaction((tx) => tx.query('select 1 as n from pg_sleep($1)', [seconds]))
   await until(
@@ -69,7 +73,8 @@ it('a statement of a transaction may take long, but not for ever when its connec
   await db.close()
 })
 
-it('a connection that listens is noticed to be half-open by its pings, and replaced', async () => {
+it.concurrent('a connection that listens is noticed to be half-open by its pings, and replaced', async (test) => {
+  const proxy = await way(test)
   const hasty: Clock = {
     ...systemClock,
     sleep: (ms, signal) =>
@@ -91,7 +96,8 @@ it('a connection that listens is noticed to be half-open by its pings, and repla
   await Promise.all([db.close(), direct.close()])
 })
 
-it('a worker whose connections are all half-open at once goes on, and is not given up', async () => {
+it.concurrent('a worker whose connections are all half-open at once goes on, and is not given up', async (test) => {
+  const proxy = await way(test)
   const direct = await Sluice.open({ store: url })
   const far = await Sluice.open({ store: proxy.url(url) })
   const one = task('silence', { input: z.object({}), run: () => undefined })

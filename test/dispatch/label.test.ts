@@ -5,7 +5,10 @@ import { watch } from '../../src/core/probe.ts'
 import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
+import { hasty } from '../worker/patience.ts'
 import {
   type Answer,
   claim,
@@ -309,28 +312,29 @@ for (const engine of mainEngines) {
 }
 
 describe('workers', () => {
-  const at = emptied(mainEngines[0])
-
   it('that a label bars look now and then, and not again and again', async () => {
     let [claims, idles] = [0, 0]
     watch((point) => {
       if (point === 'claim.sent') claims++
       else if (point === 'idle') idles++
     })
+    // To sleep takes up to 20 s otherwise.
+    const sluice = await Sluice.open({ store: (await freshDatabase()).url, clock: hasty() })
     try {
-      await at.sluice.sendMany(perHost, rows(20))
-      const worker = await at.sluice.work([perHost], { labels: { host: 'a' } })
-      await until(async () => (await count(at.db, 'sluice.done')) === 3, 'those that may have run')
+      await sluice.sendMany(perHost, rows(20))
+      const worker = await sluice.work([perHost], { labels: { host: 'a' } })
+      await until(async () => (await count(sluice.db, 'sluice.done')) === 3, 'those that may have run')
       const since = { claims, idles }
       await until(() => idles >= since.idles + 4, 'it has slept four times')
       // Twice: a sender, or a job that has just ended, may call it in between.
       expect(claims - since.claims).toBeLessThanOrEqual(2 * (idles - since.idles) + 2)
-      const other = await at.sluice.work([perHost], { labels: { host: 'b' } })
-      await until(async () => (await count(at.db, 'sluice.done')) === 6, 'another host has as much')
+      const other = await sluice.work([perHost], { labels: { host: 'b' } })
+      await until(async () => (await count(sluice.db, 'sluice.done')) === 6, 'another host has as much')
       await Promise.all([worker.stop(), other.stop()])
-      expect(await count(at.db, 'sluice.done')).toBe(6)
+      expect(await count(sluice.db, 'sluice.done')).toBe(6)
     } finally {
       watch(undefined)
+      await sluice.close()
     }
   })
 })

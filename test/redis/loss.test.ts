@@ -1,5 +1,5 @@
 import { randomUUID } from 'node:crypto'
-import { afterEach, expect, it } from 'vitest'
+import { expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { type Granted, RedisLimiter } from '../../src/redis/limiter.ts'
@@ -14,11 +14,6 @@ const seconds = 7
 // A busy machine may stop a process between its look at the clock and what it writes down.
 const { name, rules, grantUs } = limit('crm', { window: `${units}/s`, transit: 400 })
 const crm = { name, rules, version: 1, isKeyed: false, grantUs }
-
-const ends: (() => void | Promise<void>)[] = []
-afterEach(async () => {
-  for (const end of ends.splice(0).reverse()) await end()
-})
 
 /** A process in Node that connects again, and begins an epoch when it finds that the state is lost. */
 class Node {
@@ -78,28 +73,31 @@ const losses: Record<string, (server: RedisServer, to: Connection, granted: () =
   'is flushed': async (_, to) => void (await to.send('FLUSHALL', [])),
 }
 
-it.each(Object.entries(losses))('no window holds too many when Redis %s', async (_, lose) => {
-  const server = await startRedis()
-  ends.push(() => server.close())
-  const to = await connectRedis(server.port)
-  ends.push(() => to.close())
-  const python = new Caller(await findPython('redis'), server.url)
-  ends.push(() => python.end())
-  const nodes = [1, 2, 3].map(() => new Node(server.port))
-  const startMs = systemClock.monotonicMs()
-  const runs = nodes.map((one) => one.run(startMs + seconds * 1_000))
-  const inPython = python.ask('run', [[name]], seconds)
-  const granted = () => nodes.flatMap((one) => one.arrivals).length
-  await until(() => granted() > units, 'the first epoch has granted')
-  const lostNs = Number(process.hrtime.bigint())
-  await lose(server, to, granted)
-  await Promise.all(runs)
-  const told = (await inPython).value as number[]
-  const all = [...nodes.flatMap(({ arrivals }) => arrivals), ...told].sort((a, b) => a - b)
-  const shortestMs = Math.min(...all.slice(units).map((at, i) => at - (all[i] ?? 0))) / 1e6
-  console.info(`${all.length} arrivals, ${told.length} of them Python's; ${units + 1} in ${shortestMs} ms at least`)
-  expect(shortestMs).toBeGreaterThanOrEqual(1_000)
-  // One of three has begun each epoch: the first, and the one after the loss. And it went on.
-  expect(nodes.reduce((sum, one) => sum + one.begun, 0)).toBe(2)
-  expect(all.filter((at) => at > lostNs + 1e9).length).toBeGreaterThan(units)
-})
+it.concurrent.for(Object.entries(losses))(
+  'no window holds too many when Redis %s',
+  async ([, lose], { onTestFinished }) => {
+    const server = await startRedis()
+    onTestFinished(() => server.close())
+    const to = await connectRedis(server.port)
+    onTestFinished(() => to.close())
+    const python = new Caller(await findPython('redis'), server.url)
+    onTestFinished(() => python.end())
+    const nodes = [1, 2, 3].map(() => new Node(server.port))
+    const startMs = systemClock.monotonicMs()
+    const runs = nodes.map((one) => one.run(startMs + seconds * 1_000))
+    const inPython = python.ask('run', [[name]], seconds)
+    const granted = () => nodes.flatMap((one) => one.arrivals).length
+    await until(() => granted() > units, 'the first epoch has granted')
+    const lostNs = Number(process.hrtime.bigint())
+    await lose(server, to, granted)
+    await Promise.all(runs)
+    const told = (await inPython).value as number[]
+    const all = [...nodes.flatMap(({ arrivals }) => arrivals), ...told].sort((a, b) => a - b)
+    const shortestMs = Math.min(...all.slice(units).map((at, i) => at - (all[i] ?? 0))) / 1e6
+    console.info(`${all.length} arrivals, ${told.length} of them Python's; ${units + 1} in ${shortestMs} ms at least`)
+    expect(shortestMs).toBeGreaterThanOrEqual(1_000)
+    // One of three has begun each epoch: the first, and the one after the loss. And it went on.
+    expect(nodes.reduce((sum, one) => sum + one.begun, 0)).toBe(2)
+    expect(all.filter((at) => at > lostNs + 1e9).length).toBeGreaterThan(units)
+  },
+)

@@ -111,7 +111,7 @@ describe('jobs', () => {
 
   it('wait for what others used up, are explained, and go on', async () => {
     const { sluice } = await open()
-    const shared = limit('shared', { window: '10/10s', published: true })
+    const shared = limit('shared', { window: '10/4s', published: true })
     const { call, ran } = counted([shared])
     await sluice.work([call])
     const other = await foreigner(shared)
