@@ -15,6 +15,7 @@ import {
   done,
   emptied,
   engines,
+  mainEngines,
   enter,
   finish,
   quietTask,
@@ -25,7 +26,7 @@ const two = quietTask('two', [
 ])
 const rows = (n: number, tenant = 'a') => Array.from({ length: n }, () => ({ tenant }))
 
-for (const engine of engines) {
+for (const engine of mainEngines) {
   describe(`on ${engine.name}`, () => {
     const at = emptied(engine)
     const more = async (want = 10) => claimAll(at.db, at.worker, ['two'], want)

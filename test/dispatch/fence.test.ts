@@ -11,13 +11,13 @@ import type { Db } from '../../src/db/db.ts'
 import { task } from '../../src/dispatch/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { until } from '../until.ts'
-import { type Claimed, claim, claimAll, count, done, emptied, engines, enter, finish, quietTask } from './engine.ts'
+import { type Claimed, claim, claimAll, count, done, emptied, mainEngines, enter, finish, quietTask } from './engine.ts'
 
 const quiet = quietTask('quiet', [limit('wide', { rate: '1000000/s', burst: 1_000_000 })])
 const rows = (n: number) => Array.from({ length: n }, (_, i) => ({ n: i }))
 const ids = (jobs: readonly { id: string }[]) => jobs.map(({ id }) => id).toSorted()
 
-for (const engine of engines) {
+for (const engine of mainEngines) {
   describe(`on ${engine.name}`, () => {
     const at = emptied(engine)
 

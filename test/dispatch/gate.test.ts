@@ -14,7 +14,7 @@ import {
   done,
   emptied,
   type Engine,
-  engines,
+  mainEngines,
   openOn,
   ownClock,
   perTenant,
@@ -37,7 +37,7 @@ function store(engine: Engine) {
 const tenants = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { tenant: string }).tenant)
 const reason = 'the vendor is down'
 
-describe.each(engines)('a pause on $name', (engine) => {
+describe.each(mainEngines)('a pause on $name', (engine) => {
   const at = store(engine)
   const [one, two] = [quietTask('sync-one'), quietTask('sync-two')]
 
@@ -131,7 +131,7 @@ describe.each(engines)('a pause on $name', (engine) => {
   })
 })
 
-describe.each(engines)('a pause of a limit on $name', (engine) => {
+describe.each(mainEngines)('a pause of a limit on $name', (engine) => {
   const at = store(engine)
   const crm = perTenant('crm', '100/s', 100)
   const calls = quietTask('calls', [crm])
@@ -213,7 +213,7 @@ describe.each(engines)('a pause of a limit on $name', (engine) => {
   })
 })
 
-describe.each(engines)('a gate with hours on $name', (engine) => {
+describe.each(mainEngines)('a gate with hours on $name', (engine) => {
   const at = store(engine)
   const calls = quietTask('call-home')
   const hours = { from: '08:00', to: '18:00', days: 'Mon-Fri', zone: 'Europe/Berlin' }
@@ -265,7 +265,7 @@ describe.each(engines)('a gate with hours on $name', (engine) => {
   })
 })
 
-it.each(engines)('an idle worker on $name goes on when what was paused is resumed', async (engine) => {
+it.each(mainEngines)('an idle worker on $name goes on when what was paused is resumed', async (engine) => {
   const sluice = await openOn(engine)
   const ended: string[] = []
   const quiet = quietTask('quiet')

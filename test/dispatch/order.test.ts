@@ -9,7 +9,7 @@ import {
   done,
   emptied,
   type Engine,
-  engines,
+  mainEngines,
   finish,
   ownClock,
   perTenant,
@@ -41,7 +41,7 @@ function store(engine: Engine) {
   return Object.assign(at, { send, next, order })
 }
 
-describe.each(engines)('within a fair key on $name', (engine) => {
+describe.each(mainEngines)('within a fair key on $name', (engine) => {
   const at = store(engine)
   const set = (ms: number) => at.clock.set(startMs + ms)
 
@@ -126,7 +126,7 @@ describe.each(engines)('within a fair key on $name', (engine) => {
   })
 })
 
-describe.each(engines)('between fair keys on $name', (engine) => {
+describe.each(mainEngines)('between fair keys on $name', (engine) => {
   const at = store(engine)
   const rows = (tenant: string, n: number) => Array.from({ length: n }, () => ({ tenant }))
 

@@ -5,7 +5,7 @@ import { sqlOn } from '../../src/db/store.ts'
 import { defineBeside, defineLimit } from '../../src/dispatch/define.ts'
 import { task } from '../../src/dispatch/task.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
-import { claimAll, done, emptied, type Engine, engines, finish, ownClock, tenantInput } from './engine.ts'
+import { claimAll, done, emptied, type Engine, mainEngines, finish, ownClock, tenantInput } from './engine.ts'
 
 const startMs = 1_800_000_000_000
 const minuteMs = 60_000
@@ -47,7 +47,7 @@ function store(engine: Engine) {
 
 const interactive = { share: 'interactive' }
 
-for (const engine of engines) {
+for (const engine of mainEngines) {
   describe(`on ${engine.name}`, () => {
     const at = store(engine)
 

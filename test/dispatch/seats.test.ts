@@ -74,7 +74,7 @@ describe.each(mainEngines)('on $name', (engine) => {
         }
         await done(at.db, held)
       }),
-      { numRuns: isLong ? 100 : 12, endOnFailure: true },
+      { numRuns: isLong ? 100 : 7, endOnFailure: true },
     )
   })
 })

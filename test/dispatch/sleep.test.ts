@@ -1,6 +1,7 @@
 /** Workers that wait for one limit are told times at which, together, they take all that it gives, and hardly ever nothing. */
 import { beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
+import { isLong } from '../long.ts'
 import { guaranteeOf } from '../../src/limits/exposure.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { claim, done, emptied, enter, mainEngines, ownClock, quietTask } from './engine.ts'
@@ -48,7 +49,7 @@ describe.each(mainEngines)('on $name', (engine) => {
       const vendor = limit(`vendor-${names}`, numbers)
       const call = quietTask(`call-${names}`, [vendor])
       const { perSecond } = guaranteeOf(vendor).rules[0] as { perSecond: number }
-      const seconds = 300 / perSecond
+      const seconds = (isLong ? 300 : 150) / perSecond
       await at.sluice.sendMany(
         call,
         Array.from({ length: 500 }, () => ({})),

@@ -180,6 +180,7 @@ describe('a fleet under one shared limit and one for each key', () => {
 
   test('all workers down while jobs wait, then back: no burst above the limit', async () => {
     const run = await fleet('down', 8)
+    const jobs = isLong ? 1_800 : 160
     const first = await run.enter()
     await run.send(jobs)
     await until(() => run.ended(30), 'some ended', endMs)

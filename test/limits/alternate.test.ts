@@ -6,13 +6,13 @@ import type { Rate } from '../../src/core/rate.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/dispatch/define.ts'
 import { ledgerUs, limit } from '../../src/limits/limit.ts'
-import { count, emptied, engines, ownClock } from '../dispatch/engine.ts'
+import { count, emptied, mainEngines, ownClock } from '../dispatch/engine.ts'
 import { fn } from '../servers/fn.ts'
 
 const startMs = 1_800_000_000_000
 let names = 0
 
-describe.each(engines)('code that starts in turns on $name', (engine) => {
+describe.each(mainEngines)('code that starts in turns on $name', (engine) => {
   const at = emptied(engine)
   let name: string
   let nowMs: number

@@ -7,6 +7,7 @@ import { hash64 } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { defineLimit } from '../../src/dispatch/define.ts'
 import { Sluice } from '../../src/sluice.ts'
+import { isLong } from '../long.ts'
 import { freshDatabase } from '../servers/database.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 import { type Act, anyHistory } from './acts.ts'
@@ -17,8 +18,8 @@ import { compare, setStage } from './stage.ts'
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
 
 describe.each([
-  { engine: 'PostgreSQL', histories: 150, length: 120 },
-  { engine: 'PGlite', histories: 20, length: 120 },
+  { engine: 'PostgreSQL', histories: isLong ? 150 : 50, length: 120 },
+  { engine: 'PGlite', histories: isLong ? 20 : 8, length: 120 },
 ])('the store decides as decide.ts does: $engine', ({ engine, histories, length }) => {
   let sluice: Sluice
   beforeAll(async () => {

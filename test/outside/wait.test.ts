@@ -4,7 +4,7 @@ import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice, useSluice } from '../../src/sluice.ts'
-import { count, engines, quietTask } from '../dispatch/engine.ts'
+import { count, mainEngines, quietTask } from '../dispatch/engine.ts'
 import { until } from '../until.ts'
 
 const rare = limit('rare', { window: '1/h' })
@@ -14,7 +14,7 @@ const two = limit('two', { concurrency: 2 })
 const { sleep } = systemClock
 const hasty: typeof systemClock = { ...systemClock, sleep: (ms, signal, ref) => sleep(ms / 20, signal, ref) }
 
-describe.each(engines)('on $name', (engine) => {
+describe.each(mainEngines)('on $name', (engine) => {
   let sluice: Sluice
   beforeAll(async () => {
     sluice = await Sluice.open({ store: await engine.store(), clock: hasty })

@@ -7,7 +7,7 @@ import type { Db } from '../../src/db/db.ts'
 import type { Handout } from '../../src/dispatch/handout.ts'
 import type { Grant } from '../../src/http/gate.ts'
 import { StoreGrants } from '../../src/worker/grants.ts'
-import { claim, emptied, engines, perTenant, quietTask } from '../dispatch/engine.ts'
+import { claim, emptied, mainEngines, perTenant, quietTask } from '../dispatch/engine.ts'
 
 const lifeMs = 100
 const never = new AbortController().signal
@@ -133,7 +133,7 @@ it('an attempt that waits for a further grant asks every few seconds: the limit 
   expect(sleeps).toEqual([5_000, 5_000, 5_000, 2_000])
 })
 
-describe.each(engines)('grants of a running job on $name', (engine) => {
+describe.each(mainEngines)('grants of a running job on $name', (engine) => {
   const at = emptied(engine)
 
   it('are taken, and given back without another being taken', async () => {
