@@ -1,11 +1,11 @@
 -- What has arrived for a class since it was last asked, by lanes. Call under the class's lock; whoever reads it deals with it, and
 -- writes the state that it returns (note_classes.sql). New means: not visible in the snapshot of the last reader, so a late commit
--- is never missed, and nothing is read twice. Arrivals of this transaction are left to the next reader. Beyond 2,000 rows, or 250
+-- is never missed, and nothing is read twice. Arrivals of this transaction are left to the next reader. Beyond 2,000 rows, or 1,000
 -- lanes, a portion is read, and the next reader goes on behind it: a claim that finds 100,000 new lanes keeps nobody waiting.
 create or replace function engine.read_arrivals(p_class bigint) returns engine.news language plpgsql as $$
 declare
   v_most constant integer := 2000;
-  v_most_lanes constant integer := 250;
+  v_most_lanes constant integer := 1000;
   v_own constant xid8 := pg_current_xact_id_if_assigned();
   v_state sluice.class_state;
   v_rest boolean;

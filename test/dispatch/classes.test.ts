@@ -42,8 +42,8 @@ describe('new lanes', () => {
       await claim(tx, worker, [flood.name], 1)
       return (await written(tx)) - before
     })
-    // The classes are made first; then 250 lanes, each with its bucket, and what belongs to one claim.
-    expect(perClaim).toBeLessThan(2 * 250 + 50)
+    // The classes are made first; then 1,000 lanes, each with its bucket, and what belongs to one claim.
+    expect(perClaim).toBeLessThan(2 * 1_000 + 50)
     expect(await count(db, 'sluice.arrival')).toBeLessThanOrEqual(2 * 9_000)
     const all = await claimAll(db, worker, [flood.name], 8_999)
     expect(new Set(all.map(({ id }) => id)).size).toBe(8_999)

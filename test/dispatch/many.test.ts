@@ -36,7 +36,7 @@ describe('a claim', () => {
         crowd,
         Array.from({ length: users }, (_, n) => ({ tenant: 'a', n: n + measured.length * 1_000 })),
       )
-      // By portions of 250 lanes.
+      // By portions of 1,000 lanes.
       for (let i = 0; i < 10; i++) await claim(db, worker, ['crowd'], 1)
       measured.push(await pages(db, worker, 'crowd'))
     }
@@ -51,7 +51,7 @@ describe('a claim', () => {
       Array.from({ length: 2_500 }, (_, n) => ({ tenant: `t${n}` })),
     )
     await claim(db, worker, ['flood'], 1)
-    expect(await count(db, 'sluice.lane where list is not null')).toBe(250 - 1)
+    expect(await count(db, 'sluice.lane where list is not null')).toBe(1_000 - 1)
     expect(await claimAll(db, worker, ['flood'], 2_499)).toHaveLength(2_499)
   })
 })
