@@ -11,6 +11,7 @@ import { span } from './output.ts'
 import { parked } from './parked.ts'
 import { redisServer, shared } from './shared.ts'
 import { bloat, has, snapshots, type StorageAt, wraparound } from './storage.ts'
+import { zones } from './zones.ts'
 import pg from 'pg'
 
 /** Where a check looks. */
@@ -46,6 +47,7 @@ export const checks: Record<string, Check> = {
   schema,
   partitions,
   parked: (at) => parked(storageAt(at)),
+  zones: (at) => zones(storageAt(at)),
   snapshots: (at) => snapshots(storageAt(at)),
   bloat: (at) => bloat(storageAt(at)),
   wraparound: (at) => wraparound(storageAt(at)),

@@ -1,10 +1,9 @@
 /** `sluice release`, and what `status` and `doctor` tell of what is parked. */
 import { Command } from 'commander'
 import { SluiceError, UsageError } from '../core/errors.ts'
-import { redactText } from '../core/redact.ts'
-import { type Parked, parkingOn } from '../dispatch/parked.ts'
+import { parkedText } from '../core/parked.ts'
+import { parkingOn } from '../dispatch/parked.ts'
 import type { Finding } from './finding.ts'
-import { brief } from './output.ts'
 import { settingsOf, withSluice } from './settings.ts'
 import { has, type StorageAt } from './storage.ts'
 
@@ -17,21 +16,15 @@ export async function parked({ sql }: StorageAt): Promise<Finding | undefined> {
   const all = await parkingOn(sql).parked()
   if (all.length === 0) return { status: 'ok', text: 'nothing is parked' }
   const rest = all.length > namedMax ? [`and ${all.length - namedMax} more, \`sluice release --all\``] : []
-  const text = [...all.slice(0, namedMax).map(line), ...rest].join('; ')
+  const text = [...all.slice(0, namedMax).map(parkedText), ...rest].join('; ')
   return { status: 'fail', text: `claims failed by these and leave them out: ${text}` }
-}
-
-function line({ kind, name, error, code, since }: Parked): string {
-  const why = `${code === undefined ? '' : `${code}: `}${brief(redactText(error), 200)}`
-  const word = /^[\w.:-]+$/.test(name) ? name : `'${name.replaceAll("'", String.raw`'\''`)}'`
-  return `${kind} ${name} since ${since.toISOString()} (${why}), \`sluice release ${word}\``
 }
 
 /** `sluice release`. */
 export function releaseCommand(): Command {
   return new Command('release')
     .description('have claims read again what they left out because they failed by it (`status` names it)')
-    .argument('[name]', 'a job, `limit:key` or `task in queue`, as `status` names it')
+    .argument('[name]', 'a job, `limit:key` or `task in queue, lane id`, as `status` names it')
     .option('--all', 'all that is parked')
     .action(release)
 }

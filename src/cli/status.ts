@@ -10,6 +10,7 @@ import { parked } from './parked.ts'
 import { nameOf, type Settings, settingsOf, withSluice } from './settings.ts'
 import { shared } from './shared.ts'
 import { bloat, snapshots, type StorageAt, tableSizes, type TableSize, wraparound } from './storage.ts'
+import { zones } from './zones.ts'
 
 /** `sluice status`. */
 export function statusCommand(): Command {
@@ -20,7 +21,7 @@ export function statusCommand(): Command {
 }
 
 /** What `doctor` looks at too, because it gets worse while nobody looks. */
-const watched = { parked, snapshots, bloat, wraparound, restores, steps, redis: shared }
+const watched = { parked, zones, snapshots, bloat, wraparound, restores, steps, redis: shared }
 
 /** Alarms of the store, and with `--storage` its tables. Whoever may not look at something is told by `doctor`. */
 async function lookAt(sluice: Sluice, { store, schema }: Settings, storage: boolean) {

@@ -34,3 +34,11 @@ create type engine.room as (
 create type engine.ending as (
   job sluice.job, state text, reason text, attempt integer, failed integer, ambiguous boolean, started_at timestamptz,
     error jsonb);
+
+-- What a claim is repeated with to find out by what it fails (probe.sql): by whom and for how many jobs, as claim.sql
+-- has it; the class; what has arrived for it; and the lane whose jobs are tried.
+create type engine.trial as (
+  worker bigint, labels jsonb, want integer, cap bigint, class bigint, news engine.news, lane bigint);
+
+-- A bucket or lane, or a job by its seq, by whose data a trial fails: with which SQLSTATE, and the error.
+create type engine.fault as (id bigint, code text, error text);

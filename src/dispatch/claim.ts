@@ -6,6 +6,7 @@ import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import { type Handout, handouts } from './handout.ts'
+import { isDataError } from './parked.ts'
 
 /** The answer to a claim. */
 export interface Claimed {
@@ -43,6 +44,9 @@ const trustMs = 10_000
 /** Tries after which it is said that claims fail: some 2 s, and more where each waits for a lock. */
 const quietTries = 8
 
+/** After looks for what claims fail by that found nothing, the next comes no sooner. */
+const blindMs = 5_000
+
 /** Inputs fetched in one query: each may have 256 KiB. */
 const inputsMax = 100
 
@@ -63,6 +67,10 @@ export class Claims {
   /** Told once of the next answer after that. */
   recovered: () => void = () => {}
   #isLasting = false
+  /** Told of what was parked, because claims failed by it. */
+  parked: (names: readonly string[], error: unknown) => void = () => {}
+  #vainLooks = 0
+  #blindUntilMs = -Infinity
   /** The last claim found only lanes that are blocked: the next looks at more of them. */
   #wide = false
 
@@ -122,6 +130,7 @@ export class Claims {
         return claimed
       } catch (error) {
         if ((error as { code?: unknown }).code === 'SLW01') throw new WorkerLostError('given up as lost')
+        if (isDataError(error) && !isOwnDouble(error) && (await this.#park(who, want, error))) continue
         if (!(error instanceof StoreError) && !isTransient(error) && !isOwnDouble(error)) throw error
         if (signal.aborted || this.#store.clock.monotonicMs() - begunMs > this.patienceMs) throw error
         if (tries === quietTries) this.#fails(error)
@@ -164,12 +173,35 @@ export class Claims {
     }
   }
 
+  /** Finds out by whose data claims fail, and parks that. False when it is not worth another try: nothing was found, twice. */
+  async #park(who: Claimer, want: number, error: unknown): Promise<boolean> {
+    const { clock, log } = this.#store
+    if (clock.monotonicMs() < this.#blindUntilMs) return false
+    try {
+      const params = [who.worker, who.queues ?? null, who.tasks, want, this.#storeClock.cap(clock.monotonicMs())]
+      const [row] = await this.#store.call<{ park_culprits: string[] }>('park_culprits', params)
+      const names = row?.park_culprits ?? []
+      if (names.length > 0) {
+        this.parked(names, error)
+        return true
+      }
+      // Somebody else may have parked it, or mended it, meanwhile.
+      if (++this.#vainLooks < 2) return true
+      this.#blindUntilMs = clock.monotonicMs() + blindMs
+      return false
+    } catch (failure) {
+      log.error('a look for what claims fail by failed', { error: String(failure) })
+      return false
+    }
+  }
+
   #fails(error: unknown): void {
     if (!this.#isLasting) this.lasting(error)
     this.#isLasting = true
   }
 
   #answered(): void {
+    this.#vainLooks = 0
     if (this.#isLasting) this.recovered()
     this.#isLasting = false
   }

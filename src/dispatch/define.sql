@@ -31,16 +31,7 @@ begin
   perform engine.register(p_name, p_by, p_reason);
   v_now := engine.limiter_us();
   if 'concurrency' = any (v_def.kind) then
-    select array_agg(r.bucket), array_agg(r.running) into v_buckets, v_running from (
-      select u.bucket, count(*) as running from (
-        select sluice.hash64(t) as bucket
-        from sluice.claim c cross join unnest(c.lanes, c.seqs) h (lane, seq)
-        join sluice.job j on j.lane = h.lane and j.seq = h.seq and j.due_at is null and j.claim = c.id
-        cross join lateral (select distinct t from unnest(coalesce(j.holds, j.takes)) t) t
-        where split_part(t, ':', 1) = p_name
-        union all
-        select l.bucket from sluice.lease l join sluice.bucket b on b.id = l.bucket where b.name = p_name) u
-      group by 1) r;
+    select array_agg(r.bucket), array_agg(r.running) into v_buckets, v_running from engine.count_running(p_name) r;
     perform engine.append_ledger(array_agg(r::engine.room),
       p_places => array_agg(v_running[r.ord] - r.debt[array_position(r.kind, 'concurrency')] order by r.ord))
     from engine.room(v_buckets, 0) r;

@@ -5,6 +5,7 @@ import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import type { Readmission } from './place.ts'
 import type { Denial, Handout } from './handout.ts'
+import { isDataError, parkBuckets } from './parked.ts'
 
 /** How an attempt ended. */
 export type Outcome =
@@ -118,6 +119,8 @@ export class Finisher {
         // After a lost reply the first try may have been carried out: then nothing is left to accept, and that is well.
         return isUnknown ? [] : (row?.finish ?? []).map(Number)
       } catch (error) {
+        // What one bucket fails by is no fault of those who used it.
+        if (isDataError(error) && (await parkBuckets(this.#store, batch.flatMap(takesOf)))) continue
         if (isRefused(error) && batch.length > 1) {
           const refused = (await Promise.all(batch.map((ending) => this.#write([ending], [])))).flat()
           // By the row of its claim a rescuer finds a job whose ending was given up.
@@ -176,6 +179,10 @@ export class Finisher {
       column((outcome) => (outcome.kind === 'readmit' ? JSON.stringify(outcome.place) : undefined)),
     ]
   }
+}
+
+function takesOf({ job }: Ending): string[] {
+  return job.holds ?? job.takes ?? []
 }
 
 /** A list of what needs no quotes, as PostgreSQL reads it: made at once, for the client would look into each element. */

@@ -1,18 +1,18 @@
--- When a gate opens next, p_at if it is open; null: not by time. The wall clock shows the hour at which it opens, or it is
+-- When a gate opens next, p_at if it is open; null: not by time, as while the server does not know its zone. The wall clock shows the hour at which it opens, or it is
 -- set forward or back to where it is open: so these moments of the next days are all that it can be. Of 16 days, since the
 -- hours of the only day of a week may fall into a gap.
 create or replace function engine.opening(p_gate sluice.gate, p_at timestamptz) returns timestamptz language plpgsql stable as $$
 declare
   v_days constant integer := 16;
   v_at bigint := floor(extract(epoch from p_at));
-  v_midnight timestamp := date_trunc('day', p_at at time zone p_gate.zone);
+  v_midnight timestamp := date_trunc('day', engine.wall_in(p_gate.zone, p_at));
   v_offsets integer[] := '{}';
   v_set bigint[] := '{}';  -- when the clock is set
   v_low bigint;
   v_high bigint;
   v_mid bigint;
 begin
-  if p_gate.from_min is null then return null; end if;
+  if p_gate.from_min is null or v_midnight is null then return null; end if;
   if not engine.shut(p_gate, p_at) then return p_at; end if;
   for d in 0 .. v_days loop
     v_high := v_at + d * 86400;

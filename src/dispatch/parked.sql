@@ -1,2 +1,7 @@
--- What claims leave out because they failed by it, the oldest first. Runs where this release's functions may not be, for doctor.
-select kind, name, error, code, extract(epoch from at)::float8 * 1000 as at_ms from sluice.parked order by at, kind, name
+-- What claims leave out because they failed by it, the oldest first; what has gone since is left out. Runs where this release's
+-- functions may not be, for doctor.
+select p.kind, p.name, p.error, p.code, extract(epoch from p.at)::float8 * 1000 as at_ms from sluice.parked p
+where case p.kind when 'job' then exists (select 1 from sluice.job j where j.id = p.job and j.due_at = 'infinity')
+                  when 'lane' then exists (select 1 from sluice.lane l where l.id = p.id and l.list = 1)
+                  else exists (select 1 from sluice.bucket b where b.id = p.id and b.parked) end
+order by p.at, p.kind, p.name

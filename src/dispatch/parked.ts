@@ -1,25 +1,15 @@
 /** What claims leave out because they failed by its data: one job, lane or bucket does not stop the others. */
+import { AttemptError } from '../core/errors.ts'
+import { type Parked, type ParkedRow, parkedOf } from '../core/parked.ts'
 import type { Sql } from '../db/store.ts'
-
-/** One thing that is left out until it is released. */
-export interface Parked {
-  kind: 'job' | 'lane' | 'bucket'
-  /** The job's id, `limit:key` of a bucket, `task in queue` of a lane. */
-  name: string
-  /** The database's error, by which the claim failed. */
-  error: string
-  /** Its SQLSTATE. */
-  code: string | undefined
-  since: Date
-}
 
 /** What operators do about it. */
 export interface Parking {
   /** All that is left out, the oldest first. */
   parked(): Promise<Parked[]>
   /**
-   * Has claims read it again, and wakes the workers: what fails them again is parked again. False when nothing of this name is
-   * parked.
+   * Has claims read it again as it was, and wakes the workers: what fails them again is parked again. False when nothing of
+   * this name is parked.
    */
   release(name: string): Promise<boolean>
 }
@@ -28,8 +18,7 @@ export interface Parking {
 export function parkingOn(sql: Sql): Parking {
   return {
     async parked() {
-      const rows = await sql.run<Row>('dispatch/parked')
-      return rows.map(({ at_ms: atMs, code, ...row }) => ({ ...row, code: code ?? undefined, since: new Date(atMs) }))
+      return parkedOf(await sql.run<ParkedRow>('dispatch/parked'))
     },
     async release(name) {
       const [row] = await sql.call<{ release_parked: boolean }>('release_parked', [null, name])
@@ -38,4 +27,38 @@ export function parkingOn(sql: Sql): Parking {
   }
 }
 
-type Row = Pick<Parked, 'kind' | 'name' | 'error'> & { code: string | null; at_ms: number }
+/**
+ * True where the database could not compute with what it holds, or an assertion failed: no lock, time-out or connection, which
+ * another try may not meet.
+ */
+export function isDataError(error: unknown): boolean {
+  return /^(22...|23...|P0004)$/.test(String((error as { code?: unknown }).code))
+}
+
+/**
+ * Parks those of these buckets (`limit:key`; undefined: all that rounds of workers look at) that fail by their data. False:
+ * there were none, or nobody can tell just now.
+ */
+export async function parkBuckets(sql: Sql, takes: readonly string[] | undefined): Promise<boolean> {
+  if (takes?.length === 0) return false
+  const params = [takes === undefined ? null : [...new Set(takes)]]
+  const [row] = await sql.call<{ park_buckets: string[] }>('park_buckets', params).catch(() => [])
+  return (row?.park_buckets ?? []).length > 0
+}
+
+/**
+ * A request for a grant of these buckets, which fails with a coded error when one of them is parked, or fails by its data and
+ * so is parked now.
+ * @throws AttemptError SLUICE_PARKED
+ */
+export async function unlessParked<T>(sql: Sql, takes: readonly string[], ask: () => Promise<T>): Promise<T> {
+  try {
+    return await ask()
+  } catch (error) {
+    const isKnown = (error as { code?: unknown }).code === 'SLW04'
+    if (!isKnown && !(isDataError(error) && (await parkBuckets(sql, takes)))) throw error
+    const what = takes.length === 1 ? takes[0] : `one of ${takes.join(', ')}`
+    const text = `nothing is granted of ${what}, which is parked because the database fails by its data; \`sluice status\` names the error and what releases it`
+    throw new AttemptError('SLUICE_PARKED', text, { retryable: true, cause: error })
+  }
+}

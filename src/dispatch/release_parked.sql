@@ -1,10 +1,21 @@
--- Has claims read again what they leave out because they failed by it, and wakes the workers. False when it is not parked.
+-- Has claims read again what they leave out because they failed by it, as it was before, and wakes the workers. False when it is
+-- not parked (any more). Its row goes last: who parks has the locks of what it parks before that row.
 -- p_kind: job, lane or bucket; null: any.
 -- p_name: as sluice.parked has it.
-create or replace function engine.release_parked(p_kind text, p_name text) returns boolean language plpgsql as $$
+create or replace function engine.release_parked(p_kind text, p_name text) returns boolean language plpgsql
+  set enable_seqscan = off set jit = off as $$
+declare
+  v_one sluice.parked;
+  v_is boolean := false;
 begin
-  delete from sluice.parked where name = p_name and kind = coalesce(p_kind, kind);
-  if not found then return false; end if;
-  perform pg_notify('sluice.wake', '*');
-  return true;
+  for v_one in select p.* from sluice.parked p where p.name = p_name and p.kind = coalesce(p_kind, p.kind) order by p.kind desc loop
+    case v_one.kind
+      when 'job' then v_is := engine.release_job(v_one.job) or v_is;
+      when 'lane' then v_is := engine.release_lane(v_one.id) or v_is;
+      else v_is := engine.release_bucket(v_one.id) or v_is;
+    end case;
+    delete from sluice.parked p where p.kind = v_one.kind and p.name = v_one.name;
+  end loop;
+  if v_is then perform pg_notify('sluice.wake', '*'); end if;
+  return v_is;
 end $$;

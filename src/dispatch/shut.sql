@@ -1,11 +1,11 @@
--- True when a gate is closed at this time, as the wall clock of its zone shows it.
+-- True when a gate is closed at this time, as the wall clock of its zone shows it; and while the server does not know the zone.
 create or replace function engine.shut(p_gate sluice.gate, p_at timestamptz) returns boolean language plpgsql stable as $$
 declare
-  v_wall timestamp := p_at at time zone p_gate.zone;
+  v_wall timestamp := engine.wall_in(p_gate.zone, p_at);
   v_day integer := extract(isodow from v_wall);
   v_min integer := extract(hour from v_wall) * 60 + extract(minute from v_wall);
 begin
-  if p_gate.from_min is null then return true; end if;
+  if p_gate.from_min is null or v_wall is null then return true; end if;
   if p_gate.from_min < p_gate.to_min then
     return v_min < p_gate.from_min or v_min >= p_gate.to_min or coalesce(v_day <> all (p_gate.days), false);
   end if;

@@ -35,7 +35,8 @@ with job as (
   select count(*) as n from job j, lateral (
     select 1 from sluice.job o where o.lane = j.lane and o.seq < j.seq and o.claim is null and o.due_at is null limit 10000) o
 )
-select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extract(epoch from j.due_at) * 1000)::float8 as due_ms,
+select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, engine.parked_for(o) as parked,
+       (extract(epoch from nullif(j.due_at, 'infinity')) * 1000)::float8 as due_ms,
        ((j.now_us - j.ahead_us) / 1000)::float8 as now_ms, a.n as ahead, j.error, j.held, coalesce(j.raw, false) as raw,
        (select json_build_object('sinceMs', (extract(epoch from s.away_at) * 1000)::float8, 'why', s.away) from sluice.shared s limit 1) as redis,
        (select count(*) from sluice.worker w where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)
@@ -74,4 +75,4 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, (extrac
                   from unnest(l.kind, l.weight, l.drain, l.room, l.span) x (kind, weight, drain, room, span)) as period
           from sluice.limit_def l where l.name = t.name order by l.version desc limit 1) d on true
         cross join lateral (select greatest(r.hold, case when b.id is null then d.reopens end) as hold) h order by t.way, r.next) x) as buckets
-from job j cross join ahead a
+from job j join sluice.job o on o.id = j.id cross join ahead a

@@ -1,10 +1,12 @@
 /** Why a job waits: every reason, the binding one first, from the same functions that dispatch decides by. */
 import type { Sql } from '../db/store.ts'
+import { type ParkedRow, parkedOf, parkedText } from '../core/parked.ts'
 import { type ParsedHours, writtenHours } from '../core/hours.ts'
 
 /** One reason why a job has not started. */
 export interface Reason {
   kind:
+    | 'parked'
     | 'scheduled'
     | 'backoff'
     | 'rule'
@@ -93,6 +95,7 @@ interface Found {
   kin_jobs: string
   gates: (Word & { gate: string; untilMs: number | null; hours: ParsedHours | null })[] | null
   error: { message?: string } | null
+  parked: ParkedRow[] | null
   held: string | null
   raw: boolean
   /** Limits are shared in Redis; since when it is away. */
@@ -106,6 +109,7 @@ export async function why(sql: Sql, id: string): Promise<Why | undefined> {
   if (found === undefined) return undefined
   if (found.running) return { id, state: 'running', reasons: [], notBefore: undefined }
   const reasons = [
+    ...parked(found),
     ...scheduled(found),
     ...unseen(found),
     ...gates(found),
@@ -115,7 +119,7 @@ export async function why(sql: Sql, id: string): Promise<Why | undefined> {
   ]
   const start = (reason: Reason) =>
     reason.notBefore?.getTime() ??
-    (['no-worker', 'paused', 'redis'].includes(reason.kind) ? Number.MAX_SAFE_INTEGER : 0)
+    (['parked', 'no-worker', 'paused', 'redis'].includes(reason.kind) ? Number.MAX_SAFE_INTEGER : 0)
   reasons.sort((a, b) => start(b) - start(a))
   if (reasons.length === 0)
     reasons.push({ kind: 'slots', text: 'nothing bars it: it waits for a free slot of a worker', notBefore: undefined })
@@ -126,6 +130,15 @@ export async function why(sql: Sql, id: string): Promise<Why | undefined> {
     reasons,
     notBefore: latest > 0 ? new Date(latest) : undefined,
   }
+}
+
+function parked(found: Found): Reason[] {
+  return parkedOf(found.parked).map((one) => ({
+    kind: 'parked',
+    text: `claims failed by it and leave it out: ${parkedText(one)}`,
+    notBefore: undefined,
+    since: one.since,
+  }))
 }
 
 function scheduled(found: Found): Reason[] {
@@ -170,7 +183,10 @@ function pausedBy({ reason, by, sinceMs }: Word): string {
 }
 
 function limits(found: Found): Reason[] {
+  const isParked = ({ limit, key }: Bucket) =>
+    found.parked?.some(({ kind, name }) => kind === 'bucket' && name === `${limit}${key && `:${key}`}`)
   return (found.buckets ?? []).flatMap((bucket): Reason[] => {
+    if (isParked(bucket)) return []
     const whose =
       bucket.members === null ? bucket.key && ` for ${bucket.key}` : ` for any of its ${bucket.members} members`
     // Beside a limit with a share (limits/reserve.ts) is what it allows those of the share, or leaves to others.

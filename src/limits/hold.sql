@@ -14,4 +14,7 @@ begin
     v_rooms := v_rooms || v_room;
   end loop;
   perform engine.append_ledger(v_rooms);
+  -- For when it is released.
+  update sluice.parked set hold = greatest(hold, engine.limiter_us(p_cap) + p_us)
+  where kind = 'bucket' and id = any (p_buckets);
 end $$;

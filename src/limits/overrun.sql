@@ -5,6 +5,9 @@ create or replace function engine.overrun(p_bucket bigint, p_claim uuid, p_units
 language plpgsql as $$
 begin
   if p_units < 1 then return; end if;
+  -- For when it is released; a bucket that is parked gets no row of the ledger.
+  update sluice.parked set used = used + p_units where kind = 'bucket' and id = p_bucket
+    and exists (select 1 from sluice.bucket b where b.id = p_bucket and b.parked);
   perform engine.append_ledger(array[r::engine.room], null, array[p_units], null, coalesce(
     (select g.at from (select *
       from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) g

@@ -1,7 +1,7 @@
 -- Gives back units that a claim (or further grant) was granted and never used: the bucket becomes as if they had not
 -- been granted. The debt never falls below what was granted since would have made by itself: limits/decide.ts says why,
 -- and is the same; p_full: all at once, for a vendor that itself refunds. No credit after 1,000 further rows, or a
--- change of the definition. The row that is appended has negative units (places of concurrency are released apart), at
+-- change of the definition, none of a bucket that is parked. The row that is appended has negative units (places of concurrency are released apart), at
 -- the bucket's own time: what drains later drains from less, which comes to the same, and no step of the clock gets in.
 -- Call under lock.
 create or replace function engine.refund(p_bucket bigint, p_claim uuid, p_units bigint, p_full boolean default false)
@@ -14,7 +14,7 @@ declare
   v_at bigint;
   v_debt bigint[];
 begin
-  select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_bucket
+  select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_bucket and b.parked is null
   order by d.version desc limit 1;
   select g.n, g.at, g.version into v_grant
   from (select * from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) g

@@ -13,7 +13,7 @@
 -- What a share leaves to others has all room while its part is lent (lent), and a level of it owes no more than it
 -- holds: what was borrowed is no debt. When it is lent may become sooner, as what the share waits for does: so it is
 -- worth a look once in the time after which it is.
--- A bucket whose limit is not defined has no room: closed, not open. One that is paused has none for waiting jobs.
+-- A bucket whose limit is not defined has no room: closed, not open; nor has one that is parked: nothing is computed. One that is paused has none for waiting jobs.
 -- The arithmetic step by step, because starting up one query over all of it takes four times as long.
 create or replace function engine.room(
   p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null,
@@ -28,23 +28,23 @@ declare
   v_epoch sluice.epoch := (select e from sluice.epoch e limit 1);
 begin
   for v_in in
-    select u.o::integer as i, b.name, not p_further and exists (
+    select u.o::integer as i, b.name, b.parked, not p_further and exists (
              select 1 from sluice.limit_pause p where p.name = b.name and p.key in ('', b.key)) as paused,
-           (select k from sluice.ledger k where k.bucket = u.b order by k.at desc, k.n desc limit 1) as newest
+           (select k from sluice.ledger k where k.bucket = u.b and b.parked is null order by k.at desc, k.n desc limit 1) as newest
     from unnest(p_buckets) with ordinality u (b, o)
-    left join lateral (select k.name, k.key from sluice.bucket k where k.id = u.b limit 1) b on true
+    left join lateral (select k.name, k.key, k.parked from sluice.bucket k where k.id = u.b limit 1) b on true
   loop
     ord := v_in.i; bucket := p_buckets[ord]; v_row := v_in.newest;
     -- Buckets of one limit stand side by side, more often than not.
-    if v_in.name is distinct from v_def.name or v_def.name is null then
-      select d.* into v_def from sluice.limit_def d where d.name = v_in.name order by d.version desc limit 1; end if;
+    if v_in.name is distinct from v_def.name or v_def.name is null or v_in.parked then
+      select d.* into v_def from sluice.limit_def d where d.name = v_in.name and v_in.parked is null order by d.version desc limit 1; end if;
     if v_def.members is not null and bucket = sluice.hash64(v_def.name || '*') then
       return query select * from engine.pool(v_def, ord, bucket, p_now, p_need[ord]); continue; end if;
     stale := v_row.version <> v_def.version; v_is_long := stale and engine.is_long(v_row, v_def);
     if v_is_long then
       select d.* into v_def from sluice.limit_def d where d.name = v_in.name and d.version = v_row.version; end if;
     n := coalesce(v_row.n, 0); hold := coalesce(v_row.hold, 0); version := v_def.version; life := v_def.grant_us;
-    now_at := greatest(p_now, v_row.at); wall := now_at - v_epoch.ahead_us; next := greatest(now_at + 1000000, hold);
+    now_at := greatest(p_now, v_row.at); wall := now_at - v_epoch.ahead_us; next := case when v_in.parked then 9007199254740991 else greatest(now_at + 1000000, hold) end;
     kind := v_def.kind; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot; margin := v_def.margin;
     debt := null; slots := null; quota := null; avail := 0; units := 0; places := 0;
     period := 1000000; slack := 0; most := 2147483647;

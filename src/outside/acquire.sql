@@ -35,6 +35,7 @@ begin
   waited_us := greatest(now_us - v_begun, 0);
   if p_unused is not null then perform engine.untake(p_unused, v_bucket, true, now_us); end if;
   select * into v_room from engine.room(array[v_bucket], now_us);
+  if v_room.version is null then perform engine.refuse_parked(array[v_bucket]); end if;
   v_places := coalesce('concurrency' = any (v_room.kind), false);
   -- What is only counted by places costs one, whatever it costs elsewhere.
   if v_places and 'concurrency' = all (v_room.kind) then v_cost := 1; end if;

@@ -8,6 +8,7 @@ import { hash64, newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import { isTransient } from '../dispatch/claim.ts'
 import type { Definitions } from '../dispatch/define.ts'
+import { unlessParked } from '../dispatch/parked.ts'
 import { Agents } from '../http/agent.ts'
 import { createFetch } from '../http/fetch.ts'
 import { warmClient } from '../http/warm.ts'
@@ -265,7 +266,7 @@ export class Takes implements Taker {
     try {
       const asked = readMoment(clock)
       how.back?.tellUnused()
-      const [row] = await store.call<Answer>('acquire', [
+      const params = [
         wish.id,
         how.line ?? null,
         how.back?.place ?? null,
@@ -276,7 +277,8 @@ export class Takes implements Taker {
         wish.holder,
         lifeUs,
         this.#storeClock.cap(asked.monotonicMs),
-      ])
+      ]
+      const [row] = await unlessParked(store, [want.take], () => store.call<Answer>('acquire', params))
       if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a take was answered without a row')
       const said = this.#said(want, wish, row, asked)
       return said.lease === undefined

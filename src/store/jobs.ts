@@ -1,6 +1,7 @@
 /** Jobs as users see them: find, list, cancel, retry. */
 import { UsageError } from '../core/errors.ts'
 import { isId } from '../core/hash.ts'
+import { type ParkedRow, parkedOf, parkedText } from '../core/parked.ts'
 import { dateOf, type Row } from '../db/db.ts'
 import type { Sql } from '../db/store.ts'
 import { Bulk, type BulkOptions, type Counted } from './bulk.ts'
@@ -43,6 +44,8 @@ export interface Job {
   expiresAt: Date | null
   /** What each rule did to it, in order. */
   ruled: readonly ({ rule: string } & Record<string, unknown>)[]
+  /** Only where it cannot start because it, its lane or a bucket that it needs is parked: each with the command that releases it. */
+  parked?: readonly string[]
 }
 
 /** A line of a list. */
@@ -233,6 +236,7 @@ function toLine(row: Row): JobLine {
 
 function toJob(row: Row): Job {
   const { id, state, reason, task, queue, priority, attempt, createdAt, finishedAt, tags, error } = toLine(row)
+  const parked = parkedOf(row['parked'] as ParkedRow[] | null).map(parkedText)
   return {
     id,
     state,
@@ -257,5 +261,6 @@ function toJob(row: Row): Job {
     weight: Number(row['weight']),
     expiresAt: dateOf(row['expires_ms'] as number | null),
     ruled: (row['ruled'] ?? []) as Job['ruled'],
+    ...(parked.length > 0 && { parked }),
   }
 }

@@ -11,8 +11,8 @@ returns table (hit boolean, nth integer, id uuid, state text, reason text, task 
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
   v_own text := case p_table when 'job' then
-    $q$case when claim is not null then 'running' when due_at is not null then 'scheduled' else 'waiting' end as state,
-       null::text as reason, due_at, dispatched_at as started_at, null::timestamptz as finished_at, null::jsonb as result, expires_at$q$
+    $q$case when claim is not null then 'running' when due_at < 'infinity' then 'scheduled' else 'waiting' end as state,
+       null::text as reason, nullif(due_at, 'infinity') as due_at, dispatched_at as started_at, null::timestamptz as finished_at, null::jsonb as result, expires_at$q$
     else 'state, reason, null::timestamptz as due_at, started_at, finished_at, result, null::timestamptz as expires_at' end;
   v_fits text := concat_ws(' and ', 'state in (select jsonb_array_elements_text($1 -> ''states''))',
     case when p_filter ? 'task' then 'task = $1 ->> ''task''' end,

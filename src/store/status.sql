@@ -12,13 +12,13 @@ language sql stable set jit = off set enable_sort = off set enable_bitmapscan = 
       join sluice.arrival a on a.class = c.id and a.xid >= coalesce((select pg_snapshot_xmax(b.snap)
         from sluice.class_state b where b.class = c.id order by b.n desc limit 1), '0'::xid8))
   ), counted as materialized (
-    select (select count(*) from (select 1 from sluice.job where claim is null and due_at is null limit 10001) w) as waiting,
+    select (select count(*) from (select 1 from sluice.job where claim is null and (due_at = 'infinity') is not false limit 10001) w) as waiting,
            (select count(*) from (select 1 from sluice.done where state = 'done' limit 10001) d) as done
   )
   select case when c.waiting <= 10000 then c.waiting
            else greatest(c.waiting, (select sum(s.waiting) from sluice.class k cross join lateral (
              select waiting from sluice.class_state where class = k.id order by n desc limit 1) s)) end::bigint as waiting,
-         (select count(*) from (select 1 from sluice.job where due_at is not null limit 10001) s)::bigint as scheduled,
+         (select count(*) from (select 1 from sluice.job where due_at < 'infinity' limit 10001) s)::bigint as scheduled,
          (select coalesce(sum(cardinality(seqs)), 0) from sluice.claim)::bigint as running,
          case when c.done <= 10000 then c.done
            else greatest(c.done, (select sum(s.n_live_tup) from pg_inherits i join pg_stat_all_tables s on s.relid = i.inhrelid

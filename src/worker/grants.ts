@@ -5,6 +5,7 @@ import { hash64, newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import { isTransient } from '../dispatch/claim.ts'
+import { unlessParked } from '../dispatch/parked.ts'
 import type { Handout } from '../dispatch/handout.ts'
 import type { Estimates } from '../dispatch/estimate.ts'
 import { type Grants, type RequestCost, StaleGrantError } from '../http/allowance.ts'
@@ -316,7 +317,7 @@ export class StoreGrants implements Grants {
 
   async #ask(grant: StoreGrant, back: StoreGrant | null): Promise<Answer> {
     const { store, storeClock, job } = this.#options
-    const [row] = await store.call<Answer>('further', [
+    const params = [
       grant.id,
       job.id,
       job.claim,
@@ -325,7 +326,8 @@ export class StoreGrants implements Grants {
       storeClock.cap(store.clock.monotonicMs()),
       grant.units,
       back?.units ?? null,
-    ])
+    ]
+    const [row] = await unlessParked(store, this.#takes, () => store.call<Answer>('further', params))
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
     return row
   }

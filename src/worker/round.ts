@@ -1,14 +1,17 @@
 /** What a worker does at every beat: it says that it lives, looks at what it has in hand, and takes its turn for the fleet. */
 import { AttemptError } from '../core/errors.ts'
+import type { Store } from '../db/store.ts'
 import type { Claims } from '../dispatch/claim.ts'
 import type { Finisher } from '../dispatch/finish.ts'
 import type { Membership } from '../dispatch/membership.ts'
+import { isDataError, parkBuckets } from '../dispatch/parked.ts'
 import type { Heartbeat } from './heartbeat.ts'
 import type { Housekeeping } from './housekeeping.ts'
 import type { Slots } from './slots.ts'
 
 /** The parts of a worker that know what it has in hand, and what it does with what it hears. */
 interface Rounds {
+  store: Store
   member: Membership
   slots: Slots
   claims: Claims
@@ -40,7 +43,13 @@ export function roundOf(rounds: Rounds): () => Promise<void> {
       rounds.heartbeat?.beaten()
       return
     }
-    rests = await round(rounds)
+    try {
+      rests = await round(rounds)
+    } catch (error) {
+      // One bucket must not keep the fleet from all that is done here; the next round goes on without it.
+      if (isDataError(error)) await parkBuckets(rounds.store, undefined)
+      throw error
+    }
   }
 }
 

@@ -107,6 +107,8 @@ export class Worker {
     this.#claims.lasting = (error) =>
       log.error('claims fail; they are tried again until they do not', { error: String(error) })
     this.#claims.recovered = () => log.info('claims work again')
+    this.#claims.parked = (names, error) =>
+      log.error('parked, because claims failed by it', { names, error: String(error) })
     this.#finisher = new Finisher(store)
     const changed = (isTooMany: boolean) => {
       if (isTooMany && this.#isOnce) this.#stop.abort()
@@ -370,6 +372,7 @@ export class Worker {
     const capUs = () => this.#storeClock.cap(clock.monotonicMs())
     const housekeeping = new Housekeeping(store, care, capUs)
     const round = roundOf({
+      store: this.#options.store,
       member: this.#member,
       slots: this.#slots,
       claims: this.#claims,

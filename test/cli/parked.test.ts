@@ -16,6 +16,16 @@ async function setting() {
   const { url } = await freshDatabase()
   const sluice = await Sluice.open({ store: url })
   ends.push(() => sluice.close())
+  await sluice.db.query(`insert into sluice.bucket (id, name, key, parked) values (5, 'crm', 'a 1', true)`)
+  await sluice.db.query(
+    `insert into sluice.lane (id, class, list, vstart, rank, fair, bound, denied, priority, weight, buckets, costed)
+     values (7, 3, 1, 0, 0, 0, 0, 0, 0, 1, '{}', false)`,
+  )
+  await sluice.db.query(
+    `insert into sluice.job (id, lane, priority, created_at, due_at, task, queue)
+     values ($1, 8, 0, sluice.now(), 'infinity', 'sync', 'default')`,
+    [job],
+  )
   await sluice.db.query(
     `insert into sluice.parked (kind, id, job, name, error, code, at) values
        ('bucket', 5, null, 'crm:a 1', 'integer out of range', '22003', '2026-01-02T03:04:05Z'),
@@ -50,6 +60,9 @@ it('a program lists what is parked, and releases it by name, which wakes the wor
   await until(() => heard.includes('*'))
   expect(await sluice.release('crm:a 1')).toBe(false)
   expect((await sluice.parked()).map(({ kind }) => kind)).toEqual(['lane', 'job'])
+  // What has gone is parked no more.
+  expect(await sluice.jobs.cancel(job)).toBe(true)
+  expect((await sluice.parked()).map(({ kind }) => kind)).toEqual(['lane'])
 })
 
 it('status and doctor name what is parked, since when, why, and what releases it', async () => {

@@ -216,11 +216,11 @@ for (const engine of mainEngines) {
       expect(await count(at.db, 'sluice.claim')).toBe(0)
     })
 
-    /** A store that fails the next calls with these SQLSTATEs. */
+    /** A store that fails the next calls of `finish` with these SQLSTATEs. */
     const failing = (codes: string[]): Db =>
       Object.assign(Object.create(at.db) as Db, {
-        call: async (_name: string, sql: string, params: unknown[]) => {
-          const code = codes.shift()
+        call: async (name: string, sql: string, params: unknown[]) => {
+          const code = name === 'finish' ? codes.shift() : undefined
           if (code !== undefined)
             await at.db.query(`do $$ begin raise exception 'as if' using errcode = '${code}', table = 'job'; end $$`)
           return at.db.query(sql, params)

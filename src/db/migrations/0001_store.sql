@@ -14,7 +14,8 @@ create function sluice.now_us() returns bigint language sql volatile as
 create function sluice.hash64(name text) returns bigint language plpgsql immutable strict as
   $$ begin return ('x' || encode(substr(sha256(convert_to(name, 'UTF8')), 1, 8), 'hex'))::bit(64)::bigint; end $$;
 
--- Unfinished jobs only. The state is derived: due_at set = scheduled; claim set = running; neither = waiting.
+-- Unfinished jobs only. The state is derived: due_at set = scheduled; claim set = running; neither = waiting. Due at
+-- infinity: waiting, and parked.
 -- Claims change only columns that no index mentions, so that they stay HOT within the page's spare room.
 create table sluice.job (
   id uuid not null,

@@ -63,7 +63,9 @@ create table sluice.limit_pause (
 create table sluice.bucket (
   id bigint primary key,
   name text not null,
-  key text not null
+  key text not null,
+  -- Its data fail whoever computes with them: it has no room, and nothing is computed, until sluice.parked lets it go.
+  parked boolean
 );
 
 -- The ledger is the state: the newest row of a bucket (by at, then n) holds what it has used, and what it granted.

@@ -42,7 +42,7 @@ create table sluice.class_state (
 -- turns are read from a floor on.
 
 -- Jobs of one (queue, task, priority, fair key, buckets), strict FIFO by seq.
--- list: null = no job waits; 0 = ready; else the bucket whose room it waits for.
+-- list: null = no job waits; 0 = ready; 1 = parked; else the bucket whose room it waits for.
 -- vstart: the virtual start of its fair key; null: in its list it stands behind another lane of that key. The fair key is
 -- as far as the farthest of its lanes. rank: the smaller comes first among the lanes of a fair key (engine.rank).
 -- bound: no waiting job of the lane has a smaller seq, so a claim never reads what is behind it.
@@ -127,17 +127,22 @@ create table sluice.gate (
   check ((zone is null) = (from_min is null) and (zone is null) = (to_min is null))
 );
 
--- What claims leave out because they failed by its data, until an operator releases it.
+-- What claims leave out because they failed by its data, until an operator releases it: a job is due at infinity, a lane
+-- stands in list 1, which no claim reads, a bucket has no room. A row of something that has gone since counts for nothing.
 create table sluice.parked (
   kind text not null check (kind in ('job', 'lane', 'bucket')),
   -- The id of the lane or the bucket; null for a job.
   id bigint,
   job uuid,
-  -- What operators call it: the job's id, `limit:key`, `task in queue`.
+  -- What operators call it: the job's id, `limit:key`, `task in queue, lane id`.
   name text not null,
   error text not null,
   -- The SQLSTATE.
   code text,
   at timestamptz not null,
+  -- Of a bucket: what attempts used of it meanwhile beyond their grants, and until when a vendor asked for silence, both
+  -- for when it is released.
+  used bigint not null default 0,
+  hold bigint not null default 0,
   primary key (kind, name)
 );

@@ -1,0 +1,17 @@
+/** Gates whose time zone the server does not know any more: they stay closed. */
+import type { Finding } from './finding.ts'
+import { has, type StorageAt } from './storage.ts'
+
+/** Names them; undefined where there are no gates. */
+export async function zones({ sql }: StorageAt): Promise<Finding | undefined> {
+  if (!(await has(sql, 'gate'))) return undefined
+  const rows = await sql.query<{ name: string; zone: string }>(
+    `select name, zone from sluice.gate where zone is not null and engine.wall_in(zone, clock_timestamp()) is null order by name`,
+  )
+  if (rows.length === 0) return { status: 'ok', text: 'the server knows the time zones of all gates' }
+  const list = rows.map(({ name, zone }) => `${name} (${zone})`).join(', ')
+  return {
+    status: 'fail',
+    text: `gates stay closed because the server does not know their time zone: ${list}; update its time zone data, or give them another`,
+  }
+}

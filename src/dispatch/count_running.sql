@@ -1,0 +1,15 @@
+-- How many jobs and takes outside of jobs hold a place in each bucket of a limit (p_name), by what runs; none of the
+-- others. Ends of attempts are held off (counting.sql).
+create or replace function engine.count_running(p_name text)
+returns table (bucket bigint, running bigint) language plpgsql stable as $$
+begin
+  return query
+  select u.id, count(*) from (
+    select sluice.hash64(t) as id
+    from sluice.claim c cross join unnest(c.lanes, c.seqs) h (lane, seq)
+    join sluice.job j on j.lane = h.lane and j.seq = h.seq and j.due_at is null and j.claim = c.id
+    cross join lateral (select distinct t from unnest(coalesce(j.holds, j.takes)) t) t
+    where split_part(t, ':', 1) = p_name
+    union all
+    select l.bucket from sluice.lease l join sluice.bucket b on b.id = l.bucket where b.name = p_name) u group by 1;
+end $$;

@@ -1,0 +1,31 @@
+-- Parks those of these buckets that fail by their data, for whoever met such an error outside of claims. Returns their
+-- names.
+-- p_takes: names of buckets, as jobs have them; null: those that rounds of workers look at, by what runs, is held
+-- outside of jobs, or expires
+create or replace function engine.park_buckets(p_takes text[])
+returns text[] language plpgsql set jit = off set lock_timeout = '1s' as $$
+declare
+  v_ids bigint[];
+  v_bad engine.fault[];
+begin
+  if p_takes is not null then
+    v_ids := array(select sluice.hash64(t) from unnest(p_takes) t);
+  else
+    v_ids := array(
+      select h from engine.inhand() h
+      union
+      select l.bucket from sluice.lease l
+      union
+      select unnest(l.buckets) from (
+        select distinct j.lane from (select e.lane from sluice.job e
+          where e.expires_at is not null and e.due_at is null and e.claim is null
+                                     order by e.expires_at limit 2000) j) x join sluice.lane l on l.id = x.lane);
+  end if;
+  v_bad := array(
+    select f from engine.narrow(row(null, null, 1, null, null, null, null)::engine.trial, 'bucket', array(
+      select b.id from sluice.bucket b
+        where b.id = any (v_ids) and b.parked is null and b.key <> '*' order by b.id)) f);
+  -- In order, as all buckets are locked.
+  perform engine.lock(array(select f.id from unnest(v_bad) f));
+  return array(select engine.park_bucket(f) from unnest(v_bad) f);
+end $$;

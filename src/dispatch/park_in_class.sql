@@ -1,0 +1,40 @@
+-- Parks what makes claims of a class fail (p_trial): buckets; if there are none, jobs of the lanes that fail, or such
+-- a lane itself where no job of it does. Returns their names.
+create or replace function engine.park_in_class(p_trial engine.trial) returns text[] language plpgsql as $$
+declare
+  v_lanes bigint[];
+  v_buckets bigint[];
+  v_seqs bigint[];
+  v_bad engine.fault;
+  v_worst engine.fault;
+  v_faults engine.fault[];
+  v_names text[] := '{}';
+  v_count integer;
+begin
+  perform engine.enclose(array[p_trial.class]);
+  p_trial.news := engine.read_arrivals(p_trial.class);
+  v_lanes := engine.suspect_lanes(p_trial.class, (p_trial.news).lanes, engine.limiter_us(p_trial.cap));
+  v_buckets := engine.suspect_buckets(p_trial, v_lanes);
+  for v_bad in select * from engine.narrow(p_trial, 'bucket', v_buckets) loop
+    v_names := v_names || engine.park_bucket(v_bad);
+  end loop;
+  if v_names <> '{}' then return v_names; end if;
+  v_faults := array(select f from engine.narrow(p_trial, 'lane', v_lanes) f);
+  if v_faults = '{}' then
+    -- One may fail another's seat though nobody gets to it: then all of them together fail only in their own class.
+    v_faults := array(select f from unnest(v_lanes[:1000]) u (id), engine.narrow(p_trial, 'lane', array[u.id]) f);
+  end if;
+  foreach v_worst in array v_faults loop
+    p_trial.lane := v_worst.id;
+    v_count := cardinality(v_names);
+    -- Locked until the end, without waiting: what somebody else has locked no claim has met.
+    v_seqs := array(
+      select j.seq from sluice.job j where j.lane = v_worst.id and j.claim is null and j.due_at is null
+      order by j.seq limit 2 * p_trial.want + 1 for update skip locked);
+    for v_bad in select * from engine.narrow(p_trial, 'job', v_seqs) loop
+      v_names := v_names || engine.park_job(v_worst.id, v_bad);
+    end loop;
+    if cardinality(v_names) = v_count then v_names := v_names || engine.park_lane(v_worst); end if;
+  end loop;
+  return array_remove(v_names, null);
+end $$;

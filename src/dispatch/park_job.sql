@@ -1,0 +1,17 @@
+-- Parks a waiting job: it is due at infinity, so that no claim finds it among those that wait. The caller has it
+-- locked, and its class. Returns its name.
+-- p_lane: its lane
+-- p_fault: its seq, and what it failed with
+create or replace function engine.park_job(p_lane bigint, p_fault engine.fault) returns text language plpgsql as $$
+declare
+  v_id uuid;
+  v_now timestamptz := sluice.now();
+begin
+  update sluice.job j set due_at = 'infinity'
+    where j.lane = p_lane and j.seq = p_fault.id and j.claim is null and j.due_at is null
+  returning j.id into v_id;
+  insert into sluice.parked (kind, job, name, error, code, at)
+    values ('job', v_id, v_id, p_fault.error, p_fault.code, v_now)
+  on conflict (kind, name) do update set error = excluded.error, code = excluded.code, at = excluded.at;
+  return v_id;
+end $$;

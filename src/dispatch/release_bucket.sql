@@ -1,0 +1,27 @@
+-- Has a bucket compute with its data again, and those who wait for it look. What it missed is made up for: places are
+-- counted by who holds them now; what attempts used beyond their grants is charged, and silence that a vendor asked
+-- for goes on. Units that were to be given back meanwhile stay charged. False when it is not parked.
+create or replace function engine.release_bucket(p_bucket bigint) returns boolean language plpgsql as $$
+declare
+  v_name text := (select b.name from sluice.bucket b where b.id = p_bucket);
+  v_one sluice.parked;
+  v_now bigint;
+begin
+  -- Ends of attempts are held off while they are counted.
+  perform pg_advisory_xact_lock(1397511523, -7);
+  perform engine.lock(array[p_bucket]);
+  update sluice.bucket b set parked = null where b.id = p_bucket and b.parked;
+  if not found then return false; end if;
+  select p.* into v_one from sluice.parked p where p.kind = 'bucket' and p.id = p_bucket;
+  v_now := engine.limiter_us();
+  perform engine.append_ledger(array[r::engine.room], p_places => array[
+    coalesce((select u.running from engine.count_running(v_name) u where u.bucket = p_bucket), 0)
+      - r.debt[array_position(r.kind, 'concurrency')]])
+  from engine.room(array[p_bucket], 0) r where 'concurrency' = any (r.kind);
+  if v_one.used > 0 then perform engine.overrun(p_bucket, null, v_one.used, v_now); end if;
+  if v_one.hold > v_now then perform engine.hold(array[p_bucket], v_one.hold - v_now, null); end if;
+  update sluice.list l set due = v_now where l.due > v_now and l.id in (
+    select b.id from sluice.bucket b where b.name = v_name and (b.id = p_bucket or b.key = '*'));
+  perform engine.hail(array[p_bucket], v_now);
+  return true;
+end $$;

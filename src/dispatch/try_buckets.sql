@@ -1,0 +1,22 @@
+-- Grants of these buckets what a claim of p_trial would, to see whether that fails: the caller rolls it back
+-- (probe.sql).
+create or replace function engine.try_buckets(p_trial engine.trial, p_buckets bigint[])
+returns void language plpgsql as $$
+declare
+  v_claim constant uuid := gen_random_uuid();
+  v_now bigint;
+  v_units bigint[];
+  v_given bigint[];
+begin
+  perform engine.lock(p_buckets);
+  perform engine.renew(p_buckets);
+  v_now := engine.limiter_us(p_trial.cap);
+  v_units := array(select least(r.avail, greatest(p_trial.want, 1))
+    from engine.room(p_buckets, v_now) r order by r.ord);
+  perform engine.append_ledger(array(select r::engine.room from engine.room(p_buckets, v_now) r), v_claim, v_units, v_units);
+  -- What was granted may come back, and somebody waits for the next unit.
+  perform engine.refund(b, v_claim, u) from unnest(p_buckets, v_units) t (b, u) where u > 0;
+  perform engine.release(p_buckets, v_units::integer[]);
+  v_given := array(select r.next
+    from engine.room(p_buckets, v_now, false, array_fill(2::bigint, array[cardinality(p_buckets)])) r);
+end $$;

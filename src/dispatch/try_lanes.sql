@@ -1,0 +1,26 @@
+-- Claims of these lanes as if there were no others, to see whether that fails: the caller rolls it back (probe.sql).
+-- For that they form a class of their own. p_trial: narrow.sql; lanes that something has arrived for are taken in
+-- first.
+create or replace function engine.try_lanes(p_trial engine.trial, p_lanes bigint[]) returns void language plpgsql as $$
+declare
+  v_own constant bigint := -1;
+  v_now bigint := engine.limiter_us(p_trial.cap);
+  v_news engine.news := p_trial.news;
+  v_state sluice.class_state;
+begin
+  select array_agg(u.lane), array_agg(u.bound), array_agg(u.n) into v_news.lanes, v_news.bounds, v_news.counts
+  from unnest(v_news.lanes, v_news.bounds, v_news.counts) u (lane, bound, n) where u.lane = any (p_lanes);
+  insert into sluice.class (id, queue, task, labels, lift, grouped)
+  select v_own, c.queue, c.task, c.labels, c.lift, c.grouped from sluice.class c where c.id = p_trial.class;
+  v_state.class := v_own;
+  v_news.state := v_state;
+  perform engine.absorb(v_now, array[v_news]);
+  update sluice.lane l set class = v_own, vstart = coalesce(l.vstart, 0)
+    where l.id = any (p_lanes) and l.list is not null;
+  -- Others are seated by the turns that stand there, also by those of lanes that cannot be served now.
+  perform max(l.vstart + 2147483647 * 1000000::bigint) from sluice.lane l where l.class = v_own;
+  insert into sluice.list as k (class, id, floor, due)
+  select v_own, l.list, min(l.vstart), v_now from sluice.lane l where l.class = v_own group by l.list
+  on conflict (class, id, v) do update set floor = least(k.floor, excluded.floor), due = v_now;
+  perform engine.decide(gen_random_uuid(), p_trial.worker, array[v_own], '{}', p_trial.want, p_trial.cap, -1, 256);
+end $$;

@@ -1,0 +1,112 @@
+/** A bucket that fails by its data fails who uses it, and nobody else: attempts that run, their ends, and takes. */
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { expect, it, describe } from 'vitest'
+import { z } from 'zod'
+import { task } from '../../src/dispatch/task.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { storeOn } from '../../src/db/store.ts'
+import { roundOf } from '../../src/worker/round.ts'
+import { claimAll, emptied, mainEngines } from '../dispatch/engine.ts'
+import { fn } from '../servers/fn.ts'
+import { until } from '../until.ts'
+import { codeOf } from './stage.ts'
+
+const by = ({ key }: { key: string }) => key
+const calls = limit('spoilt.calls', { window: '1000/h', by })
+const bigintMax = '9223372036854775807'
+const seats = limit('spoilt.seats', { concurrency: 2, by })
+
+describe.each(mainEngines)('a bucket that fails by its data, on $name', (engine) => {
+  const at = emptied(engine)
+
+  it('fails further requests of it with a code, keeps no end of an attempt, and no other key', async () => {
+    const { sluice, db } = at
+    const server = createServer((_, response) => response.end('ok'))
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`
+    const codes: Record<string, unknown> = {}
+    const call = task('spoilt', {
+      input: z.object({ key: z.string() }),
+      limits: [calls, seats],
+      allowPrivate: [new URL(url).host],
+      run: async ({ key }, context) => {
+        await (await context.fetch(url)).text()
+        // Of both buckets of this key the newest row is made one that nothing can be computed with.
+        if (key === 'bad')
+          await db.query(
+            `update sluice.ledger l set n = ${bigintMax} from (
+               select distinct on (k.bucket) k.bucket, k.at, k.n from sluice.ledger k join sluice.bucket b on b.id = k.bucket
+               where b.key = 'bad' order by k.bucket, k.at desc, k.n desc) x
+             where (l.bucket, l.at, l.n) = (x.bucket, x.at, x.n)`,
+          )
+        codes[key] = await codeOf(context.fetch(url).then((response) => response.text()))
+      },
+    })
+    const [bad, good] = [await sluice.send(call, { key: 'bad' }), await sluice.send(call, { key: 'good' })]
+    const worker = await sluice.work([call])
+    try {
+      for (const id of [bad, good])
+        await until(async () => (await sluice.jobs.get(id))?.state === 'done', 'it ends as its handler did')
+      expect(codes).toEqual({ bad: 'SLUICE_PARKED', good: undefined })
+      expect((await sluice.parked()).map(({ name }) => name).toSorted()).toEqual([
+        'spoilt.calls:bad',
+        'spoilt.seats:bad',
+      ])
+      const more = [await sluice.send(call, { key: 'bad' }), await sluice.send(call, { key: 'good' })]
+      await until(async () => (await sluice.jobs.get(more[1] ?? ''))?.state === 'done', 'the other key goes on')
+      expect(await sluice.jobs.get(more[0] ?? '')).toMatchObject({ state: 'waiting', attempt: 0 })
+    } finally {
+      await worker.stop()
+      server.close()
+    }
+  })
+
+  it('keeps the fleet from nothing that is done in rounds: lost jobs are given back', async () => {
+    const { sluice, db } = at
+    const call = task('spoilt.round', { input: z.object({ key: z.string() }), limits: [seats], run: () => undefined })
+    await sluice.send(call, { key: 'bad' })
+    await claimAll(db, at.worker, [call.name], 1)
+    await db.query(`update sluice.ledger set n = ${bigintMax}`)
+    const rescued: number[] = []
+    const round = roundOf({
+      store: storeOn(db),
+      slots: { running: 1, attempts: () => [] },
+      member: {
+        round: async () => ({ lost: undefined, isTurn: true, claims: [], mayRest: false }),
+        watch: async () => {
+          const [row] = await db.query<{ n: number }>(`select ${fn}.rescue($1, null, 'lost') as n`, [at.worker])
+          rescued.push(row?.n ?? 0)
+          return []
+        },
+        taken: async () => new Set(),
+        stir: async () => {},
+        endOverdue: async () => 0,
+      },
+      housekeeping: { run: async () => {} },
+      stop: new AbortController().signal,
+      say: async () => {},
+    } as never)
+    await expect(round()).rejects.toMatchObject({ code: '22003' })
+    expect((await sluice.parked()).map(({ name }) => name)).toEqual(['spoilt.seats:bad'])
+    await round()
+    expect(rescued).toEqual([1])
+  })
+
+  it('fails takes of it with a code, from the first on', async () => {
+    const { sluice, db } = at
+    await (await sluice.takes.take(calls, { key: 'bad' })).release()
+    await db.query(`update sluice.ledger set n = ${bigintMax}`)
+    for (let n = 0; n < 2; n++)
+      await expect(sluice.takes.take(calls, { key: 'bad', maxWaitMs: 60_000 })).rejects.toMatchObject({
+        code: 'SLUICE_PARKED',
+        retryable: true,
+      })
+    await expect(sluice.takes.tryTake(calls, { key: 'bad' })).rejects.toMatchObject({ code: 'SLUICE_PARKED' })
+    expect(await sluice.takes.tryTake(calls, { key: 'good' })).toMatchObject({ granted: true })
+    expect((await sluice.parked()).map(({ name }) => name)).toEqual(['spoilt.calls:bad'])
+    await db.query(`update sluice.ledger set n = 2 where n = ${bigintMax}`)
+    expect(await sluice.release('spoilt.calls:bad')).toBe(true)
+    expect(await sluice.takes.tryTake(calls, { key: 'bad' })).toMatchObject({ granted: true })
+  })
+})
