@@ -29,6 +29,8 @@ begin
       -- A class that does not fail is not locked any more after this.
       continue when engine.probe(v_trial, 'class', null) is null;
       v_parked := engine.park_in_class(v_trial);
+      -- Nor is one that fails by none of these: the next class may come before it in the order of locks.
+      if v_parked = '{}' then raise exception using errcode = 'SLW00'; end if;
     exception when others or assert_failure then v_parked := '{}';
     end;
     if v_parked <> '{}' then return v_parked; end if;

@@ -15,7 +15,10 @@ begin
   p_trial.news := engine.read_arrivals(p_trial.class);
   v_lanes := engine.suspect_lanes(p_trial.class, (p_trial.news).lanes, engine.limiter_us(p_trial.cap));
   v_buckets := engine.suspect_buckets(p_trial, v_lanes);
-  for v_bad in select * from engine.narrow(p_trial, 'bucket', v_buckets) loop
+  v_faults := array(select f from engine.narrow(p_trial, 'bucket', v_buckets) f);
+  -- In order, as all buckets are locked.
+  perform engine.lock(array(select f.id from unnest(v_faults) f));
+  foreach v_bad in array v_faults loop
     v_names := v_names || engine.park_bucket(v_bad);
   end loop;
   if v_names <> '{}' then return v_names; end if;

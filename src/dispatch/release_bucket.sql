@@ -9,7 +9,7 @@ declare
 begin
   -- Ends of attempts are held off while they are counted.
   perform pg_advisory_xact_lock(1397511523, -7);
-  perform engine.lock(array[p_bucket]);
+  perform engine.lock_to_give(array[p_bucket]);
   update sluice.bucket b set parked = null where b.id = p_bucket and b.parked;
   if not found then return false; end if;
   select p.* into v_one from sluice.parked p where p.kind = 'bucket' and p.id = p_bucket;

@@ -119,6 +119,39 @@ describe('locks', () => {
     expect(await wrong()).toEqual([])
   }, 60_000)
 
+  it('are taken in one order by what parks, and what is released', async () => {
+    const { sluice } = store
+    const { db } = sluice
+    await empty(db)
+    await store.taken()
+    const worker = await enter(db)
+    const tasks = ['rated', 'rated.b', 'rated.c', 'rated.d'].map((name) => quietTask(`locks.${name}`, [kept]))
+    const of = tasks.map(({ name }) => name)
+    const park = () => db.query(`select ${fn}.park_culprits($1, null, $2, 50, null) as names`, [worker, of])
+    for (const one of tasks) await sluice.sendMany(one, rows(9))
+    await finish(
+      db,
+      (await claimAll(db, worker, of, 50)).map((job) => ({ job, outcome: 'done' })),
+    )
+    for (const one of tasks) await sluice.sendMany(one, rows(9))
+    // Classes in which nothing is found, one after the other; then many buckets at once.
+    await set('update sluice.list set floor = 9223372036854775807')
+    expect(await park()).toEqual([{ names: [] }])
+    await set('update sluice.list set floor = 0')
+    await set('update sluice.ledger set n = 9223372036854775807')
+    expect(await park()).toEqual([{ names: expect.objectContaining({ length: 9 }) }])
+    // The member of a pool for which jobs wait.
+    for (let i = 0; i < 9; i++) await sluice.send(pooled, {})
+    await claimAll(db, worker, [pooled.name], 9)
+    await set(`update sluice.bucket set parked = true where name = 'locks.pool' and key = 'a'`)
+    await set(`insert into sluice.parked (kind, id, name, error, at)
+               select 'bucket', id, 'locks.pool:a', '', sluice.now() from sluice.bucket where name = 'locks.pool' and key = 'a'`)
+    expect(await sluice.release('locks.pool:a')).toBe(true)
+    expect(await wrong()).toEqual([])
+    await empty(db)
+    await store.taken()
+  }, 60_000)
+
   it('are taken in one order by what keeps the store', async () => {
     const { sluice } = store
     const { db } = sluice
