@@ -1,6 +1,7 @@
 -- Has a bucket compute with its data again, and those who wait for it look. What it missed is made up for: places are
 -- counted by who holds them now; what attempts used beyond their grants is charged, and silence that a vendor asked
--- for goes on. Units that were to be given back meanwhile stay charged. False when it is not parked.
+-- for goes on. Units that were to be given back meanwhile stay charged. What fails at that is parked again. False when
+-- it is not parked.
 create or replace function engine.release_bucket(p_bucket bigint) returns boolean language plpgsql as $$
 declare
   v_name text := (select b.name from sluice.bucket b where b.id = p_bucket);
@@ -14,12 +15,17 @@ begin
   if not found then return false; end if;
   select p.* into v_one from sluice.parked p where p.kind = 'bucket' and p.id = p_bucket;
   v_now := engine.limiter_us();
-  perform engine.append_ledger(array[r::engine.room], p_places => array[
-    coalesce((select u.running from engine.count_running(v_name) u where u.bucket = p_bucket), 0)
-      - r.debt[array_position(r.kind, 'concurrency')]])
-  from engine.room(array[p_bucket], 0) r where 'concurrency' = any (r.kind);
-  if v_one.used > 0 then perform engine.overrun(p_bucket, null, v_one.used, v_now); end if;
-  if v_one.hold > v_now then perform engine.hold(array[p_bucket], v_one.hold - v_now, null); end if;
+  begin
+    perform engine.append_ledger(array[r::engine.room], p_places => array[
+      coalesce((select u.running from engine.count_running(v_name) u where u.bucket = p_bucket), 0)
+        - r.debt[array_position(r.kind, 'concurrency')]])
+    from engine.room(array[p_bucket], 0) r where 'concurrency' = any (r.kind);
+    if v_one.used > 0 then perform engine.overrun(p_bucket, null, v_one.used, v_now); end if;
+    if v_one.hold > v_now then perform engine.hold(array[p_bucket], v_one.hold - v_now, null); end if;
+  exception when data_exception or integrity_constraint_violation or assert_failure then
+    perform engine.park_bucket(row(p_bucket, sqlstate, sqlerrm)::engine.fault);
+    return true;
+  end;
   update sluice.list l set due = v_now where l.due > v_now and l.id in (
     select b.id from sluice.bucket b where b.name = v_name and (b.id = p_bucket or b.key = '*'));
   perform engine.hail(array[p_bucket], v_now);

@@ -14,7 +14,9 @@ begin
       when 'lane' then v_is := engine.release_lane(v_one.id) or v_is;
       else v_is := engine.release_bucket(v_one.id) or v_is;
     end case;
-    delete from sluice.parked p where p.kind = v_one.kind and p.name = v_one.name;
+    -- What was parked again stays named.
+    delete from sluice.parked p where p.kind = v_one.kind and p.name = v_one.name
+      and not exists (select 1 from sluice.bucket b where p.kind = 'bucket' and b.id = p.id and b.parked);
   end loop;
   if v_is then perform pg_notify('sluice.wake', '*'); end if;
   return v_is;

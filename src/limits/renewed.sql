@@ -1,5 +1,6 @@
 -- Makes the state of one bucket anew whose ledger is too long for a claim to do it (renew), and has those who wait for
--- it look. To be called in a transaction without a time limit. False when there is none, or somebody else is at it.
+-- it look. To be called in a transaction without a time limit. One that fails by its data is parked, so that others
+-- follow. False when there is none, or somebody else is at it.
 create or replace function engine.renewed() returns boolean
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
@@ -18,11 +19,17 @@ begin
     from sluice.bucket b
       join sluice.limit_def d on d.name = b.name where b.id = v_bucket order by d.version desc limit 1;
   if v_row.version < v_def.version then
-    v_state := engine.rebuild(v_row, v_def);
-    -- Room has it as the older definition does, as long as this row is not there.
-    perform engine.append_ledger(array[jsonb_populate_record(null::engine.room, to_jsonb(v_state) || jsonb_build_object(
-      'ord', 1, 'bucket', v_bucket, 'n', v_row.n, 'now_at', v_row.at, 'version', v_def.version, 'hold', v_row.hold,
-      'kind', v_def.kind, 'weight', v_def.weight, 'slot', v_def.slot, 'margin', v_def.margin))]);
+    begin
+      v_state := engine.rebuild(v_row, v_def);
+      -- Room has it as the older definition does, as long as this row is not there.
+      perform engine.append_ledger(array[jsonb_populate_record(
+        null::engine.room, to_jsonb(v_state) || jsonb_build_object(
+        'ord', 1, 'bucket', v_bucket, 'n', v_row.n, 'now_at', v_row.at, 'version', v_def.version, 'hold', v_row.hold,
+        'kind', v_def.kind, 'weight', v_def.weight, 'slot', v_def.slot, 'margin', v_def.margin))]);
+    exception when data_exception or integrity_constraint_violation or assert_failure then
+      perform engine.park_bucket(row(v_bucket, sqlstate, sqlerrm)::engine.fault);
+      return true;
+    end;
   end if;
   update sluice.list l set due = engine.limiter_us() where l.id in (v_bucket, sluice.hash64(v_def.name || '*'));
   perform pg_notify('sluice.wake', '*');

@@ -1,0 +1,82 @@
+/** What is parked and fails still; and data of no job, lane or bucket. */
+import { beforeEach, describe, expect, it } from 'vitest'
+import { storeOn } from '../../src/db/store.ts'
+import { Claims } from '../../src/dispatch/claim.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { fn } from '../servers/fn.ts'
+import { claimAll, done, emptied, mainEngines, quietTask } from './engine.ts'
+
+const never = new AbortController().signal
+const bigintMax = '9223372036854775807'
+const by = ({ tenant }: { tenant?: string | undefined }) => tenant ?? ''
+
+describe.each(mainEngines)('of what fails by its data, on $name', (engine) => {
+  const at = emptied(engine)
+  let claims: Claims
+  beforeEach(() => void (claims = new Claims(storeOn(at.db))))
+  /** Ids of all that may begin. */
+  const ids = async (...tasks: readonly string[]) => {
+    const all: string[] = []
+    for (;;) {
+      const { jobs, again } = await claims.claim({ worker: at.worker, queues: undefined, tasks }, 10, false, never)
+      all.push(...jobs.map(({ id }) => id))
+      if (jobs.length === 0 && !again) return all
+    }
+  }
+  const send = async (to: ReturnType<typeof quietTask>, ...tenants: string[]) => {
+    const sent: string[] = []
+    for (const tenant of tenants) sent.push(await at.sluice.send(to, { tenant }))
+    return sent
+  }
+  /** Changes the newest ledger row of a bucket. */
+  const ledger = (name: string, set: string) =>
+    at.db.query(
+      `update sluice.ledger set ${set} where ctid = (
+         select ctid from sluice.ledger where bucket = sluice.hash64($1) order by at desc, n desc limit 1)`,
+      [name],
+    )
+
+  it('a bucket stays parked that is released and fails still, and what it missed is kept until then', async () => {
+    const { sluice, db } = at
+    const own = quietTask('parked.still', [limit('parked.still', { concurrency: 2 })])
+    await send(own, 'a', 'b')
+    const [one] = await claimAll(db, at.worker, [own.name], 1)
+    await ledger('parked.still', `n = ${bigintMax}`)
+    expect(await ids(own.name)).toEqual([])
+    await db.query(`select ${fn}.hold(array[sluice.hash64('parked.still')], 3600000000, null)`)
+    for (let n = 0; n < 2; n++) {
+      expect(await sluice.release('parked.still')).toBe(true)
+      expect(await sluice.parked()).toMatchObject([{ name: 'parked.still', code: '22003' }])
+    }
+    await ledger('parked.still', 'n = 1')
+    expect(await sluice.release('parked.still')).toBe(true)
+    expect(await sluice.parked()).toEqual([])
+    expect(await ids(own.name)).toEqual([])
+    const [room] = await db.query(`select r.debt, r.hold > ${fn}.limiter_us() as held
+      from ${fn}.room(array[sluice.hash64('parked.still')], ${fn}.limiter_us()) r`)
+    expect(room).toEqual({ debt: ['1'], held: true })
+    expect(await done(db, one === undefined ? [] : [one])).toEqual([])
+  })
+
+  it('a bucket with a new definition keeps no other from its own', async () => {
+    const { sluice, db } = at
+    const own = quietTask('parked.renewal', [limit('parked.renewal', { window: '1000/h', by })])
+    for (let n = 0; n < 2; n++) {
+      await send(own, 'bad', 'good')
+      await done(db, await claimAll(db, at.worker, [own.name], 2))
+    }
+    // So many rows that no claim makes the state anew.
+    await ledger('parked.renewal:bad', `n = ${bigintMax}`)
+    await ledger('parked.renewal:good', 'n = 30000')
+    await sluice.limits.set('parked.renewal', { window: '900/h' }, { reason: 'test' })
+    const [bad = '', good = ''] = await send(own, 'bad', 'good')
+    expect(await ids(own.name)).toEqual([])
+    const renewed = async () => (await db.query<{ is: boolean }>(`select ${fn}.renewed() as is`))[0]?.is
+    expect([await renewed(), await renewed(), await renewed()]).toEqual([true, true, false])
+    expect((await sluice.parked()).map(({ name }) => name)).toEqual(['parked.renewal:bad'])
+    expect(await ids(own.name)).toEqual([good])
+    await ledger('parked.renewal:bad', 'n = 2')
+    expect(await sluice.release('parked.renewal:bad')).toBe(true)
+    expect(await ids(own.name)).toEqual([bad])
+  })
+})
