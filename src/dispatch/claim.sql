@@ -31,7 +31,7 @@ begin
          e.server_at is distinct from pg_postmaster_start_time() as moved,
          e.ahead_us + (select (extract(epoch from min(j.due_at)) * 1000000)::bigint from sluice.job j
            where j.due_at > case when v_since < 0 then '-infinity' else to_timestamp((v_since - e.ahead_us) / 1e6) end
-             and j.due_at < 'infinity') as due_us  -- then it is parked
+             and j.due_at < '9999-01-01') as due_us  -- later: it is parked, or never due
   into v_is
   from sluice.epoch e left join sluice.worker w on w.id = p_worker;
   if v_is.labels is null then raise exception 'worker % was given up', p_worker using errcode = 'SLW01'; end if;

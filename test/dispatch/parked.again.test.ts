@@ -79,4 +79,14 @@ describe.each(mainEngines)('of what fails by its data, on $name', (engine) => {
     expect(await sluice.release('parked.renewal:bad')).toBe(true)
     expect(await ids(own.name)).toEqual([bad])
   })
+
+  it('a time at which a job is due that no claim can count stops nothing', async () => {
+    const { sluice, db } = at
+    const own = quietTask('parked.far')
+    const far = await sluice.send(own, {}, { delay: '1h' })
+    await db.query(`update sluice.job set due_at = '294270-01-01' where id = $1`, [far])
+    const [near] = await send(own, '')
+    expect(await ids(own.name)).toEqual([near])
+    expect(await db.query(`select ${fn}.stir()`)).toHaveLength(1)
+  })
 })
