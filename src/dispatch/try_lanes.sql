@@ -11,7 +11,7 @@ begin
   select array_agg(u.lane), array_agg(u.bound), array_agg(u.n) into v_news.lanes, v_news.bounds, v_news.counts
   from unnest(v_news.lanes, v_news.bounds, v_news.counts) u (lane, bound, n) where u.lane = any (p_lanes);
   insert into sluice.class (id, queue, task, labels, lift, grouped)
-  select v_own, c.queue, c.task, c.labels, c.lift, c.grouped from sluice.class c where c.id = p_trial.class;
+  select v_own, c.queue, c.task, c.labels, 0, c.grouped from sluice.class c where c.id = p_trial.class;
   v_state.class := v_own;
   v_news.state := v_state;
   perform engine.absorb(v_now, array[v_news]);

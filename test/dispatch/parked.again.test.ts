@@ -4,7 +4,7 @@ import { storeOn } from '../../src/db/store.ts'
 import { Claims } from '../../src/dispatch/claim.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { fn } from '../servers/fn.ts'
-import { claimAll, done, emptied, mainEngines, quietTask } from './engine.ts'
+import { claimAll, done, emptied, mainEngines, perTenant, quietTask } from './engine.ts'
 
 const never = new AbortController().signal
 const bigintMax = '9223372036854775807'
@@ -88,5 +88,17 @@ describe.each(mainEngines)('of what fails by its data, on $name', (engine) => {
     const [near] = await send(own, '')
     expect(await ids(own.name)).toEqual([near])
     expect(await db.query(`select ${fn}.stir()`)).toHaveLength(1)
+  })
+
+  it('a class whose turns cannot be compared has its jobs left alone', async () => {
+    const { sluice, db } = at
+    const own = quietTask('parked.lift', [perTenant('parked.lift', '1000/s', 1_000)])
+    const beside = quietTask('parked.beside')
+    await send(own, 'a', 'b', 'a')
+    await send(beside, '')
+    await claimAll(db, at.worker, [own.name], 1)
+    await db.query(`update sluice.class set lift = ${bigintMax}`)
+    await expect(ids(own.name, beside.name)).rejects.toMatchObject({ code: '22003' })
+    expect(await sluice.parked()).toEqual([])
   })
 })
