@@ -46,6 +46,16 @@ export async function parkBuckets(sql: Sql, takes: readonly string[] | undefined
   return (row?.park_buckets ?? []).length > 0
 }
 
+/** What is told of these buckets, told again when they failed by their data and so are parked now: it is kept for their release. */
+export async function untilParked<T>(sql: Sql, takes: readonly string[], tell: () => Promise<T>): Promise<T> {
+  try {
+    return await tell()
+  } catch (error) {
+    if (!isDataError(error) || !(await parkBuckets(sql, takes))) throw error
+    return tell()
+  }
+}
+
 /**
  * A request for a grant of these buckets, which fails with a coded error when one of them is parked, or fails by its data and
  * so is parked now.

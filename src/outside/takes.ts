@@ -8,7 +8,7 @@ import { hash64, newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import { isTransient } from '../dispatch/claim.ts'
 import type { Definitions } from '../dispatch/define.ts'
-import { unlessParked } from '../dispatch/parked.ts'
+import { unlessParked, untilParked } from '../dispatch/parked.ts'
 import { Agents } from '../http/agent.ts'
 import { createFetch } from '../http/fetch.ts'
 import { warmClient } from '../http/warm.ts'
@@ -122,7 +122,8 @@ export class Takes implements Taker {
       hold: async (ms) => {
         this.#options.shared?.hold([want.take], ms)
         const capUs = this.#storeClock.cap(clock.monotonicMs())
-        await store.call('hold', [[hash64(want.take)], Math.ceil(ms * 1_000), capUs])
+        const params = [[hash64(want.take)], Math.ceil(ms * 1_000), capUs]
+        await untilParked(store, [want.take], () => store.call('hold', params))
       },
     })
     return spend.within(this.#closed.signal, () => createFetch({ agent, clock, allowance: spend })(input, rest))

@@ -5,7 +5,7 @@ import { hash64, newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import { isTransient } from '../dispatch/claim.ts'
-import { unlessParked } from '../dispatch/parked.ts'
+import { unlessParked, untilParked } from '../dispatch/parked.ts'
 import type { Handout } from '../dispatch/handout.ts'
 import type { Estimates } from '../dispatch/estimate.ts'
 import { type Grants, type RequestCost, StaleGrantError } from '../http/allowance.ts'
@@ -138,7 +138,8 @@ export class StoreGrants implements Grants {
       signal.throwIfAborted()
       try {
         const capUs = storeClock.cap(clock.monotonicMs())
-        const [row] = await store.call<{ lost: boolean }>('settle', [...params, capUs])
+        const tell = () => store.call<{ lost: boolean }>('settle', [...params, capUs])
+        const [row] = await untilParked(store, this.#takes, tell)
         if (row?.lost !== false) throw jobLost()
         return this.#learn(name, at, units, sum)
       } catch (error) {
@@ -230,7 +231,8 @@ export class StoreGrants implements Grants {
     if (this.#takes.length === 0) return
     shared?.hold(this.#takes, ms)
     const buckets = [...new Set(this.#takes.map(hash64))]
-    await store.call('hold', [buckets, Math.ceil(ms * 1_000), storeClock.cap(store.clock.monotonicMs())])
+    const params = [buckets, Math.ceil(ms * 1_000), storeClock.cap(store.clock.monotonicMs())]
+    await untilParked(store, this.#takes, () => store.call('hold', params))
   }
 
   /** Asks until something is granted; it may be too old by then. */

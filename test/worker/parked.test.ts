@@ -62,6 +62,46 @@ describe.each(mainEngines)('a bucket that fails by its data, on $name', (engine)
     }
   })
 
+  it('is parked by what is told of it, which counts when it is released', async () => {
+    const { sluice, db } = at
+    const spoil = () => db.query(`update sluice.ledger set n = ${bigintMax}`)
+    const server = createServer(
+      (_, response) => void spoil().then(() => response.writeHead(429, { 'retry-after': '500' }).end()),
+    )
+    await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+    const url = `http://127.0.0.1:${(server.address() as AddressInfo).port}/`
+    const [held, used] = [
+      limit('spoilt.held', { window: '9/h' }),
+      limit('spoilt.used', { window: '9/h', cost: () => 2 }),
+    ]
+    const input = z.object({})
+    const asks = task('spoilt.asks', {
+      input,
+      limits: [held],
+      allowPrivate: [new URL(url).host],
+      run: async (_, { fetch }) => void (await fetch(url)),
+    })
+    const uses = task('spoilt.uses', { input, limits: [used], run: (_, { settle }) => spoil().then(() => settle(5)) })
+    const worker = await sluice.work([asks, uses])
+    try {
+      for (const one of [asks, uses]) {
+        const id = await sluice.send(one, {})
+        await until(
+          async () => ['done', 'scheduled'].includes((await sluice.jobs.get(id))?.state ?? ''),
+          'it has ended',
+        )
+        await db.query(`update sluice.ledger set n = 2 where n = ${bigintMax}`)
+      }
+      expect(await db.query('select name, hold > 0 as held, used from sluice.parked order by name')).toEqual([
+        { name: 'spoilt.held', held: true, used: '0' },
+        { name: 'spoilt.used', held: false, used: '3' },
+      ])
+    } finally {
+      await worker.stop()
+      server.close()
+    }
+  })
+
   it('keeps the fleet from nothing that is done in rounds: lost jobs are given back', async () => {
     const { sluice, db } = at
     const call = task('spoilt.round', { input: z.object({ key: z.string() }), limits: [seats], run: () => undefined })
