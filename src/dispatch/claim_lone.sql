@@ -12,8 +12,7 @@ declare
   v_is record;
   v_life bigint; v_each bigint; v_free bigint;
   v_take integer;
-  v_mark record;
-  v_move engine.move;
+  v_mark record; v_move engine.move;
 begin
   served := false; granted := 0; again := false; held := false; now_us := p_begun;
   if p_news.future or p_news.rest or cardinality(p_news.lanes) > 1 then return; end if;
@@ -56,8 +55,9 @@ begin
     perform engine.append_ledger(v_is.rooms, p_claim, g, g) from array_fill(granted::bigint, array[cardinality(v_lane.buckets)]) g;
   end if;
   held := current_setting('sluice.held', true) is not distinct from 'yes';
-  -- Those that had expired may have had somebody sent a job.
-  again := (granted < p_want and (v_move.late > 0 or v_take = p_want and v_move.more and v_move.seen = v_move.taken)) is true;
+  -- Those that had expired may have had somebody sent a job; behind those that went away meanwhile stand others.
+  again := (granted < p_want and (v_move.late > 0 or not held and v_move.seen > v_move.taken
+    or v_take = p_want and v_move.more and v_move.seen = v_move.taken)) is true;
   if v_lane.list = 0 and v_take = p_want and v_move.more and v_move.seen = v_move.taken + v_move.late then
     perform engine.continue_lane(now_us, v_lane, v_move);
     return;

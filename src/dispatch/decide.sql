@@ -53,7 +53,10 @@ begin
   held := current_setting('sluice.held', true) is not distinct from 'yes';
   -- Where some are left that were not looked at, or were given less than they could take: others had none for what they were given.
   again := granted < p_want and (granted > 0 or v_real.labels is null or v_share.blocked = v_blocked) and (
-    v_share.more or exists (select 1 from unnest(v_moves) m where m.late > 0) or ((v_cand.cut or v_cand.horizon is not null) and (granted > 0 or not v_costed))
+    v_share.more
+    -- Behind those that went away meanwhile stand others.
+    or exists (select 1 from unnest(v_moves) m where m.late > 0 or not held and v_real.labels is null and m.seen > m.taken)
+    or ((v_cand.cut or v_cand.horizon is not null) and (granted > 0 or not v_costed))
     or exists (select 1 from unnest(v_moves) m where m.more and m.seen = m.taken + m.late and v_share.blocked[array_position(v_ids, m.lane)] = 0)
     or exists (select 1 from unnest(v_share.take, v_share.blocked) u (take, blocked) where u.take = 0 and u.blocked = 0)
       and (granted > 0 or exists (select 1 from unnest(v_moves) m where m.seen < v_share.take[array_position(v_ids, m.lane)])));
