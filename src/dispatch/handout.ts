@@ -104,7 +104,7 @@ function handout(place: Place, common: Common, cargo: number, claim: string, gra
     crashes,
     ambiguous,
     priority,
-    createdMs: created * 1_000,
+    createdMs: created,
     takes,
     costs,
     grantUs,

@@ -10,7 +10,8 @@ declare
 begin
   select * into v_was from sluice.lane l where l.id = p_fault.id order by l.v desc limit 1;
   if v_was.list is null then return null; end if;
-  update sluice.lane l set v = l.v + 1, list = 1, vstart = 0, denied = 0 where l.id = v_was.id and l.v = v_was.v;
+  -- Whatever its version is: that may be what it failed by.
+  update sluice.lane l set v = 0, list = 1, vstart = 0, denied = 0 where l.id = v_was.id and l.v = v_was.v;
   delete from sluice.reservation r where r.class = v_was.class and r.lane = v_was.id;
   perform engine.mend_groups(v_was.class, v_was.list, array[v_was.fair]);
   v_front := (select min(l.vstart) from sluice.lane l

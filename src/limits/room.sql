@@ -43,7 +43,7 @@ begin
     stale := v_row.version <> v_def.version; v_is_long := stale and engine.is_long(v_row, v_def);
     if v_is_long then
       select d.* into v_def from sluice.limit_def d where d.name = v_in.name and d.version = v_row.version; end if;
-    n := coalesce(v_row.n, 0); hold := coalesce(v_row.hold, 0); version := v_def.version; life := v_def.grant_us;
+    n := coalesce(v_row.n, 0); hold := least(coalesce(v_row.hold, 0), 9007199254740991); version := v_def.version; life := v_def.grant_us;
     now_at := greatest(p_now, v_row.at); wall := now_at - v_epoch.ahead_us; next := case when v_in.parked then 9007199254740991 else greatest(now_at + 1000000, hold) end;
     kind := v_def.kind; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot; margin := v_def.margin;
     debt := null; slots := null; quota := null; avail := 0; units := 0; places := 0;

@@ -80,6 +80,22 @@ describe.each(mainEngines)('of what fails by its data, on $name', (engine) => {
     expect(await ids(own.name)).toEqual([bad])
   })
 
+  it.each([
+    ['a version', 'lane', `update sluice.lane set v = ${bigintMax}`],
+    ['a silence', undefined, `update sluice.ledger set hold = ${bigintMax}`],
+    ['a time', 'job', `update sluice.job set created_at = '-infinity' where seq = (select min(seq) from sluice.job)`],
+  ])('%s beyond all bounds stops nothing beside it', async (what, kind, spoil) => {
+    const { sluice, db } = at
+    const own = quietTask('parked.beyond', [perTenant('parked.beyond', '1000/s', 1_000)])
+    const beside = quietTask('parked.within')
+    await send(own, 'a', 'a', 'a')
+    await done(db, await claimAll(db, at.worker, [own.name], 1))
+    await db.query(spoil)
+    const [good] = await send(beside, '')
+    expect(await ids(own.name, beside.name), what).toContain(good)
+    expect((await sluice.parked()).map((one) => one.kind)).toEqual(kind === undefined ? [] : [kind])
+  })
+
   it('a time at which a job is due that no claim can count stops nothing', async () => {
     const { sluice, db } = at
     const own = quietTask('parked.far')
