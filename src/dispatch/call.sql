@@ -1,8 +1,8 @@
--- Calls p_most idle workers that can begin jobs of these classes, and not the whole fleet for each job: by their ids, from any on,
--- so that it takes as long however many there are. They stay on the list: nobody waits for whoever calls, which may be a long
--- transaction of a sender. One that takes as many jobs as it wanted calls the next (claim); that those who were called are
--- stopped, gone or busy by now is seen within some 2 s (stir). Where labels are asked for all are told: who has room in its
--- own nobody else knows.
+-- Wakes up to p_most idle workers that can begin jobs of these classes. It reads the idle workers by id from a random
+-- one on, so its cost does not grow with the fleet, and locks no row, because the caller may be a long transaction of a
+-- sender. A worker that takes as many jobs as it wanted wakes the next one (claim). A round wakes others within 2 s
+-- where those were stopped or busy (stir). Where jobs ask for labels it wakes all workers of the queue, because only a
+-- worker knows whether its own label has room.
 create or replace function engine.call(p_classes bigint[], p_most integer) returns void language plpgsql as $$
 declare
   v_classes bigint[] := p_classes;

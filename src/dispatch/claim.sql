@@ -1,13 +1,17 @@
--- Claims up to p_want jobs of the given tasks and queues (null: all queues) that all their limits allow now.
--- One autocommitted statement: it absorbs arrivals, decides, charges and marks, or does nothing at all.
--- Idempotent by p_claim: asked again after a lost reply it hands out the same jobs. p_cap: the latest time that the
--- caller's monotonic clock allows the store's clock to show (null: unknown). p_idle: register as idle when there is
--- less to do than wanted. p_since: nothing that is due stood before this time, as an earlier answer said (null: unknown).
--- p_wide: look at as many lanes as a claim may; after one that found only lanes that are blocked.
--- waited_us: how long after its begin it decided. wake_us: when to ask again; again: at once, because something was in the
--- way; both: the jobs are those of an earlier request. since: what to give as p_since. p_want = 0 only warms the
--- connection up: everything is planned and nothing done. A lock is waited for a second at most. shared: the epoch under which
--- all this may be asked for in Redis, too (null: there is none).
+-- Claims up to p_want jobs that all their limits allow now. One autocommitted statement reads what has arrived,
+-- decides, charges the limits and marks the jobs, or does nothing at all. It waits for a lock for a second at most.
+-- p_claim: names the claim; repeated with it after a lost reply, the call returns the same jobs.
+-- p_queues, p_tasks: what the worker serves; queues null: all.
+-- p_want: how many jobs; 0 plans every statement on this connection and does nothing.
+-- p_cap: the latest time that the store's clock can show, by the caller's monotonic clock; null: unknown.
+-- p_idle: register the worker as idle when it gets less than it wants.
+-- p_since: no list and no scheduled job was due before this time, as an earlier answer said; null: unknown.
+-- p_wide: look at as many lanes as a claim may, after one that found only blocked ones.
+-- now_us: when it decided; waited_us: how long after its beginning.
+-- wake_us: in how many microseconds to claim again; again: at once, because something was in the way; both: the
+-- jobs are those of an earlier call with this id.
+-- since: the p_since of the next call. jobs: handout.ts.
+-- shared: the epoch under which Redis may be asked for the same; null: no limit is in Redis.
 create or replace function engine.claim(
   p_claim uuid, p_worker bigint, p_queues text[], p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
   p_since bigint default null, p_wide boolean default false,

@@ -1,7 +1,9 @@
--- Serves a claim when only one lane of its only active class has something to give: nobody is compared with it. Jobs without costs
--- only; labels and pools are the caller's to exclude. The order of locks, the arithmetic of limits (survey) and what is handed out
--- are those of decide. A lane that did not wait is not even seated, when all that has arrived for it can begin. p_news: what has
--- arrived; p_begun, p_since, p_cap: claim. served: false when it is no such case: then nothing was changed.
+-- Serves a claim when its only active class has one lane with something to give, so that no lane is compared with
+-- another. It locks, reads limits (survey) and hands out in the same order and way as decide. The lane's jobs have no
+-- costs. A lane that did not wait, and whose arrivals can all begin, is not even seated.
+-- p_class: the class, locked; no job of it asks for a label or a pool. p_news: what has arrived for it.
+-- p_begun, p_since, p_cap: claim.
+-- served: false when this is no such case; then nothing was changed.
 create or replace function engine.claim_lone(
   p_claim uuid, p_worker bigint, p_class bigint, p_news engine.news, p_want integer, p_begun bigint, p_since bigint, p_cap bigint,
   out served boolean, out now_us bigint, out granted integer, out again boolean, out jobs text, out held boolean)

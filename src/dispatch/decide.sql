@@ -1,6 +1,8 @@
--- The decision of a claim among many lanes, in the one lock order: the classes are locked already; candidates; their buckets, waiting;
--- the clock, once. Then room is shared out, jobs are marked and charged, lanes moved. p_new: classes of which nobody waited until now;
--- p_most: how many lanes to look at; the others: claim.
+-- Decides a claim among many lanes, in the one order of locks: the caller has locked the classes; it selects lanes,
+-- waits for their buckets, and reads the clock once. Then it divides what is free, marks and charges jobs, and moves
+-- the lanes on. Parameters: claim, and:
+-- p_new: classes in which nothing waited until now. p_most: how many lanes to look at.
+-- of, taken: the classes of lanes that gave jobs, and how many each.
 create or replace function engine.decide(
   p_claim uuid, p_worker bigint, p_classes bigint[], p_new bigint[], p_want integer, p_cap bigint, p_since bigint, p_most integer,
   out now_us bigint, out granted integer, out again boolean, out jobs text, out held boolean, out of bigint[], out taken integer[])

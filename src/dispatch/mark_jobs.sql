@@ -1,12 +1,14 @@
--- Carries out a decision: marks the jobs of each lane from its bound on and charges what was really found. moves: what became of
--- each lane (advance_lanes.sql). A job that somebody else has locked is left where it is: only claims lock without waiting.
--- Beyond 64 KiB of inputs and tags in one claim, those are left out, and fetched in a second query: a reply must fit the
--- socket's buffers, else a stopped worker would keep the claim's transaction, and its locks, open. What counts is the
--- length of the text: a compressed input is much longer on the wire than in its row.
--- p_life: of each bucket's grants.
--- p_of, p_seqs: of lanes whose jobs have costs exactly these (a job that has just become visible has not been weighed); p_dead: it
--- is not to run, because it costs too much; p_over: portion. All four are null when there are no such lanes. p_labels, p_members:
--- resolve; what each job is charged in is then decided one by one (picks). p_rooms: survey.
+-- Marks the jobs of each lane, from its bound on, for a claim, and charges what was really found. It leaves a job where
+-- it is when another transaction has it locked: only claims lock jobs without waiting. Beyond 64 KiB of inputs and tags
+-- it leaves those out, and the worker reads them in a second query: a reply must fit the socket's buffers, else a
+-- stopped worker would keep the claim's transaction, and its locks, open. The length of the text counts, because a
+-- compressed input is much longer on the wire than in its row.
+-- p_take: how many jobs of each lane. p_life: of the grants of each bucket.
+-- p_of, p_seqs: the jobs of lanes with costs that were weighed; one that has just become visible was not. p_dead: such
+-- a job costs too much and must not run. p_over: portion. All four are null when no lane has costs.
+-- p_labels, p_members: resolve; then picks decides for each job what it is charged in.
+-- p_rooms: survey.
+-- moves: what became of each lane's jobs (advance_lanes.sql).
 create or replace function engine.mark_jobs(
   p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_take integer[], p_buckets bigint[], p_life bigint[],
   p_of bigint[] default null, p_seqs bigint[] default null, p_dead boolean[] default null, p_over integer[] default null,

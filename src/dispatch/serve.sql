@@ -1,5 +1,8 @@
--- Serves a claim out of these classes, under their locks: by claim_lone where one lane is alone, else by decide, after what has
--- arrived is taken in. held: a job was left because somebody else has it locked. p_plain: nobody asks for labels or pools; p_most: how many lanes to look at; the others: claim.
+-- Serves a claim out of these classes, under their locks: claim_lone does where one lane is alone, else decide, after
+-- absorb has taken in what arrived. Parameters: claim, and:
+-- p_plain: no job asks for a label or a pool.
+-- p_most: how many lanes to look at.
+-- held: a job was left because another transaction has it locked.
 create or replace function engine.serve(
   p_claim uuid, p_worker bigint, p_classes bigint[], p_plain boolean, p_want integer, p_begun bigint, p_since bigint, p_cap bigint,
   p_most integer, out now_us bigint, out granted integer, out again boolean, out jobs text, out held boolean)

@@ -1,7 +1,10 @@
--- What buckets allow, by position, under lock, and when: the clock is read here, once, after the locks (p_cap: claim).
--- p_members: locked beside them, for the pools among them. What is kept for lanes other than p_lanes is left out
--- (reserved; p_lists: what lanes call the buckets), and what takers outside of jobs have the turn for. New definitions
--- are carried out first. rooms: what room says, to go on from (append_ledger).
+-- Reads what buckets allow, by position, under their locks, and reads the clock once, after the locks. New definitions
+-- take effect here first. Left out is what is kept for other lanes (reserved) and what takers outside of jobs have the
+-- turn for (left).
+-- p_buckets, p_members: locked by the caller; p_members are those of the pools among p_buckets.
+-- p_lists: the same buckets under the names that lanes use.
+-- p_lanes: the lanes that are served. p_cap: claim.
+-- rooms: what room returned, from which append_ledger goes on.
 create or replace function engine.survey(
   p_buckets bigint[], p_members bigint[], p_lists bigint[], p_lanes bigint[], p_cap bigint,
   out now_us bigint, out avail bigint[], out units bigint[], out places bigint[], out most bigint[], out life bigint[],
