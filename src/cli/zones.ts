@@ -6,7 +6,8 @@ import { has, type StorageAt } from './storage.ts'
 export async function zones({ sql }: StorageAt): Promise<Finding | undefined> {
   if (!(await has(sql, 'gate'))) return undefined
   const rows = await sql.query<{ name: string; zone: string }>(
-    `select name, zone from sluice.gate where zone is not null and engine.wall_in(zone, clock_timestamp()) is null order by name`,
+    `select name, zone from sluice.gate g where zone is not null
+     and not exists (select 1 from pg_timezone_names z where lower(z.name) = lower(g.zone)) order by name`,
   )
   if (rows.length === 0) return { status: 'ok', text: 'the server knows the time zones of all gates' }
   const list = rows.map(({ name, zone }) => `${name} (${zone})`).join(', ')

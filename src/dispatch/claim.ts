@@ -190,6 +190,7 @@ export class Claims {
       this.#blindUntilMs = clock.monotonicMs() + blindMs
       return false
     } catch (failure) {
+      this.#blindUntilMs = clock.monotonicMs() + blindMs
       log.error('a look for what claims fail by failed', { error: String(failure) })
       return false
     }

@@ -1,5 +1,5 @@
--- How many jobs and takes outside of jobs hold a place in each bucket of a limit (p_name), by what runs; none of the
--- others. Ends of attempts are held off (counting.sql).
+-- Counts the jobs and the takes outside of jobs that hold a place in each bucket of a limit (p_name); a bucket in which
+-- none does has no row. The caller keeps attempts from ending meanwhile (counting.sql).
 create or replace function engine.count_running(p_name text)
 returns table (bucket bigint, running bigint) language plpgsql stable as $$
 begin

@@ -5,8 +5,8 @@ declare
   v_lanes bigint[];
   v_buckets bigint[];
   v_seqs bigint[];
-  v_bad engine.fault;
-  v_worst engine.fault;
+  v_fault engine.fault;
+  v_lane engine.fault;
   v_faults engine.fault[];
   v_names text[] := '{}';
   v_count integer;
@@ -18,8 +18,8 @@ begin
   v_faults := array(select f from engine.narrow(p_trial, 'bucket', v_buckets) f);
   -- In order, as all buckets are locked.
   perform engine.lock(array(select f.id from unnest(v_faults) f));
-  foreach v_bad in array v_faults loop
-    v_names := v_names || engine.park_bucket(v_bad);
+  foreach v_fault in array v_faults loop
+    v_names := v_names || engine.park_bucket(v_fault);
   end loop;
   if v_names <> '{}' then return v_names; end if;
   v_faults := array(select f from engine.narrow(p_trial, 'lane', v_lanes) f);
@@ -27,17 +27,17 @@ begin
     -- One may fail another's seat though nobody gets to it: then all of them together fail only in their own class.
     v_faults := array(select f from unnest(v_lanes[:1000]) u (id), engine.narrow(p_trial, 'lane', array[u.id]) f);
   end if;
-  foreach v_worst in array v_faults loop
-    p_trial.lane := v_worst.id;
+  foreach v_lane in array v_faults loop
+    p_trial.lane := v_lane.id;
     v_count := cardinality(v_names);
     -- Locked until the end, without waiting: what somebody else has locked no claim has met.
     v_seqs := array(
-      select j.seq from sluice.job j where j.lane = v_worst.id and j.claim is null and j.due_at is null
+      select j.seq from sluice.job j where j.lane = v_lane.id and j.claim is null and j.due_at is null
       order by j.seq limit 2 * p_trial.want + 1 for update skip locked);
-    for v_bad in select * from engine.narrow(p_trial, 'job', v_seqs) loop
-      v_names := v_names || engine.park_job(v_worst.id, v_bad);
+    for v_fault in select * from engine.narrow(p_trial, 'job', v_seqs) loop
+      v_names := v_names || engine.park_job(v_lane.id, v_fault);
     end loop;
-    if cardinality(v_names) = v_count then v_names := v_names || engine.park_lane(v_worst); end if;
+    if cardinality(v_names) = v_count then v_names := v_names || engine.park_lane(v_lane); end if;
   end loop;
   return array_remove(v_names, null);
 end $$;

@@ -68,7 +68,7 @@ export async function unlessParked<T>(sql: Sql, takes: readonly string[], ask: (
     const isKnown = (error as { code?: unknown }).code === 'SLW04'
     if (!isKnown && !(isDataError(error) && (await parkBuckets(sql, takes)))) throw error
     const what = takes.length === 1 ? takes[0] : `one of ${takes.join(', ')}`
-    const text = `nothing is granted of ${what}, which is parked because the database fails by its data; \`sluice status\` names the error and what releases it`
+    const text = `nothing is granted of ${what}, which is parked because the database cannot compute with its data; \`sluice status\` names the error and what releases it`
     throw new AttemptError('SLUICE_PARKED', text, { retryable: true, cause: error })
   }
 }
