@@ -2,8 +2,9 @@
 -- what the highest source says, unless it is already. Waits for all claims under way, also those that just make a
 -- bucket of this limit: they may have decided by the old definition. Then jobs that run are counted where the new one
 -- has a concurrency that the old one had not, and lanes that wait for it are looked at again: there may be room.
--- Returns null when nothing new was said, false when it is not in force (a higher source stands above), true when it
--- is. p_columns: the arrays of limit_def. p_age_us: of code, how long ago its process began.
+-- Returns true when the source's definition is in force, false when a higher source overrides it, and null when the
+-- source repeats what it said before.
+-- p_columns: the arrays of limit_def. p_age_us: how long ago the process began whose code this is.
 create or replace function engine.define(
   p_name text, p_source text, p_spec jsonb, p_columns jsonb, p_by text, p_reason text, p_age_us bigint)
 returns boolean language plpgsql set enable_seqscan = off set jit = off as $$

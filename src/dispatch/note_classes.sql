@@ -13,11 +13,11 @@ begin
     for i in 1 .. coalesce(cardinality(p_of), 0) loop
       if p_of[i] = v_is.class then v_taken := v_taken + p_taken[i]; end if;
     end loop;
-    continue when not v_news.fresh and v_taken = 0;
     insert into sluice.class_state (class, n, snap, xid, waiting, target, at_xid, at_lane, at_pos)
-    values (v_is.class, v_is.n + case when v_news.fresh then 0 else 1 end, v_is.snap, v_is.xid,
-            case when v_is.class = 0 or exists (select 1 from sluice.list l where l.class = v_is.class and l.due is not null)
-              then greatest(0, v_is.waiting - v_taken) else 0 end,
-            v_is.target, v_is.at_xid, v_is.at_lane, v_is.at_pos);
+    select v_is.class, v_is.n + case when v_news.fresh then 0 else 1 end, v_is.snap, v_is.xid,
+           case when v_is.class = 0 or exists (select 1 from sluice.list l where l.class = v_is.class and l.due is not null)
+             then greatest(0, v_is.waiting - v_taken) else 0 end,
+           v_is.target, v_is.at_xid, v_is.at_lane, v_is.at_pos
+    where v_news.fresh or v_taken > 0;  -- in the statement, so that warm plans it
   end loop;
 end $$;

@@ -46,7 +46,10 @@ export async function parkBuckets(sql: Sql, takes: readonly string[] | undefined
   return (row?.park_buckets ?? []).length > 0
 }
 
-/** What is told of these buckets, told again when they failed by their data and so are parked now: it is kept for their release. */
+/**
+ * Runs a write about these buckets (a settlement, a vendor's silence). When it fails by their data, the buckets are parked and
+ * it runs once more: a parked bucket keeps what is written until its release.
+ */
 export async function untilParked<T>(sql: Sql, takes: readonly string[], tell: () => Promise<T>): Promise<T> {
   try {
     return await tell()

@@ -17,7 +17,8 @@ begin
     select 1 from unnest(p_lanes) q cross join lateral (
       select 1 from sluice.lane k where k.class = p_class and k.fair = q.fair and k.vstart is not null and k.id <> q.id limit 1) k where q.v = -1)
   then
-    -- Whoever announces or retires the class just now may wait for this claim, which fails, and is repeated.
+    -- Another transaction that has this row may wait for the class's lock, which this claim has: so this one does not
+    -- wait for the row, but fails and is repeated.
     perform 1 from sluice.class where id = p_class for update nowait;
     update sluice.class set grouped = true where id = p_class;
     v_grouped := true;

@@ -2,7 +2,7 @@
 -- a grant lives.
 create or replace function engine.warm(p_claim uuid, p_worker bigint, p_now bigint, p_cap bigint) returns void language plpgsql as $$
 begin
-  perform engine.enclose('{}'), engine.note_classes('{}', '{}', '{}'), engine.read_arrivals(null);
+  perform engine.enclose('{}'), engine.note_classes(array[null::engine.news], '{}', '{}'), engine.read_arrivals(null);
   perform engine.claim_lone(p_claim, p_worker, null, null, 0, p_now, 0, p_cap), engine.survey('{}', '{}', '{}', '{}', p_cap),
     engine.mark_lane(p_claim, p_worker, p_now, null, 0, null);
   perform engine.select_lanes('{}', '{}', 0, 0, 0, 1), engine.move_turns('{}', 0, 0, 1), engine.resolve(p_worker, '{}', '{}'), engine.room('{}', p_now), engine.left('{}', '{}', p_now),

@@ -1,6 +1,6 @@
--- The time from which a share's part is lent to others: when nothing was granted to the share for as long as the
--- definition says. When the share has asked in vain since (plead), that time counts from when it asks again. p_bucket:
--- what the share leaves to others. 0: the share was never used.
+-- Returns the time from which a share's part is lent to others: lend_us after the share's last grant, or, where a job
+-- of it was denied since (plead), lend_us after that job can be looked at again. 0: the share was never used.
+-- p_bucket: the bucket of what the share leaves to others. p_def: its definition.
 create or replace function engine.lent(p_bucket bigint, p_def sluice.limit_def) returns bigint
 language plpgsql stable as $$
 declare

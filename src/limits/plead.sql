@@ -1,7 +1,8 @@
--- Jobs of a share ask in vain: from now on nothing is lent of it. p_denied: buckets that have denied them (the limit's
--- own, or the share's, which is as full when nobody else used it), p_uses: those that they need, pair by pair. A row of
--- the claim 0 without units in the share's bucket says so (lent); at most four of them in the time after which it is
--- lent. Call under lock of both.
+-- Records that jobs of shares were denied, so that lent stops lending what belongs to those shares. The record is a
+-- ledger row of the share's bucket with the claim 0 and no units; it is written at most four times in lend_us. The
+-- caller has locked the buckets.
+-- p_denied: buckets that denied jobs: the limit's own, or the share's, which is as full when nobody else used it.
+-- p_uses: buckets that those jobs need, pair by pair with p_denied.
 create or replace function engine.plead(p_denied bigint[], p_uses bigint[], p_now bigint) returns void
 language plpgsql as $$
 declare

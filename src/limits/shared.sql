@@ -1,5 +1,5 @@
--- The epoch under which what this transaction grants may be asked for in Redis; null: there is none. Who puts another
--- in its place (succeed) waits for this transaction, so that he sees all that was granted under it.
+-- Returns the epoch under which Redis may be asked for what this transaction grants; null: no limit is in Redis. A
+-- transaction that replaces the epoch (succeed) waits for this one, so it sees all that the old epoch granted.
 create or replace function engine.shared() returns text language plpgsql as $$
 begin
   if not exists (select 1 from sluice.shared) then return null; end if;

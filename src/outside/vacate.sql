@@ -1,6 +1,6 @@
--- Takes the places of a bucket from processes that have not said for too long that they live, and gives those up for
--- good: whoever says so later is told that it has lost them. Those who wait for the places look at once: whoever asked,
--- it may not be his turn. Call under lock. Returns how many places that were.
+-- Takes the places of a bucket from processes whose lease has expired. Such a process has lost its places for good: its
+-- next renewal returns that. Jobs and takers that wait for the places are woken, because the one that called this may
+-- not have the turn. The caller has locked the bucket. Returns the number of places.
 create or replace function engine.vacate(p_bucket bigint, p_now bigint) returns integer language plpgsql as $$
 declare
   v_places integer;

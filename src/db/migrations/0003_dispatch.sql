@@ -140,8 +140,8 @@ create table sluice.parked (
   -- The SQLSTATE.
   code text,
   at timestamptz not null,
-  -- Of a bucket: what attempts used of it meanwhile beyond their grants, and until when a vendor asked for silence, both
-  -- for when it is released.
+  -- The release of a bucket makes up for these two: units that attempts used beyond their grants while it was parked, and
+  -- the time (us) until which a vendor asked for silence.
   used bigint not null default 0,
   hold bigint not null default 0,
   primary key (kind, name)
