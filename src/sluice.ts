@@ -103,6 +103,12 @@ export class Sluice implements Sender {
     ;({ parked: this.parked, release: this.release } = parkingOn(this.#sql))
     this.schedules = new Schedules(this.#sql, this)
     this.#outbox = new Outbox(store)
+    this.#outbox.slotFor = ({ queue, task }) => {
+      for (const worker of this.#workers) {
+        const slot = worker.offer(queue, task)
+        if (slot !== undefined) return slot
+      }
+    }
     this.#definitions = new Definitions(this.#sql, this.#clock)
     this.#rulebook = new Rulebook(options.rules, options.routes, new Estimates(store))
     this.#care = new Care(store, said(options))

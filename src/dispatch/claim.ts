@@ -5,6 +5,7 @@ import { newId } from '../core/hash.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
+import type { KeptSlot } from '../store/send.ts'
 import { type Handout, handouts } from './handout.ts'
 import { isDataError } from './parked.ts'
 
@@ -35,6 +36,12 @@ interface Answer {
   shared: string | null
 }
 
+/** The answer to a send that may have claimed its job. */
+interface Begun {
+  now_us: string | null
+  jobs: string | null
+}
+
 /**
  * So long a claim trusts what an earlier one learned about the past (that nothing due stands there); then it looks at all
  * of it again, for whoever wrote there later, with an older time: a transaction that stayed open, a clock that stepped.
@@ -63,12 +70,14 @@ export class Claims {
   #since: { us: string; fromMs: number } | undefined
   #tasks: readonly string[] | undefined
   /** Told of an error that has come back for some seconds; the claim goes on trying. */
-  lasting: (error: unknown) => void = () => {}
+  lasting: (error: unknown) => void = (error) =>
+    this.#store.log.error('claims fail; they are tried again until they do not', { error: String(error) })
   /** Told once of the next answer after that. */
-  recovered: () => void = () => {}
+  recovered: () => void = () => this.#store.log.info('claims work again')
   #isLasting = false
   /** Told of what was parked, because claims failed by it. */
-  parked: (names: readonly string[], error: unknown) => void = () => {}
+  parked: (names: readonly string[], error: unknown) => void = (names, error) =>
+    this.#store.log.error('parked, because claims failed by it', { names, error: String(error) })
   #vainLooks = 0
   #blindUntilMs = -Infinity
   /** The last claim found only lanes that are blocked: the next looks at more of them. */
@@ -90,8 +99,31 @@ export class Claims {
     try {
       return await this.#untilAnswered(who, want, idle, signal, id, this.#store.clock.monotonicMs())
     } finally {
-      // A little later, so that no moment lies between this and the jobs being known to be in hand.
-      void this.#store.clock.sleep(1_000, undefined, false).then(() => this.#asking.delete(id))
+      this.#answeredFor(id)
+    }
+  }
+
+  /** Ends `asking`, a little later, so that no moment lies between this and the jobs being known to be in hand. */
+  #answeredFor(id: string): void {
+    void this.#store.clock.sleep(1_000, undefined, false).then(() => this.#asking.delete(id))
+  }
+
+  /**
+   * The claim of a job that is being sent: the statement that records it claims it too, if its limits allow that.
+   * @param take told of the answer's jobs, none or one
+   */
+  offer(who: Claimer, take: (jobs: Handout[]) => void): KeptSlot {
+    const id = newId()
+    const sentMs = this.#store.clock.monotonicMs()
+    this.#asking.add(id)
+    return {
+      params: [id, who.worker, this.#storeClock.cap(sentMs)],
+      take: (row) => {
+        this.#answeredFor(id)
+        const { now_us: nowUs, jobs } = (row ?? { now_us: null, jobs: null }) as unknown as Begun
+        if (nowUs !== null) this.#storeClock.saw(Number(nowUs), this.#store.clock.monotonicMs(), sentMs)
+        take(handouts(jobs, id, sentMs))
+      },
     }
   }
 

@@ -5,6 +5,7 @@
 import { type Clock, readMoment } from '../core/clock.ts'
 import { reach } from '../core/probe.ts'
 import { type Claimed, type Claimer, type Claims, WorkerLostError } from './claim.ts'
+import type { KeptSlot } from '../store/send.ts'
 import type { Outlet } from './outlet.ts'
 
 /** What the loop needs. */
@@ -90,6 +91,9 @@ export class Dispatcher {
   #nudge = new AbortController()
   readonly #pace: Pace
   #running: Promise<void> | undefined
+  /** Who claimed last; and the same while the loop sleeps. */
+  #claimer: Claimer | undefined
+  #sleeper: Claimer | undefined
 
   constructor(options: DispatchOptions) {
     this.#options = options
@@ -112,6 +116,23 @@ export class Dispatcher {
   wake(): void {
     // Told again and again while it claims; each abort would make an error with its stack, for nobody.
     if (!this.#nudge.signal.aborted) this.#nudge.abort()
+  }
+
+  /** Keeps a slot for a job that this process is sending; undefined: the loop does not sleep, or the job is not for it. */
+  offer(queue: string, task: string): KeptSlot | undefined {
+    const { claims, outlet, clock } = this.#options
+    const who = this.#sleeper
+    if (who === undefined || this.#nudge.signal.aborted || outlet.free() < 1) return undefined
+    if (!who.tasks.includes(task) || who.queues?.includes(queue) === false) return undefined
+    const asked = readMoment(clock)
+    const release = outlet.keep()
+    return claims.offer(who, (jobs) => {
+      release()
+      // What a worker that signs off was handed meanwhile goes back uncalled.
+      if (this.#stop.signal.aborted) return
+      for (const job of jobs) job.asked = asked
+      outlet.start(jobs)
+    })
   }
 
   async #run(): Promise<void> {
@@ -158,7 +179,9 @@ export class Dispatcher {
     const claimer = await who()
     if (this.#stop.signal.aborted) return undefined
     try {
-      return await claims.claim(claimer, want, true, this.#stop.signal)
+      const claimed = await claims.claim(claimer, want, true, this.#stop.signal)
+      this.#claimer = claimer
+      return claimed
     } catch (error) {
       if (!(error instanceof WorkerLostError)) throw error
       lost(claimer.worker)
@@ -173,6 +196,8 @@ export class Dispatcher {
     // Who was told a time would take what somebody else was told of.
     const isUntold = claimed.wakeMs === undefined || claimed.wakeMs > restMs
     const longest = idled && isUntold ? secondLookMs : (listening() ? restMs : deafMs) * (0.75 + clock.random() / 2)
+    this.#sleeper = this.#claimer
     await clock.sleep(Math.min(claimed.wakeMs ?? longest, longest), signal)
+    this.#sleeper = undefined
   }
 }

@@ -7,6 +7,8 @@ export interface Outlet {
   readonly returned: number
   /** Jobs that it could start at once. */
   free(): number
+  /** Keeps one of them free of all jobs until the returned function is called. */
+  keep(): () => void
   /** Resolves when `free()` is at least `least`, or `signal` is aborted. */
   freed(least: number, signal: AbortSignal): Promise<void>
   /** Starts jobs; never throws, never waits. Each job's end goes to the finisher. */

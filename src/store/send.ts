@@ -26,8 +26,18 @@ interface Waiting {
   reject: (error: unknown) => void
 }
 
+/** A free slot of an idle worker in this process, kept for a job that is being sent. */
+export interface KeptSlot {
+  /** The parameters of `send_claimed` before those of `send_lane`. */
+  readonly params: readonly unknown[]
+  /** Starts the job of this answer, if it has one, and gives the slot free; undefined: there is no answer. */
+  take(row: Row | undefined): void
+}
+
 /** Sends jobs to one database. */
 export class Outbox {
+  /** Keeps a slot in this process for a job that is sent alone; undefined: none is free. */
+  slotFor: (job: NewJob) => KeptSlot | undefined = () => undefined
   readonly #store: Store
   #waiting: Waiting[] = []
   #flushing: Promise<void> | undefined
@@ -57,7 +67,7 @@ export class Outbox {
 
   async #addAll(jobs: readonly NewJob[], how: Repeat): Promise<string[]> {
     if (jobs.length > 0 && jobs.every(({ key, discard }) => key === null && discard === null)) {
-      await this.#again(how, (known) => this.#record(this.#store, jobs, known, true, heldMs))
+      await this.#again(how, (known) => this.#recordNow(jobs, known))
       return jobs.map(({ id }) => id)
     }
     const plain = jobs.filter(({ replaces }) => !replaces)
@@ -117,6 +127,25 @@ export class Outbox {
     const kept = fresh.filter(({ discard: by }) => by === null)
     if (kept.length > 0) await this.#record(sql, kept, known, false, lockMs)
     return jobs.map((job) => ids.get(job) ?? job.id)
+  }
+
+  /** Records these in a transaction of their own. A job alone begins at once, where a worker of this process idles and its limits allow it. */
+  async #recordNow(jobs: readonly NewJob[], known: boolean): Promise<void> {
+    const [job] = jobs
+    const slot = known || jobs.length > 1 || !areAlike(jobs) || job === undefined ? undefined : this.slotFor(job)
+    if (slot !== undefined) {
+      const params = [...slot.params, ...laneParams(jobs, true)]
+      try {
+        const [row] = await this.#store.call('send_claimed', params, `uuid bigint bigint ${sendLaneTypes}`)
+        slot.take(row)
+        return
+      } catch (error) {
+        slot.take(undefined)
+        // The outcome is unknown. Any other error has undone all of it: what the limits fail by must not fail a send.
+        if (error instanceof StoreError) throw error
+      }
+    }
+    await this.#record(this.#store, jobs, known, true, heldMs)
   }
 
   /** Records these. `known`, `lockMs`: as above; `alone`: the statement is a transaction of its own. */

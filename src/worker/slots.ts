@@ -64,6 +64,9 @@ export class Slots implements Outlet {
   /** Jobs that went back so far to wait for limits that they had not waited for, or that others had used up. */
   readmitted = 0
 
+  /** Slots that are kept for jobs on their way. */
+  #kept = 0
+
   /** Attempts under way. */
   get running(): number {
     return this.#running.size
@@ -78,7 +81,15 @@ export class Slots implements Outlet {
     if (this.#stuck.isTooMany) return 0
     // Endings wait for the store: when it is slow, no more than one round of them may pile up.
     const piled = Math.max(0, this.#finisher.backlog - this.#slots)
-    return Math.max(0, this.#slots - this.#running.size - piled)
+    return Math.max(0, this.#slots - this.#running.size - this.#kept - piled)
+  }
+
+  keep(): () => void {
+    this.#kept++
+    return () => {
+      this.#kept--
+      this.look()
+    }
   }
 
   freed(least: number, signal?: AbortSignal): Promise<void> {

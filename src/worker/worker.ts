@@ -16,6 +16,7 @@ import { warmClient } from '../http/warm.ts'
 import type { SharedLimits } from '../limits/shared.ts'
 import type { Schedule } from '../schedule/schedule.ts'
 import { Timetable } from '../schedule/timetable.ts'
+import type { KeptSlot } from '../store/send.ts'
 import type { Care } from './care.ts'
 import { Heartbeat } from './heartbeat.ts'
 import { Housekeeping } from './housekeeping.ts'
@@ -104,11 +105,6 @@ export class Worker {
     this.#agents = new Agents(options.allowPrivate)
     const storeClock = this.#storeClock
     this.#claims = new Claims(store, storeClock)
-    this.#claims.lasting = (error) =>
-      log.error('claims fail; they are tried again until they do not', { error: String(error) })
-    this.#claims.recovered = () => log.info('claims work again')
-    this.#claims.parked = (names, error) =>
-      log.error('parked, because claims failed by it', { names, error: String(error) })
     this.#finisher = new Finisher(store)
     const changed = (isTooMany: boolean) => {
       if (isTooMany && this.#isOnce) this.#stop.abort()
@@ -162,6 +158,11 @@ export class Worker {
    */
   get stuck(): number {
     return this.#stuck.count
+  }
+
+  /** Keeps a slot for a job that is being sent; undefined: this worker does not idle, or the job is not for it. */
+  offer(queue: string, task: string): KeptSlot | undefined {
+    return this.#dispatcher.offer(queue, task)
   }
 
   /** Registers and begins to claim; stopped meanwhile, it resolves as soon as it can. */

@@ -32,6 +32,7 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number) {
   const outlet: Outlet = {
     returned: 0,
     free: () => slots - at.running,
+    keep: () => () => {},
     freed: (least, signal) =>
       slots - at.running >= least
         ? Promise.resolve()

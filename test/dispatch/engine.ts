@@ -1,13 +1,17 @@
 import { fn } from '../servers/fn.ts'
 import { afterAll, beforeAll, beforeEach } from 'vitest'
 import { z } from 'zod'
+import { systemClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
 import type { Db, Queryable } from '../../src/db/db.ts'
-import { handouts } from '../../src/dispatch/handout.ts'
-import { task } from '../../src/dispatch/task.ts'
+import { sqlOn } from '../../src/db/store.ts'
+import { admit } from '../../src/dispatch/admit.ts'
+import { type Handout, handouts } from '../../src/dispatch/handout.ts'
+import { type AnyTask, task } from '../../src/dispatch/task.ts'
 import type { Rate } from '../../src/core/rate.ts'
 import { type Limit, limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
+import { areAlike, laneParams } from '../../src/store/row.ts'
 import { isLong } from '../long.ts'
 import { freshDatabase } from '../servers/database.ts'
 
@@ -98,6 +102,24 @@ export async function claimAll(
   }
 }
 
+/**
+ * Sends one job as a process does whose own worker idles, and resolves to what was claimed. Undefined: the job is no
+ * ordinary one, and was not sent.
+ */
+export async function sendClaimed(
+  db: Queryable,
+  claimId: string,
+  worker: string,
+  to: AnyTask,
+  input: unknown,
+): Promise<Handout[] | undefined> {
+  const job = await admit(to, input, {}, systemClock)
+  if (!areAlike([job])) return undefined
+  const params = [claimId, worker, null, ...laneParams([job], true)]
+  const [row] = await sqlOn(db).call<{ jobs: string | null }>('send_claimed', params)
+  return handouts(row?.jobs ?? null, claimId, 0)
+}
+
 /** Ends attempts; resolves to the seqs that were refused. `ended`: claims with nothing left in hand. */
 export async function finish(db: Queryable, all: readonly Ending[], ended?: readonly string[]): Promise<number[]> {
   const endings = all.toSorted((a, b) => a.job.seq - b.job.seq)
@@ -126,9 +148,11 @@ export function done(db: Queryable, jobs: readonly Claimed[]): Promise<number[]>
 }
 
 /** Enters a worker; resolves to its id. */
-export async function enter(db: Queryable): Promise<string> {
+export async function enter(db: Queryable, tasks: readonly string[] = [], labels = {}): Promise<string> {
   const [row] = await db.query<{ id: string }>(
-    `insert into sluice.worker (host, pid, version, tasks, slots, started_at) values ('test', 1, '0', '{}', 1, sluice.now()) returning id`,
+    `insert into sluice.worker (host, pid, version, tasks, slots, started_at, labels)
+     values ('test', 1, '0', $1, 1, sluice.now(), $2) returning id`,
+    [tasks, labels],
   )
   return row?.id ?? ''
 }

@@ -15,6 +15,8 @@ const startMs = 1_800_000_000_000
 /** What is asked of the store. */
 const operations = [
   'send',
+  'sent alone',
+  'sent and claimed',
   'send of a share',
   'claim',
   'replay',

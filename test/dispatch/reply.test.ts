@@ -77,6 +77,20 @@ describe.concurrent('a reply that is lost', () => {
     expect(runs).toHaveLength(52)
   })
 
+  it.each(['open', 'closed'] as const)('of a send to its own worker, its socket then %s: run once', async (leave) => {
+    const { proxy, direct, far, runs, work, done } = await behind()
+    const lost = swallow(proxy, 'send_claimed', leave)
+    let hasLost = false
+    void lost.then(() => (hasLost = true))
+    let n = 2
+    // Alone, each of them, until one came when the worker idled.
+    for (; !hasLost; n++) await far.send(work, { n })
+    await done(n)
+    expect(new Set(runs).size).toBe(n)
+    expect(runs).toHaveLength(n)
+    expect(await count(direct.db, 'sluice.claim')).toBe(0)
+  })
+
   it('with its request, which the store gets when nobody waits for it any more: each job is done once', async () => {
     const { proxy, direct, runs, work, done } = await behind()
     proxy.halfOpen()

@@ -12,13 +12,15 @@ import type { Limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { acquire } from '../outside/asks.ts'
 import { type Act, bucketOf, type Held, hosts, tenants, limitAt, type Setting, shared, tasksOf } from './setting.ts'
-import { finish } from './engine.ts'
+import { enter, finish, sendClaimed } from './engine.ts'
 import { type Grant, type Time, Witness } from './witness.ts'
 
 const second = 1_000_000
 const dayUs = 86_400 * second
 const lifeUs = 15 * second
 let histories = 0
+
+type Claim = { id: string; worker: string; tasks: string[]; want: number }
 
 /** Does what happens, in the store, and has a witness judge what the store answers. */
 export class World {
@@ -32,7 +34,7 @@ export class World {
   readonly #setting: Setting
   readonly #hands = new Map<string, Held>()
   readonly #over = new Set<string>()
-  readonly #claims: { id: string; worker: string; tasks: string[]; want: number }[] = []
+  readonly #claims: Claim[] = []
   readonly #leases: { id: string; take: string; untilUs: number }[] = []
   readonly #paused: { limit: string; key?: string }[] = []
   readonly #lines: { take: string; cost: number; line: string }[] = []
@@ -54,7 +56,7 @@ export class World {
     for (const one of this.#limits) await this.#define(one)
     // From now on this process says nothing of them any more.
     for (const one of this.#tasks) await this.#sluice.sendMany(one as never, [])
-    for (const host of hosts) this.#workers.push({ id: await this.#enter(host), host })
+    for (const host of hosts) this.#workers.push({ id: await enter(this.#sluice.db, this.#names(), { host }), host })
   }
 
   async act(act: Act): Promise<void> {
@@ -103,6 +105,7 @@ export class World {
     const cost = us % 7 === 0 && !isShare ? 0 : 1 + (us % 3)
     const rows = Array.from({ length: n }, (_, i) => ({ tenant: tenants[(how + (i % 3 === 2 ? 1 : 0)) % 2], n: cost }))
     try {
+      if (how % 2 === 0 && (await this.#sendAlone(of, { tenant: tenants[us % 2], n: 1 }, us))) return
       await this.#sluice.sendMany(of as never, rows as never, isShare ? { share: 'interactive' } : {})
       this.#sent += n
       this.#count(isShare ? 'send of a share' : 'send')
@@ -110,6 +113,17 @@ export class World {
       if ((error as UsageError).code !== 'SLUICE_COST_ABOVE_CAPACITY') throw error
       this.#count('refused')
     }
+  }
+
+  /** As a process sends whose own worker idles. False: the job is no ordinary one, and was not sent. */
+  async #sendAlone(of: AnyTask, row: unknown, us: number): Promise<boolean> {
+    const { id: worker } = this.#workers[us % this.#workers.length] as { id: string }
+    const one = { id: newId(), worker, tasks: [of.name], want: 1 }
+    const jobs = await sendClaimed(this.#sluice.db, one.id, worker, of, row)
+    if (jobs !== undefined) this.#sent++
+    if (jobs !== undefined) this.#count(jobs.length === 0 ? 'sent alone' : 'sent and claimed')
+    this.#handed(one, jobs ?? [])
+    return jobs !== undefined
   }
 
   async claim({ which, how }: Act): Promise<void> {
@@ -153,7 +167,7 @@ export class World {
     const { id, host } = this.#workers[at] as { id: string; host: string }
     await this.#sluice.db.query(`select ${fn}.rescue($1, null, 'lost')`, [id])
     for (const job of this.#hands.values()) if (job.worker === id) this.#free(job)
-    this.#workers[at] = { id: await this.#enter(host), host }
+    this.#workers[at] = { id: await enter(this.#sluice.db, this.#names(), { host }), host }
     this.#count('kill')
   }
 
@@ -272,15 +286,6 @@ export class World {
     this.witness.define(one)
   }
 
-  async #enter(host: string): Promise<string> {
-    const [row] = await this.#sluice.db.query<{ id: string }>(
-      `insert into sluice.worker (host, pid, version, tasks, slots, started_at, labels)
-       values ('test', 1, '0', $1, 1, sluice.now(), $2) returning id`,
-      [this.#names(), { host }],
-    )
-    return row?.id ?? ''
-  }
-
   async #show(): Promise<void> {
     await this.#sluice.db.query('update sluice.test_clock set at = to_timestamp($1 / 1000000.0)', [this.#time.shownUs])
   }
@@ -291,7 +296,7 @@ export class World {
     await this.#show()
   }
 
-  async #ask({ id, worker, tasks, want }: { id: string; worker: string; tasks: string[]; want: number }) {
+  async #ask({ id, worker, tasks, want }: Claim) {
     const [row] = await this.#sluice.db.query<{ again: boolean; wake_us: string | null; jobs: string | null }>(
       `select again, wake_us, jobs from ${fn}.claim($1,$2,null,$3,$4,null,true)`,
       [id, worker, tasks, want],
@@ -311,7 +316,6 @@ export class World {
       const one = { id: newId(), worker: worker.id, tasks, want: want - granted }
       const { again, wakeUs, jobs } = await this.#ask(one)
       this.#count('claim')
-      if (jobs.length > 0) this.#claims.push(one)
       this.#handed(one, jobs)
       granted += jobs.length
       if (granted === want) return { granted, wakeUs: 0 }
@@ -321,7 +325,9 @@ export class World {
     }
   }
 
-  #handed({ id, worker }: { id: string; worker: string }, jobs: readonly Handout[]): void {
+  #handed(one: Claim, jobs: readonly Handout[]): void {
+    const { id, worker } = one
+    if (jobs.length > 0) this.#claims.push(one)
     const grants = new Map<string, Grant>()
     for (const { seq, id: job, takes, costs, holds: held } of jobs) {
       const holds = held ?? takes ?? []

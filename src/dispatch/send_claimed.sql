@@ -1,0 +1,47 @@
+-- Sends one job as send_lane does, and claims it for an idle worker of its sender in the same transaction, if no job
+-- waits before it and its limits allow it now. So nobody has to be notified, and nothing has to be read again. It waits
+-- for no lock: where one is taken the job is sent and waits as others do.
+-- p_claim: names the claim.
+-- p_worker: has a free slot for the job, and serves its queue and its task.
+-- p_cap: claim. p_class .. p_alone: send_lane, for one job.
+-- now_us, jobs: claim; null when the job was only sent.
+create or replace function engine.send_claimed(
+  p_claim uuid, p_worker bigint, p_cap bigint, p_class bigint, p_lane bigint, p_queue text, p_task text,
+  p_priority integer, p_weight integer, p_fair text, p_takes text, p_ids uuid[], p_inputs text, p_alone boolean,
+  out now_us bigint, out jobs text)
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+  set enable_bitmapscan = off as $$
+declare
+  v_lane sluice.lane := engine.lane_alone(p_worker, p_class, p_lane);
+  v_bucket bigint;
+  v_locked boolean := true;
+  v_is record;
+  v_each bigint;
+  v_life bigint;
+  v_seq bigint;
+begin
+  if v_lane.id is not null then
+    foreach v_bucket in array v_lane.buckets loop
+      v_locked := v_locked and pg_try_advisory_xact_lock(1397511523, (v_bucket & 1023)::integer);
+    end loop;
+  end if;
+  if v_lane.id is not null and v_locked then
+    select * into v_is from engine.survey(v_lane.buckets, '{}', v_lane.buckets, array[p_lane], p_cap);
+    if 1 <= all (v_is.avail) then
+      now_us := v_is.now_us;
+      foreach v_each in array v_is.life loop v_life := least(v_life, v_each); end loop;
+      insert into sluice.job as j (id, lane, priority, created_at, task, queue, fair, takes, input, weight,
+        claim, attempt, dispatched_at)
+      values (p_ids[1], p_lane, p_priority, sluice.now(), p_task, p_queue, p_fair, string_to_array(p_takes, E'\x1f'),
+        p_inputs::jsonb, nullif(p_weight, 1), p_claim, 1, engine.wall(now_us))
+      returning j.seq, '[[' || engine.hand(j, v_life, false) || ',' || engine.cargo(j) || ']]' into v_seq, jobs;
+      insert into sluice.claim (id, worker, at, lanes, seqs)
+      values (p_claim, p_worker, now_us, array[p_lane], array[v_seq]);
+      perform engine.append_ledger(v_is.rooms, p_claim, n, n)
+      from array_fill(1::bigint, array[cardinality(v_lane.buckets)]) n;
+      return;
+    end if;
+  end if;
+  perform engine.send_lane(
+    p_class, p_lane, p_queue, p_task, p_priority, p_weight, p_fair, p_takes, p_ids, p_inputs, p_alone);
+end $$;
