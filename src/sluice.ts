@@ -103,9 +103,9 @@ export class Sluice implements Sender {
     ;({ parked: this.parked, release: this.release } = parkingOn(this.#sql))
     this.schedules = new Schedules(this.#sql, this)
     this.#outbox = new Outbox(store)
-    this.#outbox.slotFor = ({ queue, task }) => {
+    this.#outbox.slotFor = (job) => {
       for (const worker of this.#workers) {
-        const slot = worker.offer(queue, task)
+        const slot = worker.offer(job)
         if (slot !== undefined) return slot
       }
     }

@@ -123,7 +123,7 @@ class PgDb implements Db {
       (await client.query(pooled.has(client) ? { text: sql, values } : { name, text: sql, values })).rows as R[]
     // What users send may be much at once, and must not stand before endings.
     const isSend = name.startsWith('send') || name === 'supersede'
-    const pool = name === 'claim' ? this.#claimPool : isSend ? this.#pool : this.#enginePool
+    const pool = name.startsWith('claim') ? this.#claimPool : isSend ? this.#pool : this.#enginePool
     return this.#use(run, pool)
   }
 

@@ -110,9 +110,10 @@ export class Claims {
 
   /**
    * The claim of a job that is being sent: the statement that records it claims it too, if its limits allow that.
+   * @param input JSON text of the job's input, which the answer leaves out
    * @param take told of the answer's jobs, none or one
    */
-  offer(who: Claimer, take: (jobs: Handout[]) => void): KeptSlot {
+  offer(who: Claimer, input: string, take: (jobs: Handout[]) => void): KeptSlot {
     const id = newId()
     const sentMs = this.#store.clock.monotonicMs()
     this.#asking.add(id)
@@ -120,9 +121,11 @@ export class Claims {
       params: [id, who.worker, this.#storeClock.cap(sentMs)],
       take: (row) => {
         this.#answeredFor(id)
-        const { now_us: nowUs, jobs } = (row ?? { now_us: null, jobs: null }) as unknown as Begun
+        const { now_us: nowUs, jobs: told } = (row ?? { now_us: null, jobs: null }) as unknown as Begun
         if (nowUs !== null) this.#storeClock.saw(Number(nowUs), this.#store.clock.monotonicMs(), sentMs)
-        take(handouts(jobs, id, sentMs))
+        const jobs = handouts(told, id, sentMs)
+        for (const job of jobs) job.input = JSON.parse(input)
+        take(jobs)
       },
     }
   }

@@ -2,6 +2,7 @@
  * The loop of a dispatcher: claim what is allowed now, hand it to the outlet, sleep until the store says that more is
  * allowed or that something arrived. There is no leader: every process that can execute claims for itself.
  */
+import { AsyncResource } from 'node:async_hooks'
 import { type Clock, readMoment } from '../core/clock.ts'
 import { reach } from '../core/probe.ts'
 import { type Claimed, type Claimer, type Claims, WorkerLostError } from './claim.ts'
@@ -22,6 +23,14 @@ export interface DispatchOptions {
   lost(worker: string): void
   /** Something that should not happen; the loop goes on. */
   failed(error: unknown): void
+}
+
+/** A job that is being sent. */
+export interface Offered {
+  queue: string
+  task: string
+  /** JSON text. */
+  input: string
 }
 
 /** Who is not told of anything sleeps no longer than this. */
@@ -87,6 +96,7 @@ export class Pace {
 export class Dispatcher {
   readonly #options: DispatchOptions
   readonly #stop = new AbortController()
+  readonly #scope = new AsyncResource('sluice.dispatcher')
   /** Ends one sleep: by a wake, or the stop. Made anew for each: what hangs on a lasting signal stays for as long as that. */
   #nudge = new AbortController()
   readonly #pace: Pace
@@ -118,20 +128,24 @@ export class Dispatcher {
     if (!this.#nudge.signal.aborted) this.#nudge.abort()
   }
 
-  /** Keeps a slot for a job that this process is sending; undefined: the loop does not sleep, or the job is not for it. */
-  offer(queue: string, task: string): KeptSlot | undefined {
+  /**
+   * Keeps a slot for a job that this process is sending. Undefined: the loop does not sleep, the job is not for it, or only
+   * one slot is free, which stays for claims: others call this worker for as long as it is registered as idle.
+   */
+  offer({ queue, task, input }: Offered): KeptSlot | undefined {
     const { claims, outlet, clock } = this.#options
     const who = this.#sleeper
-    if (who === undefined || this.#nudge.signal.aborted || outlet.free() < 1) return undefined
+    if (who === undefined || this.#nudge.signal.aborted || outlet.kept > 0 || outlet.free() < 2) return undefined
     if (!who.tasks.includes(task) || who.queues?.includes(queue) === false) return undefined
     const asked = readMoment(clock)
-    const release = outlet.keep()
-    return claims.offer(who, (jobs) => {
-      release()
-      // What a worker that signs off was handed meanwhile goes back uncalled.
-      if (this.#stop.signal.aborted) return
-      for (const job of jobs) job.asked = asked
-      outlet.start(jobs)
+    const start = outlet.keep()
+    return claims.offer(who, input, (jobs) => {
+      const begin = () => {
+        for (const job of jobs) job.asked = asked
+        start(jobs)
+      }
+      // In a turn of its own, after `send` has resolved; and with the context of the worker, not of the sender.
+      setImmediate(() => this.#scope.runInAsyncScope(begin))
     })
   }
 

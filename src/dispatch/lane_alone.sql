@@ -2,7 +2,7 @@
 -- lane of its class is ready, nothing that arrived for the class is unread, and nothing waits for the lane's buckets.
 -- Returns null for any other lane; also where claims would ask more than the limits of the buckets: labels, pools,
 -- costs, gates that are shut, limits that are shared in Redis, a server that was started since somebody looked.
--- It reads without locks. A job that arrives meanwhile is passed by one that was sent at the same time.
+-- It waits for no lock: the lane's job may pass one that arrives meanwhile.
 create or replace function engine.lane_alone(p_worker bigint, p_class bigint, p_lane bigint) returns sluice.lane
 language plpgsql as $$
 declare

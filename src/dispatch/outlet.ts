@@ -7,8 +7,10 @@ export interface Outlet {
   readonly returned: number
   /** Jobs that it could start at once. */
   free(): number
-  /** Keeps one of them free of all jobs until the returned function is called. */
-  keep(): () => void
+  /** Keeps one of them free until the returned function is called, once: it starts these jobs there, one or none. */
+  keep(): (jobs: readonly Handout[]) => void
+  /** Those that are kept. */
+  readonly kept: number
   /** Resolves when `free()` is at least `least`, or `signal` is aborted. */
   freed(least: number, signal: AbortSignal): Promise<void>
   /** Starts jobs; never throws, never waits. Each job's end goes to the finisher. */

@@ -28,9 +28,9 @@ interface Waiting {
 
 /** A free slot of an idle worker in this process, kept for a job that is being sent. */
 export interface KeptSlot {
-  /** The parameters of `send_claimed` before those of `send_lane`. */
+  /** The parameters of `claim_at_send` before those of `send_lane`. */
   readonly params: readonly unknown[]
-  /** Starts the job of this answer, if it has one, and gives the slot free; undefined: there is no answer. */
+  /** Has the job begin, if this answer says that it is claimed, and frees the slot; undefined: there is no answer. To be called once. */
   take(row: Row | undefined): void
 }
 
@@ -133,19 +133,18 @@ export class Outbox {
   async #recordNow(jobs: readonly NewJob[], known: boolean): Promise<void> {
     const [job] = jobs
     const slot = known || jobs.length > 1 || !areAlike(jobs) || job === undefined ? undefined : this.slotFor(job)
-    if (slot !== undefined) {
+    if (slot === undefined) return this.#record(this.#store, jobs, known, true, heldMs)
+    let row: Row | undefined
+    try {
       const params = [...slot.params, ...laneParams(jobs, true)]
-      try {
-        const [row] = await this.#store.call('send_claimed', params, `uuid bigint bigint ${sendLaneTypes}`)
-        slot.take(row)
-        return
-      } catch (error) {
-        slot.take(undefined)
-        // The outcome is unknown. Any other error has undone all of it: what the limits fail by must not fail a send.
-        if (error instanceof StoreError) throw error
-      }
+      ;[row] = await this.#store.call('claim_at_send', params, `uuid bigint bigint ${sendLaneTypes}`)
+    } catch (error) {
+      slot.take(undefined)
+      // The outcome is unknown. Any other error has undone all of it: what the limits fail by must not fail a send.
+      if (error instanceof StoreError) throw error
+      return this.#record(this.#store, jobs, known, true, heldMs)
     }
-    await this.#record(this.#store, jobs, known, true, heldMs)
+    slot.take(row)
   }
 
   /** Records these. `known`, `lockMs`: as above; `alone`: the statement is a transaction of its own. */

@@ -65,7 +65,7 @@ export class Slots implements Outlet {
   readmitted = 0
 
   /** Slots that are kept for jobs on their way. */
-  #kept = 0
+  kept = 0
 
   /** Attempts under way. */
   get running(): number {
@@ -73,7 +73,12 @@ export class Slots implements Outlet {
   }
 
   free(): number {
-    return Math.min(this.#empty(), this.#throttle?.most() ?? Infinity)
+    return Math.min(this.#empty(), this.#most())
+  }
+
+  /** Attempts that the throttle lets begin. */
+  #most(): number {
+    return Math.max(0, (this.#throttle?.most() ?? Infinity) - this.kept)
   }
 
   /** Slots with nothing in them. */
@@ -81,13 +86,14 @@ export class Slots implements Outlet {
     if (this.#stuck.isTooMany) return 0
     // Endings wait for the store: when it is slow, no more than one round of them may pile up.
     const piled = Math.max(0, this.#finisher.backlog - this.#slots)
-    return Math.max(0, this.#slots - this.#running.size - this.#kept - piled)
+    return Math.max(0, this.#slots - this.#running.size - this.kept - piled)
   }
 
-  keep(): () => void {
-    this.#kept++
-    return () => {
-      this.#kept--
+  keep(): (jobs: readonly Handout[]) => void {
+    this.kept++
+    return (jobs) => {
+      this.kept--
+      if (jobs.length > 0) this.start(jobs)
       this.look()
     }
   }
@@ -98,15 +104,15 @@ export class Slots implements Outlet {
 
   /** Whether so many are free; where only the throttle is in the way, it is looked at again when it lets one more begin. */
   #isFree(least: number): boolean {
-    const most = this.#throttle?.most() ?? Infinity
+    const most = this.#most()
     const isEmpty = this.#empty() >= least
     if (isEmpty && most === 0) this.#throttle?.tell(() => this.look())
     return isEmpty && most >= least
   }
 
-  /** Resolves when no attempt is under way. */
+  /** Resolves when no attempt is under way, and none is on its way. */
   idle(): Promise<void> {
-    return this.#when(() => this.#running.size === 0)
+    return this.#when(() => this.#running.size + this.kept === 0)
   }
 
   #when(isTrue: () => boolean, signal?: AbortSignal): Promise<void> {

@@ -4,7 +4,7 @@ import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import type { Rate } from '../core/rate.ts'
 import { statementIn, type Store } from '../db/store.ts'
 import { Claims, WorkerLostError } from '../dispatch/claim.ts'
-import { Dispatcher, Pace } from '../dispatch/dispatch.ts'
+import { Dispatcher, type Offered, Pace } from '../dispatch/dispatch.ts'
 import { Finisher } from '../dispatch/finish.ts'
 import { Epoch } from '../dispatch/epoch.ts'
 import { openingsOn, renewRuleGates } from '../dispatch/gate.ts'
@@ -161,8 +161,8 @@ export class Worker {
   }
 
   /** Keeps a slot for a job that is being sent; undefined: this worker does not idle, or the job is not for it. */
-  offer(queue: string, task: string): KeptSlot | undefined {
-    return this.#dispatcher.offer(queue, task)
+  offer(job: Offered): KeptSlot | undefined {
+    return this.#dispatcher.offer(job)
   }
 
   /** Registers and begins to claim; stopped meanwhile, it resolves as soon as it can. */
@@ -287,7 +287,7 @@ export class Worker {
 
   /** Resolves when no attempt is under way and every ending is written. */
   async #idle(): Promise<void> {
-    while (this.#slots.running > 0) await this.#slots.idle()
+    while (this.#slots.running + this.#slots.kept > 0) await this.#slots.idle()
     await this.#finisher.settled()
   }
 

@@ -50,7 +50,8 @@ describe.each(mainEngines)('on $name: a job that is sent where a worker idles', 
     const [claimed] = await claimAll(at.db, at.worker, ['both'], 1)
     const arrivals = await count(at.db, 'sluice.arrival')
     const begun = await at.begin(both, { tenant: 'a', text: '"ä\u2028' })
-    const own = (job: object | undefined) => ({ ...job, claim: '', id: '', seq: 0, createdMs: 0 })
+    // The sender knows the input.
+    const own = (job: object | undefined) => ({ ...job, claim: '', id: '', seq: 0, createdMs: 0, input: undefined })
     expect(own(begun)).toEqual(own(claimed))
     const [charged] = await at.db.query<{ n: number; units: number }>(
       'select count(*)::int as n, sum(units)::int as units from sluice.ledger where claim = $1',
@@ -69,7 +70,8 @@ describe.each(mainEngines)('on $name: a job that is sent where a worker idles', 
   it('needs no limit', async () => {
     const free = quietTask('free')
     await at.used(free)
-    expect(await at.begin(free)).toMatchObject({ takes: null, attempt: 1 })
+    for (let i = 0; i < 5; i++) expect(await at.begin(free)).toMatchObject({ takes: null, attempt: 1 })
+    expect(await count(at.db, 'sluice.job where dispatched_at >= created_at')).toBe(5)
   })
 
   it('is tried again as any other', async () => {
@@ -133,6 +135,24 @@ describe.each(mainEngines)('on $name: a job that is sent where a worker idles', 
     expect(await at.begin(to)).not.toBe(undefined)
     await at.db.query('update sluice.bucket set parked = true where id = $1', [hash64('wide')])
     expect(await at.begin(to)).toBe(undefined)
+  })
+
+  it('waits where its lane is parked, while limits are in Redis, and after a start of the server', async () => {
+    const to = wide()
+    await at.used(to)
+    const states: [string, string][] = [
+      ['update sluice.lane set list = 1', 'update sluice.lane set list = null'],
+      ['update sluice.lane set costed = true', 'update sluice.lane set costed = false'],
+      ['update sluice.epoch set server_at = now()', 'update sluice.epoch set server_at = pg_postmaster_start_time()'],
+      [`insert into sluice.shared (owner, epoch, at) values ('test', 'test', now())`, 'delete from sluice.shared'],
+    ]
+    for (const [set, back] of states) {
+      await at.db.query(set)
+      expect(await at.begin(to), set).toBe(undefined)
+      await at.db.query(back)
+      await claimAll(at.db, at.worker, ['wide'], 5)
+      expect(await at.begin(to), back).not.toBe(undefined)
+    }
   })
 
   it('is left to claims where it asks for a label or a pool', async () => {

@@ -33,6 +33,7 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number) {
     returned: 0,
     free: () => slots - at.running,
     keep: () => () => {},
+    kept: 0,
     freed: (least, signal) =>
       slots - at.running >= least
         ? Promise.resolve()

@@ -116,7 +116,7 @@ export async function sendClaimed(
   const job = await admit(to, input, {}, systemClock)
   if (!areAlike([job])) return undefined
   const params = [claimId, worker, null, ...laneParams([job], true)]
-  const [row] = await sqlOn(db).call<{ jobs: string | null }>('send_claimed', params)
+  const [row] = await sqlOn(db).call<{ jobs: string | null }>('claim_at_send', params)
   return handouts(row?.jobs ?? null, claimId, 0)
 }
 

@@ -12,7 +12,18 @@ import { acquire } from '../outside/asks.ts'
 import { isSql, readAll } from '../repository.ts'
 import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
-import { claim, claimAll, count, empty, enter, finish, ownClock, quietTask, tenantInput } from './engine.ts'
+import {
+  claim,
+  claimAll,
+  count,
+  empty,
+  enter,
+  finish,
+  ownClock,
+  quietTask,
+  sendClaimed,
+  tenantInput,
+} from './engine.ts'
 import { disorder, lockOrder, type Watched, watchedStore } from './locks.ts'
 import { anySetting } from './setting.ts'
 import { World } from './world.ts'
@@ -91,6 +102,11 @@ describe('locks', () => {
     for (const { id: running } of jobs.slice(14, 16)) await sluice.jobs.cancel(running)
     await claim(db, worker, names, 50)
     await run('overdue', null)
+    // A job that is claimed where it is sent.
+    const alone = quietTask('locks.alone', [limit('locks.alone', { rate: '1000/s' })])
+    await sluice.send(alone, {})
+    await claim(db, worker, [alone.name], 1)
+    expect(await sendClaimed(db, newId(), worker, alone, {})).toHaveLength(1)
     expect(await wrong()).toEqual([])
     // Operators.
     for (const name of names) await sluice.jobs.retryMany({ task: name })

@@ -40,6 +40,8 @@ const watching = `
   begin perform spy.note(a::text, to_jsonb(b), false); perform pg_catalog.pg_advisory_xact_lock_shared(a, b); end $$;
   create function spy.pg_try_advisory_xact_lock(a integer, b integer) returns boolean language plpgsql as $$
   begin return pg_catalog.pg_try_advisory_xact_lock(a, b) and spy.note(a::text, to_jsonb(b), true); end $$;
+  create function spy.pg_try_advisory_xact_lock_shared(a integer, b integer) returns boolean language plpgsql as $$
+  begin return pg_catalog.pg_try_advisory_xact_lock_shared(a, b) and spy.note(a::text, to_jsonb(b), true); end $$;
   create function spy.row() returns trigger language plpgsql as $$
   begin
     if tg_op = 'INSERT' then perform spy.note(tg_table_name || ' key', to_jsonb(new), false); return new; end if;

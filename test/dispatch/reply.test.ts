@@ -79,7 +79,7 @@ describe.concurrent('a reply that is lost', () => {
 
   it.each(['open', 'closed'] as const)('of a send to its own worker, its socket then %s: run once', async (leave) => {
     const { proxy, direct, far, runs, work, done } = await behind()
-    const lost = swallow(proxy, 'send_claimed', leave)
+    const lost = swallow(proxy, 'claim_at_send', leave)
     let hasLost = false
     void lost.then(() => (hasLost = true))
     let n = 2

@@ -1,10 +1,12 @@
 /** What a process sends whose own worker idles begins at once: in a slot that is free, each job once, and none is lost. */
+import { AsyncLocalStorage } from 'node:async_hooks'
 import { afterEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { watch } from '../../src/core/probe.ts'
 import { task } from '../../src/dispatch/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
+import type { WorkOptions } from '../../src/worker/options.ts'
 import { count, mainEngines, openOn } from '../dispatch/engine.ts'
 import { until } from '../until.ts'
 
@@ -40,8 +42,8 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     })
     const done = (all: number) =>
       until(async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === all, `${all} are done`)
-    const begin = async () => {
-      const worker = await sluice.work([work], { concurrency })
+    const begin = async (options: WorkOptions = {}) => {
+      const worker = await sluice.work([work], { concurrency, ...options })
       const before = at.idles
       // The first job makes its lane known; then the worker has looked again, and found nothing.
       await sluice.send(work, { n: 0 })
@@ -71,17 +73,69 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     expect(await count(at.sluice.db, 'sluice.claim')).toBe(0)
   })
 
+  it('begins it after the send has resolved, and in no context of the sender', async () => {
+    const order: string[] = []
+    const context = new AsyncLocalStorage<string>()
+    const at = await idle(3, (n) => order.push(`run ${n} ${context.getStore()}`))
+    await at.begin()
+    for (let n = 1; n <= 5; n++) {
+      await context.run('sender', () => at.sluice.send(at.work, { n }))
+      order.push(`sent ${n}`)
+      await at.done(n + 1)
+    }
+    const expected = [1, 2, 3, 4, 5].flatMap((n) => [`sent ${n}`, `run ${n} undefined`])
+    expect(order).toEqual(['run 0 undefined', ...expected])
+  })
+
+  it('keeps to the rate of its own', async () => {
+    const at = await idle(5)
+    // Three may begin at once, and the first job was one of them.
+    await at.begin({ rate: '30/h' })
+    await Promise.all([1, 2, 3, 4, 5].map((n) => at.sluice.sendMany(at.work, [{ n }])))
+    await at.done(3)
+    expect(await count(at.sluice.db, 'sluice.job where claim is null')).toBe(3)
+    expect(at.runs).toHaveLength(3)
+  })
+
+  it('takes no job of a queue that it does not serve', async () => {
+    const at = await idle(3)
+    await at.begin({ queues: ['default'] })
+    await at.sluice.send(at.work, { n: 1 }, { queue: 'other' })
+    expect(await at.sluice.dispatchOnce([at.work], { queues: ['other'] })).toBe(1)
+    const id = await at.sluice.send(at.work, { n: 2 }, { queue: 'other' })
+    expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'waiting' })
+  })
+
+  it('leaves to others what it did not begin, though one of its handlers goes on', async () => {
+    let open: () => void = () => {}
+    const opened = new Promise<void>((resolve) => (open = resolve))
+    const at = await idle(3, (n) => (n === 1 ? opened : undefined))
+    const worker = await at.begin()
+    await at.sluice.send(at.work, { n: 1 })
+    await until(() => at.running === 1, 'the first runs')
+    const send = at.sluice.send(at.work, { n: 2 })
+    const stopped = worker.stop()
+    await send
+    await at.sluice.work([at.work], { concurrency: 3 })
+    await until(() => at.runs.includes(2), 'somebody runs it')
+    open()
+    await stopped
+    await at.done(3)
+    expect(at.ambiguous).toBe(0)
+  })
+
   it('never runs more at once than it has slots', async () => {
     let open: () => void = () => {}
     const opened = new Promise<void>((resolve) => (open = resolve))
     const at = await idle(2, (n) => (n === 0 ? undefined : opened))
     await at.begin()
     for (let n = 1; n <= 6; n++) await at.sluice.send(at.work, { n })
+    await Promise.all([7, 8, 9].map((n) => at.sluice.sendMany(at.work, [{ n }])))
     expect(at.most).toBeLessThanOrEqual(2)
     open()
-    await at.done(7)
+    await at.done(10)
     expect(at.most).toBe(2)
-    expect(at.runs.toSorted((a, b) => a - b)).toEqual([0, 1, 2, 3, 4, 5, 6])
+    expect(at.runs.toSorted((a, b) => a - b)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
   })
 
   it('loses nothing, and begins nothing, when it is told to stop meanwhile', async () => {
@@ -107,14 +161,28 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     expect(at.ambiguous).toBe(0)
   })
 
-  it('gets what it is sent though its limit fails all that look at it', async () => {
-    const at = await idle(2)
+  it('gets what it is sent though its limit fails all that look at it, and has its slots back', async () => {
+    let open: () => void = () => {}
+    const opened = new Promise<void>((resolve) => (open = resolve))
+    const at = await idle(2, (n) => (n === 0 ? undefined : opened))
     await at.begin()
-    await at.sluice.db.query('update sluice.ledger set n = 9223372036854775807 where bucket = sluice.hash64($1)', [
-      'wide',
-    ])
-    const id = await at.sluice.send(at.work, { n: 1 })
-    await until(async () => (await count(at.sluice.db, 'sluice.parked')) === 1, 'the bucket is parked')
-    expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'waiting' })
+    const { db } = at.sluice
+    const set = (n: string) =>
+      db.query(
+        `update sluice.ledger set n = ${n} where ctid = (
+           select ctid from sluice.ledger where bucket = sluice.hash64('wide') order by at desc, n desc limit 1)`,
+      )
+    await set('9223372036854775807')
+    for (let n = 1; n <= 3; n++) {
+      const id = await at.sluice.send(at.work, { n })
+      expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'waiting' })
+    }
+    await until(async () => (await count(db, 'sluice.parked')) === 1, 'the bucket is parked')
+    await set('1000')
+    await at.sluice.release('wide')
+    await until(() => at.running === 2, 'both slots are used')
+    open()
+    await at.done(4)
+    expect(at.most).toBe(2)
   })
 })

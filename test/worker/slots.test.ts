@@ -42,7 +42,7 @@ describe('slots', () => {
       await until(() => at.begun === before + 10 && made.running === 0, 'all have ended')
       return begun
     }
-    return { at, start }
+    return { at, start, made }
   }
 
   it('begin attempts after more was asked for, but not where its grants would grow old meanwhile', async () => {
@@ -55,6 +55,18 @@ describe('slots', () => {
     at.ms = 0
     expect(await start()).toBe(10)
     expect(await start()).toBe(0)
+  })
+
+  it('are not free while they are kept, and neither is what the rate lets begin', async () => {
+    const { at, made } = slots({ rate: 30 })
+    const most = made.free()
+    const [first, second] = [made.keep(), made.keep()]
+    expect(made.free()).toBe(most - 2)
+    first([])
+    expect(made.free()).toBe(most - 1)
+    second([{} as Handout])
+    expect([made.free(), made.running, made.kept]).toEqual([most - 1, 1, 0])
+    await until(() => at.begun === 1 && made.running === 0, 'it has ended')
   })
 
   it('begin attempts after more was asked for only if short grants, too, stay young', async () => {

@@ -4,8 +4,8 @@
 -- p_claim: names the claim.
 -- p_worker: has a free slot for the job, and serves its queue and its task.
 -- p_cap: claim. p_class .. p_alone: send_lane, for one job.
--- now_us, jobs: claim; null when the job was only sent.
-create or replace function engine.send_claimed(
+-- now_us, jobs: claim; null when the job was only sent. The sender has the input, so that is left out.
+create or replace function engine.claim_at_send(
   p_claim uuid, p_worker bigint, p_cap bigint, p_class bigint, p_lane bigint, p_queue text, p_task text,
   p_priority integer, p_weight integer, p_fair text, p_takes text, p_ids uuid[], p_inputs text, p_alone boolean,
   out now_us bigint, out jobs text)
@@ -13,6 +13,7 @@ language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = o
   set enable_bitmapscan = off as $$
 declare
   v_lane sluice.lane := engine.lane_alone(p_worker, p_class, p_lane);
+  v_at constant timestamptz := sluice.now();
   v_bucket bigint;
   v_locked boolean := true;
   v_is record;
@@ -29,14 +30,16 @@ begin
     select * into v_is from engine.survey(v_lane.buckets, '{}', v_lane.buckets, array[p_lane], p_cap);
     if 1 <= all (v_is.avail) then
       now_us := v_is.now_us;
+      v_seq := nextval('sluice.job_seq_seq');
       foreach v_each in array v_is.life loop v_life := least(v_life, v_each); end loop;
-      insert into sluice.job as j (id, lane, priority, created_at, task, queue, fair, takes, input, weight,
-        claim, attempt, dispatched_at)
-      values (p_ids[1], p_lane, p_priority, sluice.now(), p_task, p_queue, p_fair, string_to_array(p_takes, E'\x1f'),
-        p_inputs::jsonb, nullif(p_weight, 1), p_claim, 1, engine.wall(now_us))
-      returning j.seq, '[[' || engine.hand(j, v_life, false) || ',' || engine.cargo(j) || ']]' into v_seq, jobs;
+      -- The claim first: docs/architecture.md, "Locks".
       insert into sluice.claim (id, worker, at, lanes, seqs)
       values (p_claim, p_worker, now_us, array[p_lane], array[v_seq]);
+      insert into sluice.job as j (id, seq, lane, priority, created_at, task, queue, fair, takes, input, weight,
+        claim, attempt, dispatched_at)
+      values (p_ids[1], v_seq, p_lane, p_priority, v_at, p_task, p_queue, p_fair, string_to_array(p_takes, E'\x1f'),
+        p_inputs::jsonb, nullif(p_weight, 1), p_claim, 1, greatest(v_at, engine.wall(now_us)))
+      returning '[[' || engine.hand(j, v_life, false) || ']]' into jobs;
       perform engine.append_ledger(v_is.rooms, p_claim, n, n)
       from array_fill(1::bigint, array[cardinality(v_lane.buckets)]) n;
       return;
