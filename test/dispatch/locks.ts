@@ -71,11 +71,14 @@ export async function watchedStore(): Promise<Watched> {
   )
   await admin.end()
   const sluice = await Sluice.open({ store: url })
-  const tables = await sluice.db.query<{ name: string }>(
-    `select relname as name from pg_class where relnamespace = 'sluice'::regnamespace and relkind in ('r', 'p') and not relispartition
+  const tables = await sluice.db.query<{ name: string; kind: string }>(
+    `select relname as name, relkind as kind from pg_class where relnamespace = 'sluice'::regnamespace and relkind in ('r', 'p') and not relispartition
      and relname <> all ($1)`,
     [silent],
   )
+  // Statistics of a moment would change plans, and a note be made of rows that are looked at and not locked.
+  for (const { name } of tables.filter(({ kind }) => kind === 'r'))
+    await sluice.db.query(`alter table sluice.${name} set (autovacuum_enabled = off)`)
   for (const { name } of tables)
     await sluice.db.query(
       `create trigger spy before ${name === 'arrival' ? '' : 'insert or '}update or delete on sluice.${name} for each row execute function spy.row()`,
