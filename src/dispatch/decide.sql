@@ -38,9 +38,8 @@ begin
     v_first := array(select l.ordinality from unnest(v_lanes) with ordinality l join sluice.reservation r on r.class = l.class and r.lane = l.id
                      group by 1 order by min(r.asked), 1);
   end if;
-  -- Of lanes whose jobs have costs as many are read as will do, unless few v_lanes take all.
-  select * into v_share from engine.portion(p_want, v_lanes, array(select distinct l.fair from unnest(v_lanes) l), v_cand.starts, v_buckets, v_is.avail,
-    v_is.units, v_is.places, v_is.most, v_cand.horizon, case when v_costed or v_first <> '{}' then 2 * p_want / cardinality(v_lanes) + 1 end, now_us, v_first) p;
+  select * into v_share from engine.portion(p_want, v_lanes, v_cand.starts, v_buckets, v_is.avail, v_is.units,
+    v_is.places, v_is.most, v_cand.horizon, now_us, v_first) p;
   v_blocked := v_share.blocked;
   if v_real.labels is not null then
     -- A label bars the worker, not the lane: that stays where others find it. And looking again finds it barred again.

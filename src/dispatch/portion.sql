@@ -1,67 +1,68 @@
--- Shares out what buckets have free among lanes in fair order: share, or, where some lanes have jobs with costs or units that are
--- kept for them (p_first), share_costs over the next jobs of the former, up to p_each of each. Concurrency counts jobs, other rules
--- units: a bucket with both stands there twice (p_places: places free). How many jobs lanes without costs have is not known here.
--- Results for each job that was given from a lane with costs: of (its lane), seqs (its seq), dead (it must not run: heads). over is 1
--- for a lane that has no further jobs. more is true when some lanes have more jobs than were read.
+-- Divides what buckets have free among lanes in fair order (share): brings lanes into its form, and reads the next jobs
+-- of those whose jobs have costs. How many jobs lanes without costs have is not known here.
+-- p_starts: where the fair key of each lane stands. p_avail, p_units, p_places, p_most: survey. Of a pool p_avail is what
+-- its members have together, which counts where no job needs more than one unit of one of them; the others are what one
+-- member has. p_horizon, p_first: share.
+-- take, blocked: of each lane; blocked as a position in p_buckets.
+-- of, seqs, dead: of each job that was given from a lane with costs its lane, its seq, and whether it must not run.
+-- over: 1 for a lane with costs that has no further jobs. more: some lanes have more jobs than were read.
 create or replace function engine.portion(
-  p_want integer, p_lane sluice.lane[], p_fairs bigint[], p_starts bigint[], p_buckets bigint[], p_avail bigint[],
-  p_units bigint[], p_places bigint[], p_most bigint[], p_horizon bigint, p_each integer, p_now bigint, p_first integer[],
-  out take integer[], out blocked integer[],
-  out of bigint[], out seqs bigint[], out dead boolean[], out over integer[], out more boolean)
+  p_want integer, p_lane sluice.lane[], p_starts bigint[], p_buckets bigint[], p_avail bigint[], p_units bigint[],
+  p_places bigint[], p_most bigint[], p_horizon bigint, p_now bigint, p_first integer[],
+  out take integer[], out blocked integer[], out of bigint[], out seqs bigint[], out dead boolean[], out over integer[],
+  out more boolean)
 language plpgsql as $$
 declare
-  v_count integer := cardinality(p_buckets);
+  -- As many as will do, unless few lanes take all.
+  v_each constant integer := 2 * p_want / cardinality(p_lane) + 1;
+  v_fairs bigint[];
+  v_lane sluice.lane;
+  v_bucket bigint;
   v_uses integer[] := '{}';
-  v_which integer[] := '{}';
   v_from integer[] := '{1}';
-  v_at integer[] := '{}';
+  v_at integer[] := array_fill(0, array[cardinality(p_lane)]);
   v_next integer := 1;
-  v_b integer;
-  v_n bigint[]; v_step bigint[]; v_fair integer[]; v_starts bigint[];
-  v_heads record;
+  v_n bigint[]; v_step bigint[]; v_fair integer[]; v_starts bigint[]; v_costed boolean;
+  v_read bigint[]; v_seqs bigint[]; v_dead boolean[]; v_costs integer[];
 begin
-  for i in 1 .. cardinality(p_lane) loop
-    for u in 1 .. cardinality(p_lane[i].buckets) loop
-      v_b := array_position(p_buckets, p_lane[i].buckets[u]);
-      v_uses := v_uses || v_b;
-      continue when p_each is null;
-      v_which := v_which || u;
-      if p_places[v_b] < 2147483647 then
-        v_uses := v_uses || v_count + v_b;
-        v_which := v_which || 0;
-      end if;
-    end loop;
+  select array_agg(s.fair order by s.start, s.o), array_agg(s.start order by s.start) into v_fairs, v_starts
+  from (select l.fair, max(p_starts[l.ordinality]) as start, min(l.ordinality) as o
+        from unnest(p_lane) with ordinality l group by 1) s;
+  foreach v_lane in array p_lane loop
+    foreach v_bucket in array v_lane.buckets loop v_uses := v_uses || array_position(p_buckets, v_bucket); end loop;
     v_from := v_from || cardinality(v_uses) + 1;
   end loop;
-  select array_fill(p_want::bigint, array[cardinality(p_lane)]), array_agg(1000000 / greatest(1, l.weight) order by l.ordinality),
-         array_agg(array_position(p_fairs, l.fair) order by l.ordinality)
-  into v_n, v_step, v_fair from unnest(p_lane) with ordinality l;
-  v_starts := array(select s.start from (select l.fair, max(p_starts[l.ordinality]) as start from unnest(p_lane) with ordinality l group by 1) s
-                    order by array_position(p_fairs, s.fair));
+  select array_fill(p_want::bigint, array[cardinality(p_lane)]), bool_or(l.costed),
+         array_agg(1000000 / greatest(1, l.weight) order by l.ordinality),
+         array_agg(array_position(v_fairs, l.fair) order by l.ordinality)
+  into v_n, v_costed, v_step, v_fair from unnest(p_lane) with ordinality l;
   more := false;
-  if p_each is null then
-    select s.take, s.blocked into take, blocked
-    from engine.share(p_want, v_n, v_starts, v_step, v_fair, v_from, v_uses, p_avail, p_horizon) s;
-    return;
+  if not v_costed then
+    p_units := p_avail;
+    p_places := p_avail;
+  else
+    select h.n, h.seqs, h.dead, h.costs into v_read, v_seqs, v_dead, v_costs
+    from engine.heads(p_lane, p_buckets, p_most, v_each, p_now) h;
+    for i in 1 .. cardinality(p_lane) loop
+      continue when v_read[i] is null;
+      v_at[i] := v_next;
+      v_next := v_next + v_read[i] * (v_from[i + 1] - v_from[i] + 1);
+      v_n[i] := v_read[i];
+    end loop;
   end if;
-  select * into v_heads from engine.heads(p_lane, v_from, v_which, p_buckets, p_most, p_each, p_now);
-  for i in 1 .. cardinality(p_lane) loop
-    v_at[i] := 0;
-    continue when not p_lane[i].costed;
-    v_at[i] := v_next;
-    v_next := v_next + v_heads.n[i] * (v_from[i + 1] - v_from[i] + 1);
-    v_n[i] := v_heads.n[i];
-  end loop;
   select s.take, s.blocked into take, blocked
-  from engine.share_costs(p_want, v_n, v_starts, v_step, v_fair, v_from, v_uses, p_units || p_places, p_horizon, v_at, v_heads.costs, p_first) s;
-  blocked := array(select case when b > v_count then b - v_count else b end from unnest(blocked) with ordinality u (b, o) order by o);
-  select array_agg(l.costed and take[l.ordinality] = v_n[l.ordinality] and v_n[l.ordinality] < p_each order by l.ordinality)::integer[],
-         bool_or(l.costed and take[l.ordinality] = p_each)
+  from engine.share(p_want, v_n, v_starts, v_step, v_fair, v_from, v_uses, p_units, p_places, p_horizon, v_at,
+                    v_costs, p_first) s;
+  if not v_costed then return; end if;
+  select array_agg(l.costed and take[l.ordinality] = v_n[l.ordinality] and v_n[l.ordinality] < v_each
+                   order by l.ordinality)::integer[],
+         bool_or(l.costed and take[l.ordinality] = v_each)
   into over, more from unnest(p_lane) with ordinality l;
-  select array_agg(l.id order by l.ordinality, j.o), array_agg(v_heads.seqs[j.at] order by l.ordinality, j.o),
-         array_agg(v_heads.dead[j.at] order by l.ordinality, j.o)
+  select array_agg(l.id order by l.ordinality, j.o), array_agg(v_seqs[j.at] order by l.ordinality, j.o),
+         array_agg(v_dead[j.at] order by l.ordinality, j.o)
   into of, seqs, dead
-  from (select k.*, (sum(v_heads.n[k.ordinality]) over (order by k.ordinality) - v_heads.n[k.ordinality])::integer as before
-        from unnest(p_lane) with ordinality k) l
-  cross join lateral (select o, l.before + o as at from generate_series(1, take[l.ordinality]) o) j where l.costed;
+  from (select k.id, k.ordinality, (sum(n) over (order by k.ordinality) - n)::integer as before
+        from unnest(p_lane) with ordinality k cross join lateral (select v_read[k.ordinality] as n) h
+        where k.costed) l
+  cross join lateral (select o, l.before + o as at from generate_series(1, take[l.ordinality]) o) j;
 end $$;

@@ -1,77 +1,88 @@
--- Divides room among lanes: pure arithmetic, no table. Lanes come in fair order. Deficit round robin over fair keys: each
--- turn goes to the fair key with the smallest virtual start and gives its lanes, in order, up to a quantum, as far as all
--- their buckets allow; a round's quantum is what is left over the weights that still take part.
--- p_uses: bucket positions of lane i are p_uses[p_from[i] .. p_from[i + 1] - 1]. p_horizon: virtual start of lanes
--- that were not read (null: all were); nobody is served past it. p_blocked[i] = position of the bucket that denied
--- lane i, 0 = none. Every fair key has a lane, every lane a job. dispatch/share.ts is the same in TypeScript, and a test holds one to the other.
+-- Divides room among lanes: pure arithmetic, no table. Each turn goes to the fair key with the smallest virtual start
+-- and gives its lanes, in order, as far as all their buckets allow: of jobs with costs one after the other, until
+-- another fair key's start is smaller; of jobs without, each of which takes one of everything, up to a quantum at once.
+-- A round's quantum is what is left over the weights that still take part, so rounds end in single units. A job that
+-- does not fit keeps what its bucket has left, if no other bucket denies it: else cheap jobs would take for ever what
+-- an expensive one waits for. test/dispatch/share.ts is the same in TypeScript.
+-- p_n: jobs of each lane. p_vstart: virtual start of each fair key, ascending; each has a lane. p_step: of each lane,
+-- what a unit adds to the virtual start of its fair key, p_fair[i].
+-- p_uses: bucket positions of lane i are p_uses[p_from[i] .. p_from[i + 1] - 1].
+-- p_units, p_places: what is free in each bucket; a job takes its cost of the units and one place.
+-- p_horizon: virtual start of lanes that were not read (null: all were); no turn of a fair key begins past it.
+-- p_at[i]: where lane i's first job begins in p_costs, 0 where each takes one. Of each job p_costs has the cost for
+-- each use of its lane (0: it waits for one), and its turn (-1: it does not run, takes nothing and waits for nothing).
+-- p_first: lanes whose next job goes before all turns.
+-- blocked: of each lane the position of the bucket that denied it, 0: none did.
 create or replace function engine.share(
-  p_want integer, p_n bigint[], p_vstart bigint[], p_step bigint[], p_fair integer[], p_from integer[], p_uses integer[],
-  p_avail bigint[], p_horizon bigint, out take integer[], out vstart bigint[], out blocked integer[])
+  p_want integer, p_n bigint[], p_vstart bigint[], p_step bigint[], p_fair integer[], p_from integer[],
+  p_uses integer[], p_units bigint[], p_places bigint[], p_horizon bigint, p_at integer[], p_costs integer[],
+  p_first integer[], out take integer[], out vstart bigint[], out blocked integer[])
 language plpgsql immutable as $$
 declare
-  v_lanes integer := cardinality(p_n);
-  v_fairs integer := cardinality(p_vstart);
-  v_most bigint := p_want;  -- no more can be given: what buckets that all lanes share have
   v_left bigint := p_want;
-  v_order integer[] := p_fair;  -- fair keys in order of appearance
-  v_first integer[] := array_fill(0, array[v_fairs]);  -- the first open lane of each, and after each lane the next; 0 = none
-  v_after integer[] := array_fill(0, array[v_lanes]);
-  v_lead integer[]; v_weights bigint := 1; v_budget bigint; v_new integer := 1;
-  v_queue integer[] := '{}'; v_head integer := 1; v_tail integer := 0; v_round integer := 0;
-  v_was bigint; k bigint; f integer; i integer;
+  v_most bigint;  -- no more can be given: what buckets that all lanes share have
+  v_after integer[] := array_fill(0, array[cardinality(p_n)]);  -- after each lane the next of its fair key; 0: none
+  v_open integer[] := array_fill(0, array[cardinality(p_vstart)]);  -- the lane of each fair key that is next
+  v_queue integer[] := array(select -l from unnest(p_first) l) || array(select generate_subscripts(p_vstart, 1));
+  v_starts bigint[] := array_fill(p_vstart[1], array[coalesce(cardinality(p_first), 0)]) || p_vstart;
+  v_weight bigint[] := v_open; v_weights bigint; v_budget bigint; k bigint; f integer; i integer; j integer;
+  v_rounds integer[] := v_open; v_round integer := 0;  -- in which round each fair key had its last turn
+  v_was bigint; v_until bigint; v_turn integer; v_fit bigint; v_denied integer; v_place integer;
 begin
-  take := v_after;
-  blocked := v_after;
-  vstart := p_vstart;
-  for l in reverse v_lanes .. 1 loop
-    v_after[l] := v_first[p_fair[l]];
-    v_first[p_fair[l]] := l;
+  take := v_after; blocked := v_after; vstart := p_vstart;
+  for l in reverse cardinality(p_n) .. 1 loop
+    v_after[l] := v_open[p_fair[l]]; v_open[p_fair[l]] := l;
+    v_weight[p_fair[l]] := 1000000 / p_step[l];
   end loop;
-  v_lead := v_first;
-  if v_fairs < v_lanes then v_order := array(select u.f from unnest(p_fair) with ordinality u (f, o) group by u.f order by min(u.o)); end if;
-  if v_fairs > 1 then
-    v_most := least(v_most, (select min(p_avail[s.b]) from (select b from unnest(p_uses) b group by b having count(*) = v_lanes) s));
-    v_weights := (select sum(greatest(1, 1000000 / greatest(1, p_step[v_lead[o]]))) from unnest(v_order) o);
-  end if;
-  v_budget := v_most * 1000000 / v_weights;
-  while v_left > 0 and (v_new <= v_fairs or v_head <= v_tail) loop
-    if v_head > v_tail or (v_new <= v_fairs and vstart[v_order[v_new]] <= vstart[v_queue[v_head]]) then
-      f := v_order[v_new];
-      v_new := v_new + 1;
+  select least(p_want, min(least(p_units[s.b], p_places[s.b]))), (select sum(w) from unnest(v_weight) w)
+  into v_most, v_weights from (select b from unnest(p_uses) b group by b having count(*) = cardinality(p_n)) s;
+  for visit in 1 .. 2147483647 loop
+    f := v_queue[visit];
+    exit when v_left = 0 or f is null;
+    if f < 0 then
+      i := -f; f := p_fair[i]; v_was := vstart[f]; v_until := v_was - 1; v_budget := 0;
     else
-      if v_head > v_round then
-        v_round := v_tail;
-        v_budget := greatest(0, v_most - p_want + v_left) * 1000000 / v_weights;
+      v_was := v_starts[visit]; v_until := least(v_starts[visit + 1], p_horizon);
+      i := case when vstart[f] > p_horizon then 0 else v_open[f] end;
+      if v_rounds[f] = v_round then
+        v_round := v_round + 1; v_budget := greatest(0, v_most - p_want + v_left) * 1000000 / v_weights;
       end if;
-      f := v_queue[v_head];
-      v_head := v_head + 1;
+      v_rounds[f] := v_round;
     end if;
-    if p_horizon is null or vstart[f] <= p_horizon then
-      v_was := vstart[f];
-      i := v_first[f];
-      while i > 0 loop
-        k := least(greatest((v_budget - vstart[f] + v_was) / greatest(1, p_step[i]), (vstart[f] = v_was)::integer), v_left, p_n[i] - take[i]);
-        exit when k <= 0;
-        for u in p_from[i] .. p_from[i + 1] - 1 loop
-          if p_avail[p_uses[u]] < k then
-            k := greatest(0, p_avail[p_uses[u]]);
-            blocked[i] := p_uses[u];
-          end if;
-        end loop;
-        for u in p_from[i] .. p_from[i + 1] - 1 loop p_avail[p_uses[u]] := p_avail[p_uses[u]] - k; end loop;
-        take[i] := take[i] + k;
-        vstart[f] := vstart[f] + k * p_step[i];
-        v_left := v_left - k;
-        exit when blocked[i] = 0 and take[i] < p_n[i];
-        i := v_after[i];
+    while i > 0 and v_left > 0 loop
+      if blocked[i] > 0 or take[i] = p_n[i] then
+        i := case when v_queue[visit] > 0 then v_after[i] else 0 end; continue;
+      end if;
+      j := case when p_at[i] > 0 then p_at[i] + take[i] * (p_from[i + 1] - p_from[i] + 1) - p_from[i] end;
+      v_turn := coalesce(p_costs[j + p_from[i + 1]], 1); v_denied := 0;
+      k := case when j is not null then (vstart[f] = v_was or (vstart[f] <= v_until) is not false)::integer
+                else least(greatest((vstart[f] = v_was)::integer, (v_budget - vstart[f] + v_was) / p_step[i]),
+                           v_left, p_n[i] - take[i]) end;
+      exit when k <= 0;
+      for u in p_from[i] .. case when v_turn < 0 then 0 else p_from[i + 1] - 1 end loop
+        v_fit := least(p_units[p_uses[u]] / greatest(p_costs[j + u], 1), p_places[p_uses[u]]);
+        if v_fit < 1 then v_denied := v_denied + 1; end if;
+        if v_fit < k then k := greatest(v_fit, 0); blocked[i] := p_uses[u]; end if;
       end loop;
-      v_first[f] := i;
-      if i > 0 and vstart[f] > v_was then
-        v_tail := v_tail + 1;
-        v_queue[v_tail] := f;
-        continue;
-      end if;
+      for u in p_from[i] .. case when v_turn < 0 then 0 else p_from[i + 1] - 1 end loop
+        p_units[p_uses[u]] := p_units[p_uses[u]] - k * coalesce(p_costs[j + u], 1);
+        p_places[p_uses[u]] := p_places[p_uses[u]] - k;
+      end loop;
+      if v_denied = 1 then p_units[blocked[i]] := 0; end if;
+      take[i] := take[i] + k; v_left := v_left - k;
+      vstart[f] := vstart[f] + k * greatest(v_turn, 0) * p_step[i];
+      exit when j is null and blocked[i] = 0 and take[i] < p_n[i];
+    end loop;
+    continue when v_queue[visit] < 0;
+    v_open[f] := i;
+    if i = 0 or vstart[f] = v_was then
+      v_weights := v_weights - v_weight[f];
+    elsif vstart[f] >= v_starts[cardinality(v_starts)] then
+      v_queue := v_queue || f; v_starts := v_starts || vstart[f];
+    else
+      v_place := width_bucket(vstart[f], v_starts);
+      v_queue := v_queue[:v_place] || f || v_queue[v_place + 1:];
+      v_starts := v_starts[:v_place] || vstart[f] || v_starts[v_place + 1:];
     end if;
-    v_weights := v_weights - greatest(1, 1000000 / greatest(1, p_step[v_lead[f]]));
   end loop;
 end $$;

@@ -6,7 +6,8 @@ begin
   perform engine.claim_lone(p_claim, p_worker, null, null, 0, p_now, 0, p_cap), engine.survey('{}', '{}', '{}', '{}', p_cap),
     engine.mark_lane(p_claim, p_worker, p_now, null, 0, null);
   perform engine.select_lanes('{}', '{}', 0, 0, 0, 1), engine.move_turns('{}', 0, 0, 1), engine.resolve(p_worker, '{}', '{}'), engine.room('{}', p_now), engine.left('{}', '{}', p_now),
-    engine.share(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', null), engine.heads('{}', '{1}', '{}', '{}', '{}', 1, p_now),
+    engine.share(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', '{}', null, '{}', null, null),
+    engine.heads('{}', '{}', '{}', 1, p_now),
     engine.mark_jobs(p_claim, p_worker, p_now, '{}', '{}', '{}', '{}'), engine.advance_lanes(p_now, '{}', '{}', '{}', '{}', '{}'),
     engine.promote(p_now, p_now), engine.lane_alone(p_worker, 0, 0);
 end $$;

@@ -1,118 +1,11 @@
-import { fn } from '../servers/fn.ts'
+/** Who gets how much of a room. */
 import fc from 'fast-check'
-import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { share, type ShareLane, type Shares } from '../../src/dispatch/share.ts'
+import { describe, expect, it } from 'vitest'
 import { charge, emptyBucket, room } from '../../src/limits/decide.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Rule } from '../../src/limits/rule.ts'
-import { Sluice } from '../../src/sluice.ts'
 import { level, minute, second } from '../limits/oracle.ts'
-import { freshDatabase } from '../servers/database.ts'
-
-interface Case {
-  want: number
-  lanes: ShareLane[]
-  vstart: number[]
-  avail: number[]
-  horizon: number | undefined
-}
-
-/** As a claim has it: lanes sorted by the virtual start of their fair key, all starts within the horizon. */
-const anyCase: fc.Arbitrary<Case> = fc
-  .record({
-    want: fc.oneof(fc.integer({ min: 1, max: 12 }), fc.integer({ min: 1, max: 500 })),
-    avail: fc.array(fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 20 }), fc.integer({ min: 0, max: 1_000 })), {
-      minLength: 1,
-      maxLength: 6,
-    }),
-    vstart: fc.array(fc.oneof(fc.constant(0), fc.integer({ min: 0, max: 50_000_000 })), {
-      minLength: 1,
-      maxLength: 20,
-    }),
-    isCut: fc.boolean(),
-  })
-  .chain(({ want, avail, vstart, isCut }) => {
-    const lane = fc.record({
-      n: fc.oneof(fc.integer({ min: 1, max: 3 }), fc.integer({ min: 1, max: 10_000 })),
-      step: fc.constantFrom(1_000_000, 1_000_000, 500_000, 333_333, 100_000, 1),
-      fair: fc.nat(vstart.length - 1),
-      buckets: fc.uniqueArray(fc.nat(avail.length - 1), { maxLength: 3 }),
-    })
-    return fc.array(lane, { minLength: 1, maxLength: 50 }).map((list): Case => {
-      const used = [...new Set(list.map((one) => one.fair))]
-      const starts = used.map((fair) => vstart[fair] ?? 0)
-      const lanes = list
-        .map((one) => ({ ...one, fair: used.indexOf(one.fair) }))
-        .toSorted((a, b) => (starts[a.fair] ?? 0) - (starts[b.fair] ?? 0))
-      return { want, avail, vstart: starts, lanes, horizon: isCut ? starts[lanes.at(-1)?.fair ?? 0] : undefined }
-    })
-  })
-
-const divide = (one: Case): Shares => share(one.want, one.lanes, one.vstart, one.avail, one.horizon)
-const total = (shares: Shares): number => shares.take.reduce((sum, k) => sum + k, 0)
-const left = (one: Case, shares: Shares): number[] =>
-  one.avail.map(
-    (units, b) =>
-      units - one.lanes.reduce((sum, lane, i) => sum + (lane.buckets.includes(b) ? (shares.take[i] ?? 0) : 0), 0),
-  )
-
-describe('any division', () => {
-  const holds = (check: (one: Case, shares: Shares) => void) =>
-    fc.assert(
-      fc.property(anyCase, (one) => check(one, divide(one))),
-      { numRuns: 1_000 },
-    )
-
-  it('is within what is wanted, what each bucket has, and what each lane has', () => {
-    holds((one, shares) => {
-      expect(total(shares)).toBeLessThanOrEqual(one.want)
-      expect(Math.min(...left(one, shares))).toBeGreaterThanOrEqual(0)
-      shares.take.forEach((k, i) => expect(k >= 0 && k <= (one.lanes[i]?.n ?? 0)).toBe(true))
-    })
-  })
-
-  it('denies nobody while there is room, but for those past the horizon', () => {
-    holds((one, shares) => {
-      if (total(shares) === one.want) return
-      const rest = left(one, shares)
-      one.lanes.forEach((lane, i) => {
-        const isServed = shares.take[i] === lane.n || lane.buckets.some((b) => rest[b] === 0)
-        expect(isServed || (shares.vstart[lane.fair] ?? 0) > (one.horizon ?? Infinity)).toBe(true)
-      })
-    })
-  })
-
-  it('names the bucket that denied a lane: it is empty', () => {
-    holds((one, shares) => {
-      const rest = left(one, shares)
-      const isAll = total(shares) < one.want && one.horizon === undefined
-      const wrong = shares.blocked.filter((b, i) => {
-        if (b !== undefined) return !one.lanes[i]?.buckets.includes(b) || rest[b] !== 0
-        return isAll && shares.take[i] !== one.lanes[i]?.n
-      })
-      expect(wrong).toEqual([])
-    })
-  })
-
-  it('moves each fair key on by what it got, over its weight', () => {
-    holds((one, shares) => {
-      const moved = one.vstart.map((start, fair) => {
-        return (
-          start +
-          one.lanes.reduce((sum, lane, i) => sum + (lane.fair === fair ? (shares.take[i] ?? 0) * lane.step : 0), 0)
-        )
-      })
-      expect(shares.vstart).toEqual(moved)
-    })
-  })
-
-  it('takes something whenever anything can be taken', () => {
-    holds((one, shares) => {
-      const can = one.lanes.some((lane) => lane.buckets.every((b) => (one.avail[b] ?? 0) > 0))
-      expect(total(shares) > 0).toBe(can)
-    })
-  })
-})
+import { type Room, share, type ShareLane } from './share.ts'
 
 describe('fairness', () => {
   it('equals differ by one unit at most, also where a small room is shared by a claim that may take much', () => {
@@ -123,12 +16,7 @@ describe('fairness', () => {
         fc.integer({ min: 1, max: 50 }),
         (want, avail, count) => {
           const lanes = Array.from({ length: count }, (_, fair) => ({ n: 10_000, step: 1_000_000, fair, buckets: [0] }))
-          const { take } = share(
-            want,
-            lanes,
-            lanes.map(() => 0),
-            [avail],
-          )
+          const { take } = share({ want, lanes, vstart: lanes.map(() => 0), units: [avail] })
           expect(Math.max(...take) - Math.min(...take)).toBeLessThanOrEqual(1)
         },
       ),
@@ -137,15 +25,16 @@ describe('fairness', () => {
 
   it('is between fair keys, not lanes: many lanes get no more than one', () => {
     const lane = (fair: number) => ({ n: 1_000, step: 1_000_000, fair, buckets: [0] })
-    const { take } = share(100, [lane(0), lane(0), lane(0), lane(1)], [0, 0], [1_000])
+    const { take } = share({ want: 100, lanes: [lane(0), lane(0), lane(0), lane(1)], vstart: [0, 0], units: [1_000] })
     expect(take).toEqual([50, 0, 0, 50])
   })
 
   it('goes by priority within a fair key, further only when the first is blocked or done', () => {
     const lane = (n: number, buckets: number[]) => ({ n, step: 1_000_000, fair: 0, buckets })
-    expect(share(10, [lane(100, [0]), lane(100, [0])], [0], [50]).take).toEqual([10, 0])
-    expect(share(10, [lane(3, [0]), lane(100, [0])], [0], [50]).take).toEqual([3, 7])
-    expect(share(10, [lane(100, [0, 1]), lane(100, [0])], [0], [50, 2])).toMatchObject({
+    const ten = (lanes: ShareLane[], units: number[]) => share({ want: 10, lanes, vstart: [0], units })
+    expect(ten([lane(100, [0]), lane(100, [0])], [50]).take).toEqual([10, 0])
+    expect(ten([lane(3, [0]), lane(100, [0])], [50]).take).toEqual([3, 7])
+    expect(ten([lane(100, [0, 1]), lane(100, [0])], [50, 2])).toMatchObject({
       take: [2, 8],
       blocked: [1, undefined],
     })
@@ -153,7 +42,44 @@ describe('fairness', () => {
 
   it('lets who is behind catch up first', () => {
     const lane = (fair: number) => ({ n: 1_000, step: 1_000_000, fair, buckets: [] })
-    expect(share(30, [lane(0), lane(1)], [0, 20_000_000], []).take[0]).toBeGreaterThanOrEqual(20)
+    const { take } = share({ want: 30, lanes: [lane(0), lane(1)], vstart: [0, 20_000_000], units: [] })
+    expect(take[0]).toBeGreaterThanOrEqual(20)
+    expect(take[1]).toBeGreaterThan(0)
+  })
+
+  it('keys whose jobs have costs are never apart by more than one job', () => {
+    const keys = fc.array(fc.array(fc.integer({ min: 1, max: 30 }), { minLength: 12, maxLength: 12 }), {
+      minLength: 2,
+      maxLength: 6,
+    })
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 12 }), fc.integer({ min: 0, max: 300 }), keys, (want, units, costs) => {
+        const lanes = costs.map((list, fair) => {
+          const jobs = list.map((cost) => ({ costs: [cost], turn: cost }))
+          return { n: jobs.length, step: 1_000_000, fair, buckets: [0], jobs }
+        })
+        const { vstart } = share({ want, lanes, vstart: lanes.map(() => 0), units: [units] })
+        expect(Math.max(...vstart) - Math.min(...vstart)).toBeLessThanOrEqual(30_000_000)
+      }),
+    )
+  })
+
+  it('a key whose jobs have none is ahead of one whose jobs have by its share of the room at most', () => {
+    fc.assert(
+      fc.property(fc.integer({ min: 1, max: 100 }), fc.integer({ min: 0, max: 300 }), (want, units) => {
+        const plain = { n: 1_000, step: 1_000_000, fair: 0, buckets: [0] }
+        const jobs = Array.from({ length: 100 }, () => ({ costs: [3], turn: 3 }))
+        const { vstart } = share({
+          want,
+          lanes: [plain, { ...plain, n: 100, fair: 1, jobs }],
+          vstart: [0, 0],
+          units: [units],
+        })
+        const ahead = ((vstart[0] ?? 0) - (vstart[1] ?? 0)) / 1_000_000
+        expect(ahead).toBeLessThanOrEqual(Math.max(1, Math.min(want, units) / 2))
+        expect(ahead).toBeGreaterThanOrEqual(-3)
+      }),
+    )
   })
 })
 
@@ -176,22 +102,18 @@ function minutes(parent: readonly Rule[], tenants: readonly Tenant[], count: num
       .map((_, i) => i)
       .filter((i) => (backlog[i] ?? 0) > 0)
       .toSorted((a, b) => (vstart[a] ?? 0) - (vstart[b] ?? 0))
-    const lanes = order.map((i) => {
+    const lanes = order.map((i, fair) => {
       const own = tenants.slice(0, i + 1).filter((one) => one.own).length
       return {
         n: backlog[i] ?? 0,
         step: 1_000_000 / (tenants[i]?.weight ?? 1),
-        fair: i,
+        fair,
         buckets: tenants[i]?.own ? [0, own] : [0],
       }
     })
-    const { take, vstart: moved } = share(
-      want,
-      lanes,
-      vstart,
-      rooms.map((one) => one.avail),
-    )
-    vstart.splice(0, vstart.length, ...moved)
+    const starts = order.map((i) => vstart[i] ?? 0)
+    const { take, vstart: moved } = share({ want, lanes, vstart: starts, units: rooms.map((one) => one.avail) })
+    order.forEach((i, fair) => (vstart[i] = moved[fair] ?? 0))
     rooms.forEach((one, b) => {
       const units = lanes.reduce((sum, lane, l) => sum + (lane.buckets.includes(b) ? (take[l] ?? 0) : 0), 0)
       buckets[b] = charge(rules[b] ?? [], one.bucket, units)
@@ -209,7 +131,7 @@ describe.each([1, 7, 100, 500])('100 a minute among A 10,000, B 50, C 50, by cla
   /** One claim after another on a room of 100 that is new each minute. */
   const windows = (tenants: readonly Tenant[], count: number): number[][] => {
     const backlog = tenants.map((one) => one.n)
-    let vstart = tenants.map(() => 0)
+    const vstart = tenants.map(() => 0)
     return Array.from({ length: count }, () => {
       const got = tenants.map(() => 0)
       const avail = [100, ...tenants.map((one) => one.own?.room ?? 100_000)]
@@ -218,14 +140,14 @@ describe.each([1, 7, 100, 500])('100 a minute among A 10,000, B 50, C 50, by cla
           .map((_, i) => i)
           .filter((i) => (backlog[i] ?? 0) > 0)
           .toSorted((a, b) => (vstart[a] ?? 0) - (vstart[b] ?? 0))
-        const lanes = order.map((i) => ({
+        const lanes = order.map((i, fair) => ({
           n: backlog[i] ?? 0,
           step: 1_000_000 / (tenants[i]?.weight ?? 1),
-          fair: i,
+          fair,
           buckets: [0, i + 1],
         }))
-        const shares = share(want, lanes, vstart, avail)
-        vstart = shares.vstart
+        const shares = share({ want, lanes, vstart: order.map((i) => vstart[i] ?? 0), units: avail })
+        order.forEach((i, fair) => (vstart[i] = shares.vstart[fair] ?? 0))
         order.forEach((i, l) => {
           const k = shares.take[l] ?? 0
           backlog[i] = (backlog[i] ?? 0) - k
@@ -233,7 +155,7 @@ describe.each([1, 7, 100, 500])('100 a minute among A 10,000, B 50, C 50, by cla
           avail[0] = (avail[0] ?? 0) - k
           avail[i + 1] = (avail[i + 1] ?? 0) - k
         })
-        isDone = total(shares) === 0
+        isDone = shares.take.every((k) => k === 0)
       }
       return got
     })
@@ -265,42 +187,43 @@ describe.each([1, 7, 100, 500])('100 a minute among A 10,000, B 50, C 50, by cla
   })
 })
 
-describe('share in SQL', () => {
-  let sluice: Sluice
-  beforeAll(async () => {
-    sluice = await Sluice.open({ store: (await freshDatabase()).url })
+describe('an expensive job', () => {
+  const lane = (fair: number, costs: number[], buckets = [0]) => ({
+    n: costs.length,
+    step: 1_000_000,
+    fair,
+    buckets,
+    jobs: costs.map((cost) => ({ costs: buckets.map(() => cost), turn: Math.max(1, cost) })),
   })
-  afterAll(() => sluice.close())
+  const cheap = (fair: number, buckets = [0]) => ({ n: 100, step: 1_000_000, fair, buckets })
+  const fifty = (lanes: ShareLane[], units: number[], more: Partial<Room> = {}) =>
+    share({ want: 50, lanes, vstart: [0, 0], units, ...more })
 
-  it('divides as share.ts does', async () => {
-    const inSql = async (one: Case): Promise<unknown> => {
-      const from = one.lanes.reduce<number[]>((list, lane) => [...list, (list.at(-1) ?? 1) + lane.buckets.length], [1])
-      const [row] = await sluice.db.query<{ shares: unknown }>(
-        `select json_build_object('take', take, 'vstart', vstart, 'blocked', blocked) as shares
-         from ${fn}.share($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-        [
-          one.want,
-          one.lanes.map((lane) => lane.n),
-          one.vstart,
-          one.lanes.map((lane) => lane.step),
-          one.lanes.map((lane) => lane.fair + 1),
-          from,
-          one.lanes.flatMap((lane) => lane.buckets.map((b) => b + 1)),
-          one.avail,
-          one.horizon ?? null,
-        ],
-      )
-      return row?.shares
-    }
-    await fc.assert(
-      fc.asyncProperty(anyCase, async (one) => {
-        const shares = divide(one)
-        expect(await inSql(one)).toEqual({
-          ...shares,
-          blocked: shares.blocked.map((b) => (b === undefined ? 0 : b + 1)),
-        })
-      }),
-      { numRuns: 800 },
-    )
+  it('is not overtaken by the cheap ones behind it: it keeps what the bucket has', () => {
+    expect(fifty([lane(0, [10]), cheap(1)], [9])).toMatchObject({ take: [0, 0], blocked: [0, 0] })
+  })
+
+  it('keeps nothing while another bucket is in its way too', () => {
+    expect(fifty([lane(0, [10], [0, 1]), cheap(1)], [9, 3]).take).toEqual([0, 9])
+  })
+
+  it('takes its turn for what it costs: the cheap ones then have theirs', () => {
+    expect(fifty([lane(0, [10, 10, 10]), cheap(1)], [40]).take).toEqual([2, 20])
+  })
+
+  it('for which the bucket was kept goes first', () => {
+    const lanes = [cheap(0), lane(1, [10, 10])]
+    const vstart = [0, 5_000_000]
+    expect(fifty(lanes, [10], { vstart, first: [1] }).take).toEqual([0, 1])
+    expect(fifty(lanes, [10], { vstart }).take).toEqual([5, 0])
+  })
+
+  it('the longest prefix of a lane goes that fits in all buckets', () => {
+    const { take, blocked } = fifty([lane(0, [3, 4, 5, 1], [0, 1])], [100, 11], { vstart: [0] })
+    expect({ take, blocked }).toEqual({ take: [2], blocked: [1] })
+  })
+
+  it('needs a place like any other', () => {
+    expect(fifty([lane(0, [3, 4, 5])], [100], { vstart: [0], places: [2] })).toMatchObject({ take: [2], blocked: [0] })
   })
 })
