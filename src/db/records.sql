@@ -2,10 +2,10 @@
 -- change them.
 
 -- What a claim found in one lane: rows looked at, rows taken, the last seq looked at, rows that had expired, whether
--- there are more; the rank, but for priority, of the next job (of the last one, where there is none); and what the jobs
--- taken add up to for each of the lane's buckets (null: one for each job).
+-- there are more; the rank, but for priority, of the next job (of the last one, where there is none); and by how many
+-- units the jobs taken move the turn on (null: one for each job).
 create type engine.move as (
-  lane bigint, seen integer, taken integer, last bigint, late integer, more boolean, head integer, costs bigint[]);
+  lane bigint, seen integer, taken integer, last bigint, late integer, more boolean, head integer, turn bigint);
 
 -- A list that lanes wait in, as keep_lists.sql has it in hand: its row (place; null: there is none yet), floor and due
 -- as it was found, the farthest turn that was given (far), its front turn now (null: nobody

@@ -14,7 +14,7 @@ begin
   with was as (
     select l.*, p_starts[l.ordinality] as start, m.taken, m.last, m.seen > 0 and m.seen = m.taken + m.late as whole, not m.more and m.seen = m.taken + m.late as over,
            greatest(m.head - 60 * l.priority, l.rank) as head, nullif(p_blocked[l.ordinality], 0) as blocked,
-           coalesce(m.costs[cardinality(m.costs)], m.taken, 0) * (1000000 / greatest(1, l.weight)) as step
+           coalesce(m.turn, m.taken, 0) * (1000000 / greatest(1, l.weight)) as step
     from unnest(p_lane) with ordinality l
     left join lateral (select (x.m).* from (select p_moves[array_position(v_ids, l.id)] as m offset 0) x) m on true
   ), goal as (

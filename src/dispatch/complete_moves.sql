@@ -14,5 +14,5 @@ begin
   insert into sluice.arrival (xid, class, lane, pos, n)
   select pg_current_xact_id(), l.class, l.id, l.bound, 0 from unnest(p_lane) l join unnest(p_moves) m on m.lane = l.id where m.taken = 0;
   return array(select (m.lane, case when m.taken = 0 then m.late else m.seen + 1 end, m.taken, m.last, m.late, m.more and m.taken > 0,
-                       m.head, m.costs)::engine.move from unnest(p_moves) m);
+                       m.head, m.turn)::engine.move from unnest(p_moves) m);
 end $$;

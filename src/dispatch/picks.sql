@@ -1,8 +1,13 @@
--- What each job of a decision is charged in, where only dispatch knows that: of the worker's labels its own, of each pool the
--- member (p_members: those of all pools) with the most room that takers outside of jobs leave, as one job is taken after the other. holds: for each of seqs,
--- as takes, joined by U+001F, or null where they are the same. A job that finds no member is left out. The others: mark. Call under lock of the members.
-create or replace function engine.picks(p_labels jsonb, p_members bigint[], p_now bigint, p_lane sluice.lane[], p_take integer[],
-  p_of bigint[], p_seqs bigint[], out seqs bigint[], out holds text[]) language plpgsql as $$
+-- Decides what each job of a decision holds where only dispatch knows that: of the worker's labels its own, of each pool
+-- the member with the most room that takers outside of jobs leave, as one job is taken after the other. A job that finds
+-- no member is left out. Call under lock of the members.
+-- p_members: those of all pools. p_rooms: of the buckets of p_lane, as survey found them. The others: mark_jobs.
+-- holds: for each of seqs, as takes, joined by U+001F, or null where they are the same.
+-- buckets, rooms: all that jobs may hold, each once, the members first.
+create or replace function engine.picks(
+  p_labels jsonb, p_members bigint[], p_now bigint, p_lane sluice.lane[], p_take integer[], p_of bigint[],
+  p_seqs bigint[], p_rooms engine.room[],
+  out seqs bigint[], out holds text[], out buckets bigint[], out rooms engine.room[]) language plpgsql as $$
 declare
   v_job record;
   v_names text[];
@@ -16,9 +21,12 @@ declare
 begin
   seqs := '{}';
   holds := '{}';
-  select array_agg(b.name || ':' || b.key order by r.ord), array_agg(b.name order by r.ord), array_agg(r.units order by r.ord), array_agg(r.places order by r.ord)
+  buckets := p_members || array(select distinct r.bucket from unnest(p_rooms) r where r.bucket <> all (p_members));
+  rooms := array(select r::engine.room from engine.room(buckets, p_now) r);
+  select array_agg(b.name || ':' || b.key order by r.ord), array_agg(b.name order by r.ord),
+         array_agg(r.units order by r.ord), array_agg(r.places order by r.ord)
   into v_names, v_limits, v_units, v_places
-  from engine.room(p_members, p_now) r join sluice.bucket b on b.id = r.bucket;
+  from unnest(rooms) r join sluice.bucket b on b.id = r.bucket where r.bucket = any (p_members);
   if exists (select 1 from sluice.taker t where t.alive_until > p_now) then
     v_units := engine.left(p_members, v_units, p_now);
     v_places := engine.left(p_members, v_places, p_now, true);
