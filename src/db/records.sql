@@ -42,3 +42,8 @@ create type engine.trial as (
 
 -- A bucket or lane, or a job by its seq, by whose data a trial fails: with which SQLSTATE, and the error.
 create type engine.fault as (id bigint, code text, error text);
+
+-- Who asks for units outside of jobs (acquire.sql): its id in the line (null: it does not wait), its place there if it
+-- had one before, for how long it would wait (null: for ever), the process that holds what it takes, and for how long
+-- that one is trusted after a sign of life.
+create type engine.taker as (line uuid, n bigint, wait bigint, holder uuid, life bigint);

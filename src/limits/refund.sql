@@ -1,9 +1,9 @@
--- Gives back units that a claim (or further grant) was granted and never used: the bucket becomes as if they had not
--- been granted. The debt never falls below what was granted since would have made by itself: limits/decide.ts says why,
--- and is the same; p_full: all at once, for a vendor that itself refunds. No credit after 1,000 further rows, or a
--- change of the definition, none of a bucket that is parked. The row that is appended has negative units (places of concurrency are released apart), at
--- the bucket's own time: what drains later drains from less, which comes to the same, and no step of the clock gets in.
--- Call under lock.
+-- Gives back units that a claim (or acquire) was granted and never used, at most what is left of them: the bucket
+-- becomes as if they had not been granted. The debt never falls below what was granted since would have made by itself:
+-- limits/decide.ts says why, and is the same; p_full: all at once, for a vendor that itself refunds. No credit after
+-- 1,000 further rows, or a change of the definition, none of a bucket that is parked. The row that is appended has
+-- negative units (places of concurrency are released apart), at the bucket's own time: what drains later drains from
+-- less, which comes to the same, and no step of the clock gets in. Call under lock.
 create or replace function engine.refund(p_bucket bigint, p_claim uuid, p_units bigint, p_full boolean default false)
 returns void
 language plpgsql as $$
@@ -14,13 +14,15 @@ declare
   v_at bigint;
   v_debt bigint[];
 begin
-  select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name where b.id = p_bucket and b.parked is null
-  order by d.version desc limit 1;
-  select g.n, g.at, g.version into v_grant
+  select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name
+  where b.id = p_bucket and b.parked is null order by d.version desc limit 1;
+  select max(g.n) filter (where g.units > 0) as n, max(g.at) filter (where g.units > 0) as at,
+         max(g.version) filter (where g.units > 0) as version, sum(g.units)::bigint as units into v_grant
   from (select * from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) g
-  where g.claim = p_claim and g.units > 0;
+  where g.claim = p_claim;
+  p_units := least(p_units, v_grant.units);
   -- Versions only grow: when the grant's is in force, so is that of all rows since.
-  if p_units < 1 or v_grant.version is distinct from v_def.version then return; end if;
+  if p_units < 1 or (v_grant.version = v_def.version) is not true then return; end if;
   v_at := v_grant.at;
   v_debt := array_fill(0::bigint, array[cardinality(v_def.kind)]);
   for v_row in

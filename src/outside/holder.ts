@@ -14,7 +14,7 @@ const endMs = 60_000
 
 interface Ending {
   readonly take: string
-  readonly unused: boolean
+  readonly unused: number
   readonly untilMs: number
 }
 
@@ -71,8 +71,8 @@ export class Holder {
     this.#held.delete(grant)
   }
 
-  /** Ends a grant: its place, and with `unused` its units. Resolves when the store knows, or could not be told now. */
-  async end(grant: string, take: string, unused: boolean): Promise<void> {
+  /** Ends a grant: its place, and units that were not used. Resolves when the store knows, or could not be told now. */
+  async end(grant: string, take: string, unused: number): Promise<void> {
     this.#held.delete(grant)
     this.#ending.set(grant, { take, unused, untilMs: this.#store.clock.monotonicMs() + endMs })
     // One that is under way may have begun without it.
@@ -168,7 +168,7 @@ export class Holder {
   /** Granted, but the answer never came: nobody else would give them back as long as this process lives. */
   async #giveBackStrays(grants: readonly string[]): Promise<void> {
     if (grants.length === 0) return
-    await this.#store.call('yield', [grants, grants.map(() => null), grants.map(() => false)])
+    await this.#store.call('yield', [grants, grants.map(() => null), grants.map(() => 0)])
   }
 
   /** Tells the store what has ended, all that there is in one statement. */

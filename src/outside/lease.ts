@@ -8,6 +8,7 @@ export interface LeaseOptions {
   readonly id: string
   /** The bucket's name. */
   readonly take: string
+  readonly cost: number
   readonly clock: Clock
   readonly holder: Holder
   /** A request may begin under it until then, in monotonic ms. */
@@ -101,6 +102,11 @@ export class Taken implements Lease {
     return this.release()
   }
 
+  /** What goes back of it when it was not used; of what has a place at least that. */
+  get units(): number[] {
+    return [Math.max(1, this.#options.cost)]
+  }
+
   /** Where it stood in the line, for the one that takes its place. */
   get place(): string | null {
     return this.#options.place
@@ -124,6 +130,6 @@ export class Taken implements Lease {
     this.#isOver = true
     this.#options.over()
     if (unused) this.tellUnused()
-    await this.#options.holder.end(this.id, this.#options.take, unused)
+    await this.#options.holder.end(this.id, this.#options.take, unused ? this.#options.cost : 0)
   }
 }

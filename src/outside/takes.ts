@@ -1,19 +1,18 @@
 /** Takes of limits outside of jobs: at once, in turn, and for requests; the same buckets as the jobs'. */
 import { randomUUID } from 'node:crypto'
-import { type Moment, readMoment, sleepUntil, StoreClock } from '../core/clock.ts'
+import { type Moment, StoreClock } from '../core/clock.ts'
 import { SluiceError, StoreError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import { Epoch } from '../dispatch/epoch.ts'
 import { hash64, newId } from '../core/hash.ts'
-import { againMs } from '../core/retry.ts'
+import { Acquirer, type Answer, type Asking, type Said, type Wish } from '../dispatch/acquire.ts'
 import { isTransient } from '../dispatch/claim.ts'
 import type { Definitions } from '../dispatch/define.ts'
-import { unlessParked, untilParked } from '../dispatch/parked.ts'
 import { Agents } from '../http/agent.ts'
 import { createFetch } from '../http/fetch.ts'
 import { warmClient } from '../http/warm.ts'
 import type { Limit } from '../limits/limit.ts'
-import type { Leave, SharedLimits } from '../limits/shared.ts'
+import type { SharedLimits } from '../limits/shared.ts'
 import type { Lease, Taker, TakeOptions, Tried, WaitOptions } from '../limits/taker.ts'
 import { Holder, lifeUs } from './holder.ts'
 import { Taken } from './lease.ts'
@@ -21,7 +20,7 @@ import { Outage } from './outage.ts'
 import { aboveCapacity, closed, lateMsMax, sharedAway, timeout, tooLate } from './refusals.ts'
 import { Spend } from './spend.ts'
 import { Waiters } from './waiters.ts'
-import { type Want, wantOf, type Wish } from './want.ts'
+import { type Want, wantOf } from './want.ts'
 
 /** What takes need. */
 export interface TakesOptions {
@@ -33,36 +32,19 @@ export interface TakesOptions {
   readonly shared: SharedLimits | undefined
 }
 
-interface Answer {
-  granted: boolean
-  wait_us: string | null
-  soonest_us: string | null
-  capacity: string | null
-  now_us: string
-  waited_us: string
-  life_us: string | null
-  lost: boolean
-  n: string | null
-  fresh_us: string | null
-  shared: string | null
-}
-
-/**
- * What the store said: a lease, or for how long there is none; at the earliest, and when to look again. `unused`: what it
- * granted, and those who share the limit did not.
- */
-type Said = { lease: Taken } | { lease?: never; soonestMs: number; waitMs: number; unused?: Taken }
-
 /** So long a take that waits goes on asking a store that gives no answer; a try asks once more. */
 const awayMs = 2_000
 /** The store is looked at so often, while there are takes. */
 const lookMs = 2_000
 const neverUs = '9007199254740991'
 
+/** So long a request may begin under what was granted. */
+const freshMs = ({ fresh_us }: Answer) => (fresh_us === null ? Infinity : Number(fresh_us) / 1_000)
+
 /** Takes of one Sluice. */
 export class Takes implements Taker {
   readonly #options: TakesOptions
-  readonly #storeClock = new StoreClock()
+  readonly #acquirer: Acquirer
   readonly #epoch: Epoch
   #lookedMs = -Infinity
   readonly #holder: Holder
@@ -74,9 +56,11 @@ export class Takes implements Taker {
 
   constructor(options: TakesOptions) {
     this.#options = options
-    const { store } = options
-    this.#holder = new Holder(store, this.#storeClock)
-    this.#epoch = new Epoch(store, this.#storeClock)
+    const { store, shared } = options
+    const storeClock = new StoreClock()
+    this.#acquirer = new Acquirer(store, storeClock, shared)
+    this.#holder = new Holder(store, storeClock)
+    this.#epoch = new Epoch(store, storeClock)
     this.#outage = new Outage(store.clock, store.log)
     this.#waiters = new Waiters(store.db, `${store.schema}.take`)
   }
@@ -90,13 +74,14 @@ export class Takes implements Taker {
   async tryTake(limit: Limit, options: TakeOptions = {}): Promise<Tried> {
     const want = wantOf(limit, options)
     const said = await this.#orOpen(want, () => this.#try(want))
-    if (said.lease === undefined) {
+    const { grant: lease, waitMs = 0 } = said
+    if (lease === undefined) {
       await said.unused?.giveBack()
-      return { granted: false, retryAfterMs: Math.ceil(said.waitMs) }
+      return { granted: false, retryAfterMs: Math.ceil(waitMs) }
     }
-    if (said.lease.freshForMs > 0) return { granted: true, retryAfterMs: 0, lease: said.lease }
+    if (lease.freshForMs > 0) return { granted: true, retryAfterMs: 0, lease }
     // The store answered too late for it to be of use.
-    await said.lease.giveBack()
+    await lease.giveBack()
     return { granted: false, retryAfterMs: 0 }
   }
 
@@ -119,12 +104,7 @@ export class Takes implements Taker {
     const spend = new Spend({
       take: (signal, unused) =>
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
-      hold: async (ms) => {
-        this.#options.shared?.hold([want.take], ms)
-        const capUs = this.#storeClock.cap(clock.monotonicMs())
-        const params = [[hash64(want.take)], Math.ceil(ms * 1_000), capUs]
-        await untilParked(store, [want.take], () => store.call('hold', params))
-      },
+      hold: (ms) => this.#acquirer.hold([want.take], ms),
     })
     return spend.within(this.#closed.signal, () => createFetch({ agent, clock, allowance: spend })(input, rest))
   }
@@ -150,12 +130,12 @@ export class Takes implements Taker {
   }
 
   /** Asks once, and once more when the answer is lost. */
-  async #try(want: Want): Promise<Said> {
+  async #try(want: Want): Promise<Said<Taken>> {
     const wish = this.#wish()
     try {
       return await this.#ask(want, wish).catch((error: unknown) => {
         if (!(error instanceof StoreError)) throw error
-        return this.#ask(want, { ...wish, isRepeat: true })
+        return this.#ask(want, wish)
       })
     } catch (error) {
       if (isTransient(error)) return { soonestMs: 100, waitMs: 100 }
@@ -165,81 +145,46 @@ export class Takes implements Taker {
 
   /** Waits for a grant that is young enough to be used. */
   async #take(want: Want, { signal }: Pick<WaitOptions, 'signal'>, unused?: Taken): Promise<Taken> {
-    const said = await this.#orOpen(want, async () => ({ lease: await this.#untilGranted(want, signal, unused) }))
-    const lease = said.lease as Taken
+    const said = await this.#orOpen(want, async () => ({ grant: await this.#untilGranted(want, signal, unused) }))
+    const lease = said.grant as Taken
     // The store was not asked, so it did not hear of it.
     if (lease.isUncharged) void unused?.giveBack()
     return lease
   }
 
   #wish(): Wish {
-    return {
-      id: randomUUID(),
-      holder: this.#holder.id,
-      asked: readMoment(this.#options.store.clock),
-      isRepeat: false,
-    }
+    return { id: randomUUID(), holder: this.#holder.id }
   }
 
-  async #untilGranted(want: Want, signal: AbortSignal | undefined, unused: Taken | undefined): Promise<Taken> {
+  #untilGranted(want: Want, signal: AbortSignal | undefined, unused: Taken | undefined): Promise<Taken> {
     const { clock } = this.#options.store
     const line = newId()
-    const begunMs = clock.monotonicMs()
-    const leftMs = () => begunMs + want.maxWaitMs - clock.monotonicMs()
-    let back = unused
-    let awaySinceMs: number | undefined
-    let lateSinceMs: number | undefined
+    const untilMs = clock.monotonicMs() + want.maxWaitMs
     let isInLine = false
-    let wish: Wish | undefined
-    try {
-      for (let late = 0, tries = 0; ;) {
-        signal?.throwIfAborted()
-        wish ??= this.#wish()
-        let said: Said
-        try {
-          said = await this.#ask(want, wish, { line, waitMs: leftMs(), back })
-        } catch (error) {
-          let againInMs = againMs(tries++, clock.random())
-          if (isTransient(error)) {
-            // The store is there, and busy; nothing was done.
-            if (leftMs() <= 0) throw timeout(want, 0)
-            awaySinceMs = undefined
-            if (!wish.isRepeat) wish = undefined
-            againInMs = Math.min(againInMs, Math.max(1, leftMs()))
-          } else if (error instanceof StoreError) {
-            awaySinceMs ??= clock.monotonicMs()
-            if (clock.monotonicMs() - awaySinceMs > Math.min(awayMs, want.maxWaitMs)) throw error
-            wish = { ...wish, isRepeat: true }
-          } else throw error
-          await clock.sleep(againInMs, signal)
-          continue
-        }
-        awaySinceMs = undefined
-        tries = 0
-        back?.handOver()
-        back = undefined
-        wish = undefined
-        isInLine = said.lease === undefined && said.unused === undefined
-        if (said.lease === undefined) {
-          back = said.unused
-          if (said.soonestMs > leftMs()) throw timeout(want, said.soonestMs)
-          await this.#waiters.wait(hash64(want.take), Math.min(said.waitMs, Math.max(1, leftMs())), clock, signal)
-          if (leftMs() <= 0) throw timeout(want, said.soonestMs)
-          continue
-        }
-        this.#waiters.next(hash64(want.take))
-        if (said.lease.freshForMs > 0) return said.lease
-        back = said.lease
-        lateSinceMs ??= clock.monotonicMs()
-        if (clock.monotonicMs() - lateSinceMs > lateMsMax) throw tooLate(want)
-        // Too busy to hear of a grant in time: asking again at once would keep it so.
-        await clock.sleep(clock.random() * Math.min(1_000, 50 * 2 ** ++late), signal)
-      }
-    } catch (error) {
-      void back?.giveBack()
-      if (isInLine) void this.#leave(line)
-      throw error
+    const asking: Asking<Taken> = {
+      untilMs,
+      awayMs: Math.min(awayMs, want.maxWaitMs),
+      givesBackAgain: true,
+      wish: () => this.#wish(),
+      ask: async (wish, back) => {
+        const said = await this.#ask(want, wish, { line, waitMs: untilMs - clock.monotonicMs(), back })
+        isInLine = said.grant === undefined && said.unused === undefined
+        if (said.grant !== undefined) this.#waiters.next(hash64(want.take))
+        return said
+      },
+      isFresh: ({ freshForMs }) => freshForMs > 0,
+      wait: (ms) => this.#waiters.wait(hash64(want.take), ms, clock, signal),
+      late: (lease, _, sinceMs) => {
+        lease.tellUnused()
+        if (clock.monotonicMs() - sinceMs > lateMsMax) throw tooLate(want)
+      },
+      timeout: (soonestMs) => timeout(want, soonestMs),
+      ended: async (back) => {
+        void back?.giveBack()
+        if (isInLine) void this.#leave(line)
+      },
     }
+    return this.#acquirer.untilGranted(asking, unused, signal)
   }
 
   async #leave(line: string): Promise<void> {
@@ -247,14 +192,13 @@ export class Takes implements Taker {
     await this.#options.store.run('outside/leave', [line]).catch(() => {})
   }
 
-  /** One question to the store. */
+  /** One question to the store, and to those who share the limit. */
   async #ask(
     want: Want,
     wish: Wish,
     how: { line?: string; waitMs?: number; back?: Taken | undefined } = {},
-  ): Promise<Said> {
+  ): Promise<Said<Taken>> {
     const { store, definitions, shared } = this.#options
-    const { clock } = store
     if (this.#closed.signal.aborted) throw closed()
     store.db.checkOutside('a take')
     await definitions.define([want.limit])
@@ -265,82 +209,46 @@ export class Takes implements Taker {
     await this.#look()
     const known = this.#holder.asking(wish.id)
     try {
-      const asked = readMoment(clock)
-      how.back?.tellUnused()
-      const params = [
-        wish.id,
-        how.line ?? null,
-        how.back?.place ?? null,
-        want.take,
-        want.cost,
-        how.waitMs === undefined || how.waitMs === Infinity ? null : Math.floor(how.waitMs * 1_000),
-        how.back?.id ?? null,
-        wish.holder,
-        lifeUs,
-        this.#storeClock.cap(asked.monotonicMs),
-      ]
-      const [row] = await unlessParked(store, [want.take], () => store.call<Answer>('acquire', params))
-      if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a take was answered without a row')
-      const said = this.#said(want, wish, row, asked)
-      return said.lease === undefined
-        ? said
-        : await this.#agreed(want, said.lease, row, wish.isRepeat ? wish.asked : asked)
+      const { line = null, waitMs = Infinity, back } = how
+      back?.tellUnused()
+      const wait = waitMs === Infinity ? null : Math.floor(waitMs * 1_000)
+      const taker = { line, n: back?.place ?? null, wait, holder: wish.holder ?? null, life: lifeUs }
+      const question = { wish, takes: [want.take], units: [want.cost], back, taker }
+      const answer = await this.#acquirer.ask(question)
+      back?.handOver()
+      const said = this.#said(want, wish, answer)
+      if (said.grant === undefined) return said
+      const { fromMs, waitMs: againMs, id } = await this.#acquirer.agree(question, answer)
+      if (fromMs === undefined) return { soonestMs: againMs, waitMs: againMs, unused: said.grant }
+      if (id !== undefined) said.grant.agreed(id, fromMs + freshMs(answer))
+      return said
     } finally {
       known()
     }
   }
 
-  /** Asks those who share the limit. */
-  async #agreed(want: Want, lease: Taken, row: Answer, asked: Moment): Promise<Said> {
-    const { shared, store } = this.#options
-    if (shared === undefined) return { lease }
-    const wishes = [{ takes: [want.take], units: [want.cost], count: 1 }]
-    const { id, leaves } = await shared.ask({
-      wishes,
-      epoch: row.shared ?? undefined,
-      sentMs: asked.monotonicMs,
-      asked,
-    })
-    const leave = leaves[0] as Leave
-    if (leave.granted === 0) {
-      await leave.held
-      return { soonestMs: leave.waitMs, waitMs: leave.waitMs, unused: lease }
-    }
-    if (id === undefined) return { lease }
-    await sleepUntil(store.clock, leave.notBeforeMs)
-    lease.agreed(id, row.fresh_us === null ? Infinity : leave.fromMs + Number(row.fresh_us) / 1_000)
-    return { lease }
-  }
-
-  #said(want: Want, wish: Wish, row: Answer, asked: Moment): Said {
-    const { clock } = this.#options.store
-    const sentMs = asked.monotonicMs
-    const heardMs = clock.monotonicMs()
-    this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
+  #said(want: Want, wish: Wish, answer: Answer): Said<Taken> {
     // Of a holder that was given up meanwhile: it says nothing of the present one, and nobody keeps its places alive.
     const isOld = wish.holder !== this.#holder.id
-    if (row.lost) {
+    if (answer.lost) {
       if (!isOld) this.#holder.lost()
-      return { soonestMs: 0, waitMs: 0 }
+      return {}
     }
-    if (!row.granted) {
-      if (row.capacity !== null && want.cost > Number(row.capacity)) throw aboveCapacity(want, Number(row.capacity))
-      const soonestMs = row.soonest_us === neverUs ? 0 : Number(row.soonest_us ?? 0) / 1_000
-      return { soonestMs, waitMs: Math.max(1, Number(row.wait_us ?? 1_000_000) / 1_000) }
+    if (!answer.granted) {
+      if (answer.capacity !== null) throw aboveCapacity(want, Number(answer.capacity))
+      const soonestMs = answer.soonest_us === neverUs ? 0 : Number(answer.soonest_us ?? 0) / 1_000
+      return { soonestMs, waitMs: Math.max(1, Number(answer.wait_us ?? 1_000_000) / 1_000) }
     }
-    if (isOld && row.life_us !== null) {
-      void this.#holder.end(wish.id, want.take, true)
-      return { soonestMs: 0, waitMs: 0 }
+    if (isOld && answer.life_us !== null) {
+      void this.#holder.end(wish.id, want.take, want.cost)
+      return {}
     }
-    // The wait for the bucket's lock came before the decision. Longer than the whole call it was a step of the clock.
-    // Asked for again, it may have been granted the first time.
-    const waitedMs = Number(row.waited_us) / 1_000
-    const began = wish.isRepeat ? wish.asked : asked
-    const decidedMs = !wish.isRepeat && waitedMs <= heardMs - sentMs ? sentMs + waitedMs : began.monotonicMs
-    const freshMs = row.fresh_us === null ? Infinity : Number(row.fresh_us) / 1_000
-    const lease = this.#lease(want, wish.id, decidedMs + freshMs, row, began)
-    if (row.life_us !== null) this.#hold(lease, asked, Number(row.life_us) / 1_000)
-    return { lease }
+    const lease = this.#lease(want, wish.id, answer.fromMs + freshMs(answer), answer, wish.asked)
+    if (answer.life_us !== null) {
+      this.#leases.add(lease)
+      this.#holder.hold(lease.id, answer.asked, Number(answer.life_us) / 1_000, (reason) => lease.lose(reason))
+    }
+    return { grant: lease }
   }
 
   #lease(want: Want, id: string, deadlineMs: number, row?: Answer, asked?: Moment): Taken {
@@ -354,23 +262,19 @@ export class Takes implements Taker {
       hasPlace: row !== undefined && row.life_us !== null,
       isUncharged: row === undefined,
       place: row?.n ?? null,
+      cost: want.cost,
       over: () => this.#leases.delete(lease),
       unused: ({ shared }) => shared && this.#options.shared?.unused(shared, [want.take], [want.cost]),
     })
     return lease
   }
 
-  #hold(lease: Taken, asked: Moment, lifeMs: number): void {
-    this.#leases.add(lease)
-    this.#holder.hold(lease.id, asked, lifeMs, (reason) => lease.lose(reason))
-  }
-
   /** What `ask` gives, or a lease without a charge, where the limit is open while the store is away. */
-  async #orOpen(want: Want, ask: () => Promise<Said>): Promise<Said> {
+  async #orOpen(want: Want, ask: () => Promise<Said<Taken>>): Promise<Said<Taken>> {
     if (!want.limit.isOpenWithoutStore) return ask()
     const open = () => {
       this.#outage.granted(want.limit.name)
-      return { lease: this.#lease(want, randomUUID(), Infinity) }
+      return { grant: this.#lease(want, randomUUID(), Infinity) }
     }
     if (this.#outage.isOn) return open()
     try {

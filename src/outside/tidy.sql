@@ -21,5 +21,5 @@ begin
   end if;
   -- One bucket a call: two in one transaction would be locked out of order.
   perform engine.lock_to_give(array[v_bucket]);
-  return engine.vacate(v_bucket, v_now) > 0;
+  return engine.vacate(array[v_bucket], v_now) > 0;
 end $$;

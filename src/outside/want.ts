@@ -1,5 +1,4 @@
 /** What is taken, checked at the door. */
-import type { Moment } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { checkKey, type Limit } from '../limits/limit.ts'
 import type { WaitOptions } from '../limits/taker.ts'
@@ -42,15 +41,4 @@ export function wantOf(limit: Limit, { key, cost = 1, maxWaitMs = Infinity }: As
     cost,
     maxWaitMs,
   }
-}
-
-/** One grant that is asked for, again under the same id when an answer is lost. */
-export interface Wish {
-  readonly id: string
-  /** The holder that first asked for it. The place is this holder's if the store granted it then. */
-  readonly holder: string
-  /** When it was first asked for: the store may have granted it then. */
-  readonly asked: Moment
-  /** An answer was lost. */
-  readonly isRepeat: boolean
 }

@@ -1,17 +1,21 @@
--- Ends grants outside of jobs: their places, and where they were not used (p_unused) their units. Idempotent. p_takes:
--- the names of their buckets; null: the answer was lost, so only its place is known here, and what it cost stays
--- charged, because a request may have been made.
-create or replace function engine.yield(p_grants uuid[], p_takes text[], p_unused boolean[]) returns void
+-- Ends grants of takers: their places, and the units that were not used. Idempotent.
+-- p_takes: the names of their buckets. Null: the answer was lost, so only its places are known here, and what it cost
+-- stays charged, because a request may have been made.
+-- p_units: units of each that were not used.
+create or replace function engine.yield(p_grants uuid[], p_takes text[], p_units bigint[]) returns void
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set lock_timeout = '1s'
 as $$
 declare
-  v_buckets bigint[] := array(
-    select coalesce(sluice.hash64(u.take), l.bucket) from unnest(p_grants, p_takes) with ordinality u (id, take, o)
-    left join sluice.lease l on l.id = u.id order by u.o);
-  v_now bigint;
+  v_grants uuid[];
+  v_buckets bigint[];
+  v_units bigint[];
 begin
-  perform engine.lock_to_give(array_remove(v_buckets, null));
-  v_now := engine.limiter_us();
-  perform engine.untake(u.id, u.bucket, u.unused, v_now)
-  from unnest(p_grants, v_buckets, p_unused) u (id, bucket, unused) where u.bucket is not null;
+  select array_agg(u.id), array_agg(u.bucket), array_agg(u.units) into v_grants, v_buckets, v_units
+  from (select u.id, coalesce(sluice.hash64(u.take), l.bucket) as bucket, u.units
+        from unnest(p_grants, p_takes, p_units) u (id, take, units)
+        left join sluice.lease l on l.id = u.id and u.take is null) u where u.bucket is not null;
+  if v_buckets is null then return; end if;
+  perform engine.lock_to_give(v_buckets);
+  perform engine.give_back(v_grants, v_buckets, v_units);
+  perform engine.sooner(v_buckets, array(select greatest(1, u) from unnest(v_units) u), engine.limiter_us());
 end $$;

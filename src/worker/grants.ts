@@ -1,11 +1,12 @@
 /** The grants of one attempt: the one it was claimed with, and further ones for further requests. */
-import { caughtUpMs, readMoment, sleepUntil, type StoreClock } from '../core/clock.ts'
+import { caughtUpMs, type StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
-import { hash64, newId } from '../core/hash.ts'
+import { newId } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
+import { Acquirer, type Asking, type Said, type Wish } from '../dispatch/acquire.ts'
 import { isTransient } from '../dispatch/claim.ts'
-import { unlessParked, untilParked } from '../dispatch/parked.ts'
+import { untilParked } from '../dispatch/parked.ts'
 import type { Handout } from '../dispatch/handout.ts'
 import type { Estimates } from '../dispatch/estimate.ts'
 import { type Grants, type RequestCost, StaleGrantError } from '../http/allowance.ts'
@@ -38,14 +39,6 @@ interface StoreGrant extends Grant {
   readonly shared?: string | undefined
 }
 
-interface Answer {
-  granted: boolean
-  wait_us: string | null
-  lost: boolean
-  waited_us: string
-  shared: string | null
-}
-
 function jobLost(): AttemptError {
   return new AttemptError('SLUICE_JOB_LOST', 'the job was taken from this worker; no further calls are made', {
     retryable: false,
@@ -58,10 +51,16 @@ const askMs = 5_000
 /** How many grants in a row may be too old when they arrive. */
 const lateMax = 5
 
+function tooLate(grantMs: number): StaleGrantError {
+  const why = `${lateMax} grants in a row were too old when they arrived; this machine, or the way to the store, is too slow for a grant of ${grantMs} ms`
+  return new StaleGrantError(`no request was sent: ${why}. Another attempt may succeed.`)
+}
+
 /** Grants of a job from the store. */
 export class StoreGrants implements Grants {
   readonly own: StoreGrant | undefined
   readonly #options: GrantsOptions
+  readonly #acquirer: Acquirer
   readonly #takes: readonly string[]
   /** The names of the limits of `#takes`. */
   readonly #names: readonly string[]
@@ -74,8 +73,9 @@ export class StoreGrants implements Grants {
   readonly #learned = new Set<string>()
 
   constructor(options: GrantsOptions) {
-    const { job, grantMs } = options
+    const { store, storeClock, shared, job, grantMs } = options
     this.#options = options
+    this.#acquirer = new Acquirer(store, storeClock, shared)
     this.#takes = job.holds ?? job.takes ?? []
     this.#names = this.#takes.map((bucket) => bucket.split(/[:@*/]/, 1)[0] ?? bucket)
     this.#costs = job.costs?.slice(0, -1) ?? this.#takes.map(() => 1)
@@ -190,147 +190,74 @@ export class StoreGrants implements Grants {
     const { clock } = store
     const units = this.#unitsOf(cost)
     if (grantMs === undefined) return undefined
-    let back = (unused as StoreGrant | undefined) ?? null
-    this.#forget(back)
-    if (back !== null) this.#tellUnused(back)
-    for (let late = 0; late < lateMax; late++) {
-      const grant = await this.#untilGranted(grantMs, units, signal, beforeWait, back)
-      if (caughtUpMs(clock, grant.asked) < grant.deadlineMs) {
-        this.#used.push(grant)
-        return grant
-      }
-      back = grant
-      this.#tellUnused(grant)
-      // Too busy to hear of a grant in time: asking again at once would keep it so.
-      await clock.sleep(clock.random() * grantMs * 2 ** late, signal)
+    const first = unused as StoreGrant | undefined
+    if (first !== undefined) this.#isUnused(first)
+    const asking: Asking<StoreGrant> = {
+      untilMs: Infinity,
+      awayMs: Infinity,
+      // One that came with the claim has the id of those of other jobs.
+      givesBackAgain: false,
+      wish: () => ({ id: newId() }),
+      ask: (wish, back) => this.#ask(wish, units, back, grantMs),
+      isFresh: (grant) => caughtUpMs(clock, grant.asked) < grant.deadlineMs,
+      wait: async (waitMs) => {
+        beforeWait(waitMs)
+        await clock.sleep(Math.min(waitMs, askMs), signal)
+      },
+      late: (grant, n) => {
+        this.#isUnused(grant)
+        if (n === lateMax) throw tooLate(grantMs)
+      },
+      timeout: () => tooLate(grantMs),
+      // What came with the call is its caller's.
+      ended: async (back) => {
+        if (back !== undefined && back !== first) await this.#giveBack(back).catch(() => {})
+      },
     }
-    if (back !== null) await this.#ask(back, back).catch(() => {})
-    const why = `${lateMax} grants in a row were too old when they arrived; this machine, or the way to the store, is too slow for a grant of ${grantMs} ms`
-    throw new StaleGrantError(`no request was sent: ${why}. Another attempt may succeed.`)
+    const grant = await this.#acquirer.untilGranted(asking, first, signal)
+    this.#used.push(grant)
+    return grant
   }
 
   async giveBack(unused: Grant): Promise<void> {
-    const grant = unused as StoreGrant
-    this.#forget(grant)
-    this.#tellUnused(grant)
-    // It is charged already: asked for again it takes nothing, and what remains of the request is to give it back.
-    await this.#ask(grant, grant)
+    this.#isUnused(unused as StoreGrant)
+    await this.#giveBack(unused as StoreGrant)
   }
 
-  #forget(grant: StoreGrant | null): void {
-    const at = grant === null ? -1 : this.#used.indexOf(grant)
+  /** Nothing was sent under it: to be said before the store is told. */
+  #isUnused(grant: StoreGrant): void {
+    const at = this.#used.indexOf(grant)
     if (at >= 0) this.#used.splice(at, 1)
+    const { shared } = this.#options
+    if (grant.shared !== undefined) shared?.unused(grant.shared, this.#takes, grant.units)
   }
 
-  #tellUnused({ shared, units }: StoreGrant): void {
-    if (shared !== undefined) this.#options.shared?.unused(shared, this.#takes, units)
+  /** It is charged already: asked for again it takes nothing, and what remains of the question is to give it back. */
+  async #giveBack({ id, units }: StoreGrant): Promise<void> {
+    const { job } = this.#options
+    await this.#acquirer.ask({ wish: { id }, takes: this.#takes, units, back: { id, units }, job })
   }
 
   async hold(ms: number): Promise<void> {
-    const { store, storeClock, shared } = this.#options
-    if (this.#takes.length === 0) return
-    shared?.hold(this.#takes, ms)
-    const buckets = [...new Set(this.#takes.map(hash64))]
-    const params = [buckets, Math.ceil(ms * 1_000), storeClock.cap(store.clock.monotonicMs())]
-    await untilParked(store, this.#takes, () => store.call('hold', params))
+    if (this.#takes.length > 0) await this.#acquirer.hold(this.#takes, ms)
   }
 
-  /** Asks until something is granted; it may be too old by then. */
-  async #untilGranted(
-    grantMs: number,
+  /** Asks the store, and those who share the limits. */
+  async #ask(
+    wish: Wish,
     units: readonly number[],
-    signal: AbortSignal,
-    beforeWait: (waitMs: number) => void,
-    unused: StoreGrant | null,
-  ): Promise<StoreGrant> {
-    const { clock } = this.#options.store
-    let back = unused
-    let grant: StoreGrant | undefined
-    for (let failures = 0; ;) {
-      if (signal.aborted) await this.#drop(back, unused)
-      signal.throwIfAborted()
-      // Its life counts from before it was first asked for; so only a lost reply is asked for again under the same id.
-      const isFirst = grant === undefined
-      const asked = readMoment(clock)
-      const sentMs = asked.monotonicMs
-      grant ??= { id: newId(), deadlineMs: sentMs + grantMs, asked, units: [...units] }
-      let answer: Answer
-      try {
-        answer = await this.#ask(grant, back)
-      } catch (error) {
-        if (isTransient(error)) grant = undefined
-        else if (error instanceof StoreError) back = null
-        else throw error
-        await clock.sleep(againMs(failures++, clock.random()), signal)
-        continue
-      }
-      failures = 0
-      // Given back at most once: after a lost reply nobody knows whether it was.
-      back = null
-      if (answer.lost) throw jobLost()
-      let waitMs = Math.max(1, Number(answer.wait_us ?? 1_000) / 1_000)
-      if (answer.granted) {
-        // The wait for the buckets' locks came before the decision. Longer than the whole call it was a step of the clock.
-        const waitedMs = Number(answer.waited_us) / 1_000
-        const isKnown = isFirst && waitedMs <= clock.monotonicMs() - sentMs
-        const granted = isKnown ? { ...grant, deadlineMs: grant.deadlineMs + waitedMs } : grant
-        const agreed = await this.#agreed(granted, answer, grantMs)
-        if (agreed.grant !== undefined) return agreed.grant
-        back = granted
-        waitMs = Math.max(1, agreed.waitMs)
-      }
-      try {
-        beforeWait(waitMs)
-      } catch (error) {
-        await this.#drop(back, unused)
-        throw error
-      }
-      await clock.sleep(Math.min(waitMs, askMs), signal)
-      grant = undefined
-    }
-  }
-
-  /** What the store granted and others did not goes back; what was given with the call is its caller's. */
-  async #drop(back: StoreGrant | null, unused: StoreGrant | null): Promise<void> {
-    if (back !== null && back !== unused) await this.#ask(back, back).catch(() => {})
-  }
-
-  /** Asks those who share the limits; without their leave the grant is to go back. */
-  async #agreed(
-    grant: StoreGrant,
-    { shared: epoch }: Answer,
+    back: StoreGrant | undefined,
     grantMs: number,
-  ): Promise<{ grant: StoreGrant } | { grant?: never; waitMs: number }> {
-    const { store, shared } = this.#options
-    if (shared === undefined) return { grant }
-    const wish = { takes: this.#takes, units: grant.units, count: 1 }
-    const sentMs = grant.deadlineMs - grantMs
-    const asking = { wishes: [wish], epoch: epoch ?? undefined, sentMs, asked: grant.asked, isFurther: true }
-    const { id, leaves } = await shared.ask(asking)
-    const [leave] = leaves
-    if (leave === undefined || leave.granted === 0) {
-      await leave?.held
-      return { waitMs: leave?.waitMs ?? 0 }
-    }
-    if (id === undefined) return { grant }
-    await sleepUntil(store.clock, leave.notBeforeMs)
-    return { grant: { ...grant, deadlineMs: leave.fromMs + grantMs, shared: id } }
-  }
-
-  async #ask(grant: StoreGrant, back: StoreGrant | null): Promise<Answer> {
-    const { store, storeClock, job } = this.#options
-    const params = [
-      grant.id,
-      job.id,
-      job.claim,
-      this.#takes,
-      back?.id ?? null,
-      storeClock.cap(store.clock.monotonicMs()),
-      grant.units,
-      back?.units ?? null,
-    ]
-    const [row] = await unlessParked(store, this.#takes, () => store.call<Answer>('further', params))
-    if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
-    return row
+  ): Promise<Said<StoreGrant>> {
+    const { job } = this.#options
+    const question = { wish, takes: this.#takes, units, back, job }
+    const answer = await this.#acquirer.ask(question)
+    if (answer.lost) throw jobLost()
+    if (!answer.granted) return { waitMs: Math.max(1, Number(answer.wait_us ?? 1_000) / 1_000) }
+    const { fromMs, waitMs, id } = await this.#acquirer.agree(question, answer)
+    const deadlineMs = (fromMs ?? answer.fromMs) + grantMs
+    const grant = { id: wish.id, deadlineMs, asked: wish.asked, units: [...units] }
+    if (fromMs === undefined) return { waitMs: Math.max(1, waitMs), unused: grant }
+    return { grant: { ...grant, shared: id } }
   }
 }

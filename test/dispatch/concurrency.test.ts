@@ -20,6 +20,7 @@ import {
   finish,
   quietTask,
 } from './engine.ts'
+import { further } from '../outside/asks.ts'
 
 const two = quietTask('two', [
   limit('seats', { concurrency: 2, by: (input: { tenant?: string | undefined }) => input.tenant ?? '' }),
@@ -74,10 +75,7 @@ for (const engine of mainEngines) {
     it('a further request of a job that runs takes no second place', async () => {
       await at.sluice.sendMany(two, rows(2))
       const [one] = (await more()) as [Claimed]
-      const [answer] = await at.db.query(
-        `select granted, lost from ${fn}.further(gen_random_uuid(), $1, $2, '{seats:a}', null, null)`,
-        [one.id, one.claim],
-      )
+      const answer = await further(at.db, one, ['seats:a'])
       expect(answer).toEqual({ granted: true, lost: false })
     })
 

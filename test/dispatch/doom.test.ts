@@ -5,7 +5,7 @@ import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { type Failure, limit, task } from '../../src/index.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
-import { acquire } from '../outside/asks.ts'
+import { acquire, further } from '../outside/asks.ts'
 import { claim, count, done, mainEngines, enter, tenantInput } from './engine.ts'
 
 const failures: Failure[] = []
@@ -125,8 +125,7 @@ describe.each(mainEngines)('$name', (engine) => {
     const { jobs } = await claim(t.sluice.db, worker, ['dear'], 1)
     const [job] = jobs
     const grant = newId()
-    const further = `select granted from ${fn}.further($1, $2, $3, '{dear}', null, null, '{10}')`
-    expect(await t.sluice.db.query(further, [grant, job?.id, job?.claim])).toEqual([{ granted: true }])
+    expect(await further(t.sluice.db, job, ['dear'], { grant, units: [10] })).toMatchObject({ granted: true })
     const id = await dear.send({ n: 1 }, { maxWait: '1h' })
     await claim(t.sluice.db, worker, ['dear'], 5)
     expect(await states([id])).toEqual(['waiting'])
@@ -149,7 +148,7 @@ describe.each(mainEngines)('$name', (engine) => {
       await claim(t.sluice.db, worker, ['smooth'], 5)
       expect((await states(ids)).at(-1)).toBe('waiting')
       if (i > 0) break
-      await t.sluice.db.query(`select ${fn}.yield(array[$1::uuid], '{smooth}', '{t}')`, [grant])
+      await t.sluice.db.query(`select ${fn}.yield(array[$1::uuid], '{smooth}', '{1}')`, [grant])
       await t.drain()
       await t.clock.advance('3h')
     }

@@ -9,6 +9,7 @@ import { Epoch } from '../../src/dispatch/epoch.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { count, empty, mainEngines, openOn, ownClock } from './engine.ts'
+import { takeIn } from '../limits/take.ts'
 
 const startMs = 1_790_000_000_000
 const hourMs = 3_600_000
@@ -57,7 +58,7 @@ describe.each(mainEngines)('when the clock of the store steps: $name', (engine) 
     const take = async () => {
       const rows = await sluice.db.query<{ now: string; granted: boolean }>(
         `select ${fn}.limiter_us($2::bigint) as now, t.granted from generate_series(1, 4) g
-         cross join lateral ${fn}.take(${fn}.new_id(), $1, $2::bigint + 0 * g) t`,
+         cross join lateral ${takeIn(`${fn}.new_id()`, '$1::bigint[]', '$2::bigint + 0 * g')}`,
         [[bucket], storeClock.cap(clock.monotonicMs())],
       )
       for (const { granted } of rows) if (granted) grants.push(realMs)

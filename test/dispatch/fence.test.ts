@@ -12,6 +12,7 @@ import { task } from '../../src/dispatch/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { until } from '../until.ts'
 import { type Claimed, claim, claimAll, count, done, emptied, mainEngines, enter, finish, quietTask } from './engine.ts'
+import { further } from '../outside/asks.ts'
 
 const quiet = quietTask('quiet', [limit('wide', { rate: '1000000/s', burst: 1_000_000 })])
 const rows = (n: number) => Array.from({ length: n }, (_, i) => ({ n: i }))
@@ -64,7 +65,7 @@ for (const engine of mainEngines) {
       const { jobs } = await claim(at.db, at.worker, ['one'], 2)
       const [job] = jobs as [Claimed]
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
-      await at.db.query(`select ${fn}.further($1, $2, $1, '{hourly}', $1, null)`, [job.claim, job.id])
+      await further(at.db, job, ['hourly'], { grant: job.claim, back: job.claim })
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
     })
 

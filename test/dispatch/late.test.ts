@@ -1,6 +1,5 @@
 /** What a worker that was given up still says of a job, which another one runs by then: it changes nothing. */
 import { describe, expect, it } from 'vitest'
-import { newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { fn } from '../servers/fn.ts'
 import {
@@ -15,6 +14,7 @@ import {
   perTenant,
   quietTask,
 } from './engine.ts'
+import { further } from '../outside/asks.ts'
 
 const by = ({ tenant = '' }: { tenant?: string | undefined }) => tenant
 const task = quietTask('late', [perTenant('calls', '1000/h', 1_000), limit('seats', { concurrency: 2, by })])
@@ -72,10 +72,7 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
   it('asks for a further grant, and gives one back', async () => {
     const [first] = await lost()
     const before = await look()
-    const [answer] = await at.db.query(
-      `select granted, lost from ${fn}.further($1, $2, $3, '{calls:a,seats:a}', $3, null)`,
-      [newId(), first.id, first.claim],
-    )
+    const answer = await further(at.db, first, ['calls:a', 'seats:a'], { back: first.claim })
     expect(answer).toEqual({ granted: false, lost: true })
     expect(await look()).toEqual(before)
   })

@@ -8,7 +8,7 @@ import { schedule } from '../../src/schedule/schedule.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { task } from '../../src/dispatch/task.ts'
 import { isLong } from '../long.ts'
-import { acquire } from '../outside/asks.ts'
+import { acquire, further } from '../outside/asks.ts'
 import { isSql, readAll } from '../repository.ts'
 import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
@@ -88,7 +88,7 @@ describe('locks', () => {
     const [first] = jobs
     await run('claim', first?.claim, worker, null, names, 20, null, true)
     const takes = ['locks.pool:a', 'locks.rate:t0']
-    await run('further', randomUUID(), first?.id, first?.claim, takes, first?.claim, null)
+    await further(db, first, takes, { back: first?.claim })
     for (const job of jobs.slice(0, 6))
       for (const units of [0, 3])
         await run('settle', job.id, job.claim, 'locks.rate', units, [job.claim], [1], false, null)
@@ -127,8 +127,8 @@ describe('locks', () => {
     for (const [i, take] of members.entries()) await acquire(db, take, { grant: grants[i] ?? '', lifeMs: 15_000 })
     for (let i = 0; i < 4; i++) await acquire(db, 'locks.seats', { line: newId(), waitUs: 9_000_000 })
     await run('keep', newId(), 1_000, null)
-    await run('yield', grants.slice(0, 2), members.slice(0, 2), [true, true])
-    await run('yield', grants, [null, null, null], [false, false, false])
+    await run('yield', grants.slice(0, 2), members.slice(0, 2), [1, 1])
+    await run('yield', grants, [null, null, null], [0, 0, 0])
     await acquire(db, 'locks.seats', { holder: newId(), lifeMs: 0.001 })
     await run('tidy', null)
     await run('tidy', Number.MAX_SAFE_INTEGER)

@@ -1,5 +1,4 @@
 /** A store that lost what it had acknowledged: a real server that crashes, fails over to a copy, and is put back to one. */
-import { fn } from '../servers/fn.ts'
 import { execFile } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -19,6 +18,7 @@ import { Sluice } from '../../src/sluice.ts'
 import { startPostgres } from '../servers/postgres.ts'
 import { until } from '../until.ts'
 import { count, ownClock, quietTask, tenantInput } from './engine.ts'
+import { takeIn } from '../limits/take.ts'
 
 const run = promisify(execFile)
 const log = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} }
@@ -46,11 +46,11 @@ it('kill -9 of the store after 100 grants: the ledger has them, and the next com
   const bucket = hash64('crm:')
   await db.query(`insert into sluice.bucket (id, name, key) values ($1, 'crm', '')`, [bucket])
   const take = async () => {
-    const [row] = await db.query<{ granted: boolean; wait_us: string }>(`select * from ${fn}.take($1, $2, null)`, [
-      randomUUID(),
-      [bucket],
-    ])
-    return row?.granted ? 0 : Number(row?.wait_us)
+    const [row] = await db.query<{ granted: boolean; soonest_us: string }>(
+      `select * from ${takeIn('$1', '$2::bigint[]')}`,
+      [randomUUID(), [bucket]],
+    )
+    return Number(row?.soonest_us)
   }
   for (let n = 0; n < 100; n++) expect(await take()).toBe(0)
   await server.stop('immediate')

@@ -16,6 +16,7 @@ import { anyHistory } from '../limits/acts.ts'
 import { second } from '../limits/oracle.ts'
 import { compare, setStage } from '../limits/stage.ts'
 import { empty, mainEngines } from './engine.ts'
+import { takeIn } from '../limits/take.ts'
 
 const startUs = 1_790_000_000 * second
 
@@ -43,7 +44,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
   const take = async (most: number, key = ''): Promise<number> => {
     const [row] = await query(
       `select count(*) filter (where t.granted) as n from generate_series(1, $1::integer) g
-       cross join lateral ${fn}.take(md5(random()::text || g)::uuid, array[$2::bigint], null) t`,
+       cross join lateral ${takeIn('md5(random()::text || g)::uuid', 'array[$2::bigint]')}`,
       [most, hash64(`crm:${key}`)],
     )
     return Number(row?.['n'])

@@ -390,9 +390,10 @@ export class World {
   }
 
   async #yield({ id, take }: { id: string; take: string }, isUnused: boolean): Promise<void> {
-    await this.#sluice.db.query(`select ${fn}.yield($1,$2,$3)`, [[id], [take], [isUnused]])
+    const units = this.witness.unitsOf(take, id) // no more than that goes back, whatever is said
+    await this.#sluice.db.query(`select ${fn}.yield($1,$2,$3)`, [[id], [take], [isUnused ? units + 1 : 0]])
     this.witness.ended(take, id)
-    if (isUnused) this.witness.givenBack(take, id, this.witness.unitsOf(take, id))
+    if (isUnused) this.witness.givenBack(take, id, units)
     this.#count(isUnused ? 'given back' : 'yield')
   }
 }

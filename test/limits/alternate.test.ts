@@ -8,6 +8,7 @@ import { defineLimit } from '../../src/dispatch/define.ts'
 import { ledgerUs, limit } from '../../src/limits/limit.ts'
 import { count, emptied, mainEngines, ownClock } from '../dispatch/engine.ts'
 import { fn } from '../servers/fn.ts'
+import { takeIn } from './take.ts'
 
 const startMs = 1_800_000_000_000
 let names = 0
@@ -30,7 +31,7 @@ describe.each(mainEngines)('code that starts in turns on $name', (engine) => {
     await defineLimit(sqlOn(at.db), limit(name, { window: rate, concurrency: 9 }), 0)
   }
   const take = async () => {
-    const [row] = await at.db.query<{ granted: boolean }>(`select granted from ${fn}.take($1, $2, null)`, [
+    const [row] = await at.db.query<{ granted: boolean }>(`select granted from ${takeIn('$1', '$2::bigint[]')}`, [
       randomUUID(),
       [hash64(`${name}:a`)],
     ])

@@ -46,7 +46,9 @@ begin
       when 'clock' then
         update sluice.test_clock set us = (c ->> 'us')::bigint;
       when 'take' then
-        select t.granted || ' ' || t.wait_us into answer from ${fn}.take((c ->> 'grant')::uuid, v_buckets, null, sluice.test_numbers(c -> 'units')) t;
+        perform ${fn}.renew(v_buckets);
+        select t.granted || ' ' || coalesce(t.soonest_us, 0) into answer from ${fn}.acquire_units(
+          (c ->> 'grant')::uuid, v_buckets, sluice.test_numbers(c -> 'units'), null, 0, ${fn}.limiter_us()) t;
       when 'charge' then
         perform ${fn}.append_ledger(
           array(select r::${fn}.room from ${fn}.room(v_buckets, (c ->> 'now')::bigint) r

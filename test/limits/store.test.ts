@@ -1,4 +1,3 @@
-import { fn } from '../servers/fn.ts'
 import { randomInt, randomUUID } from 'node:crypto'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -13,6 +12,7 @@ import type { Rule } from '../../src/limits/rule.ts'
 import { type Act, anyHistory } from './acts.ts'
 import { level, minute, places, second, sliding } from './oracle.ts'
 import { compare, setStage } from './stage.ts'
+import { takeIn } from './take.ts'
 
 /** Repeats a run when it is given what a run has printed. */
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
@@ -91,8 +91,9 @@ describe.each([
     return id
   }
   const grant = async (buckets: string[], id: string = randomUUID()) =>
-    (await sluice.db.query<{ granted: boolean }>(`select granted from ${fn}.take($1, $2, null)`, [id, buckets]))[0]
-      ?.granted
+    (
+      await sluice.db.query<{ granted: boolean }>(`select granted from ${takeIn('$1', '$2::bigint[]')}`, [id, buckets])
+    )[0]?.granted
 
   it('grants nothing from a bucket whose limit is not defined, and charges nobody for it', async () => {
     const name = `l${randomUUID()}`

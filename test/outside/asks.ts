@@ -9,6 +9,8 @@ export interface Asked {
   line?: string
   cost?: number
   waitUs?: number
+  /** A grant of as many units that goes back first. */
+  back?: string
   holder?: string
   lifeMs?: number
 }
@@ -24,19 +26,21 @@ export interface Answer {
 
 const ms = (us: string | null) => Number(us ?? 0) / 1_000
 
-/** Takes as a process does, on any connection that speaks SQL. */
-export async function acquire(db: Queryable, take: string, asked: Asked = {}): Promise<Answer> {
-  const { grant = randomUUID(), line, cost = 1, waitUs, holder = newId(), lifeMs = 15_000 } = asked
+/** Takes (of several buckets all or nothing) as a process does, on any connection that speaks SQL. */
+export async function acquire(db: Queryable, take: string | string[], asked: Asked = {}): Promise<Answer> {
+  const { grant = randomUUID(), line = null, cost = 1, waitUs = null, back, holder = newId() } = asked
+  const { lifeMs = 15_000 } = asked
+  const takes = [take].flat()
+  const units = takes.map(() => cost)
   const [row] = await db.query<
     Record<'wait_us' | 'soonest_us' | 'life_us', string | null> & { granted: boolean; lost: boolean }
-  >(`select * from ${fn}.acquire($1, $2, null, $3, $4, $5, null, $6, $7, null)`, [
+  >(`select * from ${fn}.acquire($1, $2, $3, $4, $5, null, null, null, $6)`, [
     grant,
-    line ?? null,
-    take,
-    cost,
-    waitUs ?? null,
-    holder,
-    lifeMs * 1_000,
+    takes,
+    units,
+    back ?? null,
+    back === undefined ? null : units,
+    JSON.stringify({ line, wait: waitUs, holder, life: lifeMs * 1_000 }),
   ])
   if (row === undefined) throw new Error('no answer')
   const { granted, lost } = row
@@ -45,7 +49,23 @@ export async function acquire(db: Queryable, take: string, asked: Asked = {}): P
 }
 
 /** Somebody who waits, and asks each time when told to. */
-export const taker = (db: Queryable, take: string, cost = 1) => {
+export const taker = (db: Queryable, take: string | string[], cost = 1) => {
   const line = newId()
   return () => acquire(db, take, { line, cost })
+}
+
+/** One `acquire` of a running job, for one further request; see there. */
+export async function further(
+  db: Queryable,
+  job: { id: string; claim: string } | undefined,
+  takes: string[],
+  asked: { grant?: string; units?: number[]; back?: string | undefined } = {},
+): Promise<{ granted: boolean; lost: boolean } | undefined> {
+  const { grant = newId(), units = takes.map(() => 1), back } = asked
+  const params = [grant, takes, units, back ?? null, back === undefined ? null : units, job?.id, job?.claim]
+  const [row] = await db.query<{ granted: boolean; lost: boolean }>(
+    `select granted, lost from ${fn}.acquire($1, $2, $3, $4, $5, null, $6, $7)`,
+    params,
+  )
+  return row
 }

@@ -145,7 +145,7 @@ for (const engine of engines) {
       expect(await acquire(at.db, 'single', { grant })).toMatchObject({ granted: true })
       await at.sluice.sendMany(one, [{}])
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
-      await at.db.query(`select ${fn}.yield(array[$1::uuid], array['single'], array[false])`, [grant])
+      await at.db.query(`select ${fn}.yield(array[$1::uuid], array['single'], array[0])`, [grant])
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
     })
 
@@ -154,7 +154,7 @@ for (const engine of engines) {
       for (let n = 0; n < 2; n++) {
         const grant = randomUUID()
         expect(await acquire(at.db, 'both', { grant })).toMatchObject({ granted: true })
-        await at.db.query(`select ${fn}.yield(array[$1::uuid], array[null::text], array[false])`, [grant])
+        await at.db.query(`select ${fn}.yield(array[$1::uuid], array[null::text], array[0])`, [grant])
       }
       expect(await acquire(at.db, 'both')).toMatchObject({ granted: false, soonestMs: 1_000 })
     })

@@ -129,7 +129,10 @@ test.each(Object.keys(rethrows))('an attempt that could send nothing in time goe
   const clock = { ...systemClock, monotonicMs: () => (nowMs += 30) }
   let nowMs = 0
   let granted = true
-  const call = async () => [{ granted, wait_us: granted ? null : '60000000', waited_us: '0', lost: false }]
+  const call = async () => {
+    nowMs += 60
+    return [{ granted, wait_us: granted ? null : '60000000', now_us: '0', waited_us: '0', lost: false }]
+  }
   const calling = task('calling', {
     input: z.object({}),
     limits: [limit('calls', { rate: '100/min' })],

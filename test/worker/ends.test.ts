@@ -130,7 +130,7 @@ play({
     state: 'done',
     calls: 2,
     after: (stage, name) => {
-      if (name === 'further' && stage.calls.length === 1) late(stage)
+      if (name === 'acquire' && stage.calls.length === 1) late(stage)
     },
     run: async ({ n, fetch, stage }) => {
       if (n === 1) late(stage)

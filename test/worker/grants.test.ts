@@ -11,6 +11,8 @@ import { claim, emptied, mainEngines, perTenant, quietTask } from '../dispatch/e
 
 const lifeMs = 100
 const never = new AbortController().signal
+/** What the store's clock shows all the time. */
+const now_us = '0'
 const id = (grant: Grant | undefined) => (grant as unknown as { id: string }).id
 
 /** Numbers in [0, 1) that a seed decides. */
@@ -49,11 +51,11 @@ function badLine(random: () => number) {
       given.back = true
     }
     if (!grant.charged && random() < 0.3)
-      return { granted: false, wait_us: String(Math.ceil(random() * 2e5)), waited_us: '0' }
+      return { granted: false, wait_us: String(Math.ceil(random() * 2e5)), now_us, waited_us: '0' }
     grant.charged = true
-    return { granted: true, wait_us: '0', waited_us: '0' }
+    return { granted: true, wait_us: '0', now_us, waited_us: '0' }
   }
-  const call = async (_name: string, _sql: string, [asked, , , , back]: [string, string, string, string[], string]) => {
+  const call = async (_name: string, _sql: string, [asked, , , back]: [string, string[], number[], string]) => {
     const fresh = { askedMs: clock.nowMs, charged: false, written: false, back: false, lost: false }
     const grant = entries.get(asked) ?? fresh
     entries.set(asked, grant)
@@ -116,7 +118,7 @@ it('an attempt that waits for a further grant asks every few seconds: the limit 
   let asked = 0
   const call = async () => {
     const [wait, granted] = answers[asked++] ?? answers[4]
-    return [{ granted, wait_us: String(wait), waited_us: '0', lost: false }]
+    return [{ granted, wait_us: String(wait), now_us, waited_us: '0', lost: false }]
   }
   const sleeps: number[] = []
   const clock = { ...systemClock, sleep: async (ms: number) => void sleeps.push(ms) }

@@ -1,0 +1,70 @@
+-- Acquires units of several buckets outside of claims, of all of them or of none, or says when to ask again: for one
+-- further request of a running job, or for a taker outside of jobs. One autocommitted statement. It charges a grant
+-- once however often it is asked for, and nothing when it denies.
+-- p_grant: its id; that of a taker is of version 4 (turn.sql).
+-- p_takes: the names of the buckets.
+-- p_units: units of each. A taker is charged one where only places are counted.
+-- p_back: a grant that was not used: it is given back first. Null: none.
+-- p_back_units: units of each bucket to give back (give_back).
+-- p_cap: as for a claim.
+-- p_job, p_claim: the job, and the claim in whose hands it must be; null for a taker.
+-- p_taker: the fields of engine.taker; null for a job.
+-- lost: the job was rescued or cancelled; or the taker's process was given up, and has to ask under another id.
+-- wait_us: when to ask again.
+-- soonest_us: no room before. 0: there is room, but jobs have the turn; 2^53 - 1: not by time.
+-- capacity: it asks for more than that, which a bucket never grants; then a taker does not wait. Null: it does not.
+-- waited_us: how long it waited for the buckets before it decided, at now_us.
+-- life_us: so long the taker's places last. Null: it has none.
+-- n: the taker's place in the line until it was granted.
+-- fresh_us: so long a request may begin under the grant. Null: the buckets count only places.
+-- shared: as of a claim.
+create or replace function engine.acquire(
+  p_grant uuid, p_takes text[], p_units bigint[], p_back uuid, p_back_units bigint[], p_cap bigint,
+  p_job uuid default null, p_claim uuid default null, p_taker jsonb default null,
+  out granted boolean, out lost boolean, out wait_us bigint, out soonest_us bigint, out capacity bigint,
+  out now_us bigint, out waited_us bigint, out life_us bigint, out n bigint, out fresh_us bigint, out shared text)
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+set lock_timeout = '1s' as $$
+declare
+  v_buckets constant bigint[] := array(
+    select sluice.hash64(t) from unnest(p_takes) with ordinality u (t, o) order by o);
+  v_taker engine.taker := jsonb_populate_record(null::engine.taker, p_taker);
+  v_since bigint;
+  v_begun bigint;
+begin
+  -- Before the buckets, as claims do.
+  perform engine.same();
+  shared := engine.shared();
+  granted := false;
+  lost := false;
+  v_begun := engine.limiter_us(p_cap);
+  now_us := v_begun;
+  if p_taker is null then
+    -- What it was granted is no older than its claim.
+    select coalesce(c.at, 0) into v_since
+    from sluice.job j left join sluice.claim c on c.id = j.claim where j.id = p_job and j.claim = p_claim;
+    lost := not found;
+    if lost then return; end if;
+  else
+    v_taker.n := coalesce((select t.n from sluice.taker t where t.id = v_taker.line limit 1), v_taker.n);
+    perform engine.make_buckets(p_takes);
+  end if;
+  perform engine.lock_to_give(v_buckets);
+  perform engine.renew(v_buckets);
+  now_us := engine.limiter_us(p_cap);
+  waited_us := greatest(now_us - v_begun, 0);
+  if p_back is not null then
+    perform engine.give_back(array_fill(p_back, array[cardinality(v_buckets)]), v_buckets, p_back_units);
+  end if;
+  select a.granted, a.lost, a.soonest_us, a.capacity, a.life_us, a.fresh_us, a.units
+    into granted, lost, soonest_us, capacity, life_us, fresh_us, p_units
+  from engine.acquire_units(
+    p_grant, v_buckets, p_units, v_taker, coalesce(v_since, now_us - 60000000), now_us) a;
+  if p_back is not null then perform engine.sooner(v_buckets, p_back_units, now_us); end if;
+  if granted then
+    n := v_taker.n;
+    delete from sluice.taker t where t.id = v_taker.line;
+  elsif not lost and capacity is null then
+    wait_us := engine.queue(v_taker, v_buckets, p_units, soonest_us, now_us);
+  end if;
+end $$;

@@ -1,0 +1,73 @@
+-- Decides about one grant of several buckets, and charges it: the only place that grants outside of claims (acquire). A
+-- job goes by room alone, and its places are counted already. A taker overtakes nobody who asked before and still
+-- waits, unless there is room for both; it takes turns with jobs that wait for the same bucket; and it takes a place of
+-- each bucket that counts those. Call under lock.
+-- p_taker: who asks, with its place in the line. Null: a running job.
+-- p_since: if the grant was granted before, it was at that time or later.
+-- units: what it costs of each bucket.
+-- The others: as of acquire.
+create or replace function engine.acquire_units(
+  p_grant uuid, p_buckets bigint[], p_units bigint[], p_taker engine.taker, p_since bigint, p_now bigint,
+  out granted boolean, out lost boolean, out soonest_us bigint, out capacity bigint, out life_us bigint,
+  out fresh_us bigint, out units bigint[])
+language plpgsql as $$
+declare
+  v_is_job constant boolean := p_taker.holder is null;
+  v_rooms engine.room[] := array(select r::engine.room from engine.room(p_buckets, p_now, v_is_job) r order by r.ord);
+  v_needs bigint[];    -- what must be free: also what those wait for who asked before
+  v_places bigint[];
+  v_counted bigint[];  -- buckets in which it takes a place
+  v_is_shut boolean;
+begin
+  lost := false;
+  granted := exists (
+    select 1 from (select l.claim from sluice.ledger l where l.bucket = p_buckets[1] and l.at >= p_since
+                   order by l.at desc, l.n desc limit 1000) t where t.claim = p_grant);
+  select array_agg(u.units order by r.ord), array_agg(greatest(u.units, v_is_job::integer) + b.units order by r.ord),
+         array_agg(1 + b.takers order by r.ord), min(r.most) filter (where u.units > r.most and not v_is_job),
+         array_agg(r.bucket) filter (where 'concurrency' = any (r.kind) and not v_is_job),
+         min(r.life) filter (where 'concurrency' <> any (r.kind)), bool_or(r.version is null)
+    into units, v_needs, v_places, capacity, v_counted, fresh_us, v_is_shut
+  from unnest(v_rooms) r
+  cross join lateral (
+    select case when 'concurrency' = all (r.kind) and not v_is_job then 1 else p_units[r.ord] end as units) u
+  cross join lateral (
+    select coalesce(sum(t.cost), 0)::bigint as units, count(*) as takers from sluice.taker t
+    where t.bucket = r.bucket and t.alive_until > p_now and (v_is_job or t.n >= p_taker.n) is not true) b;
+  if v_is_shut and not (granted and v_is_job) then perform engine.refuse_parked(p_buckets); end if;
+  if granted and v_counted is not null then
+    select h.alive_until - p_now into life_us from sluice.lease l join sluice.holder h on h.id = l.holder
+    where l.id = p_grant and h.alive_until > p_now limit 1;
+    lost := life_us is null;
+  elsif not granted then
+    if exists (select 1 from unnest(v_rooms) r where r.places < v_places[r.ord])
+      and engine.vacate(p_buckets, p_now) > 0 then
+      v_rooms := array(select r::engine.room from engine.room(p_buckets, p_now) r order by r.ord);
+    end if;
+    granted := (
+      select bool_and(r.units >= v_needs[r.ord] and r.places >= v_places[r.ord] and r.hold <= r.now_at
+        and (v_is_job or r.next < 9007199254740991) and r.version is not null) is not false from unnest(v_rooms) r);
+    soonest_us := 0;
+    if not granted then
+      -- Of those that have room the time may be ahead of the clock. What costs nothing lacks none, and may be held.
+      soonest_us := (
+        select coalesce(max(r.next) filter (where r.units < v_needs[r.ord] or r.places < v_places[r.ord]), max(r.next))
+        from engine.room(p_buckets, p_now, v_is_job, v_needs, not v_is_job) r);
+      if soonest_us < 9007199254740991 then soonest_us := greatest(soonest_us - p_now, 1); end if;
+      if v_is_job then
+        perform engine.plead(array_agg(d), array_agg(u), p_now) from unnest(p_buckets) d, unnest(p_buckets) u;
+      end if;
+    elsif not v_is_job then
+      granted := not exists (select 1 from unnest(p_buckets) b where engine.jobs_first(b, p_now));
+    end if;
+    if granted and v_counted is not null then
+      life_us := engine.lease(p_grant, v_counted, p_taker, p_now);
+      lost := life_us is null;
+    end if;
+    if granted and not lost then
+      perform engine.append_ledger(v_rooms, p_grant, units,
+        case when not v_is_job then array_fill(1::bigint, array[cardinality(p_buckets)]) end);
+    end if;
+  end if;
+  granted := granted and not lost;
+end $$;

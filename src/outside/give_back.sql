@@ -1,0 +1,20 @@
+-- Gives back what grants hold of buckets: the place that a taker has under one, and units as if they had not been
+-- granted. A second time it does nothing, unless it is a claim's grant, which is for several jobs. Call under lock, and
+-- tell those who wait afterwards (sooner).
+-- p_grants, p_buckets: grants and buckets, pair by pair.
+-- p_units: units of each that were not used; no more is given back than is left of it. Null: none.
+create or replace function engine.give_back(p_grants uuid[], p_buckets bigint[], p_units bigint[]) returns void
+language plpgsql as $$
+declare
+  v_places bigint[];
+begin
+  perform engine.refund(u.bucket, u.id, u.units)
+  from unnest(p_grants, p_buckets, p_units) u (id, bucket, units) where u.units > 0;
+  with gone as (
+    delete from sluice.lease l using unnest(p_grants, p_buckets) u (id, bucket)
+    where l.id = u.id and l.bucket = u.bucket returning l.bucket
+  )
+  select array_agg(g.bucket) into v_places from gone g;
+  perform engine.release(array_agg(b.id), array_agg(b.places))
+  from (select id, count(*)::integer as places from unnest(v_places) p (id) group by 1) b having count(*) > 0;
+end $$;

@@ -1,0 +1,8 @@
+import { fn } from '../servers/fn.ts'
+
+/**
+ * What grants one unit of each of these buckets to a running job, with no more around it, as an item of FROM. The
+ * arguments are SQL: the id of the grant, ids of buckets, and the cap of the clock.
+ */
+export const takeIn = (grant: string, buckets: string, cap = 'null') =>
+  `${fn}.acquire_units(${grant}, ${buckets}, array_fill(1::bigint, array[cardinality(${buckets})]), null, 0, ${fn}.limiter_us(${cap})) t`
