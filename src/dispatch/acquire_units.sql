@@ -18,6 +18,7 @@ declare
   v_places bigint[];
   v_counted bigint[];  -- buckets in which it takes a place
   v_is_shut boolean;
+  v_vacant bigint[];   -- a bucket for each place of a process that is gone
 begin
   lost := false;
   granted := exists (
@@ -40,8 +41,10 @@ begin
     where l.id = p_grant and h.alive_until > p_now limit 1;
     lost := life_us is null;
   elsif not granted then
-    if exists (select 1 from unnest(v_rooms) r where r.places < v_places[r.ord])
-      and engine.vacate(p_buckets, p_now) > 0 then
+    if exists (select 1 from unnest(v_rooms) r where r.places < v_places[r.ord]) then
+      v_vacant := engine.vacate(p_buckets, p_now);
+    end if;
+    if v_vacant is not null then
       v_rooms := array(select r::engine.room from engine.room(p_buckets, p_now) r order by r.ord);
     end if;
     granted := (
@@ -67,6 +70,10 @@ begin
     if granted and not lost then
       perform engine.append_ledger(v_rooms, p_grant, units,
         case when not v_is_job then array_fill(1::bigint, array[cardinality(p_buckets)]) end);
+    end if;
+    -- After the lease: docs/architecture.md, "Locks".
+    if v_vacant is not null then
+      perform engine.sooner(v_vacant, array_fill(1::bigint, array[cardinality(v_vacant)]), p_now);
     end if;
   end if;
   granted := granted and not lost;

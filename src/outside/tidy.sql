@@ -5,6 +5,7 @@ language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_now bigint := engine.limiter_us(p_cap);
   v_bucket bigint;
+  v_vacant bigint[];
 begin
   if not pg_try_advisory_xact_lock(1397511523, -13) then return false; end if;
   delete from sluice.taker where id = any (array(
@@ -21,5 +22,8 @@ begin
   end if;
   -- One bucket a call: two in one transaction would be locked out of order.
   perform engine.lock_to_give(array[v_bucket]);
-  return engine.vacate(array[v_bucket], v_now) > 0;
+  v_vacant := engine.vacate(array[v_bucket], v_now);
+  if v_vacant is null then return false; end if;
+  perform engine.sooner(v_vacant, array_fill(1::bigint, array[cardinality(v_vacant)]), v_now);
+  return true;
 end $$;

@@ -1,7 +1,7 @@
 -- Takes the places of buckets from processes whose lease has expired. Such a process has lost its places for good: its
--- next renewal returns that. Jobs and takers that wait for the places are woken, because the one that called this may
--- not have the turn. The caller has locked the buckets. Returns the number of places.
-create or replace function engine.vacate(p_buckets bigint[], p_now bigint) returns integer language plpgsql as $$
+-- next renewal returns that. Call under lock. Returns the bucket of each place (null: there was none); the caller tells
+-- those who wait for them (sooner), because it may not have the turn itself.
+create or replace function engine.vacate(p_buckets bigint[], p_now bigint) returns bigint[] language plpgsql as $$
 declare
   v_grants uuid[];
   v_buckets bigint[];
@@ -11,8 +11,6 @@ begin
     select id from sluice.holder where alive_until between 1 and p_now for update skip locked));
   select array_agg(l.id), array_agg(l.bucket) into v_grants, v_buckets
   from sluice.lease l join sluice.holder h on h.id = l.holder where h.alive_until = 0 and l.bucket = any (p_buckets);
-  if v_grants is null then return 0; end if;
-  perform engine.give_back(v_grants, v_buckets, null);
-  perform engine.sooner(v_buckets, array_fill(1::bigint, array[cardinality(v_buckets)]), p_now);
-  return cardinality(v_grants);
+  if v_grants is not null then perform engine.give_back(v_grants, v_buckets, null); end if;
+  return v_buckets;
 end $$;
