@@ -94,7 +94,8 @@ afterAll(() => sluice.close())
 test.each(Object.keys(errors).filter((kind) => kind !== 'usage'))(
   'a handler that throws a %s error is tried again, at once when due',
   async (kind) => {
-    const job = await sluice.send(failing, { kind })
+    // With a tag the job is left to a claim, after which the worker idles again.
+    const job = await sluice.send(failing, { kind }, { tags: [kind.replaceAll(' ', '-')] })
     const idle = new Promise<void>((resolve) => (onIdle = resolve))
     fail = async (which) => {
       await idle
