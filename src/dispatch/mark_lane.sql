@@ -24,22 +24,27 @@ begin
       and case when xmax = '0' then true else engine.lock_job(ctid) end order by seq limit p_take + 1) j;
   v_seen := least(p_take, coalesce(cardinality(v_seqs), 0));
   v_late := array_remove(v_late[:v_seen], null);
-  -- By place, and only what is still of this lane: mark_jobs. The first one says what all have in common.
+  -- By place, and only what is still of this lane: mark_jobs. CASE leaves the planner no index of lanes, with which it
+  -- might compare each waiting job with each place. The first job says what all have in common.
   with taken as (
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at, holds = null
-    where j.ctid = any (v_tids[:v_seen]) and j.claim is null and j.lane = v_lane and (j.expires_at <= v_at) is not true
-    returning j.seq, engine.hand(j, p_life, j.seq > v_first) || ',' || engine.cargo(j) as told
+    where j.ctid = any (v_tids[:v_seen])
+      and case when j.claim is null and j.lane = v_lane then (j.expires_at <= v_at) is not true end
+    returning j.seq, engine.hand(j, p_life, j.seq > v_first) as told, engine.cargo(j) as cargo
   )
-  select count(*), array_agg(t.seq), '[[' || string_agg(t.told, '],[') || ']]' into granted, v_marked, jobs
-  from (select * from taken order by seq) t;
+  -- A reply must fit the socket's buffers: the inputs beyond 64 KiB are left out.
+  select count(*), array_agg(t.seq),
+         '[[' || string_agg(t.told || case when t.size <= 65536 then ',' || t.cargo else '' end, '],[') || ']]'
+  into granted, v_marked, jobs
+  from (select k.*, sum(octet_length(k.cargo)) over (order by seq rows unbounded preceding) as size from taken k) t;
   moves := array[(v_lane, v_seen, granted, v_seqs[v_seen], coalesce(cardinality(v_late), 0), coalesce(cardinality(v_seqs) > v_seen, false),
                   engine.rank(coalesce(v_sinces[p_take + 1], (select max(s) from unnest(v_sinces) s)), 0), null)::engine.move];
   if current_setting('sluice.held', true) = 'yes' then moves := engine.complete_moves(moves, array[p_lane], array[p_take], null); end if;
   if granted > 0 then
     insert into sluice.claim (id, worker, at, lanes, seqs)
     values (p_claim, p_worker, p_now, array_fill(v_lane, array[granted]), v_marked);
-    -- Where the first one went away meanwhile; and a reply must fit the socket's buffers: mark_jobs.
-    if granted < v_seen - cardinality(v_late) or octet_length(jobs) > 65536 then jobs := engine.adopt(p_claim); end if;
+    -- Where the first one went away meanwhile.
+    if granted < v_seen - cardinality(v_late) then jobs := engine.adopt(p_claim); end if;
   end if;
   if v_late <> '{}' then perform engine.overdue(v_late); end if;
 end $$;

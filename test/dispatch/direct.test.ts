@@ -48,6 +48,29 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(took).toBe(80)
   })
 
+  it('a claim brings inputs along up to 64 KiB, of one lane and of several', async () => {
+    const { db } = at
+    const wide = limit('wide', { rate: '100000/s', burst: 100_000 })
+    const text = 'x'.repeat(400)
+    for (const [name, lanes] of Object.entries({ one: 1, several: 3 })) {
+      const to = quietTask(name, [wide, perTenant(`own.${name}`, '100000/s', 100_000)])
+      await at.sluice.sendMany(
+        to,
+        Array.from({ length: 400 }, (_, i) => ({ tenant: `t${i % lanes}`, text })),
+      )
+      // The first claim makes the lanes known.
+      const first = await claim(db, at.worker, [name], 1)
+      const { jobs } = await claim(db, at.worker, [name], 300)
+      expect(first.jobs).toHaveLength(1)
+      expect(jobs).toHaveLength(300)
+      const size = JSON.stringify(jobs[0]?.input).length
+      const withInput = jobs.filter(({ input }) => input !== undefined)
+      expect(withInput.length).toBeGreaterThan(0.8 * (65_536 / size))
+      expect(withInput.length).toBeLessThan(65_536 / size + 1)
+      expect(jobs.slice(0, withInput.length)).toEqual(withInput)
+    }
+  })
+
   it('a newcomer shares with who worked alone, also where that one once waited for its own bucket', async () => {
     const { db } = at
     const keyed = quietTask('keyed', [perTenant('each', '10/s', 20)])
