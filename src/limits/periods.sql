@@ -15,6 +15,9 @@ begin
     select 1 from generate_subscripts(p_def.margin, 1) i
     where p_wall < p_row.quota[i][2]  -- written since it stepped, at a time before it did: refund
       or (v_quota[i][2] is distinct from p_row.quota[i][2]
-        and v_quota[i][2] <= v_shown + p_def.margin[i])) then return v_quota; end if;
+        -- It begins again, or the one before it does, in which grants of now count, too.
+        and (v_quota[i][2] <= v_shown + p_def.margin[i]
+          or (p_wall < v_quota[i][2] + p_def.margin[i] and v_quota[i][1] <= v_shown + p_def.margin[i])))
+  ) then return v_quota; end if;
   return engine.respent(p_row.bucket, p_wall, p_def);
 end $$;

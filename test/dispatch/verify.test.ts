@@ -241,6 +241,22 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       expect(await query('select count(*)::integer as n from sluice.step')).toEqual([{ n: 2 }])
     })
 
+    it('back over a period that is not used again: where it ends, what was granted in it before still counts', async () => {
+      await define({ quota: '10/min' })
+      await at(68 * second)
+      expect(await take(1)).toBe(1)
+      await at(-185 * second)
+      await back(69 * second)
+      await at(-26 * second)
+      expect(await take(1)).toBe(1)
+      // The end of the minute in which the first was granted: a call now may count there.
+      await at(100 * second)
+      await take(10)
+      await at(101 * second)
+      await take(10)
+      expect(await sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10, exceeded: 0 }] })
+    })
+
     it('what is given back of a period that the step ended makes no room in the next', async () => {
       await define({ quota: '10/h' })
       expect(await take(5)).toBe(5)
