@@ -43,7 +43,10 @@ create type engine.trial as (
 -- A bucket or lane, or a job by its seq, by whose data a trial fails: with which SQLSTATE, and the error.
 create type engine.fault as (id bigint, code text, error text);
 
--- Who asks for units outside of jobs (acquire.sql): its id in the line (null: it does not wait), its place there if it
--- had one before, for how long it would wait (null: for ever), the process that holds what it takes, and for how long
--- that one is trusted after a sign of life.
+-- A taker outside of jobs (acquire.sql). Times in microseconds.
+-- line: its id in the line; null: it does not wait.
+-- n: its place in the line, if it had one before.
+-- wait: how long it would wait; null: for ever.
+-- holder: the process that holds the places that it takes.
+-- life: how long that process keeps them after a sign of life.
 create type engine.taker as (line uuid, n bigint, wait bigint, holder uuid, life bigint);

@@ -79,7 +79,7 @@ export interface Said<G> {
   readonly unused?: G
 }
 
-/** Who asks until something is granted. */
+/** What a job and a taker do differently in the loop of `untilGranted`. */
 export interface Asking<G> {
   /** In vain from then on, in monotonic ms. */
   readonly untilMs: number

@@ -52,7 +52,8 @@ begin
         and (v_is_job or r.next < 9007199254740991) and r.version is not null) is not false from unnest(v_rooms) r);
     soonest_us := 0;
     if not granted then
-      -- Of those that have room the time may be ahead of the clock. What costs nothing lacks none, and may be held.
+      -- Only buckets that lack room count: others may name a later time. If none lacks room, all count, because a bucket
+      -- that is held denies even a request that costs nothing.
       soonest_us := (
         select coalesce(max(r.next) filter (where r.units < v_needs[r.ord] or r.places < v_places[r.ord]), max(r.next))
         from engine.room(p_buckets, p_now, v_is_job, v_needs, not v_is_job) r);

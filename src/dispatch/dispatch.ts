@@ -101,9 +101,9 @@ export class Dispatcher {
   #nudge = new AbortController()
   readonly #pace: Pace
   #running: Promise<void> | undefined
-  /** Who claimed last; and the same while the loop sleeps. */
+  /** The registration that claimed last. */
   #claimer: Claimer | undefined
-  #sleeper: Claimer | undefined
+  #isAsleep = false
 
   constructor(options: DispatchOptions) {
     this.#options = options
@@ -134,8 +134,9 @@ export class Dispatcher {
    */
   offer({ queue, task, input }: Offered): KeptSlot | undefined {
     const { claims, outlet, clock } = this.#options
-    const who = this.#sleeper
-    if (who === undefined || this.#nudge.signal.aborted || outlet.kept > 0 || outlet.free() < 2) return undefined
+    const who = this.#claimer
+    if (who === undefined || !this.#isAsleep || this.#nudge.signal.aborted || outlet.kept > 0 || outlet.free() < 2)
+      return undefined
     if (!who.tasks.includes(task) || who.queues?.includes(queue) === false) return undefined
     const asked = readMoment(clock)
     const start = outlet.keep()
@@ -210,8 +211,8 @@ export class Dispatcher {
     // Who was told a time would take what somebody else was told of.
     const isUntold = claimed.wakeMs === undefined || claimed.wakeMs > restMs
     const longest = idled && isUntold ? secondLookMs : (listening() ? restMs : deafMs) * (0.75 + clock.random() / 2)
-    this.#sleeper = this.#claimer
+    this.#isAsleep = true
     await clock.sleep(Math.min(claimed.wakeMs ?? longest, longest), signal)
-    this.#sleeper = undefined
+    this.#isAsleep = false
   }
 }

@@ -1,8 +1,8 @@
 -- Divides what buckets have free among lanes in fair order (share): brings lanes into its form, and reads the next jobs
 -- of those whose jobs have costs. How many jobs lanes without costs have is not known here.
--- p_starts: where the fair key of each lane stands. p_avail, p_units, p_places, p_most: survey. Of a pool p_avail is what
--- its members have together, which counts where no job needs more than one unit of one of them; the others are what one
--- member has. p_horizon, p_first: share.
+-- p_starts: where the fair key of each lane stands. p_avail, p_units, p_places, p_most: survey. A pool's p_avail is the
+-- sum of its members' room, and decides where no job needs more than one unit; its other numbers are one member's.
+-- p_horizon, p_first: share.
 -- take, blocked: of each lane; blocked as a position in p_buckets.
 -- of, seqs, dead: of each job that was given from a lane with costs its lane, its seq, and whether it must not run.
 -- over: 1 for a lane with costs that has no further jobs. more: some lanes have more jobs than were read.

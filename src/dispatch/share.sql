@@ -9,8 +9,9 @@
 -- p_uses: bucket positions of lane i are p_uses[p_from[i] .. p_from[i + 1] - 1].
 -- p_units, p_places: what is free in each bucket; a job takes its cost of the units and one place.
 -- p_horizon: virtual start of lanes that were not read (null: all were); no turn of a fair key begins past it.
--- p_at[i]: where lane i's first job begins in p_costs, 0 where each takes one. Of each job p_costs has the cost for
--- each use of its lane (0: it waits for one), and its turn (-1: it does not run, takes nothing and waits for nothing).
+-- p_at[i]: where lane i's first job begins in p_costs; 0: each of its jobs takes one unit.
+-- p_costs: for each job a cost for each use of its lane (0: it takes none, and waits until one is free), then its turn
+-- (-1: it does not run, takes nothing and waits for nothing).
 -- p_first: lanes whose next job goes before all turns.
 -- blocked: of each lane the position of the bucket that denied it, 0: none did.
 create or replace function engine.share(

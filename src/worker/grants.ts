@@ -224,7 +224,7 @@ export class StoreGrants implements Grants {
     await this.#giveBack(unused as StoreGrant)
   }
 
-  /** Nothing was sent under it: to be said before the store is told. */
+  /** Notes that nothing was sent under this grant. Call it before the grant goes back to the store. */
   #isUnused(grant: StoreGrant): void {
     const at = this.#used.indexOf(grant)
     if (at >= 0) this.#used.splice(at, 1)

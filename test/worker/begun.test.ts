@@ -10,6 +10,13 @@ import type { WorkOptions } from '../../src/worker/options.ts'
 import { count, mainEngines, openOn } from '../dispatch/engine.ts'
 import { until } from '../until.ts'
 
+/** Handlers that wait for `opened` end when `open` is called. */
+function gate(): { open: () => void; opened: Promise<void> } {
+  let open: () => void = () => {}
+  const opened = new Promise<void>((resolve) => (open = resolve))
+  return { open, opened }
+}
+
 describe.each(mainEngines)('on $name, a worker of the process that sends', (engine) => {
   const open: Sluice[] = []
   afterEach(async () => {
@@ -107,8 +114,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
   })
 
   it('leaves to others what it did not begin, though one of its handlers goes on', async () => {
-    let open: () => void = () => {}
-    const opened = new Promise<void>((resolve) => (open = resolve))
+    const { open, opened } = gate()
     const at = await idle(3, (n) => (n === 1 ? opened : undefined))
     const worker = await at.begin()
     await at.sluice.send(at.work, { n: 1 })
@@ -125,8 +131,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
   })
 
   it('never runs more at once than it has slots', async () => {
-    let open: () => void = () => {}
-    const opened = new Promise<void>((resolve) => (open = resolve))
+    const { open, opened } = gate()
     const at = await idle(2, (n) => (n === 0 ? undefined : opened))
     await at.begin()
     for (let n = 1; n <= 6; n++) await at.sluice.send(at.work, { n })
@@ -162,8 +167,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
   })
 
   it('gets what it is sent though its limit fails all that look at it, and has its slots back', async () => {
-    let open: () => void = () => {}
-    const opened = new Promise<void>((resolve) => (open = resolve))
+    const { open, opened } = gate()
     const at = await idle(2, (n) => (n === 0 ? undefined : opened))
     await at.begin()
     const { db } = at.sluice
