@@ -151,8 +151,8 @@ async function countOn({ url, adminUrl }) {
     const keyed = task('keyed', { input, limits: [limit('keyed', { rate: '100000/s', by })], run() {} })
     await sluice.define([lone, keyed])
     const tasks = ['lone', 'keyed']
-    await store.run('dispatch/known', [tasks, ['default', 'default'], [false, false], [null, null]])
-    const [{ id: worker }] = await store.run('dispatch/register', ['census', 1, '0', null, tasks, 50, {}])
+    await store.run('tasks/known', [tasks, ['default', 'default'], [false, false], [null, null]])
+    const [{ id: worker }] = await store.run('fleet/register', ['census', 1, '0', null, tasks, 50, {}])
     const claim = async (of, want, expected) => {
       const [row] = await store.call('claim', [newId(), worker, null, [of], want, null, false, null, false])
       const found = JSON.parse(row.jobs ?? '[]').length

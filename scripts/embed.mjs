@@ -17,6 +17,8 @@ for (const [name, sql] of texts('.sql')) {
       : 'statements'
   groups[group].push([name.replace('db/migrations/', ''), sql])
 }
+// Types come first, because functions name them.
+groups.functions.sort(([a], [b]) => Number(b.endsWith('/records')) - Number(a.endsWith('/records')))
 const record = (rows) =>
   `{\n${rows.map(([name, text]) => `  ${JSON.stringify(name)}: ${JSON.stringify(text)},\n`).join('')}}`
 writeModule('sql.ts', '.sql', Object.entries(groups), functionNames(groups.functions))

@@ -1,7 +1,7 @@
-import type { Routes, Rule } from './dispatch/rule.ts'
-import type { AnyTask } from './dispatch/task.ts'
+import type { Routes, Rule } from './tasks/rule.ts'
+import type { AnyTask } from './tasks/task.ts'
 import type { Schedule } from './schedule/schedule.ts'
-import type { CareOptions } from './worker/care.ts'
+import type { CareOptions } from './fleet/retention.ts'
 
 /** What `sluice.config.ts` (or .js, .mjs) may hold. A flag wins over the environment, which wins over this file. */
 export interface SluiceConfig extends CareOptions {

@@ -20,10 +20,10 @@ export type {
   TaskOptions,
   ThreadContext,
   ThreadTaskOptions,
-} from './dispatch/task.ts'
-export type { CostedLimit, LearnOptions } from './dispatch/costed.ts'
-export { task } from './dispatch/task.ts'
-export { fail, retryIn, snooze } from './dispatch/control.ts'
+} from './tasks/task.ts'
+export type { CostedLimit, LearnOptions } from './tasks/cost.ts'
+export { task } from './tasks/task.ts'
+export { fail, retryIn, snooze } from './tasks/outcome.ts'
 export {
   type DispatchChanges,
   type DispatchRuleOptions,
@@ -33,15 +33,15 @@ export {
   type RuleJob,
   type SendChanges,
   type SendRuleOptions,
-} from './dispatch/rule.ts'
-export type { SendRow, SendRowsOptions, Sent } from './dispatch/rows.ts'
-export { http, httpTask, type HttpTaskOptions } from './dispatch/http.ts'
-export type { Pausable, Pause, Pauses } from './dispatch/gate.ts'
+} from './tasks/rule.ts'
+export type { SendRow, SendRowsOptions, Sent } from './tasks/rows.ts'
+export { http, httpTask, type HttpTaskOptions } from './tasks/http.ts'
+export type { Pausable, Pause, Pauses } from './gates/gates.ts'
 export type { Parked } from './core/parked.ts'
-export type { Parking } from './dispatch/parked.ts'
-export type { Exceeded, Missing, Verification, Verified, VerifyOptions } from './dispatch/verify.ts'
-export type { Limits, LimitLine, LimitSource, LimitVersion, SourceLine } from './dispatch/limits.ts'
-export type { Reason, Why } from './dispatch/why.ts'
+export type { Parking } from './claim/parking/parked.ts'
+export type { Exceeded, Missing, Verification, Verified, VerifyOptions } from './operations/verify.ts'
+export type { Limits, LimitLine, LimitSource, LimitVersion, SourceLine } from './operations/limits.ts'
+export type { Reason, Why } from './operations/why.ts'
 export { limitedBy, rateLimited } from './http/feedback.ts'
 export { HttpStatusError, type RequestInput, type RequestResult } from './http/request.ts'
 export type { SecretOptions, SecretPlace, SecretRef } from './http/secret.ts'
@@ -57,7 +57,7 @@ export {
   limit,
 } from './limits/limit.ts'
 export type { Lease, TakeOptions, Tried, WaitOptions } from './limits/taker.ts'
-export type { Takes } from './outside/takes.ts'
+export type { Takes } from './takes/takes.ts'
 export type { GuaranteeName } from './limits/proof.ts'
 export type { LimitNumbers, NumberChanges } from './limits/numbers.ts'
 export type { VendorAlgorithm, VendorLimit, VendorRate } from './limits/vendor.ts'
@@ -69,11 +69,11 @@ export type { Firing, ScheduleLine, Schedules } from './schedule/schedules.ts'
 export { Sluice, useSluice } from './sluice.ts'
 export type { SluiceOptions } from './options.ts'
 export type { RedisClient } from './redis/client.ts'
-export type { BulkOptions, BulkProgress, Counted } from './store/bulk.ts'
-export type { JobFilter } from './store/filter.ts'
-export type { Job, JobLine, Jobs, ListOptions, State, Status } from './store/jobs.ts'
-export type { CareOptions, PruneTime, Retention } from './worker/care.ts'
-export type { Pruned, PruneOptions } from './worker/housekeeping.ts'
+export type { BulkOptions, BulkProgress, Counted } from './operations/bulk.ts'
+export type { JobFilter } from './operations/filter.ts'
+export type { Job, JobLine, Jobs, ListOptions, State, Status } from './operations/jobs.ts'
+export type { CareOptions, PruneTime, Retention } from './fleet/retention.ts'
+export type { Pruned, PruneOptions } from './fleet/maintenance.ts'
 export type { WorkOptions } from './worker/options.ts'
 export type { Labels } from './worker/labels.ts'
 export type { Worker } from './worker/worker.ts'

@@ -1,9 +1,9 @@
 /** How a Sluice is opened. */
 import type { Clock } from './core/clock.ts'
-import type { Routes, Rule } from './dispatch/rule.ts'
+import type { Routes, Rule } from './tasks/rule.ts'
 import type { Log } from './core/log.ts'
 import type { RedisClient } from './redis/client.ts'
-import type { CareOptions } from './worker/care.ts'
+import type { CareOptions } from './fleet/retention.ts'
 
 /** How to open a Sluice; see the fields. */
 export interface SluiceOptions extends CareOptions {

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { inSource, isCode, isGenerated, isSql, isStatement, readAll, type File } from './repository.ts'
+import { moduleOf, strayImports, strayReferences } from './modules.ts'
 import { calls, cycles, imports, sleeps, tooLong, undocumented } from './syntax.ts'
 
 // The law of this repository. Each law lists its violations in a set of files: it is held against the repository and,
@@ -9,37 +10,6 @@ type Law = { in: (files: File[]) => string[]; bad: Record<string, string>[] }
 
 const linesMax = 399
 const functionLinesMax = 69
-const below = [
-  'core',
-  'db',
-  'limits',
-  'redis',
-  'shared',
-  'store',
-  'http',
-  'dispatch',
-  'schedule',
-  'worker',
-  'outside',
-  'generated',
-]
-const rooms: Record<string, string[]> = {
-  core: [],
-  generated: [],
-  db: ['core', 'generated'],
-  limits: ['core', 'db', 'generated'],
-  redis: ['core', 'limits', 'generated'],
-  shared: ['core', 'db', 'limits', 'redis', 'dispatch', 'generated'],
-  store: ['core', 'db', 'generated'],
-  http: ['core', 'limits'],
-  dispatch: ['core', 'db', 'limits', 'store', 'http', 'generated'],
-  schedule: ['core', 'db', 'store', 'dispatch', 'generated'],
-  worker: ['core', 'db', 'limits', 'store', 'http', 'dispatch', 'schedule', 'generated'],
-  outside: ['core', 'db', 'limits', 'http', 'dispatch', 'generated'],
-  sluice: below,
-  testing: [...below, 'sluice'],
-  cli: [...below, 'sluice', 'testing'],
-}
 const banned: Record<string, string> = {
   'Date.now': 'clock.wallMs of core/clock.ts',
   'new Date': 'clock.wallMs of core/clock.ts',
@@ -57,13 +27,24 @@ const wallClock =
   /(?<![.\w])(now|clock_timestamp|statement_timestamp|transaction_timestamp|timeofday)\s*\(|\b(current_timestamp|current_date|current_time|localtimestamp|localtime)\b|'now'/i
 
 const laws: Record<string, Law> = {
-  'rooms import one way': {
-    in: (files) =>
-      inSource(files)
-        .flatMap((file) => imports(file).map((to) => [file.path, room(file.path), to, room(to)] as const))
-        .filter(([, from, , to]) => from !== to && !rooms[from]?.includes(to))
-        .map(([path, , to]) => `${path} imports ${to}`),
+  'modules import one way': {
+    in: strayImports,
     bad: [{ 'src/limits/a.ts': `export type { B } from '../store/b.ts'` }, { 'src/new/a.ts': `import '../core/b.ts'` }],
+  },
+  'modules call functions and touch tables one way': {
+    in: strayReferences,
+    bad: [
+      { 'src/limits/a.sql': 'select id from sluice.lane' },
+      {
+        'src/store/a.sql': 'create or replace function engine.a() as $$ select engine.b() $$',
+        'src/claim/b.sql': 'create or replace function engine.b() as $$ select 1 $$',
+      },
+      {
+        'src/store/a.ts': `await sql.call('b', [1])`,
+        'src/claim/b.sql': 'create or replace function engine.b() as $$ select 1 $$',
+      },
+      { 'src/core/a.ts': 'await sql.query(`select 1 from sluice.job`)' },
+    ],
   },
   'no import cycles': {
     in: (files) => cycles(new Map(inSource(files).map((file) => [file.path, imports(file)]))),
@@ -129,7 +110,7 @@ const laws: Record<string, Law> = {
   'TypeScript names SQL by db/store.ts alone': {
     in: (files) =>
       inSource(files)
-        .filter(({ path }) => room(path) !== 'db')
+        .filter(({ path }) => moduleOf(path) !== 'db')
         .filter(({ text }) => byHand.test(text))
         .map(({ path }) => path),
     bad: [
@@ -209,11 +190,6 @@ function codesIn(files: File[], where: RegExp, code: RegExp): string[] {
   return [...new Set(texts.flatMap((text) => [...text.matchAll(code)].map(([, one]) => one ?? '')))]
 }
 
-function room(path: string): string {
-  const [, name = ''] = path.split('/')
-  return /^(sluice|index|config|options|version)\.ts$/.test(name) ? 'sluice' : name
-}
-
 /** SQL without its comments and without the one definition that may read the machine's clock. */
 function withoutClock(sql: string): string {
   const code = sql.replaceAll(/--[^\n]*|\/\*[^]*?\*\//g, '')
@@ -222,7 +198,7 @@ function withoutClock(sql: string): string {
 
 /** Migrations are all applied; TypeScript runs a statement; a function is called, by SQL beyond its own definition. */
 function isUsed(file: File, texts: string): boolean {
-  if (file.path.includes('/migrations/') || file.path === 'src/db/records.sql') return true
+  if (file.path.includes('/migrations/') || file.path.endsWith('/records.sql')) return true
   if (isStatement(file)) {
     const name = file.path.slice('src/'.length, -'.sql'.length)
     return new RegExp(`(\\.run|\\bstatementIn)\\b[^']*'${name}'`).test(texts)

@@ -1,6 +1,6 @@
 /** Cells of a table as a task's input: the task's schema decides whether a cell is a text, a number, or left out. */
 import { UsageError } from '../core/errors.ts'
-import type { AnyTask } from '../dispatch/task.ts'
+import type { AnyTask } from '../tasks/task.ts'
 
 type Cell = { is: 'text' | 'other' | 'absent'; value: unknown }
 

@@ -2,7 +2,7 @@
 import { Command } from 'commander'
 import { SluiceError, UsageError } from '../core/errors.ts'
 import { parkedText } from '../core/parked.ts'
-import { parkingOn } from '../dispatch/parked.ts'
+import { parkingOn } from '../claim/parking/parked.ts'
 import type { Finding } from './finding.ts'
 import { settingsOf, withSluice } from './settings.ts'
 import { has, type StorageAt } from './storage.ts'

@@ -1,7 +1,7 @@
 /** Settings of a command: flag, else environment, else sluice.config.ts, else default. */
 import { UsageError } from '../core/errors.ts'
 import { Sluice } from '../index.ts'
-import { Rulebook } from '../dispatch/rule.ts'
+import { Rulebook } from '../tasks/rule.ts'
 import { checkSchema } from '../db/store.ts'
 import { env, openStore, place, type Opened } from '../db/open.ts'
 import { systemClock } from '../core/clock.ts'

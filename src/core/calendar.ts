@@ -1,4 +1,4 @@
-/** Periods of the calendar by the clocks of a zone. `limits/period.sql` does the same in the store, and a test holds it to this. */
+/** Periods of the calendar by the clocks of a zone. `limits/room/period.sql` does the same in the store, and a test holds it to this. */
 import { instantOf, offsetIn } from './zone.ts'
 
 /** How long a period is; weeks begin on Monday. */

@@ -1,7 +1,7 @@
 /** Schedules as users see them: list, history, run now, pause, resume, remove. */
 import { dateOf } from '../db/db.ts'
 import type { Sql } from '../db/store.ts'
-import type { Sender } from '../dispatch/task.ts'
+import type { Sender } from '../tasks/task.ts'
 import { graceMs, type Schedule, type ScheduleSpec, tagsOf } from './schedule.ts'
 import { instants, type Timing, timingOf } from './timing.ts'
 

@@ -1,10 +1,10 @@
 /** A Sluice for tests: a store in memory, a store clock that only the test moves, and looks at what was sent. */
 import { type Duration, durationMs } from '../core/rate.ts'
 import { inSchema, sqlOn } from '../db/store.ts'
-import type { AnyTask } from '../dispatch/task.ts'
+import type { AnyTask } from '../tasks/task.ts'
 import type { SluiceOptions } from '../options.ts'
 import { Sluice, useSluice } from '../sluice.ts'
-import type { Job } from '../store/jobs.ts'
+import type { Job } from '../operations/jobs.ts'
 
 /** How to open a test Sluice. */
 export interface TestOptions extends Pick<SluiceOptions, 'rules' | 'routes'> {

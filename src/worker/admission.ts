@@ -1,12 +1,12 @@
 /** What comes before a handler: the look at its task's code that nobody had, and what rules say just now. */
-import { delayUs, discarded, ruledPlace, type Soon, validate, waitUs } from '../dispatch/admit.ts'
-import type { Handout } from '../dispatch/handout.ts'
-import type { Outcome } from '../dispatch/finish.ts'
+import { delayUs, discarded, ruledPlace, type Soon, validate, waitUs } from '../tasks/admit.ts'
+import type { Handout } from '../claim/claimed-job.ts'
+import type { Outcome } from '../claim/finish/finish.ts'
 import { choiceOf } from './choice.ts'
 import { shareIn } from '../limits/reserve.ts'
-import { keysOf, placeNow, placeOf, queueOf, type Readmission } from '../dispatch/place.ts'
-import type { Opens, Rulebook } from '../dispatch/rule.ts'
-import type { AnyTask } from '../dispatch/task.ts'
+import { keysOf, placeNow, placeOf, queueOf, type Readmission } from '../tasks/place.ts'
+import type { Opens, Rulebook } from '../tasks/rule.ts'
+import type { AnyTask } from '../tasks/task.ts'
 
 /** A job whose member of a pool this worker does not know goes back for so long. */
 const strangerMs = 1_000

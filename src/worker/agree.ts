@@ -1,6 +1,6 @@
 /** Jobs whose limits are shared begin only when those who share them agree. */
-import type { Denial, Handout } from '../dispatch/handout.ts'
-import type { Leave, SharedLimits, Wish } from '../limits/shared.ts'
+import type { Denial, Handout } from '../claim/claimed-job.ts'
+import type { Leave, SharedLimits, Wish } from '../limits/peer.ts'
 
 /** Units of each of a job's buckets. */
 export function unitsOf(job: Pick<Handout, 'takes' | 'holds' | 'costs'>): { takes: string[]; units: number[] } {

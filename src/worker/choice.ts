@@ -1,6 +1,6 @@
 /** What dispatch chose for an attempt, and requests that leave it to that where they go. */
-import type { Handout } from '../dispatch/handout.ts'
-import type { AnyTask, Context } from '../dispatch/task.ts'
+import type { Handout } from '../claim/claimed-job.ts'
+import type { AnyTask, Context } from '../tasks/task.ts'
 import { type Chosen, chosen, isPath, splitBucket, urlAt } from '../limits/pool.ts'
 
 /** Of each pool of its task the member that a job was granted; `unknown`: one that this worker's code does not have. */

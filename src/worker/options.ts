@@ -1,7 +1,7 @@
 /** How a worker is started. */
 import { UsageError } from '../core/errors.ts'
 import type { Rate } from '../core/rate.ts'
-import { type AnyTask, checkName } from '../dispatch/task.ts'
+import { type AnyTask, checkName } from '../tasks/task.ts'
 import type { Schedule } from '../schedule/schedule.ts'
 import type { Labels } from './labels.ts'
 

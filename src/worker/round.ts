@@ -1,12 +1,12 @@
 /** What a worker does at every beat: it says that it lives, looks at what it has in hand, and takes its turn for the fleet. */
 import { AttemptError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
-import type { Claims } from '../dispatch/claim.ts'
-import type { Finisher } from '../dispatch/finish.ts'
-import type { Membership } from '../dispatch/membership.ts'
-import { isDataError, parkBuckets } from '../dispatch/parked.ts'
-import type { Heartbeat } from './heartbeat.ts'
-import type { Housekeeping } from './housekeeping.ts'
+import type { Claims } from '../claim/claim.ts'
+import type { Finisher } from '../claim/finish/finish.ts'
+import type { Membership } from '../fleet/membership.ts'
+import { isDataError, parkBuckets } from '../claim/parking/parked.ts'
+import type { Heartbeat } from '../fleet/heartbeat.ts'
+import type { Housekeeping } from '../fleet/maintenance.ts'
 import type { Slots } from './slots.ts'
 
 /** The parts of a worker that know what it has in hand, and what it does with what it hears. */

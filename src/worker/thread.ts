@@ -10,7 +10,7 @@ import { createJiti } from 'jiti'
 import { UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import type { Log } from '../core/log.ts'
-import type { ThreadContext } from '../dispatch/task.ts'
+import type { ThreadContext } from '../tasks/task.ts'
 import { pack, type Thrown, unpack } from './thrown.ts'
 
 /** One call, as the thread is told. */

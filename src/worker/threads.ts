@@ -9,7 +9,7 @@ import { fileURLToPath } from 'node:url'
 import { MessageChannel, type MessagePort } from 'node:worker_threads'
 import { AttemptError, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
-import type { AnyTask, Context } from '../dispatch/task.ts'
+import type { AnyTask, Context } from '../tasks/task.ts'
 import type { Asked, FromThread, Start, ToThread } from './thread.ts'
 import { pack, unpack } from './thrown.ts'
 

@@ -1,6 +1,6 @@
 /** A first claim is slow, and a machine on which many processes start is busy: grants would grow old there. */
 import type { Clock } from '../core/clock.ts'
-import { type Claimer, type Claims, WorkerLostError } from '../dispatch/claim.ts'
+import { type Claimer, type Claims, WorkerLostError } from '../claim/claim.ts'
 
 /** What a worker does about it. */
 export interface WarmOptions {

@@ -3,25 +3,25 @@ import { readMoment, StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import type { Rate } from '../core/rate.ts'
 import { statementIn, type Store } from '../db/store.ts'
-import { Claims, WorkerLostError } from '../dispatch/claim.ts'
-import { Dispatcher, type Offered, Pace } from '../dispatch/dispatch.ts'
-import { Finisher } from '../dispatch/finish.ts'
-import { Epoch } from '../dispatch/epoch.ts'
-import { openingsOn, renewRuleGates } from '../dispatch/gate.ts'
-import { beatMs, Membership } from '../dispatch/membership.ts'
-import type { Rulebook } from '../dispatch/rule.ts'
-import type { AnyTask } from '../dispatch/task.ts'
+import { Claims, WorkerLostError } from '../claim/claim.ts'
+import { Dispatcher, type Offered, Pace } from '../claim/dispatcher.ts'
+import { Finisher } from '../claim/finish/finish.ts'
+import { Epoch } from '../claim/definitions/clock.ts'
+import { openingsOn, renewRuleGates } from '../gates/gates.ts'
+import { beatMs, Membership } from '../fleet/membership.ts'
+import type { Rulebook } from '../tasks/rule.ts'
+import type { AnyTask } from '../tasks/task.ts'
 import { Agents } from '../http/agent.ts'
 import { warmClient } from '../http/warm.ts'
-import type { SharedLimits } from '../limits/shared.ts'
+import type { SharedLimits } from '../limits/peer.ts'
 import type { Schedule } from '../schedule/schedule.ts'
 import { Timetable } from '../schedule/timetable.ts'
 import type { KeptSlot } from '../store/send.ts'
-import type { Care } from './care.ts'
-import { Heartbeat } from './heartbeat.ts'
-import { Housekeeping } from './housekeeping.ts'
+import type { Care } from '../fleet/retention.ts'
+import { Heartbeat } from '../fleet/heartbeat.ts'
+import { Housekeeping } from '../fleet/maintenance.ts'
 import { Patience } from './patience.ts'
-import { Repertoire } from './repertoire.ts'
+import { Repertoire } from './task-set.ts'
 import { roundOf } from './round.ts'
 import { Slots } from './slots.ts'
 import { Stuck } from './stuck.ts'
@@ -367,7 +367,7 @@ export class Worker {
     const { clock, log } = store
     if (this.#rounds !== undefined) return
     if (beatUrl !== undefined) {
-      const sql = statementIn(store.schema, 'dispatch/beat')
+      const sql = statementIn(store.schema, 'fleet/beat')
       this.#heartbeat = new Heartbeat({ url: beatUrl, sql, beatMs, lost: (id) => this.#lost(id), log })
     }
     const capUs = () => this.#storeClock.cap(clock.monotonicMs())

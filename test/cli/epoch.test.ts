@@ -1,7 +1,7 @@
 import { expect, it, onTestFinished } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
 import { restores, steps } from '../../src/cli/epoch.ts'
-import { defineLimit } from '../../src/dispatch/define.ts'
+import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'

@@ -1,7 +1,7 @@
 /** Limits by labels and pools, as a user of the command line meets them. */
 import { afterEach, beforeEach, expect, it } from 'vitest'
 import { z } from 'zod'
-import { task } from '../../src/dispatch/task.ts'
+import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { Sluice } from '../../src/sluice.ts'

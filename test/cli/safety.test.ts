@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { z } from 'zod'
-import { task } from '../../src/dispatch/task.ts'
+import { task } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { createProject, objects } from './program.ts'

@@ -1,8 +1,8 @@
 /** A job that is sent where a worker idles is claimed by the statement that records it, unless another one comes first. */
 import { describe, expect, it } from 'vitest'
 import { hash64, newId } from '../../src/core/hash.ts'
-import type { Handout } from '../../src/dispatch/handout.ts'
-import type { AnyTask } from '../../src/dispatch/task.ts'
+import type { Handout } from '../../src/claim/claimed-job.ts'
+import type { AnyTask } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { fn } from '../servers/fn.ts'

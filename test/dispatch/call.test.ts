@@ -2,7 +2,7 @@
 import { describe, expect, it } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
 import { newId } from '../../src/core/hash.ts'
-import { defineGate } from '../../src/dispatch/gate.ts'
+import { defineGate } from '../../src/gates/gates.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { until } from '../until.ts'

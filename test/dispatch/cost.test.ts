@@ -1,7 +1,7 @@
 /** Jobs that take more than one unit: recorded, granted in order, kept from starving, given back. */
 import { beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { task } from '../../src/dispatch/task.ts'
+import { task } from '../../src/tasks/task.ts'
 import { type Cost, limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { type Claimed, claim, claimAll, count, done, emptied, mainEngines, enter, finish, ownClock } from './engine.ts'
 

@@ -2,7 +2,7 @@ import { type ChildProcess, fork } from 'node:child_process'
 import { fileURLToPath } from 'node:url'
 import { expect, type TestContext } from 'vitest'
 import { z } from 'zod'
-import { task } from '../../src/dispatch/task.ts'
+import { task } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { until } from '../until.ts'
 

@@ -3,9 +3,9 @@ import { fn } from '../servers/fn.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { parseHours } from '../../src/core/hours.ts'
 import { beforeAll, describe, expect, it } from 'vitest'
-import { defineGate, removeGate } from '../../src/dispatch/gate.ts'
+import { defineGate, removeGate } from '../../src/gates/gates.ts'
 import { limit } from '../../src/limits/limit.ts'
-import type { Task } from '../../src/dispatch/task.ts'
+import type { Task } from '../../src/tasks/task.ts'
 import { until } from '../until.ts'
 import {
   claim,

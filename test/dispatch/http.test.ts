@@ -2,8 +2,8 @@
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, beforeEach, expect, test } from 'vitest'
-import type { AnyTask } from '../../src/dispatch/task.ts'
-import { http } from '../../src/dispatch/http.ts'
+import type { AnyTask } from '../../src/tasks/task.ts'
+import { http } from '../../src/tasks/http.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 
 let sluice: TestSluice

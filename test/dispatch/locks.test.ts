@@ -6,7 +6,7 @@ import { sqlOn } from '../../src/db/store.ts'
 import { newId } from '../../src/core/hash.ts'
 import { schedule } from '../../src/schedule/schedule.ts'
 import { limit } from '../../src/limits/limit.ts'
-import { task } from '../../src/dispatch/task.ts'
+import { task } from '../../src/tasks/task.ts'
 import { isLong } from '../long.ts'
 import { acquire, further } from '../outside/asks.ts'
 import { isSql, readAll } from '../repository.ts'
@@ -197,7 +197,7 @@ describe('locks', () => {
     for (const epoch of [null, 'one']) await run('succeed', epoch, `${epoch ?? ''}one`, null)
     await claim(db, await enter(db), names, 1)
     for (let i = 0; i < 2; i++) await run('learn', '[{"task": "a", "lim": "b", "value": "c", "ratios": [1]}]')
-    await sqlOn(db).run('store/agree', [['a'], ['1']])
+    await sqlOn(db).run('fleet/agree', [['a'], ['1']])
     await set(`insert into sluice.renewal select id from sluice.bucket where name = 'locks.rate' limit 1`)
     await run('renewed')
     expect(await wrong()).toEqual([])

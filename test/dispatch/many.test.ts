@@ -6,7 +6,7 @@ import { newId } from '../../src/core/hash.ts'
 import type { Queryable } from '../../src/db/db.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { blocked, claim, claimAll, count, done, emptied, engines, perTenant, quietTask, tenantInput } from './engine.ts'
-import { task } from '../../src/dispatch/task.ts'
+import { task } from '../../src/tasks/task.ts'
 import { later, until } from '../until.ts'
 
 const at = emptied(engines[0])

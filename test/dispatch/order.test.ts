@@ -1,7 +1,7 @@
 /** Who comes first within a fair key (priority and age), and between fair keys (weights). */
 import { beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { task } from '../../src/dispatch/task.ts'
+import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import {
   claim,

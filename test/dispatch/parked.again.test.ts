@@ -1,7 +1,7 @@
 /** What is parked and fails still; and data of no job, lane or bucket. */
 import { beforeEach, describe, expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
-import { Claims } from '../../src/dispatch/claim.ts'
+import { Claims } from '../../src/claim/claim.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { fn } from '../servers/fn.ts'
 import { claimAll, done, emptied, mainEngines, perTenant, quietTask } from './engine.ts'

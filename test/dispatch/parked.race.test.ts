@@ -1,8 +1,8 @@
 /** Parking beside all that else happens to jobs, lanes and buckets: nothing is lost, and nothing runs twice. */
 import { expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
-import { Claims } from '../../src/dispatch/claim.ts'
-import { isDataError } from '../../src/dispatch/parked.ts'
+import { Claims } from '../../src/claim/claim.ts'
+import { isDataError } from '../../src/claim/parking/parked.ts'
 import { isLong } from '../long.ts'
 import { until } from '../until.ts'
 import { type Claimed, count, done, emptied, engines, enter, perTenant, quietTask } from './engine.ts'

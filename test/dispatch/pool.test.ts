@@ -6,7 +6,7 @@ import type { Queryable } from '../../src/db/db.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
-import { defineLimit } from '../../src/dispatch/define.ts'
+import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { type Claimed, claim, claimAll, count, done, emptied, mainEngines, enter, finish, quietTask } from './engine.ts'
 
 const rows = (n: number, tenant = 'a') => Array.from({ length: n }, () => ({ tenant }))

@@ -60,7 +60,7 @@ describe('on two connections', () => {
     const { jobs } = await claim(at.db, at.worker, ['quiet'], 1)
     await suspect()
     await other.query('begin')
-    await sqlOn(other).run('dispatch/beat', [at.worker])
+    await sqlOn(other).run('fleet/beat', [at.worker])
     await besideCommit(at.db.query(`select ${fn}.watch()`))
     expect(await count(at.db, 'sluice.worker')).toBe(1)
     expect(await count(at.db, `sluice.job where claim is not null and crashes = 0`)).toBe(jobs.length)

@@ -2,8 +2,8 @@
 import { fn } from '../servers/fn.ts'
 import { describe, expect, it } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
-import { defineBeside, defineLimit } from '../../src/dispatch/define.ts'
-import { task } from '../../src/dispatch/task.ts'
+import { defineBeside, defineLimit } from '../../src/claim/definitions/define.ts'
+import { task } from '../../src/tasks/task.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { claimAll, done, emptied, type Engine, mainEngines, finish, ownClock, tenantInput } from './engine.ts'
 

@@ -1,6 +1,6 @@
 /** What random histories are made of: the limits of a small world, its tasks, and what happens there. */
 import fc from 'fast-check'
-import { type AnyTask, task } from '../../src/dispatch/task.ts'
+import { type AnyTask, task } from '../../src/tasks/task.ts'
 import { type Limit, limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { tenantInput } from './engine.ts'

@@ -1,5 +1,5 @@
 /**
- * How a claim divides room among lanes, step by step: the specification of `src/dispatch/share.sql`, which
+ * How a claim divides room among lanes, step by step: the specification of `src/claim/room/share.sql`, which
  * `division.test.ts` holds to it. share.sql says how it goes.
  */
 

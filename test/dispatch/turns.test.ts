@@ -1,7 +1,7 @@
 /** Fair turns through real claims, on a clock that stands still: 100 a minute among A 1,000, B 50 and C 50. */
 import { beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { task } from '../../src/dispatch/task.ts'
+import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { claimAll, done, emptied, mainEngines, ownClock, tenantInput } from './engine.ts'
 

@@ -5,7 +5,7 @@
  */
 import { beforeAll, expect, it } from 'vitest'
 import { z } from 'zod'
-import { task } from '../../src/dispatch/task.ts'
+import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { second, worst } from '../limits/oracle.ts'
 import { isLong } from '../long.ts'

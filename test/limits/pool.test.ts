@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { task } from '../../src/dispatch/task.ts'
+import { task } from '../../src/tasks/task.ts'
 import { checkKey, inWords, limit } from '../../src/limits/limit.ts'
 import { bucketName, chosen, label, type PoolMember, splitBucket } from '../../src/limits/pool.ts'
 

@@ -2,7 +2,7 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { hash64 } from '../../src/core/hash.ts'
-import { task } from '../../src/dispatch/task.ts'
+import { task } from '../../src/tasks/task.ts'
 import { type LimitOptions, limit } from '../../src/limits/limit.ts'
 import { type Claimed, claimAll, done, emptied, engines, finish, ownClock } from '../dispatch/engine.ts'
 import { fn } from '../servers/fn.ts'

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
-import { placeOf } from '../../src/dispatch/place.ts'
-import { type AnyTask, task } from '../../src/dispatch/task.ts'
+import { placeOf } from '../../src/tasks/place.ts'
+import { type AnyTask, task } from '../../src/tasks/task.ts'
 import { inWords, limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 

@@ -2,7 +2,7 @@
 import pg from 'pg'
 import { afterEach, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
-import type { SendOptions } from '../../src/dispatch/task.ts'
+import type { SendOptions } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { claimAll, count, emptied, engines, quietTask } from '../dispatch/engine.ts'
 import { later } from '../until.ts'

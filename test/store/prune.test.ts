@@ -4,10 +4,10 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { storeOn } from '../../src/db/store.ts'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
-import { Epoch } from '../../src/dispatch/epoch.ts'
+import { Epoch } from '../../src/claim/definitions/clock.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { Care } from '../../src/worker/care.ts'
-import { Housekeeping } from '../../src/worker/housekeeping.ts'
+import { Care } from '../../src/fleet/retention.ts'
+import { Housekeeping } from '../../src/fleet/maintenance.ts'
 import { blocked, count, empty, engines, openOn, ownClock, quietTask } from '../dispatch/engine.ts'
 import { later, until } from '../until.ts'
 

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
-import type { Handout } from '../../src/dispatch/handout.ts'
+import type { Handout } from '../../src/claim/claimed-job.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { StoreGrants } from '../../src/worker/grants.ts'

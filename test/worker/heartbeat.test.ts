@@ -1,7 +1,7 @@
 import type * as threads from 'node:worker_threads'
 import { expect, test, vi } from 'vitest'
 import { z } from 'zod'
-import { task } from '../../src/dispatch/task.ts'
+import { task } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'

@@ -4,11 +4,11 @@ import type { GuardedAgent } from '../../src/http/agent.ts'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
-import type { Handout } from '../../src/dispatch/handout.ts'
+import type { Handout } from '../../src/claim/claimed-job.ts'
 import { type AnyTask, AttemptError, limit, type Log, Sluice, task } from '../../src/index.ts'
 import { Attempt } from '../../src/worker/attempt.ts'
 import { Patience } from '../../src/worker/patience.ts'
-import { Rulebook } from '../../src/dispatch/rule.ts'
+import { Rulebook } from '../../src/tasks/rule.ts'
 import { Stuck } from '../../src/worker/stuck.ts'
 import { Threads } from '../../src/worker/threads.ts'
 import { mainEngines } from '../dispatch/engine.ts'
@@ -195,7 +195,7 @@ test('an input that cannot be handed over, and a module without a handler, end t
 test('a thread that is not there is said at the start; one that was compiled is found', async () => {
   const own = new Threads({ size: 1, heapMb: 48, log })
   await expect(own.open([work({ thread: file('nowhere.ts') })])).rejects.toMatchObject({ code: 'SLUICE_BAD_TASK' })
-  await own.open([work({ thread: new URL('../../dist/core/version.ts', import.meta.url) })])
+  await own.open([work({ thread: new URL('../../dist/core/version.js', import.meta.url) })])
   await own.close()
 })
 

@@ -89,7 +89,7 @@ create table sluice.ledger (
 );
 create index ledger_at on sluice.ledger (at);
 
--- Buckets that have a new definition, and too long a ledger for a claim to make their state anew: limits/renewed.sql.
+-- Buckets that have a new definition, and too long a ledger for a claim to make their state anew: claim/definitions/renewed.sql.
 create table sluice.renewal (
   bucket bigint primary key
 );
@@ -125,10 +125,10 @@ create table sluice.lease (
 create index lease_holder on sluice.lease (holder, bucket);
 
 -- One row: which store this is, and the limiter's clock. The clock is that of the store, but goes on evenly when that
--- one steps: limits/clock.sql. Rewritten when something happens, not in passing.
+-- one steps: limits/clock/limiter_us.sql. Rewritten when something happens, not in passing.
 create table sluice.epoch (
   one boolean primary key default true check (one),
-  -- Counts up when the store turns out to lack what it had acknowledged (restored, failed over): limits/look.sql.
+  -- Counts up when the store turns out to lack what it had acknowledged (restored, failed over): limits/clock/look.sql.
   n bigint not null default 1,
   -- The server's identity as last seen (system identifier, timeline; null: it does not tell), and since when it has
   -- run.
@@ -147,7 +147,7 @@ create table sluice.epoch (
 );
 insert into sluice.epoch default values;
 
--- Steps of the store's clock: by which clock a calendar was read when (limits/advance.sql).
+-- Steps of the store's clock: by which clock a calendar was read when (limits/clock/advance.sql).
 -- One row for each that was made up for: from this time of the limiter's clock on, that is ahead of the store's by
 -- ahead_us, and not by before_us any more. Kept for as long as the ledger has older rows.
 create table sluice.step (
@@ -162,7 +162,7 @@ create table sluice.shared (
   one boolean primary key default true check (one),
   -- Whose keys these are: another database has others.
   owner text not null,
-  -- The epoch of the state in Redis, and the time from which this epoch is expected: limits/succeed.sql.
+  -- The epoch of the state in Redis, and the time from which this epoch is expected: limits/redis/succeed.sql.
   epoch text not null,
   at timestamptz not null,
   -- Since when Redis has not answered somebody, and what it was; null: it answers.

@@ -1,0 +1,287 @@
+/** Claims jobs: the one call in which limits are decided, charged, and jobs handed out (claim.sql). */
+import { StoreClock } from '../core/clock.ts'
+import { StoreError } from '../core/errors.ts'
+import { newId } from '../core/hash.ts'
+import { reach } from '../core/probe.ts'
+import { againMs } from '../core/retry.ts'
+import type { Store } from '../db/store.ts'
+import type { KeptSlot } from '../store/send.ts'
+import { type Handout, handouts } from './claimed-job.ts'
+import { isDataError } from './parking/parked.ts'
+
+/** The answer to a claim. */
+export interface Claimed {
+  jobs: Handout[]
+  /** Something was in the way: worth asking again at once. */
+  again: boolean
+  /** When to ask again, in ms; undefined: only when something arrives. */
+  wakeMs: number | undefined
+}
+
+/** Who claims, and what. */
+export interface Claimer {
+  worker: string
+  /** undefined: every queue. */
+  queues: readonly string[] | undefined
+  tasks: readonly string[]
+}
+
+interface Answer {
+  now_us: string
+  waited_us: string
+  wake_us: string | null
+  again: boolean
+  since: string | null
+  jobs: string | null
+  shared: string | null
+}
+
+/** The answer to a send that may have claimed its job. */
+interface Begun {
+  now_us: string | null
+  jobs: string | null
+}
+
+/**
+ * So long a claim trusts what an earlier one learned about the past (that nothing due stands there); then it looks at all
+ * of it again, for whoever wrote there later, with an older time: a transaction that stayed open, a clock that stepped.
+ */
+const trustMs = 10_000
+
+/** Tries after which it is said that claims fail: some 2 s, and more where each waits for a lock. */
+const quietTries = 8
+
+/** After looks for what claims fail by that found nothing, the next comes no sooner. */
+const blindMs = 5_000
+
+/** Inputs fetched in one query: each may have 256 KiB. */
+const inputsMax = 100
+
+/** Thrown by `claim` when the worker was given up as lost: it has to register anew, and its jobs are no longer its own. */
+export class WorkerLostError extends Error {}
+
+/** A claim that may be repeated: made once, asked until there is an answer. */
+export class Claims {
+  /** For so many ms a claim asks a store that is away. */
+  patienceMs = Infinity
+  readonly #store: Store
+  readonly #asking = new Set<string>()
+  readonly #storeClock: StoreClock
+  #since: { us: string; fromMs: number } | undefined
+  #tasks: readonly string[] | undefined
+  /** Told of an error that has come back for some seconds; the claim goes on trying. */
+  lasting: (error: unknown) => void = (error) =>
+    this.#store.log.error('claims fail; they are tried again until they do not', { error: String(error) })
+  /** Told once of the next answer after that. */
+  recovered: () => void = () => this.#store.log.info('claims work again')
+  #isLasting = false
+  /** Told of what was parked, because claims failed by it. */
+  parked: (names: readonly string[], error: unknown) => void = (names, error) =>
+    this.#store.log.error('parked, because claims failed by it', { names, error: String(error) })
+  #vainLooks = 0
+  #blindUntilMs = -Infinity
+  /** The last claim found only lanes that are blocked: the next looks at more of them. */
+  #wide = false
+
+  constructor(store: Store, storeClock = new StoreClock()) {
+    this.#store = store
+    this.#storeClock = storeClock
+  }
+
+  /**
+   * Claims up to `want` jobs. After a lost reply it asks again with the same id, so that jobs handed out by the first
+   * try are adopted: nobody else would take them from a worker that lives.
+   * @param idle register as idle when there is less to do than wanted
+   */
+  async claim(who: Claimer, want: number, idle: boolean, signal: AbortSignal): Promise<Claimed> {
+    const id = newId()
+    this.#asking.add(id)
+    try {
+      return await this.#untilAnswered(who, want, idle, signal, id, this.#store.clock.monotonicMs())
+    } finally {
+      this.#answeredFor(id)
+    }
+  }
+
+  /** Ends `asking`, a little later, so that no moment lies between this and the jobs being known to be in hand. */
+  #answeredFor(id: string): void {
+    void this.#store.clock.sleep(1_000, undefined, false).then(() => this.#asking.delete(id))
+  }
+
+  /**
+   * The claim of a job that is being sent: the statement that records it claims it too, if its limits allow that.
+   * @param input JSON text of the job's input, which the answer leaves out
+   * @param take told of the answer's jobs, none or one
+   */
+  offer(who: Claimer, input: string, take: (jobs: Handout[]) => void): KeptSlot {
+    const id = newId()
+    const sentMs = this.#store.clock.monotonicMs()
+    this.#asking.add(id)
+    return {
+      params: [id, who.worker, this.#storeClock.cap(sentMs)],
+      take: (row) => {
+        this.#answeredFor(id)
+        const { now_us: nowUs, jobs: told } = (row ?? { now_us: null, jobs: null }) as unknown as Begun
+        if (nowUs !== null) this.#storeClock.saw(Number(nowUs), this.#store.clock.monotonicMs(), sentMs)
+        const jobs = handouts(told, id, sentMs)
+        for (const job of jobs) job.input = JSON.parse(input)
+        take(jobs)
+      },
+    }
+  }
+
+  /** Has the store plan everything that a claim runs, and claims nothing: a first claim is slow, and its grants would age. */
+  async warm(who: Claimer, signal: AbortSignal): Promise<void> {
+    await this.claim(who, 0, false, signal)
+  }
+
+  /** What a claim still holds of which nobody here knows. Of its grants we only know that they are older than any promise. */
+  async adopt(id: string): Promise<Handout[]> {
+    const [row] = await this.#store.call<{ adopt: string | null }>('adopt', [id])
+    return this.#handouts(row?.adopt ?? null, id, -Infinity)
+  }
+
+  /** True while a claim of this id waits for its answer. */
+  asking(id: string): boolean {
+    return this.#asking.has(id)
+  }
+
+  async #untilAnswered(
+    who: Claimer,
+    want: number,
+    idle: boolean,
+    signal: AbortSignal,
+    id: string,
+    firstMs: number,
+  ): Promise<Claimed> {
+    const begunMs = this.#store.clock.monotonicMs()
+    for (let tries = 0; ; tries++) {
+      const sentMs = this.#store.clock.monotonicMs()
+      try {
+        await reach('claim.sent', id)
+        const claimed = await this.#ask(who, want, idle, id, sentMs, firstMs)
+        await reach('claim.received', claimed)
+        this.#answered()
+        return claimed
+      } catch (error) {
+        if ((error as { code?: unknown }).code === 'SLW01') throw new WorkerLostError('given up as lost')
+        if (isDataError(error) && !isOwnDouble(error) && (await this.#park(who, want, error))) continue
+        if (!(error instanceof StoreError) && !isTransient(error) && !isOwnDouble(error)) throw error
+        if (signal.aborted || this.#store.clock.monotonicMs() - begunMs > this.patienceMs) throw error
+        if (tries === quietTries) this.#fails(error)
+        await this.#store.clock.sleep(againMs(tries, this.#store.clock.random()), signal)
+      }
+    }
+  }
+
+  async #ask(who: Claimer, want: number, idle: boolean, id: string, sentMs: number, firstMs: number): Promise<Claimed> {
+    // What was learned of the past was learned of the classes of these tasks.
+    if (who.tasks !== this.#tasks) this.#since = undefined
+    this.#tasks = who.tasks
+    const [row] = await this.#store.call<Answer>('claim', [
+      id,
+      who.worker,
+      who.queues ?? null,
+      who.tasks,
+      want,
+      this.#storeClock.cap(sentMs),
+      idle,
+      this.#trusted(sentMs),
+      this.#wide,
+    ])
+    if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
+    const heardMs = this.#store.clock.monotonicMs()
+    this.#wide = row.again && row.jobs === null
+    if (row.since !== null) this.#since = { us: row.since, fromMs: this.#since?.fromMs ?? sentMs }
+    this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
+    // Waiting for a bucket's lock came before the decision. A wait longer than the whole call was a step of the clock.
+    const waitedMs = Number(row.waited_us) / 1_000
+    const decidedMs = waitedMs <= heardMs - sentMs ? sentMs + waitedMs : sentMs
+    // Handed out by an earlier request: so old are its grants.
+    const isRepeated = row.again && row.wake_us !== null
+    const jobs = await this.#handouts(row.jobs, id, isRepeated ? firstMs : decidedMs)
+    if (row.shared !== null) for (const job of jobs) job.epoch = row.shared
+    return {
+      jobs,
+      again: row.again,
+      wakeMs: row.wake_us === null || isRepeated ? undefined : Number(row.wake_us) / 1_000,
+    }
+  }
+
+  /** Finds out by whose data claims fail, and parks that. False when it is not worth another try: nothing was found, twice. */
+  async #park(who: Claimer, want: number, error: unknown): Promise<boolean> {
+    const { clock, log } = this.#store
+    if (clock.monotonicMs() < this.#blindUntilMs) return false
+    try {
+      const params = [who.worker, who.queues ?? null, who.tasks, want, this.#storeClock.cap(clock.monotonicMs())]
+      const [row] = await this.#store.call<{ park_culprits: string[] }>('park_culprits', params)
+      const names = row?.park_culprits ?? []
+      if (names.length > 0) {
+        this.parked(names, error)
+        return true
+      }
+      // Somebody else may have parked it, or mended it, meanwhile.
+      if (++this.#vainLooks < 2) return true
+      this.#blindUntilMs = clock.monotonicMs() + blindMs
+      return false
+    } catch (failure) {
+      this.#blindUntilMs = clock.monotonicMs() + blindMs
+      log.error('a look for what claims fail by failed', { error: String(failure) })
+      return false
+    }
+  }
+
+  #fails(error: unknown): void {
+    if (!this.#isLasting) this.lasting(error)
+    this.#isLasting = true
+  }
+
+  #answered(): void {
+    this.#vainLooks = 0
+    if (this.#isLasting) this.recovered()
+    this.#isLasting = false
+  }
+
+  /** What to tell of the past: null, when it is to be looked at again. */
+  #trusted(nowMs: number): string | null {
+    if (this.#since !== undefined && nowMs - this.#since.fromMs > trustMs) this.#since = undefined
+    return this.#since?.us ?? null
+  }
+
+  async #handouts(told: string | null, claim: string, grantedMs: number): Promise<Handout[]> {
+    const jobs = handouts(told, claim, grantedMs)
+    const bare = jobs.filter(({ input }) => input === undefined).map(({ id }) => id)
+    if (bare.length > 0) await this.#fetchInputs(jobs, bare, claim)
+    return jobs
+  }
+
+  async #fetchInputs(jobs: Handout[], ids: string[], claim: string): Promise<void> {
+    const bySeq = new Map(jobs.map((job) => [job.seq, job]))
+    const missing = new Set(ids)
+    for (let from = 0; from < ids.length; from += inputsMax) {
+      const rows = await this.#store.query<{ seq: string; input: unknown; tags: string[] | null }>(
+        'select j.seq, j.input, j.tags from sluice.job j where j.id = any ($1::uuid[]) and j.claim = $2',
+        [ids.slice(from, from + inputsMax), claim],
+      )
+      for (const { seq, input, tags } of rows) {
+        const job = bySeq.get(Number(seq))
+        if (job === undefined) continue
+        Object.assign(job, { input, tags })
+        missing.delete(job.id)
+      }
+    }
+    // Cancelled meanwhile, or handed to another.
+    for (const job of jobs) if (missing.has(job.id)) job.isGone = true
+  }
+}
+
+/** Deadlock, serialisation, lock time-out, resources used up (a full disk): rolled back whole, worth repeating as it is. */
+export function isTransient(error: unknown): boolean {
+  return /^(40...|53...|55P03|57014)$/.test(String((error as { code?: unknown }).code))
+}
+
+/** Our own earlier request with this id was still under way, and is carried out now: asked again, its jobs are handed out. */
+function isOwnDouble(error: unknown): boolean {
+  const { code, constraint } = error as { code?: unknown; constraint?: unknown }
+  return code === '23505' && constraint === 'claim_pkey'
+}

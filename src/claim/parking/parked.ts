@@ -1,0 +1,77 @@
+/** What claims leave out because they failed by its data: one job, lane or bucket does not stop the others. */
+import { AttemptError } from '../../core/errors.ts'
+import { type Parked, type ParkedRow, parkedOf } from '../../core/parked.ts'
+import type { Sql } from '../../db/store.ts'
+
+/** What operators do about it. */
+export interface Parking {
+  /** All that is left out, the oldest first. */
+  parked(): Promise<Parked[]>
+  /**
+   * Has claims read it again as it was, and wakes the workers: what fails them again is parked again. False when nothing of
+   * this name is parked.
+   */
+  release(name: string): Promise<boolean>
+}
+
+/** What is parked in a store. */
+export function parkingOn(sql: Sql): Parking {
+  return {
+    async parked() {
+      return parkedOf(await sql.run<ParkedRow>('claim/parking/parked'))
+    },
+    async release(name) {
+      const [row] = await sql.call<{ release_parked: boolean }>('release_parked', [null, name])
+      return row?.release_parked ?? false
+    },
+  }
+}
+
+/**
+ * True where the database could not compute with what it holds, or an assertion failed: no lock, time-out or connection, which
+ * another try may not meet.
+ */
+export function isDataError(error: unknown): boolean {
+  return /^(22...|23...|P0004)$/.test(String((error as { code?: unknown }).code))
+}
+
+/**
+ * Parks those of these buckets (`limit:key`; undefined: all that rounds of workers look at) that fail by their data. False:
+ * there were none, or nobody can tell just now.
+ */
+export async function parkBuckets(sql: Sql, takes: readonly string[] | undefined): Promise<boolean> {
+  if (takes?.length === 0) return false
+  const params = [takes === undefined ? null : [...new Set(takes)]]
+  const [row] = await sql.call<{ park_buckets: string[] }>('park_buckets', params).catch(() => [])
+  return (row?.park_buckets ?? []).length > 0
+}
+
+/**
+ * Runs a write about these buckets (a settlement, a vendor's silence). When it fails by their data, the buckets are parked and
+ * it runs once more: a parked bucket keeps what is written until its release.
+ */
+export async function untilParked<T>(sql: Sql, takes: readonly string[], tell: () => Promise<T>): Promise<T> {
+  try {
+    return await tell()
+  } catch (error) {
+    if (!isDataError(error) || !(await parkBuckets(sql, takes))) throw error
+    return tell()
+  }
+}
+
+/**
+ * A request for a grant of these buckets, which fails with a coded error when one of them is parked, or fails by its data and
+ * so is parked now.
+ * @throws AttemptError SLUICE_PARKED
+ */
+export async function unlessParked<T>(sql: Sql, takes: readonly string[], ask: () => Promise<T>): Promise<T> {
+  try {
+    return await ask()
+  } catch (error) {
+    const isKnown = (error as { code?: unknown }).code === 'SLW04'
+    if (!isKnown && !(isDataError(error) && (await parkBuckets(sql, takes)))) throw error
+    const what = takes.length === 1 ? takes[0] : `one of ${takes.join(', ')}`
+    const text = `nothing is granted of ${what}, which is parked because the database cannot compute with its data; \`sluice status\` names the error and what releases it`
+    throw new AttemptError('SLUICE_PARKED', text, { retryable: true, cause: error })
+  }
+}

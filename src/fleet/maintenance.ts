@@ -1,0 +1,173 @@
+/** What somebody has to do now and then, whoever lives: history partitions ahead, what is over forgotten. */
+import type { Duration } from '../core/rate.ts'
+import type { Row } from '../db/db.ts'
+import type { Store } from '../db/store.ts'
+import { ledgerUs } from '../limits/limit.ts'
+import { type Agreed, type Care, isPruneTime, keepMs } from './retention.ts'
+
+const minuteMs = 60_000
+const hourMs = 3_600_000
+/** A worker also beats and watches in the same round: longer than this only the next one goes on. */
+const roundMs = 500
+const pruneMs = 5 * minuteMs
+/** Jobs wait for places that processes outside of jobs left behind. */
+const tidyMs = 2_000
+/** Lanes and buckets are numbered by a hash: from the smallest bigint on. */
+const leastId = '-9223372036854775808'
+
+/** What is done only at the time of day that was agreed on. */
+const offPeak = new Set(['summarize', 'expire', 'late', 'forget', 'retire'])
+
+/** What `prune` is told; see the fields. */
+export interface PruneOptions {
+  /** Keep jobs that are done or cancelled for so long after their end; 0 to 36,500 days. Default: `retention.done`. */
+  keepDone?: Duration
+  /** The same for jobs that failed. Default: `retention.failed`. */
+  keepFailed?: Duration
+  /** Only say what would go; default false. */
+  dryRun?: boolean
+}
+
+/** What went, or would go. Beyond 10,000 rows of a partition, and 100,000 of the rest of a dry run, figures are estimates or least values. */
+export interface Pruned {
+  /** Partitions of history, one a day, with their rows and bytes on the disk. */
+  partitions: { name: string; rows: number; bytes: number }[]
+  /** Jobs that finished after the partition of their day had been dropped. */
+  late: number
+  /** Idempotency keys whose time is over. */
+  keys: number
+  /** Rows of the ledger that prove nothing any more. */
+  ledger: number
+  /** Buckets of keys that did not come back for a week; a dry run does not look at them. */
+  buckets?: number
+}
+
+/** One thing to do, in portions: each is a transaction of its own, so that no lock outlives it. */
+interface Chore {
+  name:
+    | 'tidy'
+    | 'sweep'
+    | 'lapse'
+    | 'unlearn'
+    | 'collect'
+    | 'partition'
+    | 'summarize'
+    | 'expire'
+    | 'late'
+    | 'forget'
+    | 'retire'
+  everyMs: number
+  dueMs: number
+  isOffPeak: boolean
+  /** Does a portion; `more` of its answer is something true when there may be more, which the next call is told. */
+  step(last: unknown, keep: Agreed): Promise<Row>
+  last: unknown
+}
+
+/** Runs housekeeping when it is due; many workers may, the store lets one at a time do each part. */
+export class Housekeeping {
+  readonly #store: Store
+  readonly #care: Care
+  readonly #chores: Chore[]
+  readonly #capUs: () => number | null
+  #hasSpoken = false
+
+  /** @param capUs the latest time that the store's clock may show, in microseconds since 1970; null: unknown */
+  constructor(store: Store, care: Care, capUs: () => number | null = () => null) {
+    const { clock } = store
+    this.#store = store
+    this.#care = care
+    this.#capUs = capUs
+    type Params = (last: unknown, keep: Agreed) => unknown[]
+    const chore = (name: Chore['name'], everyMs: number, params: Params = () => []): Chore => ({
+      name,
+      everyMs,
+      isOffPeak: offPeak.has(name),
+      // The first comes soon after the start, at a time of its own for each worker of a fleet.
+      dueMs: clock.monotonicMs() + clock.random() * Math.min(everyMs, minuteMs),
+      last: undefined,
+      step: async (last, keep) => {
+        const [row = {}] = await store.call(name, params(last, keep))
+        return { more: row[name], ...row }
+      },
+    })
+    const kept: Params = (_, { doneMs, failedMs }) => [doneMs, failedMs, capUs()]
+    this.#chores = [
+      chore('tidy', tidyMs, () => [capUs()]),
+      chore('sweep', minuteMs),
+      chore('lapse', minuteMs, () => [capUs()]),
+      chore('unlearn', hourMs),
+      chore('collect', hourMs, (last) => [last ?? leastId]),
+      chore('partition', hourMs),
+      chore('summarize', hourMs, (last, { doneMs, failedMs }) => [doneMs, failedMs, last, capUs()]),
+      chore('expire', hourMs, kept),
+      chore('late', hourMs, kept),
+      chore('forget', hourMs, (last) => [ledgerUs, last ?? 0]),
+      // After the ledger's old rows: a bucket goes when its newest is the only one left.
+      chore('retire', hourMs, (last) => [ledgerUs, capUs(), last ?? leastId]),
+    ]
+  }
+
+  /** Says, once, what this process has to say: soon after its start, since who speaks last is heard. */
+  async say(): Promise<void> {
+    if (this.#hasSpoken) return
+    await this.#care.say()
+    this.#hasSpoken = true
+  }
+
+  /** Does what is due; what is left after half a second is due again in the next round. */
+  async run(): Promise<void> {
+    const beganMs = this.#store.clock.monotonicMs()
+    const due = this.#chores.filter((chore) => chore.dueMs <= beganMs)
+    if (due.length === 0) return
+    const agreed = await this.#care.agreed()
+    const isOffPeak = isPruneTime(agreed.prune, this.#store.clock.wallMs())
+    for (const chore of due) {
+      chore.dueMs = beganMs + (chore.isOffPeak && !isOffPeak ? minuteMs : chore.everyMs)
+      if (chore.isOffPeak && !isOffPeak) continue
+      await this.#work(chore, agreed, beganMs + roundMs)
+      if (chore.last) chore.dueMs = beganMs
+    }
+  }
+
+  /** Does everything, at any time of the day, for five minutes at most. @throws UsageError SLUICE_BAD_OPTION */
+  async prune({ keepDone, keepFailed, dryRun = false }: PruneOptions): Promise<Pruned> {
+    const agreed = { ...(await this.#care.agreed()) }
+    if (keepDone !== undefined) agreed.doneMs = keepMs('keepDone', keepDone)
+    if (keepFailed !== undefined) agreed.failedMs = keepMs('keepFailed', keepFailed)
+    if (dryRun) return this.#excess(agreed)
+    const untilMs = this.#store.clock.monotonicMs() + pruneMs
+    const said = new Map<string, Row[]>()
+    for (const chore of this.#chores) said.set(chore.name, await this.#work(chore, agreed, untilMs))
+    const gone = (name: Chore['name']) => (said.get(name) ?? []).reduce((sum, row) => sum + Number(row['gone'] ?? 0), 0)
+    const partitions = (said.get('expire') ?? []).filter((row) => row['more'])
+    return {
+      partitions: partitions.map((row) => ({
+        name: String(row['more']),
+        rows: Number(row['rows']),
+        bytes: Number(row['bytes']),
+      })),
+      late: gone('late'),
+      keys: gone('lapse'),
+      ledger: gone('forget'),
+      buckets: gone('retire'),
+    }
+  }
+
+  async #excess({ doneMs, failedMs }: Agreed): Promise<Pruned> {
+    const [row = {}] = await this.#store.call('excess', [doneMs, failedMs, ledgerUs, this.#capUs()])
+    const partitions = row['partitions'] as Pruned['partitions']
+    return { partitions, late: Number(row['late']), keys: Number(row['keys']), ledger: Number(row['ledger']) }
+  }
+
+  /** At least one portion, so that none starves behind the others; resolves to what each said. */
+  async #work(chore: Chore, agreed: Agreed, untilMs: number): Promise<Row[]> {
+    const answers: Row[] = []
+    do {
+      const answer = await chore.step(chore.last, agreed)
+      chore.last = answer['more']
+      answers.push(answer)
+    } while (chore.last && this.#store.clock.monotonicMs() < untilMs)
+    return answers
+  }
+}

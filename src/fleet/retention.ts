@@ -1,0 +1,149 @@
+/** How long what is over is kept, and when it is dropped: what this process says, and what the fleet has agreed on. */
+import { UsageError } from '../core/errors.ts'
+import { minuteOf, zoneOf } from '../core/hours.ts'
+import { type Duration, durationMs } from '../core/rate.ts'
+import type { Store } from '../db/store.ts'
+
+const minuteMs = 60_000
+const dayMs = 86_400_000
+const keepMsDefault = 7 * dayMs
+const keepMsMax = 36_500 * dayMs
+const offPeakMsDefault = 4 * 3_600_000
+
+/** How long finished jobs are kept, counted from their end; 0 to 36,500 days, each 7 days unless said otherwise. */
+export interface Retention {
+  /** Jobs that are done or cancelled. */
+  done?: Duration
+  /** Jobs that failed, which are there to be looked at and retried. */
+  failed?: Duration
+}
+
+/** When workers drop and delete what is old: at any time, or daily from a time of day on. */
+export type PruneTime =
+  | 'any'
+  | {
+      /** Time of day, `'03:00'`. */
+      at: string
+      /** An IANA zone, `'Europe/Berlin'`; default `'UTC'`. */
+      zone?: string
+      /** For so long; a minute to 24 hours, default 4 hours. What is left then goes on the next day. */
+      for?: Duration
+    }
+
+/** What a process says of it; what it leaves out is as others said. */
+export interface CareOptions {
+  /** How long finished jobs are kept, in the whole fleet. Default: as others said, else 7 days. */
+  retention?: Retention
+  /** When workers drop and delete what is old, in the whole fleet. Default: as others said, else `'any'`. */
+  prune?: PruneTime
+}
+
+/** What is in force. */
+export interface Agreed {
+  doneMs: number
+  failedMs: number
+  prune: PruneTime
+}
+
+/** Settings by name. */
+type Said = Record<string, unknown>
+
+/** Reads what a process says. @throws UsageError SLUICE_BAD_OPTION */
+export function said({ retention = {}, prune }: CareOptions): Said {
+  const { done, failed } = retention
+  return {
+    ...(done === undefined ? {} : { keepDoneMs: keepMs('retention.done', done) }),
+    ...(failed === undefined ? {} : { keepFailedMs: keepMs('retention.failed', failed) }),
+    ...(prune === undefined ? {} : { prune: checkPruneTime(prune) }),
+  }
+}
+
+/** The settings that one process gives and reads. */
+export class Care {
+  readonly #store: Store
+  readonly #said: Said
+  #read: { agreed: Agreed; atMs: number } | undefined
+
+  /** @param said as `said` has it */
+  constructor(store: Store, said: Said) {
+    this.#store = store
+    this.#said = said
+  }
+
+  /** Stores what this process says, for the whole fleet. */
+  async say(): Promise<void> {
+    const names = Object.keys(this.#said)
+    if (names.length === 0) return
+    const values = names.map((name) => JSON.stringify(this.#said[name]))
+    for (const { name } of await this.#store.run<{ name: string }>('fleet/agree', [names, values]))
+      this.#store.log.info('from now on this holds for the whole fleet', { [name]: this.#said[name] })
+    this.#read = undefined
+  }
+
+  /** What is in force: what was said last, by whomever; this process's own words where nobody's are stored. Looked up once a minute. */
+  async agreed(): Promise<Agreed> {
+    const nowMs = this.#store.clock.monotonicMs()
+    if (this.#read !== undefined && nowMs - this.#read.atMs < minuteMs) return this.#read.agreed
+    const rows = await this.#store.query<{ name: string; value: unknown }>('select name, value from sluice.setting')
+    const { keepDoneMs, keepFailedMs, prune } = {
+      ...this.#said,
+      ...Object.fromEntries(rows.map(({ name, value }) => [name, value])),
+    }
+    const agreed = {
+      doneMs: Number(keepDoneMs ?? keepMsDefault),
+      failedMs: Number(keepFailedMs ?? keepMsDefault),
+      prune: (prune ?? 'any') as PruneTime,
+    }
+    this.#read = { agreed, atMs: nowMs }
+    return agreed
+  }
+}
+
+/** A span for which jobs are kept, in ms. @throws UsageError SLUICE_BAD_OPTION */
+export function keepMs(name: string, keep: Duration): number {
+  try {
+    const ms = Math.ceil(durationMs(keep))
+    if (ms <= keepMsMax) return ms
+  } catch {
+    // Said below.
+  }
+  throw bad(`${name} is ${JSON.stringify(keep)}; it must be a span such as '7d', from 0 to 36,500 days`)
+}
+
+/** @throws UsageError SLUICE_BAD_OPTION */
+function checkPruneTime(time: PruneTime): PruneTime {
+  if (time === 'any') return time
+  const { at, zone = 'UTC', for: span = offPeakMsDefault } = time
+  if (!(minuteOf(at) < 1_440)) throw bad(`prune.at is ${JSON.stringify(at)}; it must be a time of day such as '03:00'`)
+  try {
+    zoneOf(zone)
+  } catch {
+    throw bad(`prune.zone is ${JSON.stringify(zone)}; it must be an IANA zone such as 'Europe/Berlin'`)
+  }
+  const ms = keepMs('prune.for', span)
+  if (ms < minuteMs || ms > dayMs) throw bad(`prune.for is ${JSON.stringify(span)}; it must be a minute to 24 hours`)
+  return { at, zone, for: ms }
+}
+
+/** Whether what is old may be dropped at this wall time. By the clock on the wall, also on days when that is changed. */
+export function isPruneTime(time: PruneTime, wallMs: number): boolean {
+  if (time === 'any') return true
+  const { at, zone = 'UTC', for: span = offPeakMsDefault } = time
+  const since = (minuteOfDay(wallMs, zone) - minuteOf(at) + 1_440) % 1_440
+  return since * minuteMs < durationMs(span)
+}
+
+function minuteOfDay(wallMs: number, zone: string): number {
+  const format = new Intl.DateTimeFormat('en-GB', {
+    timeZone: zone,
+    hour: '2-digit',
+    minute: '2-digit',
+    hourCycle: 'h23',
+  })
+  const [hour = 0, minute = 0] = format.format(wallMs).split(':').map(Number)
+  return hour * 60 + minute
+}
+
+function bad(message: string): UsageError {
+  return new UsageError('SLUICE_BAD_OPTION', message)
+}

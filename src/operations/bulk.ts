@@ -1,0 +1,245 @@
+/** Many jobs at once: read in pages, acted on in portions, each a short transaction. */
+import { UsageError } from '../core/errors.ts'
+import type { Row } from '../db/db.ts'
+import type { Sql } from '../db/store.ts'
+import type { FunctionName } from '../generated/sql.ts'
+import { asOfNow, type JobFilter, type Search, searchOf, type State, unfinished } from './filter.ts'
+
+/** How far a bulk operation is. */
+export interface BulkProgress {
+  /** Jobs acted on so far. */
+  done: number
+  /** Jobs looked at so far, whether or not the filter fits them. */
+  seen: number
+}
+
+/** How to run a bulk operation; see the fields. */
+export interface BulkOptions {
+  /** Without it a filter that narrows nothing is refused. */
+  all?: boolean
+  /** Called after each portion. */
+  onProgress?: (progress: BulkProgress) => void
+  /** Stops between portions: what is done stays done, and the call resolves. */
+  signal?: AbortSignal
+}
+
+/** How many jobs a filter fits. */
+export interface Counted {
+  count: number
+  /** False: at least so many; counting stopped at 10,000 found, or 200,000 looked at. */
+  isExact: boolean
+}
+
+/** How much a page reads of each job. */
+type Form = 'id' | 'line' | 'whole'
+
+interface Page {
+  hits: Row[]
+  seen: number
+}
+
+/** Which pages; see page.sql. */
+interface Walk {
+  isDown: boolean
+  form: Form
+  /** Jobs looked at by the first page; later ones grow, up to `scanMax`. */
+  scan: number
+  from?: string | undefined
+  last?: string | undefined
+}
+
+/** An operation: what it says no to, and what it does to a portion. */
+interface Act {
+  /** Past tense, for messages. */
+  name: string
+  states: readonly State[]
+  /** Resolves to how many of these it did. */
+  run: (ids: string[], states: readonly State[]) => Promise<number>
+}
+
+const waits: readonly State[] = ['scheduled', 'waiting']
+const scanMax = 5_000
+const countMax = 10_000
+const lookMax = 200_000
+/** Jobs of one portion: some 20 ms for the server. */
+const portion = 500
+/** Whole jobs of one page: each may be half a megabyte. */
+const wholeMax = 100
+
+/** Reads and changes many jobs of one database. */
+export class Bulk {
+  readonly #sql: Sql
+
+  constructor(sql: Sql) {
+    this.#sql = sql
+  }
+
+  /** Rows of a list, newest first. */
+  async list(filter: JobFilter, most: number, before: string | undefined): Promise<Row[]> {
+    const found: Row[] = []
+    const walk = { isDown: true, form: 'line', scan: most, from: before } as const
+    for await (const { hits } of this.#pages(await this.#search(filter), walk)) {
+      found.push(...hits)
+      if (found.length >= most) break
+    }
+    return found.slice(0, most)
+  }
+
+  /** Whole rows, oldest first; ends with the newest of when it began. */
+  async *stream(filter: JobFilter): AsyncGenerator<Row> {
+    const search = await this.#search(filter)
+    const last = await this.#newest(search)
+    if (last === undefined) return
+    for await (const { hits } of this.#pages(search, { isDown: false, form: 'whole', scan: wholeMax, last }))
+      yield* hits
+  }
+
+  /** See `asOfNow`. */
+  asOfNow(filter: JobFilter): Promise<JobFilter> {
+    return asOfNow(this.#ago, filter)
+  }
+
+  /** How many jobs fit, up to a bound. */
+  async count(filter: JobFilter): Promise<Counted> {
+    let [count, looked] = [0, 0]
+    for await (const { hits, seen } of this.#pages(await this.#search(filter), {
+      isDown: true,
+      form: 'id',
+      scan: scanMax,
+    })) {
+      count += hits.length
+      looked += seen
+      if (count >= countMax || looked >= lookMax) return { count: Math.min(count, countMax), isExact: false }
+    }
+    return { count, isExact: true }
+  }
+
+  /** Gives failed jobs another round of attempts. */
+  retry(filter: JobFilter, options: BulkOptions): Promise<number> {
+    return this.#each({ ...filter, state: filter.state ?? 'failed' }, options, {
+      name: 'retried',
+      states: ['failed'],
+      run: async (ids) => (await this.#ids('revive', [ids])).length,
+    })
+  }
+
+  /** Cancels unfinished jobs; the running ones one by one, since their ends take locks that others wait for. */
+  cancel(filter: JobFilter, reason: string, options: BulkOptions): Promise<number> {
+    return this.#each(filter, options, {
+      name: 'cancelled',
+      states: unfinished,
+      run: async (ids, states) => {
+        const gone = new Set(await this.#ids('withdraw', [ids, states, reason]))
+        let done = gone.size
+        for (const id of ids.filter((each) => !gone.has(each))) {
+          const isDone = states.includes('running')
+            ? (await this.#sql.call<{ cancel: boolean }>('cancel', [id, reason]))[0]?.cancel
+            : (await this.#ids('withdraw', [[id], states, reason])).length > 0
+          if (isDone) done++
+        }
+        return done
+      },
+    })
+  }
+
+  /** Gives jobs that wait or are scheduled another priority. */
+  reprioritise(filter: JobFilter, priority: number, options: BulkOptions): Promise<number> {
+    return this.#each(filter, options, {
+      name: 'reprioritised',
+      states: waits,
+      run: (ids, states) => this.reprioritiseIds(ids, priority, states),
+    })
+  }
+
+  /** The same, by ids. */
+  reprioritiseIds(ids: string[], priority: number, states = waits): Promise<number> {
+    return this.#move(ids, (some) => this.#ids('reprioritise', [some, states, priority]))
+  }
+
+  /** Has jobs that wait or are scheduled under one key of a limit wait under another. */
+  rekey({ name, from, to }: { name: string; from: string; to: string }, options: BulkOptions): Promise<number> {
+    return this.#each({ state: waits, limitKey: `${name}:${from}` }, options, {
+      name: 'rekeyed',
+      states: waits,
+      run: (ids, states) => this.#move(ids, (some) => this.#ids('rekey', [some, states, name, from, to])),
+    })
+  }
+
+  /** Moves jobs to other lanes; what somebody holds just then is tried again alone, which waits for it. */
+  async #move(ids: string[], call: (some: string[]) => Promise<string[]>): Promise<number> {
+    const moved = new Set(await call(ids))
+    let done = moved.size
+    if (ids.length === 1) return done
+    for (const id of ids.filter((each) => !moved.has(each))) done += (await call([id])).length
+    return done
+  }
+
+  async #each(filter: JobFilter, options: BulkOptions, act: Act): Promise<number> {
+    const states = filter.state === undefined ? act.states : [filter.state].flat()
+    if (states.some((state) => !act.states.includes(state))) {
+      throw new UsageError(
+        'SLUICE_BAD_FILTER',
+        `jobs that are ${states.join(' or ')} cannot be ${act.name}; only ${act.states.join(', ')} ones can`,
+      )
+    }
+    const search = await this.#search(filter, act.states)
+    if (!search.isNarrow && (act.states.length === 1 || filter.state === undefined) && options.all !== true) {
+      throw new UsageError(
+        'SLUICE_EMPTY_FILTER',
+        'the filter narrows nothing: say which jobs, or say that all of them are meant (`all: true`, on the command line --all)',
+      )
+    }
+    const progress: BulkProgress = { done: 0, seen: 0 }
+    const last = await this.#newest(search)
+    if (last === undefined) return 0
+    for await (const { hits, seen } of this.#pages(search, { isDown: false, form: 'id', scan: scanMax, last })) {
+      const ids = hits.map((row) => row['id'] as string)
+      for (let at = 0; at === 0 || at < ids.length; at += portion) {
+        if (options.signal?.aborted) return progress.done
+        const some = ids.slice(at, at + portion)
+        if (some.length > 0) progress.done += await act.run(some, states)
+        if (at + portion >= ids.length) progress.seen += seen
+        options.onProgress?.({ ...progress })
+      }
+    }
+    return progress.done
+  }
+
+  /** Pages up to an id or the end; by id, so that none is read twice, and between them nothing is held. */
+  async *#pages(search: Search, walk: Walk): AsyncGenerator<Page> {
+    let { from, scan } = walk
+    for (;;) {
+      const rows = await this.#page(search, { ...walk, from, scan })
+      const end = rows.at(-1)
+      if (end === undefined) return
+      from = end['id'] as string
+      yield { hits: rows.filter((row) => row['hit']), seen: Number(end['nth']) }
+      if (walk.form !== 'whole') scan = Math.min(scanMax, scan * 4)
+    }
+  }
+
+  #page({ table, json }: Search, { isDown, from, last, scan, form }: Walk): Promise<Row[]> {
+    return this.#sql.call('page', [table, json, isDown, from ?? null, last ?? null, scan, form])
+  }
+
+  /** What is newest now is where a walk upward ends, however many jobs come meanwhile. */
+  async #newest(search: Search): Promise<string | undefined> {
+    const [row] = await this.#page(search, { isDown: true, form: 'id', scan: 1 })
+    return row?.['id'] as string | undefined
+  }
+
+  #search(filter: JobFilter, states?: readonly State[]): Promise<Search> {
+    return searchOf(this.#ago, filter, states)
+  }
+
+  readonly #ago = async (seconds: number): Promise<string> => {
+    const [row] = await this.#sql.run<{ at: string }>('fleet/ago', [seconds])
+    return row?.at ?? ''
+  }
+
+  /** What a function returns that names the jobs it did something to. */
+  async #ids(name: FunctionName, args: readonly unknown[]): Promise<string[]> {
+    const rows = await this.#sql.call<Record<string, string>>(name, args)
+    return rows.map((row) => row[name] as string)
+  }
+}

@@ -1,0 +1,259 @@
+/**
+ * The limits of a store, as an operator sees and changes them while everything runs. What an operator says is in the
+ * database and stands above what code says: stored over code, pinned over both. It has numbers only; whose limit it is
+ * (keys), and what a job costs, code says always.
+ */
+import type { Clock } from '../core/clock.ts'
+import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
+import type { Sql } from '../db/store.ts'
+import { guaranteeOf, type LimitGuarantee } from '../limits/exposure.ts'
+import { checkKey, type Limit, limit, type LimitOptions } from '../limits/limit.ts'
+import { changed, type LimitNumbers, type NumberChanges, numberFields } from '../limits/numbers.ts'
+import { type Share, unreserved } from '../limits/reserve.ts'
+import { Bulk, type BulkOptions } from './bulk.ts'
+import { defineBeside, insist, type Said, say } from '../claim/definitions/define.ts'
+import { reasonOf } from '../gates/gates.ts'
+
+/** Who says what a limit allows; the last stands above those before it. */
+export type LimitSource = 'code' | 'stored' | 'pinned'
+
+/** What one source says of a limit. */
+export interface SourceLine {
+  numbers: LimitNumbers
+  /** user@host. */
+  by: string
+  /** Of an operator's. */
+  reason?: string
+  at: Date
+}
+
+/** A version of a limit that is or was in force. */
+export interface LimitVersion {
+  version: number
+  /** Whose numbers these are. */
+  source: LimitSource
+  numbers: LimitNumbers
+  /** Who put it in force: user@host. */
+  by: string | undefined
+  reason: string | undefined
+  at: Date
+}
+
+/** A limit as it is in force. */
+export interface LimitLine extends LimitVersion {
+  name: string
+  /** There is a bucket for each key. */
+  keyed: boolean
+  /** The field path of the key, when there is one. */
+  path: string | undefined
+  /** The label of the worker that is its key. */
+  label: string | undefined
+  /** The keys of which a job gets one. */
+  pool: string[] | undefined
+  /** `burst` was given. */
+  classic: boolean
+  /** Life of a grant plus transit. */
+  marginMs: number
+  /** Part of it is kept for jobs of this share; when that was idle for so long others get it too. */
+  share: { name: string; part: number; lendAfterMs: number } | undefined
+  guarantee: LimitGuarantee
+  /** What each source says, also those that are not in force. */
+  sources: Partial<Record<LimitSource, SourceLine>>
+  /** Keys that are paused; undefined among them: all of it. */
+  paused: (string | undefined)[]
+  /** What does not fit the change that was just made: jobs that wait and cost more than there ever is room for. */
+  warning?: string
+}
+
+/** Why an operator changes something; 1 to 500 characters. */
+export interface Why {
+  reason: string
+}
+
+type Spec = Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic' | 'keyed' | 'vendor'> & {
+  numbers?: LimitNumbers
+  path: string | null
+  label?: string
+  pool?: string[]
+  share?: Share
+}
+
+interface Row {
+  name: string
+  version: number
+  spec: Spec
+  source: LimitSource
+  by: string | null
+  reason: string | null
+  at_ms: number
+  sources: Record<LimitSource, { numbers: LimitNumbers | null; by: string; reason: string | null; atMs: number }> | null
+  paused: (string | null)[] | null
+}
+
+const historyMax = 1_000
+
+/** Reads and changes the limits of one store. */
+export class Limits {
+  readonly #sql: Sql
+  readonly #clock: Clock
+  readonly #bulk: Bulk
+
+  constructor(sql: Sql, clock: Clock) {
+    this.#sql = sql
+    this.#clock = clock
+    this.#bulk = new Bulk(sql)
+  }
+
+  /** All limits that are defined in the database, by name. */
+  async list(): Promise<LimitLine[]> {
+    return (await this.#sql.run<Row>('operations/limits', [null])).map(lineOf)
+  }
+
+  /** One limit, with what it guarantees. @throws UsageError SLUICE_NO_SUCH_LIMIT */
+  async show(name: string): Promise<LimitLine> {
+    const [row] = await this.#sql.run<Row>('operations/limits', [name])
+    if (row === undefined) throw noSuchLimit(name)
+    return lineOf(row)
+  }
+
+  /** The versions that were in force, the newest first; `limit`: 1 to 1000, default 20. @throws UsageError SLUICE_NO_SUCH_LIMIT */
+  async history(name: string, options: { limit?: number } = {}): Promise<LimitVersion[]> {
+    const { limit: most = 20 } = options
+    if (!Number.isInteger(most) || most < 1 || most > historyMax)
+      throw new UsageError('SLUICE_BAD_OPTION', `limit is ${most}; it must be a whole number from 1 to ${historyMax}`)
+    const rows = await this.#sql.run<Row>('operations/versions', [name, most])
+    if (rows.length === 0) throw noSuchLimit(name)
+    return rows.map(versionOf)
+  }
+
+  /**
+   * Stores numbers, which stand above what code says until `unset`: from the next claim on, in every process. What is not
+   * named stays as it was stored before, else as code says; null takes it away.
+   * @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_LIMIT, SLUICE_BAD_RATE, SLUICE_BAD_DURATION
+   */
+  set(name: string, changes: NumberChanges, why: Why): Promise<LimitLine> {
+    return this.#put('stored', name, changes, why)
+  }
+
+  /** The same above all else, until `unpin`; what is not named stays as it is in force. For an incident. @throws as `set` */
+  pin(name: string, changes: NumberChanges, why: Why): Promise<LimitLine> {
+    return this.#put('pinned', name, changes, why)
+  }
+
+  /** Takes back what was stored. False when nothing was. @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_LIMIT */
+  unset(name: string, why: Partial<Why> = {}): Promise<boolean> {
+    return this.#drop('stored', name, why)
+  }
+
+  /** Takes back what was pinned. False when nothing was. @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_LIMIT */
+  unpin(name: string, why: Partial<Why> = {}): Promise<boolean> {
+    return this.#drop('pinned', name, why)
+  }
+
+  /**
+   * Has jobs that wait or are scheduled under one key of a limit wait under another, in portions, and resolves to how many.
+   * Jobs that run keep their bucket, and new ones take what their input says. Where turns go by the same value they go by
+   * the new one.
+   * @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_LIMIT (no keys), SLUICE_BAD_KEY
+   */
+  async rekey(name: string, keys: { from: string; to: string }, options: BulkOptions = {}): Promise<number> {
+    const { keyed } = await this.show(name)
+    if (!keyed) throw new UsageError('SLUICE_BAD_LIMIT', `limit "${name}" has no keys`)
+    const [from, to] = [checkKey(name, keys.from), checkKey(name, keys.to)]
+    return from === to ? 0 : this.#bulk.rekey({ name, from, to }, options)
+  }
+
+  async #put(source: 'stored' | 'pinned', name: string, changes: NumberChanges, why: Why): Promise<LimitLine> {
+    checkFields('SLUICE_BAD_LIMIT', 'an operator’s definition', changes, numberFields)
+    if (Object.values(changes).every((value) => value === undefined))
+      throw bad(name, `say what it is to allow: ${numberFields.join(', ')}`)
+    const reason = reasonOf(why.reason, (text) => bad(name, text))
+    const { sources, numbers, share } = await this.show(name)
+    const below = source === 'pinned' ? numbers : (sources.stored ?? sources.code)?.numbers
+    const made = limit(name, changed(below ?? {}, changes) as LimitOptions)
+    // Before anything is said: what is left to others has to be exact, too.
+    if (share !== undefined) for (const rule of made.rules) unreserved(rule, { mille: Math.round(share.part * 1_000) })
+    await this.#say(name, { source, limit: made, reason })
+    const line = await this.show(name)
+    const warning = line.source === source ? await this.#tooDear(name, made) : undefined
+    return warning === undefined ? line : { ...line, warning }
+  }
+
+  async #drop(source: 'stored' | 'pinned', name: string, { reason }: Partial<Why>): Promise<boolean> {
+    const { sources } = await this.show(name)
+    const said = reason === undefined ? {} : { reason: reasonOf(reason, (text) => bad(name, text)) }
+    if (sources[source] === undefined) return false
+    return (await this.#say(name, { source, limit: null, ...said })) !== undefined
+  }
+
+  /** In a transaction of its own, so that nobody's long one holds up all claims. */
+  #say(name: string, what: Said): Promise<boolean | undefined> {
+    return insist(this.#clock, async () => {
+      const said = await say(this.#sql, name, what)
+      await defineBeside(this.#sql, name)
+      return said
+    })
+  }
+
+  /** Jobs that wait for more than there ever is fail at the next claim. */
+  async #tooDear(name: string, { rules }: Limit): Promise<string | undefined> {
+    const [row] = await this.#sql.run<{ cost: number | null }>('tasks/dearest', [name])
+    const room = Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.room])))
+    if ((row?.cost ?? 0) <= room) return undefined
+    return `jobs wait that cost up to ${row?.cost}, and there is never room for more than ${room}: those fail as impossible. Raise it again, then retry them`
+  }
+}
+
+function versionOf({ version, spec, source, by, reason, at_ms: atMs }: Row): LimitVersion {
+  return {
+    version,
+    source,
+    numbers: spec.numbers ?? {},
+    by: by ?? undefined,
+    reason: reason ?? undefined,
+    at: dateOf(atMs),
+  }
+}
+
+function lineOf(row: Row): LimitLine {
+  const { spec, sources, paused } = row
+  return {
+    name: row.name,
+    ...versionOf(row),
+    keyed: spec.keyed,
+    path: spec.path ?? undefined,
+    label: spec.label,
+    pool: spec.pool,
+    classic: spec.classic,
+    marginMs: (spec.grantUs + spec.transitUs) / 1_000,
+    share: spec.share && {
+      name: spec.share.name,
+      part: spec.share.mille / 1_000,
+      lendAfterMs: spec.share.lendUs / 1_000,
+    },
+    guarantee: guaranteeOf(spec),
+    sources: Object.fromEntries(
+      Object.entries(sources ?? {}).map(([source, { numbers, by, reason, atMs }]) => [
+        source,
+        { numbers: numbers ?? {}, by, ...(reason === null ? {} : { reason }), at: dateOf(atMs) },
+      ]),
+    ),
+    paused: (paused ?? []).map((key) => key ?? undefined),
+  }
+}
+
+function dateOf(ms: number): Date {
+  return new Date(ms)
+}
+
+function bad(name: string, why: string): UsageError {
+  return new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": ${why}`)
+}
+
+function noSuchLimit(name: string): UsageError {
+  return new UsageError(
+    'SLUICE_NO_SUCH_LIMIT',
+    `no limit "${name}" is defined in the database; \`sluice limits\` lists those that are, and a worker or a sender defines those of its tasks`,
+  )
+}

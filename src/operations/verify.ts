@@ -1,0 +1,303 @@
+/** Proves from the ledger that no window was exceeded, or shows where: `limits/proof.ts` over all buckets of a store. */
+import { UsageError } from '../core/errors.ts'
+import { type Duration, durationMs } from '../core/rate.ts'
+import type { Sql } from '../db/store.ts'
+import {
+  type Ahead,
+  BucketProof,
+  type Defined,
+  type GuaranteeName,
+  lookback,
+  promised,
+  setBack,
+} from '../limits/proof.ts'
+import { ledgerUs } from '../limits/limit.ts'
+import type { Rule } from '../limits/rule.ts'
+
+/** What is to be proved; see the fields. */
+export interface VerifyOptions {
+  /** Only this limit; default all. */
+  limit?: string
+  /** Windows that a grant at this time or later ends; a time, or how long ago (`'2h'`). Default: as far back as the ledger is kept. */
+  from?: Date | Duration
+  /** Only grants before this time; default all. */
+  to?: Date | Duration
+}
+
+/** What was proved of one rule of a limit, in one version of its definition. */
+export interface Verified {
+  limit: string
+  version: number
+  /** What is guaranteed, and so was checked; with it each "0 exceeded" is to be read. */
+  guarantee: GuaranteeName
+  /** As it was written. */
+  rate: string
+  /** At most so many units (of `places`: jobs) ... */
+  most: number
+  /** ... in every half-open window of so many ms: the vendor's and the margin; of a quota its shortest period. 0: at every moment. */
+  windowMs: number
+  /** The most that any had. */
+  worst: number
+  /** Windows that held too much, also shorter and longer ones. */
+  exceeded: number
+  /** Buckets (keys) that were granted something under it. */
+  keys: number
+}
+
+/** A window that held more than was promised. */
+export interface Exceeded {
+  limit: string
+  /** Empty for a limit without keys. */
+  key: string
+  guarantee: GuaranteeName
+  rate: string
+  /** The window, half-open, by the limiter's clock; of `places` a moment; of a quota its period by the store's clock. */
+  from: Date
+  to: Date
+  units: number
+  most: number
+  /** Who was granted what in it, the first 20; `jobs` as far as they are known. */
+  grants: { claim: string; at: Date; units: number; jobs: string[] }[]
+}
+
+/** Rows of the ledger are missing, or stand where they were not written: nothing is proved of that bucket there. */
+export interface Missing {
+  limit: string
+  key: string
+  /** Between the rows of these times. */
+  from: Date
+  to: Date
+}
+
+/** The answer of `verify`. */
+export interface Verification {
+  /** No window was exceeded, and no row is missing. */
+  isProved: boolean
+  /** What is proved: all windows that end in this period. For limits that look back longer than 7 days the ledger reaches further. */
+  from: Date
+  to: Date
+  buckets: number
+  /** Rows of the ledger that grant something. */
+  grants: number
+  rules: Verified[]
+  /** The first 20 buckets and rules that held too much, each with its worst window. */
+  exceeded: Exceeded[]
+  /** The first 20. */
+  missing: Missing[]
+}
+
+interface Bucket {
+  id: string
+  name: string
+  key: string
+  at: string
+  n: string
+  proof: BucketProof
+}
+
+interface Row {
+  i: number
+  at: string
+  n: string
+  version: number
+  units: number | string
+  claim: string | null
+  debt: number[]
+  granted: string | null
+}
+
+/** Rows in memory at one time. */
+const pageRows = 20_000
+const pageBuckets = 200
+const shown = 20
+
+const date = (us: number): Date => new Date(Math.floor(us / 1_000))
+
+/**
+ * Proves from the ledger alone that no window was exceeded.
+ * @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_OPTION, SLUICE_BAD_DURATION
+ */
+export async function verify(sql: Sql, options: VerifyOptions = {}): Promise<Verification> {
+  const audit = new Audit(sql, options.limit)
+  const nowUs = await audit.definitions()
+  const keptUs = nowUs - ledgerUs
+  const fromUs = timeUs('from', options.from, nowUs)
+  const toUs = timeUs('to', options.to, nowUs)
+  if (toUs !== undefined && toUs <= (fromUs ?? keptUs))
+    throw new UsageError('SLUICE_BAD_OPTION', 'the period to verify ends before it begins, or before the ledger does')
+  // A bucket's time may be ahead of a clock that stepped back.
+  const endUs = toUs ?? Math.max(nowUs, await audit.newestUs()) + 1
+  await audit.run(fromUs, endUs, nowUs)
+  return audit.answer(Math.max(fromUs ?? keptUs, keptUs), endUs)
+}
+
+function timeUs(name: string, at: Date | Duration | undefined, nowUs: number): number | undefined {
+  if (at === undefined) return undefined
+  const us = at instanceof Date ? at.getTime() * 1_000 : nowUs - Math.round(durationMs(at) * 1_000)
+  if (Number.isFinite(us)) return Math.max(0, us)
+  throw new UsageError('SLUICE_BAD_OPTION', `"${name}" is not a valid Date`)
+}
+
+/** One run over the ledger. */
+class Audit {
+  readonly #sql: Sql
+  readonly #limit: string | null
+  readonly #versions = new Map<string, Map<number, Defined>>()
+  readonly #verified = new Map<string, Verified>()
+  readonly #exceeded: Exceeded[] = []
+  readonly #missing: Missing[] = []
+  #ahead: Ahead = { firstUs: 0, steps: [] }
+  #isProved = true
+  #buckets = 0
+  #grants = 0
+
+  constructor(sql: Sql, limit: string | undefined) {
+    this.#sql = sql
+    this.#limit = limit ?? null
+  }
+
+  /** Reads all versions of the definitions and how the store's clock stands; resolves to the limiter's time. */
+  async definitions(): Promise<number> {
+    type Read = { now: string; ahead: string; name: string | null; version: number; spec: Defined }
+    const rows = await this.#sql.query<Read>(
+      `select n.*, d.name, d.version, d.spec
+       from (select engine.limiter_us() as now, ahead_us as ahead from sluice.epoch limit 1) n
+       left join sluice.limit_def d on d.name = coalesce($1, d.name) and strpos(d.name, '/') = 0 order by d.name, d.version`,
+      [this.#limit],
+    )
+    for (const { name, version, spec } of rows) {
+      if (name === null) continue
+      this.#versions.set(name, (this.#versions.get(name) ?? new Map<number, Defined>()).set(version, spec))
+      for (const [i, rule] of spec.rules.entries()) this.#begin(name, version, i, rule, spec)
+    }
+    if (this.#limit !== null && this.#versions.size === 0)
+      throw new UsageError('SLUICE_NO_SUCH_LIMIT', `no limit is called "${this.#limit}"; \`sluice limits\` lists them`)
+    const { now, ahead } = rows[0] as Read
+    const steps = await this.#sql.query<Record<'at' | 'before_us' | 'ahead_us', string>>(
+      'select at, before_us, ahead_us from sluice.step order by n',
+    )
+    this.#ahead = {
+      firstUs: Number(steps[0]?.before_us ?? ahead),
+      steps: steps.map((step) => ({ atUs: Number(step.at), aheadUs: Number(step.ahead_us) })),
+    }
+    return Number(now)
+  }
+
+  #begin(limit: string, version: number, i: number, rule: Rule, spec: Defined): void {
+    const { guarantee, rate, spanUs, most } = promised(rule, spec)
+    const none = { worst: 0, exceeded: 0, keys: 0 }
+    const verified = { limit, version, guarantee, rate, most, windowMs: spanUs / 1_000, ...none }
+    this.#verified.set(`${limit} ${version}:${i}`, verified)
+  }
+
+  async newestUs(): Promise<number> {
+    const [row] = await this.#sql.query<{ at: string | null }>('select max(at) as at from sluice.ledger')
+    return Number(row?.at ?? 0)
+  }
+
+  /** All buckets, some at a time. */
+  async run(fromUs: number | undefined, endUs: number, nowUs: number): Promise<void> {
+    for (let after = '-9223372036854775808'; ;) {
+      const found = await this.#sql.query<{ id: string; name: string; key: string }>(
+        'select id, name, key from sluice.bucket where id > $1 and name = coalesce($2, name) order by id limit $3',
+        [after, this.#limit, pageBuckets],
+      )
+      await this.#follow(
+        found.map((one) => this.#open(one, fromUs, nowUs)).filter((one) => one !== undefined),
+        endUs,
+      )
+      if (found.length < pageBuckets) return
+      after = found.at(-1)?.id ?? after
+    }
+  }
+
+  #open(of: { id: string; name: string; key: string }, fromUs: number | undefined, nowUs: number): Bucket | undefined {
+    const versions = this.#versions.get(of.name)
+    if (versions === undefined) return undefined
+    // A period that the store's clock was set back in is longer by that.
+    const backUs = Math.max(...[...versions.values()].map(lookback)) + setBack(this.#ahead)
+    const keptUs = nowUs - Math.max(ledgerUs, backUs)
+    const proof = new BucketProof(versions, Math.max(fromUs ?? keptUs, keptUs), this.#ahead)
+    return { ...of, at: String(fromUs === undefined ? -1 : fromUs - backUs), n: '0', proof }
+  }
+
+  /** Reads these buckets to their ends, a page of each at a time. */
+  async #follow(buckets: Bucket[], endUs: number): Promise<void> {
+    for (let open = buckets; open.length > 0;) {
+      const most = Math.ceil(pageRows / open.length)
+      const rows = await this.#sql.run<Row>('operations/ledger', [
+        open.map((one) => one.id),
+        open.map((one) => one.at),
+        open.map((one) => one.n),
+        endUs,
+        most,
+      ])
+      const counts = open.map(() => 0)
+      for (const row of rows) {
+        const bucket = open[row.i] as Bucket
+        counts[row.i] = (counts[row.i] ?? 0) + 1
+        ;[bucket.at, bucket.n] = [row.at, row.n]
+        bucket.proof.add({
+          n: Number(row.n),
+          atUs: Number(row.at),
+          version: row.version,
+          units: Number(row.units),
+          claim: row.claim,
+          debt: row.debt,
+          granted: row.granted === null ? null : Number(row.granted),
+        })
+      }
+      const isOver = (_: Bucket, i: number) => (counts[i] ?? 0) < most
+      for (const bucket of open.filter(isOver)) await this.#close(bucket)
+      open = open.filter((bucket, i) => !isOver(bucket, i))
+    }
+  }
+
+  async #close({ id, name, key, proof }: Bucket): Promise<void> {
+    this.#buckets++
+    this.#grants += proof.grants
+    if (proof.gaps.length > 0) this.#isProved = false
+    for (const { after, before } of proof.gaps.slice(0, shown - this.#missing.length))
+      this.#missing.push({ limit: name, key, from: date(after.atUs), to: date(before.atUs) })
+    for (const [of, seen] of proof.seen) {
+      const verified = this.#verified.get(`${name} ${of}`) as Verified
+      verified.keys++
+      verified.exceeded += seen.exceeded
+      verified.worst = Math.max(verified.worst, seen.worst)
+      if (seen.excess === undefined) continue
+      this.#isProved = false
+      if (this.#exceeded.length >= shown) continue
+      const { fromUs, firstUs, spanUs, lastUs, units, most } = seen.excess
+      const { guarantee, rate } = verified
+      const window = { from: date(fromUs), to: date(fromUs + spanUs) }
+      const grants = await this.#spent(id, firstUs, lastUs)
+      this.#exceeded.push({ limit: name, key, guarantee, rate, ...window, units, most, grants })
+    }
+  }
+
+  async #spent(bucket: string, firstUs: number, lastUs: number): Promise<Exceeded['grants']> {
+    const rows = await this.#sql.run<{ claim: string; at: string; units: number | string; jobs: string[] | null }>(
+      'operations/spent',
+      [bucket, firstUs, lastUs],
+    )
+    return rows.map(({ claim, at, units, jobs }) => ({
+      claim,
+      at: date(Number(at)),
+      units: Number(units),
+      jobs: jobs ?? [],
+    }))
+  }
+
+  answer(fromUs: number, endUs: number): Verification {
+    return {
+      isProved: this.#isProved,
+      from: date(fromUs),
+      to: date(endUs),
+      buckets: this.#buckets,
+      grants: this.#grants,
+      rules: [...this.#verified.values()],
+      exceeded: this.#exceeded,
+      missing: this.#missing,
+    }
+  }
+}

@@ -1,0 +1,232 @@
+/** Whether Redis answers and has the state that counts; and, when not, its way back. */
+import { leastUs, type Reading, stepForward } from '../core/clock.ts'
+import { StoreError, UsageError } from '../core/errors.ts'
+import type { Store } from '../db/store.ts'
+import type { RedisConnection } from './connect.ts'
+import type { RedisLimiter } from './limiter.ts'
+import { lookAtServer, type ServerLook } from './server.ts'
+import type { SharedDefinitions } from './definitions.ts'
+import { OthersBeginError, type SharedEpochs } from './epochs.ts'
+
+/** What it needs. */
+export interface WatchOptions {
+  store: Store
+  connection: RedisConnection
+  limiter: RedisLimiter
+  definitions: SharedDefinitions
+  epochs: SharedEpochs
+  /** Redis answers again, or has another epoch. */
+  restored(): void
+  /** What its clock shows. */
+  heard(reading: Reading): void
+}
+
+/** Definitions are read, and Redis's clock is looked at, so often; the server every sixth time. */
+const lookMs = 5_000
+const looksPerServer = 6
+/** What lasts for less is nobody's concern. */
+const quietMs = 1_000
+const retryMsMax = 500
+const warnMs = 60_000
+/** A clock that was set back by less is waited for. */
+const backUs = 2_000_000
+
+/** One process's watch over Redis. */
+export class Watch {
+  readonly #options: WatchOptions
+  readonly #closed = new AbortController()
+  readonly #listeners = new Set<() => void>()
+  #healing: Promise<void> | undefined
+  /** The epoch whose state cannot be believed any more. */
+  #forced: string | undefined
+  /** The one that counted when its clock, and the server, were last looked at. */
+  #clockOf: string | undefined
+  #lookOf: string | undefined
+  #healedMs = -Infinity
+  #warnedMs = -Infinity
+  #rounds: Promise<void> | undefined
+  #reading: Reading | undefined
+  #look: ServerLook | undefined
+  /** Why limits may not go by this server. */
+  #unfit: string | undefined
+
+  constructor(options: WatchOptions) {
+    this.#options = options
+  }
+
+  /** Nothing is asked of it now. */
+  get isAway(): boolean {
+    return this.#healing !== undefined
+  }
+
+  get isClosed(): boolean {
+    return this.#closed.signal.aborted
+  }
+
+  /** The state is to be made anew, whatever Redis says of it; unless somebody else does. */
+  force(of = this.#options.epochs.current): void {
+    this.#forced = of
+    this.failed(undefined)
+  }
+
+  /** Calls back when it goes away, and when it is back. */
+  onChange(changed: () => void): () => void {
+    this.#listeners.add(changed)
+    return () => void this.#listeners.delete(changed)
+  }
+
+  /** Begins to watch. */
+  start(): void {
+    this.failed(undefined)
+    this.#rounds ??= this.#run()
+  }
+
+  /** Resolves when Redis is there, or after `ms`. */
+  async present(ms: number): Promise<void> {
+    if (this.#healing === undefined) return
+    const enough = new AbortController()
+    const sleeping = this.#options.store.clock.sleep(ms, AbortSignal.any([enough.signal, this.#closed.signal]))
+    await Promise.race([this.#healing, sleeping])
+    enough.abort()
+  }
+
+  /** Something went wrong, or the state is not the one that counts: from now on it is away, until all is well. */
+  failed(error: unknown): void {
+    if (this.#closed.signal.aborted || this.#healing !== undefined) return
+    this.#warn(error)
+    if (error instanceof StoreError && ['SLUICE_REDIS_SILENT', 'SLUICE_REDIS_ANSWER'].includes(error.code))
+      this.#options.connection.reset()
+    this.#healing = this.#heal(error).finally(() => {
+      this.#healing = undefined
+      // Found meanwhile: what is restored cannot be believed.
+      if (this.#forced !== undefined && this.#forced === this.#options.epochs.current) return this.failed(undefined)
+      for (const changed of this.#listeners) changed()
+    })
+    for (const changed of this.#listeners) changed()
+  }
+
+  /** What lasts is told as an error; what comes and goes, now and then. */
+  #warn(error: unknown): void {
+    const nowMs = this.#options.store.clock.monotonicMs()
+    if (error === undefined || nowMs - this.#warnedMs < warnMs) return
+    this.#warnedMs = nowMs
+    this.#options.store.log.warn('a call to Redis failed; whether it is there and whole is looked at', {
+      error: textOf(error),
+    })
+  }
+
+  async close(): Promise<void> {
+    this.#closed.abort()
+    await this.#healing
+    await this.#rounds
+  }
+
+  async #heal(cause: unknown): Promise<void> {
+    const { store, epochs, limiter, connection, restored } = this.#options
+    const { clock, log } = store
+    const { signal } = this.#closed
+    const sinceMs = clock.monotonicMs()
+    let isTold = false
+    // What fails again at once would go round as fast as it can.
+    if (sinceMs - this.#healedMs < 1_000) await clock.sleep(50 + clock.random() * 50, signal, false)
+    for (let tries = 0; !signal.aborted; tries++) {
+      try {
+        if (this.#unfit !== undefined || this.#look === undefined) await this.#lookAtServer()
+        if (this.#unfit !== undefined) throw new UsageError('SLUICE_REDIS_UNFIT', this.#unfit)
+        await limiter.write()
+        const forced = this.#forced
+        await epochs.restore(forced)
+        if (this.#forced === forced) this.#forced = undefined
+        this.#lookOf ??= epochs.current
+        // Of the same state a step of the clock is one.
+        if (epochs.current !== this.#clockOf) this.#reading = undefined
+        await this.#readClock()
+        // Also where another process said so, and is gone.
+        await store.run('limits/redis/back')
+        if (isTold) log.info('Redis is back, and limits in it go on')
+        this.#healedMs = clock.monotonicMs()
+        return restored()
+      } catch (error) {
+        if (!(error instanceof OthersBeginError)) cause = error
+        const why = cause ?? error
+        if (error instanceof StoreError && error.code === 'SLUICE_REDIS_ANSWER') connection.reset()
+        if (!isTold && clock.monotonicMs() - sinceMs > quietMs) {
+          isTold = true
+          log.error('Redis, where limits are shared, is away: limits wait, but for those that are open then', {
+            error: textOf(why),
+          })
+          await store.run('limits/redis/away', [textOf(why).slice(0, 500)]).catch(() => {})
+        }
+      }
+      await clock.sleep(Math.min(retryMsMax, 20 * 2 ** Math.min(tries, 6)) * (0.5 + clock.random()), signal, false)
+    }
+  }
+
+  async #run(): Promise<void> {
+    const { clock, log } = this.#options.store
+    const { signal } = this.#closed
+    for (let n = 1; ; n++) {
+      await clock.sleep(lookMs * (0.75 + clock.random() / 2), signal, false)
+      if (signal.aborted) return
+      if (this.#healing !== undefined) continue
+      try {
+        await this.#round(n)
+      } catch (error) {
+        log.debug('a look at Redis failed', { error: String(error) })
+        if (!(error instanceof StoreError && error.code === 'SLUICE_STORE_UNREACHABLE')) this.failed(error)
+      }
+    }
+  }
+
+  async #round(n: number): Promise<void> {
+    const { limiter, definitions } = this.#options
+    await definitions.read()
+    for (const published of definitions.published()) await limiter.publish(published)
+    await this.#readClock()
+    if (n % looksPerServer === 0) await this.#lookAtServer()
+    if (this.#unfit !== undefined) this.failed(undefined)
+  }
+
+  /** A clock that stepped opens what it skips, or stops everything: the state is made anew by the ledger. */
+  async #readClock(): Promise<void> {
+    const { store, limiter, epochs } = this.#options
+    const { clock, log } = store
+    const sentMs = clock.monotonicMs()
+    const { id, nowUs } = await limiter.epoch()
+    const reading = { us: nowUs, sentMs, heardMs: clock.monotonicMs(), bootMs: clock.bootMs() }
+    const [past, of] = [this.#reading, this.#clockOf]
+    this.#reading = reading
+    this.#clockOf = epochs.current
+    if (past === undefined) return this.#options.heard(reading)
+    const { byUs, isOwn } = stepForward(past, reading)
+    const behindUs = leastUs(past, sentMs) - nowUs
+    if (!(byUs > 0 && !isOwn) && behindUs < backUs) {
+      this.#options.heard(reading)
+      // Another process has begun one.
+      if (id !== epochs.current) this.failed(undefined)
+      return
+    }
+    this.force(of)
+    log.warn("Redis's clock stepped: limits in it go on by the ledger; look after that clock", {
+      seconds: Math.round((byUs > 0 ? byUs : -behindUs) / 1e6),
+    })
+  }
+
+  async #lookAtServer(): Promise<void> {
+    const { connection, store } = this.#options
+    const look = await lookAtServer(connection, this.#look, store.clock)
+    const told = new Set(this.#look?.findings.map(({ code }) => code))
+    for (const { code, isError, text } of look.findings)
+      if (!told.has(code)) store.log[isError ? 'error' : 'warn'](text)
+    const hasEvicted = look.findings.some(({ code, isError }) => code === 'evicted' && isError)
+    const of = this.#lookOf
+    this.#lookOf = this.#options.epochs.current
+    this.#look = look
+    this.#unfit = look.findings.find(({ code, isError }) => isError && code !== 'evicted')?.text
+    if (hasEvicted && of !== undefined) this.force(of)
+  }
+}
+
+function textOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error)
+}

@@ -1,0 +1,290 @@
+/** Takes of limits outside of jobs: at once, in turn, and for requests; the same buckets as the jobs'. */
+import { randomUUID } from 'node:crypto'
+import { type Moment, StoreClock } from '../core/clock.ts'
+import { SluiceError, StoreError } from '../core/errors.ts'
+import type { Store } from '../db/store.ts'
+import { Epoch } from '../claim/definitions/clock.ts'
+import { hash64, newId } from '../core/hash.ts'
+import { Acquirer, type Answer, type Asking, type Said, type Wish } from './acquire.ts'
+import { isTransient } from '../claim/claim.ts'
+import type { Definitions } from '../claim/definitions/define.ts'
+import { Agents } from '../http/agent.ts'
+import { createFetch } from '../http/fetch.ts'
+import { warmClient } from '../http/warm.ts'
+import type { Limit } from '../limits/limit.ts'
+import type { SharedLimits } from '../limits/peer.ts'
+import type { Lease, Taker, TakeOptions, Tried, WaitOptions } from '../limits/taker.ts'
+import { Holder, lifeUs } from './holder.ts'
+import { Taken } from './lease.ts'
+import { Outage } from './outage.ts'
+import { aboveCapacity, closed, lateMsMax, sharedAway, timeout, tooLate } from './refusals.ts'
+import { Spend } from './spend.ts'
+import { Waiters } from './waiters.ts'
+import { type Want, wantOf } from './want.ts'
+
+/** What takes need. */
+export interface TakesOptions {
+  readonly store: Store
+  readonly definitions: Definitions
+  /** Addresses beyond the public ones that `fetch` may call. */
+  readonly allowPrivate: readonly string[]
+  /** Who else has a say in limits. */
+  readonly shared: SharedLimits | undefined
+}
+
+/** So long a take that waits goes on asking a store that gives no answer; a try asks once more. */
+const awayMs = 2_000
+/** The store is looked at so often, while there are takes. */
+const lookMs = 2_000
+const neverUs = '9007199254740991'
+
+/** So long a request may begin under what was granted. */
+const freshMs = ({ fresh_us }: Answer) => (fresh_us === null ? Infinity : Number(fresh_us) / 1_000)
+
+/** Takes of one Sluice. */
+export class Takes implements Taker {
+  readonly #options: TakesOptions
+  readonly #acquirer: Acquirer
+  readonly #epoch: Epoch
+  #lookedMs = -Infinity
+  readonly #holder: Holder
+  readonly #outage: Outage
+  readonly #waiters: Waiters
+  readonly #leases = new Set<Taken>()
+  readonly #closed = new AbortController()
+  #agents: Agents | undefined
+
+  constructor(options: TakesOptions) {
+    this.#options = options
+    const { store, shared } = options
+    const storeClock = new StoreClock()
+    this.#acquirer = new Acquirer(store, storeClock, shared)
+    this.#holder = new Holder(store, storeClock)
+    this.#epoch = new Epoch(store, storeClock)
+    this.#outage = new Outage(store.clock, store.log)
+    this.#waiters = new Waiters(store.db, `${store.schema}.take`)
+  }
+
+  /** How often a limit with `onStoreError: 'open'` has granted without the store so far. */
+  get uncharged(): number {
+    return this.#outage.uncharged
+  }
+
+  /** See {@link Limit.tryTake}. */
+  async tryTake(limit: Limit, options: TakeOptions = {}): Promise<Tried> {
+    const want = wantOf(limit, options)
+    const said = await this.#orOpen(want, () => this.#try(want))
+    const { grant: lease, waitMs = 0 } = said
+    if (lease === undefined) {
+      await said.unused?.giveBack()
+      return { granted: false, retryAfterMs: Math.ceil(waitMs) }
+    }
+    if (lease.freshForMs > 0) return { granted: true, retryAfterMs: 0, lease }
+    // The store answered too late for it to be of use.
+    await lease.giveBack()
+    return { granted: false, retryAfterMs: 0 }
+  }
+
+  /** See {@link Limit.take}. */
+  async take(limit: Limit, options: WaitOptions = {}): Promise<Lease> {
+    return this.#take(wantOf(limit, options), options)
+  }
+
+  /** See {@link Limit.fetch}. */
+  async fetch(limit: Limit, input: string | URL | Request, init: RequestInit & WaitOptions = {}): Promise<Response> {
+    const { key, cost, maxWaitMs, ...rest } = init
+    const want = wantOf(limit, { key, cost, maxWaitMs })
+    const { store, allowPrivate } = this.#options
+    const { clock } = store
+    store.db.checkOutside('`fetch` of a limit')
+    this.#agents ??= new Agents(allowPrivate)
+    const agent = this.#agents.of([])
+    await warmClient(agent)
+    const untilMs = clock.monotonicMs() + want.maxWaitMs
+    const spend = new Spend({
+      take: (signal, unused) =>
+        this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
+      hold: (ms) => this.#acquirer.hold([want.take], ms),
+    })
+    return spend.within(this.#closed.signal, () => createFetch({ agent, clock, allowance: spend })(input, rest))
+  }
+
+  /** A process that only takes has no worker that would look whether the store is still what it was. */
+  async #look(): Promise<void> {
+    const nowMs = this.#options.store.clock.monotonicMs()
+    if (nowMs - this.#lookedMs < lookMs) return
+    this.#lookedMs = nowMs
+    await this.#epoch.look()
+  }
+
+  /** Ends what waits, and gives back all places. */
+  async close(): Promise<void> {
+    this.#closed.abort(closed())
+    const held = [...this.#leases]
+    for (const lease of held) lease.lose(closed())
+    await Promise.all(held.map((lease) => lease.release()))
+    await this.#holder.close()
+    await this.#waiters.close()
+    // Responses that are being read may be read to their end.
+    void this.#agents?.close()
+  }
+
+  /** Asks once, and once more when the answer is lost. */
+  async #try(want: Want): Promise<Said<Taken>> {
+    const wish = this.#wish()
+    try {
+      return await this.#ask(want, wish).catch((error: unknown) => {
+        if (!(error instanceof StoreError)) throw error
+        return this.#ask(want, wish)
+      })
+    } catch (error) {
+      if (isTransient(error)) return { soonestMs: 100, waitMs: 100 }
+      throw error
+    }
+  }
+
+  /** Waits for a grant that is young enough to be used. */
+  async #take(want: Want, { signal }: Pick<WaitOptions, 'signal'>, unused?: Taken): Promise<Taken> {
+    const said = await this.#orOpen(want, async () => ({ grant: await this.#untilGranted(want, signal, unused) }))
+    const lease = said.grant as Taken
+    // The store was not asked, so it did not hear of it.
+    if (lease.isUncharged) void unused?.giveBack()
+    return lease
+  }
+
+  #wish(): Wish {
+    return { id: randomUUID(), holder: this.#holder.id }
+  }
+
+  #untilGranted(want: Want, signal: AbortSignal | undefined, unused: Taken | undefined): Promise<Taken> {
+    const { clock } = this.#options.store
+    const line = newId()
+    const untilMs = clock.monotonicMs() + want.maxWaitMs
+    let isInLine = false
+    const asking: Asking<Taken> = {
+      untilMs,
+      awayMs: Math.min(awayMs, want.maxWaitMs),
+      givesBackAgain: true,
+      wish: () => this.#wish(),
+      ask: async (wish, back) => {
+        const said = await this.#ask(want, wish, { line, waitMs: untilMs - clock.monotonicMs(), back })
+        isInLine = said.grant === undefined && said.unused === undefined
+        if (said.grant !== undefined) this.#waiters.next(hash64(want.take))
+        return said
+      },
+      isFresh: ({ freshForMs }) => freshForMs > 0,
+      wait: (ms) => this.#waiters.wait(hash64(want.take), ms, clock, signal),
+      late: (lease, _, sinceMs) => {
+        lease.tellUnused()
+        if (clock.monotonicMs() - sinceMs > lateMsMax) throw tooLate(want)
+      },
+      timeout: (soonestMs) => timeout(want, soonestMs),
+      ended: async (back) => {
+        void back?.giveBack()
+        if (isInLine) void this.#leave(line)
+      },
+    }
+    return this.#acquirer.untilGranted(asking, unused, signal)
+  }
+
+  async #leave(line: string): Promise<void> {
+    // Without it the others wait for it a little longer.
+    await this.#options.store.run('takes/leave', [line]).catch(() => {})
+  }
+
+  /** One question to the store, and to those who share the limit. */
+  async #ask(
+    want: Want,
+    wish: Wish,
+    how: { line?: string; waitMs?: number; back?: Taken | undefined } = {},
+  ): Promise<Said<Taken>> {
+    const { store, definitions, shared } = this.#options
+    if (this.#closed.signal.aborted) throw closed()
+    store.db.checkOutside('a take')
+    await definitions.define([want.limit])
+    // The first take of a process waits until Redis is known.
+    shared?.start()
+    await shared?.ready()
+    if (shared?.isAway === true && !shared.isOpenFor([want.limit])) throw sharedAway()
+    await this.#look()
+    const known = this.#holder.asking(wish.id)
+    try {
+      const { line = null, waitMs = Infinity, back } = how
+      back?.tellUnused()
+      const wait = waitMs === Infinity ? null : Math.floor(waitMs * 1_000)
+      const taker = { line, n: back?.place ?? null, wait, holder: wish.holder ?? null, life: lifeUs }
+      const question = { wish, takes: [want.take], units: [want.cost], back, taker }
+      const answer = await this.#acquirer.ask(question)
+      back?.handOver()
+      const said = this.#said(want, wish, answer)
+      if (said.grant === undefined) return said
+      const { fromMs, waitMs: againMs, id } = await this.#acquirer.agree(question, answer)
+      if (fromMs === undefined) return { soonestMs: againMs, waitMs: againMs, unused: said.grant }
+      if (id !== undefined) said.grant.agreed(id, fromMs + freshMs(answer))
+      return said
+    } finally {
+      known()
+    }
+  }
+
+  #said(want: Want, wish: Wish, answer: Answer): Said<Taken> {
+    // Of a holder that was given up meanwhile: it says nothing of the present one, and nobody keeps its places alive.
+    const isOld = wish.holder !== this.#holder.id
+    if (answer.lost) {
+      if (!isOld) this.#holder.lost()
+      return {}
+    }
+    if (!answer.granted) {
+      if (answer.capacity !== null) throw aboveCapacity(want, Number(answer.capacity))
+      const soonestMs = answer.soonest_us === neverUs ? 0 : Number(answer.soonest_us ?? 0) / 1_000
+      return { soonestMs, waitMs: Math.max(1, Number(answer.wait_us ?? 1_000_000) / 1_000) }
+    }
+    if (isOld && answer.life_us !== null) {
+      void this.#holder.end(wish.id, want.take, want.cost)
+      return {}
+    }
+    const lease = this.#lease(want, wish.id, answer.fromMs + freshMs(answer), answer, wish.asked)
+    if (answer.life_us !== null) {
+      this.#leases.add(lease)
+      this.#holder.hold(lease.id, answer.asked, Number(answer.life_us) / 1_000, (reason) => lease.lose(reason))
+    }
+    return { grant: lease }
+  }
+
+  #lease(want: Want, id: string, deadlineMs: number, row?: Answer, asked?: Moment): Taken {
+    const lease = new Taken({
+      id,
+      take: want.take,
+      clock: this.#options.store.clock,
+      holder: this.#holder,
+      deadlineMs,
+      asked,
+      hasPlace: row !== undefined && row.life_us !== null,
+      isUncharged: row === undefined,
+      place: row?.n ?? null,
+      cost: want.cost,
+      over: () => this.#leases.delete(lease),
+      unused: ({ shared }) => shared && this.#options.shared?.unused(shared, [want.take], [want.cost]),
+    })
+    return lease
+  }
+
+  /** What `ask` gives, or a lease without a charge, where the limit is open while the store is away. */
+  async #orOpen(want: Want, ask: () => Promise<Said<Taken>>): Promise<Said<Taken>> {
+    if (!want.limit.isOpenWithoutStore) return ask()
+    const open = () => {
+      this.#outage.granted(want.limit.name)
+      return { grant: this.#lease(want, randomUUID(), Infinity) }
+    }
+    if (this.#outage.isOn) return open()
+    try {
+      const said = await ask()
+      this.#outage.over()
+      return said
+    } catch (error) {
+      if (!SluiceError.is(error) || error.code !== 'SLUICE_STORE_UNREACHABLE') throw error
+      this.#outage.begun(error)
+      return open()
+    }
+  }
+}

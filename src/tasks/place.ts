@@ -1,0 +1,200 @@
+/** Where a job waits: its queue, priority, limit keys and fair key make the lane. `store/lane_id.sql` computes the same. */
+import { UsageError } from '../core/errors.ts'
+import { hashed } from '../core/hash.ts'
+import { costOf, type Expect, turnOf } from '../limits/cost.ts'
+import { checkKey, fieldOf, type Limit } from '../limits/limit.ts'
+import { bucketName, splitBucket } from '../limits/pool.ts'
+import { besideName, shareIn, unreserved } from '../limits/reserve.ts'
+import { checkWeight } from '../limits/weight.ts'
+import type { NewJob } from '../store/send.ts'
+import type { Ruled } from './rule.ts'
+import { type AnyTask, checkName } from './task.ts'
+
+/** Where a job waits. */
+export type Place = Pick<NewJob, 'lane' | 'queue' | 'priority' | 'weight' | 'fair' | 'takes' | 'costs'>
+
+/** What the store is told of a job that is to wait elsewhere (readmit.sql): what is not named stays as it is. */
+export interface Readmission extends Place {
+  tags?: readonly string[]
+  /** From now, or since 1970; whole. */
+  delayUs?: number | null
+  atUs?: number
+  waitUs?: number | null
+  once?: boolean | null
+  onFailed?: string | null
+  ruled?: readonly Ruled[]
+  /** Why it is put off. */
+  held?: string
+}
+
+/** What a job was recorded with: by it costs are known of limits that its task no longer names, and what was expected of it. */
+type Had = { readonly takes: readonly string[] | null; readonly costs: readonly number[] | null }
+
+/** What is known of a job's costs beside its task and input. */
+type Known = Partial<Had> & { readonly expect?: Expect | undefined }
+
+/**
+ * Computes a job's place.
+ * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_OPTION, SLUICE_BAD_COST, SLUICE_COST_ABOVE_CAPACITY
+ */
+export function placeOf(
+  task: AnyTask,
+  stored: unknown,
+  queue: string,
+  priority: number,
+  takes: readonly string[],
+  known: Known = {},
+): Place {
+  const key = task.fair === undefined ? undefined : fairKey(task.fair, stored)
+  const fair = key === undefined ? null : `${task.name}:${key}`
+  const weight = weightOf(task, stored, key ?? splitBucket(takes.find((bucket) => bucket.includes(':')) ?? '').key)
+  const identity = [queue, task.name, String(priority), fair ?? '', ...takes].join('\u001f')
+  const costs = costsOf(task, stored, takes, known)
+  const weighted = weight === 1 ? identity : `${identity}\u001e${weight}`
+  const lane = hashed(costs === null ? weighted : `${weighted}\u001d`)
+  return { lane, queue, priority, weight, fair, takes: takes.length === 0 ? null : [...takes], costs }
+}
+
+/** What the task says, else the limit whose keys have the turns. @param key the fair key, when a field gave it */
+function weightOf(task: AnyTask, stored: unknown, key: string | undefined): number {
+  const { weight: given } = task
+  if (typeof given === 'function') return checkWeight(said(task, 'weight', () => given(stored as never)))
+  return given ?? ownLimit(task)?.weights.get(key ?? '') ?? 1
+}
+
+/** The limit whose keys are the task's fair keys. */
+function ownLimit({ limits, fair }: AnyTask): Limit | undefined {
+  return limits.find((limit) => (fair === undefined ? limit.keyed : limit.path === fair))
+}
+
+/**
+ * Units of each of `takes`, and of the turn: the cost in the first limit that other fair keys share. Null: all jobs of the
+ * task take 1; where one may take more, a job that does not waits in the same lane.
+ */
+function costsOf(task: AnyTask, stored: unknown, takes: readonly string[], known: Known): number[] | null {
+  if (task.limits.every((limit) => limit.cost === 1) && (known.costs ?? null) === null) return null
+  const limits = takes.map((bucket) => task.limits.find(({ name }) => name === splitBucket(bucket).limit))
+  const units = takes.map((bucket, i) => {
+    const limit = limits[i]
+    const had = known.costs?.[known.takes?.indexOf(bucket) ?? -1]
+    // What is expected is said once: it depends on the moment.
+    if (limit === undefined || (limit.learn !== undefined && had !== undefined)) return had ?? 1
+    return costOf(asTaken(limit, bucket), stored, known.expect)
+  })
+  const keyed = task.limits.find((limit) => limit.keyed)
+  const isOwn = (limit: Limit) => (task.fair === undefined ? limit === keyed : limit.path === task.fair)
+  const at = limits.findIndex((limit) => limit !== undefined && !isOwn(limit))
+  const shared = limits[at]
+  return [...units, shared === undefined ? 1 : turnOf(shared, units[at] ?? 1)]
+}
+
+/** A limit as a bucket of it counts: what is beside it may hold less. */
+function asTaken(limit: Limit, bucket: string): Limit {
+  const { share, rules } = limit
+  return share === undefined || shareIn([bucket]) !== ''
+    ? limit
+    : { ...limit, rules: rules.map((rule) => unreserved(rule, share)) }
+}
+
+/**
+ * Where a job waits by the task's definition of today, when it demands a bucket that the job does not wait for (a limit
+ * was added, or takes its key from elsewhere); else undefined. Limits that the task no longer names stay: other workers
+ * may still run the code that does, and two versions must not hand a job back and forth. So do keys that a rule gave.
+ * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY
+ */
+export function placeNow(
+  task: AnyTask,
+  job: { readonly input: unknown; readonly queue: string; readonly priority: number } & Had,
+  ruledKeys?: Readonly<Record<string, string>>,
+): Place | undefined {
+  const { input, queue, priority } = job
+  const had = job.takes ?? []
+  // A limit that the task has no more needs no key; that one was given is no mistake now.
+  const given =
+    ruledKeys &&
+    Object.entries(ruledKeys).filter(([name]) => task.limits.some((limit) => limit.name === name && limit.keyed))
+  const share = task.limits.some((limit) => limit.share !== undefined) ? shareIn(had) : undefined
+  const demanded = bucketsOf(task, input, given && Object.fromEntries(given), share)
+  if (demanded.every((bucket) => had.includes(bucket))) return undefined
+  const isNamed = (bucket: string) => task.limits.some(({ name }) => name === splitBucket(bucket).limit)
+  return placeOf(task, input, queue, priority, [...demanded, ...had.filter((bucket) => !isNamed(bucket))], job)
+}
+
+/** The queue that a definition, or a send, says; undefined: none. @throws UsageError SLUICE_BAD_TASK, SLUICE_BAD_OPTION */
+export function queueOf(task: AnyTask, queue: AnyTask['queue'], stored: unknown): string | undefined {
+  const named = typeof queue === 'function' ? said(task, 'queue', () => queue(stored as never)) : queue
+  if (named !== undefined) checkName('queue', named)
+  return named
+}
+
+/**
+ * Names of the buckets in which a job of this input needs room: those of its limits, then those beside them (reserve.ts).
+ * @param keys by limit, instead of what the input says @param share of which it is, instead of what the task says
+ * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_RULE
+ */
+export function bucketsOf(
+  task: AnyTask,
+  stored: unknown,
+  keys: Readonly<Record<string, string>> = {},
+  share = task.share,
+): string[] {
+  const unknown = Object.keys(keys).find((name) => !task.limits.some((limit) => limit.name === name && limit.keyed))
+  if (unknown !== undefined) {
+    throw new UsageError(
+      'SLUICE_BAD_RULE',
+      `a rule gives a key for "${unknown}", which is no keyed limit of task "${task.name}"`,
+    )
+  }
+  const own = task.limits.map((limit) => {
+    const given = Object.hasOwn(keys, limit.name) ? keys[limit.name] : undefined
+    const key = given === undefined ? keyOf(limit, stored) : checkKey(limit.name, given)
+    return bucketName(limit, key)
+  })
+  if (task.limits.every((limit) => limit.share === undefined)) return own
+  const beside = task.limits.flatMap((limit, i) =>
+    limit.share === undefined ? [] : [besideName(own[i] ?? '', limit.share.name === share ? share : '')],
+  )
+  return [...own, ...beside]
+}
+
+/** What a function of the input says. */
+function said<T>(task: AnyTask, what: string, ask: () => T): T {
+  try {
+    return ask()
+  } catch (cause) {
+    const message = `the ${what} function of task "${task.name}" threw: ${String(cause)}`
+    throw new UsageError('SLUICE_BAD_OPTION', message, { cause })
+  }
+}
+
+/** The key of each bucket by its limit's name; '' without one. */
+export function keysOf(takes: readonly string[]): Record<string, string> {
+  return Object.fromEntries(
+    takes.map((bucket) => {
+      const { limit, key = '' } = splitBucket(bucket)
+      return [limit, key]
+    }),
+  )
+}
+
+function keyOf(limit: Limit, stored: unknown): string | undefined {
+  try {
+    return limit.keyOf(stored as never)
+  } catch (error) {
+    if (error instanceof UsageError) throw error
+    throw new UsageError('SLUICE_MISSING_KEY', `the key function of limit "${limit.name}" threw: ${String(error)}`, {
+      cause: error,
+    })
+  }
+}
+
+function fairKey(path: string, input: unknown): string {
+  const value = fieldOf(input, path)
+  if (typeof value !== 'string' && typeof value !== 'number' && typeof value !== 'boolean') {
+    throw new UsageError(
+      'SLUICE_MISSING_KEY',
+      `the fair key "${path}" of the input is ${JSON.stringify(value)}; it must be a string, number or boolean`,
+    )
+  }
+  return String(value)
+}

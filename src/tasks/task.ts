@@ -1,0 +1,390 @@
+/** Tasks: named, typed handlers. Defining one stores nothing; sending goes through whoever `provideSender` named. */
+import type { StandardSchemaV1 } from '@standard-schema/spec'
+import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
+import { type Duration, durationMs } from '../core/rate.ts'
+import { type RetryOptions, type RetryPolicy, retryPolicy } from '../core/retry.ts'
+import type { TxLike } from '../db/tx.ts'
+import { Guard } from '../http/guard.ts'
+import type { HasPath, Limit } from '../limits/limit.ts'
+import { costed, type CostedLimit } from './cost.ts'
+import { provideTaker, type Taker } from '../limits/taker.ts'
+import type { Chosen } from '../limits/pool.ts'
+import { checkShare } from '../limits/reserve.ts'
+import type { Log } from '../core/log.ts'
+import { checkWeight } from '../limits/weight.ts'
+
+/** What a handler gets beside its input. */
+export interface Context {
+  /**
+   * Like the global fetch, but every request spends a grant of the job's limits: the first the attempt's own.
+   * A handler makes either all its calls through it, or none (then its grant is checked just before `run`, and covers one
+   * request): of calls made otherwise `fetch` knows nothing, and it may give back the grant that they have spent.
+   * A further request takes what the job costs, or `cost` says, by limit: `fetch(url, { cost: { tpm: 300 } })`.
+   */
+  readonly fetch: (
+    input: Parameters<typeof fetch>[0],
+    init?: RequestInit & { cost?: Readonly<Record<string, number>> },
+  ) => Promise<Response>
+  /** Of each pool among the task's limits the member that this attempt was granted, by the limit's name; and the worker's labels. */
+  readonly pool: Readonly<Record<string, Chosen>>
+  readonly labels: Readonly<Record<string, string>>
+  /**
+   * Says what the attempt has really used of its limits, by name; a number alone where one limit of the task has costs.
+   * Less than its grants took goes back (less what has drained since, unless the limit says `refund: 'full'`); more is a
+   * debt: nobody gets anything until it has drained. Counts once for each limit: call it when all is known, before the
+   * handler returns. Whole, 0 to 2,147,483,647.
+   * @throws UsageError SLUICE_BAD_COST; AttemptError SLUICE_JOB_LOST
+   * @example await settle({ tpm: usage.total_tokens })
+   */
+  settle(actual: number | Readonly<Record<string, number>>): Promise<void>
+  /** Aborted on time-out, within some 2 s of a cancel, when the worker gives up the job, and at forced shutdown. */
+  readonly signal: AbortSignal
+  /** 1 for the first attempt. */
+  readonly attempt: number
+  /** True when an earlier attempt may have reached the vendor without its outcome being known (its worker was lost). */
+  readonly ambiguous: boolean
+  readonly log: Log
+  readonly job: {
+    readonly id: string
+    readonly queue: string
+    readonly createdAt: Date
+    readonly tags: readonly string[]
+  }
+}
+
+/** What a handler that runs in a thread gets beside its input: no signal, for its thread is ended instead. */
+export interface ThreadContext extends Pick<
+  Context,
+  'fetch' | 'settle' | 'labels' | 'attempt' | 'ambiguous' | 'log' | 'job'
+> {
+  /** Keys and base URLs: secrets, and what else a member has, do not leave the main thread. */
+  readonly pool: Readonly<Record<string, Pick<Chosen, 'key' | 'baseUrl'>>>
+}
+
+/** How a task is defined; see the fields. */
+export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair extends string = string> {
+  /** Any Standard Schema (Zod, Valibot, ArkType, …). Checked at `send` and again before `run`. */
+  input: Schema
+  /**
+   * Limits that each attempt must fit, all of them or none; `{ limit, cost }` where a job takes other than the limit says
+   * itself. A limit whose key or cost the input lacks does not compile.
+   */
+  limits?: readonly (Limit<StandardSchemaV1.InferInput<Schema>> | CostedLimit<StandardSchemaV1.InferInput<Schema>>)[]
+  retry?: RetryOptions
+  /** Where workers listen, or who says so for each input; default what the table of routes says, else `default`. */
+  queue?: string | ((input: StandardSchemaV1.InferInput<Schema>) => string)
+  /** Whose turn it is, as a field path of the input; default the key of the job's first keyed limit. */
+  fair?: Fair & (StandardSchemaV1.InferInput<Schema> extends HasPath<Fair> ? unknown : never)
+  /** Its part of turns beside other fair keys, or who says so for each input; whole, 1 to 1000. Default: the limit's `weights`, else 1. */
+  weight?: number | ((input: StandardSchemaV1.InferInput<Schema>) => number)
+  /** Its jobs are of this share of those of its limits that have it (`shares` of a limit). Each `send` may say otherwise. */
+  share?: string
+  /** A job that no attempt of has begun so long after it was sent, or after its delay, has failed (`expired`); default never. Each `send` may say otherwise. */
+  maxWait?: Duration
+  /**
+   * `at-most-once`: a job whose handler was called is tried again only when it is sure that nothing was done: the vendor
+   * asked for silence (429), or the handler threw `retryIn`. Else it has failed (`doubtful`). Default `at-least-once`.
+   */
+  mode?: 'at-least-once' | 'at-most-once'
+  /**
+   * Called when a job of this task has failed for good, whatever the reason; as a job of its own (task `<name>:failed`),
+   * recorded together with the failure and tried again like any other. It has no `fetch`: limits granted it nothing.
+   */
+  onFailed?(failure: Failure<StandardSchemaV1.InferInput<Schema>>, context: Context): unknown
+  /** Time for one attempt; then `signal` aborts and the attempt has failed. Default 10 min, at most 24 h. */
+  timeout?: Duration
+  /**
+   * Addresses beyond the public ones that `ctx.fetch` may call: `10.0.0.5`, `10.0.0.0/8`, `internal.example` (whatever that
+   * resolves to), `127.0.0.1:8080`. Anything else private, loopback or link-local ends the attempt, unsent and final, with
+   * SLUICE_BLOCKED_ADDRESS. Default: those of the process (`Sluice.open`, SLUICE_ALLOW_PRIVATE) only.
+   */
+  allowPrivate?: readonly string[]
+  /** Does the work. What it returns is stored as the result (JSON, at most 256 KiB). */
+  run(input: StandardSchemaV1.InferOutput<Schema>, context: Context): Promise<Result> | Result
+  thread?: never
+}
+
+/** How a task is defined whose work keeps a processor busy, and is done in a thread of its own: docs/handlers.md. */
+export interface ThreadTaskOptions<Schema extends StandardSchemaV1, Fair extends string = string> extends Omit<
+  TaskOptions<Schema, unknown, Fair>,
+  'run' | 'thread'
+> {
+  /**
+   * The module that does the work, in a worker thread: its default export is a function of the input (as the schema gives
+   * it, by structured clone) and a `ThreadContext`. TypeScript is welcome. Needs the package `piscina`.
+   * @example new URL('../dispatch/resize.ts', import.meta.url)
+   */
+  thread: URL
+  run?: never
+}
+
+/** A job that failed for good, as `onFailed` sees it. */
+export interface Failure<Input = unknown> {
+  readonly id: string
+  readonly task: string
+  readonly queue: string
+  /** exhausted, refused, crashed, expired, doubtful or impossible. */
+  readonly reason: string
+  readonly error: { readonly message: string; readonly code?: string; readonly name?: string } | null
+  /** Attempts begun. */
+  readonly attempt: number
+  readonly ambiguous: boolean
+  /** As texts (ISO 8601). */
+  readonly createdAt: string
+  readonly failedAt: string
+  readonly tags: readonly string[]
+  /** As it was sent. */
+  readonly input: Input
+}
+
+/** Options of one `send`. */
+export interface SendOptions {
+  /** The job's id, a UUIDv7; sending the same id again changes nothing. Default: a new one. */
+  id?: string
+  /**
+   * An open transaction of yours on the same database: of node-postgres, postgres.js, Drizzle, Kysely, Knex, Prisma,
+   * PGlite or `sluice.transaction`. The job exists from its commit on (docs/transactions.md). At `repeatable read` and
+   * `serializable` a send may fail with SQLSTATE 40001, as any statement may; repeat the transaction.
+   */
+  tx?: TxLike
+  /** Higher first, within the same fair key; whole, -1000 to 1000, default 0. */
+  priority?: number
+  /** Not before so long from now; up to 366 days. */
+  delay?: Duration
+  /** Not before this time. */
+  at?: Date
+  /** A second job of this task with the same key, within 24 h, is not made: the first one's id is returned. 1 to 512 characters. */
+  idempotencyKey?: string
+  /**
+   * With `idempotencyKey`: a job of this key that has not begun is replaced by this one, and keeps its id; while one runs,
+   * or when it has ended, this one is a job of its own. So the last of several sends is what runs. Not with `tx`.
+   */
+  replace?: boolean
+  /** For finding jobs again; up to 20, each 1 to 100 characters. */
+  tags?: readonly string[]
+  /** Where it goes, or who says so for its input. Default: what the table of routes says, else the task's. */
+  queue?: string | ((input: unknown) => string)
+  /** The share of its limits that the job is of. Default: the task's. */
+  share?: string
+  /** False: idle workers are not notified and find the job within some 2 s, as PREPARE TRANSACTION needs it. Default true. */
+  notify?: boolean
+  /** A job that no attempt of has begun so long after this, or after its delay, has failed (`expired`); up to 366 days. Default: the task's. */
+  maxWait?: Duration
+}
+
+/** What `sendMany` takes: inputs, all at once or as they come. */
+export type Sendable<Input> = AsyncIterable<Input> | Iterable<Input>
+
+/** Options for all jobs of one `sendMany`. */
+export type SendManyOptions = Omit<SendOptions, 'id' | 'idempotencyKey' | 'replace'>
+
+/** A defined task. */
+export interface Task<Input = never, Result = unknown> {
+  readonly name: string
+  readonly schema: StandardSchemaV1
+  /** With the costs that hold for this task. */
+  readonly limits: readonly Limit[]
+  readonly retry: RetryPolicy
+  /** Its queue; undefined: `default`, unless a route says otherwise. */
+  readonly queue: string | ((input: never) => string) | undefined
+  readonly fair: string | undefined
+  /** Undefined: as the limit says whose keys have the turns. */
+  readonly weight: number | ((input: never) => number) | undefined
+  readonly share: string | undefined
+  readonly maxWaitMs: number | undefined
+  readonly isOnce: boolean
+  /** The task that is sent when a job of this one has failed for good. */
+  readonly onFailed: AnyTask | undefined
+  readonly timeoutMs: number
+  /** The module whose default export is run in a thread, in place of `run`. */
+  readonly thread?: URL | undefined
+  readonly allowPrivate: readonly string[]
+  run(input: unknown, context: Context): Promise<Result> | Result
+  /**
+   * Records a job and returns its id; resolves once it is durable (with `tx`: when that commits).
+   * @throws UsageError for bad input (SLUICE_INVALID_INPUT, SLUICE_BAD_PAYLOAD, SLUICE_MISSING_KEY, …): nothing is stored
+   * @throws StoreError SLUICE_STORE_UNREACHABLE: the outcome is unknown; repeat with the same `id`
+   */
+  send(input: Input, options?: SendOptions): Promise<string>
+  /** Records many jobs, streamed in batches, in order. Resolves to how many; the first bad row stops it, named by its index. */
+  sendMany(inputs: Sendable<Input>, options?: SendManyOptions): Promise<number>
+}
+
+/** Any task, whatever its input. */
+export type AnyTask = Task<never, unknown>
+
+/** Takes jobs for recording. */
+export interface Sender {
+  send(task: AnyTask, input: unknown, options: SendOptions): Promise<string>
+  sendMany(task: AnyTask, inputs: Sendable<unknown>, options: SendManyOptions): Promise<number>
+  /** Takes of limits outside of jobs. */
+  readonly takes: Taker
+}
+
+let provider: (() => Sender | Promise<Sender>) | undefined
+
+/** Says where `task.send`, and takes of limits, go from now on; undefined: nowhere. Called by the wiring and by the testing kit. */
+export function provideSender(next: (() => Sender | Promise<Sender>) | undefined): void {
+  provider = next
+  provideTaker(next === undefined ? undefined : async () => (await next()).takes)
+}
+
+async function sender(): Promise<Sender> {
+  if (provider === undefined) {
+    throw new UsageError(
+      'SLUICE_NOT_CONFIGURED',
+      'there is no Sluice to send to: import from "sluice" (not from its parts)',
+    )
+  }
+  return provider()
+}
+
+const timeoutMaxMs = 86_400_000
+
+const taskFields = [
+  'input',
+  'limits',
+  'retry',
+  'queue',
+  'fair',
+  'weight',
+  'share',
+  'maxWait',
+  'mode',
+  'onFailed',
+  'timeout',
+  'allowPrivate',
+  'run',
+  'thread',
+]
+
+/**
+ * Defines a task.
+ * @param name unique, stored with each job; 1 to 100 of a-z, A-Z, 0-9, `.`, `_`, `-`, `:`
+ * @throws UsageError SLUICE_BAD_TASK, SLUICE_BAD_RETRY, SLUICE_BAD_OPTION
+ */
+export function task<Schema extends StandardSchemaV1, Result, const Fair extends string = string>(
+  name: string,
+  options: TaskOptions<Schema, Result, Fair> | ThreadTaskOptions<Schema, Fair>,
+): Task<StandardSchemaV1.InferInput<Schema>, Result> {
+  checkName('task', name)
+  checkFields('SLUICE_BAD_TASK', `task "${name}"`, options, taskFields)
+  // What plain JavaScript may leave out would otherwise be missed by the first job.
+  const run = options.thread === undefined ? options.run : notHere(name, options.thread, options.run)
+  if (typeof options.input?.['~standard']?.validate !== 'function' || typeof run !== 'function') {
+    throw new UsageError(
+      'SLUICE_BAD_TASK',
+      `task "${name}" needs \`input\`, a Standard Schema (Zod, Valibot, ArkType, …), and \`run\`, a function`,
+    )
+  }
+  const { queue, weight, mode = 'at-least-once', onFailed } = options
+  if (typeof queue !== 'function' && queue !== undefined) checkName('queue', queue)
+  if (typeof weight !== 'function' && weight !== undefined) checkWeight(weight)
+  if (mode !== 'at-least-once' && mode !== 'at-most-once') {
+    throw new UsageError('SLUICE_BAD_TASK', `task "${name}": mode is "at-least-once" or "at-most-once"`)
+  }
+  if (onFailed !== undefined && name.length + failureSuffix.length > 100)
+    throw new UsageError('SLUICE_BAD_TASK', `task "${name}": with onFailed a name has 93 characters at most`)
+  const limits = ((options.limits ?? []) as unknown as readonly (Limit | CostedLimit)[]).map(costed)
+  if (new Set(limits.map((limit) => limit.name)).size !== limits.length) {
+    throw new UsageError('SLUICE_BAD_TASK', `task "${name}" names a limit twice`)
+  }
+  const timeoutMs = durationMs(options.timeout ?? 600_000)
+  if (timeoutMs < 1 || timeoutMs > timeoutMaxMs) {
+    throw new UsageError('SLUICE_BAD_TASK', `task "${name}": timeout must be between 1 ms and 24 h`)
+  }
+  const allowPrivate = [...(options.allowPrivate ?? [])]
+  // For its errors: a worker would find them too late.
+  void new Guard(allowPrivate)
+  const self: Task<StandardSchemaV1.InferInput<Schema>, Result> = {
+    name,
+    schema: options.input,
+    limits,
+    retry: retryPolicy(options.retry),
+    queue,
+    fair: options.fair,
+    weight,
+    share: options.share === undefined ? undefined : checkShare('SLUICE_BAD_TASK', name, limits, options.share),
+    maxWaitMs: options.maxWait === undefined ? undefined : maxWaitMs(options.maxWait),
+    isOnce: mode === 'at-most-once',
+    onFailed:
+      onFailed === undefined
+        ? undefined
+        : failureTask(name, timeoutMs, (failure, context) => onFailed(failure as never, context)),
+    timeoutMs,
+    allowPrivate,
+    ...(options.thread === undefined ? {} : { thread: options.thread }),
+    run: (input, context) => run(input as StandardSchemaV1.InferOutput<Schema>, context),
+    send: async (input, sendOptions = {}) => (await sender()).send(self as AnyTask, input, sendOptions),
+    sendMany: async (inputs, sendOptions = {}) => (await sender()).sendMany(self as AnyTask, inputs, sendOptions),
+  }
+  return self
+}
+
+const anything: StandardSchemaV1<Failure> = {
+  '~standard': { version: 1, vendor: 'sluice', validate: (value) => ({ value: value as Failure }) },
+}
+
+/** What ends the names of tasks that hear of failures. */
+export const failureSuffix = ':failed'
+
+/** Its jobs take no tokens (the input that failed may not even have the keys), so it makes no limited calls. */
+function failureTask(name: string, timeout: Duration, run: (failure: Failure, context: Context) => unknown): AnyTask {
+  const hears = (failure: Failure, context: Context) => {
+    const fetch = async () => {
+      throw new UsageError(
+        'SLUICE_NO_FETCH',
+        `onFailed of task "${name}" has no \`fetch\`, for nothing here was granted by a limit: send a job of a task that makes the call`,
+      )
+    }
+    const own = { ...Object.getOwnPropertyDescriptors(context), fetch: { value: fetch, enumerable: true } }
+    return run(failure, Object.defineProperties({}, own) as Context)
+  }
+  return task(`${name}${failureSuffix}`, { input: anything, timeout, run: hears }) as AnyTask
+}
+
+/** Lets a priority through. @throws UsageError SLUICE_BAD_OPTION */
+export function checkPriority(priority: number): number {
+  if (Number.isInteger(priority) && Math.abs(priority) <= 1000) return priority
+  throw new UsageError('SLUICE_BAD_OPTION', `priority is ${priority}; it must be a whole number from -1000 to 1000`)
+}
+
+/** Lets tags through. @throws UsageError SLUICE_BAD_OPTION */
+export function checkTags(list: readonly string[] | undefined): readonly string[] {
+  const isTag = (tag: unknown) => typeof tag === 'string' && /^[^\u0000-\u001f]{1,100}$/u.test(tag)
+  if (list === undefined || (Array.isArray(list) && list.length <= 20 && list.every(isTag))) return list ?? []
+  throw new UsageError(
+    'SLUICE_BAD_OPTION',
+    'tags: a list of up to 20 texts, each 1 to 100 characters without control characters',
+  )
+}
+
+/** Reads a longest wait, in ms. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_DURATION */
+export function maxWaitMs(span: Duration): number {
+  const ms = durationMs(span)
+  if (ms >= 1 && ms <= 366 * 86_400_000) return ms
+  throw new UsageError('SLUICE_BAD_OPTION', '`maxWait` must be between 1 ms and 366 days')
+}
+
+/** What stands in for `run` where the work is done in a thread. @throws UsageError SLUICE_BAD_TASK */
+function notHere(name: string, thread: URL, run: unknown): () => never {
+  if (!(thread instanceof URL) || thread.protocol !== 'file:' || run !== undefined)
+    throw new UsageError(
+      'SLUICE_BAD_TASK',
+      `task "${name}": \`thread\` takes the place of \`run\`, and is the URL of a file: new URL('../dispatch/work.ts', import.meta.url)`,
+    )
+  return () => {
+    throw new UsageError('SLUICE_BAD_TASK', `task "${name}" runs in a thread; only a worker can run it`)
+  }
+}
+
+/** @throws UsageError SLUICE_BAD_TASK unless the name can be stored and typed on a command line */
+export function checkName(what: 'task' | 'queue' | 'rule', name: string): void {
+  if (typeof name !== 'string' || !/^[A-Za-z0-9._:-]{1,100}$/.test(name)) {
+    throw new UsageError(
+      'SLUICE_BAD_TASK',
+      `"${name}" cannot name a ${what}: use 1 to 100 of a-z, A-Z, 0-9, ".", "_", "-", ":"`,
+    )
+  }
+}

@@ -1,0 +1,59 @@
+/** The tasks that a worker runs: those it was given, and those that hear of their failures. */
+import { UsageError } from '../core/errors.ts'
+import type { Handout } from '../claim/claimed-job.ts'
+import type { Member } from '../fleet/membership.ts'
+import type { Rulebook } from '../tasks/rule.ts'
+import type { AnyTask } from '../tasks/task.ts'
+import type { Agents } from '../http/agent.ts'
+import type { SharedLimits } from '../limits/peer.ts'
+import { Attempt, type AttemptOptions } from './attempt.ts'
+
+/** What attempts of a worker's tasks share. */
+type Shared = Omit<AttemptOptions, 'agent' | 'labels'>
+
+/** Tasks by name. */
+export class Repertoire {
+  readonly #byName: Map<string, AnyTask>
+  readonly #labels: Member['labels']
+  #open: readonly string[] = []
+
+  /** @throws UsageError SLUICE_BAD_TASK when two have one name */
+  constructor(tasks: readonly AnyTask[], labels: Member['labels']) {
+    this.#labels = labels
+    const all = tasks.flatMap((task) => (task.onFailed === undefined ? [task] : [task, task.onFailed]))
+    this.#byName = new Map(all.map((task) => [task.name, task]))
+    if (this.#byName.size !== all.length) throw new UsageError('SLUICE_BAD_TASK', 'two tasks have the same name')
+  }
+
+  /** What the store is told of them. */
+  known(rulebook: Rulebook): Pick<Member, 'tasks' | 'homes' | 'once' | 'onFailed' | 'labels'> {
+    const all = [...this.#byName.values()]
+    const own = ({ queue }: AnyTask) => (typeof queue === 'string' ? queue : 'default')
+    return {
+      labels: this.#labels,
+      tasks: all.map(({ name }) => name),
+      homes: all.map((task) => rulebook.route(task.name).queue ?? own(task)),
+      once: all.map(({ isOnce }) => isOnce),
+      onFailed: all.map(({ onFailed }) => onFailed?.name ?? null),
+    }
+  }
+
+  /** Of these tasks those whose jobs can begin now, whoever shares their limits; the same list while that stays so. */
+  open(names: readonly string[], shared: SharedLimits | undefined): readonly string[] {
+    if (shared?.isAway !== true) return names
+    const open = names.filter((name) => shared.isOpenFor(this.#byName.get(name)?.limits ?? []))
+    if (open.join() !== this.#open.join()) this.#open = open
+    return this.#open
+  }
+
+  /** Makes attempts of their jobs. */
+  attempts(shared: Shared, agents: Agents): (job: Handout) => Attempt {
+    const options = new Map(
+      [...this.#byName].map(([name, task]) => [
+        name,
+        { ...shared, labels: this.#labels, agent: agents.of(task.allowPrivate) },
+      ]),
+    )
+    return (job) => new Attempt(job, this.#byName.get(job.task) as AnyTask, options.get(job.task) as AttemptOptions)
+  }
+}

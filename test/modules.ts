@@ -1,0 +1,129 @@
+import { inSource, isSql, type File } from './repository.ts'
+import { imports } from './syntax.ts'
+
+/** The modules of src/, lowest first. Each uses what stands below it, as far as `uses` permits. */
+const below = ['core', 'db', 'limits', 'gates', 'store', 'http', 'tasks', 'claim', 'takes', 'redis', 'schedule']
+
+/** What each module may import, call and read. `generated` holds the texts of SQL and Lua. */
+const uses: Record<string, string[]> = {
+  core: [],
+  generated: [],
+  db: ['core', 'generated'],
+  limits: ['core', 'db', 'generated'],
+  gates: ['core', 'db', 'limits', 'tasks', 'generated'],
+  store: ['core', 'db', 'limits', 'gates', 'generated'],
+  http: ['core', 'limits'],
+  tasks: ['core', 'db', 'limits', 'gates', 'store', 'http', 'generated'],
+  claim: ['core', 'db', 'limits', 'gates', 'store', 'tasks', 'generated'],
+  takes: ['core', 'db', 'limits', 'store', 'http', 'claim', 'generated'],
+  redis: ['core', 'db', 'limits', 'claim', 'generated'],
+  schedule: ['core', 'db', 'store', 'tasks', 'generated'],
+  operations: ['core', 'db', 'limits', 'gates', 'store', 'http', 'tasks', 'claim', 'takes', 'generated'],
+  fleet: ['core', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'generated'],
+  worker: [...below, 'fleet', 'generated'],
+  sluice: [...below, 'operations', 'fleet', 'worker', 'generated'],
+  testing: [...below, 'operations', 'fleet', 'worker', 'sluice', 'generated'],
+  cli: [...below, 'operations', 'fleet', 'worker', 'sluice', 'testing', 'generated'],
+}
+
+/** The module that owns each table: it and those above it read and write it. */
+const tables: Record<string, string[]> = {
+  limits: [
+    'limit_def',
+    'limit_source',
+    'limit_pause',
+    'bucket',
+    'ledger',
+    'renewal',
+    'epoch',
+    'step',
+    'shared',
+    'parked',
+    'taker',
+    'holder',
+    'lease',
+  ],
+  gates: ['gate'],
+  store: [
+    'job',
+    'arrival',
+    'done',
+    'done_late',
+    'failed',
+    'failed_late',
+    'idempotency',
+    'task',
+    'class',
+    'worker',
+    'idle',
+    'setting',
+  ],
+  tasks: ['learned'],
+  claim: ['claim', 'class_state', 'lane', 'list', 'reservation'],
+  schedule: ['schedule', 'firing'],
+  fleet: ['doubt'],
+}
+
+/** References against the order, each with its reason. */
+const exceptions: Record<string, string> = {
+  'db engine.partition': 'the transaction that makes a store also makes its first partitions',
+  'db engine.look': 'the transaction that makes a store also records its identity',
+  'limits sluice.worker': 'a step of the clock concerns the workers that live',
+  'limits sluice.list': 'jobs that wait for a bucket have turns beside takers, and are why a share is not lent',
+  'limits sluice.class': 'the lists of a bucket are found by class',
+  'limits sluice.claim': 'a settlement whose grant has left the ledger counts from the time of its claim',
+  'store engine.claim_at_send': 'a send may claim its own job',
+  'gates engine.pause': 'pauses of limits',
+  'gates engine.resume': 'pauses of limits',
+}
+
+/** The module of a path. */
+export function moduleOf(path: string): string {
+  const [, name = ''] = path.split('/')
+  return /^(sluice|index|config|options|version)\.ts$/.test(name) ? 'sluice' : name
+}
+
+/** Imports of modules that the importer may not use. */
+export function strayImports(files: File[]): string[] {
+  return inSource(files)
+    .flatMap((file) => imports(file).map((to) => [file.path, moduleOf(file.path), to, moduleOf(to)] as const))
+    .filter(([, from, , to]) => from !== to && !uses[from]?.includes(to))
+    .map(([path, , to]) => `${path} imports ${to}`)
+}
+
+/** Functions that SQL and TypeScript call, and tables that SQL touches, in modules that the caller may not use. */
+export function strayReferences(files: File[]): string[] {
+  const owners = new Map<string, string>(
+    Object.entries(tables).flatMap(([module, names]) => names.map((name) => [`sluice.${name}`, module] as const)),
+  )
+  for (const { path, text } of files.filter(isSql))
+    for (const [, name = ''] of text.matchAll(/^create or replace function ((?:engine|sluice)\.\w+)/gim))
+      owners.set(name, moduleOf(path))
+  return files
+    .filter(
+      ({ path }) => path.startsWith('src/') && !path.startsWith('src/generated/') && !path.includes('/migrations/'),
+    )
+    .flatMap((file) => {
+      const from = moduleOf(file.path)
+      return [...referencesOf(file)].flatMap((name) => {
+        const to = owners.get(name)
+        if (to === undefined || to === from || uses[from]?.includes(to) || `${from} ${name}` in exceptions) return []
+        return [`${file.path} uses ${name} of ${to}`]
+      })
+    })
+}
+
+function referencesOf({ path, text }: File): Set<string> {
+  if (path.endsWith('.sql')) {
+    const code = text.replaceAll(/--[^\n]*/g, '')
+    const own = /create or replace function ([\w.]+)/i.exec(code)?.[1]
+    return new Set(
+      [...code.matchAll(/\b(?:engine|sluice)\.[a-z_]+/g)].map(([name]) => name).filter((name) => name !== own),
+    )
+  }
+  const called = [...text.matchAll(/\b(?:call|ids|chore)\b(?:<[^(]*>)?\(\s*'(\w+)'/g)].map(
+    ([, name]) => `engine.${name}`,
+  )
+  const written = [...text.matchAll(/`[^`]*`/g)].filter(([sql]) => /\b(select|from|update|perform|into)\b/.test(sql))
+  return new Set([...called, ...written.flatMap(([sql]) => sql.match(/\b(?:engine|sluice)\.[a-z_]+/g) ?? [])])
+}
