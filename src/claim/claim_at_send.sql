@@ -1,10 +1,11 @@
--- Sends one job as send_lane does, and claims it for an idle worker of its sender in the same transaction, if no job
--- waits before it and its limits allow it now. So nobody has to be notified, and nothing has to be read again. It waits
--- for no lock: where one is taken the job is sent and waits as others do.
--- p_claim: names the claim.
--- p_worker: has a free slot for the job, and serves its queue and its task.
--- p_cap: claim. p_class .. p_alone: send_lane, for one job.
--- now_us, jobs: claim; null when the job was only sent. The sender has the input, so that is left out.
+-- Sends one job as `engine.send_lane` does, and claims it in the same transaction for an idle worker of its sender's
+-- process, if no job waits ahead of it and its limits have room now. So nobody has to be notified, and nothing has to
+-- be read again. It waits for no lock: when it cannot lock a bucket at once, it only sends the job.
+-- p_claim: id of the claim.
+-- p_worker: a worker that has a free slot and serves the job's queue and task.
+-- p_cap: as in `engine.claim`.
+-- p_class .. p_alone: as in `engine.send_lane`, for one job.
+-- now_us, jobs: as in `engine.claim`, but without the input, which the sender has. Null: the job was only sent.
 create or replace function engine.claim_at_send(
   p_claim uuid, p_worker bigint, p_cap bigint, p_class bigint, p_lane bigint, p_queue text, p_task text,
   p_priority integer, p_weight integer, p_fair text, p_takes text, p_ids uuid[], p_inputs text, p_alone boolean,
@@ -32,7 +33,7 @@ begin
       now_us := v_is.now_us;
       v_seq := nextval('sluice.job_seq_seq');
       foreach v_each in array v_is.life loop v_life := least(v_life, v_each); end loop;
-      -- The claim first: docs/architecture.md, "Locks".
+      -- The claim's row comes before the job's: docs/architecture.md, "Locks".
       insert into sluice.claim (id, worker, at, lanes, seqs)
       values (p_claim, p_worker, now_us, array[p_lane], array[v_seq]);
       insert into sluice.job as j (id, seq, lane, priority, created_at, task, queue, fair, takes, input, weight,

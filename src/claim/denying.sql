@@ -1,6 +1,7 @@
--- The bucket before which each lane is to wait, as a position in p_buckets (0: none): the one that denied it
--- (p_blocked); for a lane that was denied by one and another in turn, the slowest of all that lack room, as
--- reserve_units.sql wants it. p_rooms: survey.
+-- Returns for each lane the bucket that it has to wait for, as a position in p_buckets (0: none): the bucket that
+-- denied the lane (p_blocked). For a lane that was denied by several buckets in turn it is the slowest of those that
+-- lack room, as claim/room/reserve_units.sql requires. The other parameters are results
+-- of `engine.survey`.
 create or replace function engine.denying(
   p_lanes sluice.lane[], p_blocked integer[], p_buckets bigint[], p_units bigint[], p_places bigint[],
   p_rooms engine.room[])

@@ -1,14 +1,16 @@
--- Returns a lane whose next job would pass no other one if this worker began it at once: no job of the lane waits, no
--- lane of its class is ready, nothing that arrived for the class is unread, and nothing waits for the lane's buckets.
--- Returns null for any other lane; also where claims would ask more than the limits of the buckets: labels, pools,
--- costs, gates that are shut, limits that are shared in Redis, a server that was started since somebody looked.
--- It waits for no lock: the lane's job may pass one that arrives meanwhile.
+-- Returns a lane whose next job would pass no other job if this worker began it at once: no job of the lane waits, no
+-- lane of its class is ready, no arrival of the class is unread, and nothing waits for the lane's buckets. Returns null
+-- for any other lane, and where a claim would check more than limits: labels, pools, costs, closed gates, limits in
+-- Redis, or a server that has started since a worker last looked. It waits for no lock, so the job may pass one that
+-- arrives meanwhile.
+-- p_worker: the worker that would begin the job.
+-- p_class, p_lane: the class and the lane of that job.
 create or replace function engine.lane_alone(p_worker bigint, p_class bigint, p_lane bigint) returns sluice.lane
 language plpgsql as $$
 declare
   v_is record;
 begin
-  -- As claim does: a rescue of this worker is under way, or waits for the end of this transaction.
+  -- As in engine.claim. No lock: a rescue of this worker is under way, or waits for the end of this transaction.
   if not pg_try_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer) then return null; end if;
   select l.lane, s.snap, s.xid,
          right(s.snap::text, 1) <> ':' or s.xid < pg_snapshot_xmax(s.snap) as unsure,
@@ -29,7 +31,7 @@ begin
     and not exists (
       select 1 from sluice.limit_def d where d.members is not null and sluice.hash64(d.name || '*') = any (l.buckets))
     and not exists (select 1 from sluice.shared);
-  -- Something was in progress when the class was last read: find_classes.
+  -- A transaction was in progress when the class was last read: engine.find_classes.
   if v_is.unsure and exists (
     select 1 from (select pg_snapshot_xip(v_is.snap) as xid union select v_is.xid) m
     join sluice.arrival a on a.class = p_class and a.xid = m.xid where m.xid < pg_snapshot_xmax(v_is.snap))

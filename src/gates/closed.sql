@@ -1,5 +1,5 @@
--- The gates that hold back jobs of this queue and task, the one that opens last first (until; null: not by time), which is
--- when none of them does at the earliest.
+-- Returns the gates that hold back jobs of this queue and task now. The first row is the gate that opens last: its time
+-- (until; null: not by time) is the earliest at which no gate holds the jobs back.
 create or replace function engine.closed(p_queue text, p_task text, p_now timestamptz)
 returns table (gate text, reason text, until timestamptz, by text, since timestamptz) language plpgsql stable as $$
 begin

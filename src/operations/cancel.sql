@@ -1,5 +1,5 @@
--- Cancels an unfinished job. A running attempt is fenced off: what it still does changes nothing here.
--- Returns false when there is no such unfinished job.
+-- Cancels an unfinished job. A running attempt is fenced off: what it still does changes nothing here. Returns false
+-- when there is no such unfinished job.
 create or replace function engine.cancel(p_id uuid, p_reason text) returns boolean language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
@@ -11,7 +11,8 @@ begin
   perform engine.ended(array[p_id], array[v_claim], '{f}');
   with gone as (
     delete from sluice.job j where j.id = p_id
-    returning row(j, 'cancelled', p_reason, j.attempt, j.failed, j.ambiguous or j.claim is not null, null, j.error)::engine.ending as ending
+    returning row(j, 'cancelled', p_reason, j.attempt, j.failed, j.ambiguous or j.claim is not null,
+                  null, j.error)::engine.ending as ending
   )
   select array_agg(ending) into v_endings from gone;
   perform engine.append_history('done', v_endings);

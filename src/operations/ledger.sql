@@ -1,7 +1,13 @@
--- The next rows of some buckets' ledgers, in order. $1: buckets; $2, $3: after which row of each (at, n); $4: before this
--- time; $5: how many of each. granted: of a row that gives back, the row (n) that granted it.
-select u.i::integer - 1 as i, l.at, l.n, l.version, l.units, l.claim, to_json(l.debt) as debt, case when l.units < 0 then (
-    select g.n from (select o.n, o.claim, o.units from sluice.ledger o where o.bucket = u.bucket and (o.at, o.n) < (l.at, l.n)
+-- Reads the next rows of some buckets' ledgers, in order. granted: for a row that gives back, the n of the row that
+-- granted it.
+-- $1: buckets
+-- $2, $3: the row of each bucket after which to read (at, n)
+-- $4: before this time
+-- $5: how many rows of each bucket
+select u.i::integer - 1 as i, l.at, l.n, l.version, l.units, l.claim, to_json(l.debt) as debt,
+  case when l.units < 0 then (
+    select g.n from (
+      select o.n, o.claim, o.units from sluice.ledger o where o.bucket = u.bucket and (o.at, o.n) < (l.at, l.n)
                       order by o.at desc, o.n desc limit 10000) g
     where g.claim = l.claim and g.units > 0 limit 1) end as granted
 from unnest($1::bigint[], $2::bigint[], $3::bigint[]) with ordinality u (bucket, at, n, i)

@@ -1,7 +1,12 @@
--- The limits in force, with what each source says now, and what is paused of them. $1: only this one; null: all.
+-- Reads the limits in force, with the present definition of each source, and what is paused of them.
+-- $1: only this limit; null: all
 select d.name, d.version, d.spec, d.source, d.by, d.reason, (extract(epoch from d.created_at) * 1000)::float8 as at_ms,
-       (select json_object_agg(s.source, json_build_object('numbers', s.spec -> 'numbers', 'by', s.by, 'reason', s.reason,
-          'atMs', (extract(epoch from s.at) * 1000)::float8)) from sluice.limit_source s where s.name = d.name) as sources,
+       (select json_object_agg(s.source, json_build_object(
+          'numbers', s.spec -> 'numbers', 'by', s.by, 'reason', s.reason,
+          'atMs', (extract(epoch from s.at) * 1000)::float8))
+        from sluice.limit_source s where s.name = d.name) as sources,
        (select json_agg(nullif(p.key, '') order by p.key) from sluice.limit_pause p where p.name = d.name) as paused
-from (select distinct on (name) * from sluice.limit_def where ($1::text is null and strpos(name, '/') = 0) or name = $1 order by name, version desc) d
+from (
+  select distinct on (name) * from sluice.limit_def
+  where ($1::text is null and strpos(name, '/') = 0) or name = $1 order by name, version desc) d
 order by d.name

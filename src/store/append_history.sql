@@ -1,15 +1,19 @@
--- Inserts the records of jobs that have just been deleted: the one list of what history keeps, beside done.sql.
--- p_table: done or failed; p_endings: how each ended (null: none). A failed job whose sender did not know its task's code has
--- the task's onFailed.
-create or replace function engine.append_history(p_table text, p_endings engine.ending[]) returns void language plpgsql as $$
+-- Inserts the records of jobs that have just been deleted. Only this file and claim/finish/done.sql list the columns of
+-- history. A failed job whose sender did not know its task's code gets the task's onFailed.
+-- p_table: done or failed.
+-- p_endings: how each job ended. Null: no job did.
+create or replace function engine.append_history(p_table text, p_endings engine.ending[]) returns void
+language plpgsql as $$
 begin
   if p_endings is null then return; end if;
   execute format($q$
     insert into sluice.%I (id, state, reason, attempt, failed, ambiguous, started_at, error, finished_at,
-      task, queue, priority, crashes, created_at, dispatched_at, fair, takes, costs, tags, input, claim, weight, once, ruled, raw, on_failed)
+      task, queue, priority, crashes, created_at, dispatched_at, fair, takes, costs, tags, input, claim, weight, once,
+      ruled, raw, on_failed)
     select (e.job).id, e.state, e.reason, e.attempt, e.failed, e.ambiguous, e.started_at, e.error, $2,
-      (e.job).task, (e.job).queue, (e.job).priority, (e.job).crashes, (e.job).created_at, (e.job).dispatched_at, (e.job).fair,
-      (e.job).takes, (e.job).costs, (e.job).tags, (e.job).input, (e.job).claim, (e.job).weight, (e.job).once, (e.job).ruled, (e.job).raw,
+      (e.job).task, (e.job).queue, (e.job).priority, (e.job).crashes, (e.job).created_at, (e.job).dispatched_at,
+      (e.job).fair, (e.job).takes, (e.job).costs, (e.job).tags, (e.job).input, (e.job).claim, (e.job).weight,
+      (e.job).once, (e.job).ruled, (e.job).raw,
       coalesce((e.job).on_failed, case when (e.job).raw and e.state = 'failed' then t.on_failed end)
     from unnest($1) e left join sluice.task t on t.name = (e.job).task $q$, p_table)
   using p_endings, sluice.now();

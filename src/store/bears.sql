@@ -1,4 +1,5 @@
--- True when a worker with these labels (null: any worker) has all that limits ask for (`ip@host`; null: nothing).
+-- Returns true when a worker with these labels (null: any worker) has each label that limits name (`ip@host`; null:
+-- they name none).
 create or replace function engine.bears(p_labels jsonb, p_asked text[]) returns boolean language plpgsql immutable as $$
 begin
   if p_asked is null or p_labels is null then return true; end if;

@@ -1,8 +1,8 @@
--- Wakes up to p_most idle workers that can begin jobs of these classes. It reads the idle workers by id from a random
--- one on, so its cost does not grow with the fleet, and locks no row, because the caller may be a long transaction of a
--- sender. A worker that takes as many jobs as it wanted wakes the next one (claim). A round wakes others within 2 s
--- where those were stopped or busy (stir). Where jobs ask for labels it wakes all workers of the queue, because only a
--- worker knows whether its own label has room.
+-- Wakes up to p_most idle workers that can begin jobs of these classes. It reads the idle workers in the order of their
+-- ids from a random one on, so its cost does not grow with the fleet. It locks no row, because the caller may be a
+-- sender in a long transaction. A worker that gets as many jobs as it wanted wakes the next one (`engine.claim`). If a
+-- worker was stopped or busy, a round wakes another within 2 s (`engine.stir`). For classes with labels it wakes all
+-- idle workers of the queues, because only a worker knows whether its own label has room.
 create or replace function engine.call(p_classes bigint[], p_most integer) returns void language plpgsql as $$
 declare
   v_classes bigint[] := p_classes;
@@ -22,6 +22,9 @@ begin
   end if;
   v_from := v_is.least + floor(random() * (v_is.most - v_is.least + 1))::bigint;
   perform pg_notify('sluice.wake', '@' || c.worker)
-  from (select i.worker from (select a.* from sluice.idle a where a.worker >= v_from union all select b.* from sluice.idle b where b.worker < v_from) i
+  from (select i.worker
+        from (select a.* from sluice.idle a where a.worker >= v_from
+              union all
+              select b.* from sluice.idle b where b.worker < v_from) i
         join sluice.worker w on w.id = i.worker where engine.suits(row(i.*)::sluice.idle, w, v_classes) limit p_most) c;
 end $$;

@@ -1,5 +1,6 @@
--- Which classes an arrival of this queue and task, with jobs that need room there, concerns: its own, and class 0 when that
--- one is not known to exist.
+-- Returns the classes for which an arrival of this queue and task is announced: the job's own class, and class 0 when
+-- that class is not known to exist.
+-- p_takes: the names of the buckets in which the job needs room.
 create or replace function engine.heard(p_queue text, p_task text, p_takes text[]) returns table (class bigint)
 language plpgsql stable as $$
 begin

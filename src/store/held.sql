@@ -1,5 +1,6 @@
--- Those of these classes that gates hold back now.
-create or replace function engine.held(p_classes bigint[], p_now timestamptz) returns bigint[] language plpgsql stable as $$
+-- Returns those of these classes that gates hold back at p_now.
+create or replace function engine.held(p_classes bigint[], p_now timestamptz) returns bigint[]
+language plpgsql stable as $$
 declare
   v_shut sluice.gate[] := array(select g from sluice.gate g where engine.shut(g, p_now));
 begin

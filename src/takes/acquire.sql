@@ -1,23 +1,24 @@
--- Acquires units of several buckets outside of claims, of all of them or of none, or says when to ask again: for one
--- further request of a running job, or for a taker outside of jobs. One autocommitted statement. It charges a grant
--- once however often it is asked for, and nothing when it denies.
--- p_grant: its id; that of a taker is of version 4 (turn.sql).
--- p_takes: the names of the buckets.
--- p_units: units of each. A taker is charged one where only places are counted.
--- p_back: a grant that was not used: it is given back first. Null: none.
--- p_back_units: units of each bucket to give back (give_back).
--- p_cap: as for a claim.
--- p_job, p_claim: the job, and the claim in whose hands it must be; null for a taker.
--- p_taker: the fields of engine.taker; null for a job.
--- lost: the job was rescued or cancelled; or the taker's process was given up, and has to ask under another id.
--- wait_us: when to ask again.
--- soonest_us: no room before. 0: there is room, but jobs have the turn; 2^53 - 1: not by time.
--- capacity: it asks for more than that, which a bucket never grants; then a taker does not wait. Null: it does not.
--- waited_us: how long it waited for the buckets before it decided, at now_us.
--- life_us: so long the taker's places last. Null: it has none.
--- n: the taker's place in the line until it was granted.
--- fresh_us: so long a request may begin under the grant. Null: the buckets count only places.
--- shared: as of a claim.
+-- Grants units of several buckets outside of claims, of all of them or of none: to a running job for a further request,
+-- or to a taker. It is one autocommitted statement. It charges a grant once, however often it is repeated, and charges
+-- nothing when it denies.
+-- p_grant: id of the grant; a UUID of version 4 for a taker (limits/takers/jobs_first.sql).
+-- p_takes: names of the buckets.
+-- p_units: units of each bucket. A taker is charged one unit of a bucket that counts only places.
+-- p_back: an unused grant to give back first. Null: none.
+-- p_back_units: units of each bucket to give back (`engine.give_back`).
+-- p_cap: as in `engine.claim`.
+-- p_job, p_claim: the running job and its claim; null for a taker.
+-- p_taker: JSON with the fields of engine.taker; null for a job.
+-- granted: all units are charged.
+-- lost: the job was rescued or cancelled, or the taker's process was given up and must return under another id.
+-- wait_us: microseconds until the next try. Null: it was granted or lost, or exceeds a capacity.
+-- soonest_us: microseconds until there can be room. 0: there is room, but it is the jobs' turn; 2^53 - 1: not by time.
+-- capacity: a bucket's capacity when the request exceeds it; then a taker does not wait. Null: nothing is exceeded.
+-- now_us: the limiter clock when it decided; waited_us: microseconds that it waited for the buckets before.
+-- life_us: microseconds for which the taker's places last. Null: it has none.
+-- n: the place in the line that the taker had until it was granted.
+-- fresh_us: microseconds within which a request may begin under the grant. Null: the buckets count only places.
+-- shared: as in `engine.claim`.
 create or replace function engine.acquire(
   p_grant uuid, p_takes text[], p_units bigint[], p_back uuid, p_back_units bigint[], p_cap bigint,
   p_job uuid default null, p_claim uuid default null, p_taker jsonb default null,
@@ -32,7 +33,7 @@ declare
   v_since bigint;
   v_begun bigint;
 begin
-  -- Before the buckets, as claims do.
+  -- Before the buckets are locked, as in a claim.
   perform engine.same();
   shared := engine.shared();
   granted := false;
@@ -40,7 +41,7 @@ begin
   v_begun := engine.limiter_us(p_cap);
   now_us := v_begun;
   if p_taker is null then
-    -- What it was granted is no older than its claim.
+    -- The job's grants are no older than its claim.
     select coalesce(c.at, 0) into v_since
     from sluice.job j left join sluice.claim c on c.id = j.claim where j.id = p_job and j.claim = p_claim;
     lost := not found;

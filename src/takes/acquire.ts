@@ -32,7 +32,7 @@ export interface Question {
   readonly back: { readonly id: string; readonly units: readonly number[] } | undefined
   /** Who asks: a running job, in the hands of its claim; */
   readonly job?: { readonly id: string; readonly claim: string }
-  /** or a taker: the fields of the record of this name (db/records.sql). */
+  /** or a taker: the fields of the record of this name (claim/records.sql). */
   readonly taker?: Readonly<Record<'line' | 'n' | 'wait' | 'holder' | 'life', string | number | null>>
 }
 

@@ -1,11 +1,11 @@
--- Decides about one grant of several buckets, and charges it: the only place that grants outside of claims (acquire). A
--- job goes by room alone, and its places are counted already. A taker overtakes nobody who asked before and still
--- waits, unless there is room for both; it takes turns with jobs that wait for the same bucket; and it takes a place of
--- each bucket that counts those. Call under lock.
--- p_taker: who asks, with its place in the line. Null: a running job.
--- p_since: if the grant was granted before, it was at that time or later.
--- units: what it costs of each bucket.
--- The others: as of acquire.
+-- Decides and charges one grant of several buckets: the only place outside of claims that grants
+-- (takes/acquire.sql). A running job needs room only, because its places are counted already. A taker lets earlier
+-- takers go first, unless there is room for both; it takes turns with jobs that wait for the same bucket; and it takes
+-- a place of each bucket that counts places. The caller has locked the buckets.
+-- p_taker: the taker and its place in the line. Null: a running job.
+-- p_since: an earlier grant under this id was made at this time or later.
+-- units: what the grant costs in each bucket.
+-- Other parameters: takes/acquire.sql.
 create or replace function engine.acquire_units(
   p_grant uuid, p_buckets bigint[], p_units bigint[], p_taker engine.taker, p_since bigint, p_now bigint,
   out granted boolean, out lost boolean, out soonest_us bigint, out capacity bigint, out life_us bigint,
@@ -14,11 +14,11 @@ language plpgsql as $$
 declare
   v_is_job constant boolean := p_taker.holder is null;
   v_rooms engine.room[] := array(select r::engine.room from engine.room(p_buckets, p_now, v_is_job) r order by r.ord);
-  v_needs bigint[];    -- what must be free: also what those wait for who asked before
+  v_needs bigint[];    -- units that must be free: this grant's and those of earlier takers
   v_places bigint[];
-  v_counted bigint[];  -- buckets in which it takes a place
+  v_counted bigint[];  -- buckets in which the taker takes a place
   v_is_shut boolean;
-  v_vacant bigint[];   -- a bucket for each place of a process that is gone
+  v_vacant bigint[];   -- the bucket of each place that a lost process had
 begin
   lost := false;
   granted := exists (
@@ -52,8 +52,8 @@ begin
         and (v_is_job or r.next < 9007199254740991) and r.version is not null) is not false from unnest(v_rooms) r);
     soonest_us := 0;
     if not granted then
-      -- Only buckets that lack room count: others may name a later time. If none lacks room, all count, because a bucket
-      -- that is held denies even a request that costs nothing.
+      -- The wait depends on the buckets that lack room; others may name a later time. If none lacks room, it depends on
+      -- all, because a bucket on hold denies even a request that costs nothing.
       soonest_us := (
         select coalesce(max(r.next) filter (where r.units < v_needs[r.ord] or r.places < v_places[r.ord]), max(r.next))
         from engine.room(p_buckets, p_now, v_is_job, v_needs, not v_is_job) r);
@@ -72,7 +72,7 @@ begin
       perform engine.append_ledger(v_rooms, p_grant, units,
         case when not v_is_job then array_fill(1::bigint, array[cardinality(p_buckets)]) end);
     end if;
-    -- After the lease: docs/architecture.md, "Locks".
+    -- After the lease, by the order of locks: docs/architecture.md, "Locks".
     if v_vacant is not null then
       perform engine.sooner(v_vacant, array_fill(1::bigint, array[cardinality(v_vacant)]), p_now);
     end if;

@@ -113,7 +113,7 @@ export interface ThreadTaskOptions<Schema extends StandardSchemaV1, Fair extends
   /**
    * The module that does the work, in a worker thread: its default export is a function of the input (as the schema gives
    * it, by structured clone) and a `ThreadContext`. TypeScript is welcome. Needs the package `piscina`.
-   * @example new URL('../dispatch/resize.ts', import.meta.url)
+   * @example new URL('./resize.ts', import.meta.url)
    */
   thread: URL
   run?: never
@@ -372,7 +372,7 @@ function notHere(name: string, thread: URL, run: unknown): () => never {
   if (!(thread instanceof URL) || thread.protocol !== 'file:' || run !== undefined)
     throw new UsageError(
       'SLUICE_BAD_TASK',
-      `task "${name}": \`thread\` takes the place of \`run\`, and is the URL of a file: new URL('../dispatch/work.ts', import.meta.url)`,
+      `task "${name}": \`thread\` takes the place of \`run\`, and is the URL of a file: new URL('./work.ts', import.meta.url)`,
     )
   return () => {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}" runs in a thread; only a worker can run it`)

@@ -1,14 +1,14 @@
--- Takes in what has arrived for classes: makes lanes that are not known, gives those that begin to wait a place among the
--- ready ones, and lowers the bound of those that wait already. Call under the classes' locks.
--- p_now: in the limiter's time
--- p_news: what has arrived for each class
+-- Reads arrivals of classes into their lanes: creates unknown lanes, seats lanes that begin to wait in the ready list,
+-- and lowers the bound of lanes that wait already. The caller has locked the classes.
+-- p_now: microseconds of the limiter clock.
+-- p_news: what has arrived for each class (`engine.read_arrivals`).
 create or replace function engine.absorb(p_now bigint, p_news engine.news[]) returns void language plpgsql as $$
 declare
   v_news engine.news;
-  v_new integer[];   -- positions of lanes that are not known
+  v_new integer[];   -- positions of unknown lanes
   v_known sluice.lane[];
   v_made record;
-  v_lanes sluice.lane[] := '{}';  -- those that begin to wait, class by class
+  v_lanes sluice.lane[] := '{}';  -- lanes that begin to wait, class by class
   v_ends integer[] := '{0}';
   v_takes text[] := '{}';
 begin
@@ -18,7 +18,7 @@ begin
       left join lateral (
         select l.id, l.v, l.list, l.bound from sluice.lane l where l.id = u.id order by l.v desc limit 1) k on true
     ), lowered as (
-      -- A job that comes back before the lane's head keeps the rank under which the lane stands.
+      -- A job that returns ahead of the lane's head does not change the lane's rank.
       update sluice.lane l set v = l.v + 1, bound = k.pos from known k
       where l.id = k.id and l.v = k.v and k.list is not null and k.pos < k.bound
     )
@@ -33,7 +33,7 @@ begin
     end if;
     v_ends := v_ends || cardinality(v_lanes);
   end loop;
-  -- Those of all classes at once, in one order: two claims of several classes would else wait for each other's.
+  -- The buckets of all classes in one order: otherwise two claims of several classes could wait for each other.
   if v_takes <> '{}' then perform engine.make_buckets(v_takes); end if;
   for i in 1 .. cardinality(p_news) loop
     continue when v_ends[i] = v_ends[i + 1];

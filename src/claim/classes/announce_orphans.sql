@@ -1,5 +1,6 @@
--- Announces arrivals of classes that are gone, from senders who knew them still, for class 0; and deletes those whose jobs are gone.
--- p_least: all transactions before it have ended.
+-- Announces arrivals of deleted classes again, for class 0: their senders still knew those classes. It deletes arrivals
+-- whose jobs are gone.
+-- p_least: all transactions before this one have ended.
 create or replace function engine.announce_orphans(p_least xid8) returns void language plpgsql as $$
 declare
   v_orphans bigint[];
@@ -7,9 +8,11 @@ begin
   with recursive known (class) as (
     (select class from sluice.arrival order by class limit 1)
     union all
-    select (select a.class from sluice.arrival a where a.class > k.class order by a.class limit 1) from known k where k.class is not null
+    select (select a.class from sluice.arrival a where a.class > k.class order by a.class limit 1)
+    from known k where k.class is not null
   )
-  select array_agg(k.class) into v_orphans from known k where k.class <> 0 and not exists (select 1 from sluice.class c where c.id = k.class);
+  select array_agg(k.class) into v_orphans from known k
+  where k.class <> 0 and not exists (select 1 from sluice.class c where c.id = k.class);
   if v_orphans is null then return; end if;
   delete from sluice.arrival a where a.class = any (v_orphans) and a.xid < p_least and not exists (
     select 1 from sluice.job j where j.lane = a.lane and j.seq >= a.pos and j.claim is null and j.due_at is null);

@@ -1,4 +1,5 @@
--- Makes the classes of what has arrived for class 0, from senders that did not know their class to exist. True when more is left.
+-- Makes the classes for which senders announced arrivals under class 0, because they knew no such class. Returns true
+-- when more are left.
 create or replace function engine.learn_classes() returns boolean language plpgsql as $$
 declare
   v_news engine.news;

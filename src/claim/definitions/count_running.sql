@@ -1,5 +1,5 @@
--- Counts the jobs and the takes outside of jobs that hold a place in each bucket of a limit (p_name); a bucket in which
--- none does has no row. The caller keeps attempts from ending meanwhile (counting.sql).
+-- Counts the jobs and the takes that hold a place in each bucket of the limit p_name. A bucket in which none does has
+-- no row. The caller keeps attempts from ending meanwhile, by the lock of claim/finish/counting.sql.
 create or replace function engine.count_running(p_name text)
 returns table (bucket bigint, running bigint) language plpgsql stable as $$
 begin

@@ -1,10 +1,13 @@
--- Has a source (code, stored, pinned) say what holds for a limit (p_spec null: nothing any more), and puts in force
--- what the highest source says, unless it is already. Waits for all claims under way, also those that just make a
--- bucket of this limit: they may have decided by the old definition. Then jobs that run are counted where the new one
--- has a concurrency that the old one had not, and lanes that wait for it are looked at again: there may be room.
+-- Records what a source (code, stored, pinned) defines for a limit, and puts the definition of the highest source in
+-- force unless it is already. It waits for all claims that are under way, also for those that make a bucket of this
+-- limit, because they may have decided by the old definition. If the new definition has a concurrency it counts the
+-- running jobs, and it makes the lists that wait for the limit due, because there may be room now.
 -- Returns true when the source's definition is in force, false when a higher source overrides it, and null when the
--- source repeats what it said before.
--- p_columns: the arrays of limit_def. p_age_us: how long ago the process began whose code this is.
+-- source repeats its definition.
+-- p_spec: the definition; null: the source withdraws it.
+-- p_columns: the arrays of sluice.limit_def.
+-- p_by, p_reason: who changes it, and why.
+-- p_age_us: microseconds since the process began whose code this is.
 create or replace function engine.define(
   p_name text, p_source text, p_spec jsonb, p_columns jsonb, p_by text, p_reason text, p_age_us bigint)
 returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
@@ -14,13 +17,13 @@ declare
   v_buckets bigint[];
   v_running bigint[];
 begin
-  -- Most processes find what they would say: they wait for nobody.
+  -- Most processes find their definition recorded already: they wait for no lock.
   if p_source = 'code' and exists (select 1 from sluice.limit_source s where s.name = p_name and s.source = 'code'
      and s.spec = p_spec and s.columns = p_columns) then
     perform engine.say(p_name, p_source, p_spec, p_columns, p_by, p_reason, p_age_us);
     return null;
   end if;
-  -- Before the buckets: who holds it off (counting) may wait for those.
+  -- Before the buckets, because a transaction that holds this lock (engine.counting) may wait for buckets.
   perform pg_advisory_xact_lock(1397511523, -7);
   if not engine.say(p_name, p_source, p_spec, p_columns, p_by, p_reason, p_age_us) then return null; end if;
   v_def := engine.reigning(p_name);

@@ -1,6 +1,10 @@
--- Moves jobs that were just deleted to the archive of failures without another attempt: lost too often or in doubt
--- (rescue), too late to begin (overdue), or sure to be (doom). %s in p_message: when the job expires. Whoever is to hear of
--- it is sent a job.
+-- Records jobs that were just deleted as failed without another attempt: lost too often or in doubt (`engine.rescue`),
+-- too late to begin (`engine.overdue`), unable to begin in time (`engine.hopeless`), or too expensive for their limits
+-- (`engine.impossible`). It sends the jobs that their tasks want for failures (`engine.fallout`).
+-- p_jobs: the deleted jobs. Null: none.
+-- p_reason: the reason of the failure.
+-- p_code: the code of the error.
+-- p_message: the message of the error; %s stands for the time at which the job expires.
 create or replace function engine.bury(p_jobs sluice.job[], p_reason text, p_code text, p_message text) returns void
 language plpgsql as $$
 begin

@@ -1,5 +1,6 @@
--- The limits whose running jobs are counted. Holds off new definitions until the transaction ends: one that begins to
--- count, counts who runs, and must not count those who end just then. Take it before any job's row, after claims' rows.
+-- Returns the limits that count running jobs, and holds off new definitions until the transaction ends. A definition
+-- that begins to count them must not count attempts that end at the same moment. Call it before locking any job's row,
+-- and after locking claims' rows.
 create or replace function engine.counting() returns text[] language plpgsql as $$
 begin
   perform pg_advisory_xact_lock_shared(1397511523, -7);

@@ -1,8 +1,11 @@
--- Gives back what attempts held that end now: places of concurrency rules, and, where no call was made, their grants;
--- and has those who wait for that room look at once. p_claims: the claim that handed out each of p_ids; p_unused: no
--- call was made. All of the jobs are locked, in the order of seq, so that of two like requests one finds nothing, and
--- none of them is waited for once buckets are locked. Jobs before buckets, as a claim never waits for a job that runs.
--- p_kept: the one that keeps what it was charged all the same, for others used that up.
+-- Releases what ending attempts hold: places of concurrency rules and, where no call was made, grants. Then it makes
+-- the lists that wait for this room due. It locks all of the jobs in the order of seq, so that the second of two equal
+-- requests finds nothing, and no job is waited for once buckets are locked. Jobs come before buckets because a claim
+-- never waits for a running job.
+-- p_ids: the jobs.
+-- p_claims: the claim that handed out each job.
+-- p_unused: no call was made.
+-- p_kept: the bucket that keeps what the job was charged all the same, because others used it up. Null: none.
 create or replace function engine.ended(p_ids uuid[], p_claims uuid[], p_unused boolean[], p_kept text[] default null)
 returns void language plpgsql as $$
 declare
@@ -37,6 +40,6 @@ begin
   from (select bucket, sum(units)::bigint as units, sum(places)::integer as places
         from unnest(v_buckets, v_units, v_places) u (bucket, units, places) group by 1) u;
   perform engine.release(v_buckets, v_places);
-  -- In a statement of its own, which sees what was released.
+  -- A separate statement, which sees what was released.
   perform engine.sooner(v_buckets, v_units, v_now);
 end $$;

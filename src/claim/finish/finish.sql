@@ -1,16 +1,30 @@
--- Ends attempts. An attempt is fenced by its claim: who was rescued meanwhile changes nothing. p_claim_ix says which of
--- p_claims each job was handed out by. Outcomes: done, failed (p_reasons says why), retry (due again in p_delays_us),
--- return (uncalled: the attempt does not count), unused (the same, and its grant is given back; both may be put off, and
--- p_reasons says by what), denied (unused, by those who share its limits: p_reasons names the bucket that they used up, whose
--- charge stays; null: none), readmit (unused, and it waits elsewhere from now on: readmit), discard (unused, and
--- cancelled), interrupt (stopped in the middle: tried again, in doubt). Idempotent: repeated after a lost reply it finds
--- nothing to do.
--- p_ids: in the order of their seqs, in which they are locked.
--- p_ended: claims with nothing left in hand. Returns the seqs that it did not accept.
+-- Ends attempts. An attempt is fenced by its claim: an attempt whose job was rescued changes nothing. A repetition
+-- after a lost reply finds nothing to do. Returns the seqs of the jobs whose endings it did not accept.
+-- p_claims: the claims that handed out the jobs.
+-- p_ended: claims whose jobs have all ended.
+-- p_seqs, p_ids: the jobs, in the order of their seqs, in which they are locked.
+-- p_claim_ix: the position in p_claims of each job's claim.
+-- p_outcomes: how each attempt ended:
+-- - done: it succeeded.
+-- - failed: the job has failed; p_reasons has the reason.
+-- - retry: the job is due again in p_delays_us.
+-- - return: the handler was not called; the attempt does not count.
+-- - unused: the same, and the grant is given back. Both may be put off by p_delays_us; p_reasons names the cause.
+-- - denied: the same, because others that share the job's limits deny it. p_reasons names the bucket that they used up,
+-- which keeps its charge. Null: none.
+-- - readmit: as unused, and the job waits elsewhere from now on (`engine.readmit`).
+-- - discard: as unused, and the job is cancelled.
+-- - interrupt: it was stopped in the middle; the job is tried again, and is in doubt.
+-- p_took_us: how long each attempt took, in microseconds.
+-- p_results, p_errors: JSON.
+-- p_places: as in `engine.readmit`. Null: no job is readmitted.
 create or replace function engine.finish(
-  p_claims uuid[], p_ended uuid[], p_seqs bigint[], p_ids uuid[], p_claim_ix integer[], p_outcomes text[], p_took_us bigint[],
-  p_reasons text[], p_results text[], p_errors text[], p_delays_us bigint[], p_places text[] default null) returns bigint[]
-language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set enable_bitmapscan = off as $$
+  p_claims uuid[], p_ended uuid[], p_seqs bigint[], p_ids uuid[], p_claim_ix integer[], p_outcomes text[],
+  p_took_us bigint[], p_reasons text[], p_results text[], p_errors text[], p_delays_us bigint[],
+  p_places text[] default null)
+returns bigint[]
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+  set enable_bitmapscan = off as $$
 declare
   v_now timestamptz := sluice.now();
   v_done uuid[];
@@ -20,16 +34,20 @@ declare
   v_discarded engine.ending[];
   v_failed engine.ending[];
 begin
-  -- Claims before jobs, as rescue does.
+  -- Claims come before jobs, as in engine.rescue.
   delete from sluice.claim c where c.id = any (p_ended);
-  -- Jobs that end in more than one statement are locked before, in one order.
+  -- Jobs that more than one statement changes are locked first, in one order.
   if not 'done' = all (p_outcomes) or cardinality(engine.counting()) > 0 then
-    perform engine.ended(p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o),
-                            array(select u.outcome in ('unused', 'denied', 'readmit', 'discard') from unnest(p_outcomes) with ordinality u (outcome, o) order by o),
-                            array(select case when u.outcome = 'denied' then u.reason end from unnest(p_outcomes, p_reasons) with ordinality u (outcome, reason, o) order by o));
+    perform engine.ended(
+      p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o),
+      array(select u.outcome in ('unused', 'denied', 'readmit', 'discard')
+            from unnest(p_outcomes) with ordinality u (outcome, o) order by o),
+      array(select case when u.outcome = 'denied' then u.reason end
+            from unnest(p_outcomes, p_reasons) with ordinality u (outcome, reason, o) order by o));
   end if;
   if p_places is not null then
-    v_moved := engine.readmit(p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o), p_places);
+    v_moved := engine.readmit(
+      p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o), p_places);
   end if;
   if 'done' = any (p_outcomes) then
     v_done := engine.done(p_claims, p_ids, p_claim_ix, p_outcomes, p_took_us, p_results);
@@ -45,8 +63,10 @@ begin
     where j.id = i.id and j.claim = i.claim and i.outcome in ('failed', 'discard')
     returning j.id, i.outcome, j.on_failed is not null or j.raw as falls, row(j,
       case when i.outcome = 'failed' then 'failed' else 'cancelled' end, i.reason,
-      j.attempt - case when i.outcome = 'discard' then 1 else 0 end, j.failed + case when i.outcome = 'failed' then 1 else 0 end,
-      j.ambiguous or i.outcome = 'failed' and coalesce(i.reason = 'doubtful', false), v_now - make_interval(secs => i.took_us / 1e6),
+      j.attempt - case when i.outcome = 'discard' then 1 else 0 end,
+      j.failed + case when i.outcome = 'failed' then 1 else 0 end,
+      j.ambiguous or i.outcome = 'failed' and coalesce(i.reason = 'doubtful', false),
+      v_now - make_interval(secs => i.took_us / 1e6),
       case when i.outcome = 'failed' then i.error::jsonb else j.error end)::engine.ending as ending
   ), again as (
     update sluice.job j set
@@ -56,11 +76,13 @@ begin
       failed = j.failed + case when i.outcome = 'retry' then 1 else 0 end,
       held = case when i.outcome in ('return', 'unused') then i.reason end,
       error = coalesce(i.error::jsonb, j.error)
-    from item i where j.id = i.id and j.claim = i.claim and i.outcome in ('retry', 'return', 'unused', 'denied', 'interrupt')
+    from item i where j.id = i.id and j.claim = i.claim
+      and i.outcome in ('retry', 'return', 'unused', 'denied', 'interrupt')
     returning j.id
   )
   select (select array_agg(id) from (select id from ended union all select id from again) s),
-         array_agg(id) filter (where outcome = 'failed' and falls), array_agg(ending) filter (where outcome = 'discard'),
+         array_agg(id) filter (where outcome = 'failed' and falls),
+         array_agg(ending) filter (where outcome = 'discard'),
          array_agg(ending) filter (where outcome = 'failed')
   into v_ended, v_fallen, v_discarded, v_failed from ended;
   perform engine.append_history('done', v_discarded);

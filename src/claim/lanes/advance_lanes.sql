@@ -1,22 +1,31 @@
--- Moves lanes on after a claim, under their classes' locks: to their next bound and turn, into the list of the bucket that denied
--- them, or out of all lists when no job is left; and keeps those lists. p_lane: as they were found; p_starts: where their fair keys
--- stood, without their class's lift; p_blocked: the position in p_buckets of the bucket that denied each, 0: none; p_moves: what
--- became of their jobs.
+-- Advances lanes after a claim, under the locks of their classes: to their next bound and turn, into the list of the
+-- bucket that denied them, or out of all lists when no job is left. Then it updates those lists.
+-- p_now: microseconds of the limiter clock.
+-- p_lane: the lanes as they were selected.
+-- p_starts: the virtual start of each lane's fair key, without the lift of its class.
+-- p_blocked: the position in p_buckets of the bucket that denied each lane; 0: none.
+-- p_moves: what became of the lanes' jobs.
 create or replace function engine.advance_lanes(
-  p_now bigint, p_lane sluice.lane[], p_starts bigint[], p_blocked integer[], p_buckets bigint[], p_moves engine.move[]) returns void
+  p_now bigint, p_lane sluice.lane[], p_starts bigint[], p_blocked integer[], p_buckets bigint[],
+  p_moves engine.move[])
+returns void
 language plpgsql as $$
 declare
-  v_grouped bigint[] := array(select c.id from sluice.class c where c.id in (select l.class from unnest(p_lane) l) and c.grouped);
-  -- To find a lane's move by place: arrays joined in SQL are compared each with each.
+  v_grouped bigint[] := array(
+    select c.id from sluice.class c where c.id in (select l.class from unnest(p_lane) l) and c.grouped);
+  -- A lane's move is found by its position in this array: a join of arrays would compare every pair.
   v_ids bigint[] := array(select m.lane from unnest(p_moves) with ordinality m order by m.ordinality);
   v_next sluice.lane[];
 begin
   with was as (
-    select l.*, p_starts[l.ordinality] as start, m.taken, m.last, m.seen > 0 and m.seen = m.taken + m.late as whole, not m.more and m.seen = m.taken + m.late as over,
+    select l.*, p_starts[l.ordinality] as start, m.taken, m.last,
+           m.seen > 0 and m.seen = m.taken + m.late as whole,
+           not m.more and m.seen = m.taken + m.late as over,
            greatest(m.head - 60 * l.priority, l.rank) as head, nullif(p_blocked[l.ordinality], 0) as blocked,
            coalesce(m.turn, m.taken, 0) * (1000000 / greatest(1, l.weight)) as step
     from unnest(p_lane) with ordinality l
-    left join lateral (select (x.m).* from (select p_moves[array_position(v_ids, l.id)] as m offset 0) x) m on true
+    left join lateral (
+      select (x.m).* from (select p_moves[array_position(v_ids, l.id)] as m offset 0) x) m on true
   ), goal as (
     select w.*, max(w.start) over k + sum(w.step) over k as far, sum(w.step) over k > 0 as served,
            case when not coalesce(w.over, false) then coalesce(p_buckets[w.blocked], 0) end as to_list
@@ -24,28 +33,36 @@ begin
   ), next as (
     select g.id, g.v, g.to_list as list, case when g.whole then g.last + 1 else g.bound end as bound,
            g.head as rank,
-           case when g.vstart is null and g.to_list = g.list then null when g.served or g.vstart is null then g.far else g.vstart end as vstart,
-           case when g.taken > 0 then case when g.list = 0 then 0 else least(g.denied, 2) end when p_buckets[g.blocked] <> g.list and g.list <> 0 then least(g.denied + 1, 100) else g.denied end as denied
+           case when g.vstart is null and g.to_list = g.list then null
+                when g.served or g.vstart is null then g.far
+                else g.vstart end as vstart,
+           case when g.taken > 0 then case when g.list = 0 then 0 else least(g.denied, 2) end
+                when p_buckets[g.blocked] <> g.list and g.list <> 0 then least(g.denied + 1, 100)
+                else g.denied end as denied
     from goal g
   ), moved as (
-    update sluice.lane l set v = l.v + 1, list = n.list, bound = n.bound, rank = n.rank, vstart = n.vstart, denied = n.denied
+    update sluice.lane l
+    set v = l.v + 1, list = n.list, bound = n.bound, rank = n.rank, vstart = n.vstart, denied = n.denied
     from next n where l.id = n.id and l.v = n.v
-      and (l.list, l.bound, l.rank, l.vstart, l.denied) is distinct from (n.list, n.bound, n.rank, n.vstart, n.denied::smallint)
+      and (l.list, l.bound, l.rank, l.vstart, l.denied)
+        is distinct from (n.list, n.bound, n.rank, n.vstart, n.denied::smallint)
     returning l as lane
   )
   select array_agg(m.lane) into v_next from moved m;
   if v_grouped <> '{}' then
     perform engine.mend_groups(g.class, g.list, array_agg(g.fair)) from (
-      select l.class, l.list, l.fair from unnest(p_lane || v_next) l where l.class = any (v_grouped) and l.list is not null group by 1, 2, 3) g
+      select l.class, l.list, l.fair from unnest(p_lane || v_next) l
+      where l.class = any (v_grouped) and l.list is not null group by 1, 2, 3) g
     group by g.class, g.list;
   end if;
   perform engine.keep_lists(p_now, p_lane, v_next);
   if exists (select 1 from sluice.limit_def d where d.lend_us is not null) then
-    -- Those too that wait where they waited before.
+    -- Lanes that stay in their list were denied, too.
     perform engine.plead(array_agg(l.list), array_agg(b), p_now)
     from (select n.list, n.buckets from unnest(v_next) n
           union all
-          select l.list, l.buckets from unnest(p_lane) l where l.id not in (select n.id from unnest(v_next) n)) l, unnest(l.buckets) b
+          select l.list, l.buckets from unnest(p_lane) l
+          where l.id not in (select n.id from unnest(v_next) n)) l, unnest(l.buckets) b
     where l.list <> 0;
   end if;
 end $$;

@@ -1,5 +1,6 @@
--- Forgets lanes that wait for nothing: the next job makes them anew. Looks at the next 1,000 lanes after p_after, under the locks of
--- their classes. Returns the last one looked at; null at the end.
+-- Deletes lanes in which no job waits; the next job makes such a lane anew. It examines the next 1,000 lanes after
+-- p_after, under the locks of their classes. Returns the last lane that it examined; null: there are no more, or
+-- another worker is at it.
 create or replace function engine.collect(p_after bigint) returns bigint language plpgsql
   set enable_seqscan = off set jit = off set enable_bitmapscan = off as $$
 declare
@@ -12,7 +13,7 @@ begin
   from (select id from sluice.lane where id > p_after order by id, v limit 1000) l;
   v_classes := array(select distinct l.class from sluice.lane l where l.id = any (v_ids) and l.list is null);
   perform engine.enclose(v_classes);
-  -- Of these classes only: lanes of others may have become empty while we waited, and be filled again just now.
+  -- Only in the locked classes: lanes of others may have become empty since, and may be filled by a claim just now.
   delete from sluice.lane l where l.id = any (v_ids) and l.class = any (v_classes) and l.list is null;
   return v_last;
 end $$;

@@ -1,6 +1,9 @@
--- Keeps the list of a class's ready lanes, of which there are some now. p_least: the smallest virtual start that was given. It is
--- due since p_now, to the second: so often it is written anew, that those who looked at what was due before see it.
-create or replace function engine.keep_ready(p_class bigint, p_now bigint, p_least bigint) returns void language plpgsql as $$
+-- Updates the ready list of a class that has ready lanes now. Its due time is p_now, to the second: the row is
+-- rewritten once a second, so that workers which looked at lists that were due before see it.
+-- p_now: microseconds of the limiter clock.
+-- p_least: the smallest virtual start among the lanes that joined the list or moved in it.
+create or replace function engine.keep_ready(p_class bigint, p_now bigint, p_least bigint) returns void
+language plpgsql as $$
 begin
   update sluice.list l set v = l.v + 1, floor = least(l.floor, p_least), due = p_now
   where l.ctid = (select k.ctid from sluice.list k where k.class = p_class and k.id = 0 order by k.v desc limit 1)

@@ -1,16 +1,16 @@
--- Ends jobs that wait for a limit which cannot have room before they expire: whoever hears of it can do something else
--- in time. Looks at the jobs that expire first, and ends 500 at most. Room is looked for as if all that runs, and takes
--- outside of jobs, gave back what they were granted (recoverable). It waits for no row: a claim that holds one decides
--- about it. Returns how many it ended.
+-- Ends jobs whose limits cannot have room before the jobs expire, so that a failure job or a sender can react in time.
+-- It examines the 2,000 jobs that expire first, and ends 500 at most. It assumes that all running jobs and all takes
+-- give back their grants (`engine.recoverable`). It waits for no row: a claim that has a job locked decides about that
+-- job. Returns how many jobs it ended.
 create or replace function engine.expire_hopeless() returns integer language plpgsql as $$
 declare
   v_now bigint := engine.limiter_us();
   v_left integer := 500;
   v_lanes sluice.lane[];
-  v_first bigint[];     -- when the first job of each expires
+  v_first bigint[];     -- when the first job of each lane expires
   v_buckets bigint[];
-  v_room bigint[];      -- the earliest room of each bucket
-  v_back bigint[];      -- and when all in hand is given back
+  v_room bigint[];      -- when each bucket has room at the earliest
+  v_back bigint[];      -- the same if every grant in use is given back
   v_at bigint;
   v_of bigint;
 begin
@@ -27,7 +27,7 @@ begin
   v_room := array(select case when r.version is null then v_now else r.next end
     from engine.room(v_buckets, v_now, true) r);
   if (select min(f) from unnest(v_first) f) > (select max(r) from unnest(v_room) r) then return 0; end if;
-  -- Both in one statement: what is given back in between would be in neither.
+  -- Room and grants are read by one statement: otherwise units that are given back in between would be in neither.
   v_back := array(select case when r.version is null then v_now else r.next end
     from engine.room(v_buckets, v_now, true, array(
     select 1 - engine.recoverable(b.id, h.since, v_now) from unnest(v_buckets) with ordinality b (id, o)

@@ -1,5 +1,5 @@
--- Ends waiting jobs that cost more than one of their limits can ever grant at once, for it was made smaller after they were
--- sent: nothing that they could wait for will come. It waits for no row, as overdue.
+-- Ends waiting jobs that cost more than one of their limits can ever grant at once, because the limit was made smaller
+-- after they were sent: they would wait in vain. It waits for no row, like `engine.overdue`.
 create or replace function engine.impossible(p_ids uuid[]) returns void language plpgsql as $$
 declare
   v_ids uuid[] := array(select id from sluice.job where id = any (p_ids) and claim is null for update skip locked);
@@ -7,7 +7,8 @@ declare
 begin
   for v_job in with gone as (delete from sluice.job j where j.id = any (v_ids) returning j.*) select * from gone loop
     perform engine.bury(array[v_job], 'impossible', 'SLUICE_COST_ABOVE_CAPACITY', (
-      select format('the job costs %s in limit "%s", which holds %s at most since it was made smaller, so it could never start: raise the limit and retry the job, or send smaller ones', u.cost, d.name, d.most)
+      select format('the job costs %s in limit "%s", which holds %s at most since it was made smaller, '
+        'so it could never start: raise the limit and retry the job, or send smaller ones', u.cost, d.name, d.most)
       from unnest(v_job.takes, v_job.costs) with ordinality u (bucket, cost, o)
       cross join lateral (select l.name, (
         select min(r.room) from unnest(l.room, l.kind) r (room, kind) where r.kind <> 'concurrency') as most

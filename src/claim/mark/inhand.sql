@@ -1,5 +1,6 @@
--- The buckets of all jobs that run.
-create or replace function engine.inhand() returns setof bigint language plpgsql stable set enable_seqscan = off set jit = off as $$
+-- Returns the buckets of all running jobs.
+create or replace function engine.inhand() returns setof bigint
+language plpgsql stable set enable_seqscan = off set jit = off as $$
 begin
   return query
   select distinct sluice.hash64(t.name) from (

@@ -1,4 +1,5 @@
--- Locks a waiting job for this transaction; false where somebody else has it locked, which is noted until the transaction ends.
+-- Locks a waiting job for this transaction. Returns false when another transaction has it locked, and records that
+-- until this transaction ends (sluice.held).
 create or replace function engine.lock_job(p_place tid) returns boolean language plpgsql as $$
 begin
   perform 1 from sluice.job where ctid = p_place for update skip locked;

@@ -1,8 +1,14 @@
--- Those of these classes that a worker leaves out just now, for a label of its own has no room for the next job of the lane in
--- front: their work waits for another worker, or for later. One whose job needs more than is left is not left out where others
--- of them would take that: in the claim it keeps it, if it is its turn. bucket: which has room for one of all these first
--- (null: none is in want of room), when (due), and as room. Locks nothing; grant looks again.
-create or replace function engine.barred(p_labels jsonb, p_classes bigint[], p_now bigint, 
+-- Returns the classes that a worker leaves out of a claim, because one of its labels has no room for the next job of
+-- the class's first lane: those jobs wait for another worker, or for room. A class whose job needs more units than the
+-- label has left stays in the claim if another of these classes would use those units: there the job reserves them when
+-- its turn comes. It locks nothing; `engine.decide` checks again.
+-- p_labels: the worker's labels.
+-- p_classes: classes with something to do.
+-- p_now: microseconds of the limiter clock.
+-- classes: those to leave out.
+-- bucket: of the label buckets without room, the one that has room first. Null: all have room.
+-- due, period, slack: next, period and slack of that bucket, as in `engine.room`.
+create or replace function engine.barred(p_labels jsonb, p_classes bigint[], p_now bigint,
   out classes bigint[], out bucket bigint, out due bigint, out period bigint, out slack bigint)
 language plpgsql stable as $$
 declare
@@ -12,25 +18,29 @@ declare
   v_need bigint[];
   v_own bigint[];
   v_room record;
-  v_short bigint[] := '{}';  -- classes that need more than is left, and of which bucket
-  v_of bigint[] := '{}';
-  v_taken bigint[] := '{}';  -- buckets that others of these classes have room in
+  v_short bigint[] := '{}';  -- classes whose next job needs more than is left
+  v_of bigint[] := '{}';     -- and of which bucket
+  v_taken bigint[] := '{}';  -- buckets in which another of these classes has room
 begin
   classes := '{}';
   for v_class in select c.id, c.labels from sluice.class c where c.labels is not null and c.id = any (p_classes) loop
     v_own := engine.borne(p_labels, v_class.labels);
-    select f.* into v_lane from (select floor from sluice.list where class = v_class.id and id = 0 order by v desc limit 1) l
-    cross join lateral (select * from sluice.lane r where r.class = v_class.id and r.list = 0 and r.vstart >= l.floor order by r.vstart, r.id limit 1) f;
+    select f.* into v_lane
+    from (select floor from sluice.list where class = v_class.id and id = 0 order by v desc limit 1) l
+    cross join lateral (
+      select * from sluice.lane r where r.class = v_class.id and r.list = 0 and r.vstart >= l.floor
+      order by r.vstart, r.id limit 1) f;
     v_need := null;
     if v_lane.costed then
       select j.costs into v_costs from sluice.job j
-      where j.lane = v_lane.id and j.seq >= v_lane.bound and j.claim is null and j.due_at is null order by j.seq limit 1;
+      where j.lane = v_lane.id and j.seq >= v_lane.bound and j.claim is null and j.due_at is null
+      order by j.seq limit 1;
       v_need := array(select v_costs[array_position(v_lane.buckets, sluice.hash64(a))]
                       from unnest(v_class.labels) with ordinality u (a, o) order by o);
     end if;
     select r.bucket, r.next, r.period, r.slack, r.units > 0 and r.places > 0 as short into v_room
     from engine.room(v_own, p_now, false, v_need) r
-    -- One that has no row yet was never used; a job that costs more than there ever is waits for nothing.
+    -- A bucket without a row was never used. A job that costs more than the capacity would wait in vain.
     where (r.units < greatest(v_need[r.ord], 1) or r.places < 1) and greatest(v_need[r.ord], 1) <= r.most
       and exists (select 1 from sluice.bucket b where b.id = r.bucket offset 0) order by r.next desc limit 1;
     if v_room.bucket is null then

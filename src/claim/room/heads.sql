@@ -1,8 +1,10 @@
--- Reads the next jobs of lanes whose jobs have costs, up to p_each of each, for share.
--- p_most: the most that a bucket grants, by position in p_buckets.
--- n: how many of each lane; null: its jobs have no costs. The others are in the order of lanes and jobs:
+-- Reads the next jobs of lanes whose jobs have costs, up to p_each jobs of each lane, for `engine.share`.
+-- p_most: the capacity of each bucket of p_buckets: more than that it never grants.
+-- p_now: microseconds of the limiter clock.
+-- n: the number of jobs read of each lane; null: the lane's jobs have no costs.
+-- seqs, dead, costs: in the order of lanes and jobs.
 -- dead: the job costs more than a bucket can ever grant.
--- costs: what each job takes of its lane's buckets, and its turn; -1: it is dead, or too late to begin.
+-- costs: what each job takes of its lane's buckets, and then its turn; -1: it is dead, or too late to begin.
 create or replace function engine.heads(
   p_lane sluice.lane[], p_buckets bigint[], p_most bigint[], p_each integer, p_now bigint,
   out n bigint[], out seqs bigint[], out dead boolean[], out costs integer[])
