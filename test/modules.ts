@@ -100,9 +100,7 @@ export function strayReferences(files: File[]): string[] {
     for (const [, name = ''] of text.matchAll(/^create or replace function ((?:engine|sluice)\.\w+)/gim))
       owners.set(name, moduleOf(path))
   return files
-    .filter(
-      ({ path }) => path.startsWith('src/') && !path.startsWith('src/generated/') && !path.includes('/migrations/'),
-    )
+    .filter(({ path }) => /^src\/(?!generated\/|.*\/migrations\/).*\.(ts|sql)$/.test(path))
     .flatMap((file) => {
       const from = moduleOf(file.path)
       return [...referencesOf(file)].flatMap((name) => {
@@ -126,4 +124,18 @@ function referencesOf({ path, text }: File): Set<string> {
   )
   const written = [...text.matchAll(/`[^`]*`/g)].filter(([sql]) => /\b(select|from|update|perform|into)\b/.test(sql))
   return new Set([...called, ...written.flatMap(([sql]) => sql.match(/\b(?:engine|sluice)\.[a-z_]+/g) ?? [])])
+}
+
+/** Modules without a README, and folders of modules that their README does not name. */
+export function unindexed(files: File[]): string[] {
+  const code = files.filter(
+    ({ path }) => /^src\/[^/]+\/.*\.(ts|sql|lua)$/.test(path) && !path.startsWith('src/generated/'),
+  )
+  const folders = new Set(code.map(({ path }) => path.split('/').slice(1, -1).slice(0, 2).join('/')))
+  return [...folders].flatMap((folder) => {
+    const [module = '', sub] = folder.split('/')
+    const index = files.find(({ path }) => path === `src/${module}/README.md`)?.text
+    if (index === undefined) return sub === undefined ? [`src/${module} has no README.md`] : []
+    return sub === undefined || index.includes(`\`${sub}/\``) ? [] : [`src/${module}/README.md does not name ${sub}/`]
+  })
 }

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { inSource, isCode, isGenerated, isSql, isStatement, readAll, type File } from './repository.ts'
-import { moduleOf, strayImports, strayReferences } from './modules.ts'
+import { moduleOf, strayImports, strayReferences, unindexed } from './modules.ts'
 import { calls, cycles, imports, sleeps, tooLong, undocumented } from './syntax.ts'
 
 // The law of this repository. Each law lists its violations in a set of files: it is held against the repository and,
@@ -45,6 +45,10 @@ const laws: Record<string, Law> = {
       },
       { 'src/core/a.ts': 'await sql.query(`select 1 from sluice.job`)' },
     ],
+  },
+  'a module says in its README what lives there': {
+    in: unindexed,
+    bad: [{ 'src/core/a.ts': '' }, { 'src/core/README.md': 'clocks', 'src/core/clocks/a.ts': '' }],
   },
   'no import cycles': {
     in: (files) => cycles(new Map(inSource(files).map((file) => [file.path, imports(file)]))),
