@@ -1,6 +1,6 @@
--- Makes the state of one bucket anew whose ledger is too long for a claim to do it (renew), and has those who wait for
--- it look. To be called in a transaction without a time limit. One that fails by its data is parked, so that others
--- follow. False when there is none, or somebody else is at it.
+-- Rebuilds the state of one bucket whose ledger is too long for a claim to do it (engine.renew), and notifies workers
+-- and takers that wait for the bucket. The caller's transaction has no time limit. A bucket that fails by its data is
+-- parked, so that others follow. Returns false when no bucket is left, or another process is rebuilding one.
 create or replace function engine.renewed() returns boolean
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
@@ -21,7 +21,7 @@ begin
   if v_row.version < v_def.version then
     begin
       v_state := engine.rebuild(v_row, v_def);
-      -- Room has it as the older definition does, as long as this row is not there.
+      -- Until this row is written, engine.room returns the state under the older definition.
       perform engine.append_ledger(array[jsonb_populate_record(
         null::engine.room, to_jsonb(v_state) || jsonb_build_object(
         'ord', 1, 'bucket', v_bucket, 'n', v_row.n, 'now_at', v_row.at, 'version', v_def.version, 'hold', v_row.hold,

@@ -1,5 +1,6 @@
--- How far the limiter's clock was ahead of the store's when it showed p_at, as far back as the ledger tells: calendars
--- go by the store's, which may have stepped since.
+-- Returns by how many microseconds the limiter's clock was ahead of the store's clock when the limiter's clock showed
+-- p_at. Calendars go by the store's clock, which may have stepped since. Before the oldest step that is recorded: what
+-- was true just before that step.
 create or replace function engine.advance(p_at bigint) returns bigint language plpgsql stable as $$
 begin
   return coalesce((select s.ahead_us from sluice.step s where s.at <= p_at order by s.n desc limit 1),

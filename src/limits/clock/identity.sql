@@ -1,6 +1,6 @@
--- Which server this is: its system identifier and timeline, which a promoted standby and a recovery from a backup
--- change; and the position up to which its log is on the disk, which never goes back in one that kept what it
--- acknowledged. Null where a server does not tell.
+-- Returns what identifies this server: its system identifier and timeline, which a promoted standby and a recovery from
+-- a backup change; and the position up to which its log is on disk, which never goes back on a server that kept what it
+-- acknowledged. Null where the server does not give these.
 create or replace function engine.identity(out identity text, out lsn pg_lsn) language plpgsql as $$
 begin
   lsn := pg_current_wal_flush_lsn();

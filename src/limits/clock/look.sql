@@ -1,9 +1,16 @@
--- Looks whether the store still is what it was, and its clock behind where the limiter's has been. What the caller
--- knows (null: nothing): the limiter's time is p_least or later; in epoch p_n, the log was on the disk up to p_lsn.
--- A store that lacks something begins the next epoch: limits close (room) and workers get ids that none has had. A
--- clock that was set back is made up for: what grants tell is the least that the limiter's has shown, p_least is
--- nearer. renewal: buckets wait for their new definition (renewed). restored: an epoch has begun here and now;
--- raised_us: by how much the clock had been set back in that case.
+-- Checks that the store still is what it was, and that its clock is not behind what the limiter's clock has shown.
+-- If the store lacks something that it had, begins the next epoch: limits close (limits/room.sql), and workers get ids
+-- that none has had. If the store's clock was set back, moves the limiter's clock on by as much: the newest grant gives
+-- the least time that it has shown, and p_least is nearer.
+-- What the caller knows (null: nothing):
+-- p_least: the limiter's clock shows this time or a later one.
+-- p_n, p_lsn: in epoch p_n the log was on disk up to p_lsn.
+-- What is true now:
+-- now_us, ahead_us, watched: the limiter's clock, its lead over the store's, whether that is watched for steps.
+-- n, lsn: the epoch; the position up to which the log is on disk.
+-- renewal: buckets wait for their new definition (engine.renewed).
+-- restored: this call has begun an epoch.
+-- raised_us: by how much the clock had been set back, if this call corrected it; else 0.
 create or replace function engine.look(p_least bigint, p_n bigint, p_lsn pg_lsn,
   out now_us bigint, out ahead_us bigint, out watched boolean, out n bigint, out lsn pg_lsn, out restored boolean,
   out raised_us bigint,
@@ -30,7 +37,7 @@ begin
     exit when round = 2
       or (raised_us = 0 and not restored
         and (v_epoch.identity, v_epoch.server_at) is not distinct from (v_id, v_server));
-    -- Of several that see the same, the first one acts; the others look again.
+    -- When several callers see the same, the first one acts; the others look again.
     perform pg_advisory_xact_lock(1397511523, -12);
   end loop;
   now_us := now_us + raised_us;
@@ -47,7 +54,7 @@ begin
   if raised_us > 0 then
     insert into sluice.step (at, before_us, ahead_us) values (now_us, v_epoch.ahead_us, look.ahead_us); end if;
   if restored then
-    -- Else two workers could have one id: one that registered before the loss, and one after it.
+    -- Otherwise two workers could have one id: one that registered before the loss, and one after it.
     perform setval(s, nextval(s) + 1000000) from pg_get_serial_sequence('sluice.worker', 'id') s;
     perform pg_notify('sluice.wake', '*');
   end if;

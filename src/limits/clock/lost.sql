@@ -1,5 +1,10 @@
--- What has happened to the store: its epoch, since when that is (null: the first), the limits that are closed since and
--- until when the last of them is, those that look back for longer than they are closed, the last step of its clock.
+-- Returns what has happened to the store.
+-- n: its epoch.
+-- `told`: whether the server's identity is known.
+-- since_ms: when the epoch began, in Unix ms; null: it is the first.
+-- names, until_ms: the limits that are still closed since then, and when the last of them opens.
+-- longer: the limits that look back for longer than the hour for which they were closed.
+-- stepped_us, stepped_ms: size of the last step of the store's clock, and how long ago it was.
 create or replace function engine.lost(out n bigint, out told boolean, out since_ms float8, out names text[],
   out until_ms float8,
   out longer text[], out stepped_us bigint, out stepped_ms bigint) language plpgsql set jit = off as $$

@@ -1,7 +1,8 @@
--- The store's clock has stepped forward by p_by microseconds, as the caller's monotonic clock tells, who saw the
--- limiter's p_ahead ahead: takes that back. 'moved'; 'again': somebody has dealt with it, look again; 'witnessed': no
--- step, for grants were given in the time that the caller did not see pass, so it is the caller's clock that stood
--- still.
+-- Takes a forward step of the store's clock out of the limiter's clock. Returns 'moved' when it did; 'again' when
+-- another process has done it, so the caller must look again; 'witnessed' when there was no step, because grants were
+-- made in the time that the caller did not see pass: it is the caller's monotonic clock that stood still.
+-- p_by: size of the step, in microseconds, by the caller's monotonic clock.
+-- p_ahead: lead of the limiter's clock over the store's clock when the caller read it.
 create or replace function engine.shift(p_by bigint, p_ahead bigint) returns text language plpgsql
   set enable_seqscan = off set jit = off as $$
 declare

@@ -1,7 +1,8 @@
--- The earliest that the store's clock would show now, had it stepped to none, or to any, of the times that it stepped
--- to within
--- p_ms: an end that was written within that, as the store's clock showed it then, is over when it is earlier. p_cap: as
--- of limiter_us.
+-- Returns the earliest time that the store's clock would show now without one or more of its steps of the last p_ms
+-- milliseconds. An instant that was written within p_ms, as the store's clock showed it then, is over when it is
+-- earlier than this time.
+-- p_ms: in milliseconds.
+-- p_cap: as for engine.limiter_us.
 create or replace function engine.shown_since(p_ms bigint, p_cap bigint) returns timestamptz language plpgsql as $$
 declare
   v_now bigint := engine.limiter_us(p_cap);

@@ -1,6 +1,7 @@
--- Drops definitions that nothing needs any more: of each limit all but the newest hundred, those that rows of a bucket
--- may be of (its versions only grow, so they lie between its oldest row's and its newest's), the first one of each that
--- is kept (is_earlier), and the newest that counted no places (rebuild).
+-- Deletes definitions that nothing needs any more. It keeps, of each limit: the newest hundred; those that ledger rows
+-- of a bucket may have (versions only grow, so they lie between the version of the bucket's oldest row and of its
+-- newest); the first version of each definition that is kept (engine.is_earlier); and the newest version without a
+-- concurrency (engine.rebuild).
 create or replace function engine.drop_outdated() returns void
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare

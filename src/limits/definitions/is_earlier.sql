@@ -1,7 +1,7 @@
--- Whether code keeps saying what other code has replaced: its definition (p_spec) was put in force five times within a
--- day, and first came up before the one that the code says now (p_old). Two versions that begin in turns (cron jobs on
--- two machines) would otherwise each have all buckets made anew, and append a definition, at each start. A rollback
--- still holds at once.
+-- Returns whether code repeats a definition (p_spec) that other code keeps replacing: p_spec was put in force at least
+-- five times within a day, and first appeared before the definition that the code gives now (p_old). Without this,
+-- two versions that start in turns (cron jobs on two machines) would each rebuild all buckets and append a definition
+-- at every start. A rollback still takes effect at once.
 create or replace function engine.is_earlier(p_name text, p_spec jsonb, p_old jsonb, p_now timestamptz) returns boolean
 language plpgsql stable as $$
 begin

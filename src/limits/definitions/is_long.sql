@@ -1,6 +1,7 @@
--- Whether a bucket that has a new definition (p_def) wrote so many rows, within what that looks back on, that no claim
--- has the time to make its state anew: its newest row (p_row) is so many ahead of the oldest of them. It is not where
--- the new definition counts who runs and one since that row did not: define has just counted them.
+-- Returns whether a bucket with a new definition (p_def) has written so many rows (over 20,000) within what that
+-- definition looks back on that no claim has the time to rebuild its state. Compares the number of its newest row
+-- (p_row) with that of the oldest row within that time. False where the new definition has a concurrency and one since
+-- p_row had none: then a claim rebuilds it all the same, because engine.define has just counted the running jobs.
 create or replace function engine.is_long(p_row sluice.ledger, p_def sluice.limit_def) returns boolean
 language plpgsql stable as $$
 declare

@@ -1,6 +1,7 @@
--- A bucket's state under a changed definition, as of its newest row (p_row): as if the new rules had been in force for
--- as long as they look back (span), from what was granted and kept. As in limits/decide.ts; the largest sum over all
--- moments is what a level that drains would owe. What runs goes on to run, where it was counted all the time.
+-- Returns a bucket's state under a changed definition, as of its newest row (p_row): as if the new rules had been in
+-- force for as long as they look back (span), from what was granted and not given back. As `rebuild` in
+-- limits/decide.ts; for a rate, the largest sum over all moments is what a debt that drains would be. Running jobs keep
+-- their places if every definition since p_row counted them.
 create or replace function engine.rebuild(p_row sluice.ledger, p_def sluice.limit_def)
 returns engine.state language plpgsql stable as $$
 declare
@@ -16,7 +17,7 @@ begin
     where d.name = p_def.name and d.version = p_row.version and u.kind = 'concurrency';
   end if;
   for i in 1 .. cardinality(p_def.kind) loop
-    v_state.debt[i] := 0;  -- of a window and a quota room looks at its parts, or periods
+    v_state.debt[i] := 0;  -- for a window or a quota engine.room reads its steps or periods
     if p_def.kind[i] = 'concurrency' then
       v_state.debt[i] := coalesce(v_running, 0);
     elsif p_def.kind[i] = 'rate' then

@@ -1,11 +1,11 @@
--- Appends the definition that the sources of a limit give as its next version. Call under lock of all buckets.
--- p_by, p_reason: who did it, and why.
+-- Inserts the definition that the sources of a limit give, as its next version. The caller has locked all its buckets.
+-- p_by, p_reason: author and reason, for people.
 create or replace function engine.register(p_name text, p_by text, p_reason text) returns void language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
   v_def sluice.limit_def := engine.reigning(p_name);
 begin
-  -- Raises what is wrong with its zone.
+  -- Raises an error if the server does not know its zone.
   perform engine.offset(r -> 'quota' ->> 'zone', 0)
     from jsonb_array_elements(v_def.spec -> 'rules') r where r ? 'quota';
   insert into sluice.limit_def (name, version, spec, kind, drain, weight, room, slot, span, margin, grant_us,

@@ -1,5 +1,6 @@
--- The definition of a limit that its sources give: what the highest says, over what else the code says (keys, costs).
--- Null when no code has named this limit. Version, time and author are for the caller to fill in.
+-- Returns the definition of a limit that its sources give: the highest source (pinned, then stored, then code), merged
+-- over what else the code gives (keys, costs). Null when no code has defined this limit. The caller fills in version,
+-- time and author.
 create or replace function engine.reigning(p_name text) returns sluice.limit_def language sql stable as $$
   select jsonb_populate_record(null::sluice.limit_def, top.columns || jsonb_build_object(
     'name', p_name, 'source', top.source, 'spec', code.spec || top.spec))

@@ -1,6 +1,7 @@
--- Writes the state of buckets that have a new definition since: made anew from the ledger, which takes a while where it
--- is long, so once, and before the clock is read. One that is too long for that (is_long) is noted: it grants nothing
--- until somebody has made it anew outside of claims (renewed). Call under lock. Returns whether there were such.
+-- Writes the state of buckets that have a new definition since their newest row. engine.room rebuilds that state from
+-- the ledger, which takes a while where the ledger is long: so it is written once, and before the clock is read. A
+-- bucket whose ledger is too long for a claim (engine.is_long) is recorded in sluice.renewal: it grants nothing until
+-- engine.renewed has rebuilt it outside of claims. The caller has locked the buckets. Returns whether there were any.
 create or replace function engine.renew(p_buckets bigint[]) returns boolean language plpgsql as $$
 declare
   v_room engine.room;

@@ -1,8 +1,14 @@
--- Notes what a source says of a limit (p_spec null: nothing any more). False when that is nothing new, when there was
--- nothing to take back, or when code of a process that began earlier says it. In a rolling deploy old processes may
--- name a limit for the first time after new ones began: so the last that began wins, not the last that spoke. Within
--- some seconds it does not matter, and a time to come (the clock was set back) does not count. Of two that begin in
--- turns all the time the one whose definition came up later wins (is_earlier).
+-- Records the definition that a source gives to a limit. Returns false when it changes nothing, or when code of a
+-- process that started earlier gives it. In a rolling deploy, old processes may define a limit for the first time after
+-- new ones started: so the process that started last wins, not the one that wrote last. A difference below 5 seconds
+-- does not count, nor does a start in the future (the clock was set back). If two versions start in turns all the time,
+-- the one whose definition first appeared later wins (engine.is_earlier).
+-- p_name: the limit.
+-- p_source: code, stored or pinned.
+-- p_spec, p_columns: the definition as JSON, and its columns of sluice.limit_def; p_spec null: the source gives none
+-- any more.
+-- p_by, p_reason: author and reason, for people.
+-- p_age_us: microseconds since the process started.
 create or replace function engine.say(
   p_name text, p_source text, p_spec jsonb, p_columns jsonb, p_by text, p_reason text, p_age_us bigint)
 returns boolean language plpgsql as $$

@@ -1,18 +1,19 @@
--- Appends the next ledger row of buckets: the only place that does. Call under lock; what is appended is the state that
--- room found, after what has been granted, given back or used since. Buckets without a definition, and pools, are left
--- out.
--- p_rooms: what room found.
--- p_claim: the grant, or the claim of several; null: nobody gives it back.
--- p_units: units granted of each bucket, by its place in the call of room (ord); negative: given back. Null: none.
--- p_places: jobs that begin, in the same order, which is what concurrency counts; negative: that end. Null: none.
--- p_when: the time of the grant that has used more, or fewer; null: it is granted now.
--- p_least: the debt of each rule that a refund leaves at least; null: 0.
+-- Appends one ledger row to each of these buckets; nothing else inserts ledger rows. The row is the state that
+-- engine.room found, after what was granted, given back or used since. Leaves out pools, and buckets without a
+-- definition. The caller has locked the buckets.
+-- p_rooms: what engine.room returned.
+-- p_claim: id of the grant, or of the claim of several jobs; null: nobody can give back the units of this row.
+-- p_units: units granted from each bucket, by its place in the call of engine.room (ord); negative: given back. Null:
+-- none.
+-- p_places: jobs that begin, in the same order, which is what concurrency counts; negative: jobs that end. Null: none.
+-- p_when: time of the grant that turned out to use more, or fewer, units; null: the units are granted now.
+-- p_least: debt of each rule below which a refund does not go; null: 0.
 create or replace function engine.append_ledger(
   p_rooms engine.room[], p_claim uuid default null, p_units bigint[] default null, p_places bigint[] default null,
   p_when bigint default null, p_least bigint[] default null)
 returns void language plpgsql as $$
 declare
-  v_most constant bigint := 2305843009213693952;  -- what was used beyond a grant may owe more than a bucket holds
+  v_most constant bigint := 2305843009213693952;  -- use beyond a grant may owe more than a bucket holds
 begin
   insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold, claim)
   select r.bucket, r.n + 1, r.now_at,

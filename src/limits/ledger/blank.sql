@@ -1,6 +1,9 @@
--- Which of these buckets decide as if they had never been used, and their newest ledger row (at, n; null: none was ever
--- written): it is the only one left, older than p_before and than all that a rule in force looks back on, and says that
--- nothing is owed, runs or is held. Locks nothing: who acts on it must look again whether that row is still the newest.
+-- Returns those of these buckets that decide as if they had never been used, with their newest ledger row (at, n; null:
+-- none was ever written). That row is the only one left, is older than p_before and than all that a rule in force looks
+-- back on, and records no debt, no running job and no hold. Locks nothing: a caller that acts on the answer checks
+-- under lock that the row is still the newest.
+-- p_buckets: their ids.
+-- p_now, p_before: times of the limiter's clock, in microseconds.
 create or replace function engine.blank(p_buckets bigint[], p_now bigint, p_before bigint)
 returns table (bucket bigint, at bigint, n bigint) language plpgsql stable set enable_seqscan = off set jit = off as $$
 begin

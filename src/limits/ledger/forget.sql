@@ -1,15 +1,19 @@
--- Forgets ledger rows older than p_keep_us, but for each bucket's newest, which is its state. What is left proves that
--- no limit was exceeded since. Steps of the clock before them all go after 400 days, because retention goes by them
--- (shown_ago); definitions that nothing needs go too (drop_outdated). Rows stay for as long as a rule of their limit
--- looks back. Looks at one portion, after p_after (0: from the oldest). more: how far it came, null at the end; gone:
--- how many rows went. Newest row and span are looked up once for each bucket of the portion: 100,000 rows of limits
--- that look back for longer than p_keep_us stay, and are walked again each time.
+-- Deletes ledger rows that are older than p_keep_us. Keeps each bucket's newest row, which is its state, and the rows
+-- that a rule of their limit still looks back on. The rows that are left prove that no limit was exceeded since.
+-- Also deletes clock steps that are older than all ledger rows and than 400 days (retention goes by clock steps:
+-- engine.shown_ago), and definitions that nothing needs (engine.drop_outdated). One call reads one portion of 20,000
+-- rows. It looks up newest row and span once for each bucket of the portion: 100,000 rows of limits that look back
+-- longer than p_keep_us stay, and are read again each time.
+-- p_keep_us: age in microseconds.
+-- p_after: time of the limiter's clock to go on from; 0: from the oldest row.
+-- more: where the next call goes on; null: there is no further portion.
+-- gone: number of rows deleted.
 create or replace function engine.forget(p_keep_us bigint, p_after bigint, out more bigint, out gone bigint)
 language plpgsql
   set enable_seqscan = off set jit = off as $$
 declare
   v_portion constant integer := 20000;
-  -- What is older than that is history that is kept for longer than a year.
+  -- Only history that is kept for longer than a year needs older clock steps.
   v_steps constant bigint := 400 * 86400000000;
   v_now bigint := engine.limiter_us();
   v_before bigint := v_now - p_keep_us;

@@ -1,6 +1,8 @@
--- The vendor asked for silence: no grant from these buckets for p_us microseconds from now. Only ever lengthens a hold.
--- Counted from the bucket's own time: after a step back of the clock a hold must not be over before it began. p_cap:
--- the latest time that the caller's monotonic clock allows the store's clock to show (null: unknown).
+-- Holds buckets because the vendor demanded a pause: they grant nothing for p_us microseconds from now. Only ever
+-- lengthens a hold. The hold counts from the bucket's own time: after a backward step of the clock it must not end
+-- before it began.
+-- p_buckets: their ids.
+-- p_cap: as for engine.limiter_us.
 create or replace function engine.hold(p_buckets bigint[], p_us bigint, p_cap bigint) returns void
 language plpgsql as $$
 declare
@@ -14,7 +16,7 @@ begin
     v_rooms := v_rooms || v_room;
   end loop;
   perform engine.append_ledger(v_rooms);
-  -- For when it is released.
+  -- The ledger row that a parked bucket gets at its release takes the hold from here.
   update sluice.parked set hold = greatest(hold, engine.limiter_us(p_cap) + p_us)
   where kind = 'bucket' and id = any (p_buckets);
 end $$;

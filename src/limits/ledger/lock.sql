@@ -1,8 +1,9 @@
--- Locks buckets for the rest of the transaction, waiting, in one order for all, so that no two claims can deadlock.
--- Striped: 1,024 locks at most, since they share the server's lock table. Read the clock after this, never before.
+-- Locks buckets until the transaction ends, and waits for each lock. All callers take them in one order, so that no two
+-- claims can deadlock. The locks are striped: at most 1,024, because they take space in the server's lock table. Read
+-- the clock after this call, never before.
 create or replace function engine.lock(p_buckets bigint[]) returns void language plpgsql as $$
 begin
-  -- One, as most claims need: an expression, where a query would sort.
+  -- Most claims lock one bucket: an expression does it, where a query would sort.
   if cardinality(p_buckets) = 1 then
     perform pg_advisory_xact_lock(1397511523, (p_buckets[1] & 1023)::integer);
     return;

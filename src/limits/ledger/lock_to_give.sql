@@ -1,6 +1,6 @@
--- Locks buckets (lock) for a transaction that may give back to them: of members of a pool the pool's own lock, too, because
--- the jobs that wait for any of them stand in the pool's list.
--- p_buckets: their ids
+-- Locks buckets (engine.lock) for a transaction that may give units or places back to them. For members of a pool it
+-- locks the pool's own bucket too, because the jobs that wait for any member stand in the pool's list.
+-- p_buckets: their ids.
 create or replace function engine.lock_to_give(p_buckets bigint[]) returns void language plpgsql as $$
 begin
   if exists (select 1 from sluice.limit_def d where d.members is not null) then

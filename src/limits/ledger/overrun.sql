@@ -1,11 +1,14 @@
--- Charges units that a grant has used beyond what it was granted: a debt, which may exceed what the bucket holds. As
--- settle in limits/decide.ts: they count when the grant was made (p_claim; of one that nobody knows: now). The row that
--- is appended has no claim: nobody gives it back. Call under lock.
+-- Charges units that were used beyond a grant: a debt, which may exceed what the bucket holds. As `settle` in
+-- limits/decide.ts: the units count at the time of the grant, or now if that is not known. The row that is appended has
+-- no claim: nobody can give these units back. The caller has locked the bucket.
+-- p_claim: id of the grant.
+-- p_units: units used beyond it.
+-- p_now: the limiter's clock, in microseconds.
 create or replace function engine.overrun(p_bucket bigint, p_claim uuid, p_units bigint, p_now bigint) returns void
 language plpgsql as $$
 begin
   if p_units < 1 then return; end if;
-  -- For when it is released; a bucket that is parked gets no row of the ledger.
+  -- A parked bucket gets no ledger row; the one that it gets at its release charges these units.
   update sluice.parked set used = used + p_units where kind = 'bucket' and id = p_bucket
     and exists (select 1 from sluice.bucket b where b.id = p_bucket and b.parked);
   perform engine.append_ledger(array[r::engine.room], null, array[p_units], null, coalesce(

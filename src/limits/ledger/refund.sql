@@ -1,9 +1,12 @@
--- Gives back units that a claim (or acquire) was granted and never used, at most what is left of them: the bucket
--- becomes as if they had not been granted. The debt never falls below what was granted since would have made by itself:
--- limits/decide.ts says why, and is the same; p_full: all at once, for a vendor that itself refunds. No credit after
--- 1,000 further rows, or a change of the definition, none of a bucket that is parked. The row that is appended has
--- negative units (places of concurrency are released apart), at the bucket's own time: what drains later drains from
--- less, which comes to the same, and no step of the clock gets in. Call under lock.
+-- Gives back units that a claim (or engine.acquire) was granted and did not use, at most what is left of them: the
+-- bucket becomes as if they had not been granted. The debt never falls below what later grants alone would have made
+-- of it; limits/decide.ts explains why, and does the same. Nothing is given back after 1,000 further rows, after a
+-- change of the definition, or to a parked bucket. The row that is appended has negative units (places of concurrency
+-- are released separately). It has the bucket's own time: what drains later drains from less, which comes to the same,
+-- and no step of the clock matters. The caller has locked the bucket.
+-- p_claim: id of the grant.
+-- p_units: units not used.
+-- p_full: gives them all back at once, for a vendor that itself refunds.
 create or replace function engine.refund(p_bucket bigint, p_claim uuid, p_units bigint, p_full boolean default false)
 returns void
 language plpgsql as $$
@@ -21,7 +24,7 @@ begin
   from (select * from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) g
   where g.claim = p_claim;
   p_units := least(p_units, v_grant.units);
-  -- Versions only grow: when the grant's is in force, so is that of all rows since.
+  -- Versions only grow: if the grant's version is in force, all rows since have it.
   if p_units < 1 or (v_grant.version = v_def.version) is not true then return; end if;
   v_at := v_grant.at;
   v_debt := array_fill(0::bigint, array[cardinality(v_def.kind)]);
@@ -33,7 +36,7 @@ begin
                group by claim) r on r.claim = l.claim
     where l.bucket = p_bucket and l.at >= v_grant.at and l.n > v_grant.n and l.units > 0 order by l.n
   loop
-    -- What was used beyond a grant (overrun) may be more than fits.
+    -- Use beyond a grant (engine.overrun) may be more than a bigint holds.
     v_debt := array(select least(engine.drained(d, w, v_row.at - v_at) + v_row.units * u::numeric, 2305843009213693952)
                     from unnest(v_debt, v_def.drain, v_def.weight) with ordinality t (d, w, u, i) order by i);
     v_at := v_row.at;

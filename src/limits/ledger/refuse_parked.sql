@@ -1,4 +1,4 @@
--- Raises SLW04 when one of these buckets is parked: whoever takes of it is to know, because waiting does not help.
+-- Raises SLW04 when one of these buckets is parked: a taker must know it, because waiting does not help.
 create or replace function engine.refuse_parked(p_buckets bigint[]) returns void language plpgsql as $$
 declare
   v_name text := (

@@ -1,5 +1,7 @@
--- Gives back places of concurrency rules: so many of each bucket's jobs have ended. Other buckets are left alone. At
--- the bucket's own time, so no step of the clock gets in. Call under lock.
+-- Gives back places of concurrency rules, because jobs have ended. Skips buckets without such a rule. The rows have the
+-- bucket's own time, so that no step of the clock matters. The caller has locked the buckets.
+-- p_buckets: their ids.
+-- p_units: how many of each bucket's jobs have ended, in the same order.
 create or replace function engine.release(p_buckets bigint[], p_units integer[]) returns void language plpgsql as $$
 begin
   perform engine.append_ledger(

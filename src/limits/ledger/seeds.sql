@@ -1,6 +1,7 @@
--- What counts in each bucket of limits that others may share, as the ledger has it: to begin an epoch in Redis. None of
--- those that are as never used, and none of what is only this database's (what shares leave, places). $1: cap, as of a
--- claim
+-- Returns what counts in each bucket of limits that others may share, from the ledger: an epoch in Redis begins with
+-- it. Leaves out buckets that decide as if they had never been used, and buckets that are only this database's (pools,
+-- what shares leave to others).
+-- $1: latest time that the limiter's clock can show, as p_cap of engine.limiter_us.
 select case when b.key = '' then b.name else b.name || ':' || b.key end as take, r.version,
        greatest(0, r.hold - r.now_at)::float8 as hold_us,
        to_json(r.debt) as debt, to_json(r.slots) as slots, to_json(r.quota) as quota

@@ -1,6 +1,10 @@
--- The periods of quotas after p_units more (or less) were granted at p_when: they count in each period that is less
--- than a margin away. One after the next is not known here, so what is given back there makes no room in the next.
--- p_margin: of each rule. limits/quota.ts is the same.
+-- Returns the periods of quotas after p_units were granted at p_when: they count in each period that is less than a
+-- margin away. The period after the next is not known here, so what is given back there makes no room in the next.
+-- limits/quota.ts does the same.
+-- p_quota: the periods (ledger.quota).
+-- p_margin: margin of each rule, in microseconds.
+-- p_when: time of the store's clock, in microseconds.
+-- p_units: units granted; negative: given back.
 create or replace function engine.spend(p_quota bigint[], p_kind text[], p_margin bigint[], p_when bigint,
   p_units bigint)
 returns bigint[] language plpgsql immutable as $$

@@ -1,2 +1,2 @@
--- Notes that Redis answers.
+-- Records that Redis answers again.
 update sluice.shared set away_at = null, away = null where away_at is not null

@@ -1,3 +1,3 @@
--- Says anew that the epoch $1 is being begun, if it still is the one that counts: for so long nobody takes it over
--- (succeed).
+-- Renews the time at which a process began the epoch $1, if that epoch still counts: for 10 s from now no other process
+-- takes it over (engine.succeed). Returns no row when another epoch counts.
 update sluice.shared set at = sluice.now() where epoch = $1 returning 1

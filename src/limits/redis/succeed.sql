@@ -1,7 +1,11 @@
--- Has p_next follow the epoch p_found, whose state Redis has lost (null or '': there was none), unless another does
--- already, or somebody does just that. p_own: the caller's own last one, in whose place he may put another at once.
--- Waits for all that grants under the one that was found. epoch: which it is now; mine: it is p_next, and the caller's
--- to begin in Redis; owner: of its keys.
+-- Replaces the epoch of the state in Redis, because Redis has lost that state, unless another process has replaced it
+-- or did so less than 10 s ago. Waits for all transactions that grant under the epoch that was found.
+-- p_found: the epoch that the caller found to be lost; null or '': there was none.
+-- p_next: the epoch that follows.
+-- p_own: the last epoch that the caller itself put in force, which it may replace at once.
+-- epoch: the one that counts now.
+-- mine: it is p_next, and the caller has to begin it in Redis.
+-- owner: whose the keys in Redis are.
 create or replace function engine.succeed(p_found text, p_next text, p_own text, out epoch text, out mine boolean,
   out owner text)
 language plpgsql set lock_timeout = '2s' as $$
@@ -12,7 +16,7 @@ begin
   perform pg_advisory_xact_lock(1397511523, -15);
   select * into v_is from sluice.shared for update;
   mine := v_is.epoch is not distinct from p_found
-    -- So long a beginning may take before another takes it over; and a clock that was set back keeps nobody waiting.
+    -- So long a process may need to begin an epoch. A time in the future (the clock was set back) delays nobody.
     and (v_is.epoch is null or v_is.epoch is not distinct from p_own
       or v_is.at not between v_now - interval '10 seconds' and v_now);
   if mine then

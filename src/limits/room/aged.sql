@@ -1,5 +1,9 @@
--- The parts of windows (one row per rule, the newest part first) as seen at p_to: new ones at the front, as many
--- forgotten at the end. p_slots null: nothing was counted yet. p_slot: length of each rule's parts.
+-- Moves the counters of windows from p_from to p_to: inserts new steps at the front and drops as many at the end. A
+-- window is counted in steps (equal parts of time), the newest first; one row of counters for each rule.
+-- p_slots: the counters; null: nothing was counted yet.
+-- p_kind: kind of each rule; only windows are moved.
+-- p_slot: length of each rule's steps, in microseconds.
+-- p_from, p_to: times of the limiter's clock, in microseconds.
 create or replace function engine.aged(p_slots integer[], p_kind text[], p_slot bigint[], p_from bigint, p_to bigint)
 returns integer[] language plpgsql immutable as $$
 declare

@@ -1,5 +1,7 @@
--- When the clocks of a zone first show a local time (microseconds, as if it were UTC) or a later one: where they are
--- set forward past it, that instant. After 1970. core/zone.ts is the same.
+-- Returns when the clocks of a zone first show a local time or a later one: where the clocks are set forward past that
+-- local time, the instant at which they are set. In microseconds, after 1970. core/zone.ts does the same.
+-- p_zone: IANA name.
+-- p_wall: the local time, in microseconds since 1970 as if it were UTC.
 create or replace function engine.begin(p_zone text, p_wall bigint) returns bigint language plpgsql stable as $$
 declare
   v_before bigint := engine.offset(p_zone, p_wall / 1000000 - 86400);

@@ -1,7 +1,11 @@
--- The parts of windows, as of p_at, after p_units more (or less) were granted at p_when. What is given back in a part
--- that is over counts no more; what was used beyond a grant in one counts in the oldest, so that it is not forgotten
--- unseen.
--- p_slot: length of each rule's parts.
+-- Returns the counters of windows, as of p_at, after p_units were granted at p_when. Units given back in a step that is
+-- no longer counted make no difference. Units used beyond a grant whose step is no longer counted are counted in the
+-- oldest step, so that no window misses them.
+-- p_slots: the counters, by rule and step (ledger.slots).
+-- p_kind: kind of each rule.
+-- p_slot: length of each rule's steps, in microseconds.
+-- p_at, p_when: times of the limiter's clock, in microseconds.
+-- p_units: units granted; negative: given back.
 create or replace function engine.counted(
   p_slots integer[], p_kind text[], p_slot bigint[], p_at bigint, p_when bigint, p_units bigint)
 returns integer[] language plpgsql immutable as $$

@@ -1,4 +1,4 @@
--- A debt after p_us microseconds in which p_drain drained in each.
+-- Returns what is left of a debt after p_us microseconds, in each of which p_drain drains.
 create or replace function engine.drained(p_debt bigint, p_drain bigint, p_us bigint) returns bigint
 language plpgsql immutable as $$
 begin

@@ -1,6 +1,8 @@
 -- Returns the time from which a share's part is lent to others: lend_us after the share's last grant, or, where a job
--- of it was denied since (plead), lend_us after that job can be looked at again. 0: the share was never used.
--- p_bucket: the bucket of what the share leaves to others. p_def: its definition.
+-- of the share was denied since (see `engine.plead`), lend_us after that job can be looked at again. 0: the share was
+-- never used.
+-- p_bucket: the bucket of what the share leaves to others.
+-- p_def: its definition.
 create or replace function engine.lent(p_bucket bigint, p_def sluice.limit_def) returns bigint
 language plpgsql stable as $$
 declare
@@ -16,7 +18,7 @@ begin
       select max(w.due)
         from sluice.list w where w.id in (v_share, sluice.hash64(rtrim(p_def.name, '/') || v_key)) and w.id <> 0));
   end if;
-  -- Jobs that have ended since may have hidden the last grant: it was given before them.
+  -- Rows of jobs that ended since may have pushed the last grant beyond the 100 rows: then it was made before them.
   return coalesce(p_def.lend_us + coalesce(v_last.at, (
     select o.at from sluice.ledger o where o.bucket = v_share order by o.at desc, o.n desc offset 99 limit 1)), 0);
 end $$;

@@ -1,6 +1,7 @@
--- What a grant at p_at has to fit on top of, under a quota: near an end of its period, what counts in the neighbour
--- too.
--- p_row: the rule's row of ledger.quota, as seen at p_at.
+-- Returns how many units count against a grant at p_at under a quota: near an end of its period also those of the
+-- neighbouring period, if they are more.
+-- p_row: the rule's row of ledger.quota, as of p_at.
+-- p_margin, p_at: in microseconds, of the store's clock.
 create or replace function engine.owed(p_row bigint[], p_margin bigint, p_at bigint) returns bigint
 language plpgsql immutable as $$
 begin

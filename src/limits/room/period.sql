@@ -1,6 +1,8 @@
--- The period of a calendar that a time is in: from starts on, before ends. p_quota: unit, zone and anchorUs of a rule.
--- core/calendar.ts is the same and says what the rules are. After 1970.
--- Null when the store does not understand the calendar (any more: its list of zones has changed).
+-- Returns the period of a calendar that contains a time: it includes starts and excludes ends. In microseconds of the
+-- store's clock, after 1970. core/calendar.ts does the same and explains the rules. Null when the store does not
+-- understand the calendar (any more: its list of zones may have changed).
+-- p_quota: unit, zone and anchorUs of a rule.
+-- p_at: the time.
 create or replace function engine.period(p_quota jsonb, p_at bigint, out starts bigint, out ends bigint)
 language plpgsql stable as $$
 declare

@@ -1,14 +1,14 @@
--- The periods of a bucket's quotas (ledger.quota) when the store's clock shows p_wall, looked up in the ledger: under a
--- changed definition as if it had been in force all along, from what was granted and kept. A grant counts in the
--- periods of what that clock showed then. How much counts in the period before is not looked up, for that may be
--- months: while it matters, that one is full.
+-- Returns the periods of a bucket's quotas (ledger.quota) when the store's clock shows p_wall, counted from the ledger:
+-- under a changed definition as if it had always been in force, from what was granted and not given back. A grant
+-- counts in the periods of the time that the store's clock showed then. What counts in the period before is not looked
+-- up, because that may be months of rows: while it matters, that period is full.
 create or replace function engine.respent(p_bucket bigint, p_wall bigint, p_def sluice.limit_def) returns bigint[]
 language plpgsql stable as $$
 declare
   v_quota bigint[] := engine.rolled(null, p_def, p_wall);
   v_ahead bigint := (select e.ahead_us from sluice.epoch e limit 1);
-  v_least bigint := (select least(min(s.before_us), min(s.ahead_us)) from sluice.step s);  -- null: it never stepped
-  v_ends bigint;  -- of the next period, where grants may lie beyond it
+  v_least bigint := (select least(min(s.before_us), min(s.ahead_us)) from sluice.step s);  -- null: no step is known
+  v_ends bigint;  -- end of the next period; needed only if grants may lie beyond it
   v_current bigint;
   v_next bigint;
 begin

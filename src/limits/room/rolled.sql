@@ -1,12 +1,13 @@
--- The periods of quotas (a row per rule: ledger.quota) as seen at p_to, which is not before the time they were written
--- at. p_quota null: nothing was counted yet. What counted in
--- the period before is forgotten once it does not matter. The calendar is asked only when a period has ended; null when
--- the store does not understand it. limits/quota.ts is the same.
+-- Returns the periods of quotas (a row for each rule: ledger.quota) as of p_to. Drops what counted in the period before
+-- once that no longer matters. Computes calendars only when a period has ended. Null when the store does not understand
+-- a calendar. limits/quota.ts does the same.
+-- p_quota: the periods as they were written; null: nothing was counted yet.
+-- p_to: the store's clock, in microseconds; not before the time at which p_quota was written.
 create or replace function engine.rolled(p_quota bigint[], p_def sluice.limit_def, p_to bigint) returns bigint[]
 language plpgsql stable as $$
 declare
   v_calendar jsonb;
-  v_end bigint;  -- of the period after the one that is known
+  v_end bigint;  -- end of the period after the one in p_quota
   v_starts bigint;
   v_ends bigint;
   v_row bigint[];

@@ -1,20 +1,27 @@
--- What each bucket allows at p_now: the newest ledger row, drained since, against the definition in force. The
--- arithmetic is that of limits/decide.ts, in integers. Call under lock to act on the answer.
--- avail: jobs of one unit that fit now: the smaller of units, free by what counts units, and places, free by
--- concurrency. next: when p_need units are free, and a place (2^53 - 1: not by time). most: more units than that never
--- are. life: of a grant. wall: what the store's clock shows then, by which calendars go. stale: the state is from an
--- older definition, and was made anew, which takes a while: renew writes it. Where that takes too long (is_long) it is
--- as the older one has it, without room.
--- p_further: for one more request of a job that runs, to which concurrency does not apply.
--- p_need: units of each bucket, from one to as many as it holds. Null: one.
--- p_exact: p_need as it is: more than it holds (several wait for them), or below one (as if they had been given back:
--- at 0 one, at -1 two).
+-- Returns what each bucket allows at p_now: its newest ledger row, drained since, under the definition in force. The
+-- arithmetic is that of limits/decide.ts, in integers. To act on the answer, the caller locks the buckets first.
+-- avail: jobs of one unit that fit now: the smaller of units and places.
+-- units, places: free by the rules that count units; free by concurrency.
+-- next: when p_need units and a place are free (2^53 - 1: time alone does not free them).
+-- most: more units than that are never free.
+-- period, slack: microseconds in which one unit becomes free; how long it may stay unused before others are lost.
+-- life: microseconds for which a grant may be used.
+-- wall: what the store's clock shows then, by which calendars go.
+-- stale: the state was rebuilt from one under an older definition, which takes a while: engine.renew writes it. Where
+-- that takes too long (engine.is_long), the state is that under the older definition, without room.
+-- p_buckets: their ids.
+-- p_now: the limiter's clock, in microseconds.
+-- p_further: for one more request of a running job, to which concurrency does not apply.
+-- p_need: units of each bucket that are waited for, from one to as many as it holds. Null: one.
+-- p_exact: takes p_need as it is: more than the bucket holds (for several waiters together), or below one (as if units
+-- had been given back: one at 0, two at -1).
 -- A pool (`sender*`) has the room of its members, and no state of its own: its version is null, so nothing is written.
--- What a share leaves to others has all room while its part is lent (lent), and a level of it owes no more than it
--- holds: what was borrowed is no debt. When it is lent may become sooner, as what the share waits for does: so it is
--- worth a look once in the time after which it is.
--- A bucket whose limit is not defined has no room: closed, not open; nor has one that is parked: nothing is computed. One that is paused has none for waiting jobs.
--- The arithmetic step by step, because starting up one query over all of it takes four times as long.
+-- The bucket of what a share leaves to others is not limited while the share's part is lent (engine.lent). A rate of it
+-- owes no more than it holds: what was borrowed is no debt. The part may be lent sooner than is known now, because what
+-- the share waits for may come sooner: so next is at most lend_us from now.
+-- A bucket has no room if its limit is not defined (closed, not open), or if it is parked: then nothing is computed.
+-- A bucket that is paused has no room for waiting jobs.
+-- The arithmetic goes step by step, because starting one query over all of it takes four times as long.
 create or replace function engine.room(
   p_buckets bigint[], p_now bigint, p_further boolean default false, p_need bigint[] default null,
   p_exact boolean default false)
@@ -27,27 +34,27 @@ declare
   v_in record; v_def sluice.limit_def; v_row sluice.ledger; v_is_long boolean; v_free bigint; v_need bigint;
   v_epoch sluice.epoch := (select e from sluice.epoch e limit 1);
 begin
-  for v_in in
-    select u.o::integer as i, b.name, b.parked, not p_further and exists (
-             select 1 from sluice.limit_pause p where p.name = b.name and p.key in ('', b.key)) as paused,
-           (select k from sluice.ledger k where k.bucket = u.b and b.parked is null order by k.at desc, k.n desc limit 1) as newest
+  for v_in in select u.o::integer as i, b.name, b.parked, not p_further and exists (
+      select 1 from sluice.limit_pause p where p.name = b.name and p.key in ('', b.key)) as paused,
+      (select k from sluice.ledger k where k.bucket = u.b and b.parked is null
+       order by k.at desc, k.n desc limit 1) as newest
     from unnest(p_buckets) with ordinality u (b, o)
     left join lateral (select k.name, k.key, k.parked from sluice.bucket k where k.id = u.b limit 1) b on true
   loop
     ord := v_in.i; bucket := p_buckets[ord]; v_row := v_in.newest;
-    -- Buckets of one limit stand side by side, more often than not.
-    if v_in.name is distinct from v_def.name or v_def.name is null or v_in.parked then
-      select d.* into v_def from sluice.limit_def d where d.name = v_in.name and v_in.parked is null order by d.version desc limit 1; end if;
+    if v_in.name is distinct from v_def.name or v_def.name is null or v_in.parked then  -- mostly it is the same
+      select d.* into v_def from sluice.limit_def d
+      where d.name = v_in.name and v_in.parked is null order by d.version desc limit 1; end if;
     if v_def.members is not null and bucket = sluice.hash64(v_def.name || '*') then
       return query select * from engine.pool(v_def, ord, bucket, p_now, p_need[ord]); continue; end if;
     stale := v_row.version <> v_def.version; v_is_long := stale and engine.is_long(v_row, v_def);
     if v_is_long then
       select d.* into v_def from sluice.limit_def d where d.name = v_in.name and d.version = v_row.version; end if;
-    n := coalesce(v_row.n, 0); hold := least(coalesce(v_row.hold, 0), 9007199254740991); version := v_def.version; life := v_def.grant_us;
-    now_at := greatest(p_now, v_row.at); wall := now_at - v_epoch.ahead_us; next := case when v_in.parked then 9007199254740991 else greatest(now_at + 1000000, hold) end;
-    kind := v_def.kind; drain := v_def.drain; weight := v_def.weight; slot := v_def.slot; margin := v_def.margin;
-    debt := null; slots := null; quota := null; avail := 0; units := 0; places := 0;
-    period := 1000000; slack := 0; most := 2147483647;
+    n := coalesce(v_row.n, 0); hold := least(coalesce(v_row.hold, 0), 9007199254740991); version := v_def.version;
+    now_at := greatest(p_now, v_row.at); wall := now_at - v_epoch.ahead_us; life := v_def.grant_us; debt := null;
+    next := case when v_in.parked then 9007199254740991 else greatest(now_at + 1000000, hold) end; kind := v_def.kind;
+    drain := v_def.drain; weight := v_def.weight; slot := v_def.slot; margin := v_def.margin; slots := null;
+    quota := null; avail := 0; units := 0; places := 0; period := 1000000; slack := 0; most := 2147483647;
     if version is not null then
       if v_epoch.closed_us is not null then
         hold := greatest(hold, engine.reopens(v_epoch.closed_us, kind, v_def.span)); end if;
