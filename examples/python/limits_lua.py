@@ -1,8 +1,9 @@
 """The scripts that decide limits in Redis. Made by scripts/embed.mjs from src/redis/*.lua; do not edit."""
 _LIBRARY = r"""-- The arithmetic of limits/decide.ts on one bucket, in integers below 2^53; changes the bucket in place.
--- A bucket: at, hold, running (places taken) and, a rule each, debt (of rates), slots (of windows, the newest part first) and
--- spent (of quotas: before, start, ends, previous, current, next, margin). rules: drain, weight, room, slot, span as in
--- limits/rule.ts, of a quota also margin and periods: lists of boundaries of its calendar, around times that are asked about.
+-- A bucket: at, hold, running (places taken) and, for each rule, debt (of rates), slots (steps of windows, the newest first) and
+-- spent (of quotas: before, start, ends, previous, current, next, margin).
+-- rules: drain, weight, room, slot, span as in limits/rule.ts; a quota has also margin and periods: lists of the boundaries of its
+-- calendar around the times that matter.
 local PARTS = 60
 local NEVER = 9007199254740991
 local MOST = 2147483647
@@ -16,7 +17,7 @@ local function drained(debt, drain, us)
   return debt - drain * us
 end
 
--- The parts of a window as seen later: new ones at the front, as many forgotten at the end.
+-- Returns the steps of a window as of a later time: inserts new ones at the front, drops as many at the end.
 local function aged(slots, slot, from, to)
   local by = math.min(PARTS + 1, math.floor(to / slot) - math.floor(from / slot))
   if by == 0 then return slots end
@@ -25,8 +26,8 @@ local function aged(slots, slot, from, to)
   return seen
 end
 
--- The boundaries around the period that holds this time: where the one before it, it, and the one after it begin, and that ends.
--- nil: they are not known.
+-- Returns the boundaries around the period that contains this time: the starts of the one before it, of it and of the one after it,
+-- and the end of that. nil: they are not known.
 local function period_at(periods, at)
   for _, list in ipairs(periods) do
     for i = 2, #list - 2 do
@@ -41,7 +42,7 @@ local function begun(rule, at)
   return { before, start, ends, 0, 0, 0, rule.margin }
 end
 
--- The periods of a quota as seen later. A period that ended before the boundaries begin is not the one before this.
+-- Returns the periods of a quota as of a later time. A period that ended before the known boundaries is not the one before this.
 local function rolled(rule, spent, at)
   local now = spent
   if at >= spent[3] then
@@ -53,7 +54,7 @@ local function rolled(rule, spent, at)
   return now
 end
 
--- After so many units more (or less) at a time: they count in each period that is less than a margin away.
+-- Counts so many units more (negative: fewer), granted at a time, in each period that is less than a margin away.
 local function spend(rule, spent, at, units)
   local before, start, ends, margin = spent[1], spent[2], spent[3], rule.margin
   if at >= before - margin and at < start + margin then spent[4] = math.max(0, spent[4] + units) end
@@ -89,7 +90,7 @@ local function advance(bucket, now)
   bucket.at = at
 end
 
--- What a grant now has to fit on top of, under the rule at `i`.
+-- Returns what a grant now has to fit on top of, under the rule at `i`.
 local function owed(bucket, i)
   local rule = bucket.rules[i]
   if not is_flow(rule) then return bucket.running * rule.weight end
@@ -105,7 +106,8 @@ local function owed(bucket, i)
   return math.max(current, following)
 end
 
--- Units free by what counts units, and places by concurrency, which one more request of a running job does not count in.
+-- Returns the units that are free by the rules that count units, and the places that are free by concurrency. One more request of a
+-- running job (further) takes no place.
 local function free(bucket, further)
   local units, places = MOST, MOST
   for i, rule in ipairs(bucket.rules) do
@@ -120,7 +122,7 @@ local function free(bucket, further)
   return math.max(0, units), math.max(0, places)
 end
 
--- When `need` units are free under the rule at `i`, of those that may never be more than it holds.
+-- Returns when `need` units are free under the rule at `i`; `need` above what the rule holds counts as all that it holds.
 local function free_at(bucket, i, need)
   local rule = bucket.rules[i]
   local fits = is_flow(rule) and math.min(math.max(need, 1), rule.room) or 1
@@ -141,7 +143,7 @@ local function free_at(bucket, i, need)
   return (spent[5] + fits > rule.room and spent[3] or spent[2]) + rule.margin
 end
 
--- When `need` units are free, and a place.
+-- Returns when `need` units and a place are free.
 local function next_at(bucket, now, further, need)
   local at = math.max(now, bucket.hold)
   for i, rule in ipairs(bucket.rules) do
@@ -150,7 +152,7 @@ local function next_at(bucket, now, further, need)
   return at
 end
 
--- Counts units in the part of a window that a time is in; a part that is over counts no more.
+-- Counts units in the step of a window that contains a time; does nothing if that step is no longer counted.
 local function count(bucket, i, at, units)
   local slot = bucket.rules[i].slot
   local part = math.floor(bucket.at / slot) - math.floor(at / slot) + 1
@@ -158,7 +160,7 @@ local function count(bucket, i, at, units)
   bucket.slots[i][part] = math.min(math.max(0, bucket.slots[i][part] + units), MOST)
 end
 
--- Answers the places that were taken: none where nothing counts them.
+-- Charges units and places. Returns how many places were taken: none if no rule counts them.
 local function charge(bucket, units, places)
   local taken = 0
   for i, rule in ipairs(bucket.rules) do
@@ -176,7 +178,7 @@ local function charge(bucket, units, places)
   return taken
 end
 
--- What a rate owes at `at` when its bucket was empty before these grants (each: at, units, given back).
+-- Returns what a rate owes at `at` if its bucket was empty before these grants (each: at, units, units given back).
 local function replayed(rule, entries, from, at)
   local debt, seen = 0, from
   for _, entry in ipairs(entries) do
@@ -186,8 +188,9 @@ local function replayed(rule, entries, from, at)
   return drained(debt, rule.drain, at - seen)
 end
 
--- `more` units than were granted at `granted` were used (negative: fewer). since: what else was granted after them; nil: all
--- of it counts at once, as more does, and fewer where the vendor itself refunds.
+-- Settles a grant of `granted` that used `more` units than it was granted (negative: fewer).
+-- since: what else was granted after it; nil: all of `more` counts at once, as use beyond a grant does, and as units given back do if
+-- the vendor itself refunds.
 local function settle(bucket, granted, more, since)
   for i, rule in ipairs(bucket.rules) do
     if rule.slot > 0 then
@@ -202,27 +205,28 @@ local function settle(bucket, granted, more, since)
   end
 end
 
--- Whether the state is whole. A hash beside the buckets says so, since it is lost with them. id: of the epoch, random. history: of
--- the server's writes, when the epoch began. at: that time, in us. most: a bucket that was not written since then is closed from
--- then on for as long as its rules look back, but for no more us than that. owner: who alone begins epochs here; unset: anybody.
+-- Decides whether the state is whole, by a hash beside the buckets, since it is lost with them. Its fields:
+-- id: id of the epoch, random. history: the server's history of writes when the epoch began. at: that time, in us.
+-- most: a bucket that was not written since then is closed from then on for as long as its rules look back, but no more us than this.
+-- owner: the only one that begins epochs here; unset: anybody may.
 local MINUTE = 60000000
 
--- The name that the server gives to its history of writes: another one after a restart (whatever it has read from its disk), a
--- failover, or a while as a replica. One that gives none is believed; one that ceases to give it is not.
+-- Returns the name that the server gives to its history of writes: it changes after a restart (whatever the server has read from its
+-- disk), a failover, or a while as a replica. A server that gives none is trusted; one that ceases to give it is not.
 local function history()
   local told = redis.pcall('INFO', 'replication')
   return type(told) == 'string' and string.match(told, 'master_replid:(%x+)') or ''
 end
 
--- The epoch that stands; or nil, and 'lost', the call's id and the id that stands ('': none), where the state is not whole, or not
--- of the epoch that the caller knows.
+-- Returns the epoch that stands. If the state is not whole, or is not of the epoch that the caller knows: nil, and the reply 'lost',
+-- the call's id and the id that stands ('': none).
 local function whole(key, call)
   local id, of, at, most = unpack(redis.call('HMGET', key, 'id', 'history', 'at', 'most'))
   if id and of == history() and (call.epoch or id) == id then return { at = tonumber(at), most = tonumber(most) } end
   return nil, { 'lost', call.id, id or '' }
 end
 
--- For how long what was granted before a time may matter to a rule. What runs has no time; it is given a minute.
+-- Returns for how many us after a time the grants before it may matter to a rule. Running jobs have no such time: a minute.
 local function looks_back(rule, from)
   if not is_flow(rule) then return MINUTE end
   local _, _, ends, following = period_at(rule.periods or {}, from)
@@ -231,8 +235,8 @@ local function looks_back(rule, from)
   return (from < ends - rule.margin and ends or following) + rule.margin - from
 end
 
--- A bucket as the epoch leaves it, once: what was granted before is not known, as if it had been forgotten. Of an own one it is
--- known (state.lua), since nobody else takes of it.
+-- Closes a bucket for the epoch, once: what was granted before the epoch is not known, as if the bucket had forgotten it. For a bucket
+-- of Sluice's own it is known (state.lua), because nobody else takes from it.
 local function close(bucket, epoch)
   if bucket.own then bucket.closed = epoch.at end
   if bucket.closed == epoch.at then return end
@@ -243,30 +247,31 @@ local function close(bucket, epoch)
   if epoch.most >= span then bucket.lost = math.max(bucket.lost, from) end
 end
 
--- Buckets in Redis: a hash for each. `s`: its state. `e<n>`: its nth grant (at, units, given back, version, id, places held, and
--- in how many parts: where it was made at several times, the others follow it, and hold no places); `g<id>`: the number of the
--- grant with this id; `p<id>`: places held (and version) of one that is not remembered otherwise.
--- State and grants share a key, so that they are lost together, if they are.
--- Numbers are packed, never put into text by Lua, which keeps 14 digits.
+-- Buckets in Redis: one hash for each. Its fields: `s`: the bucket's state. `e<n>`: its nth grant (at, units, units given back, version,
+-- id, places held, number of parts: if it was made for several times, its further parts follow it and hold no places). `g<id>`: the
+-- number of the grant with this id. `p<id>`: places held (and version) of a grant that is not remembered otherwise.
+-- State and grants share a key, so that they can only be lost together.
+-- Numbers are packed, never turned into text by Lua, which keeps 14 digits.
 
--- So many grants are remembered of a bucket (some more until they are forgotten together), and none for much longer than
--- `keep`. What is older is given back for nothing (no credit), and under a changed definition that the old one says nothing of
--- (rebuild.lua) nothing is granted until it is out of what the rules look back on. A key that has expired says nothing: who changes a definition to one that looks back longer
--- has to say what it forgot, or hold the bucket.
+-- So many grants of a bucket are remembered (some more, until they are forgotten together), and none for much longer than `keep`.
+-- Nothing is given back for older ones (no credit). Under a changed definition of which the old one knows nothing (rebuild.lua),
+-- nothing is granted until older ones are beyond what the rules look back on. An expired key leaves no trace: if a definition is changed
+-- to one that looks back longer, the caller has to supply what the bucket forgot, or hold the bucket.
 local GRANTS = 1000
 local SOME = 50
--- An answer is given again for so long; a command that comes later than its caller waits for it is not carried out at all.
+-- A reply is repeated for so long; a command that arrives after its caller has given up is not carried out at all.
 local ANSWER_MS = 60000
 
--- Redis's clock, read once: the limits' time, no later than the caller's monotonic clock allows (cap), and as it is.
+-- Reads Redis's clock once. Returns the limits' time, which is no later than the caller's monotonic clock allows (cap), and what the
+-- clock shows.
 local function clock(cap)
   local time = redis.call('TIME')
   local shown = tonumber(time[1]) * 1000000 + tonumber(time[2])
   return math.min(shown, cap or shown), shown
 end
 
--- The answer that was given to this id before; or 'late': whoever sent it has given it up by now (what a network
--- held back arrives when it heals), or one of the clocks has stepped.
+-- Returns the reply that was given to this id before; or 'late', if the caller has given up by now (a network may hold a command back and
+-- deliver it when it heals), or one of the clocks has stepped.
 local function answered(key, call, now, shown)
   local answer = redis.call('GET', key)
   if answer then return cmsgpack.unpack(answer) end
@@ -278,7 +283,7 @@ local function answer(key, reply)
   return reply
 end
 
--- The grants from number `first` on, in order, to `last` (unset: the newest).
+-- Returns the grants from number `first` to `last` (unset: the newest), in order.
 local function grants(bucket, first, last)
   local fields, entries = {}, {}
   for n = first, last or bucket.n do fields[#fields + 1] = string.format('e%.0f', n) end
@@ -287,14 +292,14 @@ local function grants(bucket, first, last)
   return entries
 end
 
--- The grant with this id, and its number; nil: it is not remembered.
+-- Returns the grant with this id, and its number; nil: it is not remembered.
 local function grant_of(bucket, id)
   local n = redis.call('HGET', bucket.key, 'g' .. id)
   if not n then return nil end
   return cmsgpack.unpack(redis.call('HGET', bucket.key, 'e' .. n)), tonumber(n)
 end
 
--- The parts of a grant whose first one this is, in order.
+-- Returns the parts of a grant, in order, by its first one.
 local function parts_of(bucket, entry, n)
   return grants(bucket, n, n + (entry[7] or 1) - 1)
 end
@@ -303,7 +308,7 @@ local function write_grant(bucket, n, entry)
   redis.call('HSET', bucket.key, string.format('e%.0f', n), cmsgpack.pack(entry))
 end
 
--- Forgets the oldest grants, some at a time: beyond so many, and those older than `keep`; never the newest.
+-- Forgets the oldest grants, several at a time: those beyond GRANTS, and those older than `keep`; never the newest.
 local function forget(bucket)
   local last = bucket.first - 1
   if bucket.n - last >= GRANTS + SOME then last = bucket.n - GRANTS end
@@ -314,15 +319,15 @@ local function forget(bucket)
     if bucket.first == bucket.n or (bucket.first > last and entry[1] >= bucket.at - bucket.keep) then break end
     fields[#fields + 1] = string.format('e%.0f', bucket.first)
     fields[#fields + 1] = 'g' .. entry[5]
-    -- What runs may run for long; there is no more of it than there are places.
+    -- A running job may run for long; there are no more of them than there are places.
     if entry[6] > 0 then redis.call('HSET', bucket.key, 'p' .. entry[5], cmsgpack.pack({ entry[6], entry[4] })) end
     bucket.first, bucket.lost = bucket.first + 1, math.max(bucket.lost, entry[1])
   end
   if #fields > 0 then redis.call('HDEL', bucket.key, unpack(fields)) end
 end
 
--- Remembers a grant, made no later than the bucket's own time. id '': used beyond a grant, which nobody gives back; or a further
--- part of the last one. parts: so many has the grant.
+-- Remembers a grant, made no later than the bucket's own time. id '': use beyond a grant, which cannot be given back; or a further part
+-- of the last grant. parts: number of parts of the grant.
 local function remember(bucket, at, id, units, places, parts)
   bucket.n = bucket.n + 1
   if bucket.n == bucket.first then bucket.oldest = at end
@@ -336,7 +341,7 @@ local function remember(bucket, at, id, units, places, parts)
   forget(bucket)
 end
 
--- Until when anything of the bucket matters; nil: something runs, of which no time is known.
+-- Returns until when anything of the bucket matters; nil: a job runs, and when it ends is not known.
 local function matters_until(bucket)
   if bucket.running > 0 then return nil end
   local last = math.max(bucket.at + bucket.keep, bucket.hold)
@@ -354,13 +359,13 @@ local function matters_until(bucket)
   return last
 end
 
--- Of the state, in the order in which they are packed. What is added comes last: what was written before lacks it. ahead: from then
--- on the last grant ahead of the clock may be used; nothing is granted for a time before it. ruled: of each rule slot (of a
--- quota -1), drain, weight and span, by which debt and slots are to be read.
+-- The fields of the state, in the order in which they are packed. New fields are added at the end: a state that was written before lacks
+-- them. ahead: the last grant ahead of the clock may be used from then on; nothing is granted for a time before it. ruled: slot (of a quota
+-- -1), drain, weight and span of each rule, by which debt and slots are to be read.
 local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead', 'ruled' }
 local CLOSED = 12
 
--- shown: what the clock shows, by which keys expire.
+-- Writes a bucket. shown: what the clock shows, by which keys expire.
 local function save(bucket, shown)
   local values, ruled = {}, {}
   for i, rule in ipairs(bucket.rules) do ruled[i] = { rule.periods and -1 or rule.slot, rule.drain, rule.weight, rule.span } end
@@ -372,14 +377,14 @@ local function save(bucket, shown)
     redis.call('PERSIST', bucket.key)
     return
   end
-  -- A minute more, for a clock that is set back; never so far that Redis would refuse it.
+  -- A minute more, in case the clock is set back; never so much that Redis would refuse it.
   local ms = math.min(math.max(0, math.ceil((last - shown) / 1000)) + 60000, 1e14)
   redis.call('PEXPIRE', bucket.key, string.format('%.0f', ms))
 end
 
--- The packed state of a bucket; nil: there is none. Of an own one all that was granted is told when an epoch begins, any other is
--- closed for as long as it looks back, if the epoch closes without bound: what was written before that is of another time (an old
--- dump, a clock that was ahead, a definition that is no more), and forgotten.
+-- Returns the packed state of a bucket; nil: there is none. Deletes a state from before the epoch if the bucket is Sluice's own
+-- (all that was granted was seeded when the epoch began), or if the epoch closes it without bound (the state is of another time:
+-- an old dump, a clock that was ahead, a definition that is no more).
 local function stored_of(key, definition, epoch)
   local stored = redis.call('HGET', key, 's')
   local values = stored and cmsgpack.unpack(stored)
@@ -389,7 +394,8 @@ local function stored_of(key, definition, epoch)
   return nil
 end
 
--- One that is not there counts as never used: keys expire when they matter no more. epoch: what it is closed by; unset: nothing.
+-- Reads a bucket. A missing one counts as never used, because keys expire when they no longer matter. epoch: closes the bucket;
+-- unset: nothing closes it.
 local function read(key, definition, epoch, now)
   local stored = stored_of(key, definition, epoch)
   local bucket = blank(definition.rules, now)
@@ -402,7 +408,8 @@ local function read(key, definition, epoch, now)
   return bucket
 end
 
--- No grant for so long. Counted from the bucket's own time, so that a clock which stepped back cannot make it end before it began.
+-- Holds a bucket: no grant for `us`. Counts from the bucket's own time, so that after a backward step of the clock the hold cannot
+-- end before it began.
 local function hold(bucket, us, now)
   local at = math.max(now, bucket.at)
   if at + us > bucket.hold then
@@ -412,10 +419,10 @@ local function hold(bucket, us, now)
   return bucket.hold
 end
 
--- A changed definition: the bucket becomes as if the new rules had been in force for as long as they look back, from the
--- grants that are remembered and what was given back of them. `rebuild` of limits/decide.ts.
+-- Rebuilds a bucket under a changed definition: as if the new rules had been in force for as long as they look back, from the grants
+-- that are remembered and what was given back of them. As `rebuild` of limits/decide.ts.
 
--- What a rule of the new definition owes at the bucket's time.
+-- Sets what a rate or a window of the new definition owes at the bucket's time.
 local function rebuild_flow(bucket, i, entries)
   local rule = bucket.rules[i]
   local seen = {}
@@ -429,7 +436,8 @@ local function rebuild_flow(bucket, i, entries)
   end
 end
 
--- How much counts in the period before is not looked up, for that may be months: while it matters, that one is full.
+-- Sets what counts in the periods of a quota. How much counts in the period before is not looked up, because that may be months:
+-- while it matters, that period is full.
 local function rebuild_quota(bucket, i, entries)
   local rule = bucket.rules[i]
   local spent = begun(rule, bucket.at)
@@ -438,7 +446,7 @@ local function rebuild_quota(bucket, i, entries)
   bucket.spent[i] = spent
 end
 
--- Units counted in the same period under the definition before: then it does not matter what has been forgotten.
+-- Returns what counted in the same period under the old definition, which includes grants that have been forgotten since.
 local function counted_before(old, spent)
   for _, was in ipairs(old) do
     if was[2] == spent[2] and was[3] == spent[3] and was[7] == spent[7] then return was end
@@ -446,8 +454,8 @@ local function counted_before(old, spent)
   return nil
 end
 
--- What a rule of the definition before knows of more than is remembered; false: nothing that holds for this one, too. Parts of the
--- same length are the same; what drained no faster than it would now, and looked back as far, left no less than it would have.
+-- Returns what a rule of the old definition knows beyond the grants that are remembered, if it holds for the new rule too: the steps
+-- of a window (its steps are equally long), or a debt (the old rate drained no faster and looked back as far, so it left no less).
 local function carried(bucket, rule, debt, slots)
   for k, was in ipairs(bucket.ruled or {}) do
     local slot, drain, weight, span = unpack(was)
@@ -461,7 +469,8 @@ local function carried(bucket, rule, debt, slots)
   return nil, nil
 end
 
--- counted: the version from which on every definition has had a concurrency; what ran before it was not counted all along.
+-- Rebuilds a bucket. definition.counted: the version from which on every definition has had a concurrency; before it, running jobs
+-- were not counted all the time.
 local function rebuild(bucket, definition)
   local entries = grants(bucket, bucket.first)
   local old, debt, slots = bucket.spent, bucket.debt, bucket.slots
@@ -491,9 +500,10 @@ local function rebuild(bucket, definition)
   bucket.version = definition.version
 end
 
--- Reads the buckets of a call, whose keys are the last. Instead of them, what the caller has to do first: 'superseded' (of that
--- bucket it does not know the definition in force; its version) or 'calendar' (the time and what the clock shows, and times
--- around which each bucket needs boundaries too; 0: it has them). latest: the last time that anything is granted for; unset: now.
+-- Reads the buckets of a call, whose keys are the last. Instead of the buckets it may return what the caller has to do first:
+-- 'superseded', the bucket whose definition in force the caller does not know, and that version; or 'calendar', the time, what the
+-- clock shows, and for each bucket a time around which it needs boundaries too (0: it has them).
+-- latest: the last time that anything is granted for; unset: now.
 local function open(keys, call, epoch, now, shown, latest)
   local buckets, missing, lacks, ahead = {}, {}, false, #keys - #call.buckets
   for i, definition in ipairs(call.buckets) do
@@ -511,7 +521,7 @@ local function open(keys, call, epoch, now, shown, latest)
         missing[i], lacks = last, true
       end
     end
-    -- Once, since where it has many grants it takes a while; it comes to the same whenever it is done.
+    -- Done at the first call only, because it takes a while with many grants; the result does not depend on when it is done.
     if is_old and missing[i] ~= bucket.at then
       rebuild(bucket, definition)
       save(bucket, shown)
@@ -522,23 +532,23 @@ local function open(keys, call, epoch, now, shown, latest)
 end
 
 """
-RESERVE = _LIBRARY + r"""-- Grants what fits. KEYS: the epoch's, of the answer, then of each bucket. ARGV[1]: the call as JSON:
--- id: of the grant; the same id gives the same answer. epoch: the one that the caller knows. cap: the latest time that the
--- caller's monotonic clock allows Redis's clock to show. until: when it shows more, the call is too late. These may be unset.
--- further: one more request of what runs, which takes no place of concurrency. ahead: what fits within so many us is granted
--- now, for use from then on; unset: only what may be used at once.
--- buckets: of each version, counted, keep (us; grants are remembered for so long) and rules. items: want, and takes: pairs of
--- a bucket (1: the first) and units of it; each of the `want` gets all of its buckets or none.
--- Answers 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and of
--- each item how many of the `want` were granted, after how many us it is worth asking again for the rest (0: it was all), and
--- which bucket is the last to have room (0: none lacks it); with ahead also after how many us what was granted may be used, and
--- 1 where the bucket that lacks room is closed or held, else 0. Or 'lost', the id and the epoch that stands; or 'late', the id
--- and times; or what `open` says.
+RESERVE = _LIBRARY + r"""-- Grants what fits. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON:
+-- id: id of the grant; the same id gets the same reply. epoch: the one that the caller knows. cap: the latest time that Redis's clock
+-- can show, by the caller's monotonic clock. until: the call is too late when Redis's clock shows more.
+-- further: one more request of a running job, which takes no place of concurrency. ahead: what fits within so many us is granted now,
+-- for use from then on; unset: only what may be used at once.
+-- epoch, cap, until, further and ahead may be unset.
+-- buckets: version, counted, keep (us for which grants are remembered) and rules of each. items: want, and takes: pairs
+-- of a bucket (1: the first) and units; each of the `want` gets the units of all its buckets, or nothing.
+-- Returns 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and for each
+-- item: how many of the `want` were granted; after how many us to send the rest again (0: all were granted); which bucket is the last
+-- to have room (0: none lacks it); with ahead also after how many us the grants may be used, and 1 if the bucket that lacks room is
+-- closed or held, else 0. Or 'lost', the id and the epoch that stands; or 'late', the id and times; or what `open` returns.
 
--- Nobody may grant further ahead: until then, whoever asks without `ahead` is denied.
+-- Grants reach no further ahead than this (us): until that time, a caller without `ahead` is denied.
 local AHEAD = 100000
 
--- How many of an item fit into its buckets. What takes nothing waits all the same while nothing is free.
+-- Returns how many of an item fit into its buckets. An item that takes no units still waits while nothing is free.
 local function fitting(buckets, item, further)
   local fits = item.want
   for _, take in ipairs(item.takes) do
@@ -550,7 +560,7 @@ local function fitting(buckets, item, further)
   return fits
 end
 
--- When so many of an item fit at one moment; NEVER: they are more than a bucket holds, or lack places.
+-- Returns when `many` of an item fit at one moment; NEVER: that is more than a bucket holds, or places are lacking.
 local function fits_at(buckets, item, now, further, many)
   local at = now
   for _, take in ipairs(item.takes) do
@@ -565,15 +575,15 @@ local function fits_at(buckets, item, now, further, many)
   return at
 end
 
--- How many of an item are granted, and when they may be used: the most that fit at one moment, no later than `latest`. At one,
--- since what was counted at several may all be used at the last of them; so what fits at once may wait for the others.
+-- Returns how many of an item are granted, and when they may be used: the most that fit at one moment, no later than `latest`. One
+-- moment, because units counted at several moments may all be used at the last of them; so what fits at once may wait for the others.
 local function reach(buckets, item, now, latest, further)
   local at = now
   for _, take in ipairs(item.takes) do at = math.max(at, buckets[take[1]].ahead) end
   if at > latest then return 0, at end
   local fit = fitting(buckets, item, further)
   if latest == now then return fit, at end
-  -- Mostly all fit, or not even one more.
+  -- Mostly all fit, or not even one more: so those two are tried first.
   local too_many, try, after = item.want + 1, item.want, fit + 1
   while too_many - fit > 1 do
     local by = fits_at(buckets, item, now, further, try)
@@ -583,8 +593,8 @@ local function reach(buckets, item, now, latest, further)
   return fit, at
 end
 
--- After how many us it is worth asking for the next of an item: when it fits into all its buckets, or as far ahead of that as is
--- granted; and which of them is the last.
+-- Returns after how many us to send the next of an item again (when it fits into all its buckets, less how far ahead grants reach), and
+-- which bucket is the last to have room.
 local function delay(buckets, item, now, latest, further)
   local at, last = 0, 0
   for _, take in ipairs(item.takes) do
@@ -599,8 +609,8 @@ local function delay(buckets, item, now, latest, further)
   return math.max(at - latest, 1), last
 end
 
--- Answers how many of an item it granted, and when they may be used. granted: of each bucket the units, each time that they are
--- granted at, and the places.
+-- Grants what fits of an item. Returns how many, and when they may be used. Adds to `granted`, for each bucket, the units at each time
+-- that they are granted for, and the places.
 local function grant(buckets, item, now, latest, further, granted)
   local fits, at = reach(buckets, item, now, latest, further)
   if fits == 0 then return 0, now end
@@ -643,7 +653,7 @@ local function reserve(keys, call)
   for _, bucket in ipairs(buckets) do advance(bucket, now) end
   local granted, reply = {}, { 'decided', call.id, now, shown }
   for _, value in ipairs(decide(buckets, call, now, granted)) do reply[#reply + 1] = value end
-  -- A denied bucket is not written: its time goes on when something is granted.
+  -- A denied bucket is not written: its time moves on at its next grant.
   for i, parts in pairs(granted) do
     remember(buckets[i], parts[1].at, call.id, parts[1].units, parts.places, #parts)
     for k = 2, #parts do remember(buckets[i], parts[k].at, '', parts[k].units, 0) end
@@ -654,16 +664,16 @@ end
 
 return reserve(KEYS, cjson.decode(ARGV[1]))
 """
-SETTLE = _LIBRARY + r"""-- What became of grants. KEYS: the epoch's, of the answer, then of each bucket. ARGV[1]: the call as JSON: id, epoch, cap, until and
--- buckets as for a reserve (of a bucket also full: its vendor itself refunds), and acts, each of one bucket (1: the first):
--- grant and more: of that grant so many units more were used than granted (negative: fewer); grant alone: nothing of it was
--- used, so its places are free too; ended: so many places are free again, of that grant (unset: nobody knows of which); hold:
--- no grant for so many us from now.
--- The same id is carried out once. Answers 'decided', the id, the time, what the clock shows, and of each act what it came to:
--- units charged (negative: given back), places freed, the time until which it is held. Or 'lost', the id and the epoch that
--- stands; or 'late', the id and times; or what `open` says.
+SETTLE = _LIBRARY + r"""-- Records what happened to grants. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON: id, epoch,
+-- cap, until and buckets as in reserve.lua (`full`: the bucket's vendor itself refunds), and acts, each on one bucket (1: the first):
+-- grant and more: the grant used so many units more than granted (negative: fewer). grant alone: nothing of it was used, so its
+-- places are free too. ended: so many places are free again, of that grant (unset: the grant is not known). hold: no grant for so many
+-- us from now.
+-- The same id is carried out once. Returns 'decided', the id, the time, what the clock shows, and for each act its effect: units
+-- charged (negative: given back), places freed, or the time until which the bucket is held. Or 'lost', the id and the epoch that
+-- stands; or 'late', the id and times; or what `open` returns.
 
--- Frees places that a grant holds, up to so many. What was granted before places were counted all along holds none.
+-- Frees places that a grant holds, at most `most`. A grant from before places were counted all the time holds none.
 local function leave(bucket, id, most)
   local entry, n = grant_of(bucket, id)
   local kept = not entry and redis.call('HGET', bucket.key, 'p' .. id)
@@ -684,13 +694,13 @@ local function leave(bucket, id, most)
   return freed
 end
 
--- Given back: as if it had not been granted, with what was granted since. Of a grant that is not remembered, or was granted
--- under another definition, nothing is.
+-- Gives units of a grant back, as if they had not been granted; what was granted since counts. Gives back nothing if the grant is not
+-- remembered, or was made under another definition.
 local function refund(bucket, id, units, full)
   local first, n = grant_of(bucket, id)
   if not first or first[4] ~= bucket.version then return 0 end
   local back = 0
-  -- Nobody tells of which part they are. Of the earliest it is safe: what stays counted is forgotten later, and fewer are credited.
+  -- The caller does not know which part they belong to. The earliest is safe: the rest is forgotten later, and fewer are credited.
   for k, part in ipairs(parts_of(bucket, first, n)) do
     local some = math.min(units - back, part[2] - part[3])
     if some > 0 then
@@ -702,7 +712,8 @@ local function refund(bucket, id, units, full)
   return -back
 end
 
--- Used beyond a grant: a debt, as of its last part. Of a grant that is not remembered, or took nothing, nobody knows the time: it counts now.
+-- Charges units that were used beyond a grant, as a debt at the time of its last part. If the grant is not remembered, or took nothing,
+-- that time is not known: the units count now.
 local function overrun(bucket, id, units, now)
   advance(bucket, now)
   local first, n = grant_of(bucket, id)
@@ -714,7 +725,7 @@ local function overrun(bucket, id, units, now)
   return units
 end
 
--- Frees places of which nobody knows whose they are.
+-- Frees places whose grant is not known.
 local function release(bucket, places)
   local freed = math.min(places, bucket.running)
   if freed > 0 then bucket.running, bucket.changed = bucket.running - freed, true end

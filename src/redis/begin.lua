@@ -1,12 +1,15 @@
--- Begins an epoch where none stands, or the one that the caller found. KEYS: the epoch's, then of each bucket. ARGV[1]: the call as
--- JSON: id: of the new epoch; it is begun once. owner: whose epoch it is. instead: of the one that was found. cap, until and
--- buckets as for a reserve. most: as in the epoch. seeds: of each bucket its state now as somebody else knows it, under that very
--- definition: hold (us from now) and for each rule debt (of a concurrency: places), slots and spent (empty: it has none). delay:
--- what is in them may have been granted here up to so many us later.
--- Answers 'begun', the id and when it began; or, and nothing was done: 'owned', the id and the owner of the epoch that stands;
--- 'lost', the id and that epoch; 'late', the id and times. Definitions are those of who begins, whatever stood there before.
+-- Begins an epoch where none stands, or in place of the one that the caller found. KEYS: key of the epoch, then of each bucket.
+-- ARGV[1]: the call as JSON:
+-- id: id of the new epoch, which is begun once. owner: who begins epochs here. instead: id of the epoch that was found.
+-- cap, until and buckets: as in reserve.lua. most: as in epoch.lua.
+-- seeds: for each bucket its state now, as the store knows it under that very definition: hold (us from now) and for each rule
+-- debt (for a concurrency: places), slots and spent (empty: the rule has none).
+-- delay: Redis may have granted what is in the seeds up to so many us later.
+-- Returns 'begun', the id and when it began. If it did nothing: 'owned', the id and the owner of the epoch that stands; 'lost', the
+-- id and the epoch that stands; 'late', the id and times. Definitions are the caller's, whatever stood there before.
 
--- A window's parts by another clock: what is in one of them there may be in the next newer one here. It is not forgotten early.
+-- Returns a window's steps, counted by another clock, as steps by this one: a unit of one step there may belong to the next newer
+-- step here, so it is moved there and not dropped too early.
 local function shifted(parts)
   local slots = {}
   for k = 1, PARTS + 1 do slots[k] = 0 end
@@ -17,8 +20,8 @@ local function shifted(parts)
   return slots
 end
 
--- The time at which a bucket goes on: what it has drained by then is drained of a grant that came late, too. A quota that has
--- begun a period by the other clock does not go back to the one before.
+-- Returns the time at which a bucket goes on: late enough that a grant that came late has drained, too. A quota that has begun a
+-- period by the other clock does not go back to the one before.
 local function goes_on(rules, seed, from)
   local at = from
   for i, rule in ipairs(rules) do
@@ -27,7 +30,7 @@ local function goes_on(rules, seed, from)
   return at
 end
 
--- What a seed counts under the rule that counts most.
+-- Returns how many units a seed counts, under the rule that counts most.
 local function counted(rules, seed)
   local most = 0
   for i, rule in ipairs(rules) do
@@ -40,10 +43,10 @@ local function counted(rules, seed)
   return math.min(most, MOST)
 end
 
--- Writes a bucket afresh from its seed. What was granted before is remembered as one grant, by the epoch's id: so what turns out to be
+-- Writes a bucket afresh from its seed. Records what was granted before as one grant with the epoch's id: so what turns out to be
 -- unused of it can be given back.
 local function plant(key, definition, seed, call, epoch, shown)
-  -- Deleted by a command that every user of the scripts may send.
+  -- Deletes it by a command that every user of the scripts may send.
   redis.call('PEXPIRE', key, '0')
   local at = goes_on(definition.rules, seed, epoch.at + call.delay)
   local bucket = read(key, definition, nil, at)
@@ -61,7 +64,7 @@ local function plant(key, definition, seed, call, epoch, shown)
     end
   end
   close(bucket, epoch)
-  -- An own one is whole by its seed, also if it is not an own one later.
+  -- A bucket of Sluice's own is whole by its seed, even if other programs take from it later.
   bucket.closed = epoch.at
   local units = counted(definition.rules, seed)
   if units > 0 then remember(bucket, at, call.id, units, 0) end

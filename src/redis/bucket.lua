@@ -1,7 +1,8 @@
 -- The arithmetic of limits/decide.ts on one bucket, in integers below 2^53; changes the bucket in place.
--- A bucket: at, hold, running (places taken) and, a rule each, debt (of rates), slots (of windows, the newest part first) and
--- spent (of quotas: before, start, ends, previous, current, next, margin). rules: drain, weight, room, slot, span as in
--- limits/rule.ts, of a quota also margin and periods: lists of boundaries of its calendar, around times that are asked about.
+-- A bucket: at, hold, running (places taken) and, for each rule, debt (of rates), slots (steps of windows, the newest first) and
+-- spent (of quotas: before, start, ends, previous, current, next, margin).
+-- rules: drain, weight, room, slot, span as in limits/rule.ts; a quota has also margin and periods: lists of the boundaries of its
+-- calendar around the times that matter.
 local PARTS = 60
 local NEVER = 9007199254740991
 local MOST = 2147483647
@@ -15,7 +16,7 @@ local function drained(debt, drain, us)
   return debt - drain * us
 end
 
--- The parts of a window as seen later: new ones at the front, as many forgotten at the end.
+-- Returns the steps of a window as of a later time: inserts new ones at the front, drops as many at the end.
 local function aged(slots, slot, from, to)
   local by = math.min(PARTS + 1, math.floor(to / slot) - math.floor(from / slot))
   if by == 0 then return slots end
@@ -24,8 +25,8 @@ local function aged(slots, slot, from, to)
   return seen
 end
 
--- The boundaries around the period that holds this time: where the one before it, it, and the one after it begin, and that ends.
--- nil: they are not known.
+-- Returns the boundaries around the period that contains this time: the starts of the one before it, of it and of the one after it,
+-- and the end of that. nil: they are not known.
 local function period_at(periods, at)
   for _, list in ipairs(periods) do
     for i = 2, #list - 2 do
@@ -40,7 +41,7 @@ local function begun(rule, at)
   return { before, start, ends, 0, 0, 0, rule.margin }
 end
 
--- The periods of a quota as seen later. A period that ended before the boundaries begin is not the one before this.
+-- Returns the periods of a quota as of a later time. A period that ended before the known boundaries is not the one before this.
 local function rolled(rule, spent, at)
   local now = spent
   if at >= spent[3] then
@@ -52,7 +53,7 @@ local function rolled(rule, spent, at)
   return now
 end
 
--- After so many units more (or less) at a time: they count in each period that is less than a margin away.
+-- Counts so many units more (negative: fewer), granted at a time, in each period that is less than a margin away.
 local function spend(rule, spent, at, units)
   local before, start, ends, margin = spent[1], spent[2], spent[3], rule.margin
   if at >= before - margin and at < start + margin then spent[4] = math.max(0, spent[4] + units) end
@@ -88,7 +89,7 @@ local function advance(bucket, now)
   bucket.at = at
 end
 
--- What a grant now has to fit on top of, under the rule at `i`.
+-- Returns what a grant now has to fit on top of, under the rule at `i`.
 local function owed(bucket, i)
   local rule = bucket.rules[i]
   if not is_flow(rule) then return bucket.running * rule.weight end
@@ -104,7 +105,8 @@ local function owed(bucket, i)
   return math.max(current, following)
 end
 
--- Units free by what counts units, and places by concurrency, which one more request of a running job does not count in.
+-- Returns the units that are free by the rules that count units, and the places that are free by concurrency. One more request of a
+-- running job (further) takes no place.
 local function free(bucket, further)
   local units, places = MOST, MOST
   for i, rule in ipairs(bucket.rules) do
@@ -119,7 +121,7 @@ local function free(bucket, further)
   return math.max(0, units), math.max(0, places)
 end
 
--- When `need` units are free under the rule at `i`, of those that may never be more than it holds.
+-- Returns when `need` units are free under the rule at `i`; `need` above what the rule holds counts as all that it holds.
 local function free_at(bucket, i, need)
   local rule = bucket.rules[i]
   local fits = is_flow(rule) and math.min(math.max(need, 1), rule.room) or 1
@@ -140,7 +142,7 @@ local function free_at(bucket, i, need)
   return (spent[5] + fits > rule.room and spent[3] or spent[2]) + rule.margin
 end
 
--- When `need` units are free, and a place.
+-- Returns when `need` units and a place are free.
 local function next_at(bucket, now, further, need)
   local at = math.max(now, bucket.hold)
   for i, rule in ipairs(bucket.rules) do
@@ -149,7 +151,7 @@ local function next_at(bucket, now, further, need)
   return at
 end
 
--- Counts units in the part of a window that a time is in; a part that is over counts no more.
+-- Counts units in the step of a window that contains a time; does nothing if that step is no longer counted.
 local function count(bucket, i, at, units)
   local slot = bucket.rules[i].slot
   local part = math.floor(bucket.at / slot) - math.floor(at / slot) + 1
@@ -157,7 +159,7 @@ local function count(bucket, i, at, units)
   bucket.slots[i][part] = math.min(math.max(0, bucket.slots[i][part] + units), MOST)
 end
 
--- Answers the places that were taken: none where nothing counts them.
+-- Charges units and places. Returns how many places were taken: none if no rule counts them.
 local function charge(bucket, units, places)
   local taken = 0
   for i, rule in ipairs(bucket.rules) do
@@ -175,7 +177,7 @@ local function charge(bucket, units, places)
   return taken
 end
 
--- What a rate owes at `at` when its bucket was empty before these grants (each: at, units, given back).
+-- Returns what a rate owes at `at` if its bucket was empty before these grants (each: at, units, units given back).
 local function replayed(rule, entries, from, at)
   local debt, seen = 0, from
   for _, entry in ipairs(entries) do
@@ -185,8 +187,9 @@ local function replayed(rule, entries, from, at)
   return drained(debt, rule.drain, at - seen)
 end
 
--- `more` units than were granted at `granted` were used (negative: fewer). since: what else was granted after them; nil: all
--- of it counts at once, as more does, and fewer where the vendor itself refunds.
+-- Settles a grant of `granted` that used `more` units than it was granted (negative: fewer).
+-- since: what else was granted after it; nil: all of `more` counts at once, as use beyond a grant does, and as units given back do if
+-- the vendor itself refunds.
 local function settle(bucket, granted, more, since)
   for i, rule in ipairs(bucket.rules) do
     if rule.slot > 0 then

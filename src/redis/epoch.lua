@@ -1,24 +1,25 @@
--- Whether the state is whole. A hash beside the buckets says so, since it is lost with them. id: of the epoch, random. history: of
--- the server's writes, when the epoch began. at: that time, in us. most: a bucket that was not written since then is closed from
--- then on for as long as its rules look back, but for no more us than that. owner: who alone begins epochs here; unset: anybody.
+-- Decides whether the state is whole, by a hash beside the buckets, since it is lost with them. Its fields:
+-- id: id of the epoch, random. history: the server's history of writes when the epoch began. at: that time, in us.
+-- most: a bucket that was not written since then is closed from then on for as long as its rules look back, but no more us than this.
+-- owner: the only one that begins epochs here; unset: anybody may.
 local MINUTE = 60000000
 
--- The name that the server gives to its history of writes: another one after a restart (whatever it has read from its disk), a
--- failover, or a while as a replica. One that gives none is believed; one that ceases to give it is not.
+-- Returns the name that the server gives to its history of writes: it changes after a restart (whatever the server has read from its
+-- disk), a failover, or a while as a replica. A server that gives none is trusted; one that ceases to give it is not.
 local function history()
   local told = redis.pcall('INFO', 'replication')
   return type(told) == 'string' and string.match(told, 'master_replid:(%x+)') or ''
 end
 
--- The epoch that stands; or nil, and 'lost', the call's id and the id that stands ('': none), where the state is not whole, or not
--- of the epoch that the caller knows.
+-- Returns the epoch that stands. If the state is not whole, or is not of the epoch that the caller knows: nil, and the reply 'lost',
+-- the call's id and the id that stands ('': none).
 local function whole(key, call)
   local id, of, at, most = unpack(redis.call('HMGET', key, 'id', 'history', 'at', 'most'))
   if id and of == history() and (call.epoch or id) == id then return { at = tonumber(at), most = tonumber(most) } end
   return nil, { 'lost', call.id, id or '' }
 end
 
--- For how long what was granted before a time may matter to a rule. What runs has no time; it is given a minute.
+-- Returns for how many us after a time the grants before it may matter to a rule. Running jobs have no such time: a minute.
 local function looks_back(rule, from)
   if not is_flow(rule) then return MINUTE end
   local _, _, ends, following = period_at(rule.periods or {}, from)
@@ -27,8 +28,8 @@ local function looks_back(rule, from)
   return (from < ends - rule.margin and ends or following) + rule.margin - from
 end
 
--- A bucket as the epoch leaves it, once: what was granted before is not known, as if it had been forgotten. Of an own one it is
--- known (state.lua), since nobody else takes of it.
+-- Closes a bucket for the epoch, once: what was granted before the epoch is not known, as if the bucket had forgotten it. For a bucket
+-- of Sluice's own it is known (state.lua), because nobody else takes from it.
 local function close(bucket, epoch)
   if bucket.own then bucket.closed = epoch.at end
   if bucket.closed == epoch.at then return end

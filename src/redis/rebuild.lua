@@ -1,7 +1,7 @@
--- A changed definition: the bucket becomes as if the new rules had been in force for as long as they look back, from the
--- grants that are remembered and what was given back of them. `rebuild` of limits/decide.ts.
+-- Rebuilds a bucket under a changed definition: as if the new rules had been in force for as long as they look back, from the grants
+-- that are remembered and what was given back of them. As `rebuild` of limits/decide.ts.
 
--- What a rule of the new definition owes at the bucket's time.
+-- Sets what a rate or a window of the new definition owes at the bucket's time.
 local function rebuild_flow(bucket, i, entries)
   local rule = bucket.rules[i]
   local seen = {}
@@ -15,7 +15,8 @@ local function rebuild_flow(bucket, i, entries)
   end
 end
 
--- How much counts in the period before is not looked up, for that may be months: while it matters, that one is full.
+-- Sets what counts in the periods of a quota. How much counts in the period before is not looked up, because that may be months:
+-- while it matters, that period is full.
 local function rebuild_quota(bucket, i, entries)
   local rule = bucket.rules[i]
   local spent = begun(rule, bucket.at)
@@ -24,7 +25,7 @@ local function rebuild_quota(bucket, i, entries)
   bucket.spent[i] = spent
 end
 
--- Units counted in the same period under the definition before: then it does not matter what has been forgotten.
+-- Returns what counted in the same period under the old definition, which includes grants that have been forgotten since.
 local function counted_before(old, spent)
   for _, was in ipairs(old) do
     if was[2] == spent[2] and was[3] == spent[3] and was[7] == spent[7] then return was end
@@ -32,8 +33,8 @@ local function counted_before(old, spent)
   return nil
 end
 
--- What a rule of the definition before knows of more than is remembered; false: nothing that holds for this one, too. Parts of the
--- same length are the same; what drained no faster than it would now, and looked back as far, left no less than it would have.
+-- Returns what a rule of the old definition knows beyond the grants that are remembered, if it holds for the new rule too: the steps
+-- of a window (its steps are equally long), or a debt (the old rate drained no faster and looked back as far, so it left no less).
 local function carried(bucket, rule, debt, slots)
   for k, was in ipairs(bucket.ruled or {}) do
     local slot, drain, weight, span = unpack(was)
@@ -47,7 +48,8 @@ local function carried(bucket, rule, debt, slots)
   return nil, nil
 end
 
--- counted: the version from which on every definition has had a concurrency; what ran before it was not counted all along.
+-- Rebuilds a bucket. definition.counted: the version from which on every definition has had a concurrency; before it, running jobs
+-- were not counted all the time.
 local function rebuild(bucket, definition)
   local entries = grants(bucket, bucket.first)
   local old, debt, slots = bucket.spent, bucket.debt, bucket.slots
@@ -77,9 +79,10 @@ local function rebuild(bucket, definition)
   bucket.version = definition.version
 end
 
--- Reads the buckets of a call, whose keys are the last. Instead of them, what the caller has to do first: 'superseded' (of that
--- bucket it does not know the definition in force; its version) or 'calendar' (the time and what the clock shows, and times
--- around which each bucket needs boundaries too; 0: it has them). latest: the last time that anything is granted for; unset: now.
+-- Reads the buckets of a call, whose keys are the last. Instead of the buckets it may return what the caller has to do first:
+-- 'superseded', the bucket whose definition in force the caller does not know, and that version; or 'calendar', the time, what the
+-- clock shows, and for each bucket a time around which it needs boundaries too (0: it has them).
+-- latest: the last time that anything is granted for; unset: now.
 local function open(keys, call, epoch, now, shown, latest)
   local buckets, missing, lacks, ahead = {}, {}, false, #keys - #call.buckets
   for i, definition in ipairs(call.buckets) do
@@ -97,7 +100,7 @@ local function open(keys, call, epoch, now, shown, latest)
         missing[i], lacks = last, true
       end
     end
-    -- Once, since where it has many grants it takes a while; it comes to the same whenever it is done.
+    -- Done at the first call only, because it takes a while with many grants; the result does not depend on when it is done.
     if is_old and missing[i] ~= bucket.at then
       rebuild(bucket, definition)
       save(bucket, shown)

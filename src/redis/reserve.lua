@@ -1,20 +1,20 @@
--- Grants what fits. KEYS: the epoch's, of the answer, then of each bucket. ARGV[1]: the call as JSON:
--- id: of the grant; the same id gives the same answer. epoch: the one that the caller knows. cap: the latest time that the
--- caller's monotonic clock allows Redis's clock to show. until: when it shows more, the call is too late. These may be unset.
--- further: one more request of what runs, which takes no place of concurrency. ahead: what fits within so many us is granted
--- now, for use from then on; unset: only what may be used at once.
--- buckets: of each version, counted, keep (us; grants are remembered for so long) and rules. items: want, and takes: pairs of
--- a bucket (1: the first) and units of it; each of the `want` gets all of its buckets or none.
--- Answers 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and of
--- each item how many of the `want` were granted, after how many us it is worth asking again for the rest (0: it was all), and
--- which bucket is the last to have room (0: none lacks it); with ahead also after how many us what was granted may be used, and
--- 1 where the bucket that lacks room is closed or held, else 0. Or 'lost', the id and the epoch that stands; or 'late', the id
--- and times; or what `open` says.
+-- Grants what fits. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON:
+-- id: id of the grant; the same id gets the same reply. epoch: the one that the caller knows. cap: the latest time that Redis's clock
+-- can show, by the caller's monotonic clock. until: the call is too late when Redis's clock shows more.
+-- further: one more request of a running job, which takes no place of concurrency. ahead: what fits within so many us is granted now,
+-- for use from then on; unset: only what may be used at once.
+-- epoch, cap, until, further and ahead may be unset.
+-- buckets: version, counted, keep (us for which grants are remembered) and rules of each. items: want, and takes: pairs
+-- of a bucket (1: the first) and units; each of the `want` gets the units of all its buckets, or nothing.
+-- Returns 'decided', the id (a client may mix up replies when one is lost on the way), the time, what the clock shows, and for each
+-- item: how many of the `want` were granted; after how many us to send the rest again (0: all were granted); which bucket is the last
+-- to have room (0: none lacks it); with ahead also after how many us the grants may be used, and 1 if the bucket that lacks room is
+-- closed or held, else 0. Or 'lost', the id and the epoch that stands; or 'late', the id and times; or what `open` returns.
 
--- Nobody may grant further ahead: until then, whoever asks without `ahead` is denied.
+-- Grants reach no further ahead than this (us): until that time, a caller without `ahead` is denied.
 local AHEAD = 100000
 
--- How many of an item fit into its buckets. What takes nothing waits all the same while nothing is free.
+-- Returns how many of an item fit into its buckets. An item that takes no units still waits while nothing is free.
 local function fitting(buckets, item, further)
   local fits = item.want
   for _, take in ipairs(item.takes) do
@@ -26,7 +26,7 @@ local function fitting(buckets, item, further)
   return fits
 end
 
--- When so many of an item fit at one moment; NEVER: they are more than a bucket holds, or lack places.
+-- Returns when `many` of an item fit at one moment; NEVER: that is more than a bucket holds, or places are lacking.
 local function fits_at(buckets, item, now, further, many)
   local at = now
   for _, take in ipairs(item.takes) do
@@ -41,15 +41,15 @@ local function fits_at(buckets, item, now, further, many)
   return at
 end
 
--- How many of an item are granted, and when they may be used: the most that fit at one moment, no later than `latest`. At one,
--- since what was counted at several may all be used at the last of them; so what fits at once may wait for the others.
+-- Returns how many of an item are granted, and when they may be used: the most that fit at one moment, no later than `latest`. One
+-- moment, because units counted at several moments may all be used at the last of them; so what fits at once may wait for the others.
 local function reach(buckets, item, now, latest, further)
   local at = now
   for _, take in ipairs(item.takes) do at = math.max(at, buckets[take[1]].ahead) end
   if at > latest then return 0, at end
   local fit = fitting(buckets, item, further)
   if latest == now then return fit, at end
-  -- Mostly all fit, or not even one more.
+  -- Mostly all fit, or not even one more: so those two are tried first.
   local too_many, try, after = item.want + 1, item.want, fit + 1
   while too_many - fit > 1 do
     local by = fits_at(buckets, item, now, further, try)
@@ -59,8 +59,8 @@ local function reach(buckets, item, now, latest, further)
   return fit, at
 end
 
--- After how many us it is worth asking for the next of an item: when it fits into all its buckets, or as far ahead of that as is
--- granted; and which of them is the last.
+-- Returns after how many us to send the next of an item again (when it fits into all its buckets, less how far ahead grants reach), and
+-- which bucket is the last to have room.
 local function delay(buckets, item, now, latest, further)
   local at, last = 0, 0
   for _, take in ipairs(item.takes) do
@@ -75,8 +75,8 @@ local function delay(buckets, item, now, latest, further)
   return math.max(at - latest, 1), last
 end
 
--- Answers how many of an item it granted, and when they may be used. granted: of each bucket the units, each time that they are
--- granted at, and the places.
+-- Grants what fits of an item. Returns how many, and when they may be used. Adds to `granted`, for each bucket, the units at each time
+-- that they are granted for, and the places.
 local function grant(buckets, item, now, latest, further, granted)
   local fits, at = reach(buckets, item, now, latest, further)
   if fits == 0 then return 0, now end
@@ -119,7 +119,7 @@ local function reserve(keys, call)
   for _, bucket in ipairs(buckets) do advance(bucket, now) end
   local granted, reply = {}, { 'decided', call.id, now, shown }
   for _, value in ipairs(decide(buckets, call, now, granted)) do reply[#reply + 1] = value end
-  -- A denied bucket is not written: its time goes on when something is granted.
+  -- A denied bucket is not written: its time moves on at its next grant.
   for i, parts in pairs(granted) do
     remember(buckets[i], parts[1].at, call.id, parts[1].units, parts.places, #parts)
     for k = 2, #parts do remember(buckets[i], parts[k].at, '', parts[k].units, 0) end

@@ -1,13 +1,13 @@
--- What became of grants. KEYS: the epoch's, of the answer, then of each bucket. ARGV[1]: the call as JSON: id, epoch, cap, until and
--- buckets as for a reserve (of a bucket also full: its vendor itself refunds), and acts, each of one bucket (1: the first):
--- grant and more: of that grant so many units more were used than granted (negative: fewer); grant alone: nothing of it was
--- used, so its places are free too; ended: so many places are free again, of that grant (unset: nobody knows of which); hold:
--- no grant for so many us from now.
--- The same id is carried out once. Answers 'decided', the id, the time, what the clock shows, and of each act what it came to:
--- units charged (negative: given back), places freed, the time until which it is held. Or 'lost', the id and the epoch that
--- stands; or 'late', the id and times; or what `open` says.
+-- Records what happened to grants. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON: id, epoch,
+-- cap, until and buckets as in reserve.lua (`full`: the bucket's vendor itself refunds), and acts, each on one bucket (1: the first):
+-- grant and more: the grant used so many units more than granted (negative: fewer). grant alone: nothing of it was used, so its
+-- places are free too. ended: so many places are free again, of that grant (unset: the grant is not known). hold: no grant for so many
+-- us from now.
+-- The same id is carried out once. Returns 'decided', the id, the time, what the clock shows, and for each act its effect: units
+-- charged (negative: given back), places freed, or the time until which the bucket is held. Or 'lost', the id and the epoch that
+-- stands; or 'late', the id and times; or what `open` returns.
 
--- Frees places that a grant holds, up to so many. What was granted before places were counted all along holds none.
+-- Frees places that a grant holds, at most `most`. A grant from before places were counted all the time holds none.
 local function leave(bucket, id, most)
   local entry, n = grant_of(bucket, id)
   local kept = not entry and redis.call('HGET', bucket.key, 'p' .. id)
@@ -28,13 +28,13 @@ local function leave(bucket, id, most)
   return freed
 end
 
--- Given back: as if it had not been granted, with what was granted since. Of a grant that is not remembered, or was granted
--- under another definition, nothing is.
+-- Gives units of a grant back, as if they had not been granted; what was granted since counts. Gives back nothing if the grant is not
+-- remembered, or was made under another definition.
 local function refund(bucket, id, units, full)
   local first, n = grant_of(bucket, id)
   if not first or first[4] ~= bucket.version then return 0 end
   local back = 0
-  -- Nobody tells of which part they are. Of the earliest it is safe: what stays counted is forgotten later, and fewer are credited.
+  -- The caller does not know which part they belong to. The earliest is safe: the rest is forgotten later, and fewer are credited.
   for k, part in ipairs(parts_of(bucket, first, n)) do
     local some = math.min(units - back, part[2] - part[3])
     if some > 0 then
@@ -46,7 +46,8 @@ local function refund(bucket, id, units, full)
   return -back
 end
 
--- Used beyond a grant: a debt, as of its last part. Of a grant that is not remembered, or took nothing, nobody knows the time: it counts now.
+-- Charges units that were used beyond a grant, as a debt at the time of its last part. If the grant is not remembered, or took nothing,
+-- that time is not known: the units count now.
 local function overrun(bucket, id, units, now)
   advance(bucket, now)
   local first, n = grant_of(bucket, id)
@@ -58,7 +59,7 @@ local function overrun(bucket, id, units, now)
   return units
 end
 
--- Frees places of which nobody knows whose they are.
+-- Frees places whose grant is not known.
 local function release(bucket, places)
   local freed = math.min(places, bucket.running)
   if freed > 0 then bucket.running, bucket.changed = bucket.running - freed, true end

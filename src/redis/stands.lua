@@ -1,5 +1,5 @@
--- Which epoch stands; writes nothing. KEYS: the epoch's. ARGV[1]: the call as JSON: id. Answers 'stands', the id, what the clock
--- shows, 1 when the state is whole (else 0), and the epoch's id and owner ('': none).
+-- Returns which epoch stands; writes nothing. KEYS: key of the epoch. ARGV[1]: the call as JSON: id. Returns 'stands', the id, what the
+-- clock shows, 1 if the state is whole (else 0), and the epoch's id and owner ('': none).
 local call = cjson.decode(ARGV[1])
 local id, owner = unpack(redis.call('HMGET', KEYS[1], 'id', 'owner'))
 local _, shown = clock()

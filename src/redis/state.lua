@@ -1,27 +1,28 @@
--- Buckets in Redis: a hash for each. `s`: its state. `e<n>`: its nth grant (at, units, given back, version, id, places held, and
--- in how many parts: where it was made at several times, the others follow it, and hold no places); `g<id>`: the number of the
--- grant with this id; `p<id>`: places held (and version) of one that is not remembered otherwise.
--- State and grants share a key, so that they are lost together, if they are.
--- Numbers are packed, never put into text by Lua, which keeps 14 digits.
+-- Buckets in Redis: one hash for each. Its fields: `s`: the bucket's state. `e<n>`: its nth grant (at, units, units given back, version,
+-- id, places held, number of parts: if it was made for several times, its further parts follow it and hold no places). `g<id>`: the
+-- number of the grant with this id. `p<id>`: places held (and version) of a grant that is not remembered otherwise.
+-- State and grants share a key, so that they can only be lost together.
+-- Numbers are packed, never turned into text by Lua, which keeps 14 digits.
 
--- So many grants are remembered of a bucket (some more until they are forgotten together), and none for much longer than
--- `keep`. What is older is given back for nothing (no credit), and under a changed definition that the old one says nothing of
--- (rebuild.lua) nothing is granted until it is out of what the rules look back on. A key that has expired says nothing: who changes a definition to one that looks back longer
--- has to say what it forgot, or hold the bucket.
+-- So many grants of a bucket are remembered (some more, until they are forgotten together), and none for much longer than `keep`.
+-- Nothing is given back for older ones (no credit). Under a changed definition of which the old one knows nothing (rebuild.lua),
+-- nothing is granted until older ones are beyond what the rules look back on. An expired key leaves no trace: if a definition is changed
+-- to one that looks back longer, the caller has to supply what the bucket forgot, or hold the bucket.
 local GRANTS = 1000
 local SOME = 50
--- An answer is given again for so long; a command that comes later than its caller waits for it is not carried out at all.
+-- A reply is repeated for so long; a command that arrives after its caller has given up is not carried out at all.
 local ANSWER_MS = 60000
 
--- Redis's clock, read once: the limits' time, no later than the caller's monotonic clock allows (cap), and as it is.
+-- Reads Redis's clock once. Returns the limits' time, which is no later than the caller's monotonic clock allows (cap), and what the
+-- clock shows.
 local function clock(cap)
   local time = redis.call('TIME')
   local shown = tonumber(time[1]) * 1000000 + tonumber(time[2])
   return math.min(shown, cap or shown), shown
 end
 
--- The answer that was given to this id before; or 'late': whoever sent it has given it up by now (what a network
--- held back arrives when it heals), or one of the clocks has stepped.
+-- Returns the reply that was given to this id before; or 'late', if the caller has given up by now (a network may hold a command back and
+-- deliver it when it heals), or one of the clocks has stepped.
 local function answered(key, call, now, shown)
   local answer = redis.call('GET', key)
   if answer then return cmsgpack.unpack(answer) end
@@ -33,7 +34,7 @@ local function answer(key, reply)
   return reply
 end
 
--- The grants from number `first` on, in order, to `last` (unset: the newest).
+-- Returns the grants from number `first` to `last` (unset: the newest), in order.
 local function grants(bucket, first, last)
   local fields, entries = {}, {}
   for n = first, last or bucket.n do fields[#fields + 1] = string.format('e%.0f', n) end
@@ -42,14 +43,14 @@ local function grants(bucket, first, last)
   return entries
 end
 
--- The grant with this id, and its number; nil: it is not remembered.
+-- Returns the grant with this id, and its number; nil: it is not remembered.
 local function grant_of(bucket, id)
   local n = redis.call('HGET', bucket.key, 'g' .. id)
   if not n then return nil end
   return cmsgpack.unpack(redis.call('HGET', bucket.key, 'e' .. n)), tonumber(n)
 end
 
--- The parts of a grant whose first one this is, in order.
+-- Returns the parts of a grant, in order, by its first one.
 local function parts_of(bucket, entry, n)
   return grants(bucket, n, n + (entry[7] or 1) - 1)
 end
@@ -58,7 +59,7 @@ local function write_grant(bucket, n, entry)
   redis.call('HSET', bucket.key, string.format('e%.0f', n), cmsgpack.pack(entry))
 end
 
--- Forgets the oldest grants, some at a time: beyond so many, and those older than `keep`; never the newest.
+-- Forgets the oldest grants, several at a time: those beyond GRANTS, and those older than `keep`; never the newest.
 local function forget(bucket)
   local last = bucket.first - 1
   if bucket.n - last >= GRANTS + SOME then last = bucket.n - GRANTS end
@@ -69,15 +70,15 @@ local function forget(bucket)
     if bucket.first == bucket.n or (bucket.first > last and entry[1] >= bucket.at - bucket.keep) then break end
     fields[#fields + 1] = string.format('e%.0f', bucket.first)
     fields[#fields + 1] = 'g' .. entry[5]
-    -- What runs may run for long; there is no more of it than there are places.
+    -- A running job may run for long; there are no more of them than there are places.
     if entry[6] > 0 then redis.call('HSET', bucket.key, 'p' .. entry[5], cmsgpack.pack({ entry[6], entry[4] })) end
     bucket.first, bucket.lost = bucket.first + 1, math.max(bucket.lost, entry[1])
   end
   if #fields > 0 then redis.call('HDEL', bucket.key, unpack(fields)) end
 end
 
--- Remembers a grant, made no later than the bucket's own time. id '': used beyond a grant, which nobody gives back; or a further
--- part of the last one. parts: so many has the grant.
+-- Remembers a grant, made no later than the bucket's own time. id '': use beyond a grant, which cannot be given back; or a further part
+-- of the last grant. parts: number of parts of the grant.
 local function remember(bucket, at, id, units, places, parts)
   bucket.n = bucket.n + 1
   if bucket.n == bucket.first then bucket.oldest = at end
@@ -91,7 +92,7 @@ local function remember(bucket, at, id, units, places, parts)
   forget(bucket)
 end
 
--- Until when anything of the bucket matters; nil: something runs, of which no time is known.
+-- Returns until when anything of the bucket matters; nil: a job runs, and when it ends is not known.
 local function matters_until(bucket)
   if bucket.running > 0 then return nil end
   local last = math.max(bucket.at + bucket.keep, bucket.hold)
@@ -109,13 +110,13 @@ local function matters_until(bucket)
   return last
 end
 
--- Of the state, in the order in which they are packed. What is added comes last: what was written before lacks it. ahead: from then
--- on the last grant ahead of the clock may be used; nothing is granted for a time before it. ruled: of each rule slot (of a
--- quota -1), drain, weight and span, by which debt and slots are to be read.
+-- The fields of the state, in the order in which they are packed. New fields are added at the end: a state that was written before lacks
+-- them. ahead: the last grant ahead of the clock may be used from then on; nothing is granted for a time before it. ruled: slot (of a quota
+-- -1), drain, weight and span of each rule, by which debt and slots are to be read.
 local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead', 'ruled' }
 local CLOSED = 12
 
--- shown: what the clock shows, by which keys expire.
+-- Writes a bucket. shown: what the clock shows, by which keys expire.
 local function save(bucket, shown)
   local values, ruled = {}, {}
   for i, rule in ipairs(bucket.rules) do ruled[i] = { rule.periods and -1 or rule.slot, rule.drain, rule.weight, rule.span } end
@@ -127,14 +128,14 @@ local function save(bucket, shown)
     redis.call('PERSIST', bucket.key)
     return
   end
-  -- A minute more, for a clock that is set back; never so far that Redis would refuse it.
+  -- A minute more, in case the clock is set back; never so much that Redis would refuse it.
   local ms = math.min(math.max(0, math.ceil((last - shown) / 1000)) + 60000, 1e14)
   redis.call('PEXPIRE', bucket.key, string.format('%.0f', ms))
 end
 
--- The packed state of a bucket; nil: there is none. Of an own one all that was granted is told when an epoch begins, any other is
--- closed for as long as it looks back, if the epoch closes without bound: what was written before that is of another time (an old
--- dump, a clock that was ahead, a definition that is no more), and forgotten.
+-- Returns the packed state of a bucket; nil: there is none. Deletes a state from before the epoch if the bucket is Sluice's own
+-- (all that was granted was seeded when the epoch began), or if the epoch closes it without bound (the state is of another time:
+-- an old dump, a clock that was ahead, a definition that is no more).
 local function stored_of(key, definition, epoch)
   local stored = redis.call('HGET', key, 's')
   local values = stored and cmsgpack.unpack(stored)
@@ -144,7 +145,8 @@ local function stored_of(key, definition, epoch)
   return nil
 end
 
--- One that is not there counts as never used: keys expire when they matter no more. epoch: what it is closed by; unset: nothing.
+-- Reads a bucket. A missing one counts as never used, because keys expire when they no longer matter. epoch: closes the bucket;
+-- unset: nothing closes it.
 local function read(key, definition, epoch, now)
   local stored = stored_of(key, definition, epoch)
   local bucket = blank(definition.rules, now)
@@ -157,7 +159,8 @@ local function read(key, definition, epoch, now)
   return bucket
 end
 
--- No grant for so long. Counted from the bucket's own time, so that a clock which stepped back cannot make it end before it began.
+-- Holds a bucket: no grant for `us`. Counts from the bucket's own time, so that after a backward step of the clock the hold cannot
+-- end before it began.
 local function hold(bucket, us, now)
   local at = math.max(now, bucket.at)
   if at + us > bucket.hold then
