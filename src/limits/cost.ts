@@ -1,13 +1,13 @@
-/** What one job costs: its number of units in a limit, read from its input and held against what the limit can ever hold. */
+/** What one job costs: its number of units in a limit, read from its input and compared with what the limit can ever hold. */
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { costMax, fieldOf, type Limit } from './limit.ts'
 
-/** What part of its declared cost, in thousandths, a job of this input is expected to use of a limit; undefined: no telling. */
+/** Returns the part of its declared cost, in thousandths, that a job of this input is expected to use; undefined: not known. */
 export type Expect = (limit: Limit, input: unknown) => number | undefined
 
 /**
- * Units that a job of this input takes of a limit: what is declared, or what is expected of it where that is learned.
+ * Returns the units that a job of this input takes from a limit: what is declared, or what is expected if costs are learned.
  * @throws UsageError SLUICE_BAD_COST; SLUICE_COST_ABOVE_CAPACITY
  */
 export function costOf(limit: Limit, input: unknown, expect?: Expect): number {
@@ -19,8 +19,8 @@ export function costOf(limit: Limit, input: unknown, expect?: Expect): number {
 }
 
 /**
- * What a limit, or a task, says that a job of this input takes.
- * @throws UsageError SLUICE_BAD_COST unless it is whole and from 0 to 2,147,483,647
+ * Returns the units that a limit, or a task, declares for a job of this input.
+ * @throws UsageError SLUICE_BAD_COST unless they are whole and from 0 to 2,147,483,647
  */
 export function declaredOf(limit: Limit, input: unknown): number {
   const { name, cost } = limit
@@ -35,7 +35,7 @@ export function declaredOf(limit: Limit, input: unknown): number {
   return units
 }
 
-/** Lets a number of units through. @throws UsageError SLUICE_BAD_COST */
+/** Checks a number of units. @throws UsageError SLUICE_BAD_COST */
 export function checkUnits(name: string, units: unknown, from: string): asserts units is number {
   if (Number.isInteger(units) && (units as number) >= 0 && (units as number) <= costMax) return
   throw new UsageError(
@@ -44,7 +44,7 @@ export function checkUnits(name: string, units: unknown, from: string): asserts 
   )
 }
 
-/** The most units that a limit can ever grant at once: what its narrowest rule holds. Infinity for concurrency alone. */
+/** Returns the most units that a limit can ever grant at once: what its narrowest rule holds. Infinity for a concurrency alone. */
 export function capacityOf({ rules }: Pick<Limit, 'rules'>): number {
   return Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.room])))
 }
@@ -64,8 +64,8 @@ function checkFits({ name, rules, classic }: Limit, units: number): void {
 }
 
 /**
- * What a job adds to the turn of its fair key, for its cost in the limit that it shares with others: in thousandths of what
- * the limit holds where that is more than a thousand, so that no sum of turns outgrows the store's 64 bits. At least 1.
+ * Returns what a job adds to the turn of its fair key, by its cost in the limit that it shares with others: in thousandths
+ * of what the limit holds if that is more than a thousand, so that no sum of turns exceeds the store's 64 bits. At least 1.
  */
 export function turnOf(limit: Limit, units: number): number {
   const capacity = capacityOf(limit)

@@ -1,63 +1,63 @@
 /**
- * Where a limit is decided: the arithmetic of buckets, pure and in integers. This is the specification; `room.sql` and
- * `append_ledger.sql` do the same in the store, and one suite of random histories holds them to it.
+ * Decides limits: the arithmetic of buckets, pure and in integers. This is the specification; `limits/room.sql` and
+ * `limits/append_ledger.sql` do the same in the store, and one suite of random histories compares them.
  *
- * Each rule has a debt; a unit adds `weight` to it, and a grant fits while `debt + weight <= room * weight`. What makes
- * room again tells the kinds apart:
+ * Each rule has a debt; a unit adds `weight` to it, and a grant fits while `debt + weight <= room * weight`. The kinds
+ * differ in what makes room again:
  * - rate (level, token bucket, GCRA): the debt drains with time, `debt' = max(0, debt - drain * elapsed)`; no division;
- * - window: the debt is what was granted in the part of time that is under way and the 60 before it (`slots`). A span
- *   of 60 parts touches 61 of them at most, so no half-open one holds more than `room`;
- * - quota: the debt is what was granted in the period of the calendar; another one begins at its end (`quota.ts`);
+ * - window: the debt is what was granted in the current step of time and the 60 before it (`slots`). A span of 60 steps
+ *   touches at most 61 of them, so no half-open span holds more than `room`;
+ * - quota: the debt is what was granted in the period of the calendar; another period begins at its end (`quota.ts`);
  * - concurrency: the debt is what runs; only `release` makes room.
  */
 import { type Rule, windowParts } from './rule.ts'
 import { owed, resetUs, respent, rolled, spend, type Spent, unspent } from './quota.ts'
 
-/** "When time alone makes no room": the last microsecond of exact arithmetic. */
+/** The time that stands for "time alone makes no room": the last microsecond of exact arithmetic. */
 export const neverUs = Number.MAX_SAFE_INTEGER
-/** What the store counts in 32 bits. */
+/** The store counts units in 32 bits. */
 const mostUnits = 2 ** 31 - 1
 
-/** What a bucket has used, as of `atUs` (microseconds of the store's clock). One debt for each rule. */
+/** What a bucket has used, as of `atUs` (microseconds of the limiter's clock). One debt for each rule. */
 export interface Bucket {
   atUs: number
   debt: readonly number[]
-  /** Units granted in each part of a window, the newest first; one list for each rule, none at all without windows. */
+  /** Units granted in each step of a window, the newest first; one list for each rule; empty if no rule is a window. */
   slots: readonly (readonly number[])[]
-  /** What was granted in periods of the calendar; one for each rule, none at all without quotas. */
+  /** What was granted in periods of the calendar; one for each rule; empty if no rule is a quota. */
   spent: readonly Spent[]
-  /** No grant before this time: the vendor asked for silence. 0 = none. */
+  /** No grant before this time, because the vendor demanded a pause. 0: no hold. */
   holdUs: number
 }
 
 const isWindow = (rule: Rule): boolean => rule.kind === 'window'
 const isConcurrency = (rule: Rule): boolean => rule.kind === 'concurrency'
 
-/** A bucket that was never used. */
+/** Returns a bucket that was never used. */
 export function emptyBucket(rules: readonly Rule[], atUs: number): Bucket {
   const slots = rules.some(isWindow) ? rules.map(() => Array<number>(windowParts + 1).fill(0)) : []
   const spent = rules.some(({ quota }) => quota) ? rules.map(() => unspent) : []
   return { atUs, debt: rules.map(() => 0), slots, spent, holdUs: 0 }
 }
 
-/** What a bucket allows at a time. */
+/** What a bucket allows at one time. */
 export interface Room {
-  /** The bucket drained to `max(nowUs, bucket.atUs)`: time never goes backwards for a bucket. */
+  /** The bucket, drained to `max(nowUs, bucket.atUs)`: time never goes backwards for a bucket. */
   bucket: Bucket
   /** Jobs of one unit that fit now: the smaller of `units` and `places`. */
   avail: number
-  /** Units free by what counts units. */
+  /** Units that are free by the rules that count units. */
   units: number
-  /** Places free by concurrency, which counts jobs whatever they cost. */
+  /** Places that are free by concurrency, which counts jobs whatever they cost. */
   places: number
-  /** When `need` units are free, and a place. */
+  /** When `need` units and a place are free. */
   nextUs: number
 }
 
 /**
- * Drains a bucket to `nowUs` and says what is free. Grants nothing.
- * @param isFurther for one more request of a job that runs: it has its place already, so concurrency does not count
- * @param need units that are waited for; more than a rule can hold are as many as it can
+ * Drains a bucket to `nowUs` and returns what is free. Grants nothing.
+ * @param isFurther true for one more request of a running job, which has its place already: concurrency does not count
+ * @param need units that are waited for; more than a rule can hold count as all that it can hold
  */
 export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFurther = false, need = 1): Room {
   const atUs = Math.max(nowUs, bucket.atUs)
@@ -97,21 +97,21 @@ function drained(rule: Rule, debt: number, elapsedUs: number): number {
   return elapsedUs > Math.floor(debt / rule.drain) ? 0 : debt - rule.drain * elapsedUs
 }
 
-/** The parts of a window as seen later: new ones at the front, as many forgotten at the end. */
+/** Returns the steps of a window as of a later time: new ones at the front, as many dropped at the end. */
 function aged(rule: Rule, list: readonly number[], fromUs: number, toUs: number): readonly number[] {
   if (!isWindow(rule)) return list
   const by = Math.min(windowParts + 1, Math.floor(toUs / rule.slotUs) - Math.floor(fromUs / rule.slotUs))
   return [...Array<number>(by).fill(0), ...list.slice(0, windowParts + 1 - by)]
 }
 
-/** When so many units are free under the rule at `i` of a bucket as it is now. */
+/** Returns when so many units are free under the rule at `i` of a bucket as it is now. */
 function freeUs(rule: Rule, bucket: Bucket, i: number, units: number): number {
   const { atUs } = bucket
   const debt = bucket.debt[i] ?? 0
   const need = isConcurrency(rule) ? 1 : Math.min(Math.max(units, 1), rule.room)
   // (room - need) * weight is exact; debt + need * weight might pass 2^53.
   const missing = debt - (rule.room - need) * rule.weight
-  // No time in it, so a clock that stepped back does not matter.
+  // The result has no time in it, so a clock that stepped back does not matter.
   if (isConcurrency(rule)) return missing <= 0 ? 0 : neverUs
   if (missing <= 0) return atUs
   if (rule.quota !== undefined) return resetUs(rule.quota, bucket.spent[i] ?? unspent, rule.room, need)
@@ -121,7 +121,7 @@ function freeUs(rule: Rule, bucket: Bucket, i: number, units: number): number {
   return (Math.floor(atUs / rule.slotUs) - oldest + windowParts + 1) * rule.slotUs
 }
 
-/** The parts of windows after `units` more (or less) were granted at `whenUs`; a part that is over counts no more. */
+/** Returns the steps of windows after `units` more (negative: fewer) were granted at `whenUs`; older steps are not counted. */
 function counted(rules: readonly Rule[], bucket: Bucket, whenUs: number, units: number): Bucket['slots'] {
   return bucket.slots.map((list, i) => {
     const rule = rules[i] as Rule
@@ -131,7 +131,7 @@ function counted(rules: readonly Rule[], bucket: Bucket, whenUs: number, units: 
   })
 }
 
-/** What counts in periods after `units` more (or less) were granted at `whenUs`. */
+/** Returns what counts in periods after `units` more (negative: fewer) were granted at `whenUs`. */
 function spentAfter(rules: readonly Rule[], bucket: Bucket, whenUs: number, units: number): Bucket['spent'] {
   return bucket.spent.map((one, i) => {
     const { quota } = rules[i] as Rule
@@ -140,9 +140,9 @@ function spentAfter(rules: readonly Rule[], bucket: Bucket, whenUs: number, unit
 }
 
 /**
- * The bucket after `units` more were granted at its own time; `units` may not exceed what `room` said is free.
+ * Returns the bucket after `units` more were granted at its own time; `units` may not exceed what `room` found free.
  * @param isFurther as for `room`
- * @param places how many jobs the units are for
+ * @param places number of jobs that the units are for
  */
 export function charge(
   rules: readonly Rule[],
@@ -160,7 +160,7 @@ export function charge(
   }
 }
 
-/** The bucket after `units` of what ran have ended. */
+/** Returns the bucket after `units` of the running jobs have ended. */
 export function release(rules: readonly Rule[], bucket: Bucket, units: number): Bucket {
   return {
     ...bucket,
@@ -171,18 +171,18 @@ export function release(rules: readonly Rule[], bucket: Bucket, units: number): 
   }
 }
 
-/** Units granted at a time, those left out that were given back since. */
+/** Units granted at one time, without those that were given back since. */
 export interface Entry {
   atUs: number
   units: number
 }
 
 /**
- * The bucket after `units` granted at `grantedUs` turned out never to have been used: as if they had not been granted.
- * `since` is what else was granted after them, in order. By itself that would have filled an empty bucket so far; the
- * debt never falls below it, for what drained in the meantime only because of these units is gone. Credit in full would
- * make room that the vendor does not have: 134 kept grants fit where 100 may. Places in concurrency rules are not
- * given back here: they are released when the attempt ends, used or not.
+ * Returns the bucket after `units` granted at `grantedUs` turned out not to have been used: as if they had not been
+ * granted. `since` is what else was granted after them, in order. Those grants alone would have filled an empty bucket so
+ * far, and the debt never falls below that, because what drained in the meantime only thanks to these units is gone.
+ * Credit in full would make room that the vendor does not have: 134 kept grants fit where 100 may. Places of concurrency
+ * rules are not given back here: they are released when the attempt ends, used or not.
  */
 export function refund(
   rules: readonly Rule[],
@@ -206,10 +206,10 @@ export function refund(
 }
 
 /**
- * The bucket after a grant of `grantedUs` turned out to have used `more` units than it was granted (negative: fewer). Fewer:
- * a refund, in full only where the vendor itself refunds (`isFull`). More is a debt, which may exceed what the bucket holds:
- * nothing is granted until it has drained. A window counts it in the part of the grant, or, when that is over, in its oldest,
- * so that it is not forgotten before it was seen.
+ * Returns the bucket after a grant of `grantedUs` turned out to have used `more` units than it was granted (negative:
+ * fewer). Fewer is a refund, in full only if the vendor itself refunds (`isFull`). More is a debt, which may exceed what
+ * the bucket holds: nothing is granted until it has drained. A window counts it in the step of the grant, or, if that step
+ * is over, in its oldest step, so that it is not dropped before it has counted.
  */
 export function settle(
   rules: readonly Rule[],
@@ -235,19 +235,19 @@ export function settle(
 }
 
 /**
- * The bucket after the vendor asked for silence: no grant for `us` microseconds. Only ever lengthens a hold. It counts
- * from the bucket's own time, so that a clock which stepped back cannot make it end before it began.
+ * Returns the bucket after the vendor demanded a pause: no grant for `us` microseconds. Only ever lengthens a hold. The
+ * hold counts from the bucket's own time, so that after a backward step of the clock it cannot end before it began.
  */
 export function hold(bucket: Bucket, us: number): Bucket {
   return { ...bucket, holdUs: Math.max(bucket.holdUs, bucket.atUs + us) }
 }
 
 /**
- * The bucket under a changed definition: as if the new rules had been in force for as long as they look back. `granted`
- * is what was granted and kept, in order. So no window that reaches into the new definition holds more than it allows,
- * and nothing older stalls it. What runs goes on to run, unless it was not counted for a while: then `dispatch` counts it
- * anew, and what is not counted is none.
- * @param defined every definition since the bucket's state was written: that one first, the one in force last
+ * Returns the bucket under a changed definition: as if the new rules had been in force for as long as they look back.
+ * `granted` is what was granted and not given back, in order. So no window that reaches into the new definition holds more
+ * than it allows, and nothing older delays it. Running jobs keep their places, unless a definition in between did not
+ * count them: then `dispatch` counts them anew, and until then none count.
+ * @param defined every definition since the bucket's state was written: first the one of that state, last the one in force
  */
 export function rebuild(defined: readonly (readonly Rule[])[], granted: readonly Entry[], bucket: Bucket): Bucket {
   const { atUs, holdUs } = bucket

@@ -1,18 +1,19 @@
 /**
- * What a vendor can see and refuse at worst, by the way it counts: bounds over every demand, every phase of its windows,
- * and every delay within the margin J. They come from one curve, the steps of our schedule (limits/guarantee.ts): A(L) is
- * the most that arrives in a half-open span L, A+(L) in a closed one. A refused call counts nothing at the vendor. With N
- * calls in W:
+ * Computes what a vendor can see and refuse at worst, by the way it counts: bounds over every demand, every phase of its
+ * windows, and every delay within the margin J. They come from one curve, the steps of our schedule
+ * (limits/guarantee.ts): A(L) is the most that arrives in a half-open span L, A+(L) in a closed one. A refused call counts
+ * nothing at the vendor. With N calls in W:
  * - fixed window: one of its windows holds at most A(W), and N pass: A(W) - N.
  * - sliding log: at a refusal N passed within the last W; with all that was refused in it they are at most A(W): A(W) - N.
- * - sliding counter (previous * (1 - f) + current + 1 <= N, f of the window over): at the last refusal of a window, of C
- *   calls in it a passed, with p * (1 - f) + a + 1 > N. So fewer than C + p * (1 - f) - N + 1 were refused, where
+ * - sliding counter (previous * (1 - f) + current + 1 <= N, f of the window over): at the last refusal of a window, `a` of
+ *   its C calls had passed, with p * (1 - f) + a + 1 > N. So fewer than C + p * (1 - f) - N + 1 were refused, where
  *   C <= A+(f * W), p <= min(N, A(W)) and C + p <= A+(W + f * W). Between the steps that falls with f, and over the steps
  *   it is linear: the greatest is at the first, the second, or the last step.
  * - bucket of b refilled at N / W: since it was last full, L ago, more than b + L * N / W - 1 passed. So fewer than
  *   A+(L) - b - L * N / W + 1 were refused since, which over the steps falls, unless our rate is above the vendor's: then
  *   there is no bound.
- * Of several rules each bounds, so the least does. `test/limits/exposure.test.ts` lets the vendors' own arithmetic look for more.
+ * If a limit has several rules, each is a bound, so the least of them holds. `test/limits/exposure.test.ts` runs the
+ * vendors' own arithmetic in search of more refusals.
  */
 import type { ParsedRate } from '../core/rate.ts'
 import { type Guarantee, guarantees, mostIn, type Steps, stepsOf } from './guarantee.ts'
@@ -21,10 +22,10 @@ import { algorithms, type VendorAlgorithm, type VendorRate } from './vendor.ts'
 
 /** What a vendor that counts in one way can see at worst. */
 export interface VendorView {
-  /** What it allows. */
+  /** The rate that the vendor allows. */
   limit: string
   algorithm: VendorAlgorithm
-  /** Of a bucket, its capacity. */
+  /** Capacity of a bucket, in calls. */
   burst?: number
   /** Most calls that arrive in any half-open window of its length. */
   worst: number
@@ -35,12 +36,12 @@ export interface VendorView {
   refused: number
 }
 
-/** What {@link vendorViews} needs to know of a limit. */
+/** The part of a limit that {@link vendorViews} reads. */
 export type Seen = Pick<Limit, 'rules' | 'grantUs' | 'transitUs'> & { vendor?: VendorRate | null | undefined }
 
 /**
- * What the vendor can see and refuse at worst: by the way that was stated, or by each that there is (a bucket also with a
- * tenth of the limit for capacity); of the limit that was stated, or of each of our own rates.
+ * Returns what the vendor can see and refuse at worst: for the way of counting that was stated, else for each known way (a
+ * bucket also with a tenth of the limit as its capacity); for the limit that was stated, else for each of our own rates.
  */
 export function vendorViews({ rules, grantUs, transitUs, vendor }: Seen): VendorView[] {
   const marginUs = grantUs + transitUs
@@ -74,7 +75,7 @@ function waysOf(
   ]
 }
 
-/** Sums of fractions may be off by so much, and a vendor forgives it too. */
+/** Sums of fractions may be off by so much, and a vendor tolerates it too. */
 const tolerance = 1e-9
 
 type Refused = (steps: Steps, marginUs: number, vendor: ParsedRate & { burst: number }) => number
@@ -115,7 +116,7 @@ function beyond(steps: Steps, marginUs: number, { units, windowUs }: ParsedRate)
   return Math.max(0, mostIn(steps, windowUs + marginUs) - units)
 }
 
-/** Why the vendor's stated limit could be exceeded; undefined: it could not, or none was stated. */
+/** Returns why the vendor's stated limit could be exceeded; undefined: it could not, or none was stated. */
 export function vendorWarning(limit: Seen): string | undefined {
   const { vendor } = limit
   if (vendor === undefined || vendor === null) return undefined
@@ -131,12 +132,12 @@ export function vendorWarning(limit: Seen): string | undefined {
   return `the vendor allows ${vendor.rate} (${wayInWords(first as VendorView)}), and may refuse ${most}`
 }
 
-/** A way of counting in words: `bucket of 10`. */
+/** Returns a way of counting in words: `bucket of 10`. */
 export function wayInWords({ algorithm, burst }: Pick<VendorView, 'algorithm' | 'burst'>): string {
   return burst === undefined ? algorithm : `${algorithm} of ${burst}`
 }
 
-/** All that holds for a limit, for people and programs. */
+/** All that a limit guarantees, for people and programs. */
 export interface LimitGuarantee {
   /** What the vendor can see at worst, in one sentence. */
   sentence: string
@@ -146,7 +147,7 @@ export interface LimitGuarantee {
   warning?: string
 }
 
-/** What a limit guarantees: the one place where the library and the command line have it from. */
+/** Returns what a limit guarantees; the library and the command line both take it from here. */
 export function guaranteeOf(limit: Seen): LimitGuarantee {
   const rules = guarantees(limit)
   const vendors = vendorViews(limit)
@@ -163,7 +164,7 @@ export function guaranteeOf(limit: Seen): LimitGuarantee {
   return { sentence, rules, vendors, ...(warning === undefined ? {} : { warning }) }
 }
 
-/** Only for one limit of the vendor's: of several the table tells. */
+/** Returns the refusals in words if the vendor has one limit; for several, only the table lists them. */
 function refusalsInWords(views: readonly VendorView[]): string {
   if (views.length === 0 || new Set(views.map(({ limit }) => limit)).size > 1) return ''
   const safe = views.filter(({ refused }) => refused === 0).map(wayInWords)

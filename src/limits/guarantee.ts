@@ -1,34 +1,35 @@
 /**
- * What a vendor can see at worst. A level bucket (room B, rate r) grants at most B + ceil(L * r) - 1 units in any
- * half-open span L, a window at most its units in a span of its 60 parts. Arrivals in a window of W were granted in a
+ * Computes what a vendor can see at worst. A level bucket (room B, rate r) grants at most B + ceil(L * r) - 1 units in any
+ * half-open span L, a window at most its units in a span of its 60 steps. Arrivals in a window of W were granted in a
  * span of W + J, where J is the life of a grant plus the variation of the way; so the level lets at most
- * B + ceil((W + J) * r) - 1 arrive in any half-open W, and the window, whose parts add up to W + J, its units. A quota lets
- * its units arrive in each period of the calendar, and so twice as many in a span of the same length that reaches into two.
+ * B + ceil((W + J) * r) - 1 arrive in any half-open W, and the window, whose steps add up to W + J, its units. A quota
+ * lets its units arrive in each period of the calendar, and so twice as many in a span of the same length that reaches
+ * into two periods.
  */
 import type { Limit } from './limit.ts'
 import { cycle, type Rule, windowParts } from './rule.ts'
 import type { QuotaRule } from './quota.ts'
 
-/** What holds for one rule, in numbers for people. */
+/** What one rule guarantees, in numbers and words for people. */
 export interface Guarantee {
   kind: Rule['kind']
-  /** As it was written; of concurrency the number. */
+  /** As it was written; for a concurrency its number. */
   rate: string
-  /** Most arrivals in any half-open window of the rate's length; of a quota twice what one period of the calendar holds. */
+  /** Most arrivals in any half-open window of the rate's length; for a quota twice what one period of the calendar holds. */
   worst: number
-  /** Granted per second in the long run; Infinity for concurrency. */
+  /** Units granted per second in the long run; Infinity for a concurrency. */
   perSecond: number
-  /** perSecond over the nominal rate: what the margin and the small bucket, or the parts of a window, cost. */
+  /** `perSecond` over the nominal rate: below 1 by what the margin and the small bucket, or the steps of a window, cost. */
   utilisation: number
   /** Units that may be granted at once. */
   burst: number
-  /** The margin J in ms: grant's life plus transit. */
+  /** The margin J in ms: the life of a grant plus `transit`. */
   marginMs: number
   /** One sentence for people. */
   text: string
 }
 
-/** The guarantee of each rule of a limit. */
+/** Returns the guarantee of each rule of a limit. */
 export function guarantees(limit: Pick<Limit, 'rules' | 'grantUs' | 'transitUs'>): Guarantee[] {
   const marginUs = limit.grantUs + limit.transitUs
   return limit.rules.map((rule) => {
@@ -54,7 +55,7 @@ function perPeriod(rule: Rule, { unit, zone, marginUs }: QuotaRule): Guarantee {
 }
 
 const dayUs = 86_400_000_000
-/** Of a month and of a day on which clocks are set: the mean. */
+/** Mean lengths: months differ, and so do days on which clocks are set. */
 const meanUs = {
   minute: dayUs / 1_440,
   hour: dayUs / 24,
@@ -78,8 +79,9 @@ function places(rule: Rule): Guarantee {
 }
 
 /**
- * A rule's grants as steps: at most `burst` at once, and `units` more every `weight / drain` microseconds. So a half-open
- * span L holds at most burst + units * (ceil(L * drain / weight) - 1), a closed one burst + units * floor(L * drain / weight).
+ * A rule's grants as a step function: at most `burst` at once, and `units` more every `weight / drain` microseconds. So a
+ * half-open span L holds at most burst + units * (ceil(L * drain / weight) - 1), a closed one
+ * burst + units * floor(L * drain / weight).
  */
 export interface Steps {
   burst: number
@@ -88,17 +90,17 @@ export interface Steps {
   weight: number
 }
 
-/** The steps of a rule; undefined for a concurrency, which bounds no number of requests. */
+/** Returns a rule as steps; undefined for a concurrency, which bounds no number of requests. */
 export function stepsOf(rule: Rule): Steps | undefined {
   const { kind, room: burst, drain, weight } = rule
   if (kind === 'concurrency') return undefined
-  // Reaching into two periods; their margins are in the charge.
+  // A span may reach into two periods; the charge includes their margins.
   if (kind === 'quota') return { burst: 2 * burst, units: burst, drain: 1, weight: rule.windowUs }
   if (kind === 'window') return { burst, units: burst, drain: 1, weight: windowParts * rule.slotUs }
   return { burst, units: 1, drain, weight }
 }
 
-/** Most units in a span of this length, in microseconds; half-open unless `isClosed`. */
+/** Returns the most units in a span of this length, in microseconds; the span is half-open unless `isClosed`. */
 export function mostIn(steps: Steps, spanUs: number, isClosed = false): number {
   const { burst, units, drain, weight } = steps
   const [span, every] = [BigInt(spanUs) * BigInt(drain), BigInt(weight)]
@@ -124,7 +126,7 @@ function guarantee(rule: Rule, marginUs: number): Guarantee {
   }
 }
 
-/** Division rounded up; BigInt, because a span times a rate may pass 2^53. */
+/** Divides and rounds up; BigInt, because a span times a rate may pass 2^53. */
 function ceilDiv(a: bigint, b: bigint): number {
   return Number((a + b - 1n) / b)
 }

@@ -1,4 +1,4 @@
-/** Limits as users define them: a name, rules, and the key that tells accounts apart. */
+/** Limits as users define them: a name, rules, and the key that separates accounts. */
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
@@ -12,7 +12,7 @@ import { type Share, shareInWords, shareOf } from './reserve.ts'
 import { weightsInWords, weightsOf } from './weight.ts'
 import { checkLabel, isLabel, type Label, membersOf, type PoolMember } from './pool.ts'
 
-/** What may tell buckets of one limit apart. */
+/** A value that selects one bucket of a limit. */
 export type Key = string | number | boolean
 
 /** Inputs that have a key at `Path`, for example `'account.id'`. */
@@ -26,70 +26,70 @@ export type HasNumber<Path extends string> = Path extends `${infer Head}.${infer
   : { [K in Path]: number }
 
 /**
- * What a job takes of a limit, in its units: a number, the field path of a number in the input, or a function of the
- * input. Whole, 0 to 2,147,483,647. Of `concurrency` every job takes one place, whatever it costs; a job of cost 0 takes
- * nothing, but waits like any other while nothing is free.
+ * What a job takes from a limit, in the limit's units: a number, the field path of a number in the input, or a function of
+ * the input. Whole, 0 to 2,147,483,647. A `concurrency` counts one place for each job, whatever it costs. A job of cost 0
+ * takes no units, but waits like any other while nothing is free.
  */
 export type Cost<In = never> = number | string | ((input: In) => number)
 
-/** What an input must have, for a key or a cost that is read in this way. */
+/** What an input must have, so that a key or a cost can be read from it in this way. */
 type Read<By, Path> = By extends string ? Path : By extends (input: infer In) => unknown ? In : unknown
 
-/** What a limit may be given; see the fields. It needs a `rate`, `window`, `quota` or `concurrency`; all that it has hold together. */
+/** Options of a limit; see the fields. It needs a `rate`, `window`, `quota` or `concurrency`; all rules hold together. */
 export type LimitOptions = LimitFields & (Needs<'rate'> | Needs<'window'> | Needs<'quota'> | Needs<'concurrency'>)
 
 type Needs<Field extends keyof LimitFields> = Required<Pick<LimitFields, Field>>
 
 interface LimitFields {
-  /** At most so many units per window, spread evenly: small bursts, no waiting for a window to end. One or several. */
+  /** At most so many units per window, spread evenly: bursts are small, and no job waits for a window to end. One or several. */
   rate?: Rate | readonly Rate[]
   /**
    * At most so many units in any window, at whatever moments: all may go at once, and then none until the window has
-   * passed. Counted in 60 parts of the window, so that up to 1 in 61 of the rate is given away. One or several, each up
+   * passed. Counted in 60 steps (equal parts) of the window, so up to 1 in 61 of the rate is lost. One or several, each up
    * to 2,147,483,647 units.
    */
   window?: Rate | readonly Rate[]
   /**
    * At most so many units in each minute, hour, day, week (from Monday) or month of the calendar, at whatever moments; then
-   * none until the next begins. A grant close to the end of a period counts in both. One or several.
+   * none until the next period begins. A grant close to the end of a period counts in both. One or several.
    */
   quota?: Quota | readonly Quota[]
-  /** The zone whose clocks say when periods of a `quota` begin; an IANA name, default UTC. */
+  /** Time zone by whose clocks periods of a `quota` begin; an IANA name, default UTC. */
   zone?: string
   /**
-   * Periods of a `quota` are counted from this instant (a billing cycle): a month from the 31st begins on the last day of
-   * shorter months. A Date or an ISO instant; default: where the calendar's periods begin.
+   * Instant from which periods of a `quota` are counted (a billing cycle): a month from the 31st begins on the last day of
+   * shorter months. A Date or an ISO instant; default: the calendar's own periods.
    */
   anchor?: Date | string
-  /** At most so many jobs at one time, across all workers; whole, 1 to 1,000,000. Further requests of a job take no more. */
+  /** At most so many jobs at one time, across all workers; whole, 1 to 1,000,000. Further requests of a job take no place. */
   concurrency?: number
   /**
-   * Asks for the classic token bucket of this capacity, refilled at the full rate: a vendor then sees up to
-   * burst + rate - 1 in a window. Whole, at least 1; for `rate` only. Default: the safe small bucket, which never exceeds the rate.
+   * Makes the `rate` a classic token bucket of this capacity, refilled at the full rate: a vendor then sees up to
+   * burst + rate - 1 in a window. Whole, at least 1; for `rate` only. Default: a small bucket that never exceeds the rate.
    */
   burst?: number
   /**
-   * What goes back when an attempt settles for less than it took: `decays` (default), less what has drained since, so that
-   * the rate is never exceeded; `full` for vendors that themselves refund (Shopify).
+   * What a bucket gets back when an attempt used less than it was granted: `decays` (default) gives it back less what has
+   * drained since, so that the rate is never exceeded; `full` is for vendors that themselves refund (Shopify).
    */
   refund?: 'decays' | 'full'
   /** How much the time from the check before writing until the vendor counts may vary; default 100 ms, at most a day. */
   transit?: Duration
   /**
-   * What takes outside of jobs (`take`, `tryTake`, `fetch` of the limit) do while the store is away: `closed` rejects with the
-   * store's error, `open` grants, uncharged and counted. Jobs wait in any case. Where limits are shared in Redis, and that is
-   * away, `closed` has jobs wait and takes reject, `open` goes by the store alone. Default `closed`.
+   * What takes outside of jobs (`take`, `tryTake`, `fetch` of the limit) do while the store is away: `closed` rejects with
+   * the store's error; `open` grants without a charge and counts the grants. Jobs wait in any case. If limits are shared in
+   * Redis and Redis is away, `closed` makes jobs wait and takes reject; `open` uses the store alone. Default `closed`.
    */
   onStoreError?: 'closed' | 'open'
   /**
-   * Other programs take of it too, in Redis (docs/redis.md): its definition is published there, and after a loss of Redis's
-   * state it is closed until what they were granted is out of its windows. Default false: only Sluice's own processes do,
-   * and nothing is closed, since the store knows what they were granted.
+   * True if other programs take from it too, in Redis (docs/redis.md): its definition is published there, and after a loss
+   * of Redis's state it is closed until what they were granted has left its windows. Default false: only Sluice's own
+   * processes take from it, and it is not closed, because the store knows what they were granted.
    */
   published?: boolean
   /**
-   * What the vendor itself says it allows, and how it counts when that is known: `sluice limits` and `sluice doctor` warn
-   * when that could be exceeded. It limits nothing.
+   * What the vendor itself states that it allows, and how it counts if that is known: `sluice limits` and `sluice doctor`
+   * warn if that could be exceeded. It limits nothing.
    */
   vendor?: Rate | VendorLimit
   /**
@@ -98,17 +98,17 @@ interface LimitFields {
    */
   pool?: readonly (string | PoolMember)[]
   /**
-   * Turns that a key gets beside others, where turns go by this limit's keys and the task has no `weight` itself: `{ acme: 3 }`.
-   * Whole, 1 to 1000; default 1. Needs `by`, a field path or a function.
+   * Turns that a key gets compared with others, if turns go by this limit's keys and the task has no `weight` of its own:
+   * `{ acme: 3 }`. Whole, 1 to 1000; default 1. Needs `by`, a field path or a function.
    */
   weights?: Readonly<Record<string, number>>
-  /** A part that is kept for jobs with `share: 'interactive'`: `{ interactive: 0.3 }`; one share, in thousandths. */
+  /** A part that is reserved for jobs with `share: 'interactive'`: `{ interactive: 0.3 }`; one share, in thousandths. */
   shares?: Readonly<Record<string, number>>
-  /** Others get that part too once the share was idle for so long; 1 s to 1 h. Default: the longest window; of places a minute. */
+  /** Idle time after which the reserved part is lent to others; 1 s to 1 h. Default: the longest window; for places a minute. */
   lendAfter?: Duration
 }
 
-/** How costs are learned: the quantile of what earlier jobs used, apart for each value of a field. */
+/** How costs are learned: as a quantile of what earlier jobs used, separately for each value of a field. */
 export interface Learning {
   readonly quantile: number
   readonly by: string | undefined
@@ -118,52 +118,52 @@ export interface Learning {
 export interface Limit<in In = never> extends Takeable {
   readonly name: string
   readonly rules: readonly Rule[]
-  /** Life of a grant in microseconds: past it, the request may not be written any more. */
+  /** Life of a grant in microseconds: after it, the request must not be written any more. */
   readonly grantUs: number
-  /** How much the way to the vendor may vary, in microseconds. */
+  /** How much the time on the way to the vendor may vary, in microseconds. */
   readonly transitUs: number
-  /** `true` when `burst` was given: the bucket is the classic one. */
+  /** True if `burst` was given: the bucket is the classic token bucket. */
   readonly classic: boolean
-  /** There is a bucket for each key. */
+  /** True if there is a bucket for each key of an input. */
   readonly keyed: boolean
-  /** The field path of the key, when there is one; stored, so that SQL and other languages can send. */
+  /** Field path of the key, if there is one; stored, so that SQL and other languages can send. */
   readonly path: string | undefined
-  /** What an operator may change while everything runs; see `Sluice.limits`. */
+  /** The numbers that an operator may change while everything runs; see `Sluice.limits`. */
   readonly numbers: LimitNumbers
-  /** What the vendor says it allows. */
+  /** What the vendor states that it allows. */
   readonly vendor: VendorRate | undefined
-  /** How much of what an attempt did not use it gets back when it settles. */
+  /** How much of what an attempt did not use is given back when it settles. */
   readonly refund: 'decays' | 'full'
-  /** The label of the worker that is its key. */
+  /** Name of the worker's label whose value is the key. */
   readonly label: string | undefined
-  /** Of which an attempt gets one. */
+  /** Members of the pool; each attempt gets one. */
   readonly pool: readonly PoolMember[] | undefined
   /** What a job takes; `limits/cost.ts` reads it. */
   readonly cost: Cost<In>
-  /** What a job really takes is learned; undefined: it takes its cost. */
+  /** How the cost of a job is learned; undefined: a job takes its declared cost. */
   readonly learn?: Learning | undefined
-  /** For whom part of it is kept. */
+  /** The share for which a part of the limit is reserved. */
   readonly share: Share | undefined
-  /** Turns of its keys that have other than one. */
+  /** Turns of the keys that have a weight other than one. */
   readonly weights: ReadonlyMap<string, number>
-  /** Takes outside of jobs are granted while the store is away. */
+  /** True if takes outside of jobs are granted while the store is away. */
   readonly isOpenWithoutStore: boolean
-  /** Other programs take of it too. */
+  /** True if other programs take from it too. */
   readonly isPublished: boolean
-  /** The key of an input; undefined for a limit without keys. @throws UsageError SLUICE_MISSING_KEY */
+  /** Returns the key of an input; undefined for a limit without keys. @throws UsageError SLUICE_MISSING_KEY */
   keyOf(input: In): string | undefined
 }
 
-/** How long the ledger is kept, and a bucket that nobody comes back to, in microseconds: 7 days. */
+/** How long ledger rows, and buckets that are not used any more, are kept, in microseconds: 7 days. */
 export const ledgerUs = 7 * 86_400_000_000
 
-/** The most that a job may cost: what the store keeps in 32 bits. */
+/** The most that a job may cost: the store keeps costs in 32 bits. */
 export const costMax = 2 ** 31 - 1
 
 const grantMs = 100
 const transitMaxUs = 86_400_000_000
 const concurrencyMax = 1_000_000
-/** The store counts a window's parts in 32 bits. */
+/** The store counts the steps of a window in 32 bits. */
 const windowUnitsMax = 2 ** 31 - 1
 
 const limitFields = [
@@ -190,8 +190,9 @@ const limitFields = [
 /**
  * Defines a limit.
  * @param name unique; a-z, 0-9, `.`, `_`, `-`, beginning with a letter, up to 63 characters
- * @param options what holds; `by` is a field path of the input, a function of it, or a label of the worker: one bucket
- * for each value. Without `by` all jobs share one bucket. `cost` is what a job takes, default 1; a task may say otherwise.
+ * @param options its rules and settings; `by` is a field path of the input, a function of it, or a label of the worker:
+ * there is one bucket for each value. Without `by` all jobs share one bucket. `cost` is what a job takes, default 1; a task may
+ * override it.
  * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE, SLUICE_BAD_DURATION, SLUICE_BAD_ZONE, SLUICE_BAD_COST, SLUICE_BAD_POOL,
  * SLUICE_BAD_LABEL
  * @example limit('crm', { rate: '100/min', by: 'accountId' })
@@ -258,7 +259,7 @@ export function limit(
   return self
 }
 
-/** The rates and windows of a limit, read, and its quotas. */
+/** Reads and checks the rates, windows and quotas of a limit. @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE */
 function checked(name: string, options: LimitOptions): { rates: Written[]; windows: Written[]; quotas: string[] } {
   const { rate, window, quota, concurrency, burst } = options
   const read = (given: LimitFields['rate']): Written[] =>
@@ -294,7 +295,7 @@ function checkPublished(name: string, published: unknown = false): boolean {
   throw badLimit(name, `published is ${inspect(published)}; it is true or false`)
 }
 
-/** Lets what a limit, or a task of it, says of costs through. @throws UsageError SLUICE_BAD_COST */
+/** Returns the cost that a limit, or a task, declares, if it is valid. @throws UsageError SLUICE_BAD_COST */
 export function checkCost(name: string, cost: Cost, hasUnits: boolean): Cost {
   const isWhole = Number.isInteger(cost) && (cost as number) >= 0 && (cost as number) <= costMax
   const isRead = typeof cost === 'function' || (typeof cost === 'string' && cost !== '')
@@ -307,7 +308,7 @@ export function checkCost(name: string, cost: Cost, hasUnits: boolean): Cost {
   return cost
 }
 
-/** A definition in words, the same for the same definition; what a key function does is not in them. */
+/** Returns a definition in words, the same for the same definition; they do not include what a key function does. */
 export function inWords({
   rules,
   classic,
@@ -349,7 +350,7 @@ function readKey(name: string, by: string | ((input: never) => Key), input: unkn
   return checkKey(name, String(key))
 }
 
-/** Lets a key of a limit through. @throws UsageError SLUICE_BAD_KEY */
+/** Returns a key of a limit if it is valid. @throws UsageError SLUICE_BAD_KEY */
 export function checkKey(name: string, text: string): string {
   if (text === '' || text.length > 512 || /[\u0000\u001f]/.test(text)) {
     throw new UsageError(
@@ -360,7 +361,7 @@ export function checkKey(name: string, text: string): string {
   return text
 }
 
-/** What stands at a field path (`account.id`) of an input; undefined when nothing does. */
+/** Returns the value at a field path (`account.id`) of an input; undefined if there is none. */
 export function fieldOf(input: unknown, path: string): unknown {
   const step = (value: unknown, name: string) =>
     typeof value === 'object' && value !== null && Object.hasOwn(value, name)

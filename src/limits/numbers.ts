@@ -1,8 +1,8 @@
-/** The numbers of a limit: what an operator may change while everything runs, in the form that is stored. */
+/** The numbers of a limit, which an operator may change while everything runs, in the form that is stored. */
 import { type Duration, durationMs, type Rate } from '../core/rate.ts'
 import type { Quota } from './quota.ts'
 
-/** Numbers of a limit, as they were given; of `transit` the ms. */
+/** Numbers of a limit, as they were given; `transit` in ms. */
 export interface LimitNumbers {
   rate?: Rate | readonly Rate[]
   window?: Rate | readonly Rate[]
@@ -14,13 +14,13 @@ export interface LimitNumbers {
   transit?: Duration
 }
 
-/** What an operator says: numbers; null takes one away, what is not named stays as it is. */
+/** Changes by an operator: a number sets, null removes; what is not named stays as it is. */
 export type NumberChanges = { [Field in keyof LimitNumbers]?: LimitNumbers[Field] | null | undefined }
 
-/** Their names. */
+/** Names of the numbers. */
 export const numberFields = ['rate', 'window', 'quota', 'zone', 'anchor', 'concurrency', 'burst', 'transit'] as const
 
-/** The numbers among the options of a limit, the same for the same numbers. */
+/** Returns the numbers among the options of a limit, the same for the same numbers. */
 export function numbersOf(options: object): LimitNumbers {
   const given = options as Record<string, unknown>
   const stored = (field: string, value: unknown) => {
@@ -32,14 +32,14 @@ export function numbersOf(options: object): LimitNumbers {
   )
 }
 
-/** Numbers with an operator's changes. */
+/** Returns numbers with an operator's changes. */
 export function changed(numbers: LimitNumbers, changes: NumberChanges): LimitNumbers {
   const said = Object.entries(changes).filter(([, value]) => value !== undefined)
   const all = Object.entries({ ...numbers, ...Object.fromEntries(said) })
   return numbersOf(Object.fromEntries(all.filter(([, value]) => value !== null)))
 }
 
-/** Numbers in words: `100/min, concurrency 5`. */
+/** Returns numbers in words: `100/min, concurrency 5`. */
 export function numbersInWords(numbers: LimitNumbers): string {
   const word = ([field, value]: [string, unknown]) => {
     const text = [value].flat().map((one) => (typeof one === 'string' ? one : JSON.stringify(one)))

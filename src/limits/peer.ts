@@ -1,69 +1,75 @@
 /**
- * Limits whose state others share (docs/redis.md): what the store granted is asked for there, too, before it is used. The store
- * decides first and commits; so its ledger knows of every grant before the others' state does, nobody waits for that state
- * with a lock in hand, and nobody asks it for what the store has no room for.
+ * The seam to a second limiter, whose state other programs share (docs/redis.md): it must confirm what the store granted
+ * before that is used. The store decides first and commits. So its ledger has every grant before the other state does, no
+ * process waits for the other limiter while it holds a lock, and no request is sent for what the store has no room for.
  */
 
 import type { Moment } from '../core/clock.ts'
 import type { Limit } from './limit.ts'
 
-/** Grants that are alike. */
+/** A number of grants that are alike. */
 export interface Wish {
   /** Names of buckets, for example `crm:acme`. */
   readonly takes: readonly string[]
-  /** Units of each. */
+  /** Units of each bucket. */
   readonly units: readonly number[]
-  /** How many. */
+  /** Number of grants. */
   readonly count: number
 }
 
-/** What was granted by the store, and is to be asked for. */
+/** What the store granted, for the second limiter to confirm. */
 export interface SharedAsk {
   readonly wishes: readonly Wish[]
-  /** The epoch that the store told with it; undefined: none. */
+  /** The epoch that the store returned with the grants; undefined: none. */
   readonly epoch: string | undefined
-  /** When the store was asked, in monotonic ms: what is not answered soon after is not used any more. */
+  /** When the request to the store was sent, in monotonic ms: what is not confirmed soon after is not used. */
   readonly sentMs: number
-  /** Before that: what the monotonic clock misses from then on counts, too. */
+  /** A moment before that: time that the monotonic clock misses from then on counts, too. */
   readonly asked?: Moment | undefined
-  /** One more request of a job that runs. Default false. */
+  /** True for one more request of a running job. Default false. */
   readonly isFurther?: boolean
 }
 
-/** What became of a wish. */
+/** Result of one wish. */
 export interface Leave {
-  /** So many of them; the first ones. */
+  /** How many of its grants were confirmed; the first ones. */
   readonly granted: number
-  /** Monotonic ms: their life counts from here, */
+  /** Monotonic ms from which their life counts. */
   readonly fromMs: number
-  /** and nothing may be sent under them before this. */
+  /** Monotonic ms before which nothing may be sent under them. */
   readonly notBeforeMs: number
-  /** For the rest it is worth asking the store again after so long. */
+  /** After so many ms it is worth sending the rest to the store again. */
   readonly waitMs: number
-  /** The bucket that others have used up; undefined: it was something else. */
+  /** The bucket that other programs have used up; undefined: there is another reason. */
   readonly lacking: string | undefined
-  /** Resolves when the store grants nothing of that bucket any more, or cannot be told; undefined: it need not be. */
+  /** Resolves when the store holds that bucket, or cannot be reached; undefined: no hold is needed. */
   readonly held?: Promise<void>
 }
 
-/** Whoever else has a say. */
+/** A second limiter that must confirm grants. */
 export interface SharedLimits {
-  /** Begins; before, nobody may be asked. A second call changes nothing. */
+  /** Starts it; before, `ask` may not be called. A second call changes nothing. */
   start(): void
-  /** Resolves when somebody has answered since the start, or soon after it: what is granted before is asked for in vain. */
+  /** Resolves when it has answered since the start, or soon after the start: what is granted before cannot be confirmed. */
   ready(): Promise<void>
-  /** Nobody answers there: limits wait, but for those that are open then. */
+  /** True while it does not answer: limits wait, except those that are open then. */
   readonly isAway: boolean
   /** True when jobs with these limits can begin now. */
   isOpenFor(limits: readonly Pick<Limit, 'rules' | 'isOpenWithoutStore'>[]): boolean
-  /** Calls back whenever that may have changed; the returned function ends it. */
+  /** Calls `changed` whenever that may have changed; the returned function ends it. */
   onChange(changed: () => void): () => void
-  /** Asks. Never rejects: without an answer nothing is granted. `id`: of the grants; undefined: nobody had to be asked. */
+  /**
+   * Requests confirmation. Never rejects: without an answer nothing is granted. `id`: id of the grants; undefined: no request
+   * was needed.
+   */
   ask(asked: SharedAsk): Promise<{ id: string | undefined; leaves: Leave[] }>
-  /** So many units of a grant were used more than granted (negative: fewer). Told as soon as possible; to be said before the store is told. */
+  /**
+   * Records, as soon as possible, that a grant used so many units more than granted (negative: fewer). Call it before the
+   * store is informed.
+   */
   settle(grant: string, take: string, more: number): void
-  /** Nothing was sent under a grant: it goes back. To be said before the store is told. */
+  /** Gives a grant back under which nothing was sent. Call it before the store is informed. */
   unused(grant: string, takes: readonly string[], units: readonly number[]): void
-  /** The vendor asked for silence. */
+  /** Holds buckets because the vendor demanded a pause. */
   hold(takes: readonly string[], ms: number): void
 }

@@ -1,4 +1,4 @@
-/** Keys that no input has: labels of the worker, and pools, of which dispatch takes the member with the most room. */
+/** Keys that do not come from an input: labels of the worker, and pools, from which a claim chooses the member with the most room. */
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type SecretSource, secretValue } from '../core/secret.ts'
@@ -8,39 +8,39 @@ export interface Label {
   readonly label: string
 }
 
-/** One of a pool; see the fields. All but the key stays in the code, and never gets into the database. */
+/** One member of a pool; see the fields. All but the key stays in the code, and never gets into the database. */
 export interface PoolMember {
-  /** What tells it from the others: an account, a key's name, an address; 1 to 512 characters. */
+  /** Identifies the member: an account, a key's name, an address; 1 to 512 characters. */
   readonly key: string
-  /** Where a request goes that names only a path (`ctx.fetch('/contacts')`); `http:` or `https:`. */
+  /** Base of requests that name only a path (`ctx.fetch('/contacts')`); `http:` or `https:`. */
   readonly baseUrl?: string
-  /** What the handler gets as `secret()`: a variable of the worker, or a function that gives it. */
+  /** What the handler gets as `secret()`: an environment variable of the worker, or a function that returns it. */
   readonly secret?: SecretSource
-  /** Headers of requests that name only a path, or what makes them of the secret. */
+  /** Headers of requests that name only a path, or a function that makes them from the secret. */
   readonly headers?: Readonly<Record<string, string>> | ((secret: string) => Readonly<Record<string, string>>)
-  /** Whatever else the handler needs of it. */
+  /** Whatever else the handler needs of the member. */
   readonly data?: unknown
 }
 
-/** The member of a pool that an attempt was granted: what the handler finds in `ctx.pool`, under the limit's name. */
+/** The member of a pool that an attempt was granted: the handler finds it in `ctx.pool`, under the limit's name. */
 export interface Chosen extends Pick<PoolMember, 'key' | 'baseUrl' | 'data'> {
   /**
-   * Its secret, which is redacted from results and errors from now on.
-   * @throws AttemptError SLUICE_SECRET_UNAVAILABLE, retryable; UsageError SLUICE_BAD_LIMIT when it was defined without one
+   * Returns its secret, which is redacted from results and errors from now on.
+   * @throws AttemptError SLUICE_SECRET_UNAVAILABLE, retryable; UsageError SLUICE_BAD_LIMIT if it was defined without one
    */
   secret(): Promise<string>
-  /** Its headers, with the secret in them. @throws AttemptError SLUICE_SECRET_UNAVAILABLE */
+  /** Returns its headers, with the secret in them. @throws AttemptError SLUICE_SECRET_UNAVAILABLE */
   headers(): Promise<Readonly<Record<string, string>>>
 }
 
-/** As many as a claim can afford to look at. */
+/** A claim reads all members, and cannot afford more. */
 const poolMax = 64
 const memberFields = ['key', 'baseUrl', 'secret', 'headers', 'data']
 
 /**
- * A limit for each worker, host or address: its bucket is that of the worker's label, so machines multiply the limit.
- * @param name `host` and `ip` every worker has; others as `sluice.work(tasks, { labels })`, `sluice work --label` or
- * SLUICE_LABELS say. A worker without it does not get the jobs.
+ * A limit for each worker, host or address: its bucket is that of the worker's label, so more machines multiply the limit.
+ * @param name every worker has `host` and `ip`; others are given by `sluice.work(tasks, { labels })`, `sluice work --label`
+ * or SLUICE_LABELS. A worker without the label does not get the jobs.
  * @throws UsageError SLUICE_BAD_LABEL
  * @example limit('crm', { rate: '5/s', by: label('ip') })
  */
@@ -48,7 +48,7 @@ export function label(name: string): Label {
   return { label: checkLabel(name) }
 }
 
-/** Lets the name of a label through. @throws UsageError SLUICE_BAD_LABEL */
+/** Returns the name of a label if it is valid. @throws UsageError SLUICE_BAD_LABEL */
 export function checkLabel(name: string): string {
   if (typeof name === 'string' && /^[a-z][a-z0-9._-]{0,62}$/.test(name)) return name
   throw new UsageError(
@@ -57,13 +57,14 @@ export function checkLabel(name: string): string {
   )
 }
 
-/** True for what {@link label} makes. */
+/** True for a value that {@link label} made. */
 export function isLabel(by: unknown): by is Label {
   return typeof by === 'object' && by !== null && typeof (by as Label).label === 'string'
 }
 
 /**
- * The members of a pool, each as an object. @param checkKey lets a key through
+ * Returns the members of a pool, each as an object.
+ * @param checkKey returns a key if it is valid
  * @throws UsageError SLUICE_BAD_POOL, SLUICE_BAD_KEY
  */
 export function membersOf(
@@ -105,7 +106,7 @@ function isPlain({ protocol, username, password, search, hash }: URL): boolean {
   return /^https?:$/.test(protocol) && `${username}${password}${search}${hash}` === ''
 }
 
-/** What a handler gets of a member. */
+/** Returns what a handler gets of a member. */
 export function chosen(limit: string, { key, baseUrl, data, secret: source, headers = {} }: PoolMember): Chosen {
   const name = `${key} of pool ${limit}`
   const secret = async () => {
@@ -121,19 +122,19 @@ export function chosen(limit: string, { key, baseUrl, data, secret: source, head
   }
 }
 
-/** A path as a URL of the member. */
+/** Returns a path as a URL of the member. */
 export function urlAt(base: string, path: string): string {
   return `${base.replace(/\/+$/, '')}${path}`
 }
 
-/** True for what names a place on whichever member's host: `/contacts`. */
+/** True for a path on the host of whichever member is granted: `/contacts`. */
 export function isPath(url: unknown): url is string {
   return typeof url === 'string' && /^\/(?!\/)/.test(url)
 }
 
 /**
- * The name of the bucket that a job needs room in, as it waits: `crm`, `crm:acct1`, or, where only dispatch can say which it
- * is, `crm@host` (the label host of the worker) and `crm*` (one of its pool).
+ * Returns the name of the bucket in which a waiting job needs room: `crm` or `crm:acct1`; or, if only the claim can know the
+ * bucket, `crm@host` (by the worker's label host) or `crm*` (one of the pool).
  */
 export function bucketName(
   { name, label: by, pool }: { name: string; label: string | undefined; pool: readonly unknown[] | undefined },
@@ -144,7 +145,10 @@ export function bucketName(
   return key === undefined ? name : `${name}:${key}`
 }
 
-/** The limit and the key of a bucket's name; no key where there is none, or dispatch finds it. Of one beside it (reserve.ts) too. */
+/**
+ * Returns the limit and the key of a bucket's name, also for a bucket beside it (reserve.ts). The key is undefined if there
+ * is none, or if the claim chooses it.
+ */
 export function splitBucket(bucket: string): { limit: string; key: string | undefined } {
   const [, limit = bucket, key] = /^([^:@*/]*)(?:\/[^:]*)?(?::([^]*))?/.exec(bucket) ?? []
   return { limit, key }

@@ -1,32 +1,32 @@
 /**
- * Proves from a bucket's ledger that no window held more than was promised. It knows nothing of how grants are decided:
- * only what a definition says in words (units, window, burst, margin), and which row granted or gave back how much when.
+ * Proves from a bucket's ledger that no window held more than was promised. It does not use the code that decides grants:
+ * only what a definition states (units, window, burst, margin), and which row granted or gave back how much when.
  *
- * A window is judged at each grant that ends it, by what had been granted and not been given back until then. That is at
- * least what was kept in the end, so no refund that came later can hide anything.
+ * A window is checked at each grant that ends it, by what had been granted and not been given back until then. That is at
+ * least what was kept in the end, so no later refund can hide an excess.
  */
 import { type Period, periodOf } from '../core/calendar.ts'
 import type { Limit } from './limit.ts'
 import { cycle, type Rule } from './rule.ts'
 
-/** The guarantees that a rule can give; each "0 exceeded" is to be read with its name. */
+/** The guarantees that a rule can give; the name belongs to each "0 exceeded". */
 export type GuaranteeName = 'safe rate' | 'bucket' | 'exact window' | 'quota' | 'places'
 
 /** A version of a limit, as the store keeps it. */
 export type Defined = Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic'> & {
-  /** `full`: the vendor itself refunds, so what is given back counts from then on, not from the grant. */
+  /** `full`: the vendor itself refunds, so what is given back counts from that moment, not from the grant. */
   refund?: 'decays' | 'full'
 }
 
 /** At most `most` units in any half-open span. */
 interface Bound {
-  /** Which of the definition's rules promises it. */
+  /** Index of the rule that promises it. */
   rule: number
   spanUs: number
   most: number
-  /** It is the span that counts for the vendor. */
+  /** True for the span that counts for the vendor. */
   isMain: boolean
-  /** Of a window, not of a bucket. */
+  /** True for a rule that counts (a window), false for a bucket that drains. */
   isCount: boolean
 }
 
@@ -35,7 +35,7 @@ export interface Promised {
   guarantee: GuaranteeName
   /** As it was written; with a burst as `bucket(B, rate)`. */
   rate: string
-  /** Half-open span in microseconds, of a quota its shortest period; 0: at every moment. */
+  /** Half-open span in microseconds; for a quota its shortest period; 0: at every moment. */
   spanUs: number
   /** Units in the span, or jobs at one time. */
   most: number
@@ -43,10 +43,10 @@ export interface Promised {
 
 const isFlow = ({ kind }: Rule): boolean => kind === 'rate' || kind === 'window'
 
-/** Division rounded up; BigInt, because a span times a rate may pass 2^53. */
+/** Divides and rounds up; BigInt, because a span times a rate may pass 2^53. */
 const ceilDiv = (a: bigint, b: bigint): number => Number((a + b - 1n) / b)
 
-/** Most units of a rule in a half-open span: B + ceil(L r) - 1 of a bucket, N in each W + J of a window. */
+/** Returns the most units of a rule in a half-open span: B + ceil(L r) - 1 for a bucket, N in each W + J for a window. */
 function mostIn(rule: Rule, defined: Defined, spanUs: number): number {
   const wideUs = rule.windowUs + defined.grantUs + defined.transitUs
   if (rule.kind === 'window') return rule.units * Math.ceil(spanUs / wideUs)
@@ -56,7 +56,7 @@ function mostIn(rule: Rule, defined: Defined, spanUs: number): number {
   return rule.room + ceilDiv(BigInt(spanUs) * BigInt(refill), BigInt(defined.classic ? rule.windowUs : wideUs)) - 1
 }
 
-/** What a rule promises: the span that counts for the vendor. */
+/** Returns what a rule promises for the span that counts for the vendor. */
 export function promised(rule: Rule, defined: Defined): Promised {
   const spanUs = rule.windowUs + defined.grantUs + defined.transitUs
   if (rule.kind === 'concurrency') return { guarantee: 'places', rate: rule.rate, spanUs: 0, most: rule.units }
@@ -68,7 +68,7 @@ export function promised(rule: Rule, defined: Defined): Promised {
   return { guarantee: 'safe rate', rate: rule.rate, spanUs, most }
 }
 
-/** The spans that each rule is held to: the vendor's with the margin, and of a bucket shorter and longer ones. */
+/** Returns the spans that each rule is checked in: the vendor's with the margin, and for a bucket shorter and longer ones. */
 function boundsOf(defined: Defined): Bound[] {
   return defined.rules.flatMap((rule, i) => {
     if (!isFlow(rule)) return []
@@ -84,7 +84,7 @@ function boundsOf(defined: Defined): Bound[] {
   })
 }
 
-/** How far back grants matter for a definition, in microseconds. */
+/** Returns how far back grants matter for a definition, in microseconds. */
 export function lookback(defined: Defined): number {
   const quotas = defined.rules.flatMap((rule) => (rule.kind === 'quota' ? [rule.spanUs] : []))
   return Math.max(0, ...quotas, ...boundsOf(defined).map(({ spanUs }) => spanUs))
@@ -95,27 +95,27 @@ export interface LedgerRow {
   n: number
   atUs: number
   version: number
-  /** Granted; negative: given back; without a claim: used beyond what was granted, as nobody knew before. */
+  /** Units granted; negative: given back; without a claim: used beyond what was granted, which was not known before. */
   units: number
-  /** By whom; null: nobody was granted or gave back anything. */
+  /** Id of the grant; null: the row neither granted nor gave back anything. */
   claim: string | null
-  /** The state that the row left, one number for each rule; only places of concurrency are read. */
+  /** The state that the row left, one number for each rule; only the places of a concurrency are read. */
   debt: readonly number[]
-  /** Of what is given back: the row (n) that granted it; null: none that is known. */
+  /** For units given back: number (n) of the row that granted them; null: it is not known. */
   granted: number | null
 }
 
-/** How far the limiter's clock, whose times a ledger has, was ahead of the store's, by which calendars go. */
+/** How far the limiter's clock, whose times are in the ledger, was ahead of the store's clock, by which calendars go. */
 export interface Ahead {
-  /** Before the first step of the store's clock that is known. */
+  /** Its lead before the first known step of the store's clock. */
   firstUs: number
-  /** From when on (in the limiter's time) it was so far ahead; the newest last. */
+  /** Its lead from each time on (of the limiter's clock); the newest last. */
   steps: readonly { atUs: number; aheadUs: number }[]
 }
 
 const level: Ahead = { firstUs: 0, steps: [] }
 
-/** By how much the store's clock was set back altogether. */
+/** Returns by how much the store's clock was set back altogether. */
 export function setBack({ firstUs, steps }: Ahead): number {
   const moves = steps.map(({ aheadUs }, i) => aheadUs - (steps[i - 1]?.aheadUs ?? firstUs))
   return moves.reduce((sum, us) => sum + Math.max(0, us), 0)
@@ -125,25 +125,25 @@ export function setBack({ firstUs, steps }: Ahead): number {
 export interface Excess {
   version: number
   rule: number
-  /** Where it begins: its first grant, of a quota its period by the store's clock. */
+  /** Where the window begins: at its first grant; for a quota the start of its period by the store's clock. */
   fromUs: number
-  /** Its first grant. */
+  /** Time of its first grant. */
   firstUs: number
   /** Length of the half-open window; 0: a moment. */
   spanUs: number
-  /** Its last grant. */
+  /** Time of its last grant. */
   lastUs: number
   units: number
   most: number
 }
 
-/** What a bucket's rows say of one rule. */
+/** What a bucket's rows show of one rule. */
 export interface Seen {
-  /** The most units in the span that the rule promises for; of concurrency the most places. */
+  /** The most units in the span that the rule promises for; for a concurrency the most places. */
   worst: number
   /** How many windows, each ended by a grant, held too much. */
   exceeded: number
-  /** The worst of them. */
+  /** The worst of those windows. */
   excess: Excess | undefined
 }
 
@@ -151,21 +151,21 @@ interface Sum {
   /** Index of the first grant that is in the span. */
   first: number
   units: number
-  /** Of them used beyond what was granted. */
+  /** How many of the units were used beyond what was granted. */
   over: number
 }
 
-/** A period of a quota, by the store's clock, and what counts in it since its first grant (a time of the ledger). */
+/** A period of a quota by the store's clock, and what counts in it since its first grant (a time of the ledger). */
 type Filled = Period & { firstUs: number; units: number; over: number }
 
-/** What was granted in the last periods of a quota. A grant within the margin of a boundary counts on both sides of it. */
+/** Counts what was granted in the last periods of a quota. A grant within the margin of a boundary counts on both sides. */
 class Periods {
   readonly rule: number
   readonly #quota: NonNullable<Rule['quota']>
   readonly #ahead: Ahead
-  /** Periods that ended so long ago may come back: the store's clock may have been set back. */
+  /** A period that ended less than this ago may come back, because the store's clock may have been set back. */
   readonly #backUs: number
-  /** The newest last. */
+  /** The newest period is last. */
   readonly #counts: Filled[] = []
 
   constructor(rule: number, quota: NonNullable<Rule['quota']>, ahead: Ahead) {
@@ -175,7 +175,7 @@ class Periods {
     this.#backUs = setBack(ahead)
   }
 
-  /** Counts (or, less than 0, gives back) units granted then; the periods that they count in. */
+  /** Counts units granted at a time (negative: given back). Returns the periods in which they count. */
   count(atUs: number, units: number, over = 0): readonly Filled[] {
     const { marginUs } = this.#quota
     const { firstUs, steps } = this.#ahead
@@ -193,19 +193,19 @@ class Periods {
     if (known !== undefined) return known
     const period = { ...periodOf(this.#quota, us), firstUs, units: 0, over: 0 }
     this.#counts.push(period)
-    // Nothing comes back to older ones but what is given back there, which makes them no fuller.
+    // Only what is given back can still reach older periods, and that makes them no fuller.
     while (this.#counts.length > 6 && (this.#counts[0]?.endUs ?? us) < us - this.#backUs) this.#counts.shift()
     return period
   }
 }
 
-/** Follows one bucket's rows, which must come in their order. Keeps those of the longest span, one number each. */
+/** Follows one bucket's rows, which must come in their order. Keeps the grants of the longest span, in arrays of numbers. */
 export class BucketProof {
   readonly #versions: ReadonlyMap<number, Defined>
   readonly #fromUs: number
   readonly #ahead: Ahead
   readonly #longestUs: number
-  /** Grants: which row, when, how many units are kept, by which version. */
+  /** For each grant: number of its row, time, units kept, units used beyond it, version. */
   readonly #n: number[] = []
   readonly #at: number[] = []
   readonly #units: number[] = []
@@ -215,13 +215,13 @@ export class BucketProof {
   readonly #sums = new Map<number, Sum>()
   #periods: readonly Periods[] = []
   #last: LedgerRow | undefined
-  /** By `version:rule`. */
+  /** Results by `version:rule`. */
   readonly seen = new Map<string, Seen>()
-  /** Between these rows others are missing, or stand elsewhere. */
+  /** Pairs of rows between which rows are missing or out of order. */
   readonly gaps: { after: LedgerRow; before: LedgerRow }[] = []
   grants = 0
 
-  /** @param fromUs only windows that a grant at this time or later ends are judged, and only from there on must rows be complete */
+  /** @param fromUs only windows that a grant at this time or later ends are checked, and rows must be complete from there on */
   constructor(versions: ReadonlyMap<number, Defined>, fromUs: number, ahead = level) {
     this.#versions = versions
     this.#fromUs = fromUs
@@ -229,7 +229,7 @@ export class BucketProof {
     this.#longestUs = Math.max(0, ...[...versions.values()].map(lookback))
   }
 
-  /** The next row. */
+  /** Adds the next row. */
   add(row: LedgerRow): void {
     const last = this.#last
     this.#last = row
@@ -285,7 +285,7 @@ export class BucketProof {
 
   #judgeSpan(row: LedgerRow, { rule, spanUs, most: bound, isMain, isCount }: Bound): void {
     const { first, units, over } = this.#sums.get(spanUs) ?? { first: 0, units: 0, over: 0 }
-    // A bucket owes what was used beyond a grant, and grants less; a count is only told when it is too late.
+    // A bucket owes what was used beyond a grant, and grants less; a window counts it only when it is too late.
     const own = bound + (isCount ? over : 0)
     const seen = this.#seenOf(row.version, rule)
     const oldest = this.#version[first] ?? row.version
@@ -298,7 +298,7 @@ export class BucketProof {
     note(seen, { ...excess, units, most })
   }
 
-  /** A window that reaches over a change is held to the looser definition: the most that any before allowed. */
+  /** Returns the most that a definition before a change allowed, because a window that reaches over it is held to the looser one. */
   #looser(from: number, to: number, spanUs: number): number {
     let most = 0
     for (let version = from; version < to; version++) {
@@ -322,7 +322,7 @@ export class BucketProof {
     }
   }
 
-  /** A place is taken in a row of its own claim; counting anew after a change takes none. */
+  /** Checks places. A place is taken in a row with a claim; counting running jobs anew after a change takes none. */
   #places(row: LedgerRow, last: LedgerRow | undefined, defined: Defined): void {
     for (const [rule, { kind, units: most }] of defined.rules.entries()) {
       if (kind !== 'concurrency') continue
@@ -336,7 +336,7 @@ export class BucketProof {
     }
   }
 
-  /** Of each grant only its own units can be given back. */
+  /** Takes units out of the grant that they were given back from; of a grant, no more than its own units. */
   #giveBack(granted: number | null, units: number): void {
     const i = granted === null ? -1 : lowerBound(this.#n, granted)
     if (granted === null || this.#n[i] !== granted) return
@@ -346,7 +346,7 @@ export class BucketProof {
     for (const periods of this.#periods) periods.count(this.#at[i] ?? 0, -back)
   }
 
-  /** Drops grants that no span reaches any more, when they are many. */
+  /** Drops grants that no span reaches any more, once there are many of them. */
   #forget(beforeUs: number): void {
     if (this.#at.length < 1_024 || (this.#at[this.#at.length >> 1] ?? beforeUs) >= beforeUs) return
     const gone = lowerBound(this.#at, beforeUs)
@@ -362,7 +362,7 @@ export class BucketProof {
   }
 }
 
-/** Where the first value stands that is not less; of a list in order. */
+/** Returns the index of the first value that is not less than `value` in an ascending list. */
 function lowerBound(list: readonly number[], value: number): number {
   let [low, high] = [0, list.length]
   while (low < high) {
@@ -373,7 +373,7 @@ function lowerBound(list: readonly number[], value: number): number {
   return low
 }
 
-/** Remembers the worst. */
+/** Counts an excess, and records it if it is the worst. */
 function note(seen: Seen, excess: Excess): void {
   seen.exceeded++
   const worst = seen.excess

@@ -1,14 +1,14 @@
-/** Quotas: so many units in each period of a calendar. How they are written, and their part of the arithmetic in `decide.ts`. */
+/** Quotas: so many units in each period of a calendar. How they are written, and their part of the arithmetic of `decide.ts`. */
 import { type Calendar, type CalendarUnit, periodOf } from '../core/calendar.ts'
 import { UsageError } from '../core/errors.ts'
 import { zoneOf } from '../core/hours.ts'
 
-/** `'<units>/<period>'`: a whole number of at least 1, then one minute, hour, day, week (from Monday) or month. */
+/** `'<units>/<period>'`: a whole number of at least 1, and one minute, hour, day, week (from Monday) or month. */
 export type Quota = `${number}/${keyof typeof unitOf}`
 
-/** What the rule of a quota has beside what all rules have. */
+/** What the rule of a quota has besides what all rules have. */
 export interface QuotaRule extends Calendar {
-  /** How far a grant counts beyond its period's ends: its life, and the variation of its way (and of the vendor's clock). */
+  /** How far a grant counts beyond its period's ends: its life, plus the variation of its way (and of the vendor's clock). */
   marginUs: number
 }
 
@@ -24,7 +24,7 @@ const unitOf = {
 } as const
 
 const hourUs = 3_600_000_000
-/** The shortest and longest that a period of each unit can be: clocks are set by up to two hours, days left out or had twice. */
+/** Shortest and longest length of a period of each unit: clocks are set by up to two hours, days are left out or repeated. */
 const lengthUs: Record<CalendarUnit, { least: number; most: number }> = {
   minute: { least: hourUs / 60, most: hourUs / 60 },
   hour: { least: hourUs / 2, most: hourUs },
@@ -33,7 +33,7 @@ const lengthUs: Record<CalendarUnit, { least: number; most: number }> = {
   month: { least: 670 * hourUs, most: 770 * hourUs },
 }
 
-/** The rule of one quota in numbers. @throws UsageError SLUICE_BAD_RATE, SLUICE_BAD_LIMIT */
+/** Returns the rule of one quota in numbers. @throws UsageError SLUICE_BAD_RATE, SLUICE_BAD_LIMIT */
 export function quotaRule(name: string, quota: string, calendar: Omit<Calendar, 'unit'>, marginUs: number) {
   const [, count = '', text = ''] = /^(\d{1,12})\/([a-z]+)$/.exec(quota) ?? []
   const units = Number(count)
@@ -73,7 +73,7 @@ export function calendarOf(name: string, zone: unknown = 'UTC', anchor?: Date | 
     throw bad('SLUICE_BAD_ZONE', `"${String(zone)}" is no time zone; write it as America/New_York, or UTC`)
   }
   if (anchor === undefined) return { zone: known, anchorUs: null }
-  // Without an offset it would be a time of this machine's zone.
+  // Without an offset it would be a time in this machine's zone.
   const isTold =
     anchor instanceof Date || (typeof anchor === 'string' && /^\d{4}-\d\d-\d\d(T.*(Z|[+-]\d\d:?\d\d))?$/.test(anchor))
   const ms = isTold ? new Date(anchor).getTime() : NaN
@@ -85,28 +85,28 @@ export function calendarOf(name: string, zone: unknown = 'UTC', anchor?: Date | 
   return { zone: known, anchorUs: ms * 1_000 }
 }
 
-/** What was granted in the period that a bucket's time is in, and around it; all times in microseconds. */
+/** What was granted in the period that a bucket's time is in, and in its neighbours; all times in microseconds. */
 export interface Spent {
-  /** Where the period before begins, and this one begins and ends. 0: never looked at. */
+  /** Start of the period before; start and end of this one. 0: not known yet. */
   beforeUs: number
   startUs: number
   endUs: number
-  /** Units that count in the period before (while that matters: within a margin of its end), in this one, and already in the next. */
+  /** Units that count in the period before (while that matters: within a margin of its end), in this one, and in the next. */
   previous: number
   current: number
   next: number
 }
 
-/** Nothing granted, nothing looked at; also of a rule that is no quota. */
+/** Nothing granted, no period known; also for a rule that is no quota. */
 export const unspent: Spent = { beforeUs: 0, startUs: 0, endUs: 0, previous: 0, current: 0, next: 0 }
 
-/** As seen later. What counted in the period before is forgotten once it does not matter. */
+/** Returns what was granted, as of a later time. Drops what counted in the period before once that no longer matters. */
 export function rolled(quota: QuotaRule, spent: Spent, atUs: number): Spent {
   const now = periodAt(quota, spent, atUs)
   return atUs < now.startUs + quota.marginUs ? now : { ...now, previous: 0 }
 }
 
-/** The calendar is asked only when the period has ended. */
+/** Computes the calendar only if the period has ended. */
 function periodAt(quota: QuotaRule, spent: Spent, atUs: number): Spent {
   if (atUs < spent.endUs) return spent
   if (spent.endUs === 0) return begun(quota, atUs)
@@ -124,13 +124,13 @@ function begun(quota: QuotaRule, atUs: number): Spent {
   return { ...unspent, ...period, beforeUs: periodOf(quota, period.startUs - 1).startUs }
 }
 
-/** What a grant at this time has to fit on top of: near an end of the period that of the neighbour too. */
+/** Returns how many units count against a grant at this time: near an end of the period also those of the neighbour. */
 export function owed({ marginUs }: QuotaRule, spent: Spent, atUs: number): number {
   if (atUs < spent.startUs + marginUs) return Math.max(spent.current, spent.previous)
   return atUs < spent.endUs - marginUs ? spent.current : Math.max(spent.current, spent.next)
 }
 
-/** When `need` units fit, of those that do not fit now. A period that is full is over for us only a margin after its end. */
+/** Returns when `need` units fit, if they do not fit now. A full period ends for us only a margin after its end. */
 export function resetUs(quota: QuotaRule, spent: Spent, room: number, need: number): number {
   const { marginUs } = quota
   // What counts in the next period counts in this one too.
@@ -139,8 +139,8 @@ export function resetUs(quota: QuotaRule, spent: Spent, room: number, need: numb
 }
 
 /**
- * After `units` more (or less) were granted at `whenUs`: they count in each period that is less than a margin away. One after
- * the next is not known here, so what is given back there makes no room in the next.
+ * Returns what was granted after `units` more (negative: fewer) at `whenUs`: they count in each period that is less than a
+ * margin away. The period after the next is not known here, so what is given back there makes no room in the next.
  */
 export function spend({ marginUs }: QuotaRule, spent: Spent, whenUs: number, units: number): Spent {
   const { beforeUs, startUs, endUs } = spent
@@ -155,8 +155,8 @@ export function spend({ marginUs }: QuotaRule, spent: Spent, whenUs: number, uni
 }
 
 /**
- * As if it had been in force all along, from what was granted and kept. How much counts in the period before is not looked
- * up, for that may be months: while it matters, that one is full.
+ * Returns what counts as if the quota had always been in force, from what was granted and not given back. What counts in
+ * the period before is not looked up, because that may be months of grants: while it matters, that period is full.
  */
 export function respent(
   quota: QuotaRule,

@@ -1,7 +1,7 @@
 /**
- * Shares: part of a limit that is kept for some jobs. All jobs take of the limit's own bucket (`crm:acct`), and beside it those
- * of the share of `crm/interactive:acct`, which allows as much and tells when the share was last used, and all others of
- * `crm/:acct`, which allows what is not reserved. So nothing has to be compared: two ordinary buckets hold together.
+ * Shares: a part of a limit that is reserved for some jobs. All jobs take from the limit's own bucket (`crm:acct`). Jobs of
+ * the share also take from `crm/interactive:acct`, which allows as much and records when the share was last used; all other
+ * jobs also take from `crm/:acct`, which allows what is not reserved. So nothing is compared: two ordinary buckets hold together.
  */
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
@@ -11,9 +11,9 @@ import { gcd, type Rule } from './rule.ts'
 /** The share of a limit, as it is stored. */
 export interface Share {
   readonly name: string
-  /** Its part, in thousandths. */
+  /** The reserved part, in thousandths. */
   readonly mille: number
-  /** Idle for so long, in microseconds, its part is lent to others. */
+  /** After so many idle microseconds its part is lent to others. */
   readonly lendUs: number
 }
 
@@ -22,8 +22,8 @@ const lendMaxUs = 3_600_000_000
 const lendPlacesUs = 60_000_000
 
 /**
- * The share that a limit keeps room for; undefined: none.
- * @param isPlain its bucket is known when a job is sent: no pool, no label
+ * Returns the share that a limit reserves a part for; undefined: none.
+ * @param isPlain the limit's bucket is known when a job is sent: it has no pool and no label
  * @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_DURATION
  */
 export function shareOf(
@@ -55,7 +55,7 @@ export function shareOf(
       ? Math.min(lendMaxUs, Math.max(lendMinUs, longestUs > 0 ? longestUs : lendPlacesUs))
       : Math.ceil(durationMs(lendAfter) * 1_000)
   if (lendUs < lendMinUs || lendUs > lendMaxUs) refuse(`lendAfter is ${lendAfter}; it may be 1 s to 1 h`)
-  // What is left to others has to be exact, too.
+  // What is left to others must be exact arithmetic, too.
   for (const rule of rules) unreserved(rule, { mille })
   return { name, mille, lendUs }
 }
@@ -64,7 +64,7 @@ function reserved(units: number, mille: number): number {
   return Math.floor((units * mille) / 1_000)
 }
 
-/** What a rule leaves to jobs that have no part in the share; at least one unit, when an operator made it very small. */
+/** Returns what a rule leaves to jobs outside of the share; at least one unit, if an operator made the rule very small. */
 export function unreserved<R extends Rule>(rule: R, { mille }: Pick<Share, 'mille'>): R {
   const left = (units: number) => Math.max(1, units - reserved(units, mille))
   const room = left(rule.room)
@@ -81,8 +81,8 @@ export function unreserved<R extends Rule>(rule: R, { mille }: Pick<Share, 'mill
 }
 
 /**
- * The rest of what drains of a rate (drain, weight), exactly; of the small bucket at most `most` units in its window and margin:
- * what it has at once is whole units, and with the exact rest others might have one of the share's in a window.
+ * Returns what others get of a rate's drain and weight, exactly; for the small bucket, at most `most` units in its window and
+ * margin: its burst is whole units, so with the exact remainder others might get one of the share's units in a window.
  */
 function refill({ units, room, drain, weight }: Rule, mille: number, most: number): [number, number] {
   const inWindow = units - room + 1
@@ -91,7 +91,7 @@ function refill({ units, room, drain, weight }: Rule, mille: number, most: numbe
   return [drain * (1_000 - mille), weight * 1_000]
 }
 
-/** Lets the name of a share through. @throws UsageError of this code when none of the limits has it */
+/** Returns the name of a share if one of the limits has it, else throws. @throws UsageError with `code` */
 export function checkShare(
   code: string,
   task: string,
@@ -102,19 +102,19 @@ export function checkShare(
   throw new UsageError(code, `no limit of task "${task}" has a share "${share}": give one of them \`shares\``)
 }
 
-/** A share in words, the same for the same share. */
+/** Returns a share in words, the same for the same share. */
 export function shareInWords(share: Share | undefined): string {
   return share === undefined
     ? ''
     : `, ${share.mille / 10} % for ${share.name}, lent after ${share.lendUs / 1_000_000} s`
 }
 
-/** The bucket beside a limit's own (`crm:acct`) of a job of this share (`''`: of none): `crm/interactive:acct`, `crm/:acct`. */
+/** Returns the bucket beside a limit's own (`crm:acct`) for a job of a share: `crm/interactive:acct`; of none (`''`): `crm/:acct`. */
 export function besideName(bucket: string, share: string): string {
   return bucket.replace(/^[^:]*/, (limit) => `${limit}/${share}`)
 }
 
-/** The share that a job with these buckets is of; `''`: of none; undefined: it has no bucket that says so. */
+/** Returns the share of a job with these buckets; `''`: no share; undefined: none of its limits has shares. */
 export function shareIn(takes: readonly string[]): string | undefined {
   return takes.map((bucket) => /^[^:@*/]*\/([^:]*)/.exec(bucket)?.[1]).find((share) => share !== undefined)
 }

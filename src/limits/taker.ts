@@ -1,79 +1,88 @@
-/** Taking a limit outside of jobs: what a {@link Limit} offers, and where that goes: through whoever `provideTaker` named. */
+/** Taking from a limit outside of jobs: what a {@link Limit} offers for it. `provideTaker` names what carries it out. */
 import { UsageError } from '../core/errors.ts'
 
-/** Any limit, before it is one: `limit.ts` needs this file. */
+/** Any limit, by its name; `limit.ts` imports this file, so `Limit` cannot be named here. */
 export interface Named {
   readonly name: string
 }
 
-/** What is taken. */
+/** What to take. */
 export interface TakeOptions {
-  /** Whose bucket: needed for a limit with keys, wrong for one without. */
+  /** Key of the bucket: needed for a limit with keys, an error for one without. */
   key?: string | number | boolean
-  /** Units; whole, 0 and more, at most what the limit ever has at once; default 1. Of a concurrency it is always one place. */
+  /** Units; whole, 0 or more, at most what the limit can ever hold at once; default 1. A concurrency always counts one place. */
   cost?: number
 }
 
-/** What is taken, and how long to wait for it. */
+/** What to take, and how long to wait for it. */
 export interface WaitOptions extends TakeOptions {
-  /** So long at most; default: until it comes. 0: as `tryTake`, but with an error. */
+  /** Longest wait in ms; default: until the take is granted. 0: as `tryTake`, but with an error. */
   maxWaitMs?: number
-  /** Ends the wait, with its reason. */
+  /** Ends the wait, with the signal's reason. */
   signal?: AbortSignal
 }
 
 /**
- * What was granted. Of a rate, a window or a quota it is leave to make one request now, and nothing need be done about it; of
- * a concurrency it is a place, held until `release`, or until this process is gone for some 15 s.
+ * What a take was granted. For a rate, a window or a quota it permits one request now, and needs no further call. For a
+ * concurrency it is a place, held until `release`, or until this process is gone for some 15 s.
  */
 export interface Lease {
   readonly id: string
   /**
-   * For so many ms from now a request may begin under it, for that is what the limit's guarantee counts on; 0: it came
-   * too late, give it back and take another. Infinity where the limit counts places only. `fetch` of the limit sees to it.
+   * A request may begin under the lease for so many ms from now, because the limit's guarantee counts on that; 0: the grant
+   * came too late, give it back and take another. Infinity if the limit counts places only. `fetch` of the limit checks it.
    */
   readonly freshForMs: number
-  /** Aborts when the place is lost (this process was not heard of for too long): stop what is done under it. Never without a place. */
+  /**
+   * Aborts when the place is lost, because this process gave no sign of life for too long: stop what runs under the lease.
+   * Never aborts without a place.
+   */
   readonly signal: AbortSignal
-  /** Granted without asking the store, which was away: `onStoreError: 'open'`. Nothing was charged. */
+  /** True if it was granted while the store was away (`onStoreError: 'open'`): nothing was charged. */
   readonly isUncharged: boolean
-  /** Ends it: a place is free again. A second time, or where there is no place, it does nothing. Never rejects: a store that is away is told later. */
+  /**
+   * Ends the lease, so that its place is free again. A second call, or a call without a place, does nothing. Never rejects:
+   * a store that is away is informed later.
+   */
   release(): Promise<void>
-  /** Ends it unused: the bucket becomes as if it had not been granted. Only when nothing was sent. Never rejects; what the store is not told remains charged. */
+  /**
+   * Ends the lease unused: the bucket becomes as if it had not been granted. Only if no request was sent under it. Never
+   * rejects; if the store does not learn of it, the units remain charged.
+   */
   giveBack(): Promise<void>
   /** `release`, for `await using`. */
   [Symbol.asyncDispose](): Promise<void>
 }
 
-/** The answer of `tryTake`: a lease, or when it is worth asking again (ms, 0: at once). */
+/** Result of `tryTake`: a lease, or after how many ms to try again (0: at once). */
 export type Tried =
   | { readonly granted: true; readonly retryAfterMs: 0; readonly lease: Lease }
   | { readonly granted: false; readonly retryAfterMs: number; readonly lease?: never }
 
-/** What a limit does outside of jobs; the same buckets as the jobs', from any process. See docs/outside.md. */
+/** What a limit does outside of jobs, in the same buckets as jobs, from any process. See docs/outside.md. */
 export interface Takeable {
   /**
-   * Takes now or not at all: one round trip, nothing is charged when it is denied. It is also denied while others wait
-   * (`take`) for whom there would be no room left.
+   * Takes now or not at all, in one round trip; a denied take is not charged. It is also denied if others wait (`take`) and
+   * there would be no room left for them.
    * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_OPTION, SLUICE_COST_ABOVE_CAPACITY;
    * StoreError SLUICE_STORE_UNREACHABLE unless the limit has `onStoreError: 'open'`
    */
   tryTake(options?: TakeOptions): Promise<Tried>
   /**
-   * Waits for its turn, in the order of asking; with jobs that wait for the same bucket takers take turns.
-   * @throws as `tryTake`, and StoreError SLUICE_TAKE_TIMEOUT when it cannot come within `maxWaitMs`, as soon as that is known
+   * Waits for its turn, in the order of the calls; takers and jobs that wait for the same bucket alternate.
+   * @throws as `tryTake`, and StoreError SLUICE_TAKE_TIMEOUT as soon as it is known that no grant can come within `maxWaitMs`
    */
   take(options?: WaitOptions): Promise<Lease>
   /**
-   * Like the global fetch, as `ctx.fetch` of a job: each request, redirects included, waits for a grant of this limit, and
-   * is written while that is fresh; a 429 holds the bucket for everybody. A place is held until the response has been
-   * read, or cancelled.
+   * Like the global fetch, and like `ctx.fetch` of a job: each request, redirects included, waits for a grant of this limit
+   * and is written while the grant is fresh; a 429 holds the bucket for everybody. A place is held until the response has
+   * been read, or cancelled.
    * @throws as `take`, and AttemptError as `ctx.fetch`
    */
   fetch(input: string | URL | Request, init?: RequestInit & WaitOptions): Promise<Response>
 }
 
-/** Takes any limit; see {@link Takeable}. */
+/** Takes from any limit; see {@link Takeable}. */
 export interface Taker {
   tryTake(limit: Named, options?: TakeOptions): Promise<Tried>
   take(limit: Named, options?: WaitOptions): Promise<Lease>
@@ -82,7 +91,7 @@ export interface Taker {
 
 let provider: (() => Taker | Promise<Taker>) | undefined
 
-/** Says where takes go from now on; undefined: nowhere. */
+/** Sets what carries out takes from now on; undefined: nothing, so takes reject. */
 export function provideTaker(next: (() => Taker | Promise<Taker>) | undefined): void {
   provider = next
 }
@@ -97,7 +106,7 @@ async function taker(): Promise<Taker> {
   return provider()
 }
 
-/** What a limit offers outside of jobs. @param self the limit, which is not made yet */
+/** Returns what a limit offers outside of jobs. @param self returns the limit, which is not made yet */
 export function takesOf(self: () => Named): Takeable {
   return {
     tryTake: async (options) => (await taker()).tryTake(self(), options),

@@ -1,30 +1,30 @@
-/** What a vendor says of its limits, which a definition may repeat so that it can be held against ours. */
+/** What a vendor states about its limits; a definition may repeat it, so that it can be compared with ours. */
 import { UsageError } from '../core/errors.ts'
 import { type ParsedRate, parseRate, type Rate } from '../core/rate.ts'
 
-/** All ways of counting that are known. */
+/** All known ways of counting. */
 export const algorithms = ['fixed window', 'sliding log', 'sliding counter', 'bucket'] as const
 
 /** How a vendor counts. `bucket`: a token bucket, also called leaky bucket or GCRA. */
 export type VendorAlgorithm = (typeof algorithms)[number]
 
-/** What a vendor says that it allows; see the fields. */
+/** What a vendor states that it allows; see the fields. */
 export interface VendorLimit {
   limit: Rate
-  /** How it counts; default: nobody knows, and all ways are shown. */
+  /** How the vendor counts; default: not known, so all ways are shown. */
   algorithm?: VendorAlgorithm
   /** Capacity of a `bucket`; whole, at least 1; default the rate's units. */
   burst?: number
 }
 
-/** The same, read. */
+/** A vendor's limit as it was parsed. */
 export interface VendorRate extends ParsedRate {
   rate: Rate
   algorithm?: VendorAlgorithm
   burst?: number
 }
 
-/** Reads what a definition says of its vendor. @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE */
+/** Parses what a definition states about its vendor. @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_RATE */
 export function vendorOf(name: string, given: Rate | VendorLimit): VendorRate {
   const { limit: rate, algorithm, burst } = typeof given === 'string' ? { limit: given } : given
   const bad = (why: string) => new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": ${why}`)

@@ -1,14 +1,14 @@
-/** Weights: how many turns a fair key gets beside others of weight 1. */
+/** Weights: how many turns a fair key gets compared with others of weight 1. */
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 
-/** Lets a weight through. @throws UsageError SLUICE_BAD_OPTION */
+/** Returns a weight if it is valid. @throws UsageError SLUICE_BAD_OPTION */
 export function checkWeight(weight: number): number {
   if (isWeight(weight)) return weight
   throw new UsageError('SLUICE_BAD_OPTION', `weight is ${inspect(weight)}; it must be a whole number from 1 to 1000`)
 }
 
-/** The weights that a limit gives to its keys; none unset. @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_KEY */
+/** Returns the weights that a limit gives to its keys; empty if none are set. @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_KEY */
 export function weightsOf(
   limit: string,
   weights: Readonly<Record<string, number>> | undefined,
@@ -29,7 +29,7 @@ export function weightsOf(
   return new Map(Object.entries(weights).map(([key, weight]) => [checkKey(key), weight]))
 }
 
-/** Weights in words, the same for the same weights. */
+/** Returns weights in words, the same for the same weights. */
 export function weightsInWords(weights: ReadonlyMap<string, number>): string {
   const words = [...weights].map(([key, weight]) => `${key} ${weight}`).toSorted()
   return words.length === 0 ? '' : `, weights ${words.join(', ')}`
