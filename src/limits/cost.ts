@@ -44,7 +44,7 @@ export function checkUnits(name: string, units: unknown, from: string): asserts 
   )
 }
 
-/** Returns the most units that a limit can ever grant at once: what its narrowest rule holds. Infinity for a concurrency alone. */
+/** Returns the most units that a limit can ever grant at once: what its narrowest rule holds. Infinity if it only has places. */
 export function capacityOf({ rules }: Pick<Limit, 'rules'>): number {
   return Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.room])))
 }
@@ -55,7 +55,7 @@ function checkFits({ name, rules, classic }: Limit, units: number): void {
   const { kind, rate, room } = narrow
   const isSafe = kind === 'rate' && !classic
   const advice = isSafe
-    ? `: so that it never exceeds its rate it grants a tenth of it at once. Use \`window: '${rate}'\` in place of \`rate\` (all of it may go at once), or say a larger \`burst\``
+    ? `: so that it never exceeds its rate it grants a tenth of it at once. Use \`window: '${rate}'\` in place of \`rate\` (all of it may go at once), or give a larger \`burst\``
     : `. Raise its ${kind === 'rate' ? '`burst`' : kind}, or make the job smaller`
   throw new UsageError(
     'SLUICE_COST_ABOVE_CAPACITY',

@@ -121,14 +121,14 @@ export function vendorWarning(limit: Seen): string | undefined {
   const { vendor } = limit
   if (vendor === undefined || vendor === null) return undefined
   const views = vendorViews(limit)
-  if (views.length === 0) return `the vendor allows ${vendor.rate}, and no rate of ours holds that back`
+  if (views.length === 0) return `the vendor allows ${vendor.rate}, and no rate of this limit keeps to that`
   const [first] = views
   if (vendor.algorithm === undefined) {
     if ((first?.worst ?? 0) <= vendor.units) return undefined
     return `the vendor allows ${vendor.rate}, and up to ${first?.worst} may arrive in such a window`
   }
   if ((first?.refused ?? 0) === 0) return undefined
-  const most = first?.refused === Infinity ? 'calls without end' : `up to ${first?.refused} calls at a time`
+  const most = first?.refused === Infinity ? 'any number of calls' : `up to ${first?.refused} calls at a time`
   return `the vendor allows ${vendor.rate} (${wayInWords(first as VendorView)}), and may refuse ${most}`
 }
 
@@ -171,7 +171,7 @@ function refusalsInWords(views: readonly VendorView[]): string {
   const unsafe = views
     .filter(({ refused }) => refused > 0)
     .map(
-      (view) => `${view.refused === Infinity ? 'calls without end' : `up to ${view.refused}`} by ${wayInWords(view)}`,
+      (view) => `${view.refused === Infinity ? 'any number of calls' : `up to ${view.refused}`} by ${wayInWords(view)}`,
     )
   const none = safe.length === 0 ? [] : [`none by ${safe.join(', ')}`]
   return `; a vendor of ${views[0]?.limit} refuses ${[...none, ...unsafe].join(', ')}`

@@ -1,4 +1,4 @@
-/** Keys that do not come from an input: labels of the worker, and pools, from which a claim chooses the member with the most room. */
+/** Keys that do not come from an input: labels of the worker, and pools, of which a claim chooses the member with most room. */
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type SecretSource, secretValue } from '../core/secret.ts'

@@ -298,7 +298,7 @@ export class BucketProof {
     note(seen, { ...excess, units, most })
   }
 
-  /** Returns the most that a definition before a change allowed, because a window that reaches over it is held to the looser one. */
+  /** Returns the most that a definition before a change allowed: a window that reaches over it is held to the looser one. */
   #looser(from: number, to: number, spanUs: number): number {
     let most = 0
     for (let version = from; version < to; version++) {

@@ -70,7 +70,7 @@ export function calendarOf(name: string, zone: unknown = 'UTC', anchor?: Date | 
   try {
     known = zoneOf(zone)
   } catch {
-    throw bad('SLUICE_BAD_ZONE', `"${String(zone)}" is no time zone; write it as America/New_York, or UTC`)
+    throw bad('SLUICE_BAD_ZONE', `unknown time zone "${String(zone)}"; write it like America/New_York, or UTC`)
   }
   if (anchor === undefined) return { zone: known, anchorUs: null }
   // Without an offset it would be a time in this machine's zone.

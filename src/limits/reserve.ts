@@ -109,7 +109,7 @@ export function shareInWords(share: Share | undefined): string {
     : `, ${share.mille / 10} % for ${share.name}, lent after ${share.lendUs / 1_000_000} s`
 }
 
-/** Returns the bucket beside a limit's own (`crm:acct`) for a job of a share: `crm/interactive:acct`; of none (`''`): `crm/:acct`. */
+/** Returns the bucket beside a limit's own (`crm:acct`) for a job of a share: `crm/interactive:acct`; of none: `crm/:acct`. */
 export function besideName(bucket: string, share: string): string {
   return bucket.replace(/^[^:]*/, (limit) => `${limit}/${share}`)
 }

@@ -100,7 +100,7 @@ async function taker(): Promise<Taker> {
   if (provider === undefined) {
     throw new UsageError(
       'SLUICE_NOT_CONFIGURED',
-      'there is no Sluice to take from: import from "sluice" (not from its parts)',
+      'no Sluice is configured to take from: import from "sluice", not from its parts',
     )
   }
   return provider()

@@ -29,7 +29,7 @@ export function vendorOf(name: string, given: Rate | VendorLimit): VendorRate {
   const { limit: rate, algorithm, burst } = typeof given === 'string' ? { limit: given } : given
   const bad = (why: string) => new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": ${why}`)
   if (algorithm !== undefined && !algorithms.includes(algorithm))
-    throw bad(`its vendor counts by "${String(algorithm)}"; say one of ${algorithms.join(', ')}, or leave it out`)
+    throw bad(`its vendor counts by "${String(algorithm)}"; use one of ${algorithms.join(', ')}, or leave it out`)
   if (burst !== undefined && !(Number.isSafeInteger(burst) && burst >= 1))
     throw bad(`the burst of its vendor is ${burst}; it must be a whole number of at least 1`)
   if (burst !== undefined && algorithm !== 'bucket') throw bad('the burst of its vendor is the capacity of a `bucket`')

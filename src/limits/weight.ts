@@ -8,7 +8,7 @@ export function checkWeight(weight: number): number {
   throw new UsageError('SLUICE_BAD_OPTION', `weight is ${inspect(weight)}; it must be a whole number from 1 to 1000`)
 }
 
-/** Returns the weights that a limit gives to its keys; empty if none are set. @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_KEY */
+/** Returns the weights that a limit gives to its keys. @throws UsageError SLUICE_BAD_LIMIT, SLUICE_BAD_KEY */
 export function weightsOf(
   limit: string,
   weights: Readonly<Record<string, number>> | undefined,

@@ -1,20 +1,20 @@
-/** A connection to Redis of our own, by ioredis, set so that every fault settles soon and nothing is sent twice by itself. */
+/** Our own connection to Redis, by ioredis, set so that every fault is noticed soon and nothing is sent twice by itself. */
 import type { Redis } from 'ioredis'
 import { StoreError, UsageError } from '../core/errors.ts'
 import type { RedisClient } from './client.ts'
 
-/** A connection that can be made anew, and ended. */
+/** A connection that can be opened again, and closed. */
 export interface RedisConnection extends RedisClient {
-  /** Makes it ready to be opened. @throws UsageError SLUICE_MISSING_PEER */
+  /** Loads the client, so that it can be opened. @throws UsageError SLUICE_MISSING_PEER */
   load(): Promise<void>
-  /** Opens it; before, nothing can be sent. Once. It rejects when that cannot be done now, and goes on trying. */
+  /** Opens the connection, once; before, nothing can be sent. Rejects if that fails now, and goes on trying. */
   open(): Promise<void>
-  /** Its replies may be mixed up, or it is half-open: it is closed, and another opened. */
+  /** Closes it and opens another, because its replies may be mixed up, or it is half-open. */
   reset(): void
   close(): Promise<void>
 }
 
-/** Where a URL leads, or a connection that somebody else opened, who closes it, too. @throws UsageError SLUICE_BAD_URL */
+/** Returns a connection to a URL, or one that the caller opened and closes itself. @throws UsageError SLUICE_BAD_URL */
 export function openRedis(given: string | RedisClient | undefined): RedisConnection | undefined {
   if (given === undefined || given === '') return undefined
   if (typeof given === 'string') return new Connection(given)
@@ -28,7 +28,7 @@ export function openRedis(given: string | RedisClient | undefined): RedisConnect
   }
 }
 
-/** `redis://[user:password@]host[:port][/db]`, `rediss://` with TLS; opened again and again for as long as it is not closed. */
+/** `redis://[user:password@]host[:port][/db]`, `rediss://` with TLS; opened again and again until it is closed. */
 class Connection implements RedisConnection {
   readonly #url: string
   #redis: Redis | undefined
@@ -38,7 +38,7 @@ class Connection implements RedisConnection {
   /** @throws UsageError SLUICE_BAD_URL */
   constructor(url: string) {
     if (!URL.canParse(url) || !/^rediss?:\/\/[^/]/.test(url))
-      throw new UsageError('SLUICE_BAD_URL', 'REDIS_URL is no redis://host:port/db (or rediss:// with TLS)')
+      throw new UsageError('SLUICE_BAD_URL', 'REDIS_URL must be redis://host:port/db (or rediss:// with TLS)')
     this.#url = url
   }
 
@@ -46,18 +46,18 @@ class Connection implements RedisConnection {
     if (this.#redis !== undefined || this.#isClosed) return
     const redis = new (await clientClass())(this.#url, {
       lazyConnect: true,
-      // A script that ran although its reply was lost is asked for again by us, with the same id; the client must not.
+      // We repeat a script whose reply was lost, with the same id; the client must not.
       autoResendUnfulfilledCommands: false,
       maxRetriesPerRequest: 0,
       enableOfflineQueue: false,
       connectTimeout: 2_000,
-      // Each call has a time-out of its own; to begin an epoch with many buckets takes seconds.
+      // Each call has its own time-out; an epoch with many buckets takes seconds to begin.
       commandTimeout: 10_000,
-      // Nothing was heard for so long though something was asked: half-open.
+      // Half-open: no answer for so long although a command was sent.
       socketTimeout: 5_000,
       retryStrategy: () => 50,
     })
-    // Each command says so by itself; without a listener it would end the process.
+    // Each command reports its own error; without a listener an error would end the process.
     redis.on('error', (error) => (this.#cause = error))
     redis.on('ready', () => (this.#cause = undefined))
     this.#redis = redis

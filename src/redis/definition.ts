@@ -1,21 +1,21 @@
-/** Definitions of buckets as they go with each call to Redis, and the calendars that it does not know. */
+/** Definitions of buckets in the form that goes with each call to Redis, and the calendars that Redis does not know. */
 import { periodOf } from '../core/calendar.ts'
 import type { QuotaRule } from '../limits/quota.ts'
 import type { Rule } from '../limits/rule.ts'
 
-/** A bucket, and the definition that it is decided by. */
+/** A bucket, and the definition by which it is decided. */
 export interface RedisBucket {
   /** Its name within the domain, for example `crm:acme`. */
   name: string
   rules: readonly Rule[]
-  /** Of the definition; whole, at least 1, greater for each newer one. */
+  /** Version of the definition; whole, at least 1, greater for each newer one. */
   version: number
-  /** The version from which on every definition has had a concurrency; undefined: this one has none. */
+  /** The version from which on every definition has had a concurrency; undefined: this definition has none. */
   countedFrom?: number
-  /** True where the vendor itself refunds: what is given back counts in full. Default false. */
+  /** True if the vendor itself refunds: what is given back is credited in full. Default false. */
   isFull?: boolean
   /**
-   * True where nobody but Sluice's own processes takes of it: it is whole after a loss by the seed that an epoch begins with,
+   * True if nothing but Sluice's own processes takes from it: after a loss, the seed that an epoch begins with makes it whole,
    * so a new epoch does not close it. Default false.
    */
   isOwn?: boolean
@@ -23,18 +23,18 @@ export interface RedisBucket {
   keepUs?: number
 }
 
-/** What a bucket has used, as somebody else than Redis knows it, under the bucket's very definition. */
+/** What a bucket has used as the store, not Redis, knows it, under exactly the bucket's definition. */
 export interface Seed {
   bucket: RedisBucket
   /** No grant for so many microseconds from now. */
   holdUs: number
-  /** For each rule: what a rate owes; of a concurrency the places that are taken; else 0. */
+  /** For each rule: what a rate owes; the places that a concurrency has given out; else 0. */
   debt: readonly number[]
-  /** For each rule: of a window the units in each of its parts, the newest first; else empty. */
+  /** For each rule: the units in each step of a window, the newest first; else empty. */
   slots: readonly (readonly number[])[]
   /**
-   * For each rule: of a quota where the period before, its period and the next one begin, the units that count in each of them,
-   * and its margin; else empty. What Redis may have granted a delay later counts in each period that it is then close to.
+   * For each rule: for a quota the starts of the period before, of its period and of the next one, the units that count in each
+   * of them, and its margin; else empty. What Redis may have granted a delay later counts in each period that it is then close to.
    */
   spent: readonly (readonly number[])[]
 }
@@ -43,13 +43,13 @@ const keepLeastUs = 60_000_000
 
 /** A limit as it is published for other languages. */
 export interface Published extends RedisBucket {
-  /** Its buckets are `<name>:<key>`, one for each key; else `<name>` is its only one. */
+  /** True if its buckets are `<name>:<key>`, one for each key; false if `<name>` is its only bucket. */
   isKeyed: boolean
-  /** The life of a grant in microseconds: past it, the request may not be written any more. */
+  /** Life of a grant in microseconds: after it, the request must not be written any more. */
   grantUs: number
 }
 
-/** The definition as the scripts read it; `aroundUs`: times that its calendars' boundaries are around. */
+/** Returns the definition as the scripts read it. @param aroundUs times around which calendars' boundaries are included */
 export function inJson(bucket: RedisBucket, aroundUs: readonly number[]): object {
   const calendar = (quota: QuotaRule) => ({
     margin: quota.marginUs,
@@ -58,7 +58,7 @@ export function inJson(bucket: RedisBucket, aroundUs: readonly number[]): object
   return { ...written(bucket, calendar), own: bucket.isOwn === true ? true : undefined }
 }
 
-/** The definition as it is published: with calendars in words, whose boundaries each caller works out. */
+/** Returns the definition as it is published: with calendars in words, whose boundaries each caller computes. */
 export function publishedJson({ isKeyed, grantUs, ...bucket }: Omit<Published, 'name'>): object {
   const calendar = ({ marginUs, unit, zone, anchorUs }: QuotaRule) => ({
     margin: marginUs,
@@ -83,10 +83,10 @@ function written(
   }
 }
 
-/** Calendars are asked once a period, since it takes longer than all the rest. */
+/** Boundaries are computed once a period, because that takes longer than all the rest. */
 const known = new WeakMap<QuotaRule, number[]>()
 
-/** Where periods begin: the one before the one that holds `atUs`, that one, and three more. */
+/** Returns where periods begin: the one before the one that contains `atUs`, that one, and three more. */
 function boundaries(quota: QuotaRule, atUs: number): number[] {
   const last = known.get(quota)
   if (last !== undefined && atUs >= (last[1] ?? Infinity) && atUs < (last[2] ?? 0)) return last

@@ -1,4 +1,4 @@
-/** Which buckets others may share, and by which definitions they are decided in Redis. */
+/** Knows which buckets others may share, and by which definitions Redis decides them. */
 import type { Store } from '../db/store.ts'
 import type { Rule } from '../limits/rule.ts'
 import type { Published, RedisBucket } from './definition.ts'
@@ -18,20 +18,20 @@ interface Row {
   }
 }
 
-/** A limit as it is in force, for Redis. */
+/** A limit's definition in force, for Redis. */
 interface InForce {
-  /** Without a name. Of what counts units: places are the store's to count, which knows who lives. */
+  /** Without a name. Only the rules that count units: places are counted by the store, which knows which workers live. */
   readonly bucket: Omit<RedisBucket, 'name'>
   readonly rules: readonly Rule[]
-  /** Undefined: only Sluice's own processes take of it. */
+  /** Undefined: only Sluice's own processes take from it. */
   readonly published: Published | undefined
-  /** The store decides alone while Redis is away. */
+  /** True if the store decides alone while Redis is away. */
   readonly isOpen: boolean
 }
 
-/** Denials have them read anew, so often at most. */
+/** After denials the definitions are read again, but at most once in so many ms. */
 const freshMs = 500
-/** So often a name that is not known is looked for, at most. */
+/** For an unknown name they are read again at most once in so many ms. */
 const missMs = 100
 
 /** The definitions in force, as this process last read them. */
@@ -45,34 +45,34 @@ export class SharedDefinitions {
     this.#store = store
   }
 
-  /** Those that other programs take of. */
+  /** Returns the definitions that other programs take from. */
   published(): Published[] {
     return [...this.#byName.values()].flatMap(({ published }) => published ?? [])
   }
 
-  /** Has all of these been read? One whose limit is new may be looked for. */
+  /** Makes sure that the definitions of these buckets are read, as far as they exist. */
   async know(takes: Iterable<string>): Promise<void> {
     for (const take of takes) {
       if (take.startsWith(`${nameOf(take)}/`)) continue
-      // One that counted only places may count units by now.
+      // A limit that had only places may count units by now.
       if (this.#byName.has(nameOf(take))) {
         if (this.bucket(take) === undefined) await this.refresh()
       } else if (this.#store.clock.monotonicMs() - this.#readMs > missMs) await this.read()
     }
   }
 
-  /** Reads them anew, unless that was done a moment ago. */
+  /** Reads the definitions again, unless that was done a moment ago. */
   async refresh(): Promise<void> {
     if (this.#store.clock.monotonicMs() - this.#readMs > freshMs) await this.read()
   }
 
-  /** Reads them as they are from now on: one that is under way may have begun before. */
+  /** Reads the definitions as they are from now on: a read that is under way may have begun before. */
   async readNow(): Promise<void> {
     await this.#reading
     await this.read()
   }
 
-  /** Reads them anew. */
+  /** Reads the definitions again; calls at the same time share one read. */
   read(): Promise<void> {
     this.#reading ??= this.#read().finally(() => (this.#reading = undefined))
     return this.#reading
@@ -84,35 +84,35 @@ export class SharedDefinitions {
     this.#readMs = this.#store.clock.monotonicMs()
   }
 
-  /** A bucket for Redis; undefined: it is only the store's. */
+  /** Returns a bucket for Redis; undefined: only the store has it. */
   bucket(take: string): RedisBucket | undefined {
     const bucket = this.#of(take)?.bucket
     return bucket === undefined || bucket.rules.length === 0 ? undefined : { name: take, ...bucket }
   }
 
-  /** All rules of a bucket's limit, in their order; undefined: it is only the store's. */
+  /** Returns all rules of a bucket's limit, in their order; undefined: only the store has it. */
   all(take: string): readonly Rule[] | undefined {
     return this.#of(take)?.rules
   }
 
-  /** Whether it counts nothing but what drains within a second. */
+  /** True if the bucket only has rates of which a unit drains within a second. */
   isQuick(take: string): boolean {
     const rules = this.bucket(take)?.rules ?? []
     return rules.every(({ kind, weight, drain }) => kind === 'rate' && weight / drain <= 1e6)
   }
 
-  /** Whether the store may decide alone about a bucket. */
+  /** True if the store may decide alone about a bucket while Redis is away. */
   isOpen(take: string): boolean {
     return this.bucket(take) === undefined || this.#of(take)?.isOpen === true
   }
 
   #of(take: string): InForce | undefined {
-    // What a share leaves to others is the store's own way of telling jobs apart.
+    // What a share leaves to others only the store needs, to separate jobs.
     return take.startsWith(`${nameOf(take)}/`) ? undefined : this.#byName.get(nameOf(take))
   }
 }
 
-/** Of the limit that a bucket is of. */
+/** Returns the limit of a bucket. */
 function nameOf(take: string): string {
   return take.split(/[:@*/]/, 1)[0] ?? take
 }

@@ -1,7 +1,8 @@
 /**
- * Which epoch of Redis's state is the one that counts: a row in the store says so, and grants of the store name it. When Redis
- * has lost that state (or is not the one that has it), another epoch takes its place in the store first; then nobody grants
- * under the old one any more, and what was granted is in the ledger, from which the state in Redis is made anew.
+ * Puts epochs of Redis's state in force. A row in the store names the epoch that counts, and grants of the store carry it.
+ * When Redis has lost that state (or is another server that never had it), another epoch first replaces it in the store; from
+ * then on nothing is granted under the old one, and what was granted is in the ledger, from which the state in Redis is built
+ * again.
  */
 import { UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
@@ -26,36 +27,37 @@ interface SeedRow {
   quota: (number | null)[][] | null
 }
 
-/** What the store granted is asked for in Redis within this, or not used. */
+/** What the store granted is confirmed by Redis within so many ms, or not used. */
 export const askMs = 1_000
 
-/** Then others may begin one. */
+/** After so many failures other processes may begin an epoch. */
 const failuresMax = 5
 
-/** Thrown where somebody else is about to begin the epoch that is missing. */
+/** Thrown when another process is about to begin the epoch that is missing. */
 export class OthersBeginError extends Error {}
 
-/** One process's view. */
+/** One process's view of the epochs. */
 export class SharedEpochs {
   readonly #options: EpochsOptions
-  /** The last one that this process put in force. */
+  /** The last epoch that this process put in force. */
   #own: string | null = null
   #current: string | undefined
-  /** Epochs in a row that it could not begin. */
+  /** Number of epochs in a row that this process could not begin. */
   #failures = 0
 
   constructor(options: EpochsOptions) {
     this.#options = options
   }
 
-  /** The one that counts, as it was last known. */
+  /** The epoch that counts, as far as this process knows. */
   get current(): string | undefined {
     return this.#current
   }
 
   /**
-   * Resolves when Redis has the state that counts, made anew if need be.
-   * @param forced also when it seems to have the state of this epoch, if that still counts: its clock has stepped, or it has evicted keys
+   * Resolves when Redis has the state that counts; builds it again if necessary.
+   * @param forced an epoch whose state is built again, if it still counts, even if Redis seems to have it: Redis's clock has
+   * stepped, or it has evicted keys
    * @throws OthersBeginError; UsageError SLUICE_REDIS_OWNED; what Redis and the store throw
    */
   async restore(forced: string | undefined): Promise<void> {
@@ -66,19 +68,19 @@ export class SharedEpochs {
       this.#current = row.epoch
       return
     }
-    // Before anything is changed: others of this database may be right where this process is wrong.
+    // Checked before anything is changed: other processes of this database may be right and this one wrong.
     if (stands.owner !== undefined && stands.owner !== row?.owner) throw owned()
     const next = newId()
     const [said] = await store.call<{ epoch: string; mine: boolean; owner: string }>(
       'succeed',
-      // Who fails again and again lets others try.
+      // A process that fails again and again lets others try.
       [row?.epoch ?? null, next, this.#failures < failuresMax ? this.#own : null],
     )
-    if (said?.mine !== true) throw new OthersBeginError('somebody else begins an epoch')
+    if (said?.mine !== true) throw new OthersBeginError('another process begins an epoch')
     if (this.#own !== row?.epoch) this.#failures = 0
     this.#own = next
     this.#failures++
-    // Before the first nothing was published, so nobody was granted anything here.
+    // Before the first epoch no definition was published, so nothing was granted here.
     const isFirst = !row?.epoch && stands.id === undefined
     const how = isFirst ? { closeUs: 0, delayUs: 0 } : { delayUs: askMs * 1_000 }
     await this.#begin({ epoch: next, owner: said.owner, instead: stands.id, ...how })
@@ -86,22 +88,22 @@ export class SharedEpochs {
     this.#current = next
   }
 
-  /** Once for each id: after an unknown outcome another one is begun, since Redis may have lost its state in between. */
+  /** Begins an epoch, once for each id: after an unknown outcome another id is used, since Redis may have lost its state. */
   async #begin(beginning: Beginning): Promise<void> {
     const { store, limiter } = this.#options
     await this.#options.definitions.read()
     for (const published of this.#options.definitions.published()) await limiter.publish(published, true)
     const seeds = await this.#seeds()
-    // Where that took long, others may have taken over; if not, from now on they wait again.
+    // If that took long, another process may have taken over; if not, others wait again from now on.
     const renewed = await store.run('limits/redis/beginning', [beginning.epoch])
-    if (renewed.length === 0) throw new OthersBeginError('somebody else begins an epoch')
+    if (renewed.length === 0) throw new OthersBeginError('another process begins an epoch')
     const begun = await limiter.begin({ ...beginning, seeds })
     if (begun.isDecided) {
-      store.log.info('limits in Redis go on by the ledger', { buckets: seeds.length })
+      store.log.info('limits in Redis continue from the ledger', { buckets: seeds.length })
       return
     }
     if (begun.why === 'owned') throw owned()
-    throw new OthersBeginError(`Redis says ${begun.why}`)
+    throw new OthersBeginError(`another epoch stands in Redis (${begun.why})`)
   }
 
   async #seeds(): Promise<Seed[]> {
@@ -110,9 +112,9 @@ export class SharedEpochs {
     return rows.flatMap(({ take, version, hold_us: holdUs, debt, slots, quota }): Seed[] => {
       const all = definitions.all(take)
       const bucket = definitions.bucket(take)
-      // One that was changed a moment ago is read again when the next epoch is begun: this one is not.
+      // A definition that was changed a moment ago is read again when the next epoch begins: this epoch does not begin.
       if (bucket !== undefined && bucket.version !== version)
-        throw new OthersBeginError('a definition was just changed')
+        throw new OthersBeginError('a definition has just changed')
       if (bucket === undefined || all === undefined) return []
       const flows = all.flatMap((rule, i) => (rule.kind !== 'concurrency' ? [{ rule, i }] : []))
       return [
@@ -135,6 +137,6 @@ export class SharedEpochs {
 function owned(): UsageError {
   return new UsageError(
     'SLUICE_REDIS_OWNED',
-    'the keys in this Redis are another database’s: give each a prefix of its own (SLUICE_REDIS_PREFIX); if that database is no more, delete the epoch key that docs/redis.md names',
+    'the keys in this Redis belong to another database: give each database its own prefix (SLUICE_REDIS_PREFIX); if that database no longer exists, delete the epoch key that docs/redis.md names',
   )
 }

@@ -1,4 +1,4 @@
-/** Whether Redis answers and has the state that counts; and, when not, its way back. */
+/** Watches whether Redis answers and has the state that counts; if not, brings it back. */
 import { leastUs, type Reading, stepForward } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
@@ -8,27 +8,27 @@ import { lookAtServer, type ServerLook } from './server.ts'
 import type { SharedDefinitions } from './definitions.ts'
 import { OthersBeginError, type SharedEpochs } from './epochs.ts'
 
-/** What it needs. */
+/** What the watch needs. */
 export interface WatchOptions {
   store: Store
   connection: RedisConnection
   limiter: RedisLimiter
   definitions: SharedDefinitions
   epochs: SharedEpochs
-  /** Redis answers again, or has another epoch. */
+  /** Called when Redis answers again, or has another epoch. */
   restored(): void
-  /** What its clock shows. */
+  /** Called with what Redis's clock shows. */
   heard(reading: Reading): void
 }
 
-/** Definitions are read, and Redis's clock is looked at, so often; the server every sixth time. */
+/** Every so many ms definitions and Redis's clock are read; the server is checked every sixth time. */
 const lookMs = 5_000
 const looksPerServer = 6
-/** What lasts for less is nobody's concern. */
+/** Shorter outages are not logged as errors. */
 const quietMs = 1_000
 const retryMsMax = 500
 const warnMs = 60_000
-/** A clock that was set back by less is waited for. */
+/** If the clock was set back by less than this, limits wait for it. */
 const backUs = 2_000_000
 
 /** One process's watch over Redis. */
@@ -37,9 +37,9 @@ export class Watch {
   readonly #closed = new AbortController()
   readonly #listeners = new Set<() => void>()
   #healing: Promise<void> | undefined
-  /** The epoch whose state cannot be believed any more. */
+  /** The epoch whose state cannot be trusted any more. */
   #forced: string | undefined
-  /** The one that counted when its clock, and the server, were last looked at. */
+  /** The epochs that counted when Redis's clock, and the server, were last looked at. */
   #clockOf: string | undefined
   #lookOf: string | undefined
   #healedMs = -Infinity
@@ -47,14 +47,14 @@ export class Watch {
   #rounds: Promise<void> | undefined
   #reading: Reading | undefined
   #look: ServerLook | undefined
-  /** Why limits may not go by this server. */
+  /** Why limits may not be in this server; undefined: they may. */
   #unfit: string | undefined
 
   constructor(options: WatchOptions) {
     this.#options = options
   }
 
-  /** Nothing is asked of it now. */
+  /** True while nothing is sent to Redis. */
   get isAway(): boolean {
     return this.#healing !== undefined
   }
@@ -63,19 +63,19 @@ export class Watch {
     return this.#closed.signal.aborted
   }
 
-  /** The state is to be made anew, whatever Redis says of it; unless somebody else does. */
+  /** Has the state of an epoch built again, whatever Redis answers, unless another process does it. */
   force(of = this.#options.epochs.current): void {
     this.#forced = of
     this.failed(undefined)
   }
 
-  /** Calls back when it goes away, and when it is back. */
+  /** Calls `changed` when Redis goes away, and when it is back; the returned function ends it. */
   onChange(changed: () => void): () => void {
     this.#listeners.add(changed)
     return () => void this.#listeners.delete(changed)
   }
 
-  /** Begins to watch. */
+  /** Starts the watch. */
   start(): void {
     this.failed(undefined)
     this.#rounds ??= this.#run()
@@ -90,7 +90,7 @@ export class Watch {
     enough.abort()
   }
 
-  /** Something went wrong, or the state is not the one that counts: from now on it is away, until all is well. */
+  /** Treats Redis as away until it answers and has the state that counts. @param error what went wrong, if anything threw */
   failed(error: unknown): void {
     if (this.#closed.signal.aborted || this.#healing !== undefined) return
     this.#warn(error)
@@ -98,19 +98,19 @@ export class Watch {
       this.#options.connection.reset()
     this.#healing = this.#heal(error).finally(() => {
       this.#healing = undefined
-      // Found meanwhile: what is restored cannot be believed.
+      // The state was found untrustworthy meanwhile, so what is restored is not used.
       if (this.#forced !== undefined && this.#forced === this.#options.epochs.current) return this.failed(undefined)
       for (const changed of this.#listeners) changed()
     })
     for (const changed of this.#listeners) changed()
   }
 
-  /** What lasts is told as an error; what comes and goes, now and then. */
+  /** Logs a failed call as a warning, at most once a minute; an outage that lasts is logged as an error (`#heal`). */
   #warn(error: unknown): void {
     const nowMs = this.#options.store.clock.monotonicMs()
     if (error === undefined || nowMs - this.#warnedMs < warnMs) return
     this.#warnedMs = nowMs
-    this.#options.store.log.warn('a call to Redis failed; whether it is there and whole is looked at', {
+    this.#options.store.log.warn('a call to Redis failed; checking whether Redis is there and has its state', {
       error: textOf(error),
     })
   }
@@ -127,7 +127,7 @@ export class Watch {
     const { signal } = this.#closed
     const sinceMs = clock.monotonicMs()
     let isTold = false
-    // What fails again at once would go round as fast as it can.
+    // A fault that returns at once would make this a busy loop.
     if (sinceMs - this.#healedMs < 1_000) await clock.sleep(50 + clock.random() * 50, signal, false)
     for (let tries = 0; !signal.aborted; tries++) {
       try {
@@ -138,12 +138,12 @@ export class Watch {
         await epochs.restore(forced)
         if (this.#forced === forced) this.#forced = undefined
         this.#lookOf ??= epochs.current
-        // Of the same state a step of the clock is one.
+        // Only in the same epoch two readings show a step of the clock.
         if (epochs.current !== this.#clockOf) this.#reading = undefined
         await this.#readClock()
-        // Also where another process said so, and is gone.
+        // Also if the outage was recorded by another process that is gone.
         await store.run('limits/redis/back')
-        if (isTold) log.info('Redis is back, and limits in it go on')
+        if (isTold) log.info('Redis is back, and limits in it continue')
         this.#healedMs = clock.monotonicMs()
         return restored()
       } catch (error) {
@@ -152,7 +152,7 @@ export class Watch {
         if (error instanceof StoreError && error.code === 'SLUICE_REDIS_ANSWER') connection.reset()
         if (!isTold && clock.monotonicMs() - sinceMs > quietMs) {
           isTold = true
-          log.error('Redis, where limits are shared, is away: limits wait, but for those that are open then', {
+          log.error('Redis, where limits are shared, is away: limits wait, except those that are open without it', {
             error: textOf(why),
           })
           await store.run('limits/redis/away', [textOf(why).slice(0, 500)]).catch(() => {})
@@ -187,7 +187,7 @@ export class Watch {
     if (this.#unfit !== undefined) this.failed(undefined)
   }
 
-  /** A clock that stepped opens what it skips, or stops everything: the state is made anew by the ledger. */
+  /** Reads Redis's clock. If it stepped, the state is built again from the ledger: a step opens what it skips, or stops all. */
   async #readClock(): Promise<void> {
     const { store, limiter, epochs } = this.#options
     const { clock, log } = store
@@ -202,12 +202,12 @@ export class Watch {
     const behindUs = leastUs(past, sentMs) - nowUs
     if (!(byUs > 0 && !isOwn) && behindUs < backUs) {
       this.#options.heard(reading)
-      // Another process has begun one.
+      // Another process has begun an epoch.
       if (id !== epochs.current) this.failed(undefined)
       return
     }
     this.force(of)
-    log.warn("Redis's clock stepped: limits in it go on by the ledger; look after that clock", {
+    log.warn("Redis's clock stepped: limits in it continue from the ledger; repair that clock", {
       seconds: Math.round((byUs > 0 ? byUs : -behindUs) / 1e6),
     })
   }

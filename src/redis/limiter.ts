@@ -1,4 +1,4 @@
-/** Limits whose state is in Redis: grants, and what became of them. The arithmetic is that of limits/decide.ts, in Lua. */
+/** Limits whose state is in Redis: grants, and their settlement. The arithmetic is that of limits/decide.ts, in Lua. */
 import { randomUUID } from 'node:crypto'
 import { type Clock, systemClock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
@@ -6,54 +6,54 @@ import { scripts } from '../generated/lua.ts'
 import { ask, type RedisClient, Script } from './client.ts'
 import { inJson, type Published, publishedJson, type RedisBucket, type Seed } from './definition.ts'
 
-/** What is wanted of one set of buckets. */
+/** A request for grants from one set of buckets. */
 export interface Item {
-  /** How many jobs; each gets its units of all these buckets, or none. */
+  /** Number of jobs; each gets its units of all these buckets, or none. */
   want: number
-  /** `bucket`: its place in the call's list, from 0. */
+  /** `bucket`: index in the call's list, from 0. */
   takes: readonly { bucket: number; units: number }[]
 }
 
-/** What both calls need. */
+/** What calls for grants and settlements have in common. */
 export interface RedisCall {
-  /** Of the grant (or of what is told of grants); the same id, within a minute, is the same call and gets the same answer. */
+  /** Id of the grant, or of the settlement; the same id within a minute is the same call and gets the same answer. */
   id: string
   buckets: readonly RedisBucket[]
-  /** The epoch that the caller knows: with another, nothing is done. Default: any, if the state is whole. */
+  /** The epoch that the caller knows: if another stands, nothing is done. Default: any, if the state is whole. */
   epoch?: string
-  /** The latest time that the caller's monotonic clock allows Redis's clock to show, in microseconds; default: not known. */
+  /** The latest time that Redis's clock can show, by the caller's monotonic clock, in microseconds; default: not known. */
   capUs?: number
-  /** Carried out no later than so long after it is sent, in milliseconds, or not at all. Default: the time-out, for each try. */
+  /** The call is carried out within so many ms after it is sent, or not at all. Default: the time-out, for each try. */
   withinMs?: number
 }
 
 /** A call for grants. */
 export interface Reservation extends RedisCall {
   items: readonly Item[]
-  /** True for one more request of a job that runs: it has its places already. Default false. */
+  /** True for one more request of a running job, which has its places already. Default false. */
   isFurther?: boolean
   /** What fits within so many microseconds is granted now, for use from then on; whole, at most 100,000. Default: not ahead. */
   aheadUs?: number
 }
 
-/** What became of an item. */
+/** Result of an item. */
 export interface Granted {
-  /** So many of those wanted; the first ones. */
+  /** How many of those wanted were granted; the first ones. */
   granted: number
-  /** It is worth asking again for the rest after so many microseconds; 0: nothing is left. */
+  /** It is worth sending the rest again after so many microseconds; 0: all were granted. */
   waitUs: number
-  /** The bucket that will be the last to have room for the next; undefined: none lacks it. */
+  /** Index of the bucket that will be the last to have room for the next; undefined: none lacks it. */
   lacking: number | undefined
-  /** What was granted may be used so many microseconds after the decision; 0: at once, as always without `aheadUs`. */
+  /** The grants may be used so many microseconds after the decision; 0: at once, as always without `aheadUs`. */
   startUs: number
-  /** With `aheadUs`: the bucket that lacks room is closed or on hold, whatever was used of it. */
+  /** With `aheadUs`: the bucket that lacks room is closed or held, whatever was used of it. */
   isHeld: boolean
 }
 
 /**
- * What became of grants, in one bucket: of a grant `more` units were used than granted (negative: fewer), or nothing at all was
- * used, so that its places are free too; so many of a grant's places are free again (`grant` unset: nobody knows of which; do not
- * mix the two); the vendor asked for silence of `holdUs`.
+ * What happened to grants, in one bucket: a grant used `more` units than granted (negative: fewer); or nothing of it was used, so
+ * its places are free too; or `ended` of a grant's places are free again (`grant` unset: the grant is not known; do not mix the
+ * two ways); or the vendor demanded a pause of `holdUs`.
  */
 export type SettleAct = { bucket: number } & (
   | { grant: string; more: number }
@@ -62,7 +62,7 @@ export type SettleAct = { bucket: number } & (
   | { holdUs: number }
 )
 
-/** What is told of grants. The acts are carried out in order. */
+/** A report of what happened to grants. The acts are carried out in order. */
 export interface Settlement extends RedisCall {
   acts: readonly SettleAct[]
 }
@@ -77,8 +77,8 @@ export interface Superseded {
 
 /**
  * The state is not whole (emptied, restarted, failed over), or is not of the epoch that the caller knows, and nothing was done.
- * `epoch`: what stands; undefined: none. Who gave it, or gave none, begins a new one `instead` of it. Who gave another looks again
- * where it knows it from: that may be newer by now, or this server one that was cut off.
+ * `epoch`: the one that stands; undefined: none. A caller that named this epoch, or none, begins a new one `instead` of it. A
+ * caller that named another reads again which epoch counts: it may be newer by now, or this server may have been cut off.
  */
 export interface Lost {
   isDecided: false
@@ -89,68 +89,68 @@ export interface Lost {
 /** An answer; `nowUs`: the limits' time at which it was decided. */
 export type Decided<T> = { isDecided: true; nowUs: number; results: T[] } | Superseded | Lost
 
-/** Another's epoch stands, whole or not, and nothing was done. */
+/** The epoch of another owner stands, whole or not, and nothing was done. */
 export interface Owned {
   isDecided: false
   why: 'owned'
   owner: string
 }
 
-/** What begins an epoch. */
+/** What an epoch begins with. */
 export interface Beginning {
-  /** Random, never used before. */
+  /** Id of the new epoch: random, never used before. */
   epoch: string
-  /** Who alone begins epochs here from now on. */
+  /** The only owner that begins epochs here from now on. */
   owner: string
-  /** What `Lost` told: where another stands by now, nothing is done. Default: none. */
+  /** The epoch that `Lost` returned: if another stands by now, nothing is done. Default: none. */
   instead?: string | undefined
   /**
-   * From now on, each bucket that is not Sluice's own grants nothing for as long as its rules look back (of a quota: until its
-   * period is over; a minute for concurrency, of which Redis does not know how long it runs), but no longer than this, in
-   * microseconds. Default without bound, which is right where nobody knows what was granted; 0: only the seeds count.
+   * From now on, each bucket that is not Sluice's own grants nothing for as long as its rules look back (a quota: until its
+   * period is over; a concurrency: a minute, because Redis does not know how long jobs run), but no longer than this, in
+   * microseconds. Default without bound, which is right if it is not known what was granted; 0: only the seeds count.
    */
   closeUs?: number
-  /** Buckets that are written afresh, and what has been used of each by now; ten thousand and more. */
+  /** Buckets that are written afresh, and what has been used of each by now; there may be ten thousand and more. */
   seeds?: readonly Seed[]
   /** What is in the seeds may have been granted by Redis up to so many microseconds later; until then they grant nothing. */
   delayUs?: number
-  /** Carried out no later than so long after it is sent, in milliseconds, or not at all; default 10 s. */
+  /** The epoch begins within so many ms after the call is sent, or not at all; default 10 s. */
   withinMs?: number
 }
 
-/** What stands. */
+/** The epoch that stands. */
 export interface Epoch {
-  /** Undefined: none. */
+  /** Its id; undefined: none stands. */
   id: string | undefined
-  /** Whether the state is that epoch's: nothing was lost since it was begun. */
+  /** True if the state is that epoch's: nothing was lost since it began. */
   isWhole: boolean
   owner: string | undefined
-  /** What Redis's clock shows. */
+  /** What Redis's clock shows, in microseconds. */
   nowUs: number
 }
 
 /** Where limits are in Redis. */
 export interface RedisLimiterOptions {
-  /** Begins every key; default `sluice:`. */
+  /** Beginning of every key; default `sluice:`. */
   prefix?: string
-  /** Limits that are decided together: one hash slot of a cluster. Default `limits`. */
+  /** Name of the limits that are decided together: one hash slot of a cluster. Default `limits`. */
   domain?: string
-  /** After so long an answer is given up; default 2 s. */
+  /** Longest wait for an answer; default 2 s. */
   timeoutMs?: number
   clock?: Clock
 }
 
 const library = ['bucket', 'epoch', 'state', 'rebuild'].map((name) => scripts[`redis/${name}`] ?? '').join('\n')
-/** The text of a script: what all share, and its own part. */
+/** Returns the text of a script: what all share, and its own part. */
 export const scriptOf = (name: 'reserve' | 'settle' | 'begin' | 'stands' | 'probe'): string =>
   `${library}\n${scripts[`redis/${name}`] ?? ''}`
 const publishText = scripts['redis/publish'] ?? ''
-/** The scripts ask for calendars around now, and a state that was written long before or ahead of it; and the clock goes on. */
+/** A script may need calendars around now, and around a state written long before or ahead of it; meanwhile the clock goes on. */
 const triesMax = 4
-/** Ten thousand buckets are written at once. */
+/** So long the writing of ten thousand buckets may take. */
 const beginMs = 10_000
 
-/** Decides in Redis. Nothing is kept in the process but a guess at Redis's clock, for calendars and deadlines. */
+/** Decides limits in Redis. Keeps nothing in the process but an estimate of Redis's clock, for calendars and deadlines. */
 export class RedisLimiter {
   readonly #client: RedisClient
   readonly #keys: string
@@ -161,10 +161,10 @@ export class RedisLimiter {
   readonly #begin: Script
   readonly #stands: Script
   readonly #publish = new Script(publishText)
-  /** What Redis's clock has shown, and when that was heard. */
+  /** What Redis's clock showed, and when that answer arrived. */
   #seen: { us: number; atMs: number } | undefined
 
-  /** @param text of a script; tests put the clock under their control by it */
+  /** @param text returns the text of a script; tests use it to control the clock */
   constructor(client: RedisClient, options: RedisLimiterOptions = {}, text: typeof scriptOf = scriptOf) {
     const { prefix = 'sluice:', domain = 'limits', timeoutMs = 2_000, clock = systemClock } = options
     if (domain === '' || /[{}]/.test(prefix + domain))
@@ -182,13 +182,13 @@ export class RedisLimiter {
     this.#stands = new Script(text('stands'))
   }
 
-  /** The key of a bucket. */
+  /** Returns the key of a bucket. */
   keyOf(bucket: string): string {
     return `${this.#keys}b:${bucket}`
   }
 
   /**
-   * Grants what fits, item by item; all at one time. A repeated call is harmless.
+   * Grants what fits, item by item, all at one time. A repeated call is harmless.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
   async reserve({ items, isFurther, aheadUs, ...call }: Reservation): Promise<Decided<Granted>> {
@@ -207,8 +207,8 @@ export class RedisLimiter {
   }
 
   /**
-   * Tells what became of grants. A repeated call is harmless. Answers of each act what it came to: units charged (negative:
-   * given back; 0 for a grant that is not remembered), places freed, the time until which the bucket is held.
+   * Records what happened to grants. A repeated call is harmless. Resolves to the effect of each act: units charged (negative:
+   * given back; 0 for a grant that is not remembered), places freed, or the time until which the bucket is held.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
   async settle({ acts, ...call }: Settlement): Promise<Decided<number>> {
@@ -220,10 +220,10 @@ export class RedisLimiter {
   }
 
   /**
-   * Begins an epoch, with all that it seeds and closes, or does nothing; of two that find the same loss, one begins, and the other
-   * is told which epoch stands. Resolves to the limits' time at which it began. The script is sent exactly once: when this throws,
-   * the outcome is unknown, and the epoch may have been begun and its state lost again in between. So an id is never begun again:
-   * look what stands (`epoch`), and start over with a new id and new seeds.
+   * Begins an epoch, with all that it seeds and closes, or does nothing. If two callers find the same loss, one begins, and the
+   * other gets the epoch that stands. Resolves to the limits' time at which it began. The script is sent exactly once: when this
+   * throws, the outcome is unknown, and the epoch may have begun and its state may have been lost again since. So an id is never
+   * begun again: look which epoch stands (`epoch`), and start over with a new id and new seeds.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
   async begin({
@@ -235,8 +235,8 @@ export class RedisLimiter {
     delayUs = 0,
     withinMs = beginMs,
   }: Beginning): Promise<{ isDecided: true; atUs: number } | Lost | Owned> {
-    // One that arrives when its caller has given it up could begin again what has been lost once more. The clock heard last may be
-    // that of a server which is no more.
+    // A call that arrives after its caller has given up could begin again what has been lost once more. The clock is read first,
+    // because the last reading may be from a server that is gone.
     await this.#look()
     const most = Math.min(closeUs ?? Infinity, Number.MAX_SAFE_INTEGER)
     const told = seeds.map(({ holdUs: hold, debt, slots, spent }) => ({ hold, debt, slots, spent }))
@@ -252,7 +252,7 @@ export class RedisLimiter {
   }
 
   /**
-   * What stands: to join it, or to begin one `instead` of it.
+   * Returns the epoch that stands, so that the caller can join it, or begin one `instead` of it.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_ANSWER, SLUICE_REDIS_REFUSED; the client's errors
    */
   async epoch(): Promise<Epoch> {
@@ -263,7 +263,7 @@ export class RedisLimiter {
   }
 
   /**
-   * Writes, as grants do: one that has no memory left, or lacks replicas, answers all that only reads.
+   * Writes a key, as grants do: a server that has no memory left, or lacks replicas, still answers all reads.
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
    */
   async write(): Promise<void> {
@@ -272,8 +272,8 @@ export class RedisLimiter {
 
   /**
    * Publishes a limit's definition, for other languages, unless a newer one stands. Resolves to the version that stands then.
-   * It does not expire; a flush takes it along, so publish again now and then.
-   * @param isBeginning whatever stands, for an epoch is about to begin
+   * The definition does not expire, but a flush removes it, so publish it again now and then.
+   * @param isBeginning true to replace whatever stands, because an epoch is about to begin
    * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
    */
   async publish(definition: Published, isBeginning = false): Promise<number> {
@@ -304,11 +304,11 @@ export class RedisLimiter {
   ): Promise<{ isDecided: true; numbers: number[] } | Lost | Superseded> {
     const { withinMs } = call
     const sentMs = this.#clock.monotonicMs()
-    // Without a reading nobody could say until when.
+    // Without a reading of Redis's clock there is no `until` to send.
     if (withinMs !== undefined && this.#seen === undefined) await this.#look(withinMs)
     const around: number[][] = call.buckets.map(() => [])
     for (let tries = 0; tries < triesMax; tries++) {
-      // Of all tries together: who says how long does something else after it.
+      // The time left for all tries together: a caller with a deadline does something else after it.
       const leftMs =
         withinMs === undefined ? this.#timeoutMs : Math.floor(sentMs + withinMs - this.#clock.monotonicMs())
       if (leftMs < 1) break
@@ -336,7 +336,7 @@ export class RedisLimiter {
     const keys = [`${this.#keys}epoch`, ...own, ...buckets.map(({ name }) => this.keyOf(name))]
     const guessUs = this.#guessUs()
     const definitions = buckets.map((bucket, i) => inJson(bucket, [guessUs, ...(around[i] ?? [])]))
-    // What is carried out later was given up here.
+    // A command that is carried out later than this was given up here.
     const untilUs = this.#seen === undefined ? undefined : guessUs + withinMs * 1_000
     const argument = JSON.stringify({ id, epoch, cap: capUs, until: untilUs, buckets: definitions, ...more })
     return listOf(await script.run(this.#client, keys, argument, withinMs, this.#clock), id)
@@ -360,12 +360,12 @@ export class RedisLimiter {
 const late = (): StoreError =>
   new StoreError(
     'SLUICE_REDIS_ANSWER',
-    'Redis finds every call too late, or without its calendar: does its clock step?',
+    'Redis rejected every try as too late, or lacked its calendar: look whether the clock of Redis steps',
   )
 
 type Reply = [kind: string, ...told: string[]]
 
-/** Why nothing was done, where that is for the caller to see to. */
+/** Returns why nothing was done, if the caller can do something about it. */
 function refusalOf([kind, ...told]: Reply): Lost | Superseded | undefined {
   if (kind === 'lost') return { isDecided: false, why: 'lost', epoch: told[0] || undefined }
   if (kind !== 'superseded') return undefined
@@ -373,14 +373,14 @@ function refusalOf([kind, ...told]: Reply): Lost | Superseded | undefined {
   return { isDecided: false, why: 'superseded', bucket: bucket - 1, version }
 }
 
-/** A reply of a script: a word, the call's id, and what is told. Some clients give texts as bytes, and numbers as text or bigint. */
+/** Reads a script's reply: a word, the call's id, and values. Some clients return texts as bytes, and numbers as text or bigint. */
 function listOf(reply: unknown, id: string): Reply {
   const [kind, of, ...told] = Array.isArray(reply) ? (reply as unknown[]) : []
-  // Replies have no names: when one is lost on an open connection, clients take the next for it.
+  // Replies have no ids of their own: when one is lost on an open connection, clients take the next one for it.
   if (String(of) !== id)
     throw new StoreError(
       'SLUICE_REDIS_ANSWER',
-      'Redis answered something else: replies of this connection are mixed up, so it must be closed; asking again with the same id is safe, but for the beginning of an epoch',
+      'Redis returned the reply to another command: replies of this connection are mixed up, so close it; sending the command again with the same id is safe, except for the beginning of an epoch',
     )
   return [String(kind), ...told.map(String)]
 }

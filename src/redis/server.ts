@@ -1,4 +1,4 @@
-/** What a server of Redis tells of itself that would break what limits in it promise. */
+/** Checks a Redis server for settings and events that would break what limits in it promise. */
 import { type Clock, systemClock } from '../core/clock.ts'
 import { SluiceError } from '../core/errors.ts'
 import { ask, type RedisClient } from './client.ts'
@@ -6,8 +6,8 @@ import { scriptOf } from './limiter.ts'
 
 /**
  * What is wrong, for programs: it evicts keys, or would with a `maxmemory`; it has evicted some; it is a replica; it is too old;
- * it does not run the scripts; its history of writes has no name, so that restarts go unnoticed; it tells nothing of itself; its
- * clock is not ours.
+ * it does not run the scripts; its history of writes has no name, so that restarts go unnoticed; it does not show INFO; its clock
+ * differs from ours.
  */
 export type RedisFindingCode =
   | 'evicts'
@@ -23,28 +23,28 @@ export type RedisFindingCode =
 /** One thing that is wrong with a server. */
 export interface RedisFinding {
   code: RedisFindingCode
-  /** True where limits could be exceeded, or nothing is granted at all; false for what to look after. */
+  /** True if limits could be exceeded, or nothing is granted at all; false for what should be looked after. */
   isError: boolean
-  /** What it is, and what to do. */
+  /** What is wrong, and what to do. */
   text: string
 }
 
-/** What a look at a server has shown. */
+/** Result of one check of a server. */
 export interface ServerLook {
   findings: RedisFinding[]
-  /** How many keys it has evicted since it was started; undefined: it does not tell. For the next look. */
+  /** How many keys the server has evicted since its start, for the next check; undefined: it does not show that. */
   evicted: number | undefined
 }
 
-/** Scripts may write after they have read the clock. */
+/** From this version on, scripts may write after they have read the clock. */
 const majorLeast = 5
-/** Clocks that go by the network's time are closer by far. */
+/** Clocks that are set by the network are closer than this by far. */
 const apartMs = 10_000
 const timeoutMs = 5_000
 
 /**
- * Looks at a server: before its first use, and now and then. It needs no CONFIG, which hosted servers often refuse.
- * @param past the look before, to see what was evicted since
+ * Checks a server: before its first use, and now and then. Needs no CONFIG, which hosted servers often refuse.
+ * @param past the check before, to see what was evicted since
  * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
  */
 export async function lookAtServer(
@@ -68,7 +68,7 @@ const warning = (code: RedisFindingCode, text: string): RedisFinding => ({ code,
 
 const noInfo = warning(
   'no-info',
-  'Redis does not let us read INFO: nobody can tell whether it evicts keys; give its user +info',
+  'Redis does not let us read INFO, so it is not known whether it evicts keys: give its user +info',
 )
 
 type Info = Partial<Record<string, string>>
@@ -83,7 +83,7 @@ async function infoOf(client: RedisClient, clock: Clock): Promise<Info | undefin
   }
 }
 
-/** It answers, but not to this. */
+/** True if the server answers, but refuses this command. */
 function isForbidden(told: unknown): boolean {
   if (SluiceError.is(told)) return told.code === 'SLUICE_REDIS_REFUSED' && told.message.includes('NOPERM')
   return told instanceof Error && /\b(ERR|unknown command)\b/i.test(told.message)
@@ -97,17 +97,14 @@ function age({ redis_version: version = '' }: Info): RedisFinding | undefined {
 
 function role({ role: told, master_host: host }: Info): RedisFinding | undefined {
   if (told !== 'slave') return undefined
-  return error(
-    'replica',
-    `this Redis is a replica of ${host ?? 'another'}: give the address of the one that is the master now`,
-  )
+  return error('replica', `this Redis is a replica of ${host ?? 'another'}: give the address of the current master`)
 }
 
 function policy({ maxmemory_policy: told, maxmemory }: Info): RedisFinding | undefined {
   if (told === 'noeviction') return undefined
   const cure = 'set maxmemory-policy noeviction'
   if (told === undefined)
-    return warning('may-evict', `Redis does not say whether it evicts keys, which would open limits: ${cure}`)
+    return warning('may-evict', `Redis does not show whether it evicts keys, which would open limits: ${cure}`)
   if (maxmemory === '0')
     return warning('may-evict', `Redis would evict keys (${told}) once it has a maxmemory, and so open limits: ${cure}`)
   return error('evicts', `Redis evicts keys when its memory is full (${told}), and so opens limits: ${cure}`)
@@ -132,7 +129,7 @@ async function scripting(client: RedisClient, clock: Clock): Promise<(RedisFindi
     if (!reads) return cannot('they may not read its clock (TIME)')
     if (!packs) return cannot('it lacks cmsgpack or cjson')
     if (isNamed) return []
-    const text = 'Redis does not tell scripts its master_replid, so nobody notices when it starts from old data'
+    const text = 'Redis does not show its master_replid to scripts, so a start from old data goes unnoticed'
     return [warning('nameless', `${text}: give its user +info, or begin a new epoch after each restart and failover`)]
   } catch (told) {
     if (isForbidden(told)) return cannot('give its user +@scripting; docs/redis.md lists what else it needs')
@@ -142,7 +139,7 @@ async function scripting(client: RedisClient, clock: Clock): Promise<(RedisFindi
 
 async function clockOf(client: RedisClient, clock: Clock): Promise<RedisFinding | undefined> {
   const told = await ask(client, 'TIME', [], timeoutMs, clock).catch((why: unknown) => {
-    // The scripts may not, either, and that is told.
+    // Then the scripts may not read the clock either, and `scripting` reports that.
     if (isForbidden(why)) return undefined
     throw why
   })

@@ -1,4 +1,4 @@
-/** What Redis is to be told of grants: as soon as it can be, together, and not for ever. */
+/** Reports to Redis what happened to grants: as soon as possible, in batches, for a limited time. */
 import { caughtUpMs, type Clock, type Moment, readMoment } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
 import type { RedisBucket } from './definition.ts'
@@ -6,8 +6,8 @@ import type { RedisLimiter, SettleAct } from './limiter.ts'
 import type { SharedDefinitions } from './definitions.ts'
 
 /**
- * Of one bucket; with `untilMs` it holds until then, in monotonic ms. What became of a grant is of an epoch, the one that counted
- * before the store heard of it: the state of a later one may be made by a ledger that has it.
+ * A report about one bucket; with `untilMs`: the bucket is held until then, in monotonic ms. A report about a grant belongs to
+ * the epoch that counted before the store knew of it: the state of a later epoch may be built from a ledger that has it.
  */
 export type Unsaid = { take: string } & (
   | { epoch: string; grant: string; more: number }
@@ -16,23 +16,23 @@ export type Unsaid = { take: string } & (
 )
 type Word = Unsaid & { sinceMs: number }
 
-/** Told in one call, and asked again under its id while the outcome is not known: each word counts once. */
+/** Sent in one call, and again under the same id while the outcome is not known: each report counts once. */
 interface Batch {
   readonly id: string
   readonly words: readonly Word[]
-  /** Before it was first told. */
+  /** A moment before the batch was first sent. */
   readonly begun: Moment
 }
 
 const batchMax = 500
-/** Redis remembers a call for a minute. One whose outcome was not known for so long is given up, since again it might count twice. */
+/** Redis remembers a call for a minute. A batch whose outcome is not known for so long is dropped, since it might count twice. */
 const repeatMs = 50_000
-/** What waits for longer, or more than so many, is not told any more; the store knows it all the same. */
+/** Reports that wait for longer, or beyond so many, are dropped; the store has them all the same. */
 const keptMs = 50_000
 const keptMax = 20_000
 const triesMax = 3
 
-/** Words that wait to be told. */
+/** Queue of reports to Redis. */
 export class Told {
   readonly #limiter: RedisLimiter
   readonly #definitions: SharedDefinitions
@@ -40,13 +40,13 @@ export class Told {
   readonly #current: () => string | undefined
   readonly #failed: (error: unknown) => void
   #waiting: Word[] = []
-  /** Of which nobody knows whether it was heard. */
+  /** The batch whose outcome is not known. */
   #open: Batch | undefined
   #telling: Promise<void> | undefined
 
   /**
-   * @param current the epoch that counts
-   * @param failed told when Redis does not answer, or has lost its state; `go` is then to be called when all is well
+   * @param current returns the epoch that counts
+   * @param failed called when Redis does not answer, or has lost its state; call `go` when all is well again
    */
   constructor(
     limiter: RedisLimiter,
@@ -62,18 +62,18 @@ export class Told {
     this.#failed = failed
   }
 
-  /** Adds one, and tells it with what else there is by the time that the call before has been answered. */
+  /** Adds a report, and sends it with all others that wait when the call before has been answered. */
   add(word: Word): void {
     if (this.#waiting.length < keptMax) this.#waiting.push(word)
     this.go()
   }
 
-  /** Tells what waits. */
+  /** Sends what waits. */
   go(): void {
     this.#telling ??= this.#tell().finally(() => (this.#telling = undefined))
   }
 
-  /** Resolves when what waits has been told, or cannot be now. */
+  /** Resolves when what waits has been sent, or cannot be sent now. */
   async settled(): Promise<void> {
     await this.#telling
   }
@@ -122,22 +122,22 @@ export class Told {
       places.set(take, bucket)
       if ('untilMs' in word) return [{ bucket, holdUs: Math.ceil((word.untilMs - nowMs) * 1_000) }]
       if ('isUnused' in word) return [{ bucket, grant: word.grant, isUnused: true }]
-      // One of an earlier epoch is part of what this one began with, which is known by its id.
+      // A grant of an earlier epoch is part of what this one began with, which has the epoch's id.
       return [{ bucket, grant: epochOf(word.grant) === epoch ? word.grant : epoch, more: word.more }]
     })
     return { buckets: [...places.keys()].flatMap((take) => this.#definitions.bucket(take) ?? []), acts }
   }
 }
 
-/** What is told no more. More than was granted is told in any case: counted twice it errs to the safe side. */
+/** True for a report that is dropped. Use beyond a grant is always reported: if it counts twice, that is safe. */
 function isOver(word: Word, epoch: string, nowMs: number): boolean {
   if ('untilMs' in word) return word.untilMs <= nowMs
   if ('more' in word && word.more > 0) return false
-  // One of this epoch has an id there, whatever this process knew when it was said.
+  // A grant of this epoch has an id there, whatever epoch this process knew at that moment.
   return word.epoch !== epoch && epochOf(word.grant) !== epoch
 }
 
-/** The id of a new grant under an epoch. */
+/** Returns the id of a new grant under an epoch. */
 export function grantOf(epoch: string): string {
   return `${epoch}/${newId()}`
 }

@@ -1,4 +1,4 @@
-/** Limits shared in Redis: what the store granted is asked for there, too, before it is used. */
+/** Limits shared in Redis, which must confirm what the store granted before it is used. */
 import { caughtUpMs, type Reading, StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
@@ -11,42 +11,42 @@ import { askMs, SharedEpochs } from './epochs.ts'
 import { grantOf, Told, type Unsaid } from './settlements.ts'
 import { Watch } from './health.ts'
 
-/** What it needs. */
+/** What the limiter needs. */
 export interface RedisSharedOptions {
   store: Store
   connection: RedisConnection
-  /** Begins every key. */
+  /** Beginning of every key. */
   prefix: string
 }
 
-/** An answer that takes longer is asked for again, under the same id. */
+/** A request that is not answered within so many ms is sent again, under the same id. */
 const answerMs = 400
 /**
- * What has room so soon is granted now, for then: between the store's decision and Redis's lies a way whose length varies, so
- * that of two grants the second mostly comes a few ms too early.
+ * Redis grants now what has room within so many microseconds, for use from then on: the way between the store's decision and
+ * Redis's varies in length, so the second of two grants mostly arrives a few ms too early.
  */
 const aheadUs = 50_000
 /**
- * Of what other programs take of, nothing is granted ahead, for they would never have their turn. What is denied by so little is
- * asked for again, at a random moment after it.
+ * From limits that other programs take from, nothing is granted ahead, because they would never get a turn. A request that is
+ * denied by less than this is sent again, at a random moment after the time at which there is room.
  */
 const againUs = 20_000
 const againMsMax = 10
-/** The store is told to wait for no longer than this, for others may give back what they took; and where it is closed, which lasts. */
+/** The store holds a bucket no longer than this, because others may give units back; a closed bucket longer. */
 const holdUsMax = 5_000_000
 const closedUsMax = 60_000_000
-/** An answer by a clock that is this far behind the latest that it may show was given after that clock was set back. */
+/** An answer whose clock is this far behind the latest time that it can show was given after that clock was set back. */
 const setBackUs = 3_000_000
 
-/** What is asked of Redis for a list of wishes. */
+/** What is sent to Redis for a list of wishes. */
 interface Question {
   takes: string[]
   items: Item[]
-  /** The item of each wish; undefined: it is only the store's. */
+  /** Index of each wish's item; undefined: only the store has its buckets. */
   itemOf: (number | undefined)[]
 }
 
-/** One process's share. */
+/** One process's second limiter, in Redis. */
 export class RedisShared implements SharedLimits {
   readonly #options: RedisSharedOptions
   readonly #limiter: RedisLimiter
@@ -69,7 +69,7 @@ export class RedisShared implements SharedLimits {
     this.#told = new Told(limiter, definitions, clock, current, (error) => this.#watch.failed(error))
     const restored = () => this.#told.go()
     const heard = ({ us, sentMs, heardMs }: Reading) => {
-      // What is heard in passing may come from a time before a step; what is looked at is right as it is.
+      // Readings from answers may be from before a step; this one was made on purpose, so it replaces them.
       this.#redisClock.forget()
       this.#redisClock.saw(us, heardMs, sentMs)
     }
@@ -88,7 +88,7 @@ export class RedisShared implements SharedLimits {
     return this.#ready
   }
 
-  /** Tells what is left to tell, and ends the connection. */
+  /** Sends what is left to send, and closes the connection. */
   async close(): Promise<void> {
     await this.#told.settled()
     await this.#watch.close()
@@ -113,8 +113,8 @@ export class RedisShared implements SharedLimits {
     try {
       return await this.#ask(asked)
     } catch (error) {
-      // Of the store, whose definitions could not be read; nothing was asked.
-      this.#options.store.log.debug('those who share limits could not be asked', { error: String(error) })
+      // The store failed, so the definitions could not be read; nothing was sent.
+      this.#options.store.log.debug('the store failed, so Redis could not confirm grants', { error: String(error) })
       return { id: undefined, leaves: asked.wishes.map(() => denied(asked.sentMs)) }
     }
   }
@@ -127,7 +127,7 @@ export class RedisShared implements SharedLimits {
     const question = this.#question(asked)
     if (question.items.length === 0) return { id: undefined, leaves: all() }
     const isOpen = question.takes.every((take) => this.#definitions.isOpen(take))
-    // Never one that this process knew before: it may be older than the one that the store granted under.
+    // Not an epoch that this process knew before: it may be older than the one that the store granted under.
     let epoch = asked.epoch
     let id: string | undefined
     let isLost = false
@@ -140,10 +140,10 @@ export class RedisShared implements SharedLimits {
         await this.#watch.present(leftMs)
         continue
       }
-      // What was asked of a state that is lost was not granted by the one that took its place.
+      // What was sent to a state that is lost was not granted by the state that replaced it.
       if (isLost) [epoch, isLost, id] = [undefined, false, undefined]
       epoch ??= this.#epochs.current ?? ''
-      // But that one was made by a ledger in which it was: it goes back there, too, for the ledger has it at another time.
+      // The new state was built from a ledger that has the grant, at another time: so the grant is given back there, too.
       if (asked.epoch !== undefined && asked.epoch !== epoch && this.#areOwn(question)) break
       id ??= grantOf(epoch)
       firstMs ??= clock.monotonicMs()
@@ -151,7 +151,7 @@ export class RedisShared implements SharedLimits {
         const answer = await this.#reserve({ id, epoch, isFurther, leftMs }, question)
         if (answer.isDecided && !this.#isOfAnotherTime(answer, epoch, firstMs)) {
           this.#redisClock.saw(answer.nowUs, clock.monotonicMs(), firstMs)
-          // The store told of an epoch that this process had not heard of.
+          // The store returned an epoch that this process did not know.
           if (epoch !== this.#epochs.current) this.#watch.failed(undefined)
           const isAgain = !isSecond && (await this.#isWorthAgain(question, answer.results, leftMs))
           if (!isAgain) return { id, leaves: this.#leaves(asked, question, answer.results, firstMs) }
@@ -171,10 +171,10 @@ export class RedisShared implements SharedLimits {
     return { id: undefined, leaves: wishes.map(() => denied(sentMs)) }
   }
 
-  /** Nobody uses what the store has granted: what may be charged for it in Redis goes back. */
+  /** Gives back what Redis may have charged for grants of the store that are not used. */
   #giveUp(asked: SharedAsk, question: Question, id: string | undefined, epoch: string | undefined): void {
     const { takes } = question
-    // Whether it was granted is not known: an answer may have been lost.
+    // An answer may have been lost, so it is not known whether Redis granted.
     if (id !== undefined && epoch !== undefined)
       for (const take of takes) this.#add({ take, epoch, grant: id, isUnused: true })
     const { current } = this.#epochs
@@ -187,7 +187,7 @@ export class RedisShared implements SharedLimits {
       )
   }
 
-  /** Redis has a newer definition: it is read. Where the store has none, for it was restored, Redis's state is made anew. */
+  /** Reads the definitions: Redis has a newer one. If the store lacks it (it was restored), Redis's state is built again. */
   async #supersede({ takes }: Question, { bucket, version }: Superseded): Promise<void> {
     const of = this.#epochs.current
     await this.#definitions.readNow()
@@ -210,13 +210,13 @@ export class RedisShared implements SharedLimits {
     })
   }
 
-  /** Whether what was denied as a whole may be granted now; waits for what is only a moment away. */
+  /** Returns whether a request that was denied as a whole may be granted now; waits if that is only a moment away. */
   async #isWorthAgain({ takes }: Question, results: readonly Granted[], leftMs: number): Promise<boolean> {
     const { clock } = this.#options.store
     if (!results.every(({ granted }) => granted === 0)) return false
     const versions = () => takes.map((take) => this.#definitions.bucket(take)?.version).join()
     const before = versions()
-    // The store has granted it: by a newer definition?
+    // The store has granted it: maybe by a newer definition.
     await this.#definitions.refresh()
     if (versions() !== before) return true
     const soonUs = Math.max(...results.map(({ waitUs }) => waitUs))
@@ -225,7 +225,7 @@ export class RedisShared implements SharedLimits {
     return true
   }
 
-  /** Nobody but Sluice's own processes takes of these. */
+  /** True if only Sluice's own processes take from these buckets. */
   #areOwn({ takes }: Pick<Question, 'takes'>): boolean {
     return takes.every((take) => this.#definitions.bucket(take)?.isOwn === true)
   }
@@ -236,8 +236,8 @@ export class RedisShared implements SharedLimits {
   }
 
   /**
-   * Nothing was granted by a clock that was set back, or in an epoch that this process knows no clock of (the cap that it sent may be
-   * far behind): that may be denied for an hour, and the store would wait with it.
+   * True if nothing was granted, and Redis decided by a clock that was set back, or in an epoch whose clock this process does not
+   * know (the cap that it sent may be far behind): Redis might deny for an hour, and the store would wait as long.
    */
   #isOfAnotherTime({ nowUs, results }: { nowUs: number; results: readonly Granted[] }, epoch: string, askedMs: number) {
     if (results.some(({ granted }) => granted > 0)) return false
@@ -260,7 +260,7 @@ export class RedisShared implements SharedLimits {
     return { takes: [...places.keys()], items, itemOf }
   }
 
-  /** What the answer says of each wish. Where others have used up a bucket the store waits with us. */
+  /** Returns the result of each wish. If others have used up a bucket, the store holds it, too. */
   #leaves(
     { wishes, sentMs }: SharedAsk,
     { takes, itemOf }: Question,
@@ -278,27 +278,28 @@ export class RedisShared implements SharedLimits {
       return {
         granted: result.granted,
         fromMs: askedMs + result.startUs / 1_000,
-        // It was decided at some moment until now.
+        // Redis decided at some moment before this answer.
         notBeforeMs: result.startUs === 0 ? askedMs : heardMs + result.startUs / 1_000,
         waitMs: result.waitUs / 1_000,
-        // What is closed was not used up; and what drains slowly would long be charged for what others may give back.
+        // A closed bucket is not used up; a bucket that drains slowly would be charged long for what others may give back.
         lacking: take === undefined || result.isHeld || !this.#definitions.isQuick(take) ? undefined : take,
       }
     })
     if (waits.size === 0) return leaves
-    // Not awaited here: what was granted beside it grows old.
+    // Not awaited here: the grants beside it would grow old.
     const held = Promise.all([...waits].map(([take, us]) => this.#holdStore(take, us))).then(() => {})
     return leaves.map((leave) => ({ ...leave, held }))
   }
 
-  /** Has the store grant nothing of a bucket for as long as Redis would not. */
+  /** Holds a bucket in the store for as long as Redis would deny it. */
   async #holdStore(take: string, us: number): Promise<void> {
     const { store } = this.#options
     try {
       await store.call('hold', [[hash64(take)], us, null])
     } catch (error) {
-      // Then it grants what is denied again.
-      if (!(error instanceof StoreError)) store.log.debug('a bucket could not be held', { take, error: String(error) })
+      // Then the store grants again what Redis denies.
+      if (!(error instanceof StoreError))
+        store.log.debug('a bucket could not be held in the store', { take, error: String(error) })
     }
   }
 
@@ -321,12 +322,12 @@ export class RedisShared implements SharedLimits {
   }
 }
 
-/** Nobody else was asked. */
+/** Returns the result of a wish that needs no confirmation. */
 function free(granted: number, fromMs: number): Leave {
   return { granted, fromMs, notBeforeMs: fromMs, waitMs: 0, lacking: undefined }
 }
 
-/** Nobody answered. */
+/** Returns the result of a wish that Redis did not answer. */
 function denied(fromMs: number): Leave {
   return { granted: 0, fromMs, notBeforeMs: fromMs, waitMs: 100, lacking: undefined }
 }
