@@ -54,7 +54,7 @@ local function rolled(rule, spent, at)
   return now
 end
 
--- Counts so many units more (negative: fewer), granted at a time, in each period that is less than a margin away.
+-- Counts units (negative: given back), granted at a time, in each period that is less than a margin away.
 local function spend(rule, spent, at, units)
   local before, start, ends, margin = spent[1], spent[2], spent[3], rule.margin
   if at >= before - margin and at < start + margin then spent[4] = math.max(0, spent[4] + units) end
@@ -253,13 +253,13 @@ end
 -- State and grants share a key, so that they can only be lost together.
 -- Numbers are packed, never turned into text by Lua, which keeps 14 digits.
 
--- So many grants of a bucket are remembered (some more, until they are forgotten together), and none for much longer than `keep`.
+-- Number of grants of a bucket that are remembered (some more, until they are forgotten together), none for much longer than `keep`.
 -- Nothing is given back for older ones (no credit). Under a changed definition of which the old one knows nothing (rebuild.lua),
 -- nothing is granted until older ones are beyond what the rules look back on. An expired key leaves no trace: if a definition is changed
 -- to one that looks back longer, the caller has to supply what the bucket forgot, or hold the bucket.
 local GRANTS = 1000
 local SOME = 50
--- A reply is repeated for so long; a command that arrives after its caller has given up is not carried out at all.
+-- Time for which a reply is repeated; a command that arrives after its caller has given up is not carried out at all.
 local ANSWER_MS = 60000
 
 -- Reads Redis's clock once. Returns the limits' time, which is no later than the caller's monotonic clock allows (cap), and what the
@@ -377,7 +377,7 @@ local function save(bucket, shown)
     redis.call('PERSIST', bucket.key)
     return
   end
-  -- A minute more, in case the clock is set back; never so much that Redis would refuse it.
+  -- A minute more, in case the clock is set back; never more than Redis accepts.
   local ms = math.min(math.max(0, math.ceil((last - shown) / 1000)) + 60000, 1e14)
   redis.call('PEXPIRE', bucket.key, string.format('%.0f', ms))
 end
@@ -535,7 +535,7 @@ end
 RESERVE = _LIBRARY + r"""-- Grants what fits. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON:
 -- id: id of the grant; the same id gets the same reply. epoch: the one that the caller knows. cap: the latest time that Redis's clock
 -- can show, by the caller's monotonic clock. until: the call is too late when Redis's clock shows more.
--- further: one more request of a running job, which takes no place of concurrency. ahead: what fits within so many us is granted now,
+-- further: one more request of a running job, which takes no place of concurrency. ahead: what fits within this time (us) is granted now,
 -- for use from then on; unset: only what may be used at once.
 -- epoch, cap, until, further and ahead may be unset.
 -- buckets: version, counted, keep (us for which grants are remembered) and rules of each. items: want, and takes: pairs
@@ -666,9 +666,9 @@ return reserve(KEYS, cjson.decode(ARGV[1]))
 """
 SETTLE = _LIBRARY + r"""-- Records what happened to grants. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON: id, epoch,
 -- cap, until and buckets as in reserve.lua (`full`: the bucket's vendor itself refunds), and acts, each on one bucket (1: the first):
--- grant and more: the grant used so many units more than granted (negative: fewer). grant alone: nothing of it was used, so its
--- places are free too. ended: so many places are free again, of that grant (unset: the grant is not known). hold: no grant for so many
--- us from now.
+-- grant and more: the grant used `more` units than granted (negative: fewer). grant alone: nothing of it was used, so its places are
+-- free too. ended: number of places that are free again, of that grant (unset: the grant is not known). hold: us from now without a
+-- grant.
 -- The same id is carried out once. Returns 'decided', the id, the time, what the clock shows, and for each act its effect: units
 -- charged (negative: given back), places freed, or the time until which the bucket is held. Or 'lost', the id and the epoch that
 -- stands; or 'late', the id and times; or what `open` returns.

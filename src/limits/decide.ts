@@ -104,7 +104,7 @@ function aged(rule: Rule, list: readonly number[], fromUs: number, toUs: number)
   return [...Array<number>(by).fill(0), ...list.slice(0, windowParts + 1 - by)]
 }
 
-/** Returns when so many units are free under the rule at `i` of a bucket as it is now. */
+/** Returns when `units` are free under the rule at `i` of a bucket as it is now. */
 function freeUs(rule: Rule, bucket: Bucket, i: number, units: number): number {
   const { atUs } = bucket
   const debt = bucket.debt[i] ?? 0

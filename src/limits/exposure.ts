@@ -75,7 +75,7 @@ function waysOf(
   ]
 }
 
-/** Sums of fractions may be off by so much, and a vendor tolerates it too. */
+/** Rounding error of sums of fractions, which a vendor tolerates too. */
 const tolerance = 1e-9
 
 type Refused = (steps: Steps, marginUs: number, vendor: ParsedRate & { burst: number }) => number

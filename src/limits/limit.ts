@@ -41,16 +41,16 @@ export type LimitOptions = LimitFields & (Needs<'rate'> | Needs<'window'> | Need
 type Needs<Field extends keyof LimitFields> = Required<Pick<LimitFields, Field>>
 
 interface LimitFields {
-  /** At most so many units per window, spread evenly: bursts are small, and no job waits for a window to end. One or several. */
+  /** Most units per window, spread evenly: bursts are small, and no job waits for a window to end. One or several. */
   rate?: Rate | readonly Rate[]
   /**
-   * At most so many units in any window, at whatever moments: all may go at once, and then none until the window has
+   * Most units in any window, at whatever moments: all may be granted at once, and then none until the window has
    * passed. Counted in 60 steps (equal parts) of the window, so up to 1 in 61 of the rate is lost. One or several, each up
    * to 2,147,483,647 units.
    */
   window?: Rate | readonly Rate[]
   /**
-   * At most so many units in each minute, hour, day, week (from Monday) or month of the calendar, at whatever moments; then
+   * Most units in each minute, hour, day, week (from Monday) or month of the calendar, at whatever moments; then
    * none until the next period begins. A grant close to the end of a period counts in both. One or several.
    */
   quota?: Quota | readonly Quota[]
@@ -61,7 +61,7 @@ interface LimitFields {
    * shorter months. A Date or an ISO instant; default: the calendar's own periods.
    */
   anchor?: Date | string
-  /** At most so many jobs at one time, across all workers; whole, 1 to 1,000,000. Further requests of a job take no place. */
+  /** Most jobs at one time, across all workers; whole, 1 to 1,000,000. Further requests of a job take no place. */
   concurrency?: number
   /**
    * Makes the `rate` a classic token bucket of this capacity, refilled at the full rate: a vendor then sees up to

@@ -38,7 +38,7 @@ export interface Leave {
   readonly fromMs: number
   /** Monotonic ms before which nothing may be sent under them. */
   readonly notBeforeMs: number
-  /** After so many ms it is worth sending the rest to the store again. */
+  /** Ms after which it is worth sending the rest to the store again. */
   readonly waitMs: number
   /** The bucket that other programs have used up; undefined: there is another reason. */
   readonly lacking: string | undefined
@@ -64,7 +64,7 @@ export interface SharedLimits {
    */
   ask(asked: SharedAsk): Promise<{ id: string | undefined; leaves: Leave[] }>
   /**
-   * Records, as soon as possible, that a grant used so many units more than granted (negative: fewer). Call it before the
+   * Records, as soon as possible, that a grant used `more` units than granted (negative: fewer). Call it before the
    * store is informed.
    */
   settle(grant: string, take: string, more: number): void

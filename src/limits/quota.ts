@@ -1,4 +1,4 @@
-/** Quotas: so many units in each period of a calendar. How they are written, and their part of the arithmetic of `decide.ts`. */
+/** Quotas: a number of units in each period of a calendar. Parses them, and has their part of the arithmetic of `decide.ts`. */
 import { type Calendar, type CalendarUnit, periodOf } from '../core/calendar.ts'
 import { UsageError } from '../core/errors.ts'
 import { zoneOf } from '../core/hours.ts'

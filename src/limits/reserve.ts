@@ -13,7 +13,7 @@ export interface Share {
   readonly name: string
   /** The reserved part, in thousandths. */
   readonly mille: number
-  /** After so many idle microseconds its part is lent to others. */
+  /** Idle microseconds after which its part is lent to others. */
   readonly lendUs: number
 }
 

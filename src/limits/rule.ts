@@ -28,7 +28,7 @@ export interface Rule {
 /** A rate as it was parsed, and as it was written. */
 export type Written = ParsedRate & { rate: string }
 
-/** A window is counted in so many steps, and the one that is under way. */
+/** Number of steps that a window is counted in, besides the one that is under way. */
 export const windowParts = 60
 
 /** Returns the error for a bad limit. */

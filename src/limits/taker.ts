@@ -29,7 +29,7 @@ export interface WaitOptions extends TakeOptions {
 export interface Lease {
   readonly id: string
   /**
-   * A request may begin under the lease for so many ms from now, because the limit's guarantee counts on that; 0: the grant
+   * Ms from now within which a request under the lease must begin, because the limit's guarantee counts on that; 0: the grant
    * came too late, give it back and take another. Infinity if the limit counts places only. `fetch` of the limit checks it.
    */
   readonly freshForMs: number

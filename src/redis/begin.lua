@@ -4,7 +4,7 @@
 -- cap, until and buckets: as in reserve.lua. most: as in epoch.lua.
 -- seeds: for each bucket its state now, as the store knows it under that very definition: hold (us from now) and for each rule
 -- debt (for a concurrency: places), slots and spent (empty: the rule has none).
--- delay: Redis may have granted what is in the seeds up to so many us later.
+-- delay: us by which Redis may have granted later what is in the seeds.
 -- Returns 'begun', the id and when it began. If it did nothing: 'owned', the id and the owner of the epoch that stands; 'lost', the
 -- id and the epoch that stands; 'late', the id and times. Definitions are the caller's, whatever stood there before.
 

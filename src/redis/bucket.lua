@@ -53,7 +53,7 @@ local function rolled(rule, spent, at)
   return now
 end
 
--- Counts so many units more (negative: fewer), granted at a time, in each period that is less than a margin away.
+-- Counts units (negative: given back), granted at a time, in each period that is less than a margin away.
 local function spend(rule, spent, at, units)
   local before, start, ends, margin = spent[1], spent[2], spent[3], rule.margin
   if at >= before - margin and at < start + margin then spent[4] = math.max(0, spent[4] + units) end

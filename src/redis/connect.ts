@@ -1,4 +1,4 @@
-/** Our own connection to Redis, by ioredis, set so that every fault is noticed soon and nothing is sent twice by itself. */
+/** Our own connection to Redis, by ioredis, set so that every fault is noticed soon and the client sends nothing twice. */
 import type { Redis } from 'ioredis'
 import { StoreError, UsageError } from '../core/errors.ts'
 import type { RedisClient } from './client.ts'
@@ -53,7 +53,7 @@ class Connection implements RedisConnection {
       connectTimeout: 2_000,
       // Each call has its own time-out; an epoch with many buckets takes seconds to begin.
       commandTimeout: 10_000,
-      // Half-open: no answer for so long although a command was sent.
+      // Without an answer to a command for this time, the connection is half-open.
       socketTimeout: 5_000,
       retryStrategy: () => 50,
     })

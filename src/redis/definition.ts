@@ -26,7 +26,7 @@ export interface RedisBucket {
 /** What a bucket has used as the store, not Redis, knows it, under exactly the bucket's definition. */
 export interface Seed {
   bucket: RedisBucket
-  /** No grant for so many microseconds from now. */
+  /** Microseconds from now without a grant; 0: no hold. */
   holdUs: number
   /** For each rule: what a rate owes; the places that a concurrency has given out; else 0. */
   debt: readonly number[]

@@ -29,9 +29,9 @@ interface InForce {
   readonly isOpen: boolean
 }
 
-/** After denials the definitions are read again, but at most once in so many ms. */
+/** Least ms between two reads of the definitions after denials. */
 const freshMs = 500
-/** For an unknown name they are read again at most once in so many ms. */
+/** Least ms between two reads of the definitions for an unknown name. */
 const missMs = 100
 
 /** The definitions in force, as this process last read them. */

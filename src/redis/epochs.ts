@@ -27,10 +27,10 @@ interface SeedRow {
   quota: (number | null)[][] | null
 }
 
-/** What the store granted is confirmed by Redis within so many ms, or not used. */
+/** Ms within which Redis must confirm what the store granted; later it is not used. */
 export const askMs = 1_000
 
-/** After so many failures other processes may begin an epoch. */
+/** Number of failures after which other processes may begin an epoch. */
 const failuresMax = 5
 
 /** Thrown when another process is about to begin the epoch that is missing. */

@@ -21,10 +21,10 @@ export interface WatchOptions {
   heard(reading: Reading): void
 }
 
-/** Every so many ms definitions and Redis's clock are read; the server is checked every sixth time. */
+/** Ms between two reads of the definitions and of Redis's clock; the server is checked every sixth time. */
 const lookMs = 5_000
 const looksPerServer = 6
-/** Shorter outages are not logged as errors. */
+/** Outages shorter than this (ms) are not logged as errors. */
 const quietMs = 1_000
 const retryMsMax = 500
 const warnMs = 60_000

@@ -23,7 +23,7 @@ export interface RedisCall {
   epoch?: string
   /** The latest time that Redis's clock can show, by the caller's monotonic clock, in microseconds; default: not known. */
   capUs?: number
-  /** The call is carried out within so many ms after it is sent, or not at all. Default: the time-out, for each try. */
+  /** Ms after sending within which the call is carried out, or not at all. Default: the time-out, for each try. */
   withinMs?: number
 }
 
@@ -32,7 +32,7 @@ export interface Reservation extends RedisCall {
   items: readonly Item[]
   /** True for one more request of a running job, which has its places already. Default false. */
   isFurther?: boolean
-  /** What fits within so many microseconds is granted now, for use from then on; whole, at most 100,000. Default: not ahead. */
+  /** What fits within this time is granted now, for use from then on; microseconds, whole, at most 100,000. Default: not ahead. */
   aheadUs?: number
 }
 
@@ -40,11 +40,11 @@ export interface Reservation extends RedisCall {
 export interface Granted {
   /** How many of those wanted were granted; the first ones. */
   granted: number
-  /** It is worth sending the rest again after so many microseconds; 0: all were granted. */
+  /** Microseconds after which it is worth sending the rest again; 0: all were granted. */
   waitUs: number
   /** Index of the bucket that will be the last to have room for the next; undefined: none lacks it. */
   lacking: number | undefined
-  /** The grants may be used so many microseconds after the decision; 0: at once, as always without `aheadUs`. */
+  /** Microseconds after the decision at which the grants may be used; 0: at once, as always without `aheadUs`. */
   startUs: number
   /** With `aheadUs`: the bucket that lacks room is closed or held, whatever was used of it. */
   isHeld: boolean
@@ -112,9 +112,9 @@ export interface Beginning {
   closeUs?: number
   /** Buckets that are written afresh, and what has been used of each by now; there may be ten thousand and more. */
   seeds?: readonly Seed[]
-  /** What is in the seeds may have been granted by Redis up to so many microseconds later; until then they grant nothing. */
+  /** Redis may have granted what is in the seeds up to this many microseconds later; until then they grant nothing. */
   delayUs?: number
-  /** The epoch begins within so many ms after the call is sent, or not at all; default 10 s. */
+  /** Ms after sending within which the epoch begins, or not at all; default 10 s. */
   withinMs?: number
 }
 
@@ -147,7 +147,7 @@ export const scriptOf = (name: 'reserve' | 'settle' | 'begin' | 'stands' | 'prob
 const publishText = scripts['redis/publish'] ?? ''
 /** A script may need calendars around now, and around a state written long before or ahead of it; meanwhile the clock goes on. */
 const triesMax = 4
-/** So long the writing of ten thousand buckets may take. */
+/** Time to write ten thousand buckets, in ms. */
 const beginMs = 10_000
 
 /** Decides limits in Redis. Keeps nothing in the process but an estimate of Redis's clock, for calendars and deadlines. */

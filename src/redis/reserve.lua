@@ -1,7 +1,7 @@
 -- Grants what fits. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON:
 -- id: id of the grant; the same id gets the same reply. epoch: the one that the caller knows. cap: the latest time that Redis's clock
 -- can show, by the caller's monotonic clock. until: the call is too late when Redis's clock shows more.
--- further: one more request of a running job, which takes no place of concurrency. ahead: what fits within so many us is granted now,
+-- further: one more request of a running job, which takes no place of concurrency. ahead: what fits within this time (us) is granted now,
 -- for use from then on; unset: only what may be used at once.
 -- epoch, cap, until, further and ahead may be unset.
 -- buckets: version, counted, keep (us for which grants are remembered) and rules of each. items: want, and takes: pairs

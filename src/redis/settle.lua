@@ -1,8 +1,8 @@
 -- Records what happened to grants. KEYS: key of the epoch, of the reply, then of each bucket. ARGV[1]: the call as JSON: id, epoch,
 -- cap, until and buckets as in reserve.lua (`full`: the bucket's vendor itself refunds), and acts, each on one bucket (1: the first):
--- grant and more: the grant used so many units more than granted (negative: fewer). grant alone: nothing of it was used, so its
--- places are free too. ended: so many places are free again, of that grant (unset: the grant is not known). hold: no grant for so many
--- us from now.
+-- grant and more: the grant used `more` units than granted (negative: fewer). grant alone: nothing of it was used, so its places are
+-- free too. ended: number of places that are free again, of that grant (unset: the grant is not known). hold: us from now without a
+-- grant.
 -- The same id is carried out once. Returns 'decided', the id, the time, what the clock shows, and for each act its effect: units
 -- charged (negative: given back), places freed, or the time until which the bucket is held. Or 'lost', the id and the epoch that
 -- stands; or 'late', the id and times; or what `open` returns.

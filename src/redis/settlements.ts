@@ -25,9 +25,9 @@ interface Batch {
 }
 
 const batchMax = 500
-/** Redis remembers a call for a minute. A batch whose outcome is not known for so long is dropped, since it might count twice. */
+/** Ms after which a batch with an unknown outcome is dropped: Redis remembers a call for a minute, then it might count twice. */
 const repeatMs = 50_000
-/** Reports that wait for longer, or beyond so many, are dropped; the store has them all the same. */
+/** Longest wait of a report in ms, and most reports that wait; others are dropped. The store has them all the same. */
 const keptMs = 50_000
 const keptMax = 20_000
 const triesMax = 3

@@ -19,10 +19,10 @@ export interface RedisSharedOptions {
   prefix: string
 }
 
-/** A request that is not answered within so many ms is sent again, under the same id. */
+/** Ms after which a request without an answer is sent again, under the same id. */
 const answerMs = 400
 /**
- * Redis grants now what has room within so many microseconds, for use from then on: the way between the store's decision and
+ * Microseconds within which Redis grants ahead what will have room, for use from then on: the way between the store's decision and
  * Redis's varies in length, so the second of two grants mostly arrives a few ms too early.
  */
 const aheadUs = 50_000
@@ -158,7 +158,7 @@ export class RedisShared implements SharedLimits {
           ;[id, firstMs, isSecond] = [undefined, undefined, true]
         } else if (!answer.isDecided && answer.why === 'superseded') await this.#supersede(question, answer)
         else {
-          // What is found out from here on is not older.
+          // Waits first, so that what the watch then finds out is not older than this answer.
           await this.#watch.present(leftMs)
           this.#watch.failed(undefined)
           isLost = true

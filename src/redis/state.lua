@@ -4,13 +4,13 @@
 -- State and grants share a key, so that they can only be lost together.
 -- Numbers are packed, never turned into text by Lua, which keeps 14 digits.
 
--- So many grants of a bucket are remembered (some more, until they are forgotten together), and none for much longer than `keep`.
+-- Number of grants of a bucket that are remembered (some more, until they are forgotten together), none for much longer than `keep`.
 -- Nothing is given back for older ones (no credit). Under a changed definition of which the old one knows nothing (rebuild.lua),
 -- nothing is granted until older ones are beyond what the rules look back on. An expired key leaves no trace: if a definition is changed
 -- to one that looks back longer, the caller has to supply what the bucket forgot, or hold the bucket.
 local GRANTS = 1000
 local SOME = 50
--- A reply is repeated for so long; a command that arrives after its caller has given up is not carried out at all.
+-- Time for which a reply is repeated; a command that arrives after its caller has given up is not carried out at all.
 local ANSWER_MS = 60000
 
 -- Reads Redis's clock once. Returns the limits' time, which is no later than the caller's monotonic clock allows (cap), and what the
@@ -128,7 +128,7 @@ local function save(bucket, shown)
     redis.call('PERSIST', bucket.key)
     return
   end
-  -- A minute more, in case the clock is set back; never so much that Redis would refuse it.
+  -- A minute more, in case the clock is set back; never more than Redis accepts.
   local ms = math.min(math.max(0, math.ceil((last - shown) / 1000)) + 60000, 1e14)
   redis.call('PEXPIRE', bucket.key, string.format('%.0f', ms))
 end

@@ -30,7 +30,7 @@ begin
     select * into v_epoch from sluice.epoch;
     now_us := sluice.now_us() + v_epoch.ahead_us;
     v_least := greatest(p_least, v_epoch.seen_us, (select l.at from sluice.ledger l order by l.at desc limit 1));
-    -- Later than the newest grant.
+    -- One microsecond later than the newest grant.
     raised_us := case when v_epoch.watched and v_least > now_us + v_slack then v_least - now_us + 1 else 0 end;
     restored := v_epoch.identity <> v_id or p_n > v_epoch.n or (p_n = v_epoch.n and p_lsn > lsn);
     restored := coalesce(restored, false);

@@ -2,7 +2,7 @@
 -- engine.room found, after what was granted, given back or used since. Leaves out pools, and buckets without a
 -- definition. The caller has locked the buckets.
 -- p_rooms: what engine.room returned.
--- p_claim: id of the grant, or of the claim of several jobs; null: nobody can give back the units of this row.
+-- p_claim: id of the grant, or of the claim of several jobs; null: the row's units cannot be given back.
 -- p_units: units granted from each bucket, by its place in the call of engine.room (ord); negative: given back. Null:
 -- none.
 -- p_places: jobs that begin, in the same order, which is what concurrency counts; negative: jobs that end. Null: none.

@@ -16,7 +16,7 @@ begin
   perform pg_advisory_xact_lock(1397511523, -15);
   select * into v_is from sluice.shared for update;
   mine := v_is.epoch is not distinct from p_found
-    -- So long a process may need to begin an epoch. A time in the future (the clock was set back) delays nobody.
+    -- A process may need 10 s to begin an epoch. A time in the future (the clock was set back) delays no other process.
     and (v_is.epoch is null or v_is.epoch is not distinct from p_own
       or v_is.at not between v_now - interval '10 seconds' and v_now);
   if mine then

@@ -1,5 +1,5 @@
 -- Returns when p_need units are free under a rule that does not have them now. 2^53 - 1: time alone does not free them;
--- a second from now: the store does not understand the calendar. If p_need is more than the rule holds: when so many
+-- a second from now: the store does not understand the calendar. If p_need is more than the rule holds: when as many
 -- have become free in total, provided that some are taken meanwhile; for a window or a quota a time no later than that.
 -- p_def, p_i: the definition, and the number of the rule in it.
 -- p_debt: debt of that rule.

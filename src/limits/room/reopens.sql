@@ -5,6 +5,6 @@ create or replace function engine.reopens(p_closed bigint, p_kind text[], p_span
 language plpgsql immutable as $$
 begin
   return p_closed + least(3600000000, greatest((select max(s) from unnest(p_span) s),
-    -- A process may believe for so long that it still holds places outside of jobs.
+    -- For 15 s a process may believe that it still holds places outside of jobs.
     case when 'concurrency' = any (p_kind) then 15000000 else 0 end));
 end $$;
