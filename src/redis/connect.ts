@@ -46,7 +46,7 @@ class Connection implements RedisConnection {
     if (this.#redis !== undefined || this.#isClosed) return
     const redis = new (await clientClass())(this.#url, {
       lazyConnect: true,
-      // We repeat a script whose reply was lost, with the same id; the client must not.
+      // Sluice itself repeats a script whose reply was lost, with the same id; the client must not.
       autoResendUnfulfilledCommands: false,
       maxRetriesPerRequest: 0,
       enableOfflineQueue: false,

@@ -107,7 +107,7 @@ export class SharedDefinitions {
   }
 
   #of(take: string): InForce | undefined {
-    // What a share leaves to others only the store needs, to separate jobs.
+    // Only the store needs the buckets beside a limit's own, to separate the jobs of a share from others.
     return take.startsWith(`${nameOf(take)}/`) ? undefined : this.#byName.get(nameOf(take))
   }
 }

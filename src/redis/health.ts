@@ -138,7 +138,7 @@ export class Watch {
         await epochs.restore(forced)
         if (this.#forced === forced) this.#forced = undefined
         this.#lookOf ??= epochs.current
-        // Only in the same epoch two readings show a step of the clock.
+        // Two readings show a step of the clock only within one epoch.
         if (epochs.current !== this.#clockOf) this.#reading = undefined
         await this.#readClock()
         // Also if the outage was recorded by another process that is gone.
@@ -152,7 +152,7 @@ export class Watch {
         if (error instanceof StoreError && error.code === 'SLUICE_REDIS_ANSWER') connection.reset()
         if (!isTold && clock.monotonicMs() - sinceMs > quietMs) {
           isTold = true
-          log.error('Redis, where limits are shared, is away: limits wait, except those that are open without it', {
+          log.error('Redis, where limits are shared, is away: limits wait, except those with onStoreError: "open"', {
             error: textOf(why),
           })
           await store.run('limits/redis/away', [textOf(why).slice(0, 500)]).catch(() => {})

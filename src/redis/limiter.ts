@@ -170,7 +170,7 @@ export class RedisLimiter {
     if (domain === '' || /[{}]/.test(prefix + domain))
       throw new UsageError(
         'SLUICE_BAD_REDIS',
-        `Redis keys "${prefix}", "${domain}": a prefix and a domain have no braces, and a domain is not empty`,
+        `Redis keys "${prefix}", "${domain}": prefix and domain must have no braces, and the domain must not be empty`,
       )
     this.#client = client
     this.#keys = `${prefix}{${domain}}:`

@@ -1,5 +1,5 @@
--- Returns the earliest time that the store's clock would show now without one or more of its steps of the last p_ms
--- milliseconds. An instant that was written within p_ms, as the store's clock showed it then, is over when it is
+-- Returns the earliest time that the store's clock would show now if it had kept one of the settings that it had within
+-- the last p_ms milliseconds (a step changes its setting). An instant that was written within p_ms, as the store's clock showed it then, is over when it is
 -- earlier than this time.
 -- p_ms: in milliseconds.
 -- p_cap: as for engine.limiter_us.

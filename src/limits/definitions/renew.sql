@@ -2,6 +2,7 @@
 -- the ledger, which takes a while where the ledger is long: so it is written once, and before the clock is read. A
 -- bucket whose ledger is too long for a claim (engine.is_long) is recorded in sluice.renewal: it grants nothing until
 -- engine.renewed has rebuilt it outside of claims. The caller has locked the buckets. Returns whether there were any.
+-- p_buckets: their ids.
 create or replace function engine.renew(p_buckets bigint[]) returns boolean language plpgsql as $$
 declare
   v_room engine.room;

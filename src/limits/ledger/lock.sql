@@ -1,6 +1,7 @@
 -- Locks buckets until the transaction ends, and waits for each lock. All callers take them in one order, so that no two
 -- claims can deadlock. The locks are striped: at most 1,024, because they take space in the server's lock table. Read
 -- the clock after this call, never before.
+-- p_buckets: their ids, in any order.
 create or replace function engine.lock(p_buckets bigint[]) returns void language plpgsql as $$
 begin
   -- Most claims lock one bucket: an expression does it, where a query would sort.

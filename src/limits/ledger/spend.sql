@@ -2,7 +2,7 @@
 -- margin away. The period after the next is not known here, so what is given back there makes no room in the next.
 -- limits/quota.ts does the same.
 -- p_quota: the periods (ledger.quota).
--- p_margin: margin of each rule, in microseconds.
+-- p_kind, p_margin: kind and margin of each rule, in microseconds.
 -- p_when: time of the store's clock, in microseconds.
 -- p_units: units granted; negative: given back.
 create or replace function engine.spend(p_quota bigint[], p_kind text[], p_margin bigint[], p_when bigint,

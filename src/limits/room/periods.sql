@@ -2,6 +2,8 @@
 -- (engine.rolled). If that clock was set back, periods begin again in which units were granted: what counts in them is
 -- read from the ledger (engine.respent), as it is when the row has no periods. Null when the store does not understand
 -- a calendar: engine.room treats such a quota as full.
+-- p_row, p_def: the bucket's newest ledger row; the definition in force.
+-- p_wall: the store's clock, in microseconds.
 create or replace function engine.periods(p_row sluice.ledger, p_def sluice.limit_def, p_wall bigint) returns bigint[]
 language plpgsql stable as $$
 declare

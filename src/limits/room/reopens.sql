@@ -1,6 +1,8 @@
 -- Returns when a limit has room again that was closed at p_closed, because the store lacks what it granted before: when
 -- all of that is beyond what its rules look back on, and at most an hour later. A limit that looks back longer then
 -- goes by what the ledger still has.
+-- p_closed: time of the limiter's clock at which it was closed, in microseconds.
+-- p_kind, p_span: kind of each rule, and how far back it looks, in microseconds.
 create or replace function engine.reopens(p_closed bigint, p_kind text[], p_span bigint[]) returns bigint
 language plpgsql immutable as $$
 begin

@@ -2,6 +2,7 @@
 -- under a changed definition as if it had always been in force, from what was granted and not given back. A grant
 -- counts in the periods of the time that the store's clock showed then. What counts in the period before is not looked
 -- up, because that may be months of rows: while it matters, that period is full.
+-- p_wall: the store's clock, in microseconds.
 create or replace function engine.respent(p_bucket bigint, p_wall bigint, p_def sluice.limit_def) returns bigint[]
 language plpgsql stable as $$
 declare
