@@ -1,7 +1,7 @@
 -- Checks that the store still is what it was, and that its clock is not behind what the limiter's clock has shown.
--- If the store lacks something that it had, begins the next epoch: limits close (limits/room.sql), and workers get ids
--- that none has had. If the store's clock was set back, moves the limiter's clock on by as much: the newest grant gives
--- the least time that it has shown, and p_least is nearer.
+-- If the store lacks something that it had, begins the next epoch: limits close (limits/room/room.sql), and workers get
+-- ids that none has had. If the store's clock was set back, moves the limiter's clock on by as much: the newest grant
+-- gives the least time that it has shown, and p_least is nearer.
 -- What the caller knows (null: nothing):
 -- p_least: the limiter's clock shows this time or a later one.
 -- p_n, p_lsn: in epoch p_n the log was on disk up to p_lsn.

@@ -1,6 +1,6 @@
 -- Returns the earliest time that the store's clock would show now if it had kept one of the settings that it had within
--- the last p_ms milliseconds (a step changes its setting). An instant that was written within p_ms, as the store's clock showed it then, is over when it is
--- earlier than this time.
+-- the last p_ms milliseconds (a step changes its setting). An instant that was written within p_ms, as the store's
+-- clock showed it then, is over when it is earlier than this time.
 -- p_ms: in milliseconds.
 -- p_cap: as for engine.limiter_us.
 create or replace function engine.shown_since(p_ms bigint, p_cap bigint) returns timestamptz language plpgsql as $$
