@@ -1,14 +1,16 @@
--- Serves a claim out of these classes, under their locks: claim_lone does where one lane is alone, else decide, after
--- absorb has taken in what arrived. Parameters: claim, and:
--- p_plain: no job asks for a label or a pool.
--- p_most: how many lanes to look at.
--- held: a job was left because another transaction has it locked.
+-- Locks these classes, reads their arrivals, and serves a claim from them: by `engine.claim_lone` if one lane is alone,
+-- otherwise by `engine.absorb` and `engine.decide`. Parameters and results are those of `engine.claim`, and:
+-- p_plain: no job requires a label or a pool
+-- p_begun: when the claim began, in the limiter's time, in microseconds
+-- p_most: how many lanes to look at
+-- held: a job was left because another transaction has it locked
 create or replace function engine.serve(
-  p_claim uuid, p_worker bigint, p_classes bigint[], p_plain boolean, p_want integer, p_begun bigint, p_since bigint, p_cap bigint,
+  p_claim uuid, p_worker bigint, p_classes bigint[], p_plain boolean, p_want integer, p_begun bigint,
+  p_since bigint, p_cap bigint,
   p_most integer, out now_us bigint, out granted integer, out again boolean, out jobs text, out held boolean)
 language plpgsql as $$
 declare
-  v_most constant integer := 32;  -- classes that one claim locks
+  v_most constant integer := 32;  -- how many classes one claim locks
   v_class bigint;
   v_news engine.news;
   v_all engine.news[] := '{}';
@@ -38,12 +40,14 @@ begin
     end if;
   end if;
   foreach v_news in array v_all loop
-    if (v_news.state).waiting <= (select sum(c) from unnest(v_news.counts) c) then v_new := v_new || (v_news.state).class; end if;
+    if (v_news.state).waiting <= (select sum(c) from unnest(v_news.counts) c) then
+      v_new := v_new || (v_news.state).class;
+    end if;
   end loop;
   perform engine.absorb(p_begun, v_all);
   select * into v_done from engine.decide(p_claim, p_worker, p_classes, v_new, p_want, p_cap, p_since, p_most) g;
   now_us := v_done.now_us; granted := v_done.granted; jobs := v_done.jobs;
-  -- Of many classes others are looked at next; not at once where these gave nothing and will not soon.
+  -- Classes that were left out are for the next claim: at once, unless these gave nothing and will not soon.
   again := v_done.again or v_rest or (v_some and (granted > 0 or (p_plain and not v_done.held)));
   held := v_done.held or (v_some and not again);
   perform engine.note_classes(v_all, v_done.of, v_done.taken);

@@ -1,13 +1,16 @@
--- How long a worker of these classes may sleep, in microseconds (null: until it is notified): until the first job falls
--- due, or until the bucket that frees first has a unit that no other sleeper will take. A worker takes all there is when it
--- wakes. A worker that wakes too early finds nothing; a sleeper that would wake so late that units are lost has a place
--- before it. With p_idle the worker is registered.
--- p_shut: further classes, which gates hold back: nobody is woken for them (a gate that opens is seen within some 2 s:
--- stir). p_labels: the worker's labels; null when no class asks for a label. When a limit by one of
--- them bars a class, the worker sleeps until that limit has room for the next job, whatever else the class waits for.
--- p_job: when the first scheduled job is due (null: none is scheduled).
--- since: nothing due stands before this time, nor in p_shut. It stays five seconds behind, because others may be about to
--- write; all that they write is due later.
+-- Returns how long a worker of these classes may sleep: until the first job is due, or until the bucket that frees
+-- first has a unit that no other sleeper will take. A worker takes all there is when it wakes. A worker that wakes too
+-- early finds nothing; when a sleeper would wake so late that units are lost, this worker wakes before it.
+-- p_shut: classes that gates hold back. No worker is woken for them; `engine.stir` sees a gate that opens within some 2
+-- s.
+-- p_now, p_since: in the limiter's time, in microseconds; no list was due before p_since
+-- p_idle: register the worker as idle
+-- p_labels: the worker's labels; null: no class requires a label. When a limit by one of them bars a class, the worker
+-- sleeps until that limit has room for the next job, whatever else the class waits for.
+-- p_job: when the first scheduled job is due, in microseconds; null: none is scheduled
+-- wake_us: how long to sleep, in microseconds; null: until it is notified
+-- since: no list or job was due before this time. It stays five seconds behind, because other transactions may be about
+-- to write due times; all that they write is later.
 create or replace function engine.sleep(
   p_worker bigint, p_queues text[], p_classes bigint[], p_shut bigint[], p_now bigint, p_since bigint, p_idle boolean,
   p_labels jsonb, p_job bigint, out wake_us bigint, out since bigint)
@@ -18,9 +21,9 @@ declare
   v_bar record;
   v_first bigint;
   v_due bigint;
-  v_free bigint;  -- when a unit is free
-  v_slack bigint;  -- how long it may wait for somebody: so more is taken at once
-  v_late bigint;   -- how late a take is beyond that: who is to come right after it would mostly be too early
+  v_free bigint;   -- when a unit is free
+  v_slack bigint;  -- how long the unit may wait for a worker, so that the worker takes more at once
+  v_late bigint;   -- how much later a worker comes than that; a sleeper right after it would mostly come too early
   v_wakes bigint[];
   v_wake bigint;
 begin
@@ -30,7 +33,8 @@ begin
   end if;
   select w.* into v_wait from (select c from unnest(p_classes) c where c <> all (v_barred)) c (id)
   cross join lateral (
-    select l.id, l.due, l.period, l.slack from sluice.list l where l.class = c.id and l.due > p_since and l.id <> 0 order by l.due limit 1) w
+    select l.id, l.due, l.period, l.slack from sluice.list l
+    where l.class = c.id and l.due > p_since and l.id <> 0 order by l.due limit 1) w
   order by w.due limit 1;
   v_first := v_wait.due;
   if p_labels is not null then
@@ -49,7 +53,7 @@ begin
     end loop;
     v_due := v_free + v_slack;
   end if;
-  -- One that is due already is in somebody's hands just now: not at once again.
+  -- Another worker is promoting a job that is due already, so this worker does not come back at once.
   v_due := least(v_due, case when p_job <= p_now then p_now + 20000 else p_job end);
   since := least(p_now - 5000000, v_first - 1, p_job - 1);
   if p_shut <> '{}' or v_barred <> '{}' then

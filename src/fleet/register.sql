@@ -1,4 +1,4 @@
--- Enters a worker process; its id is its identity until it is given up or leaves.
+-- Inserts a worker process, and returns its id, which identifies it until it leaves or is given up.
 -- $1 host, $2 pid, $3 version, $4 queues (null: all), $5 tasks, $6 slots, $7 labels
 insert into sluice.worker (host, pid, version, queues, tasks, slots, labels, started_at)
 values ($1, $2, $3, $4, $5, $6, $7, sluice.now()) returning id

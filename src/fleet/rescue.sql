@@ -1,7 +1,9 @@
--- Takes a worker's jobs from it, for good: its claims no longer match, so whatever it still does changes nothing.
--- p_beat: only if the beat is still this (null: in any case). p_why: lost (the outcome of its attempts is in doubt: they
--- count as crashes, and the third ends the job; the first one a job that may run only once), or shutdown (it says itself that
--- it never called the handler: their grants are given back).
+-- Deletes a worker and takes its jobs from it for good: its claims no longer match, so whatever it still does changes
+-- nothing. Returns how many jobs wait again.
+-- p_beat: rescue it only if its beat is still this one; null: in any case
+-- p_why: lost: the outcome of its attempts is in doubt. They count as crashes; the third crash ends a job, and the
+-- first one ends a job that may run only once. shutdown: the worker itself reports that it never called the jobs'
+-- handlers: the grants are given back.
 create or replace function engine.rescue(p_worker bigint, p_beat bigint, p_why text) returns integer
 language plpgsql as $$
 declare
@@ -12,9 +14,9 @@ declare
   v_doubtful sluice.job[];
   v_crashed sluice.job[];
 begin
-  -- Before the worker: watch holds all doubts when it gives a worker up.
+  -- Deleted before the worker, because `engine.watch` has all doubts locked when it gives a worker up.
   delete from sluice.doubt d where d.worker = p_worker;
-  -- A claim of this worker under way ends first, or finds that the worker is gone.
+  -- A claim of this worker that is under way ends first; a later one finds that the worker is gone.
   perform pg_advisory_xact_lock(1397511525, (p_worker & 2147483647)::integer);
   delete from sluice.worker w where w.id = p_worker and (p_beat is null or w.beat = p_beat);
   if not found then return 0; end if;
@@ -28,7 +30,8 @@ begin
   with mine as (
     select j.id from unnest(v_ids, v_claims) u (id, claim) join sluice.job j on j.id = u.id and j.claim = u.claim
   ), crashed as (
-    delete from sluice.job j using mine m where j.id = m.id and p_why = 'lost' and (j.crashes >= 2 or engine.once(j)) returning j.*
+    delete from sluice.job j using mine m
+    where j.id = m.id and p_why = 'lost' and (j.crashes >= 2 or engine.once(j)) returning j.*
   ), back as (
     update sluice.job j set claim = null, due_at = v_now,
       crashes = j.crashes + case when p_why = 'lost' then 1 else 0 end,
@@ -36,12 +39,16 @@ begin
       attempt = j.attempt - case when p_why = 'lost' then 0 else 1 end,
       error = case when p_why = 'lost' then jsonb_build_object('code', 'SLUICE_WORKER_LOST',
         'message', 'its worker was lost during the attempt; whether the call was made is not known') else j.error end
-    from mine m where j.id = m.id and (p_why <> 'lost' or (j.crashes < 2 and not engine.once(j))) returning j.queue
+    from mine m where j.id = m.id and (p_why <> 'lost' or (j.crashes < 2 and not engine.once(j)))
+    returning j.queue
   )
-  select (select count(*) from back), array_agg(d.job) filter (where d.once), array_agg(d.job) filter (where not d.once)
+  select (select count(*) from back), array_agg(d.job) filter (where d.once),
+         array_agg(d.job) filter (where not d.once)
   into v_count, v_doubtful, v_crashed
   from (select engine.once(c::sluice.job) as once,
-               jsonb_populate_record(c::sluice.job, jsonb_build_object('crashes', c.crashes + 1, 'ambiguous', true)) as job from crashed c) d;
+               jsonb_populate_record(c::sluice.job,
+                 jsonb_build_object('crashes', c.crashes + 1, 'ambiguous', true)) as job
+        from crashed c) d;
   perform engine.bury(v_doubtful, 'doubtful', 'SLUICE_WORKER_LOST',
     'its worker was lost during the attempt; whether the call was made is not known, and it may be made only once');
   perform engine.bury(v_crashed, 'crashed', 'SLUICE_WORKER_LOST', 'its worker was lost during an attempt three times');

@@ -1,2 +1,2 @@
--- Takes a worker that claims no more off the list of those who are called. $1: it
+-- Deletes a worker that claims no more from the idle workers, so that it is not notified. $1: its id
 delete from sluice.idle where worker = $1

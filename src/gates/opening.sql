@@ -1,13 +1,15 @@
--- When a gate opens next, p_at if it is open; null: not by time, as while the server does not know its zone. The wall clock shows the hour at which it opens, or it is
--- set forward or back to where it is open: so these moments of the next days are all that it can be. Of 16 days, since the
--- hours of the only day of a week may fall into a gap.
-create or replace function engine.opening(p_gate sluice.gate, p_at timestamptz) returns timestamptz language plpgsql stable as $$
+-- Returns when a gate opens next: p_at if it is open then; null if no time opens it, or while the server does not know
+-- its zone. A gate opens when the wall clock of its zone shows the hour at which it opens, or when that clock is set
+-- forward or back to where the gate is open. The function looks at all such moments of the next 16 days, because the
+-- hours of a gate that opens one day a week may fall into a gap of the clock.
+create or replace function engine.opening(p_gate sluice.gate, p_at timestamptz) returns timestamptz
+language plpgsql stable as $$
 declare
   v_days constant integer := 16;
   v_at bigint := floor(extract(epoch from p_at));
   v_midnight timestamp := date_trunc('day', engine.wall_in(p_gate.zone, p_at));
   v_offsets integer[] := '{}';
-  v_set bigint[] := '{}';  -- when the clock is set
+  v_set bigint[] := '{}';  -- when the clock is set, in seconds since 1970
   v_low bigint;
   v_high bigint;
   v_mid bigint;

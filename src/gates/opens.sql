@@ -1,6 +1,10 @@
--- When these hours open next, in microseconds since 1970, and from now; null: they are open. Of hours that do not open within 16 days: in a
--- day, to look again. The parameters are columns of sluice.gate.
-create or replace function engine.opens(p_zone text, p_days smallint[], p_from_min integer, p_to_min integer, out at bigint, out left_us bigint)
+-- Returns when these hours open next, or null while they are open. Hours that do not open within 16 days are looked at
+-- again in a day.
+-- The parameters are columns of sluice.gate.
+-- at: when they open, in microseconds since 1970
+-- left_us: the time until then, in microseconds
+create or replace function engine.opens(
+  p_zone text, p_days smallint[], p_from_min integer, p_to_min integer, out at bigint, out left_us bigint)
 language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();

@@ -1,5 +1,6 @@
--- True when a gate is closed at this time, as the wall clock of its zone shows it; and while the server does not know the zone.
-create or replace function engine.shut(p_gate sluice.gate, p_at timestamptz) returns boolean language plpgsql stable as $$
+-- True when a gate is closed at p_at by the wall clock of its zone, and while the server does not know the zone.
+create or replace function engine.shut(p_gate sluice.gate, p_at timestamptz) returns boolean
+language plpgsql stable as $$
 declare
   v_wall timestamp := engine.wall_in(p_gate.zone, p_at);
   v_day integer := extract(isodow from v_wall);
@@ -9,7 +10,7 @@ begin
   if p_gate.from_min < p_gate.to_min then
     return v_min < p_gate.from_min or v_min >= p_gate.to_min or coalesce(v_day <> all (p_gate.days), false);
   end if;
-  -- Past midnight the hours are those of the day before.
+  -- Hours after midnight belong to the day before.
   return not ((v_min >= p_gate.from_min and coalesce(v_day = any (p_gate.days), true))
            or (v_min < p_gate.to_min and coalesce((v_day + 5) % 7 + 1 = any (p_gate.days), true)));
 end $$;

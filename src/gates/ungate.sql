@@ -1,4 +1,4 @@
--- Removes a gate and wakes the workers; false when there is none of this name.
+-- Deletes a gate and wakes the workers; returns false when no gate has this name.
 create or replace function engine.ungate(p_name text) returns boolean language plpgsql as $$
 begin
   delete from sluice.gate where name = p_name;

@@ -1,5 +1,6 @@
--- Has a limit, or one key of it, grant nothing to waiting jobs. Waits for claims under way. False when no limit of this
--- name is defined. p_key '': all keys, also those to come.
+-- Pauses a limit, or one key of it, for waiting jobs, and returns false when no limit of this name is defined. It waits
+-- for claims that are under way.
+-- p_key: the key; '': all keys, also those to come
 create or replace function engine.pause(p_name text, p_key text, p_reason text, p_by text) returns boolean
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare

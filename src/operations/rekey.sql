@@ -1,8 +1,13 @@
--- Has those of these jobs that wait or are scheduled wait for another key of a limit, at their old place in time: in their
--- buckets, in the fair key that has the same value, and noted as the key that a rule gives, which their task's code heeds.
--- Jobs that run keep their bucket. Lanes, arrivals and locks: as in reprioritise.sql. Returns the ids that have it now.
+-- Moves those of these jobs that wait or are scheduled to another key of a limit; each keeps its place in time. It
+-- changes their buckets, their fair key if that has the same value, and records the new key as if a rule had given it,
+-- so that their task's code keeps it. Running jobs keep their bucket. Lanes, arrivals and locks are handled as in
+-- `engine.reprioritise`. Returns the ids of the jobs that have the new key now.
+-- p_states: waiting, scheduled
+-- p_name: the limit
+-- p_from, p_to: the old and the new key
 create or replace function engine.rekey(p_ids uuid[], p_states text[], p_name text, p_from text, p_to text)
-returns setof uuid language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+returns setof uuid language plpgsql
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
   v_now timestamptz := sluice.now();
   v_old text := p_name || ':' || p_from;
@@ -16,8 +21,9 @@ begin
     for update skip locked);
   with place as (
     select j.id, array(
-             -- Of a limit with a share also what is beside it.
-             select case when split_part(split_part(t, ':', 1), '/', 1) = p_name and substr(t, strpos(t, ':') + 1) = p_from
+             -- A limit with a share has two buckets with this key.
+             select case when split_part(split_part(t, ':', 1), '/', 1) = p_name
+                           and substr(t, strpos(t, ':') + 1) = p_from
                          then split_part(t, ':', 1) || ':' || p_to else t end
              from unnest(j.takes) with ordinality u (t, o) order by o) as takes,
            case when j.fair = j.task || ':' || p_from then j.task || ':' || p_to else j.fair end as fair

@@ -1,8 +1,10 @@
--- Moves those of these jobs that wait or are scheduled into the lane of another priority, at their old place in time.
--- The lanes that they leave find fewer jobs than they count, as after a cancel; those they join hear of them by an
--- arrival. Rows are locked without waiting for any, unless it is the only one: see withdraw.sql. Returns the ids that
--- have this priority now.
-create or replace function engine.reprioritise(p_ids uuid[], p_states text[], p_priority integer) returns setof uuid language plpgsql
+-- Moves those of these jobs that wait or are scheduled into the lane of another priority; each keeps its place in time.
+-- Returns the ids of the jobs that have this priority now. The lanes that they leave find fewer jobs than they
+-- count, as after a cancel; an arrival announces the jobs to the lanes that they join. It skips locked rows, but waits
+-- for the row if it is the only one: `engine.withdraw` explains why.
+-- p_states: waiting, scheduled
+create or replace function engine.reprioritise(p_ids uuid[], p_states text[], p_priority integer) returns setof uuid
+language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
   v_now timestamptz := sluice.now();
@@ -14,7 +16,8 @@ begin
       and case when due_at < 'infinity' then 'scheduled' else 'waiting' end = any (p_states)
     for update skip locked);
   with moved as (
-    update sluice.job set priority = p_priority, lane = engine.lane_id(queue, task, p_priority, weight, fair, takes, costs is not null),
+    update sluice.job set priority = p_priority,
+      lane = engine.lane_id(queue, task, p_priority, weight, fair, takes, costs is not null),
       due_at = case when due_at > v_now then due_at end
     where id = any (v_ids) and priority <> p_priority
     returning lane, seq, queue, task, takes, due_at

@@ -1,5 +1,7 @@
--- Has a limit, or one key of it (p_key '': the limit), grant again: lanes that wait for it, or its pool, are looked at, and the workers
--- are woken. What the vendor asked for stays: a bucket's hold is in its ledger. False when it was not paused.
+-- Ends the pause of a limit, or of one key of it. Lanes that wait for it, or for its pool, are looked at, and the
+-- workers are woken. A hold that a vendor requested stays, because it is in the ledger. Returns false when nothing was
+-- paused.
+-- p_key: the key; '': the limit
 create or replace function engine.resume(p_name text, p_key text) returns boolean
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare

@@ -1,3 +1,4 @@
--- The versions of a limit that were in force, the newest first. $1 its name; $2 at most so many.
+-- Reads the versions of a limit that were in force, the newest first.
+-- $1 the limit's name, $2 how many at most
 select version, spec, source, by, reason, (extract(epoch from created_at) * 1000)::float8 as at_ms
 from sluice.limit_def where name = $1 order by version desc limit $2

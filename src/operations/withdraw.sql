@@ -1,7 +1,9 @@
--- Cancels those of these jobs that are not running, and in one of the states given (waiting, scheduled). A claim may hold
--- a class, and buckets, and wait for such a row: so rows are locked here without waiting for any, unless it is the only
--- one. Returns the ids that it cancelled.
-create or replace function engine.withdraw(p_ids uuid[], p_states text[], p_reason text) returns setof uuid language plpgsql
+-- Cancels those of these jobs that are in one of the given states, and returns the ids of the jobs that it cancelled.
+-- It skips locked rows, because a claim may hold classes and buckets while it waits for such a row; it waits for the
+-- row if it is the only one.
+-- p_states: waiting, scheduled
+create or replace function engine.withdraw(p_ids uuid[], p_states text[], p_reason text) returns setof uuid
+language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
   v_ids uuid[];

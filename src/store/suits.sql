@@ -1,6 +1,9 @@
--- Whether an idle worker can begin a job of one of these classes: its queue and its task are among the worker's, it bears the
--- labels that are asked for, and has not left the class out because a label of its own has no room (p_anyway: that has some now). Put in place of the call.
-create or replace function engine.suits(p_idle sluice.idle, p_worker sluice.worker, p_classes bigint[], p_anyway boolean default false) returns boolean
+-- True when an idle worker can begin a job of one of these classes: it serves the class's queue and task, has the
+-- labels that the class requires, and has not left the class out because a limit by one of its labels had no room. The
+-- planner inlines this function.
+-- p_anyway: that limit has room now
+create or replace function engine.suits(
+  p_idle sluice.idle, p_worker sluice.worker, p_classes bigint[], p_anyway boolean default false) returns boolean
 language sql stable as $$
   select exists (select 1 from sluice.class c where c.id = any (p_classes)
                  and (p_idle.queues is null or c.queue = any (p_idle.queues)) and c.task = any (p_worker.tasks)

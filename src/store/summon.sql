@@ -1,8 +1,10 @@
--- Calls idle workers that serve one of these classes, p_most of them: room was made that no sleeper was told of. By their
--- ids, so that one place which frees wakes one worker and not the fleet; and off the list, so that the next place wakes
--- another. Those are left alone that cannot begin its jobs (suits).
--- p_label, p_value: the room was made in this label's: call only who bears it.
-create or replace function engine.summon(p_classes bigint[], p_most bigint, p_label text default null, p_value text default null)
+-- Notifies idle workers that can begin a job of one of these classes (`engine.suits`), after room was made that no
+-- sleeper waits for. It notifies them by their ids, so that one free place wakes one worker and not the fleet, and
+-- deletes them from sluice.idle, so that the next place wakes another worker.
+-- p_most: how many workers at most; null: all
+-- p_label, p_value: notify only workers that have this value of this label; null: all
+create or replace function engine.summon(
+  p_classes bigint[], p_most bigint, p_label text default null, p_value text default null)
 returns void language plpgsql as $$
 declare
   v_called bigint;

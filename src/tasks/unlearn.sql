@@ -1,4 +1,4 @@
--- Forgets what was learned of routes that nobody has used for 30 days. True when there may be more.
+-- Deletes the learned costs of routes that have not been used for 30 days. Returns true when there may be more.
 create or replace function engine.unlearn() returns boolean language plpgsql as $$
 declare
   v_portion constant integer := 1000;

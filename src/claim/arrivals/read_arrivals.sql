@@ -1,7 +1,8 @@
--- What has arrived for a class since it was last asked, by lanes. Call under the class's lock; whoever reads it deals with it, and
--- writes the state that it returns (note_classes.sql). New means: not visible in the snapshot of the last reader, so a late commit
--- is never missed, and nothing is read twice. Arrivals of this transaction are left to the next reader. Beyond 2,000 rows, or 1,000
--- lanes, a portion is read, and the next reader goes on behind it: a claim that finds 100,000 new lanes keeps nobody waiting.
+-- Reads what has arrived for a class since the last reading, by lanes. Call under the class's lock; the caller absorbs
+-- it, and records the state that is returned (`engine.note_classes`). A row counts as arrived since then if the
+-- snapshot of the last reader did not show it: so no late commit is missed, and no row is read twice. Arrivals of this
+-- transaction are left to the next reader. Of more than 2,000 rows, or 1,000 lanes, one portion is read, and the next
+-- reader goes on behind it, so that a claim that finds 100,000 new lanes does not make other claims wait.
 create or replace function engine.read_arrivals(p_class bigint) returns engine.news language plpgsql as $$
 declare
   v_most constant integer := 2000;
@@ -23,11 +24,12 @@ begin
     return (null, null, null, v_state, false, v_rest, true)::engine.news;
   end if;
   if not v_rest and right(v_state.snap::text, 1) = ':' and v_state.xid >= pg_snapshot_xmax(v_state.snap) then
-    -- Nothing was in progress when it was last read, as most of the time: one range of the index has all.
+    -- No transaction was in progress at the last reading, as most of the time: one range of the index has all rows.
     select engine.own_snapshot(v_own), array_agg(a.lane), array_agg(a.pos), array_agg(a.n), sum(a.n)
     into v_snap, v_lanes, v_bounds, v_counts, v_count
     from (select lane, pos, n from sluice.arrival
-          where class = p_class and xid >= pg_snapshot_xmax(v_state.snap) and xid is distinct from v_own limit v_most + 1) a;
+          where class = p_class and xid >= pg_snapshot_xmax(v_state.snap) and xid is distinct from v_own
+          limit v_most + 1) a;
     if v_lanes is null then return (null, null, null, v_state, false, false, false)::engine.news; end if;
   end if;
   if v_lanes is null or cardinality(v_lanes) > v_most
@@ -41,7 +43,8 @@ begin
     v_state.snap := v_snap;
     if cardinality(v_lanes) > 1 then
       select array_agg(g.lane), array_agg(g.pos), array_agg(g.n) into v_lanes, v_bounds, v_counts
-      from (select lane, min(pos) as pos, sum(n)::bigint as n from unnest(v_lanes, v_bounds, v_counts) u (lane, pos, n) group by lane) g;
+      from (select lane, min(pos) as pos, sum(n)::bigint as n
+            from unnest(v_lanes, v_bounds, v_counts) u (lane, pos, n) group by lane) g;
     end if;
   end if;
   v_state.n := coalesce(v_state.n, 0) + 1;

@@ -1,5 +1,5 @@
--- Forgets what dispatch has dealt with: of each class a portion of the arrivals that its last absorption saw, and older
--- notes of absorptions. True when there may be more.
+-- Deletes what claims have dealt with: for each class a portion of the arrivals that were read, and older states.
+-- Returns true when there may be more.
 create or replace function engine.sweep() returns boolean language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_portion constant integer := 20000;
@@ -12,9 +12,10 @@ begin
     select b.* from (select 0::bigint as id union all select id from sluice.class) c
     cross join lateral (select * from sluice.class_state where class = c.id order by n desc limit 1) b
   loop
-    -- Everything older than the oldest transaction that was open then has been read.
+    -- Arrivals of transactions older than the oldest one that was in progress at the last reading have been read.
     delete from sluice.arrival where ctid = any (array(
-      select ctid from sluice.arrival where class = v_last.class and xid < pg_snapshot_xmin(v_last.snap) and xid <> v_last.xid
+      select ctid from sluice.arrival
+      where class = v_last.class and xid < pg_snapshot_xmin(v_last.snap) and xid <> v_last.xid
       order by xid limit v_portion));
     get diagnostics v_count = row_count;
     v_more := v_more or v_count = v_portion;

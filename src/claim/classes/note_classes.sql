@@ -1,7 +1,9 @@
--- Writes how far the arrivals of classes are read, and about how many jobs of each wait, after a claim.
--- p_news: what read_arrivals.sql returned for each class.
--- p_of, p_taken: the classes of the lanes that gave jobs, and how many each; a class may come more than once.
-create or replace function engine.note_classes(p_news engine.news[], p_of bigint[], p_taken integer[]) returns void language plpgsql as $$
+-- Records, after a claim, how far the arrivals of classes are read, and about how many jobs of each class wait.
+-- p_news: what `engine.read_arrivals` returned for each class
+-- p_of: the classes of the lanes that gave jobs; a class may occur more than once
+-- p_taken: how many jobs each of those lanes gave
+create or replace function engine.note_classes(p_news engine.news[], p_of bigint[], p_taken integer[]) returns void
+language plpgsql as $$
 declare
   v_news engine.news;
   v_is sluice.class_state;
@@ -15,9 +17,10 @@ begin
     end loop;
     insert into sluice.class_state (class, n, snap, xid, waiting, target, at_xid, at_lane, at_pos)
     select v_is.class, v_is.n + case when v_news.fresh then 0 else 1 end, v_is.snap, v_is.xid,
-           case when v_is.class = 0 or exists (select 1 from sluice.list l where l.class = v_is.class and l.due is not null)
+           case when v_is.class = 0
+                  or exists (select 1 from sluice.list l where l.class = v_is.class and l.due is not null)
              then greatest(0, v_is.waiting - v_taken) else 0 end,
            v_is.target, v_is.at_xid, v_is.at_lane, v_is.at_pos
-    where v_news.fresh or v_taken > 0;  -- in the statement, so that warm plans it
+    where v_news.fresh or v_taken > 0;  -- not in an `if`, so that `engine.warm` has the statement planned
   end loop;
 end $$;

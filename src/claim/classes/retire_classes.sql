@@ -1,6 +1,8 @@
--- Retires classes (of p_classes) that have nothing to do, so that claims do not look at each of them: p_active have. Their senders
--- announce them anew (make_classes.sql). It waits for nobody.
-create or replace function engine.retire_classes(p_classes bigint[], p_active bigint[]) returns void language plpgsql as $$
+-- Retires those of p_classes that have nothing to do, so that claims do not look at them. Their senders announce them
+-- again (`engine.make_classes`). It skips locked rows.
+-- p_active: classes that have something to do
+create or replace function engine.retire_classes(p_classes bigint[], p_active bigint[]) returns void
+language plpgsql as $$
 begin
   update sluice.class set retired = pg_current_xact_id() where id = any (array(
     select k.id from unnest(p_classes) c join sluice.class k on k.id = c

@@ -1,7 +1,12 @@
--- Settles what an attempt has really used of one of its limits (p_name): p_actual units, where its grants (p_grants,
--- the oldest first) took p_units. Less goes back, as a refund of those grants (p_full: all of it at once); more is a
--- debt. Once for each attempt and limit: again it does nothing, and a repeated call is harmless. Answers lost when the
--- job is no more in the hands of its claim. p_cap: as for a claim. Jobs before buckets, as a finish.
+-- Settles what an attempt has really used of one of its limits. Units that its grants have left over are refunded;
+-- units beyond its grants become a debt. It acts once for each attempt and limit, so a repeated call is harmless. It
+-- locks the job before buckets, as a finish does.
+-- p_name: the limit
+-- p_actual: the units that were used
+-- p_grants, p_units: the attempt's grants, the oldest first, and the units of each
+-- p_full: refund all at once (`engine.refund`)
+-- p_cap: as in `engine.claim`
+-- lost: the job is no longer in the hands of its claim
 create or replace function engine.settle(
   p_job uuid, p_claim uuid, p_name text, p_actual bigint, p_grants uuid[], p_units bigint[], p_full boolean,
   p_cap bigint,
@@ -19,9 +24,9 @@ begin
   select * into v_job from sluice.job j where j.id = p_job and j.claim = p_claim for update;
   lost := not found;
   if lost then return; end if;
-  -- Of an earlier claim it says nothing.
+  -- What an earlier claim has settled does not count.
   v_done := case when v_job.settled[1] = p_claim::text then v_job.settled else array[p_claim::text] end;
-  -- Of a limit with a share it is two.
+  -- A limit with a share has two buckets.
   v_buckets := array(select sluice.hash64(t)
     from unnest(coalesce(v_job.holds, v_job.takes)) t where substring(t from '^[^:@*/]*') = p_name);
   if p_name = any (v_done[2:]) or v_buckets = '{}' then return; end if;

@@ -1,5 +1,6 @@
--- Makes those of these buckets that nobody has used yet. Nobody retires one of them until the transaction ends.
--- p_takes: their names
+-- Inserts rows for those of these buckets that have none yet. Its shared lock keeps `engine.retire` from deleting one
+-- of them until the transaction ends.
+-- p_takes: the names of the buckets, as in sluice.job.takes
 create or replace function engine.make_buckets(p_takes text[]) returns void language plpgsql as $$
 begin
   perform pg_advisory_xact_lock_shared(1397511523, -8);

@@ -1,11 +1,15 @@
--- The turns in front of the lists of these classes that are ready or due, up to p_most of each list, in order. own: where the fair
--- key is, which was served elsewhere since, perhaps. last: of the last one read, where there may be more.
+-- Reads the turns in front of the lists of these classes that are ready or due, up to p_most of each list, in order.
+-- p_now, p_since: lists that became due after p_since and by p_now, in microseconds
+-- lift: the class's lift
+-- own: the furthest turn of the lane's fair key in the class; it may have been served elsewhere since
+-- last: the turn, if it is the last that was read of a list that may have more; else null
 create or replace function engine.read_turns(p_classes bigint[], p_now bigint, p_since bigint, p_most integer)
 returns table (lane sluice.lane, lift bigint, own bigint, last bigint) language plpgsql stable as $$
 begin
   return query
   select t.l, t.lift, greatest((t.l).vstart, case when t.grouped then (
-           select k.vstart from sluice.lane k where k.class = (t.l).class and k.fair = (t.l).fair and k.vstart is not null
+           select k.vstart from sluice.lane k
+           where k.class = (t.l).class and k.fair = (t.l).fair and k.vstart is not null
            order by k.vstart desc limit 1) end),
          case when t.o = p_most then (t.l).vstart end
   from (
@@ -14,8 +18,11 @@ begin
     cross join lateral (
       (select i.id, i.floor from sluice.list i where i.class = w.id and i.id = 0 order by i.v desc limit 1)
       union all
-      (select i.id, i.floor from sluice.list i where i.class = w.id and i.due > p_since and i.due <= p_now and i.id <> 0 order by i.due limit p_most)) i
+      (select i.id, i.floor from sluice.list i
+       where i.class = w.id and i.due > p_since and i.due <= p_now and i.id <> 0 order by i.due limit p_most)) i
     cross join lateral (
       select u.l, row_number() over (order by u.vstart, u.id) as o
-      from (select r as l, r.vstart, r.id from sluice.lane r where r.class = w.id and r.list = i.id and r.vstart >= i.floor order by r.vstart, r.id limit p_most) u) f) t;
+      from (select r as l, r.vstart, r.id from sluice.lane r
+            where r.class = w.id and r.list = i.id and r.vstart >= i.floor
+            order by r.vstart, r.id limit p_most) u) f) t;
 end $$;

@@ -1,7 +1,10 @@
--- Has those who wait for these buckets look as soon as there is room, for some was given back; where there is some now,
--- calls idle workers, as many as units were given back (p_units; each may have one slot). Who would take any of a pool
--- waits for the pool; for a bucket of a worker's label no lane waits, only workers. Call under lock (lock_to_give).
-create or replace function engine.sooner(p_buckets bigint[], p_units bigint[], p_now bigint) returns void language plpgsql as $$
+-- Makes the lists of these buckets due as soon as the buckets have room, after units were given back, and notifies
+-- takers. When there is room now, it notifies idle workers, as many as units were given back, because each may have one
+-- slot. A lane that can use any member of a pool waits in the pool's list. No lane waits for the bucket of a worker's
+-- label, only workers do. Call under the locks of `engine.lock_to_give`.
+-- p_units: the units that were given back to each bucket
+create or replace function engine.sooner(p_buckets bigint[], p_units bigint[], p_now bigint) returns void
+language plpgsql as $$
 declare
   v_room record;
   v_classes bigint[];
@@ -11,15 +14,20 @@ begin
     with given as (
       select u.id, u.units, b.name, b.key, d.label, d.members from unnest(p_buckets, p_units) u (id, units)
       left join sluice.bucket b on b.id = u.id
-      left join lateral (select label, members from sluice.limit_def where name = b.name order by version desc limit 1) d on true
+      left join lateral (
+        select label, members from sluice.limit_def where name = b.name order by version desc limit 1) d on true
     ), waited as (
-      select g.id, g.units, case when g.label is not null then g.name || '@' || g.label end as asked, g.label, g.key from given g
+      select g.id, g.units, case when g.label is not null then g.name || '@' || g.label end as asked, g.label, g.key
+      from given g
       union all
-      select sluice.hash64(g.name || '*'), sum(g.units)::bigint, null, null, null from given g where g.members is not null group by 1
+      select sluice.hash64(g.name || '*'), sum(g.units)::bigint, null, null, null
+      from given g where g.members is not null group by 1
     )
     select w.*, l.classes, r.next from waited w
-    cross join lateral (select array_agg(k.class) as classes, (select min(r.need) from sluice.reservation r where r.bucket = w.id) as need
-                        from sluice.list k where k.id = w.id and k.id <> 0) l
+    cross join lateral (
+      select array_agg(k.class) as classes,
+             (select min(r.need) from sluice.reservation r where r.bucket = w.id) as need
+      from sluice.list k where k.id = w.id and k.id <> 0) l
     cross join lateral engine.room(array[w.id], p_now, false, case when l.need > 1 then array[l.need] end) r
   loop
     if v_room.asked is not null and v_room.next <= p_now then

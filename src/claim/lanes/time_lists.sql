@@ -1,17 +1,20 @@
--- When these lists of buckets are due, and how patient those may be who sleep before them.
-create or replace function engine.time_lists(p_now bigint, p_lists engine.waiting[]) returns engine.waiting[] language plpgsql as $$
+-- Returns these lists of buckets with the time at which each is due, the period in which its bucket frees one unit, and
+-- the slack: how long a unit may wait for a worker.
+create or replace function engine.time_lists(p_now bigint, p_lists engine.waiting[]) returns engine.waiting[]
+language plpgsql as $$
 declare
   v_ids bigint[];
   v_needs bigint[];
-  v_soon bigint[];  -- where something is kept for others: when to look whether it still is
+  v_soon bigint[];  -- when to look whether units are still reserved for other lanes
 begin
   v_ids := array(select w.id from unnest(p_lists) with ordinality w order by w.ordinality);
   v_needs := array(select w.need from unnest(p_lists) with ordinality w order by w.ordinality);
   if exists (select 1 from sluice.reservation r where r.bucket = any (v_ids)) then
     select array_agg(coalesce(o.need, w.need, 1) + coalesce(k.need, 0) order by w.ordinality),
-           array_agg(case when k.need > 0 then p_now + greatest(50000, least(1000000, (k.until - p_now) / 8)) end order by w.ordinality)
+           array_agg(case when k.need > 0 then p_now + greatest(50000, least(1000000, (k.until - p_now) / 8)) end
+                     order by w.ordinality)
     into v_needs, v_soon from unnest(p_lists) with ordinality w
-    -- Its own, where units of this bucket are kept for a lane of it: that one goes first.
+    -- The list's own reservation: units of this bucket that are reserved for a lane of the list, which goes first.
     left join lateral (
       select r.asked, r.lane, r.need from sluice.reservation r join lateral (
         select l.list from sluice.lane l where l.id = r.lane order by l.v desc limit 1) l on l.list = r.bucket
@@ -26,5 +29,6 @@ begin
             engine.after(w.id, case when r.next < v_soon[w.ordinality] then v_soon[w.ordinality]
                                     when w.need > r.most then p_now else r.next end, p_now),
             w.far, w.front, r.period, r.slack, w.need)::engine.waiting
-    from unnest(p_lists) with ordinality w join engine.room(v_ids, p_now, false, v_needs) r on r.ord = w.ordinality order by w.ordinality);
+    from unnest(p_lists) with ordinality w
+    join engine.room(v_ids, p_now, false, v_needs) r on r.ord = w.ordinality order by w.ordinality);
 end $$;

@@ -1,27 +1,34 @@
--- Marks the jobs of each lane, from its bound on, for a claim, and charges what was really found. It leaves a job where
--- it is when another transaction has it locked: only claims lock jobs without waiting. Beyond 64 KiB of inputs and tags
--- it leaves those out, and the worker reads them in a second query: a reply must fit the socket's buffers, else a
--- stopped worker would keep the claim's transaction, and its locks, open. The length of the text counts, because a
--- compressed input is much longer on the wire than in its row. The update finds jobs by place alone: with due_at in its
--- condition the index without due rows would be read from end to end. A job that has just been moved to another lane
--- (reprioritise.sql) is left out: it would be charged to nobody. Where a job went away meanwhile it may have been the
--- one that says what others of its lane have in common, so all are handed out anew.
--- p_take: how many jobs of each lane. p_life: of the grants of each bucket.
--- p_of, p_seqs: the jobs of lanes with costs that were weighed; one that has just become visible was not. p_dead: such
--- a job costs too much and must not run. p_over: portion. All four are null when no lane has costs.
--- p_labels, p_members: resolve; then picks decides for each job what it holds.
--- p_rooms: survey. What is charged follows from what each job holds.
--- moves: what became of each lane's jobs (advance_lanes.sql).
+-- Marks the next jobs of each lane for a claim, appends what they hold to the ledger, and returns them as text.
+-- It skips jobs that other transactions have locked: a claim never waits for a job. It skips jobs that were just moved
+-- to another lane (`engine.reprioritise`), because nobody would be charged for them.
+-- A reply must fit the socket's buffers, or a stopped worker would keep the claim's transaction, and its locks, open.
+-- So inputs and tags beyond 64 KiB are left out, and the worker reads them in a second query. The length of the text
+-- counts, because a compressed input is much longer on the wire than in its row.
+-- The update finds jobs by place (ctid) alone: with due_at in its condition, the index without due rows would be read
+-- from end to end. When a job went away meanwhile, all jobs are returned again, because the missing one may have
+-- carried what the others of its lane have in common.
+-- p_take: how many jobs of each lane
+-- p_life: how long grants of each bucket may be used, in microseconds
+-- p_of, p_seqs: lane and seq of each selected job of lanes with costs; jobs that became visible since are left
+-- p_dead: which of those jobs cost more than a bucket can ever grant, and must not run
+-- p_over: as `engine.portion` returns it. These four are null when no lane has costs.
+-- p_labels, p_members: as `engine.resolve` returns them; with labels, `engine.picks` decides what each job holds
+-- p_rooms: as `engine.survey` returns them
+-- granted: how many jobs the claim has
+-- jobs: the jobs as JSON text (claim/claimed-job.ts)
+-- moves: what became of each lane's jobs, for `engine.advance_lanes`
 create or replace function engine.mark_jobs(
-  p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_take integer[], p_buckets bigint[], p_life bigint[],
-  p_of bigint[] default null, p_seqs bigint[] default null, p_dead boolean[] default null, p_over integer[] default null,
-  p_labels jsonb default null, p_members bigint[] default null, p_rooms engine.room[] default null,
+  p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_take integer[], p_buckets bigint[],
+  p_life bigint[],
+  p_of bigint[] default null, p_seqs bigint[] default null, p_dead boolean[] default null,
+  p_over integer[] default null, p_labels jsonb default null, p_members bigint[] default null,
+  p_rooms engine.room[] default null,
   out granted integer, out jobs text, out moves engine.move[])
 language plpgsql as $$
 declare
   v_ids bigint[] := array(select l.id from unnest(p_lane) with ordinality l order by l.ordinality);
   v_at timestamptz := engine.wall(p_now); v_lanes bigint[]; v_seqs bigint[]; v_late uuid[]; v_dead uuid[];
-  v_picked bigint[]; v_holds text[]; v_buckets bigint[] := p_buckets;  -- what jobs hold, in the order of p_rooms
+  v_picked bigint[]; v_holds text[]; v_buckets bigint[] := p_buckets;  -- in the order of p_rooms
   v_units bigint[]; v_places bigint[]; v_wanted integer;
 begin
   if p_labels is not null then
@@ -34,19 +41,19 @@ begin
     from unnest(p_lane) with ordinality l where p_take[l.ordinality] > 0
   ), seen as (
     select a.lane, a.life, a.buckets, a.take, j.* from ask a cross join lateral (
-      select ctid as tid, seq, id, coalesce(since, created_at) as created_at, expires_at <= v_at as late, false as dead from sluice.job
-      where lane = a.lane and seq >= a.bound and claim is null and due_at is null
-        and case when xmax = '0' then true else engine.lock_job(ctid) end order by seq limit a.take + 1) j where not a.costed
-    union all
+      select ctid as tid, seq, id, coalesce(since, created_at) as created_at, expires_at <= v_at as late, false as dead
+      from sluice.job where lane = a.lane and seq >= a.bound and claim is null and due_at is null
+        and case when xmax = '0' then true else engine.lock_job(ctid) end order by seq limit a.take + 1) j
+    where not a.costed union all
     select p.lane, a.life, a.buckets, null, j.tid, j.seq, j.id, j.created_at, j.late or p.dead, p.dead
-    from unnest(p_of, p_seqs, p_dead) p (lane, seq, dead)
+    from unnest(p_of, p_seqs, p_dead) p (lane, seq, dead)  -- one job at a time: otherwise the plan reads all jobs
     cross join lateral (select life, buckets from ask where lane = p.lane limit 1) a cross join lateral (
-      select ctid as tid, o.seq, id, coalesce(since, created_at) as created_at, (expires_at <= v_at) is true as late from sluice.job o
-      where o.lane = p.lane and o.seq = p.seq and claim is null and due_at is null limit 1) j  -- one by one: else all jobs are read for none
-  ), told as (  -- in this order, whatever order the plan updates them in
+      select ctid as tid, o.seq, id, coalesce(since, created_at) as created_at, (expires_at <= v_at) is true as late
+      from sluice.job o where o.lane = p.lane and o.seq = p.seq and claim is null and due_at is null limit 1) j
+  ), told as (  -- numbered here, because the plan may update rows in any order
     select s.*, row_number() over (rows unbounded preceding) as o,
-      p_labels is null and lag(case when s.late then null else s.lane end) over (rows unbounded preceding) = s.lane as is_same,
-      lag(s.lane, s.take) over (rows unbounded preceding) is not distinct from s.lane as beyond
+      p_labels is null and lag(case when s.late then null else s.lane end) over (rows unbounded preceding) = s.lane
+        as is_same, lag(s.lane, s.take) over (rows unbounded preceding) is not distinct from s.lane as beyond
     from seen s
   ), taken as (
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at,
@@ -66,10 +73,10 @@ begin
   select count(*), array_agg(t.lane), array_agg(t.seq),
          '[[' || string_agg(t.told || case when t.size <= 65536 then ',' || t.cargo else '' end, '],[') || ']]',
          (select array_agg((lane, m.seen, coalesce(k.taken, 0), m.last, m.late, m.more, m.head, k.turn)::engine.move)
-          from (select lane, count(*) filter (where not beyond)::integer as seen, max(seq) filter (where not beyond) as last,
-                  count(*) filter (where late and not beyond)::integer as late,
-                  case when min(take) is null then p_over[array_position(v_ids, lane)] = 0 else bool_or(beyond) end as more,
-                  engine.rank(coalesce(max(created_at) filter (where beyond), max(created_at)), 0) as head from told group by lane) m
+          from (select lane, count(*) filter (where not beyond)::integer as seen,
+              max(seq) filter (where not beyond) as last, count(*) filter (where late and not beyond)::integer as late,
+              case when min(take) is null then p_over[array_position(v_ids, lane)] = 0 else bool_or(beyond) end as more,
+              engine.rank(coalesce(max(created_at) filter (where beyond), max(created_at)), 0) as head from told group by lane) m
           left join (select lane, count(*)::integer as taken, sum(turn) as turn from taken group by 1) k using (lane)),
          (select array_agg(id) from told where late and not beyond), (select array_agg(id) from told where dead),
          (select count(*) from told where not beyond and late is not true),
@@ -83,6 +90,6 @@ begin
     perform engine.append_ledger(
       array(select r from unnest(p_rooms) r where v_places[r.ord] > 0), p_claim, v_units, v_places);
   end if;
-  if v_late is not null then perform engine.overdue(v_late); end if;  -- no token is spent on them
+  if v_late is not null then perform engine.overdue(v_late); end if;
   if v_dead is not null then perform engine.impossible(v_dead); end if;
 end $$;

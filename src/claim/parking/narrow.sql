@@ -1,6 +1,7 @@
--- Those of p_ids that make a trial fail each alone, by halves. Two that fail only together are not found.
--- p_trial: what is repeated
--- p_of: bucket, lane, or job (their seqs)
+-- Returns those of p_ids that make a trial fail on their own, with the error of each. It searches by halves, so two
+-- that fail only together are not found.
+-- p_trial: the claim that is repeated
+-- p_of: what p_ids are: bucket, lane or job (by seq)
 create or replace function engine.narrow(p_trial engine.trial, p_of text, p_ids bigint[])
 returns setof engine.fault language plpgsql as $$
 declare

@@ -1,6 +1,6 @@
--- Parks a bucket: from now on it has no room, so that lanes wait in its list, with no time at which it is due. Call
--- under the locks of a claim's classes, or of none. Returns its name.
--- p_fault: the bucket, and what it failed with
+-- Parks a bucket, and returns its name. A parked bucket has no room, so lanes wait in its list, which is not due at any
+-- time. Call under the locks of a claim's classes, or of none.
+-- p_fault: the bucket, and the error that its data caused
 create or replace function engine.park_bucket(p_fault engine.fault) returns text language plpgsql as $$
 declare
   v_name text;

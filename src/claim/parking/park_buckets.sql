@@ -1,7 +1,7 @@
--- Parks those of these buckets that fail by their data, for whoever met such an error outside of claims. Returns their
--- names.
--- p_takes: names of buckets, as jobs have them; null: those that rounds of workers look at, by what runs, is held
--- outside of jobs, or expires
+-- Parks those of these buckets whose data make a claim fail, after such an error was met outside of claims. Returns
+-- their names.
+-- p_takes: names of buckets, as in sluice.job.takes; null: the buckets that rounds of workers read, which are those of
+-- running jobs, of leases, and of jobs that expire
 create or replace function engine.park_buckets(p_takes text[])
 returns text[] language plpgsql set jit = off set lock_timeout = '1s' as $$
 declare
@@ -25,7 +25,7 @@ begin
     select f from engine.narrow(row(null, null, 1, null, null, null, null)::engine.trial, 'bucket', array(
       select b.id from sluice.bucket b
         where b.id = any (v_ids) and b.parked is null and b.key <> '*' order by b.id)) f);
-  -- In order, as all buckets are locked.
+  -- Locked together, because buckets are locked in one order.
   perform engine.lock(array(select f.id from unnest(v_bad) f));
   return array(select engine.park_bucket(f) from unnest(v_bad) f);
 end $$;

@@ -1,8 +1,8 @@
--- Finds out by whose data a claim of this worker has failed, and parks that, so that claims go on without it. Returns
--- the names of what it parked: of one class, because the next class's lock comes before this one's buckets. Outside of
--- claims: everything that a claim does is tried under its locks, by classes, buckets, lanes and jobs, and rolled back
--- (probe.sql).
--- p_worker, p_queues, p_tasks, p_want, p_cap: as of the claim
+-- Finds what data made a claim of this worker fail, parks them, so that claims go on without them, and returns their
+-- names. It parks in one class only, because a further class's lock would come before the locks of this class's
+-- buckets. It repeats what a claim does, by classes, buckets, lanes and jobs, under a claim's locks, and rolls it back
+-- (`engine.probe`). Call outside of claims.
+-- The parameters are those of `engine.claim`.
 create or replace function engine.park_culprits(
   p_worker bigint, p_queues text[], p_tasks text[], p_want integer, p_cap bigint)
 returns text[] language plpgsql
@@ -17,7 +17,7 @@ begin
   v_trial.labels := (select w.labels from sluice.worker w where w.id = p_worker);
   v_trial.want := p_want;
   v_trial.cap := p_cap;
-  -- What the claim has learned was rolled back with it.
+  -- The claim's rollback also removed the classes that it had made.
   perform engine.learn_classes();
   for v_class in
     select c from engine.find_classes(p_queues, p_tasks, v_trial.labels, engine.limiter_us(p_cap), -1) f,
@@ -26,10 +26,11 @@ begin
   loop
     v_trial.class := v_class;
     begin
-      -- A class that does not fail is not locked any more after this.
+      -- The rollback of the probe also releases the lock of a class that does not fail.
       continue when engine.probe(v_trial, 'class', null) is null;
       v_parked := engine.park_in_class(v_trial);
-      -- Nor is one that fails by none of these: the next class may come before it in the order of locks.
+      -- A class in which no culprit was found is released, too: the next class may come before it in the order of
+      -- locks.
       if v_parked = '{}' then raise exception using errcode = 'SLW00'; end if;
     exception when others or assert_failure then v_parked := '{}';
     end;

@@ -1,5 +1,6 @@
--- Parks what makes claims of a class fail (p_trial): buckets; if there are none, jobs of the lanes that fail, or such
--- a lane itself where no job of it does. Returns their names.
+-- Parks what makes claims of a class fail, and returns the names. It parks buckets; if no bucket fails, jobs of the
+-- lanes that fail; and a lane itself if none of its jobs fails.
+-- p_trial: the claim that failed, with the class
 create or replace function engine.park_in_class(p_trial engine.trial) returns text[] language plpgsql as $$
 declare
   v_lanes bigint[];
@@ -16,7 +17,7 @@ begin
   v_lanes := engine.suspect_lanes(p_trial.class, (p_trial.news).lanes, engine.limiter_us(p_trial.cap));
   v_buckets := engine.suspect_buckets(p_trial, v_lanes);
   v_faults := array(select f from engine.narrow(p_trial, 'bucket', v_buckets) f);
-  -- In order, as all buckets are locked.
+  -- Locked together, because buckets are locked in one order.
   perform engine.lock(array(select f.id from unnest(v_faults) f));
   foreach v_fault in array v_faults loop
     v_names := v_names || engine.park_bucket(v_fault);
@@ -24,13 +25,14 @@ begin
   if v_names <> '{}' then return v_names; end if;
   v_faults := array(select f from engine.narrow(p_trial, 'lane', v_lanes) f);
   if v_faults = '{}' then
-    -- One may fail another's seat though nobody gets to it: then all of them together fail only in their own class.
+    -- A lane may make the seating of another lane fail without ever being served. Then all lanes together fail only in
+    -- their own class, and each lane is tried alone.
     v_faults := array(select f from unnest(v_lanes[:1000]) u (id), engine.narrow(p_trial, 'lane', array[u.id]) f);
   end if;
   foreach v_lane in array v_faults loop
     p_trial.lane := v_lane.id;
     v_count := cardinality(v_names);
-    -- Locked until the end, without waiting: what somebody else has locked no claim has met.
+    -- Jobs stay locked until the transaction ends. Jobs that others have locked are skipped: no claim has met them.
     v_seqs := array(
       select j.seq from sluice.job j where j.lane = v_lane.id and j.claim is null and j.due_at is null
       order by j.seq limit 2 * p_trial.want + 1 for update skip locked);

@@ -1,7 +1,7 @@
--- Parks a waiting job: it is due at infinity, so that no claim finds it among those that wait. The caller has it
--- locked, and its class. Returns its name.
+-- Parks a waiting job, and returns its name. It becomes due at infinity, so that no claim finds it among waiting jobs.
+-- Call under the locks of the job and of its class.
 -- p_lane: its lane
--- p_fault: its seq, and what it failed with
+-- p_fault: its seq, and the error that its data caused
 create or replace function engine.park_job(p_lane bigint, p_fault engine.fault) returns text language plpgsql as $$
 declare
   v_id uuid;

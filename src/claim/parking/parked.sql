@@ -1,5 +1,5 @@
--- What claims leave out because they failed by it, the oldest first; what has gone since is left out. Runs where this release's
--- functions may not be, for doctor.
+-- Reads what claims leave out because its data made them fail, the oldest first, without what has gone since.
+-- `sluice doctor` runs it where the functions of this release may not exist.
 select p.kind, p.name, p.error, p.code, extract(epoch from p.at)::float8 * 1000 as at_ms from sluice.parked p
 where case p.kind when 'job' then exists (select 1 from sluice.job j where j.id = p.job and j.due_at = 'infinity')
                   when 'lane' then exists (select 1 from sluice.lane l where l.id = p.id and l.list = 1)

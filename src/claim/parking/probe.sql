@@ -1,7 +1,8 @@
--- Does what a claim does with these buckets, lanes or jobs of a class, or with the whole class, and rolls it back,
--- with its locks. Returns the error that it met, null when it met none by data: a lock that was not free in time is
--- nobody's fault.
--- p_trial, p_of, p_ids: narrow.sql; p_of may be class
+-- Tries what a claim does with these buckets, lanes or jobs of a class, or with the whole class, and rolls it back
+-- together with its locks. Returns the error, or null if there was none by data: a lock that was not free in time is
+-- not an error of data.
+-- p_trial, p_ids: as in `engine.narrow`
+-- p_of: bucket, lane, job, or class
 create or replace function engine.probe(p_trial engine.trial, p_of text, p_ids bigint[])
 returns engine.fault language plpgsql as $$
 begin

@@ -1,14 +1,14 @@
--- Has a bucket compute with its data again, and those who wait for it look. What it missed is made up for: places are
--- counted by who holds them now; what attempts used beyond their grants is charged, and silence that a vendor asked
--- for goes on. Units that were to be given back meanwhile stay charged. What fails at that is parked again. False when
--- it is not parked.
+-- Releases a parked bucket: claims compute with its data again, and lanes that wait for it are looked at. Returns false
+-- when it is not parked. It makes up for what the bucket missed: places are counted again, units that attempts used
+-- beyond their grants are charged, and a hold that a vendor requested goes on. Units that were to be given back
+-- meanwhile stay charged. If this fails by data, the bucket is parked again.
 create or replace function engine.release_bucket(p_bucket bigint) returns boolean language plpgsql as $$
 declare
   v_name text := (select b.name from sluice.bucket b where b.id = p_bucket);
   v_one sluice.parked;
   v_now bigint;
 begin
-  -- Ends of attempts are held off while they are counted.
+  -- No attempt may end while running jobs are counted.
   perform pg_advisory_xact_lock(1397511523, -7);
   perform engine.lock_to_give(array[p_bucket]);
   update sluice.bucket b set parked = null where b.id = p_bucket and b.parked;

@@ -1,5 +1,5 @@
--- Has a parked job wait at its place in its lane again, which its next claim hears of by an arrival. False when it is
--- not parked.
+-- Releases a parked job: it waits at its place in its lane again, and an arrival announces it to the next claim.
+-- Returns false when it is not parked.
 create or replace function engine.release_job(p_job uuid) returns boolean language plpgsql as $$
 begin
   with back as (

@@ -1,4 +1,5 @@
--- Lets a parked lane go: the next claim makes it anew, as its first job says. False when it is not parked.
+-- Releases a parked lane: deletes its row, so that the next claim makes it again from its first job. Returns false when
+-- it is not parked.
 create or replace function engine.release_lane(p_lane bigint) returns boolean language plpgsql as $$
 begin
   perform engine.enclose(array(select l.class from sluice.lane l where l.id = p_lane and l.list = 1));

@@ -1,6 +1,6 @@
--- The buckets that jobs of these lanes need room in, as this worker meets them: of labels its own, of pools the
--- members. Those of lanes that are not made yet stand in their first jobs. One that was never used has no row, and
--- nothing to fail by.
+-- Returns the buckets in which jobs of these lanes need room: for labels those of this worker, for pools the members. A
+-- lane that has no row yet has them in its first job. A bucket that was never used has no row, and no data that could
+-- fail.
 create or replace function engine.suspect_buckets(p_trial engine.trial, p_lanes bigint[])
 returns bigint[] language plpgsql as $$
 declare

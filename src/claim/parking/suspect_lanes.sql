@@ -1,6 +1,7 @@
--- The lanes of a class that a claim at p_now may read: those that something has arrived for (p_arrived), those in
--- front of the lists that are ready or due, those that stand behind another one of their fair key, and those by which
--- turns are reckoned.
+-- Returns the lanes of a class that a claim at p_now may read: lanes with arrivals, lanes in front of the lists that
+-- are ready or due, lanes that stand behind another one of their fair key, and lanes from which turns are computed.
+-- p_arrived: the lanes with arrivals
+-- p_now: in microseconds
 create or replace function engine.suspect_lanes(p_class bigint, p_arrived bigint[], p_now bigint)
 returns bigint[] language plpgsql as $$
 begin

@@ -1,5 +1,5 @@
--- Grants of these buckets what a claim of p_trial would, to see whether that fails: the caller rolls it back
--- (probe.sql).
+-- Grants units of these buckets as a claim of p_trial would, to see whether that fails; the caller rolls it back
+-- (`engine.probe`).
 create or replace function engine.try_buckets(p_trial engine.trial, p_buckets bigint[])
 returns void language plpgsql as $$
 declare
@@ -13,8 +13,9 @@ begin
   v_now := engine.limiter_us(p_trial.cap);
   v_units := array(select least(r.avail, greatest(p_trial.want, 1))
     from engine.room(p_buckets, v_now) r order by r.ord);
-  perform engine.append_ledger(array(select r::engine.room from engine.room(p_buckets, v_now) r), v_claim, v_units, v_units);
-  -- What was granted may come back, and somebody waits for the next unit.
+  perform engine.append_ledger(
+    array(select r::engine.room from engine.room(p_buckets, v_now) r), v_claim, v_units, v_units);
+  -- Granted units may be given back, and lanes wait for the next unit: both must work.
   perform engine.refund(b, v_claim, u) from unnest(p_buckets, v_units) t (b, u) where u > 0;
   perform engine.release(p_buckets, v_units::integer[]);
   v_given := array(select r.next

@@ -1,4 +1,5 @@
--- Claims of one class, to see whether that fails: the caller rolls it back (probe.sql). p_trial: narrow.sql.
+-- Claims jobs of one class, to see whether that fails; the caller rolls it back (`engine.probe`).
+-- p_trial: as in `engine.narrow`
 create or replace function engine.try_class(p_trial engine.trial) returns void language plpgsql as $$
 declare
   v_now bigint;

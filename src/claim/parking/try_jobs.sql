@@ -1,6 +1,7 @@
--- Claims these jobs of a lane (p_trial: narrow.sql) as if there were no others, to see whether that fails: the caller
--- rolls it back (probe.sql). For that they form a lane of their own, made anew: it fails by them, not by what is noted
--- of their lane.
+-- Claims these jobs of a lane as if there were no others, to see whether that fails; the caller rolls it back
+-- (`engine.probe`). The jobs form a new lane of their own, so the claim fails by them, not by the row of their lane.
+-- p_trial: as in `engine.narrow`
+-- p_seqs: the jobs
 create or replace function engine.try_jobs(p_trial engine.trial, p_seqs bigint[]) returns void language plpgsql as $$
 declare
   v_own constant bigint := -1;

@@ -1,6 +1,6 @@
--- Claims of these lanes as if there were no others, to see whether that fails: the caller rolls it back (probe.sql).
--- For that they form a class of their own. p_trial: narrow.sql; lanes that something has arrived for are taken in
--- first.
+-- Claims jobs of these lanes as if there were no others, to see whether that fails; the caller rolls it back
+-- (`engine.probe`). The lanes form a class of their own. Arrivals of these lanes are absorbed first.
+-- p_trial: as in `engine.narrow`
 create or replace function engine.try_lanes(p_trial engine.trial, p_lanes bigint[]) returns void language plpgsql as $$
 declare
   v_own constant bigint := -1;
@@ -17,7 +17,8 @@ begin
   perform engine.absorb(v_now, array[v_news]);
   update sluice.lane l set class = v_own, vstart = coalesce(l.vstart, 0)
     where l.id = any (p_lanes) and l.list is not null;
-  -- Others are seated by the turns that stand there, also by those of lanes that cannot be served now.
+  -- Other lanes are seated by the turns in the class, also by turns of lanes that cannot be served now: so they must be
+  -- small enough to compute with.
   perform max(l.vstart + 2147483647 * 1000000::bigint) from sluice.lane l where l.class = v_own;
   insert into sluice.list as k (class, id, floor, due)
   select v_own, l.list, min(l.vstart), v_now from sluice.lane l where l.class = v_own group by l.list

@@ -1,9 +1,12 @@
--- Decides what each job of a decision holds where only dispatch knows that: of the worker's labels its own, of each pool
--- the member with the most room that takers outside of jobs leave, as one job is taken after the other. A job that finds
--- no member is left out. Call under lock of the members.
--- p_members: those of all pools. p_rooms: of the buckets of p_lane, as survey found them. The others: mark_jobs.
--- holds: for each of seqs, as takes, joined by U+001F, or null where they are the same.
--- buckets, rooms: all that jobs may hold, each once, the members first.
+-- Decides what each job of a claim holds where that depends on the worker and the moment: for a label the worker's own
+-- bucket, for a pool the member that has the most room left after the jobs before it, and beside takers. A job that
+-- finds no member is left out. Call under the locks of the members.
+-- p_labels, p_members: as `engine.resolve` returns them
+-- p_rooms: the rooms of p_lane's buckets, as `engine.survey` returns them
+-- The others: as in `engine.mark_jobs`.
+-- seqs: the jobs
+-- holds: for each of seqs what it holds, in the order of takes, joined by U+001F; null where that is the same as takes
+-- buckets, rooms: all that jobs may hold, each once, the members first
 create or replace function engine.picks(
   p_labels jsonb, p_members bigint[], p_now bigint, p_lane sluice.lane[], p_take integer[], p_of bigint[],
   p_seqs bigint[], p_rooms engine.room[],
@@ -50,7 +53,9 @@ begin
         v_best := null;
         for m in 1 .. coalesce(cardinality(v_names), 0) loop
           continue when v_limits[m] <> v_limit or v_places[m] < 1 or v_units[m] < greatest(1, v_job.costs[i]);
-          if v_best is null or least(v_units[m], v_places[m]) > least(v_units[v_best], v_places[v_best]) then v_best := m; end if;
+          if v_best is null or least(v_units[m], v_places[m]) > least(v_units[v_best], v_places[v_best]) then
+            v_best := m;
+          end if;
         end loop;
         v_picked[i] := v_best;
         v_all[i] := v_names[v_best];

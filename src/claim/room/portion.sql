@@ -1,11 +1,14 @@
--- Divides what buckets have free among lanes in fair order (share): brings lanes into its form, and reads the next jobs
--- of those whose jobs have costs. How many jobs lanes without costs have is not known here.
--- p_starts: where the fair key of each lane stands. p_avail, p_units, p_places, p_most: survey. A pool's p_avail is the
--- sum of its members' room, and decides where no job needs more than one unit; its other numbers are one member's.
--- p_horizon, p_first: share.
--- take, blocked: of each lane; blocked as a position in p_buckets.
--- of, seqs, dead: of each job that was given from a lane with costs its lane, its seq, and whether it must not run.
--- over: 1 for a lane with costs that has no further jobs. more: some lanes have more jobs than were read.
+-- Divides the room of buckets among lanes in fair order: brings the lanes into the form of `engine.share`, and reads
+-- the next jobs of lanes whose jobs have costs. It does not know how many jobs lanes without costs have.
+-- p_starts: the virtual start of each lane's fair key
+-- p_avail, p_units, p_places, p_most: as `engine.survey` returns them. p_avail of a pool is the sum of its members'
+-- room, and decides where no job needs more than one unit; its other numbers are those of one member.
+-- p_horizon, p_first: as in `engine.share`
+-- take: how many jobs each lane gives
+-- blocked: the position in p_buckets of the bucket that denied each lane; 0: none did
+-- of, seqs, dead: for each job of a lane with costs: its lane, its seq, and whether it must not run
+-- over: 1 for a lane with costs that has no further jobs
+-- more: some lanes have more jobs than were read
 create or replace function engine.portion(
   p_want integer, p_lane sluice.lane[], p_starts bigint[], p_buckets bigint[], p_avail bigint[], p_units bigint[],
   p_places bigint[], p_most bigint[], p_horizon bigint, p_now bigint, p_first integer[],
@@ -13,7 +16,7 @@ create or replace function engine.portion(
   out more boolean)
 language plpgsql as $$
 declare
-  -- As many as will do, unless few lanes take all.
+  -- Enough, unless few lanes take all.
   v_each constant integer := 2 * p_want / cardinality(p_lane) + 1;
   v_fairs bigint[];
   v_lane sluice.lane;

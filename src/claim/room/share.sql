@@ -1,19 +1,25 @@
--- Divides room among lanes: pure arithmetic, no table. Each turn goes to the fair key with the smallest virtual start
--- and gives its lanes, in order, as far as all their buckets allow: of jobs with costs one after the other, until
--- another fair key's start is smaller; of jobs without, each of which takes one of everything, up to a quantum at once.
--- A round's quantum is what is left over the weights that still take part, so rounds end in single units. A job that
--- does not fit keeps what its bucket has left, if no other bucket denies it: else cheap jobs would take for ever what
--- an expensive one waits for. test/dispatch/share.ts is the same in TypeScript.
--- p_n: jobs of each lane. p_vstart: virtual start of each fair key, ascending; each has a lane. p_step: of each lane,
--- what a unit adds to the virtual start of its fair key, p_fair[i].
--- p_uses: bucket positions of lane i are p_uses[p_from[i] .. p_from[i + 1] - 1].
--- p_units, p_places: what is free in each bucket; a job takes its cost of the units and one place.
--- p_horizon: virtual start of lanes that were not read (null: all were); no turn of a fair key begins past it.
--- p_at[i]: where lane i's first job begins in p_costs; 0: each of its jobs takes one unit.
--- p_costs: for each job a cost for each use of its lane (0: it takes none, and waits until one is free), then its turn
--- (-1: it does not run, takes nothing and waits for nothing).
--- p_first: lanes whose next job goes before all turns.
--- blocked: of each lane the position of the bucket that denied it, 0: none did.
+-- Divides room among lanes: pure arithmetic, no table is read. Each turn goes to the fair key with the smallest virtual
+-- start, which gives jobs of its lanes, in order, as far as all their buckets allow. Jobs with costs are given one by
+-- one, until another fair key's start is smaller. Jobs without costs take one unit of each bucket, and are given up to
+-- a quantum at once. The quantum of a round is what is left, divided by the weights that still take part, so rounds end
+-- in single units. A job that does not fit keeps what its bucket has left, if no other bucket denies it:
+-- otherwise cheap jobs would take for ever what an expensive one waits for. test/dispatch/share.ts is the same in
+-- TypeScript.
+-- p_want: how many jobs at most
+-- p_n: how many jobs each lane has
+-- p_vstart: the virtual start of each fair key, ascending; each key has a lane
+-- p_step: for each lane, what a unit adds to the virtual start of its fair key
+-- p_fair: for each lane the position of its fair key
+-- p_from, p_uses: the bucket positions of lane i are p_uses[p_from[i] .. p_from[i + 1] - 1]
+-- p_units, p_places: what is free in each bucket; a job takes its cost in units, and one place
+-- p_horizon: the virtual start of lanes that were not read; null: all were read. No turn begins after it.
+-- p_at: where the first job of each lane begins in p_costs; 0: each of the lane's jobs takes one unit
+-- p_costs: for each job its cost in each bucket of its lane (0: it takes no unit, but waits until one is free), then
+-- its turn (-1: it does not run, takes nothing and waits for nothing)
+-- p_first: lanes whose next job goes before all turns
+-- take: how many jobs each lane gives
+-- vstart: the virtual start of each fair key afterwards
+-- blocked: for each lane the position of the bucket that denied it; 0: none did
 create or replace function engine.share(
   p_want integer, p_n bigint[], p_vstart bigint[], p_step bigint[], p_fair integer[], p_from integer[],
   p_uses integer[], p_units bigint[], p_places bigint[], p_horizon bigint, p_at integer[], p_costs integer[],
@@ -21,13 +27,13 @@ create or replace function engine.share(
 language plpgsql immutable as $$
 declare
   v_left bigint := p_want;
-  v_most bigint;  -- no more can be given: what buckets that all lanes share have
-  v_after integer[] := array_fill(0, array[cardinality(p_n)]);  -- after each lane the next of its fair key; 0: none
-  v_open integer[] := array_fill(0, array[cardinality(p_vstart)]);  -- the lane of each fair key that is next
+  v_most bigint;  -- how many jobs the buckets that all lanes use have room for
+  v_after integer[] := array_fill(0, array[cardinality(p_n)]);  -- for each lane the next of its fair key; 0: none
+  v_open integer[] := array_fill(0, array[cardinality(p_vstart)]);  -- the next lane of each fair key
   v_queue integer[] := array(select -l from unnest(p_first) l) || array(select generate_subscripts(p_vstart, 1));
   v_starts bigint[] := array_fill(p_vstart[1], array[coalesce(cardinality(p_first), 0)]) || p_vstart;
   v_weight bigint[] := v_open; v_weights bigint; v_budget bigint; k bigint; f integer; i integer; j integer;
-  v_rounds integer[] := v_open; v_round integer := 0;  -- in which round each fair key had its last turn
+  v_rounds integer[] := v_open; v_round integer := 0;  -- the round in which each fair key had its last turn
   v_was bigint; v_until bigint; v_turn integer; v_fit bigint; v_denied integer; v_place integer;
 begin
   take := v_after; blocked := v_after; vstart := p_vstart;

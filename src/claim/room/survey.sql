@@ -1,10 +1,13 @@
--- Reads what buckets allow, by position, under their locks, and reads the clock once, after the locks. New definitions
--- take effect here first. Left out is what is kept for other lanes (reserved) and what takers outside of jobs have the
--- turn for (left).
--- p_buckets, p_members: locked by the caller; p_members are those of the pools among p_buckets.
--- p_lists: the same buckets under the names that lanes use.
--- p_lanes: the lanes that are served. p_cap: claim.
--- rooms: what room returned, from which append_ledger goes on.
+-- Reads what buckets allow, by position, under their locks; it reads the clock once, after the locks. Before that, new
+-- definitions take effect (`engine.renew`). Units reserved for other lanes (`engine.reserved`), and units that waiting
+-- takers have the turn for (`engine.left`), are left out.
+-- p_buckets, p_members: the buckets, locked by the caller, and the members of the pools among them
+-- p_lists: p_buckets under the names that lanes use
+-- p_lanes: the lanes that are served
+-- p_cap: as in `engine.claim`
+-- now_us: the time of the decision, in microseconds
+-- avail, units, places, most, life: as in `engine.room`, for each bucket
+-- rooms: what `engine.room` returned, from which `engine.append_ledger` goes on
 create or replace function engine.survey(
   p_buckets bigint[], p_members bigint[], p_lists bigint[], p_lanes bigint[], p_cap bigint,
   out now_us bigint, out avail bigint[], out units bigint[], out places bigint[], out most bigint[], out life bigint[],
@@ -14,8 +17,8 @@ declare
   v_room engine.room;
   v_stale boolean;
   v_kept bigint[];
-  v_held boolean;   -- some of it is kept for lanes
-  v_asked boolean;  -- somebody waits outside of jobs
+  v_held boolean;   -- units are reserved for lanes
+  v_asked boolean;  -- takers wait
 begin
   for round in 1 .. 2 loop
     now_us := engine.limiter_us(p_cap);
