@@ -29,7 +29,9 @@ it('README leads to a limited task that runs, and to a program that sends to it'
   expect(readme).toContain('node /path/to/sluice/dist/cli/main.js init ')
   const init = await project.run(['init'])
   expect(init.err).toContain(`npm install ${checkout} zod\n`)
-  expect(readFileSync(join(project.dir, 'tasks.ts'), 'utf8')).toContain(code('export const syncContact'))
+  expect(readFileSync(join(project.dir, 'tasks.ts'), 'utf8')).toContain(
+    /\/\/ Never .*\nconst crm = .*\n/.exec(readme)?.[0],
+  )
   expect(readme).toContain('npm install /path/to/sluice zod ')
   await npm(project.dir, 'install', '--offline', checkout, join(root, 'node_modules/zod'))
 
@@ -40,8 +42,8 @@ it('README leads to a limited task that runs, and to a program that sends to it'
   await execute('sh', ['-c', `${line} 2`], { cwd: project.dir })
   await until(async () => objects((await project.run(['status', '--json'])).out)[0]?.['waiting'] === 0)
 
-  // What `node app.ts` does on a newer Node, by way of the compiler; its types come with the package.
-  project.write('app.ts', code('// app.ts'))
+  // The program is TypeScript too: it is compiled with the types that come with the package, and then run.
+  project.write('app.ts', code('// app.js'))
   const flags = '--module nodenext --target es2023 --strict --rewriteRelativeImportExtensions --types node'.split(' ')
   const types = ['--typeRoots', join(root, 'node_modules/@types'), '--outDir', 'out', 'app.ts', 'sluice.config.ts']
   await execute(join(root, 'node_modules/.bin/tsc'), [...flags, ...types], { cwd: project.dir })
@@ -49,7 +51,8 @@ it('README leads to a limited task that runs, and to a program that sends to it'
     cwd: project.dir,
     env: { ...process.env, SLUICE_ALLOW_PRIVATE: '' },
   })
-  expect(stdout).toContain('/accounts/a1/contacts/7')
+  expect(stdout).toContain('/accounts/a1/contacts/7\n')
+  expect(stdout).toContain('no limit exceeded: true')
 }, 300_000)
 
 /** The README's code block from the line that begins so. */
