@@ -34,6 +34,8 @@ begin
   if v_front.n > 1 or v_front.lane <> p_news.lanes[1] then return; end if;
   select * into v_lane from sluice.lane l
   where l.id = coalesce(v_front.lane, p_news.lanes[1]) order by l.v desc limit 1;
+  -- A lane that stands behind another lane of its fair key is not alone.
+  if v_lane.list is not null and v_lane.vstart is null then return; end if;
   served := true;
   if v_lane.id is null and p_news.lanes is null then return; end if;
   if v_front.lane is null and v_lane.list is not null then  -- it waits for a bucket that is not due
