@@ -1,19 +1,19 @@
-/** Jobs on their way from the store to a worker: arrays with a place for each thing told. */
+/** Decodes the jobs of a claim's reply: arrays with one position for each field. */
 
 import type { Moment } from '../core/clock.ts'
 
 /** A job in hand: claimed, not yet finished. */
 export interface Handout {
   claim: string
-  /** Monotonic ms, not after the store's decision: what the grants' life counts from. */
+  /** Monotonic ms, not later than the store's decision: the grants' life counts from it. */
   grantedMs: number
-  /** Before it was claimed: what the monotonic clock misses from then on makes the grants older, too. */
+  /** Before the claim: what the monotonic clock misses from then on makes the grants older, too. */
   asked?: Moment
-  /** The epoch under which those who share its limits may be asked, too. */
+  /** The epoch to present to a second limiter. */
   epoch?: string
-  /** Their answer; undefined: nobody is asked. It may begin when that is undefined. */
+  /** The second limiter's verdict. A missing promise, or one that resolves to undefined, means that the job may start. */
   agreed?: Promise<Denial | undefined>
-  /** Its grant there, and the monotonic ms before which it may not begin. */
+  /** The id of its grant in the second limiter, and the monotonic ms before which it may not start. */
   grant?: string
   notBeforeMs?: number
   seq: number
@@ -31,26 +31,29 @@ export interface Handout {
   costs: number[] | null
   /** The shortest life of a grant, in microseconds, by the definitions in force; null: no limits. */
   grantUs: number | null
-  /** What it was charged in, where that is not the same: one for each of `takes`. */
+  /** The buckets that were charged, if they differ from `takes`: one for each of `takes`. */
   holds: string[] | null
   tags: string[] | null
-  /** Undefined: left out, to be fetched. */
+  /** Undefined: omitted from the reply, to be fetched. */
   input: unknown
-  /** 2: nobody has looked at its task's code; 1: it has met no rules; 0: it has; or what they did, if they gave it keys. */
+  /**
+   * 2: no process with its task's code has checked it; 1: it has met no rules; 0: it has; or the changes by rules, if
+   * these gave it keys.
+   */
   admitted: number | readonly { keys?: Record<string, string> }[]
-  /** It left the hands of its claim before its input was read: nothing is to be done but to end its claim. */
+  /** It left its claim before its input was read: only its claim has to be ended. */
   isGone?: boolean
 }
 
-/** A job that goes back: those who share its limits have used up the bucket `reason` (undefined: it is something else). */
+/** A job that the second limiter denied; `reason`: the bucket without room, undefined: another reason. */
 export interface Denial {
   kind: 'denied'
   reason: string | undefined
 }
 
-/** What each job has of its own. */
+/** The fields of each single job. */
 type Own = [seq: number, id: string, attempt: number, created: number]
-/** What the ordinary jobs of a lane have in common. */
+/** The fields that the ordinary jobs of a lane share. */
 type Common = [
   task: string,
   queue: string,
@@ -64,16 +67,18 @@ type Common = [
   grantUs: number | null,
   holds: string[] | null,
 ]
-/** Left out where it is too long for the answer of a claim; tags also where there are none. */
+/** Omitted if too long for a claim's reply; tags also if there are none. */
 type Cargo = [] | [input: unknown, tags?: string[]]
 
-/** A job as hand.sql and cargo.sql tell it: whole, or as an ordinary one that follows another of its lane. */
+/**
+ * A job as claim/mark/hand.sql and claim/mark/cargo.sql return it: complete, or without the common fields if it follows another of its lane.
+ */
 type Place = [...Own, ...Common, ...Cargo] | [...Own, ...Cargo]
 
 const ownPlaces = 4
 const wholePlaces = 15
 
-/** Jobs as a claim tells them, in JSON; null: none. */
+/** Decodes the jobs in a claim's reply, in JSON; null: none. */
 export function handouts(told: string | null, claim: string, grantedMs: number): Handout[] {
   if (told === null) return []
   const places = JSON.parse(told) as Place[]
@@ -88,7 +93,7 @@ export function handouts(told: string | null, claim: string, grantedMs: number):
   })
 }
 
-/** @param cargo where it begins */
+/** @param cargo position of the input */
 function handout(place: Place, common: Common, cargo: number, claim: string, grantedMs: number): Handout {
   const [seq, id, attempt, created] = place
   const [task, queue, failed, crashes, ambiguous, priority, takes, admitted, costs, grantUs, holds] = common

@@ -1,18 +1,23 @@
-/** Periods of the calendar by the clocks of a zone. `limits/room/period.sql` does the same in the store, and a test holds it to this. */
+/**
+ * Calendar periods in the local time of a zone. `limits/room/period.sql` computes the same in the store; a test compares the
+ * two.
+ */
 import { instantOf, offsetIn } from './zone.ts'
 
-/** How long a period is; weeks begin on Monday. */
+/** Length of a period; weeks begin on Monday. */
 export type CalendarUnit = 'minute' | 'hour' | 'day' | 'week' | 'month'
 
-/** Periods without end: of this unit, by the clocks of `zone` (IANA). */
+/** A sequence of periods of one unit, in the local time of `zone` (IANA). */
 export interface Calendar {
   unit: CalendarUnit
   zone: string
-  /** One period begins at this instant (microseconds since 1970, whole ms); null: where the calendar says. */
+  /**
+   * One period begins at this instant (microseconds since 1970, whole ms); null: periods begin where the calendar's do.
+   */
   anchorUs: number | null
 }
 
-/** From `startUs` on, before `endUs`, in microseconds since 1970. */
+/** From `startUs` (inclusive) to `endUs` (exclusive), in microseconds since 1970. */
 export interface Period {
   startUs: number
   endUs: number
@@ -25,10 +30,10 @@ const dayUs = 24 * hourUs
 const mondayUs = 4 * dayUs
 
 /**
- * The period that a time is in. Days, weeks and months begin when the clocks first show their begin, or a later time:
- * midnight may fall into a gap, and clocks that are set back over it begin no second one. So every instant is in one period.
- * Minutes and hours are counted as they pass, from the begin of the day (or the anchor): a day of 25 hours has 25, and
- * the last one of a day may be short.
+ * Returns the period that contains a time. Days, weeks and months begin when the clocks first show their local start, or
+ * a later time: midnight may fall into a gap, and clocks that are set back past it do not start a second period. So every
+ * instant is in exactly one period. Minutes and hours are counted as elapsed time from the start of the day (or the
+ * anchor): a day of 25 hours has 25 of them, and the last one of a day may be short.
  */
 export function periodOf(calendar: Calendar, atUs: number): Period {
   const { unit, anchorUs } = calendar
@@ -55,7 +60,7 @@ function wallPeriod({ unit, zone, anchorUs }: Calendar, atUs: number): Period {
   if (wall(k) > wallUs) k--
   let startUs = begin(wall(k))
   for (;;) {
-    // More than once where clocks were set back to before a begin that they had shown.
+    // The loop repeats where clocks were set back past a start that they had already shown.
     const endUs = begin(wall(++k))
     if (endUs > atUs) return { startUs, endUs }
     startUs = endUs
@@ -68,7 +73,10 @@ function monthsOf(wallUs: number): number {
   return date.getUTCFullYear() * 12 + date.getUTCMonth()
 }
 
-/** The same time of the same day so many months later, or of the last day of a month that is too short. */
+/**
+ * Returns the same time on the same day of the month, `months` later, or on the month's last day if the month is too
+ * short.
+ */
 function monthsAfter(wallUs: number, months: number): number {
   const date = new Date(wallUs / 1_000)
   const [year, month] = [date.getUTCFullYear(), date.getUTCMonth() + months]

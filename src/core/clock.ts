@@ -1,13 +1,13 @@
 import { uptime } from 'node:os'
 
 /**
- * Time and randomness of this process, behind one seam so that tests and the simulator can own them.
- * Limits never use this clock: they are decided by the store's own (`sluice.now()`).
+ * Time and randomness of this process, behind one interface so that tests and the simulator can replace them. Limits
+ * never use this clock: the store's own clock (`sluice.now()`) decides them.
  */
 export interface Clock {
   /** Monotonic time in ms, with fractions; only differences mean anything. Never steps. */
   monotonicMs(): number
-  /** Time since the machine was started, in ms, also what it slept of that; coarse, and only differences mean anything. */
+  /** Time since the machine was started, in ms, including time asleep; coarse, and only differences mean anything. */
   bootMs(): number
   /** Wall time in ms since 1970, for ids, log lines and HTTP dates. May step. */
   wallMs(): number
@@ -15,7 +15,10 @@ export interface Clock {
   random(): number
   /** Calls `then` once after `ms`, unless the returned function is called before. Does not keep the process alive. */
   after(ms: number, then: () => void): () => void
-  /** Resolves after `ms`, or at once when `signal` is aborted; never rejects. Does not keep the process alive by itself if `ref` is false. */
+  /**
+   * Resolves after `ms`, or at once when `signal` is aborted; never rejects. With `ref` false it does not keep the
+   * process alive.
+   */
   sleep(ms: number, signal?: AbortSignal, ref?: boolean): Promise<void>
 }
 
@@ -26,19 +29,21 @@ export interface Moment {
   readonly wallMs: number
 }
 
-/** Reads all clocks; the monotonic one last, so that a pause between the readings makes what began now older, never younger. */
+/**
+ * Reads all clocks, the monotonic one last: a pause between the readings then makes the moment look older, never younger.
+ */
 export function readMoment(clock: Clock): Moment {
   const [bootMs, wallMs] = [clock.bootMs(), clock.wallMs()]
   return { bootMs, wallMs, monotonicMs: clock.monotonicMs() }
 }
 
-/** Some systems count the time since the boot in whole seconds. */
+/** Some systems count the time since boot in whole seconds. */
 const bootGrainMs = 1_000
 
 /**
- * Monotonic time, and what that clock has missed since a moment: it may stand still while the machine sleeps, is paused or is
- * restored from a snapshot. The clock that has moved on most decides; one that was set back takes nothing away. Undefined: the
- * monotonic clock alone.
+ * Returns the monotonic time plus what that clock has missed since a moment: it may stand still while the machine sleeps,
+ * is paused or is restored from a snapshot. The clock that has advanced most decides; a clock that was set back subtracts
+ * nothing. Without `since`: the monotonic clock alone.
  */
 export function caughtUpMs(clock: Clock, since: Moment | undefined): number {
   const nowMs = clock.monotonicMs()
@@ -47,7 +52,10 @@ export function caughtUpMs(clock: Clock, since: Moment | undefined): number {
   return nowMs + Math.max(0, passedMs - (nowMs - since.monotonicMs))
 }
 
-/** A reading of the limiter's clock, which runs in the store, by this process: taken between sending and hearing. */
+/**
+ * One reading of the limiter's clock, which runs in the store. The clock was read at some time between `sentMs` and
+ * `heardMs`.
+ */
 export interface Reading {
   /** Microseconds since 1970. */
   us: number
@@ -56,19 +64,22 @@ export interface Reading {
   bootMs: number
 }
 
-/** Clocks that do not go equally fast: a thousandth at most. */
+/** Two clocks run at rates that differ by at most one thousandth. */
 const drift = 0.001
-/** A difference that is no step: resolution, and what a statement waits. */
+/** A smaller difference, in microseconds, is no step: clocks have limited resolution, and statements wait. */
 const stepUs = 2_000_000
 
-/** The least that the limiter's clock shows to a request sent at `atMs`, if it did not step since `past`. */
+/**
+ * Returns the lowest time, in microseconds, that the limiter's clock can show to a request sent at `atMs` if it has not
+ * stepped since `past`.
+ */
 export function leastUs(past: Reading, atMs: number): number {
   return Math.floor(past.us + Math.max(0, atMs - past.heardMs) * 1_000 * (1 - drift))
 }
 
 /**
- * By how many microseconds the limiter's clock has stepped forward between two readings, at least; 0: it did not, or by less
- * than 2 s. `isOwn`: it is this machine that slept meanwhile, and its monotonic clock stood still.
+ * Returns by how many microseconds, at least, the limiter's clock has stepped forward between two readings; 0 if it has
+ * not, or by less than 2 s. `isOwn`: this machine slept meanwhile, and its monotonic clock stood still.
  */
 export function stepForward(past: Reading, now: Reading): { byUs: number; isOwn: boolean } {
   const since = (fromMs: number, toMs: number) => past.us + (toMs - fromMs) * 1_000 * (1 + drift)
@@ -78,43 +89,51 @@ export function stepForward(past: Reading, now: Reading): { byUs: number; isOwn:
 }
 
 /**
- * The limiter's clock as this process last saw it. It bounds what that clock may show next, so that a forward step of the
- * store's clock does not open the limits; what it shows beyond the bound, or long before, is not learned from: the bound
- * grows as this process's monotonic clock, however often it is asked.
+ * Remembers the limiter's clock as this process last saw it, and bounds what that clock may show next, so that a forward
+ * step of the store's clock does not open the limits. A reading beyond the bound, or far below it, is not learned: the
+ * bound only advances with this process's monotonic clock, however often the store's clock is read.
  */
 export class StoreClock {
   #seen: { storeUs: number; atMs: number } | undefined
 
-  /** The limiter's clock showed `storeUs` (microseconds since 1970) to a request sent at `sentMs`, heard at `atMs`. */
+  /**
+   * Records that the limiter's clock showed `storeUs` (microseconds since 1970) in the reply, received at `atMs`, to a
+   * request sent at `sentMs`.
+   */
   saw(storeUs: number, atMs: number, sentMs = atMs): void {
     const capUs = this.cap(sentMs)
     if (capUs !== null && (storeUs >= capUs || storeUs < capUs - 2 * stepUs)) return
     this.#seen = { storeUs, atMs }
   }
 
-  /** The latest time that it may show to a request sent at `atMs`; null: not seen yet. Beyond it the clock has stepped. */
+  /**
+   * Returns the latest time, in microseconds, that the clock may show to a request sent at `atMs`; null: no reading yet.
+   * Beyond it the clock has stepped.
+   */
   cap(atMs: number): number | null {
     if (this.#seen === undefined) return null
     const { storeUs, atMs: seenMs } = this.#seen
-    // A second of grace.
+    // One second of tolerance.
     return Math.floor(storeUs + (atMs - seenMs) * 1_000 * (1 + drift) + 1_000_000)
   }
 
-  /** What it shows next is right, whatever that is. */
+  /** Forgets the last reading: the next one is accepted, whatever it is. */
   forget(): void {
     this.#seen = undefined
   }
 }
 
-/** Resolves when the monotonic clock shows `atMs`, never before; at once when it has, or that is undefined. */
+/** Resolves when the monotonic clock shows `atMs`, never earlier; at once when it already does or `atMs` is undefined. */
 export async function sleepUntil(clock: Clock, atMs: number | undefined): Promise<void> {
   for (let ms; (ms = (atMs ?? 0) - clock.monotonicMs()) > 0;) await clock.sleep(Math.ceil(ms))
 }
 
-/** A timer of the runtime that is set further away than this fires at once. */
+/** The longest delay of a runtime timer, in ms; a longer one would fire at once. */
 const timerMsMax = 2 ** 31 - 1
 
-/** Calls `then` once after `ms`, however long that is, unless the returned function is called before. */
+/**
+ * Calls `then` once after `ms`, which may exceed the runtime's maximum, unless the returned function is called before.
+ */
 function alarm(ms: number, then: () => void, ref: boolean): () => void {
   if (ms > timerMsMax) {
     let cancel = alarm(timerMsMax, () => (cancel = alarm(ms - timerMsMax, then, ref)), ref)
@@ -125,7 +144,10 @@ function alarm(ms: number, then: () => void, ref: boolean): () => void {
   return () => clearTimeout(timer)
 }
 
-/** To read it costs 100 times as much as to read the others, so it is read again only when another one has moved on, or back. */
+/**
+ * Caches the boot clock: reading it costs 100 times as much as the others, so it is read again only when another clock
+ * has moved.
+ */
 function bootClock(): () => number {
   let [bootMs, readMs, readWallMs] = [0, -Infinity, -Infinity]
   return () => {

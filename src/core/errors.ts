@@ -1,6 +1,6 @@
 /**
- * Errors by consequence. Every error carries a stable `code` for programs, a message that says what happened,
- * and, where there is one, the next step. `SluiceError.is` also recognises errors of a second copy of the package.
+ * Errors by consequence. Every error has a stable `code` for programs, a message that describes what happened, and, where
+ * there is one, the next step. `SluiceError.is` also recognises errors of a second copy of the package.
  */
 const brand = Symbol.for('sluice.error')
 
@@ -8,7 +8,10 @@ const brand = Symbol.for('sluice.error')
 export class SluiceError extends Error {
   /** Stable, upper-case, for programs: `SLUICE_…`. Never changes its meaning once released. */
   readonly code: string
-  /** Whether the same thing, done again, may succeed: what decides about another attempt when a handler throws this. */
+  /**
+   * Whether the same operation may succeed if it is repeated. If a handler throws this error, it decides about another
+   * attempt.
+   */
   readonly retryable: boolean = false
   constructor(code: string, message: string, options?: ErrorOptions) {
     super(message, options)
@@ -31,7 +34,7 @@ export class StoreError extends SluiceError {
   override readonly retryable = true
 }
 
-/** The attempt of one job failed. `retryable` says whether another attempt may succeed. */
+/** The attempt of one job failed. `retryable`: whether another attempt may succeed. */
 export class AttemptError extends SluiceError {
   override readonly retryable: boolean
   /** Earliest next attempt, in ms from now; undefined leaves it to the retry policy. */

@@ -1,14 +1,17 @@
-/** Identities: the same 64-bit hashes that `sluice.hash64` computes in SQL, and time-ordered job ids. */
+/** Hashes and ids: the same 64-bit hashes that `sluice.hash64` computes in SQL, and time-ordered job ids. */
 import { createHash, randomFillSync } from 'node:crypto'
 import { v7, validate, version } from 'uuid'
 import { systemClock } from './clock.ts'
 
-/** The first 8 bytes of SHA-256 of `name`, as the decimal text of a signed 64-bit integer. */
+/** Returns the first 8 bytes of SHA-256 of `name`, as the decimal text of a signed 64-bit integer. */
 export function hash64(name: string): string {
   return createHash('sha256').update(name, 'utf8').digest().readBigInt64BE(0).toString()
 }
 
-/** The same of the identities of lanes and classes: hashing would be most of the cost of a send, and they repeat. */
+/**
+ * Returns `hash64` from a cache: the identities of lanes and classes repeat, and hashing them would be most of the cost
+ * of a send.
+ */
 export function hashed(identity: string): string {
   const known = remembered.get(identity)
   if (known !== undefined) return known
@@ -20,13 +23,16 @@ export function hashed(identity: string): string {
 
 const remembered = new Map<string, string>()
 
-/** Random bytes for many ids: asking for those of one at a time takes longer than all else that makes a job. */
+/** Random bytes for many ids: fetching those of one id at a time takes longer than everything else about making a job. */
 const pool = Buffer.alloc(16 * 256)
 let used = pool.length
 let lastMs = 0
 let lastSeq = 0
 
-/** A new id: a UUIDv7, so that ids sort by creation and history can be partitioned by them. Of one process they never go back. */
+/**
+ * Returns a new UUIDv7: ids sort by creation time, and history can be partitioned by them. Within one process ids only
+ * increase.
+ */
 export function newId(): string {
   if (used === pool.length) {
     randomFillSync(pool)
@@ -34,7 +40,8 @@ export function newId(): string {
   }
   const random = pool.subarray(used, (used += 16))
   const nowMs = systemClock.wallMs()
-  // A counter of 31 bits that begins anywhere orders those of one millisecond, and of a clock that was set back (RFC 9562, 6.2).
+  // A 31-bit counter with a random start orders the ids of one millisecond, also after the clock was set back (RFC 9562,
+  // 6.2).
   if (nowMs > lastMs) [lastMs, lastSeq] = [nowMs, random.readUInt32BE(6) >>> 2]
   else lastSeq++
   return v7({ random, msecs: lastMs, seq: lastSeq })
@@ -45,7 +52,7 @@ export function isId(text: string): boolean {
   return validate(text) && version(text) === 7
 }
 
-/** The creation time inside a UUIDv7, in ms since 1970. */
+/** Returns the creation time inside a UUIDv7, in ms since 1970. */
 export function idMs(id: string): number {
   return Number.parseInt(id.slice(0, 8) + id.slice(9, 13), 16)
 }

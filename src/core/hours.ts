@@ -1,13 +1,16 @@
-/** Opening hours: a span of the day on some days of the week, by the clocks of a time zone. The store says when they open. */
+/**
+ * Opening hours: a span of the day on some days of the week, in the local time of a zone. The store computes when they
+ * open.
+ */
 import { UsageError } from './errors.ts'
 
-/** Opening hours as people write them. On days on which the clock is set forward or back, what it shows counts. */
+/** Opening hours as people write them. They are local times, also on days on which the clock is set forward or back. */
 export interface Hours {
   /** `'08:00'`, the first open minute; 00:00 to 23:59. */
   from: string
-  /** `'18:00'`, the first closed minute; up to 24:00. Before `from`: of the next day. */
+  /** `'18:00'`, the first closed minute; up to 24:00. If it is earlier than `from`, it is a time of the next day. */
   to: string
-  /** Days on which they begin: `'Mon-Fri'`, `'sat,sun'`; default every day. */
+  /** Days on which the hours begin: `'Mon-Fri'`, `'sat,sun'`; default every day. */
   days?: string
   /** An IANA time zone, such as `'Europe/Berlin'`. */
   zone: string
@@ -31,11 +34,14 @@ export function parseHours({ from, to, days, zone }: Hours): ParsedHours {
   const [fromMin, toMin] = [minuteOf(from), minuteOf(to)]
   if (!(fromMin < 1440 && toMin <= 1440))
     throw bad(`hours are ${from} to ${to}; write them as 08:00 to 18:00, from 00:00 to 24:00`)
-  if (fromMin === toMin) throw bad(`hours from ${from} to ${to} are none; for whole days say 00:00 to 24:00`)
+  if (fromMin === toMin) throw bad(`hours from ${from} to ${to} are empty; for whole days write 00:00 to 24:00`)
   return { fromMin, toMin, days: days === undefined ? null : daysOf(days), zone: zoneOf(zone) }
 }
 
-/** Hours as people write them: what `parseHours` reads gives the same numbers again. Days are named, all of them too. */
+/**
+ * Returns hours as people write them; `parseHours` reads them back to the same numbers. Days are always listed, even all
+ * of them.
+ */
 export function writtenHours({ fromMin, toMin, days, zone }: ParsedHours): Required<Hours> {
   return { from: clockOf(fromMin), to: clockOf(toMin), days: namesOf(days ?? [1, 2, 3, 4, 5, 6, 7]), zone }
 }
@@ -44,7 +50,7 @@ function clockOf(min: number): string {
   return `${String(Math.floor(min / 60)).padStart(2, '0')}:${String(min % 60).padStart(2, '0')}`
 }
 
-/** Three and more in a row by their ends: Mon-Fri, but Sat,Sun. */
+/** Writes three or more consecutive days as a range: Mon-Fri, but Sat,Sun. */
 function namesOf(days: readonly number[]): string {
   const runs: number[][] = []
   for (const day of days) {
@@ -56,7 +62,7 @@ function namesOf(days: readonly number[]): string {
   return runs.map((run) => (run.length > 2 ? `${name(run[0])}-${name(run.at(-1))}` : run.map(name).join(','))).join(',')
 }
 
-/** The minute of the day that a text such as `'08:00'` says, from 0 to 5,999; NaN: it cannot be read. */
+/** Returns the minute of the day of a text such as `'08:00'`, from 0 to 5,999; NaN if the text is malformed. */
 export function minuteOf(text: unknown): number {
   const [, hour = '', minute = ''] = (typeof text === 'string' && /^(\d\d):([0-5]\d)$/.exec(text)) || []
   return hour === '' ? NaN : Number(hour) * 60 + Number(minute)
@@ -73,7 +79,10 @@ function daysOf(text: string): number[] {
   return [...new Set(days)].toSorted((a, b) => a - b)
 }
 
-/** Lets an IANA time zone through. An offset such as `+05:30` is none: who writes one forgets that clocks change. @throws UsageError SLUICE_BAD_HOURS */
+/**
+ * Returns the zone if it is an IANA time zone. An offset such as `+05:30` is rejected: it ignores daylight saving time.
+ * @throws UsageError SLUICE_BAD_HOURS
+ */
 export function zoneOf(zone: unknown): string {
   try {
     if (typeof zone === 'string' && /^[A-Za-z]/.test(zone)) {
@@ -81,7 +90,7 @@ export function zoneOf(zone: unknown): string {
       return zone
     }
   } catch {}
-  throw bad(`"${String(zone)}" is no time zone; write it as Europe/Berlin, or UTC`)
+  throw bad(`"${String(zone)}" is not a time zone; write it as Europe/Berlin, or UTC`)
 }
 
 function bad(why: string): UsageError {

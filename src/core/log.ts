@@ -1,4 +1,4 @@
-/** Where a process writes what happens in it. */
+/** The log interface of jobs and of the engine. */
 
 /** Writes one line of a job's log, or of the engine's. */
 export interface Log {
@@ -8,5 +8,5 @@ export interface Log {
   error(message: string, details?: Record<string, unknown>): void
 }
 
-/** Writes nothing. */
+/** A log that discards every line. */
 export const silent: Log = { debug() {}, info() {}, warn() {}, error() {} }

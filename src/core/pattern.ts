@@ -8,7 +8,8 @@ export function fits(pattern: string | readonly string[] | undefined, name: stri
   if (parts.length === 0) return name === pattern
   const tail = parts.pop() ?? ''
   if (!name.startsWith(head) || name.length < head.length + tail.length || !name.endsWith(tail)) return false
-  // Each part at its first place: leftmost leaves the most for the rest, so no way back is ever needed.
+  // Each part is matched at its first occurrence: that leaves the most text for the rest, so backtracking is never
+  // needed.
   let from = head.length
   for (const part of parts) {
     const at = name.indexOf(part, from)
@@ -18,7 +19,7 @@ export function fits(pattern: string | readonly string[] | undefined, name: stri
   return from <= name.length - tail.length
 }
 
-/** True for a text that can be a pattern of names: 1 to 100 of a-z, A-Z, 0-9, `.`, `_`, `-`, `:`, `*`. */
+/** True for a valid pattern of names: 1 to 100 characters of a-z, A-Z, 0-9, `.`, `_`, `-`, `:`, `*`. */
 export function isPattern(text: unknown): boolean {
   return typeof text === 'string' && /^[A-Za-z0-9._:*-]{1,100}$/.test(text)
 }

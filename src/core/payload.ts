@@ -1,4 +1,4 @@
-/** What may be stored as a job's input or result: JSON that PostgreSQL can keep, within bounds. Checked at the door. */
+/** Checks what may be stored as a job's input or result: JSON that PostgreSQL can keep, within bounds. */
 import { UsageError } from './errors.ts'
 
 /** Longest JSON text of one input or result, in bytes. */
@@ -7,12 +7,12 @@ export const payloadBytesMax = 262_144
 export const payloadDepthMax = 32
 
 /**
- * The JSON text of a value.
+ * Returns the JSON text of a value.
  * @param what named in messages, for example `input of "sync-contact"`
- * @param isStrict false for the result of an attempt: its call is made, so a Response or a Map in it is no reason to fail
- * the job; what JSON makes of it is stored
- * @throws UsageError SLUICE_BAD_PAYLOAD for BigInt, cycles, NaN, Infinity, functions, symbols, `\u0000`, lone
- * surrogates, nesting deeper than 32, and when strict for Map, Set and instances of classes without `toJSON`;
+ * @param isStrict false for the result of an attempt: its call has been made, so a Response or a Map in the result is no
+ * reason to fail the job; what JSON makes of it is stored
+ * @throws UsageError SLUICE_BAD_PAYLOAD for BigInt, cycles, NaN, Infinity, functions, symbols, `\u0000`, lone surrogates,
+ * nesting deeper than 32, and when strict for Map, Set and instances of classes without `toJSON`;
  * SLUICE_PAYLOAD_TOO_LARGE over 256 KiB
  */
 export function encodePayload(value: unknown, what: string, isStrict = true): string {
@@ -69,7 +69,7 @@ function check(value: unknown, rules: Rules, path: string, depth: number, above:
   above.push(value)
   const { toJSON } = value as { toJSON?: unknown }
   if (typeof toJSON === 'function') {
-    // What will be stored is what it gives, and JSON does not ask that for its own toJSON again.
+    // JSON stores what `toJSON` returns, and does not call the `toJSON` of that value again.
     const stored: unknown = toJSON.call(value, path.slice(path.lastIndexOf('.') + 1))
     if (typeof stored !== 'object' || stored === null) check(stored, rules, path, depth, above)
     else checkFields(stored, rules, path, depth, above)
@@ -82,7 +82,7 @@ function checkFields(value: object, rules: Rules, path: string, depth: number, a
     throw refusal(
       rules,
       path,
-      `is a ${value.constructor?.name || 'class instance'}, which JSON would store as a mere object, or an empty one: send plain objects and arrays, or give the class a toJSON()`,
+      `is a ${value.constructor?.name || 'class instance'}, which JSON would store as a plain or empty object: send plain objects and arrays, or give the class a toJSON()`,
     )
   }
   for (const [key, inner] of Object.entries(value)) {
@@ -93,7 +93,7 @@ function checkFields(value: object, rules: Rules, path: string, depth: number, a
   }
 }
 
-/** An array, or an object without a class: also one of another realm, whose Object is not ours. */
+/** True for an array, or an object without a class, also one from another realm, whose `Object` is a different one. */
 function isPlain(value: object): boolean {
   if (Array.isArray(value)) return true
   const prototype: unknown = Object.getPrototypeOf(value)

@@ -1,6 +1,6 @@
 /**
- * Named points in the code that tests may watch or break. In production nothing is installed and a point costs one
- * property read. `SLUICE_CRASH_AT=<point>` kills the process at that point, as kill -9 would: the crash sweep uses it.
+ * Named points in the code that tests can watch or break. In production no watcher is installed and a point costs one
+ * property read. `SLUICE_CRASH_AT=<point>` kills the process at that point with SIGKILL; the crash tests use it.
  */
 export type Point =
   | 'send.flush'
@@ -25,7 +25,7 @@ export function watch(next: Watcher | undefined): void {
   watcher = next
 }
 
-/** Marks that the code passes `point`. Awaits the watcher, which may delay, throw or record. */
+/** Reports that the code passes `point`. Awaits the watcher, which may delay, throw or record. */
 export function reach(point: Point, detail?: unknown): void | Promise<void> {
   if (crashAt === point) process.kill(process.pid, 'SIGKILL')
   if (watcher !== undefined) return watcher(point, detail)

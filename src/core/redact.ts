@@ -1,6 +1,6 @@
-/** Secrets out of what people read: by the names of fields, by the forms of well-known tokens, and by values once named. */
+/** Removes secrets from text: by the names of fields, by the formats of well-known tokens, and by registered values. */
 
-/** What stands in a secret's place. */
+/** Replaces a secret. */
 export const mark = '[redacted]'
 
 const wholeNames: ReadonlySet<string> = new Set(
@@ -20,19 +20,19 @@ const wholeNames: ReadonlySet<string> = new Set(
 )
 const nameEnds =
   /(?:(?:password|passwd|passphrase|passcode|secret|token)s?(?:hash|value|confirm|confirmation|\d{1,2})?|(?:api|access|auth|private|secret|signing|encryption)key|authorization|cookies?)$/
-/** End like secrets, but say how many there are, or where a list goes on. */
+/** Names that end like secrets, but mean a count of tokens or a position in a list. */
 const harmless = /(?:tokens|(?:page|next|previous|prev|continuation|sync|cursor|cancellation)token)$/
-/** Secret in the query of a URL; elsewhere these names mean too many other things. */
+/** Secret in the query of a URL; elsewhere these names have too many other meanings. */
 const queryNames: ReadonlySet<string> = new Set(['key', 'sig', 'signature', 'hmac', 'xamzsignature', 'xgoogsignature'])
 const emptyValue = /^(?:null|undefined|true|false|none)$/i
 /** Words that follow "Bearer" in sentences. */
 const plainWord =
   /^(?:an?|and|auth|authentication|authorization|challenge|credentials?|error|expired|format|headers?|in|invalid|is|missing|not|or|realm|required|scheme|tokens?|was|with)[.:=]?$/i
 
-// Each begins only where its run of characters begins, and what repeats in it stops at what it cannot contain: no text is
-// walked over again and again.
+// Each pattern starts only at the start of a run of its characters, and its repetitions exclude what ends them, so no
+// text is scanned more than a constant number of times.
 const privateKey = /-----BEGIN [A-Z0-9 ]{0,40}PRIVATE KEY-----[\s\S]*?(?:-----END [A-Z0-9 ]{0,40}PRIVATE KEY-----|$)/g
-// Not the example of our own messages.
+// Excludes the example in Sluice's own messages.
 const userInfo = /(?<=:\/\/)(?!user:password@)[^\s/?#"'<>\\]*@/g
 const headerLine =
   /(?<![\w-])((?:proxy-)?authorization|(?:set-)?cookie|x-api-key|x-auth-token)(\s{0,4}:\s{0,4})(?!["'[{\s])[^\r\n"'\\]+/gi
@@ -54,7 +54,7 @@ export function isSecretName(name: string): boolean {
   return wholeNames.has(flat) || (nameEnds.test(flat) && !harmless.test(flat))
 }
 
-/** Shorter ones would be found in any text. */
+/** Shorter values would occur in ordinary text. */
 const shortest = 6
 const valuesMax = 7_000
 function flatten(name: string): string {
@@ -62,13 +62,13 @@ function flatten(name: string): string {
 }
 
 const values = new Set<string>()
-/** The longest first: one may be part of another. */
+/** The longest come first: one value may be part of another. */
 let byLength: readonly string[] = []
 
 /**
- * Has this value replaced in whatever is redacted in this process from now on, also as part of a URL, a form, JSON, or as Base64 of
- * either alphabet.
- * It is not looked for when shorter than 6 characters; of more than a thousand the oldest are forgotten.
+ * Registers a value: from now on this process replaces it in every redacted text, also as part of a URL, a form, JSON, or
+ * as Base64 of either alphabet. Values shorter than 6 characters are ignored; beyond about a thousand the oldest are
+ * forgotten.
  */
 export function hideValue(value: string): void {
   if (value.length < shortest) return
@@ -88,15 +88,15 @@ export function hideValue(value: string): void {
   byLength = [...values].toSorted((one, other) => other.length - one.length)
 }
 
-/** Replaces the values that were given to `hideValue`, and nothing else. */
+/** Replaces the values that were registered with `hideValue`, and nothing else. */
 export function hideKnown(text: string): string {
   return byLength.reduce((out, value) => (out.includes(value) ? out.replaceAll(value, mark) : out), text)
 }
 
-/** A text without its secrets; what is none stays as it is. Takes time in proportion to its length, and never throws. */
+/** Returns a text without its secrets; all else is unchanged. Takes time proportional to its length, and never throws. */
 export function redactText(text: string): string {
   let out = hideKnown(text)
-  // What was replaced may have stood between the parts of something else.
+  // A replacement may bring together the parts of another secret.
   for (let round = 0; round < 8; round++) {
     const before = out
     out = redactOnce(before)
@@ -127,14 +127,17 @@ function hideValueOf(isSecret: (name: string) => boolean) {
     isSecret(name) && !emptyValue.test(value) ? `${name}${is}${mark}` : whole
 }
 
-/** "Basic" is a word of every day; credentials after it are Base64 of `user:password`. */
+/** "Basic" is an ordinary word; credentials after it are Base64 of `user:password`. */
 function isCredential(name: string, value: string): boolean {
   if (name.toLowerCase() === 'bearer') return !plainWord.test(value)
   const text = Buffer.from(value, 'base64').toString('latin1')
   return text.includes(':') && /^[\x20-\x7e\x80-\xff]+$/.test(text)
 }
 
-/** `password=…`. What is no secret is looked through for further names: `url=https://a.example/?token=…`. */
+/**
+ * Hides the values of assignments such as `password=…`. A value that is not secret is searched for further names:
+ * `url=https://a.example/?token=…`.
+ */
 function hideAssigned(text: string): string {
   let out = ''
   let from = 0
@@ -151,7 +154,7 @@ function hideAssigned(text: string): string {
   return from === 0 ? text : out + text.slice(from)
 }
 
-/** Where the value ends that is assigned here, with its quotes; where it begins when there is none. */
+/** Returns the end of the value assigned at `begin`, with its quotes; `begin` when there is no value. */
 function assignedEnd(text: string, begin: number): number {
   assignedQuote.lastIndex = assignedValue.lastIndex = begin
   const [open, escape = '', quote = ''] = assignedQuote.exec(text) ?? []
@@ -160,7 +163,7 @@ function assignedEnd(text: string, begin: number): number {
   return text.startsWith(open, end) ? end + open.length : end
 }
 
-/** `"password": "…"`, as JSON, as JSON within JSON, and as a value is shown in a console. */
+/** Hides values such as `"password": "…"`, in JSON, in JSON within JSON, and in console output. */
 function hideQuoted(text: string): string {
   let out = ''
   let from = 0
@@ -177,7 +180,10 @@ function hideQuoted(text: string): string {
   return from === 0 ? text : out + text.slice(from)
 }
 
-/** Where the quotation ends that begins here: its quote, with no more backslashes before it than the first one had. */
+/**
+ * Returns the end of the quotation that starts at `begin`: the next such quote with at most `escapes` backslashes before
+ * it.
+ */
 function closing(text: string, begin: number, quote: string, escapes: number): number {
   for (let at = text.indexOf(quote, begin); at !== -1; at = text.indexOf(quote, at + 1)) {
     let slashes = 0
@@ -187,7 +193,7 @@ function closing(text: string, begin: number, quote: string, escapes: number): n
   return text.length
 }
 
-/** One field as it may be shown; also what `JSON.stringify` takes as its second argument. */
+/** Returns the value of one field without its secrets; also usable as the second argument of `JSON.stringify`. */
 export function redactField(name: string, value: unknown): unknown {
   if (typeof value === 'bigint') return redactField(name, String(value))
   const isShown =
@@ -196,12 +202,12 @@ export function redactField(name: string, value: unknown): unknown {
   return typeof value === 'string' ? redactText(value) : value
 }
 
-/** A secret that is only named can be seen by everybody. */
+/** True for a reference to a secret: it holds only a name, which may be shown. */
 function isReference(value: unknown): boolean {
   return typeof value === 'object' && value !== null && '$secret' in value
 }
 
-/** A value of JSON as it may be shown: a copy without its secrets. Never throws: what is no JSON is shown as redacted. */
+/** Returns a copy of a JSON value without its secrets. Never throws: what is not JSON is replaced as a whole. */
 export function redact<T>(value: T): T {
   try {
     return JSON.parse(JSON.stringify(value, redactField) ?? 'null') as T

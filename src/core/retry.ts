@@ -1,8 +1,8 @@
 /**
- * When a failed attempt is tried again: exponential backoff with full jitter. The n-th retry waits a uniformly random
- * time between 0 and min(maxMs, baseMs * 2^(n-1)), so that jobs which failed together do not return together.
+ * Computes when a failed attempt is retried: exponential backoff with full jitter. The n-th retry waits a uniformly
+ * random time between 0 and min(maxMs, baseMs * 2^(n-1)), so that jobs that failed together are not retried together.
  *
- * | retry | most it waits (base 1 s, max 1 h) |
+ * | retry | longest wait (base 1 s, max 1 h) |
  * |---|---|
  * | 1 | 1 s |
  * | 2 | 2 s |
@@ -13,7 +13,7 @@
 import { UsageError } from './errors.ts'
 import { type Duration, durationMs } from './rate.ts'
 
-/** How a task is retried. */
+/** Retry options of a task. */
 export interface RetryOptions {
   /** Attempts in all, the first included; 1 to 1000, default 5. Attempts that never called the handler do not count. */
   attempts?: number
@@ -33,7 +33,10 @@ export interface RetryPolicy {
 /** The longest wait between two attempts. */
 export const waitMaxMs = 366 * 86_400_000
 
-/** @throws UsageError SLUICE_BAD_RETRY when attempts is not a whole number from 1 to 1000, or a wait is over 366 days. */
+/**
+ * Fills in the defaults and checks the options.
+ * @throws UsageError SLUICE_BAD_RETRY when attempts is not a whole number from 1 to 1000, or a wait is over 366 days
+ */
 export function retryPolicy(options: RetryOptions = {}): RetryPolicy {
   const attempts = options.attempts ?? 5
   if (!Number.isInteger(attempts) || attempts < 1 || attempts > 1000) {
@@ -47,16 +50,18 @@ export function retryPolicy(options: RetryOptions = {}): RetryPolicy {
 }
 
 /**
- * The wait, in ms, before a store that gave no answer is asked the same again: it doubles up to a second, half of it random.
- * @param tries requests before this one that failed, from 0 on
+ * Returns the wait, in ms, before a request that got no reply from the store is repeated: it doubles up to a second, and
+ * half of it is random.
+ * @param tries failed requests so far, from 0
  * @param random uniform in [0, 1)
+ * @param firstMs upper end of the first wait, in ms
  */
 export function againMs(tries: number, random: number, firstMs = 20): number {
   return Math.min(1_000, firstMs * 2 ** tries) * (0.5 + random / 2)
 }
 
 /**
- * The wait before the next attempt, in whole ms.
+ * Returns the wait before the next attempt, in whole ms.
  * @param failed attempts that have failed so far, at least 1
  * @param random uniform in [0, 1)
  */

@@ -1,18 +1,20 @@
-/** Where a secret comes from, and its value. */
+/** Reads the values of secrets. */
 import { AttemptError } from './errors.ts'
 import { hideValue } from './redact.ts'
 
-/** One of them. */
+/** Where the value of one secret comes from. */
 export interface SecretSource {
-  /** The environment variable of the worker that holds it, without white space around it. */
+  /** The environment variable of the worker that holds the value; white space around the value is removed. */
   readonly env?: string
-  /** Gives it; asked each time, so let it remember what takes long. Trimmed too. */
+  /**
+   * Returns the value. It is called for each use, so it should cache what takes long. White space is removed here, too.
+   */
   readonly read?: () => string | Promise<string>
 }
 
 /**
- * The value, which is redacted from now on. @param name what it is, for people
- * @throws AttemptError SLUICE_SECRET_UNAVAILABLE, retryable: it is this worker that lacks it
+ * Returns the value of a secret, and redacts it in this process from now on. @param name of the secret, for messages
+ * @throws AttemptError SLUICE_SECRET_UNAVAILABLE, retryable: another worker may have it
  */
 export async function secretValue(name: string, { env, read }: SecretSource): Promise<string> {
   let why = `its worker has no environment variable ${env}`
@@ -23,7 +25,8 @@ export async function secretValue(name: string, { env, read }: SecretSource): Pr
   } catch (error) {
     why = `its \`read\` failed: ${String(error)}`
   }
-  // A file's last newline would not be sent with a header, so that what a vendor repeats would not be known.
+  // HTTP would not send a trailing newline in a header; with it, the value would not be recognised in what a vendor
+  // repeats.
   const text = typeof value === 'string' ? value.trim() : ''
   if (text !== '') {
     hideValue(text)
@@ -31,7 +34,7 @@ export async function secretValue(name: string, { env, read }: SecretSource): Pr
   }
   throw new AttemptError(
     'SLUICE_SECRET_UNAVAILABLE',
-    `secret ${name} is not there: ${why}. Nothing was sent; another attempt, or another worker, may have it`,
+    `secret ${name} is not available: ${why}. Nothing was sent; another attempt, or another worker, may have it`,
     { retryable: true },
   )
 }

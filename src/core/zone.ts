@@ -1,9 +1,12 @@
-/** Wall clocks: what they show beyond UTC, and when they first show a time. Pure, but for what the runtime knows of zones. */
+/** Converts between UTC and the local time of a zone. Pure, except for the runtime's time zone data. */
 
 const dayMs = 86_400_000
 const offsets = new Map<string, (ms: number) => number>()
 
-/** What the clocks of a zone show beyond UTC, in ms, at a time (ms since 1970). @throws RangeError when it is not known here */
+/**
+ * Returns a function that gives the zone's offset from UTC, in ms, at a time (ms since 1970). @throws RangeError when the
+ * runtime does not know the zone
+ */
 export function offsetIn(zone: string): (ms: number) => number {
   const known = offsets.get(zone)
   if (known !== undefined) return known
@@ -28,8 +31,8 @@ export function offsetIn(zone: string): (ms: number) => number {
 }
 
 /**
- * When clocks first show a local time (written as if it were UTC) or a later one: where they are set forward past it, that
- * instant. Later local times have no earlier instants.
+ * Returns the instant at which clocks first show a local time (written as if it were UTC) or a later one. If clocks are
+ * set forward past that local time, this is the instant of the change. Later local times never have earlier instants.
  */
 export function instantOf(wallMs: number, offset: (ms: number) => number): number {
   const before = offset(wallMs - dayMs)
@@ -38,7 +41,7 @@ export function instantOf(wallMs: number, offset: (ms: number) => number): numbe
   const after = offset(wallMs + dayMs)
   const late = wallMs - after
   if (offset(late) === after) return late
-  // Clocks are set at whole seconds.
+  // Clocks are only ever changed at whole seconds.
   let [lo, hi] = [Math.floor(late / 1_000) * 1_000, Math.ceil(early / 1_000) * 1_000]
   while (hi - lo > 1_000) {
     const middle = lo + Math.floor((hi - lo) / 2_000) * 1_000

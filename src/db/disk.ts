@@ -1,4 +1,4 @@
-/** The data directory under PGlite: an fsync that reaches the disk, and a first start that is complete or not there at all. */
+/** The data directory of PGlite: fsync reaches the disk, and a new database is complete or does not exist. */
 import fs from 'node:fs'
 import path from 'node:path'
 import { PGlite } from '@electric-sql/pglite'
@@ -20,18 +20,20 @@ interface Emscripten {
 }
 const ioError = 29
 
-/** NODEFS with what it lacks. Postgres runs in WASM and asks for fsync as always; the stock NODEFS answers 'done' and does nothing. */
+/**
+ * NODEFS with a real fsync. PostgreSQL in WASM calls fsync as always; the stock NODEFS reports success and does nothing.
+ */
 export class SyncedFS extends NodeFS {
   readonly #at: { root: string }
   readonly #final: string
-  /** Real fsyncs (and fdatasyncs) that the host has done. */
+  /** fsyncs (and fdatasyncs) that the host has really done. */
   syncs = 0
-  /** Why an fsync failed; nothing may be acknowledged from then on. */
+  /** The error of a failed fsync; from then on nothing may be acknowledged. */
   failed: unknown
 
   readonly #started: (mod: unknown) => void
 
-  /** `started` is called with the module before anything of Postgres runs. */
+  /** `started` is called with the module before any code of PostgreSQL runs. */
   constructor(final: string, started: (mod: unknown) => void) {
     const fresh = !fs.existsSync(final)
     const root = fresh ? `${final}.new` : final
@@ -59,7 +61,7 @@ export class SyncedFS extends NodeFS {
     }
   }
 
-  /** PGlite calls this when the files of a new database are written and nothing runs on them yet. */
+  /** PGlite calls this when the files of a new database are written and the backend does not use them yet. */
   override async syncToFs(): Promise<void> {
     if (this.#at.root === this.#final) return
     syncTree(this.#at.root)
@@ -68,16 +70,16 @@ export class SyncedFS extends NodeFS {
     this.#at.root = this.#final
   }
 
-  /** False until the files of a new database are on the disk, under their final name. */
+  /** False until the files of a new database are on disk, under their final name. */
   get complete(): boolean {
     return this.#at.root === this.#final
   }
 
   #sync(stream: Stream, Errno: new (errno: number) => Error): number {
-    // After a failed fsync the kernel may have dropped the pages: no later success can be believed.
+    // After a failed fsync the kernel may have dropped the pages, so later successes prove nothing.
     if (this.failed === undefined)
       try {
-        // In the log only data and length matter, which is what Postgres itself asks of a log on Linux.
+        // For the log only data and length matter, and PostgreSQL itself uses fdatasync for it on Linux.
         if (stream.node.parent.name === 'pg_wal') fs.fdatasyncSync(stream.nfd)
         else fs.fsyncSync(stream.nfd)
         this.syncs++

@@ -1,11 +1,11 @@
-/** PGlite as a Postgres that keeps its word: one backend behind one mutex, whose commits are on the disk when they answer. */
+/** PGlite with durable commits: one backend behind one mutex, whose commits are on disk when their reply arrives. */
 import { PGlite } from '@electric-sql/pglite'
 import { StoreError } from '../core/errors.ts'
 import { SyncedFS } from './disk.ts'
 import { frame, frames, text } from './frame.ts'
 import { template } from './template.ts'
 
-/** What we replace on the running module so that a dead backend is noticed. */
+/** Functions of the running module that are replaced to detect a dead backend. */
 interface Backend {
   _PostgresMainLoopOnce(): void
   stackRestore(pointer: number): void
@@ -14,7 +14,7 @@ interface Backend {
 const startParams = [
   ...PGlite.defaultStartParams.filter((flag) => flag !== '-F'),
   ...['fsync=on', 'synchronous_commit=on', 'full_page_writes=on'].flatMap((setting) => ['-c', setting]),
-  // The build's fdatasync never reaches the host; its fsync does, through our hook.
+  // The build's fdatasync never reaches the host; its fsync does, through `SyncedFS`.
   '-c',
   'wal_sync_method=fsync',
 ]
@@ -22,23 +22,23 @@ const errorLoop = 100
 const unitsBetweenLooks = 64
 const checkpointBytes = 64 * 1024 * 1024
 
-/** Whether the backend still runs. */
+/** Tracks whether the backend still runs. */
 class Health {
   stopped: Error | undefined
   #complaint = ''
 
-  /** Remembers what Postgres said last before it gave up. */
+  /** Remembers PostgreSQL's last message before it stopped. */
   readonly hear = (line: string): false => {
     if (/FATAL|PANIC/.test(line)) this.#complaint = line
     return false
   }
 
-  /** Why, in the words of Postgres where it had any. */
+  /** Returns the reason, in PostgreSQL's words if there are any. */
   why(error: unknown): string {
     return this.#complaint || (error instanceof Error ? error.message : String(error))
   }
 
-  /** PGlite retries for ever on a backend that has exited or panicked; throwing out of its recovery ends that loop. */
+  /** PGlite retries for ever on a backend that has exited or panicked; throwing from its recovery ends that loop. */
   guard(backend: Backend): void {
     const loop = backend._PostgresMainLoopOnce
     const restore = backend.stackRestore
@@ -59,13 +59,13 @@ class Health {
   }
 }
 
-/** The one backend. Whoever talks to it first takes the turn, and keeps it for as long as his transaction is open. */
+/** The one backend. A client takes the turn before it uses it, and keeps the turn while its transaction is open. */
 export class Engine {
   readonly #pglite: PGlite
   readonly #disk: SyncedFS | undefined
   #tail: Promise<void> = Promise.resolve()
   readonly #health: Health
-  /** Resolves with the reason when the backend has stopped by itself: nothing of this engine works any more. */
+  /** Resolves with the reason when the backend has stopped by itself: this engine no longer works. */
   readonly ended: Promise<StoreError>
   #tellEnd: (error: StoreError) => void = () => {}
   #closing: Promise<void> | undefined
@@ -78,7 +78,10 @@ export class Engine {
     this.ended = new Promise((resolve) => (this.#tellEnd = resolve))
   }
 
-  /** Opens, and creates when missing, the database in the directory `dir`; undefined: in memory. The caller owns the directory. */
+  /**
+   * Opens, and creates when missing, the database in the directory `dir`; undefined: in memory. The caller owns the
+   * directory.
+   */
   static async open(dir: string | undefined): Promise<Engine> {
     const health = new Health()
     const disk = dir === undefined ? undefined : new SyncedFS(dir, (mod) => health.guard(mod as Backend))
@@ -92,22 +95,22 @@ export class Engine {
       throw new StoreError('SLUICE_STORE_UNREACHABLE', `${dir} could not be created completely; open it again`)
     if (disk === undefined) health.guard(pglite.Module as unknown as Backend)
     const engine = new Engine(pglite, disk, health)
-    // A new database has its first catalogue changes only in the log: make the start itself durable.
+    // The first catalogue changes of a new database are only in the log: a checkpoint makes the start itself durable.
     if (disk !== undefined) await engine.exec(query('checkpoint'))
     return engine
   }
 
-  /** Real fsyncs that the host has done for this engine; 0 in memory. For doctor and tests. */
+  /** fsyncs that the host has really done for this engine; 0 in memory. For doctor and tests. */
   get syncs(): number {
     return this.#disk?.syncs ?? 0
   }
 
-  /** The reason why the backend runs no more, or undefined. */
+  /** The reason why the backend has stopped, or undefined. */
   get stopped(): Error | undefined {
     return this.#health.stopped
   }
 
-  /** Waits for the turn, first come first served; resolves with the way to pass it on. */
+  /** Waits for the turn, first come first served; resolves to a function that passes it on. */
   async turn(): Promise<() => void> {
     let pass = () => {}
     const before = this.#tail
@@ -117,7 +120,7 @@ export class Engine {
   }
 
   /**
-   * Hands frontend frames to the backend and returns its answer. Only for who has the turn.
+   * Sends frontend frames to the backend and returns its reply. Only for the holder of the turn.
    * @throws StoreError SLUICE_STORE_UNREACHABLE when the backend has stopped or stops now.
    */
   async exec(input: Buffer): Promise<Buffer> {
@@ -140,7 +143,10 @@ export class Engine {
     return output.length === 1 ? output[0]! : Buffer.concat(output)
   }
 
-  /** To be called by who has the turn, outside transactions: a lone backend has nobody who checkpoints, so its log would grow for ever. */
+  /**
+   * Checkpoints when the log has grown. Called by the holder of the turn, outside transactions: a single backend has no
+   * checkpointer, so its log would grow for ever.
+   */
   async tidy(): Promise<void> {
     if (++this.#units % unitsBetweenLooks !== 0) return
     const answer = await this.exec(
@@ -174,7 +180,7 @@ export class Engine {
   #unreachable(): StoreError {
     const { stopped } = this.#health
     const failed = this.#disk?.failed
-    // Postgres only hears that there was an I/O error; the host knows whether the disk is full.
+    // PostgreSQL only learns that there was an I/O error; the host knows whether the disk is full.
     const why = failed instanceof Error ? failed.message : this.#health.why(stopped)
     return new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine has stopped (${why}); open it again`, {
       cause: stopped,
@@ -182,7 +188,7 @@ export class Engine {
   }
 }
 
-/** A simple query, as a frame. */
+/** Returns the frame of a simple query. */
 export function query(sql: string): Buffer {
   return frame('Q', text(sql))
 }

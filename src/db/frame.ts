@@ -1,6 +1,6 @@
-/** Frames of Postgres's wire protocol: one letter, a length that counts itself, a body. Pure. */
+/** Frames of PostgreSQL's wire protocol: one letter, a length that includes itself, a body. Pure. */
 
-/** The greatest frame that is accepted, in bytes. */
+/** The largest frame that is accepted, in bytes. */
 export const maxFrameBytes = 64 * 1024 * 1024
 
 /** One frame; `raw` includes the header, `body` does not. Both are views, not copies. */
@@ -18,12 +18,12 @@ export function frame(type: string, ...parts: Buffer[]): Buffer {
   return Buffer.concat([head, ...parts])
 }
 
-/** A string as the protocol writes it: UTF-8, ended by a zero. */
+/** Encodes a string as in the protocol: UTF-8, terminated by a zero byte. */
 export function text(value: string): Buffer {
   return Buffer.from(`${value}\0`)
 }
 
-/** The whole frames in `bytes`; stops before an incomplete one. */
+/** Yields the complete frames in `bytes`; stops before an incomplete one. */
 export function* frames(bytes: Buffer): Generator<Frame> {
   for (let at = 0; bytes.length - at >= 5;) {
     const end = at + 1 + bytes.readUInt32BE(at + 1)
@@ -33,14 +33,14 @@ export function* frames(bytes: Buffer): Generator<Frame> {
   }
 }
 
-/** Reads a string from `at`; returns it and where the next field begins. Throws when it has no end. */
+/** Reads a string from `at`; returns it and the offset of the next field. Throws when the terminator is missing. */
 export function readText(body: Buffer, at: number): [value: string, next: number] {
   const end = body.indexOf(0, at)
   if (end < 0) throw new RangeError('a string in the frame has no end')
   return [body.toString('utf8', at, end), end + 1]
 }
 
-/** Cuts a stream of chunks into frames. A frame may come in any number of chunks. */
+/** Splits a stream of chunks into frames. A frame may span any number of chunks. */
 export class Cutter {
   #chunks: Buffer[] = []
   #length = 0
@@ -51,12 +51,15 @@ export class Cutter {
     this.#length += chunk.length
   }
 
-  /** The next whole frame, or undefined. @throws RangeError for a length that is impossible or above the maximum. */
+  /**
+   * Returns the next complete frame, or undefined. @throws RangeError for a length that is impossible or above the
+   * maximum.
+   */
   next(): Frame | undefined {
     return this.#cut(1)
   }
 
-  /** As `next`, for the first packet of a connection, which has no letter: `type` is ''. */
+  /** Like `next`, for the first packet of a connection, which has no letter: `type` is ''. */
   nextStartup(): Frame | undefined {
     return this.#cut(0)
   }
@@ -70,7 +73,7 @@ export class Cutter {
       throw new RangeError(`a frame of ${length} bytes`)
     const end = letter + length
     if (all.length < end) {
-      // Joining the chunks again for each one that comes would cost the square of the frame's length.
+      // Joining the chunks again for each new one would cost the square of the frame's length.
       this.#need = end
       return undefined
     }
@@ -85,7 +88,7 @@ export class Cutter {
   }
 }
 
-/** An error as the server would send it. */
+/** Returns an error as the server would send it. */
 export function errorFrame(severity: 'ERROR' | 'FATAL', code: string, message: string): Buffer {
   return frame('E', text(`S${severity}`), text(`V${severity}`), text(`C${code}`), text(`M${message}`), Buffer.from([0]))
 }

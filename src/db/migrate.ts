@@ -1,7 +1,7 @@
 /**
- * Brings a database to this version's schema: numbered, append-only migrations of the tables, then the SQL functions. Safe
- * when several processes start together (one advisory lock) and while others run: the functions of each release have a
- * schema of their own, so an old and a new process each call their own, and a rollback finds the old ones in place.
+ * Migrates a database to this version's schema: numbered, append-only migrations of the tables, then the SQL functions.
+ * Safe when several processes start together (one advisory lock) and while others run: the functions of each release have
+ * a schema of their own, so an old and a new process each call their own, and a rollback finds the old ones in place.
  */
 import { createHash } from 'node:crypto'
 import { functions, migrations } from '../generated/sql.ts'
@@ -15,13 +15,13 @@ export interface Step {
   sql: string
 }
 
-/** Functions of a release that another one replaced so many days ago are dropped, unless one of its workers lives. */
+/** Days after which the functions of a replaced release are dropped, unless one of its workers lives. */
 const keepDays = 90
 
 const functionText = Object.values(functions).join('\n')
 const functionHash = createHash('sha256').update(functionText).digest('hex').slice(0, 16)
 
-/** What `migrate` would run now, in order; empty when the database is up to date. */
+/** Returns what `migrate` would run now, in order; empty when the database is up to date. */
 export async function pending(db: Queryable, schema: string): Promise<Step[]> {
   checkSchema(schema)
   const [found] = await db.query<{ is: boolean }>('select to_regclass($1) is not null as is', [`${schema}.migration`])
@@ -36,11 +36,12 @@ export async function pending(db: Queryable, schema: string): Promise<Step[]> {
   return steps
 }
 
-/** Applies what is pending, in one transaction: all or nothing. Returns the names applied. */
+/** Applies what is pending, in one transaction: all or nothing. Returns the names of the applied steps. */
 export async function migrate(db: Db, schema = 'sluice'): Promise<string[]> {
   if ((await pending(db, schema)).length === 0) return []
   return db.transaction(async (tx) => {
-    // Held to the end of the transaction: of several processes that start together one migrates, the rest then find it done.
+    // Held until the end of the transaction: if several processes start together, one migrates, and the others then find
+    // it done.
     await tx.query(`select pg_advisory_xact_lock(hashtext('sluice.migrate'), hashtext($1))`, [schema])
     await tx.query(`create schema if not exists ${schema}`)
     await tx.query(
@@ -55,19 +56,25 @@ export async function migrate(db: Db, schema = 'sluice'): Promise<string[]> {
     await dropOld(tx, schema)
     const sql = sqlOn(tx, schema)
     await sql.call('partition')
-    // From now on a copy is known to be one.
+    // From now on a copy of this database is recognised as one.
     await sql.call('look', [null, null, null])
     return steps.map((step) => step.name)
   })
 }
 
-/** Everybody may call the functions. They run with the rights of their caller, so the tables decide who may do what. */
+/**
+ * Returns the statements that create an empty schema for the functions. Any role may call these. They run with the rights
+ * of their caller, so the privileges on the tables decide.
+ */
 function emptyEngine(schema: string): string {
   const engine = engineSchema(schema)
   return `drop schema if exists ${engine} cascade; create schema ${engine}; grant usage on schema ${engine} to public;`
 }
 
-/** What is dropped is not known to be installed any more, so a process of that release that starts once more installs it. */
+/**
+ * Drops the functions of old releases and their record, so that a process of such a release installs them again when it
+ * starts.
+ */
 async function dropOld(tx: Queryable, schema: string): Promise<void> {
   const old = await tx.query<{ version: string; names: string[] }>(
     `select r.version, r.names

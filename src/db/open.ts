@@ -1,4 +1,4 @@
-/** Opens the store that a text names: a server, a directory, or memory. */
+/** Opens the store that a text describes: a server, a directory, or memory. */
 import path from 'node:path'
 import type { Clock } from '../core/clock.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
@@ -7,16 +7,18 @@ import { connectInfo } from './owner.ts'
 import { openPg } from './pg.ts'
 import { openPglite } from './pglite.ts'
 
-/** A store that is open, and how further connections reach it. */
+/** An open store, and how further connections reach it. */
 export interface Opened {
   db: Db
-  /** A URL by which a thread or another process reaches the same data; undefined for memory and for the owner itself. */
+  /**
+   * A URL with which a thread or another process reaches the same data; undefined for memory and for the owner itself.
+   */
   url: string | undefined
-  /** The same, past a pooler where one stands between: what must not wait for a connection of the pooler goes there. */
+  /** The same without the pooler, if there is one: for statements that must not wait for a pooled connection. */
   directUrl: string | undefined
   /** This process owns the embedded data. */
   owner: boolean
-  /** The embedded engine is behind it, here or in its owner's process: one transaction at a time for everybody. */
+  /** True for the embedded engine, here or in its owner's process: one transaction at a time for all clients. */
   embedded: boolean
 }
 
@@ -24,7 +26,7 @@ export interface Opened {
 export interface StoreOptions {
   /** `postgres://…`, a directory, or `memory:`. */
   store: string
-  /** Where LISTEN goes when a pooler stands between; default: `store`. */
+  /** URL for LISTEN if `store` is a pooler; default: `store`. */
   listenUrl?: string
   connections?: number
   clock: Clock
@@ -57,32 +59,32 @@ export async function openStore(options: StoreOptions): Promise<Opened> {
   try {
     return { db: await openPglite({ dir: store, clock, ...(log === undefined ? {} : { log }) }), ...own }
   } catch (error) {
-    // Somebody else became the owner in between: then it serves us.
+    // Another process became the owner meanwhile: connect through it.
     const raced = SluiceError.is(error) && error.code === 'SLUICE_STORE_OWNED' ? await ownerUrl(store) : undefined
     if (raced === undefined) throw error
     return served(raced, true)
   }
 }
 
-/** An environment variable; empty counts as not set. */
+/** Returns an environment variable; empty counts as not set. */
 export function env(name: string): string | undefined {
   return process.env[name] || undefined
 }
 
 /**
- * A store as given, made absolute: relative directories begin at `dir`. A URL of anything else is refused, because as a
- * directory it would quietly become a new, empty store.
+ * Returns the store as an absolute path or URL: relative directories start at `dir`. A URL with another scheme is
+ * rejected, because as a directory it would silently become a new, empty store.
  * @throws UsageError SLUICE_BAD_URL, which never repeats a password
  */
 export function place(store: string, dir: string): string {
   if (store === '') throw new UsageError('SLUICE_BAD_URL', 'the store is empty; give postgres://… or a directory')
   if (store === 'memory:' || isServer(store)) return store
   const scheme = /^([a-z][a-z0-9+.-]*):/i.exec(store)?.[1]
-  // One letter is a drive of Windows.
+  // A single letter is a drive of Windows.
   if (scheme !== undefined && (scheme.length > 1 || store.includes('://'))) {
     throw new UsageError(
       'SLUICE_BAD_URL',
-      `a store cannot be reached by "${scheme}:"; it looks like postgres://user:password@host:5432/database, or is a directory`,
+      `a store cannot have a "${scheme}:" URL; it should look like postgres://user:password@host:5432/database, or be a directory`,
     )
   }
   return path.resolve(dir, store)

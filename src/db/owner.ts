@@ -1,12 +1,13 @@
 /**
- * Who owns a data directory. Node has no flock, and a process id proves nothing across containers, so a claim is a
- * numbered file that names a Unix socket on which its owner listens: the kernel closes that socket with the process and
- * answers for it even while the process is stopped or busy.
+ * Decides which process owns a data directory. Node has no flock, and a process id proves nothing across containers, so a
+ * claim is a numbered file that names a Unix socket on which its owner listens: the kernel closes that socket with the
+ * process and accepts connections on it even while the process is stopped or busy.
  *
  * A claim n+1 is published (by a hard link, which fails if the number is taken) only by a process that already listens
- * and that saw claim n, the highest, refuse connections. The highest claim is never removed, so nobody can slip beneath
- * a live owner; whoever finds a higher claim after publishing his own stands back. An opener that dies anywhere leaves
- * at worst one more dead claim. Windows: a named pipe of the directory's name, which exists once (not tested there).
+ * and that saw claim n, the highest, refuse connections. The highest claim is never removed, so no process can take a
+ * number below that of a live owner; a process that finds a higher claim after publishing its own withdraws. An opener
+ * that dies at any point leaves at worst one more dead claim. Windows: a named pipe with the directory's name, which
+ * exists once (not tested there).
  */
 import { createHash, randomBytes } from 'node:crypto'
 import fs from 'node:fs'
@@ -17,13 +18,13 @@ import { StoreError, UsageError } from '../core/errors.ts'
 
 /** A process that owns a directory. */
 export interface Owner {
-  /** Hands over each client that connects, also those that came before this call. Sockets are paused. */
+  /** Passes on each client that connects, including those that came before this call. Sockets are paused. */
   onClient(serve: (socket: net.Socket) => void): void
-  /** Gives the directory free. Call when nothing writes to it any more. */
+  /** Releases the directory. Call it when nothing writes to the directory any more. */
   release(): Promise<void>
 }
 
-/** How a client reaches the live owner of a directory, as node-postgres takes it. */
+/** How a client reaches the live owner of a directory, in the fields of node-postgres. */
 export interface ConnectInfo {
   host: string
   port: number
@@ -31,7 +32,7 @@ export interface ConnectInfo {
   database: string
 }
 
-/** What a claim says about its maker. */
+/** The content of a claim: its maker. */
 interface Claim {
   pid: number
   host: string
@@ -43,16 +44,16 @@ interface Claim {
 
 const port = 5432
 const publicName = `.s.PGSQL.${port}`
-/** The shortest limit of a socket's path among the systems (macOS 104, Linux 108, each with a zero at the end). */
+/** The shortest limit of a socket's path of all systems (macOS 104, Linux 108, each with a zero at the end). */
 const maxPathBytes = 100
 const claimsKept = 100
 const claimName = /^claim-(\d{12})\.json$/
 const windows = process.platform === 'win32'
 
 /**
- * Makes this process the one owner of `dir`, which must exist, until it releases or dies.
- * @throws UsageError SLUICE_STORE_OWNED when a live process owns it, or when it cannot be told whether one does
- *   (then `SLUICE_TAKE_OVER=1` decides; it never overrides an owner that answers).
+ * Makes this process the one owner of `dir`, which must exist, until it releases the directory or dies.
+ * @throws UsageError SLUICE_STORE_OWNED when a live process owns it, or when that cannot be determined (then
+ * `SLUICE_TAKE_OVER=1` decides; it never overrides an owner that answers).
  */
 export async function own(dir: string): Promise<Owner> {
   const home = fs.realpathSync(dir)
@@ -67,7 +68,8 @@ export async function own(dir: string): Promise<Owner> {
     return {
       onClient: line.onClient,
       release: async () => {
-        // A claim whose socket is missing and which does not say so is never taken for dead: no word (the disk may be full), no removal.
+        // A claim without a socket that is not marked as released never counts as dead. So if the mark cannot be written
+        // (the disk may be full), the socket stays.
         let said = false
         try {
           write(room, number, { ...self(line.name), released: true })
@@ -84,7 +86,7 @@ export async function own(dir: string): Promise<Owner> {
   }
 }
 
-/** How to reach the live owner of `dir`; undefined when nobody owns it. */
+/** Returns how to reach the live owner of `dir`; undefined when no process owns it. */
 export async function connectInfo(dir: string): Promise<ConnectInfo | undefined> {
   if (!fs.existsSync(dir)) return undefined
   const home = fs.realpathSync(dir)
@@ -113,13 +115,16 @@ async function claim(home: string, room: string, socket: string): Promise<number
     } finally {
       fs.rmSync(draft, { force: true })
     }
-    // Our look at the directory may have been so old that our number was already used and swept.
+    // The listing of the directory may have been so old that this number was already used and deleted.
     if (highest(room) === top + 1) return top + 1
     write(room, top + 1, { ...self(socket), released: true })
   }
 }
 
-/** True: dead for certain. False: the directory has changed meanwhile, look again. Throws when it lives, or may. */
+/**
+ * Returns true if the owner is certainly dead, false if the directory has changed meanwhile and must be read again.
+ * Throws when the owner lives, or may live.
+ */
 async function isDead(home: string, room: string, top: number): Promise<boolean> {
   const found = read(room, top)
   const answer = found === undefined ? 'unknown' : await answers(path.join(room, found.socket))
@@ -135,16 +140,16 @@ async function isDead(home: string, room: string, top: number): Promise<boolean>
     found !== undefined && found.boot === here.boot && (here.boot !== '' || found.machine === here.machine)
   const rebooted = found !== undefined && found.boot !== here.boot && found.machine === here.machine
   if (answer === 'refused' && (sameKernel || rebooted)) return true
-  // A new owner sweeps the sockets of those before it, maybe while we looked at one.
+  // A new owner deletes the sockets of earlier ones, maybe between the reads above.
   if (highest(room) !== top) return false
   if (process.env['SLUICE_TAKE_OVER'] === '1') return true
   throw new UsageError(
     'SLUICE_STORE_OWNED',
-    `${home} was last owned by ${who}, and from here it cannot be told whether that process still runs; make sure that it does not, then start once with SLUICE_TAKE_OVER=1`,
+    `${home} was last owned by ${who}, and this process cannot determine whether that one still runs; make sure that it does not, then start once with SLUICE_TAKE_OVER=1`,
   )
 }
 
-/** Refused: nobody listens, says this kernel. Missing or anything else proves nothing. */
+/** `refused`: according to this kernel, no process listens. A missing socket or any other error proves nothing. */
 type Answer = 'alive' | 'refused' | 'unknown'
 
 async function answers(socket: string): Promise<Answer> {
@@ -156,7 +161,7 @@ function connects(to: string): Promise<Answer> {
     const probe = net.connect(to)
     probe.once('connect', () => resolve('alive'))
     probe.once('error', (error: NodeJS.ErrnoException) => {
-      // A full backlog is a sign of life: the owner is busy or stopped.
+      // A full backlog means that the owner lives: it is busy or stopped.
       resolve(error.code === 'EAGAIN' ? 'alive' : error.code === 'ECONNREFUSED' ? 'refused' : 'unknown')
     })
     probe.once('connect', () => probe.destroy())
@@ -173,7 +178,7 @@ async function listen(room: string, name: string): Promise<Listening> {
   return await shortly(path.join(room, `${name}.bound`), async (at) => {
     const line = await listenAt(at, name)
     fs.chmodSync(at, 0o600)
-    // Under a name of our own, because Node removes the one that it bound when it closes.
+    // Renamed, because when Node closes the server it removes the name that it bound.
     fs.renameSync(at, path.join(room, name))
     return line
   })
@@ -190,7 +195,7 @@ function listenAt(at: string, name: string): Promise<Listening> {
     socket.on('error', () => {})
     early.push(socket)
   })
-  // Owning a directory is no reason for a process to go on living.
+  // Owning a directory does not keep a process alive.
   server.unref()
   const close = () =>
     new Promise<void>((resolve) => {
@@ -210,12 +215,12 @@ function listenAt(at: string, name: string): Promise<Listening> {
       reject(
         new StoreError(
           'SLUICE_STORE_UNREACHABLE',
-          `the file system of ${at} does not allow a socket (${error.code}), by which the directory is kept to one owner; choose a directory on a local disk`,
+          `the file system of ${at} does not allow a socket (${error.code}), which ensures that the directory has one owner; choose a directory on a local disk`,
           { cause: error },
         ),
       )
     })
-    // Exclusive: in a cluster the primary would hold the socket otherwise, and outlive this owner.
+    // Exclusive: otherwise, in a cluster, the primary would hold the socket and outlive this owner.
     server.listen({ path: at, exclusive: true }, () => {
       server.removeAllListeners('error').on('error', () => {})
       resolve({ name, onClient, close })
@@ -223,14 +228,16 @@ function listenAt(at: string, name: string): Promise<Listening> {
   })
 }
 
-/** Gives the socket the name by which clients of Postgres look for one. */
+/** Links the socket to the name that clients of PostgreSQL look for. */
 function publish(home: string, room: string, name: string): void {
   const known = path.join(home, publicName)
   fs.rmSync(known, { force: true })
   fs.linkSync(path.join(room, name), known)
 }
 
-/** Removes what earlier owners left: their sockets, and claims so old that no opener can still be about to follow them. */
+/**
+ * Removes what earlier owners left: their sockets, and claims so old that no opener can still be about to follow them.
+ */
 function sweep(room: string, mine: number): void {
   for (const entry of fs.readdirSync(room)) {
     const number = Number(claimName.exec(entry)?.[1] ?? mine)
@@ -292,7 +299,7 @@ function readLine(file: string): string {
   }
 }
 
-/** Calls `body` with a path that a socket address can hold: for a long one, through a link that lives only meanwhile. */
+/** Calls `body` with a path short enough for a socket address: a long one is replaced by a temporary link. */
 async function shortly<T>(full: string, body: (at: string) => Promise<T>): Promise<T> {
   if (Buffer.byteLength(full) <= maxPathBytes) return await body(full)
   const link = makeLink(path.dirname(full))
@@ -305,7 +312,7 @@ async function shortly<T>(full: string, body: (at: string) => Promise<T>): Promi
 
 const links = new Map<string, string>()
 
-/** As `shortly`, for clients that connect whenever they like: the link lasts as long as this process. */
+/** Like `shortly`, for clients that connect at any time: the link lasts as long as this process. */
 function shortForGood(dir: string): string {
   if (Buffer.byteLength(path.join(dir, publicName)) <= maxPathBytes) return dir
   let link = links.get(dir)

@@ -1,49 +1,49 @@
-/** A PostgreSQL server, through node-postgres. */
+/** Connects to a PostgreSQL server, through node-postgres. */
 import pg from 'pg'
 import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import { type Db, type Row, silentlyAborted, Sole, transactionOver, type Tx } from './db.ts'
 
-/** How to reach a server. */
+/** Options for a server. */
 export interface PgOptions {
   /** `postgres://user:password@host:port/database`. */
   url: string
-  /** Where LISTEN goes when `url` points at a pooler in transaction mode. Default: `url`. */
+  /** URL for LISTEN if `url` is a pooler in transaction mode. Default: `url`. */
   listenUrl?: string
-  /** Connections for transactions and queries; 1 to 1000, default 10. The engine's own come on top: see docs/operations.md. */
+  /** Connections for transactions and queries; 1 to 1000, default 10. The engine adds its own: see docs/operations.md. */
   connections?: number
-  /** A statement that has no answer after this many ms counts as lost, and its connection is closed. Default 10,000. */
+  /** A statement without a reply after this many ms counts as lost, and its connection is closed. Default 10,000. */
   answerMs?: number
   clock: Clock
-  /** The server is the owner of an embedded directory: one transaction at a time for everybody. */
+  /** The server is the owner of an embedded directory: one transaction at a time for all clients. */
   embedded?: boolean
 }
 
-/** Opens a pool; connects only when the first statement comes. */
+/** Opens a pool; connects only for the first statement. */
 export function openPg(options: PgOptions): Db {
   return new PgDb(options)
 }
 
-/** A connection of a pool that does not answer `select 1` for so long is given up, once another was silent. */
+/** After one connection was silent, any other that does not answer `select 1` within this many ms is dropped. */
 const probeMs = 2_000
 
-/** A server that has no connection left (53300) is asked again for so many ms. */
+/** How long connecting to a server without free connections (53300) is retried, in ms. */
 const fullMs = 15_000
 
-/** SQLSTATEs after which the connection, not the statement, is at fault. */
+/** SQLSTATEs that mean that the connection, not the statement, failed. */
 const lostStates = /^(08...|57P0[123]|53300)$/
 
-/** Codes of Node for a socket that failed. */
+/** Codes of Node for a failed socket. */
 const lostCodes = /^(E[A-Z]+|EAI_[A-Z]+|ERR_(STREAM|SOCKET|SSL|TLS)_\w+)$/
 
-/** What node-postgres says of a connection that failed, without a code. */
+/** Messages of node-postgres for a failed connection, without a code. */
 const lostWords =
   /^(Connection terminated|Client (has encountered a connection error|was closed) and is not queryable|Query read timeout|Received unexpected )/
 
-/** A statement that was not answered in time. */
+/** A statement without a reply in time. */
 class LateError extends Error {}
 
-/** True when an error of a statement means that the connection failed, so that the outcome is unknown. */
+/** Returns true when an error of a statement means that the connection failed, so that the outcome is unknown. */
 function isLost(error: unknown): boolean {
   if (error instanceof LateError) return true
   if (!(error instanceof Error)) return false
@@ -52,7 +52,7 @@ function isLost(error: unknown): boolean {
   return typeof code === 'string' ? lostCodes.test(code) : lostWords.test(error.message)
 }
 
-/** Connections behind which the server's sessions change: what is prepared or set on them is another client's next. */
+/** Connections through a pooler that switches server sessions: what is prepared or set on them affects other clients. */
 const pooled = new WeakSet<pg.ClientBase>()
 
 const settleSql = `select pid, case when pid = $1 then set_config('default_transaction_isolation', 'read committed', false)
@@ -63,12 +63,12 @@ const settleSql = `select pid, case when pid = $1 then set_config('default_trans
 
 /**
  * Prepares a new connection: transactions at read committed, whatever the role's or the database's default is (at other
- * levels a claim would decide by what it saw before it waited), and an end to what a stopped process leaves open. By
- * statements, since poolers refuse start-up options; and not through a pooler, which would hand the settings to others.
+ * levels a claim would decide by a snapshot from before it waited), and timeouts for what a stopped process leaves open.
+ * Uses statements, because poolers reject start-up options; does nothing through a pooler, where it would affect others.
  * @throws UsageError SLUICE_BAD_ISOLATION when a pooler's connections begin transactions at another level.
  */
 export async function settle(client: pg.ClientBase): Promise<void> {
-  // A pooler makes up this number; the embedded engine's owner, whose one backend is set up already, leaves it at 0.
+  // A pooler invents this number; the embedded engine's owner, whose one backend is configured already, leaves it at 0.
   const { processID } = client as unknown as { processID: number }
   const query = { text: settleSql, values: [processID], query_timeout: 5_000 }
   const { rows } = await client.query<{ level: string; pid: number }>(query)
@@ -84,16 +84,16 @@ class PgDb implements Db {
   readonly kind = 'pg'
   readonly where: string
   readonly ended = new Promise<never>(() => {})
-  /** For users: `query`, `transaction`, and what they send. */
+  /** For users: `query`, `transaction`, and sends. */
   readonly #pool: pg.Pool
-  /** Claims have connections of their own, which stay warm: planning a first claim takes longer than grants live. */
+  /** Claims have their own connections, which stay warm: planning a first claim takes longer than the life of a grant. */
   readonly #claimPool: pg.Pool
   /**
-   * For what the engine does besides: handlers may hold all of the users' connections and wait for a grant meanwhile. An
-   * ending, a round of housekeeping and two further grants at once; more would only wait for each other in the server.
+   * For all other work of the engine: handlers may hold all of the users' connections while they wait for a grant. Four
+   * suffice for a finish, a round and two further grants at a time; more would only wait for each other in the server.
    */
   readonly #enginePool: pg.Pool
-  /** Only before an embedded engine. */
+  /** Only for an embedded engine. */
   readonly #sole: Sole | undefined
   readonly #options: PgOptions
   readonly #listeners = new Map<string, Set<(payload: string) => void>>()
@@ -121,7 +121,7 @@ class PgDb implements Db {
     const values = params as unknown[]
     const run = async (client: pg.PoolClient) =>
       (await client.query(pooled.has(client) ? { text: sql, values } : { name, text: sql, values })).rows as R[]
-    // What users send may be much at once, and must not stand before endings.
+    // Users may send much at once, which must not delay finishes.
     const isSend = name.startsWith('send') || name === 'supersede'
     const pool = name.startsWith('claim') ? this.#claimPool : isSend ? this.#pool : this.#enginePool
     return this.#use(run, pool)
@@ -162,7 +162,7 @@ class PgDb implements Db {
       return result
     } catch (error) {
       isOpen = false
-      // Whatever the body threw says nothing of the connection: only a rollback that fails does.
+      // An error of the body does not mean that the connection is bad; only a failed rollback does.
       const rollback = { text: 'rollback', query_timeout: this.#answerMs }
       if (broken === undefined) await client.query(rollback).catch((failed: Error) => (broken = failed))
       throw error
@@ -206,7 +206,7 @@ class PgDb implements Db {
     return this.#options.answerMs ?? 10_000
   }
 
-  /** A connection of a pool. While the server has none left (many short processes at once), it waits for its turn. */
+  /** Returns a connection of a pool; retries while the server has none free (many short processes at once). */
   async #connect(pool = this.#pool): Promise<pg.PoolClient> {
     const { clock } = this.#options
     for (const untilMs = clock.monotonicMs() + fullMs; ;) {
@@ -221,7 +221,7 @@ class PgDb implements Db {
     }
   }
 
-  /** Runs on a pooled connection; a statement that is not answered in time is given up together with its connection. */
+  /** Runs on a pooled connection; a statement without a reply in time is given up together with its connection. */
   async #use<T>(body: (client: pg.PoolClient) => Promise<T>, pool = this.#pool): Promise<T> {
     this.checkOutside()
     const client = await this.#connect(pool)
@@ -239,8 +239,8 @@ class PgDb implements Db {
   }
 
   /**
-   * The answer to a statement that may take as long as it likes: one of a user's transaction. Now and then it is looked up
-   * past its connection whether the server is still at it; when it twice was not, the answer was lost on the way.
+   * Awaits a statement of a user's transaction, which may take any time. Now and then another connection checks whether the
+   * server still works on it; if it twice did not, the reply was lost.
    */
   #watched<T>(client: pg.PoolClient, asked: Promise<T>): Promise<T> {
     const { processID } = client as unknown as { processID: number }
@@ -254,7 +254,7 @@ class PgDb implements Db {
       const look = async () => {
         const [row] = await this.call<{ idle: boolean }>('', idleSql, [processID]).catch(() => [])
         times = row?.idle ? times + 1 : 0
-        if (times === 2) reject(new LateError('the server is not at it any more, and no answer came'))
+        if (times === 2) reject(new LateError('the server no longer works on it, and no reply arrived'))
         else if (!isOver) again()
       }
       const again = () => (cancel = clock.after(this.#answerMs / 2, () => void look()))
@@ -268,8 +268,8 @@ class PgDb implements Db {
   }
 
   /**
-   * Looks whether idle connections are alive: when one turned out to be half-open, the others probably are, and whoever
-   * took them next, one after the other, would each wait for as long. What is asked meanwhile gets new ones.
+   * Checks whether idle connections are alive: if one was half-open, the others probably are, and the next statements would
+   * each wait for the timeout in turn. Statements sent meanwhile get new connections.
    */
   #probeIdle(): void {
     const probe = async (pool: pg.Pool) => {
@@ -291,7 +291,7 @@ class PgDb implements Db {
     for (const missed of this.#missed) missed()
   }
 
-  /** One connection that LISTENs, pinged every 5 s so that a half-open one is noticed, and replaced for as long as we live. */
+  /** Keeps one connection for LISTEN, pinged every 5 s to detect a half-open one, and replaced until `signal`. */
   async #keepListening(signal: AbortSignal): Promise<void> {
     for (let failures = 0; !signal.aborted; failures++) {
       const client = new pg.Client({
@@ -300,7 +300,8 @@ class PgDb implements Db {
         connectionTimeoutMillis: 5_000,
       })
       const ask = (sql: string) => inTime(client.query(sql), this.#answerMs / 2)
-      // Ends the pings of this connection. What hangs on a lasting signal stays for as long as that: so one listener, removed.
+      // Ends the pings of this connection. A handler on a long-lived signal lives as long, so there is one, and it is
+      // removed.
       const gone = new AbortController()
       const end = () => gone.abort()
       client.on('error', end)
@@ -320,7 +321,7 @@ class PgDb implements Db {
           if (!gone.signal.aborted) await ask('select 1')
         }
       } catch {
-        // The loop tries again; until then sleepers poll.
+        // The loop tries again; until then idle workers poll.
       }
       signal.removeEventListener('abort', end)
       this.#hears(false)
@@ -331,14 +332,14 @@ class PgDb implements Db {
   }
 }
 
-/** False behind a pooler: what is notified there may go to a session that is another client's by then. */
+/** Returns false behind a pooler: a notification there may go to a session that another client has by then. */
 async function isDirect(client: pg.Client, ask: (sql: string) => Promise<pg.QueryResult>): Promise<boolean> {
   const { processID } = client as unknown as { processID: number }
   // The embedded engine's owner leaves it at 0.
   return processID === 0 || (await ask('select pg_backend_pid() as pid')).rows[0]?.pid === processID
 }
 
-/** What was asked, or a LateError. When this process was what stood still, the answer may have come: it is read first. */
+/** Returns the result, or a LateError. If this process was stopped, the reply may have arrived: it is read first. */
 function inTime<T>(asked: Promise<T>, ms: number): Promise<T> {
   return new Promise((resolve, reject) => {
     const late = () => reject(new LateError('no answer in time'))
@@ -354,7 +355,7 @@ function makePool(url: string, max: number): pg.Pool {
     max,
     connectionTimeoutMillis: 5_000,
     idleTimeoutMillis: 60_000,
-    // A script that only sends ends when it is done, and not when its connections have been idle for long.
+    // A script that only sends ends when it is done, not only after its connections have been idle for long.
     allowExitOnIdle: true,
     keepAlive: true,
     keepAliveInitialDelayMillis: 5_000,
@@ -362,7 +363,7 @@ function makePool(url: string, max: number): pg.Pool {
   })
   // An idle connection that breaks is replaced at the next use; without a handler it would end the process.
   pool.on('error', () => {})
-  // The same for one in use: what goes wrong is told by the query that it went wrong for.
+  // The same for a connection in use: the query in progress reports the error.
   pool.on('connect', (client) => void client.on('error', () => {}))
   return pool
 }
@@ -380,7 +381,7 @@ function unreachable(where: string, cause: unknown): StoreError {
   )
 }
 
-/** host:port/database of a URL, without credentials. */
+/** Returns host:port/database of a URL, without credentials. */
 function describe(url: string): string {
   try {
     const parsed = new URL(url)
@@ -390,7 +391,7 @@ function describe(url: string): string {
   } catch {
     throw new UsageError(
       'SLUICE_BAD_URL',
-      'the database URL cannot be read; it looks like postgres://user:password@host:5432/database',
+      'the database URL is malformed; it should look like postgres://user:password@host:5432/database',
     )
   }
 }

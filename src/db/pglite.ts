@@ -1,4 +1,4 @@
-/** The embedded engine as a Db: PostgreSQL in this process, its files in a directory or in memory. */
+/** The embedded engine as a `Db`: PostgreSQL in this process, its files in a directory or in memory. */
 import fs from 'node:fs'
 import path from 'node:path'
 import pg from 'pg'
@@ -11,24 +11,24 @@ import { own } from './owner.ts'
 import type { Owner } from './owner.ts'
 import { Wire } from './wire.ts'
 
-/** How to open the embedded engine. */
+/** Options for the embedded engine. */
 export interface PgliteOptions {
-  /** Directory of the data, made when missing; one process owns it. Default: in memory, gone with the process. */
+  /** Directory of the data, created when missing; one process owns it. Default: in memory, lost with the process. */
   dir?: string
   clock: Clock
-  /** Told what takes long, such as the first opening. */
+  /** Called with a message about slow work, such as the first opening. */
   log?: (message: string) => void
 }
 
-/** The embedded engine, with what only it has. */
+/** The embedded engine, with its additional methods. */
 export interface PgliteDb extends Db {
   readonly kind: 'pglite'
-  /** fsyncs that really reached the disk since the opening; always 0 in memory. For `doctor` and tests. */
+  /** fsyncs that reached the disk since the opening; always 0 in memory. For `doctor` and tests. */
   syncs(): number
 }
 
 /**
- * Opens the embedded engine. On a directory a commit that answers is on the disk, and other processes may connect
+ * Opens the embedded engine. In a directory, a commit is on disk when its reply arrives, and other processes may connect
  * (owner.ts `connectInfo`) while this one runs.
  * @throws UsageError SLUICE_STORE_OWNED when another process owns the directory.
  * @throws StoreError SLUICE_STORE_UNREACHABLE when the engine does not start.
@@ -64,7 +64,7 @@ export async function openPglite(options: PgliteOptions): Promise<PgliteDb> {
   }
 }
 
-/** What is in a directory is durable only with the names of the directories above it. */
+/** A directory is durable only if the names of the directories above it are. */
 function makeDirectory(dir: string): void {
   const first = fs.mkdirSync(dir, { recursive: true, mode: 0o700 })
   if (first === undefined) return
@@ -78,7 +78,7 @@ class EmbeddedDb implements PgliteDb {
   readonly #engine: Engine
   readonly #wire: Wire
   readonly #owner: Owner | undefined
-  /** Two lines to the one backend: it interleaves them between transactions, so neither needs a lock here. */
+  /** Two connections to the one backend, which interleaves them between transactions, so neither needs a lock here. */
   readonly #calls: pg.Client
   readonly #transactions: pg.Client
   readonly #sole = new Sole()
@@ -200,7 +200,7 @@ class EmbeddedDb implements PgliteDb {
   }
 
   async #run<R>(client: pg.Client, config: pg.QueryConfig): Promise<R[]> {
-    // One at a time on each line: node-postgres gives up queueing them itself.
+    // One query at a time on each connection: node-postgres deprecates its own queue.
     const before = this.#lastQuery.get(client)
     const turn = (before ?? Promise.resolve()).then(() => client.query(config))
     this.#lastQuery.set(
@@ -221,7 +221,7 @@ class EmbeddedDb implements PgliteDb {
       throw new StoreError('SLUICE_STORE_UNREACHABLE', `the embedded engine (${this.where}) was closed; open it again`)
   }
 
-  /** Errors of Postgres stay as they are; those of the line mean that the engine is gone. */
+  /** Converts errors: those of PostgreSQL stay as they are; those of the connection mean that the engine is gone. */
   #explain(error: unknown): unknown {
     if (error instanceof pg.DatabaseError && error.severity !== 'FATAL') return error
     if (this.#engine.stopped === undefined && this.#closed === undefined && !(error instanceof pg.DatabaseError))
@@ -234,7 +234,7 @@ class EmbeddedDb implements PgliteDb {
 }
 
 function client(wire: Wire): pg.Client {
-  // An address is demanded though `stream` is used.
+  // node-postgres requires an address although `stream` is used.
   const made = new pg.Client({
     host: 'embedded',
     user: 'postgres',
@@ -243,7 +243,7 @@ function client(wire: Wire): pg.Client {
     ssl: false,
     stream: () => wire.line(),
   })
-  // What goes wrong is told by the queries it went wrong for.
+  // The query in progress reports the error.
   made.on('error', () => {})
   return made
 }

@@ -1,7 +1,7 @@
 /**
- * One client's conversation with the one backend: keeps the turn while its transaction is open, and keeps its
- * prepared statements and channels apart from everybody else's. Session settings (SET) and advisory locks of session
- * scope are the backend's and so are shared by all clients; use SET LOCAL and transaction scope.
+ * One client's session on the single backend: it keeps the turn while its transaction is open, and keeps its prepared
+ * statements and channels separate from those of other clients. Session settings (SET) and session-level advisory locks
+ * belong to the backend and so are shared by all clients; use SET LOCAL and transaction-level locks.
  */
 import type { Clock } from '../core/clock.ts'
 import type { Engine } from './engine.ts'
@@ -14,15 +14,15 @@ export interface Hub {
   readonly engine: Engine
   readonly clock: Clock
   readonly sessions: Set<Session>
-  /** Statements that exist in the backend, and whose they are. '' is the unnamed one. */
+  /** Statements that exist in the backend, and the sessions that prepared them. '' is the unnamed one. */
   readonly prepared: Map<string, Session>
-  /** What a new client is told: authenticated, parameters, ready. */
+  /** The first reply to a new client: authenticated, parameters, ready. */
   readonly greeting: Buffer
-  /** The backend may have forgotten channels that sessions still want. */
+  /** True if the backend may have dropped channels that sessions still listen to. */
   relisten: boolean
 }
 
-/** The other end of the line. */
+/** The client's end of the connection. */
 export interface Peer {
   send(bytes: Buffer): void
   hangUp(): void
@@ -55,7 +55,10 @@ export class Session {
   #started = false
   #ended = false
   #pass: (() => void) | undefined
-  /** The backend's state after the last unit: I idle, T in a transaction, E in a failed one, H busy: flushed, or failed, and not synced. */
+  /**
+   * The backend's state after the last unit: I idle, T in a transaction, E in a failed one, H busy: flushed or failed,
+   * not yet synced.
+   */
   #state = 'I'
   #idle: AbortController | undefined
   #mayCopy = false
@@ -67,7 +70,7 @@ export class Session {
   #closes: string[] = []
   #texts: string[] = []
 
-  /** `idleMs`: a client that says nothing for so long with a transaction open is thrown out; undefined: never. */
+  /** `idleMs`: a client that sends nothing for this many ms with a transaction open is disconnected; undefined: never. */
   constructor(hub: Hub, peer: Peer, idleMs: number | undefined) {
     this.#hub = hub
     this.#peer = peer
@@ -75,13 +78,13 @@ export class Session {
     hub.sessions.add(this)
   }
 
-  /** Takes bytes from the client; resolves when all that was complete in them is answered. Never rejects. */
+  /** Processes bytes from the client; resolves when all complete frames in them are answered. Never rejects. */
   receive(chunk: Buffer): Promise<void> {
     this.#work = this.#work.then(() => this.#receive(chunk))
     return this.#work
   }
 
-  /** The client is gone or shall be: what it left open is rolled back. Resolves when nothing of it remains. */
+  /** Ends the session: rolls back what the client left open. Resolves when nothing of it remains. */
   end(): Promise<void> {
     if (this.#ended) return this.#work
     this.#ended = true
@@ -91,14 +94,14 @@ export class Session {
     return this.#work
   }
 
-  /** Ends the conversation with a reason. */
+  /** Ends the session with an error. */
   fail(code: string, message: string): Promise<void> {
     if (!this.#ended) this.#peer.send(errorFrame('FATAL', code, message))
     this.#peer.hangUp()
     return this.end()
   }
 
-  /** Passes a notification on if the client asked for its channel. */
+  /** Forwards a notification if the client listens to its channel. */
   notify(channel: string, notification: Buffer): void {
     if (this.channels.has(channel)) this.#peer.send(notification)
   }
@@ -114,7 +117,7 @@ export class Session {
         else this.#start(next.body)
       }
     } catch (error) {
-      // Not awaited: the end waits for this very call.
+      // Not awaited, because the end waits for this very call.
       const code = error instanceof RangeError ? '08P01' : '57P01'
       void this.fail(code, error instanceof Error ? error.message : String(error))
     }
@@ -123,9 +126,9 @@ export class Session {
 
   #start(body: Buffer): void {
     const code = body.length < 4 ? 0 : body.readUInt32BE(0)
-    // Requests for TLS and GSS encryption; the line is local.
+    // Requests for TLS and GSS encryption; the connection is local.
     if (code === 80877103 || code === 80877104) return this.#peer.send(Buffer.from('N'))
-    // A request to cancel: the backend is one thread and cannot hear it.
+    // A cancel request: the backend is a single thread and cannot receive it.
     if (code === 80877102) {
       this.#peer.hangUp()
       return void this.end()
@@ -150,7 +153,7 @@ export class Session {
       case 'C':
         return this.#addNamed(type, body)
       case 'E':
-        // Postgres would end the backend for a longer one.
+        // PostgreSQL would end the backend for a longer one.
         if (body.length > 2_000) throw new RangeError('a portal name is too long')
         this.#add(raw)
         return this.#guardCopy()
@@ -170,10 +173,10 @@ export class Session {
       case 'd':
       case 'c':
       case 'f':
-        // What a client still sends after its COPY was refused.
+        // Frames that a client still sends after its COPY was rejected.
         return
       default:
-        // Postgres ends the backend for an unknown letter; here that would be everybody's.
+        // PostgreSQL ends the backend for an unknown letter; here that would end all clients.
         throw new RangeError(`frames of type ${JSON.stringify(type)} are not supported`)
     }
   }
@@ -184,7 +187,7 @@ export class Session {
     this.#batch.push(bytes)
   }
 
-  /** Postgres, reading COPY data that never comes, ends the backend: so that data always comes, as a refusal. */
+  /** While PostgreSQL reads COPY data that never comes, it ends the backend; so a CopyFail frame always follows. */
   #guardCopy(): void {
     if (this.#mayCopy) this.#add(copyFail)
   }
@@ -227,7 +230,10 @@ export class Session {
     this.#add(frame('C', kind, text(server)))
   }
 
-  /** The backend's name of a client's statement; prepares it anew, unseen by the client, when others have displaced it. */
+  /**
+   * Returns the backend's name of a client's statement; prepares it again, unseen by the client, if others have displaced
+   * it.
+   */
   #resolve(name: string): string {
     const statement = this.#statements.get(name)
     if (statement === undefined) return 'none'
@@ -246,7 +252,7 @@ export class Session {
     this.#batch = []
     this.#batchBytes = 0
     if (this.#ended) return this.#release()
-    // Until the backend says that it is ready: after an error it ignores even simple queries up to the next sync.
+    // Stays so until the backend is ready again: after an error it ignores even simple queries up to the next sync.
     if (this.#state === 'I') this.#state = 'H'
     let answer: Buffer
     try {
@@ -257,11 +263,12 @@ export class Session {
     }
     this.#peer.send(this.#digest(answer))
     if (this.#state === 'I') await this.#finish()
-    // Without this, clients in this process that ask without pause would keep sockets and timers from ever being served.
+    // Without this, clients in this process that send statements without pause would keep sockets and timers from being
+    // served.
     await new Promise<void>((resolve) => setImmediate(resolve))
   }
 
-  /** Learns from the backend's answer, and takes out what is not for this client. */
+  /** Updates the session's state from the backend's reply, and removes frames that are not for this client. */
   #digest(answer: Buffer): Buffer {
     const cuts: Frame[] = []
     let failed = false
@@ -350,7 +357,7 @@ export class Session {
       await this.#hub.engine.exec(Buffer.concat([...parts, sync]))
       await this.#finish()
     } catch {
-      // The backend has stopped, and with it all that this client had left.
+      // The backend has stopped, and with it everything that this client left.
     } finally {
       this.#release()
     }
@@ -364,7 +371,7 @@ export class Session {
       if (!idle.signal.aborted)
         void this.fail(
           '25P03',
-          `the transaction was open and silent for ${this.#idleMs} ms; it was rolled back so that others may go on`,
+          `the transaction was open and idle for ${this.#idleMs} ms; it was rolled back so that other clients can continue`,
         )
     })
   }

@@ -1,13 +1,13 @@
 /**
- * Statements within a transaction that the caller began, with whatever library. None of them is imported: what an object
- * can do tells whose it is.
+ * Runs statements in a transaction that the caller began, with any of several libraries. None of them is imported: a
+ * library is recognised by the members of its object.
  */
 import { UsageError } from '../core/errors.ts'
 import type { Queryable, Row } from './db.ts'
 
 /**
- * A transaction that is open: of node-postgres (a client after `begin`), PGlite or `sluice.transaction`; of postgres.js,
- * Drizzle (on any of its PostgreSQL drivers), Kysely, Knex or Prisma.
+ * An open transaction: of node-postgres (a client after `begin`), PGlite or `sluice.transaction`; of postgres.js, Drizzle
+ * (on any of its PostgreSQL drivers), Kysely, Knex or Prisma.
  */
 export type TxLike =
   | { query(sql: string, params?: unknown[]): PromiseLike<readonly unknown[] | { rows: unknown[] }> }
@@ -17,17 +17,23 @@ export type TxLike =
   | { raw(sql: string, bindings: string[]): PromiseLike<unknown>; isCompleted(): boolean }
   | { $queryRawUnsafe(sql: string, ...params: unknown[]): PromiseLike<unknown> }
 
-/** An object of which nothing is known yet. */
+/** An object of unknown type. */
 type Any = { [member: string]: unknown }
 type Method = (...args: unknown[]) => unknown
-/** All parameters go as text (`asText`) and are cast by the statement (`Sql.call`): no library's idea of types matters. */
+/**
+ * All parameters are sent as text (`asText`) and cast by the statement (`Sql.call`), so a library's type mapping does not
+ * matter.
+ */
 type Param = string | null
 
 interface Library {
-  /** What it takes from this library, for messages. */
+  /** What is accepted from this library, for messages. */
   takes: string
   isOf(tx: Any): boolean
-  /** True when a statement would be a transaction of its own. What a library does not let us see counts as open. */
+  /**
+   * True if a statement would be a transaction of its own. Where the library does not show it, the transaction counts as
+   * open.
+   */
   isOutside(tx: Any): boolean
   run(tx: Any, sql: string, params: Param[]): unknown
 }
@@ -35,18 +41,21 @@ interface Library {
 const can = (tx: unknown, name: string): boolean => typeof (tx as Any | undefined)?.[name] === 'function'
 const call = (tx: Any, name: string, ...args: unknown[]): unknown => (tx[name] as Method)(...args)
 
-/** A client of node-postgres (new enough to say so) that is in no transaction. */
+/** True for a client of node-postgres (of a version that reports it) outside of a transaction. */
 const isIdle = (client: unknown): boolean =>
   can(client, 'getTransactionStatus') && call(client as Any, 'getTransactionStatus') === 'I'
 
-/** A QueryRunner of TypeORM before or after its transaction; the root of pg-promise, and a task that is in no transaction. */
+/**
+ * True for a QueryRunner of TypeORM before or after its transaction, the root of pg-promise, and a task of it outside of
+ * a transaction.
+ */
 const saysOutside = (tx: Any): boolean => {
   const context = tx['ctx'] as Any | undefined
   const isTask = can(tx, 'task') && context?.['isTX'] !== true && context?.['inTransaction'] !== true
   return tx['isTransactionActive'] === false || '$pool' in tx || isTask
 }
 
-/** The most particular member first: a model of Prisma may be called `query`, Drizzle has a `query` and a `$client` too. */
+/** The most specific member first: a model of Prisma may be called `query`; Drizzle has a `query` and a `$client` too. */
 const libraries: readonly Library[] = [
   {
     takes: 'the `tx` of Prisma’s `$transaction(async (tx) => …)`',
@@ -60,7 +69,7 @@ const libraries: readonly Library[] = [
     isOutside: (tx) => tx['isTransaction'] !== true,
     run: (tx, sql, parameters) => {
       const query = { kind: 'RawNode', sqlFragments: [sql], parameters: [] }
-      // Plugins know a query by this object.
+      // Plugins identify a query by this object.
       return call(tx, 'executeQuery', { sql, parameters, query, queryId: { queryId: 'sluice' } })
     },
   },
@@ -74,29 +83,29 @@ const libraries: readonly Library[] = [
     takes: 'a `trx` of Knex',
     isOf: (tx) => typeof tx === 'function' && can(tx, 'raw'),
     isOutside: (tx) => tx['isTransaction'] !== true || (can(tx, 'isCompleted') && call(tx, 'isCompleted') === true),
-    // Each $n of ours stands once, in order.
+    // Each $n of Sluice's statements occurs once, in order.
     run: (tx, sql, params) => call(tx, 'raw', sql.replaceAll(/\$\d+/g, '?'), params),
   },
   {
     takes: 'the `tx` of Drizzle’s `db.transaction(async (tx) => …)`',
     isOf: (tx) => can(tx, 'execute') && can(tx, 'select'),
     isOutside: (tx) => !can(tx, 'rollback') || isIdle((tx['session'] as Any | undefined)?.['client']),
-    // An SQLWrapper whose SQL is built already.
+    // An SQLWrapper whose SQL is already built.
     run: (tx, sql, params) => call(tx, 'execute', { getSQL: () => ({ toQuery: () => ({ sql, params }) }) }),
   },
   {
     takes: 'a client of node-postgres after `begin`, a Transaction of PGlite, the `tx` of `sluice.transaction`',
     isOf: (tx) => can(tx, 'query'),
-    // A pool gives each statement to any of its connections; PGlite and `sluice.db` begin transactions, but are none.
+    // A pool runs each statement on any of its connections; PGlite and `sluice.db` begin transactions, but are none.
     isOutside: (tx) => typeof tx['totalCount'] === 'number' || can(tx, 'transaction') || isIdle(tx) || saysOutside(tx),
     run: (tx, sql, params) => call(tx, 'query', sql, params),
   },
 ]
 
 /**
- * Statements within this transaction; each says the types of its parameters.
- * @throws UsageError SLUICE_BAD_TX when it is none that we know, or is not open (where its library tells)
- * @throws UsageError SLUICE_TX_ELSEWHERE (of a statement) when it is on a database that lacks our functions
+ * Returns an object that runs statements in this transaction; each statement names the types of its parameters.
+ * @throws UsageError SLUICE_BAD_TX when its library is unknown, or it is not open (if the library shows that)
+ * @throws UsageError SLUICE_TX_ELSEWHERE (from a statement) when it is on a database without Sluice's functions
  */
 export function within(tx: TxLike): Queryable {
   const given = tx as unknown as Any
@@ -105,13 +114,13 @@ export function within(tx: TxLike): Queryable {
   if (library === undefined)
     throw new UsageError(
       'SLUICE_BAD_TX',
-      `\`tx\` is no transaction that Sluice knows; it takes ${libraries.map(({ takes }) => takes).join('; ')}`,
+      `\`tx\` is not a transaction that Sluice recognises; it takes ${libraries.map(({ takes }) => takes).join('; ')}`,
     )
   const mustBeOpen = () => {
     if (library.isOutside(given))
       throw new UsageError(
         'SLUICE_BAD_TX',
-        `\`tx\` is in no open transaction, so the job would not share its fate: give ${library.takes} while it is open, or leave \`tx\` out`,
+        `\`tx\` is not in an open transaction, so the job would not commit or roll back with it: give ${library.takes} while it is open, or leave \`tx\` out`,
       )
   }
   mustBeOpen()
@@ -133,13 +142,13 @@ async function explained(result: unknown): Promise<unknown> {
     if (refusal === undefined || !['42883', '3F000'].includes(refusal.code)) throw error
     throw new UsageError(
       'SLUICE_TX_ELSEWHERE',
-      `the database of \`tx\` lacks what this Sluice calls there (${refusal.message}): give a transaction on the store's own database; if it is, run \`sluice migrate\`, with the same schema`,
+      `the database of \`tx\` lacks the functions of this Sluice (${refusal.message}): give a transaction on the store's own database; if it is, run \`sluice migrate\`, with the same schema`,
       { cause: error },
     )
   }
 }
 
-/** What PostgreSQL said: libraries wrap what their driver threw. */
+/** Returns PostgreSQL's error: libraries wrap what their driver threw. */
 function refusalOf(error: unknown): { code: string; message: string } | undefined {
   if (typeof error !== 'object' || error === null) return undefined
   const { code, message, originalCode, originalMessage, cause, meta, driverAdapterError } = error as Any
@@ -151,7 +160,7 @@ function refusalOf(error: unknown): { code: string; message: string } | undefine
 
 type Scalar = string | number | boolean | null | undefined
 
-/** A parameter of ours as PostgreSQL reads it from text: lists as array literals. */
+/** Converts a parameter to text as PostgreSQL reads it: lists become array literals. */
 function asText(value: unknown): Param {
   if (Array.isArray(value)) return `{${value.map(element).join(',')}}`
   const scalar = value as Scalar

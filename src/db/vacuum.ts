@@ -1,4 +1,4 @@
-/** Cleaning up for the embedded engine, which has no autovacuum: what changes with every job would only grow. */
+/** Vacuums the embedded engine, which has no autovacuum: otherwise tables that change with every job would only grow. */
 import type { Store } from './store.ts'
 
 /** The tables that change with every job. */
@@ -24,13 +24,16 @@ const hotTables = [
 ]
 const vacuumMs = 60_000
 
-/** Where PostgreSQL would begin to clean for the sake of transaction numbers; without that it refuses work at 2,100 million. */
+/** The transaction age at which PostgreSQL would start to freeze; without that it refuses work at 2,100 million. */
 const ageMost = 150e6
 const oldestSql = `select c.oid::regclass::text as name from pg_class c left join pg_class t on t.oid = c.reltoastrelid
   where c.relkind in ('r', 'm') and greatest(age(c.relfrozenxid), age(t.relfrozenxid)) > $1
   order by greatest(age(c.relfrozenxid), age(t.relfrozenxid)) desc limit 1`
 
-/** Vacuums the hot tables, and the oldest other one that needs it, every minute until `signal`. What failed comes again. */
+/**
+ * Vacuums the hot tables, and the oldest other one that needs it, every minute until `signal`. A failure is retried a
+ * minute later.
+ */
 export async function vacuumUntil(signal: AbortSignal, { db, schema, clock, log }: Store): Promise<void> {
   const failed = (table: string, error: unknown) => log.debug('vacuum failed', { table, error: String(error) })
   for (;;) {

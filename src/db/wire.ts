@@ -1,4 +1,7 @@
-/** Postgres's wire protocol in front of the embedded engine, for sockets and for this very process: one code path serves all. */
+/**
+ * Serves PostgreSQL's wire protocol for the embedded engine, to sockets and to this process: one code path for all
+ * clients.
+ */
 import { Duplex } from 'node:stream'
 import type { Socket } from 'node:net'
 import type { Clock } from '../core/clock.ts'
@@ -8,12 +11,15 @@ import { frame, frames, text } from './frame.ts'
 import { Session } from './session.ts'
 import type { Hub } from './session.ts'
 
-/** Bytes that may wait for a client that does not read before it is thrown out. */
+/** Unread bytes after which a client that does not read is disconnected. */
 const maxUnreadBytes = 64 * 1024 * 1024
 
 export interface WireOptions {
   clock: Clock
-  /** A socket client that is silent for so many ms with a transaction open loses it and its connection. 1 or more, default 10,000. */
+  /**
+   * A socket client that sends nothing for this many ms with a transaction open is rolled back and disconnected. 1 or
+   * more, default 10,000.
+   */
   idleMs?: number
 }
 
@@ -29,7 +35,7 @@ export class Wire {
     this.#idleMs = idleMs
   }
 
-  /** Call before anybody else uses the engine. */
+  /** Starts serving. Call it before anything else uses the engine. */
   static async start(engine: Engine, options: WireOptions): Promise<Wire> {
     const hub = {
       engine,
@@ -42,9 +48,9 @@ export class Wire {
     return new Wire(hub, options.idleMs ?? 10_000)
   }
 
-  /** Speaks with a client on `socket` until either hangs up. */
+  /** Serves a client on `socket` until either side closes it. */
   serve(socket: Socket): void {
-    // A client that breaks off is its own affair; 'close' follows.
+    // A client's connection error needs no handling here; 'close' follows.
     socket.on('error', () => {})
     if (this.#closed) return void socket.destroy()
     const send = (bytes: Buffer) => {
@@ -54,7 +60,7 @@ export class Wire {
     const session = new Session(this.#hub, { send, hangUp: () => socket.end(() => socket.destroy()) }, this.#idleMs)
     this.#sockets.set(socket, session)
     socket.on('data', (chunk: Buffer) => {
-      // Nothing more is read until this is answered, and until the client has taken the answer.
+      // Nothing more is read until this is processed and the client has read the reply.
       socket.pause()
       void session.receive(chunk).then(async () => {
         if (socket.writableNeedDrain)
@@ -69,12 +75,12 @@ export class Wire {
     socket.resume()
   }
 
-  /** A line to the engine for a client in this process: what node-postgres takes as `stream`. */
+  /** Returns a stream to the engine for a client in this process: node-postgres takes it as `stream`. */
   line(): Duplex {
     return new Line(this.#hub)
   }
 
-  /** Turns new clients away, and rolls back and drops those on sockets. Clients in this process are left alone. */
+  /** Rejects new clients, and rolls back and disconnects those on sockets. Clients in this process are not affected. */
   async close(): Promise<void> {
     this.#closed = true
     await Promise.all(
@@ -86,7 +92,7 @@ export class Wire {
   }
 }
 
-/** A socket without a socket. Looks enough like net.Socket for node-postgres. */
+/** A stream that resembles net.Socket enough for node-postgres. */
 class Line extends Duplex {
   readonly #session: Session
 

@@ -1,27 +1,27 @@
-/** Starts and stops the thread that beats for this process (pulse.ts). */
+/** Starts and stops the heartbeat thread of this process (pulse.ts). */
 import { Worker } from 'node:worker_threads'
 import type { Log } from '../core/log.ts'
 
-/** What the thread needs. */
+/** What the heartbeat needs. */
 export interface HeartbeatOptions {
   url: string
   /** `$1` = the worker's id. */
   sql: string
   beatMs: number
-  /** This worker was given up as lost. */
+  /** Called when this worker was given up as lost. */
   lost(worker: string): void
   log: Log
 }
 
 /**
- * A heartbeat that goes on while the event loop is blocked. Ordinarily the worker's rounds beat, and the thread looks on:
- * when none came since it last looked, it beats in their place. The thread may fail to start (left out of a bundle) or to
- * connect: then the worker is given up only while its event loop is blocked.
+ * A heartbeat that continues while the event loop is blocked. Normally the worker's rounds send the heartbeat; the thread
+ * only sends one when no round has since its last check. The thread may fail to start (left out of a bundle) or to
+ * connect; then the worker is given up as lost if its event loop is blocked for too long.
  */
 export class Heartbeat {
   readonly #thread: Worker | undefined
   readonly #log: Log
-  /** One number: how often the rounds have beaten. */
+  /** One number: how many heartbeats the rounds have sent. */
   readonly #beats = new Int32Array(new SharedArrayBuffer(4))
   #worker: string | undefined
   #isStopping = false
@@ -30,7 +30,7 @@ export class Heartbeat {
     const { url, sql, beatMs, lost, log } = options
     this.#log = log
     try {
-      // Under a test runner this file is TypeScript, which a thread cannot load: then the built one serves.
+      // Under a test runner this file is TypeScript, which a thread cannot load: then the built file is used.
       const file = import.meta.url.endsWith('.ts') ? '../../dist/fleet/pulse.js' : './pulse.js'
       const thread = new Worker(new URL(file, import.meta.url), {
         workerData: { url, sql, beatMs, beats: this.#beats },
@@ -46,15 +46,15 @@ export class Heartbeat {
     }
   }
 
-  /** Beats for this worker from now on; undefined: for nobody. */
+  /** Sends heartbeats for this worker from now on; undefined: for none. */
   beatFor(worker: string | undefined): void {
-    // Asked before each claim: a message would wake the thread each time.
+    // Called before each claim: a message each time would wake the thread each time.
     if (worker === this.#worker) return
     this.#worker = worker
     this.#thread?.postMessage({ worker })
   }
 
-  /** The worker's round has beaten. */
+  /** Records that a round has sent the heartbeat. */
   beaten(): void {
     Atomics.add(this.#beats, 0, 1)
   }

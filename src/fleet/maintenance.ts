@@ -1,4 +1,4 @@
-/** What somebody has to do now and then, whoever lives: history partitions ahead, what is over forgotten. */
+/** Maintenance, done by one worker for the fleet: creates history partitions ahead, deletes what has expired. */
 import type { Duration } from '../core/rate.ts'
 import type { Row } from '../db/db.ts'
 import type { Store } from '../db/store.ts'
@@ -7,42 +7,47 @@ import { type Agreed, type Care, isPruneTime, keepMs } from './retention.ts'
 
 const minuteMs = 60_000
 const hourMs = 3_600_000
-/** A worker also beats and watches in the same round: longer than this only the next one goes on. */
+/**
+ * Time for maintenance in one round, in ms, since the worker also sends heartbeats in it; the rest is done in the next.
+ */
 const roundMs = 500
 const pruneMs = 5 * minuteMs
-/** Jobs wait for places that processes outside of jobs left behind. */
+/** How often leases that takers left behind are released, in ms: jobs wait for them. */
 const tidyMs = 2_000
-/** Lanes and buckets are numbered by a hash: from the smallest bigint on. */
+/** Ids of lanes and buckets are hashes, from the smallest bigint on. */
 const leastId = '-9223372036854775808'
 
-/** What is done only at the time of day that was agreed on. */
+/** Chores that run only at the configured time of day. */
 const offPeak = new Set(['summarize', 'expire', 'late', 'forget', 'retire'])
 
-/** What `prune` is told; see the fields. */
+/** Options of `prune`. */
 export interface PruneOptions {
-  /** Keep jobs that are done or cancelled for so long after their end; 0 to 36,500 days. Default: `retention.done`. */
+  /** Keep jobs that are done or cancelled for this long after their end; 0 to 36,500 days. Default: `retention.done`. */
   keepDone?: Duration
   /** The same for jobs that failed. Default: `retention.failed`. */
   keepFailed?: Duration
-  /** Only say what would go; default false. */
+  /** Only report what would be deleted; default false. */
   dryRun?: boolean
 }
 
-/** What went, or would go. Beyond 10,000 rows of a partition, and 100,000 of the rest of a dry run, figures are estimates or least values. */
+/**
+ * What was, or would be, deleted. Beyond 10,000 rows of a partition, and 100,000 other rows of a dry run, figures are
+ * estimates or lower bounds.
+ */
 export interface Pruned {
-  /** Partitions of history, one a day, with their rows and bytes on the disk. */
+  /** Partitions of history, one for each day, with their rows and bytes on disk. */
   partitions: { name: string; rows: number; bytes: number }[]
   /** Jobs that finished after the partition of their day had been dropped. */
   late: number
-  /** Idempotency keys whose time is over. */
+  /** Expired idempotency keys. */
   keys: number
-  /** Rows of the ledger that prove nothing any more. */
+  /** Rows of the ledger that no proof needs any more. */
   ledger: number
-  /** Buckets of keys that did not come back for a week; a dry run does not look at them. */
+  /** Buckets of keys that were not used for a week; a dry run does not count them. */
   buckets?: number
 }
 
-/** One thing to do, in portions: each is a transaction of its own, so that no lock outlives it. */
+/** One recurring task, done in portions: each is a transaction of its own, so that no lock outlives it. */
 interface Chore {
   name:
     | 'tidy'
@@ -59,12 +64,12 @@ interface Chore {
   everyMs: number
   dueMs: number
   isOffPeak: boolean
-  /** Does a portion; `more` of its answer is something true when there may be more, which the next call is told. */
+  /** Does one portion; its result has a truthy `more` when there may be more, which is passed to the next call. */
   step(last: unknown, keep: Agreed): Promise<Row>
   last: unknown
 }
 
-/** Runs housekeeping when it is due; many workers may, the store lets one at a time do each part. */
+/** Runs maintenance when it is due. Many workers may call it; the store lets one at a time do each part. */
 export class Housekeeping {
   readonly #store: Store
   readonly #care: Care
@@ -83,7 +88,7 @@ export class Housekeeping {
       name,
       everyMs,
       isOffPeak: offPeak.has(name),
-      // The first comes soon after the start, at a time of its own for each worker of a fleet.
+      // The first run comes soon after the start, at a different time in each worker of a fleet.
       dueMs: clock.monotonicMs() + clock.random() * Math.min(everyMs, minuteMs),
       last: undefined,
       step: async (last, keep) => {
@@ -103,19 +108,19 @@ export class Housekeeping {
       chore('expire', hourMs, kept),
       chore('late', hourMs, kept),
       chore('forget', hourMs, (last) => [ledgerUs, last ?? 0]),
-      // After the ledger's old rows: a bucket goes when its newest is the only one left.
+      // After the ledger's old rows: a bucket is deleted when its newest row is the only one left.
       chore('retire', hourMs, (last) => [ledgerUs, capUs(), last ?? leastId]),
     ]
   }
 
-  /** Says, once, what this process has to say: soon after its start, since who speaks last is heard. */
+  /** Publishes this process's settings, once, soon after its start: the last process that publishes wins. */
   async say(): Promise<void> {
     if (this.#hasSpoken) return
     await this.#care.say()
     this.#hasSpoken = true
   }
 
-  /** Does what is due; what is left after half a second is due again in the next round. */
+  /** Does the work that is due; what is left after half a second continues in the next round. */
   async run(): Promise<void> {
     const beganMs = this.#store.clock.monotonicMs()
     const due = this.#chores.filter((chore) => chore.dueMs <= beganMs)
@@ -130,7 +135,7 @@ export class Housekeeping {
     }
   }
 
-  /** Does everything, at any time of the day, for five minutes at most. @throws UsageError SLUICE_BAD_OPTION */
+  /** Does all work, at any time of day, for five minutes at most. @throws UsageError SLUICE_BAD_OPTION */
   async prune({ keepDone, keepFailed, dryRun = false }: PruneOptions): Promise<Pruned> {
     const agreed = { ...(await this.#care.agreed()) }
     if (keepDone !== undefined) agreed.doneMs = keepMs('keepDone', keepDone)
@@ -160,7 +165,9 @@ export class Housekeeping {
     return { partitions, late: Number(row['late']), keys: Number(row['keys']), ledger: Number(row['ledger']) }
   }
 
-  /** At least one portion, so that none starves behind the others; resolves to what each said. */
+  /**
+   * Does at least one portion of a chore, so that none starves behind the others; resolves to the result of each portion.
+   */
   async #work(chore: Chore, agreed: Agreed, untilMs: number): Promise<Row[]> {
     const answers: Row[] = []
     do {

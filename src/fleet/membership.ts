@@ -1,6 +1,7 @@
 /**
- * A worker's place in the fleet: it registers, beats, watches the others, and finds claims of its own that it does not know.
- * A worker whose beat stands still for 10 s is given up by the others: its jobs go back, its claims no longer match.
+ * A worker's place in the fleet: it registers, sends heartbeats, watches the other workers, and finds claims of its own
+ * that it does not know. When a worker has sent no heartbeat for 10 s, the others give it up: its jobs go back, and its
+ * claims no longer match.
  */
 import { hostname } from 'node:os'
 import { reach } from '../core/probe.ts'
@@ -9,33 +10,33 @@ import type { Claimer } from '../claim/claim.ts'
 import type { Handout } from '../claim/claimed-job.ts'
 import type { Epoch, Look } from '../claim/definitions/clock.ts'
 
-/** What a worker says of itself. */
+/** What a worker registers about itself. */
 export interface Member {
   queues: readonly string[] | undefined
   tasks: readonly string[]
-  /** For each of its tasks the queue where jobs go that name none. */
+  /** For each of its tasks, the queue of jobs that name none. */
   homes: readonly string[]
-  /** For each whether it may not be tried again in doubt, and the task that hears of its failures. */
+  /** For each task, whether it may not be retried in doubt, and its `onFailed` task. */
   once: readonly boolean[]
   onFailed: readonly (string | null)[]
   slots: number
   version: string
-  /** What limits may go by. */
+  /** Labels that limits may use as keys. */
   labels: Readonly<Record<string, string>>
 }
 
-/** How often a worker gives a sign of life and looks whether somebody looks at the others, in ms. */
+/** How often a worker sends a heartbeat and checks whether a worker watches the fleet, in ms. */
 export const beatMs = 2_000
 
-/** What a worker hears in a round; see the fields. */
+/** Result of a round; see the fields. */
 export interface Heard {
-  /** This worker's id, when it was given up. */
+  /** This worker's id, if it was given up. */
   lost?: string
-  /** It is this worker's turn to do what one of the fleet does for all. */
+  /** This worker has the turn to do the fleet's common work. */
   isTurn: boolean
-  /** Others look at the fleet, and there are enough of them: without anything in hand it may leave out a round. */
+  /** Other workers watch the fleet, and there are enough of them: without jobs in hand it may leave out a round. */
   mayRest: boolean
-  /** Ids of its older claims, as the store knows them. */
+  /** Ids of its older claims in the store. */
   claims: readonly string[]
 }
 
@@ -46,9 +47,9 @@ export class Membership {
   readonly #epoch: Epoch
   #entering: Promise<Claimer> | undefined
   #worker: string | undefined
-  /** It had the turn in its last round. */
+  /** True if it had the turn in its last round. */
   #isLeading = false
-  /** What the store was last told, and for which registration. */
+  /** The number of stuck handlers that was last recorded, and for which registration. */
   #told = { worker: '', stuck: 0 }
 
   constructor(store: Store, member: Member, epoch: Epoch) {
@@ -57,7 +58,7 @@ export class Membership {
     this.#epoch = epoch
   }
 
-  /** Registers when not registered; resolves to who claims. */
+  /** Registers if not registered; resolves to the identity for claims. */
   who(): Promise<Claimer> {
     this.#entering ??= this.#enter().catch((error: unknown) => {
       this.#entering = undefined
@@ -66,19 +67,22 @@ export class Membership {
     return this.#entering
   }
 
-  /** The id of this registration; undefined before the first, and while it is made anew. */
+  /** The id of this registration; undefined before the first one, and while it is renewed. */
   get id(): string | undefined {
     return this.#worker
   }
 
-  /** Whether a notification calls this worker: to some queues, or all (`*`), or by its id (`@`; summon.sql). */
+  /**
+   * Returns whether a notification wakes this worker: it names queues, all (`*`), or the worker's id (`@`;
+   * `store/summon.sql`).
+   */
   isCalled(told: string): boolean {
     const { queues } = this.#member
     if (told.startsWith('@')) return told === `@${this.#worker}`
     return told === '*' || queues === undefined || told.split(',').some((queue) => queues.includes(queue))
   }
 
-  /** Forgets this registration, so that the next claim registers anew. False: it is not ours any more, so nothing is lost. */
+  /** Drops this registration, so that the next claim registers again. Returns false if `worker` is no longer this one. */
   lost(worker: string): boolean {
     if (worker !== this.#worker) return false
     this.#worker = undefined
@@ -86,7 +90,7 @@ export class Membership {
     return true
   }
 
-  /** One sign of life, and a look at the store; registers anew when that is due, unless `isLeaving`. */
+  /** Sends a heartbeat and checks the store; registers again if necessary, unless `isLeaving`. */
   async round(isLeaving: boolean): Promise<Heard> {
     if (isLeaving && this.#entering === undefined) return { isTurn: true, mayRest: false, claims: [] }
     const { worker } = await this.who()
@@ -97,7 +101,7 @@ export class Membership {
     return { ...(alive ? {} : { lost: worker }), isTurn: turn, mayRest: rest, claims: orphans }
   }
 
-  /** Tells the store how many handlers of this worker are stuck, when that has changed. */
+  /** Records in the store how many handlers of this worker are stuck, if that has changed. */
   async tellStuck(stuck: number): Promise<void> {
     const worker = this.#worker ?? ''
     const known = this.#told.worker === worker ? this.#told.stuck : 0
@@ -106,12 +110,12 @@ export class Membership {
     this.#told = { worker, stuck }
   }
 
-  /** Calls idle workers to what nobody told them of. */
+  /** Wakes idle workers for work whose notification was missed. */
   async stir(): Promise<void> {
     await this.#store.call('stir')
   }
 
-  /** Looks at all beats and gives up those that stood still. Returns the workers given up. */
+  /** Checks all heartbeats and gives up the workers whose heartbeats stopped. Returns the ids of those. */
   async watch(): Promise<string[]> {
     const all: string[] = []
     for (;;) {
@@ -124,12 +128,12 @@ export class Membership {
   }
 
   /**
-   * Ends waiting jobs whose time to begin is over, or will be before their limits have room: a claim that is denied by a
-   * limit never meets them. Resolves to how many.
+   * Fails waiting jobs that have expired, or that will before their limits have room: a claim that a limit denies never
+   * reads them. Resolves to their number.
    */
   async endOverdue(): Promise<number> {
     const portion = 500
-    // A beat must not wait long; the next round goes on.
+    // A heartbeat must not wait long; the next round continues.
     const untilMs = this.#store.clock.monotonicMs() + 500
     let all = 0
     for (let ended = portion; ended >= portion && this.#store.clock.monotonicMs() < untilMs;) {
@@ -140,7 +144,7 @@ export class Membership {
     return all
   }
 
-  /** Ids of those jobs that are not in the hands of their claim any more. */
+  /** Returns the ids of those jobs that no longer belong to their claim. */
   async taken(jobs: readonly Pick<Handout, 'id' | 'claim'>[]): Promise<Set<string>> {
     if (jobs.length === 0) return new Set()
     const params = [jobs.map((job) => job.id), jobs.map((job) => job.claim)]
@@ -148,7 +152,9 @@ export class Membership {
     return new Set(rows.map((row) => row.id))
   }
 
-  /** Claims no more: nobody is to call this worker, which may be busy for long with what it has. */
+  /**
+   * Unregisters as idle: this worker claims no more, and may be busy for long with its jobs, so it must not be notified.
+   */
   async retreat(): Promise<void> {
     if (this.#worker !== undefined) await this.#store.run('fleet/retreat', [this.#worker])
   }
@@ -162,7 +168,7 @@ export class Membership {
     await this.#store.call('leave', [worker])
   }
 
-  /** Runs `round` every beat until stopped; errors go to `failed` and the next round comes all the same. */
+  /** Runs `round` at every beat until stopped; errors go to `failed`, and the next round runs in any case. */
   async everyBeat(round: () => Promise<void>, signal: AbortSignal, failed: (error: unknown) => void): Promise<void> {
     while (!signal.aborted) {
       await this.#store.clock.sleep(beatMs, signal, false)

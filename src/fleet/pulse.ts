@@ -1,6 +1,7 @@
 /**
- * The heartbeat's thread: beats through a connection of its own while the worker's rounds do not, so that a handler which
- * blocks the event loop does not make the fleet take its jobs away. Started by heartbeat.ts; told the worker's id by message.
+ * The heartbeat thread: sends heartbeats through its own connection while the worker's rounds do not, so that a handler
+ * which blocks the event loop does not make the fleet take the worker's jobs away. Started by heartbeat.ts, which sends
+ * the worker's id by message.
  */
 import { parentPort, workerData } from 'node:worker_threads'
 import pg from 'pg'
@@ -20,7 +21,7 @@ async function beat(): Promise<void> {
   const beating = worker
   const known = seen
   seen = Atomics.load(beats, 0)
-  // Connected all the same, so that nothing but the beat is left to do when the rounds stand still.
+  // The first beat connects in any case, so that only the beat remains to be sent when the rounds stand still.
   if (seen !== known && client !== undefined) return
   if (client === undefined) {
     const fresh = new pg.Client({
@@ -50,7 +51,7 @@ function next(): void {
     .catch(() => {
       void client?.end().catch(() => {})
       client = undefined
-      // Sooner than a beat: when the store is back, the others begin to look at us at once.
+      // Retry sooner than a beat: when the store is back, the other workers check this one at once.
       return beatMs / 4
     })
     .then((pauseMs) => setTimeout(next, pauseMs))

@@ -1,4 +1,7 @@
-/** How long what is over is kept, and when it is dropped: what this process says, and what the fleet has agreed on. */
+/**
+ * Retention settings: how long finished jobs are kept and when they are deleted. A process publishes its settings; the
+ * fleet uses the stored ones.
+ */
 import { UsageError } from '../core/errors.ts'
 import { minuteOf, zoneOf } from '../core/hours.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
@@ -10,15 +13,15 @@ const keepMsDefault = 7 * dayMs
 const keepMsMax = 36_500 * dayMs
 const offPeakMsDefault = 4 * 3_600_000
 
-/** How long finished jobs are kept, counted from their end; 0 to 36,500 days, each 7 days unless said otherwise. */
+/** How long finished jobs are kept, counted from their end; 0 to 36,500 days, by default 7 days each. */
 export interface Retention {
   /** Jobs that are done or cancelled. */
   done?: Duration
-  /** Jobs that failed, which are there to be looked at and retried. */
+  /** Jobs that failed, which are kept for inspection and retry. */
   failed?: Duration
 }
 
-/** When workers drop and delete what is old: at any time, or daily from a time of day on. */
+/** When workers drop and delete old data: at any time, or daily from a time of day on. */
 export type PruneTime =
   | 'any'
   | {
@@ -26,19 +29,19 @@ export type PruneTime =
       at: string
       /** An IANA zone, `'Europe/Berlin'`; default `'UTC'`. */
       zone?: string
-      /** For so long; a minute to 24 hours, default 4 hours. What is left then goes on the next day. */
+      /** Length of that time; a minute to 24 hours, default 4 hours. The rest is deleted on the next day. */
       for?: Duration
     }
 
-/** What a process says of it; what it leaves out is as others said. */
+/** Settings of a process; those it leaves out stay as stored. */
 export interface CareOptions {
-  /** How long finished jobs are kept, in the whole fleet. Default: as others said, else 7 days. */
+  /** How long finished jobs are kept, in the whole fleet. Default: as stored by another process, else 7 days. */
   retention?: Retention
-  /** When workers drop and delete what is old, in the whole fleet. Default: as others said, else `'any'`. */
+  /** When workers drop and delete old data, in the whole fleet. Default: as stored by another process, else `'any'`. */
   prune?: PruneTime
 }
 
-/** What is in force. */
+/** The settings in force. */
 export interface Agreed {
   doneMs: number
   failedMs: number
@@ -48,7 +51,7 @@ export interface Agreed {
 /** Settings by name. */
 type Said = Record<string, unknown>
 
-/** Reads what a process says. @throws UsageError SLUICE_BAD_OPTION */
+/** Converts a process's options to settings. @throws UsageError SLUICE_BAD_OPTION */
 export function said({ retention = {}, prune }: CareOptions): Said {
   const { done, failed } = retention
   return {
@@ -58,29 +61,32 @@ export function said({ retention = {}, prune }: CareOptions): Said {
   }
 }
 
-/** The settings that one process gives and reads. */
+/** Writes and reads the settings of the fleet. */
 export class Care {
   readonly #store: Store
   readonly #said: Said
   #read: { agreed: Agreed; atMs: number } | undefined
 
-  /** @param said as `said` has it */
+  /** `said`: the settings of this process, from the function of this name. */
   constructor(store: Store, said: Said) {
     this.#store = store
     this.#said = said
   }
 
-  /** Stores what this process says, for the whole fleet. */
+  /** Stores this process's settings, for the whole fleet. */
   async say(): Promise<void> {
     const names = Object.keys(this.#said)
     if (names.length === 0) return
     const values = names.map((name) => JSON.stringify(this.#said[name]))
     for (const { name } of await this.#store.run<{ name: string }>('fleet/agree', [names, values]))
-      this.#store.log.info('from now on this holds for the whole fleet', { [name]: this.#said[name] })
+      this.#store.log.info('setting changed for the whole fleet', { [name]: this.#said[name] })
     this.#read = undefined
   }
 
-  /** What is in force: what was said last, by whomever; this process's own words where nobody's are stored. Looked up once a minute. */
+  /**
+   * Returns the settings in force: the stored ones, where the last writer wins, else this process's own. Read once a
+   * minute.
+   */
   async agreed(): Promise<Agreed> {
     const nowMs = this.#store.clock.monotonicMs()
     if (this.#read !== undefined && nowMs - this.#read.atMs < minuteMs) return this.#read.agreed
@@ -99,13 +105,13 @@ export class Care {
   }
 }
 
-/** A span for which jobs are kept, in ms. @throws UsageError SLUICE_BAD_OPTION */
+/** Checks a retention time and returns it in ms. @throws UsageError SLUICE_BAD_OPTION */
 export function keepMs(name: string, keep: Duration): number {
   try {
     const ms = Math.ceil(durationMs(keep))
     if (ms <= keepMsMax) return ms
   } catch {
-    // Said below.
+    // The error is thrown below.
   }
   throw bad(`${name} is ${JSON.stringify(keep)}; it must be a span such as '7d', from 0 to 36,500 days`)
 }
@@ -125,7 +131,7 @@ function checkPruneTime(time: PruneTime): PruneTime {
   return { at, zone, for: ms }
 }
 
-/** Whether what is old may be dropped at this wall time. By the clock on the wall, also on days when that is changed. */
+/** Returns whether old data may be deleted at this wall time. Uses local time, also on days when clocks are changed. */
 export function isPruneTime(time: PruneTime, wallMs: number): boolean {
   if (time === 'any') return true
   const { at, zone = 'UTC', for: span = offPeakMsDefault } = time

@@ -1,6 +1,6 @@
 /**
- * What holds jobs back until somebody, or the hour, lets them go: gates on queues and tasks, and limits that are paused.
- * All of it is in the database, so it holds for all processes at once.
+ * Gates on queues and tasks, and pauses of limits: they hold jobs back until an operator, or the hour, opens them. They
+ * are stored in the database, so they hold for all processes at once.
  */
 import os from 'node:os'
 import { UsageError } from '../core/errors.ts'
@@ -11,40 +11,43 @@ import { dateOf } from '../db/db.ts'
 import type { Sql, Store } from '../db/store.ts'
 import type { Opens, Rule } from '../tasks/rule.ts'
 
-/** Which jobs a gate holds back, and when; see the fields. */
+/** The jobs that a gate holds back, and when; see the fields. */
 export interface GateOptions {
   /** Names or patterns (`*` for any text). Default: any queue. */
   queues?: readonly string[]
   /** Names or patterns (`*` for any text). Default: any task. */
   tasks?: readonly string[]
-  /** Outside of them jobs wait. Default: they wait until the gate is removed. */
+  /** Jobs wait outside these hours. Default: they wait until the gate is removed. */
   hours?: ParsedHours
-  /** For people; `why` says it. 1 to 500 characters. */
+  /** For people; `why` shows it. 1 to 500 characters. */
   reason: string
 }
 
-/** What is paused: the jobs of a queue, of a task (names, or patterns with `*`), or those of a limit, or of one key of it. */
+/**
+ * What is paused: the jobs of a queue, of a task (names, or patterns with `*`), or those of a limit, or of one of its
+ * keys.
+ */
 export type Pausable = { queue: string } | { task: string } | { limit: string; key?: string }
 
 /** Something that holds jobs back, now or at other hours. */
 export interface Pause {
-  /** What `resume` takes; of a gate that was defined by name: nothing. */
+  /** The argument for `resume`; undefined for a gate that was defined by name. */
   what: Pausable | undefined
-  /** Of a gate that was defined by name: its name, queues, tasks and hours. */
+  /** For a gate that was defined by name: its name, queues, tasks and hours. */
   gate: { name: string; queues: string[] | null; tasks: string[] | null; hours: Required<Hours> | null } | undefined
   reason: string
-  /** Who did it: user@host. */
+  /** The user that created it: user@host. */
   by: string
   since: Date
-  /** It holds jobs back now. */
+  /** True if it holds jobs back now. */
   isClosed: boolean
-  /** When it lets them go by itself; undefined: not by time. */
+  /** When it opens by itself; undefined: not by time. */
   until: Date | undefined
 }
 
 /**
- * Puts a gate in force under this name, or changes it; one that is like this already stays as it is. Claims under way
- * still hand out what they have begun. Idle workers see a gate that opens within some 2 s.
+ * Puts a gate in force under this name, or changes it; an identical one stays unchanged. Claims in progress still hand
+ * out the jobs that they have selected. Idle workers see a gate that opens within some 2 s.
  * @throws UsageError SLUICE_BAD_GATE
  */
 export async function defineGate(
@@ -64,22 +67,24 @@ export async function defineGate(
     const params = [name, queues ?? null, tasks ?? null, zone, days, fromMin, toMin, reason, me(), lastsS]
     await sql.call('gate', params)
   } catch (error) {
-    // The store has a list of zones of its own.
+    // The store has its own list of zones.
     if ((error as { code?: unknown }).code !== '22023') throw error
-    throw badGate(`the store knows no zone "${zone}"`)
+    throw badGate(`the store does not know the time zone "${zone}"`)
   }
 }
 
-/** Removes a gate; false when there is none of this name. */
+/** Removes a gate; returns false if there is none of this name. */
 export async function removeGate(sql: Sql, name: string): Promise<boolean> {
   const [row] = await sql.call<{ ungate: boolean }>('ungate', [name])
   return row?.ungate ?? false
 }
 
-/** A rule's gate holds for so long, unless a worker that has the rule renews it; in seconds. */
+/** How long a rule's gate lasts unless a worker with the rule renews it; in seconds. */
 const ruleGateS = 60
 
-/** Puts the gates of rules in force that consist of hours alone; to be repeated, for they end with the workers that have them. */
+/**
+ * Puts the gates of rules that consist of hours alone in force. To be repeated, because they expire with their workers.
+ */
 export async function renewRuleGates(sql: Sql, rules: readonly Rule[]): Promise<void> {
   for (const { name, tasks, queues, hours } of rules) {
     const options = {
@@ -88,16 +93,18 @@ export async function renewRuleGates(sql: Sql, rules: readonly Rule[]): Promise<
       ...(hours === undefined ? {} : { hours }),
       reason: `rule ${name}`,
     }
-    // Of two versions of a rule, or two rules of one name, each has a gate: what either closes is closed.
+    // Each version of a rule, and each of two rules with one name, has its own gate: what either closes is closed.
     const gate = `rule:${name}#${hash64(JSON.stringify(options)).slice(-6)}`
     await defineGate(sql, gate, options, ruleGateS)
   }
 }
 
-/** So long an answer about hours is good; in ms. */
+/** How long a result about hours is used, in ms. */
 const opensMs = 1_000
 
-/** Asks the store when hours open, once a second, and no answer is used beyond the opening that it names. */
+/**
+ * Returns a function that reads from the store when hours open, once a second; no result is used past the opening in it.
+ */
 export function openingsOn(store: Store): Opens {
   const known = new Map<ParsedHours, { untilMs: number; at: Promise<number | undefined> }>()
   const ask = (hours: ParsedHours, nowMs: number) => {
@@ -121,27 +128,28 @@ export function openingsOn(store: Store): Opens {
   }
 }
 
-/** Pauses and resumes; a `Sluice` has these. */
+/** Pauses and resumes; a `Sluice` has these methods. */
 export interface Pauses {
   /**
-   * Starts no more waiting jobs of a queue, a task, a limit or one key of it, in any process, from now on; those that run
-   * go on, with all their requests. Again: only the reason changes. Of a limit it waits for claims under way; of queues
-   * and tasks these hand out what they have begun, which takes a second at most.
-   * @param why `reason`, 1 to 500 characters: `why` says it of each job that waits
+   * Stops starting waiting jobs of a queue, a task, a limit or one of its keys, in all processes, from now on; running
+   * jobs continue, with all their requests. If it is paused already, only the reason changes. For a limit the call waits
+   * for claims in progress; for queues and tasks these still hand out the jobs that they have selected, which takes a
+   * second at most.
+   * @param why `reason`, 1 to 500 characters: `why` shows it for each waiting job
    * @throws UsageError SLUICE_BAD_PAUSE, SLUICE_NO_SUCH_LIMIT
    */
   pause(what: Pausable, why: { reason: string }): Promise<void>
   /**
-   * Ends that pause (another one, or a vendor's Retry-After, may still hold jobs back) and wakes the workers. False when it
-   * was not paused.
+   * Ends this pause (another one, or a vendor's Retry-After, may still hold jobs back) and wakes the workers. Returns
+   * false if there was none.
    * @throws UsageError SLUICE_BAD_PAUSE
    */
   resume(what: Pausable): Promise<boolean>
-  /** All that holds jobs back, now or at other hours. */
+  /** All gates and pauses, whether they hold jobs back now or at other hours. */
   pauses(): Promise<Pause[]>
 }
 
-/** Pauses on a store. */
+/** Returns the pauses of a store. */
 export function pausesOn(sql: Sql): Pauses {
   return {
     async pause(what, why) {
@@ -234,11 +242,11 @@ function checkPattern(what: string, pattern: unknown, bad: Refusal): void {
   )
 }
 
-/** Lets a reason through, for people who find jobs waiting. */
+/** Checks a reason and returns it; it is for people who find jobs waiting. */
 export function reasonOf(reason: unknown, bad: Refusal): string {
   if (typeof reason === 'string' && reason.trim() !== '' && reason.length <= 500 && !reason.includes('\u0000'))
     return reason
-  throw bad('say why, in 1 to 500 characters: who finds jobs waiting will read it')
+  throw bad('give a reason of 1 to 500 characters: people who find jobs waiting will read it')
 }
 
 type Refusal = (why: string) => UsageError
@@ -251,13 +259,13 @@ function badPause(why: string): UsageError {
   return new UsageError('SLUICE_BAD_PAUSE', why)
 }
 
-/** Who does this: user@host. */
+/** Returns the user of this process: user@host. */
 export function me(): string {
   const user = () => {
     try {
       return os.userInfo().username
     } catch {
-      // A container may run as a user that its system has no name for.
+      // A container may run as a user without a name.
       return String(process.getuid?.() ?? 'unknown')
     }
   }

@@ -6,7 +6,7 @@ import { Guard } from './guard.ts'
 
 type Connect = Exclude<Agent.Options['connect'], Function>
 
-/** Connections that were made only to where a guard lets them. */
+/** Connections that are made only to addresses which a guard allows. */
 export class GuardedAgent extends Agent {
   readonly guard: Guard
 
@@ -15,7 +15,7 @@ export class GuardedAgent extends Agent {
     super({
       pipelining: 1,
       allowH2: false,
-      // For each origin, because a look-up is not told for which port it is.
+      // One pool for each origin, because a look-up does not receive the port.
       factory: (origin, options) =>
         new Pool(origin, {
           ...(options as Pool.Options),
@@ -27,27 +27,30 @@ export class GuardedAgent extends Agent {
 }
 
 /**
- * Connections kept alive, one request at a time on each, HTTP/1.1 only, so that "written" and "arrived" mean the same for
- * every request. Connecting may take 10 s. Close them with `agent.close()`.
- * @param guard where they may go; default: to public addresses
+ * Creates an agent that keeps connections alive, with one request at a time on each, HTTP/1.1 only, so that "written" and
+ * "arrived" mean the same for every request. Connecting may take 10 s. Close it with `agent.close()`.
+ * @param guard what the connections may reach; default: public addresses
  * @param connect how sockets are made; for tests
  */
 export function createAgent(guard: Guard = new Guard(), connect: Connect = {}): GuardedAgent {
   return new GuardedAgent(guard, connect)
 }
 
-/** The agents of a worker: one for each list of what may be called, for a connection that one task may use another may not. */
+/**
+ * The agents of a worker: one for each list of allowed addresses, because a connection that one task may use is forbidden
+ * to another.
+ */
 export class Agents {
   readonly #always: readonly string[]
   readonly #agents = new Map<string, GuardedAgent>()
 
-  /** @param always what every task may call, as `Guard` takes it. @throws UsageError SLUICE_BAD_OPTION */
+  /** @param always what every task may call, as `Guard` takes it @throws UsageError SLUICE_BAD_OPTION */
   constructor(always: readonly string[]) {
     this.#always = always
     this.of([])
   }
 
-  /** The agent of tasks that may call these as well. */
+  /** Returns the agent of tasks that may also call these addresses. */
   of(allow: readonly string[]): GuardedAgent {
     const all = [...new Set([...this.#always, ...allow])].toSorted()
     const key = all.join(' ')

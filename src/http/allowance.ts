@@ -1,18 +1,18 @@
-/** What one attempt may send: its grants, one for each request, and whether it may still be given back as uncalled. */
+/** The grants of one attempt, one for each request, and whether the attempt may still be given back uncalled. */
 import { AttemptError } from '../core/errors.ts'
 import type { Grant } from './gate.ts'
 
-/** Units that a request takes of limits, by name, in place of what its job costs there. */
+/** Units that a request takes of limits, by name, in place of what its job takes of them. */
 export type RequestCost = Readonly<Record<string, number>>
 
-/** What `fetch` needs of the attempt that it serves. */
+/** What `fetch` needs from the attempt that it serves. */
 export interface Grants {
   /** The grant that the attempt was claimed with; undefined when the job has no limits (then nothing is ever stale). */
   readonly own: Grant | undefined
   /**
-   * Takes one further grant in all limits of the job, waiting for it (undefined: no limits).
-   * `beforeWait`: told how long, in ms, before each wait for room; what it throws ends the taking.
-   * `unused`: a grant that ran out before anything was written under it; it is given back. `cost`: default the job's.
+   * Takes one further grant of all limits of the job, and waits for it (undefined: no limits). `beforeWait`: called
+   * before each wait for room with the wait in ms; an error that it throws ends the taking. `unused`: a grant that
+   * expired before anything was written under it; it is refunded. `cost`: default the job's.
    */
   take(
     signal: AbortSignal,
@@ -20,16 +20,19 @@ export interface Grants {
     unused?: Grant,
     cost?: RequestCost,
   ): Promise<Grant | undefined>
-  /** Gives back a grant under which nothing was written, and takes none. */
+  /** Refunds a grant under which nothing was written, and takes none. */
   giveBack(unused: Grant): Promise<void>
-  /** The vendor asked for silence: holds the buckets of this job for `ms` from now, fleet-wide. */
+  /** The vendor demands a pause: holds the buckets of this job for `ms` from now, fleet-wide. */
   hold(ms: number, reason: string): Promise<void>
 }
 
-/** The code of the error by which an attempt gives its job back uncalled. */
+/** The code of the error with which an attempt gives its job back uncalled. */
 export const uncalledCode = 'SLUICE_UNCALLED'
 
-/** An attempt that has sent nothing waits so long for another grant; beyond it the job waits in the store, not in a slot. */
+/**
+ * Longest wait of an attempt that has sent nothing for another grant, in ms; beyond it the job waits in the store, not in
+ * a slot.
+ */
 const patienceMs = 250
 
 function uncalled(waitMs: number): AttemptError {
@@ -37,24 +40,27 @@ function uncalled(waitMs: number): AttemptError {
   return new AttemptError(uncalledCode, text, { retryable: true })
 }
 
-/** A request could not be sent because its grants grew old before they could be used: this machine or the way is too slow. */
+/**
+ * A request could not be sent because its grants expired before they could be used: this machine or the network is too
+ * slow.
+ */
 export class StaleGrantError extends AttemptError {
   constructor(text: string) {
     super('SLUICE_GRANT_STALE', text, { retryable: true })
   }
 }
 
-/** What `fetch` asks for its grants: the allowance of an attempt, or a limit itself outside of jobs. */
+/** Where `fetch` takes its grants: the allowance of an attempt, or a limit itself outside of jobs. */
 export type Spending = Pick<Allowance, 'signal' | 'next' | 'giveBack' | 'forgo' | 'giveUp' | 'hold'>
 
-/** The grants of one attempt, as its requests spend them; requests may run at once. */
+/** The grants of one attempt, spent by its requests; requests may run concurrently. */
 export class Allowance {
-  /** Aborts with the attempt, and when it is given back as uncalled: from then on it sends nothing. */
+  /** Aborts with the attempt, and when the attempt is given back uncalled: from then on it sends nothing. */
   readonly signal: AbortSignal
   readonly #grants: Grants
   readonly #returned = new AbortController()
   #ownIsSpent = false
-  /** Grants handed out and not returned unused: under each a request was written, was tried, or may be written at any moment. */
+  /** Grants handed out and not returned unused: a request was written or tried under each, or may be at any moment. */
   #spent = 0
 
   constructor(grants: Grants, signal: AbortSignal) {
@@ -62,7 +68,11 @@ export class Allowance {
     this.signal = AbortSignal.any([signal, this.#returned.signal])
   }
 
-  /** A grant for one request. `unused`: the one before it, under which that request was not written. `cost`: of a further one. */
+  /**
+   * Returns a grant for one request.
+   * @param unused the previous grant, under which this request was not written
+   * @param cost of a further grant; the attempt's own has been charged already
+   */
   async next(signal: AbortSignal, unused?: Grant, cost?: RequestCost): Promise<Grant | undefined> {
     if (unused !== undefined) this.#spent--
     signal.throwIfAborted()
@@ -74,25 +84,25 @@ export class Allowance {
     return grant
   }
 
-  /** True while no request of the attempt was written, was tried, or may be written at any moment. */
+  /** True while no request of the attempt was written or tried, or may be at any moment. */
   get unsent(): boolean {
     return this.#spent === 0
   }
 
-  /** Requests that were written, were tried, or may be written at any moment. */
+  /** Requests that were written or tried, or may be at any moment. */
   get spent(): number {
     return this.#spent
   }
 
   /**
-   * Why the attempt is given back as uncalled, if it is: nothing was sent, and nothing will be. Ask this, not the error
-   * that a handler throws: client libraries put errors of their own in its place.
+   * Why the attempt is given back uncalled, if it is: nothing was sent, and nothing will be. Check this, not the error
+   * that a handler throws: client libraries replace it by errors of their own.
    */
   get returned(): AttemptError | undefined {
     return this.#returned.signal.reason as AttemptError | undefined
   }
 
-  /** A request could not be sent: if nothing else was, nothing will be. */
+  /** A request could not be sent: if no other was sent either, the attempt is given back uncalled. */
   giveUp(error: StaleGrantError): void {
     if (this.unsent) this.#returned.abort(error)
   }
@@ -106,25 +116,27 @@ export class Allowance {
     }
   }
 
-  /** Gives back a grant under which nothing was written. While the store is away it is lost, no more than that. */
+  /**
+   * Refunds a grant under which nothing was written. While the store is unavailable the units are lost, nothing worse.
+   */
   async giveBack(unused: Grant): Promise<void> {
     this.#spent--
     await this.#grants.giveBack(unused).catch(() => {})
   }
 
-  /** A request was refused before it took a grant: the attempt's own, if no request has had it, goes back. */
+  /** A request was rejected before it took a grant: refunds the attempt's own grant if no request has used it. */
   async forgo(): Promise<void> {
     if (this.#ownIsSpent) return
     this.#ownIsSpent = true
     if (this.#grants.own !== undefined) await this.#grants.giveBack(this.#grants.own).catch(() => {})
   }
 
-  /** The vendor asked for silence: see `Grants.hold`. */
+  /** Holds the buckets because the vendor demands a pause: see `Grants.hold`. */
   hold(ms: number, reason: string): Promise<void> {
     return this.#grants.hold(ms, reason)
   }
 
-  // Decided and made final in one step: whatever else of this attempt waits for a grant is not sent either.
+  // Decides and aborts in one step, so that other requests of this attempt that wait for a grant are not sent either.
   #beforeWait(waitMs: number): void {
     if (waitMs <= patienceMs || !this.unsent) return
     const error = uncalled(waitMs)

@@ -1,6 +1,6 @@
 import { FormData as UndiciFormData, Response as UndiciResponse } from 'undici'
 
-/** A streamed body. As long as nobody has asked for its first part it can be sent with another request. */
+/** A streamed body. Until its first part is read it can be sent with another request. */
 export class StreamBody implements AsyncIterable<Uint8Array> {
   readonly #source: AsyncIterable<Uint8Array>
   #isBegun = false
@@ -9,12 +9,12 @@ export class StreamBody implements AsyncIterable<Uint8Array> {
     this.#source = source
   }
 
-  /** A part was asked for; whatever was read is gone. */
+  /** True once a part was requested; the parts that were read are gone. */
   get isBegun(): boolean {
     return this.#isBegun
   }
 
-  // A generator does nothing before it is asked, and when it is closed before, the source does not hear of it.
+  // A generator does nothing before its first part is requested; if it is closed before that, the source is not touched.
   async *[Symbol.asyncIterator](): AsyncGenerator<Uint8Array> {
     this.#isBegun = true
     const source = this.#source
@@ -35,13 +35,13 @@ function isStream(body: unknown): body is AsyncIterable<Uint8Array> {
 }
 
 async function encodeForm(body: object): Promise<Body> {
-  // Two classes of this name live in a process: the runtime's and the package's; each reads only its own.
+  // A process has two classes of this name, the runtime's and the package's; each reads only its own.
   const response = body instanceof UndiciFormData ? new UndiciResponse(body) : new Response(body as globalThis.FormData)
   const bytes = Buffer.from(await response.arrayBuffer())
   return { bytes, contentType: response.headers.get('content-type') ?? 'multipart/form-data' }
 }
 
-/** Turns what `fetch` accepts as a body into bytes where that is possible, so that it can be sent again unchanged. */
+/** Converts what `fetch` accepts as a body into bytes where possible, so that it can be sent again unchanged. */
 export async function encodeBody(body: unknown): Promise<Body> {
   if (body === null || body === undefined) return {}
   if (body instanceof URLSearchParams) {
@@ -59,7 +59,7 @@ export async function encodeBody(body: unknown): Promise<Body> {
   }
   if (Object.prototype.toString.call(body) === '[object FormData]') return encodeForm(body)
   if (isStream(body)) return { stream: new StreamBody(body) }
-  // The standard would send "[object Object]", which nobody ever meant.
+  // The standard would send "[object Object]", which is never intended.
   if (typeof body !== 'string') throw new TypeError(`A body of type ${typeof body} cannot be sent: use JSON.stringify`)
   return { bytes: Buffer.from(body), contentType: 'text/plain;charset=UTF-8' }
 }

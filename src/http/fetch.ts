@@ -11,31 +11,31 @@ import { blockedCode } from './guard.ts'
 import { maxRedirects, redirectError, redirectTo } from './redirect.ts'
 import type { Hop } from './redirect.ts'
 
-/** A response that asked for silence, as told to `onFeedback`. */
+/** A response that demanded a pause, as passed to `onFeedback`. */
 export interface Feedback {
   readonly status: number
   /** Origin and path of the request, without its query. */
   readonly url: string
   /** How long the buckets were held, in ms. */
   readonly retryAfterMs: number
-  /** Set when the hold could not be recorded: other workers go on calling. */
+  /** Set when the hold could not be recorded: other workers continue to call. */
   readonly error?: unknown
 }
 
 /** Options of `createFetch`. */
 export interface FetchOptions {
-  /** The connections, and where they may go: see `createAgent`. */
+  /** The connections, with the addresses that they may reach: see `createAgent`. */
   readonly agent: GuardedAgent
   readonly clock: Clock
-  /** What may be sent. Its signal aborts every request and every wait for a grant, with its reason. */
+  /** The grants. Its signal aborts each request and each wait for a grant, with its reason. */
   readonly allowance: Spending
-  /** The longest silence that a vendor may ask for, in ms; default 1 hour, at least 1 s. */
+  /** The longest pause that a vendor may demand, in ms; default 1 hour, at least 1 s. */
   readonly maxHoldMs?: number
-  /** Called for every response that asked for silence, after the hold. What it throws is ignored. */
+  /** Called for every response that demanded a pause, after the hold. Its errors are ignored. */
   readonly onFeedback?: (feedback: Feedback) => void
 }
 
-/** How many grants in a row may run out while connecting before `fetch` gives up. */
+/** How many grants in a row may expire while connecting before `fetch` fails. */
 export const maxStaleGrants = 5
 
 interface Plan extends Hop {
@@ -55,7 +55,7 @@ interface RequestLike {
   arrayBuffer(): Promise<ArrayBuffer>
 }
 
-// By shape: a Request of the runtime and one of the package are different classes, and both are welcome.
+// Checked by shape: a Request of the runtime and one of the package are different classes, and both are accepted.
 function isRequest(input: unknown): input is RequestLike {
   return typeof input === 'object' && input !== null && !(input instanceof URL) && 'url' in input && 'headers' in input
 }
@@ -64,7 +64,7 @@ async function planOf(input: unknown, init: RequestInit | undefined, own: AbortS
   if (init !== undefined && 'dispatcher' in init && init.dispatcher !== undefined) {
     throw new UsageError(
       'SLUICE_FETCH_DISPATCHER',
-      'ctx.fetch does not take a dispatcher: it would pass by the limits. Configure the connections of the worker instead.',
+      'ctx.fetch does not take a dispatcher: it would bypass the limits. Configure the connections of the worker instead.',
     )
   }
   const from = isRequest(input) ? input : undefined
@@ -74,7 +74,7 @@ async function planOf(input: unknown, init: RequestInit | undefined, own: AbortS
   if (encoded.contentType !== undefined && !headers.has('content-type'))
     headers.set('content-type', encoded.contentType)
   const redirect = init?.redirect ?? from?.redirect ?? 'follow'
-  // Validates method, URL, headers and redirect mode as the standard demands; throws TypeError, before any grant is spent.
+  // Validates method, URL, headers and redirect mode as in the standard; throws TypeError before any grant is spent.
   const valid = new UndiciRequest(from?.url ?? String(input), {
     method: init?.method ?? from?.method ?? 'GET',
     headers,
@@ -101,7 +101,7 @@ function nameOf(hop: Hop): string {
   return `${hop.method} ${hop.url.origin}${hop.url.pathname}`
 }
 
-/** A network error, unless the cause is one of ours (a further grant could not be taken). */
+/** Returns a network error, unless the cause is an error of Sluice (a further grant could not be taken). */
 function failureOf(hop: Hop, error: unknown): SluiceError {
   const cause = error instanceof TypeError && error.cause !== undefined ? error.cause : error
   if (SluiceError.is(cause)) return cause
@@ -117,14 +117,14 @@ function failureOf(hop: Hop, error: unknown): SluiceError {
   )
 }
 
-/** A body of at most so many bytes is read on, so that its connection can be used again. */
+/** A body of at most this many bytes is read to its end, so that its connection can be used again. */
 const readOnMax = 65_536
 
-/** Frees the connection of a response that nobody reads: by reading on when little is left, else by closing. */
+/** Frees the connection of an unused response: reads on when little is left, else closes it. */
 async function discard(response: UndiciResponse): Promise<void> {
   try {
     const reader = response.body?.getReader()
-    // That header counts the bytes on the wire, and says nothing of what they become when decompressed.
+    // The header counts the bytes on the wire, not those after decompression.
     const length = Number(response.headers.get('content-length') ?? Number.NaN)
     let left = length <= readOnMax ? readOnMax : -1
     while (left >= 0) {
@@ -134,18 +134,22 @@ async function discard(response: UndiciResponse): Promise<void> {
     }
     await reader?.cancel()
   } catch {
-    // The response was of no interest, so neither is its failure.
+    // The response is not used, so its failure does not matter.
   }
 }
 
 /**
- * A `fetch` for one attempt. Every request, each redirect hop included, is covered by a grant of its own, whose deadline
- * is checked when the connection stands and just before the first byte is written; a grant that ran out by then is
- * taken again, unsent. Differs from the standard: failures of the network reject with AttemptError `SLUICE_NETWORK`
- * (retryable), refused redirects with `SLUICE_REDIRECT` (final), a grant that cannot be used in time with
- * `SLUICE_GRANT_STALE` (retryable), an address that is not public and not allowed with `SLUICE_BLOCKED_ADDRESS` (final,
- * and its grant goes back); `mode: 'same-origin'` refuses redirects that leave the origin; a body read off a Request is buffered; 429, and 503 with Retry-After, hold the
- * buckets of the job before the response is returned. A failure while the response's body is read stays a TypeError.
+ * Creates the `fetch` of one attempt. Each request, including each redirect hop, has a grant of its own. The grant's
+ * deadline is checked when the connection is open and just before the first byte is written; if the grant has expired by
+ * then, the request is not sent and takes another one. Differences from the standard:
+ * - network failures reject with AttemptError `SLUICE_NETWORK` (retryable), refused redirects with `SLUICE_REDIRECT`
+ * (final), a grant that cannot be used in time with `SLUICE_GRANT_STALE` (retryable);
+ * - an address that is not public and not allowed rejects with `SLUICE_BLOCKED_ADDRESS` (final; its grant is refunded);
+ * - `mode: 'same-origin'` rejects redirects that leave the origin;
+ * - the body of a Request is buffered;
+ * - 429, and 503 with Retry-After, hold the buckets of the job before the response is returned.
+ *
+ * A failure while the response's body is read stays a TypeError.
  */
 export function createFetch(options: FetchOptions): typeof globalThis.fetch {
   const { allowance } = options
@@ -174,7 +178,7 @@ function markRedirected(response: UndiciResponse): UndiciResponse {
   return Object.defineProperty(response, 'redirected', { value: true })
 }
 
-/** Sends one request, with as many grants as it needs to be written under a live one. */
+/** Sends one request, with as many grants as it takes until it is written before one expires. */
 async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?: RequestCost): Promise<UndiciResponse> {
   const { agent, clock, allowance } = options
   const refusal = agent.guard.check(hop.url)
@@ -210,7 +214,7 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
       if (signal.aborted) throw signal.reason
       if (!gate.stale()) {
         const failure = failureOf(hop, error)
-        // Refused by the address that its name leads to: nothing was written.
+        // The address that the name resolves to is forbidden: nothing was written.
         if (failure.code === blockedCode && grant !== undefined) await allowance.giveBack(grant)
         throw failure
       }
@@ -228,7 +232,9 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
   throw error
 }
 
-/** Passes on what the vendor says about its limits. The handler gets its response even when the store is away. */
+/**
+ * Applies what the vendor responds about its limits. The handler gets its response even when the store is unavailable.
+ */
 async function heed(response: UndiciResponse, hop: Hop, options: FetchOptions): Promise<void> {
   const capMs = options.maxHoldMs === undefined ? {} : { capMs: options.maxHoldMs }
   const limited = limitedBy(response, { wallMs: options.clock.wallMs(), ...capMs })
@@ -240,7 +246,7 @@ async function heed(response: UndiciResponse, hop: Hop, options: FetchOptions): 
     try {
       options.onFeedback?.(told)
     } catch {
-      // An observer must not change the fate of the attempt.
+      // An observer must not change the result of the attempt.
     }
   }
   try {

@@ -1,28 +1,33 @@
 import type { Agent, Dispatcher } from 'undici'
 import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
 
-/** Leave to make one request, until a monotonic time in ms. */
+/** Permission to make one request, until a monotonic time in ms. */
 export interface Grant {
   readonly deadlineMs: number
-  /** Before it was asked for: what the monotonic clock misses from then on counts, too. Default: it misses nothing. */
+  /**
+   * A moment before the grant was requested: what the monotonic clock misses from then on counts, too. Default: it misses
+   * nothing.
+   */
   readonly asked?: Moment | undefined
-  /** Told when a request written under it is over: its response is there as a whole, or never will be. */
+  /** Called when a request written under the grant is over: its response is complete, or never will be. */
   ended?(): void
 }
 
-/** Why a request was not written, or not once more. Never reaches a handler. */
+/** The reason why a request was not written, or not repeated. Never reaches a handler. */
 class GateError extends Error {}
 
-/** One passage to the wire: what became of the grant that one request was given. */
+/** The way of one request to the socket, and what happened to its grant. */
 export interface Gate {
   readonly dispatcher: Dispatcher
-  /** True when the grant ran out before the first byte of the request: nothing was sent, the connection is kept. */
+  /** True when the grant expired before the first byte of the request: nothing was sent, the connection is kept. */
   readonly stale: () => boolean
-  /** The grant that ran out before anything was written under it, if one did: it may be given back. */
+  /** The grant that expired before anything was written under it, if any: it may be refunded. */
   readonly unused: () => Grant | undefined
 }
 
-/** What a gate needs: `take` is asked when the HTTP layer repeats a request by itself (421), which is one more arrival. */
+/**
+ * What a gate needs. `take` is called when the HTTP layer repeats a request by itself (421), which is one more arrival.
+ */
 export interface GateOptions {
   readonly agent: Agent
   readonly clock: Clock
@@ -40,9 +45,9 @@ type Handler = Required<
 >
 
 /**
- * Stands between `fetch` and the sockets. undici calls `onRequestStart` when a socket is connected and free, and, unless
- * that throws, writes the request in the same turn. Throwing (not aborting: that would destroy the connection) drops
- * the request unsent and keeps the socket, so that the repeat finds it open.
+ * Intercepts requests between `fetch` and the sockets. undici calls `onRequestStart` when a socket is connected and free,
+ * and, unless that throws, writes the request in the same turn. Throwing (not aborting: that would destroy the
+ * connection) drops the request unsent and keeps the socket, so that the next try finds it open.
  */
 export function openGate(options: GateOptions): Gate {
   const { agent, clock, bytes } = options
@@ -59,7 +64,8 @@ export function openGate(options: GateOptions): Gate {
       let failed = false
       const guarded: Handler = {
         onRequestStart(controller, context) {
-          // A second start of one dispatch is the HTTP layer's own repeat after a lost connection: not ours to allow.
+          // A second start of one dispatch is the HTTP layer's own repeat after a lost connection, which is not allowed
+          // here.
           if (started) throw new GateError('the connection was lost after the request had been written')
           if (isStale(grant)) {
             stale = true
@@ -83,7 +89,7 @@ export function openGate(options: GateOptions): Gate {
           handler.onResponseError(controller, error)
         },
       }
-      // Bytes are written together with the head; an iterator would be asked for them first, and the head wait.
+      // Bytes are written together with the head; an iterator would be read first, and the head would wait for it.
       const body =
         bytes ??
         (request.body === null
@@ -114,7 +120,7 @@ export function openGate(options: GateOptions): Gate {
 
 const warmed = new GateError('only a connection was wanted')
 
-/** Resolves when a connection to `origin` stands free, or could not be made. Sends nothing; never rejects. */
+/** Opens a connection to `origin`. Resolves when it is free, or could not be made. Sends nothing; never rejects. */
 function warm(agent: Agent, origin: string): Promise<void> {
   return new Promise((resolve) => {
     const handler: Handler = {
@@ -131,12 +137,12 @@ function warm(agent: Agent, origin: string): Promise<void> {
   })
 }
 
-/** How often a connection that is kept for a coming request is looked after, in ms. */
+/** How often a connection that is kept for a coming request is checked, in ms. */
 const warmEveryMs = 250
 
 /**
- * Waits for `taking` with a connection to `origin` at hand, renewed when it closes meanwhile. Where connecting takes longer
- * than a grant lives, a request whose grants are rare would otherwise never be sent.
+ * Waits for `taking` and keeps a connection to `origin` open meanwhile. Where connecting takes longer than the life of a
+ * grant, a request whose grants are rare would otherwise never be sent.
  */
 export async function keepWarm<T>(agent: Agent, origin: string, clock: Clock, taking: Promise<T>): Promise<T> {
   const taken = new AbortController()
@@ -144,13 +150,13 @@ export async function keepWarm<T>(agent: Agent, origin: string, clock: Clock, ta
   void taking.catch(() => {}).finally(() => taken.abort())
   while (!taken.signal.aborted) {
     await clock.sleep(warmEveryMs, taken.signal)
-    // A connection that is being made is waited for even when the grant is there: a second one would stand later.
+    // A connection in progress is awaited even when the grant is there: a second one would be ready later.
     if (!taken.signal.aborted) await Promise.race([warm(agent, origin), failed])
   }
   return taking
 }
 
-/** A streamed body, checked once more before its first part, because undici writes the head together with that. */
+/** A streamed body. `check` runs before its first part, because undici writes the head together with that part. */
 async function* checked(body: unknown, check: () => void): AsyncGenerator<Uint8Array> {
   const source = (body as AsyncIterable<Uint8Array>)[Symbol.asyncIterator]()
   let open = true
@@ -166,7 +172,7 @@ async function* checked(body: unknown, check: () => void): AsyncGenerator<Uint8A
       yield value
     }
   } finally {
-    // Not awaited, as `for await` would: the source may be waiting for the very request that is being given up.
+    // Not awaited, unlike in `for await`: the source may be waiting for the very request that is being given up.
     if (open) source.return?.().catch(() => {})
   }
 }

@@ -1,4 +1,4 @@
-/** Which addresses a request may go to: public ones, and those that the code has named. */
+/** Decides which addresses a request may go to: public ones, and those that the code allows. */
 import type { LookupAddress } from 'node:dns'
 import { isIP, type LookupFunction } from 'node:net'
 import ipaddr from 'ipaddr.js'
@@ -7,7 +7,7 @@ import { AttemptError, UsageError } from '../core/errors.ts'
 type Address = ipaddr.IPv4 | ipaddr.IPv6
 
 interface Entry {
-  /** As a URL has it: lower case, Punycode, no dot at its end. */
+  /** Written as in a URL: lower case, Punycode, no trailing dot. */
   readonly name?: string
   readonly range?: [Address, number]
   readonly port?: number
@@ -15,9 +15,9 @@ interface Entry {
 
 const nat64 = ipaddr.IPv6.parse('64:ff9b::')
 const globalUnicast = ipaddr.IPv6.parse('2000::')
-/** Public by its number, but inside Azure it is the machine's own host. */
+/** A public address, but inside Azure it is the machine's own host. */
 const wireServer = '168.63.129.16'
-/** Ports of other protocols, which `fetch` refuses by the standard: nothing can allow them. */
+/** Ports of other protocols, which `fetch` rejects by the standard; `allow` cannot open them. */
 const badPorts: ReadonlySet<number> = new Set([
   1, 7, 9, 11, 13, 15, 17, 19, 20, 21, 22, 23, 25, 37, 42, 43, 53, 69, 77, 79, 87, 95, 101, 102, 103, 104, 109, 110,
   111, 113, 115, 117, 119, 123, 135, 137, 139, 143, 161, 179, 389, 427, 465, 512, 513, 514, 515, 526, 530, 531, 532,
@@ -30,25 +30,28 @@ const kinds: Readonly<Record<string, string>> = {
   uniqueLocal: 'unique local',
 }
 
-/** The code of the error of a request that was not sent because of where it would have gone. */
+/** The code of the error when a request was not sent because its address is forbidden. */
 export const blockedCode = 'SLUICE_BLOCKED_ADDRESS'
 
 /**
  * Lets requests pass to public addresses, ports 80, 443 and from 1024 on. Everything else (loopback, private, link-local
  * with the clouds' metadata, carrier-grade NAT, unique local, multicast, reserved; IPv4 also where it is mapped or behind
- * NAT64) only when `allow` names it: an address (`10.0.0.5`), a range (`10.0.0.0/8`), or a host's name, whatever it
- * resolves to; a port may follow an address or a name (`internal.example:8080`, `[::1]:8080`), without one it is any of
- * those.
+ * NAT64) passes only when `allow` lists it: an address (`10.0.0.5`), a range (`10.0.0.0/8`), or a host's name, whatever
+ * it resolves to. A port may follow an address or a name (`internal.example:8080`, `[::1]:8080`); without a port, the
+ * ports above are allowed.
  */
 export class Guard {
   readonly #allow: readonly Entry[]
 
-  /** @throws UsageError SLUICE_BAD_OPTION for an entry that is none of these */
+  /** @throws UsageError SLUICE_BAD_OPTION for an entry of any other form */
   constructor(allow: readonly string[] = []) {
     this.#allow = allow.map((text) => parseEntry(text.trim()))
   }
 
-  /** Why nothing may be sent there, as far as the URL itself tells: scheme, port, a literal address. Final. */
+  /**
+   * Returns why nothing may be sent there, judged by the URL alone (scheme, port, a literal address), or undefined.
+   * Final.
+   */
   check(url: URL): AttemptError | undefined {
     if (url.protocol !== 'http:' && url.protocol !== 'https:')
       return refusal(`a ${url.protocol} URL was not called: only http: and https: are`)
@@ -64,8 +67,8 @@ export class Guard {
   }
 
   /**
-   * How the names of one origin are looked up for connecting: as by `resolve`, but refused when any of the addresses may
-   * not be called. The socket connects to what was checked; nothing is looked up twice.
+   * Returns the look-up for connections to one origin: as by `resolve`, but it fails when any of the addresses is
+   * forbidden. The socket connects to the checked address; no name is looked up twice.
    */
   lookup(url: URL, resolve: LookupFunction): LookupFunction {
     const port = portOf(url)
@@ -110,7 +113,10 @@ function isIn(address: Address, { range }: Entry): boolean {
   return range !== undefined && range[0].kind() === address.kind() && address.match(range)
 }
 
-/** An address; the IPv4 one where that is what will be reached: mapped (`::ffff:`), and behind NAT64 (`64:ff9b::/96`). */
+/**
+ * Parses an address. Returns the IPv4 address that is reached if it is mapped (`::ffff:`) or behind NAT64
+ * (`64:ff9b::/96`).
+ */
 function parse(text: string): Address | undefined {
   if (isIP(text) === 0 || !ipaddr.isValid(text)) return undefined
   const address = ipaddr.process(text)
@@ -118,7 +124,7 @@ function parse(text: string): Address | undefined {
   return new ipaddr.IPv4(address.toByteArray().slice(12))
 }
 
-/** What kind of address it is; undefined: a public one. */
+/** Returns the kind of an address; undefined for a public one. */
 function kindOf(address: Address | undefined): string | undefined {
   if (address === undefined) return 'no address'
   const range: string = address.range()
@@ -129,7 +135,7 @@ function kindOf(address: Address | undefined): string | undefined {
 
 function blocked(url: URL, why: string): AttemptError {
   return refusal(
-    `nothing was sent to ${url.origin}: ${why}. If it may be called, let the task say so, \`allowPrivate: ['${url.host}']\`, or all tasks of a process by SLUICE_ALLOW_PRIVATE`,
+    `nothing was sent to ${url.origin}: ${why}. To allow it, set \`allowPrivate: ['${url.host}']\` on the task, or SLUICE_ALLOW_PRIVATE for all tasks of a process`,
   )
 }
 
@@ -142,7 +148,7 @@ function parseEntry(text: string): Entry {
   if (entry !== undefined) return entry
   throw new UsageError(
     'SLUICE_BAD_OPTION',
-    `allowPrivate: "${text}" is none of an address (10.0.0.5), a range (10.0.0.0/8), a host name, or an address or name with a port (internal.example:8080, [::1]:8080)`,
+    `allowPrivate: "${text}" is not an address (10.0.0.5), a range (10.0.0.0/8), a host name, or an address or name with a port (internal.example:8080, [::1]:8080)`,
   )
 }
 
@@ -159,7 +165,7 @@ function hostOf(text: string): Entry | undefined {
   const [, host = '', digits] = /^(\[[0-9a-f:.]+\]|[^\s:/?#@[\]\\]+)(?::(\d{1,5}))?$/i.exec(text) ?? []
   if (host === '' || Number(digits ?? 1) < 1 || Number(digits ?? 1) > 65_535) return undefined
   if (!URL.canParse(`http://${host}/`)) return undefined
-  // As a URL would read it: `2130706433` is an address, and `Bücher.example` has another spelling.
+  // Read as in a URL: `2130706433` is an address, and `Bücher.example` has another spelling.
   const name = new URL(`http://${host}/`).hostname.replace(/^\[(.*)\]$/, '$1').replace(/\.$/, '')
   const port = digits === undefined ? {} : { port: Number(digits) }
   if (isIP(name) !== 0) return { range: wholeOf(name), ...port }

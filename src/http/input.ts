@@ -3,18 +3,18 @@ import { isPath, urlAt } from '../limits/pool.ts'
 import { isReference, type SecretRef, Secrets } from './secret.ts'
 
 /**
- * The input of the built-in `http` task. At most one of `json`, `form` and `text`. A value of `headers`, `query` or `form`, and
- * anything in `json`, may be the name of a secret of the task (`{ "$secret": "crm" }`).
+ * The input of the built-in `http` task. At most one of `json`, `form` and `text`. A value of `headers`, `query` or
+ * `form`, and anything in `json`, may be a reference to a secret of the task (`{ "$secret": "crm" }`).
  */
 export interface RequestInput {
   /** Default `POST` with a body, else `GET`. */
   readonly method?: string
   /**
-   * `http:` or `https:`, without user name and password: put credentials into a header. Of a task with a pool whose members
-   * have a `baseUrl` it may be a path (`/contacts`).
+   * `http:` or `https:`, without user name and password: put credentials into a header. If the task has a pool whose
+   * members have a `baseUrl`, it may be a path (`/contacts`).
    */
   readonly url: string
-  /** Sent as they are; `Idempotency-Key` is added when absent. */
+  /** Sent unchanged; `Idempotency-Key` is added when absent. */
   readonly headers?: Readonly<Record<string, string | SecretRef>>
   /** Added to the query of the URL. */
   readonly query?: Readonly<Record<string, string | SecretRef>>
@@ -22,9 +22,11 @@ export interface RequestInput {
   readonly json?: unknown
   /** Sent as `application/x-www-form-urlencoded`. */
   readonly form?: Readonly<Record<string, string | SecretRef>>
-  /** Sent as `text/plain` unless a header says otherwise. */
+  /** Sent as `text/plain` unless `headers` has a content type. */
   readonly text?: string
-  /** From the start to the last byte of the response, waits for further grants included: 1 to 600000, default 30000. */
+  /**
+   * Time from the start to the last byte of the response, including waits for further grants: 1 to 600000, default 30000.
+   */
   readonly timeoutMs?: number
   /** The largest response body that is read, in bytes: 1 to 1 GiB, default 1 MiB. */
   readonly maxResponseBytes?: number
@@ -36,7 +38,7 @@ const maxResponseBytes = 1_073_741_824
 
 const fields = ['method', 'url', 'headers', 'query', 'json', 'form', 'text', 'timeoutMs', 'maxResponseBytes']
 const token = /^[!#$%&'*+.^_`|~0-9A-Za-z-]+$/
-// CR, LF and NUL would split the head; beyond Latin-1 there is no way to write the character.
+// CR, LF and NUL would split the head; characters beyond Latin-1 cannot be written in it.
 const headerValue = /^[\t\x20-\x7e\x80-\xff]*$/
 
 interface Issue {
@@ -132,8 +134,8 @@ function check(input: unknown, takesPath: boolean): Issue[] {
 }
 
 /**
- * Checks the input of an `http` task with these secrets (Standard Schema v1); every fault is reported, with its path.
- * @param bases where a path may lead
+ * Checks the input of an `http` task with these secrets (Standard Schema v1); every error is reported, with its path.
+ * @param bases base URLs that a path may be appended to
  */
 export function requestSchemaWith(secrets: Secrets, bases: readonly string[] = []): StandardSchemaV1<RequestInput> {
   return {
@@ -150,7 +152,7 @@ export function requestSchemaWith(secrets: Secrets, bases: readonly string[] = [
   }
 }
 
-/** A request as each of the members would get it. */
+/** Returns the request as it would be sent with each of the pool's members. */
 function wherever(input: RequestInput, bases: readonly string[]): RequestInput[] {
   return isPath(input.url) ? bases.map((base) => ({ ...input, url: urlAt(base, input.url) })) : [input]
 }

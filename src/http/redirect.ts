@@ -11,15 +11,15 @@ export interface Hop {
   readonly stream: StreamBody | undefined
 }
 
-/** As many hops as browsers follow. */
+/** The most hops that are followed, as in browsers. */
 export const maxRedirects = 20
 
 const redirectStatuses: ReadonlySet<number> = new Set([301, 302, 303, 307, 308])
 const bodyHeaders = ['content-encoding', 'content-language', 'content-length', 'content-location', 'content-type']
-// Authorization by the Fetch standard; the others because outside a browser they are set by hand and are as secret.
+// The Fetch standard drops Authorization; outside of browsers the others are set by hand and are as secret.
 const secretHeaders = ['authorization', 'proxy-authorization', 'cookie', 'host']
 
-/** A redirect that is not followed: final, because the same request would be redirected again. */
+/** Returns the error of a redirect that is not followed: final, because the same request would be redirected again. */
 export function redirectError(hop: Hop, why: string): AttemptError {
   return new AttemptError(
     'SLUICE_REDIRECT',
@@ -29,8 +29,9 @@ export function redirectError(hop: Hop, why: string): AttemptError {
 }
 
 /**
- * The request that a response redirects to, by the rules of the Fetch standard (method and body rewriting, headers
- * dropped across origins); undefined when the response is no redirect. Throws `SLUICE_REDIRECT` when it may not be followed.
+ * Returns the request that a response redirects to, by the rules of the Fetch standard (method and body rewriting,
+ * headers dropped across origins); undefined when the response is no redirect. @throws AttemptError SLUICE_REDIRECT when
+ * it may not be followed
  */
 export function redirectTo(hop: Hop, status: number, location: string | null): Hop | undefined {
   if (!redirectStatuses.has(status) || location === null) return undefined
@@ -43,7 +44,7 @@ export function redirectTo(hop: Hop, status: number, location: string | null): H
   if (crossOrigin && (url.username !== '' || url.password !== '')) {
     throw redirectError(hop, 'its Location carries a user name or password')
   }
-  // Such a URL would be refused on sending; the standard uses its credentials only when asked to, so they go.
+  // `fetch` rejects a URL with credentials; the standard uses them only on request, so they are removed.
   url.username = ''
   url.password = ''
   if (status !== 303 && hop.stream !== undefined) {

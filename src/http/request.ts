@@ -17,16 +17,16 @@ export interface RequestResult {
   readonly body: unknown
 }
 
-/** What `sendRequest` needs of its surroundings. */
+/** What `sendRequest` needs from its caller. */
 export interface RequestOptions {
   /** The attempt's `ctx.fetch`. */
   readonly fetch: typeof globalThis.fetch
-  /** Sent as `Idempotency-Key` unless the input has one: the same for every attempt. */
+  /** Sent as `Idempotency-Key` unless the input has one: the same for each attempt of the job. */
   readonly jobId: string
   readonly signal: AbortSignal
-  /** What its references stand for; default: it has none. */
+  /** Values of the secrets that the input refers to; default none. */
   readonly secrets?: Secrets
-  /** Sent unless the input has others of the same names, and not to where a redirect leads. */
+  /** Sent unless the input has headers of the same names; never sent to the target of a redirect. */
   readonly headers?: Readonly<Record<string, string>>
 }
 
@@ -51,7 +51,7 @@ function isRetryable(status: number): boolean {
   return status === 408 || status === 425 || status === 429 || (status >= 500 && status <= 599)
 }
 
-/** Reads at most `maxBytes`; undefined when there is more, and then stops reading. */
+/** Reads a body of at most `maxBytes`; if there is more, stops reading and returns undefined. */
 async function readCapped(response: Response, maxBytes: number): Promise<Buffer | undefined> {
   if (Number(response.headers.get('content-length') ?? 0) > maxBytes) {
     await response.body?.cancel().catch(() => {})
@@ -73,18 +73,18 @@ async function readCapped(response: Response, maxBytes: number): Promise<Buffer 
   return Buffer.concat(chunks)
 }
 
-/** A body that may say again what it was sent. */
+/** Replaces known secrets in a response body, which may repeat what it was sent. */
 function withoutKnown(body: unknown): unknown {
   const hidden = (_: string, value: unknown): unknown => {
     if (typeof value === 'string') return hideKnown(value)
     if (typeof value !== 'object' || value === null || Array.isArray(value)) return value
-    // As own fields, `__proto__` too.
+    // `fromEntries` defines own fields, `__proto__` too.
     return Object.fromEntries(Object.entries(value).map(([name, inner]) => [hideKnown(name), inner as unknown]))
   }
   return JSON.parse(JSON.stringify(body), hidden) as unknown
 }
 
-/** The beginning of the body, for the error; a body that breaks off has its beginning all the same. */
+/** Returns the beginning of the body, for the error; if the body breaks off, what was read until then. */
 async function readStart(response: Response): Promise<string> {
   const reader = response.body?.getReader()
   const chunks: Uint8Array[] = []
@@ -115,14 +115,14 @@ function parseBody(bytes: Buffer, contentType: string | null): unknown {
   }
 }
 
-/** A request with all its values; before them stood the names of secrets. */
+/** A request in which the references to secrets have been replaced by their values. */
 interface Filled extends RequestInput {
   readonly headers?: Readonly<Record<string, string>>
   readonly query?: Readonly<Record<string, string>>
   readonly form?: Readonly<Record<string, string>>
 }
 
-/** Appended, because taking the query apart would spell it anew. */
+/** Returns the URL with the query appended: parsing the URL's own query would change its encoding. */
 function urlOf({ url, query }: Filled): string {
   const added = new URLSearchParams(query).toString()
   const whole = new URL(url)
@@ -145,7 +145,7 @@ async function statusError(response: Response, where: string): Promise<AttemptEr
   const { status } = response
   const retryable = isRetryable(status)
   const limited = limitedBy(response)
-  // Read before anything is thrown, so that the connection is free again.
+  // Read before anything is thrown, so that the connection becomes free.
   const body = await readStart(response)
   if (limited !== undefined) return rateLimited(response)
   return new HttpStatusError(where, status, hideKnown(body), { retryable })
@@ -170,7 +170,7 @@ async function exchange(
   const more = Object.entries(options.headers ?? {}).filter(([name]) => !names.has(name.toLowerCase()))
   const sent: Filled = { ...given, headers: { ...given.headers, ...Object.fromEntries(more) } }
   const isSecret = filled !== undefined || more.length > 0
-  // Whoever a redirect names is not who was meant to get the secrets.
+  // The secrets are meant for this origin, not for the target of a redirect.
   const mode = !isSecret ? {} : { mode: 'same-origin' as const }
   const response = await options.fetch(urlOf(sent), { ...initOf(sent, options.jobId), ...mode, signal })
   if (!response.ok) throw await statusError(response, where)
@@ -182,7 +182,7 @@ async function exchange(
     throw new AttemptError(
       'SLUICE_RESPONSE_TOO_LARGE',
       `${where} answered ${response.status} with more than ${maxBytes} bytes. ` +
-        'The request was carried out, its answer was not kept: raise maxResponseBytes, or ask the vendor for less.',
+        'The request was carried out, but its response was not kept: raise maxResponseBytes, or request less.',
       { retryable: false },
     )
   }
@@ -192,12 +192,11 @@ async function exchange(
 }
 
 /**
- * What the built-in `http` task runs: one request, 2xx is success. Rejects with an AttemptError: retryable for 408, 425,
- * 429, 5xx (`SLUICE_HTTP_STATUS`, or `SLUICE_VENDOR_LIMITED` when the vendor asked for silence), a timeout
- * (`SLUICE_TIMEOUT`) and failures of the network (`SLUICE_NETWORK`); final for other statuses and for a response over
+ * Runs the built-in `http` task: sends one request; 2xx is success. Rejects with an AttemptError: retryable for 408, 425,
+ * 429, 5xx (`SLUICE_HTTP_STATUS`, or `SLUICE_VENDOR_LIMITED` when the vendor demands a pause), a timeout
+ * (`SLUICE_TIMEOUT`) and network failures (`SLUICE_NETWORK`); final for other statuses and for a response over
  * `maxResponseBytes` (`SLUICE_RESPONSE_TOO_LARGE`). A request with secrets is redirected within its origin only
- * (`SLUICE_REDIRECT`). An abort of `signal` rejects with its reason. The input must have
- * passed `requestSchema`.
+ * (`SLUICE_REDIRECT`). An abort of `signal` rejects with its reason. The input must have passed `requestSchema`.
  */
 export async function sendRequest(input: RequestInput, options: RequestOptions): Promise<RequestResult> {
   const timeoutMs = input.timeoutMs ?? defaultTimeoutMs

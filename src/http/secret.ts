@@ -1,32 +1,32 @@
-/** Secrets that a job's data only names: what they are, and where they may go, is said by the code. */
+/** Secrets that a job's data only refers to by name: the code defines what they are, and where they may be sent. */
 import { UsageError } from '../core/errors.ts'
 import { type SecretSource, secretValue } from '../core/secret.ts'
 
 /** Parts of a request that may hold secrets. */
 export type SecretPlace = 'headers' | 'query' | 'form' | 'json'
 
-/** One secret: where it comes from, and where it may go. */
+/** One secret: where its value comes from, and where it may be sent. */
 export interface SecretOptions extends SecretSource {
   /**
-   * Who may get it: `api.crm.example` (by https, port 443), `api.crm.example:8443`, or a whole origin
-   * (`http://127.0.0.1:8080`). The data chooses the URL, so without this it could have the secret sent anywhere.
+   * Hosts that may receive it: `api.crm.example` (by https, port 443), `api.crm.example:8443`, or a whole origin
+   * (`http://127.0.0.1:8080`). The data chooses the URL, so without this list it could send the secret anywhere.
    */
   readonly hosts: readonly string[]
   /**
-   * Which parts of a request may hold it; default `['headers']`. Beware of `json`: where a stranger's data gets into it, the
-   * stranger can place the secret in what the vendor may show again.
+   * Parts of a request that may contain it; default `['headers']`. Beware of `json`: a stranger whose data gets into it
+   * can place the secret in a field that the vendor may show again.
    */
   readonly in?: readonly SecretPlace[]
 }
 
-/** Stands for a secret in a request: `{ "$secret": "crm", "prefix": "Bearer " }`. */
+/** Refers to a secret in a request: `{ "$secret": "crm", "prefix": "Bearer " }`. */
 export interface SecretRef {
   readonly $secret: string
-  /** Goes before the value; default nothing. */
+  /** Text before the value; default none. */
   readonly prefix?: string
 }
 
-/** The parts of a request that secrets can be in. */
+/** The parts of a request that may contain secrets. */
 export interface Fillable {
   readonly url: string
   readonly headers?: Readonly<Record<string, string | SecretRef>>
@@ -35,7 +35,7 @@ export interface Fillable {
   readonly json?: unknown
 }
 
-/** What is wrong with a reference, and where it is. */
+/** An error in a reference, and its place. */
 export interface ReferenceIssue {
   readonly message: string
   readonly path: readonly string[]
@@ -50,7 +50,7 @@ interface Found {
 const textPlaces = ['headers', 'query', 'form'] as const
 const places: readonly string[] = [...textPlaces, 'json']
 
-/** True for what stands for a secret, well-formed or not. */
+/** True for a reference to a secret, well-formed or not. */
 export function isReference(value: unknown): value is SecretRef {
   return typeof value === 'object' && value !== null && Object.hasOwn(value, '$secret')
 }
@@ -65,7 +65,7 @@ export class Secrets {
     this.#secrets = new Map(entries.map(([name, one]) => [name, { ...one, origins: originsOf(task, name, one) }]))
   }
 
-  /** What is wrong with the references of a request whose other parts are right. */
+  /** Returns the errors in the references of a request whose other parts are valid. */
   check(input: Fillable): ReferenceIssue[] {
     const { origin } = new URL(input.url)
     return this.#references(input).flatMap(({ place, path, ref }) => {
@@ -75,8 +75,9 @@ export class Secrets {
   }
 
   /**
-   * The request with the values in their places; undefined when it has no references. The values are redacted from now on.
-   * @throws AttemptError SLUICE_SECRET_UNAVAILABLE, retryable: it is this worker that lacks it
+   * Returns the request with the values in place of the references; undefined when it has none. Redacts the values from
+   * now on.
+   * @throws AttemptError SLUICE_SECRET_UNAVAILABLE, retryable: another worker may have it
    */
   async fill<Input extends Fillable>(input: Input): Promise<Input | undefined> {
     const found = this.#references(input)
@@ -85,7 +86,7 @@ export class Secrets {
     for (const { ref } of found) values.set(ref.$secret, values.get(ref.$secret) ?? (await this.#value(ref.$secret)))
     const filled = (_: string, value: unknown): unknown =>
       isReference(value) ? `${value.prefix ?? ''}${values.get(value.$secret)}` : value
-    // Plain JSON, as it came from the store.
+    // The input is plain JSON, as it came from the store.
     return JSON.parse(JSON.stringify(input), filled) as Input
   }
 
@@ -111,7 +112,7 @@ export class Secrets {
         isReference(value) ? [{ place, path: [place, name], ref: value }] : [],
       ),
     )
-    // Where a task has no secrets such an object is data like any other.
+    // In a task without secrets such an object is data like any other.
     return this.#secrets.size === 0 ? inTexts : [...inTexts, ...inJson(input.json, ['json'])]
   }
 }
@@ -127,7 +128,7 @@ function originsOf(task: string, name: string, { env, read, hosts, in: within }:
     throw new UsageError('SLUICE_BAD_TASK', `task "${task}", secret ${name}: ${why}`)
   }
   if ((env === undefined) === (read === undefined)) refuse('give `env`, a variable, or `read`, a function: one of them')
-  if (!Array.isArray(hosts) || hosts.length === 0) refuse('`hosts` must list who may get it')
+  if (!Array.isArray(hosts) || hosts.length === 0) refuse('`hosts` must list the hosts that may receive it')
   if (within?.some((place) => !places.includes(place))) refuse(`\`in\` may hold ${places.join(', ')}`)
   return new Set(
     hosts.map((host) => {
@@ -135,7 +136,7 @@ function originsOf(task: string, name: string, { env, read, hosts, in: within }:
       const url = URL.canParse(text) ? new URL(text) : undefined
       const isOrigin = url !== undefined && /^https?:$/.test(url.protocol) && url.href === `${url.origin}/`
       // A wildcard would be a name like any other, and never match.
-      return isOrigin && !host.includes('*') ? url.origin : refuse(`"${host}" is no host, host:port or origin`)
+      return isOrigin && !host.includes('*') ? url.origin : refuse(`"${host}" is not a host, host:port or origin`)
     }),
   )
 }

@@ -1,11 +1,16 @@
-/** Makes a cold process ready to call: the HTTP client compiles its parser at its first request, which outlasts a grant. */
+/**
+ * Prepares a cold process for its first call: the HTTP client compiles its parser at the first request, which takes
+ * longer than the life of a grant.
+ */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { type Agent, fetch } from 'undici'
 
 let warming: Promise<void> | undefined
 
-/** Makes one request to a server of our own on loopback; once per process. Failing is no harm: then the first call is slow. */
+/**
+ * Makes one request to an own server on loopback, once per process. A failure is harmless: then the first call is slow.
+ */
 export function warmClient(agent: Agent): Promise<void> {
   warming ??= request(agent).catch(() => {})
   return warming

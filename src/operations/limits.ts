@@ -1,7 +1,7 @@
 /**
- * The limits of a store, as an operator sees and changes them while everything runs. What an operator says is in the
- * database and stands above what code says: stored over code, pinned over both. It has numbers only; whose limit it is
- * (keys), and what a job costs, code says always.
+ * The limits of a store, as an operator reads and changes them while everything runs. An operator's definition is in the
+ * database and overrides the code's: stored over code, pinned over both. It has numbers only; the keys of a limit, and
+ * what a job costs, always come from the code.
  */
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
@@ -15,15 +15,15 @@ import { Bulk, type BulkOptions } from './bulk.ts'
 import { defineBeside, insist, type Said, say } from '../claim/definitions/define.ts'
 import { reasonOf } from '../gates/gates.ts'
 
-/** Who says what a limit allows; the last stands above those before it. */
+/** The sources of a limit's numbers; each overrides those before it. */
 export type LimitSource = 'code' | 'stored' | 'pinned'
 
-/** What one source says of a limit. */
+/** The definition by one source. */
 export interface SourceLine {
   numbers: LimitNumbers
   /** user@host. */
   by: string
-  /** Of an operator's. */
+  /** Given for an operator's definition. */
   reason?: string
   at: Date
 }
@@ -31,10 +31,10 @@ export interface SourceLine {
 /** A version of a limit that is or was in force. */
 export interface LimitVersion {
   version: number
-  /** Whose numbers these are. */
+  /** The source of the numbers. */
   source: LimitSource
   numbers: LimitNumbers
-  /** Who put it in force: user@host. */
+  /** The user that put it in force: user@host. */
   by: string | undefined
   reason: string | undefined
   at: Date
@@ -43,30 +43,30 @@ export interface LimitVersion {
 /** A limit as it is in force. */
 export interface LimitLine extends LimitVersion {
   name: string
-  /** There is a bucket for each key. */
+  /** True if there is a bucket for each key. */
   keyed: boolean
-  /** The field path of the key, when there is one. */
+  /** The field path of the key, if there is one. */
   path: string | undefined
-  /** The label of the worker that is its key. */
+  /** The worker's label that is its key. */
   label: string | undefined
-  /** The keys of which a job gets one. */
+  /** The members of the pool; each attempt gets one. */
   pool: string[] | undefined
-  /** `burst` was given. */
+  /** True if `burst` was given. */
   classic: boolean
   /** Life of a grant plus transit. */
   marginMs: number
-  /** Part of it is kept for jobs of this share; when that was idle for so long others get it too. */
+  /** A part is kept for jobs of this share; others may use it when it has been idle for this time. */
   share: { name: string; part: number; lendAfterMs: number } | undefined
   guarantee: LimitGuarantee
-  /** What each source says, also those that are not in force. */
+  /** The definition by each source, including those that are overridden. */
   sources: Partial<Record<LimitSource, SourceLine>>
-  /** Keys that are paused; undefined among them: all of it. */
+  /** Paused keys; undefined among them: the whole limit. */
   paused: (string | undefined)[]
-  /** What does not fit the change that was just made: jobs that wait and cost more than there ever is room for. */
+  /** A conflict with the change that was just made: waiting jobs that cost more than there is ever room for. */
   warning?: string
 }
 
-/** Why an operator changes something; 1 to 500 characters. */
+/** An operator's reason for a change; 1 to 500 characters. */
 export interface Why {
   reason: string
 }
@@ -105,19 +105,22 @@ export class Limits {
     this.#bulk = new Bulk(sql)
   }
 
-  /** All limits that are defined in the database, by name. */
+  /** Returns all limits that are defined in the database, by name. */
   async list(): Promise<LimitLine[]> {
     return (await this.#sql.run<Row>('operations/limits', [null])).map(lineOf)
   }
 
-  /** One limit, with what it guarantees. @throws UsageError SLUICE_NO_SUCH_LIMIT */
+  /** Returns one limit, with what it guarantees. @throws UsageError SLUICE_NO_SUCH_LIMIT */
   async show(name: string): Promise<LimitLine> {
     const [row] = await this.#sql.run<Row>('operations/limits', [name])
     if (row === undefined) throw noSuchLimit(name)
     return lineOf(row)
   }
 
-  /** The versions that were in force, the newest first; `limit`: 1 to 1000, default 20. @throws UsageError SLUICE_NO_SUCH_LIMIT */
+  /**
+   * Returns the versions that were in force, the newest first; `limit`: 1 to 1000, default 20.
+   * @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_OPTION
+   */
   async history(name: string, options: { limit?: number } = {}): Promise<LimitVersion[]> {
     const { limit: most = 20 } = options
     if (!Number.isInteger(most) || most < 1 || most > historyMax)
@@ -128,33 +131,42 @@ export class Limits {
   }
 
   /**
-   * Stores numbers, which stand above what code says until `unset`: from the next claim on, in every process. What is not
-   * named stays as it was stored before, else as code says; null takes it away.
+   * Stores numbers, which override the code's until `unset`, from the next claim on, in all processes. A field that is
+   * left out keeps its stored value, else the code's; null removes it.
    * @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_LIMIT, SLUICE_BAD_RATE, SLUICE_BAD_DURATION
    */
   set(name: string, changes: NumberChanges, why: Why): Promise<LimitLine> {
     return this.#put('stored', name, changes, why)
   }
 
-  /** The same above all else, until `unpin`; what is not named stays as it is in force. For an incident. @throws as `set` */
+  /**
+   * Like `set`, but overrides everything until `unpin`; fields that are left out stay as in force. For incidents. @throws
+   * as `set`
+   */
   pin(name: string, changes: NumberChanges, why: Why): Promise<LimitLine> {
     return this.#put('pinned', name, changes, why)
   }
 
-  /** Takes back what was stored. False when nothing was. @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_LIMIT */
+  /**
+   * Removes the stored definition. Returns false if there was none. @throws UsageError SLUICE_NO_SUCH_LIMIT,
+   * SLUICE_BAD_LIMIT
+   */
   unset(name: string, why: Partial<Why> = {}): Promise<boolean> {
     return this.#drop('stored', name, why)
   }
 
-  /** Takes back what was pinned. False when nothing was. @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_LIMIT */
+  /**
+   * Removes the pinned definition. Returns false if there was none. @throws UsageError SLUICE_NO_SUCH_LIMIT,
+   * SLUICE_BAD_LIMIT
+   */
   unpin(name: string, why: Partial<Why> = {}): Promise<boolean> {
     return this.#drop('pinned', name, why)
   }
 
   /**
-   * Has jobs that wait or are scheduled under one key of a limit wait under another, in portions, and resolves to how many.
-   * Jobs that run keep their bucket, and new ones take what their input says. Where turns go by the same value they go by
-   * the new one.
+   * Moves jobs that are waiting or scheduled from one key of a limit to another, in portions; resolves to their number.
+   * Running jobs keep their bucket, and new ones use the key in their input. If the key is also the fair key, that
+   * changes, too.
    * @throws UsageError SLUICE_NO_SUCH_LIMIT, SLUICE_BAD_LIMIT (no keys), SLUICE_BAD_KEY
    */
   async rekey(name: string, keys: { from: string; to: string }, options: BulkOptions = {}): Promise<number> {
@@ -167,12 +179,12 @@ export class Limits {
   async #put(source: 'stored' | 'pinned', name: string, changes: NumberChanges, why: Why): Promise<LimitLine> {
     checkFields('SLUICE_BAD_LIMIT', 'an operator’s definition', changes, numberFields)
     if (Object.values(changes).every((value) => value === undefined))
-      throw bad(name, `say what it is to allow: ${numberFields.join(', ')}`)
+      throw bad(name, `give at least one of ${numberFields.join(', ')}`)
     const reason = reasonOf(why.reason, (text) => bad(name, text))
     const { sources, numbers, share } = await this.show(name)
     const below = source === 'pinned' ? numbers : (sources.stored ?? sources.code)?.numbers
     const made = limit(name, changed(below ?? {}, changes) as LimitOptions)
-    // Before anything is said: what is left to others has to be exact, too.
+    // Before anything is stored, because the part left to the other jobs has to be exact, too.
     if (share !== undefined) for (const rule of made.rules) unreserved(rule, { mille: Math.round(share.part * 1_000) })
     await this.#say(name, { source, limit: made, reason })
     const line = await this.show(name)
@@ -187,7 +199,7 @@ export class Limits {
     return (await this.#say(name, { source, limit: null, ...said })) !== undefined
   }
 
-  /** In a transaction of its own, so that nobody's long one holds up all claims. */
+  /** In a transaction of its own, so that a long transaction of a caller does not block all claims. */
   #say(name: string, what: Said): Promise<boolean | undefined> {
     return insist(this.#clock, async () => {
       const said = await say(this.#sql, name, what)
@@ -196,12 +208,12 @@ export class Limits {
     })
   }
 
-  /** Jobs that wait for more than there ever is fail at the next claim. */
+  /** Returns a warning if waiting jobs cost more than there is ever room for: those fail at the next claim. */
   async #tooDear(name: string, { rules }: Limit): Promise<string | undefined> {
     const [row] = await this.#sql.run<{ cost: number | null }>('tasks/dearest', [name])
     const room = Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.room])))
     if ((row?.cost ?? 0) <= room) return undefined
-    return `jobs wait that cost up to ${row?.cost}, and there is never room for more than ${room}: those fail as impossible. Raise it again, then retry them`
+    return `some waiting jobs cost up to ${row?.cost}, and there is never room for more than ${room}: those jobs will fail as impossible. Raise the limit again, then retry them`
   }
 }
 

@@ -1,4 +1,7 @@
-/** Proves from the ledger that no window was exceeded, or shows where: `limits/proof.ts` over all buckets of a store. */
+/**
+ * Proves from the ledger that no window was exceeded, or reports which was: runs `limits/proof.ts` over all buckets of a
+ * store.
+ */
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Sql } from '../db/store.ts'
@@ -14,73 +17,82 @@ import {
 import { ledgerUs } from '../limits/limit.ts'
 import type { Rule } from '../limits/rule.ts'
 
-/** What is to be proved; see the fields. */
+/** Options of `verify`; see the fields. */
 export interface VerifyOptions {
   /** Only this limit; default all. */
   limit?: string
-  /** Windows that a grant at this time or later ends; a time, or how long ago (`'2h'`). Default: as far back as the ledger is kept. */
+  /**
+   * Windows that a grant at this time or later ends; a time, or how long ago (`'2h'`). Default: as far back as the ledger
+   * goes.
+   */
   from?: Date | Duration
   /** Only grants before this time; default all. */
   to?: Date | Duration
 }
 
-/** What was proved of one rule of a limit, in one version of its definition. */
+/** What was proved about one rule of a limit, in one version of its definition. */
 export interface Verified {
   limit: string
   version: number
-  /** What is guaranteed, and so was checked; with it each "0 exceeded" is to be read. */
+  /** The guarantee that was checked; each "0 exceeded" is relative to it. */
   guarantee: GuaranteeName
-  /** As it was written. */
+  /** The rate as it was written. */
   rate: string
-  /** At most so many units (of `places`: jobs) ... */
+  /** At most this many units (for `places`: jobs) ... */
   most: number
-  /** ... in every half-open window of so many ms: the vendor's and the margin; of a quota its shortest period. 0: at every moment. */
+  /**
+   * ... in every half-open window of this many ms: the vendor's plus the margin; for a quota its shortest period. 0: at
+   * every moment.
+   */
   windowMs: number
-  /** The most that any had. */
+  /** The most units in any such window. */
   worst: number
-  /** Windows that held too much, also shorter and longer ones. */
+  /** Windows with too many units, including shorter and longer ones. */
   exceeded: number
-  /** Buckets (keys) that were granted something under it. */
+  /** Buckets (keys) that were granted units under it. */
   keys: number
 }
 
-/** A window that held more than was promised. */
+/** A window with more units than promised. */
 export interface Exceeded {
   limit: string
   /** Empty for a limit without keys. */
   key: string
   guarantee: GuaranteeName
   rate: string
-  /** The window, half-open, by the limiter's clock; of `places` a moment; of a quota its period by the store's clock. */
+  /** The half-open window, by the limiter clock; for `places` a moment; for a quota its period, by the store clock. */
   from: Date
   to: Date
   units: number
   most: number
-  /** Who was granted what in it, the first 20; `jobs` as far as they are known. */
+  /** The first 20 grants in it; `jobs` as far as they are known. */
   grants: { claim: string; at: Date; units: number; jobs: string[] }[]
 }
 
-/** Rows of the ledger are missing, or stand where they were not written: nothing is proved of that bucket there. */
+/** Rows of the ledger are missing or misplaced: nothing is proved for that bucket there. */
 export interface Missing {
   limit: string
   key: string
-  /** Between the rows of these times. */
+  /** Times of the rows before and after the gap. */
   from: Date
   to: Date
 }
 
-/** The answer of `verify`. */
+/** The result of `verify`. */
 export interface Verification {
-  /** No window was exceeded, and no row is missing. */
+  /** True if no window was exceeded and no row is missing. */
   isProved: boolean
-  /** What is proved: all windows that end in this period. For limits that look back longer than 7 days the ledger reaches further. */
+  /**
+   * The proof covers all windows that end in this period. For limits that look back longer than 7 days the ledger reaches
+   * further.
+   */
   from: Date
   to: Date
   buckets: number
-  /** Rows of the ledger that grant something. */
+  /** Rows of the ledger with grants. */
   grants: number
   rules: Verified[]
-  /** The first 20 buckets and rules that held too much, each with its worst window. */
+  /** The first 20 buckets and rules that were exceeded, each with its worst window. */
   exceeded: Exceeded[]
   /** The first 20. */
   missing: Missing[]
@@ -106,7 +118,7 @@ interface Row {
   granted: string | null
 }
 
-/** Rows in memory at one time. */
+/** Rows in memory at a time. */
 const pageRows = 20_000
 const pageBuckets = 200
 const shown = 20
@@ -156,7 +168,7 @@ class Audit {
     this.#limit = limit ?? null
   }
 
-  /** Reads all versions of the definitions and how the store's clock stands; resolves to the limiter's time. */
+  /** Reads all versions of the definitions and the state of the store clock; resolves to the limiter's time. */
   async definitions(): Promise<number> {
     type Read = { now: string; ahead: string; name: string | null; version: number; spec: Defined }
     const rows = await this.#sql.query<Read>(
@@ -195,7 +207,7 @@ class Audit {
     return Number(row?.at ?? 0)
   }
 
-  /** All buckets, some at a time. */
+  /** Checks all buckets, some at a time. */
   async run(fromUs: number | undefined, endUs: number, nowUs: number): Promise<void> {
     for (let after = '-9223372036854775808'; ;) {
       const found = await this.#sql.query<{ id: string; name: string; key: string }>(
@@ -214,14 +226,14 @@ class Audit {
   #open(of: { id: string; name: string; key: string }, fromUs: number | undefined, nowUs: number): Bucket | undefined {
     const versions = this.#versions.get(of.name)
     if (versions === undefined) return undefined
-    // A period that the store's clock was set back in is longer by that.
+    // A period during which the store clock was set back is longer by that amount.
     const backUs = Math.max(...[...versions.values()].map(lookback)) + setBack(this.#ahead)
     const keptUs = nowUs - Math.max(ledgerUs, backUs)
     const proof = new BucketProof(versions, Math.max(fromUs ?? keptUs, keptUs), this.#ahead)
     return { ...of, at: String(fromUs === undefined ? -1 : fromUs - backUs), n: '0', proof }
   }
 
-  /** Reads these buckets to their ends, a page of each at a time. */
+  /** Reads the ledgers of these buckets to their ends, a page of each at a time. */
   async #follow(buckets: Bucket[], endUs: number): Promise<void> {
     for (let open = buckets; open.length > 0;) {
       const most = Math.ceil(pageRows / open.length)

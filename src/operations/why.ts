@@ -1,4 +1,4 @@
-/** Why a job waits: every reason, the binding one first, from the same functions that dispatch decides by. */
+/** Explains why a job waits: every reason, the binding one first, from the same functions that decide claims. */
 import type { Sql } from '../db/store.ts'
 import { type ParkedRow, parkedOf, parkedText } from '../core/parked.ts'
 import { type ParsedHours, writtenHours } from '../core/hours.ts'
@@ -25,54 +25,56 @@ export interface Reason {
     | 'slots'
   /** For people; the time is in `notBefore`. */
   text: string
-  /** It cannot start before this time on this account (a lower bound); undefined: no telling. */
+  /** It cannot start before this time for this reason (a lower bound); undefined: unknown. */
   notBefore: Date | undefined
   limit?: string
   key?: string
-  /** Of `paused` and `closed`: what holds it back, since when, and who says so. */
+  /** For `paused` and `closed`: the gate, since when it is closed, and the user that closed it. */
   gate?: string
   since?: Date
   by?: string
 }
 
-/** The answer of `why`. */
+/** The result of `why`. */
 export interface Why {
   id: string
   state: 'waiting' | 'scheduled' | 'running'
   /** The binding one first; empty while running. */
   reasons: Reason[]
-  /** The latest of the reasons' times; undefined: it could start now, or there is no telling. */
+  /** The latest of the reasons' times; undefined: it could start now, or the time is unknown. */
   notBefore: Date | undefined
 }
 
-/** Who holds something back, since when, and why. */
+/** A pause: its reason, user, and start. */
 interface Word {
   reason: string
   by: string
   sinceMs: number
 }
 
-/** A bucket that it needs room in. */
+/** A bucket in which the job needs room. */
 interface Bucket {
   limit: string
   key: string
-  /** A pool of so many. */
+  /** Number of members, if it is a pool. */
   members: number | null
   avail: number
-  /** Units that the job takes, and those before it in its lane; 0 before it where none of them has costs. */
+  /**
+   * Units that the job takes, and those that jobs before it in its lane take; `before` is 0 if none of those has costs.
+   */
   cost: number
   before: number
-  /** More units than that it never has. */
+  /** The most units that it ever has. */
   most: number
   defined: boolean
-  /** The vendor asked for silence until then. */
+  /** The bucket is held until then because the vendor demands a pause. */
   heldMs: number | null
-  /** Not by the vendor: the store does not know all that was granted. */
+  /** Held for another reason: the store may lack some of the grants. */
   lost: boolean | null
   paused: Word | null
-  /** Others may share it, in Redis, and it waits while that is away. */
+  /** It is shared in Redis, and waits while Redis is unavailable. */
   shared: boolean | null
-  /** So many may run at one time, and do; null: not what bars it. */
+  /** The number of jobs that may run at a time, if all places are taken; null: this does not stop the job. */
   places: number | null
   nextMs: number
   periodMs: number
@@ -88,7 +90,7 @@ interface Found {
   now_ms: number
   ahead: string
   workers: string
-  /** Those that its limits ask of a worker. */
+  /** Labels that its limits require of a worker. */
   labels: string[] | null
   lanes_before: string
   kin_lanes: string
@@ -98,7 +100,7 @@ interface Found {
   parked: ParkedRow[] | null
   held: string | null
   raw: boolean
-  /** Limits are shared in Redis; since when it is away. */
+  /** Set if limits are shared in Redis; since when Redis is unavailable, and why. */
   redis: { sinceMs: number | null; why: string | null } | null
   buckets: Bucket[] | null
 }
@@ -122,7 +124,11 @@ export async function why(sql: Sql, id: string): Promise<Why | undefined> {
     (['parked', 'no-worker', 'paused', 'redis'].includes(reason.kind) ? Number.MAX_SAFE_INTEGER : 0)
   reasons.sort((a, b) => start(b) - start(a))
   if (reasons.length === 0)
-    reasons.push({ kind: 'slots', text: 'nothing bars it: it waits for a free slot of a worker', notBefore: undefined })
+    reasons.push({
+      kind: 'slots',
+      text: 'nothing holds it back: it waits for a free slot of a worker',
+      notBefore: undefined,
+    })
   const latest = Math.max(0, ...reasons.map((reason) => reason.notBefore?.getTime() ?? 0))
   return {
     id,
@@ -135,7 +141,7 @@ export async function why(sql: Sql, id: string): Promise<Why | undefined> {
 function parked(found: Found): Reason[] {
   return parkedOf(found.parked).map((one) => ({
     kind: 'parked',
-    text: `claims failed by it and leave it out: ${parkedText(one)}`,
+    text: `claims failed on it and skip it: ${parkedText(one)}`,
     notBefore: undefined,
     since: one.since,
   }))
@@ -144,7 +150,7 @@ function parked(found: Found): Reason[] {
 function scheduled(found: Found): Reason[] {
   if (found.due_ms === null) return []
   const notBefore = new Date(found.due_ms)
-  if (found.held === 'snooze') return [{ kind: 'snoozed', text: 'put off by its handler', notBefore }]
+  if (found.held === 'snooze') return [{ kind: 'snoozed', text: 'delayed by its handler', notBefore }]
   if (found.held !== null) return [{ kind: 'rule', text: `held by ${found.held}`, notBefore }]
   if (found.attempt === 0) return [{ kind: 'scheduled', text: 'scheduled for later', notBefore }]
   const after = found.error?.message === undefined ? '' : `: ${found.error.message.slice(0, 200)}`
@@ -189,9 +195,9 @@ function limits(found: Found): Reason[] {
     if (isParked(bucket)) return []
     const whose =
       bucket.members === null ? bucket.key && ` for ${bucket.key}` : ` for any of its ${bucket.members} members`
-    // Beside a limit with a share (limits/reserve.ts) is what it allows those of the share, or leaves to others.
+    // Bucket names beside a limit with a share (limits/reserve.ts) are of jobs of the share, or of the others.
     const [limit = '', share] = bucket.limit.split('/')
-    const name = `limit ${limit}${share === '' ? ', what its share leaves to others,' : share === undefined ? '' : `, share ${share},`}${whose}`
+    const name = `limit ${limit}${share === '' ? ', the part for jobs outside of its share,' : share === undefined ? '' : `, share ${share},`}${whose}`
     return [...away(found, bucket, name), ...bars(found, bucket, name)].map((bar) => ({
       ...bar,
       limit,
@@ -203,7 +209,7 @@ function limits(found: Found): Reason[] {
 function away({ redis }: Found, { shared }: Bucket, name: string): Reason[] {
   if (shared !== true || redis === null || redis.sinceMs === null) return []
   const since = new Date(redis.sinceMs)
-  const text = `Redis, where ${name} is shared, is away since ${since.toISOString()}: ${redis.why}`
+  const text = `Redis, where ${name} is shared, is unavailable since ${since.toISOString()}: ${redis.why}`
   return [{ kind: 'redis', text, notBefore: undefined, since }]
 }
 
@@ -219,12 +225,12 @@ function bars(found: Found, bucket: Bucket, name: string): Reason[] {
     return [{ kind: 'paused', ...bar }, ...(heldMs === null ? [] : [silence(found, name, heldMs, heldMs)])]
   }
   if (bucket.places !== null) {
-    const text = `all ${bucket.places} places of ${name} are taken; it goes on when one of those jobs ends`
+    const text = `all ${bucket.places} places of ${name} are taken; the job can start when one of those jobs ends`
     return [{ kind: 'concurrency', text, notBefore: undefined }]
   }
   const { avail, cost, before, most } = bucket
   const isCosted = cost !== 1 || before > 0
-  // Those before it in its lane take their units first.
+  // Jobs before it in its lane take their units first.
   const later = isCosted ? Math.max(0, cost + before - most) : Math.max(0, Number(found.ahead) - Math.max(0, avail - 1))
   const nextMs = bucket.nextMs + later * bucket.periodMs
   if (avail >= Math.max(1, cost + before) && nextMs <= found.now_ms) return []
@@ -238,13 +244,13 @@ function bars(found: Found, bucket: Bucket, name: string): Reason[] {
 
 function silence({ redis }: Found, name: string, heldMs: number, nextMs: number): Reason {
   const others =
-    redis === null ? '' : ', others who share it in Redis have used it up, or it is closed there after a loss'
-  const text = `${name} is held: the vendor asked for silence${others}`
+    redis === null ? '' : ', other users of the limit in Redis have used it up, or it is closed there after a loss'
+  const text = `${name} is held: the vendor demanded a pause${others}`
   return { kind: 'held', text, notBefore: new Date(Math.max(nextMs, heldMs)) }
 }
 
 function gap(name: string, heldMs: number, nextMs: number): Reason {
-  const text = `${name} is closed: the store was restored or failed over, and may lack what was granted before`
+  const text = `${name} is closed: the store was restored or failed over, and may lack some earlier grants`
   return { kind: 'restored', text, notBefore: new Date(Math.max(nextMs, heldMs)) }
 }
 

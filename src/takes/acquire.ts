@@ -1,6 +1,6 @@
 /**
- * Units that are acquired outside of claims (acquire.sql): by attempts for their further requests, and by takers outside of
- * jobs. Both ask until they have a grant that is young enough, and give back what they did not use.
+ * Acquires units outside of claims (takes/acquire.sql): attempts do it for their further requests, takers for use outside of
+ * jobs. Both repeat the request until they have a grant that is fresh enough, and refund what they did not use.
  */
 import { type Moment, readMoment, sleepUntil, type StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
@@ -11,26 +11,26 @@ import type { Leave, SharedLimits } from '../limits/peer.ts'
 import { isTransient } from '../claim/claim.ts'
 import { unlessParked, untilParked } from '../claim/parking/parked.ts'
 
-/** One grant that is asked for, again under the same id when an answer is lost. */
+/** One grant to request; after a lost reply it is requested again under the same id. */
 export interface Wish {
   readonly id: string
-  /** The holder that first asked for it: a place that the store granted then is this holder's. */
+  /** The holder that first requested it: a place that the store granted then belongs to this holder. */
   readonly holder?: string
-  /** When the store was first asked: it may have granted it then. */
+  /** When the first request was sent: the store may have granted it then. */
   asked?: Moment
-  /** An answer was lost. */
+  /** A reply was lost. */
   isRepeat?: boolean
 }
 
-/** One question to the store. */
+/** One request to the store. */
 export interface Question {
   readonly wish: Wish
-  /** Names of buckets, and units of each. */
+  /** Names of buckets, and the units of each. */
   readonly takes: readonly string[]
   readonly units: readonly number[]
-  /** A grant that was not used, and how much of it goes back. */
+  /** An unused grant to refund, and how much of it. */
   readonly back: { readonly id: string; readonly units: readonly number[] } | undefined
-  /** Who asks: a running job, in the hands of its claim; */
+  /** The requester is a running job, held by its claim; */
   readonly job?: { readonly id: string; readonly claim: string }
   /** or a taker: the fields of the record of this name (claim/records.sql). */
   readonly taker?: Readonly<Record<'line' | 'n' | 'wait' | 'holder' | 'life', string | number | null>>
@@ -50,58 +50,61 @@ interface Row {
   shared: string | null
 }
 
-/** What the store says, with the times of the question; the rest as acquire.sql has it. */
+/** The store's result, with the times of the request; the other fields as in takes/acquire.sql. */
 export interface Answer extends Row {
-  /** Before this question was sent. */
+  /** Before this request was sent. */
   readonly asked: Moment
-  /** Monotonic ms: the life of the grant counts from here. */
+  /** Monotonic ms from which the grant's life counts. */
   readonly fromMs: number
 }
 
-/** What those said who share the limits. */
+/** The result of the second limiter (`SharedLimits`). */
 export interface Agreed {
-  /** The life of the grant counts from here; undefined: it is to go back, */
+  /** Monotonic ms from which the grant's life counts; undefined: refund the grant */
   readonly fromMs: number | undefined
-  /** and another is worth asking for after so long. */
+  /** and request another one after this time, in ms. */
   readonly waitMs: number
-  /** As they know it; undefined: nobody had to be asked. */
+  /** The grant's id there; undefined: no second limiter was needed. */
   readonly id: string | undefined
 }
 
-/** What became of a question; times in ms, default 0. */
+/** Result of one request; times in ms, default 0. */
 export interface Said<G> {
   readonly grant?: G
-  /** Where there is none: there is none before, */
+  /** Without a grant: none will be available sooner than this, */
   readonly soonestMs?: number
-  /** it is worth asking again after so long, */
+  /** the request can be repeated after this time, */
   readonly waitMs?: number
-  /** and this is to go back: the store granted it, and those who share the limits did not. */
+  /** and this grant has to be refunded: the store granted it, but the second limiter did not. */
   readonly unused?: G
 }
 
-/** What a job and a taker do differently in the loop of `untilGranted`. */
+/** How jobs and takers differ in the loop of `untilGranted`. */
 export interface Asking<G> {
-  /** In vain from then on, in monotonic ms. */
+  /** The loop fails from then on, in monotonic ms. */
   readonly untilMs: number
-  /** A store that gives no answer is asked for so long, in ms. */
+  /** How long requests are repeated while the store does not reply, in ms. */
   readonly awayMs: number
-  /** A grant may go back a second time when the answer to the first was lost. */
+  /** Whether a refund may be repeated when the reply to the first one was lost. */
   readonly givesBackAgain: boolean
   wish(): Wish
-  /** Asks once. */
+  /** Sends one request. */
   ask(wish: Wish, back: G | undefined): Promise<Said<G>>
   isFresh(grant: G): boolean
-  /** Waits before it asks again. What it throws ends the asking. */
+  /** Waits before the next request. An error that it throws ends the loop. */
   wait(ms: number): Promise<void>
-  /** A grant was too old when it arrived, as were all since `sinceMs`, `n` in a row; it goes back. What it throws ends the asking. */
+  /**
+   * Called when a grant was too old on arrival, as were the last `n`, since `sinceMs`; the grant is refunded. An error
+   * that it throws ends the loop.
+   */
   late(grant: G, n: number, sinceMs: number): void
-  /** What it ends with when `untilMs` is over. */
+  /** Returns the error that the loop fails with after `untilMs`. */
   timeout(soonestMs: number): Error
-  /** It has ended without a grant. `back` did not go back yet. */
+  /** Called when the loop has failed. `back` is not refunded yet. */
   ended(back: G | undefined): Promise<void>
 }
 
-/** The way to the store, and to those who share limits. */
+/** Requests grants from the store and from a second limiter. */
 export class Acquirer {
   readonly #store: Store
   readonly #storeClock: StoreClock
@@ -113,7 +116,7 @@ export class Acquirer {
     this.#shared = shared
   }
 
-  /** Asks the store once. @throws AttemptError SLUICE_PARKED */
+  /** Sends one request to the store. @throws AttemptError SLUICE_PARKED */
   async ask({ wish, takes, units, back, job, taker }: Question): Promise<Answer> {
     const { clock } = this.#store
     const asked = readMoment(clock)
@@ -126,14 +129,14 @@ export class Acquirer {
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
     const heardMs = clock.monotonicMs()
     this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
-    // The wait for the buckets' locks came before the decision. Longer than the whole call it was a step of the clock. Asked for
-    // again, it may have been granted the first time.
+    // The store waited for the buckets' locks before it decided. If that took longer than the whole call, its clock has
+    // stepped. If this is a repeated request, it may have been granted the first time.
     const waitedMs = Number(row.waited_us) / 1_000
     const isKnown = isFirst && waitedMs <= heardMs - sentMs
     return { ...row, asked, fromMs: isKnown ? sentMs + waitedMs : wish.asked.monotonicMs }
   }
 
-  /** Asks those who share the limits for what the store has granted. */
+  /** Requests the second limiter's consent to what the store has granted. */
   async agree({ wish, takes, units, job }: Question, { shared: epoch, fromMs }: Answer): Promise<Agreed> {
     if (this.#shared === undefined) return { fromMs, waitMs: 0, id: undefined }
     const wishes = [{ takes, units, count: 1 }]
@@ -150,7 +153,7 @@ export class Acquirer {
     return { fromMs: leave.fromMs, waitMs: 0, id }
   }
 
-  /** The vendor asked for silence. */
+  /** Holds the buckets for `ms`, because the vendor demands a pause. */
   async hold(takes: readonly string[], ms: number): Promise<void> {
     this.#shared?.hold(takes, ms)
     const buckets = [...new Set(takes.map(hash64))]
@@ -158,7 +161,10 @@ export class Acquirer {
     await untilParked(this.#store, takes, () => this.#store.call('hold', params))
   }
 
-  /** Asks until there is a grant that is young enough to be used. `unused` goes back with the first question. */
+  /**
+   * Repeats the request until a grant arrives that is fresh enough to be used. `unused` is refunded with the first
+   * request.
+   */
   async untilGranted<G>(asking: Asking<G>, unused: G | undefined, signal: AbortSignal | undefined): Promise<G> {
     const { clock } = this.#store
     const leftMs = () => asking.untilMs - clock.monotonicMs()
@@ -175,7 +181,7 @@ export class Acquirer {
           said = await asking.ask(wish, back)
         } catch (error) {
           if (isTransient(error)) {
-            // The store is there, and busy; nothing was done.
+            // The store is available but busy; nothing was done.
             if (leftMs() <= 0) throw asking.timeout(0)
             awaySinceMs = undefined
             if (wish.isRepeat !== true) wish = undefined
@@ -183,7 +189,7 @@ export class Acquirer {
             awaySinceMs ??= clock.monotonicMs()
             if (clock.monotonicMs() - awaySinceMs > asking.awayMs) throw error
             wish.isRepeat = true
-            // Nobody knows whether it went back.
+            // It is unknown whether the refund was carried out.
             if (!asking.givesBackAgain) back = undefined
           } else throw error
           await clock.sleep(Math.min(againMs(tries++, clock.random()), Math.max(1, leftMs())), signal)
@@ -203,7 +209,7 @@ export class Acquirer {
         if (asking.isFresh(grant)) return grant
         lateSinceMs ??= clock.monotonicMs()
         asking.late(grant, ++late, lateSinceMs)
-        // Too busy to hear of a grant in time: asking again at once would keep it so.
+        // This process is too busy to receive a grant in time; an immediate repeat would keep it so.
         await clock.sleep(clock.random() * Math.min(1_000, 50 * 2 ** late), signal)
       }
     } catch (error) {

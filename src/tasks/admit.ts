@@ -1,4 +1,4 @@
-/** The door: turns a task's input into a row that may be stored, or says clearly why not. */
+/** Admission: turns a task's input into a row that may be stored, or throws an error with the reason. */
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import type { Clock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
@@ -32,7 +32,7 @@ const sendFields = [
 ]
 
 /**
- * Validates an input and computes what dispatch needs of it: what rules say, limit keys, fair key, lane.
+ * Validates an input and computes what dispatch needs: results of rules, limit keys, fair key, lane.
  * @throws UsageError SLUICE_INVALID_INPUT (schema), SLUICE_BAD_PAYLOAD, SLUICE_PAYLOAD_TOO_LARGE, SLUICE_MISSING_KEY,
  * SLUICE_BAD_OPTION, SLUICE_BAD_ID, SLUICE_BAD_RULE, SLUICE_RULE_FAILED
  */
@@ -45,7 +45,7 @@ export async function admit(
 ): Promise<NewJob> {
   checkFields('SLUICE_BAD_OPTION', 'a send', options, sendFields)
   const text = encodePayload(input, `input of "${task.name}"`)
-  // The stored form is what workers will see: keys and schema are judged on it, not on live objects.
+  // Workers will see the stored form, so keys and schema are evaluated on it, not on live objects.
   const stored: unknown = JSON.parse(text)
   const validated = validate(task, stored)
   if (isLater(validated)) await validated
@@ -61,7 +61,7 @@ export async function admit(
   const { place, changes, ruled } = isLater(placed) ? await placed : placed
   const times = due(options, clock)
   const { lane, queue, priority, weight, fair, takes, costs } = place
-  // Field by field: copying them as they come takes as long as all the rest.
+  // Field by field: spreading the objects takes as long as all the rest.
   return {
     id: jobId(options.id, clock),
     given: options.id !== undefined,
@@ -88,14 +88,14 @@ export async function admit(
   }
 }
 
-/** A place, and what rules said about it. */
+/** A place, and what rules did to it. */
 interface RuledPlace {
   place: Place
   changes: SendChanges
   ruled: Ruled[]
 }
 
-/** Where a job waits after its rules at send have had their say, and what they said. */
+/** Returns where a job waits after its rules at send, and what those did. */
 export function ruledPlace(
   task: AnyTask,
   stored: unknown,
@@ -128,27 +128,33 @@ async function placeByRule(
   return { place, changes, ruled }
 }
 
-/** Why rules want a job not to run; null: they do not. */
+/** Returns why rules discard a job; null: they do not. */
 export function discarded(ruled: readonly Ruled[]): string | null {
   const last = ruled.at(-1)
   return last?.discard === undefined ? null : `discarded by rule ${last.rule}: ${last.discard}`
 }
 
-/** The longest wait of a job, in microseconds; null: it may wait for ever. */
+/** Returns the longest wait of a job, in microseconds; null: unlimited. */
 export function waitUs(task: AnyTask, maxWait?: Duration): number | null {
   const ms = maxWait === undefined ? task.maxWaitMs : maxWaitMs(maxWait)
   return ms === undefined ? null : Math.round(ms * 1_000)
 }
 
-/** At once, if nobody has to be waited for: of many jobs at once, promises are what makes most garbage. */
+/**
+ * A value, or a promise of one only if something is asynchronous: when many jobs are sent, promises make most of the
+ * garbage.
+ */
 export type Soon<T> = T | Promise<T>
 
-/** Whether it has to be waited for. Not by its class: programs put another in the place of the global one. */
+/** True for a promise. Not checked by class: programs may replace the global one. */
 export function isLater<T>(soon: Soon<T>): soon is Promise<T> {
   return typeof (soon as Partial<Promise<T>> | undefined)?.then === 'function'
 }
 
-/** Checks a stored input against the task's schema and gives the schema's output. @throws UsageError SLUICE_INVALID_INPUT */
+/**
+ * Checks a stored input against the task's schema and returns the schema's output. @throws UsageError
+ * SLUICE_INVALID_INPUT
+ */
 export function validate(task: AnyTask, stored: unknown): Soon<{ value: unknown }> {
   const checked = task.schema['~standard'].validate(stored)
   return 'then' in checked ? passed(task, checked) : accepted(task, checked)
@@ -182,7 +188,7 @@ function jobId(id: string | undefined, clock: Clock): string {
   return id.toLowerCase()
 }
 
-/** A delay in microseconds. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_DURATION */
+/** Returns a delay in microseconds. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_DURATION */
 export function delayUs(delay: Duration): number {
   const ms = durationMs(delay)
   if (ms > delayMaxMs) throw new UsageError('SLUICE_BAD_OPTION', '`delay` is longer than 366 days')

@@ -1,4 +1,4 @@
-/** What jobs of a task take of a limit, said by the task in place of the limit. */
+/** What jobs of a task take of a limit, given by the task instead of the limit. */
 import { inspect } from 'node:util'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
@@ -18,39 +18,44 @@ type PathOf<Value, In, Depth extends 0[] = []> = Depth['length'] extends 4
             : never
       }[keyof In & string]
 
-/** A limit of a task, and what each of its jobs takes of it: in place of what the limit says itself. */
+/** A limit of a task, and what each of its jobs takes of it, instead of the limit's own cost. */
 export interface CostedLimit<In = never> {
   limit: Limit<In>
-  /** A number, the field path of one in the input, or a function of the input; see `Cost`. Default: what the limit says. */
+  /**
+   * A number, the field path of one in the input, or a function of the input; see `Cost`. Default: the limit's own cost.
+   */
   cost?: number | PathOf<number, In> | ((input: In) => number)
   /**
-   * The cost is the most that a job may use, and what it takes is learned: the cost times a quantile of what earlier jobs
-   * have settled for (`ctx.settle`; 0 teaches nothing) over theirs, as soon as 20 are known. Never more than the cost.
+   * The cost is an upper bound, and what a job takes is learned: the cost times a quantile of (settled units / cost) of
+   * earlier jobs (`ctx.settle`; 0 is not counted), as soon as 20 are known. Never more than the cost.
    */
   learn?: boolean | LearnOptions<In>
 }
 
-/** How what jobs take is learned; see the fields. */
+/** How costs are learned; see the fields. */
 export interface LearnOptions<In = never> {
-  /** So many of the last 128 jobs used no more: above 0, up to 1, default 0.9. */
+  /** The fraction of the last 128 jobs that used no more: above 0, up to 1, default 0.9. */
   quantile?: number
   /**
-   * The field path of a text (up to 200 characters), number or boolean: each value is learned of apart, up to 1,000 of them
-   * for a task. Default: all jobs of the task alike.
+   * The field path of a text (up to 200 characters), number or boolean: costs are learned separately for each value, up
+   * to 1,000 values for a task. Default: all jobs of the task alike.
    */
   by?: PathOf<Key | null | undefined, In>
 }
 
 const quantileDefault = 0.9
 
-/** A limit with the cost that a task gives it. @throws UsageError SLUICE_BAD_COST */
+/** Returns a limit with the cost that a task gives it. @throws UsageError SLUICE_BAD_COST */
 export function costed(entry: Limit | CostedLimit): Limit {
   if (!('limit' in entry)) return entry
   const { limit, cost = limit.cost, learn = false } = entry
   checkFields('SLUICE_BAD_TASK', `a cost of limit "${limit.name}"`, entry, ['limit', 'cost', 'learn'])
   const checked = checkCost(limit.name, cost, Number.isFinite(capacityOf(limit)))
   if (learn !== false && (cost === 0 || cost === 1))
-    throw bad(limit.name, `of ${inspect(cost)} there is nothing to learn; say a cost, the most that a job may use`)
+    throw bad(
+      limit.name,
+      `a cost of ${inspect(cost)} leaves nothing to learn; give \`cost\`, the most that a job may use`,
+    )
   return { ...limit, cost: checked, learn: learning(limit.name, learn) }
 }
 

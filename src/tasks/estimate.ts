@@ -1,6 +1,6 @@
 /**
- * What jobs are expected to use, learned from what earlier ones said they had really used: for each route (a task, a limit,
- * and the value of a field) the ratio to the declared cost. Workers note the ratios; whoever sends looks them up.
+ * Estimates what jobs use, learned from what earlier jobs settled for: for each route (a task, a limit, and the value of
+ * a field) the ratio to the declared cost. Workers record the ratios; senders read them.
  */
 import type { Sql, Store } from '../db/store.ts'
 import { type TxLike, within } from '../db/tx.ts'
@@ -8,7 +8,7 @@ import { declaredOf, type Expect } from '../limits/cost.ts'
 import { fieldOf, type Limit } from '../limits/limit.ts'
 import type { AnyTask } from './task.ts'
 
-/** What this process has seen of a route and not written yet. */
+/** Ratios of a route that this process has observed and not written yet. */
 interface Seen {
   task: string
   lim: string
@@ -17,28 +17,28 @@ interface Seen {
   ratios: number[]
 }
 
-/** What is known of a task. */
+/** What is known about a task. */
 interface Known {
   askedMs: number
   /** By limit and value. */
   shares: ReadonlyMap<string, number>
-  /** The look that those who know nothing yet wait for. */
+  /** The first read, which senders that know nothing yet wait for. */
   first: Promise<void> | undefined
 }
 
-/** With fewer ratios a job costs what is declared. */
+/** With fewer ratios a job takes its declared cost. */
 const samplesMin = 20
-/** Of the ratios that are kept of a route: as many decide. */
+/** Number of ratios that are kept and used for a route. */
 const samplesMax = 128
-/** Routes that are noted between two writes. */
+/** Most routes that are recorded between two writes. */
 const routesMax = 1_000
 const valueLengthMax = 200
-/** So long what was looked up is used. */
+/** How long what was read is used, in ms. */
 const freshMs = 3_000
-/** So long a send waits for the first look at its task, and no longer. */
+/** Longest wait of a send for the first read of its task, in ms. */
 const patienceMs = 100
 
-/** What one Sluice has learned. */
+/** The estimates that one `Sluice` has learned. */
 export class Estimates {
   readonly #store: Store
   readonly #known = new Map<string, Known>()
@@ -49,9 +49,9 @@ export class Estimates {
   }
 
   /**
-   * What is known of a task now; undefined: none of its costs is learned. Never rejects, and waits for the store only when
-   * nothing was looked up before.
-   * @param tx of the caller; where the engine has no other connection it is asked
+   * Returns what is known about a task now; undefined: none of its costs is learned. Never rejects, and waits for the
+   * store only if nothing has been read before.
+   * @param tx the caller's transaction; used for reading if the engine has no other connection
    */
   async of(task: AnyTask, tx?: TxLike): Promise<Expect | undefined> {
     const limits = task.limits.filter((limit) => limit.learn !== undefined)
@@ -62,7 +62,7 @@ export class Estimates {
     if (nowMs - known.askedMs > freshMs) {
       const isInside = tx !== undefined && this.#store.db.kind === 'pglite'
       const reading = this.#read(known, task.name, limits, isInside ? this.#store.on(within(tx)) : this.#store)
-      // A transaction may be over when nobody waits for what was asked in it.
+      // The transaction may end before a read in it that is not awaited.
       if (isInside || known.askedMs === -Infinity) known.first = reading
       known.askedMs = nowMs
     }
@@ -81,14 +81,16 @@ export class Estimates {
       const rows = await from.run<Row>('tasks/learned', [task, names, quantiles, samplesMin])
       known.shares = new Map(rows.map(({ lim, value, share }) => [keyOf(lim, value), Number(share)]))
     } catch (error) {
-      this.#store.log.debug('what jobs cost could not be looked up; what is known goes on', {
+      this.#store.log.debug('the learned costs of jobs could not be read; the known ones stay in use', {
         task,
         error: String(error),
       })
     }
   }
 
-  /** One grant of a job of this input really used so much. Of an attempt that used nothing there is nothing to learn. */
+  /**
+   * Records that one grant of a job of this input really used this much. An attempt that used nothing teaches nothing.
+   */
   saw(task: string, limit: Limit, input: unknown, used: number): void {
     const declared = this.#declared(limit, input)
     if (declared === 0 || used <= 0) return
@@ -96,18 +98,21 @@ export class Estimates {
     const key = keyOf(task, limit.name, value)
     if (!this.#seen.has(key) && this.#seen.size >= routesMax) return
     const seen = this.#seen.get(key) ?? { task, lim: limit.name, value, ratios: [] }
-    // More than the declared costs as much as that.
+    // More than the declared cost counts as the declared cost.
     seen.ratios.unshift(Math.min(1_000, Math.ceil((used * 1_000) / declared - 1e-6)))
     seen.ratios.splice(samplesMax)
     this.#seen.set(key, seen)
   }
 
-  /** 0 where a function that is not the same each time gives none: no reason for an attempt to fail. */
+  /**
+   * Returns the declared cost, or 0 if a cost function that is not deterministic throws: no reason for an attempt to
+   * fail.
+   */
   #declared(limit: Limit, input: unknown): number {
     try {
       return declaredOf(limit, input)
     } catch (error) {
-      this.#store.log.debug('the declared cost of a job is not what it was', {
+      this.#store.log.debug('the declared cost of a job can no longer be computed', {
         limit: limit.name,
         error: String(error),
       })
@@ -115,7 +120,10 @@ export class Estimates {
     }
   }
 
-  /** Writes what was seen since the last time, in one statement. Never rejects: what could not be written is with the next. */
+  /**
+   * Writes what was recorded since the last write, in one statement. Never rejects: what could not be written goes with
+   * the next.
+   */
   async write(): Promise<void> {
     const batch = [...this.#seen]
     if (batch.length === 0) return
@@ -123,7 +131,7 @@ export class Estimates {
     try {
       await this.#store.call('learn', [JSON.stringify(batch.map(([, seen]) => seen))])
     } catch (error) {
-      this.#store.log.debug('what jobs used could not be noted; it is tried again', { error: String(error) })
+      this.#store.log.debug('what jobs used could not be recorded; it is tried again', { error: String(error) })
       for (const [key, seen] of batch) {
         const newer = this.#seen.get(key)?.ratios ?? []
         this.#seen.set(key, { ...seen, ratios: [...newer, ...seen.ratios].slice(0, samplesMax) })
@@ -136,7 +144,10 @@ function keyOf(...parts: readonly string[]): string {
   return parts.join('\u001f')
 }
 
-/** What tells routes of one limit apart: what stands at its field; '' for what is no short text, number or boolean. */
+/**
+ * Returns the value that separates the routes of a limit: that of its field, or '' if that is no short text, number or
+ * boolean.
+ */
 function routeOf({ learn }: Limit, input: unknown): string {
   const value = learn?.by === undefined ? undefined : fieldOf(input, learn.by)
   const text = typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean' ? `${value}` : ''

@@ -11,22 +11,22 @@ import type { Limit } from '../limits/limit.ts'
 import { isPath, urlAt } from '../limits/pool.ts'
 import { type Task, task, type TaskOptions } from './task.ts'
 
-/** How a task of this kind is defined: like any other, without input and run. */
+/** Options of an HTTP task: those of any task, without `input` and `run`. */
 export interface HttpTaskOptions extends Omit<
   TaskOptions<typeof requestSchema, RequestResult>,
   'input' | 'run' | 'thread'
 > {
   /**
-   * Secrets that its requests may name, by names of your own. A job holds only the name; the worker puts the value in just
-   * before the request, for the hosts listed here only, and its value is redacted from results and errors.
+   * Secrets that its requests may refer to, by names of your own. A job stores only the name; the worker inserts the
+   * value just before the request, only for the hosts listed here, and redacts it in results and errors.
    */
   secrets?: Readonly<Record<string, SecretOptions>>
 }
 
 /**
- * Defines a task whose input is a request (method, url, headers, query, json | form | text, timeoutMs, maxResponseBytes) and
- * whose result is the response (status, headers, body). Sends `Idempotency-Key` with the job's id. 408, 425, 429, 5xx
- * and network errors are tried again; other statuses than 2xx fail at once.
+ * Defines a task whose input is a request (method, url, headers, query, json | form | text, timeoutMs, maxResponseBytes)
+ * and whose result is the response (status, headers, body). Sends `Idempotency-Key` with the job's id. 408, 425, 429, 5xx
+ * and network errors are retried; statuses other than 2xx fail at once.
  * @example
  * const crm = httpTask('crm', {
  *   limits: [limit('crm', { rate: '100/min' })],
@@ -51,7 +51,9 @@ export function httpTask(name: string, options: HttpTaskOptions = {}): Task<Requ
   })
 }
 
-/** Where a path may lead: the base URLs of the members of its pool, when all of one pool, and no other, have some. */
+/**
+ * Returns the base URLs for paths: those of the members of a pool, if all members of one pool, and of no other, have one.
+ */
 function basesOf(limits: readonly Pick<Limit, 'pool'>[]): string[] {
   const pools = limits.flatMap(({ pool }) => (pool?.some(({ baseUrl }) => baseUrl !== undefined) ? [pool] : []))
   const urls = (pools.length === 1 ? (pools[0] ?? []) : []).map(({ baseUrl }) => baseUrl)

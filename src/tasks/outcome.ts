@@ -1,22 +1,25 @@
-/** What a handler throws to say how its job goes on. */
+/** Errors that a handler throws to control how its job continues. */
 import { AttemptError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { waitMaxMs } from '../core/retry.ts'
 
-/** Codes by which the attempt knows them, also those of another copy of the package. */
+/** Codes by which an attempt recognises them, also when they come from another copy of the package. */
 export const snoozedCode = 'SLUICE_SNOOZED'
 export const retryInCode = 'SLUICE_RETRY_IN'
 
-/** Throw it to put the job off: not a failure, and no attempt counts. @throws UsageError SLUICE_BAD_DURATION */
+/**
+ * Throw it to delay the job: this is no failure, and the attempt does not count. @throws UsageError SLUICE_BAD_DURATION
+ */
 export function snooze(span: Duration): AttemptError {
-  return waiting(snoozedCode, 'put off by its handler', span)
+  return waiting(snoozedCode, 'delayed by its handler', span)
 }
 
 /**
- * Throw it to have the job tried again after just this time, instead of the retry policy's. The attempt counts as failed;
- * a job that may run only once is tried again too, for its handler says that nothing was done. @throws UsageError SLUICE_BAD_DURATION
+ * Throw it to retry the job after exactly this time, instead of the retry policy's. The attempt counts as failed. A job
+ * that may run only once is retried, too: its handler asserts that nothing was done. @throws UsageError
+ * SLUICE_BAD_DURATION
  */
-export function retryIn(span: Duration, reason = 'its handler asked for another attempt'): AttemptError {
+export function retryIn(span: Duration, reason = 'its handler requested another attempt'): AttemptError {
   return waiting(retryInCode, reason, span)
 }
 

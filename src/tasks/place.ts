@@ -1,4 +1,7 @@
-/** Where a job waits: its queue, priority, limit keys and fair key make the lane. `store/lane_id.sql` computes the same. */
+/**
+ * Computes where a job waits: its queue, priority, limit keys and fair key determine the lane. `store/lane_id.sql`
+ * computes the same.
+ */
 import { UsageError } from '../core/errors.ts'
 import { hashed } from '../core/hash.ts'
 import { costOf, type Expect, turnOf } from '../limits/cost.ts'
@@ -13,24 +16,27 @@ import { type AnyTask, checkName } from './task.ts'
 /** Where a job waits. */
 export type Place = Pick<NewJob, 'lane' | 'queue' | 'priority' | 'weight' | 'fair' | 'takes' | 'costs'>
 
-/** What the store is told of a job that is to wait elsewhere (readmit.sql): what is not named stays as it is. */
+/** A new place for a job that the store has already (claim/finish/readmit.sql): fields that are left out stay as they are. */
 export interface Readmission extends Place {
   tags?: readonly string[]
-  /** From now, or since 1970; whole. */
+  /** `delayUs`: from now; `atUs`: since 1970. Whole microseconds. */
   delayUs?: number | null
   atUs?: number
   waitUs?: number | null
   once?: boolean | null
   onFailed?: string | null
   ruled?: readonly Ruled[]
-  /** Why it is put off. */
+  /** Why it is delayed. */
   held?: string
 }
 
-/** What a job was recorded with: by it costs are known of limits that its task no longer names, and what was expected of it. */
+/**
+ * What a job was recorded with: it gives the costs of limits that its task no longer names, and what was expected of the
+ * job.
+ */
 type Had = { readonly takes: readonly string[] | null; readonly costs: readonly number[] | null }
 
-/** What is known of a job's costs beside its task and input. */
+/** What is known about a job's costs besides its task and input. */
 type Known = Partial<Had> & { readonly expect?: Expect | undefined }
 
 /**
@@ -55,21 +61,24 @@ export function placeOf(
   return { lane, queue, priority, weight, fair, takes: takes.length === 0 ? null : [...takes], costs }
 }
 
-/** What the task says, else the limit whose keys have the turns. @param key the fair key, when a field gave it */
+/**
+ * Returns the weight: the task's, else that of the limit whose keys are the fair keys. @param key the fair key, if a
+ * field gave it
+ */
 function weightOf(task: AnyTask, stored: unknown, key: string | undefined): number {
   const { weight: given } = task
   if (typeof given === 'function') return checkWeight(said(task, 'weight', () => given(stored as never)))
   return given ?? ownLimit(task)?.weights.get(key ?? '') ?? 1
 }
 
-/** The limit whose keys are the task's fair keys. */
+/** Returns the limit whose keys are the task's fair keys. */
 function ownLimit({ limits, fair }: AnyTask): Limit | undefined {
   return limits.find((limit) => (fair === undefined ? limit.keyed : limit.path === fair))
 }
 
 /**
- * Units of each of `takes`, and of the turn: the cost in the first limit that other fair keys share. Null: all jobs of the
- * task take 1; where one may take more, a job that does not waits in the same lane.
+ * Returns the units of each of `takes`, and of the turn: the cost in the first limit that other fair keys share. Null:
+ * all jobs of the task take 1. If one may take more, a job that takes 1 waits in the same lane.
  */
 function costsOf(task: AnyTask, stored: unknown, takes: readonly string[], known: Known): number[] | null {
   if (task.limits.every((limit) => limit.cost === 1) && (known.costs ?? null) === null) return null
@@ -77,7 +86,7 @@ function costsOf(task: AnyTask, stored: unknown, takes: readonly string[], known
   const units = takes.map((bucket, i) => {
     const limit = limits[i]
     const had = known.costs?.[known.takes?.indexOf(bucket) ?? -1]
-    // What is expected is said once: it depends on the moment.
+    // The expected cost is computed only once, because it depends on the moment.
     if (limit === undefined || (limit.learn !== undefined && had !== undefined)) return had ?? 1
     return costOf(asTaken(limit, bucket), stored, known.expect)
   })
@@ -88,7 +97,7 @@ function costsOf(task: AnyTask, stored: unknown, takes: readonly string[], known
   return [...units, shared === undefined ? 1 : turnOf(shared, units[at] ?? 1)]
 }
 
-/** A limit as a bucket of it counts: what is beside it may hold less. */
+/** Returns a limit with the rules of the given bucket, which may hold less if it is beside a share. */
 function asTaken(limit: Limit, bucket: string): Limit {
   const { share, rules } = limit
   return share === undefined || shareIn([bucket]) !== ''
@@ -97,9 +106,10 @@ function asTaken(limit: Limit, bucket: string): Limit {
 }
 
 /**
- * Where a job waits by the task's definition of today, when it demands a bucket that the job does not wait for (a limit
- * was added, or takes its key from elsewhere); else undefined. Limits that the task no longer names stay: other workers
- * may still run the code that does, and two versions must not hand a job back and forth. So do keys that a rule gave.
+ * Returns where a job waits by the task's current definition, if that demands a bucket that the job does not wait for (a
+ * limit was added, or takes its key from elsewhere); else undefined. Limits that the task no longer names stay: other
+ * workers may still run the code that names them, and two versions must not pass a job back and forth. Keys that a rule
+ * gave stay, too.
  * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY
  */
 export function placeNow(
@@ -109,7 +119,7 @@ export function placeNow(
 ): Place | undefined {
   const { input, queue, priority } = job
   const had = job.takes ?? []
-  // A limit that the task has no more needs no key; that one was given is no mistake now.
+  // A key for a limit that the task no longer has is not needed, and is no mistake.
   const given =
     ruledKeys &&
     Object.entries(ruledKeys).filter(([name]) => task.limits.some((limit) => limit.name === name && limit.keyed))
@@ -120,7 +130,10 @@ export function placeNow(
   return placeOf(task, input, queue, priority, [...demanded, ...had.filter((bucket) => !isNamed(bucket))], job)
 }
 
-/** The queue that a definition, or a send, says; undefined: none. @throws UsageError SLUICE_BAD_TASK, SLUICE_BAD_OPTION */
+/**
+ * Returns the queue that a definition, or a send, gives; undefined: none. @throws UsageError SLUICE_BAD_TASK,
+ * SLUICE_BAD_OPTION
+ */
 export function queueOf(task: AnyTask, queue: AnyTask['queue'], stored: unknown): string | undefined {
   const named = typeof queue === 'function' ? said(task, 'queue', () => queue(stored as never)) : queue
   if (named !== undefined) checkName('queue', named)
@@ -128,8 +141,10 @@ export function queueOf(task: AnyTask, queue: AnyTask['queue'], stored: unknown)
 }
 
 /**
- * Names of the buckets in which a job of this input needs room: those of its limits, then those beside them (reserve.ts).
- * @param keys by limit, instead of what the input says @param share of which it is, instead of what the task says
+ * Returns the names of the buckets in which a job of this input needs room: those of its limits, then those beside them
+ * (limits/reserve.ts).
+ * @param keys by limit, instead of those in the input
+ * @param share that the job belongs to, instead of the task's
  * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_RULE
  */
 export function bucketsOf(
@@ -142,7 +157,7 @@ export function bucketsOf(
   if (unknown !== undefined) {
     throw new UsageError(
       'SLUICE_BAD_RULE',
-      `a rule gives a key for "${unknown}", which is no keyed limit of task "${task.name}"`,
+      `a rule gives a key for "${unknown}", which is not a keyed limit of task "${task.name}"`,
     )
   }
   const own = task.limits.map((limit) => {
@@ -157,7 +172,7 @@ export function bucketsOf(
   return [...own, ...beside]
 }
 
-/** What a function of the input says. */
+/** Calls a function of the input. @throws UsageError SLUICE_BAD_OPTION when it throws */
 function said<T>(task: AnyTask, what: string, ask: () => T): T {
   try {
     return ask()
@@ -167,7 +182,7 @@ function said<T>(task: AnyTask, what: string, ask: () => T): T {
   }
 }
 
-/** The key of each bucket by its limit's name; '' without one. */
+/** Returns the key of each bucket by its limit's name; '' for a bucket without one. */
 export function keysOf(takes: readonly string[]): Record<string, string> {
   return Object.fromEntries(
     takes.map((bucket) => {

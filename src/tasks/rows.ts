@@ -1,4 +1,4 @@
-/** Many jobs from a stream of rows: admitted one by one, recorded in batches, in order, with bounded memory. */
+/** Sends many jobs from a stream of rows: admitted one by one, written in batches, in order, with bounded memory. */
 import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import type { NewJob } from '../store/send.ts'
@@ -7,49 +7,51 @@ import type { Rulebook } from './rule.ts'
 import type { AnyTask, SendOptions } from './task.ts'
 import type { TxLike } from '../db/tx.ts'
 
-/** What one row becomes: an input, and options of its own. */
+/** The job of one row: an input, and options of its own. */
 export interface SendRow<Input> {
   input: Input
   options?: Omit<SendOptions, 'tx'>
 }
 
-/** How rows were dealt with, so far or in all. */
+/** Result counts, so far or in all. */
 export interface Sent {
   /** Rows recorded as new jobs. */
   sent: number
-  /** Rows whose idempotency key was known: an earlier job stands for them. */
+  /** Rows whose idempotency key was known: an earlier job replaces them. */
   known: number
-  /** Rows refused, each told to `onBad`. */
+  /** Rejected rows, each passed to `onBad`. */
   bad: number
 }
 
-/** How to send rows; see the fields. */
+/** Options for sending rows; see the fields. */
 export interface SendRowsOptions<Row, Input> {
-  /** Makes an input of a row. What it throws makes the row a bad one. */
+  /** Makes an input from a row. If it throws, the row is bad. */
   read: (row: Row) => SendRow<Input> | Promise<SendRow<Input>>
-  /** Told of each bad row, which is then left out (or throws, to stop there). Default: the first bad row stops the call. */
+  /**
+   * Called for each bad row, which is then left out; it may throw, to stop there. Default: the first bad row stops the
+   * call.
+   */
   onBad?: (error: SluiceError, row: Row) => void
   /** Called when a batch is durable (with `tx`: written). */
   onProgress?: (sent: Sent) => void
-  /** Stops after the batch in hand; the call resolves. */
+  /** Stops after the current batch; the call resolves. */
   signal?: AbortSignal
   /** As in `SendOptions`: all batches in the caller's own transaction. */
   tx?: TxLike
 }
 
-/** Where rows go through. */
+/** What sending rows needs. */
 interface Door {
   clock: Clock
   rulebook: Rulebook
-  /** Resolves to the ids that hold, of one batch. */
+  /** Writes one batch; resolves to the ids that are in force. */
   write: (batch: NewJob[]) => Promise<string[]>
 }
 
 const batchRows = 500
 
 /**
- * Reads, admits and writes rows. What was recorded before a call
- * fails, stays; with idempotency keys it can be repeated.
+ * Reads, admits and writes rows. If the call fails, rows written before remain; with idempotency keys it can be repeated.
  */
 export async function sendRows<Row, Input>(
   task: AnyTask,
@@ -67,15 +69,15 @@ export async function sendRows<Row, Input>(
     total.sent += jobs.length - known
     onProgress?.({ ...total })
   }
-  /** Begins to write what is in hand, once what was before it is written: in order, one batch at a time. */
+  /** Starts to write the current batch when the previous one is written: in order, one batch at a time. */
   const begin = async () => {
     await writing
     if (batch.length === 0) return
     writing = write(batch)
-    // Told by whoever awaits it next.
+    // The next await of it throws the error.
     writing.catch(() => {})
     batch = []
-    // Else it would not leave this process before the next is full: admitting yields to nothing but promises.
+    // Otherwise the batch would not leave this process before the next one is full: admitting yields only to promises.
     await new Promise((resolve) => setImmediate(resolve))
   }
   const flush = async () => {
@@ -105,13 +107,14 @@ export async function sendRows<Row, Input>(
         }
       }
       index++
-      // The store writes one batch while the next is admitted; but the caller's own transaction is not ours to use meanwhile.
+      // The store writes one batch while the next is admitted; but the caller's own transaction must not be used
+      // meanwhile.
       if (batch.length === batchRows) await (tx === undefined ? begin() : flush())
       if (signal?.aborted) break
     }
     await flush()
   } finally {
-    // Whatever ended this: nothing is written after it.
+    // However this ended, nothing is written after it.
     await writing?.catch(() => {})
   }
   return total
@@ -130,7 +133,7 @@ async function admitted<Row, Input>(
   } catch (error) {
     if (SluiceError.is(error)) throw error
     const why = error instanceof Error ? error.message : String(error)
-    throw new UsageError('SLUICE_BAD_ROW', `it cannot be read: ${why}`, { cause: error })
+    throw new UsageError('SLUICE_BAD_ROW', `the row cannot be read: ${why}`, { cause: error })
   }
   return admit(task, made.input, tx === undefined ? (made.options ?? {}) : { ...made.options, tx }, clock, rulebook)
 }

@@ -1,4 +1,4 @@
-/** Rules: named decisions about jobs, in order; when a job is sent, and again when it could be dispatched. */
+/** Rules: named decisions about jobs, in order; evaluated when a job is sent, and again when it could start. */
 import { AttemptError, UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Hours, type ParsedHours, parseHours } from '../core/hours.ts'
@@ -23,9 +23,9 @@ export interface SendChanges {
   queue?: string
   /** -1000 to 1000. */
   priority?: number
-  /** Added to the job's own. */
+  /** Added to the job's own tags. */
   tags?: readonly string[]
-  /** Not before so long from now; instead of the sender's `delay` or `at`. */
+  /** Earliest start, from now; replaces the sender's `delay` or `at`. */
   delay?: Duration
   /** Other keys for limits of the task, by the limit's name. */
   keys?: Readonly<Record<string, string>>
@@ -33,39 +33,44 @@ export interface SendChanges {
   discard?: string
 }
 
-/** What a rule at dispatch may do with a job that could run now. */
+/** What a rule at dispatch may do with a job that could start now. */
 export interface DispatchChanges {
   /** Run it from that queue instead. */
   queue?: string
   priority?: number
-  /** Put it off for so long, then look again. */
+  /** Delay it for this long, then evaluate the rules again. */
   hold?: Duration
   /** Do not run it: it is recorded as cancelled, with this reason. */
   discard?: string
 }
 
 interface Match<Input> {
-  /** Tasks that it is about, by name or pattern (`'email.*'`); default all. */
+  /** Tasks that it applies to, by name or pattern (`'email.*'`); default all. */
   tasks?: string | readonly string[]
-  /** Queues that it is about; default all. */
+  /** Queues that it applies to; default all. */
   queues?: string | readonly string[]
-  /** Further condition. Quick, at dispatch: the job's grant grows old meanwhile. What it throws ends the send, or the attempt. */
+  /**
+   * Further condition. At dispatch it must be quick, because the job's grant ages meanwhile. If it throws, the send, or
+   * the attempt, fails.
+   */
   when?: (job: RuleJob<Input>) => boolean | Promise<boolean>
 }
 
-/** A rule that looks at jobs when they are sent. */
+/** A rule that is evaluated when jobs are sent. */
 export interface SendRuleOptions<Input> extends Match<Input> {
   at?: 'send'
-  /** What to change, or who says what. */
+  /** What to change, or a function of the job that returns it. */
   do: SendChanges | ((job: RuleJob<Input>) => SendChanges)
 }
 
-/** A rule that looks at jobs which could run now, before they do: it costs no attempt, and the grant is given back. */
+/**
+ * A rule that is evaluated for jobs that could start now, before they do: it costs no attempt, and the grant is refunded.
+ */
 export interface DispatchRuleOptions<Input> extends Match<Input> {
   at: 'dispatch'
-  /** Hold jobs outside these hours. Without `when`, jobs that wait for them are not even looked at. */
+  /** Hold jobs outside these hours. Without `when`, waiting jobs are not even claimed outside of them. */
   open?: Hours
-  /** What to do, or who says what. One of `open` and `do`. */
+  /** What to do, or a function of the job that returns it. Give `open` or `do`. */
   do?: DispatchChanges | ((job: RuleJob<Input>) => DispatchChanges)
 }
 
@@ -88,10 +93,12 @@ const changes = {
 
 /**
  * Defines a rule. It is in force in processes whose Sluice (`rules` of `Sluice.open`, or of `sluice.config.ts`) has it.
- * @param name unique; recorded on each job that it does something to; as a task's name
+ * @param name unique, with the same characters as a task's name; recorded on each job that the rule changes
  * @throws UsageError SLUICE_BAD_RULE, SLUICE_BAD_HOURS
  * @example rule('vip', { tasks: 'sync-*', when: ({ input }) => input.plan === 'vip', do: { priority: 10 } })
- * @example rule('office', { at: 'dispatch', tasks: 'call-*', open: { from: '08:00', to: '18:00', days: 'mon-fri', zone: 'Europe/Berlin' } })
+ * @example
+ * const hours = { from: '08:00', to: '18:00', days: 'mon-fri', zone: 'Europe/Berlin' }
+ * rule('office', { at: 'dispatch', tasks: 'call-*', open: hours })
  */
 export function rule<Input = unknown>(
   name: string,
@@ -109,7 +116,8 @@ export function rule<Input = unknown>(
   if (given !== undefined && typeof given !== 'function') check(given, at, bad)
   const list = (patterns: string | readonly string[] | undefined) => {
     const all = typeof patterns === 'string' ? [patterns] : patterns
-    if (all?.length === 0 || all?.some((one) => !isPattern(one))) throw bad('names of tasks and queues, with * at will')
+    if (all?.length === 0 || all?.some((one) => !isPattern(one)))
+      throw bad('`tasks` and `queues` are names, which may contain *')
     return all
   }
   return {
@@ -124,7 +132,7 @@ export function rule<Input = unknown>(
   }
 }
 
-/** What a function says is checked each time, and what it leaves undefined changes nothing. */
+/** Evaluates the function of a rule. Its result is checked each time, and fields that are undefined change nothing. */
 function asked(name: string, at: Rule['at'], bad: (what: string) => UsageError, give: () => unknown): SendChanges {
   let wanted: unknown
   try {
@@ -133,7 +141,7 @@ function asked(name: string, at: Rule['at'], bad: (what: string) => UsageError, 
     throw failed(name, 'function', error)
   }
   if (typeof wanted !== 'object' || wanted === null || 'then' in wanted)
-    throw bad('`do` gives an object of changes at once; look things up in `when`, which may be asynchronous')
+    throw bad('`do` must return an object of changes synchronously; do look-ups in `when`, which may be asynchronous')
   const given = Object.fromEntries(Object.entries(wanted).filter(([, value]) => value !== undefined))
   check(given, at, bad)
   return given
@@ -145,7 +153,7 @@ function failed(name: string, what: string, cause: unknown): AttemptError {
 }
 
 const spanMaxMs = 366 * 86_400_000
-/** Shorter holds would only have the job go round. */
+/** The shortest hold, in ms: with shorter ones the job would only be claimed again and again. */
 const holdMinMs = 100
 
 function check(wanted: SendChanges & DispatchChanges, at: Rule['at'], bad: (what: string) => UsageError): void {
@@ -161,28 +169,28 @@ function check(wanted: SendChanges & DispatchChanges, at: Rule['at'], bad: (what
   if (discard !== undefined && (typeof discard !== 'string' || discard === '')) throw bad('`discard` is a reason')
 }
 
-/** What one rule did to a job; kept on it. */
+/** What one rule did to a job; stored with the job. */
 export type Ruled = { rule: string } & SendChanges & DispatchChanges & { heldUntil?: string }
 
-/** A table of routes: pattern of task names to a queue, or to a queue and a priority. The first that fits holds. */
+/** A table of routes: pattern of task names to a queue, or to a queue and a priority. The first match wins. */
 export type Routes = Readonly<Record<string, string | { queue?: string; priority?: number }>>
 
-/** Asks the store when hours open next, in microseconds since 1970; undefined: they are open. */
+/** Reads from the store when hours open next, in microseconds since 1970; undefined: they are open. */
 export type Opens = (hours: ParsedHours) => Promise<number | undefined>
 
-/** What a rule does to a job that could run now: what it wants, or hold it until `atUs`. */
+/** What a rule does to a job that could start now: it makes these changes, or holds the job until `atUs`. */
 export interface Ruling {
   rule: string
   wanted: DispatchChanges
   atUs?: number
 }
 
-/** Routes and rules of one Sluice, and what it has learned of costs: all that has a say in a job beside its task. */
+/** Routes and rules of one Sluice, and the costs that it has learned: everything besides the task that affects a job. */
 export class Rulebook {
   readonly #routes: [string, { queue?: string; priority?: number }][]
   readonly #send: Rule[]
   readonly #dispatch: Rule[]
-  /** Rules that consist of hours for tasks and queues alone: what is closed need not even be claimed. */
+  /** Rules that consist of hours for tasks and queues alone: closed classes are not even claimed. */
   readonly gates: readonly Rule[]
   readonly estimates: Estimates | undefined
 
@@ -190,12 +198,12 @@ export class Rulebook {
   constructor(rules: readonly Rule[] = [], routes: Routes = {}, estimates?: Estimates) {
     this.estimates = estimates
     if (!Array.isArray(rules) || !rules.every((one: unknown) => typeof (one as Rule | undefined)?.do === 'function'))
-      throw new UsageError('SLUICE_BAD_RULE', 'rules: a list of what `rule(…)` makes')
+      throw new UsageError('SLUICE_BAD_RULE', 'rules: a list of results of `rule(…)`')
     const twice = rules.find((one, i) => rules.findIndex(({ name }) => name === one.name) !== i)
     if (twice !== undefined) throw new UsageError('SLUICE_BAD_RULE', `there are two rules "${twice.name}"`)
     this.#routes = Object.entries(routes).map(([pattern, to]) => {
       const route = typeof to === 'string' ? { queue: to } : to
-      if (!isPattern(pattern)) throw new UsageError('SLUICE_BAD_RULE', `"${pattern}" is no pattern of task names`)
+      if (!isPattern(pattern)) throw new UsageError('SLUICE_BAD_RULE', `"${pattern}" is not a pattern of task names`)
       if (route.queue !== undefined) checkName('queue', route.queue)
       if (route.priority !== undefined) checkPriority(route.priority)
       return [pattern, route]
@@ -205,22 +213,25 @@ export class Rulebook {
     this.#dispatch = rules.filter(({ at }) => at === 'dispatch')
   }
 
-  /** There are rules at send, so a job that has met none is to meet them. */
+  /** True if there are rules at send, which a job that has met none has to meet. */
   get hasSendRules(): boolean {
     return this.#send.length > 0
   }
 
-  /** There are rules at dispatch that look at single jobs. */
+  /** True if there are rules at dispatch that are evaluated for single jobs. */
   get hasDispatchRules(): boolean {
     return this.#dispatch.length > 0
   }
 
-  /** Where the table of routes has jobs of a task go. */
+  /** Returns the route of a task. */
   route(task: string): { queue?: string; priority?: number } {
     return this.#routes.find(([pattern]) => isAbout([pattern], task))?.[1] ?? {}
   }
 
-  /** What the rules at send, one after the other, do to a job; each sees what those before it did. A discard ends it. */
+  /**
+   * Applies the rules at send, one after the other, to a job; each sees the changes of those before it. A discard ends
+   * the chain.
+   */
   async atSend(job: RuleJob): Promise<{ changes: SendChanges; ruled: Ruled[] }> {
     const all: SendChanges = {}
     const ruled: Ruled[] = []
@@ -244,8 +255,8 @@ export class Rulebook {
   }
 
   /**
-   * What the first rule that has something against it does to a job that could run now; undefined: it runs.
-   * @param opens when hours open next, in microseconds since 1970; undefined: they are open
+   * Returns the decision of the first rule at dispatch that does not let a job start now; undefined: the job starts.
+   * @param opens returns when hours open next, in microseconds since 1970; undefined: they are open
    */
   async atDispatch(job: RuleJob, opens: Opens): Promise<Ruling | undefined> {
     for (const one of this.#dispatch) {
@@ -267,7 +278,10 @@ function pick({ queue, priority }: SendChanges): Pick<SendChanges, 'queue' | 'pr
   return { ...(queue === undefined ? {} : { queue }), ...(priority === undefined ? {} : { priority }) }
 }
 
-/** Jobs that tell of failures have another input than those that failed: they are meant only where a pattern names them. */
+/**
+ * Returns whether a rule applies to a task. `onFailed` jobs have another input than those that failed, so only a pattern
+ * with the suffix matches them.
+ */
 function isAbout(patterns: readonly string[] | undefined, task: string): boolean {
   if (!task.endsWith(failureSuffix)) return fits(patterns, task)
   return patterns?.some((one) => one.endsWith(failureSuffix) && fits(one, task)) ?? false

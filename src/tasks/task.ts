@@ -1,4 +1,4 @@
-/** Tasks: named, typed handlers. Defining one stores nothing; sending goes through whoever `provideSender` named. */
+/** Tasks: named, typed handlers. Defining one stores nothing; sending uses the sender that `provideSender` was given. */
 import type { StandardSchemaV1 } from '@standard-schema/spec'
 import { UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
@@ -14,31 +14,32 @@ import { checkShare } from '../limits/reserve.ts'
 import type { Log } from '../core/log.ts'
 import { checkWeight } from '../limits/weight.ts'
 
-/** What a handler gets beside its input. */
+/** What a handler gets besides its input. */
 export interface Context {
   /**
-   * Like the global fetch, but every request spends a grant of the job's limits: the first the attempt's own.
-   * A handler makes either all its calls through it, or none (then its grant is checked just before `run`, and covers one
-   * request): of calls made otherwise `fetch` knows nothing, and it may give back the grant that they have spent.
-   * A further request takes what the job costs, or `cost` says, by limit: `fetch(url, { cost: { tpm: 300 } })`.
+   * Like the global fetch, but each request spends a grant of the job's limits: the first one the attempt's own. A handler
+   * makes either all its calls through it, or none (then its grant is checked just before `run`, and covers one request):
+   * `fetch` does not know of other calls, and may refund the grant that they have spent. A further request takes what the
+   * job costs, or `cost`, by limit: `fetch(url, { cost: { tpm: 300 } })`.
    */
   readonly fetch: (
     input: Parameters<typeof fetch>[0],
     init?: RequestInit & { cost?: Readonly<Record<string, number>> },
   ) => Promise<Response>
-  /** Of each pool among the task's limits the member that this attempt was granted, by the limit's name; and the worker's labels. */
+  /** The member that this attempt was granted of each pool, by the limit's name; and the worker's labels. */
   readonly pool: Readonly<Record<string, Chosen>>
   readonly labels: Readonly<Record<string, string>>
   /**
-   * Says what the attempt has really used of its limits, by name; a number alone where one limit of the task has costs.
-   * Less than its grants took goes back (less what has drained since, unless the limit says `refund: 'full'`); more is a
-   * debt: nobody gets anything until it has drained. Counts once for each limit: call it when all is known, before the
-   * handler returns. Whole, 0 to 2,147,483,647.
+   * Settles what the attempt has really used of its limits, by name; a number alone if one limit of the task has costs.
+   * Less than its grants took is refunded (minus what has drained since, unless the limit has `refund: 'full'`); more is a
+   * debt: nothing is granted until it has drained. Counts once for each limit: call it when all is known, before `run`
+   * returns.
+   * @param actual whole units, 0 to 2,147,483,647
    * @throws UsageError SLUICE_BAD_COST; AttemptError SLUICE_JOB_LOST
    * @example await settle({ tpm: usage.total_tokens })
    */
   settle(actual: number | Readonly<Record<string, number>>): Promise<void>
-  /** Aborted on time-out, within some 2 s of a cancel, when the worker gives up the job, and at forced shutdown. */
+  /** Aborted on timeout, within some 2 s of a cancel, when the worker gives up the job, and at forced shutdown. */
   readonly signal: AbortSignal
   /** 1 for the first attempt. */
   readonly attempt: number
@@ -53,73 +54,73 @@ export interface Context {
   }
 }
 
-/** What a handler that runs in a thread gets beside its input: no signal, for its thread is ended instead. */
+/** What a handler in a thread gets besides its input: no signal, because its thread is ended instead. */
 export interface ThreadContext extends Pick<
   Context,
   'fetch' | 'settle' | 'labels' | 'attempt' | 'ambiguous' | 'log' | 'job'
 > {
-  /** Keys and base URLs: secrets, and what else a member has, do not leave the main thread. */
+  /** Keys and base URLs: secrets, and other fields of a member, do not leave the main thread. */
   readonly pool: Readonly<Record<string, Pick<Chosen, 'key' | 'baseUrl'>>>
 }
 
-/** How a task is defined; see the fields. */
+/** Options of a task; see the fields. */
 export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair extends string = string> {
   /** Any Standard Schema (Zod, Valibot, ArkType, …). Checked at `send` and again before `run`. */
   input: Schema
   /**
-   * Limits that each attempt must fit, all of them or none; `{ limit, cost }` where a job takes other than the limit says
-   * itself. A limit whose key or cost the input lacks does not compile.
+   * Limits that each attempt must fit, all of them or none; `{ limit, cost }` if a job takes another amount than the
+   * limit's own cost. A limit whose key or cost the input lacks does not compile.
    */
   limits?: readonly (Limit<StandardSchemaV1.InferInput<Schema>> | CostedLimit<StandardSchemaV1.InferInput<Schema>>)[]
   retry?: RetryOptions
-  /** Where workers listen, or who says so for each input; default what the table of routes says, else `default`. */
+  /** The queue, or a function of the input that returns it; default: the table of routes, else `default`. */
   queue?: string | ((input: StandardSchemaV1.InferInput<Schema>) => string)
-  /** Whose turn it is, as a field path of the input; default the key of the job's first keyed limit. */
+  /** The fair key, as a field path of the input; default the key of the job's first keyed limit. */
   fair?: Fair & (StandardSchemaV1.InferInput<Schema> extends HasPath<Fair> ? unknown : never)
-  /** Its part of turns beside other fair keys, or who says so for each input; whole, 1 to 1000. Default: the limit's `weights`, else 1. */
+  /** Weight of its fair key's turns, or a function of the input; 1 to 1000. Default: the limit's `weights`, else 1. */
   weight?: number | ((input: StandardSchemaV1.InferInput<Schema>) => number)
-  /** Its jobs are of this share of those of its limits that have it (`shares` of a limit). Each `send` may say otherwise. */
+  /** Its jobs belong to this share of those of its limits that have it (`shares` of a limit). `send` may override it. */
   share?: string
-  /** A job that no attempt of has begun so long after it was sent, or after its delay, has failed (`expired`); default never. Each `send` may say otherwise. */
+  /** A job that does not start within this time after its send or delay fails (`expired`); default never. */
   maxWait?: Duration
   /**
-   * `at-most-once`: a job whose handler was called is tried again only when it is sure that nothing was done: the vendor
-   * asked for silence (429), or the handler threw `retryIn`. Else it has failed (`doubtful`). Default `at-least-once`.
+   * `at-most-once`: a job whose handler was called is retried only if surely nothing was done: the vendor replied 429, or
+   * the handler threw `retryIn`. Otherwise it fails (`doubtful`). Default `at-least-once`.
    */
   mode?: 'at-least-once' | 'at-most-once'
   /**
    * Called when a job of this task has failed for good, whatever the reason; as a job of its own (task `<name>:failed`),
-   * recorded together with the failure and tried again like any other. It has no `fetch`: limits granted it nothing.
+   * recorded together with the failure and retried like any other. It has no `fetch`: limits granted it nothing.
    */
   onFailed?(failure: Failure<StandardSchemaV1.InferInput<Schema>>, context: Context): unknown
   /** Time for one attempt; then `signal` aborts and the attempt has failed. Default 10 min, at most 24 h. */
   timeout?: Duration
   /**
-   * Addresses beyond the public ones that `ctx.fetch` may call: `10.0.0.5`, `10.0.0.0/8`, `internal.example` (whatever that
-   * resolves to), `127.0.0.1:8080`. Anything else private, loopback or link-local ends the attempt, unsent and final, with
-   * SLUICE_BLOCKED_ADDRESS. Default: those of the process (`Sluice.open`, SLUICE_ALLOW_PRIVATE) only.
+   * Addresses besides public ones that `ctx.fetch` may call: `10.0.0.5`, `10.0.0.0/8`, `internal.example` (whatever it
+   * resolves to), `127.0.0.1:8080`. Any other private, loopback or link-local address ends the attempt, unsent and final,
+   * with SLUICE_BLOCKED_ADDRESS. Default: only those of the process (`Sluice.open`, SLUICE_ALLOW_PRIVATE).
    */
   allowPrivate?: readonly string[]
-  /** Does the work. What it returns is stored as the result (JSON, at most 256 KiB). */
+  /** Does the work. Its return value is stored as the result (JSON, at most 256 KiB). */
   run(input: StandardSchemaV1.InferOutput<Schema>, context: Context): Promise<Result> | Result
   thread?: never
 }
 
-/** How a task is defined whose work keeps a processor busy, and is done in a thread of its own: docs/handlers.md. */
+/** Options of a CPU-bound task, which runs in a thread of its own: docs/handlers.md. */
 export interface ThreadTaskOptions<Schema extends StandardSchemaV1, Fair extends string = string> extends Omit<
   TaskOptions<Schema, unknown, Fair>,
   'run' | 'thread'
 > {
   /**
-   * The module that does the work, in a worker thread: its default export is a function of the input (as the schema gives
-   * it, by structured clone) and a `ThreadContext`. TypeScript is welcome. Needs the package `piscina`.
+   * The module that does the work, in a worker thread: its default export is a function of the input (the schema's output,
+   * by structured clone) and a `ThreadContext`. TypeScript is supported. Needs the package `piscina`.
    * @example new URL('./resize.ts', import.meta.url)
    */
   thread: URL
   run?: never
 }
 
-/** A job that failed for good, as `onFailed` sees it. */
+/** A job that failed for good, as passed to `onFailed`. */
 export interface Failure<Input = unknown> {
   readonly id: string
   readonly task: string
@@ -134,7 +135,7 @@ export interface Failure<Input = unknown> {
   readonly createdAt: string
   readonly failedAt: string
   readonly tags: readonly string[]
-  /** As it was sent. */
+  /** The input as it was sent. */
   readonly input: Input
 }
 
@@ -143,37 +144,44 @@ export interface SendOptions {
   /** The job's id, a UUIDv7; sending the same id again changes nothing. Default: a new one. */
   id?: string
   /**
-   * An open transaction of yours on the same database: of node-postgres, postgres.js, Drizzle, Kysely, Knex, Prisma,
-   * PGlite or `sluice.transaction`. The job exists from its commit on (docs/transactions.md). At `repeatable read` and
-   * `serializable` a send may fail with SQLSTATE 40001, as any statement may; repeat the transaction.
+   * Your own open transaction on the same database: of node-postgres, postgres.js, Drizzle, Kysely, Knex, Prisma, PGlite or
+   * `sluice.transaction`. The job exists from its commit on (docs/transactions.md). At `repeatable read` and `serializable`
+   * a send may fail with SQLSTATE 40001, as any statement may; repeat the transaction.
    */
   tx?: TxLike
   /** Higher first, within the same fair key; whole, -1000 to 1000, default 0. */
   priority?: number
-  /** Not before so long from now; up to 366 days. */
+  /** Earliest start, from now; up to 366 days. */
   delay?: Duration
-  /** Not before this time. */
+  /** Earliest start. */
   at?: Date
-  /** A second job of this task with the same key, within 24 h, is not made: the first one's id is returned. 1 to 512 characters. */
+  /**
+   * A second job of this task with the same key within 24 h is not created; `send` returns the first id. 1 to 512
+   * characters.
+   */
   idempotencyKey?: string
   /**
-   * With `idempotencyKey`: a job of this key that has not begun is replaced by this one, and keeps its id; while one runs,
-   * or when it has ended, this one is a job of its own. So the last of several sends is what runs. Not with `tx`.
+   * With `idempotencyKey`: replaces a job of this key that has not begun, and keeps its id; if that job is running or has
+   * ended, this one is a job of its own. So the last of several sends is what runs. Not with `tx`.
    */
   replace?: boolean
   /** For finding jobs again; up to 20, each 1 to 100 characters. */
   tags?: readonly string[]
-  /** Where it goes, or who says so for its input. Default: what the table of routes says, else the task's. */
+  /** The queue, or a function of the input that returns it. Default: the table of routes, else the task's. */
   queue?: string | ((input: unknown) => string)
-  /** The share of its limits that the job is of. Default: the task's. */
+  /** The share of its limits that the job belongs to. Default: the task's. */
   share?: string
-  /** False: idle workers are not notified and find the job within some 2 s, as PREPARE TRANSACTION needs it. Default true. */
+  /**
+   * False: idle workers are not notified and find the job within some 2 s; PREPARE TRANSACTION needs this. Default true.
+   */
   notify?: boolean
-  /** A job that no attempt of has begun so long after this, or after its delay, has failed (`expired`); up to 366 days. Default: the task's. */
+  /**
+   * If it does not start within this time after send or delay, it fails (`expired`); up to 366 days. Default: the task's.
+   */
   maxWait?: Duration
 }
 
-/** What `sendMany` takes: inputs, all at once or as they come. */
+/** Inputs of `sendMany`: all at once, or as a stream. */
 export type Sendable<Input> = AsyncIterable<Input> | Iterable<Input>
 
 /** Options for all jobs of one `sendMany`. */
@@ -183,48 +191,48 @@ export type SendManyOptions = Omit<SendOptions, 'id' | 'idempotencyKey' | 'repla
 export interface Task<Input = never, Result = unknown> {
   readonly name: string
   readonly schema: StandardSchemaV1
-  /** With the costs that hold for this task. */
+  /** With the task's own costs. */
   readonly limits: readonly Limit[]
   readonly retry: RetryPolicy
-  /** Its queue; undefined: `default`, unless a route says otherwise. */
+  /** Its queue; undefined: the table of routes, else `default`. */
   readonly queue: string | ((input: never) => string) | undefined
   readonly fair: string | undefined
-  /** Undefined: as the limit says whose keys have the turns. */
+  /** Undefined: the weight in the limit whose keys are the fair keys. */
   readonly weight: number | ((input: never) => number) | undefined
   readonly share: string | undefined
   readonly maxWaitMs: number | undefined
   readonly isOnce: boolean
-  /** The task that is sent when a job of this one has failed for good. */
+  /** The task that is sent when a job of this task has failed for good. */
   readonly onFailed: AnyTask | undefined
   readonly timeoutMs: number
-  /** The module whose default export is run in a thread, in place of `run`. */
+  /** The module whose default export runs in a thread, instead of `run`. */
   readonly thread?: URL | undefined
   readonly allowPrivate: readonly string[]
   run(input: unknown, context: Context): Promise<Result> | Result
   /**
-   * Records a job and returns its id; resolves once it is durable (with `tx`: when that commits).
+   * Records a job and returns its id; resolves once it is durable (with `tx`: once it is written).
    * @throws UsageError for bad input (SLUICE_INVALID_INPUT, SLUICE_BAD_PAYLOAD, SLUICE_MISSING_KEY, …): nothing is stored
    * @throws StoreError SLUICE_STORE_UNREACHABLE: the outcome is unknown; repeat with the same `id`
    */
   send(input: Input, options?: SendOptions): Promise<string>
-  /** Records many jobs, streamed in batches, in order. Resolves to how many; the first bad row stops it, named by its index. */
+  /** Records many jobs in batches, in order. Resolves to their number; the first bad row stops it, with its index. */
   sendMany(inputs: Sendable<Input>, options?: SendManyOptions): Promise<number>
 }
 
 /** Any task, whatever its input. */
 export type AnyTask = Task<never, unknown>
 
-/** Takes jobs for recording. */
+/** Records jobs. */
 export interface Sender {
   send(task: AnyTask, input: unknown, options: SendOptions): Promise<string>
   sendMany(task: AnyTask, inputs: Sendable<unknown>, options: SendManyOptions): Promise<number>
-  /** Takes of limits outside of jobs. */
+  /** Takes units of limits outside of jobs. */
   readonly takes: Taker
 }
 
 let provider: (() => Sender | Promise<Sender>) | undefined
 
-/** Says where `task.send`, and takes of limits, go from now on; undefined: nowhere. Called by the wiring and by the testing kit. */
+/** Sets the sender of `task.send` and of takes; undefined: none. Called by the wiring and by the testing kit. */
 export function provideSender(next: (() => Sender | Promise<Sender>) | undefined): void {
   provider = next
   provideTaker(next === undefined ? undefined : async () => (await next()).takes)
@@ -270,7 +278,7 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
 ): Task<StandardSchemaV1.InferInput<Schema>, Result> {
   checkName('task', name)
   checkFields('SLUICE_BAD_TASK', `task "${name}"`, options, taskFields)
-  // What plain JavaScript may leave out would otherwise be missed by the first job.
+  // Plain JavaScript may leave these out; without this check the first job would fail instead.
   const run = options.thread === undefined ? options.run : notHere(name, options.thread, options.run)
   if (typeof options.input?.['~standard']?.validate !== 'function' || typeof run !== 'function') {
     throw new UsageError(
@@ -285,7 +293,7 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": mode is "at-least-once" or "at-most-once"`)
   }
   if (onFailed !== undefined && name.length + failureSuffix.length > 100)
-    throw new UsageError('SLUICE_BAD_TASK', `task "${name}": with onFailed a name has 93 characters at most`)
+    throw new UsageError('SLUICE_BAD_TASK', `task "${name}": with onFailed a name has at most 93 characters`)
   const limits = ((options.limits ?? []) as unknown as readonly (Limit | CostedLimit)[]).map(costed)
   if (new Set(limits.map((limit) => limit.name)).size !== limits.length) {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}" names a limit twice`)
@@ -295,7 +303,7 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": timeout must be between 1 ms and 24 h`)
   }
   const allowPrivate = [...(options.allowPrivate ?? [])]
-  // For its errors: a worker would find them too late.
+  // Only for its errors: in a worker they would come too late.
   void new Guard(allowPrivate)
   const self: Task<StandardSchemaV1.InferInput<Schema>, Result> = {
     name,
@@ -326,16 +334,16 @@ const anything: StandardSchemaV1<Failure> = {
   '~standard': { version: 1, vendor: 'sluice', validate: (value) => ({ value: value as Failure }) },
 }
 
-/** What ends the names of tasks that hear of failures. */
+/** The suffix of the names of `onFailed` tasks. */
 export const failureSuffix = ':failed'
 
-/** Its jobs take no tokens (the input that failed may not even have the keys), so it makes no limited calls. */
+/** Defines the `onFailed` task. Its jobs take no units (their input may lack the keys), so it makes no limited calls. */
 function failureTask(name: string, timeout: Duration, run: (failure: Failure, context: Context) => unknown): AnyTask {
   const hears = (failure: Failure, context: Context) => {
     const fetch = async () => {
       throw new UsageError(
         'SLUICE_NO_FETCH',
-        `onFailed of task "${name}" has no \`fetch\`, for nothing here was granted by a limit: send a job of a task that makes the call`,
+        `onFailed of task "${name}" has no \`fetch\`, because no limit granted it anything: send a job of a task that makes the call`,
       )
     }
     const own = { ...Object.getOwnPropertyDescriptors(context), fetch: { value: fetch, enumerable: true } }
@@ -344,13 +352,13 @@ function failureTask(name: string, timeout: Duration, run: (failure: Failure, co
   return task(`${name}${failureSuffix}`, { input: anything, timeout, run: hears }) as AnyTask
 }
 
-/** Lets a priority through. @throws UsageError SLUICE_BAD_OPTION */
+/** Checks a priority and returns it. @throws UsageError SLUICE_BAD_OPTION */
 export function checkPriority(priority: number): number {
   if (Number.isInteger(priority) && Math.abs(priority) <= 1000) return priority
   throw new UsageError('SLUICE_BAD_OPTION', `priority is ${priority}; it must be a whole number from -1000 to 1000`)
 }
 
-/** Lets tags through. @throws UsageError SLUICE_BAD_OPTION */
+/** Checks tags and returns them. @throws UsageError SLUICE_BAD_OPTION */
 export function checkTags(list: readonly string[] | undefined): readonly string[] {
   const isTag = (tag: unknown) => typeof tag === 'string' && /^[^\u0000-\u001f]{1,100}$/u.test(tag)
   if (list === undefined || (Array.isArray(list) && list.length <= 20 && list.every(isTag))) return list ?? []
@@ -360,14 +368,14 @@ export function checkTags(list: readonly string[] | undefined): readonly string[
   )
 }
 
-/** Reads a longest wait, in ms. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_DURATION */
+/** Returns a longest wait in ms. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_DURATION */
 export function maxWaitMs(span: Duration): number {
   const ms = durationMs(span)
   if (ms >= 1 && ms <= 366 * 86_400_000) return ms
   throw new UsageError('SLUICE_BAD_OPTION', '`maxWait` must be between 1 ms and 366 days')
 }
 
-/** What stands in for `run` where the work is done in a thread. @throws UsageError SLUICE_BAD_TASK */
+/** Returns a replacement of `run` for a task in a thread. @throws UsageError SLUICE_BAD_TASK */
 function notHere(name: string, thread: URL, run: unknown): () => never {
   if (!(thread instanceof URL) || thread.protocol !== 'file:' || run !== undefined)
     throw new UsageError(

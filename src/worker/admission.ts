@@ -1,4 +1,6 @@
-/** What comes before a handler: the look at its task's code that nobody had, and what rules say just now. */
+/**
+ * Checks before a handler: admits jobs that no process with the task's code has seen yet, and applies rules at dispatch.
+ */
 import { delayUs, discarded, ruledPlace, type Soon, validate, waitUs } from '../tasks/admit.ts'
 import type { Handout } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
@@ -8,27 +10,30 @@ import { keysOf, placeNow, placeOf, queueOf, type Readmission } from '../tasks/p
 import type { Opens, Rulebook } from '../tasks/rule.ts'
 import type { AnyTask } from '../tasks/task.ts'
 
-/** A job whose member of a pool this worker does not know goes back for so long. */
+/** Delay, in ms, of a job that was granted a pool member unknown to this worker. */
 const strangerMs = 1_000
 
-/** Why a job does not run now, though it was handed out. */
+/** Why a claimed job does not run now. */
 export type Elsewhere = Extract<Outcome, { kind: 'readmit' } | { kind: 'discard' }>
 
-/** False for a job that nobody with its task's code has seen (sent by SQL), or that has met no rules though there are some. */
+/**
+ * Returns false for a job that no process with its task's code has seen (sent by SQL), or that has met no rules though
+ * there are some.
+ */
 export function isAdmitted(job: Handout, rulebook: Rulebook): boolean {
   return job.admitted !== 2 && !(job.admitted === 1 && rulebook.hasSendRules)
 }
 
 /**
- * Looks at a job that is not admitted.
- * @throws UsageError SLUICE_INVALID_INPUT, and what the door throws else: the job is refused
+ * Admits a job: validates its input and applies the rules at send.
+ * @throws UsageError SLUICE_INVALID_INPUT, and other errors of admission: the job is refused
  */
 export async function admission(job: Handout, task: AnyTask, rulebook: Rulebook): Promise<Elsewhere | undefined> {
   const isRaw = job.admitted === 2
   await validate(task, job.input)
   const route = isRaw ? rulebook.route(task.name) : {}
   const own = queueOf(task, task.queue, job.input) ?? 'default'
-  // Who sends by SQL names the queue, or gets the task's: that one a route may change.
+  // A sender in SQL names a queue, or gets the task's default, which a route may change.
   const isDefault = job.queue === 'default' || job.queue === own
   const seen = {
     queue: isRaw && isDefault ? (route.queue ?? own) : job.queue,
@@ -43,7 +48,7 @@ export async function admission(job: Handout, task: AnyTask, rulebook: Rulebook)
     place.priority === job.priority &&
     sameTexts(place.takes, job.takes) &&
     sameTexts(place.costs, job.costs)
-  // Where nothing is to be recorded either, it may run at once.
+  // If there is nothing to record either, the job may run at once.
   const isPlain = place.weight === 1 && place.fair === null && task.maxWaitMs === undefined && !task.isOnce
   if (isSame && isPlain && ruled.length === 0 && task.onFailed === undefined) return undefined
   const readmission: Readmission = {
@@ -59,8 +64,8 @@ export async function admission(job: Handout, task: AnyTask, rulebook: Rulebook)
 }
 
 /**
- * Where a job has to wait instead: for limits that its task has got since it was sent, or by a rule at dispatch; undefined:
- * it may run. A promise only where rules have to be asked.
+ * Returns where a job has to wait instead: because of limits that its task got after the job was sent, or because of a
+ * rule at dispatch; undefined: it may run. A promise only if rules have to be evaluated.
  * @throws UsageError SLUICE_MISSING_KEY, SLUICE_RULE_FAILED
  */
 export function elsewhere(job: Handout, task: AnyTask, rulebook: Rulebook, opens: Opens): Soon<Elsewhere | undefined> {
@@ -68,9 +73,9 @@ export function elsewhere(job: Handout, task: AnyTask, rulebook: Rulebook, opens
   if (place !== undefined) return { kind: 'readmit', place }
   const { unknown } = choiceOf(job, task)
   if (unknown !== undefined) {
-    // Its pool has been changed: a worker with the new code has this member, or the next look finds another.
+    // The pool was changed: a worker with the new code has this member, or the next claim chooses another.
     const same = placeOf(task, job.input, job.queue, job.priority, job.takes ?? [], job)
-    const held = `${unknown}, which the code of the worker that had it does not know`
+    const held = `${unknown}, which the code of the worker that claimed it does not know`
     return { kind: 'readmit', place: { ...same, delayUs: strangerMs * 1_000, held } }
   }
   return rulebook.hasDispatchRules ? byRule(job, task, rulebook, opens) : undefined

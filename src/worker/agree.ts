@@ -1,14 +1,14 @@
-/** Jobs whose limits are shared begin only when those who share them agree. */
+/** Requests the consent of Redis (or any `SharedLimits`) for claimed jobs whose limits it shares. */
 import type { Denial, Handout } from '../claim/claimed-job.ts'
 import type { Leave, SharedLimits, Wish } from '../limits/peer.ts'
 
-/** Units of each of a job's buckets. */
+/** Returns a job's buckets and the units that it takes of each. */
 export function unitsOf(job: Pick<Handout, 'takes' | 'holds' | 'costs'>): { takes: string[]; units: number[] } {
   const takes = job.holds ?? job.takes ?? []
   return { takes, units: job.costs?.slice(0, takes.length) ?? takes.map(() => 1) }
 }
 
-/** Asks for jobs that were just claimed, all in one call; each has its answer in `agreed`. */
+/** Requests consent for jobs that were just claimed, all in one call; each job gets its result in `agreed`. */
 export function askFor(jobs: readonly Handout[], shared: SharedLimits): void {
   const groups = new Map<string, { wish: Omit<Wish, 'count'>; jobs: Handout[] }>()
   for (const job of jobs) {
@@ -32,7 +32,7 @@ export function askFor(jobs: readonly Handout[], shared: SharedLimits): void {
     for (const [at, job] of those.entries())
       job.agreed = asked.then(async ({ id, leaves }) => {
         const denied = outcomeOf(job, at, id, leaves[i])
-        // Before it goes back: else it would be claimed again at once.
+        // Wait for the hold before the job goes back; otherwise it would be claimed again at once.
         if (denied !== undefined) await leaves[i]?.held
         return denied
       })

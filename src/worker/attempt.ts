@@ -1,4 +1,4 @@
-/** What happens around a handler: deadline, validation, time-out, the verdict. */
+/** Runs a handler: deadline, validation, timeout, outcome. */
 import { caughtUpMs, sleepUntil, type StoreClock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
@@ -24,7 +24,7 @@ import type { Patience } from './patience.ts'
 import type { Stuck } from './stuck.ts'
 import type { Threads } from './threads.ts'
 
-/** What attempts share. */
+/** What the attempts of a worker share. */
 export interface AttemptOptions {
   store: Store
   storeClock: StoreClock
@@ -33,26 +33,29 @@ export interface AttemptOptions {
   rulebook: Rulebook
   opens: Opens
   stuck: Stuck
-  /** Who else has a say in limits; default nobody. */
+  /** A second limiter that must also grant; default none. */
   shared?: SharedLimits | undefined
-  /** Of this worker; default none. */
+  /** Labels of this worker; default none. */
   labels?: Readonly<Record<string, string>>
-  /** Open, where one of the tasks runs in threads. */
+  /** Opened threads, if one of the tasks runs in threads. */
   threads?: Threads | undefined
 }
 
 const errorBytesMax = 8_192
 const defaultGrantMs = 100
-/** A claim whose job has not started within this is given back: after 10 s without a beat, others may have it. */
+/**
+ * If a job starts later than this after its claim, in ms, it is given back: after 10 s without a heartbeat another worker
+ * may have it.
+ */
 const claimMs = 5_000
 
-/** What became of a call: the handler's result, or the place where the job has to wait instead. */
+/** Result of a call: the handler's result, or the place where the job has to wait instead. */
 interface Called {
   place?: Elsewhere
   result?: unknown
 }
 
-/** Of a context: the attempt that it is of. */
+/** Key of a context under which its attempt is stored. */
 const owner = Symbol('attempt')
 type Owned = { readonly [owner]: Attempt; readonly pool: Context['pool'] }
 
@@ -62,22 +65,22 @@ export class Attempt {
   readonly #task: AnyTask
   readonly #options: AttemptOptions
   readonly #grantMs: number | undefined
-  /** Made only when the handler asks for its signal or for fetch: most of the cost of a short job would be in it. */
+  /** Created only when the handler reads its signal or fetch: it would be most of the cost of a short job. */
   #controller: AbortController | undefined
   #given: { reason: Error } | undefined
   #reject: ((reason: Error) => void) | undefined
   #isCalled = false
   #hasEnded = false
-  /** Ends the time-out. */
+  /** Cancels the timeout. */
   #disarm: (() => void) | undefined
   #isLate = false
-  /** All threads were busy: that its grant grew old meanwhile is no failure. */
+  /** True if all threads were busy: if the grant expired meanwhile, that is no failure. */
   #wasQueued = false
-  /** What the handler does; it may outlive the attempt. */
+  /** The handler's promise; it may outlive the attempt. */
   #work: Promise<Called> | undefined
-  /** Made when the handler asks for fetch, or settles. */
+  /** Created when the handler reads fetch, or settles. */
   #grants: StoreGrants | undefined
-  /** Made when the handler asks for it. */
+  /** Created when the handler reads it. */
   #made: Context['fetch'] | undefined
   #allowance: Allowance | undefined
 
@@ -85,23 +88,23 @@ export class Attempt {
     this.job = job
     this.#task = task
     this.#options = options
-    // The definition in force may be another than the code's.
+    // The definition in force may differ from the code's.
     const grantUs = job.grantUs ?? Math.min(...task.limits.map((limit) => limit.grantUs))
     this.#grantMs = job.takes === null ? undefined : Number.isFinite(grantUs) ? grantUs / 1_000 : defaultGrantMs
   }
 
-  /** Runs it. Never rejects: the outcome says how it ended. */
+  /** Runs the attempt. Never rejects: the outcome describes how the attempt ended. */
   run(): Promise<Outcome> {
     const ended = (outcome: Outcome) => {
       if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
       if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') this.#giveBack()
       return outcome
     }
-    // Of what a handler throws even a look at it may throw.
+    // Even reading what a handler throws may throw.
     return this.#run().then(ended, () => ended(this.#verdict(new Error('what the handler threw cannot be read'), 0)))
   }
 
-  /** The store gives back what it granted with the outcome; those who share the limits are told here. */
+  /** Reports the unused grant to the second limiter; the store refunds its own when it records the outcome. */
   #giveBack(): void {
     const { takes, units } = unitsOf(this.job)
     if (this.job.grant !== undefined) this.#options.shared?.unused(this.job.grant, takes, units)
@@ -112,12 +115,12 @@ export class Attempt {
     if (this.job.agreed !== undefined) {
       const denied = await this.job.agreed
       if (denied !== undefined) return denied
-      // Granted for a moment that is yet to come.
+      // The grant is for a moment in the future.
       await sleepUntil(clock, this.job.notBeforeMs)
     }
     const startedMs = clock.monotonicMs()
-    // A grant is a promise about arrival: one that has grown old in a slow process is given back, uncalled.
-    // And whoever was stopped so long may have been given up, and the job handed to another.
+    // A grant allows an arrival until an instant: a slow process gives an expired grant back, uncalled. A process that
+    // was stopped for so long may have been given up as well, and its job handed to another worker.
     const isOver = this.job.isGone || this.#given !== undefined || this.#isOlderThan(this.#grantMs ?? claimMs)
     if (isOver) return { kind: 'unused' }
     const { name } = this.#task
@@ -129,7 +132,7 @@ export class Attempt {
       return { kind: 'done', result: text, tookMs: clock.monotonicMs() - startedMs }
     } catch (error) {
       const tookMs = clock.monotonicMs() - startedMs
-      // What was never called has used nothing.
+      // An attempt whose handler was not called has used nothing.
       const kind = this.#isCalled ? 'return' : 'unused'
       const late = this.#isLate
       const uncalled = late ? undefined : this.#uncalled(error)
@@ -148,7 +151,7 @@ export class Attempt {
     }
   }
 
-  /** Starts the time-out, or starts it again. */
+  /** Starts or restarts the timeout. */
   #arm(): void {
     const { timeoutMs } = this.#task
     this.#disarm?.()
@@ -160,13 +163,18 @@ export class Attempt {
     })
   }
 
-  /** Why nothing was sent and the job goes back, if so: whatever the handler, or a client library, made of that. */
+  /**
+   * Returns why nothing was sent and the job goes back, if so, whatever error the handler or a client library threw
+   * instead.
+   */
   #uncalled(error: unknown): AttemptError | undefined {
     const isStale = !this.#isCalled && error instanceof StaleGrantError
     return this.#allowance?.returned ?? (isStale ? error : undefined)
   }
 
-  /** False when the job has come back so often for want of a grant young enough that it counts as a failure. */
+  /**
+   * Returns false when the job was given back so often for lack of a grant fresh enough that this counts as a failure.
+   */
   #hasPatience(uncalled: AttemptError): boolean {
     return (
       uncalled.code === uncalledCode ||
@@ -176,14 +184,20 @@ export class Attempt {
     )
   }
 
-  /** Gives the attempt up: its signal aborts, and nobody waits for the handler any more, so that a deaf one keeps no slot. */
+  /**
+   * Gives the attempt up: aborts its signal and stops waiting for the handler, so that one that ignores the signal keeps
+   * no slot.
+   */
   abort(reason: Error): void {
     this.#given ??= { reason }
     this.#controller?.abort(reason)
     this.#reject?.(reason)
   }
 
-  /** What is to be done with the job instead of running it now, if so; a promise only where somebody has to be asked. */
+  /**
+   * Returns what to do with the job instead of running it now, if anything; a promise only if something asynchronous
+   * decides.
+   */
   #place(): Soon<Elsewhere | undefined> {
     const { rulebook, opens } = this.#options
     const { job } = this
@@ -198,19 +212,19 @@ export class Attempt {
 
   #patiently(place: Elsewhere | undefined): Elsewhere | undefined {
     const { patience } = this.#options
-    // What is put off, or goes for good, goes round in no circle.
+    // A job that is delayed, or discarded, does not move in a circle.
     if (place === undefined || place.kind === 'discard' || place.place.held !== undefined) return place
     if (patience.spend(this.job.id)) return place
     throw new UsageError(
       'SLUICE_UNSTABLE_KEY',
-      `task "${this.#task.name}" sent this job to another place each time (${[place.place.queue, ...(place.place.takes ?? [])].join(', ')}); key functions must give the same key whenever they are asked about the same input, and rules must not send a job in a circle`,
+      `task "${this.#task.name}" sent this job to another place each time (${[place.place.queue, ...(place.place.takes ?? [])].join(', ')}); key functions must always return the same key for the same input, and rules must not send a job in a circle`,
     )
   }
 
   #verdict(error: unknown, tookMs: number): Outcome {
     const { retry } = this.#task
     const text = describe(error)
-    // By what it says of itself, not by its class: it may come from another copy of the package.
+    // Judged by its fields, not by its class: it may come from another copy of the package.
     const known = SluiceError.is(error) ? (error as SluiceError & Partial<AttemptError>) : undefined
     if (known?.code === snoozedCode) return { kind: 'return', delayMs: known.retryAfterMs ?? 0, held: 'snooze' }
     if (known?.retryable === false) return { kind: 'failed', reason: 'refused', error: text, tookMs }
@@ -219,12 +233,15 @@ export class Attempt {
     const failed = this.job.failed + 1
     if (failed >= retry.attempts) return { kind: 'failed', reason: 'exhausted', error: text, tookMs }
     const policyMs = known?.code === retryInCode ? 0 : delayMs(failed, retry, this.#options.store.clock.random())
-    // What a vendor's header says may be no number, or beyond what the store can add to a time.
+    // A vendor's header may contain no number, or one that is more than the store can add to a time.
     const waitMs = Math.min(waitMaxMs, Math.max(policyMs, Number(known?.retryAfterMs) || 0))
     return { kind: 'retry', error: text, delayMs: waitMs, tookMs }
   }
 
-  /** True when nothing was done, though the handler was called: it says so, or the only request was answered 429. */
+  /**
+   * Returns true if surely nothing was done though the handler was called: the error claims so, or the only request got a
+   * 429.
+   */
   #isSure(known: Partial<AttemptError & { status: number }> | undefined): boolean {
     if (known?.code === retryInCode) return true
     return known?.code === vendorLimitedCode && known.status === 429 && (this.#allowance?.spent ?? 1) <= 1
@@ -250,7 +267,7 @@ export class Attempt {
     return { result: await this.#task.run(value, this.#context()) }
   }
 
-  /** The last moment before the call: a schema, and a thread, may take their time. */
+  /** The last check before the call: a schema, or a thread, may have taken long. */
   #begin(): void {
     if (this.#given !== undefined) throw this.#given.reason
     if (this.#grantMs !== undefined && this.#isOlderThan(this.#grantMs)) throw staleBeforeCall(this.#task.name)
@@ -260,7 +277,7 @@ export class Attempt {
   async #inThread(file: URL, input: unknown): Promise<unknown> {
     const threads = this.#options.threads as Threads
     this.#wasQueued = threads.isBusy
-    // Who waits for a thread is not late.
+    // The timeout does not run while the attempt waits for a thread.
     this.#disarm?.()
     const begun = () => this.#arm()
     const ready = () => this.#begin()
@@ -271,7 +288,7 @@ export class Attempt {
     return caughtUpMs(this.#options.store.clock, this.job.asked) > this.job.grantedMs + ms
   }
 
-  /** Getters that all contexts have in common: those of its own would be most of what a short attempt costs. */
+  /** Getters shared by all contexts: defining them for each would be most of the cost of a short attempt. */
   static readonly #fetchOf: PropertyDescriptor & ThisType<Owned> = {
     enumerable: true,
     configurable: true,
@@ -320,7 +337,8 @@ export class Attempt {
     this.#allowance = new Allowance(this.#ownGrants(), this.#signal())
     const call = createFetch({ agent, clock: store.clock, allowance: this.#allowance })
     return async (...args) => {
-      // Always, and not only when a further grant is needed: whether the own one is still fresh is a matter of moments.
+      // Checked for every request, not only for those that need a further grant: whether the attempt's own grant is still
+      // fresh is a matter of moments.
       store.db.checkOutside('ctx.fetch')
       return call(...args)
     }
@@ -330,7 +348,7 @@ export class Attempt {
     if (this.#controller === undefined) {
       this.#controller = new AbortController()
       if (this.#given !== undefined) this.#controller.abort(this.#given.reason)
-      // First asked for by something that the handler left running.
+      // The signal is first read by something that the handler left running.
       else if (this.#hasEnded) this.#controller.abort(attemptOver())
     }
     return this.#controller.signal
@@ -343,15 +361,18 @@ function attemptOver(): AttemptError {
 
 function staleBeforeCall(name: string): StaleGrantError {
   return new StaleGrantError(
-    `the grant ran out before "${name}" could be called: while its input was checked (make the schema quicker, and look things up in the handler), or a thread was made ready`,
+    `the grant ran out before "${name}" could be called: while its input was checked (make the schema faster, and do look-ups in the handler), or while a thread was prepared`,
   )
 }
 
-/** An error as JSON that the store can keep, without secrets. Its fields may be anything, and so may what is thrown instead of an error. */
+/**
+ * Returns an error as JSON that the store can keep, without secrets. Its fields may be anything, and so may a value that
+ * is thrown instead of an error.
+ */
 function describe(error: unknown): string {
   const text = (value: unknown) =>
     redactText(String(value).slice(0, errorBytesMax))
-      // First: a cut may leave half of a character.
+      // First, because a cut may leave half of a character.
       .slice(0, errorBytesMax / 4)
       .replaceAll('\u0000', '\ufffd')
       .toWellFormed()

@@ -1,9 +1,12 @@
-/** What dispatch chose for an attempt, and requests that leave it to that where they go. */
+/** The pool members that a claim chose for an attempt, and requests that go to them. */
 import type { Handout } from '../claim/claimed-job.ts'
 import type { AnyTask, Context } from '../tasks/task.ts'
 import { type Chosen, chosen, isPath, splitBucket, urlAt } from '../limits/pool.ts'
 
-/** Of each pool of its task the member that a job was granted; `unknown`: one that this worker's code does not have. */
+/**
+ * Returns the member that a job was granted of each pool of its task; `unknown`: this worker's code does not have the
+ * member.
+ */
 export function choiceOf(job: Handout, task: AnyTask): { pool: Record<string, Chosen>; unknown?: string } {
   const pool: Record<string, Chosen> = {}
   for (const { name, pool: members } of task.limits) {
@@ -17,7 +20,9 @@ export function choiceOf(job: Handout, task: AnyTask): { pool: Record<string, Ch
   return { pool }
 }
 
-/** A fetch that sends a path to the member with a base URL, with its headers; unless there are several. */
+/**
+ * Returns a fetch that sends a path to the member with a base URL, with that member's headers, unless several have one.
+ */
 export function withBase(call: Context['fetch'], pool: Context['pool']): Context['fetch'] {
   const [member, another] = Object.values(pool).filter(({ baseUrl }) => baseUrl !== undefined)
   if (member === undefined || another !== undefined) return call
@@ -25,7 +30,7 @@ export function withBase(call: Context['fetch'], pool: Context['pool']): Context
     if (!isPath(input)) return call(input, init)
     const headers = new Headers(init?.headers)
     for (const [name, value] of Object.entries(await member.headers())) if (!headers.has(name)) headers.set(name, value)
-    // Whoever a redirect names was not granted, and is not who was meant to get the headers.
+    // The grant and the headers are for this member, not for the target of a redirect.
     return call(urlAt(member.baseUrl as string, input), { ...init, mode: 'same-origin', headers })
   }
 }

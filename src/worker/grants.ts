@@ -1,4 +1,4 @@
-/** The grants of one attempt: the one it was claimed with, and further ones for further requests. */
+/** The grants of one attempt: that of its claim, and further ones for further requests. */
 import { caughtUpMs, type StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
@@ -20,22 +20,22 @@ export interface GrantsOptions {
   store: Store
   storeClock: StoreClock
   job: Handout
-  /** Of its task. */
+  /** The limits of the job's task. */
   limits: readonly Limit[]
   /** Life of a grant in ms; undefined when the job has no limits. */
   grantMs: number | undefined
-  /** Who else has a say in them; default nobody. */
+  /** A second limiter that must also grant; default none. */
   shared?: SharedLimits | undefined
-  /** Told what attempts really use. */
+  /** Learns what attempts really use. */
   estimates?: Estimates | undefined
 }
 
 interface StoreGrant extends Grant {
-  /** As the ledger knows it. */
+  /** Its id in the ledger. */
   readonly id: string
-  /** Units that it took, for each of the job's buckets; none any more of a limit that was settled. */
+  /** Units that it took of each of the job's buckets; 0 for a limit that was settled. */
   readonly units: number[]
-  /** As those know it who share the limits. */
+  /** Its id in the second limiter. */
   readonly shared?: string | undefined
 }
 
@@ -45,14 +45,14 @@ function jobLost(): AttemptError {
   })
 }
 
-/** The limit may be changed, or what it held back set free, while an attempt waits: it asks again after so long. */
+/** Longest sleep while waiting for a grant, in ms: meanwhile the limit may be changed, or its bucket released. */
 const askMs = 5_000
 
-/** How many grants in a row may be too old when they arrive. */
+/** How many grants in a row may be too old on arrival. */
 const lateMax = 5
 
 function tooLate(grantMs: number): StaleGrantError {
-  const why = `${lateMax} grants in a row were too old when they arrived; this machine, or the way to the store, is too slow for a grant of ${grantMs} ms`
+  const why = `${lateMax} grants in a row were too old when they arrived; this machine, or the network to the store, is too slow for a grant of ${grantMs} ms`
   return new StaleGrantError(`no request was sent: ${why}. Another attempt may succeed.`)
 }
 
@@ -65,9 +65,9 @@ export class StoreGrants implements Grants {
   /** The names of the limits of `#takes`. */
   readonly #names: readonly string[]
   readonly #costs: readonly number[]
-  /** Under which requests were sent, or may be. */
+  /** Grants under which requests were sent, or may be. */
   readonly #used: StoreGrant[] = []
-  /** Buckets of which it was told what was used. */
+  /** Buckets whose use was reported to the second limiter. */
   readonly #told = new Set<number>()
   /** Limits that were settled. */
   readonly #learned = new Set<string>()
@@ -93,7 +93,7 @@ export class StoreGrants implements Grants {
   }
 
   /**
-   * Says what the attempt has really used, by limit; a number alone where only one limit has costs.
+   * Settles what the attempt has really used, by limit; a number alone if only one limit has costs.
    * @throws UsageError SLUICE_BAD_COST; AttemptError SLUICE_JOB_LOST
    */
   async settle(actual: number | RequestCost, signal: AbortSignal): Promise<void> {
@@ -102,7 +102,7 @@ export class StoreGrants implements Grants {
     for (const [name, units] of Object.entries(told)) checkUnits(this.#known(name), units, '`settle`')
     for (const [name, units] of Object.entries(told)) {
       const at = this.#names.indexOf(name)
-      // By a version of the task that had not this limit yet.
+      // The job was sent by a version of the task that did not have this limit yet.
       if (at < 0) continue
       const isFull = limits.find((limit) => limit.name === name)?.refund === 'full'
       await this.#settleOne(name, at, units, isFull, signal)
@@ -113,7 +113,7 @@ export class StoreGrants implements Grants {
     const costed = this.#options.limits.filter(({ cost }) => cost !== 1)
     if (costed.length === 1) return costed[0]?.name ?? ''
     const names = costed.map(({ name }) => name).join(', ')
-    const text = `\`settle\` with a number alone is for a task of which one limit has costs; it has ${costed.length}${names === '' ? '' : ` (${names})`}: name the limit, settle({ name: units })`
+    const text = `\`settle\` with a number alone needs a task with exactly one limit with costs; this one has ${costed.length}${names === '' ? '' : ` (${names})`}: name the limit, settle({ name: units })`
     throw new UsageError('SLUICE_BAD_COST', text)
   }
 
@@ -126,10 +126,10 @@ export class StoreGrants implements Grants {
   async #settleOne(name: string, at: number, units: number, isFull: boolean, signal: AbortSignal): Promise<void> {
     const { store, storeClock, job } = this.#options
     const { clock } = store
-    // What comes after is not part of it, and what is given back of these later is given back already.
+    // Later grants are not part of this settlement, and what is refunded of these later has been refunded already.
     const took = this.#used.map((grant) => [grant.id, grant.units[at] ?? 0] as const)
     const told = this.#used.map((grant) => [grant.shared, grant.units[at] ?? 0] as const)
-    // Also of the bucket beside it.
+    // Includes the limit's further bucket.
     for (const grant of this.#used) for (const [i, own] of this.#names.entries()) if (own === name) grant.units[i] = 0
     const sum = took.reduce((all, [, one]) => all + one, 0)
     this.#tell(at, units - sum, told)
@@ -149,11 +149,14 @@ export class StoreGrants implements Grants {
     }
   }
 
-  /** Tells those who share a limit: of less the oldest grants first, as the store has it. */
+  /**
+   * Reports the use of a bucket to the second limiter. A reduction is taken from the oldest grants first, as in the
+   * store.
+   */
   #tell(at: number, more: number, grants: readonly (readonly [string | undefined, number])[]): void {
     const { shared } = this.#options
     const take = this.#takes[at] ?? ''
-    // What is said a second time the store does not hear.
+    // The store ignores a second settlement of a bucket.
     if (this.#told.has(at)) return
     this.#told.add(at)
     let left = more
@@ -165,7 +168,10 @@ export class StoreGrants implements Grants {
     }
   }
 
-  /** Of several requests each is taken to have used its part. What is said a second time is said of nothing. */
+  /**
+   * Learns the cost of a job's input. If there were several requests, each is assumed to have used the same part. Only
+   * the first settlement of a limit counts.
+   */
   #learn(name: string, at: number, units: number, took: number): void {
     const { estimates, limits, job } = this.#options
     const limit = limits.find((each) => each.name === name)
@@ -174,7 +180,7 @@ export class StoreGrants implements Grants {
     if (took > 0) estimates?.saw(job.task, limit, job.input, (units * (this.#costs[at] ?? 1)) / took)
   }
 
-  /** What a further request takes of each bucket. */
+  /** Returns what a further request takes of each bucket. */
   #unitsOf(cost: RequestCost | undefined): number[] {
     for (const [name, units] of Object.entries(cost ?? {})) checkUnits(this.#known(name), units, '`ctx.fetch`')
     return this.#names.map((name, i) => cost?.[name] ?? this.#costs[i] ?? 1)
@@ -195,7 +201,7 @@ export class StoreGrants implements Grants {
     const asking: Asking<StoreGrant> = {
       untilMs: Infinity,
       awayMs: Infinity,
-      // One that came with the claim has the id of those of other jobs.
+      // The grant of the claim has the same id as the grants of the claim's other jobs.
       givesBackAgain: false,
       wish: () => ({ id: newId() }),
       ask: (wish, back) => this.#ask(wish, units, back, grantMs),
@@ -209,7 +215,7 @@ export class StoreGrants implements Grants {
         if (n === lateMax) throw tooLate(grantMs)
       },
       timeout: () => tooLate(grantMs),
-      // What came with the call is its caller's.
+      // A grant that the caller passed in is the caller's to refund.
       ended: async (back) => {
         if (back !== undefined && back !== first) await this.#giveBack(back).catch(() => {})
       },
@@ -224,7 +230,7 @@ export class StoreGrants implements Grants {
     await this.#giveBack(unused as StoreGrant)
   }
 
-  /** Notes that nothing was sent under this grant. Call it before the grant goes back to the store. */
+  /** Records that nothing was sent under this grant. Call it before the grant is refunded to the store. */
   #isUnused(grant: StoreGrant): void {
     const at = this.#used.indexOf(grant)
     if (at >= 0) this.#used.splice(at, 1)
@@ -232,7 +238,9 @@ export class StoreGrants implements Grants {
     if (grant.shared !== undefined) shared?.unused(grant.shared, this.#takes, grant.units)
   }
 
-  /** It is charged already: asked for again it takes nothing, and what remains of the question is to give it back. */
+  /**
+   * Refunds a grant: a request with an id that has been charged already takes nothing, so only its refund has an effect.
+   */
   async #giveBack({ id, units }: StoreGrant): Promise<void> {
     const { job } = this.#options
     await this.#acquirer.ask({ wish: { id }, takes: this.#takes, units, back: { id, units }, job })
@@ -242,7 +250,7 @@ export class StoreGrants implements Grants {
     if (this.#takes.length > 0) await this.#acquirer.hold(this.#takes, ms)
   }
 
-  /** Asks the store, and those who share the limits. */
+  /** Requests a grant from the store, then from the second limiter. */
   async #ask(
     wish: Wish,
     units: readonly number[],

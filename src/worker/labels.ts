@@ -1,4 +1,4 @@
-/** What a worker is labelled with: limits may go by it (`by: label('ip')`). */
+/** A worker's labels; limits may use them as keys (`by: label('ip')`). */
 import { createSocket, type SocketType } from 'node:dgram'
 import { hostname } from 'node:os'
 import { UsageError } from '../core/errors.ts'
@@ -10,14 +10,14 @@ import { checkLabel } from '../limits/pool.ts'
 export type Labels = Readonly<Record<string, string>>
 
 const labelsMax = 32
-/** Addresses reserved for documentation: which way they would be sent says the routing table, and nothing is sent. */
+/** Addresses reserved for documentation: the routing table gives the source address for them, and nothing is sent. */
 const nowhere = [
   ['udp4', '192.0.2.1'],
   ['udp6', '2001:db8::1'],
 ] as const
 
 /**
- * A worker's labels: `host` and `ip`, which all workers of a machine share, then those of SLUICE_LABELS
+ * Returns a worker's labels: `host` and `ip`, which all workers of a machine share, then those of SLUICE_LABELS
  * (`ip=203.0.113.7,egress=a`), then those given.
  * @throws UsageError SLUICE_BAD_LABEL
  */
@@ -27,7 +27,7 @@ export async function labelsOf(given: Labels = {}): Promise<Labels> {
   return checkLabels(all)
 }
 
-/** Lets labels through. @throws UsageError SLUICE_BAD_LABEL */
+/** Checks labels and returns them. @throws UsageError SLUICE_BAD_LABEL */
 export function checkLabels(labels: Labels): Labels {
   const entries = Object.entries(labels)
   if (entries.length > labelsMax) throw new UsageError('SLUICE_BAD_LABEL', `a worker has ${labelsMax} labels at most`)
@@ -44,7 +44,7 @@ export function checkLabels(labels: Labels): Labels {
 export function readLabel(text: string): [string, string] {
   const at = text.indexOf('=')
   if (at > 0 && at < text.length - 1) return [checkLabel(text.slice(0, at).trim()), text.slice(at + 1).trim()]
-  throw new UsageError('SLUICE_BAD_LABEL', `"${text}" is no label; write it as name=value, such as ip=203.0.113.7`)
+  throw new UsageError('SLUICE_BAD_LABEL', `"${text}" is not a label; write it as name=value, such as ip=203.0.113.7`)
 }
 
 function fromEnv(): Labels {
@@ -52,7 +52,7 @@ function fromEnv(): Labels {
   return Object.fromEntries(texts.map((text) => readLabel(text.trim())))
 }
 
-/** The address by which this machine would reach the network; undefined: it would not. */
+/** Returns the address with which this machine would reach the network; undefined: it has no route. */
 async function address(): Promise<string | undefined> {
   for (const [type, to] of nowhere) {
     const found = await sourceFor(type, to)

@@ -1,4 +1,4 @@
-/** How a worker is started. */
+/** Options of a worker. */
 import { UsageError } from '../core/errors.ts'
 import type { Rate } from '../core/rate.ts'
 import { type AnyTask, checkName } from '../tasks/task.ts'
@@ -11,13 +11,13 @@ export interface WorkOptions {
   concurrency?: number
   /** Queues to serve; default all. */
   queues?: readonly string[]
-  /** Schedules to fire; none by default. A task of theirs that is not among the worker's is left to others to run. */
+  /** Schedules to fire; none by default. If a schedule's task is not among the worker's, other workers run it. */
   schedules?: readonly Schedule[]
-  /** What limits may go by (docs/keys.md), beside SLUICE_LABELS; `host` and `ip` by default. */
+  /** Labels that limits may use as keys (docs/keys.md), in addition to SLUICE_LABELS; `host` and `ip` by default. */
   labels?: Labels
   /**
-   * At most so many attempts begin in this worker in any such window, whatever the limits allow: to spare this machine. Other
-   * processes know nothing of it. Default: no bound.
+   * At most this many attempts start in this worker in any such window, whatever the limits allow: this protects the
+   * machine. It does not affect other processes. Default: no bound.
    */
   rate?: Rate
 }

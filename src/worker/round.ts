@@ -1,4 +1,6 @@
-/** What a worker does at every beat: it says that it lives, looks at what it has in hand, and takes its turn for the fleet. */
+/**
+ * The work of each beat: the worker sends its heartbeat, checks what it has in hand, and takes its turn for the fleet.
+ */
 import { AttemptError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import type { Claims } from '../claim/claim.ts'
@@ -9,7 +11,7 @@ import type { Heartbeat } from '../fleet/heartbeat.ts'
 import type { Housekeeping } from '../fleet/maintenance.ts'
 import type { Slots } from './slots.ts'
 
-/** The parts of a worker that know what it has in hand, and what it does with what it hears. */
+/** The parts of a worker that a round uses. */
 interface Rounds {
   store: Store
   member: Membership
@@ -18,21 +20,21 @@ interface Rounds {
   finisher: Finisher
   housekeeping: Housekeeping
   heartbeat: Heartbeat | undefined
-  /** Aborted when the worker is told to stop. */
+  /** Aborted when the worker shall stop. */
   stop: AbortSignal
-  /** It was given up. */
+  /** Called when this worker was given up as lost. */
   lost(worker: string): void
-  /** Others were given up: their jobs are free. */
+  /** Called when other workers were given up: their jobs are free. */
   freed(): void
-  /** What else it says at every beat. */
+  /** Other work of each beat: publishes settings. */
   say(): Promise<void>
 }
 
 /**
- * What is to be done at every beat. One worker of the fleet at a time has the turn to do what is done for all: that costs no
- * more in a large one, where others, with nothing in hand, leave out every other round: the event loop goes on, so the
- * heartbeat's thread need not beat, and nobody has reason to doubt after two beats. When whoever has the turn is gone, another
- * finds out in its own next round.
+ * Returns the function to call at each beat. One worker of the fleet at a time has the turn to do the common work, so
+ * that its cost does not grow with the fleet. Meanwhile workers without jobs in hand leave out every other round: their
+ * event loop runs, so the heartbeat's thread need not beat, and no worker is considered lost after two beats. If the
+ * worker that has the turn dies, another one finds out in its own next round.
  */
 export function roundOf(rounds: Rounds): () => Promise<void> {
   let rests = false
@@ -46,14 +48,14 @@ export function roundOf(rounds: Rounds): () => Promise<void> {
     try {
       rests = await round(rounds)
     } catch (error) {
-      // One bucket must not keep the fleet from all that is done here; the next round goes on without it.
+      // One bad bucket must not keep the fleet from the work of a round; the next round goes on without that bucket.
       if (isDataError(error)) await parkBuckets(rounds.store, undefined)
       throw error
     }
   }
 }
 
-/** One round; resolves to whether the next may be left out. */
+/** Does one round; resolves to whether the next one may be left out. */
 async function round(rounds: Rounds): Promise<boolean> {
   const { member, housekeeping, heartbeat, stop, lost, freed, say } = rounds
   const heard = await member.round(stop.aborted)
@@ -64,14 +66,14 @@ async function round(rounds: Rounds): Promise<boolean> {
   await adoptOrphans(rounds, heard.claims)
   await say()
   if (!heard.isTurn) return heard.mayRest
-  // After what must not fail with it: all that looks at the fleet, and at what this worker has in hand.
+  // After the work that must not fail with it: all that checks the fleet, and what this worker has in hand.
   await member.stir()
   await member.endOverdue()
   await housekeeping.run()
   return false
 }
 
-/** Gives up attempts whose job was cancelled: what they still do has no effect, and their slots are others' turn. */
+/** Aborts attempts whose job was cancelled: their further work has no effect, and their slots become free. */
 async function dropCancelled({ member, slots }: Rounds): Promise<void> {
   const attempts = slots.attempts()
   const taken = await member.taken(attempts.map(({ job }) => job))
@@ -80,8 +82,8 @@ async function dropCancelled({ member, slots }: Rounds): Promise<void> {
 }
 
 /**
- * Takes up those of the worker's claims that it does not know of: their request reached the store after it had stopped
- * waiting. Not once it is told to stop: signing off gives them back, uncalled.
+ * Takes over the worker's own claims that it does not know: their request reached the store after the worker had stopped
+ * waiting for it. Not while the worker stops: signing off gives them back, uncalled.
  */
 async function adoptOrphans({ slots, claims, finisher, stop }: Rounds, ids: readonly string[]): Promise<void> {
   if (stop.aborted) return

@@ -1,11 +1,12 @@
 /**
- * Handlers that go on after their attempt has ended: deaf to their signal, they hold no slot, but memory, and they may
- * still call. Nobody can stop a function from outside, so they are counted and reported, and too many end the claiming.
+ * Watches handlers that continue after their attempt has ended because they ignore their signal. They hold no slot, but
+ * they hold memory, and they may still call. A function cannot be stopped from outside, so they are counted and reported,
+ * and too many of them stop the claiming.
  */
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 
-/** What is watched of a handler's job. */
+/** The job of a watched handler. */
 export interface Left {
   id: string
   task: string
@@ -15,13 +16,13 @@ export interface Left {
 export interface StuckOptions {
   clock: Clock
   log: Log
-  /** So many stuck handlers are too many; as many as the worker has slots. */
+  /** This many stuck handlers are too many; the worker's number of slots. */
   most: number
-  /** Told when there are too many, and when there are not any more. */
+  /** Called when there become too many, and when there no longer are. */
   changed(isTooMany: boolean): void
 }
 
-/** A handler that hears its signal may take so long to tidy up. */
+/** Time that a handler has to clean up after its signal, in ms. */
 const graceMs = 5_000
 
 /** Counts the stuck handlers of one worker. */
@@ -33,17 +34,21 @@ export class Stuck {
     this.#options = options
   }
 
-  /** Handlers that have gone on for more than 5 s after their attempt ended, and still do. */
+  /** Handlers that continued for more than 5 s after their attempt ended, and still do. */
   get count(): number {
     return this.#count
   }
 
-  /** There are as many as the worker may bear: it claims nothing. */
+  /** True when there are too many: then the worker claims nothing. */
   get isTooMany(): boolean {
     return this.#count >= this.#options.most
   }
 
-  /** This handler's attempt has ended, for this reason, and `work` is what it still does, if anything. */
+  /**
+   * Watches the handler of an ended attempt.
+   * @param reason why the attempt ended
+   * @param work what the handler still does, if anything
+   */
   watch(job: Left, reason: Error, work: Promise<unknown>): void {
     const { clock, log } = this.#options
     const sinceMs = clock.monotonicMs()
@@ -51,7 +56,7 @@ export class Stuck {
     let isStuck = false
     const cancel = clock.after(graceMs, () => {
       isStuck = true
-      log.warn('a handler is stuck: it goes on though its attempt has ended; have it listen to `signal`', {
+      log.warn('a handler is stuck: it continues after its attempt has ended; make it listen to `signal`', {
         ...about(),
         ended: reason.message,
       })
@@ -60,7 +65,7 @@ export class Stuck {
     const end = () => {
       cancel()
       if (!isStuck) return
-      log.info('a stuck handler has ended at last', about())
+      log.info('a stuck handler has ended', about())
       this.#add(-1)
     }
     work.then(end, end)

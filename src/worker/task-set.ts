@@ -1,4 +1,4 @@
-/** The tasks that a worker runs: those it was given, and those that hear of their failures. */
+/** The tasks that a worker runs: those it was given, and their `onFailed` tasks. */
 import { UsageError } from '../core/errors.ts'
 import type { Handout } from '../claim/claimed-job.ts'
 import type { Member } from '../fleet/membership.ts'
@@ -8,10 +8,10 @@ import type { Agents } from '../http/agent.ts'
 import type { SharedLimits } from '../limits/peer.ts'
 import { Attempt, type AttemptOptions } from './attempt.ts'
 
-/** What attempts of a worker's tasks share. */
+/** What the attempts of a worker's tasks share. */
 type Shared = Omit<AttemptOptions, 'agent' | 'labels'>
 
-/** Tasks by name. */
+/** The tasks of a worker, by name. */
 export class Repertoire {
   readonly #byName: Map<string, AnyTask>
   readonly #labels: Member['labels']
@@ -25,7 +25,7 @@ export class Repertoire {
     if (this.#byName.size !== all.length) throw new UsageError('SLUICE_BAD_TASK', 'two tasks have the same name')
   }
 
-  /** What the store is told of them. */
+  /** Returns what the store has to know about the tasks. */
   known(rulebook: Rulebook): Pick<Member, 'tasks' | 'homes' | 'once' | 'onFailed' | 'labels'> {
     const all = [...this.#byName.values()]
     const own = ({ queue }: AnyTask) => (typeof queue === 'string' ? queue : 'default')
@@ -38,7 +38,10 @@ export class Repertoire {
     }
   }
 
-  /** Of these tasks those whose jobs can begin now, whoever shares their limits; the same list while that stays so. */
+  /**
+   * Returns those of these tasks whose jobs can start now, given the state of the second limiter; the same array while
+   * the result stays the same.
+   */
   open(names: readonly string[], shared: SharedLimits | undefined): readonly string[] {
     if (shared?.isAway !== true) return names
     const open = names.filter((name) => shared.isOpenFor(this.#byName.get(name)?.limits ?? []))
@@ -46,7 +49,7 @@ export class Repertoire {
     return this.#open
   }
 
-  /** Makes attempts of their jobs. */
+  /** Returns a function that creates the attempt of a job. */
   attempts(shared: Shared, agents: Agents): (job: Handout) => Attempt {
     const options = new Map(
       [...this.#byName].map(([name, task]) => [

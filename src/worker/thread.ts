@@ -1,6 +1,6 @@
 /**
- * What runs in a worker thread: loads the module of a task, calls its default export, and gives it a context whose parts
- * live in the main thread (threads.ts), at the other end of a port. One job at a time.
+ * Runs in a worker thread: loads the module of a task, calls its default export, and gives it a context whose parts live
+ * in the main thread (threads.ts), at the other end of a port. One job at a time.
  */
 import { existsSync } from 'node:fs'
 import { fileURLToPath, pathToFileURL } from 'node:url'
@@ -13,7 +13,7 @@ import type { Log } from '../core/log.ts'
 import type { ThreadContext } from '../tasks/task.ts'
 import { pack, type Thrown, unpack } from './thrown.ts'
 
-/** One call, as the thread is told. */
+/** One call, as sent to the thread. */
 export interface Start {
   file: string
   task: string
@@ -22,13 +22,13 @@ export interface Start {
   port: MessagePort
 }
 
-/** A request of the handler, to be made by the main thread. */
+/** An HTTP request of the handler, to be made by the main thread. */
 export interface Asked {
   url: string
   init: Pick<Request, 'method' | 'redirect' | 'mode'> & { headers: [string, string][]; body: ArrayBuffer | null }
 }
 
-/** The response to one. */
+/** The response to such a request. */
 export interface Answer {
   status: number
   statusText: string
@@ -38,7 +38,7 @@ export interface Answer {
   body: ArrayBuffer
 }
 
-/** What the thread says. */
+/** Messages from the thread. */
 export type FromThread =
   | { kind: 'ready' }
   | { kind: 'log'; level: keyof Log; message: string; details: Record<string, unknown> | undefined }
@@ -48,7 +48,7 @@ export type FromThread =
   | { kind: 'done'; result: string | undefined }
   | { kind: 'thrown'; thrown: Thrown }
 
-/** What the main thread says: whether to call, and answers. */
+/** Messages from the main thread: whether to call the handler, and results. */
 export type ToThread =
   | { kind: 'go'; isGiven: boolean }
   | { kind: 'answer'; id: number; answer: Answer | undefined }
@@ -56,11 +56,11 @@ export type ToThread =
 
 type Handler = (input: unknown, context: ThreadContext) => unknown
 
-// A module gets this very copy of the library, and only if it asks for it.
+// A module that imports `sluice` gets this very copy of the library.
 const jiti = createJiti(import.meta.url, { alias: { sluice: fileURLToPath(new URL('../index.js', import.meta.url)) } })
 const handlers = new Map<string, Handler>()
 
-/** Runs one call; what comes of it is said through the port. */
+/** Runs one call; sends its outcome through the port. */
 export default async function run(start: Start): Promise<void> {
   const { port, task, file } = start
   const say = (message: FromThread, transfer: ArrayBuffer[] = []) => port.postMessage(message, transfer)
@@ -87,7 +87,7 @@ async function load(file: string, task: string): Promise<Handler> {
   const known = handlers.get(file)
   if (known !== undefined) return known
   const path = fileURLToPath(file)
-  // A URL in the source still says `.ts` when the sources were compiled and left behind.
+  // A URL in the source still ends in `.ts` when the sources were compiled and are not deployed.
   const built = path.replace(/\.([cm]?)tsx?$/, '.$1js')
   const module: unknown =
     path === built || !existsSync(path) ? await import(pathToFileURL(built).href) : await jiti.import(path)
@@ -103,14 +103,14 @@ function logThrough(say: (message: FromThread) => void): Log {
     try {
       say({ kind: 'log', level, message, details })
     } catch {
-      // What cannot be cloned is shown.
+      // Details that cannot be cloned are sent as text.
       say({ kind: 'log', level, message: String(message), details: { details: inspect(details) } })
     }
   }
   return { debug: at('debug'), info: at('info'), warn: at('warn'), error: at('error') }
 }
 
-/** Where a handler's requests are handed to the main thread, which holds the grants. */
+/** Passes a handler's requests to the main thread, which holds the grants. */
 class Desk {
   readonly #say: (message: FromThread, transfer?: ArrayBuffer[]) => void
   readonly #waiting = new Map<number, { resolve(answer: Answer | undefined): void; reject(error: unknown): void }>()

@@ -1,7 +1,6 @@
 /**
- * A worker's threads, for tasks that keep a processor busy: the event loop stays free, and a time-out really ends the
- * work, with its thread. The pool is piscina's; whose turn it is, the context, and what a thread's end means are decided
- * here.
+ * A worker's threads, for CPU-bound tasks: the event loop stays free, and a timeout really stops the work, by ending its
+ * thread. The pool is piscina's; the order of calls, the context, and the meaning of a thread's end are decided here.
  */
 import { existsSync } from 'node:fs'
 import os from 'node:os'
@@ -13,10 +12,10 @@ import type { AnyTask, Context } from '../tasks/task.ts'
 import type { Asked, FromThread, Start, ToThread } from './thread.ts'
 import { pack, unpack } from './thrown.ts'
 
-/** How many threads, and how much each may hold. */
+/** Number and memory of the threads. */
 export interface ThreadsOptions {
   size: number
-  /** Heap of one thread in MB; one that needs more is ended. */
+  /** Heap of one thread in MB; a thread that needs more is ended. */
   heapMb: number
   log: Log
 }
@@ -27,19 +26,22 @@ export interface ThreadCall {
   task: string
   input: unknown
   context: Context
-  /** A thread is free: the call's time begins. */
+  /** Called when a thread is free: the attempt's timeout starts. */
   begun(): void
-  /** The module is loaded, and the call the next thing to happen; what this throws calls it off. */
+  /** Called when the module is loaded, just before the handler; if it throws, the handler is not called. */
   ready(): void
 }
 
-/** A thread with nothing to do is kept so long for the next job. */
+/** How long an idle thread is kept for the next job, in ms. */
 const idleMs = 30_000
 
-/** Threads of a worker with so many slots on this machine: as many as processors, which share half of the memory. */
+/**
+ * Creates the threads of a worker: one for each slot, but at most one for each processor; together they get half of the
+ * memory.
+ */
 export function threadsFor(slots: number, log: Log): Threads {
   const size = Math.min(slots, os.availableParallelism())
-  // Of the container, if it says: 0, or more than there is, where nothing is constrained.
+  // The container's memory if it is constrained; otherwise 0, or more than the machine has.
   const bytes = Math.min(process.constrainedMemory() || Infinity, os.totalmem())
   return new Threads({ size, heapMb: Math.max(64, Math.min(4_096, Math.floor(bytes / 2 / size / 1_048_576))), log })
 }
@@ -56,7 +58,7 @@ export class Threads {
   }
 
   /**
-   * Loads the pool and looks for the modules of these tasks.
+   * Loads the pool and checks that the modules of these tasks exist.
    * @throws UsageError SLUICE_MISSING_PEER, SLUICE_BAD_TASK
    */
   async open(tasks: readonly AnyTask[]): Promise<void> {
@@ -64,37 +66,37 @@ export class Threads {
       if (thread === undefined || exists(fileURLToPath(thread))) continue
       throw new UsageError(
         'SLUICE_BAD_TASK',
-        `task "${name}": its \`thread\`, ${fileURLToPath(thread)}, is not there; keep it beside the tasks, out of bundles`,
+        `task "${name}": its \`thread\`, ${fileURLToPath(thread)}, does not exist; keep it beside the tasks, out of bundles`,
       )
     }
     const Pool = await loadPool()
-    // Under a test runner this file is TypeScript, which a thread cannot load: then the built one serves.
+    // Under a test runner this file is TypeScript, which a thread cannot load: then the built file is used.
     const file = import.meta.url.endsWith('.ts') ? '../../dist/worker/thread.js' : './thread.js'
     this.#pool = new Pool({
       filename: fileURLToPath(new URL(file, import.meta.url)),
       minThreads: 0,
       maxThreads: this.#options.size,
       idleTimeout: idleMs,
-      // Else an idle thread would stand still, with whatever its modules keep open.
+      // Otherwise an idle thread would block, with everything that its modules keep open.
       atomics: 'disabled',
       resourceLimits: { maxOldGenerationSizeMb: this.#options.heapMb },
     })
-    // By something that a handler left running in a thread.
+    // Caused by something that a handler left running in a thread.
     this.#pool.on('error', (error: unknown) =>
-      this.#options.log.warn('an idle thread died of what an earlier job had left running in it', {
+      this.#options.log.warn('an idle thread died from something that an earlier job left running in it', {
         error: String(error),
       }),
     )
   }
 
-  /** All threads have something to do: a call would have to wait. */
+  /** True when all threads are busy: a call would have to wait. */
   get isBusy(): boolean {
     return this.#busy >= this.#options.size
   }
 
   /**
-   * Calls the handler in a thread and resolves to what it gives. When the context's signal aborts, the thread is ended.
-   * @throws what the handler throws; AttemptError SLUICE_THREAD_DIED when the thread ended before the handler
+   * Calls the handler in a thread and resolves to its result. When the context's signal aborts, the thread is ended.
+   * @throws the handler's error; AttemptError SLUICE_THREAD_DIED when the thread ended before the handler
    */
   async run(call: ThreadCall): Promise<unknown> {
     const pool = this.#pool
@@ -135,7 +137,7 @@ export class Threads {
     await this.#pool?.destroy()
   }
 
-  // Not piscina's queue: calls in it are forgotten when the only threads end.
+  // Not piscina's queue: it forgets waiting calls when its last thread ends.
   async #turn(signal: AbortSignal): Promise<void> {
     while (this.isBusy) {
       signal.throwIfAborted()
@@ -158,9 +160,9 @@ export class Threads {
   }
 }
 
-/** What the main thread has to do with one call: leave to begin, log lines, requests. */
+/** The main thread's side of one call: permission to start, log lines, requests. */
 class Talk {
-  /** What the handler gave, or threw. */
+  /** The handler's result, or its error. */
   readonly end: Promise<unknown>
   readonly #port: MessagePort
   readonly #call: ThreadCall
@@ -228,7 +230,7 @@ class Talk {
   }
 }
 
-/** As it is, or, after a build, as JavaScript. */
+/** True if the file exists, or its JavaScript after a build. */
 function exists(file: string): boolean {
   return existsSync(file) || existsSync(file.replace(/\.([cm]?)tsx?$/, '.$1js'))
 }
@@ -243,13 +245,13 @@ async function loadPool() {
   }
 }
 
-/** Why there was no answer. */
+/** Returns the error of a call whose thread gave no result. */
 function ended(error: unknown, { task }: ThreadCall): Error {
   const { name, message, code } = error as { name?: unknown; message?: unknown; code?: unknown }
   if (name === 'DataCloneError')
     return new UsageError(
       'SLUICE_BAD_PAYLOAD',
-      `what the schema of "${task}" makes of the input cannot be handed to a thread: ${String(message)}`,
+      `the output of the schema of "${task}" cannot be sent to a thread: ${String(message)}`,
     )
   const why = code === 'ERR_WORKER_OUT_OF_MEMORY' ? 'it needed more memory than a thread may have' : String(message)
   return new AttemptError('SLUICE_THREAD_DIED', `the thread ended before the handler: ${why}`, {

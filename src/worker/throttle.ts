@@ -1,4 +1,6 @@
-/** A bound of one process's own on how many attempts begin: a bucket as limits have, decided by the same arithmetic. */
+/**
+ * A process's own bound on the attempts that it starts: a bucket like those of limits, decided by the same arithmetic.
+ */
 import type { Clock } from '../core/clock.ts'
 import type { Rate } from '../core/rate.ts'
 import type { Log } from '../core/log.ts'
@@ -8,7 +10,7 @@ import type { Rule } from '../limits/rule.ts'
 
 const warnMs = 60_000
 
-/** Bounds starts. */
+/** Bounds the starts of attempts. */
 export class Throttle {
   readonly #clock: Clock
   readonly #log: Log
@@ -23,19 +25,19 @@ export class Throttle {
     this.#rate = rate
     this.#clock = clock
     this.#log = log
-    // Nothing lies between this decision and the start.
+    // No time passes between this decision and the start, so the transit is 0.
     this.#rules = limit('worker', { rate, transit: 0 }).rules
     this.#bucket = emptyBucket(this.#rules, this.#nowUs())
   }
 
-  /** Attempts that may begin now. */
+  /** Returns how many attempts may start now. */
   most(): number {
     return room(this.#rules, this.#bucket, this.#nowUs()).avail
   }
 
   /**
-   * Calls `then` when one may begin, a millisecond from now at the earliest: one that may by now could not when the caller
-   * looked. Of several calls the last one counts.
+   * Calls `then` when an attempt may start, at the earliest in a millisecond, even if by now one already may. A later
+   * call replaces an earlier one.
    */
   tell(then: () => void): void {
     const nowUs = this.#nowUs()
@@ -44,15 +46,20 @@ export class Throttle {
     this.#disarm = this.#clock.after(Math.max(1, (nextUs - nowUs) / 1_000), then)
   }
 
-  /** So many begin. @param isShort there was room for more, and as many were claimed as this bound allows */
+  /**
+   * Charges attempts that start. @param isShort true if there was room for more attempts and this bound reduced the claim
+   */
   began(count: number, isShort: boolean): void {
     this.#bucket = charge(this.#rules, room(this.#rules, this.#bucket, this.#nowUs()).bucket, count)
     const nowMs = this.#clock.monotonicMs()
     if (!isShort || nowMs - this.#warnedMs < warnMs) return
     this.#warnedMs = nowMs
-    this.#log.warn('this worker begins no more attempts than its own `rate` allows, though limits and slots would', {
-      rate: this.#rate,
-    })
+    this.#log.warn(
+      'this worker starts only as many attempts as its own `rate` allows; limits and slots would allow more',
+      {
+        rate: this.#rate,
+      },
+    )
   }
 
   #nowUs(): number {

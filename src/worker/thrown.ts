@@ -1,15 +1,15 @@
-/** Errors on their way between threads: what a structured clone would leave out of them (code, retryable, …) goes along. */
+/** Passes errors between threads, with the fields that a structured clone would leave out (code, retryable, …). */
 import { AttemptError, SluiceError } from '../core/errors.ts'
 
-/** An error, or what was thrown instead of one, as it can be sent. */
+/** An error, or a value thrown instead of one, in a form that can be sent. */
 export interface Thrown {
-  /** Undefined: something that is not an error. */
+  /** Undefined: the value is not an error. */
   message?: string
-  /** A text that was thrown as such. */
+  /** The text, if a text was thrown. */
   text?: string
   name?: string
   stack?: string
-  /** Its own fields, where they are texts, numbers or booleans. */
+  /** Its own fields that are texts, numbers or booleans. */
   fields?: Record<string, unknown>
   isOurs?: boolean
   cause?: Thrown
@@ -17,7 +17,10 @@ export interface Thrown {
 
 const depthMax = 3
 
-/** Makes it ready to be sent. Of what a handler throws even a look at it may throw: that too is told. */
+/**
+ * Converts a thrown value to a form that can be sent. Even reading a value that a handler throws may throw; that is
+ * reported, too.
+ */
 export function pack(error: unknown, depth = 0): Thrown {
   if (typeof error === 'string') return { text: error }
   try {
@@ -37,7 +40,7 @@ export function pack(error: unknown, depth = 0): Thrown {
   }
 }
 
-/** The error again; an error of ours means what it meant. */
+/** Restores the error; a Sluice error keeps its meaning. */
 export function unpack(thrown: Thrown): unknown {
   const { message, text, name, stack, fields, isOurs, cause } = thrown
   if (text !== undefined) return text

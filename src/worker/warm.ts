@@ -1,8 +1,10 @@
-/** A first claim is slow, and a machine on which many processes start is busy: grants would grow old there. */
+/**
+ * Warms up claims: the first claim is slow, and on a machine on which many processes start, grants would expire unused.
+ */
 import type { Clock } from '../core/clock.ts'
 import { type Claimer, type Claims, WorkerLostError } from '../claim/claim.ts'
 
-/** What a worker does about it. */
+/** What warming up needs. */
 export interface WarmOptions {
   claims: Claims
   clock: Clock
@@ -11,13 +13,16 @@ export interface WarmOptions {
   signal: AbortSignal
 }
 
-/** Half of a grant's life, and how long a busy machine is given before the worker claims all the same. */
+/**
+ * The longest warm-up claim on a quiet machine, half of a grant's life; then the longest wait before the worker claims
+ * anyway.
+ */
 const warmMs = 50
 const warmMsMax = 5_000
 
 /**
- * Claims for nothing, and lets a machine that is too busy to use grants in time (many processes starting at once) calm down
- * first: that should take half a grant's life at most.
+ * Makes claims that take no job until one takes at most half of a grant's life: a machine that is too busy to use grants
+ * in time (many processes starting at once) gets time to calm down.
  */
 export async function warmClaims({ claims, clock, enter, lost, signal }: WarmOptions): Promise<void> {
   const begunMs = clock.monotonicMs()
@@ -27,13 +32,13 @@ export async function warmClaims({ claims, clock, enter, lost, signal }: WarmOpt
     try {
       await claims.warm(who, signal)
     } catch (error) {
-      // Stopped for so long while starting that it was given up already: it registers anew.
+      // The process was stopped for so long while starting that the worker was given up already: it registers again.
       if (!(error instanceof WorkerLostError)) throw error
       lost(who.worker)
     }
     const nowMs = clock.monotonicMs()
     if (nowMs - sinceMs <= warmMs || nowMs - begunMs > warmMsMax) return
-    // The first is slow in any case: it plans. Each further wait is longer, and of a random length.
+    // The first claim is always slow, because it is planned. Each further wait is longer, and of random length.
     if (tries > 0) await clock.sleep(clock.random() * 200 * tries, signal)
   }
 }

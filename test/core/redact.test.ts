@@ -57,7 +57,7 @@ test.each([
   'Bearer token is missing; bearer authentication required',
   'Basic authentication failed for the Basic plan',
   'https://a.example/@user/x?page=2&sort=key mail a@b.example',
-  'it looks like postgres://user:password@host:5432/database',
+  'it should look like postgres://user:password@host:5432/database',
   'password: must be at least 8 characters',
   'if (token === undefined) token => x; token = null',
   'the key is eyJ, max_tokens=128 next_page_token=abc ?code=404',

@@ -161,10 +161,10 @@ test.each([
   [{ env: 'A', read: () => 'x', hosts: ['a.example'] }, /one of them/],
   [{ env: 'A', hosts: [] }, /`hosts` must list/],
   [{ env: 'A' } as never, /`hosts` must list/],
-  [{ env: 'A', hosts: ['*.example'] }, /"\*\.example" is no host/],
-  [{ env: 'A', hosts: ['https://a.example/path'] }, /is no host/],
-  [{ env: 'A', hosts: ['ftp://a.example'] }, /is no host/],
-  [{ env: 'A', hosts: ['u:p@a.example'] }, /is no host/],
+  [{ env: 'A', hosts: ['*.example'] }, /"\*\.example" is not a host/],
+  [{ env: 'A', hosts: ['https://a.example/path'] }, /is not a host/],
+  [{ env: 'A', hosts: ['ftp://a.example'] }, /is not a host/],
+  [{ env: 'A', hosts: ['u:p@a.example'] }, /is not a host/],
   [{ env: 'A', hosts: ['a.example'], in: ['body'] as never }, /`in` may hold headers, query, form, json/],
 ])('a definition that could not work is refused: %j', (secret: SecretOptions, message) => {
   const refused = { code: 'SLUICE_BAD_TASK', message: expect.stringMatching(message) as string }

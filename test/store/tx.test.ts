@@ -172,11 +172,14 @@ const guarantees: Record<string, (at: At) => Promise<void>> = {
 
   async 'what is in no transaction is refused: pools and roots, and what has ended'({ sluice, library }) {
     const sent = (tx: unknown) => sluice.send(note, { text: 'x' }, { tx: tx as TxLike })
-    const refused = { code: 'SLUICE_BAD_TX', message: expect.stringMatching(/in no open transaction.*leave `tx` out/) }
+    const refused = {
+      code: 'SLUICE_BAD_TX',
+      message: expect.stringMatching(/not in an open transaction.*leave `tx` out/),
+    }
     for (const root of Object.values(library.roots)) await expect(sent(root)).rejects.toMatchObject(refused)
     const { ended } = await library.transaction(async ({ tx }) => ({ ended: tx }))
     if (library.hidesEnd) await sluice.jobs.cancel(await sent(ended))
-    else await expect(sent(ended)).rejects.toThrow(/in no open transaction|already (committed|closed)|has ended/)
+    else await expect(sent(ended)).rejects.toThrow(/not in an open transaction|already (committed|closed)|has ended/)
     expect(await count(sluice.db, 'sluice.job')).toBe(0)
   },
 }

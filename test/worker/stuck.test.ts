@@ -64,7 +64,7 @@ test('counts who goes on beyond the grace, says so once, and tells when there ar
   ends[1]?.()
   await Promise.resolve().then(() => Promise.resolve())
   expect([stuck.count, stuck.isTooMany]).toEqual([1, false])
-  expect(said(log.info.mock.calls, 'ended at last')).toEqual([
+  expect(said(log.info.mock.calls, 'a stuck handler has ended')).toEqual([
     [expect.any(String), { task: 'deaf', job: 'b', forMs: 65_000 }],
   ])
   expect(changed.mock.calls).toEqual([[true], [false]])

@@ -1,11 +1,11 @@
 /**
- * Watches over the limiter's state: whether the store is still what it was, and whether its clock goes on evenly. Each worker
- * looks when it registers and at each beat; what it finds it puts right for all (limits/clock/look.sql, limits/clock/shift.sql).
+ * Watches the limiter's state: whether the store is still the same, and whether its clock runs evenly. Each worker checks
+ * when it registers and at each beat, and corrects what it finds for the whole fleet (limits/clock/look.sql, limits/clock/shift.sql).
  */
 import { leastUs, type Reading, stepForward, type StoreClock } from '../../core/clock.ts'
 import type { Store } from '../../db/store.ts'
 
-/** What look says. */
+/** The row that look returns. */
 export interface Look {
   now_us: string
   ahead_us: string
@@ -17,7 +17,7 @@ export interface Look {
   renewal: boolean
 }
 
-/** One process's watch. */
+/** The watch of one process. */
 export class Epoch {
   readonly #store: Store
   readonly #storeClock: StoreClock
@@ -30,12 +30,18 @@ export class Epoch {
     this.#storeClock = storeClock
   }
 
-  /** Looks once. Anybody may, as often as he likes; every 2 s keeps what is granted after a loss or a step to that time. */
+  /**
+   * Checks once. Any process may, at any time; checks every 2 s bound what is granted after a loss or a step to that
+   * time.
+   */
   async look(): Promise<void> {
     await this.lookBy((known) => this.#store.call<Look>('look', known))
   }
 
-  /** Looks once by a statement that does other things too: `ask` is given what look is, and its row has what that says. */
+  /**
+   * Checks once with a statement that also does other work: `ask` gets the parameters of look, and its row has look's
+   * columns.
+   */
   async lookBy<R extends Look>(ask: (known: readonly unknown[]) => Promise<R[]>): Promise<R | undefined> {
     const past = this.#past
     const sentMs = this.#store.clock.monotonicMs()
@@ -45,7 +51,7 @@ export class Epoch {
     return row
   }
 
-  /** Makes buckets anew whose ledger is too long for a claim to do it; in the background, and as long as that takes. */
+  /** Rebuilds buckets whose ledger is too long for a claim to read; in the background, however long that takes. */
   async #renew(): Promise<void> {
     if (this.#isRenewing) return
     this.#isRenewing = true
@@ -58,7 +64,7 @@ export class Epoch {
     try {
       while (await one());
     } catch (error) {
-      log.warn('a limit with a new definition is still closed; the next look tries again', {
+      log.warn('a limit with a new definition is still closed; the next check tries again', {
         error: String(error),
       })
     } finally {
@@ -77,22 +83,22 @@ export class Epoch {
     }
     const { byUs, isOwn } = past === undefined ? { byUs: 0, isOwn: false } : stepForward(past, reading)
     if (byUs > 0 && !isOwn && (await this.#shift(byUs, row.ahead_us))) return
-    // Right as it is, also where this process slept, or heard of an earlier one late.
+    // The reading is right, also if this process slept, or received an earlier one late.
     this.#past = reading
     this.#storeClock.forget()
     this.#storeClock.saw(reading.us, heardMs)
   }
 
-  /** Takes a step forward back; true: what was read is out of date, and the reading before stays good. */
+  /**
+   * Takes back a forward step of the store's clock. Returns true if this reading is out of date and the previous one
+   * stays valid.
+   */
   async #shift(byUs: number, aheadUs: string): Promise<boolean> {
     const [row] = await this.#store.call<{ shift: string }>('shift', [byUs, aheadUs])
     if (row?.shift === 'moved')
-      this.#store.log.warn(
-        "the store's clock stepped forward; limits go on evenly, as if it had not: look after that clock",
-        {
-          seconds: Math.round(byUs / 1e6),
-        },
-      )
+      this.#store.log.warn("the store's clock stepped forward; limits continue as if it had not: check that clock", {
+        seconds: Math.round(byUs / 1e6),
+      })
     return row?.shift !== 'witnessed'
   }
 
@@ -104,11 +110,8 @@ export class Epoch {
         { epoch: Number(n) },
       )
     if (Number(raised_us) > 0)
-      this.#store.log.warn(
-        "the store's clock was set back; limits go on evenly, as if it had not been: look after that clock",
-        {
-          seconds: Math.round(Number(raised_us) / 1e6),
-        },
-      )
+      this.#store.log.warn("the store's clock was set back; limits continue as if it had not been: check that clock", {
+        seconds: Math.round(Number(raised_us) / 1e6),
+      })
   }
 }

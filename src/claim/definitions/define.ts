@@ -1,4 +1,4 @@
-/** Puts limits in force: each once a process, and not two different ones under one name. */
+/** Puts limits in force: each once per process, and never two different ones under one name. */
 import type { Clock } from '../../core/clock.ts'
 import { UsageError } from '../../core/errors.ts'
 import type { Sql } from '../../db/store.ts'
@@ -7,7 +7,7 @@ import { type Share, unreserved } from '../../limits/reserve.ts'
 import { isTransient } from '../claim.ts'
 import { me } from '../../gates/gates.ts'
 
-/** A definition that meets a deadlock or a lock time-out is tried again for so long. */
+/** How long a definition that hits a deadlock or a lock timeout is repeated, in ms. */
 const defineMs = 10_000
 
 /** The limits that this process has met. */
@@ -25,12 +25,12 @@ export class Definitions {
     this.#bornMs = clock.monotonicMs()
   }
 
-  /** True when these have been put in force: nothing to wait for. */
+  /** True when these limits are in force: there is nothing to wait for. */
   isDefined(limits: readonly Limit[]): boolean {
     return limits.every((limit) => this.#inForce.has(limit))
   }
 
-  /** Puts these in force, in transactions of their own. @throws UsageError SLUICE_LIMIT_CONFLICT */
+  /** Puts these limits in force, in transactions of their own. @throws UsageError SLUICE_LIMIT_CONFLICT */
   async define(limits: readonly Limit[]): Promise<void> {
     this.#meet(limits)
     await Promise.all(
@@ -46,13 +46,16 @@ export class Definitions {
     for (const limit of limits) this.#inForce.add(limit)
   }
 
-  /** Puts these in force with a transaction of the caller, which may be rolled back. @throws UsageError SLUICE_LIMIT_CONFLICT */
+  /**
+   * Puts these limits in force in the caller's transaction, which may be rolled back. @throws UsageError
+   * SLUICE_LIMIT_CONFLICT
+   */
   async defineIn(tx: Sql, limits: readonly Limit[]): Promise<void> {
     this.#meet(limits)
     for (const limit of limits) await defineLimit(tx, limit, this.#ageMs())
   }
 
-  /** Of two definitions under one name the first would hold for the jobs of both, and nobody would be told. */
+  /** Rejects two different definitions under one name: the first would silently hold for the jobs of both. */
   #meet(limits: readonly Limit[]): void {
     for (const limit of limits) {
       const met = this.#met.get(limit.name)
@@ -76,7 +79,7 @@ export class Definitions {
   }
 }
 
-/** Repeats what meets a deadlock or a lock time-out, and so was rolled back whole, for some 10 s. */
+/** Repeats work that was rolled back by a deadlock or a lock timeout, for some 10 s. */
 export async function insist<T>(clock: Clock, work: () => Promise<T>): Promise<T> {
   const untilMs = clock.monotonicMs() + defineMs
   for (;;) {
@@ -89,22 +92,25 @@ export async function insist<T>(clock: Clock, work: () => Promise<T>): Promise<T
   }
 }
 
-/** What a source says of a limit: all of it, or only what its numbers decide. */
+/** A source's definition of a limit: all of it, or only what its numbers decide. */
 export interface Said {
   source: 'code' | 'stored' | 'pinned'
-  /** Null: nothing any more. */
+  /** Null: withdraws the source's definition. */
   limit: Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic' | 'numbers'> | null
-  /** Fields beside the numbers, that only code says. */
+  /** Fields other than numbers, which only code defines. */
   more?: object
-  /** Of what a share leaves to others: when that is idle for so long it is lent. */
+  /**
+   * For the bucket of the other jobs, beside a share: it borrows the share when that was idle for this long, in
+   * microseconds.
+   */
   lendUs?: number
   reason?: string
   ageMs?: number
 }
 
 /**
- * Has a source say what holds for a limit (define.sql). Resolves to whether that is in force now; undefined: it was
- * nothing new.
+ * Records a source's definition of a limit (claim/definitions/define.sql). Resolves to whether it is in force now; undefined: nothing
+ * changed.
  * @throws UsageError SLUICE_BAD_ZONE
  */
 export async function say(
@@ -126,20 +132,20 @@ export async function say(
     'text text jsonb jsonb text text bigint',
   )
   const [row] = await saying.catch((error: unknown) => {
-    // The store has a list of zones of its own.
+    // The store has its own list of zones.
     const zone = limit?.rules.find(({ quota }) => quota)?.quota?.zone
     if (zone === undefined || (error as { code?: unknown }).code !== '22023') throw error
-    throw new UsageError('SLUICE_BAD_ZONE', `limit "${name}": the store knows no zone "${zone}"`)
+    throw new UsageError('SLUICE_BAD_ZONE', `limit "${name}": the store does not know the time zone "${zone}"`)
   })
   return row?.define ?? undefined
 }
 
-/** What an operator's numbers decide of the stored definition. */
+/** Returns those fields of a stored definition that an operator's numbers decide. */
 function numbersOnly({ rules, grantUs, transitUs, classic, numbers }: NonNullable<Said['limit']>): object {
   return { rules, grantUs, transitUs, classic, numbers }
 }
 
-/** The arrays that the store computes with, one element for each rule. */
+/** Returns the arrays that the store computes with, one element for each rule. */
 function columnsOf({ rules, grantUs }: NonNullable<Said['limit']>, lendUs: number | undefined): object {
   const column = (field: 'kind' | 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') => rules.map((rule) => rule[field])
   return {
@@ -156,8 +162,9 @@ function columnsOf({ rules, grantUs }: NonNullable<Said['limit']>, lendUs: numbe
 }
 
 /**
- * Has the code say what a limit is, which puts it in force unless an operator's word stands above, or it is already.
- * @param ageMs how long ago this process began: what an older one says does not replace what a younger one said
+ * Records the code's definition of a limit. It takes effect unless an operator's definition overrides it, or it is in
+ * force already.
+ * @param ageMs age of this process in ms: an older process does not replace the definition of a younger one
  */
 export async function defineLimit(sql: Sql, limit: Limit, ageMs = 0): Promise<void> {
   const { keyed, path, vendor, refund, label, pool, share, isPublished, isOpenWithoutStore } = limit
@@ -179,8 +186,8 @@ export async function defineLimit(sql: Sql, limit: Limit, ageMs = 0): Promise<vo
 type SaidSpec = Omit<NonNullable<Said['limit']>, 'share'> & { share?: Share; keyed?: boolean; path?: string | null }
 
 /**
- * Has what stands beside a limit with a share (limits/reserve.ts) follow what each source says of it. Where the limit has no
- * share any more, jobs may still wait there: it allows as much as the limit.
+ * Derives the definitions of the buckets beside a limit with a share (limits/reserve.ts) from each source's definition.
+ * If the limit no longer has a share, jobs may still wait in those buckets: they then allow as much as the limit.
  */
 export async function defineBeside(sql: Sql, name: string, ageMs = 0): Promise<void> {
   const rows = await sql.query<{ name: string; source: Said['source']; spec: SaidSpec }>(

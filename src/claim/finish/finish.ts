@@ -1,4 +1,4 @@
-/** Ends attempts in batches: one statement for all that ended while the last one was under way (finish.sql). */
+/** Records ended attempts in batches: one statement for all that ended while the previous one ran (claim/finish/finish.sql). */
 import { StoreError } from '../../core/errors.ts'
 import { reach } from '../../core/probe.ts'
 import { againMs } from '../../core/retry.ts'
@@ -12,17 +12,20 @@ export type Outcome =
   | { kind: 'done'; result: string | null; tookMs: number }
   | { kind: 'failed'; reason: 'exhausted' | 'refused' | 'doubtful'; error: string; tookMs: number }
   | { kind: 'retry'; error: string; delayMs: number; tookMs: number }
-  /** No call was made: the attempt does not count. Unused: its grant is given back; returned: that was done before. */
+  /**
+   * No call was made: the attempt does not count. `unused`: its grant is refunded; `return`: its grant was refunded
+   * before.
+   */
   | { kind: 'unused' | 'return' }
   /** Unused, too. */
   | Denial
-  /** The handler put it off: the attempt does not count. */
+  /** The handler delayed the job: the attempt does not count. */
   | { kind: 'return'; delayMs: number; held: string }
-  /** Unused, too: it waits elsewhere, or later, because its task's limits are others now, or by a rule. */
+  /** Unused, too: the job waits elsewhere, or later, because its task's limits have changed, or because of a rule. */
   | { kind: 'readmit'; place: Readmission }
-  /** Unused, too: a rule does not want it to run. */
+  /** Unused, too: a rule discards the job. */
   | { kind: 'discard'; reason: string; tookMs: number }
-  /** The worker was told to stop at once: the call may have been made; another worker tries again. */
+  /** The worker had to stop at once: the call may have been made; another worker tries again. */
   | { kind: 'interrupt'; error: string; tookMs: number }
 
 interface Ending {
@@ -32,10 +35,10 @@ interface Ending {
 }
 
 const batchMax = 1000
-/** Tries after which it is said that an ending cannot be written: some 2 s. */
+/** Tries after which it is logged that outcomes cannot be recorded: some 2 s. */
 const quietTries = 8
 
-/** Collects endings and writes them; retries for as long as the store is away, since the work is done. */
+/** Collects outcomes and records them; retries for as long as the store is unavailable, because the work is done. */
 export class Finisher {
   readonly #store: Store
   readonly #open = new Map<string, number>()
@@ -48,32 +51,36 @@ export class Finisher {
     this.#store = store
   }
 
-  /** Endings that are not written yet. */
+  /** Outcomes that are not recorded yet. */
   get backlog(): number {
     return this.#waiting.length
   }
 
-  /** Endings were given up. Their jobs are still in this worker's hands, though their calls were made. */
+  /** True if outcomes were given up. Their jobs still belong to this worker, though their calls were made. */
   get hasGivenUp(): boolean {
     return this.#hasGivenUp
   }
 
-  /** From now on the store may be away for `ms` at a time; endings that it did not take by then are given up. */
+  /**
+   * From now on the store may be unavailable for `ms` at a time; outcomes that it has not recorded by then are given up.
+   */
   waitAtMost(ms: number): void {
     this.#patience = { ms, fromMs: this.#store.clock.monotonicMs() }
   }
 
-  /** Tells of handed-out jobs, so that a claim's row goes when its last job has ended. */
+  /** Registers claimed jobs, so that a claim's row is deleted when its last job has ended. */
   opened(jobs: readonly Handout[]): void {
     for (const job of jobs) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 0) + 1)
   }
 
-  /** Claims with jobs in hand, by id. */
+  /** True for a claim with jobs in hand. */
   has(claim: string): boolean {
     return this.#open.has(claim)
   }
 
-  /** Ends an attempt; resolves to false when the store refused it, because the job was rescued meanwhile. */
+  /**
+   * Records the end of an attempt; resolves to false when the store rejected it, because the job was rescued meanwhile.
+   */
   end(job: Handout, outcome: Outcome): Promise<boolean> {
     return new Promise((resolve) => {
       this.#waiting.push({ job, outcome, resolve })
@@ -81,12 +88,12 @@ export class Finisher {
     })
   }
 
-  /** Ends a claim of which no job is left: all were cancelled before anybody had them in hand. */
+  /** Ends a claim without jobs: all were cancelled before the worker had them in hand. */
   async endEmpty(claim: string): Promise<void> {
     await this.#write([], [claim])
   }
 
-  /** Resolves when every ending so far is written. */
+  /** Resolves when all outcomes so far are recorded. */
   async settled(): Promise<void> {
     while (this.#flushing !== undefined) await this.#flushing
   }
@@ -99,13 +106,16 @@ export class Finisher {
       for (const { job } of batch) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 1) - 1)
       const ended = [...new Set(batch.map(({ job }) => job.claim))].filter((claim) => (this.#open.get(claim) ?? 0) <= 0)
       const refused = new Set(await this.#write(batch, ended))
-      // Only now: a claim that is being ended must not look like one that nobody knows.
+      // Only now: while a claim is being ended it must not look like an unknown one.
       for (const { job } of batch) if (this.#open.get(job.claim) === 0) this.#open.delete(job.claim)
       for (const ending of batch) ending.resolve(!refused.has(ending.job.seq))
     }
   }
 
-  /** @param ended claims with nothing left in hand after this: only then may their rows go, by which a rescuer finds jobs */
+  /**
+   * @param ended claims with nothing left in hand after this batch: only their rows may be deleted, because a rescue
+   * finds jobs by the rows of their claims
+   */
   async #write(batch: Ending[], ended: readonly string[]): Promise<number[]> {
     const params = this.#params(batch, ended)
     let isUnknown = false
@@ -116,19 +126,20 @@ export class Finisher {
         await reach('finish.sent', batch.length)
         const [row] = await this.#store.call<{ finish: string[] }>('finish', params)
         await reach('finish.received', batch.length)
-        // After a lost reply the first try may have been carried out: then nothing is left to accept, and that is well.
+        // After a lost reply the first try may have been carried out: then there is nothing left to accept, which is
+        // correct.
         return isUnknown ? [] : (row?.finish ?? []).map(Number)
       } catch (error) {
-        // What one bucket fails by is no fault of those who used it.
+        // A bucket with bad data is no fault of the attempts that used it.
         if (isDataError(error) && (await parkBuckets(this.#store, batch.flatMap(takesOf)))) continue
         if (isRefused(error) && batch.length > 1) {
           const refused = (await Promise.all(batch.map((ending) => this.#write([ending], [])))).flat()
-          // By the row of its claim a rescuer finds a job whose ending was given up.
+          // A rescue finds a job whose outcome was given up by the row of its claim.
           if (ended.length > 0 && !this.#hasGivenUp) await this.#write([], ended)
           return refused
         }
-        // A result that the store refuses must not keep the job running for ever. Nothing can be wrong with the second
-        // failure in its place: a store that refuses even that has reasons of its own, as for all other errors.
+        // A result that the store rejects must not keep the job running for ever. The second replacement contains nothing
+        // of the attempt; a store that rejects even that has reasons of its own, as for all other errors.
         if (isRefused(error) && refusals < 2) replace(batch, params, refusals++ === 0 ? error : undefined)
         else {
           sinceMs ??= this.#store.clock.monotonicMs()
@@ -145,13 +156,13 @@ export class Finisher {
     }
   }
 
-  /** True when nobody waits any longer for a store that has failed since `sinceMs`. */
+  /** Returns true when it is time to give up on a store that has failed since `sinceMs`. */
   #isOver(sinceMs: number, attempts: number, error: unknown): boolean {
     const { ms, fromMs } = this.#patience
     if (!this.#hasGivenUp && this.#store.clock.monotonicMs() - Math.max(sinceMs, fromMs) < ms) return false
     this.#hasGivenUp = true
     this.#store.log.error(
-      'ended attempts could not be recorded, for the store is away; their jobs will be rescued, and run again in doubt',
+      'ended attempts could not be recorded, because the store is unavailable; their jobs will be rescued, and run again in doubt',
       { attempts, error: String(error) },
     )
     return true
@@ -185,14 +196,17 @@ function takesOf({ job }: Ending): string[] {
   return job.holds ?? job.takes ?? []
 }
 
-/** A list of what needs no quotes, as PostgreSQL reads it: made at once, for the client would look into each element. */
+/**
+ * Returns an array literal of values that need no quotes: built at once, because the client would inspect each element.
+ */
 function listed(batch: Ending[], pick: (ending: Ending) => string | number | undefined): string {
   return `{${batch.map((ending) => pick(ending) ?? 'null').join(',')}}`
 }
 
 /**
- * True when the store refused what an ending says (a value it cannot take, too much of it), not when it takes none at all:
- * read-only after a failover, a pooler that lost a statement, a function or a right that is missing for a while.
+ * Returns true when the store rejected the content of an outcome (a value it cannot take, too much of it), not when it
+ * accepts no writes: read-only after a failover, a pooler that lost a statement, a function or a privilege that is
+ * missing for a while.
  */
 function isRefused(error: unknown): boolean {
   const { code, table } = error as { code?: unknown; table?: unknown }
@@ -200,7 +214,7 @@ function isRefused(error: unknown): boolean {
   return /^(22|54)...$/.test(code) || (/^23...$/.test(code) && /^(done|failed)/.test(String(table)))
 }
 
-/** Puts a failure in the place of an ending that the store refused; without a cause one that holds nothing of the attempt. */
+/** Replaces a rejected outcome by a failure; without a cause, by one that contains nothing of the attempt. */
 function replace(batch: Ending[], params: unknown[], cause: unknown): void {
   const message = cause instanceof Error ? `: ${cause.message}`.slice(0, 500).toWellFormed() : ''
   params[5] = listed(batch, () => 'failed')

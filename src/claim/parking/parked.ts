@@ -1,20 +1,20 @@
-/** What claims leave out because they failed by its data: one job, lane or bucket does not stop the others. */
+/** Parks what claims fail on because of its data: one job, lane or bucket does not stop the others. */
 import { AttemptError } from '../../core/errors.ts'
 import { type Parked, type ParkedRow, parkedOf } from '../../core/parked.ts'
 import type { Sql } from '../../db/store.ts'
 
-/** What operators do about it. */
+/** How operators list and release parked things. */
 export interface Parking {
-  /** All that is left out, the oldest first. */
+  /** Everything that is parked, the oldest first. */
   parked(): Promise<Parked[]>
   /**
-   * Has claims read it again as it was, and wakes the workers: what fails them again is parked again. False when nothing of
-   * this name is parked.
+   * Lets claims read it again, unchanged, and wakes the workers: what fails again is parked again. Returns false when
+   * nothing of this name is parked.
    */
   release(name: string): Promise<boolean>
 }
 
-/** What is parked in a store. */
+/** Returns the parking interface of a store. */
 export function parkingOn(sql: Sql): Parking {
   return {
     async parked() {
@@ -28,16 +28,16 @@ export function parkingOn(sql: Sql): Parking {
 }
 
 /**
- * True where the database could not compute with what it holds, or an assertion failed: no lock, time-out or connection, which
- * another try may not meet.
+ * True if the database could not compute with its data, or an assertion failed; false for locks, timeouts and
+ * connections, where a repeat may succeed.
  */
 export function isDataError(error: unknown): boolean {
   return /^(22...|23...|P0004)$/.test(String((error as { code?: unknown }).code))
 }
 
 /**
- * Parks those of these buckets (`limit:key`; undefined: all that rounds of workers look at) that fail by their data. False:
- * there were none, or nobody can tell just now.
+ * Parks those of these buckets (`limit:key`; undefined: all that workers' rounds read) whose data fails. Returns false if
+ * there were none, or if the check itself failed.
  */
 export async function parkBuckets(sql: Sql, takes: readonly string[] | undefined): Promise<boolean> {
   if (takes?.length === 0) return false
@@ -47,8 +47,8 @@ export async function parkBuckets(sql: Sql, takes: readonly string[] | undefined
 }
 
 /**
- * Runs a write about these buckets (a settlement, a vendor's silence). When it fails by their data, the buckets are parked and
- * it runs once more: a parked bucket keeps what is written until its release.
+ * Runs a write about these buckets (a settlement, a vendor's pause). If it fails on their data, the buckets are parked
+ * and it runs once more: a parked bucket keeps what is written until its release.
  */
 export async function untilParked<T>(sql: Sql, takes: readonly string[], tell: () => Promise<T>): Promise<T> {
   try {
@@ -60,8 +60,8 @@ export async function untilParked<T>(sql: Sql, takes: readonly string[], tell: (
 }
 
 /**
- * A request for a grant of these buckets, which fails with a coded error when one of them is parked, or fails by its data and
- * so is parked now.
+ * Runs a request for a grant of these buckets. It fails with a coded error when one of them is parked, or fails on its
+ * data and is parked now.
  * @throws AttemptError SLUICE_PARKED
  */
 export async function unlessParked<T>(sql: Sql, takes: readonly string[], ask: () => Promise<T>): Promise<T> {

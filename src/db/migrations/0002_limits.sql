@@ -1,8 +1,8 @@
 -- Definitions of limits, buckets and the ledger, takes outside of jobs, the limiter's clock, Redis's epoch.
 
--- Definitions of limits; the greatest version is in force. One element per rule in each array (limits/limit.ts):
--- what it is (rate, window, quota, concurrency), one microsecond drains drain[i], one unit weighs weight[i], the bucket
--- holds room[i] units, the parts of a window last slot[i] microseconds, and grants matter for span[i].
+-- Definitions of limits; the highest version is in force. Each array has one element per rule (limits/limit.ts): its
+-- kind (rate, window, quota, concurrency), one microsecond drains drain[i], one unit weighs weight[i], the bucket holds
+-- room[i] units, the steps of a window last slot[i] microseconds, and grants matter for span[i] microseconds.
 create table sluice.limit_def (
   name text not null,
   version integer not null,
@@ -15,18 +15,18 @@ create table sluice.limit_def (
   span bigint[] not null,
   grant_us bigint not null,
   created_at timestamptz not null,
-  -- How far a grant of a quota counts beyond the ends of its period; null: no rule is one. The calendar is read from
-  -- the spec when a period has ended.
+  -- How far, in microseconds, a grant of a quota counts beyond the ends of its period; null: no rule is a quota. The
+  -- calendar is read from the spec when a period has ended.
   margin bigint[],
-  -- The label that is its key; the members of its pool. Both are in the spec too.
+  -- The label that is its key; the members of its pool. Both are in the spec, too.
   label text,
   members text[],
-  -- The history: which source put it in force, who did it, and why.
+  -- The history: the source that put it in force, the user, and the reason.
   source text not null default 'code',
   by text,
   reason text,
-  -- What a share leaves to others (`crm/`; spec.lends names the share): idle for so many microseconds its part is lent.
-  -- Null: any other limit.
+  -- For the other jobs beside a share (`crm/`; spec.lends names the share): microseconds of idleness after which they
+  -- may use the share. Null: any other limit.
   lend_us bigint,
   primary key (name, version)
 );
@@ -34,18 +34,19 @@ create index limit_concurrency on sluice.limit_def (name) where 'concurrency' = 
 create index limit_pool on sluice.limit_def (name) where members is not null;
 create index limit_lending on sluice.limit_def (name) where lend_us is not null;
 
--- What each source says of a limit now: code, what an operator stored, what one pinned; the highest is in force.
+-- Each source's current definition of a limit: code, stored by an operator, pinned by one; the highest is in force.
 create table sluice.limit_source (
   name text not null,
   source text not null check (source in ('code', 'stored', 'pinned')),
-  -- As in limit_def; of an operator's, only what the numbers decide: keys and everything else come from the code.
+  -- As in limit_def; in an operator's definition only what the numbers decide: keys and everything else come from the
+  -- code.
   spec jsonb not null,
   -- The arrays of limit_def by their names.
   columns jsonb not null,
   by text not null,
   reason text,
   at timestamptz not null,
-  -- Of code: when the process began that said so; what one says that began earlier is out of date.
+  -- For code: when the process that defined it started; definitions by processes that started earlier are outdated.
   born_at timestamptz,
   primary key (name, source)
 );
@@ -64,22 +65,22 @@ create table sluice.bucket (
   id bigint primary key,
   name text not null,
   key text not null,
-  -- Its data fail whoever computes with them: it has no room, and nothing is computed, until sluice.parked lets it go.
+  -- Computing with its data fails: it has no room, and nothing is computed, until it is released from sluice.parked.
   parked boolean
 );
 
--- The ledger is the state: the newest row of a bucket (by at, then n) holds what it has used, and what it granted.
--- slots: of limits with windows, a row per rule, units granted in each of its parts, the newest first.
--- Appended under the bucket's advisory lock; no row is ever updated, so a held snapshot costs nothing.
+-- The ledger is the state: the newest row of a bucket (by at, then n) has what the bucket has used, and what the row
+-- granted. slots: for limits with windows, a row per rule: units granted in each of its steps, the newest first.
+-- Appended under the bucket's advisory lock; no row is ever updated, so an old snapshot elsewhere costs nothing.
 create table sluice.ledger (
   bucket bigint not null,
   n bigint not null,
   at bigint not null,
   debt bigint[] not null,
   slots integer[],
-  -- Of limits with quotas a row per rule, zeros where it is none: where the period before begins, where the one that
-  -- the row's time is in begins and ends (microseconds), and the units that count in the one before, in this one, and
-  -- already in the next.
+  -- For limits with quotas a row per rule, zeros if it is no quota: the start of the previous period, the start and end
+  -- of the period that contains the row's time (microseconds), and the units that count in the previous, in this, and
+  -- already in the next period.
   quota bigint[],
   version integer not null,
   units bigint not null,
@@ -89,14 +90,14 @@ create table sluice.ledger (
 );
 create index ledger_at on sluice.ledger (at);
 
--- Buckets that have a new definition, and too long a ledger for a claim to make their state anew: claim/definitions/renewed.sql.
+-- Buckets with a new definition whose ledger is too long for a claim to rebuild their state:
+-- claim/definitions/renewed.sql.
 create table sluice.renewal (
   bucket bigint primary key
 );
 
--- Takers that wait for room in buckets, a row for each of them, in the order of n. A taker that does not ask again by
--- alive_until is gone.
--- Reads start at a time, so that they never walk the rows of earlier takers.
+-- Takers that wait for room in buckets, a row for each bucket, in the order of n. A taker that does not repeat its
+-- request by alive_until is gone. Reads start at a time, so that they never read the rows of earlier takers.
 create table sluice.taker (
   id uuid,
   n bigint not null generated by default as identity,
@@ -108,14 +109,13 @@ create table sluice.taker (
 create index taker_line on sluice.taker (bucket, alive_until);
 create index taker_alive on sluice.taker (alive_until);
 
--- Processes that hold places of concurrency rules outside of jobs; each says now and then that it lives. 0: it was
--- given up.
+-- Processes that hold leases; each renews alive_until now and then. 0: the process was given up.
 create table sluice.holder (
   id uuid primary key,
   alive_until bigint not null
 ) with (fillfactor = 50);
 
--- The places that they hold: one each, until it is given back or its holder is given up.
+-- The leases: one place of concurrency each, until it is released or its holder is given up.
 create table sluice.lease (
   id uuid,
   bucket bigint,
@@ -124,32 +124,33 @@ create table sluice.lease (
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 2000, autovacuum_vacuum_cost_delay = 0);
 create index lease_holder on sluice.lease (holder, bucket);
 
--- One row: which store this is, and the limiter's clock. The clock is that of the store, but goes on evenly when that
--- one steps: limits/clock/limiter_us.sql. Rewritten when something happens, not in passing.
+-- One row: the identity of this store, and the limiter's clock. That clock is the store's, but runs evenly when the
+-- store's clock steps: limits/clock/limiter_us.sql. Rewritten only when something happens.
 create table sluice.epoch (
   one boolean primary key default true check (one),
   -- Counts up when the store turns out to lack what it had acknowledged (restored, failed over): limits/clock/look.sql.
   n bigint not null default 1,
-  -- The server's identity as last seen (system identifier, timeline; null: it does not tell), and since when it has
-  -- run.
+  -- The server's identity as last seen (system identifier, timeline; null: the server does not report it), and when the
+  -- server started.
   identity text,
   server_at timestamptz,
-  -- Since when, in the limiter's time, no limit has room, until it has let pass what it looks back on; null: never.
+  -- Since when, in the limiter's time, limits are closed; each stays so until its longest window has passed. Null:
+  -- never.
   closed_us bigint,
-  -- How far the limiter's clock is ahead of the store's, and what it has shown at least.
+  -- How far the limiter's clock is ahead of the store's, and the latest time that it is known to have shown.
   ahead_us bigint not null default 0,
   seen_us bigint not null default 0,
-  -- The last step of the store's clock: by how much, and what it showed after it.
+  -- The last step of the store's clock: its size, and the clock's time after it.
   stepped_us bigint,
   stepped_at timestamptz,
-  -- False: the store's clock is moved on purpose, by tests, so its steps are time.
+  -- False: tests move the store's clock on purpose, so its steps are time.
   watched boolean not null default true
 );
 insert into sluice.epoch default values;
 
--- Steps of the store's clock: by which clock a calendar was read when (limits/clock/advance.sql).
--- One row for each that was made up for: from this time of the limiter's clock on, that is ahead of the store's by
--- ahead_us, and not by before_us any more. Kept for as long as the ledger has older rows.
+-- Steps of the store's clock: they show which clock was used for a calendar at which time (limits/clock/advance.sql).
+-- One row for each step that was compensated: from this time of the limiter's clock on, that clock is ahead of the
+-- store's by ahead_us, and no longer by before_us. Kept for as long as the ledger has older rows.
 create table sluice.step (
   n bigint generated always as identity primary key,
   at bigint not null,
@@ -157,15 +158,15 @@ create table sluice.step (
   ahead_us bigint not null
 );
 
--- Limits whose state others share, in Redis (docs/redis.md). One row once a process was given a Redis.
+-- State of the limits that are shared in Redis (docs/redis.md). One row once a process was given a Redis.
 create table sluice.shared (
   one boolean primary key default true check (one),
-  -- Whose keys these are: another database has others.
+  -- The prefix of this database's keys: another database has another one.
   owner text not null,
   -- The epoch of the state in Redis, and the time from which this epoch is expected: limits/redis/succeed.sql.
   epoch text not null,
   at timestamptz not null,
-  -- Since when Redis has not answered somebody, and what it was; null: it answers.
+  -- Since when Redis has not answered some process, and the error; null: it answers.
   away_at timestamptz,
   away text
 );

@@ -1,34 +1,35 @@
 -- The order in which jobs wait (classes, lanes and their lists), claims, and gates.
 
--- A task in a queue: what a worker serves or does not. Everything below that has a class is read and written only under
--- the class's advisory lock.
+-- A task in a queue: what a worker serves or does not. All data below with a class are read and written only under the
+-- class's advisory lock.
 create table sluice.class (
   id bigint primary key,
   queue text not null,
   task text not null,
-  -- Those of its jobs' limits that go by labels, as in takes (`ip@host`), in order; null: none. They belong to what a class
-  -- is: a worker whose label has no room leaves out the class, not the lanes.
+  -- Those of its jobs' limits that use labels, as in takes (`ip@host`), in order; null: none. They are part of a
+  -- class's identity: a worker whose label has no room skips the class, not the lanes.
   labels text[],
-  -- What its turns are to be put forward by where they are compared with those of other classes.
+  -- What to add to its turns when they are compared with those of other classes.
   lift bigint not null default 0,
-  -- A fair key of it has more than one lane.
+  -- A fair key of the class has more than one lane.
   grouped boolean not null default false,
-  -- Set: nothing waits, senders announce it anew by class 0, and the row goes when no transaction can know it otherwise: the
-  -- one that set it.
+  -- Set: nothing waits, senders announce the class again through class 0, and the row is deleted when every transaction
+  -- sees it as retired. The transaction that set it.
   retired xid8
 );
 create index class_task on sluice.class (task, queue) where retired is null;
 create index class_retired on sluice.class (id) where retired is not null;
 create index class_labels on sluice.class (id) where labels is not null;
 
--- The newest row says what was read of a class's arrivals: everything visible in `snap`, but for the reader's own `xid`. While
--- a portion is left, `target` is the snapshot that is being read, in the order (xid, lane, pos), and the last three say how far.
+-- The newest row records how far a class's arrivals were read: everything visible in `snap`, except for the reader's
+-- own `xid`. While a portion is left, `target` is the snapshot that is being read, in the order (xid, lane, pos), and
+-- the last three columns are the position.
 create table sluice.class_state (
   class bigint not null,
   n bigint not null,
   snap pg_snapshot not null,
   xid xid8 not null,
-  -- About how many of its jobs wait.
+  -- Approximate number of its waiting jobs.
   waiting bigint not null,
   target pg_snapshot,
   at_xid xid8,
@@ -37,17 +38,18 @@ create table sluice.class_state (
   primary key (class, n)
 );
 
--- Rows of the next two tables change with each claim. While some transaction keeps an old snapshot (a backup), their dead
--- versions stay, so none may be walked: `v` counts the changes of a row, and the newest version stands first in the key;
--- turns are read from a floor on.
+-- Rows of the next two tables change with each claim. While some transaction keeps an old snapshot (a backup), their
+-- dead versions stay, so no query may read them: `v` counts the changes of a row, and the newest version comes first in
+-- the key; turns are read from a floor on.
 
--- Jobs of one (queue, task, priority, fair key, buckets), strict FIFO by seq.
+-- Jobs of one (queue, task, priority, fair key, buckets), strictly in order of seq.
 -- list: null = no job waits; 0 = ready; 1 = parked; else the bucket whose room it waits for.
--- vstart: the virtual start of its fair key; null: in its list it stands behind another lane of that key. The fair key is
--- as far as the farthest of its lanes. rank: the smaller comes first among the lanes of a fair key (engine.rank).
--- bound: no waiting job of the lane has a smaller seq, so a claim never reads what is behind it.
+-- vstart: the virtual start of its fair key; null: it is behind another lane of that key in its list. The fair key is
+-- as far as the farthest of its lanes.
+-- rank: the lanes of a fair key are ordered by it, the smallest first (engine.rank).
+-- bound: no waiting job of the lane has a smaller seq, so a claim never reads older rows.
 -- denied: how often in a row a bucket that it waited for had room and another one had none.
--- costed: its jobs have costs; those of other lanes are taken without looking at each.
+-- costed: its jobs have costs; those of other lanes are taken without reading the costs of each.
 create table sluice.lane (
   id bigint not null,
   v bigint not null default 0,
@@ -68,9 +70,10 @@ create index lane_turn on sluice.lane (class, list, vstart, id) where list is no
 create index lane_behind on sluice.lane (class, list, fair, rank, id) where list is not null and vstart is null;
 create index lane_fair on sluice.lane (class, fair, vstart desc) where vstart is not null;
 
--- The lists of a class: 0 of the ready lanes, and one for each bucket that lanes wait for. floor: no turn stands before
--- it. due: when to look at it (of list 0, since when lanes are ready, by the second; null: none is), and how patient a
--- sleeper may be.
+-- The lists of a class: list 0 has the ready lanes, and there is one for each bucket that lanes wait for.
+-- floor: no turn in the list is before it.
+-- due: when to read the list (for list 0: since when lanes are ready, rounded to seconds; null: there are none).
+-- period, slack: of the bucket; a worker that sleeps until due computes from them how much longer it may wait.
 create table sluice.list (
   class bigint not null,
   id bigint not null,
@@ -84,8 +87,8 @@ create table sluice.list (
 create index list_due on sluice.list (class, due) where due is not null;
 create index list_bucket on sluice.list (id) where id <> 0;
 
--- Units of a bucket that are kept for the next job of a lane: it needs more of them than are free, or it waits for another
--- bucket meanwhile. asked: since when; of two the earlier one has them. Nobody keeps them beyond until.
+-- Units of a bucket that are kept for the next job of a lane: it needs more of them than are free, or it waits for
+-- another bucket meanwhile. `asked`: since when; the earlier of two reservations has precedence. It expires at until.
 create table sluice.reservation (
   bucket bigint not null,
   class bigint not null,
@@ -97,20 +100,20 @@ create table sluice.reservation (
 ) with (fillfactor = 50);
 create index reservation_lane on sluice.reservation (class, lane);
 
--- One row per claim with unfinished jobs: makes a repeated claim adopt what the lost reply held, and tells a rescuer
--- what a lost worker had in hand.
+-- One row per claim with unfinished jobs: with it a repeated claim adopts the jobs of a lost reply, and a rescue finds
+-- the jobs of a lost worker.
 create table sluice.claim (
   id uuid primary key,
   worker bigint not null,
   at bigint not null,
   lanes bigint[] not null,
   seqs bigint[] not null
-) with (toast_tuple_target = 8160); -- To compress the 4 KB of 250 jobs takes longer than all else about the row.
+) with (toast_tuple_target = 8160); -- Compressing the 4 KB of 250 jobs takes longer than all else about the row.
 create index claim_worker on sluice.claim (worker);
 
--- Gates hold back whole classes: jobs of these queues and tasks (patterns, * for any text; null: any) start only in these
--- hours of these days (ISO, 1 is Monday; null: every day) by the wall clock of the zone. Hours may pass midnight: then they
--- belong to the day on which they begin. Without hours: never (a pause).
+-- Gates hold back whole classes: jobs of these queues and tasks (patterns, * for any text; null: any) start only in
+-- these hours of these days (ISO, 1 is Monday; null: every day) in the local time of the zone. Hours may cross
+-- midnight: then they belong to the day on which they begin. Without hours: never (a pause).
 create table sluice.gate (
   name text primary key,
   queues text[],
@@ -122,26 +125,26 @@ create table sluice.gate (
   reason text not null,
   by text not null,
   created_at timestamptz not null,
-  -- Null: until it is removed. A rule's gate holds while a worker that has the rule renews it.
+  -- Null: until it is removed. A rule's gate stays in force while a worker that has the rule renews it.
   alive_until timestamptz,
   check ((zone is null) = (from_min is null) and (zone is null) = (to_min is null))
 );
 
--- What claims leave out because they failed by its data, until an operator releases it: a job is due at infinity, a lane
--- stands in list 1, which no claim reads, a bucket has no room. A row of something that has gone since counts for nothing.
+-- What claims skip because they failed on its data, until an operator releases it: a job is due at infinity, a lane is
+-- in list 1, which no claim reads, a bucket has no room. A row of something that no longer exists has no effect.
 create table sluice.parked (
   kind text not null check (kind in ('job', 'lane', 'bucket')),
   -- The id of the lane or the bucket; null for a job.
   id bigint,
   job uuid,
-  -- What operators call it: the job's id, `limit:key`, `task in queue, lane id`.
+  -- The name for operators: the job's id, `limit:key`, or `task in queue, lane id`.
   name text not null,
   error text not null,
   -- The SQLSTATE.
   code text,
   at timestamptz not null,
-  -- The release of a bucket makes up for these two: units that attempts used beyond their grants while it was parked, and
-  -- the time (us) until which a vendor asked for silence.
+  -- The release of a bucket applies these two: units that attempts used beyond their grants while it was parked, and
+  -- the time (us) until which a vendor demanded a pause.
   used bigint not null default 0,
   hold bigint not null default 0,
   primary key (kind, name)
