@@ -14,9 +14,7 @@ create or replace function engine.claim_lone(
 language plpgsql as $$
 declare
   v_front record; v_lane sluice.lane; v_is record;
-  v_life bigint; v_each bigint; v_free bigint;
-  v_take integer;
-  v_mark record; v_move engine.move;
+  v_life bigint; v_each bigint; v_free bigint; v_take integer; v_mark record; v_move engine.move;
 begin
   served := false; granted := 0; again := false; held := false; now_us := p_begun;
   if p_news.future or p_news.rest or cardinality(p_news.lanes) > 1 then return; end if;

@@ -55,7 +55,11 @@ describe.each(mainEngines)('on $name', (engine) => {
       select 'nobody', i.class, i.id, null from sluice.list i
       where i.due is not null and not exists (select 1 from sluice.lane l where l.class = i.class and l.list = i.id)`)
 
-  it('a key has one turn where it has a seat', { timeout: 300_000 }, async () => {
+  // The fourth history of this seed has a lane that stands behind another of its key when it is the only one to claim from.
+  it.each([
+    { seed: -779211449, numRuns: 4 },
+    { seed: undefined, numRuns: isLong ? 100 : 3 },
+  ])('a key has one turn where it has a seat: $numRuns histories', { timeout: 300_000 }, async ({ seed, numRuns }) => {
     await fc.assert(
       fc.asyncProperty(fc.array(act, { minLength: 300, maxLength: 400, size: 'max' }), async (acts) => {
         const held: Claimed[] = []
@@ -74,7 +78,7 @@ describe.each(mainEngines)('on $name', (engine) => {
         }
         await done(at.db, held)
       }),
-      { numRuns: isLong ? 100 : 7, endOnFailure: true },
+      { numRuns, endOnFailure: true, ...(seed === undefined ? {} : { seed }) },
     )
   })
 })
