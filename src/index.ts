@@ -36,7 +36,7 @@ export {
 } from './tasks/rule.ts'
 export type { SendRow, SendRowsOptions, Sent } from './tasks/rows.ts'
 export { http, httpTask, type HttpTaskOptions } from './tasks/http.ts'
-export type { Pausable, Pause, Pauses } from './gates/gates.ts'
+export type { Pausable, Pause, Pauses } from './operations/pauses.ts'
 export type { Parked } from './core/parked.ts'
 export type { Parking } from './claim/parking/parked.ts'
 export type { Exceeded, Missing, Verification, Verified, VerifyOptions } from './operations/verify.ts'

@@ -15,7 +15,7 @@ import { Estimates } from './tasks/estimate.ts'
 import { Limits } from './operations/limits.ts'
 import { Rulebook } from './tasks/rule.ts'
 import { type SendRowsOptions, type Sent, sendRows } from './tasks/rows.ts'
-import { type Pauses, pausesOn } from './gates/gates.ts'
+import { type Pauses, pausesOn } from './operations/pauses.ts'
 import { type Parking, parkingOn } from './claim/parking/parked.ts'
 import {
   type AnyTask,

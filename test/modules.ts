@@ -10,7 +10,7 @@ const uses: Record<string, string[]> = {
   generated: [],
   db: ['core', 'generated'],
   limits: ['core', 'db', 'generated'],
-  gates: ['core', 'db', 'limits', 'tasks', 'generated'],
+  gates: ['core', 'db', 'limits', 'generated'],
   store: ['core', 'db', 'limits', 'gates', 'generated'],
   http: ['core', 'limits'],
   tasks: ['core', 'db', 'limits', 'gates', 'store', 'http', 'generated'],
@@ -73,8 +73,6 @@ const exceptions: Record<string, string> = {
   'limits sluice.class': 'the lists of a bucket are found by class',
   'limits sluice.claim': 'a settlement whose grant has left the ledger counts from the time of its claim',
   'store engine.claim_at_send': 'a send may claim its own job',
-  'gates engine.pause': 'pauses of limits',
-  'gates engine.resume': 'pauses of limits',
 }
 
 /** The module of a path. */

@@ -2,6 +2,7 @@
 import { AttemptError, UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Hours, type ParsedHours, parseHours } from '../core/hours.ts'
+import type { Opens } from '../gates/gates.ts'
 import { fits, isPattern } from '../core/pattern.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Estimates } from './estimate.ts'
@@ -174,9 +175,6 @@ export type Ruled = { rule: string } & SendChanges & DispatchChanges & { heldUnt
 
 /** A table of routes: pattern of task names to a queue, or to a queue and a priority. The first match wins. */
 export type Routes = Readonly<Record<string, string | { queue?: string; priority?: number }>>
-
-/** Reads from the store when hours open next, in microseconds since 1970; undefined: they are open. */
-export type Opens = (hours: ParsedHours) => Promise<number | undefined>
 
 /** What a rule does to a job that could start now: it makes these changes, or holds the job until `atUs`. */
 export interface Ruling {

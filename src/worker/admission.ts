@@ -7,7 +7,8 @@ import type { Outcome } from '../claim/finish/finish.ts'
 import { choiceOf } from './choice.ts'
 import { shareIn } from '../limits/reserve.ts'
 import { keysOf, placeNow, placeOf, queueOf, type Readmission } from '../tasks/place.ts'
-import type { Opens, Rulebook } from '../tasks/rule.ts'
+import type { Opens } from '../gates/gates.ts'
+import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask } from '../tasks/task.ts'
 
 /** Delay, in ms, of a job that was granted a pool member unknown to this worker. */

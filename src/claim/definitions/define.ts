@@ -5,7 +5,7 @@ import type { Sql } from '../../db/store.ts'
 import { inWords, type Limit } from '../../limits/limit.ts'
 import { type Share, unreserved } from '../../limits/reserve.ts'
 import { isTransient } from '../claim.ts'
-import { me } from '../../gates/gates.ts'
+import { currentUser } from '../../core/user.ts'
 
 /** How long a definition that hits a deadlock or a lock timeout is repeated, in ms. */
 const defineMs = 10_000
@@ -125,7 +125,7 @@ export async function say(
       source,
       limit && JSON.stringify({ ...numbersOnly(limit), ...more }),
       limit && JSON.stringify(columnsOf(limit, lendUs)),
-      me(),
+      currentUser(),
       reason ?? null,
       String(Math.round(ageMs * 1_000)),
     ],
