@@ -30,7 +30,7 @@ it('limits: show, set, pin, history, rekey, pause, as an operator would', async 
     expect(set).toMatchObject({ code: 0, err: 'next: `sluice limits unset crm` undoes it\n' })
     expect(set.out).toMatch(/^crm {2}50\/min and concurrency 5, for each accountId \(version 2, margin 200 ms\)$/m)
     expect(set.out).toMatch(/^ {2}stored \S+ \S+ ago by \S+@\S+: as they asked$/m)
-    expect(set.out).toMatch(/^ {2}code says 100\/min$/m)
+    expect(set.out).toMatch(/^ {2}overridden: in code 100\/min$/m)
     expect(set.out).not.toContain('warning')
     const pinned = await limits(
       'pin',
