@@ -1,7 +1,7 @@
 /** A new job, and the parameters of the statements that insert it. */
 import { hashed } from '../core/hash.ts'
 
-/** A job that was checked and placed (dispatch/admit.ts), as it is stored. */
+/** A job that was checked and placed (tasks/admit.ts), as it is stored. */
 export interface NewJob {
   id: string
   /** The caller chose the id, so it may have been sent before. */
