@@ -49,7 +49,7 @@ it('limits: show, set, pin, history, rekey, pause, as an operator would', async 
     ])
     const under = await limits('set', 'crm', '--rate', '40/min', '--reason', 'less')
     expect(under.err).toContain('the pinned numbers override it')
-    expect((await limits()).out).toMatch(/^ {2}stored is 40\/min, concurrency 5$/m)
+    expect((await limits()).out).toMatch(/^ {2}overridden: stored 40\/min, concurrency 5$/m)
     expect(await limits('unpin', 'crm')).toMatchObject({ code: 0, out: expect.stringMatching(/^crm {2}40\/min/) })
     expect(await limits('unpin', 'crm')).toMatchObject({
       code: 1,

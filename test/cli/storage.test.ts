@@ -67,9 +67,7 @@ it('dead rows that nobody cleans are an alarm until they are vacuumed; so is an 
   await sluice.db.query('delete from sluice.idempotency')
   await until(async () => (await bloat(at))?.status === 'warn', 'the statistics tell')
   expect(await bloat(at)).toMatchObject({
-    text: expect.stringMatching(
-      /idempotency \(110000 dead, \d+ living, not vacuumed yet\).*`vacuum sluice.idempotency`/,
-    ),
+    text: expect.stringMatching(/idempotency \(110000 dead, \d+ live, not vacuumed yet\).*`vacuum sluice.idempotency`/),
   })
   const project = createProject({ DATABASE_URL: server.url })
   const shown = await project.run(['status', '--storage'])
