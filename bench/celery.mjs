@@ -1,4 +1,4 @@
-// Celery from outside: its producer and its workers are Python, what they ran stands in a file.
+// Drives Celery: its producer and workers are Python processes, which write what they ran to a file.
 import { execFile, execFileSync, spawn } from 'node:child_process'
 import { existsSync, mkdtempSync, readFileSync, readdirSync, rmSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -16,7 +16,7 @@ const folder = fileURLToPath(new URL('celery/', import.meta.url))
 const recordBytes = 16
 const pool = ['-P', 'prefork', '-c', '2']
 
-/** A Python that has Celery: Debian's, or the one in PATH, or Debian's after an installation. */
+/** Finds a Python with Celery: Debian's, or the one in PATH, or Debian's after installing the package. */
 async function python() {
   const find = () => ['/usr/bin/python3', 'python3'].find((file) => says(file, 'import celery, redis') !== undefined)
   const found = find()
@@ -38,7 +38,7 @@ function says(file, code) {
   }
 }
 
-/** One broker's worth of Celery, for one sample. */
+/** Runs Celery on one broker, for one sample. */
 async function openCelery({ url, queue = 'bench' }, env = {}) {
   const file = await python()
   const dir = mkdtempSync(join(tmpdir(), 'sluice-bench-celery-'))
@@ -66,17 +66,17 @@ async function openCelery({ url, queue = 'bench' }, env = {}) {
       const { stdout } = await promisify(execFile)(file, ['produce.py', ...args.map(String)], options)
       return stdout
     },
-    /** Resolves once all of them consume. */
+    /** Resolves when all workers consume. */
     async work(count) {
       for (let i = 0; i < count; i++) {
         const args = ['-m', 'celery', '-A', 'tasks', 'worker', ...pool, '-n', `w${i}@%h`, '--loglevel=ERROR']
-        // A group of its own: its children end with it.
+        // A process group of its own, so that its children end with it.
         workers.push(spawn(file, args, { cwd: folder, env: all, detached: true, stdio: 'ignore' }))
       }
       const ready = () => readdirSync(dir).filter((name) => name.includes('.ready.')).length
       await untilTrue(() => ready() === count, 120, `${count} Celery workers are ready`)
     },
-    /** Resolves once so many ran, or none for so long. */
+    /** Resolves when enough jobs ran, or none for a while. */
     async until(jobs, limitS, quietMs = Infinity) {
       let last = { count: 0, atMs: performance.now() }
       const isDone = () => {
@@ -86,7 +86,7 @@ async function openCelery({ url, queue = 'bench' }, env = {}) {
       }
       await untilTrue(isDone, limitS, `${jobs} jobs ran`)
     },
-    /** What ran: { at: ms, mark }, by time. */
+    /** Returns the jobs that ran, by time: { at: ms, mark }. */
     records() {
       const bytes = readFileSync(runs)
       const list = Array.from({ length: Math.floor(bytes.length / recordBytes) }, (_, i) => ({
@@ -142,7 +142,7 @@ async function latency({ place, options: { jobs, gapMs } }) {
   return latencies(took.slice(warmUp))
 }
 
-/** The bucket that the limited task asks: a tenth of the rate at once, then the rate. */
+/** The token bucket of the limited task: a tenth of the rate at once, then the rate. */
 const bucket = (rate) => {
   const perSecond = Number.parseInt(rate, 10)
   const burst = Math.max(1, Math.floor(perSecond / 10))
@@ -150,16 +150,16 @@ const bucket = (rate) => {
 }
 const bucketEnv = ({ burst, perSecond }) => ({ BENCH_CAPACITY: String(burst), BENCH_RATE: String(perSecond) })
 
-/** 100 a minute and 20 at once, as the bucket was published; a second stands for a minute. */
+/** 100 a minute and 20 at once, as the bucket was published, where a second stands for a minute. */
 const publishedBucket = (rate) => {
   const perSecond = Number.parseInt(rate, 10)
   const burst = Math.ceil(perSecond / 5)
   return { burst, perSecond, worst: perSecond + burst }
 }
-/** Where no job has run for so long, those that are missing were dropped. */
+/** If no job has run for this long, the missing ones were dropped. */
 const lostAfterMs = 5_000
 
-/** Of a sample whose place is Redis: how often the limiter was asked. Nothing else of Celery runs scripts. */
+/** Returns how often the limiter was called in a sample on Redis; Celery runs no other scripts. */
 async function asked({ url }) {
   const { Redis } = await import('ioredis')
   const client = new Redis(url)
@@ -206,7 +206,7 @@ async function tenants({ place, pids, options: { tenants: count, hot, each, perT
   return tenantLines({ times, keys, seconds, perTenant, cpu: used, rssMb: undefined, promise })
 }
 
-/** The peer of one broker; those with Redis ask the bucket there. */
+/** Makes the peer of one broker; with Redis its tasks use the token bucket there. */
 export function celeryOn({ name, server, task = 'limited' }) {
   const versions = () =>
     says('/usr/bin/python3', 'import celery, kombu; print(f"Celery {celery.__version__}, kombu {kombu.__version__}")')

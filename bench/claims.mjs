@@ -1,9 +1,9 @@
-// What a claim costs the server: its time and the buffers that it touches, by pg_stat_statements (server postgres-stats).
+// Measures what a claim costs the server: its time and buffers, by pg_stat_statements (server postgres-stats).
 import { randomUUID } from 'node:crypto'
 import pg from 'pg'
 import { counter } from './load.mjs'
 
-/** Watches the claims of one database. */
+/** Reads the statistics of the claims of one database. */
 export async function watchClaims({ adminUrl }) {
   const client = new pg.Client(adminUrl)
   client.on('error', () => {})
@@ -17,14 +17,14 @@ export async function watchClaims({ adminUrl }) {
         from pg_stat_statements where query like 'select * from %.claim($%'`)
       return rows[0]
     },
-    /** Rows that were inserted or changed since the database was made, by table. */
+    /** Returns the rows that were inserted or changed since the database was created, by table. */
     async written() {
-      await client.query('select pg_sleep(1.5)') // What other sessions wrote is reported once a second.
+      await client.query('select pg_sleep(1.5)') // Other sessions report their writes once a second.
       const { rows } = await client.query(`select relname as name, (n_tup_ins + n_tup_upd)::float as n
         from pg_stat_user_tables where schemaname = 'sluice' and n_tup_ins + n_tup_upd > 0 order by 1`)
       return Object.fromEntries(rows.map(({ name, n }) => [name, n]))
     },
-    /** Arrivals that no claim has read yet: 0, or more. */
+    /** Counts the arrivals that no claim has read yet. */
     async unread() {
       const { rows } = await client.query(`select count(*)::int as n from (select 1 from sluice.class c
         cross join lateral (select snap, target from sluice.class_state s where s.class = c.id order by n desc limit 1) s
@@ -36,7 +36,7 @@ export async function watchClaims({ adminUrl }) {
   }
 }
 
-/** Claims one after the other, without a worker's loop; what it was handed out runs at once. */
+/** Claims one after the other, without a worker's loop; claimed jobs count as running at once. */
 export async function claimer({ url }) {
   const client = new pg.Client(url)
   client.on('error', () => {})
@@ -48,7 +48,7 @@ export async function claimer({ url }) {
   const { rows: workers } = await client.query(`insert into sluice.worker (host, pid, version, tasks, slots, started_at)
     values ('bench', 1, '0', '{noop}', 1, sluice.now()) returning id`)
   return {
-    /** Claims up to `want` jobs; resolves to how many it got, and whether to ask again at once. */
+    /** Claims up to `want` jobs; resolves to how many it got, and whether to claim again at once. */
     async claim(want) {
       const { rows } = await client.query({
         name: 'claim',
@@ -57,7 +57,7 @@ export async function claimer({ url }) {
       })
       return { count: rows[0].jobs === null ? 0 : JSON.parse(rows[0].jobs).length, again: rows[0].again }
     },
-    /** Ends all that was claimed. */
+    /** Finishes all claimed jobs. */
     async finish() {
       await client.query(`select ${engine}.finish(array_agg(distinct c.id), array_agg(distinct c.id), array_agg(j.seq), array_agg(j.id),
         array_agg(array_position(a.ids, j.claim)), array_agg('done'::text), null, null, null, null, null)
@@ -68,7 +68,7 @@ export async function claimer({ url }) {
   }
 }
 
-/** A session whose worker can be let run for a number of jobs, again and again. */
+/** Opens a session whose worker can run a given number of jobs, repeatedly. */
 export function stepper(session) {
   const ran = counter()
   return {
@@ -82,7 +82,7 @@ export function stepper(session) {
   }
 }
 
-/** Claims while `jobs` more run: { ms, buffers, granted } of a claim on average. */
+/** Runs `jobs` more jobs; resolves to the averages of a claim: { ms, buffers, granted }. */
 export async function claimCost(watch, steps, jobs) {
   const before = steps.ran.count
   await watch.reset()
@@ -91,7 +91,7 @@ export async function claimCost(watch, steps, jobs) {
   return { ms: ms / calls, buffers: buffers / calls, granted: (steps.ran.count - before) / calls }
 }
 
-/** The lines of one point. */
+/** Makes the lines of one point of the curve. */
 export function costLines(name, { ms, buffers, granted }) {
   return [
     { bench: `${name}-ms`, value: ms, unit: 'ms/claim' },

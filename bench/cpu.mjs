@@ -5,11 +5,11 @@ import { existsSync, readFileSync, readdirSync } from 'node:fs'
 const hasProc = existsSync('/proc/self/stat')
 const ticks = hasProc ? Number(execFileSync('getconf', ['CLK_TCK'], { encoding: 'utf8' })) : 100
 
-/** Of one process: its parent, its CPU seconds with those of children that ended; undefined when it is gone. */
+/** Reads a process: its parent, and its CPU seconds with those of ended children; undefined if it has ended. */
 function statOf(pid) {
   try {
     const text = readFileSync(`/proc/${pid}/stat`, 'utf8')
-    // The name may hold spaces and brackets: fields are counted from behind it.
+    // The name may contain spaces and brackets, so the fields are read after it.
     const fields = text.slice(text.lastIndexOf(')') + 2).split(' ')
     const used = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0)
     return { parent: Number(fields[1]), seconds: used / ticks }
@@ -18,7 +18,7 @@ function statOf(pid) {
   }
 }
 
-/** These processes and all that descend from them, by pid. */
+/** Returns these processes and all their descendants, by pid. */
 function family(roots) {
   const all = new Map()
   for (const name of readdirSync('/proc')) {
@@ -44,20 +44,20 @@ export function cpuSeconds(pids) {
   return [...family(pids).values()].reduce((sum, seconds) => sum + seconds, 0)
 }
 
-/** CPU seconds that these processes use from here on; call it for the answer, which is of 1,000 jobs. */
+/** Starts to measure CPU seconds of these processes; call the result for the CPU seconds of 1,000 jobs. */
 export function cpuFrom(pids) {
   const from = cpuSeconds(pids)
   return (jobs) => (from === undefined ? undefined : ((cpuSeconds(pids) - from) / jobs) * 1000)
 }
 
-/** Resident memory of one process, in MB; undefined where there is no /proc. */
+/** Returns the resident memory of a process, in MB; undefined if there is no /proc. */
 export function residentMb(pid) {
   if (!hasProc) return undefined
   const kb = /^VmRSS:\s+(\d+)/m.exec(readFileSync(`/proc/${pid}/status`, 'utf8'))?.[1]
   return Number(kb) / 1024
 }
 
-/** How busy the machine is with others, as a share of all its CPUs, from here on: call it again for the answer. */
+/** Starts to measure how busy the machine is with other processes; call the result for the fraction of all CPUs. */
 export function machineLoad() {
   const read = () => {
     const fields = readFileSync('/proc/stat', 'utf8').split('\n')[0].split(/\s+/).slice(1).map(Number)

@@ -1,16 +1,16 @@
-// What the scenarios of endurance have in common: full load for minutes, the backlog kept short, watched all the time.
+// Shared by the scenarios of endurance: full load for minutes with a short backlog, measured all the time.
 import pg from 'pg'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { residentMb } from './cpu.mjs'
 import { batches, counter } from './load.mjs'
 
-/** So many jobs wait at most: senders hold back, as they would not in a backlog that grows. */
+/** The most jobs that wait: senders pause above it, so that the backlog does not grow. */
 const waitingMax = 20_000
 
-/** Node compiles what runs often: that is not the slope that is looked for. */
+/** Warm-up, because Node compiles code that runs often, which would hide the slope to measure. */
 const warmUpS = 5
 
-/** `held`: an idle transaction keeps a snapshot from the start on, so that no dead row can be cleaned. */
+/** `held`: an idle transaction holds a snapshot from the start, so that no dead row can be removed. */
 export function enduring({ name, held }) {
   return {
     name,
@@ -89,7 +89,7 @@ async function enduringRun(name, held, { peer, place, options: { seconds, part }
   ]
 }
 
-/** Jobs a second in each part: the slope. */
+/** Returns the jobs a second in each part, which show the slope. */
 function parts(between, seconds, part) {
   const starts = Array.from({ length: Math.floor(seconds / part) }, (_, i) => i * part)
   return starts.map((from) => Math.round(between(from, from + part)))

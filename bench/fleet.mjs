@@ -1,4 +1,4 @@
-// Several worker processes of one peer, and what they did.
+// Runs several worker processes of one peer, and collects what they did.
 import { fork } from 'node:child_process'
 import { setTimeout as sleep } from 'node:timers/promises'
 import { fileURLToPath } from 'node:url'
@@ -7,10 +7,10 @@ const file = fileURLToPath(new URL('worker.mjs', import.meta.url))
 
 const atOnce = 4
 
-/** Started and connected, not yet at work. */
+/** Starts the workers; they are connected, but do not work yet. */
 export async function startFleet({ peer, place, shape, count }) {
   const members = []
-  // A few at a time: fifty that start at once would time out on each other.
+  // A few at a time, because fifty starts at once would time out.
   while (members.length < count) {
     const some = Array.from({ length: Math.min(atOnce, count - members.length) }, () =>
       member({ peer: peer.name, place, shape }),
@@ -20,14 +20,14 @@ export async function startFleet({ peer, place, shape, count }) {
   }
   return {
     pids: members.map(({ child }) => child.pid),
-    /** Jobs begun so far, up to a tenth of a second ago. */
+    /** Returns the jobs begun so far, as of at most a tenth of a second ago. */
     ran: () => members.reduce((sum, { told }) => sum + told.ran, 0),
-    /** Claims made so far by those that count them, up to a tenth of a second ago; undefined when nobody does. */
+    /** Returns the claims made so far, as of at most a tenth of a second ago; undefined if no worker counts them. */
     calls() {
       const counts = members.map(({ told }) => told.calls).filter((calls) => calls !== undefined)
       return counts.length === 0 ? undefined : counts.reduce((a, b) => a + b, 0)
     },
-    /** What those that count more than calls have counted, by its names, all together; undefined when nobody does. */
+    /** Returns the sums of the workers' further counters, by name; undefined if no worker has any. */
     tally() {
       const all = members.map(({ told }) => told.tally).filter((tally) => tally !== undefined)
       if (all.length === 0) return undefined
@@ -38,7 +38,7 @@ export async function startFleet({ peer, place, shape, count }) {
       for (const { child } of members) child.send({ go: true })
       await Promise.all(members.map(({ working }) => working))
     },
-    /** Waits for so many jobs altogether, at most `limitS` seconds; false when it took longer. */
+    /** Waits for so many jobs in total, at most `limitS` seconds; resolves to false if it took longer. */
     async until(goal, limitS = Infinity) {
       const sinceMs = performance.now()
       while (this.ran() < goal) {
@@ -47,7 +47,7 @@ export async function startFleet({ peer, place, shape, count }) {
       }
       return true
     },
-    /** Ends them all; resolves to what each tells: { times, keys, rssMb }. */
+    /** Ends all workers; resolves to the report of each: { times, keys, rssMb }. */
     async stop() {
       for (const { child } of members) child.send({ stop: true })
       return Promise.all(members.map(({ result }) => result))
@@ -65,7 +65,7 @@ function member(asked) {
       child.once('exit', (code, signal) => reject(new Error(`a worker ended with ${signal ?? `code ${code}`}`)))
     })
   const [ready, working, result] = [promise('ready'), promise('working'), promise('result')]
-  // Whoever waits for one of them hears of it; the others must not end this process.
+  // Waiters get the error; without a waiter it must not end this process.
   for (const each of [ready, working, result]) each.catch(() => {})
   child.on('message', (message) => {
     if (message.ran !== undefined) Object.assign(told, message)

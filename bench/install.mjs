@@ -1,4 +1,4 @@
-// Installs the peers into bench/node_modules, as bench/package-lock.json says. They are no dependency of Sluice.
+// Installs the peers into bench/node_modules, from bench/package-lock.json. They are no dependency of Sluice.
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { existsSync, readFileSync, writeFileSync } from 'node:fs'
@@ -6,7 +6,7 @@ import { fileURLToPath } from 'node:url'
 
 const here = fileURLToPath(new URL('.', import.meta.url))
 
-/** Once for each lockfile; ends the process with a message when it cannot. */
+/** Installs once for each lockfile; ends the process with a message if that fails. */
 export function install() {
   const stamp = `${here}node_modules/.sluice-lock`
   const hash = createHash('sha256')
@@ -15,7 +15,7 @@ export function install() {
   if (existsSync(stamp) && readFileSync(stamp, 'utf8') === hash) return
   process.stderr.write('Installing the peers into bench/node_modules (npm ci).\n')
   try {
-    // graphile-worker and pg-boss declare Node 22 and run on 20 all the same. No install scripts: all are optional.
+    // graphile-worker and pg-boss require Node 22 but run on 20. Install scripts are skipped, because all are optional.
     const args = ['ci', '--ignore-scripts', '--no-audit', '--no-fund', '--loglevel=error']
     execFileSync('npm', args, { cwd: here, stdio: ['ignore', 2, 2] })
   } catch (error) {

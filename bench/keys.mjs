@@ -1,7 +1,7 @@
-// What the scenarios with many keys have in common.
+// Shared by the scenarios with many keys.
 import { counter, fill, message, secondsSince } from './load.mjs'
 
-/** A backlog of many keys, each with a limit of its own under a shared one; one of them has half of it and came first. */
+/** Makes a backlog of many keys, each with its own limit under a shared one; one key came first and has half of the jobs. */
 export function drainOfKeys({ name, keys, jobs, quickJobs }) {
   return {
     name,

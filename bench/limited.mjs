@@ -1,15 +1,15 @@
-// What the scenarios of limited dispatch have in common: a backlog behind one rate, and a fleet that works on it.
+// Shared by the scenarios of limited dispatch: a backlog behind one rate, and a fleet that works on it.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { cpuSeconds } from './cpu.mjs'
 import { startFleet } from './fleet.mjs'
 import { fill, mostIn, refusedOf } from './load.mjs'
 
-/** `200/s` as numbers. */
+/** Parses a rate such as `200/s`. */
 const perSecondOf = (rate) => Number.parseInt(rate, 10)
 
 const peers = ['sluice', 'bullmq', 'dbos', 'celery-redis']
 
-/** A backlog drained at its rate; `more` of a scenario that says it otherwise. */
+/** Makes a scenario that drains a backlog at its rate; `more` overrides parts of it. */
 export function drainedAt({ name, workers, jobs = 2_000, rate = '200/s', ...more }) {
   return {
     name,
@@ -23,7 +23,7 @@ export function drainedAt({ name, workers, jobs = 2_000, rate = '200/s', ...more
   }
 }
 
-/** A rate far below what is waiting: what the waiting costs; `more` of a scenario that says it otherwise. */
+/** Makes a scenario whose backlog is far above its rate, which measures what waiting costs; `more` overrides parts of it. */
 export function farBelow({ name, workers, ...more }) {
   return {
     name,
@@ -44,7 +44,7 @@ async function limitedRun(name, { peer, place, pids, options: { jobs, rate, work
   const spent = meter({ fleet, session, pids })
   await fleet.go()
   await fleet.until(1, 60)
-  // From the first job on: starting up is not counted.
+  // Measured from the first job on, without starting up.
   const before = await spent()
   const nominal = perSecondOf(rate)
   if (!(await fleet.until(jobs, (jobs / nominal) * 5 + 60))) throw new Error(`only ${fleet.ran()} of ${jobs} jobs ran`)
@@ -65,7 +65,7 @@ async function limitedRun(name, { peer, place, pids, options: { jobs, rate, work
   return [...lines, ...tallyLines(name, before, after)]
 }
 
-/** Reads what was done so far: jobs, claims (of the workers, or scripts of the server), CPU seconds of all and of the server. */
+/** Reads the totals so far: jobs, claims (of the workers, or scripts of the server), CPU seconds of all and of the server. */
 function meter({ fleet, session, pids }) {
   return async () => ({
     ran: fleet.ran(),
@@ -76,7 +76,7 @@ function meter({ fleet, session, pids }) {
   })
 }
 
-/** What a limiter beside the store was asked between two readings, by those that count it. */
+/** Returns how often a limiter beside the store was called between two readings, for peers that count it. */
 function tallyLines(name, before, after) {
   if (after.tally === undefined) return []
   const { grants, refunds, vain, settles, claims } = Object.fromEntries(
@@ -91,7 +91,7 @@ function tallyLines(name, before, after) {
   ]
 }
 
-/** The lines of a drain at a rate, from the times (ms) at which its jobs began. */
+/** Makes the lines of a drain at a rate from the times (ms) at which its jobs began. */
 export function limitedLines(
   name,
   { times, nominal, promise: { burst, perSecond, worst }, callsPerJob, cpuPer1000, serverPer1000 },
@@ -122,7 +122,7 @@ async function farBelowRun(name, { peer, place, pids, options: { jobs, rate, wor
   const fleet = await startFleet({ peer, place, shape, count: workers })
   const watched = [...fleet.pids, ...pids]
   await fleet.go()
-  // Registered, looked once, gone to sleep.
+  // By now the workers are registered, have claimed once, and sleep.
   await sleep(3_000 + workers * 200)
   const idle = await shareOfCore(watched, seconds / 3)
   await fill(session, jobs)
@@ -131,7 +131,7 @@ async function farBelowRun(name, { peer, place, pids, options: { jobs, rate, wor
   const before = await spent()
   const waiting = shareOfCore(watched, seconds)
   await sleep((seconds / 3) * 1000)
-  // By then all of them have looked.
+  // By then all workers have claimed.
   const settled = await spent()
   const waited = await waiting
   const after = await spent()
@@ -160,7 +160,7 @@ async function shareOfCore(pids, seconds) {
   return ((to.cpu - from.cpu) / ((to.atMs - from.atMs) / 1000)) * 100
 }
 
-/** On a busy machine reading takes its time: it counts as of its middle. */
+/** On a busy machine a reading takes long, so its time is the middle of it. */
 function reading(pids) {
   const sinceMs = performance.now()
   const cpu = cpuSeconds(pids)

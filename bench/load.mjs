@@ -1,7 +1,7 @@
 // The load that all peers get: the same message, a handler that only counts, and conditions to wait for.
 import { setTimeout as sleep } from 'node:timers/promises'
 
-/** All peers, of `peers/` and `celery.mjs`; `postgres` is the ceiling, no queue. */
+/** All peers, from `peers/` and `celery.mjs`; `postgres` is the upper bound, not a queue. */
 export const everyPeer = [
   'sluice',
   'sluice-embedded',
@@ -17,14 +17,14 @@ export const everyPeer = [
 /** 220 bytes of JSON. */
 export const message = { accountId: 'a1', contactId: '123456', pad: 'x'.repeat(168) }
 
-/** Messages in batches of `size`, made as they are asked for. */
+/** Makes messages in batches of `size`, on demand. */
 export function* batches(count, size = 1000, messageOf = () => message) {
   for (let from = 0; from < count; from += size) {
     yield Array.from({ length: Math.min(size, count - from) }, (_, i) => messageOf(from + i))
   }
 }
 
-/** Sends `count` messages in bulk, in the way that the peer has for many. */
+/** Sends `count` messages by the peer's bulk call. */
 export async function fill(session, count, messageOf) {
   if (session.sendStream !== undefined) return session.sendStream(flat(batches(count, 1000, messageOf)))
   for (const batch of batches(count, 1000, messageOf)) await session.sendMany(batch)
@@ -34,7 +34,7 @@ function* flat(all) {
   for (const batch of all) yield* batch
 }
 
-/** Counts calls of `handle` and can be awaited. */
+/** Makes a handler that counts its calls and can be awaited. */
 export function counter() {
   let count = 0
   let goal = Infinity
@@ -46,7 +46,7 @@ export function counter() {
     handle() {
       if (++count >= goal) reached()
     },
-    /** Resolves once `goal` calls were made altogether; throws when `limitS` seconds pass before. */
+    /** Resolves when `goal` calls were made in total; throws after `limitS` seconds. */
     async until(wanted, limitS = 300) {
       if (count >= wanted) return
       const end = new AbortController()
@@ -64,21 +64,21 @@ export function counter() {
   }
 }
 
-/** Seconds since a `performance.now()`. */
+/** Returns the seconds since a `performance.now()`. */
 export const secondsSince = (sinceMs) => (performance.now() - sinceMs) / 1000
 
 /** Monotonic ms, the same in all processes of one machine. */
 export const monotonicMs = () => Number(process.hrtime.bigint() / 1000n) / 1000
 
-/** The value below which this share of the samples lies. */
+/** Returns the quantile of the samples. */
 export function quantile(samples, share) {
   const sorted = samples.toSorted((a, b) => a - b)
   return sorted[Math.min(Math.floor(sorted.length * share), sorted.length - 1)]
 }
 
 /**
- * How many of these times (any unit) a vendor refuses that lets `most` through in any half-open window; what it refuses it does
- * not count.
+ * Returns how many of these times (any unit) a vendor rejects that allows `most` in any half-open window, and does not count
+ * what it rejects.
  */
 export function refusedOf(times, most, window) {
   const through = []
@@ -90,7 +90,7 @@ export function refusedOf(times, most, window) {
   return refused
 }
 
-/** The most of these times (any unit) in one half-open window that begins with one of them. */
+/** Returns the most of these times (any unit) in one half-open window that begins with one of them. */
 export function mostIn(times, window) {
   const sorted = Float64Array.from(times).toSorted()
   let most = 0

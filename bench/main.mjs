@@ -1,5 +1,5 @@
-// Benchmarks of Sluice beside its peers: `npm run bench -- --help`; docs/performance.md says how figures are taken.
-// This file imports no peer: they are installed first.
+// Benchmarks of Sluice beside its peers: `npm run bench -- --help`; docs/performance.md describes how figures are measured.
+// This file imports no peer, because they are installed first.
 import { readdirSync } from 'node:fs'
 import { parseArgs } from 'node:util'
 import { install } from './install.mjs'
@@ -36,7 +36,7 @@ function refuse(message) {
   process.exit(2)
 }
 
-/** One file is one scenario, or one peer. */
+/** Lists scenarios or peers: each is one file. */
 const namesIn = (folder) =>
   readdirSync(new URL(folder, import.meta.url))
     .filter((file) => file.endsWith('.mjs'))
@@ -46,7 +46,7 @@ async function load(folder, names) {
   return Promise.all(names.map(async (name) => (await import(`./${folder}/${name}.mjs`)).default))
 }
 
-/** `jobs=1000,rate=20` as { jobs: 1000, rate: 20 }. */
+/** Parses `jobs=1000,rate=20` to { jobs: 1000, rate: 20 }. */
 function settings(texts) {
   return Object.fromEntries(
     texts

@@ -1,14 +1,14 @@
-// What the scenarios with many queues have in common: the sources' claim, 24 queues, 24 rules, spikes.
+// Shared by the scenarios with many queues: a million jobs a day over 24 queues with 24 rules, and load spikes.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { cpuSeconds } from './cpu.mjs'
 import { counter, message, monotonicMs, quantile } from './load.mjs'
 
 const dayS = 86_400
 const tickMs = 100
-/** Each so many seconds one queue gets a second's load of all queues at once. */
+/** How often, in seconds, one queue gets a second's load of all queues at once. */
 const spikeS = 5
 
-/** `times` a million jobs a day, over 24 queues with a rule for each. */
+/** Makes a scenario of `times` a million jobs a day, over 24 queues with a rule for each. */
 export function dayOver({ name, times }) {
   return {
     name,
@@ -49,7 +49,7 @@ async function dayRun(name, { peer, place, pids, options: { queues, perDay, seco
     const due = Math.floor((perDay / dayS) * passedS) - (sent - warmUp)
     for (let i = 0; i < due; i++) send()
     if (passedS > (spikes + 1) * spikeS) {
-      // Out of the rate that follows: the day has no more jobs for it.
+      // A spike is taken from the steady rate that follows it, so that the day's total stays.
       for (let i = 0; i < perDay / dayS; i++) send(spikes % queues)
       spikes += 1
     }

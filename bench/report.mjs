@@ -1,9 +1,9 @@
-// What was measured: progress on stderr, medians with their range on stdout.
+// The report: progress on stderr, medians with their range on stdout.
 import { execFileSync } from 'node:child_process'
 import { readFileSync } from 'node:fs'
 import { availableParallelism, cpus, release, totalmem, type } from 'node:os'
 
-/** From here on a sample counts as disturbed: so much of the machine went to others. */
+/** A sample counts as disturbed if other processes used more than this fraction of the machine. */
 const disturbedFrom = 0.1
 
 const round = (value) => (value === undefined ? undefined : Number(value.toPrecision(4)))
@@ -18,7 +18,7 @@ export class Report {
     this.#json = json
   }
 
-  /** Says where this runs. */
+  /** Prints the machine and versions. */
   machine() {
     const model = cpus()[0]?.model ?? 'unknown processor'
     const memory = `${Math.round(totalmem() / 2 ** 30)} GiB`
@@ -28,7 +28,7 @@ export class Report {
     )
   }
 
-  /** One sample: its lines { bench, value, unit, … }. */
+  /** Adds a sample: its lines { bench, value, unit, … }. */
   add({ lines, peer, config, about, tookS, disturbed }) {
     const isDisturbed = disturbed !== undefined && disturbed > disturbedFrom
     for (const { bench, value, unit, ...more } of lines) {
@@ -62,7 +62,7 @@ export class Report {
     const benches = [...new Set(lines.map(({ bench }) => bench))]
     for (const bench of benches) {
       const own = lines.filter((line) => line.bench === bench)
-      // A table for each bench that several peers took part in; the others follow each other.
+      // A table for each bench with several peers; then the others, one after the other.
       if (own.length > 1) console.log('')
       for (const { peer, value, unit, min, max, runs, disturbed } of own) {
         const range = `(${min} .. ${max}, ${runs} run${runs === 1 ? '' : 's'})${disturbed > 0 ? ` (f: ${disturbed})` : ''}`

@@ -1,5 +1,5 @@
-// Takes the samples: interleaved (round by round, in each round every scenario, in each scenario every peer), so that
-// drift of the machine hits all alike; each in a process of its own, on servers that only we use.
+// Takes the samples, interleaved (round by round, in each round every scenario, in each scenario every peer), so that
+// drift of the machine affects all alike. Each sample is a process, on servers that only this benchmark uses.
 import { fork } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { availableParallelism } from 'node:os'
@@ -9,7 +9,7 @@ import { Report } from './report.mjs'
 
 const sampler = fileURLToPath(new URL('sample.mjs', import.meta.url))
 
-/** Servers, each started when the first peer needs it. */
+/** The servers, each started when the first peer needs it. */
 class Servers {
   #started = new Map()
   #options
@@ -32,7 +32,7 @@ class Servers {
   }
 }
 
-/** All that was asked for, then the report; resolves to the exit code. */
+/** Takes all samples, then prints the report; resolves to the exit code. */
 export async function run({ scenarios, peers, named, set, quick, json, runs, budgetS, redis, profile }) {
   const servers = new Servers({ redis })
   const report = new Report(json)
@@ -63,7 +63,7 @@ export async function run({ scenarios, peers, named, set, quick, json, runs, bud
         await take(cell, { servers, report, round, runs: runsOf(cell.scenario), profile })
       }
       const spentS = (performance.now() - sinceMs) / 1000
-      // The next round takes about as long as those before.
+      // The next round takes about as long as the previous ones.
       if (round < rounds && spentS + spentS / round > budgetS) break
     }
   } finally {
@@ -78,7 +78,7 @@ function optionsOf({ scenario, peer, set, quick }) {
   const options = { ...scenario.full, ...(quick ? scenario.quick : {}), ...set }
   const own = Object.keys({ ...scenario.full, ...scenario.quick })
   const kept = Object.fromEntries(Object.entries(options).filter(([name]) => own.includes(name)))
-  // Of peers that would take minutes for what others do in a second; the line says how many it were.
+  // Fewer jobs for peers that would take minutes for what others do in a second; the line shows how many.
   if (scenario.isPaced !== true && peer.jobsMax !== undefined && kept.jobs > peer.jobsMax) kept.jobs = peer.jobsMax
   return kept
 }
@@ -113,7 +113,7 @@ async function take({ scenario, peer, options }, { servers, report, round, runs,
   }
 }
 
-/** What a sample is told of its servers: the place on the first one, the others by their names; and how to clear them. */
+/** Returns what a sample needs of its servers: its place on the first one, the others by name, and how to clear them. */
 async function placeOn(servers, names) {
   const [told, removals] = [{}, []]
   for (const [i, server] of servers.entries()) {
@@ -126,7 +126,7 @@ async function placeOn(servers, names) {
 
 const aboutOf = (servers) => (servers.length === 0 ? 'none' : servers.map(({ about }) => about).join('; '))
 
-/** The share of the machine that goes to processes which are not ours, from here on: call it for the answer. */
+/** Starts to measure how busy the machine is with other processes; call the result for the fraction. */
 function watchOthers() {
   const sinceMs = performance.now()
   const busy = machineLoad()
@@ -138,7 +138,7 @@ function watchOthers() {
   }
 }
 
-/** One sample in a process of its own, which is ended when it takes longer than `limitS` seconds. */
+/** Takes one sample in a separate process, which is killed after `limitS` seconds. */
 function sample(asked, limitS, profile) {
   return new Promise((resolve, reject) => {
     const execArgv = profile === undefined ? [] : ['--cpu-prof', `--cpu-prof-dir=${profile}`]
@@ -159,7 +159,7 @@ function sample(asked, limitS, profile) {
   })
 }
 
-/** What is installed of the packages that a peer is made of. */
+/** Returns the installed versions of a peer's packages. */
 function versionOf({ packages = [] }) {
   const places = ['./node_modules', '../node_modules'].flatMap((from) =>
     packages.map((name) => [name, `${from}/${name}`]),

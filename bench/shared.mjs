@@ -1,8 +1,8 @@
-// What the scenarios of limits that are shared in Redis have in common: Sluice on PostgreSQL and Redis, its calls counted.
+// Shared by the scenarios of limits in Redis: Sluice on PostgreSQL and Redis, with its calls counted.
 import { drainedAt, farBelow } from './limited.mjs'
 import sluice, { open } from './peers/sluice.mjs'
 
-/** A connection as Sluice makes its own (src/redis/connect.ts); `tally` counts what goes over it. */
+/** Opens a connection like Sluice's own (src/redis/connect.ts); `tally` counts its calls. */
 async function countingClient(url, tally) {
   const { Redis } = await import('ioredis')
   const redis = new Redis(url, {
@@ -18,7 +18,7 @@ async function countingClient(url, tally) {
   return {
     async send(command, args) {
       const call = ['EVALSHA', 'EVAL'].includes(command) ? JSON.parse(args.at(-1)) : {}
-      // Where Redis does not know a script it is sent once more, with its text.
+      // If Redis does not have a script, it is sent again with its text.
       if (command === 'EVALSHA') {
         if (call.items !== undefined) tally.reserves += 1
         if (call.acts !== undefined) tally.settles += 1
@@ -31,7 +31,7 @@ async function countingClient(url, tally) {
   }
 }
 
-/** What the numbers of an answer say (docs/redis.md). */
+/** Counts the grants, denials and refunds of an answer (docs/redis.md). */
 function count({ items, acts, ahead }, numbers, tally) {
   for (const [i, { want }] of (items ?? []).entries()) {
     const granted = numbers[i * (ahead === undefined ? 3 : 5)]
@@ -43,7 +43,7 @@ function count({ items, acts, ahead }, numbers, tally) {
   }
 }
 
-/** The peer; with `published` other programs may take of its limits. */
+/** Makes the peer; with `published` other programs can take from its limits. */
 export function sluiceSharing({ name, published }) {
   return {
     ...sluice,
@@ -69,7 +69,7 @@ export function sluiceSharing({ name, published }) {
   }
 }
 
-/** 100 a minute, of which a second stands for a minute here: 5,000 jobs. */
+/** 5,000 jobs at 100 a minute, where a second stands for a minute. */
 export const sharedAt = ({ name, workers }) =>
   drainedAt({
     name,
@@ -81,6 +81,6 @@ export const sharedAt = ({ name, workers }) =>
     peers: ['sluice-redis', 'sluice-redis-own', 'sluice', 'bullmq', 'dbos', 'celery-redis', 'celery-published'],
   })
 
-/** The same limit, far below what is waiting. */
+/** The same limit with a backlog far above it. */
 export const sharedFarBelow = ({ name, workers }) =>
   farBelow({ name, workers, peers: ['sluice-redis', 'sluice-redis-own', 'bullmq', 'dbos'] })

@@ -1,4 +1,4 @@
-// One worker process of a fleet: notes when each job began. fleet.mjs speaks to it.
+// One worker process of a fleet, which records when each job began. fleet.mjs controls it.
 import { residentMb } from './cpu.mjs'
 import { fill, monotonicMs } from './load.mjs'
 
@@ -13,7 +13,7 @@ process.on('message', ({ go, stop }) => {
   if (go) void begin()
   if (stop) void end()
 })
-// Nobody is left to work for.
+// The parent has ended.
 process.on('disconnect', () => process.exit(1))
 process.send({ ready: true })
 
@@ -30,14 +30,14 @@ async function begin() {
     process.send(news)
   }, 100)
   process.send({ working: true })
-  // Where one process owns the store, it is the one that sends.
+  // If only one process can own the store, the sending process owns it.
   if (shape.fill > 0) await fill(session, shape.fill)
 }
 
 async function end() {
   const result = { times: [...times], keys: [...keys], rssMb: residentMb(process.pid) }
   await Promise.race([worker?.stop(), new Promise((resolve) => setTimeout(resolve, 5_000))]).catch(() => {})
-  // The embedded engine gives its directory free.
+  // The embedded engine unlocks its directory.
   if (place.dir !== undefined) await session.close()
   process.send({ result }, () => process.exit(0))
 }

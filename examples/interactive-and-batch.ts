@@ -1,7 +1,7 @@
 /**
  * One API account, 100 calls a second, and two kinds of work on it: a nightly import of 250 rows, and people who open a
- * card and wait for it. The import may use all that the account allows, but a call that somebody waits for goes first.
- * A stand-in for the API, started here, counts what arrives; at the end it is printed how long each kind waited.
+ * card and wait for it. The import may use all that the account allows, but a call that a person waits for goes first.
+ * A stand-in for the API, started here, counts what arrives. At the end the program prints how long each kind waited.
  *
  *     npm run setup && npx jiti examples/interactive-and-batch.ts
  */
@@ -13,11 +13,11 @@ import { z } from 'zod'
 const api = vendor({ rules: [{ algorithm: 'sliding log', limit: 100, windowMs: 1_000 }] })
 const url = await api.listen()
 
-// Both tasks spend from the same bucket, that of their account. By it they also have one fair key, within which the
-// higher priority goes first, whatever queue the jobs are in.
+// Both tasks use the same bucket, that of their account. It is also their fair key, and within a fair key the job with the
+// higher priority goes first, whatever queue it is in.
 const account = limit('api', { rate: '100/s', by: 'account' })
 
-// Nothing is expected to fail here; should it, the numbers below would never be reached.
+// No job is expected to fail here; if one did, the loops below would never end.
 const onFailed = ({ task, error }: Failure) => {
   console.error(`${task} failed: ${error?.message}`)
   process.exit(1)
@@ -39,11 +39,11 @@ const openCard = task('open-card', {
 
 const sluice = await Sluice.open({
   store: 'memory:',
-  allowPrivate: ['127.0.0.1'], // the stand-in for the API; what is public needs no leave
-  // Here one worker serves all queues, and priority decides. Where calls of the import take long, give the queue slots
-  // that the import cannot take: a second worker with `{ queues: ['interactive'] }`, or `sluice work --queues interactive`.
+  allowPrivate: ['127.0.0.1'], // for the stand-in; public addresses are always allowed
+  // Here one worker serves all queues, and priority decides. If calls of the import take long, give the other queue slots
+  // that the import cannot use: a second worker with `{ queues: ['interactive'] }`, or `sluice work --queues interactive`.
   routes: { 'import-*': { queue: 'batch', priority: -10 }, 'open-*': 'interactive' },
-  // A row that somebody is looking at is not batch, though the import sends it.
+  // A row that is on a person's screen is not batch work, although the import sends it.
   rules: [
     rule<{ isOnScreen: boolean }>('on-screen', {
       tasks: 'import-*',
@@ -57,11 +57,11 @@ useSluice(sluice)
 const waits: Record<string, number[]> = { batch: [], interactive: [] }
 
 await importRow.sendMany(
-  Array.from({ length: 250 }, (_, row) => ({ account: 'acme', row, isOnScreen: row === 249 })), // the last row is looked at
+  Array.from({ length: 250 }, (_, row) => ({ account: 'acme', row, isOnScreen: row === 249 })), // the last row is on a screen
 )
 await sluice.work([importRow, openCard])
 
-// Ten people, each while the import is under way: after 10, 20, 30 … of its rows.
+// Ten people open a card during the import: after 10, 20, 30 … of its rows.
 const overtaken: string[] = []
 const rowsSoFar = () => api.arrivals().filter(({ path }) => path.startsWith('/rows/')).length
 for (let card = 0; card < 10; card++) {
@@ -93,7 +93,7 @@ await api.close()
 async function call(path: string, { fetch, job }: Context): Promise<void> {
   const response = await fetch(url + path)
   waits[job.queue]?.push(Date.now() - job.createdAt.getTime())
-  if (!response.ok) throw new Error(`the API said ${response.status}`)
+  if (!response.ok) throw new Error(`the API answered ${response.status}`)
 }
 
 function median(all: number[]): number | undefined {

@@ -1,8 +1,8 @@
 /**
- * Webhooks per customer: each endpoint has a limit of its own (10 a second, 2 at one time), and what one of them does
- * touches no other. One is down: its deliveries are tried again, fail for good, and the endpoint is switched off by a
- * rule. One says 429 with Retry-After: only its own deliveries wait. The endpoints are started here, on loopback, and at
- * the end it prints what each of them got.
+ * Webhooks per customer: each endpoint has its own limit (10 a second, 2 at one time), so no endpoint affects another. One
+ * is down: its deliveries are retried, fail for good, and a rule switches the endpoint off. One answers 429 with
+ * Retry-After: only its own deliveries wait. The endpoints are started here, on loopback. At the end the program prints
+ * what each of them received.
  *
  *     npm run setup && npx jiti examples/webhooks.ts
  */
@@ -17,7 +17,7 @@ const customers = ['north', 'south', 'down', 'slow']
 const got: { customer: string; event: number; status: number }[] = []
 const { url, close } = await startEndpoints()
 
-// Endpoints that were given up. Of a fleet this is a column of your customers' table: `when` below may be async.
+// Endpoints that are switched off. In a fleet this would be a column of your customers' table; `when` below may be async.
 const off = new Set<string>()
 
 const deliver = task('deliver', {
@@ -25,8 +25,8 @@ const deliver = task('deliver', {
   limits: [limit('hooks', { rate: '10/s', concurrency: 2, by: 'customer' })],
   retry: { attempts: 6, base: '100ms', max: '500ms' },
   timeout: '10s',
-  // Only because the endpoints of this example are on loopback. Customers name the real ones: leave it out, and none of
-  // them can have your own network called.
+  // Only because the endpoints of this example are on loopback. Real endpoints are chosen by customers: leave this out, so
+  // that no customer can make you call your own network.
   allowPrivate: ['127.0.0.1'],
   async run({ customer, event }, { fetch, job }) {
     const response = await fetch(`${url}/${customer}`, {
@@ -36,17 +36,17 @@ const deliver = task('deliver', {
     })
     await response.arrayBuffer()
     if (response.status === 429) throw rateLimited(response) // this customer's bucket is held, on every worker
-    if (response.status === 410) throw fail('the customer has taken this endpoint away')
-    if (!response.ok) throw new Error(`the endpoint said ${response.status}`)
+    if (response.status === 410) throw fail('the customer has removed this endpoint')
+    if (!response.ok) throw new Error(`the endpoint answered ${response.status}`)
   },
-  // A job of its own, recorded together with the failure: it is not lost when this process ends right now.
+  // Runs as a separate job, recorded together with the failure, so it is not lost if this process ends now.
   onFailed: ({ input }) => void off.add(input.customer),
 })
 
 const sluice = await Sluice.open({
   store: 'memory:',
   rules: [
-    // Looked at just before a delivery would run: what is discarded has not been tried. `hold: '1h'` would keep it.
+    // Applied just before a delivery would run, so a discarded one was not tried. `hold: '1h'` would postpone it instead.
     rule<{ customer: string }>('switched-off', {
       at: 'dispatch',
       tasks: 'deliver',
@@ -82,7 +82,7 @@ close()
 
 /** One server for all endpoints: a path for each customer. */
 async function startEndpoints(): Promise<{ url: string; close(): void }> {
-  // It asks for silence for as long as others have not got all of theirs: so if they waited for it, nobody would get any.
+  // `slow` answers 429 until the others have received all of theirs. If the others waited for it, the example would not end.
   const isBusy = () =>
     got.filter(({ customer, status }) => /north|south/.test(customer) && status === 200).length < 2 * eventsEach
   const answer = async (request: IncomingMessage, response: ServerResponse) => {

@@ -1,7 +1,7 @@
 /**
  * Two kinds of calls in one durable queue, a mail by SMTP and a form by HTTP, each under "100 in any 60 minutes".
- * Every attempt counts, a retry as much as a first try; nothing is tried more than three times; what fails for good is
- * told. The mail server and the web site are started here, on loopback, and at the end it prints what arrived there.
+ * Every attempt counts, a retry as much as a first try. A job has at most three attempts, and final failures are reported.
+ * The mail server and the web site are started here, on loopback. At the end the program prints what arrived there.
  *
  *     npm run setup && npx jiti examples/welcome-mail.ts
  */
@@ -40,18 +40,18 @@ const sendEmail = task('send_email', {
         to,
         subject: `Welcome, ${name}`,
         text: `Dear ${name}, it is good to have you.`,
-        messageId: `<${job.id}@shop.test>`, // the same at each attempt, so that a second copy can be told
+        messageId: `<${job.id}@shop.test>`, // the same at each attempt, so that a second copy can be recognised
       })
     } catch (error) {
-      // 5xx is the server's "never"; any other error is tried again.
+      // 5xx is permanent; any other error is retried.
       if (Number((error as { responseCode?: number }).responseCode) >= 500) throw fail(String(error))
       throw error
     }
   },
 })
 
-// The built-in HTTP task with limits of its own: its input is the request. Loopback is no public address, so the
-// stand-in for the site needs leave; without it nothing is sent to private ones.
+// The built-in HTTP task with limits of its own: its input is the request. Loopback is not a public address, so the
+// stand-in for the site must be allowed; without `allowPrivate` no request goes to a private address.
 const post = httpTask('post', {
   limits: [limit('site', { window: '100/h' })],
   allowPrivate: ['127.0.0.1'],
@@ -59,7 +59,7 @@ const post = httpTask('post', {
   onFailed,
 })
 
-// A store in memory, so that each run begins anew. Without `store` the jobs are kept, in .sluice/data or DATABASE_URL.
+// A store in memory, so that each run starts empty. Without `store` the jobs are kept, in .sluice/data or DATABASE_URL.
 const sluice = await Sluice.open({ store: 'memory:' })
 useSluice(sluice)
 
@@ -100,7 +100,7 @@ smtp.close()
 mailServer.close()
 site.close()
 
-/** A mail server that refuses some recipients. */
+/** Starts a mail server that rejects some recipients. */
 async function startMailServer(): Promise<SMTPServer> {
   const server = new SMTPServer({
     disabledCommands: ['AUTH', 'STARTTLS'],
@@ -124,7 +124,7 @@ async function startMailServer(): Promise<SMTPServer> {
   return server
 }
 
-/** A web site whose first answer is 503, and one of whose pages is gone. */
+/** Starts a web site whose first answer is 503, and which answers 410 for one page. */
 async function startSite(): Promise<{ url: string; close(): void }> {
   const answer = async (request: IncomingMessage, response: ServerResponse) => {
     const status = request.url === '/moved-away' ? 410 : posts.some((line) => line.includes('503')) ? 201 : 503

@@ -1,5 +1,5 @@
-// The house in numbers, measured from the repository: `npm run check -- --census`. With --server also how many statements a claim
-// starts, counted by pg_stat_statements on a PostgreSQL of its own; that part needs PostgreSQL's contrib, and says so without it.
+// Measures the size and complexity of this repository: `npm run check -- --census`. With --server also the number of statements
+// that a claim starts, counted by pg_stat_statements on a temporary PostgreSQL; that part needs PostgreSQL's contrib.
 import { readFileSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url'
 const root = fileURLToPath(new URL('..', import.meta.url))
 const entry = 'engine.claim'
 
-/** Prints the table; resolves when it is complete. */
+/** Prints the table. */
 export async function census(isWithServer) {
   const rows = measured()
   if (isWithServer)
@@ -70,7 +70,7 @@ function withoutComments(sql) {
   return sql.replaceAll(/--.*/g, '')
 }
 
-/** By name with its schema; of an overloaded one all bodies together. A body reaches to where the next function begins. */
+/** Returns the SQL functions by name with schema; overloads are one entry. A body ends where the next function begins. */
 function functionsOf(sql) {
   const all = new Map()
   for (const part of sql.flatMap(({ text }) => text.split(/(?=^create (?:or replace )?function )/im))) {
@@ -91,7 +91,7 @@ function functionsOf(sql) {
   return all
 }
 
-/** How many a caller gives, from behind the opening bracket. */
+/** Counts the parameters that a caller gives; `text` begins after the opening bracket. */
 function parametersOf(text) {
   const parts = ['']
   for (let open = 1, i = 0; open > 0; i++) {
@@ -109,7 +109,7 @@ function reachable(functions, from) {
   return [...found]
 }
 
-/** The most calls inside each other, from this function down. What calls itself by way of others counts once. */
+/** Returns the deepest nesting of calls below a function. A recursive call is not followed. */
 function depth(functions, name, above = new Set(), known = new Map()) {
   if (known.has(name)) return known.get(name)
   const below = new Set(above).add(name)
@@ -119,7 +119,7 @@ function depth(functions, name, above = new Set(), known = new Map()) {
   return most
 }
 
-/** Statements that claims start in functions of theirs, on connections that have planned everything. */
+/** Counts the statements that claims start, on connections with warm plan caches. */
 async function statementsOfClaims() {
   const { startPostgres } = await import('./postgres.mjs')
   const settings = { shared_preload_libraries: 'pg_stat_statements', 'pg_stat_statements.track': 'all' }

@@ -1,5 +1,5 @@
-// What holds for every commit, one tool after the other: `npm run check`. With --census it only prints the house in numbers
-// (census.mjs), with --census --server also what a claim starts on a server.
+// Runs the static checks that every commit must pass: `npm run check`. With --census it only prints measures of the repository
+// (census.mjs), with --census --server also how many statements a claim starts.
 import { execSync } from 'node:child_process'
 import { delimiter, join } from 'node:path'
 import { fileURLToPath } from 'node:url'

@@ -26,7 +26,7 @@ const lua = texts('.lua')
 writeModule('lua.ts', '.lua', [['scripts', lua]])
 writePython('examples/python/limits_lua.py', lua)
 
-/** A module of records of texts. The names of statements are known to the compiler. */
+/** Writes a TypeScript module with records of texts. The compiler knows the names of statements. */
 function writeModule(file, suffix, all, more = '') {
   const type = (group) => (group === 'statements' ? '' : ': Record<string, string>')
   const text =
@@ -35,14 +35,14 @@ function writeModule(file, suffix, all, more = '') {
   write(`src/generated/${file}`, text + more)
 }
 
-/** A type of the names of all functions, so that a call of one that is not there does not compile. */
+/** Returns a type of the names of all SQL functions, so that a call of a missing one does not compile. */
 function functionNames(files) {
   const defined = /create or replace function engine\.(\w+)/gi
   const names = new Set(files.flatMap(([, sql]) => [...sql.matchAll(defined)].map(([, name]) => name)))
   return `export type FunctionName = ${[...names].map((name) => `'${name}'`).join(' | ')}\n`
 }
 
-/** The scripts as src/redis/limiter.ts joins them. */
+/** Writes the Lua scripts as a Python module, joined as src/redis/limiter.ts joins them. */
 function writePython(file, all) {
   const part = (name) => all.find(([path]) => path === `redis/${name}`)[1]
   const library = ['bucket', 'epoch', 'state', 'rebuild'].map(part).join('\n')
@@ -53,7 +53,7 @@ function writePython(file, all) {
   write(file, text)
 }
 
-/** Writes a file, or looks whether that is what it says. */
+/** Writes a file, or with --check compares it. */
 function write(file, text) {
   const path = join(root, file)
   if (!process.argv.includes('--check')) writeFileSync(path, text)
@@ -63,7 +63,7 @@ function write(file, text) {
   }
 }
 
-/** Names and texts of all files that end so, in order of their paths. */
+/** Returns the names and texts of all files with this suffix, in order of their paths. */
 function texts(suffix) {
   const named = (path) => relative(src, path).replaceAll('\\', '/').slice(0, -suffix.length)
   return files(src, suffix)

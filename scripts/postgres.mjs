@@ -1,5 +1,5 @@
-// A real PostgreSQL for tests and benchmarks: private port, temporary directory, durable settings, gone with its owner.
-// The contract is in postgres.d.mts.
+// A real PostgreSQL for tests and benchmarks: private port, temporary directory, durable settings; it ends with the process that
+// started it. The functions are documented in postgres.d.mts.
 import { execFile, fork } from 'node:child_process'
 import { randomInt } from 'node:crypto'
 import {
@@ -73,16 +73,16 @@ export async function freePort() {
   throw new Error('No free port between 20000 and 32000 on 127.0.0.1 in 100 tries: end some servers.')
 }
 
-/** Forks the watchdog that owns `base`. It holds a channel to us and does not keep us alive. */
+/** Forks the watchdog that owns `base`. It has a channel to this process, and does not keep it alive. */
 function keep(base) {
-  // A session of its own: Ctrl-C and signals to our process group must not reach the server before we have ended.
+  // Detached, so that Ctrl-C and signals to this process group do not reach the server before this process has ended.
   const child = fork(watchdog, [base], { execArgv: [], detached: true, stdio: 'ignore' })
   child.unref()
   child.channel.unref()
   return child
 }
 
-/** The verbs of one server under the watchdog `child`. */
+/** Returns the methods of one server that the watchdog `child` runs. */
 function serve(child, command, data) {
   let pid
   let ended = 'not started'
@@ -133,7 +133,7 @@ function serve(child, command, data) {
   }
 }
 
-/** True when the postmaster `pid` has written that it accepts connections (a standby: to read), the mark that pg_ctl waits for too. */
+/** Returns whether the postmaster `pid` has written that it accepts connections (a standby: to read), which pg_ctl checks, too. */
 function isReady(data, pid) {
   try {
     const lines = readFileSync(join(data, 'postmaster.pid'), 'utf8').split('\n')
@@ -153,7 +153,7 @@ async function until(isTrue, limitMs, explain) {
 }
 
 async function initialise(bin, data, owner) {
-  // Only this one-time fill goes without fsync; the server itself runs durable.
+  // Only initdb runs without fsync; the server itself is durable.
   const args = ['--no-sync', '--auth=trust', '--username=postgres', '--encoding=UTF8', '--locale=C', '--pgdata', data]
   await run(join(bin, 'initdb'), args, { ...owner, cwd: data })
 }
@@ -171,7 +171,7 @@ function serverArguments({ data, port, base, settings }) {
   return ['-D', data, ...Object.entries(all).flatMap(([name, value]) => ['-c', `${name}=${value}`])]
 }
 
-/** Tests run as an ordinary role, as users do: what needs a superuser must ask for one. */
+/** Creates the ordinary role and its database, because most tests, like users, do not run as superuser. */
 async function createRole(adminUrl) {
   const client = new pg.Client(adminUrl)
   await client.connect()
@@ -183,7 +183,7 @@ async function createRole(adminUrl) {
   }
 }
 
-/** PostgreSQL refuses to run as root: then it is the user `postgres`, or `nobody` where that one is missing. */
+/** Returns the user for servers. PostgreSQL does not run as root, so for root it is `postgres`, or `nobody` if that is missing. */
 export async function serverUser() {
   if (process.getuid?.() !== 0) return {}
   for (const name of ['postgres', 'nobody']) {
@@ -197,7 +197,7 @@ export async function serverUser() {
   throw new Error('PostgreSQL does not run as root, and there is no user postgres or nobody: run as another user.')
 }
 
-/** The folder that holds `postgres` and `initdb`: in PATH, in Debian's place, or there after an installation. */
+/** Finds the folder of `postgres` and `initdb`: in PATH, in Debian's place, or there after installing the package. */
 async function findBinaries() {
   const found = binaries()
   if (found) return found
@@ -236,7 +236,7 @@ export async function install(name = 'postgresql') {
   process.stderr.write(`No ${name} found: installing it with apt-get.\n`)
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' }
   const apt = (...args) => run('apt-get', args, { env, maxBuffer: 64 * 1024 * 1024 })
-  // Two test processes may come here at once: one waits for the other's lock, and a failed update need not matter.
+  // Two test processes may install at once: one waits for the other's lock. A failed update may be harmless.
   await apt('update').catch(() => {})
   await apt('install', '-y', '--no-install-recommends', '-o', 'DPkg::Lock::Timeout=300', name).catch((error) => {
     process.stderr.write(`apt-get could not install ${name}: ${error.stderr || error.message}\n`)

@@ -1,5 +1,5 @@
-// Makes a checkout runnable: installs what the lockfile asks for when it is not there yet, then builds.
-// Every README command goes through here, so that a fresh machine needs nothing but Node and npm.
+// Makes a checkout runnable: installs the packages of the lockfile if they are not there yet, then builds.
+// Every README command runs this, so that a fresh machine needs only Node and npm.
 import { execFileSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
 import { existsSync, readFileSync, readdirSync, statSync, writeFileSync } from 'node:fs'

@@ -1,5 +1,5 @@
-// Makes dist/template.tar.gz: a new database as initdb leaves it, so that no embedded store has to run that
-// (src/db/template.ts). Made anew only when PGlite's version changes.
+// Makes dist/template.tar.gz: a new database as initdb leaves it, so that an embedded store need not run initdb
+// (src/db/template.ts). It is rebuilt only when PGlite's version changes.
 import { existsSync, readFileSync, renameSync, writeFileSync } from 'node:fs'
 import { createRequire } from 'node:module'
 import { dirname, join } from 'node:path'
@@ -21,7 +21,7 @@ if (!existsSync(file) || !existsSync(stamp) || readFileSync(stamp, 'utf8') !== v
   await pglite.close()
   // PGlite's runtime sets the exit code of the whole process when it ends.
   process.exitCode = exitCode
-  // Under its name only when it is whole.
+  // Renamed when complete, so that an interrupted run leaves no partial file.
   writeFileSync(`${file}.new`, gzipSync(tar))
   renameSync(`${file}.new`, file)
   writeFileSync(stamp, version)

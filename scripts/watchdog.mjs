@@ -1,5 +1,5 @@
 // Runs one server for the process that forked it, and outlives that process just long enough to clean up: when the
-// channel closes, because the parent ended or was killed with -9, the server is killed and its directory removed.
+// channel closes, because the parent ended or was killed with -9, it kills the server and removes its directory.
 // Usage: fork(watchdog.mjs, [directory to remove]); then send { run } or { signal }, and receive { pid } and { exited }.
 import { spawn } from 'node:child_process'
 import { openSync, rmSync } from 'node:fs'
@@ -33,7 +33,7 @@ function end() {
   ending = true
   if (server === undefined) return finish()
   server.kill(server.endSignal)
-  // A server that does not obey within 10 s would otherwise stay for ever.
+  // Otherwise a server that does not end within 10 s would stay for ever.
   setTimeout(() => server?.kill('SIGKILL'), 10_000)
 }
 

@@ -1,4 +1,4 @@
-/** The wiring: the one file that knows every room. A Sluice is one store with everything that talks to it. */
+/** The wiring: the one file that imports every module. A Sluice is one store with everything that uses it. */
 import { type Clock, systemClock } from './core/clock.ts'
 import { StoreError, UsageError } from './core/errors.ts'
 import type { Duration } from './core/rate.ts'
@@ -43,7 +43,7 @@ import { checkWork, type WorkOptions } from './worker/options.ts'
 import { labelsOf } from './worker/labels.ts'
 import { Worker } from './worker/worker.ts'
 
-/** What a task takes; of any task (`AnyTask`) only the schema knows. */
+/** The input type of a task; for `AnyTask` it is unknown until the schema checks it. */
 type Given<Input> = [Input] extends [never] ? unknown : NoInfer<Input>
 
 /** One store, open. */
@@ -61,15 +61,16 @@ export class Sluice implements Sender {
   readonly release: Parking['release']
   /** List, trigger, pause, resume and remove schedules. */
   readonly schedules: Schedules
-  /** Takes of limits outside of jobs, from this store; `limit.take` and the like go to the Sluice that `send` goes to. */
+  /** Takes of limits outside of jobs, from this store. `limit.take` and the like use the Sluice that `task.send` uses. */
   readonly takes: Takes
   /**
-   * Resolves with the reason when the store has ended for good (the embedded engine does, when a disk fails or is full),
-   * its workers have stopped, and its directory is free: to be opened anew, best by a new process. Never after `close`.
+   * Resolves with the reason when the store has failed for good (the embedded engine does, when a disk fails or is full),
+   * its workers have stopped, and its directory is unlocked. Open it again then, best in a new process. Never resolves
+   * after `close`.
    */
   readonly ended: Promise<StoreError>
   readonly #opened: Opened
-  /** For the engine, and for users: see `Store.on`. */
+  // The store with connections of its own, and on the users' pool; see `Store.on`.
   readonly #store: Store
   readonly #sql: Sql
   readonly #clock: Clock
@@ -85,7 +86,7 @@ export class Sluice implements Sender {
   readonly #end = new AbortController()
   #closed: Promise<void> | undefined
   #failure: StoreError | undefined
-  /** Closed, and the last attempt has ended: what those sent was still taken. */
+  /** `send` fails from now on: closed, and the last attempt, which may still send jobs, has ended. */
   #isShut = false
 
   private constructor(opened: Opened, options: SluiceOptions, redis: RedisConnection | undefined) {
@@ -144,7 +145,7 @@ export class Sluice implements Sender {
     let redis: RedisConnection | undefined
     let sluice: Sluice
     try {
-      // What is in memory is gone with this process: nobody else can share it.
+      // A store in memory ends with this process, so its limits cannot be shared.
       const fromEnv = options.store === 'memory:' ? undefined : env('REDIS_URL')
       redis = openRedis(options.redis ?? fromEnv)
       sluice = new Sluice(opened, options, redis)
@@ -162,13 +163,13 @@ export class Sluice implements Sender {
 
   /**
    * A URL for further connections to the same data. Undefined in memory, and in the process that owns an embedded
-   * directory: there `transaction` is the way to transactions of your own.
+   * directory: use `transaction` there.
    */
   get url(): string | undefined {
     return this.#opened.url
   }
 
-  /** This process owns the embedded data. */
+  /** Whether this process owns the embedded data. */
   get owner(): boolean {
     return this.#opened.owner
   }
@@ -181,7 +182,7 @@ export class Sluice implements Sender {
     return this.db.transaction(body)
   }
 
-  /** Records a job; see `Task.send`, which calls this. */
+  /** Sends a job; see `Task.send`, which calls this. */
   async send<Input>(task: Task<Input>, input: Given<Input>, options: SendOptions = {}): Promise<string> {
     this.#checkOpen(this.#isShut)
     const tx = this.#within(options)
@@ -192,7 +193,7 @@ export class Sluice implements Sender {
     return id ?? job.id
   }
 
-  /** Records many jobs; see `Task.sendMany`, which calls this. */
+  /** Sends many jobs; see `Task.sendMany`, which calls this. */
   async sendMany<Input>(
     task: Task<Input>,
     inputs: Sendable<Given<Input>>,
@@ -204,9 +205,9 @@ export class Sluice implements Sender {
   }
 
   /**
-   * Records a job for each row of a stream, in batches, in order. Unlike `sendMany` each row may have options of its own
-   * (an idempotency key above all, which makes the call repeatable), and a bad one need not stop it.
-   * @throws UsageError of the first bad row, named by its index, unless `onBad` is given; what was before it is recorded
+   * Sends a job for each row of a stream, in batches, in order. Unlike with `sendMany` each row may have its own options
+   * (above all an idempotency key, which makes the call repeatable), and `onBad` lets it go on after a bad row.
+   * @throws UsageError for the first bad row, with its index, unless `onBad` is given; the rows before it are sent
    */
   async sendRows<Input, Row>(
     task: Task<Input>,
@@ -227,7 +228,7 @@ export class Sluice implements Sender {
     return worker
   }
 
-  /** Runs what is allowed now, up to `max` jobs (default: no bound), and resolves to how many; stops early when `signal` is aborted. Safe from cron at any frequency. */
+  /** Runs the jobs that may start now, at most `max` (default: no bound); resolves to how many. `signal` stops it early. Safe from cron. */
   async dispatchOnce(
     tasks: readonly AnyTask[],
     options: WorkOptions & { max?: number; signal?: AbortSignal } = {},
@@ -239,7 +240,7 @@ export class Sluice implements Sender {
   }
 
   /**
-   * Every reason why a job waits, the binding one first; undefined when there is no such unfinished job.
+   * Lists every reason why a job waits, the binding one first; undefined if there is no such unfinished job.
    * @throws UsageError SLUICE_BAD_ID
    */
   async why(id: string): Promise<Why | undefined> {
@@ -259,31 +260,31 @@ export class Sluice implements Sender {
     return waitFor(this.jobs, this.#clock, id, options.timeout)
   }
 
-  /** Jobs, newest first. */
+  /** Lists jobs, newest first. */
   list(options?: ListOptions): Promise<JobLine[]> {
     return this.jobs.list(options)
   }
 
   /**
    * Puts the limits of these tasks in force in the database. Sending and working do this by themselves.
-   * @throws UsageError SLUICE_LIMIT_CONFLICT when one of them was defined differently before; what key functions do is
-   * not compared
+   * @throws UsageError SLUICE_LIMIT_CONFLICT when one of them was defined differently before; key functions are not
+   * compared
    */
   async define(tasks: readonly AnyTask[]): Promise<void> {
     await this.#definitions.define(tasks.flatMap((task) => task.limits))
   }
 
   /**
-   * Drops history that was kept for long enough, expired idempotency keys, the ledger of a week ago and what dispatch no
-   * longer needs, and makes the partitions of the next days, for five minutes at most; what may wait is left to the next
-   * time. With `dryRun` it only says what would go.
+   * Deletes history whose retention is over, expired idempotency keys, ledger rows older than a week and rows that dispatch
+   * no longer needs, and creates the partitions of the next days. Takes at most five minutes; the next call does the rest.
+   * With `dryRun` it only reports what it would delete.
    * @throws UsageError SLUICE_BAD_OPTION
    */
   async prune(options: PruneOptions = {}): Promise<Pruned> {
     return new Housekeeping(this.#store, this.#care).prune(options)
   }
 
-  /** Stops this process's workers (their attempts end first), settles what was sent, and closes the store; one that is away is waited for some 10 s. */
+  /** Stops this process's workers after their attempts, waits for pending sends (up to some 10 s if the store is away), and closes the store. */
   close(): Promise<void> {
     this.#closed ??= (async () => {
       this.#end.abort()
@@ -297,10 +298,10 @@ export class Sluice implements Sender {
     return this.#closed
   }
 
-  /** Ends what would ask for ever, and gives the directory free. */
+  /** Stops workers, which would retry for ever, and unlocks the directory. */
   async #fail(error: StoreError): Promise<StoreError> {
     this.#failure = error
-    const text = 'the store has ended for good, and this process can do nothing more: see to the disk, start it again'
+    const text = 'the store has failed for good, and this process can do no more work: check the disk, then restart it'
     this.#log.error(text, { error: String(error) })
     await Promise.allSettled([...this.#workers].map((worker) => worker.forsake()))
     await this.db.close().catch(() => {})
@@ -337,11 +338,11 @@ export class Sluice implements Sender {
     return worker
   }
 
-  /** Others would not know of what this process is granted. */
+  /** Warns that other programs do not see what this process is granted, if the limits are shared in Redis. */
   async #warnOfRedis(): Promise<void> {
     const [row] = await this.#sql.query('select 1 from sluice.shared')
     const text =
-      'limits of this database are shared in Redis, and this process was given none (REDIS_URL): other programs do not know of what it is granted'
+      'limits of this database are shared in Redis, but this process has no Redis (REDIS_URL): other programs do not see what it is granted'
     if (row !== undefined) this.#log.warn(text)
   }
 
@@ -352,8 +353,8 @@ export class Sluice implements Sender {
   }
 
   /**
-   * A limit goes in force in a transaction of its own, so that a long one of the caller holds up nobody who defines it too.
-   * But while the caller's is open the embedded engine has no other: there it goes with the caller's, which may be rolled back.
+   * Defines a task's limits in a transaction of its own, so that a long one of the caller does not hold up other processes
+   * that define them. The embedded engine has no second transaction, so there it uses the caller's, which may be rolled back.
    */
   async #defineFor(task: AnyTask, tx: Sql | undefined): Promise<void> {
     if (tx === undefined || !this.#opened.embedded) return this.define([task])
@@ -380,7 +381,7 @@ function schemaOf(options: SluiceOptions): string {
 
 let shared: Promise<Sluice> | undefined
 
-/** The Sluice that `task.send` uses when nothing else was said: opened at first use, from the environment. */
+/** Opens the Sluice that `task.send` uses by default, at first use, from the environment. */
 function sharedSluice(): Promise<Sluice> {
   shared ??= Sluice.open().catch((error: unknown) => {
     shared = undefined

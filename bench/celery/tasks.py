@@ -1,5 +1,5 @@
-"""The task that all Celery benchmarks run, and the fleet-wide token bucket that its limited form asks (one Lua script on
-Redis's clock; a denied job is tried again when the bucket says so, without end)."""
+"""The task that all Celery benchmarks run, and the fleet-wide token bucket of its limited form (one Lua script on Redis's
+clock; a denied job is retried after the time that the bucket returns, without a bound on retries)."""
 
 import os
 import struct
@@ -47,7 +47,7 @@ def take(key, capacity, rate):
 
 
 def ran(mark):
-    # 16 bytes at once: appends of several processes do not mix.
+    # Writes of 16 bytes are atomic, so appends of several processes do not mix.
     os.write(RUNS, struct.pack('<QQ', time.monotonic_ns(), mark))
 
 
@@ -66,7 +66,7 @@ def limited(self, message):
 
 @app.task(name='published', bind=True)
 def published(self, message):
-    """As the bucket was published: the task keeps Celery's own three retries, for `max_retries=None` here does not lift them."""
+    """The bucket as it was published: the task keeps Celery's default of three retries, because `max_retries=None` here does not lift it."""
     wait = take(str(message['tenant']), float(os.environ['BENCH_CAPACITY']), float(os.environ['BENCH_RATE']))
     if wait > 0:
         raise self.retry(countdown=max(wait, 0.1), max_retries=None)

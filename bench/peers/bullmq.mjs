@@ -8,7 +8,7 @@ async function open({ url }, shape) {
   const perSecond = Number.parseInt(shape.rate ?? shape.perTenant ?? '', 10)
   const limiter = Number.isNaN(perSecond) ? {} : { limiter: { max: perSecond, duration: 1000 } }
   const queues = new Map()
-  // Groups with rates of their own are in BullMQ Pro: without it, a queue for each tenant.
+  // Rates for groups need BullMQ Pro; without it each tenant has a queue.
   const nameOf = (input) => (shape.kind === 'tenants' ? `noop-${input.accountId}` : 'noop')
   const queueOf = (name) => {
     if (!queues.has(name)) queues.set(name, new Queue(name, { connection }))
@@ -27,7 +27,7 @@ async function open({ url }, shape) {
       await Promise.all(workers.map((worker) => worker.waitUntilReady()))
       return { stop: () => Promise.all(workers.map((worker) => worker.close(true))) }
     },
-    /** Scripts that the server has run: BullMQ claims, limits and finishes by them. */
+    /** Returns how many scripts the server has run, by which BullMQ claims, limits and finishes. */
     sharedCalls: async () =>
       Number(/cmdstat_evalsha:calls=(\d+)/.exec(await connection.info('commandstats'))?.[1] ?? 0),
     async close() {
@@ -53,7 +53,7 @@ export default {
   server: 'redis',
   settings: (shape) =>
     `concurrency ${concurrencyOf(shape)}, removeOnComplete${shape.kind === 'tenants' ? ', a queue and a worker for each tenant' : ''}`,
-  /** Its limiter counts fixed windows: a whole one at once, in two of them up to twice as much. */
+  /** Its limiter counts fixed windows: a whole window's units at once, and up to twice as many in one window's length. */
   promise: ({ rate }) => ({
     burst: Number.parseInt(rate, 10),
     perSecond: Number.parseInt(rate, 10),

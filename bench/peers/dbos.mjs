@@ -20,7 +20,7 @@ async function open({ url }, shape) {
     await DBOS.launch()
     await DBOS.registerQueue('noop', { ...queueOptions(shape), onConflict: 'never_update' })
   }
-  // Makes the tables and the queue.
+  // Creates the tables and the queue.
   await launch()
   await DBOS.shutdown()
   const client = await DBOSClient.create({ systemDatabaseUrl: url, name: app })
@@ -35,7 +35,7 @@ async function open({ url }, shape) {
     )
   return {
     sendOne: send,
-    // It has no call for many.
+    // DBOS has no bulk call.
     sendMany: async (inputs) => {
       let next = 0
       const lane = async () => {

@@ -1,4 +1,4 @@
-// graphile-worker, tuned for throughput as its documentation says ("performance"), default otherwise.
+// graphile-worker, tuned for throughput as in its documentation ("performance"), otherwise with defaults.
 import pg from 'pg'
 
 const tuned = {

@@ -1,4 +1,4 @@
-// pg-boss: batches that are asked for again while they come full, woken by NOTIFY.
+// pg-boss: fetches again while batches are full, and is woken by NOTIFY.
 const batched = { batchSize: 500, burstWhenBatchFull: true, pollingIntervalSeconds: 0.5 }
 const single = { batchSize: 1, localConcurrency: 2, pollingIntervalSeconds: 0.5 }
 const grouped = { ...batched, groupConcurrency: 5 }

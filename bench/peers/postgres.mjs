@@ -1,5 +1,5 @@
-// The ceiling: what the same server does with rows of the same columns and indexes as Sluice's, and nothing else: no
-// limits, no fence, no order between tenants. It is no queue that anybody should use.
+// The upper bound: what the same server does with rows of the same columns and indexes as Sluice's, without limits, fence,
+// or order between tenants. It is not a queue to use.
 import pg from 'pg'
 import { newId, Sluice } from '../../dist/index.js'
 
@@ -16,7 +16,7 @@ const finish = `with gone as (delete from bench.job where id = any ($1) returnin
     clock_timestamp(), takes, input, claim from gone`
 
 async function open({ url }) {
-  // Sluice's own migrations make the tables that these are like.
+  // Sluice's migrations create the tables that these are copied from.
   const sluice = await Sluice.open({ store: url })
   await sluice.db.script(`create schema bench;
     create table bench.job (like sluice.job including all);
@@ -31,7 +31,7 @@ async function open({ url }) {
     sendMany: record,
     async work(handle) {
       let isOn = true
-      // A claimer of its own looks on from where it was: it never walks over rows that are gone.
+      // Each claimer continues from its last position, so it never walks over deleted rows.
       let since = '0'
       const loop = async () => {
         let finishing = Promise.resolve()

@@ -1,4 +1,4 @@
-// Sluice on its embedded engine (PGlite) in a directory, with commits that reach the disk.
+// Sluice on its embedded engine (PGlite) in a directory, with durable commits.
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -12,7 +12,7 @@ export default {
   jobsMax: 20_000,
   slow: true,
   settings: (shape) => `${sluice.settings(shape)}, PGlite directory, fsync on commit`,
-  /** In `place.dir`, which stays; else in a directory of its own. */
+  /** Uses `place.dir`, which stays, else a temporary directory. */
   async open(place, shape) {
     const dir = place.dir ?? mkdtempSync(join(tmpdir(), 'sluice-bench-'))
     const session = await open({ url: join(dir, 'data') }, shape)

@@ -1,4 +1,4 @@
-// Sluice on PostgreSQL and Redis, its limit published: other programs may take of it.
+// Sluice on PostgreSQL and Redis, with its limit published: other programs can take from it.
 import { sluiceSharing } from '../shared.mjs'
 
 export default sluiceSharing({ name: 'sluice-redis', published: true })

@@ -1,9 +1,9 @@
-// Sluice itself, through its public API, as the build in dist/ has it.
+// Sluice itself, through its public API, from the build in dist/.
 import { guaranteeOf, limit, rule, Sluice, task, useSluice } from '../../dist/index.js'
 
 const anything = { '~standard': { version: 1, vendor: 'bench', validate: (value) => ({ value }) } }
 
-/** The limit of the task, by what is measured. */
+/** Returns the limits of the task for a scenario. */
 function limitsOf({ kind, rate, perTenant, published = false }) {
   if (kind === 'limited') return [limit('vendor', { rate, published })]
   if (kind === 'tenants') return [limit('tenant', { rate: perTenant, by: 'accountId' })]
@@ -12,14 +12,14 @@ function limitsOf({ kind, rate, perTenant, published = false }) {
   }
   if (kind === 'queues') return [limit('vendor', { rate: '1000000/min', by: 'accountId' })]
   if (kind === 'blocked') return [limit('key', { rate: '1/day', by: 'accountId' })]
-  // One that is decided for each job and never binds.
+  // This limit is decided for each job and never binds.
   return [limit('shared', { rate: '100000000/min' })]
 }
 
-/** Jobs at once in one worker. */
+/** How many jobs a worker runs at once. */
 const concurrencyOf = ({ kind, concurrency }) => concurrency ?? (kind === 'latency' ? 2 : kind === 'limited' ? 10 : 500)
 
-/** As many queues as `queues` says, a task in each, and as many rules: half look when a job is sent, half before it runs. */
+/** Makes `queues` queues with a task in each, and as many rules: half apply when a job is sent, half before it runs. */
 function manyQueues(queues) {
   const rules = Array.from({ length: queues }, (_, i) =>
     i % 2 === 0
@@ -34,7 +34,7 @@ function manyQueues(queues) {
   return { names: Array.from({ length: queues }, (_, i) => `call-${i}`), rules }
 }
 
-/** Opens any store, `redis` beside it where limits are shared; `sluice-embedded` and `sluice-redis` use it as well. */
+/** Opens any store, with `redis` if limits are shared; `sluice-embedded` and `sluice-redis` use it, too. */
 export async function open({ url }, shape, redis = '') {
   const { names, rules } = shape.queues === undefined ? { names: ['noop'], rules: [] } : manyQueues(shape.queues)
   const sluice = await Sluice.open({ store: url, rules, redis })
@@ -54,19 +54,19 @@ export async function open({ url }, shape, redis = '') {
     sendOne: (input) => (tasks[input.queue] ?? job).send(input),
     sendMany: (inputs) => job.sendMany(inputs),
     sendTo: (queue, input) => job.send(input, { queue }),
-    /** A stream of inputs: it makes batches of its own. */
+    /** Sends a stream of inputs; `sendMany` makes the batches. */
     sendStream: (inputs) => job.sendMany(inputs),
     async work(handler) {
       handle = handler
       return sluice.work(tasks, { concurrency: concurrencyOf(shape) })
     },
-    /** Claims that this process has made. */
+    /** Returns how many claims this process has made. */
     calls: () => claims,
     close: () => sluice.close(),
   }
 }
 
-/** What a rate promises: `burst` at once, then `perSecond`; at most `worst` in any window. */
+/** Returns what a rate guarantees: `burst` at once, then `perSecond`; at most `worst` in any window. */
 function promise(rate) {
   const [{ burst, perSecond, worst }] = guaranteeOf(limit('promised', { rate })).rules
   return { burst, perSecond, worst }

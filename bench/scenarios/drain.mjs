@@ -1,4 +1,4 @@
-// A backlog, drained by one worker in the process that filled it.
+// A backlog that is drained by one worker in the process that filled it.
 import { cpuFrom } from '../cpu.mjs'
 import { counter, everyPeer, fill, secondsSince } from '../load.mjs'
 
@@ -12,7 +12,7 @@ export default {
   async run({ peer, place, pids, options: { jobs }, shape }) {
     const session = await peer.open(place, shape)
     const ran = counter()
-    // Node compiles what runs often: the first tenth is not counted.
+    // The first tenth is not counted, because Node compiles code that runs often.
     const before = Math.ceil(jobs / 10)
     await fill(session, before)
     const first = await session.work(ran.handle)

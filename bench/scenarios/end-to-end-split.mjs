@@ -1,4 +1,4 @@
-// As end-to-end, with the sender and the worker in processes of their own.
+// Like end-to-end, with the sender and the worker in separate processes.
 import { cpuFrom } from '../cpu.mjs'
 import { startFleet } from '../fleet.mjs'
 import { fill, monotonicMs } from '../load.mjs'

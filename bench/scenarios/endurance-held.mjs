@@ -1,4 +1,4 @@
-// Full load for ten minutes beside somebody's forgotten transaction.
+// Full load for ten minutes beside an open transaction that was forgotten.
 import { enduring } from '../endurance.mjs'
 
 export default enduring({ name: 'endurance-held', held: true })

@@ -1,4 +1,4 @@
-// Grants a second in Redis, many in a call and one by one, beside the calls of a script that only counts.
+// Grants a second in Redis, many in a call and one by one, compared with calls of a script that only counts.
 import { randomUUID } from 'node:crypto'
 import { limit } from '../../dist/index.js'
 import { RedisLimiter } from '../../dist/redis/limiter.js'
@@ -24,7 +24,7 @@ export default {
     await limiter.begin({ epoch, owner: 'bench', closeUs: 0 })
     const { rules } = limit('shared', { rate: '100000000/min' })
     const bucketsOf = (count) => Array.from({ length: count }, (_, i) => ({ name: `shared:${i}`, rules, version: 1 }))
-    /** One call for so many of each bucket, which must all be granted: the limit is so wide that it does not bind. */
+    /** Makes one call for several grants of each bucket. All must be granted, because the limit is too high to bind. */
     const reserve = async (want, buckets = one) => {
       const items = buckets.map((_, bucket) => ({ want, takes: [{ bucket, units: 1 }] }))
       const { results = [] } = await limiter.reserve({ id: randomUUID(), epoch, buckets, items, aheadUs: 0 })
@@ -66,13 +66,13 @@ export default {
   },
 }
 
-/** So many at once, which the client writes in one go. */
+/** Runs several calls at once, which the client writes together. */
 async function together(count, call) {
   const counts = await Promise.all(Array.from({ length: count }, () => call()))
   return counts.reduce((a, b) => a + b, 0)
 }
 
-/** What each of them does a second, in slices by turns, so that what the machine does in the meantime hits all alike. */
+/** Measures the rate of each, in alternating slices, so that other load on the machine affects all alike. */
 async function inTurns(kinds, seconds) {
   const done = Object.fromEntries(Object.keys(kinds).map((name) => [name, { count: 0, ms: 0 }]))
   // The first slice warms up.

@@ -25,7 +25,7 @@ export default {
     for (let exponent = from; exponent <= to; exponent++) {
       const more = 10 ** exponent - blocked
       const first = blocked
-      // One job of each uses up its limit for the day, the other waits.
+      // One job of each key uses up its limit for the day; the other job waits.
       await fill(session, more * 2, (i) => ({ ...message, accountId: `blocked${first + (i % more)}` }))
       await steps.run(more)
       blocked += more

@@ -1,4 +1,4 @@
-// Does a claim cost more when the waiting jobs are of many keys?
+// Does a claim cost more when the waiting jobs have many keys?
 import { claimCost, costLines, stepper, watchClaims } from '../claims.mjs'
 import { fill, message } from '../load.mjs'
 
@@ -22,7 +22,7 @@ export default {
     await fill(session, 10_000, few)
     const small = await claimCost(watch, steps, 2_000)
     await fill(session, Math.round(10 ** waiting), (i) => ({ ...message, accountId: `k${i % keys}` }))
-    // What has arrived is taken in by the first claims, 2,000 keys each: the cost of sending, counted apart.
+    // The first claims absorb the arrivals, 2,000 keys each; that is a cost of sending, and is not counted here.
     const taking = await claimCost(watch, steps, Math.max(200, keys / 20))
     const large = await claimCost(watch, steps, 2_000)
     await watch.close()

@@ -1,4 +1,4 @@
-// What do tasks and queues cost that have nothing to do?
+// What do tasks and queues cost that have no jobs?
 import { claimer, watchClaims } from '../claims.mjs'
 import { message } from '../load.mjs'
 

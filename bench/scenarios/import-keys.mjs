@@ -1,4 +1,4 @@
-// What does one import of many keys cost, and how long does a claim take meanwhile?
+// What does an import of many keys cost, and how long does a claim take meanwhile?
 import { claimer, watchClaims } from '../claims.mjs'
 import { fill, message, secondsSince } from '../load.mjs'
 

@@ -31,7 +31,7 @@ export default {
   },
 }
 
-/** The lines of this scenario. */
+/** Makes the lines of this scenario. */
 export function latencies(took) {
   return [
     { bench: 'latency-p50', value: quantile(took, 0.5), unit: 'ms' },

@@ -1,4 +1,4 @@
-// Memory of a process with the embedded engine: that made the directory, and that opens it again.
+// Memory of a process with the embedded engine: of the one that creates the directory, and of one that opens it again.
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'

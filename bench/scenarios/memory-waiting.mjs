@@ -1,4 +1,4 @@
-// Memory of a worker process with a long backlog before it.
+// Memory of a worker process with a long backlog.
 import { setTimeout as sleep } from 'node:timers/promises'
 import { residentMb } from '../cpu.mjs'
 import { startFleet } from '../fleet.mjs'
@@ -30,7 +30,7 @@ export default {
     const mean = (list) => list.reduce((a, b) => a + b, 0) / list.length
     return [
       { bench: 'memory-waiting', value: Math.max(...seen), unit: 'MB at most' },
-      // Of thirds: the heap breathes.
+      // Compares the means of thirds, because the heap grows and shrinks.
       {
         bench: 'memory-growth',
         value: mean(seen.slice(-third)) - mean(seen.slice(third, third * 2)),

@@ -1,7 +1,7 @@
 // Enqueueing: in bulk, one by one, and 16 at once, each awaited until it is durable (as far as the peer's server is).
 import { everyPeer, fill, message, secondsSince } from '../load.mjs'
 
-/** Calls a second: of `lanes` loops that each await their calls, for some seconds. */
+/** Returns the calls a second of `lanes` loops that each await their calls, over some seconds. */
 async function sent(session, lanes, seconds) {
   const since = performance.now()
   let count = 0

@@ -1,4 +1,4 @@
-// Getting rid of finished jobs: dropping a partition, beside DELETE and VACUUM FULL of a table with the same rows.
+// Deleting finished jobs: dropping a partition, compared with DELETE and VACUUM FULL of a table with the same rows.
 import pg from 'pg'
 import { engineSchema } from '../../dist/db/store.js'
 import { counter, fill } from '../load.mjs'
@@ -52,7 +52,7 @@ export default {
   },
 }
 
-/** A few jobs that really ran: what the rows of history look like. */
+/** Runs a few jobs, whose history rows are the model for the others. */
 async function runSome(session) {
   await fill(session, 100)
   const ran = counter()
@@ -68,7 +68,7 @@ async function connect(url) {
   return client
 }
 
-/** The partition of a day of a month ago, as maintenance made it then. */
+/** Creates the partition of a day a month ago, as maintenance would have. */
 async function makeOldDay(client) {
   const day = Math.floor((Date.now() - oldDayMs) / 86_400_000) * 86_400_000
   const name = `done_${new Date(day).toISOString().slice(0, 10).replaceAll('-', '')}`
@@ -77,7 +77,7 @@ async function makeOldDay(client) {
   return `sluice.${name}`
 }
 
-/** Rows like those of jobs that ran, with ids and times of that day. */
+/** Inserts rows like those of the jobs that ran, with ids and times of that day. */
 async function fillWith(client, partition, jobs) {
   const day = Date.parse(partition.replace(/.*_(\d{4})(\d\d)(\d\d)$/, '$1-$2-$3T00:00:00Z'))
   const { rows: columns } = await client.query(`select attname as name from pg_attribute
@@ -104,7 +104,7 @@ async function sizeOf(client, table) {
   return rows[0].size
 }
 
-/** How long it took, how many bytes the database lost, and how long the unluckiest of steady writers to `table` waited. */
+/** Measures how long it takes, how many bytes it frees, and the longest wait of steady writers to `table`. */
 async function watched(place, client, table, body) {
   const writer = await connect(place.url)
   const size = async () =>

@@ -1,4 +1,4 @@
-// Many tenants with a rate each; one came first and owns half of the backlog. What happens in a window of some seconds?
+// Many tenants with a rate each, one of which came first and has half of the backlog: who is served within some seconds?
 import { setTimeout as sleep } from 'node:timers/promises'
 import { cpuSeconds } from '../cpu.mjs'
 import { startFleet } from '../fleet.mjs'
@@ -23,7 +23,7 @@ export default {
     const session = await peer.open(place, shape)
     await fill(session, hot, () => ({ ...message, accountId: hotTenant }))
     const others = tenants - 1
-    // Each of the others in turn: nobody's jobs stand together.
+    // The other tenants alternate, so that no tenant's jobs are adjacent.
     await fill(session, others * each, (i) => ({ ...message, accountId: `t${1 + (i % others)}` }))
     const fleet = await startFleet({ peer, place, shape, count: 1 })
     const watched = [...fleet.pids, ...pids]
@@ -38,7 +38,7 @@ export default {
   },
 }
 
-/** The lines of this scenario, from when (ms) whose jobs began. */
+/** Makes the lines of this scenario from the times (ms) at which each tenant's jobs began. */
 export function tenantLines({ times, keys, seconds, perTenant, cpu, rssMb, promise }) {
   const endMs = times.reduce((least, time) => Math.min(least, time), Infinity) + seconds * 1000
   const timesOf = new Map()

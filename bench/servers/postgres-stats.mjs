@@ -1,4 +1,4 @@
-// PostgreSQL with pg_stat_statements, for what is asked of the server itself. It costs some speed: no rates are taken here.
+// PostgreSQL with pg_stat_statements, for measures of the server itself. It costs some speed, so no rates are measured here.
 import pg from 'pg'
 import { start as startPlain } from './postgres.mjs'
 

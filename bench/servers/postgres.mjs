@@ -1,11 +1,11 @@
-// PostgreSQL: durable, defaults but for max_connections; each sample gets a database of its own.
+// PostgreSQL: durable, with default settings except max_connections; each sample gets its own database.
 import { randomBytes } from 'node:crypto'
 import pg from 'pg'
 import { startPostgres } from '../../scripts/postgres.mjs'
 
 const standard = { max_connections: 400 }
 
-/** What samples are told of the server, and how to end it; `more` settings only where a scenario needs them. */
+/** Starts the server; returns what samples need and how to end it. `more`: settings that only some scenarios need. */
 export async function start(_options, more = {}) {
   const settings = { ...standard, ...more }
   const server = await startPostgres({ settings })
@@ -17,7 +17,7 @@ export async function start(_options, more = {}) {
   return {
     pid: server.pid,
     about: `${version}, fsync=on, synchronous_commit=on, max_connections=${settings.max_connections}, else defaults`,
-    /** A fresh database, after a checkpoint, so that nobody pays for what the one before wrote. */
+    /** Creates a new database after a checkpoint, so that no sample pays for writes of the previous one. */
     async place() {
       const name = `bench_${randomBytes(6).toString('hex')}`
       await client.query(`create database ${name} owner sluice template template0`)

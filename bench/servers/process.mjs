@@ -1,4 +1,4 @@
-// One server for as long as this process lives: private port, temporary directory, both gone with us (scripts/watchdog.mjs).
+// One server that ends with this process: private port, temporary directory, both removed (scripts/watchdog.mjs).
 import { fork } from 'node:child_process'
 import { chownSync, existsSync, mkdtempSync, readFileSync } from 'node:fs'
 import { connect } from 'node:net'
@@ -10,7 +10,7 @@ import { install, isExecutable } from '../../scripts/postgres.mjs'
 
 const watchdog = fileURLToPath(new URL('../../scripts/watchdog.mjs', import.meta.url))
 
-/** A new directory for a server, owned by who runs it. */
+/** Creates a directory for a server, owned by the user that runs it. */
 export function directory(name, owner = {}) {
   const base = mkdtempSync(join(tmpdir(), `sluice-bench-${name}-`))
   if (owner.uid !== undefined) chownSync(base, owner.uid, owner.gid)
@@ -45,7 +45,7 @@ export async function serve({ file, args, base, port, env = process.env, endSign
     pid,
     close: async () => {
       if (child.connected) child.disconnect()
-      // Neither the child nor its channel keeps us alive: a promise alone would not be waited for.
+      // Neither the child nor its channel keeps this process alive, and a pending promise does not either.
       while (isAlive) await sleep(5)
     },
   }
@@ -60,7 +60,7 @@ function accepts(port) {
   })
 }
 
-/** Where a program is: in PATH or one of `places`, or there after an installation of its Debian package. */
+/** Finds a program: in PATH or one of `places`, or there after installing its Debian package. */
 export async function program(name, debianPackage, places = []) {
   const find = () =>
     [...places, ...(process.env.PATH ?? '').split(delimiter)]

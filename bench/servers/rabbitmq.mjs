@@ -1,4 +1,4 @@
-// RabbitMQ with a port mapper of its own, so that it meets no other node of this machine; each sample has its own queues.
+// RabbitMQ with its own port mapper (epmd), apart from other nodes on this machine; each sample has its own queues.
 import { randomBytes } from 'node:crypto'
 import { existsSync, readdirSync } from 'node:fs'
 import { join } from 'node:path'
@@ -21,7 +21,7 @@ export async function start() {
     args: [],
     base,
     port,
-    // Without the shell around it: the process that we know is the server.
+    // Started without a shell, so that the process is the server.
     env: {
       ...process.env,
       HOME: base,
@@ -46,7 +46,7 @@ export async function start() {
   return {
     pid: server.pid,
     about: `RabbitMQ ${version()}, durable classic queues, persistent messages, defaults`,
-    // A queue of its own: what the sample before left behind is not met.
+    // A new queue, without messages of the previous sample.
     place: async () => ({ url: `amqp://guest:guest@127.0.0.1:${port}//`, queue: name(), remove: async () => {} }),
     async close() {
       await server.close()
@@ -57,7 +57,7 @@ export async function start() {
 
 const name = () => `bench${randomBytes(4).toString('hex')}`
 
-/** Debian keeps it in a folder that is named by its version. */
+/** Finds Debian's folder, which has the version in its name. */
 function version(root = '/usr/lib/rabbitmq/lib') {
   const name = existsSync(root) ? readdirSync(root).find((each) => each.startsWith('rabbitmq_server-')) : undefined
   return name?.slice('rabbitmq_server-'.length) ?? '(version unknown)'

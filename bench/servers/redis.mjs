@@ -1,9 +1,9 @@
-// Redis in memory, or with its append-only file flushed every second; each sample finds it empty.
+// Redis in memory, or with its append-only file flushed every second; it is emptied for each sample.
 import { Redis } from 'ioredis'
 import { freePort } from '../../scripts/postgres.mjs'
 import { directory, program, serve } from './process.mjs'
 
-/** `mode` is memory or aof. */
+/** Starts Redis; `mode` is memory or aof. */
 export async function start({ redis: mode }) {
   const file = await program('redis-server', 'redis-server')
   const base = directory('redis')

@@ -1,4 +1,4 @@
-"""Limits of Sluice that are in Redis, for Python: the same buckets that Node uses, by the same scripts.
+"""Sluice's limits in Redis, for Python: the same buckets that Node uses, with the same scripts.
 
     limits = Limits(redis.Redis.from_url(url, socket_timeout=2))
 
@@ -9,9 +9,9 @@
     @limits.limited("mail", timeout=30)                              # the same, before each call
     def post(...): ...
 
-A limit is wanted by its name; one with keys as (name, key), and more than one unit as (name, key, units). It needs redis-py and,
-for quotas, the zones of the system (or the package tzdata). Limits are defined and published by Sluice's Node side, which also
-says when state was lost: docs/redis.md. A copy of this file needs limits_lua.py beside it.
+Give a limit by its name; a limit with keys as (name, key), and more than one unit as (name, key, units). It needs redis-py and,
+for quotas, the time zones of the system (or the package tzdata). Sluice's Node side defines and publishes limits, and detects
+when their state was lost: docs/redis.md. A copy of this file needs limits_lua.py beside it.
 """
 import functools
 import hashlib
@@ -27,20 +27,20 @@ from redis.exceptions import ConnectionError, NoScriptError, TimeoutError
 from limits_lua import RESERVE, SETTLE
 
 SHA = {script: hashlib.sha1(script.encode()).hexdigest() for script in (RESERVE, SETTLE)}
-# The scripts ask for calendars around now, and around a state that was written long before; and definitions change.
+# How often a call is repeated: the scripts may need the calendar around now, and around an old state, and definitions change.
 TRIES = 4
-# A definition is read again after so many seconds; sooner when a bucket says that there is a newer one.
+# A definition is read again after so many seconds; sooner if a bucket has a newer one.
 KNOWN = 10.0
-# While the state is lost, it is looked at again after so many seconds.
+# While the state is lost, calls are repeated after so many seconds.
 LOST = 1.0
 
 
 class LimitError(Exception):
-    """What was asked cannot be, or cannot be now."""
+    """A request that is not possible, or not possible now."""
 
 
 class Denied(LimitError):
-    """No room. `wait`: it is worth asking again after so many seconds; `limit`: the name of the one that lacks it."""
+    """No room. `wait`: seconds after which to try again; `limit`: the name of the limit without room."""
 
     def __init__(self, limit, wait):
         super().__init__(f"limit {limit} has no room for {wait:.3f} s")
@@ -48,7 +48,7 @@ class Denied(LimitError):
 
 
 class StateLost(LimitError):
-    """Redis was emptied, restarted or failed over, and nobody has begun a new epoch yet: nothing is granted until then."""
+    """Redis was emptied, restarted or failed over. Nothing is granted until a process of Sluice begins a new epoch."""
 
 
 class GrantExpired(LimitError):
@@ -56,7 +56,7 @@ class GrantExpired(LimitError):
 
 
 class Grant:
-    """Leave for one request, until `deadline` (of time.monotonic())."""
+    """Permission for one request, until `deadline` (of time.monotonic())."""
 
     def __init__(self, limits, id, wants, deadline):
         self.id, self.deadline = id, deadline
@@ -66,20 +66,20 @@ class Grant:
         return self
 
     def __exit__(self, *_):
-        pass  # Whether a request that failed was counted only its vendor knows: so it was.
+        pass  # Only the vendor knows whether it counted a failed request, so its units stay charged.
 
     def check(self):
-        """Call it just before the request is written. Raises GrantExpired."""
+        """Checks the grant just before the request is written. Raises GrantExpired."""
         if time.monotonic() > self.deadline:
             self.give_back()
             raise GrantExpired(f"this grant has expired: {', '.join(want.limit for want in self._wants)}")
 
     def give_back(self):
-        """Nothing was sent: the units go back, less what has drained since."""
+        """Refunds the units, less what has drained since. Only if nothing was sent."""
         self._tell([{"bucket": i + 1, "grant": self.id} for i in range(len(self._wants))])
 
     def settle(self, used, limit=None):
-        """So many units were used in the end, of this limit (default: of each); more than granted is owed."""
+        """Settles the grant to the units that were used, of this limit (default: of each); more than granted is owed."""
         told = [(i, want) for i, want in enumerate(self._wants) if limit in (None, want.limit) and used != want.units]
         self._tell([{"bucket": i + 1, "grant": self.id, "more": used - want.units} for i, want in told])
 
@@ -91,8 +91,8 @@ class Grant:
 class Limits:
     """Limits in one domain of a Redis. Safe to share between threads; make a new one after a fork, like its connection.
 
-    `connection`: of redis-py, with a socket_timeout. Its errors are raised as they are: who cannot ask calls nobody.
-    `answer_within`: a call that Redis gets to see later, in seconds, is not carried out.
+    `connection`: of redis-py, with a socket_timeout. Its errors are raised as they are: without a grant, make no request.
+    `answer_within`: Redis does not carry out a call that it receives later than this, in seconds.
     """
 
     def __init__(self, connection, prefix="sluice:", domain="limits", answer_within=2.0):
@@ -100,11 +100,11 @@ class Limits:
         self._keys = f"{prefix}{{{domain}}}:"
         self._within = int(answer_within * 1e6)
         self._definitions = {}
-        self._seen = None  # what Redis's clock has shown, and when that was heard
-        self._bound = None  # the same, of what is believed: a clock that steps forward opens no limit
+        self._seen = None  # the last time of Redis's clock, and when it was received
+        self._bound = None  # the same, of the last plausible time, so that a forward step of the clock opens no limit
 
     def reserve(self, *wants, id=None):
-        """A Grant, or raises Denied at once. The same id, within a minute, is the same grant."""
+        """Returns a Grant, or raises Denied at once. The same id within a minute is the same grant."""
         wants = [_Want(*((want,) if isinstance(want, str) else want)) for want in wants]
         id, sent = id or str(uuid.uuid4()), time.monotonic()
         takes = [[i + 1, want.units] for i, want in enumerate(wants)]
@@ -115,14 +115,14 @@ class Limits:
         return Grant(self, id, wants, sent + min(definition["grant"] for definition in definitions) / 1e6)
 
     def take(self, *wants, timeout=60.0):
-        """A Grant, as soon as there is room. Raises Denied, or StateLost, when there is none within `timeout` seconds."""
+        """Waits for room and returns a Grant. Raises Denied or StateLost if there is none within `timeout` seconds."""
         ends = time.monotonic() + timeout
         while True:
             try:
                 grant = self.reserve(*wants)
                 if time.monotonic() <= grant.deadline:
                     return grant
-                grant.give_back()  # the way to Redis was too slow
+                grant.give_back()  # the connection to Redis was too slow
                 why, wait = GrantExpired("each grant was too old when it came"), 0.0
             except Denied as denied:
                 why, wait = denied, denied.wait
@@ -131,7 +131,7 @@ class Limits:
             left = ends - time.monotonic()
             if wait > left:
                 raise why
-            # Never sooner than told, and not all at once.
+            # Never earlier than Redis returned, and not all callers at once.
             time.sleep(min(left, wait + random.uniform(0, 0.01 + wait / 10)))
 
     def limited(self, *wants, timeout=60.0):
@@ -148,12 +148,12 @@ class Limits:
         return decorate
 
     def hold(self, want, seconds):
-        """The vendor asked for silence (Retry-After): nobody gets a grant for so long."""
+        """Lets the limit grant nothing for so long, because the vendor demands it (Retry-After)."""
         want = _Want(*((want,) if isinstance(want, str) else want))
         self._ask(SETTLE, str(uuid.uuid4()), [want], {"acts": [{"bucket": 1, "hold": int(seconds * 1e6)}]})
 
     def _ask(self, script, id, wants, more):
-        """The definitions that it was decided by, and the numbers of the answer."""
+        """Runs a script. Returns the definitions by which it decided, and the numbers of its answer."""
         around = [[] for _ in wants]
         for _ in range(TRIES):
             now = self._now()
@@ -182,7 +182,7 @@ class Limits:
         raise LimitError("Redis does not decide: is the newest definition published, and does its clock step?")
 
     def _run(self, script, keys, argument):
-        """A lost reply is asked for once more: by the same id it is carried out once."""
+        """Runs a script, and once more if the reply is lost; with the same id Redis carries it out once."""
         for is_last in (False, True):
             try:
                 try:
@@ -203,12 +203,12 @@ class Limits:
                 if not self._connection.execute_command("EXISTS", f"{self._keys}epoch"):
                     raise StateLost("this Redis has no state of limits: nothing is granted until an epoch begins")
                 raise LimitError(f"no limit {want.limit} is published in this Redis")
-            self._definitions[want.limit] = known  # a flush takes definitions along; what is known stays right
+            self._definitions[want.limit] = known  # a flush deletes definitions; the known one stays valid
         _check(want, known[0])
         return known[0]
 
     def _now(self):
-        """What Redis's clock shows, as far as we know, in microseconds."""
+        """Estimates the time of Redis's clock, in microseconds."""
         if self._seen is None:
             return time.time_ns() // 1000
         us, heard = self._seen
@@ -236,14 +236,14 @@ def _check(want, definition):
     if definition["keyed"] != (want.key is not None):
         raise LimitError(f"limit {name} {'needs' if definition['keyed'] else 'has no'} key")
     if any(rule["drain"] == 0 for rule in rules):
-        # A place is held by somebody who may die, and Redis does not know of him.
+        # The holder of a place may die, and Redis does not detect that.
         raise LimitError(f"limit {name} has a concurrency, which only jobs of Sluice can take")
     if not isinstance(want.units, int) or not 0 <= want.units <= min(rule["room"] for rule in rules):
-        raise LimitError(f"{want.units} units are no whole number, or more than limit {name} ever grants at once")
+        raise LimitError(f"{want.units} units are not a whole number, or more than limit {name} ever grants at once")
 
 
 def _told(definition, around):
-    """A definition as the scripts read it: with the boundaries of its calendars."""
+    """Converts a definition for the scripts: adds the boundaries of its calendars."""
     rules = [
         {**rule, "periods": [boundaries(rule["calendar"], at) for at in around]} if "calendar" in rule else rule
         for rule in definition["rules"]
@@ -255,14 +255,14 @@ def _text(value):
     return value.decode() if isinstance(value, bytes) else value
 
 
-# Calendars, as src/core/calendar.ts and zone.ts have them. Times are in microseconds; a local time is written as if it were UTC.
+# Calendars, as in src/core/calendar.ts and zone.ts. Times are in microseconds; a local time is written as if it were UTC.
 MINUTE = 60_000_000
 HOUR = 60 * MINUTE
 DAY = 24 * HOUR
 
 
 def boundaries(calendar, at):
-    """Where periods begin: the one before the one that holds `at`, that one, and three more."""
+    """Returns the begins of five periods: the one before the period of `at`, that period, and three more."""
     try:
         zone = ZoneInfo(calendar["zone"])
     except (ZoneInfoNotFoundError, ValueError) as error:
@@ -294,7 +294,7 @@ def _wall_period(unit, zone, anchor, at):
         k -= 1
     start = _instant(wall(k), zone)
     while True:
-        # More than once where clocks were set back to before a begin that they had shown.
+        # More than one step if the clocks were set back to before a begin that they had shown.
         k += 1
         end = _instant(wall(k), zone)
         if end > at:
@@ -303,12 +303,12 @@ def _wall_period(unit, zone, anchor, at):
 
 
 def _offset(zone, us):
-    """What the clocks of a zone show beyond UTC."""
+    """Returns a zone's offset from UTC at a time."""
     return round(datetime.fromtimestamp(us // 1_000_000, zone).utcoffset().total_seconds()) * 1_000_000
 
 
 def _instant(wall, zone):
-    """When clocks first show a local time or, where they are set forward past it, a later one."""
+    """Returns when clocks first show a local time or, if they are set forward past it, a later one."""
     before = _offset(zone, wall - DAY)
     early = wall - before
     if _offset(zone, early) == before:
@@ -333,7 +333,7 @@ def _months(wall):
 
 
 def _months_after(wall, months):
-    """The same time of the same day so many months later, or of the last day of a month that is too short."""
+    """Returns the same time of day so many months later, on the same day or on the last day of a shorter month."""
     date = datetime.fromtimestamp(wall // 1_000_000, timezone.utc)
     year, month = divmod(date.year * 12 + date.month - 1 + months, 12)
     next_year, next_month = divmod(year * 12 + month + 1, 12)

@@ -1,7 +1,7 @@
-"""A customer and the mail that welcomes them are recorded in one transaction, or neither is.
+"""Inserts a customer and sends the job of their welcome mail in one transaction, both or neither.
 
-Python code like that of a Django project sends the jobs; a worker in Node, which alone has the code of the task, checks
-them against its schema, applies limits, routes and rules, and runs them. It needs PostgreSQL and psycopg2 (on Debian:
+Python code like that of a Django project sends the jobs. A worker in Node, which has the task's code, checks them against
+its schema, applies limits, routes and rules, and runs them. It needs PostgreSQL and psycopg2 (on Debian:
 apt-get install python3-psycopg2). From the checkout:
 
     npm run setup
@@ -45,7 +45,7 @@ def main():
     attempt(connection, "mallory@banned.test")  # raises after the job was sent
     attempt(connection, "bo@shop.test", prio=5)  # there is no such option
     attempt(connection, "probe@example.com")  # a rule of the worker discards what goes to test addresses
-    attempt(connection, "not an address")  # the schema of the task refuses it
+    attempt(connection, "not an address")  # the schema of the task rejects it
     connection.close()
 
 

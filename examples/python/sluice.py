@@ -16,7 +16,7 @@ from datetime import datetime, timedelta
 
 
 class SluiceError(Exception):
-    """Sluice refused the job. Like after any error of PostgreSQL, the transaction can only be rolled back."""
+    """Sluice rejected the job. As after any error of PostgreSQL, the transaction can only be rolled back."""
 
     def __init__(self, code, message):
         super().__init__(f"{code}: {message}")
@@ -24,18 +24,18 @@ class SluiceError(Exception):
 
 
 def send(cursor, task, input, **options):
-    """Records a job of `task` and returns its id; it exists from the commit of the cursor's transaction on.
+    """Sends a job of `task` and returns its id. The job exists once the cursor's transaction has committed.
 
-    `input` is what JSON can say. Options: queue, priority (-1000 to 1000, higher first), delay and max_wait (a timedelta
-    or seconds), at (a datetime), tags, idempotency_key (no second job for 24 h), id (a UUIDv7).
-    Raises SluiceError for a bad name or option. Whether the input fits the task only its worker can tell: a job that
-    does not ends as failed (`refused`).
+    `input` is any value that JSON can represent. Options: queue, priority (-1000 to 1000, higher first), delay and max_wait
+    (a timedelta or seconds), at (a datetime), tags, idempotency_key (no second job for 24 h), id (a UUIDv7).
+    Raises SluiceError for a bad name or option. Only a worker can check the input against the task's schema: a job whose
+    input does not match fails (`refused`).
     """
     values = [task, json.dumps(input, allow_nan=False), json.dumps(options, default=_plain, allow_nan=False)]
     try:
         cursor.execute("select sluice.send(%s, %s::jsonb, %s::jsonb)", values)
     except Exception as error:
-        # Django wraps the driver's error, which then is the cause.
+        # Django wraps the driver's error; it is the cause then.
         diag = getattr(error.__cause__ or error, "diag", None)
         code, _, message = (getattr(diag, "message_primary", None) or "").partition(": ")
         if not code.startswith("SLUICE_"):
@@ -48,5 +48,5 @@ def _plain(value):
     if isinstance(value, timedelta):
         return value.total_seconds()
     if isinstance(value, datetime):
-        return value.astimezone().isoformat()  # one without a zone is local time
+        return value.astimezone().isoformat()  # a datetime without a zone is local time
     raise TypeError(f"an option cannot be a {type(value).__name__}")

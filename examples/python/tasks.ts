@@ -1,8 +1,8 @@
-/** The task that signup.py sends. What stands here only a worker knows: Python and SQL need not. */
+/** The task that signup.py sends. Only workers need this file; Python and SQL do not. */
 import { limit, rateLimited, task } from 'sluice'
 import { z } from 'zod'
 
-// A key that SQL could not compute: the mail provider counts for each domain.
+// A key that SQL could not compute: the mail provider counts mails for each domain.
 const mailApi = limit('mail-api', {
   rate: '10/s',
   by: ({ email }: { email: string }) => email.slice(email.indexOf('@') + 1),
@@ -16,6 +16,6 @@ export const welcome = task('welcome', {
     if (api === undefined) return log.info(`MAIL_API is not set, so customer ${customer} gets no mail`)
     const response = await fetch(`${api}/welcome/${email}`, { method: 'POST' })
     if (response.status === 429) throw rateLimited(response)
-    if (!response.ok) throw new Error(`the mail API said ${response.status}`)
+    if (!response.ok) throw new Error(`the mail API answered ${response.status}`)
   },
 })

@@ -1,19 +1,19 @@
-/** How far a file is read, for people who watch: a bar on a terminal, and nothing elsewhere. */
+/** Progress of reading a file: a bar on a terminal, and nothing elsewhere. */
 import type { WriteStream } from 'node:tty'
 import { Presets, SingleBar } from 'cli-progress'
 
-/** The bar of one file. */
+/** The progress bar of one file. */
 export interface Bar {
-  /** So many more were read. */
+  /** Advances the bar by so many bytes. */
   bytes(count: number): void
-  /** So many jobs are durable. */
+  /** Sets how many jobs are durable. */
   jobs(count: number): void
-  /** Lets `say` write a line above the bar. */
+  /** Calls `say`, which writes a line above the bar. */
   above(say: () => void): void
   end(): void
 }
 
-/** A bar for a file of `total` bytes; undefined, or where nobody watches: one that shows nothing. */
+/** Makes a bar for a file of `total` bytes; if that is undefined, or `stream` is not a terminal, the bar shows nothing. */
 export function barOn(stream: Pick<WriteStream, 'isTTY' | 'write'>, total: number | undefined): Bar {
   if (!stream.isTTY || total === undefined) return { bytes() {}, jobs() {}, above: (say) => say(), end() {} }
   const format = '[{bar}] {percentage}% | {jobs} sent | {eta_formatted} left'

@@ -1,4 +1,4 @@
-/** `sluice retry`, `cancel`, `reprioritise`: by ids, or all jobs that a filter fits, after a look at them. */
+/** `sluice retry`, `cancel`, `reprioritise`: by ids, or all jobs that a filter matches, after a confirmation. */
 import { createInterface } from 'node:readline'
 import { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
@@ -16,17 +16,17 @@ interface BulkFlags extends FilterFlags {
   to?: number
 }
 
-/** What is done to many jobs. */
+/** An operation on many jobs. */
 export interface Act {
   verb: string
-  /** Past tense. */
+  /** Past tense of the verb. */
   done: string
-  /** The states that it can act on. */
+  /** The states of jobs that it can change. */
   states: readonly State[]
   many: (sluice: Sluice, filter: JobFilter, options: BulkOptions) => Promise<number>
 }
 
-/** One of the three that also take ids. */
+/** An operation that also takes ids. */
 interface ActById extends Act {
   missing: string
   one: (sluice: Sluice, id: string) => Promise<boolean>
@@ -46,7 +46,7 @@ export function retryCommand(): Command {
 
 /** `sluice cancel`. */
 export function cancelCommand(): Command {
-  const said = 'cancel unfinished jobs; a running attempt is told within some 2 s, and what it does has no effect here'
+  const said = 'cancel unfinished jobs; a running attempt is aborted within some 2 s, and its result is ignored'
   return command('cancel', said, () => ({
     verb: 'cancel',
     done: 'cancelled',
@@ -59,11 +59,11 @@ export function cancelCommand(): Command {
 
 /** `sluice reprioritise`. */
 export function reprioritiseCommand(): Command {
-  const said = 'give jobs that wait or are scheduled another priority; they keep their place in time'
+  const said = 'change the priority of waiting and scheduled jobs'
   return command('reprioritise', said, ({ to = 0 }) => ({
     verb: 'reprioritise',
     done: 'reprioritised',
-    missing: 'no such job that waits or is scheduled',
+    missing: 'no such waiting or scheduled job',
     states: ['scheduled', 'waiting'],
     one: async (sluice, id) => (await sluice.jobs.reprioritise(id, to)) > 0,
     many: (sluice, filter, options) => sluice.jobs.reprioritise(filter, to, options),
@@ -75,10 +75,10 @@ export function reprioritiseCommand(): Command {
 function command(name: string, description: string, actOf: (flags: BulkFlags) => ActById): Command {
   const { states } = actOf({})
   return filterFlags(new Command(name).description(`${description}; by ids, or by a filter`), states)
-    .argument('[id...]', 'jobs; or say which by flags')
-    .option('--all', 'all of them, without a filter')
-    .option('--yes', 'do not ask')
-    .option('--dry-run', 'tell how many they are, and change nothing')
+    .argument('[id...]', 'ids of jobs; or select jobs by the options below')
+    .option('--all', 'select all jobs, without a filter')
+    .option('--yes', 'do not ask for confirmation')
+    .option('--dry-run', 'print how many jobs match, and change nothing')
     .action((ids: string[], flags: BulkFlags, self: Command) => run(ids, flags, actOf(flags), self))
 }
 
@@ -87,14 +87,14 @@ async function run(ids: string[], flags: BulkFlags, act: ActById, self: Command)
   const filter = filterOf(flags)
   const isFiltered = Object.keys(filter).length > 0
   const odd = ids.find((each) => !isId(each))
-  // Before anything is done to the others.
+  // Checked before the first job is changed.
   if (odd !== undefined) throw new UsageError('SLUICE_BAD_ID', `"${odd}" is not a job id (a UUIDv7)`)
   if (ids.length > 0 && (isFiltered || flags.all === true || flags.dryRun === true))
-    throw new UsageError('SLUICE_BAD_OPTION', 'give ids, or say by flags which jobs; not both')
+    throw new UsageError('SLUICE_BAD_OPTION', 'give ids, or select jobs by options; not both')
   if (ids.length === 0 && !isFiltered && flags.all !== true)
     throw new UsageError(
       'SLUICE_EMPTY_FILTER',
-      `say which jobs to ${act.verb}, by ids or flags (--task, --since, …); --all: all of them`,
+      `no jobs are selected to ${act.verb}: give ids or options (--task, --since, …), or --all for all jobs`,
     )
   await withSluice(settings, { creates: false }, (sluice) =>
     ids.length > 0
@@ -114,7 +114,7 @@ async function eachId(sluice: Sluice, out: Output, ids: string[], { done, missin
   out.hint(`\`sluice jobs show ${ids[0]}\``)
 }
 
-/** Tells how many jobs a filter fits, asks unless told not to, and acts on them, until it is stopped. */
+/** Counts the jobs that a filter matches, requires a confirmation unless `--yes` is given, and changes them until it is stopped. */
 export async function eachFound(
   sluice: Sluice,
   out: Output,
@@ -122,7 +122,7 @@ export async function eachFound(
   flags: Pick<BulkFlags, 'yes' | 'dryRun'>,
   act: Act,
 ): Promise<void> {
-  // What comes while the question stands is not among what was shown.
+  // Jobs that are sent while the user decides must not be changed.
   const filter = await sluice.jobs.asOfNow(wanted)
   const { count, isExact } = await sluice.jobs.count(filter)
   const said = `${isExact ? '' : 'at least '}${count} job(s)`
@@ -135,12 +135,12 @@ export async function eachFound(
     if (!process.stdin.isTTY || !process.stderr.isTTY)
       throw new UsageError(
         'SLUICE_NOT_CONFIRMED',
-        `${said} would be ${act.done}; say so by --yes, or look by --dry-run`,
+        `${said} would be ${act.done}; confirm with --yes, or check with --dry-run`,
       )
     await examples(sluice, out, filter)
     if (!(await confirmed(`${act.verb} ${said}? [y/N] `))) {
       process.exitCode = 1
-      return out.talk('nothing was done')
+      return out.talk('nothing was changed')
     }
   }
   const stopping = new AbortController()
@@ -157,7 +157,7 @@ export async function eachFound(
   else out.line(`${done} ${act.done}`)
   if (!aborted) return out.hint('`sluice status`')
   process.exitCode = 1
-  out.talk('stopped; the same command goes on with the rest')
+  out.talk('stopped; the same command continues with the rest')
 }
 
 async function examples(sluice: Sluice, out: Output, filter: JobFilter): Promise<void> {
@@ -165,7 +165,7 @@ async function examples(sluice: Sluice, out: Output, filter: JobFilter): Promise
     out.talk(`  ${job.id} ${job.state} ${job.task} ${brief(job.error?.message ?? job.reason ?? '', 60)}`.trimEnd())
 }
 
-/** Asks on a terminal; Ctrl-C and Ctrl-D mean no. */
+/** Prompts for yes or no on a terminal; Ctrl-C and Ctrl-D mean no. */
 export function confirmed(
   question: string,
   input: NodeJS.ReadableStream = process.stdin,

@@ -1,12 +1,12 @@
-/** Cells of a table as a task's input: the task's schema decides whether a cell is a text, a number, or left out. */
+/** Converts the cells of a row to a task's input: the task's schema decides whether a cell is a text, a number, or left out. */
 import { UsageError } from '../core/errors.ts'
 import type { AnyTask } from '../tasks/task.ts'
 
 type Cell = { is: 'text' | 'other' | 'absent'; value: unknown }
 
 /**
- * The input that cells make: first all as texts; where the schema refuses one, what it says as JSON (a number, true,
- * null, an object), and an empty one is left out. A column `a.b` is the field b inside of a.
+ * Converts cells to an input. It first tries all cells as texts. A cell that the schema rejects is then parsed as JSON (a
+ * number, true, null, an object), or left out if it is empty. A column `a.b` is the field b inside a.
  * @throws UsageError SLUICE_BAD_ROW when cells and columns do not match
  */
 export async function inputOf(task: AnyTask, columns: readonly string[], cells: readonly string[]): Promise<unknown> {
@@ -26,24 +26,24 @@ export async function inputOf(task: AnyTask, columns: readonly string[], cells: 
       if (cell.is !== 'text' || !isNamed(paths[i] as string[])) return cell
       return otherwise(cell.value as string) ?? cell
     })
-    // Nothing is left to try; as texts the cells explain best what is wrong, where an issue names none of them.
+    // No cell is left to convert. If no issue names a field, the input of texts gives the clearest error.
     if (next.every((cell, i) => cell === made[i]))
       return named.every((path) => path.length === 0) ? build(paths, texts) : input
     made = next
   }
 }
 
-/** True when `path` is `outer` or inside of it; an issue without a path may be about any field. */
+/** Returns whether `path` is `outer` or inside it; an issue without a path may be about any field. */
 function isWithin(path: readonly string[], outer: readonly string[]): boolean {
   return outer.every((part, i) => path[i] === part)
 }
 
-/** What else a text may mean; undefined: nothing. */
+/** Returns what a text may mean other than itself; undefined: nothing. */
 function otherwise(text: string): Cell | undefined {
   if (text === '') return { is: 'absent', value: undefined }
   try {
     const value: unknown = JSON.parse(/^(true|false|null)$/i.test(text) ? text.toLowerCase() : text)
-    // A number that would become another one: ids of 19 digits.
+    // Not exact: a number that JSON cannot hold, such as an id of 19 digits.
     const isExact = typeof value !== 'number' || !/^-?\d+$/.test(text.trim()) || String(value) === text.trim()
     return typeof value !== 'string' && isExact ? { is: 'other', value } : undefined
   } catch {

@@ -1,4 +1,4 @@
-/** What `sluice doctor` looks at. Each check answers for one thing, or not at all where it means nothing. */
+/** The checks of `sluice doctor`. Each checks one thing, and returns undefined where it does not apply. */
 import { systemClock } from '../core/clock.ts'
 import { pending } from '../db/migrate.ts'
 import type { Opened } from '../db/open.ts'
@@ -14,25 +14,25 @@ import { bloat, has, snapshots, type StorageAt, wraparound } from './storage.ts'
 import { zones } from './zones.ts'
 import pg from 'pg'
 
-/** Where a check looks. */
+/** What a check gets. */
 interface Place {
   store: Opened
   schema: string
-  /** Where limits are shared. */
+  /** URL of the Redis in which limits are shared; undefined: none. */
   redis?: string | undefined
 }
 
-/** One check; undefined: it means nothing here. */
+/** One check; undefined: it does not apply. */
 export type Check = (at: Place) => Promise<Finding | undefined>
 
 const serverLeast = 130_000
 const skewWarnMs = 1_000
-/** Ids made a day from the store's clock are refused; an hour off is a broken clock already. */
+/** Ids made more than a day off the store's clock are rejected; a clock that is an hour off is broken already. */
 const skewFailMs = 3_600_000
 const beatWaitMs = 5_000
 const listenWaitMs = 5_000
 
-/** The store answers. @throws StoreError SLUICE_STORE_UNREACHABLE */
+/** Checks that the store answers. @throws StoreError SLUICE_STORE_UNREACHABLE */
 export async function connection({ db, owner }: Opened, name: string): Promise<Finding> {
   const start = systemClock.monotonicMs()
   await db.query('select 1')
@@ -85,8 +85,8 @@ async function disk({ store: { db } }: Place): Promise<Finding> {
     const embedded = db as PgliteDb
     const before = embedded.syncs()
     await db.query(`select pg_logical_emit_message(true, 'sluice', 'doctor')`)
-    if (embedded.syncs() > before) return { status: 'ok', text: 'a commit reaches the disk before it answers' }
-    return { status: 'fail', text: 'a commit answered before it was on the disk; it may be lost with the machine' }
+    if (embedded.syncs() > before) return { status: 'ok', text: 'a commit is on the disk before it returns' }
+    return { status: 'fail', text: 'a commit returned before it was on the disk: a crash of the machine may lose it' }
   }
   const [row] = await db.query<{ sync: string; commit: string }>(
     `select current_setting('fsync') as sync, current_setting('synchronous_commit') as commit`,
@@ -94,7 +94,7 @@ async function disk({ store: { db } }: Place): Promise<Finding> {
   if (row?.sync !== 'on')
     return { status: 'fail', text: 'fsync is off: a crash of the machine may destroy the database' }
   if (row.commit === 'off')
-    return { status: 'warn', text: 'synchronous_commit is off: a crash loses the last moments of acknowledged jobs' }
+    return { status: 'warn', text: 'synchronous_commit is off: a crash may lose the last acknowledged jobs' }
   return { status: 'ok', text: `fsync is on, synchronous_commit ${row.commit}` }
 }
 
@@ -117,7 +117,7 @@ async function partitions(at: Place): Promise<Finding | undefined> {
     [at.schema],
   )
   if (rows.length === 0) return { status: 'ok', text: 'history has partitions for today and tomorrow' }
-  const text = `history lacks ${rows.map((row) => row.missing).join(', ')}; start a worker, or run \`sluice prune\` daily (it makes them too)`
+  const text = `history lacks partitions ${rows.map((row) => row.missing).join(', ')}; start a worker, or run \`sluice prune\` daily, which creates them too`
   return { status: rows.some((row) => row.days === 0) ? 'fail' : 'warn', text }
 }
 
@@ -126,17 +126,17 @@ async function clock({ store: { db } }: Place): Promise<Finding> {
   const [row] = await db.query<{ ms: number }>(`select (extract(epoch from clock_timestamp()) * 1000)::float8 as ms`)
   const after = systemClock.wallMs()
   const store = row?.ms ?? 0
-  // The store read its clock somewhere between our two looks: only what lies outside is certain.
+  // The store read its clock between our two readings: only a difference beyond these is certain.
   const skewMs = Math.max(0, before - store, store - after)
   const text = `the store's clock and this machine's differ by ${span(skewMs)}`
-  if (skewMs > skewFailMs) return { status: 'fail', text: `${text}; ids made here may be refused: set the clocks` }
+  if (skewMs > skewFailMs) return { status: 'fail', text: `${text}; ids made here may be rejected: set the clocks` }
   return {
     status: skewMs > skewWarnMs ? 'warn' : 'ok',
-    text: skewMs > skewWarnMs ? `${text}; limits hold all the same, times shown are off` : text,
+    text: skewMs > skewWarnMs ? `${text}; limits still hold, but times shown here are off` : text,
   }
 }
 
-/** Between here and the server stands a pooler when the session that answers is another than the one that was greeted. */
+/** Returns whether a pooler is between here and the server: then the session that answers is not the one that was opened. */
 async function isPooled(url: string): Promise<boolean> {
   const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 5_000, query_timeout: 5_000 })
   client.on('error', () => {})
@@ -152,13 +152,13 @@ async function isPooled(url: string): Promise<boolean> {
 async function pooler({ store: { url, directUrl, embedded } }: Place): Promise<Finding | undefined> {
   if (url === undefined || directUrl === undefined || embedded) return undefined
   if (url !== directUrl && (await isPooled(directUrl)))
-    return { status: 'warn', text: 'SLUICE_LISTEN_URL leads to a pooler too; it must lead to the server itself' }
+    return { status: 'warn', text: 'SLUICE_LISTEN_URL leads to a pooler, too; it must lead to the server itself' }
   if (!(await isPooled(url))) return { status: 'ok', text: 'connections lead to the server itself' }
   if (url !== directUrl)
-    return { status: 'ok', text: 'connections go through a pooler, and LISTEN past it to the server itself' }
+    return { status: 'ok', text: 'connections go through a pooler, LISTEN goes to the server itself' }
   return {
     status: 'warn',
-    text: 'connections go through a pooler; in transaction mode it lets no notifications through, so workers only poll (1.5 s): set SLUICE_LISTEN_URL (or `listenUrl`) to the server itself',
+    text: 'connections go through a pooler; in transaction mode it drops notifications, so workers only poll (1.5 s): set SLUICE_LISTEN_URL (or `listenUrl`) to the server itself',
   }
 }
 
@@ -188,8 +188,8 @@ async function limits(at: Place): Promise<Finding | undefined> {
   )
   if (unsafe.length > 0) return { status: 'warn', text: `${unsafe.join('; ')}; see \`sluice limits show\`` }
   const over = lines.filter(({ source }) => source !== 'code').map(({ name: limit, source }) => `${limit} ${source}`)
-  const changed = over.length === 0 ? '' : `; not as code says: ${over.join(', ')}`
-  return { status: 'ok', text: `no limit that a vendor was said to have can be exceeded${changed}` }
+  const changed = over.length === 0 ? '' : `; overridden: ${over.join(', ')}`
+  return { status: 'ok', text: `no vendor limit that your limits state can be exceeded${changed}` }
 }
 
 async function workers(at: Place): Promise<Finding | undefined> {
@@ -204,22 +204,22 @@ async function workers(at: Place): Promise<Finding | undefined> {
   let silent = first
   await until(async () => {
     const now = new Map((await look()).map((row) => [row.id, row.beat]))
-    // One that signed off meanwhile is not silent.
+    // A worker that ended meanwhile is not silent.
     silent = silent.filter((row) => now.get(row.id) === row.beat)
     return silent.length === 0
   }, beatWaitMs)
   const all = `${first.length} worker(s) with ${first.reduce((sum, row) => sum + row.slots, 0)} slots`
-  if (silent.length === 0) return { status: 'ok', text: `${all} give signs of life` }
+  if (silent.length === 0) return { status: 'ok', text: `${all} send heartbeats` }
   return {
     status: 'warn',
-    text: `of ${all}, ${silent.map((row) => row.who).join(', ')} gave no sign of life for ${span(beatWaitMs)}; their jobs go to others after 10 s`,
+    text: `of ${all}, ${silent.map((row) => row.who).join(', ')} sent no heartbeat for ${span(beatWaitMs)}; other workers take their jobs after 10 s`,
   }
 }
 
 async function handlers(at: Place): Promise<Finding | undefined> {
   const sql = sqlAt(at)
   if (!(await has(sql, 'worker'))) return undefined
-  // Through JSON: a schema that is not up to date lacks the column, which another check says.
+  // Through JSON, because a schema that is out of date lacks the column; another check reports that.
   const rows = await sql.query<{ who: string; stuck: number; slots: number }>(
     `select w.host || ':' || w.pid as who, s.n as stuck, w.slots from sluice.worker w
        cross join lateral (select (to_jsonb(w) ->> 'stuck')::int as n) s where s.n > 0 order by w.id`,
@@ -228,15 +228,15 @@ async function handlers(at: Place): Promise<Finding | undefined> {
   const list = rows.map(({ who, stuck, slots }) => `${who} (${stuck}${stuck >= slots ? ', claims nothing more' : ''})`)
   return {
     status: 'warn',
-    text: `handlers go on though their attempts have ended: ${list.join(', ')}; the workers' logs name task and job; restart these workers, and have the handlers listen to \`signal\``,
+    text: `handlers still run though their attempts have ended: ${list.join(', ')}; the workers' logs name task and job; restart these workers, and make the handlers stop on \`signal\``,
   }
 }
 
-/** Limits by labels that no worker has: their jobs wait for ever. */
+/** Checks for limits by a label that no worker has: their jobs wait for ever. */
 async function labels(at: Place): Promise<Finding | undefined> {
   const sql = sqlAt(at)
   if (!(await has(sql, 'class'))) return undefined
-  // Through JSON: a schema that is not up to date lacks the columns, which another check says.
+  // Through JSON, because a schema that is out of date lacks the columns; another check reports that.
   const rows = await sql.query<{ task: string; queue: string; label: string }>(
     `select distinct c.task, c.queue, split_part(l.limit, '@', 2) as label
        from sluice.class c cross join lateral jsonb_array_elements_text(nullif(to_jsonb(c) -> 'labels', 'null')) l ("limit")

@@ -1,4 +1,4 @@
-/** Finds, loads and checks sluice.config.ts, and the files that hold tasks. */
+/** Finds, loads and checks sluice.config.ts and the files that export tasks. */
 import fs from 'node:fs'
 import path from 'node:path'
 import { createJiti } from 'jiti'
@@ -17,7 +17,7 @@ import { flat } from './failure.ts'
 export interface Found {
   /** Undefined: there is none. */
   file: string | undefined
-  /** Where its relative paths begin: its directory, else the current one. */
+  /** The directory of the file, else the current one; relative paths in the file are relative to it. */
   dir: string
   fields: SluiceConfig
 }
@@ -40,18 +40,18 @@ const known = [
   'prune',
 ]
 
-// A user's file gets this very copy of the library: a second one would send to a store of its own.
+// A user's file must get this copy of the library, because a second copy would send to another store.
 const jiti = createJiti(import.meta.url, { virtualModules: { sluice: { ...library, defineConfig } } })
 
-/** The nearest config file upward from the current directory, or the one named. @throws UsageError SLUICE_BAD_CONFIG */
+/** Loads the nearest config file upward from the current directory, or `named`. @throws UsageError SLUICE_BAD_CONFIG */
 export async function findConfig(named: string | undefined): Promise<Found> {
   const file = named === undefined ? nearest(process.cwd()) : path.resolve(named)
   if (file === undefined) return { file, dir: process.cwd(), fields: {} }
   const loaded = await load(file)
-  // Asked for by its keys: jiti makes up a default where there is none.
+  // Checked by the keys, because jiti makes up a default export where there is none.
   const fields = Object.keys(loaded).includes('default') ? loaded['default'] : undefined
   if (typeof fields !== 'object' || fields === null || Array.isArray(fields)) {
-    throw bad(file, 'it must say `export default { … }`')
+    throw bad(file, 'it must have a default export: `export default { … }`')
   }
   return { file, dir: path.dirname(file), fields: check(file, fields as Record<string, unknown>) }
 }
@@ -98,7 +98,7 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
   if (!Array.isArray(allowPrivate) || !allowPrivate.every((each) => typeof each === 'string'))
     throw bad(file, 'allowPrivate must be a list of addresses, ranges or host names')
   try {
-    // What they are made of is checked there.
+    // Their constructors check them.
     void new Rulebook(rules, routes)
     void new Guard(allowPrivate)
   } catch (error) {
@@ -121,16 +121,16 @@ async function load(file: string): Promise<Record<string, unknown>> {
   }
 }
 
-/** What a command knows: tasks, those of schedules among them, and schedules. */
+/** The user's code: tasks, including those of schedules, and schedules. */
 export interface Code {
   tasks: readonly AnyTask[]
   schedules: readonly Schedule[]
 }
 
 /**
- * What the file named exports, else that of `SLUICE_TASKS`, else what the config says; nothing when neither says any.
- * Schedules may also be exported as lists.
- * @throws UsageError SLUICE_BAD_CONFIG, SLUICE_NO_TASKS (a file without any)
+ * Loads tasks and schedules from the file `named`, else from the file `SLUICE_TASKS`, else from the config; empty if none
+ * of these gives any. Schedules may also be exported as lists.
+ * @throws UsageError SLUICE_BAD_CONFIG, SLUICE_NO_TASKS (a file without tasks)
  */
 export async function loadCode(config: Found, named: string | undefined): Promise<Code> {
   const { tasks = [], schedules = [] } = config.fields
@@ -152,28 +152,28 @@ function codeOf(tasks: readonly AnyTask[], schedules: readonly Schedule[]): Code
   }
 }
 
-/** With the built-in task `http`, unless one of them has its name. */
+/** Adds the built-in task `http`, unless a task has that name. */
 export function withHttp(tasks: readonly AnyTask[]): readonly AnyTask[] {
   return tasks.some((task) => task.name === library.http.name) ? tasks : [...tasks, library.http as AnyTask]
 }
 
-/** As `loadCode`, for commands that run jobs: `http` beside tasks of one's own. @throws UsageError SLUICE_NO_TASKS */
+/** Loads code for commands that run jobs: as `loadCode`, with `http`. @throws UsageError SLUICE_NO_TASKS if there are no tasks */
 export async function needCode(config: Found, named: string | undefined): Promise<Code> {
   const { tasks, schedules } = await loadCode(config, named)
   if (tasks.length > 0) return { tasks: withHttp(tasks), schedules }
   throw new UsageError(
     'SLUICE_NO_TASKS',
-    'no tasks are known; name them in sluice.config.ts (`sluice init` writes one), or give their file by --tasks or SLUICE_TASKS',
+    'there are no tasks; list them in sluice.config.ts (`sluice init` writes one), or give their file by --tasks or SLUICE_TASKS',
   )
 }
 
-/** By shape, because the file may have used another copy of this package. */
+/** Recognises a task by its shape, because the file may have used another copy of this package. */
 function isTask(value: unknown): value is AnyTask {
   if (typeof value !== 'object' || value === null) return false
   const { name, schema, limits, run, send } = value as Record<string, unknown>
   return (
     typeof name === 'string' &&
-    // Those of ArkType are functions.
+    // ArkType's schemas are functions.
     ['object', 'function'].includes(typeof schema) &&
     Array.isArray(limits) &&
     typeof run === 'function' &&
@@ -181,14 +181,14 @@ function isTask(value: unknown): value is AnyTask {
   )
 }
 
-/** By shape, as tasks. */
+/** Recognises a schedule by its shape, like `isTask`. */
 function isSchedule(value: unknown): value is Schedule {
   if (typeof value !== 'object' || value === null) return false
   const { name, task, timing, inputAt } = value as Record<string, unknown>
   return typeof name === 'string' && isTask(task) && typeof timing === 'object' && typeof inputAt === 'function'
 }
 
-/** The user's own files that were loaded, for `dev` to watch. */
+/** Lists the user's files that were loaded, which `dev` watches. */
 export function loadedFiles(): string[] {
   return Object.keys(jiti.cache).filter(
     (file) => path.isAbsolute(file) && !file.includes(`${path.sep}node_modules${path.sep}`),

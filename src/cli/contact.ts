@@ -7,7 +7,7 @@ export interface Contact {
   contactId: string
 }
 
-/** Accepts objects with two non-empty strings, accountId and contactId. */
+/** Accepts objects with two non-empty strings, `accountId` and `contactId`. */
 export const contactSchema: StandardSchemaV1<Contact> = {
   '~standard': {
     version: 1,

@@ -1,6 +1,6 @@
 /**
- * The main job, shown: 1,500 jobs of five accounts with very different backlogs, against a vendor that allows each
- * account 100 requests per 10 s and all of them together 250. The vendor is a process of its own and keeps the truth.
+ * `sluice demo`: 1,500 jobs of five accounts with very different backlogs, against a vendor that allows each account 100
+ * requests per 10 s, and all of them together 250. The vendor is a separate process and counts for itself.
  */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
@@ -47,15 +47,15 @@ const csvFile = fileURLToPath(new URL('../../examples/contacts.csv', import.meta
 /** `sluice demo`. */
 export function demoCommand(): Command {
   return new Command('demo')
-    .description('1,500 jobs against a vendor stand-in that counts; proves that no window was exceeded')
+    .description('run 1,500 jobs against a stand-in for a vendor, and prove that no window was exceeded')
     .option('--workers <n>', 'worker processes; 0: one worker in this process', whole(0, 1_000), 0)
-    .option('-c, --concurrency <n>', 'attempts at once per worker', whole(1, 1_000), 10)
+    .option('-c, --concurrency <n>', 'attempts at once in each worker', whole(1, 1_000), 10)
     .option(
       '--store <store>',
-      'postgres://… (its schema sluice_demo is made anew) or a directory; default: a temporary directory',
+      'postgres://… (drops and creates the schema sluice_demo) or a directory; default: a temporary directory',
     )
-    .option('--csv <file>', 'rows with accountId and contactId', csvFile)
-    .option('--json', 'end with one line of JSON')
+    .option('--csv <file>', 'CSV file with the columns accountId and contactId', csvFile)
+    .option('--json', 'print the result as one line of JSON')
     .addOption(new Option('--vendor <url>').hideHelp())
     .addOption(new Option('--schema <name>').hideHelp())
     .action(async (options: DemoOptions, command: Command) => {
@@ -76,7 +76,7 @@ function syncContact(vendorUrl: string): AnyTask {
         headers: { 'x-account': accountId, 'idempotency-key': job.id },
       })
       await response.text()
-      if (!response.ok) throw new Error(`the vendor said ${response.status}`)
+      if (!response.ok) throw new Error(`the vendor answered ${response.status}`)
       return response.status
     },
   }) as unknown as AnyTask
@@ -102,8 +102,8 @@ async function demo(options: DemoOptions): Promise<number> {
     const perAccount = new Map<string, number>()
     const begun = systemClock.monotonicMs()
     const jobs = await sluice.sendMany(sync, rows(options.csv, perAccount))
-    talk(`${jobs} jobs recorded: ${[...perAccount].map(([account, n]) => `${account} ${n}`).join(', ')}`)
-    // One worker of our own begins after the jobs are in; worker processes stand ready and begin with the first of them.
+    talk(`${jobs} jobs sent: ${[...perAccount].map(([account, n]) => `${account} ${n}`).join(', ')}`)
+    // A worker in this process starts after all jobs are sent; worker processes are ready and begin with the first job.
     const started = workers === 0 ? systemClock.monotonicMs() : begun
     if (workers === 0) await sluice.work([sync], { concurrency })
     const ended = await progress(sluice, jobs, started, ideal(perAccount), talk)
@@ -141,7 +141,7 @@ async function* rows(file: string, perAccount: Map<string, number>): AsyncIterab
   }
 }
 
-/** The least time that the guarantees allow: over the limits, the largest of (jobs - B) / r. */
+/** Returns the least time that the guarantees allow, in seconds: the largest (jobs - burst) / rate of all limits. */
 function ideal(perAccount: Map<string, number>): number {
   const time = (jobs: number, [promise]: Guarantee[]) =>
     promise === undefined ? 0 : Math.max(0, jobs - promise.burst) / promise.perSecond
@@ -176,7 +176,7 @@ async function progress(
   }
 }
 
-/** Worker processes take seconds to start; the time that is measured is that of the jobs. */
+/** Waits until all worker processes have started, which takes seconds and must not count as time of the jobs. */
 async function allPresent(sluice: Sluice, workers: number): Promise<void> {
   while ((await sluice.jobs.status()).workers !== workers) await systemClock.sleep(100)
 }
@@ -204,7 +204,7 @@ function summary(
   talk: (line: string) => void,
 ): number {
   const exceeded = report.rules.reduce((sum, rule) => sum + rule.exceeded, 0)
-  talk(`done ${ended.done}, failed ${ended.failed}, vendor's 429s ${report.vendor429}`)
+  talk(`done ${ended.done}, failed ${ended.failed}, 429s of the vendor ${report.vendor429}`)
   for (const rule of report.rules) {
     talk(
       `${rule.name}: at most ${rule.worst} arrivals in any ${rule.windowMs / 1000} s, cap ${rule.limit}${rule.exceeded > 0 ? ` EXCEEDED ${rule.exceeded} times` : ''}`,
@@ -220,7 +220,7 @@ function summary(
     failed: ended.failed,
     vendor429: report.vendor429,
     exceeded,
-    // Of what nothing was exceeded: "0" says nothing without it.
+    // What `exceeded: 0` is about.
     guarantees: proof.rules.map(({ guarantee, rate }) => `${guarantee} ${rate}`),
     proved: proof.isProved,
     seconds: round(seconds),

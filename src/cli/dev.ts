@@ -1,4 +1,4 @@
-/** `sluice dev`: owns the store, and restarts a worker (a child that connects through it) whenever a file is saved. */
+/** `sluice dev`: owns the store, and restarts a worker (a child process that connects through it) when a file is saved. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import fs from 'node:fs'
@@ -15,14 +15,14 @@ import { type WorkFlags, workFlags, workOptions } from './work.ts'
 
 /** Editors write a file in several steps; one restart is enough. */
 const settleMs = 150
-/** Attempts of the old code may go on for so long; then they are given up, and tried again by the new code. */
+/** How long attempts of the old code may continue; then they are aborted, and the new code tries them again. */
 const patienceMs = 3_000
 
 /** `sluice dev`. */
 export function devCommand(): Command {
   return workFlags(new Command('dev'))
-    .description('the store and a worker in one command; the worker restarts when its files are saved')
-    .argument('[tasks-file]', 'every task that it exports (env SLUICE_TASKS; default: those of sluice.config.ts)')
+    .description('run the store and a worker, and restart the worker when a file of it is saved')
+    .argument('[tasks-file]', 'file that exports the tasks (env SLUICE_TASKS; default: as in sluice.config.ts)')
     .action(dev)
 }
 
@@ -33,7 +33,7 @@ async function dev(file: string | undefined, flags: WorkFlags, command: Command)
   if (store === 'memory:')
     throw new UsageError(
       'SLUICE_BAD_URL',
-      '`sluice dev` needs a directory or a server: its worker is a process of its own',
+      '`sluice dev` needs a directory or a server, because its worker is a separate process',
     )
   const stop = listenForStop()
   const sluice = await openSluice(settings)
@@ -42,11 +42,11 @@ async function dev(file: string | undefined, flags: WorkFlags, command: Command)
   try {
     restarter.watch([...filesOf(settings, tasks), ...loadedFiles()])
     restarter.start()
-    out.talk(`store ${nameOf(store)} is open; saving a task's file restarts the worker; Ctrl-C ends`)
+    out.talk(`store ${nameOf(store)} is open; the worker restarts when a file is saved; Ctrl-C ends it`)
     out.hint('`sluice send <task> <json>` and `sluice status`, in another terminal')
     const gone = await Promise.race([stop.first, sluice.ended])
     const stopped = restarter.stop()
-    // Without its store, the worker has nothing to wait for: told twice, it ends at once.
+    // Without its store the worker has nothing to wait for; the second signal ends it at once.
     if (gone !== undefined) restarter.signal()
     void stop.second.then(() => restarter.signal())
     await stopped
@@ -56,7 +56,7 @@ async function dev(file: string | undefined, flags: WorkFlags, command: Command)
   }
 }
 
-/** What to watch before the worker has said what it loaded: it may not get that far. */
+/** Lists the files to watch until the worker has reported which files it loaded, because it may fail before. */
 function filesOf({ config }: Settings, tasks: string | undefined): string[] {
   const named = config.fields.tasks
   return [
@@ -66,7 +66,7 @@ function filesOf({ config }: Settings, tasks: string | undefined): string[] {
   ]
 }
 
-/** The worker's child process. It leads a process group of its own, so that Ctrl-C reaches it once, through us. */
+/** Starts the worker's process. It leads a process group of its own, so that Ctrl-C reaches it only through this process. */
 function startWorker(settings: Settings, flags: WorkFlags, tasks: string | undefined): ChildProcess {
   const main = fileURLToPath(new URL('./main.js', import.meta.url))
   const given: [string, string | undefined][] = [
@@ -77,7 +77,7 @@ function startWorker(settings: Settings, flags: WorkFlags, tasks: string | undef
     ['--queues', flags.queues],
   ]
   const args = given.flatMap(([flag, value]) => (value === undefined ? [] : [flag, value]))
-  // The URL goes by the environment: arguments can be read by everybody on the machine.
+  // The URL goes into the environment, because every user of the machine can read a process's arguments.
   const env = {
     ...process.env,
     DATABASE_URL: settings.store,
@@ -107,7 +107,7 @@ class Restarter {
     this.#out = out
   }
 
-  /** Watches these files, through their directories: many editors put a new file in the old one's place. */
+  /** Watches these files through their directories, because many editors replace a file when they save it. */
   watch(files: readonly string[]): void {
     for (const file of files) {
       this.#files.add(file)
@@ -131,12 +131,11 @@ class Restarter {
     })
     child.once('exit', (code) => {
       this.#child = undefined
-      if (!this.#isEnding)
-        this.#out.talk(`the worker ended (${code ?? 'killed'}); it starts again when a file is saved`)
+      if (!this.#isEnding) this.#out.talk(`the worker ended (${code ?? 'killed'}); it restarts when a file is saved`)
     })
   }
 
-  /** Asks the child to end; a second time: at once. */
+  /** Signals the child to end; the second signal ends it at once. */
   signal(): void {
     this.#child?.kill('SIGTERM')
   }
@@ -158,7 +157,7 @@ class Restarter {
 
   async #restart(): Promise<void> {
     if (this.#isStopping) return
-    this.#out.talk('a file was saved: the worker restarts')
+    this.#out.talk('a file was saved; the worker restarts')
     const patience = setTimeout(() => this.signal(), patienceMs)
     await this.#end()
     clearTimeout(patience)

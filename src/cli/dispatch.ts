@@ -1,4 +1,4 @@
-/** `sluice dispatch --once`: runs what is allowed now, for cron and tests. */
+/** `sluice dispatch --once`: runs the jobs that may start now, for cron and tests. */
 import { Command } from 'commander'
 import { useSluice } from '../index.ts'
 import { needCode } from './config.ts'
@@ -14,9 +14,9 @@ interface DispatchFlags extends WorkFlags {
 /** `sluice dispatch`. */
 export function dispatchCommand(): Command {
   return workFlags(new Command('dispatch'))
-    .description('run what the limits allow now, and end; safe from cron at any frequency')
-    .requiredOption('--once', 'to go on for ever is `sluice work`')
-    .option('--max <n>', 'at most so many jobs', whole(1, 1_000_000_000))
+    .description('run the jobs that the limits allow now, and end; safe from cron at any frequency')
+    .requiredOption('--once', 'required; `sluice work` keeps running')
+    .option('--max <n>', 'run at most n jobs', whole(1, 1_000_000_000))
     .action(dispatch)
 }
 
@@ -27,7 +27,7 @@ async function dispatch(flags: DispatchFlags, command: Command): Promise<void> {
   surviveStrays(out.log, stop)
   const ending = new AbortController()
   void stop.first.then(() => {
-    out.log.info('ending after the attempts under way; once more to leave them to a rescuer')
+    out.log.info('ending after the running attempts; interrupt again to abandon them to another worker')
     ending.abort()
   })
   void stop.second.then(() => process.exit(1))
@@ -45,6 +45,8 @@ async function dispatch(flags: DispatchFlags, command: Command): Promise<void> {
   if (out.json) out.object({ dispatched })
   else out.line(String(dispatched))
   out.hint(
-    dispatched === 0 ? '`sluice status` tells what waits, `sluice why <id>` for what' : '`sluice jobs --state done`',
+    dispatched === 0
+      ? '`sluice status` shows whether jobs wait, `sluice why <id>` for what'
+      : '`sluice jobs --state done`',
   )
 }

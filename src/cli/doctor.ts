@@ -1,4 +1,4 @@
-/** `sluice doctor`: what is wrong with a store, a line for each check. */
+/** `sluice doctor`: checks a store, and prints a line for each check. */
 import { Command } from 'commander'
 import { SluiceError } from '../core/errors.ts'
 import { flat } from './failure.ts'
@@ -20,7 +20,7 @@ async function doctor(_: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out, schema, redis } = settings
   const worst = await withStore(settings, { creates: false }, async (store) => {
-    // Without a connection no other check says anything, and the exit code is 3.
+    // Without a connection no other check can run, and the exit code is 3.
     say(out, 'connection', await connection(store, nameOf(settings.store)))
     const found: Finding[] = []
     for (const [name, check] of Object.entries(checks)) {
@@ -35,7 +35,7 @@ async function doctor(_: object, command: Command): Promise<void> {
   out.hint(
     worst.every((finding) => finding.status === 'ok')
       ? '`sluice status`'
-      : 'see the lines above; `sluice status` shows the work',
+      : 'see the lines above; `sluice status` shows jobs and workers',
   )
 }
 

@@ -1,4 +1,4 @@
-/** `sluice jobs export`: whole records as lines of JSON, or as CSV. */
+/** `sluice jobs export`: writes whole records as lines of JSON, or as CSV. */
 import { once } from 'node:events'
 import { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
@@ -10,9 +10,11 @@ import { settingsOf, withSluice } from './settings.ts'
 /** `sluice jobs export`. */
 export function exportCommand(states: readonly State[]): Command {
   return filterFlags(new Command('export'), states)
-    .description('write whole records, oldest first, a line of JSON each; read in pages, so nothing is held open')
-    .option('--reveal', 'with its secrets, instead of [redacted]')
-    .option('--csv', 'as CSV, with a heading; what is not a text is JSON')
+    .description(
+      'write whole records, oldest first, as one JSON object a line; reads in pages, without a long transaction',
+    )
+    .option('--reveal', 'include secrets instead of [redacted]')
+    .option('--csv', 'write CSV with a heading; values that are not texts are JSON')
     .action(exportJobs)
 }
 
@@ -23,7 +25,7 @@ async function exportJobs(flags: FilterFlags & { csv?: boolean; reveal?: boolean
     if (command.parent?.getOptionValueSource(name) === 'cli')
       throw new UsageError(
         'SLUICE_BAD_OPTION',
-        `--${name} is for lists; an export takes all that fits (--since, --until, …)`,
+        `--${name} is for lists; an export writes all jobs that match (--since, --until, …)`,
       )
   const filter = filterOf(command.optsWithGlobals<FilterFlags>())
   let count = 0
@@ -35,10 +37,10 @@ async function exportJobs(flags: FilterFlags & { csv?: boolean; reveal?: boolean
       count++
     }
   })
-  settings.out.hint(count === 0 ? 'no job fits; `sluice jobs export --help`' : `${count} job(s) written`)
+  settings.out.hint(count === 0 ? 'no job matches; `sluice jobs export --help`' : `${count} job(s) written`)
 }
 
-/** A reader that is slower than the store is waited for. */
+/** Writes a line to stdout, and waits if its reader is slower than the store. */
 async function write(line: string): Promise<void> {
   if (!process.stdout.write(`${line}\n`)) await once(process.stdout, 'drain')
 }

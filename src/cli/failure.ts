@@ -1,4 +1,4 @@
-/** What goes wrong, in one line and an exit code: 0 ok, 1 failed, 2 usage, 3 store unreachable. */
+/** Reports an error in one line, with an exit code: 0 ok, 1 failed, 2 usage, 3 store unreachable. */
 import { CommanderError } from 'commander'
 import { SluiceError } from '../core/errors.ts'
 import { redactText } from '../core/redact.ts'
@@ -9,14 +9,14 @@ interface Failure {
   exit: number
 }
 
-/** Says an error on stderr and returns the exit code; undefined says nothing, as for --help. */
+/** Writes an error to stderr and returns the exit code; writes nothing for --help and --version. */
 export function fail(error: unknown, json: boolean): number {
   const failure = describe(error)
   if (failure === undefined) return 0
   const { code, exit } = failure
   const message = redactText(failure.message)
   const text = json ? JSON.stringify({ error: { code, message } }) : `error ${code}: ${message}`
-  // Help for a command without arguments was printed already.
+  // The message is empty if help was printed for a command without arguments.
   if (message !== '') process.stderr.write(`${text}\n`)
   if (process.env['SLUICE_DEBUG'] === '1' && error instanceof Error)
     process.stderr.write(`${redactText(String(error.stack))}\n`)
@@ -33,13 +33,13 @@ function describe(error: unknown): Failure | undefined {
   return { code: 'SLUICE_FAILED', message: flat(error instanceof Error ? error.message : String(error)), exit: 1 }
 }
 
-/** By name and code, because the error may come from another copy of this package. */
+/** Decides by name and code, because the error may come from another copy of this package. */
 function exitOf(error: SluiceError): number {
   if (error.code === 'SLUICE_STORE_UNREACHABLE') return 3
   return error.name === 'UsageError' ? 2 : 1
 }
 
-/** Messages of other people's errors may have many lines. */
+/** Joins the lines of a message into one. */
 export function flat(text: string): string {
   return text.replaceAll(/\s*\n\s*/g, ' ').trim() || 'unknown error'
 }

@@ -1,35 +1,35 @@
-/** The flags that say which jobs: the same for lists, exports and bulk operations. */
+/** The options that select jobs: the same for lists, exports and bulk operations. */
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import type { Duration } from '../core/rate.ts'
 import type { JobFilter, State } from '../index.ts'
 import { timeOf } from './settings.ts'
 
-/** What commander makes of them. */
+/** The options as commander parses them. */
 export interface FilterFlags extends Omit<JobFilter, 'state' | 'since' | 'until'> {
   state?: State
   since?: string
   until?: string
 }
 
-/** Adds the flags; `states` are those that the command knows. */
+/** Adds the options; `states` are the choices of `--state`. */
 export function filterFlags(command: Command, states: readonly State[]): Command {
   if (states.length > 1) {
-    const said = states.length > 3 ? 'default: any unfinished' : 'default: any of these'
+    const said = states.length > 3 ? 'default: any unfinished state' : 'default: any of these'
     command.addOption(new Option('--state <state>', said).choices(states))
   }
   return command
-    .option('--task <name>')
-    .option('--queue <name>')
-    .option('--tag <tag>')
-    .option('--reason <reason>', 'why it ended: exhausted, refused, crashed, …')
-    .option('--error <text>', "a part of the last error's message, in any case")
-    .option('--since <time>', 'finished jobs: ended since 2h, 7d or 2030-01-31T12:00:00Z; others: made since then')
-    .option('--until <time>', 'the same, before that')
-    .option('--limit-key <limit:key>', 'that needs room there: crm:acct1')
-    .option('--input <path=value>', 'a field of the input: account.id=a1; may be repeated', field)
+    .option('--task <name>', 'jobs of this task')
+    .option('--queue <name>', 'jobs in this queue')
+    .option('--tag <tag>', 'jobs with this tag')
+    .option('--reason <reason>', 'why jobs ended: exhausted, refused, crashed, …')
+    .option('--error <text>', "a part of the last error's message, case-insensitive")
+    .option('--since <time>', 'jobs that ended (unfinished: were sent) since 2h, 7d or 2030-01-31T12:00:00Z')
+    .option('--until <time>', 'jobs that ended (unfinished: were sent) before that time')
+    .option('--limit-key <limit:key>', 'jobs that use this key of a limit, such as crm:acct1')
+    .option('--input <path=value>', 'a field of the input, such as account.id=a1; may be repeated', field)
 }
 
-/** The filter that flags say. @throws UsageError SLUICE_BAD_OPTION */
+/** Makes the filter from the options. @throws UsageError SLUICE_BAD_OPTION */
 export function filterOf(flags: FilterFlags): JobFilter {
   const { state, task, queue, tag, reason, error, limitKey, input, since, until } = flags
   const given = {
@@ -49,11 +49,11 @@ export function filterOf(flags: FilterFlags): JobFilter {
 
 function field(text: string, before: Record<string, string> | undefined): Record<string, string> {
   const at = text.indexOf('=')
-  if (at < 1) throw new InvalidArgumentError('It must be a path and a value: account.id=a1.')
+  if (at < 1) throw new InvalidArgumentError('It must be a path and a value, such as account.id=a1.')
   return { ...before, [text.slice(0, at)]: text.slice(at + 1) }
 }
 
-/** A time as a flag gives it: an instant, or how long ago. @throws UsageError SLUICE_BAD_OPTION */
+/** Parses a time of an option: an instant, or how long ago. @throws UsageError SLUICE_BAD_OPTION */
 export function time(flag: string, text: string | undefined): Date | Duration | undefined {
   if (text === undefined) return undefined
   return /^\d{4}-/.test(text) ? timeOf(flag, text) : (text as Duration)

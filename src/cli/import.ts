@@ -1,4 +1,4 @@
-/** `sluice send <task> --from <file>`: a job for each row, which may be repeated: what was sent is not sent twice. */
+/** `sluice send <task> --from <file>`: sends a job for each row. Repeating it does not send a row twice. */
 import { createHash } from 'node:crypto'
 import fs from 'node:fs'
 import path from 'node:path'
@@ -15,10 +15,10 @@ import { rulebookOf, type Settings, withSluice } from './settings.ts'
 import { listenForStop } from './stop.ts'
 import { openTable, type Table, type TableRow } from './table.ts'
 
-/** What an import takes beside the options of all its jobs. */
+/** The options of an import, in addition to those of its jobs. */
 export interface ImportFlags {
   from: string
-  /** A column or template; false: no keys; undefined: by the file and the line. */
+  /** A column or template for idempotency keys; false: no keys; undefined: the file's digest and the line. */
   key: string | false | undefined
   onError: 'stop' | 'skip'
   badRows?: string
@@ -27,12 +27,12 @@ export interface ImportFlags {
 
 type Read = (row: TableRow) => Promise<SendRow<unknown>>
 
-/** Bad rows that are told one by one; of more only their number. */
+/** How many bad rows are reported one by one; of the others only their number. */
 const toldMax = 20
-/** Codes of mistakes in options, which are those of all rows. */
+/** Codes of errors in options, which concern all rows. */
 const ofOptions = ['SLUICE_BAD_OPTION', 'SLUICE_BAD_DURATION', 'SLUICE_BAD_TASK', 'SLUICE_BAD_ID']
 
-/** Sends the rows of a file; exit code 1 when one was bad, or when it was stopped. */
+/** Sends the rows of a file; the exit code is 1 if a row was bad, or the import was stopped. */
 export async function importRows(
   settings: Settings,
   task: AnyTask,
@@ -67,28 +67,28 @@ export async function importRows(
   } catch (error) {
     bar.end()
     if (total.sent > 0 && flags.dryRun !== true)
-      out.talk(`${total.sent} row(s) before that are sent; ${again(flags, source)}`)
+      out.talk(`${total.sent} row(s) before that were sent; ${again(flags, source)}`)
     throw error
   } finally {
     bar.end()
     refused.close()
   }
-  if (total.bad > toldMax) out.talk(`… and ${total.bad - toldMax} further bad row(s)`)
+  if (total.bad > toldMax) out.talk(`… and ${total.bad - toldMax} more bad row(s)`)
   if (stopping.signal.aborted) out.talk(`stopped; ${again(flags, source)}`)
   if (out.json) out.object(flags.dryRun === true ? { fit: total.sent, bad: total.bad } : total)
-  else if (flags.dryRun === true) out.line(`${total.sent} fit, ${total.bad} bad`)
+  else if (flags.dryRun === true) out.line(`${total.sent} good, ${total.bad} bad`)
   else out.line(`${total.sent} sent, ${total.known} sent before, ${total.bad} bad`)
   if (total.bad > 0 || stopping.signal.aborted) process.exitCode = 1
   if (total.bad > 0) out.hint(advice(flags))
-  else out.hint(flags.dryRun === true ? 'the same without --dry-run' : `\`sluice jobs --task ${task.name}\``)
+  else out.hint(flags.dryRun === true ? 'the same command without --dry-run' : `\`sluice jobs --task ${task.name}\``)
 }
 
 interface Source {
   chunks: AsyncIterable<Buffer>
   name: string
-  /** Undefined: it can be read only once, and its length is not known. */
+  /** The file's size; undefined: unknown, because the source can be read only once. */
   bytes: number | undefined
-  /** Tells this content from any other; undefined: it is not known. */
+  /** Identifies the content; undefined: unknown. */
   digest: string | undefined
 }
 
@@ -97,7 +97,7 @@ async function sourceOf({ from, key, badRows }: ImportFlags): Promise<Source> {
   const stat = fs.statSync(from, { throwIfNoEntry: false })
   if (stat === undefined || stat.isDirectory()) throw new UsageError('SLUICE_BAD_FILE', `there is no file ${from}`)
   if (badRows !== undefined && fs.existsSync(badRows) && fs.realpathSync(badRows) === fs.realpathSync(from))
-    throw new UsageError('SLUICE_BAD_OPTION', '--bad-rows would write over the file that is read; name another')
+    throw new UsageError('SLUICE_BAD_OPTION', '--bad-rows would overwrite the file that is read; name another')
   if (badRows !== undefined && !fs.existsSync(path.dirname(badRows)))
     throw new UsageError('SLUICE_BAD_OPTION', `--bad-rows: there is no directory ${path.dirname(badRows)}`)
   const chunks = fs.createReadStream(from, { highWaterMark: 1 << 18 })
@@ -133,7 +133,7 @@ function readerOf(
   }
 }
 
-/** How rows get their idempotency keys. */
+/** Returns the function that makes a row's idempotency key. */
 function keysOf(
   { key }: ImportFlags,
   { columns }: Table,
@@ -147,24 +147,24 @@ function keysOf(
     const known = columns === undefined ? '' : `; the columns are ${columns.join(', ')}`
     throw new UsageError(
       'SLUICE_BAD_OPTION',
-      `--key "${key}" names no column${known}: write one, or several as '{a}/{b}'`,
+      `--key "${key}" names no column${known}; give one column, or several as '{a}/{b}'`,
     )
   }
   const textOf = (input: unknown, name: string) => {
     const value = fieldOf(input, name)
     if (value !== '' && ['string', 'number', 'boolean'].includes(typeof value)) return String(value)
-    throw new UsageError('SLUICE_BAD_ROW', `it has no ${name}, of which its key is made`)
+    throw new UsageError('SLUICE_BAD_ROW', `it has no ${name}, which --key needs`)
   }
   return (_, input) => {
     const text = key.includes('{')
       ? key.replaceAll(/\{([^{}]+)\}/g, (_all, name: string) => textOf(input, name))
       : textOf(input, key)
     if (text.length <= 512) return text
-    throw new UsageError('SLUICE_BAD_ROW', `its key has ${text.length} characters; at most 512 are possible`)
+    throw new UsageError('SLUICE_BAD_ROW', `its key has ${text.length} characters; at most 512 are allowed`)
   }
 }
 
-/** Bad rows: told, and kept in a file of their own. */
+/** Reports bad rows, and writes them to the file of `--bad-rows`. */
 class Refused {
   readonly #flags: ImportFlags
   readonly #heading: string
@@ -186,7 +186,7 @@ class Refused {
       fs.writeSync(this.#file, `${raw}\n`)
     }
     const text = `line ${line}: ${flat(error.message)}`
-    // The data's fault, not the command line's: exit code 1.
+    // Not a UsageError, because the data are wrong and not the command: exit code 1.
     if (onError === 'stop') throw new SluiceError(error.code, text, { cause: error })
     if (this.#told++ < toldMax) this.#talk(text)
   }
@@ -199,11 +199,11 @@ class Refused {
 function again({ key }: ImportFlags, { digest }: Source): string {
   return digest === undefined && typeof key !== 'string'
     ? 'without keys (--key) the same command would send them again'
-    : 'the same command, within 24 h, sends the rest'
+    : 'the same command within 24 h sends the rest'
 }
 
 function advice({ from, badRows, key }: ImportFlags): string {
-  if (badRows !== undefined) return `correct ${badRows} and send that`
-  if (key !== undefined) return 'correct the bad rows and run it again'
-  return `have the bad rows written to a file (--bad-rows), correct and send that; when ${from} itself is changed, it is a new file, whose rows are all sent`
+  if (badRows !== undefined) return `correct ${badRows} and send it`
+  if (key !== undefined) return 'correct the bad rows and run the command again'
+  return `write the bad rows to a file (--bad-rows), correct it and send it; if you change ${from} itself, it counts as a new file and all its rows are sent`
 }

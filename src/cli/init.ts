@@ -1,4 +1,4 @@
-/** `sluice init`: a config and a first task that runs at once. */
+/** `sluice init`: writes a config and a first task that runs at once. */
 import fs from 'node:fs'
 import path from 'node:path'
 import { fileURLToPath } from 'node:url'
@@ -38,7 +38,7 @@ export const syncContact = task('sync-contact', {
   },
 })
 
-// A stand-in for the vendor, so that this runs at once. Put your vendor's address in its place.
+// A stand-in for the vendor, so that this runs at once. Replace it with your vendor's address.
 let address: Promise<string> | undefined
 function vendor(): Promise<string> {
   address ??= new Promise((resolve) => {
@@ -63,9 +63,9 @@ const packageFile = `{
 /** `sluice init`. */
 export function initCommand(): Command {
   return new Command('init')
-    .description('write sluice.config.ts and tasks.ts here, and a package.json where there is none')
-    .option('-y, --yes', 'overwrite what is there')
-    .option('--dry-run', 'only say what would be written')
+    .description('write sluice.config.ts and tasks.ts here, and package.json if there is none')
+    .option('-y, --yes', 'overwrite existing files')
+    .option('--dry-run', 'only print which files would be written')
     .action(init)
 }
 
@@ -78,7 +78,7 @@ function init(flags: { yes?: boolean; dryRun?: boolean }, command: Command): voi
       `${taken.join(' and ')} would be overwritten; use --yes, or another directory`,
     )
   }
-  // ES modules: without `type` Node and TypeScript would take tasks.ts for CommonJS. An existing file is the user's.
+  // Without `type` Node and TypeScript would read tasks.ts as CommonJS. An existing package.json is not changed.
   const isNew = !fs.existsSync('package.json')
   const made = isNew ? { 'package.json': packageFile, ...files } : files
   for (const [name, text] of Object.entries(made)) {
@@ -105,7 +105,7 @@ function isModule(): boolean {
   }
 }
 
-/** Whether a file here could import the package. */
+/** Returns whether a file in this directory could import the package. */
 function isInstalled(name: string, dir = process.cwd()): boolean {
   if (fs.existsSync(path.join(dir, 'node_modules', name))) return true
   return path.dirname(dir) !== dir && isInstalled(name, path.dirname(dir))

@@ -1,4 +1,4 @@
-/** `sluice jobs`: find jobs and look at them. */
+/** `sluice jobs`: lists jobs and shows their records. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { SluiceError } from '../core/errors.ts'
@@ -21,14 +21,14 @@ const states: State[] = ['scheduled', 'waiting', 'running', 'done', 'failed', 'c
 /** `sluice jobs` and `sluice jobs show`. */
 export function jobsCommand(): Command {
   const show = new Command('show')
-    .description("a job's whole record, its secrets as [redacted]")
+    .description("show a job's whole record, with secrets as [redacted]")
     .argument('<id>')
-    .option('--reveal', 'show its secrets as well')
+    .option('--reveal', 'show secrets, too')
     .action(showJob)
   return filterFlags(new Command('jobs'), states)
-    .description('list jobs, newest first; unfinished ones unless --state says otherwise')
-    .option('--limit <n>', 'so many', whole(1, 1_000), 50)
-    .option('--before <id>', 'only those made before this one: the next page')
+    .description('list jobs, newest first; without --state only unfinished ones')
+    .option('--limit <n>', 'list at most n jobs', whole(1, 1_000), 50)
+    .option('--before <id>', 'list jobs sent before this one: the next page')
     .action(listJobs)
     .addCommand(show)
     .addCommand(exportCommand(states))
@@ -44,7 +44,7 @@ async function listJobs(flags: ListFlags, command: Command): Promise<void> {
   if (out.json) return jobs.forEach((job) => out.object(job))
   const last = jobs.at(-1)
   if (last === undefined) {
-    out.talk(flags.state === undefined ? 'no unfinished jobs fit' : `no jobs that fit are ${flags.state}`)
+    out.talk(flags.state === undefined ? 'no unfinished jobs match' : `no ${flags.state} jobs match`)
     return out.hint(flags.state === undefined ? '`sluice jobs --state done`, or `--state failed`' : '`sluice status`')
   }
   out.table([['ID', 'STATE', 'TASK', 'QUEUE', 'ATTEMPT', 'AGE', 'ERROR'], ...jobs.map(cells)])
@@ -85,7 +85,7 @@ function lines(job: Job): [string, string][] {
   })
 }
 
-/** A job that a command needs and that is not there: not the command line's fault, so exit code 1. */
+/** Makes the error for a missing job: not a UsageError, so the exit code is 1. */
 export function noSuchJob(id: string): SluiceError {
   return new SluiceError('SLUICE_NO_SUCH_JOB', `there is no job ${id}, or its record is past its retention`)
 }

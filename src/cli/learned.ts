@@ -1,14 +1,15 @@
-/** What `sluice limits show` tells of learned costs. */
+/** The table of learned costs in `sluice limits show`. */
 import { redactText } from '../core/redact.ts'
 import type { Sql } from '../db/store.ts'
 
-/** What jobs of one route have used, as parts of the declared cost: at most so much half of them, nine of ten, all. */
+/** What jobs of one route have used, as fractions of the declared cost. */
 export interface LearnedRoute {
   task: string
-  /** Of the field that `learn` names; '': of none. */
+  /** The value of the field that `learn` names; '': it names none. */
   value: string
-  /** Jobs that this is known of, of the last 128. */
+  /** How many jobs were measured, of the last 128. */
   jobs: number
+  /** Half of the jobs used at most this; the next two: nine of ten jobs, and all jobs. */
   half: number
   nineOfTen: number
   all: number
@@ -16,7 +17,7 @@ export interface LearnedRoute {
 
 const routesMax = 64
 
-/** The routes of a limit, those used last first. */
+/** Reads the routes of a limit, the most recently used first. */
 export async function learnedRoutes(sql: Sql, name: string): Promise<LearnedRoute[]> {
   const text = `select l.task, l.value, cardinality(l.ratios) as jobs, q.at
     from sluice.learned l cross join lateral
@@ -29,11 +30,11 @@ export async function learnedRoutes(sql: Sql, name: string): Promise<LearnedRout
   })
 }
 
-/** A table for people. */
+/** Makes the table of learned costs. */
 export function learnedTable(routes: readonly LearnedRoute[]): string[][] {
   const percent = (part: number) => `${Number((part * 100).toFixed(1))} %`
   return [
-    ['TASK', 'LEARNED OF', 'JOBS', 'HALF USE AT MOST', '9 OF 10', 'ALL'],
+    ['TASK', 'LEARNED FOR', 'JOBS', 'P50 OF COST', 'P90', 'MAX'],
     ...routes.map(({ task, value, jobs, half, nineOfTen, all }) => [
       task,
       redactText(value),

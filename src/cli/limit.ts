@@ -1,10 +1,10 @@
-/** One limit, as the command line tells of it. */
+/** How the command line shows one limit. */
 import { systemClock } from '../core/clock.ts'
 import type { LimitLine } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
 import { brief, type Output, span } from './output.ts'
 
-/** A limit as `--json` says it. */
+/** Converts a limit for `--json`. */
 export function asJson(line: LimitLine): object {
   const { numbers, path, label, pool: _, at, by, reason, guarantee, paused, share = null, ...rest } = line
   const { sentence, rules, vendors, warning = null } = guarantee
@@ -21,7 +21,7 @@ export function asJson(line: LimitLine): object {
     share,
     guarantees: rules,
     sentence,
-    // JSON has no Infinity: null, there is no bound.
+    // JSON has no Infinity; null means that there is no bound.
     vendors: vendors.map((view) => ({ ...view, refused: Number.isFinite(view.refused) ? view.refused : null })),
     vendorWarning: warning,
   }
@@ -31,14 +31,14 @@ function ratesOf({ guarantee }: LimitLine): string[] {
   return guarantee.rules.map(({ kind, rate }) => (kind === 'rate' ? rate : `${kind} ${rate}`))
 }
 
-/** What has the limit for itself, in words; undefined: there is only one bucket. */
+/** Returns what has a bucket of its own under the limit, in words; undefined: there is only one bucket. */
 export function eachOf({ keyed: isKeyed, path, label, pool }: LimitLine): string | undefined {
   if (label !== undefined) return `label ${label}`
   if (pool !== undefined) return `of its ${pool.length} members`
   return isKeyed ? (path ?? 'key (a function of the input)') : undefined
 }
 
-/** What is in force, and whose word it is. */
+/** Prints the definition in force, its source, and what the other sources define. */
 export function sayHead(out: Output, line: LimitLine): void {
   const { name, version, marginMs, source, sources, paused, share } = line
   const own = eachOf(line)
@@ -50,15 +50,16 @@ export function sayHead(out: Output, line: LimitLine): void {
   if (source !== 'code' && said !== undefined)
     out.line(`  ${source} ${ago(said.at)} by ${said.by}: ${brief(said.reason ?? '', 80)}`)
   for (const [other, { numbers }] of Object.entries(sources))
-    if (other !== source) out.line(`  ${other === 'code' ? 'code says' : 'stored is'} ${numbersInWords(numbers)}`)
+    if (other !== source)
+      out.line(`  overridden: ${other === 'code' ? 'in code' : 'stored'} ${numbersInWords(numbers)}`)
   if (share !== undefined)
     out.line(
-      `  ${share.part * 100} % are kept for jobs of share ${share.name}; lent when idle for ${span(share.lendAfterMs)}`,
+      `  ${share.part * 100} % are reserved for jobs of share ${share.name}; lent to others when idle for ${span(share.lendAfterMs)}`,
     )
-  if (paused.length > 0) out.line(`  paused: ${paused.map((one) => one ?? 'all of it').join(', ')}`)
+  if (paused.length > 0) out.line(`  paused: ${paused.map((one) => one ?? 'all keys').join(', ')}`)
 }
 
-/** What could exceed the vendor's limit, and what does not fit. */
+/** Prints warnings: what could exceed the vendor's limit, and what is inconsistent. */
 export function sayWarnings(out: Output, { guarantee, warning }: LimitLine): void {
   for (const text of [guarantee.warning, warning])
     if (text !== undefined) out.line(`  ${out.paint('yellow', 'warning')}: ${text}`)

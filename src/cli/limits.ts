@@ -1,4 +1,4 @@
-/** `sluice limits`: what is in force and what it guarantees, who said so, and how to change it while everything runs. */
+/** `sluice limits`: shows the limits in force, their sources and guarantees, and changes them while everything runs. */
 import { Command } from 'commander'
 import { sqlOn } from '../db/store.ts'
 import type { Guarantee, LimitLine, LimitVersion, VendorView } from '../index.ts'
@@ -16,30 +16,30 @@ import { redactText } from '../core/redact.ts'
 /** `sluice limits` and its commands. */
 export function limitsCommand(): Command {
   const command = new Command('limits')
-    .description('the limits in force, what each guarantees, and whose word it is')
+    .description('list the limits in force, their sources, and what each guarantees')
     .action(list)
     .addCommand(
       new Command('show')
-        .description('one limit: what the vendor sees at worst, by the way it counts')
+        .description('show a limit, and the most that a vendor can see, for each way of counting')
         .argument('<limit>')
         .action(show),
     )
     .addCommand(
       new Command('history')
-        .description('the versions that were in force, the newest first')
+        .description('list the versions of a limit that were in force, newest first')
         .argument('<limit>')
-        .option('--limit <n>', 'so many versions', whole(1, 1_000), 20)
+        .option('--limit <n>', 'list at most n versions', whole(1, 1_000), 20)
         .action(history),
     )
   for (const each of overrideCommands()) command.addCommand(each)
   return command
     .addCommand(
-      keyed(new Command('pause').description('`sluice pause --limit`: start no more jobs of it'))
-        .requiredOption('--reason <text>', 'who finds jobs waiting will read it')
+      keyed(new Command('pause').description('start no more jobs that use the limit; same as `sluice pause --limit`'))
+        .requiredOption('--reason <text>', 'shown where jobs wait for it')
         .action((limit: string, { key, reason }: Given, self: Command) => pause({ ...of(limit, key), reason }, self)),
     )
     .addCommand(
-      keyed(new Command('resume').description('`sluice resume --limit`: end that pause')).action(
+      keyed(new Command('resume').description('end a pause of the limit; same as `sluice resume --limit`')).action(
         (limit: string, { key }: Given, self: Command) => resume(of(limit, key), self),
       ),
     )
@@ -69,11 +69,11 @@ async function list(_: object, command: Command): Promise<void> {
     else sayLimit(out, line, keys)
   }
   if (lines.length === 0 && !out.json)
-    out.talk('no limits are defined yet; sending to a task, or working on it, defines its limits')
+    out.talk("no limits are defined yet; a task's limits are defined when a job is sent or a worker starts")
   out.hint(lines.length === 0 ? '`sluice status`' : `\`sluice limits show ${lines[0]?.line.name}\``)
 }
 
-/** What is in force, whose word it is, and what it guarantees for each rule. */
+/** Prints the definition in force, its source, and what it guarantees for each rule. */
 function sayLimit(out: Output, line: LimitLine, keys: readonly KeyRoom[] = []): void {
   sayHead(out, line)
   for (const promise of line.guarantee.rules) out.line(`  ${promise.text}`)
@@ -92,10 +92,10 @@ async function show(name: string, _: object, command: Command): Promise<void> {
   if (out.json) return out.object({ ...asJson(line), ...(keys === undefined ? {} : { keys }), learned })
   sayHead(out, line)
   out.line('')
-  out.line(`${line.guarantee.sentence}${eachOf(line) === undefined ? '' : ' (each key for itself)'}.`)
+  out.line(`${line.guarantee.sentence}${eachOf(line) === undefined ? '' : ' (for each key)'}.`)
   out.line('')
   out.table([
-    ['RULE', 'AT ONCE', 'LONG RUN', 'OF NOMINAL', 'A VENDOR WITH', 'SEES AT MOST', 'REFUSES AT MOST'],
+    ['RULE', 'BURST', 'SUSTAINED', 'OF NOMINAL', 'VENDOR LIMIT', 'SEES AT MOST', 'REFUSES AT MOST'],
     ...rowsOf(line.guarantee.rules, line.guarantee.vendors),
   ])
   for (const one of keys ?? []) out.line(redactText(keyLine(one)))
@@ -107,7 +107,7 @@ async function show(name: string, _: object, command: Command): Promise<void> {
   out.hint(`\`sluice limits history ${name}\``)
 }
 
-/** Each rule, beside what vendors see who allow the same; then those who allow something else. */
+/** Makes the rows: each rule with the vendors that state the same limit, and then the vendors that state another. */
 function rowsOf(rules: readonly Guarantee[], vendors: readonly VendorView[]): string[][] {
   const left = new Set(vendors)
   const seen = (view: VendorView) => {

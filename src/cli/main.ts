@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** The command line's entry: builds the program, runs it, and turns what goes wrong into a line and an exit code. */
+/** Entry of the command line: builds the program, runs it, and reports an error in one line with an exit code. */
 import { Command, Option } from 'commander'
 import { SluiceError } from '../core/errors.ts'
 import { version } from '../core/version.ts'
@@ -28,9 +28,9 @@ async function build(argv: readonly string[]): Promise<Command> {
     .version(version)
     .option('--store <store>', 'postgres://… or a directory (env DATABASE_URL; default .sluice/data)')
     .option('--schema <name>', 'schema in the database (env SLUICE_SCHEMA; default sluice)')
-    .option('--config <file>', 'default: the nearest sluice.config.ts, .js or .mjs, upward')
-    .option('--json', 'data as JSON: one object, or one a line for lists')
-    .addOption(new Option('--no-color', 'without colour (env NO_COLOR)'))
+    .option('--config <file>', 'config file (default: the nearest sluice.config.ts, .js or .mjs, upward)')
+    .option('--json', 'print JSON: one object, or one a line for lists')
+    .addOption(new Option('--no-color', 'print without colours (env NO_COLOR)'))
     .addHelpText('after', '\nExit codes: 0 ok, 1 failed, 2 usage, 3 store unreachable.')
   const commands = [
     initCommand,
@@ -58,7 +58,7 @@ async function build(argv: readonly string[]): Promise<Command> {
     doctorCommand,
   ]
   for (const command of [...commands, ...further]) program.addCommand(command())
-  // Loaded only when asked for: it needs what an installation for production does not have.
+  // Loaded only when used, because it needs packages that a production installation does not have.
   if (argv.includes('demo')) program.addCommand((await import('./demo.ts')).demoCommand(), { hidden: true })
   throwing(program)
   return program
@@ -78,14 +78,14 @@ async function main(argv: readonly string[]): Promise<number> {
   }
 }
 
-// `sluice jobs | head` ends the reader first; that is no failure.
+// In `sluice jobs | head` the reader ends first; that is not a failure.
 process.stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code === 'EPIPE') process.exit(0)
-  const failed = new SluiceError('SLUICE_OUTPUT_FAILED', `what was to be said on stdout could not be: ${error.message}`)
+  const failed = new SluiceError('SLUICE_OUTPUT_FAILED', `output could not be written to stdout: ${error.message}`)
   process.exit(fail(failed, process.argv.includes('--json')))
 })
 
 const code = await main(process.argv.slice(2))
 await new Promise((resolve) => process.stdout.write('', resolve))
-// Whatever a user's tasks keep open (pools, timers) must not keep a finished command alive.
+// Pools and timers that a user's tasks keep open must not keep a finished command alive.
 process.exit(code)

@@ -1,19 +1,19 @@
-/** What `sluice limits` shows of keys that only dispatch knows: members of pools, values of labels, and their room. */
+/** The keys that `sluice limits` lists for limits with a pool or a label: its members or values, and their room. */
 import type { Sql } from '../db/store.ts'
 
-/** One key of such a limit. */
+/** The room of one key. */
 export interface KeyRoom {
   key: string
-  /** Units that it has free now; null: it was never used, so all is. */
+  /** Units that are free now; null: the key was never used, so all are. */
   free: number | null
-  /** Until then, in ms since 1970 by the store's clock, nothing is free; null: something is, or time makes none free. */
+  /** When units become free, in ms since 1970 by the store's clock; null: some are free, or time does not free any. */
   nextMs: number | null
 }
 
 const keysMax = 64
 const endlessUs = 2 ** 53 - 1
 
-/** The members of a pool, or the values that a label has had; undefined: it has other keys. */
+/** Reads the room of the members of a pool, or of the values that a label has had; undefined: the limit has other keys. */
 export async function keyRooms(sql: Sql, name: string): Promise<KeyRoom[] | undefined> {
   const [of] = await sql.query<{ label: string | null; pool: string[] | null }>(
     'select label, members as pool from sluice.limit_def where name = $1 order by version desc limit 1',
@@ -40,7 +40,7 @@ export async function keyRooms(sql: Sql, name: string): Promise<KeyRoom[] | unde
   }))
 }
 
-/** One line for people. */
+/** Formats the room of a key in one line. */
 export function keyLine({ key, free, nextMs }: KeyRoom): string {
   if (free === null) return `${key}: unused`
   if (nextMs === null) return `${key}: ${free} free`

@@ -7,7 +7,7 @@ import { nameOf, settingsOf, withStore } from './settings.ts'
 export function migrateCommand(): Command {
   return new Command('migrate')
     .description("bring the database to this version's schema; safe while workers run")
-    .option('--dry-run', 'print the SQL instead')
+    .option('--dry-run', 'print the SQL, and change nothing')
     .action(run)
 }
 
@@ -27,6 +27,6 @@ async function run(flags: { dryRun?: boolean }, command: Command): Promise<void>
   const applied = await withStore(settings, { creates: true }, ({ db }) => migrate(db, schema))
   if (out.json) return out.object({ applied })
   for (const name of applied) out.line(name)
-  out.talk(`${nameOf(settings.store)} is up to date${applied.length === 0 ? ' already' : ''}`)
+  out.talk(`${nameOf(settings.store)} ${applied.length === 0 ? 'was already' : 'is'} up to date`)
   out.hint('`sluice doctor`')
 }

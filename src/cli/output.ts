@@ -1,30 +1,30 @@
-/** What the command line says: data on stdout, talk on stderr, colour only for people; no secrets in its log. */
+/** Output of the command line: data on stdout, messages on stderr, colours only on a terminal, no secrets in log lines. */
 import { styleText } from 'node:util'
 import { redactField, redactText } from '../core/redact.ts'
 import type { Log } from '../core/log.ts'
 
 type Colour = 'green' | 'yellow' | 'red' | 'dim' | 'bold'
 
-/** How one command speaks. */
+/** The output of one command. */
 export interface Output {
-  /** Data goes out as JSON, and nothing is said beside it. */
+  /** `--json`: data are written as JSON, and no hints. */
   readonly json: boolean
-  /** One line of data. */
+  /** Writes one line of data. */
   line(text: string): void
-  /** One object of data; a line of JSON. */
+  /** Writes one object of data, as a line of JSON. */
   object(value: unknown): void
-  /** Columns for people; the first row is the heading. */
+  /** Writes aligned columns; the first row is the heading. */
   table(rows: readonly (readonly string[])[]): void
-  /** For people, on stderr; also with --json, so only for what must be said. */
+  /** Writes a message to stderr, also with --json. */
   talk(text: string): void
-  /** The next step, on stderr; not with --json. */
+  /** Writes the suggested next step to stderr; not with --json. */
   hint(text: string): void
   paint(colour: Colour, text: string): string
-  /** Log lines of workers and handlers, on stderr. */
+  /** Writes log lines of workers and handlers to stderr. */
   readonly log: Log
 }
 
-/** Makes the voice of one command. */
+/** Makes the output of one command. */
 export function output(options: { json?: boolean; color?: boolean }): Output {
   const json = options.json === true
   const isColoured = !json && options.color !== false && !process.env['NO_COLOR'] && process.stdout.isTTY === true
@@ -62,7 +62,7 @@ function logTo(talk: (text: string) => void, json: boolean): Log {
   return { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
 }
 
-/** A handler may log anything, also what JSON cannot express. */
+/** Converts details to JSON; a handler may log values that JSON cannot express. */
 function safeJson(value: unknown): string {
   try {
     return JSON.stringify(value, redactField)
@@ -71,13 +71,13 @@ function safeJson(value: unknown): string {
   }
 }
 
-/** Text on one line, cut to a length. */
+/** Puts a text on one line, cut to a length. */
 export function brief(text: string, length = 80): string {
   const flat = text.replaceAll(/\s+/g, ' ').trim()
   return flat.length <= length ? flat : `${flat.slice(0, length - 1)}…`
 }
 
-/** A span for people: `340 ms`, `3.2 s`, `5 min`, `2 h`, `3 d`. */
+/** Formats a duration: `340 ms`, `3.2 s`, `5 min`, `2 h`, `3 d`. */
 export function span(ms: number): string {
   const size = Math.abs(ms)
   if (size < 1_000) return `${Math.round(ms)} ms`
@@ -87,7 +87,7 @@ export function span(ms: number): string {
   return `${Math.round(ms / 86_400_000)} d`
 }
 
-/** Bytes for people: `8 kB`, `1.2 GB`. */
+/** Formats a number of bytes: `8 kB`, `1.2 GB`. */
 export function size(bytes: number): string {
   const units = ['kB', 'MB', 'GB', 'TB']
   const power = Math.min(units.length, Math.max(1, Math.floor(Math.log2(Math.max(1, bytes)) / 10)))

@@ -1,4 +1,4 @@
-/** `sluice limits set`, `unset`, `pin`, `unpin`: what an operator says of a limit, over what its code says. */
+/** `sluice limits set`, `unset`, `pin`, `unpin`: an operator's overrides of a limit that code defines. */
 import { Command, InvalidArgumentError } from 'commander'
 import { SluiceError } from '../core/errors.ts'
 import type { Duration, NumberChanges, Rate } from '../index.ts'
@@ -7,19 +7,19 @@ import { settingsOf, withSluice } from './settings.ts'
 
 /** The four commands. */
 export function overrideCommands(): Command[] {
-  const set = 'store numbers, which stand above what code says from now on, in every process'
-  const pin = 'the same above all else, for an incident'
+  const set = 'store numbers that override those in code from now on, in every process'
+  const pin = 'pin numbers that override those in code and stored ones, for an incident'
   return [
     numbered(new Command('set').description(set)).action((name: string, flags: Flags, self: Command) =>
       put('set', name, flags, self),
     ),
-    taking(new Command('unset').description('take back what was stored')).action(
+    taking(new Command('unset').description('remove the stored numbers')).action(
       (name: string, flags: Flags, self: Command) => drop('unset', name, flags, self),
     ),
     numbered(new Command('pin').description(pin)).action((name: string, flags: Flags, self: Command) =>
       put('pin', name, flags, self),
     ),
-    taking(new Command('unpin').description('take back what was pinned')).action(
+    taking(new Command('unpin').description('remove the pinned numbers')).action(
       (name: string, flags: Flags, self: Command) => drop('unpin', name, flags, self),
     ),
   ]
@@ -39,19 +39,19 @@ interface Flags {
 function numbered(command: Command): Command {
   return command
     .argument('<limit>')
-    .option('--rate <rate...>', 'one or several, such as 50/min; none: takes it away')
-    .option('--window <rate...>', 'the same')
-    .option('--quota <quota...>', 'one or several of a calendar, such as 10000/day; or none')
-    .option('--zone <zone>', 'whose calendar, such as Europe/Berlin; or none')
+    .option('--rate <rate...>', 'one or more rates, such as 50/min; or none')
+    .option('--window <rate...>', 'one or more sliding windows, such as 100/h; or none')
+    .option('--quota <quota...>', 'one or more calendar quotas, such as 10000/day; or none')
+    .option('--zone <zone>', 'time zone of the quotas, such as Europe/Berlin; or none')
     .option('--concurrency <n>', 'jobs at one time; or none', count)
-    .option('--burst <n>', 'the classic bucket of this capacity; or none', count)
-    .option('--transit <span>', 'how much the way to the vendor may vary, such as 200ms; or none')
-    .requiredOption('--reason <text>', 'who finds jobs waiting, or reads the history, will want to know')
-    .addHelpText('after', '\nWhat is not named stays as it is.')
+    .option('--burst <n>', 'capacity of a classic token bucket; or none', count)
+    .option('--transit <span>', 'how much the transit time to the vendor may vary, such as 200ms; or none')
+    .requiredOption('--reason <text>', 'shown where jobs wait for the limit, and in its history')
+    .addHelpText('after', '\n`none` removes a value; values that are not given stay as they are.')
 }
 
 function taking(command: Command): Command {
-  return command.argument('<limit>').option('--reason <text>', 'for the history')
+  return command.argument('<limit>').option('--reason <text>', "shown in the limit's history")
 }
 
 function count(text: string): number | 'none' {
@@ -60,7 +60,7 @@ function count(text: string): number | 'none' {
   throw new InvalidArgumentError('It must be a whole number, or none.')
 }
 
-/** What flags say, as the library takes it. */
+/** Converts the options for the library. */
 function changesOf({ rate, window, quota, zone, concurrency, burst, transit }: Flags): NumberChanges {
   const orNull = <T>(given: T | 'none' | undefined) => (given === 'none' ? null : given)
   const rates = (given: string[] | undefined) => (given?.join() === 'none' ? null : (given as Rate[] | undefined))
@@ -86,8 +86,8 @@ async function put(verb: 'set' | 'pin', name: string, flags: Flags, command: Com
   sayHead(out, line)
   sayWarnings(out, line)
   if (verb === 'set' && line.source === 'pinned')
-    out.talk('stored; what is pinned stands above it until it is unpinned')
-  out.hint(`\`sluice limits ${verb === 'set' ? 'unset' : 'unpin'} ${name}\` takes it back`)
+    out.talk('stored, but the pinned numbers override it until they are unpinned')
+  out.hint(`\`sluice limits ${verb === 'set' ? 'unset' : 'unpin'} ${name}\` undoes it`)
 }
 
 async function drop(verb: 'unset' | 'unpin', name: string, flags: Flags, command: Command): Promise<void> {
@@ -99,7 +99,7 @@ async function drop(verb: 'unset' | 'unpin', name: string, flags: Flags, command
     const done = verb === 'unset' ? 'stored' : 'pinned'
     throw new SluiceError(
       'SLUICE_NOT_OVERRIDDEN',
-      `nothing is ${done} for limit "${name}"; \`sluice limits\` shows what is`,
+      `nothing is ${done} for limit "${name}"; \`sluice limits\` lists what is`,
     )
   })
   if (out.json) return out.object(asJson(line))

@@ -1,4 +1,4 @@
-/** `sluice pause`, `resume`, `pauses`: hold back the jobs of a queue, a task or a limit, and let them go. */
+/** `sluice pause`, `resume`, `pauses`: pauses of queues, tasks and limits. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { SluiceError } from '../core/errors.ts'
@@ -9,26 +9,26 @@ import { settingsOf, withSluice } from './settings.ts'
 /** `sluice pause`. */
 export function pauseCommand(): Command {
   return named(new Command('pause'))
-    .description('start no more waiting jobs of a queue, a task or a limit, in any process; those that run go on')
-    .requiredOption('--reason <text>', 'who finds jobs waiting will read it')
+    .description('start no more jobs of a queue, a task or a limit, in any process; running jobs continue')
+    .requiredOption('--reason <text>', 'shown where jobs wait for it')
     .action(pause)
 }
 
 /** `sluice resume`. */
 export function resumeCommand(): Command {
-  return named(new Command('resume')).description('end a pause; workers go on at once').action(resume)
+  return named(new Command('resume')).description('end a pause; workers continue at once').action(resume)
 }
 
 /** `sluice pauses`. */
 export function pausesCommand(): Command {
-  return new Command('pauses').description('what holds jobs back, now or at other hours').action(list)
+  return new Command('pauses').description('list pauses, and rules that start jobs only at certain hours').action(list)
 }
 
 function named(command: Command): Command {
   return command
-    .option('--queue <name>', 'a queue; * stands for any text')
-    .option('--task <name>', 'a task; * stands for any text')
-    .option('--limit <name>', 'a limit, with all its keys')
+    .option('--queue <name>', 'a queue; * matches any text')
+    .option('--task <name>', 'a task; * matches any text')
+    .option('--limit <name>', 'a limit: all of its keys')
     .option('--key <key>', 'only this key of the limit')
 }
 
@@ -39,7 +39,7 @@ interface Given {
   key?: string
 }
 
-/** Pauses what the flags name, and says so. */
+/** Pauses what the options name. */
 export async function pause({ reason, ...given }: Given & { reason: string }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
@@ -50,7 +50,7 @@ export async function pause({ reason, ...given }: Given & { reason: string }, co
   out.hint(`\`sluice resume ${flags(what)}\` ends it`)
 }
 
-/** Ends that pause, and says so. */
+/** Ends the pause that the options name. */
 export async function resume(given: Given, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
@@ -58,8 +58,8 @@ export async function resume(given: Given, command: Command): Promise<void> {
   const was = await withSluice(settings, { creates: false }, (sluice) => sluice.resume(what))
   if (!was) throw new SluiceError('SLUICE_NOT_PAUSED', `${nameOf(what)} is not paused; \`sluice pauses\` lists what is`)
   if (out.json) return out.object({ ...what, resumed: true })
-  out.line(`${nameOf(what)} goes on`)
-  out.hint('`sluice pauses` lists what is still held back')
+  out.line(`${nameOf(what)} is resumed`)
+  out.hint('`sluice pauses` lists what is still paused')
 }
 
 async function list(_: object, command: Command): Promise<void> {
@@ -71,7 +71,7 @@ async function list(_: object, command: Command): Promise<void> {
     out.talk('nothing is paused')
     return out.hint("`sluice pause --queue <name> --reason '…'`")
   }
-  out.table([['WHAT', 'NOW', 'FOR', 'BY', 'REASON'], ...pauses.map(cells)])
+  out.table([['WHAT', 'STATE', 'AGE', 'BY', 'REASON'], ...pauses.map(cells)])
   const first = pauses.find(({ what }) => what !== undefined)?.what
   out.hint(first === undefined ? '`sluice why <id>`' : `\`sluice resume ${flags(first)}\``)
 }
@@ -88,7 +88,7 @@ function nameOf(what: Pausable): string {
     .join(' ')
 }
 
-/** As a shell reads it. */
+/** Formats the options for a shell. */
 function flags(what: Pausable): string {
   return Object.entries(what)
     .map(([kind, name]: [string, string]) => `--${kind} ${/^[\w.:-]+$/.test(name) ? name : `'${name}'`}`)

@@ -1,4 +1,4 @@
-/** `sluice prune`: drops and deletes what is old now, or says what would go. */
+/** `sluice prune`: deletes old data now, or reports what it would delete. */
 import { Command } from 'commander'
 import type { Duration, Pruned } from '../index.ts'
 import { size } from './output.ts'
@@ -7,10 +7,13 @@ import { settingsOf, withSluice } from './settings.ts'
 /** `sluice prune`. */
 export function pruneCommand(): Command {
   return new Command('prune')
-    .description('drop history that was kept for long enough, and delete what is over; workers do this by themselves')
-    .option('--dry-run', 'only say what would go')
-    .option('--keep-done <span>', 'keep done and cancelled jobs for so long after their end (default: as agreed, 7d)')
-    .option('--keep-failed <span>', 'the same for failed ones')
+    .description('delete old history and other expired data now; workers do this by themselves')
+    .option('--dry-run', 'only print what would be deleted')
+    .option(
+      '--keep-done <span>',
+      'how long to keep done and cancelled jobs after their end (default: as configured, 7d)',
+    )
+    .option('--keep-failed <span>', 'how long to keep failed jobs after their end (default: as configured, 7d)')
     .action(prune)
 }
 
@@ -27,7 +30,7 @@ async function prune(flags: Flags, command: Command): Promise<void> {
   const pruned = await withSluice(settings, { creates: false }, (sluice) => sluice.prune(flags))
   if (out.json) return out.object({ dryRun, ...pruned })
   const said = lines(pruned, dryRun)
-  for (const line of said) out.line(`${dryRun ? 'would go: ' : ''}${line}`)
+  for (const line of said) out.line(`${dryRun ? 'would delete: ' : ''}${line}`)
   if (said.length === 0) out.talk('nothing is old enough')
   out.hint(dryRun ? '`sluice prune`' : '`sluice status --storage`')
 }
@@ -40,7 +43,7 @@ function lines({ partitions, late, keys, ledger, buckets = 0 }: Pruned, dryRun: 
     [late, 'jobs that finished after the partition of their day was dropped'],
     [keys, 'idempotency keys'],
     [ledger, 'rows of the ledger'],
-    [buckets, 'buckets of keys that did not come back'],
+    [buckets, 'buckets of unused keys'],
   ] as const
   return [
     ...named,

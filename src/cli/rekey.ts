@@ -1,4 +1,4 @@
-/** `sluice limits rekey`: waiting jobs of one key wait under another. */
+/** `sluice limits rekey`: moves waiting jobs from one key of a limit to another. */
 import { Command } from 'commander'
 import { type Act, eachFound } from './bulk.ts'
 import { settingsOf, withSluice } from './settings.ts'
@@ -13,12 +13,12 @@ interface Flags {
 /** `sluice limits rekey`. */
 export function rekeyCommand(): Command {
   return new Command('rekey')
-    .description('have jobs that wait or are scheduled under one key wait under another; those that run keep theirs')
+    .description('move waiting and scheduled jobs from one key to another; running jobs keep theirs')
     .argument('<limit>')
-    .requiredOption('--from <key>', 'the key that they have')
-    .requiredOption('--to <key>', 'the key that they get; new jobs take what their input says')
-    .option('--yes', 'do not ask')
-    .option('--dry-run', 'tell how many they are, and change nothing')
+    .requiredOption('--from <key>', 'the key that the jobs have')
+    .requiredOption('--to <key>', 'the key that the jobs get; new jobs still get the key of their input')
+    .option('--yes', 'do not ask for confirmation')
+    .option('--dry-run', 'print how many jobs match, and change nothing')
     .action(rekey)
 }
 

@@ -1,4 +1,4 @@
-/** `sluice schedules`: what is due when, what became of it, and how to steer it. */
+/** `sluice schedules`: lists, shows, triggers, pauses, resumes and removes schedules. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
@@ -11,26 +11,26 @@ import { settingsOf, whole, withSluice } from './settings.ts'
 /** `sluice schedules` and its commands. */
 export function schedulesCommand(): Command {
   const show = new Command('show')
-    .description('one schedule, and what became of its newest instants')
+    .description('show a schedule, and the outcomes of its newest instants')
     .argument('<name>')
-    .option('--limit <n>', 'so many instants', whole(1, 1_000), 20)
+    .option('--limit <n>', 'show at most n instants', whole(1, 1_000), 20)
     .action(showOne)
   const trigger = new Command('trigger')
-    .description('send a job of it now, whatever its plan')
+    .description('send a job of a schedule now, even if it is not due')
     .argument('<name>')
-    .option('--tasks <file>', 'where the schedule is defined (env SLUICE_TASKS; default: sluice.config.ts)')
+    .option('--tasks <file>', 'file that exports the schedule (env SLUICE_TASKS; default: as in sluice.config.ts)')
     .action(triggerOne)
   return new Command('schedules')
-    .description('schedules that workers have stored, and when they are due')
+    .description('list the schedules that workers have stored, and when they are due')
     .action(list)
     .addCommand(show)
     .addCommand(trigger)
-    .addCommand(each('pause', 'let their instants pass without a job', 'paused', 'no schedule'))
-    .addCommand(each('resume', 'go on with the next instant from now', 'resumed', 'no paused schedule'))
+    .addCommand(each('pause', 'pause schedules: their instants pass without a job', 'paused', 'no schedule'))
+    .addCommand(each('resume', 'resume schedules with their next instant from now', 'resumed', 'no paused schedule'))
     .addCommand(
       each(
         'remove',
-        'forget them; take them from the code first, or a worker stores them again',
+        'delete schedules; remove them from the code first, or a worker stores them again',
         'removed',
         'no schedule',
       ),
@@ -44,7 +44,7 @@ async function list(_: object, command: Command): Promise<void> {
   const all = found.map(shown)
   if (out.json) return all.forEach((line) => out.object(line))
   if (all.length === 0) {
-    out.talk('no schedules are stored; a worker whose file of tasks exports some stores them')
+    out.talk('no schedules are stored; a worker stores those that its tasks file exports')
     return out.hint('`export const nightly = schedule(…)`, then `sluice work`')
   }
   out.table([['NAME', 'TASK', 'WHEN', 'NEXT', 'LAST', 'STATE'], ...all.map(cells)])
@@ -52,7 +52,7 @@ async function list(_: object, command: Command): Promise<void> {
   out.hint(`\`sluice schedules show ${all[0]?.name}\``)
 }
 
-/** Without the secrets in its input, and in what was thrown where that should have been given. */
+/** Redacts secrets in a schedule's input, and in the error that its input function threw. */
 function shown(line: ScheduleLine): ScheduleLine {
   const { error } = redact({ error: line.error })
   return { ...line, error, ...('input' in line ? { input: redact(line.input) } : {}) }
@@ -106,7 +106,7 @@ function describe(out: Output, line: ScheduleLine): void {
     ['catchUp', line.catchUp],
     ['overlap', line.overlap],
     ...(line.jitterMs > 0 ? [['jitter', span(line.jitterMs)] as [string, string]] : []),
-    ['input', 'input' in line ? JSON.stringify(line.input) : '(a function gives it)'],
+    ['input', 'input' in line ? JSON.stringify(line.input) : '(made by a function)'],
     ...(line.error === null ? [] : [['error', line.error] as [string, string]]),
   ]
   out.line(out.paint('bold', line.name))
@@ -131,7 +131,7 @@ async function triggerOne(name: string, flags: { tasks?: string }, command: Comm
   if (found === undefined)
     throw new UsageError(
       'SLUICE_NO_SUCH_SCHEDULE',
-      `no schedule "${name}" is in the code; known are ${schedules.map((each) => each.name).join(', ') || 'none'}. Name the file that exports it by --tasks or SLUICE_TASKS`,
+      `no schedule "${name}" is in the code; known are ${schedules.map((each) => each.name).join(', ') || 'none'}; give the file that exports it by --tasks or SLUICE_TASKS`,
     )
   const id = await withSluice(settings, { creates: true }, (sluice) => {
     useSluice(sluice)

@@ -1,4 +1,4 @@
-/** `sluice send`: records jobs. */
+/** `sluice send`: sends jobs. */
 import { text as readAll } from 'node:stream/consumers'
 import { Command, Option } from 'commander'
 import { systemClock } from '../core/clock.ts'
@@ -33,28 +33,30 @@ const batch = 1_000
 /** `sluice send`. */
 export function sendCommand(): Command {
   return new Command('send')
-    .description('record a job; prints its id once it is durable')
-    .argument('<task>', 'its name; `http` is built in: {"method","url","headers","json"|"form"|"text"}')
-    .argument('[json]', 'its input; `-` reads it from stdin; default {}')
-    .option('--from <file>', 'a job for each row of a CSV or NDJSON file; `-` is stdin')
-    .option('--tasks <file>', 'where the task is defined (env SLUICE_TASKS; default: sluice.config.ts)')
-    .option('--repeat <n>', 'so many jobs with the same input', whole(1, 100_000), 1)
-    .option('--delay <span>', 'not before so long from now: 30s, 5min, 2h, 7d')
-    .option('--at <time>', 'not before this time: 2030-01-31T12:00:00Z')
-    .option('--max-wait <span>', "not begun so long after that: failed (default: the task's)")
-    .option('--priority <n>', 'higher first', whole(-1_000, 1_000))
-    .option('--tag <tag>', 'for finding it again; may be repeated', (tag, tags: string[]) => [...tags, tag], [])
+    .description('send a job, and print its id once it is durable')
+    .argument('<task>', 'name of the task; `http` is built in: {"method","url","headers","json"|"form"|"text"}')
+    .argument('[json]', 'input of the job; `-` reads it from stdin (default: {})')
+    .option('--from <file>', 'send a job for each row of a CSV or NDJSON file; `-` is stdin')
+    .option('--tasks <file>', 'file that exports the task (env SLUICE_TASKS; default: as in sluice.config.ts)')
+    .option('--repeat <n>', 'send n jobs with the same input', whole(1, 100_000), 1)
+    .option('--delay <span>', 'do not start before this time from now: 30s, 5min, 2h, 7d')
+    .option('--at <time>', 'do not start before this time: 2030-01-31T12:00:00Z')
+    .option('--max-wait <span>', "fail the job if it has not begun within this time (default: the task's)")
+    .option('--priority <n>', 'priority of the job, -1000 to 1000; higher first', whole(-1_000, 1_000))
+    .option('--tag <tag>', 'tag to find the job by; may be repeated', (tag, tags: string[]) => [...tags, tag], [])
     .option(
       '--key <key>',
-      "idempotency key: a second job with it, within 24 h, is not made; with --from a column or '{a}/{b}' (default: the file's content and the line)",
+      "idempotency key: a second job with the same key within 24 h is not sent; with --from a column or '{a}/{b}' (default: the file's content and the line)",
     )
-    .option('--replace', 'with --key: replace the job of this key that has not begun')
+    .option('--replace', 'with --key: replace the job with this key if it has not begun')
     .option('--no-key', 'with --from: send all rows, also those that were sent before')
-    .addOption(new Option('--on-error <what>', 'with --from, at a bad row (default: skip)').choices(['stop', 'skip']))
-    .option('--bad-rows <file>', 'with --from: write bad rows there, to be corrected and sent')
-    .option('--id <uuid>', 'its id, a UUIDv7; sending it again changes nothing')
-    .option('--queue <name>', "default: the task's")
-    .option('--dry-run', 'check the input against the schema and the limits; record nothing')
+    .addOption(
+      new Option('--on-error <what>', 'with --from: what to do at a bad row (default: skip)').choices(['stop', 'skip']),
+    )
+    .option('--bad-rows <file>', 'with --from: write bad rows to this file, to correct and send them')
+    .option('--id <uuid>', 'id of the job, a UUIDv7; sending the same id again changes nothing')
+    .option('--queue <name>', "queue of the job (default: the task's)")
+    .option('--dry-run', 'check the input against the schema and the limits, and send nothing')
     .action(send)
 }
 
@@ -96,7 +98,7 @@ async function send(name: string, json: string | undefined, flags: SendFlags, co
     if (out.json) out.object({ id })
     else out.line(id)
   }
-  out.hint(`\`sluice why ${ids[0]}\` tells what it waits for; \`sluice work\` runs it`)
+  out.hint(`\`sluice why ${ids[0]}\` shows what it waits for; \`sluice work\` runs it`)
 }
 
 function find(tasks: readonly AnyTask[], name: string): AnyTask {
@@ -121,20 +123,20 @@ function parse(json: string): unknown {
   }
 }
 
-/** @throws UsageError SLUICE_BAD_OPTION for what does not go together */
+/** Rejects options that cannot be combined. @throws UsageError SLUICE_BAD_OPTION */
 function checkTogether(json: string | undefined, flags: SendFlags): void {
   const { from, repeat, key, id, onError, badRows, replace } = flags
   if (from === undefined && (key === false || onError !== undefined || badRows !== undefined))
-    throw new UsageError('SLUICE_BAD_OPTION', '--no-key, --on-error and --bad-rows are about the rows of --from')
+    throw new UsageError('SLUICE_BAD_OPTION', '--no-key, --on-error and --bad-rows need --from')
   if (from !== undefined && (json !== undefined || repeat > 1 || id !== undefined))
     throw new UsageError(
       'SLUICE_BAD_OPTION',
-      '--from makes a job of each row; it does not go with an input, --repeat or --id',
+      '--from sends a job for each row; it cannot be used with an input, --repeat or --id',
     )
   if (replace && (from !== undefined || key === undefined))
-    throw new UsageError('SLUICE_BAD_OPTION', '--replace goes with --key, which says what to replace; not with --from')
+    throw new UsageError('SLUICE_BAD_OPTION', '--replace needs --key, and cannot be used with --from')
   if (repeat > 1 && (key !== undefined || id !== undefined))
-    throw new UsageError('SLUICE_BAD_OPTION', '--repeat makes different jobs; it does not go with --id or --key')
+    throw new UsageError('SLUICE_BAD_OPTION', '--repeat sends different jobs; it cannot be used with --id or --key')
 }
 
 function sendOptions(flags: SendFlags): SendOptions {

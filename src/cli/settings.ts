@@ -1,4 +1,4 @@
-/** Settings of a command: flag, else environment, else sluice.config.ts, else default. */
+/** Settings of a command: from its options, else the environment, else sluice.config.ts, else the default. */
 import { UsageError } from '../core/errors.ts'
 import { Sluice } from '../index.ts'
 import { Rulebook } from '../tasks/rule.ts'
@@ -10,7 +10,7 @@ import { type Command, InvalidArgumentError } from 'commander'
 import { type Found, findConfig } from './config.ts'
 import { type Output, output } from './output.ts'
 
-/** Flags that every command takes. */
+/** Options that every command has. */
 export interface Globals {
   store?: string
   schema?: string
@@ -19,19 +19,19 @@ export interface Globals {
   color?: boolean
 }
 
-/** What a command runs with. */
+/** The settings of a command. */
 export interface Settings {
   /** `postgres://…`, an absolute directory, or `memory:`. */
   store: string
   schema: string
   listenUrl: string | undefined
-  /** Where limits are shared. */
+  /** URL of the Redis in which limits are shared; undefined: none. */
   redis: string | undefined
   config: Found
   out: Output
 }
 
-/** Reads flags, environment and config file. @throws UsageError SLUICE_BAD_CONFIG, SLUICE_BAD_URL, SLUICE_BAD_SCHEMA */
+/** Reads options, environment and config file. @throws UsageError SLUICE_BAD_CONFIG, SLUICE_BAD_URL, SLUICE_BAD_SCHEMA */
 export async function settingsOf(command: Command): Promise<Settings> {
   const globals = command.optsWithGlobals<Globals>()
   const out = output(globals)
@@ -45,7 +45,7 @@ export async function settingsOf(command: Command): Promise<Settings> {
   return { store, schema, listenUrl, redis: env('REDIS_URL') ?? config.fields.redis, config, out }
 }
 
-/** A store for people: without password. */
+/** Returns the name of a store to show: without its password. */
 export function nameOf(store: string): string {
   if (!store.startsWith('postgres')) return store
   try {
@@ -56,12 +56,12 @@ export function nameOf(store: string): string {
   }
 }
 
-/** True when the store is the embedded engine's directory. */
+/** Returns whether the store is a directory of the embedded engine. */
 function isDirectory(store: string): boolean {
   return store !== 'memory:' && !store.startsWith('postgres')
 }
 
-/** Opens the store for `body` and closes it after. Only who `creates` makes a store, or brings its schema up to date. */
+/** Opens the store for `body` and closes it afterwards. Only with `creates` it creates a store, or migrates its schema. */
 export async function withSluice<T>(
   settings: Settings,
   how: { creates: boolean },
@@ -76,7 +76,7 @@ export async function withSluice<T>(
   }
 }
 
-/** Opens the store; with `migrate` it brings its schema up to date. */
+/** Opens the store; with `migrate` brings its schema up to date. */
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
   const { store, schema, listenUrl, redis, out } = settings
   const { retention, prune, rules, routes, allowPrivate } = settings.config.fields
@@ -98,7 +98,7 @@ export async function openSluice(settings: Settings, migrate = true): Promise<Sl
   })
 }
 
-/** Opens the store as it is, without a look at its schema. */
+/** Opens the store for `body` and closes it afterwards, without checking its schema. */
 export async function withStore<T>(
   settings: Settings,
   how: { creates: boolean },
@@ -119,16 +119,16 @@ export async function withStore<T>(
   }
 }
 
-/** Who only looks should not leave a new database in a directory that was mistyped. */
+/** Rejects a missing directory, so that a command that only reads does not create a database at a mistyped path. */
 function mustExist(store: string): void {
   if (!isDirectory(store) || fs.existsSync(store)) return
   throw new UsageError(
     'SLUICE_NO_STORE',
-    `there is no store in ${store}; \`sluice dev\` makes one, or name another by --store or DATABASE_URL`,
+    `there is no store in ${store}; \`sluice dev\` creates one, or give another by --store or DATABASE_URL`,
   )
 }
 
-/** Reads a whole number of an option. */
+/** Makes a parser of an option that is a whole number. */
 export function whole(least: number, most: number): (text: string) => number {
   return (text) => {
     const value = /^-?\d{1,12}$/.test(text) ? Number(text) : NaN
@@ -137,15 +137,15 @@ export function whole(least: number, most: number): (text: string) => number {
   }
 }
 
-/** Reads the time that a flag gives. @throws UsageError SLUICE_BAD_OPTION */
+/** Parses the time of an option. @throws UsageError SLUICE_BAD_OPTION */
 export function timeOf(flag: string, text: string): Date {
   const time = new Date(text)
-  // Only whole ISO times: `new Date` reads "5" or "tomorrow 1" as some year.
+  // Only whole ISO times, because `new Date` reads "5" or "tomorrow 1" as some year.
   if (/^\d{4}-\d\d-\d\d(T|$)/.test(text) && Number.isFinite(time.getTime())) return time
   throw new UsageError('SLUICE_BAD_OPTION', `${flag} is "${text}"; write it as 2030-01-31T12:00:00Z`)
 }
 
-/** Rules and routes of the config file. */
+/** Makes the rulebook from the rules and routes of the config file. */
 export function rulebookOf({ config }: Settings): Rulebook {
   return new Rulebook(config.fields.rules, config.fields.routes)
 }

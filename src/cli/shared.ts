@@ -1,4 +1,4 @@
-/** Limits that are shared in Redis, as `sluice doctor` and `sluice status` tell of them. */
+/** Checks of limits that are shared in Redis, for `sluice doctor` and `sluice status`. */
 import { openRedis } from '../redis/connect.ts'
 import { lookAtServer } from '../redis/server.ts'
 import type { Finding } from './finding.ts'
@@ -10,7 +10,7 @@ interface Row {
   away: string | null
 }
 
-/** Whether Redis answers those who work; undefined: limits are not shared. */
+/** Checks whether Redis answers workers and takers; undefined: limits are not shared. */
 export async function shared({ sql }: StorageAt): Promise<Finding | undefined> {
   if (!(await has(sql, 'shared'))) return undefined
   const [row] = await sql.query<Row>(
@@ -20,13 +20,13 @@ export async function shared({ sql }: StorageAt): Promise<Finding | undefined> {
   if (row.away_ms === null)
     return {
       status: 'ok',
-      text: `limits are shared in Redis, whose state is whole since ${new Date(row.at_ms).toISOString()}`,
+      text: `limits are shared in Redis; its state is complete since ${new Date(row.at_ms).toISOString()}`,
     }
-  const text = `Redis, where limits are shared, was not there for a worker or a taker since ${new Date(row.away_ms).toISOString()} (${row.away}): those limits wait, but for those with onStoreError 'open'`
+  const text = `Redis, where limits are shared, has not answered a worker or a taker since ${new Date(row.away_ms).toISOString()} (${row.away}): these limits grant nothing, except those with onStoreError 'open'`
   return { status: 'fail', text }
 }
 
-/** What the server itself tells. */
+/** Checks the settings of the Redis server itself. */
 export async function redisServer(url: string | undefined): Promise<Finding | undefined> {
   const connection = openRedis(url)
   if (connection === undefined) return undefined

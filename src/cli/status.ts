@@ -1,4 +1,4 @@
-/** `sluice status`: the whole in numbers. */
+/** `sluice status`: the state of the store in numbers. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { sqlOn } from '../db/store.ts'
@@ -15,15 +15,15 @@ import { zones } from './zones.ts'
 /** `sluice status`. */
 export function statusCommand(): Command {
   return new Command('status')
-    .description('how many jobs wait, run and failed, who works, and what endangers the store')
-    .option('--storage', 'with the size of each table')
+    .description('show counts of jobs and workers, and problems of the store')
+    .option('--storage', 'show the size of each table, too')
     .action(status)
 }
 
-/** What `doctor` looks at too, because it gets worse while nobody looks. */
+/** The checks of `doctor` for problems that get worse unnoticed. */
 const watched = { parked, zones, snapshots, bloat, wraparound, restores, steps, redis: shared }
 
-/** Alarms of the store, and with `--storage` its tables. Whoever may not look at something is told by `doctor`. */
+/** Runs the checks, and with `--storage` reads the tables. A check that this role may not run is left out here; `doctor` reports it. */
 async function lookAt(sluice: Sluice, { store, schema }: Settings, storage: boolean) {
   const at: StorageAt = { sql: sqlOn(sluice.db, schema), schema, isEmbedded: !store.startsWith('postgres') }
   const alarms: { check: string; text: string }[] = []

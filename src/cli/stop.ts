@@ -1,17 +1,17 @@
-/** How a long-running command is asked to end: Ctrl-C, SIGTERM, or the end of the `sluice dev` that started it. */
+/** Requests to end a long-running command: Ctrl-C, SIGTERM, or the end of the `sluice dev` that started it. */
 import type { Log } from '../core/log.ts'
 
-/** Requests to end, in order. */
+/** Requests to end a command, in order. */
 export interface Stop {
-  /** Resolves at the first request: end what is under way, then leave. */
+  /** Resolves at the first request: finish running attempts, then end. */
   readonly first: Promise<void>
-  /** Resolves at the second: leave now. At the third the process just ends. */
+  /** Resolves at the second request: end now. At the third the process exits. */
   readonly second: Promise<void>
-  /** One more request, from inside. */
+  /** Makes one more request, from inside the process. */
   ask(): void
 }
 
-/** Begins to listen for requests to end, in place of what signals do by default. */
+/** Starts to listen for requests to end, instead of the default action of the signals. */
 export function listenForStop(): Stop {
   let count = 0
   const resolvers: (() => void)[] = []
@@ -28,14 +28,15 @@ export function listenForStop(): Stop {
   return { first, second, ask }
 }
 
-/** A handler's stray error must not end a worker with other jobs in hand: rejections are logged, an exception drains. */
+/**
+ * Keeps a handler's stray error from ending a worker that runs other jobs: logs unhandled rejections, and after an uncaught
+ * exception ends the worker when its attempts have ended.
+ */
 export function surviveStrays(log: Log, stop: Stop | undefined): void {
-  process.on('unhandledRejection', (reason) =>
-    log.error('a promise was rejected and nobody handled it', { error: String(reason) }),
-  )
+  process.on('unhandledRejection', (reason) => log.error('unhandled promise rejection', { error: String(reason) }))
   if (stop === undefined) return
   process.on('uncaughtException', (error) => {
-    log.error('an exception was thrown outside any attempt; the worker ends after the attempts under way', {
+    log.error('uncaught exception outside of any attempt; the worker ends after its running attempts', {
       error: String(error),
     })
     process.exitCode = 1

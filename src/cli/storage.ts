@@ -1,38 +1,38 @@
-/** What the store's tables hold, and what keeps them from being cleaned: for `sluice doctor` and `sluice status`. */
+/** Sizes of the store's tables, and checks for what keeps dead rows from being cleaned: for `sluice doctor` and `sluice status`. */
 import type { Sql } from '../db/store.ts'
 import type { Finding } from './finding.ts'
 import { flat } from './failure.ts'
 import { size, span } from './output.ts'
 
-/** Where to look. */
+/** The store to check. */
 export interface StorageAt {
   sql: Sql
   schema: string
-  /** The embedded engine, which cleans up by itself and has no other sessions. */
+  /** The store is the embedded engine, which vacuums by itself and has no other sessions. */
   isEmbedded: boolean
 }
 
-/** A table and how full it is. */
+/** The size of a table. */
 export interface TableSize {
   table: string
-  /** By the server's statistics. */
+  /** Live rows, by the server's statistics. */
   rows: number
-  /** Rows that were changed or deleted and not cleaned up yet. */
+  /** Dead rows: changed or deleted, and not vacuumed yet. */
   dead: number
-  /** With indexes. */
+  /** Size with indexes. */
   bytes: number
-  /** Since the last vacuum; null: none yet. */
+  /** Time since the last vacuum; null: none yet. */
   vacuumedMs: number | null
-  /** Autovacuum was switched off for it. */
+  /** Autovacuum is switched off for the table. */
   isOff: boolean
 }
 
 const heldMinutes = 5
-/** Where only transactions can be counted, not minutes. */
+/** The bound for holders whose age is known only in transactions, not in minutes. */
 const heldXids = 100_000
 const deadMost = 100_000
 const vacuumLateMs = 600_000
-/** PostgreSQL begins to clean at 200 million transactions, and refuses work at 2,100 million. */
+/** PostgreSQL begins to freeze rows at 200 million transactions, and rejects commands at 2,100 million. */
 const ageWarn = 600e6
 const ageFail = 1_500e6
 
@@ -44,7 +44,7 @@ interface Holder {
   cure: string
 }
 
-/** Each reads what any role may; what it may not see of others it leaves empty. */
+/** Queries for what holds an old snapshot. Each reads only what any role may read; fields that are hidden from it are null. */
 const holders = {
   sessions: `select 'pid ' || pid as who, coalesce(nullif(application_name, '') || ', ', '') || coalesce(state, 'state hidden') as how,
       (extract(epoch from at.now - xact_start) * 1000)::float8 as ms, greatest(age(backend_xmin), age(backend_xid), 0)::float8 as xids,
@@ -63,7 +63,7 @@ const holders = {
     from pg_stat_replication where backend_xmin is not null`,
 }
 
-/** Who keeps dead rows from being cleaned: old transactions, prepared ones, replication slots, standbys. */
+/** Checks for old snapshots that keep dead rows: of sessions, prepared transactions, replication slots, standbys. */
 export async function snapshots({ sql, isEmbedded }: StorageAt): Promise<Finding | undefined> {
   if (!(await has(sql, 'job'))) return undefined
   const all: Holder[] = []
@@ -72,16 +72,16 @@ export async function snapshots({ sql, isEmbedded }: StorageAt): Promise<Finding
     try {
       all.push(...(await sql.query<Holder>(text)))
     } catch (error) {
-      unseen.push(`${kind} could not be looked at (${flat(error instanceof Error ? error.message : String(error))})`)
+      unseen.push(`${kind} could not be read (${flat(error instanceof Error ? error.message : String(error))})`)
     }
   }
   const old = all
     .filter(({ ms, xids }) => (ms === null ? xids >= heldXids : ms > heldMinutes * 60_000))
     .sort((a, b) => b.xids - a.xids)
   if (await hidesSessions(sql))
-    unseen.push('sessions of other roles hide their times: `grant pg_read_all_stats to` this one')
+    unseen.push('times of sessions of other roles are hidden: `grant pg_read_all_stats to` this role')
   const note = unseen.map((text) => `; ${text}`).join('')
-  if (old.length === 0) return { status: 'ok', text: `nothing older than ${heldMinutes} min keeps dead rows${note}` }
+  if (old.length === 0) return { status: 'ok', text: `no snapshot is older than ${heldMinutes} min${note}` }
   const list = old
     .slice(0, 5)
     .map(({ who, how, ms, xids }) => `${who} (${how}, ${ms === null ? `${xids} transactions ago` : minutes(ms)})`)
@@ -103,13 +103,13 @@ async function hidesSessions(sql: Sql): Promise<boolean> {
   return row?.is ?? false
 }
 
-/** Whether the store has this table: its schema may be missing, or not up to date. */
+/** Returns whether the store has this table; its schema may be missing, or out of date. */
 export async function has(sql: Sql, table: string): Promise<boolean> {
   const [row] = await sql.query<{ is: boolean }>(`select to_regclass('sluice.${table}') is not null as is`)
   return row?.is ?? false
 }
 
-/** The tables of the schema, the largest first; partitions of history together. */
+/** Reads the sizes of the schema's tables, the largest first; partitions of history are added up. */
 export async function tableSizes({ sql, schema }: StorageAt): Promise<TableSize[]> {
   return sql.query<TableSize & Record<string, unknown>>(
     `select regexp_replace(c.relname, '_\\d{8}$', '') as table, sum(greatest(coalesce(s.n_live_tup, 0), c.reltuples, 0))::float8 as rows,
@@ -122,7 +122,7 @@ export async function tableSizes({ sql, schema }: StorageAt): Promise<TableSize[
   )
 }
 
-/** Tables with more dead rows than living ones that nobody has cleaned for a while, and why. */
+/** Checks for tables with more dead rows than live ones that were not vacuumed for a while, and why. */
 export async function bloat(at: StorageAt): Promise<Finding | undefined> {
   const { sql, schema, isEmbedded } = at
   if (!(await has(sql, 'job'))) return undefined
@@ -148,15 +148,15 @@ export async function bloat(at: StorageAt): Promise<Finding | undefined> {
   if (dead.length === 0) return { status: 'ok', text: `tables and indexes take ${total}; dead rows are cleaned up` }
   const list = dead.map(({ table, rows, dead: count, vacuumedMs }) => {
     const since = vacuumedMs === null ? 'not vacuumed yet' : `vacuumed ${span(vacuumedMs)} ago`
-    return `${table} (${count} dead, ${rows} living, ${since})`
+    return `${table} (${count} dead, ${rows} live, ${since})`
   })
   return {
     status: 'warn',
-    text: `dead rows pile up in ${list.join(', ')}: end what keeps them (snapshots), then \`vacuum ${schema}.${dead[0]?.table}\` makes the space usable again`,
+    text: `dead rows pile up in ${list.join(', ')}: end old snapshots (see that check), then run \`vacuum ${schema}.${dead[0]?.table}\` to reuse the space`,
   }
 }
 
-/** How far this database is from the end of transaction numbers. */
+/** Checks how far this database is from transaction id wraparound. */
 export async function wraparound({ sql, isEmbedded }: StorageAt): Promise<Finding | undefined> {
   const [row] = await sql.query<{ age: number; multi: number }>(
     `select age(datfrozenxid)::float8 as age, mxid_age(datminmxid)::float8 as multi from pg_database where datname = current_database()`,
@@ -164,9 +164,9 @@ export async function wraparound({ sql, isEmbedded }: StorageAt): Promise<Findin
   const age = Math.max(row?.age ?? 0, row?.multi ?? 0)
   const text = `the oldest row is ${Math.round(age / 1e6)} of 2,100 million transactions old`
   if (age < ageWarn) return { status: 'ok', text }
-  const cure = isEmbedded ? '' : ' end what keeps old rows (snapshots), see that autovacuum is on, and'
+  const cure = isEmbedded ? '' : ' end old snapshots, check that autovacuum is on, and'
   return {
     status: age > ageFail ? 'fail' : 'warn',
-    text: `${text}; at the end PostgreSQL refuses all work:${cure} run \`vacuum (freeze)\` in this database as its owner`,
+    text: `${text}; at the limit PostgreSQL rejects all commands:${cure} run \`vacuum (freeze)\` in this database as its owner`,
   }
 }

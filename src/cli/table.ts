@@ -1,13 +1,13 @@
-/** Rows of a CSV or NDJSON file, one after the other with bounded memory; a bad row is one row, wherever its quotes end. */
+/** Reads rows of a CSV or NDJSON file one after the other, with bounded memory. An unclosed quote spoils only its own row. */
 import { isUtf8 } from 'node:buffer'
 import { parse } from 'csv-parse/sync'
 import { UsageError } from '../core/errors.ts'
 
 /** One row. */
 export interface TableRow {
-  /** Where it begins, from 1. */
+  /** The number of its first line, from 1. */
   line: number
-  /** As it stands in the file. */
+  /** The text in the file. */
   raw: string
   /** The cells of CSV, by column. */
   cells?: string[]
@@ -17,11 +17,11 @@ export interface TableRow {
   problem?: string
 }
 
-/** What a file holds. */
+/** The content of a file. */
 export interface Table {
   /** Column names; undefined for NDJSON. */
   columns: string[] | undefined
-  /** The heading as it stands in the file. */
+  /** The text of the heading in the file. */
   heading: string
   rows: AsyncIterable<TableRow>
 }
@@ -31,15 +31,15 @@ interface Line {
   text: string
 }
 
-/** A line that is longer is no row. */
+/** The longest line, in characters. */
 const lineMax = 4 * 1024 * 1024
-/** A row of CSV that goes on over more lines has a quote that was never closed. */
+/** The most lines of a CSV row; a longer row has a quote that was never closed. */
 const rowLinesMax = 1_000
 
 /**
- * Begins to read; the kind is seen from the first line, and the delimiter of CSV (`,`, `;` or tab) too.
- * @param name for messages
- * @throws UsageError SLUICE_BAD_FILE for what is neither; also later, for what is not UTF-8
+ * Starts to read a file. The first line shows whether it is NDJSON or CSV, and the delimiter of CSV (`,`, `;` or tab).
+ * @param name the file's name in messages
+ * @throws UsageError SLUICE_BAD_FILE for a file that is neither; while reading rows also for text that is not UTF-8
  */
 export async function openTable(chunks: AsyncIterable<Buffer>, name: string): Promise<Table> {
   const lines = new Lines(chunks, name)
@@ -59,7 +59,7 @@ export async function openTable(chunks: AsyncIterable<Buffer>, name: string): Pr
   return { columns, heading: heading.raw, rows }
 }
 
-/** @throws UsageError SLUICE_BAD_FILE for columns without names, with one name, or one below another */
+/** Checks the columns. @throws UsageError SLUICE_BAD_FILE if one has no name, two have the same, or one is inside another */
 function checkColumns(columns: string[], name: string): void {
   for (const [i, column] of columns.entries()) {
     if (column.split('.').includes(''))
@@ -67,11 +67,11 @@ function checkColumns(columns: string[], name: string): void {
     if (columns.indexOf(column) !== i) throw bad(name, `names column "${column}" twice`)
     const above = columns.find((other) => column.startsWith(`${other}.`))
     if (above !== undefined)
-      throw bad(name, `has columns "${above}" and "${column}", of which one would be inside the other`)
+      throw bad(name, `has columns "${above}" and "${column}"; the second would be a field inside the first`)
   }
 }
 
-/** The one of `,`, `;` and tab that a heading has most of. */
+/** Returns the delimiter that occurs most often in a heading: `,`, `;` or tab. */
 function delimiterOf(heading: string): string {
   const bare = heading.replaceAll(/"[^"]*"/g, '')
   const count = (delimiter: string) => bare.split(delimiter).length
@@ -108,7 +108,7 @@ async function* csv(lines: Lines, delimiter: string): AsyncGenerator<TableRow> {
     try {
       yield { line, raw, ...parsed(raw, delimiter) }
     } catch (error) {
-      // The quote was meant otherwise: what follows it are rows of their own.
+      // The quote does not open a cell, so the lines after it are rows of their own.
       lines.back(taken.slice(1))
       yield {
         line,
@@ -119,19 +119,19 @@ async function* csv(lines: Lines, delimiter: string): AsyncGenerator<TableRow> {
   }
 }
 
-/** The cells of a row without quotes. */
+/** Splits a row without quotes into cells. */
 function split(text: string, delimiter: string): Pick<TableRow, 'cells' | 'problem'> {
   if (text.includes('\r')) return { problem: 'it contains a CR that is not in quotes; convert it to LF' }
   return { cells: text.split(delimiter) }
 }
 
-/** The cells of a row with quotes. @throws what csv-parse throws where they do not match */
+/** Splits a row with quotes into cells. @throws csv-parse's error if the quotes do not match */
 function parsed(raw: string, delimiter: string): Pick<TableRow, 'cells' | 'problem'> {
-  // Said, because csv-parse would take whatever ends the first line, a CR too, for what ends all.
+  // Given, because csv-parse would otherwise use whatever ends the first line, even a CR, for all lines.
   const options = { delimiter, relax_column_count: true, record_delimiter: ['\r\n', '\n'] }
   const unquoted = raw.replaceAll(/"[^"]*"/g, '')
   const [cells, ...others] = parse(raw, options) as unknown as string[][]
-  if (cells === undefined || others.length > 0) return { problem: 'its quotes make more than one row of it' }
+  if (cells === undefined || others.length > 0) return { problem: 'its quotes split it into several rows' }
   return unquoted.includes('\r') ? split(unquoted, delimiter) : { cells }
 }
 
@@ -139,7 +139,7 @@ function quotesOf(text: string): number {
   return text.split('"').length - 1
 }
 
-/** Lines of UTF-8, which may be put back. */
+/** Reads lines of UTF-8; lines can be put back. */
 class Lines {
   readonly #name: string
   readonly #source: AsyncGenerator<Line>

@@ -15,9 +15,9 @@ interface Flags {
 export function verifyCommand(): Command {
   return new Command('verify')
     .description('prove from the ledger that no limit was exceeded, or show where (exit code 1)')
-    .option('--limit <name>', 'only this limit')
-    .option('--from <time>', 'windows that end since 2h, 7d or 2030-01-31T12:00:00Z (default: as long as it is kept)')
-    .option('--to <time>', 'the same, before that (default: now)')
+    .option('--limit <name>', 'check only this limit')
+    .option('--from <time>', 'check windows that end since 2h, 7d or 2030-01-31T12:00:00Z (default: all in the ledger)')
+    .option('--to <time>', 'check windows that end before that time (default: now)')
     .action(run)
 }
 
@@ -39,18 +39,18 @@ async function run({ limit, from, to }: Flags, command: Command): Promise<void> 
       ),
     )
   out.talk(summary(proof))
-  out.hint(proof.isProved ? '`sluice limits`' : '`sluice verify --json` has all of it')
+  out.hint(proof.isProved ? '`sluice limits`' : '`sluice verify --json` prints all details')
 }
 
 const verdict = ({ exceeded }: Verified): string => (exceeded > 0 ? 'EXCEEDED' : 'proved  ')
 
-/** Of older versions only those under which something was granted. */
+/** Leaves out older versions under which nothing was granted. */
 function inForce(rules: readonly Verified[]): Verified[] {
   const newest = new Map(rules.map(({ limit, version }) => [limit, version]))
   return rules.filter(({ limit, version, keys }) => keys > 0 || newest.get(limit) === version)
 }
 
-/** What was proved of a rule, in one line, by the name of its guarantee. */
+/** Formats what was proved for a rule, in one line. */
 export function inWords({ limit, version, guarantee, rate, most, windowMs, worst, exceeded, keys }: Verified): string {
   const span = guarantee === 'quota' ? 'in any period' : `in any ${windowMs / 1_000} s`
   const where = windowMs === 0 ? 'at one time, as the store counted' : span

@@ -1,4 +1,4 @@
-/** `sluice why`: what a job waits for, by the dispatcher's own predicate. */
+/** `sluice why`: shows what a job waits for, by the same conditions that claims use. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { redact, redactText } from '../core/redact.ts'
@@ -10,7 +10,7 @@ import { settingsOf, withSluice } from './settings.ts'
 /** `sluice why`. */
 export function whyCommand(): Command {
   return new Command('why')
-    .description('every reason why a job waits, the binding one first')
+    .description('show every reason why a job waits, the binding one first')
     .argument('<id>')
     .action(explain)
 }
@@ -27,7 +27,7 @@ async function explain(id: string, _: object, command: Command): Promise<void> {
     const reason = job.reason === null ? null : redactText(job.reason)
     if (out.json) return out.object({ id, state: job.state, reason, reasons: [], finishedAt: job.finishedAt })
     out.line(
-      `${job.state}${reason === null ? '' : ` (${reason})`} since ${job.finishedAt?.toISOString() ?? 'now'}: it waits for nothing`,
+      `${job.state}${reason === null ? '' : ` (${reason})`} since ${job.finishedAt?.toISOString() ?? 'now'}; the job is not waiting`,
     )
     return out.hint(`\`sluice jobs show ${id}\``)
   }

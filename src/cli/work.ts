@@ -1,4 +1,4 @@
-/** `sluice work`: a worker until it is told to end. */
+/** `sluice work`: runs a worker until Ctrl-C or SIGTERM. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
@@ -12,7 +12,7 @@ import { loadedFiles, needCode } from './config.ts'
 import { nameOf, openSluice, type Settings, settingsOf, whole } from './settings.ts'
 import { listenForStop, type Stop, surviveStrays } from './stop.ts'
 
-/** Flags of commands that run jobs. */
+/** Options of commands that run jobs. */
 export interface WorkFlags {
   tasks?: string
   concurrency?: number
@@ -26,26 +26,29 @@ const summaryMs = 10_000
 /** `sluice work`. */
 export function workCommand(): Command {
   return workFlags(new Command('work'))
-    .description('run jobs until Ctrl-C or SIGTERM; attempts under way are ended first')
-    .argument('[tasks-file]', 'every task that it exports (env SLUICE_TASKS; default: those of sluice.config.ts)')
+    .description('run jobs until Ctrl-C or SIGTERM; running attempts finish first')
+    .argument('[tasks-file]', 'file that exports the tasks (env SLUICE_TASKS; default: as in sluice.config.ts)')
     .action(work)
 }
 
-/** Adds the flags of commands that run jobs. */
+/** Adds the options of commands that run jobs. */
 export function workFlags(command: Command): Command {
   return command
-    .option('--tasks <file>', 'every task that it exports (env SLUICE_TASKS; default: those of sluice.config.ts)')
+    .option('--tasks <file>', 'file that exports the tasks (env SLUICE_TASKS; default: as in sluice.config.ts)')
     .option('-c, --concurrency <n>', 'attempts at once (env SLUICE_CONCURRENCY; default 10)', whole(1, 10_000))
     .option('--queues <a,b>', 'queues to serve (env SLUICE_QUEUES; default all)')
-    .option('--rate <n/s>', 'begin at most so many attempts in this process, such as 20/s (default: as limits allow)')
+    .option('--rate <n/s>', 'attempts to begin at most in this process, such as 20/s (default: as limits allow)')
     .option(
       '--label <name=value>',
-      'what limits may go by; may be given several times (env SLUICE_LABELS; default host and ip)',
+      "this worker's label, for limits by label; may be repeated (env SLUICE_LABELS; default host and ip)",
       (text: string, all: readonly string[] | undefined) => [...(all ?? []), text],
     )
 }
 
-/** What a worker is started with: flag, else environment, else config. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_TASK, SLUICE_BAD_RATE */
+/**
+ * Reads the options of a worker: from the command line, else the environment, else the config.
+ * @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_TASK, SLUICE_BAD_RATE
+ */
 export function workOptions(settings: Settings, flags: WorkFlags): WorkOptions {
   const { fields } = settings.config
   const concurrency = flags.concurrency ?? fromEnv() ?? fields.concurrency
@@ -79,7 +82,7 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
   const { out } = settings
   const stop = listenForStop()
   surviveStrays(out.log, stop)
-  // To `sluice dev`, also when they could not be loaded: saving one of them is what may help.
+  // Report the files to `sluice dev` even if loading failed, because saving one of them may repair it.
   const loading = needCode(settings.config, file ?? flags.tasks).finally(() => process.send?.({ files: loadedFiles() }))
   const { tasks, schedules } = await loading
   const options = { ...workOptions(settings, flags), schedules }
@@ -98,7 +101,7 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
     if (process.stderr.isTTY) void summarise(sluice, worker, settings, ended.signal)
     const gone = await Promise.race([stop.first, sluice.ended])
     if (gone !== undefined) throw gone
-    out.log.info(`ending after ${worker.running} attempt(s) under way; once more to give them up`)
+    out.log.info(`ending after ${worker.running} running attempt(s); interrupt again to abandon them`)
     const given = stop.second.then(() => worker.abort())
     given.catch(() => {})
     await worker.stop()
@@ -109,7 +112,7 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
   out.log.info('ended')
 }
 
-/** Starts a worker; undefined: it was asked to end before that was done. */
+/** Starts a worker; undefined: a request to end came first. */
 async function start(
   sluice: Sluice,
   tasks: readonly AnyTask[],
@@ -119,7 +122,7 @@ async function start(
   const starting = sluice.work(tasks, options)
   const asked = stop.first.then(() => undefined)
   const worker = await Promise.race([starting, asked])
-  // Its start ends as soon as it can: who starts has nothing under way.
+  // Closing ends the start; a worker that is starting has no attempts yet.
   if (worker === undefined) await Promise.allSettled([sluice.close(), starting])
   return worker
 }
@@ -132,7 +135,7 @@ async function summarise(sluice: Sluice, worker: Worker, { out }: Settings, sign
       const { waiting, scheduled, failed } = await sluice.jobs.status()
       out.talk(`${worker.running} running here, ${waiting} waiting, ${scheduled} scheduled, ${failed} failed`)
     } catch (error) {
-      out.log.warn('the store gives no status', { error: String(error) })
+      out.log.warn('the status could not be read', { error: String(error) })
     }
   }
 }

@@ -1,8 +1,8 @@
-/** Gates whose time zone the server does not know any more: they stay closed. */
+/** Check for gates whose time zone the server does not know any more: they stay closed. */
 import type { Finding } from './finding.ts'
 import { has, type StorageAt } from './storage.ts'
 
-/** Names them; undefined where there are no gates. */
+/** Checks the time zones of all gates; undefined: the store has no table of gates. */
 export async function zones({ sql }: StorageAt): Promise<Finding | undefined> {
   if (!(await has(sql, 'gate'))) return undefined
   const rows = await sql.query<{ name: string; zone: string }>(

@@ -1,5 +1,6 @@
--- Stores settings of the whole fleet; who speaks last is heard. Returns the names of those that changed.
--- $1 names, $2 values, each as JSON
+-- Stores settings that hold for the whole fleet; the latest call wins. Returns the names of the settings that changed.
+-- $1 names
+-- $2 values, one for each name, as JSON
 insert into sluice.setting (name, value, at)
 select u.name, u.value::jsonb, n.now from (select sluice.now() as now) n, unnest($1::text[], $2::text[]) u (name, value)
 order by u.name

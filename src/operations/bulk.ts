@@ -1,21 +1,21 @@
-/** Many jobs at once: read in pages, acted on in portions, each a short transaction. */
+/** Operations on many jobs: they are read in pages and changed in portions, each a short transaction. */
 import { UsageError } from '../core/errors.ts'
 import type { Row } from '../db/db.ts'
 import type { Sql } from '../db/store.ts'
 import type { FunctionName } from '../generated/sql.ts'
 import { asOfNow, type JobFilter, type Search, searchOf, type State, unfinished } from './filter.ts'
 
-/** How far a bulk operation is. */
+/** Progress of a bulk operation. */
 export interface BulkProgress {
-  /** Jobs acted on so far. */
+  /** Jobs changed so far. */
   done: number
-  /** Jobs looked at so far, whether or not the filter fits them. */
+  /** Jobs read so far, whether or not the filter matches them. */
   seen: number
 }
 
 /** How to run a bulk operation; see the fields. */
 export interface BulkOptions {
-  /** Without it a filter that narrows nothing is refused. */
+  /** Allows a filter that matches every job; without it such a filter is rejected. */
   all?: boolean
   /** Called after each portion. */
   onProgress?: (progress: BulkProgress) => void
@@ -23,10 +23,10 @@ export interface BulkOptions {
   signal?: AbortSignal
 }
 
-/** How many jobs a filter fits. */
+/** How many jobs a filter matches. */
 export interface Counted {
   count: number
-  /** False: at least so many; counting stopped at 10,000 found, or 200,000 looked at. */
+  /** False: `count` is a lower bound; counting stopped at 10,000 matches, or after reading 200,000 jobs. */
   isExact: boolean
 }
 
@@ -38,22 +38,22 @@ interface Page {
   seen: number
 }
 
-/** Which pages; see page.sql. */
+/** The pages to read; see operations/page.sql. */
 interface Walk {
   isDown: boolean
   form: Form
-  /** Jobs looked at by the first page; later ones grow, up to `scanMax`. */
+  /** Jobs read for the first page; later pages read more, up to `scanMax`. */
   scan: number
   from?: string | undefined
   last?: string | undefined
 }
 
-/** An operation: what it says no to, and what it does to a portion. */
+/** A bulk operation: which states it accepts, and what it does to a portion. */
 interface Act {
   /** Past tense, for messages. */
   name: string
   states: readonly State[]
-  /** Resolves to how many of these it did. */
+  /** Resolves to how many of these jobs it changed. */
   run: (ids: string[], states: readonly State[]) => Promise<number>
 }
 
@@ -61,9 +61,9 @@ const waits: readonly State[] = ['scheduled', 'waiting']
 const scanMax = 5_000
 const countMax = 10_000
 const lookMax = 200_000
-/** Jobs of one portion: some 20 ms for the server. */
+/** Jobs in one portion: about 20 ms of the server's time. */
 const portion = 500
-/** Whole jobs of one page: each may be half a megabyte. */
+/** Whole jobs in one page: each may have half a megabyte. */
 const wholeMax = 100
 
 /** Reads and changes many jobs of one database. */
@@ -74,7 +74,7 @@ export class Bulk {
     this.#sql = sql
   }
 
-  /** Rows of a list, newest first. */
+  /** Reads the rows of a list, newest first. */
   async list(filter: JobFilter, most: number, before: string | undefined): Promise<Row[]> {
     const found: Row[] = []
     const walk = { isDown: true, form: 'line', scan: most, from: before } as const
@@ -85,7 +85,7 @@ export class Bulk {
     return found.slice(0, most)
   }
 
-  /** Whole rows, oldest first; ends with the newest of when it began. */
+  /** Reads whole rows, oldest first, up to the job that was the newest when it began. */
   async *stream(filter: JobFilter): AsyncGenerator<Row> {
     const search = await this.#search(filter)
     const last = await this.#newest(search)
@@ -99,7 +99,7 @@ export class Bulk {
     return asOfNow(this.#ago, filter)
   }
 
-  /** How many jobs fit, up to a bound. */
+  /** Counts the jobs that the filter matches, up to a bound. */
   async count(filter: JobFilter): Promise<Counted> {
     let [count, looked] = [0, 0]
     for await (const { hits, seen } of this.#pages(await this.#search(filter), {
@@ -123,7 +123,7 @@ export class Bulk {
     })
   }
 
-  /** Cancels unfinished jobs; the running ones one by one, since their ends take locks that others wait for. */
+  /** Cancels unfinished jobs; the running ones one by one, because ending an attempt takes locks that others wait for. */
   cancel(filter: JobFilter, reason: string, options: BulkOptions): Promise<number> {
     return this.#each(filter, options, {
       name: 'cancelled',
@@ -142,7 +142,7 @@ export class Bulk {
     })
   }
 
-  /** Gives jobs that wait or are scheduled another priority. */
+  /** Changes the priority of jobs that wait or are scheduled. */
   reprioritise(filter: JobFilter, priority: number, options: BulkOptions): Promise<number> {
     return this.#each(filter, options, {
       name: 'reprioritised',
@@ -151,12 +151,12 @@ export class Bulk {
     })
   }
 
-  /** The same, by ids. */
+  /** Changes the priority of these jobs. */
   reprioritiseIds(ids: string[], priority: number, states = waits): Promise<number> {
     return this.#move(ids, (some) => this.#ids('reprioritise', [some, states, priority]))
   }
 
-  /** Has jobs that wait or are scheduled under one key of a limit wait under another. */
+  /** Moves jobs that wait or are scheduled from one key of a limit to another. */
   rekey({ name, from, to }: { name: string; from: string; to: string }, options: BulkOptions): Promise<number> {
     return this.#each({ state: waits, limitKey: `${name}:${from}` }, options, {
       name: 'rekeyed',
@@ -165,7 +165,7 @@ export class Bulk {
     })
   }
 
-  /** Moves jobs to other lanes; what somebody holds just then is tried again alone, which waits for it. */
+  /** Moves jobs to other lanes. Jobs that are locked are skipped, and then moved one by one, waiting for their locks. */
   async #move(ids: string[], call: (some: string[]) => Promise<string[]>): Promise<number> {
     const moved = new Set(await call(ids))
     let done = moved.size
@@ -186,7 +186,7 @@ export class Bulk {
     if (!search.isNarrow && (act.states.length === 1 || filter.state === undefined) && options.all !== true) {
       throw new UsageError(
         'SLUICE_EMPTY_FILTER',
-        'the filter narrows nothing: say which jobs, or say that all of them are meant (`all: true`, on the command line --all)',
+        'the filter matches every job: narrow it, or confirm that you mean all of them (`all: true`; on the command line --all)',
       )
     }
     const progress: BulkProgress = { done: 0, seen: 0 }
@@ -205,7 +205,7 @@ export class Bulk {
     return progress.done
   }
 
-  /** Pages up to an id or the end; by id, so that none is read twice, and between them nothing is held. */
+  /** Reads page after page, by id, so that no job is read twice; nothing is locked or open between pages. */
   async *#pages(search: Search, walk: Walk): AsyncGenerator<Page> {
     let { from, scan } = walk
     for (;;) {
@@ -222,7 +222,7 @@ export class Bulk {
     return this.#sql.call('page', [table, json, isDown, from ?? null, last ?? null, scan, form])
   }
 
-  /** What is newest now is where a walk upward ends, however many jobs come meanwhile. */
+  /** Reads the id of the newest job, where an operation ends however many jobs are sent meanwhile. */
   async #newest(search: Search): Promise<string | undefined> {
     const [row] = await this.#page(search, { isDown: true, form: 'id', scan: 1 })
     return row?.['id'] as string | undefined
@@ -237,7 +237,7 @@ export class Bulk {
     return row?.at ?? ''
   }
 
-  /** What a function returns that names the jobs it did something to. */
+  /** Calls a SQL function that returns the ids of the jobs that it changed. */
   async #ids(name: FunctionName, args: readonly unknown[]): Promise<string[]> {
     const rows = await this.#sql.call<Record<string, string>>(name, args)
     return rows.map((row) => row[name] as string)

@@ -1,36 +1,36 @@
-/** Which jobs: the filter that lists, counts, exports and bulk operations share, checked and made ready for `page`. */
+/** The filter of jobs that lists, counts, exports and bulk operations share: checked, and converted for `engine.page`. */
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 
 /** The states of a job. The last three are final. */
 export type State = 'scheduled' | 'waiting' | 'dispatched' | 'running' | 'done' | 'failed' | 'cancelled'
 
-/** Which jobs; each field narrows further. */
+/** A filter of jobs; a job must match every field that is given. */
 export interface JobFilter {
-  /** Or several, all of unfinished jobs; default: any unfinished state. */
+  /** One state, or several states of unfinished jobs; default: any unfinished state. */
   state?: State | readonly State[]
   task?: string
   queue?: string
   tag?: string
-  /** Why it ended so: `exhausted`, `refused`, `crashed`, …. */
+  /** Why the job ended as it did: `exhausted`, `refused`, `crashed`, …. */
   reason?: string
-  /** A part of the last error's message, in any case. */
+  /** A part of the last error's message; case does not matter. */
   error?: string
   /** `limit:key`, as in `Job.limits`; a limit without keys by its name. */
   limitKey?: string
-  /** Finished jobs: ended at this time or later; others: made then. A time, or how long ago (`'2h'`). */
+  /** Finished jobs that ended, and others that were created, at this time or later. A time, or how long ago (`'2h'`). */
   since?: Date | Duration
-  /** The same, before this time. */
+  /** Finished jobs that ended, and others that were created, before this time. */
   until?: Date | Duration
-  /** Fields of the input, by path (`account.id`), and their values; `5` and `'5'` are the same here. */
+  /** Fields of the input, by path (`account.id`), and the values they must have; `5` and `'5'` are the same here. */
   input?: Readonly<Record<string, string | number | boolean>>
 }
 
-/** Where the jobs of a filter are, and the filter as `page` takes it. */
+/** The table that has the jobs of a filter, and the filter as `engine.page` takes it. */
 export interface Search {
   table: 'job' | 'done' | 'failed'
   json: string
-  /** Something beside the state narrows it. */
+  /** A field other than `state` is given. */
   isNarrow: boolean
 }
 
@@ -49,10 +49,11 @@ const texts = ['task', 'queue', 'tag', 'reason', 'error', 'limitKey'] as const
 const known = new Set<string>(['state', ...texts, 'since', 'until', 'input'])
 
 /**
- * Checks a filter. `ago` tells the time so many seconds ago by the store's clock;
- * `states` are those that are meant when the filter says none.
- * @throws UsageError SLUICE_BAD_FILTER for unknown fields and values that cannot be: a filter that narrows less than was
- * meant would act on too many jobs; SLUICE_BAD_DURATION
+ * Checks a filter and converts it for `engine.page`.
+ * @param ago resolves to the time so many seconds ago by the store's clock, as ISO text
+ * @param states the states that it matches when it gives none
+ * @throws UsageError SLUICE_BAD_FILTER for unknown fields and bad values, because a filter that is wider than intended
+ * would change too many jobs; SLUICE_BAD_DURATION
  */
 export async function searchOf(
   ago: (seconds: number) => Promise<string>,
@@ -61,7 +62,7 @@ export async function searchOf(
 ): Promise<Search> {
   for (const [name, value] of Object.entries(filter)) {
     if (!known.has(name)) throw bad(`has no field "${name}"; its fields are ${[...known].join(', ')}`)
-    if (value === undefined) throw bad(`says "${name}" is undefined; leave it out when any will do`)
+    if (value === undefined) throw bad(`has "${name}": undefined; leave the field out to match any value`)
   }
   for (const name of texts) {
     const value = filter[name]
@@ -91,19 +92,20 @@ export async function searchOf(
 }
 
 /**
- * The filter of now, for later: spans are counted back from now, and what comes or ends from now on does not fit.
+ * Fixes a filter to this moment, for later use: durations are counted back from now, and jobs that are created (finished
+ * ones: that end) from now on do not match.
  * @throws UsageError SLUICE_BAD_FILTER, SLUICE_BAD_DURATION
  */
 export async function asOfNow(ago: (seconds: number) => Promise<string>, filter: JobFilter): Promise<JobFilter> {
   const { since, until } = filter
-  // In whole ms, as a Date has it: up.
+  // A Date has whole ms: round up.
   const nowMs = Date.parse(await ago(0)) + 1
   const untilMs = until === undefined ? nowMs : Math.min(nowMs, Date.parse(await time(ago, until)))
   const begin = since === undefined ? {} : { since: new Date(await time(ago, since)) }
   return { ...filter, ...begin, until: new Date(untilMs) }
 }
 
-/** A time as ISO text; spans are counted back by the store. */
+/** Converts a time to ISO text; durations are counted back by the store's clock. */
 async function time(ago: (seconds: number) => Promise<string>, at: Date | Duration): Promise<string> {
   if (at instanceof Date) {
     if (Number.isFinite(at.getTime())) return at.toISOString()
@@ -117,10 +119,10 @@ async function time(ago: (seconds: number) => Promise<string>, at: Date | Durati
 function tableOf(states: readonly State[]): Search['table'] {
   const odd = states.find((state) => !Object.hasOwn(tables, state))
   if (odd !== undefined || states.length === 0)
-    throw bad(`knows no state "${odd ?? ''}"; the states are ${Object.keys(tables).join(', ')}`)
+    throw bad(`has an unknown state "${odd ?? ''}"; the states are ${Object.keys(tables).join(', ')}`)
   const [table = 'job', ...others] = new Set(states.map((state) => tables[state]))
   if (others.length === 0) return table
-  throw bad(`names the states ${states.join(', ')}, which are kept apart; ask for them one after the other`)
+  throw bad(`has the states ${states.join(', ')}, which are in different tables; query them one after the other`)
 }
 
 function bad(why: string): UsageError {

@@ -1,4 +1,4 @@
-/** Jobs as users see them: find, list, cancel, retry. */
+/** The users' view of jobs: find, list, cancel, retry. */
 import { UsageError } from '../core/errors.ts'
 import { isId } from '../core/hash.ts'
 import { type ParkedRow, parkedOf, parkedText } from '../core/parked.ts'
@@ -9,11 +9,11 @@ import type { JobFilter, State } from './filter.ts'
 
 export type { State } from './filter.ts'
 
-/** A job's record. Times are the store's. */
+/** A job's record. Times are by the store's clock. */
 export interface Job {
   id: string
   state: State
-  /** Why it ended so: exhausted, refused, crashed, cancelled, …; null while unfinished and when done. */
+  /** Why it ended as it did: exhausted, refused, crashed, cancelled, …; null while unfinished and when done. */
   reason: string | null
   task: string
   queue: string
@@ -27,12 +27,12 @@ export interface Job {
   /** An attempt may have reached the vendor without its outcome being known. */
   ambiguous: boolean
   createdAt: Date
-  /** Not before; null unless scheduled. */
+  /** The job does not start before this time; null unless scheduled. */
   dueAt: Date | null
   dispatchedAt: Date | null
   startedAt: Date | null
   finishedAt: Date | null
-  /** `limit:key` for each limit. */
+  /** `limit:key` for each limit of the job. */
   limits: string[]
   tags: string[]
   input: unknown
@@ -40,11 +40,11 @@ export interface Job {
   error: { message: string; code?: string; name?: string } | null
   /** Its fair key's share of turns. */
   weight: number
-  /** No attempt begins after this; null: whenever. Only while unfinished. */
+  /** No attempt begins after this time; null: no bound. Only while unfinished. */
   expiresAt: Date | null
-  /** What each rule did to it, in order. */
+  /** What each rule did to the job, in order. */
   ruled: readonly ({ rule: string } & Record<string, unknown>)[]
-  /** Only where it cannot start because it, its lane or a bucket that it needs is parked: each with the command that releases it. */
+  /** Only if the job, its lane or a bucket that it needs is parked, so that it cannot start: each with the command that releases it. */
   parked?: readonly string[]
 }
 
@@ -54,36 +54,36 @@ export type JobLine = Pick<
   'id' | 'state' | 'reason' | 'task' | 'queue' | 'priority' | 'attempt' | 'createdAt' | 'finishedAt' | 'tags' | 'error'
 >
 
-/** What `list` filters by, and which page. */
+/** The filter of `list`, and which page. */
 export interface ListOptions extends JobFilter {
-  /** Only jobs made before the one with this id: the next page. */
+  /** Only jobs created before the job with this id. Give the last id of a page to get the next page. */
   before?: string
-  /** 1 to 1000, default 50. */
+  /** Jobs in a page, 1 to 1000, default 50. */
   limit?: number
 }
 
-/** The state of the whole. Jobs are counted up to `countedTo`, so that the answer never takes long. */
+/** The state of the store in numbers. Jobs are counted up to `countedTo`, so that the answer never takes long. */
 export interface Status {
   /** Beyond `countedTo` an estimate. */
   waiting: number
-  /** Greater than `countedTo`: at least so many. */
+  /** Greater than `countedTo`: a lower bound. */
   scheduled: number
   running: number
-  /** In the history that is kept; beyond `countedTo` an estimate, which takes in cancelled ones. */
+  /** Jobs in the history that is kept; beyond `countedTo` an estimate, which includes cancelled ones. */
   done: number
-  /** Greater than `countedTo`: at least so many. */
+  /** Greater than `countedTo`: a lower bound. */
   failed: number
   workers: number
-  /** Attempts at once of all workers. */
+  /** How many attempts all workers can run at once. */
   slots: number
-  /** Handlers of all workers that go on though their attempts have ended. */
+  /** Handlers that still run though their attempts have ended, on all workers. */
   stuck: number
-  /** When the one that has waited longest was sent; null: none waits. */
+  /** When the job that has waited longest was sent; null: no job waits. */
   oldestWaitingAt: Date | null
   countedTo: number
 }
 
-/** As in status.sql. */
+/** As in operations/status.sql. */
 const countedTo = 10_000
 const byUser = 'cancelled by a user'
 
@@ -97,14 +97,14 @@ export class Jobs {
     this.#bulk = new Bulk(sql)
   }
 
-  /** The job's record; undefined when there is none (any more). */
+  /** Reads a job's record; undefined: there is none, or it was deleted after its retention. @throws UsageError SLUICE_BAD_ID */
   async get(id: string): Promise<Job | undefined> {
     const [row] = await this.#sql.run('operations/view', [checkId(id)])
     return row === undefined ? undefined : toJob(row)
   }
 
   /**
-   * Jobs, newest first.
+   * Lists jobs, newest first.
    * @throws UsageError SLUICE_BAD_FILTER, SLUICE_BAD_ID, SLUICE_BAD_DURATION
    */
   async list({ before, limit = 50, ...filter }: ListOptions = {}): Promise<JobLine[]> {
@@ -113,7 +113,8 @@ export class Jobs {
   }
 
   /**
-   * Whole records, oldest first, up to the newest of when it began: read in pages, between which nothing is held open.
+   * Reads whole records, oldest first, up to the job that was the newest when it began. It reads in pages and holds
+   * nothing open between them.
    * @throws UsageError SLUICE_BAD_FILTER, SLUICE_BAD_DURATION
    */
   async *stream(filter: JobFilter = {}): AsyncGenerator<Job> {
@@ -121,7 +122,7 @@ export class Jobs {
   }
 
   /**
-   * How many jobs a filter fits: exact up to 10,000, unless it would look at more than 200,000 for that.
+   * Counts the jobs that a filter matches: exactly up to 10,000, unless it would have to read more than 200,000 jobs.
    * @throws UsageError SLUICE_BAD_FILTER, SLUICE_BAD_DURATION
    */
   count(filter: JobFilter = {}): Promise<Counted> {
@@ -129,8 +130,8 @@ export class Jobs {
   }
 
   /**
-   * The same filter, fixed to this moment, so that what was counted and shown can be acted on when somebody has said yes:
-   * spans become times, and jobs that are made (finished ones: that end) later do not fit.
+   * Fixes a filter to this moment, so that the jobs that were counted and shown are those that are changed once the user
+   * has confirmed: durations become times, and jobs that are created (finished ones: that end) later do not match.
    * @throws UsageError SLUICE_BAD_FILTER, SLUICE_BAD_DURATION
    */
   asOfNow(filter: JobFilter = {}): Promise<JobFilter> {
@@ -138,8 +139,9 @@ export class Jobs {
   }
 
   /**
-   * Cancels an unfinished job. What a running attempt still does has no effect here; its `signal` aborts when its worker
-   * next looks, within some 2 s. False: no such unfinished job.
+   * Cancels an unfinished job. The result of a running attempt is ignored from now on; its `signal` aborts when its worker
+   * next checks, within some 2 s. Resolves to false if there is no such unfinished job.
+   * @throws UsageError SLUICE_BAD_ID
    */
   async cancel(id: string, reason = byUser): Promise<boolean> {
     const [row] = await this.#sql.call<{ cancel: boolean }>('cancel', [checkId(id), reason])
@@ -147,10 +149,10 @@ export class Jobs {
   }
 
   /**
-   * Cancels all unfinished jobs that a filter fits, in portions, oldest first; jobs sent meanwhile are left alone.
+   * Cancels all unfinished jobs that a filter matches, in portions, oldest first; jobs sent meanwhile are not cancelled.
    * Resolves to how many.
    * @param options `reason`: stored with each; default `cancelled by a user`
-   * @throws UsageError SLUICE_BAD_FILTER, SLUICE_EMPTY_FILTER (it narrows nothing, and `all` is not said)
+   * @throws UsageError SLUICE_BAD_FILTER, SLUICE_EMPTY_FILTER (it matches every job, and `all` is not true)
    */
   cancelMany(
     filter: JobFilter,
@@ -159,22 +161,27 @@ export class Jobs {
     return this.#bulk.cancel(filter, reason, options)
   }
 
-  /** Gives a failed job another round of attempts, behind the jobs that wait in its lane. False: no such failed job. */
+  /**
+   * Gives a failed job another round of attempts, behind the jobs that wait in its lane. Resolves to false if there is no
+   * such failed job.
+   * @throws UsageError SLUICE_BAD_ID
+   */
   async retry(id: string): Promise<boolean> {
     return (await this.#sql.call('revive', [[checkId(id)]])).length > 0
   }
 
   /**
-   * Retries all failed jobs that a filter fits, in portions, oldest first. Resolves to how many.
-   * @throws UsageError SLUICE_BAD_FILTER, SLUICE_EMPTY_FILTER (it narrows nothing, and `all` is not said)
+   * Retries all failed jobs that a filter matches, in portions, oldest first. Resolves to how many.
+   * @throws UsageError SLUICE_BAD_FILTER, SLUICE_EMPTY_FILTER (it matches every job, and `all` is not true)
    */
   retryMany(filter: JobFilter, options: BulkOptions = {}): Promise<number> {
     return this.#bulk.retry(filter, options)
   }
 
   /**
-   * Gives one job (by its id), or all that a filter fits, another priority: higher first, whole, -1000 to 1000. Only jobs
-   * that wait or are scheduled have one to change; they keep their place in time. Resolves to how many have it now.
+   * Changes the priority of one job (by its id), or of all that a filter matches. Only jobs that wait or are scheduled can
+   * change; among jobs of the new priority they keep their order by time. Resolves to how many have it now.
+   * @param priority a whole number from -1000 to 1000; higher first
    * @throws UsageError SLUICE_BAD_ID, SLUICE_BAD_OPTION, SLUICE_BAD_FILTER, SLUICE_EMPTY_FILTER
    */
   async reprioritise(which: string | JobFilter, priority: number, options: BulkOptions = {}): Promise<number> {
@@ -185,7 +192,7 @@ export class Jobs {
     return this.#bulk.reprioritise(which, priority, options)
   }
 
-  /** The state of the whole in numbers. */
+  /** Reads the state of the store in numbers. */
   async status(): Promise<Status> {
     const [row = {}] = await this.#sql.query(
       'select s.*, (select coalesce(sum(w.stuck), 0) from sluice.worker w) as stuck from engine.status() s',
@@ -206,18 +213,18 @@ export class Jobs {
   }
 }
 
-/** True for states that a job never leaves by itself. */
+/** Returns whether a job never leaves this state by itself. */
 export function isFinal(state: State): boolean {
   return state === 'done' || state === 'failed' || state === 'cancelled'
 }
 
-/** Lets ids through. @throws UsageError SLUICE_BAD_ID */
+/** Returns a job's id as it is. @throws UsageError SLUICE_BAD_ID if it is none */
 export function checkId(id: string): string {
   if (!isId(id)) throw new UsageError('SLUICE_BAD_ID', `"${id}" is not a job id (a UUIDv7)`)
   return id
 }
 
-/** What a list knows of a job, and nothing made up for what it does not read. */
+/** Converts a row of a list, with only the fields that a list reads. */
 function toLine(row: Row): JobLine {
   return {
     id: row['id'] as string,

@@ -1,5 +1,5 @@
--- What of a job is parked, so that it cannot start: itself, its lane, or buckets that it needs room in. Null: nothing
--- is.
+-- Returns what is parked and keeps a job from starting: the job, its lane, or buckets that it needs room in. Null:
+-- nothing is parked.
 create or replace function engine.parked_for(p_job sluice.job) returns json language plpgsql stable as $$
 begin
   return (

@@ -3,7 +3,10 @@ import { StoreError, UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { isFinal, type Job, type Jobs } from './jobs.ts'
 
-/** Looks at a job until it has ended; ever less often. @throws UsageError SLUICE_NO_SUCH_JOB; StoreError SLUICE_WAIT_TIMEOUT */
+/**
+ * Polls a job until it has ended, at first after 10 ms, later every 500 ms.
+ * @throws UsageError SLUICE_NO_SUCH_JOB; StoreError SLUICE_WAIT_TIMEOUT
+ */
 export async function waitFor(jobs: Jobs, clock: Clock, id: string, timeout?: Duration): Promise<Job> {
   const until = timeout === undefined ? Infinity : clock.monotonicMs() + durationMs(timeout)
   for (let pause = 10; ; pause = Math.min(500, pause * 1.5)) {
@@ -12,7 +15,10 @@ export async function waitFor(jobs: Jobs, clock: Clock, id: string, timeout?: Du
       throw new UsageError('SLUICE_NO_SUCH_JOB', `there is no job ${id}, or its record is past its retention`)
     if (isFinal(job.state)) return job
     if (clock.monotonicMs() > until)
-      throw new StoreError('SLUICE_WAIT_TIMEOUT', `job ${id} is still ${job.state}; ask \`sluice why ${id}\``)
+      throw new StoreError(
+        'SLUICE_WAIT_TIMEOUT',
+        `job ${id} is still ${job.state}; run \`sluice why ${id}\` to see why`,
+      )
     await clock.sleep(pause)
   }
 }

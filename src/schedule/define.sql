@@ -1,5 +1,11 @@
--- Stores a definition, unless the schedule has moved on since it was read. Returns a row when it is stored.
--- $1 name, $2 task, $3 timing, $4 definition as JSON, $5 next instant in ms, $6 the one that was read (null: none was)
+-- Stores the definition of a schedule, unless the schedule has advanced since it was read. Returns a row if it stored
+-- it.
+-- $1 name
+-- $2 task
+-- $3 timing, as `Timing.text`
+-- $4 definition as JSON
+-- $5 next instant, in ms since 1970
+-- $6 next instant that was read; null: there was no such schedule
 insert into sluice.schedule as s (name, task, timing, spec, next_at, defined_at)
 values ($1, $2, $3, $4, to_timestamp($5::bigint / 1e3), sluice.now())
 on conflict (name) do update

@@ -1,9 +1,14 @@
--- Deals with the instants of a schedule that are due: moves it on, records what became of each, and says whether the
--- caller, in the same statement, is to send their jobs. Only who names the next instant as the schedule has it may: of
--- several processes the first, and nobody twice, also after a lost reply.
--- p_next_ms: what the caller thinks is next; p_then_ms: what will be. p_due_ms: instants, each with its job in p_jobs.
--- p_missed_ms: instants from p_next_ms to this one are left out. p_alone: one job at a time, so the first of them at most.
--- All in ms since 1970. Returns sent, skipped, missed, or passed: nothing was done.
+-- Handles the due instants of a schedule: advances it, records the outcome of each instant, and returns whether the
+-- caller sends their jobs in the same statement. Only the first caller whose p_next_ms is the schedule's next instant
+-- succeeds, so of several processes one sends, and none sends twice after a lost reply. All times are in ms since 1970.
+-- p_timing: the timing of the caller's definition; another timing in the store means `passed`.
+-- p_next_ms: the next instant that the caller read.
+-- p_then_ms: the next instant from now on.
+-- p_due_ms: the instants to send.
+-- p_jobs: the ids of their jobs, in the same order.
+-- p_missed_ms: the instants from p_next_ms to this one are left out; null: none.
+-- p_alone: one job at a time: only the first of p_due_ms is sent, and none while the schedule's last job is unfinished.
+-- Returns sent, skipped, missed, or passed: it changed nothing.
 create or replace function engine.fire(
   p_name text, p_timing text, p_next_ms bigint, p_then_ms bigint, p_due_ms bigint[], p_jobs uuid[], p_missed_ms bigint,
   p_alone boolean)
@@ -14,7 +19,7 @@ declare
   v_before uuid;
   v_outcome text;
 begin
-  -- The second of two waits here for the first, and then finds another next_at.
+  -- Of two concurrent callers the second waits here for the first, and then finds another next_at.
   update sluice.schedule s set next_at = to_timestamp(p_then_ms / 1e3), last_at = v_newest, error = null
   where s.name = p_name and s.timing = p_timing and s.next_at = to_timestamp(p_next_ms / 1e3) and s.paused_at is null
     and v_newest <= v_now
@@ -22,7 +27,7 @@ begin
   if not found then return 'passed'; end if;
   v_outcome := case
     when cardinality(p_due_ms) = 0 then 'missed'
-    -- Finished jobs are not in this table.
+    -- sluice.job has only unfinished jobs.
     when p_alone and exists (select 1 from sluice.job j where j.id = v_before) then 'skipped'
     else 'sent' end;
   if v_outcome = 'sent' then
@@ -37,7 +42,7 @@ begin
     insert into sluice.firing (schedule, at, until, outcome, recorded_at)
     values (p_name, to_timestamp(p_next_ms / 1e3), to_timestamp(p_missed_ms / 1e3), 'missed', v_now);
   end if;
-  -- The newest 1,000 are kept.
+  -- Keep the newest 1,000 records.
   delete from sluice.firing f where f.schedule = p_name
     and f.at < (select o.at from sluice.firing o where o.schedule = p_name order by o.at desc offset 999 limit 1);
   return v_outcome;

@@ -1,4 +1,4 @@
-/** Schedules: a task, an input, and when. Defining one stores nothing; a worker that is given it does. */
+/** Schedules: a task, an input, and when. Defining one stores nothing; the worker that gets it stores it. */
 import { UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
@@ -8,27 +8,27 @@ import { bad, instants, newest, type Timing, timingOf, type When } from './timin
 /** How a schedule is defined; see the fields. Give one of `cron` and `every`. */
 export interface ScheduleOptions<Input> extends Pick<SendOptions, 'priority' | 'queue' | 'tags'> {
   task: Task<Input>
-  /** What each job gets; a function is told the instant that the job is for. Checked when a worker starts, too. */
+  /** The input of each job, or a function that makes it from the job's instant. Checked when a worker starts, too. */
   input: NoInfer<Input> | ((at: Date) => NoInfer<Input>)
   /**
    * Five fields (minute, hour, day, month, weekday), or six with seconds first; also `@daily` and the like. When day and
-   * weekday are both given, either is enough. On days when clocks change: a named hour comes once, in a gap right after
-   * it; a job of any hour (`*`) follows the time that passes, 23 or 25 times.
+   * weekday are both given, a day that matches either is enough. On days when clocks change, a named hour comes once; if
+   * the clocks skip it, right after the gap. An hour of `*` follows elapsed time: 23 or 25 times.
    */
   cron?: string
-  /** IANA zone whose clocks `cron` means; default `UTC`. */
+  /** IANA time zone in which `cron` is read; default `UTC`. */
   zone?: string
   /** 1 s to 366 days, counted from 1970 in UTC: `'10s'` is due at :00, :10, :20, … */
   every?: Duration
   /**
-   * What becomes of instants that nobody could send within a minute (no worker lived, the store was away):
-   * `last` (default) sends the newest of them, unless a later one is due in time; `all` sends each, the newest 1,000 at
-   * most; `none` sends none. What is left out is recorded.
+   * What to do with instants that no worker could send within a minute (none was alive, the store was away):
+   * `last` (default) sends the newest of them, unless a later instant is due now; `all` sends each of the newest 1,000;
+   * `none` sends none. Instants that are not sent are recorded as missed.
    */
   catchUp?: 'none' | 'last' | 'all'
-  /** `skip`: an instant that comes while the job of the one before is unfinished is recorded, and not sent. Default `allow`. */
+  /** `skip`: an instant is not sent, and recorded as skipped, while the previous instant's job is unfinished. Default `allow`. */
   overlap?: 'allow' | 'skip'
-  /** Each job may start up to so much later, at random, so that not all schedules of a night start at once; up to 24 h, default 0. */
+  /** Delays each job by a random time up to this, so that not all schedules of a night start at once; at most 24 h, default 0. */
   jitter?: Duration
 }
 
@@ -40,9 +40,9 @@ export interface Schedule {
   readonly catchUp: 'none' | 'last' | 'all'
   readonly overlap: 'allow' | 'skip'
   readonly jitterMs: number
-  /** What `send` is told of each job. */
+  /** The options with which each job is sent. */
   readonly options: Pick<SendOptions, 'priority' | 'queue' | 'tags'>
-  /** The definition as JSON, for people who look at the store. */
+  /** The definition as JSON, as it is stored and shown. */
   readonly spec: ScheduleSpec
   /** The input of one instant's job. */
   inputAt(at: Date): unknown
@@ -53,19 +53,19 @@ export interface ScheduleSpec extends When {
   catchUp: Schedule['catchUp']
   overlap: Schedule['overlap']
   jitterMs: number
-  /** Left out when a function gives it. */
+  /** Absent when a function makes the input. */
   input?: unknown
 }
 
 const jitterMsMax = 86_400_000
-/** What was due for longer than this has been missed. */
+/** An instant that has been due for longer than this is missed. */
 export const graceMs = 60_000
 const catchUpMax = 1_000
 
 /**
- * Defines a schedule. Export it from a file of tasks, or give it to `sluice.work(tasks, { schedules })`.
+ * Defines a schedule. Export it from your tasks file, or give it to `sluice.work(tasks, { schedules })`.
  * @param name unique, stored; 1 to 80 of a-z, A-Z, 0-9, `.`, `_`, `-`, `:`
- * @throws UsageError SLUICE_BAD_SCHEDULE; SLUICE_INVALID_INPUT, SLUICE_BAD_PAYLOAD for an input that its task would refuse
+ * @throws UsageError SLUICE_BAD_SCHEDULE; SLUICE_INVALID_INPUT, SLUICE_BAD_PAYLOAD for an input that its task would reject
  */
 export function schedule<Input>(name: string, options: ScheduleOptions<Input>): Schedule {
   const what = `schedule "${name}"`
@@ -102,7 +102,7 @@ export function schedule<Input>(name: string, options: ScheduleOptions<Input>): 
   }
 }
 
-/** The input as it is stored. A schema that takes its time is asked when a worker starts. */
+/** Checks an input and returns its JSON. An asynchronous schema is applied when a worker starts. */
 function checkedInput(what: string, task: AnyTask, input: unknown): string {
   const text = encodePayload(input, `input of ${what}`)
   const checked = task.schema['~standard'].validate(JSON.parse(text))
@@ -118,17 +118,17 @@ function checkedInput(what: string, task: AnyTask, input: unknown): string {
   )
 }
 
-/** What is to be done about instants that are due. */
+/** What to do with the instants that are due. */
 export interface Plan {
-  /** To be sent, in order. */
+  /** Instants to send, in order. */
   due: number[]
-  /** The newest of those that are left out; they begin with the next one that the store knows of. */
+  /** The newest of the instants that are left out; the oldest is the store's next instant. Undefined: none is. */
   missedMs: number | undefined
-  /** The first one that is not due yet. */
+  /** The first instant that is not due yet. */
   nextMs: number
 }
 
-/** What to do at `nowMs`, when `nextMs` is the first instant that nobody has dealt with. */
+/** Plans what to do at `nowMs`. `nextMs`: the first instant that no worker has handled. */
 export function planOf({ timing, catchUp }: Pick<Schedule, 'timing' | 'catchUp'>, nextMs: number, nowMs: number): Plan {
   const inTimeMs = Math.max(nextMs, nowMs - graceMs)
   const inTime = instants(timing, inTimeMs - 1, nowMs, Infinity)
@@ -140,12 +140,12 @@ export function planOf({ timing, catchUp }: Pick<Schedule, 'timing' | 'catchUp'>
 
 const prefix = { schedule: 'schedule:', instant: 'scheduled-for:' }
 
-/** The tags by which a job says what it is for. */
+/** Returns a job's tags, which name its schedule and its instant. */
 export function tagsOf(of: Pick<Schedule, 'name' | 'options'>, at: Date): string[] {
   return [...(of.options.tags ?? []), `${prefix.schedule}${of.name}`, `${prefix.instant}${at.toISOString()}`]
 }
 
-/** The instant that a job was scheduled for; undefined for a job that no schedule sent. In a handler: `scheduledFor(ctx.job)`. */
+/** Returns the instant that a job was scheduled for; undefined if no schedule sent it. In a handler: `scheduledFor(ctx.job)`. */
 export function scheduledFor(job: { readonly tags: readonly string[] | null }): Date | undefined {
   const tag = job.tags?.find((each) => each.startsWith(prefix.instant))
   return tag === undefined ? undefined : new Date(tag.slice(prefix.instant.length))

@@ -1,32 +1,32 @@
-/** Schedules as users see them: list, history, run now, pause, resume, remove. */
+/** The users' view of schedules: list, history, trigger, pause, resume, remove. */
 import { dateOf } from '../db/db.ts'
 import type { Sql } from '../db/store.ts'
 import type { Sender } from '../tasks/task.ts'
 import { graceMs, type Schedule, type ScheduleSpec, tagsOf } from './schedule.ts'
 import { instants, type Timing, timingOf } from './timing.ts'
 
-/** What became of an instant, or of all instants from `at` to `until`. */
+/** The outcome of an instant, or of all instants from `at` to `until`. */
 export interface Firing {
   at: Date
   until: Date
-  /** `skipped`: the job of the instant before was unfinished; `missed`: nobody could send it in time, and it was left out. */
+  /** `skipped`: the previous instant's job was unfinished; `missed`: no worker could send it in time, and it was left out. */
   outcome: 'sent' | 'skipped' | 'missed'
   /** The job's id; null unless sent. */
   job: string | null
 }
 
-/** A stored schedule. Times are the store's. */
+/** A stored schedule. Times are by the store's clock. */
 export interface ScheduleLine extends ScheduleSpec {
   name: string
   task: string
-  /** The next instants, five of them; the first is in the past when it is overdue. */
+  /** The next five instants; the first is in the past when it is overdue; empty while paused. */
   next: Date[]
   last: Firing | null
-  /** `overdue`: due for more than a minute; no worker that has its code lives, or `error` says why it cannot. */
+  /** `overdue`: due for more than a minute, because no worker with its code is alive, or because of `error`. */
   state: 'active' | 'overdue' | 'paused'
   pausedAt: Date | null
   definedAt: Date
-  /** Why its jobs cannot be made; null: they can. */
+  /** Why its jobs cannot be made; null: no error. */
   error: string | null
 }
 
@@ -47,7 +47,7 @@ interface Row {
 
 const nextMax = 5
 
-/** The stored schedules of one Sluice. */
+/** The stored schedules of one database. */
 export class Schedules {
   readonly #sql: Sql
   readonly #sender: Sender
@@ -57,12 +57,12 @@ export class Schedules {
     this.#sender = sender
   }
 
-  /** All of them, by name. */
+  /** Lists all schedules, by name. */
   async list(): Promise<ScheduleLine[]> {
     return (await this.#sql.run<Row>('schedule/list')).map(lineOf)
   }
 
-  /** What became of the newest instants of one, the newest first; the last 1,000 records are kept. `most`: 1 to 1,000. */
+  /** Lists the outcomes of a schedule's newest instants, newest first; the last 1,000 are kept. `most`: 1 to 1,000, default 20. */
   async history(name: string, most = 20): Promise<Firing[]> {
     const params = [name, Math.min(Math.max(1, most), 1_000)]
     const rows = await this.#sql.run<FiringRow>('schedule/history', params)
@@ -70,8 +70,8 @@ export class Schedules {
   }
 
   /**
-   * Sends a job of it now, whatever its plan, beside the jobs of its instants: `overlap` does not look at it. It carries
-   * the tag `triggered`, and the time of now as its instant. Resolves to its id.
+   * Sends a job of a schedule now, in addition to the jobs of its instants; `overlap` does not apply. The job has the tag
+   * `triggered`, and the present time as its instant. Resolves to its id.
    */
   async trigger(schedule: Schedule): Promise<string> {
     const [row] = await this.#sql.run<{ now_ms: string }>('schedule/read', [[]])
@@ -80,14 +80,14 @@ export class Schedules {
     return this.#sender.send(schedule.task, await schedule.inputAt(at), { ...schedule.options, tags })
   }
 
-  /** Its instants pass without a job until it is resumed. False: there is no such schedule. */
+  /** Pauses a schedule: its instants pass without a job until it is resumed. Resolves to false if there is no such schedule. */
   async pause(name: string): Promise<boolean> {
     return (await this.#sql.run('schedule/pause', [name])).length > 0
   }
 
   /**
-   * Goes on with the next instant from now; those of the pause are left out. A worker notices within 10 s. False: there is
-   * no such schedule, or it is not paused.
+   * Resumes a paused schedule with its next instant from now; those within the pause are left out. A worker notices within
+   * 10 s. Resolves to false if there is no such schedule, or it is not paused.
    */
   async resume(name: string): Promise<boolean> {
     for (;;) {
@@ -99,7 +99,10 @@ export class Schedules {
     }
   }
 
-  /** Forgets one; jobs that it sent stay. A worker that has it in its code stores it again when it starts. False: there is none. */
+  /**
+   * Deletes a schedule; jobs that it sent stay. A worker that has it in its code stores it again when it starts. Resolves
+   * to false if there is no such schedule.
+   */
   async remove(name: string): Promise<boolean> {
     return (await this.#sql.run('schedule/remove', [name])).length > 0
   }

@@ -1,6 +1,6 @@
 /**
- * Fires schedules: of all processes that have their code, whoever comes first sends an instant's job and moves the
- * schedule on, in one statement. When that is due is a matter of the store's clock alone.
+ * Fires schedules. Every process that has a schedule's code tries to; the first one sends an instant's job and advances
+ * the schedule, in one statement. Only the store's clock decides when an instant is due.
  */
 import { StoreError, UsageError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
@@ -18,7 +18,7 @@ export interface TimetableOptions {
   rulebook: Rulebook
 }
 
-/** What the store knows of a schedule. */
+/** A schedule as it is stored. */
 interface Entry {
   timing: string
   paused: boolean
@@ -28,14 +28,14 @@ interface Entry {
 
 type Row = { [column in 'now_ms' | 'next_ms' | 'last_ms' | 'name' | 'timing']: string | null } & { paused: boolean }
 
-/** Nobody sleeps longer: the store's clock may step, a schedule be resumed. */
+/** The longest sleep between two reads of the store, because its clock may step, or a schedule may be resumed. */
 const lookMs = 10_000
-/** So long a schedule whose jobs cannot be made is left alone; and how long a store that is away. */
+/** The pause after a failure to make a schedule's jobs, and after an error of the store. */
 const stumbleMs = 5_000
 const awayMs = 1_000
-/** So long the job of an instant may take to be made. */
+/** How long making the job of an instant may take. */
 const makeMs = 10_000
-/** Processes look so much after the instant, at random, that mostly one of them fires and the rest find it done. */
+/** Each process wakes up to this much after the instant, at random, so that mostly one of them fires and the rest find it done. */
 const spreadMs = 30
 
 /** The schedules that one worker fires. */
@@ -58,7 +58,7 @@ export class Timetable {
   }
 
   /**
-   * Stores the definitions, and makes sure that their jobs can be made.
+   * Stores the definitions, and checks that their jobs can be made.
    * @throws UsageError SLUICE_INVALID_INPUT, SLUICE_MISSING_KEY, … as `send` does
    */
   async define(): Promise<void> {
@@ -67,17 +67,17 @@ export class Timetable {
     this.#isDefined = true
   }
 
-  /** Fires what is due until `signal` is aborted. */
+  /** Fires due schedules until `signal` is aborted. */
   start(signal: AbortSignal): void {
     if (this.#schedules.length > 0) this.#running ??= this.#run(signal)
   }
 
-  /** Resolves when the loop has ended, once its signal was aborted. */
+  /** Resolves when the loop has ended, after its signal was aborted. */
   async stopped(): Promise<void> {
     await this.#running
   }
 
-  /** Fires what is due, and resolves to how long to sleep, in ms. @throws StoreError when the store is away */
+  /** Fires due schedules, and resolves to how long to sleep, in ms. @throws StoreError when the store is away */
   async fire(): Promise<number> {
     if (this.#schedules.length === 0) return lookMs
     const { nowMs, entries } = await this.#read(this.#schedules.map(({ name }) => name))
@@ -95,14 +95,14 @@ export class Timetable {
     const { clock, log } = this.#options.store
     while (!signal.aborted) {
       const waitMs = await this.fire().catch((error: unknown) => {
-        log.debug('schedules could not be looked at', { error: String(error) })
+        log.debug('schedules could not be read', { error: String(error) })
         return awayMs
       })
       await clock.sleep(waitMs + clock.random() * spreadMs, signal, false)
     }
   }
 
-  /** Fires one schedule if it is due; resolves to how long it is not. */
+  /** Fires one schedule if it is due; resolves to how long to sleep until it is due next, in ms. */
   async #look(schedule: Schedule, entry: Entry, nowMs: number): Promise<number> {
     const leftMs = entry.nextMs - nowMs
     const isOurs = entry.timing === schedule.timing.text
@@ -113,7 +113,7 @@ export class Timetable {
         this.#stumbled.delete(schedule.name)
         return 0
       }
-      // Somebody defined it otherwise; they fire it, unless none of them lives.
+      // Another process stored another timing and fires it, unless no such process is alive.
       if (leftMs < -graceMs) await this.#define(schedule, false)
       return lookMs
     } catch (error) {
@@ -123,14 +123,14 @@ export class Timetable {
     }
   }
 
-  /** The instants stay due: another process may have code that can, or this one after a repair. */
+  /** Records why a schedule cannot be fired. Its instants stay due: another process may be able to, or this one later. */
   async #stumble(name: string, error: unknown): Promise<void> {
     const { store } = this.#options
     const message = error instanceof Error ? error.message : String(error)
     const known = this.#stumbled.get(name)?.message === message
     this.#stumbled.set(name, { untilMs: store.clock.monotonicMs() + stumbleMs, message })
     if (known) return
-    store.log.error(`schedule "${name}" is due and cannot be fired; this is tried again until it can`, {
+    store.log.error(`schedule "${name}" is due and cannot be fired; retrying until it can`, {
       error: message,
     })
     const text = message.replaceAll('\u0000', '').slice(0, 2_000).toWellFormed()
@@ -138,8 +138,8 @@ export class Timetable {
   }
 
   /**
-   * Stores one definition. With the timing of before it goes on where it was; with another the first instant of that
-   * comes which is later than what was dealt with, and not before what is overdue.
+   * Stores one definition. If its timing is unchanged, the next instant stays. Else it is the first instant of the new
+   * timing after the last one that was handled, but not earlier than an overdue instant of the old timing.
    */
   async #define(schedule: Schedule, isChecked: boolean): Promise<void> {
     const { name, task, timing, spec } = schedule
@@ -151,7 +151,7 @@ export class Timetable {
       const nextMs = isSame ? entry.nextMs : timing.after(Math.max(sinceMs, entry?.lastMs ?? -Infinity))
       if (isChecked) await this.#job(schedule, nextMs)
       const params = [name, task.name, timing.text, JSON.stringify(spec), nextMs, entry?.nextMs ?? null]
-      // Nothing comes back when it was fired or defined meanwhile.
+      // No row comes back if the schedule was fired or defined meanwhile.
       if ((await this.#options.store.run('schedule/define', params)).length > 0) return
     }
   }
@@ -166,7 +166,7 @@ export class Timetable {
     const ids = jobs.map((job) => job.id)
     const own = [name, timing.text, entry.nextMs, nextMs, due, ids, missedMs, isAlone]
     const fire = (from: number) => `engine.fire(${own.map((_, i) => `$${from + i + 1}`).join(',')}) f (outcome)`
-    // One statement: no process that stops in between holds a lock, and a crash leaves both or neither.
+    // One statement, so that no lock is held across a round trip, and a crash leaves both changes or neither.
     let outcome = ''
     const query = async <R>(send: string, params: readonly unknown[] = []) => {
       const text = `select f.outcome, array(${send} where f.outcome = 'sent') as ids from ${fire(params.length)}`
@@ -179,12 +179,12 @@ export class Timetable {
       const [row] = await store.call<{ fire: string }>('fire', own)
       outcome = row?.fire ?? ''
     } else await this.#outbox.write(store.on({ query }), kept)
-    // Jobs that a rule does not want have no place in that statement: whoever fired records them.
+    // Discarded jobs are not part of that statement: the process that fired records them afterwards.
     for (const job of jobs) if (job.discard !== null && outcome === 'sent') await this.#outbox.write(store, [job])
     await reach('schedule.fired', jobs)
   }
 
-  /** The job of one instant. */
+  /** Makes the job of one instant. */
   async #job(schedule: Schedule, ms: number): Promise<NewJob> {
     const { store, rulebook } = this.#options
     const { clock } = store
@@ -197,7 +197,7 @@ export class Timetable {
       return admit(task, await schedule.inputAt(at), how, clock, rulebook)
     }
     let cancel = () => {}
-    // An input that never comes must hold up no other schedule.
+    // An input function that never returns must not hold up other schedules.
     const late = new Promise<never>((_, reject) => {
       const say = () => reject(new UsageError('SLUICE_BAD_SCHEDULE', `its job was not made within ${makeMs / 1_000} s`))
       cancel = clock.after(makeMs, say)
@@ -212,7 +212,7 @@ export class Timetable {
     }
   }
 
-  /** What the store knows, and its clock. */
+  /** Reads the stored schedules with these names, and the store's clock. */
   async #read(names: readonly string[]): Promise<{ nowMs: number; entries: Map<string, Entry> }> {
     const rows = await this.#options.store.run<Row>('schedule/read', [names])
     const entries = new Map<string, Entry>()

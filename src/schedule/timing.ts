@@ -1,19 +1,19 @@
-/** When a schedule is due: a cron expression on the clocks of a zone, or every so often. Pure; croner reads the expression. */
+/** When a schedule is due: a cron expression in a time zone, or a fixed interval. Pure; croner parses the expression. */
 import { Cron } from 'croner'
 import { UsageError } from '../core/errors.ts'
 import { zoneOf } from '../core/hours.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { instantOf, offsetIn } from '../core/zone.ts'
 
-/** What a schedule says of its instants: one of `cron` and `every`. */
+/** When a schedule is due: one of `cron` and `every`. */
 export interface When {
   cron?: string | undefined
-  /** IANA name of the zone whose clocks `cron` means; default UTC. */
+  /** IANA name of the time zone in which `cron` is read; default UTC. */
   zone?: string | undefined
   every?: Duration | undefined
 }
 
-/** Instants without end, in ms since 1970. */
+/** An endless series of instants, in ms since 1970. */
 export interface Timing {
   /** Timings with the same text have the same instants. */
   readonly text: string
@@ -23,10 +23,10 @@ export interface Timing {
 
 const dayMs = 86_400_000
 const cronLengthMax = 200
-/** For finding out whether an expression has any instant at all: every date there is comes in the 400 years after. */
+/** From here on an expression is checked for having any instant: every possible date comes within 400 years. */
 const sinceMs = Date.UTC(2000, 0, 1)
 
-/** Reads it. @throws UsageError SLUICE_BAD_SCHEDULE, named by `what` */
+/** Parses a timing. @throws UsageError SLUICE_BAD_SCHEDULE, with `what` in its message */
 export function timingOf(when: When, what: string): Timing {
   const { cron, zone, every } = when
   if ((cron === undefined) === (every === undefined))
@@ -44,9 +44,9 @@ function everyTiming(every: Duration, what: string): Timing {
 }
 
 /**
- * The rule for days on which clocks change. Hours that are named (`30 2 * * *`, `*\/15 1-5 * * *`): each local time once,
- * the first one where it comes twice, and at the end of the gap where it does not come. Any hour (`*`, `*\/2`): whenever the
- * clocks show such a time, which follows elapsed time.
+ * Makes the timing of a cron expression. On days on which clocks change: with named hours (`30 2 * * *`, `*\/15 1-5 * * *`)
+ * each local time comes once, the first time if the clocks show it twice, and at the end of the gap if they skip it. With
+ * any hour (`*`, `*\/2`) it comes whenever the clocks show such a time, so it follows elapsed time.
  */
 function cronTiming(cron: string, zone: string, what: string): Timing {
   const offset = clocksOf(zone, what)
@@ -67,8 +67,8 @@ function cronTiming(cron: string, zone: string, what: string): Timing {
   }
   return {
     text,
-    // Not left to croner, which drops a time in a gap that ends on the next day (Nuuk, 23:00 to 24:00), and takes a
-    // named hour with stepped minutes for any hour.
+    // Croner alone would drop a time in a gap that ends on the next day (Nuuk, 23:00 to 24:00), and treat a named hour
+    // with stepped minutes as any hour.
     after(ms) {
       let wallMs = ms + offset(ms)
       for (;;) {
@@ -80,14 +80,14 @@ function cronTiming(cron: string, zone: string, what: string): Timing {
   }
 }
 
-/** The hour is the fourth field from the end, with and without seconds. */
+/** Returns whether the hour, the fourth field from the end with and without seconds, is not named. */
 function isAnyHour(expression: string): boolean {
   if (expression.startsWith('@')) return expression.toLowerCase() === '@hourly'
   return /[*?]/.test(expression.split(' ').at(-4) ?? '')
 }
 
 function parse(expression: string, what: string, clocks: { utcOffset: number } | { timezone: string }): Cron {
-  // Croner would take a text with a colon for a date.
+  // Croner would parse a text with a colon as a date.
   const isTooOdd = expression === '' || expression.length > cronLengthMax || expression.includes(':')
   try {
     if (!isTooOdd) return new Cron(expression, { ...clocks, mode: '5-or-6-parts' })
@@ -101,7 +101,7 @@ function parse(expression: string, what: string, clocks: { utcOffset: number } |
   )
 }
 
-/** What the clocks of a zone show beyond UTC, in ms, at a time. */
+/** Returns a function that gives a time zone's offset from UTC at a time, in ms. */
 function clocksOf(zone: string, what: string): (ms: number) => number {
   try {
     return offsetIn(zoneOf(zone))
@@ -110,7 +110,7 @@ function clocksOf(zone: string, what: string): (ms: number) => number {
   }
 }
 
-/** The newest instants in (after, until], `most` of them, in order. Costs what it finds, however long that time is. */
+/** Returns the newest `most` instants in (after, until], in order. Its cost depends on `most`, not on the length of that time. */
 export function newest(timing: Timing, afterMs: number, untilMs: number, most: number): number[] {
   const atOnce = most + 100
   let found: number[] = []
@@ -125,14 +125,14 @@ export function newest(timing: Timing, afterMs: number, untilMs: number, most: n
   return found.slice(-most)
 }
 
-/** Instants in (after, until], at most so many. */
+/** Returns the first `most` instants in (after, until]. */
 export function instants(timing: Timing, afterMs: number, untilMs: number, most: number): number[] {
   const found: number[] = []
   for (let ms = timing.after(afterMs); ms <= untilMs && found.length < most; ms = timing.after(ms)) found.push(ms)
   return found
 }
 
-/** An error about a schedule's definition. */
+/** Makes an error about a schedule's definition. */
 export function bad(what: string, why: string, cause?: unknown): UsageError {
   return new UsageError('SLUICE_BAD_SCHEDULE', `${what}: ${why}`, cause === undefined ? undefined : { cause })
 }

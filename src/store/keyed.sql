@@ -1,6 +1,10 @@
--- Claims idempotency keys of a task for p_seconds: the first job that brings a key has it, later ones are told that
--- job's id. A step of the store's clock within the last day makes no key older (shown_since). Call in the statement's
--- transaction that sends. Returns, for each key in order, the id that holds it.
+-- Reserves idempotency keys of a task: the first job that brings a key gets it, and a later job gets that job's id
+-- instead of its own. Must run in the transaction that inserts the jobs. A step of the store's clock within the last
+-- day does not make a key older (`engine.shown_since`).
+-- p_keys: the keys, one for each job; null: the job has none.
+-- p_ids: the ids of these jobs.
+-- p_seconds: how long the keys are kept.
+-- Returns the id of the job that has the key, for each key in order.
 create or replace function engine.keyed(p_task text, p_keys text[], p_ids uuid[], p_seconds integer)
 returns setof uuid language plpgsql as $$
 declare

@@ -1,6 +1,10 @@
--- Records a job for which nobody has looked at its task's code yet: no limits, no rules, no schema. A worker that has the
--- code looks at it before it may run (worker/admission.ts); what matters before that, it has told (sluice.task). p_due: not
--- before (null: at once). p_notify: idle workers are notified. False: this id is among the unfinished jobs already.
+-- Inserts a job without the code of its task: no schema, limits or rules have been applied. A worker that has the code
+-- applies them before the job may start (worker/admission.ts). What is needed before that (`once`, `on_failed`) is read
+-- from sluice.task, where workers have stored it.
+-- p_due: the job does not start before this time; null: at once.
+-- p_expires: no first attempt begins after this time; null: no bound.
+-- p_notify: notify idle workers.
+-- Returns false if an unfinished job has this id already.
 create or replace function engine.raw(
   p_id uuid, p_task text, p_queue text, p_priority integer, p_due timestamptz, p_tags text[], p_input jsonb,
   p_expires timestamptz default null, p_notify boolean default true) returns boolean language plpgsql as $$
@@ -10,9 +14,11 @@ declare
   v_lane bigint := engine.lane_id(p_queue, p_task, p_priority, 1, null, null);
   v_seq bigint;
 begin
-  insert into sluice.job (id, lane, priority, created_at, due_at, task, queue, tags, input, expires_at, raw, once, on_failed)
+  insert into sluice.job (id, lane, priority, created_at, due_at, task, queue, tags, input, expires_at, raw,
+    once, on_failed)
   values (p_id, v_lane, p_priority, v_now, v_due, p_task, p_queue, p_tags, p_input, p_expires, true,
-    (select t.once from sluice.task t where t.name = p_task), (select t.on_failed from sluice.task t where t.name = p_task))
+    (select t.once from sluice.task t where t.name = p_task),
+    (select t.on_failed from sluice.task t where t.name = p_task))
   on conflict (id) do nothing returning seq into v_seq;
   if v_seq is null then return false; end if;
   if v_due is not null then return true; end if;

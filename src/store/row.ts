@@ -1,10 +1,10 @@
-/** A job as it is sent, and as parameters of the statements that record it. */
+/** A new job, and the parameters of the statements that insert it. */
 import { hashed } from '../core/hash.ts'
 
-/** A job that has passed the door, as it is stored. */
+/** A job that was checked and placed (tasks/admit.ts), as it is stored. */
 export interface NewJob {
   id: string
-  /** The caller chose the id, so that it may have been sent before. */
+  /** The caller chose the id, so it may have been sent before. */
   given: boolean
   lane: string
   queue: string
@@ -14,7 +14,7 @@ export interface NewJob {
   fair: string | null
   /** `limit:key` or `limit`, for each limit of the task. */
   takes: string[] | null
-  /** Units for each of `takes`, and what it adds to the turn of its fair key; null: all are 1. */
+  /** Units for each of `takes`, and then what the job adds to the turn of its fair key; null: all are 1. */
   costs: number[] | null
   /** JSON text. */
   input: string
@@ -22,27 +22,27 @@ export interface NewJob {
   atUs: number | null
   tags: string[] | null
   key: string | null
-  /** A job of this key that has not begun goes. */
+  /** It replaces a job with the same key that has not begun. */
   replaces: boolean
-  /** So long it may wait for its first attempt. */
+  /** How long it may wait for its first attempt, in microseconds; null: for ever. */
   waitUs: number | null
-  /** Never tried again in doubt. */
+  /** At most once: not tried again after an attempt whose outcome is unknown. */
   once: boolean
-  /** The task that is sent when it fails. */
+  /** The task of the job that is sent when this one fails. */
   onFailed: string | null
-  /** What rules did to it; null: it has met none. */
+  /** What rules did to it; null: no rules have been applied. */
   ruled: readonly unknown[] | null
-  /** Why it is not to run at all. */
+  /** Why a rule discarded it, so that it never runs; null: it runs. */
   discard: string | null
-  /** Idle workers are notified of it. */
+  /** Notify idle workers of it. */
   notifies: boolean
 }
 
-/** The SQL types of the parameters of `send`, in order. */
+/** The SQL types of the parameters of `engine.send`, in order. */
 export const sendTypes =
   'bigint[] text[] text[] integer[] integer[] text[] text[] uuid[] integer[] text bigint[] bigint[] text[] text[] boolean boolean'
 
-/** The parameters of `send`: one element per lane, then one per job. */
+/** Returns the parameters of `engine.send`: arrays with one element per lane, then arrays with one per job. */
 export function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
   const lanes: NewJob[] = []
   const position = new Map<string, number>()
@@ -72,10 +72,10 @@ export function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
   ]
 }
 
-/** The SQL types of the parameters of `send_lane`, in order. */
+/** The SQL types of the parameters of `engine.send_lane`, in order. */
 export const sendLaneTypes = 'bigint bigint text text integer integer text text uuid[] text boolean'
 
-/** True when they are of one lane and have nothing but an input, as almost all have: `send_lane` takes them. */
+/** Returns whether `engine.send_lane` takes these jobs: they are of one lane and have nothing but an input, as almost all have. */
 export function areAlike(jobs: readonly NewJob[]): boolean {
   const lane = jobs[0]?.lane
   return jobs.every(
@@ -89,11 +89,11 @@ export function areAlike(jobs: readonly NewJob[]): boolean {
   )
 }
 
-/** Neither ids nor lines of JSON need what lists of texts do, and what takes longer than all else: quotes. */
+// Text instead of arrays: ids and lines of JSON need no quotes, and quoting an array takes longer than all the rest.
 const idsOf = (jobs: readonly NewJob[]) => `{${jobs.map((job) => job.id).join(',')}}`
 const linesOf = (jobs: readonly NewJob[]) => jobs.map((job) => job.input).join('\n')
 
-/** The parameters of `send_lane`. `alone`: it commits at once. */
+/** Returns the parameters of `engine.send_lane`. `alone`: the statement is a transaction of its own. */
 export function laneParams(jobs: readonly NewJob[], alone: boolean): unknown[] {
   const { lane, queue, task, priority, weight, fair, takes } = jobs[0] as NewJob
   return [
@@ -111,12 +111,12 @@ export function laneParams(jobs: readonly NewJob[], alone: boolean): unknown[] {
   ]
 }
 
-/** As `class_id` computes it; null: it may depend on labels, whose order only the store knows. */
+/** Computes the class as `engine.class_id` does; null: it may depend on labels, whose order only the store knows. */
 function classOf(queue: string, task: string, takes: readonly string[] | null): string | null {
   return takes?.some((bucket) => bucket.includes('@')) ? null : hashed(`${queue}\u001f${task}`)
 }
 
-/** What few jobs have. */
+/** The fields that few jobs have, as JSON; null: it has none of them. */
 function extra({ waitUs, once, onFailed, ruled, costs }: NewJob): string | null {
   if (waitUs === null && !once && onFailed === null && ruled === null && costs === null) return null
   return JSON.stringify({
@@ -128,7 +128,7 @@ function extra({ waitUs, once, onFailed, ruled, costs }: NewJob): string | null 
   })
 }
 
-/** The parameters of `discard`. */
+/** Returns the parameters of `engine.discard`. */
 export function discardParams({ id, task, queue, priority, tags, input, discard, ruled }: NewJob): unknown[] {
   return [id, task, queue, priority, tags, input, discard, JSON.stringify(ruled)]
 }

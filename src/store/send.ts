@@ -1,4 +1,4 @@
-/** Records jobs: singly (coalesced while a flush is in flight), in bulk, or inside the caller's own transaction. */
+/** Sends jobs: one by one (batched while a statement is in flight), in bulk, or inside the caller's own transaction. */
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
@@ -12,13 +12,13 @@ const batchMax = 1000
 const keySeconds = 86_400
 const retryForMs = 10_000
 /**
- * A statement of ours waits so long for what another, open transaction has sent: a key, an id, a job to be replaced. Then it
- * is given up and repeated, so that it holds no connection that the end of that transaction may need.
+ * How long a statement waits for a lock of another open transaction: on an idempotency key, an id, or a job to replace.
+ * Then it fails and is repeated, so that it does not occupy a connection that the other transaction may need for its end.
  */
 const heldMs = 20
 const ownTypes = 'text text uuid integer'
 
-/** A job to be recorded, and whoever waits for that. `known`: an earlier try may have recorded it. */
+/** A job to be inserted, and the promise of its caller. `known`: an earlier try may have inserted it. */
 interface Waiting {
   job: NewJob
   known: boolean
@@ -26,22 +26,25 @@ interface Waiting {
   reject: (error: unknown) => void
 }
 
-/** A free slot of an idle worker in this process, kept for a job that is being sent. */
+/** A free slot of an idle worker in this process, reserved for a job that is being sent. */
 export interface KeptSlot {
-  /** The parameters of `claim_at_send` before those of `send_lane`. */
+  /** The parameters of `engine.claim_at_send` that come before those of `engine.send_lane`. */
   readonly params: readonly unknown[]
-  /** Has the job begin, if this answer says that it is claimed, and frees the slot; undefined: there is no answer. To be called once. */
+  /** Starts the job if the reply shows that it was claimed, and else frees the slot; undefined: there is no reply. Call it once. */
   take(row: Row | undefined): void
 }
 
 /** Sends jobs to one database. */
 export class Outbox {
-  /** Keeps a slot in this process for a job that is sent alone; undefined: none is free. */
+  /** Reserves a slot in this process for a job that is sent alone; undefined: none is free. */
   slotFor: (job: NewJob) => KeptSlot | undefined = () => undefined
   readonly #store: Store
   #waiting: Waiting[] = []
   #flushing: Promise<void> | undefined
-  /** What may have to wait for somebody's transaction, by key or id, in order: tried one after the other, beside the rest. */
+  /**
+   * Jobs that may have to wait for another transaction, by idempotency key or id, in order. Each line is tried one batch
+   * after the other, while all other jobs are sent as usual.
+   */
   readonly #lines = new Map<string, Waiting[]>()
   #walking: Promise<void> | undefined
 
@@ -49,7 +52,7 @@ export class Outbox {
     this.#store = store
   }
 
-  /** Records one job; resolves to its id once it is durable. Concurrent calls share a statement, without a timer. */
+  /** Sends one job; resolves to its id once it is durable. Calls while a statement is in flight share the next one. */
   add(job: NewJob): Promise<string> {
     return new Promise((resolve, reject) => {
       this.#waiting.push({ job, known: false, resolve, reject })
@@ -58,8 +61,8 @@ export class Outbox {
   }
 
   /**
-   * Records a batch in one transaction, all or none, and then those that replace others, each in a statement of its own.
-   * Resolves to the ids that hold (idempotency keys may name older jobs).
+   * Sends a batch in one transaction, all or none, and then the jobs that replace others, each in a statement of its own.
+   * Resolves to the ids of the jobs; for a known idempotency key that is the older job's id.
    */
   addAll(jobs: readonly NewJob[]): Promise<string[]> {
     return this.#addAll(jobs, { known: false, waits: true })
@@ -78,7 +81,8 @@ export class Outbox {
       )
       plain.forEach((job, i) => ids.set(job, held[i] ?? job.id))
     }
-    // Of one key the last would replace those before it. Left out, they leave one send to be known again by replace.
+    // If several jobs have one key, only the last is sent, because it would replace the others anyway. With one send for
+    // each key `engine.replace` can recognise a repetition.
     const replacing = jobs.filter(({ replaces }) => replaces)
     for (const job of new Map(replacing.map((each) => [lineOf(each), each])).values()) {
       const id = await this.#replace(job, how)
@@ -101,19 +105,19 @@ export class Outbox {
   }
 
   /**
-   * Records jobs with the statements of a transaction that the caller owns.
-   * @throws UsageError SLUICE_BAD_OPTION for a job that replaces: until the commit it would hold the other from all workers
+   * Sends jobs within a transaction of the caller.
+   * @throws UsageError SLUICE_BAD_OPTION for a job that replaces another, whose row would stay locked until the commit
    */
   async write(sql: Sql, jobs: readonly NewJob[]): Promise<string[]> {
     if (jobs.some(({ replaces }) => replaces))
       throw new UsageError(
         'SLUICE_BAD_OPTION',
-        '`replace` and `tx` do not go together: the job to be replaced would be held back, and its limits with it, until you commit; send without `tx` after the commit',
+        '`replace` cannot be used with `tx`: it would lock the job to replace, and hold up its limits, until you commit; send without `tx` after the commit',
       )
     return this.#write(sql, jobs, false)
   }
 
-  /** `known`: an earlier try may have recorded them; `lockMs`: of a transaction of ours, which is repeated when it meets another. */
+  /** Inserts jobs. `known`: an earlier try may have inserted them; `lockMs`: how long to wait for a lock; undefined: for ever. */
   async #write(sql: Sql, jobs: readonly NewJob[], known: boolean, lockMs?: number): Promise<string[]> {
     const ids = new Map(jobs.map((job) => [job, job.id]))
     for (const task of new Set(jobs.filter((job) => job.key !== null).map((job) => job.task))) {
@@ -129,7 +133,10 @@ export class Outbox {
     return jobs.map((job) => ids.get(job) ?? job.id)
   }
 
-  /** Records these in a transaction of their own. A job alone begins at once, where a worker of this process idles and its limits allow it. */
+  /**
+   * Inserts jobs in a transaction of their own. A single job is claimed in the same statement if a worker of this process
+   * is idle and the limits allow it.
+   */
   async #recordNow(jobs: readonly NewJob[], known: boolean): Promise<void> {
     const [job] = jobs
     const slot = known || jobs.length > 1 || !areAlike(jobs) || job === undefined ? undefined : this.slotFor(job)
@@ -140,26 +147,27 @@ export class Outbox {
       ;[row] = await this.#store.call('claim_at_send', params, `uuid bigint bigint ${sendLaneTypes}`)
     } catch (error) {
       slot.take(undefined)
-      // The outcome is unknown. Any other error has undone all of it: what the limits fail by must not fail a send.
+      // After a StoreError the outcome is unknown. Any other error has rolled the statement back: send the job without a
+      // claim, because an error of a limit must not make a send fail.
       if (error instanceof StoreError) throw error
       return this.#record(this.#store, jobs, known, true, heldMs)
     }
     slot.take(row)
   }
 
-  /** Records these. `known`, `lockMs`: as above; `alone`: the statement is a transaction of its own. */
+  /** Inserts jobs in one statement. `known`, `lockMs`: as in `#write`; `alone`: the statement is a transaction of its own. */
   async #record(sql: Sql, jobs: readonly NewJob[], known: boolean, alone: boolean, lockMs?: number): Promise<void> {
     if (!known && areAlike(jobs)) await sql.call('send_lane', laneParams(jobs, alone), sendLaneTypes)
     else await sql.call('send', sendParams(jobs, known || jobs.some((job) => job.given)), sendTypes, lockMs)
   }
 
-  /** Resolves when everything that was added so far is settled. */
+  /** Resolves when all jobs that were added so far are sent, or have failed. */
   async settled(): Promise<void> {
     while ((this.#flushing ?? this.#walking) !== undefined) await (this.#flushing ?? this.#walking)
   }
 
   async #flush(): Promise<void> {
-    // One turn later, so that calls made together go together.
+    // Wait one microtask, so that calls made together share a statement.
     await Promise.resolve()
     while (this.#waiting.length > 0) {
       const batch = this.#waiting.splice(0, batchMax)
@@ -172,7 +180,7 @@ export class Outbox {
     this.#flushing = undefined
   }
 
-  /** Puts these at the ends of their lines. */
+  /** Appends jobs to their lines. */
   #line(items: readonly Waiting[]): void {
     for (const item of items) {
       const line = this.#lines.get(lineOf(item.job)) ?? []
@@ -181,7 +189,7 @@ export class Outbox {
     if (this.#lines.size > 0) this.#walking ??= this.#walk()
   }
 
-  /** Tries the head of each line until none is left; pauses while all of them are held. */
+  /** Tries the head of each line until no line is left; sleeps while all of them wait for other transactions. */
   async #walk(): Promise<void> {
     const { clock } = this.#store
     for (let tries = 0; this.#lines.size > 0; tries++) {
@@ -200,7 +208,10 @@ export class Outbox {
     this.#walking = undefined
   }
 
-  /** Records these; resolves to those that must wait for another's transaction, of whose keys and ids it is not known which it has. */
+  /**
+   * Sends jobs. If another transaction holds a lock, resolves to all of them that have a key or a chosen id, because any of
+   * these may be the one that has to wait.
+   */
   async #settle(items: readonly Waiting[]): Promise<Waiting[]> {
     if (items.length === 0) return []
     try {
@@ -212,19 +223,19 @@ export class Outbox {
       items.forEach((item, i) => item.resolve(ids[i] ?? item.job.id))
       return []
     } catch (error) {
-      // A try before that may have been committed.
+      // An earlier try may have been committed.
       const again = items.map((item) => ({ ...item, known: true }))
       const held = isHeld(error) ? again.filter(({ job }) => job.key !== null || job.given) : []
       if (held.length > 0) return [...held, ...(await this.#settle(again.filter((item) => !held.includes(item))))]
       const all: Waiting[] = []
       if (items.length === 1 || SluiceError.is(error)) items.forEach((item) => item.reject(error))
-      // The store refused the batch: each alone, so that only the bad row fails.
+      // The store rejected the batch: send each job alone, so that only the bad one fails.
       else for (const item of again) all.push(...(await this.#settle([item])))
       return all
     }
   }
 
-  /** Repeats after a lost connection: the ids make that safe, whether or not the first try was committed. */
+  /** Calls `send`, and again after a lost connection; the jobs' ids make that safe even if the first try was committed. */
   async #again<T>({ known, waits }: Repeat, send: (known: boolean) => Promise<T>): Promise<T> {
     const { clock } = this.#store
     const until = clock.monotonicMs() + retryForMs
@@ -232,7 +243,7 @@ export class Outbox {
       try {
         return await send(known || tries > 0)
       } catch (error) {
-        // At least once more: a half-open connection alone takes as long as we would try.
+        // At least one repetition, because noticing a half-open connection takes as long as `retryForMs`.
         const isLost = error instanceof StoreError && (tries === 0 || clock.monotonicMs() < until)
         if (!isLost && !(waits && isHeld(error))) throw error
         await clock.sleep(againMs(tries, clock.random(), 50))
@@ -241,28 +252,28 @@ export class Outbox {
   }
 }
 
-/** `known`: an earlier try may have recorded them; `waits`: until the transaction that has one of the keys or ids has ended. */
+/** `known`: an earlier try may have inserted the jobs; `waits`: repeat until the other transaction that holds a lock has ended. */
 interface Repeat {
   known: boolean
   waits: boolean
 }
 
-/** True when a statement has waited for a lock as long as it may: it has changed nothing. */
+/** Returns whether the error is a lock timeout; the statement has changed nothing. */
 function isHeld(error: unknown): boolean {
   return (error as { code?: unknown }).code === '55P03'
 }
 
-/** What a job may have in common with others. */
+/** The line of a job: its idempotency key, or else its id. */
 function lineOf({ id, task, key }: NewJob): string {
   return key === null ? id : `${task}\n${key}`
 }
 
-/** The id in a row's only column. It is read by place, because some connections change the column's name. */
+/** Reads the id in a row's only column, by position, because some connections change the column's name. */
 function idOf(row: Row | undefined): string | undefined {
   return Object.values(row ?? {})[0] as string | undefined
 }
 
-/** Records a job that a rule does not want, in history. */
+/** Records a discarded job in history. */
 function discard(sql: Sql, job: NewJob): Promise<Row[]> {
   return sql.call('discard', discardParams(job), 'uuid text text integer text[] jsonb text jsonb')
 }

@@ -1,9 +1,21 @@
--- Records a job from any language: `select sluice.send('sync-contact', '{"id": 7}', '{"priority": 5}')`. Takes part in the
--- caller's transaction. What needs the task's code (schema, limit keys, rules) a worker that has it applies before the job
--- may run. Options: queue (default: the task's), priority (-1000 to 1000), delay (seconds, or text such as '5 minutes'), at
--- (a time), tags, max_wait (as delay; not begun within it: failed), idempotency_key (24 h), id (a UUIDv7),
--- notify (false: idle workers are not notified, and find the job within some 2 s). Returns the id.
-create or replace function sluice.send(task text, input jsonb, options jsonb default '{}') returns uuid language plpgsql as $$
+-- Sends a job from any language, inside the caller's transaction:
+-- `select sluice.send('sync-contact', '{"id": 7}', '{"priority": 5}')`. A worker that has the task's code applies its
+-- schema, limit keys and rules before the job may start.
+-- task: the task's name.
+-- input: the job's input, at most 256 KiB of JSON.
+-- options: a JSON object with any of these:
+--   queue: default: the task's queue.
+--   priority: -1000 to 1000, higher first; default 0.
+--   delay: seconds, or text such as '5 minutes': the job does not start before.
+--   at: a time: the job does not start before. Give `delay` or `at`, not both.
+--   tags: at most 20 texts of 1 to 100 characters.
+--   max_wait: as `delay`: a job whose first attempt has not begun within it fails.
+--   idempotency_key: a further send with the same key within 24 hours returns the first job's id and sends nothing.
+--   id: a UUIDv7 made within a day of now.
+--   notify: false: idle workers are not notified, and find the job within some 2 s.
+-- Returns the job's id.
+create or replace function sluice.send(task text, input jsonb, options jsonb default '{}') returns uuid
+language plpgsql as $$
 #variable_conflict use_column
 declare
   v_task text := $1;
@@ -16,22 +28,29 @@ begin
   v_queue := coalesce(v_given.queue, (select t.queue from sluice.task t where t.name = v_task), 'default');
   v_id := coalesce(v_given.id, engine.new_id());
   if (v_task ~ '^[A-Za-z0-9._:-]{1,100}$' and v_queue ~ '^[A-Za-z0-9._:-]{1,100}$') is not true then
-    perform engine.refuse('SLUICE_BAD_TASK', 'names of tasks and queues are 1 to 100 of a-z, A-Z, 0-9, ".", "_", "-", ":"');
+    perform engine.refuse('SLUICE_BAD_TASK',
+      'a name of a task or queue is 1 to 100 of the characters a-z, A-Z, 0-9, ".", "_", "-", ":"');
   end if;
   if octet_length(v_input::text) > 262144 then
-    perform engine.refuse('SLUICE_PAYLOAD_TOO_LARGE', 'an input has 256 KiB at most');
+    perform engine.refuse('SLUICE_PAYLOAD_TOO_LARGE', 'an input can have at most 256 KiB');
   end if;
   if v_given.key is not null then
-    select k into v_id from (select v_id as new, k from engine.keyed(v_task, array[v_given.key], array[v_id], 86400) k) x where k = new;
-    if not found then return (select i.job from sluice.idempotency i where i.task = v_task and i.key = v_given.key); end if;
+    select k into v_id
+    from (select v_id as new, k from engine.keyed(v_task, array[v_given.key], array[v_id], 86400) k) x where k = new;
+    if not found then
+      return (select i.job from sluice.idempotency i where i.task = v_task and i.key = v_given.key);
+    end if;
   end if;
-  if engine.raw(v_id, v_task, v_queue, coalesce(v_given.priority, 0), v_given.due, v_given.tags, v_input, v_given.expires,
-       v_given.notify)
+  if engine.raw(v_id, v_task, v_queue, coalesce(v_given.priority, 0), v_given.due, v_given.tags, v_input,
+                v_given.expires, v_given.notify)
      and v_given.id is not null then
-    -- Finished jobs live elsewhere: look there in a statement of its own, which sees what finished meanwhile.
-    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then perform engine.unseen(array[v_id]); end if;
+    -- Finished jobs are in other tables. A second statement reads those, so that it sees jobs that finished meanwhile.
+    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+      perform engine.unseen(array[v_id]);
+    end if;
     delete from sluice.job j where j.id = v_id
-      and (exists (select 1 from sluice.done d where d.id = v_id) or exists (select 1 from sluice.failed f where f.id = v_id));
+      and (exists (select 1 from sluice.done d where d.id = v_id)
+           or exists (select 1 from sluice.failed f where f.id = v_id));
   end if;
   return v_id;
 end $$;

@@ -1,6 +1,7 @@
--- Fails with 40001 (could not serialize access) when one of these ids is in history, but invisible: it finished after
--- the snapshot that a repeatable read or serializable transaction has from its begin to its end. No query sees such a
--- row; only a unique index does, so rows are inserted for a moment. Whoever uses these levels repeats on 40001 anyway.
+-- Fails with 40001 (could not serialize access) if a job with one of these ids finished after the snapshot of this
+-- transaction, which is repeatable read or serializable. No query in such a transaction can see that history row; only
+-- a unique index can, so this function inserts probe rows and rolls them back. Callers at these isolation levels repeat
+-- their transaction on 40001 anyway.
 create or replace function engine.unseen(p_ids uuid[]) returns void language plpgsql as $$
 declare
   v_job sluice.job;

@@ -1,8 +1,8 @@
--- Gives back what grants hold of buckets: the place that a taker has under one, and units as if they had not been
--- granted. A second time it does nothing, unless it is a claim's grant, which is for several jobs. Call under lock, and
--- tell those who wait afterwards (sooner).
+-- Gives back what grants hold: a taker's place in a bucket with a concurrency rule, and units, which count as if they
+-- had not been granted. A second call for the same grant does nothing, except for a claim's grant, which several jobs
+-- share. The caller holds the buckets' locks, and makes their lists due afterwards (`engine.sooner`).
 -- p_grants, p_buckets: grants and buckets, pair by pair.
--- p_units: units of each that were not used; no more is given back than is left of it. Null: none.
+-- p_units: unused units of each pair; never more is refunded than is left of the grant. Null: none.
 create or replace function engine.give_back(p_grants uuid[], p_buckets bigint[], p_units bigint[]) returns void
 language plpgsql as $$
 declare

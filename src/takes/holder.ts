@@ -1,15 +1,15 @@
-/** The places that this process holds outside of jobs: kept alive by one statement for all, given back, or lost. */
+/** The places that this process holds outside of jobs: one statement renews the lease of all; they are given back, or lost. */
 import { caughtUpMs, type Moment, readMoment, type StoreClock } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import type { Store } from '../db/store.ts'
 
-/** What the store trusts a process for that holds places, in microseconds. */
+/** How long the lease of a process that holds places lasts after each renewal, in microseconds. */
 export const lifeUs = 15_000_000
 const renewMs = 5_000
-/** So much earlier than in the store its leases end here: what is done under them needs time to stop, and clocks differ. */
+/** How much earlier leases end here than in the store, because work under them needs time to stop, and clocks differ. */
 const skewMs = 1_000
-/** What is given back is told to a store that is away for so long; places end by themselves before. */
+/** How long giving back is retried while the store is away; the store frees the places before that by itself. */
 const endMs = 60_000
 
 interface Ending {
@@ -26,16 +26,16 @@ interface Kept {
 
 /** All places of one process. */
 export class Holder {
-  /** As the store knows it; another one after it was given up. */
+  /** The id of this process in the store; it gets a new one after it was given up. */
   id = newId()
   readonly #store: Store
   readonly #storeClock: StoreClock
-  /** What is told when a place is lost. */
+  /** The grants that hold a place, each with the callback for its loss. */
   readonly #held = new Map<string, (reason: Error) => void>()
   readonly #asking = new Set<string>()
   readonly #ending = new Map<string, Ending>()
   #deadlineMs = -Infinity
-  /** Before the store was last told that this process lives. */
+  /** The time just before the last successful renewal was sent. */
   #asked: Moment | undefined
   #disarm: (() => void) | undefined
   #rounds: Promise<void> | undefined
@@ -48,39 +48,39 @@ export class Holder {
     this.#storeClock = storeClock
   }
 
-  /** A place may be granted under this id from now on; call what is returned when the answer is known. */
+  /** Notes that a place may be granted under this id from now on. Call the returned function when the reply is known. */
   asking(grant: string): () => void {
     this.#asking.add(grant)
     return () => void this.#asking.delete(grant)
   }
 
-  /** The store may have given its places to others: also where the timer for that stood still while the machine slept. */
+  /** The store may have given the places to others. True also if the timer for that stood still while the machine slept. */
   get isOver(): boolean {
     return caughtUpMs(this.#store.clock, this.#asked) >= this.#deadlineMs - skewMs
   }
 
-  /** A place was granted to who asked; it lasts for `lifeMs` unless that is put off. `lost` is told when it ends by itself. */
+  /** Holds a place that was granted: for `lifeMs` from `asked` on, and longer by renewals. Calls `lost` if it is lost. */
   hold(grant: string, asked: Moment, lifeMs: number, lost: (reason: Error) => void): void {
     this.#held.set(grant, lost)
     this.#extend(asked, lifeMs)
     this.#go()
   }
 
-  /** A place goes back to the store by another way. */
+  /** Holds a place no longer, because another statement gives it back. */
   forget(grant: string): void {
     this.#held.delete(grant)
   }
 
-  /** Ends a grant: its place, and units that were not used. Resolves when the store knows, or could not be told now. */
+  /** Ends a grant: frees its place, and refunds `unused` units. Resolves when the store has done so, or is away; then it is retried. */
   async end(grant: string, take: string, unused: number): Promise<void> {
     this.#held.delete(grant)
     this.#ending.set(grant, { take, unused, untilMs: this.#store.clock.monotonicMs() + endMs })
-    // One that is under way may have begun without it.
+    // A flush that is under way may not include this grant.
     await this.#flushing
     await this.#flush()
   }
 
-  /** This process was given up: what it held is others', and it begins anew. */
+  /** Handles that the store gave up this process: all its places are lost, and it goes on under a new id. */
   lost(): void {
     this.id = newId()
     this.#deadlineMs = -Infinity
@@ -88,26 +88,26 @@ export class Holder {
     const all = [...this.#held.values()]
     this.#held.clear()
     if (all.length > 0)
-      this.#store.log.warn('places held outside of jobs are lost: the store had no sign of life for too long', {
+      this.#store.log.warn('places held outside of jobs are lost: their lease was not renewed in time', {
         places: all.length,
       })
-    for (const tell of all) tell(placeLost('the store had no sign of life of this process for too long'))
+    for (const tell of all) tell(placeLost('this process did not renew its lease in time'))
   }
 
-  /** The store knows nothing of these any more: it lost them, and may have given the places to others. */
+  /** Handles grants that the store does not have any more: it may have given their places to others. */
   #forgotten(grants: readonly string[]): void {
     if (grants.length === 0) return
-    this.#store.log.warn('places held outside of jobs are lost: the store does not know of them any more', {
+    this.#store.log.warn('places held outside of jobs are lost: the store does not have them any more', {
       places: grants.length,
     })
     for (const grant of grants) {
       const tell = this.#held.get(grant)
       this.#held.delete(grant)
-      tell?.(placeLost('the store lost it (restored from a backup, or failed over)'))
+      tell?.(placeLost('the store was restored from a backup, or failed over'))
     }
   }
 
-  /** Lets nothing be renewed any more. */
+  /** Stops renewing, and gives back what has ended. */
   async close(): Promise<void> {
     this.#closed.abort()
     this.#disarm?.()
@@ -129,11 +129,11 @@ export class Holder {
     this.#rounds = this.#renew()
   }
 
-  /** Says that it lives for as long as it holds something, and gives back what the store says it holds and nobody here knows. */
+  /** Renews the lease while this process holds places, and gives back places that the store lists but this process does not know. */
   async #renew(): Promise<void> {
     const { clock, log } = this.#store
     for (;;) {
-      // In one step with the decision to stop: whoever takes a place from here on begins anew.
+      // Set in the same step as the decision to stop, so that a later `hold` starts the loop again.
       this.#isRenewing = (this.#held.size > 0 || this.#ending.size > 0) && !this.#closed.signal.aborted
       if (!this.#isRenewing) return
       await clock.sleep(renewMs, this.#closed.signal, false)
@@ -155,7 +155,7 @@ export class Holder {
           const held = new Set(row.held)
           this.#forgotten(sure.filter((grant) => !held.has(grant) && this.#held.has(grant)))
         }
-        // What was granted while it was under way is known by now, or being asked for.
+        // Grants made while the renewal was under way are known by now, or in flight.
         const isStray = (grant: string) =>
           !known.has(grant) && !this.#held.has(grant) && !this.#asking.has(grant) && !this.#ending.has(grant)
         await this.#giveBackStrays((row.held ?? []).filter(isStray))
@@ -165,13 +165,13 @@ export class Holder {
     }
   }
 
-  /** Granted, but the answer never came: nobody else would give them back as long as this process lives. */
+  /** Gives back places whose reply was lost: the store would keep them as long as this process is alive. */
   async #giveBackStrays(grants: readonly string[]): Promise<void> {
     if (grants.length === 0) return
     await this.#store.call('yield', [grants, grants.map(() => null), grants.map(() => 0)])
   }
 
-  /** Tells the store what has ended, all that there is in one statement. */
+  /** Sends all grants that have ended to the store, in one statement. */
   #flush(): Promise<void> {
     this.#flushing ??= this.#tell().finally(() => (this.#flushing = undefined))
     return this.#flushing
@@ -189,16 +189,16 @@ export class Holder {
       ])
       for (const [grant, ending] of batch) if (this.#ending.get(grant) === ending) this.#ending.delete(grant)
     } catch (error) {
-      log.debug('what was taken outside of jobs could not be given back yet', { error: String(error) })
+      log.debug('grants outside of jobs could not be given back yet', { error: String(error) })
       const nowMs = clock.monotonicMs()
       for (const [grant, { untilMs }] of batch) if (untilMs < nowMs) this.#ending.delete(grant)
-      // Goes round until it is told, also when nothing else is held.
+      // The loop retries, even if this process holds nothing else.
       this.#go()
     }
   }
 }
 
 function placeLost(why: string): AttemptError {
-  const message = `the place was lost: ${why}, and may have given it to another`
+  const message = `the place was lost: ${why}, so another process may have it now`
   return new AttemptError('SLUICE_LEASE_LOST', message, { retryable: true })
 }

@@ -1,6 +1,10 @@
--- A process that holds places says that it lives for p_life more, in one statement for all of them. p_cap: as for a
--- claim. life_us: null, when it was given up meanwhile: then it holds nothing any more. held: the grants under which it
--- holds places.
+-- Renews the lease of a process that holds places, for all of its places in one statement.
+-- p_holder: the process.
+-- p_life: how long the lease lasts from now on, in microseconds.
+-- p_cap: as in `engine.limiter_us`.
+-- now_us: the time of the renewal.
+-- life_us: p_life; null: the process was given up meanwhile and holds no places any more.
+-- held: the grants under which it holds places.
 create or replace function engine.keep(p_holder uuid, p_life bigint, p_cap bigint, out now_us bigint,
   out life_us bigint, out held uuid[])
 language plpgsql set enable_seqscan = off set jit = off as $$

@@ -1,5 +1,9 @@
--- Takes a place of each of these buckets for a grant. The taker's process says that it lives for p_taker.life, when a
--- third of that is over. Returns for how long it does; null: it was given up, and has to begin anew under another id.
+-- Takes a place in each of these buckets for a grant, and renews the lease of the taker's process once a third of
+-- p_taker.life has passed.
+-- p_grant: the grant's id.
+-- p_now: limiter's time in microseconds.
+-- Returns how long the lease lasts, in microseconds. Null: the process was given up, and has to start again under
+-- another id.
 create or replace function engine.lease(p_grant uuid, p_buckets bigint[], p_taker engine.taker, p_now bigint)
 returns bigint
 language plpgsql as $$

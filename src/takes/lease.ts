@@ -1,9 +1,9 @@
-/** One grant outside of jobs, in the hands of whoever asked for it. */
+/** One grant outside of jobs. */
 import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
 import type { Lease } from '../limits/taker.ts'
 import type { Holder } from './holder.ts'
 
-/** What a lease is made of. */
+/** The parts of a lease. */
 export interface LeaseOptions {
   readonly id: string
   /** The bucket's name. */
@@ -11,16 +11,17 @@ export interface LeaseOptions {
   readonly cost: number
   readonly clock: Clock
   readonly holder: Holder
-  /** A request may begin under it until then, in monotonic ms. */
+  /** A request may begin under the grant until then, in monotonic ms. */
   readonly deadlineMs: number
+  /** The time just before it was requested. */
   readonly asked: Moment | undefined
   readonly hasPlace: boolean
   readonly isUncharged: boolean
-  /** Where it stood in the line; null: nowhere. */
+  /** The taker's place in the line; null: it was not in a line. */
   readonly place: string | null
-  /** Told when it has ended. */
+  /** Called when the grant has ended. */
   over(): void
-  /** Told when it goes back unused. */
+  /** Called when the grant goes back unused. */
   unused(lease: Taken): void
 }
 
@@ -28,11 +29,11 @@ export interface LeaseOptions {
 export class Taken implements Lease {
   readonly id: string
   readonly isUncharged: boolean
-  /** As those know it who share the limit. */
+  /** The grant's id in Redis, if the limit is shared there. */
   shared: string | undefined
   #deadlineMs: number
   readonly #options: LeaseOptions
-  /** Made only when asked for: most leases last for one request, and nobody asks. */
+  /** Created only on access, because most leases last for one request and nothing reads their signal. */
   #controller: AbortController | undefined
   #lost: Error | undefined
   #tell: ((reason: Error) => void) | undefined
@@ -54,7 +55,7 @@ export class Taken implements Lease {
     return this.#options.asked
   }
 
-  /** Those who share the limit have agreed, under this id: a request may begin until then. */
+  /** Records that Redis has granted too, under this id, and until when a request may begin, in monotonic ms. */
   agreed(id: string, deadlineMs: number): void {
     this.shared = id
     this.#deadlineMs = deadlineMs
@@ -70,7 +71,7 @@ export class Taken implements Lease {
     return this.#controller.signal
   }
 
-  /** Its place is gone. */
+  /** Ends the lease because its place is lost. */
   lose(reason: Error): void {
     if (this.#isOver) return
     this.#lost = reason
@@ -79,12 +80,12 @@ export class Taken implements Lease {
     this.#tell?.(reason)
   }
 
-  /** As an abort of its signal, without the cost of one. */
+  /** Calls `tell` when the place is lost: an abort of `signal` without the cost of a signal. */
   whenLost(tell: (reason: Error) => void): void {
     this.#tell = tell
   }
 
-  /** As `release`, for a request that is over. */
+  /** Releases the lease after its request, without waiting for the store. */
   ended(): void {
     void this.release()
   }
@@ -102,23 +103,23 @@ export class Taken implements Lease {
     return this.release()
   }
 
-  /** What goes back of it when it was not used; of what has a place at least that. */
+  /** The units that go back when the grant was not used; at least 1, for its place. */
   get units(): number[] {
     return [Math.max(1, this.#options.cost)]
   }
 
-  /** Where it stood in the line, for the one that takes its place. */
+  /** The taker's place in the line, which the next take of the same request gets. */
   get place(): string | null {
     return this.#options.place
   }
 
-  /** Tells those who share the limit, once, that nothing was sent under it; to be done before the store is told. */
+  /** Reports the grant to Redis as unused, once. Call it before the store gets the units back. */
   tellUnused(): void {
     if (!this.#isTold) this.#options.unused(this)
     this.#isTold = true
   }
 
-  /** It goes back with the next request to the store: nothing else is to be done about it. */
+  /** Ends the lease here, because the next take gives it back in the same statement. */
   handOver(): void {
     this.#isOver = true
     this.#options.over()

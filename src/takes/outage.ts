@@ -1,13 +1,13 @@
-/** The time in which the store is away, for limits that are open then: seen in the log and by a count. */
+/** The times in which the store is away and limits with `onStoreError: 'open'` grant without it: logged and counted. */
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 
-/** After an answer that did not come the store is left alone for so long: each of those asking would wait for it. */
+/** The pause after the store did not answer, because each take in it would wait for the store in vain. */
 const probeMs = 1_000
 
-/** One process's view of it. */
+/** The store's outages, as one process sees them. */
 export class Outage {
-  /** Granted without the store, in all. */
+  /** Grants made without the store so far. */
   uncharged = 0
   readonly #clock: Clock
   readonly #log: Log
@@ -19,33 +19,33 @@ export class Outage {
     this.#log = log
   }
 
-  /** The store gave no answer a moment ago. */
+  /** The store did not answer within the last second. */
   get isOn(): boolean {
     return this.#askMs !== undefined && this.#clock.monotonicMs() < this.#askMs
   }
 
-  /** It gave no answer. */
+  /** Records that the store did not answer. */
   begun(error: unknown): void {
     if (this.#askMs === undefined) {
       this.#since = this.uncharged
-      this.#log.warn('the store is away, and limits with onStoreError "open" grant without it', {
+      this.#log.warn('the store does not answer; limits with onStoreError "open" grant without it', {
         error: String(error),
       })
     }
     this.#askMs = this.#clock.monotonicMs() + probeMs
   }
 
-  /** A limit granted without it. */
+  /** Counts a grant made without the store. */
   granted(limit: string): void {
     this.uncharged++
     this.#log.debug('granted without the store', { limit })
   }
 
-  /** It answered. */
+  /** Records that the store answered. */
   over(): void {
     if (this.#askMs === undefined) return
     this.#askMs = undefined
-    this.#log.info('the store is back; what was granted without it was not charged', {
+    this.#log.info('the store answers again; what was granted without it was not charged', {
       grants: this.uncharged - this.#since,
     })
   }

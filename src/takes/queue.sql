@@ -1,14 +1,16 @@
--- Says when to ask again where units were denied, in microseconds, and has a taker wait in line until a while after
--- that: unless it has no line, or does not wait for so long. Far from its turn it asks rarely, but never so rarely that
--- one that dies in the line holds up others for long.
--- p_taker: who was denied; null: a job.
--- p_units: what it costs of each bucket.
--- p_soonest: as of acquire.
+-- Computes when to try again after units were denied, and puts a taker into the line of its buckets until some time
+-- after that. A taker without a line, or one that would not wait for that long, is not put into the line. A taker far
+-- from its turn retries rarely, but often enough that one that dies in the line does not hold up the others for long.
+-- p_taker: the taker that was denied; its line is null for a job.
+-- p_units: what it needs of each bucket.
+-- p_soonest: as `soonest_us` of `engine.acquire`.
+-- p_now: limiter's time in microseconds.
+-- Returns how long to wait, in microseconds.
 create or replace function engine.queue(
   p_taker engine.taker, p_buckets bigint[], p_units bigint[], p_soonest bigint, p_now bigint) returns bigint
   language plpgsql as $$
 declare
-  -- Room is there, but it is the turn of jobs: they come any moment, or when there is as much as the next one costs.
+  -- There is room, but jobs have the turn: their claim comes any moment, or once there is room for the next job's cost.
   v_turn bigint := case when p_soonest = 0 then least(1000000, greatest(25000,
     (select min(engine.awaited(b, p_now)) from unnest(p_buckets) b) - p_now)) end;
   v_wait bigint := case when p_soonest = 0 then v_turn

@@ -1,45 +1,45 @@
-/** What takes outside of jobs are refused with. */
+/** The errors that takes outside of jobs are rejected with. */
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import { StaleGrantError } from '../http/allowance.ts'
 import type { Want } from './want.ts'
 
-/** For so long grants may be too old when they arrive, all of them. */
+/** How long all grants of a take may arrive too old, before the take fails. */
 export const lateMsMax = 10_000
 
-/** Limits are shared in Redis, which is away. */
+/** The error of a take when Redis, where limits are shared, is away. */
 export function sharedAway(): StoreError {
   return new StoreError(
     'SLUICE_REDIS_UNREACHABLE',
-    'Redis, where limits are shared, does not answer; nothing is granted',
+    'Redis, where limits are shared, does not answer, so nothing is granted',
   )
 }
 
-/** The Sluice was closed. */
+/** The error of a take when the Sluice was closed. */
 export function closed(): StoreError {
   return new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
 }
 
-/** It did not come in time, or cannot. */
+/** The error of a take whose grant did not come in time, or cannot. */
 export function timeout(want: Want, soonestMs: number): AttemptError {
-  const when = soonestMs > 0 ? `there is room in ${Math.ceil(soonestMs)} ms at the earliest` : 'its turn did not come'
+  const when = soonestMs > 0 ? `the earliest room is in ${Math.ceil(soonestMs)} ms` : 'its turn did not come'
   return new AttemptError(
     'SLUICE_TAKE_TIMEOUT',
-    `${want.cost} of ${want.take} could not be taken within ${want.maxWaitMs} ms: ${when}; wait longer, or come back later`,
+    `${want.cost} of ${want.take} could not be taken within ${want.maxWaitMs} ms: ${when}; wait longer, or try again later`,
     { retryable: true, ...(soonestMs > 0 ? { retryAfterMs: Math.ceil(soonestMs) } : {}) },
   )
 }
 
-/** It can never come. */
+/** The error of a take whose cost is more than the limit can ever grant. */
 export function aboveCapacity(want: Want, capacity: number): UsageError {
   return new UsageError(
     'SLUICE_COST_ABOVE_CAPACITY',
-    `${want.cost} units of limit "${want.limit.name}" can never be granted: it has ${capacity} at once at most; take less, or in parts`,
+    `${want.cost} units of limit "${want.limit.name}" can never be granted: it has at most ${capacity} at once; take fewer at a time`,
   )
 }
 
-/** All of them were too old. */
+/** The error of a take all of whose grants arrived too old. */
 export function tooLate(want: Want): StaleGrantError {
   return new StaleGrantError(
-    `for ${lateMsMax} ms all grants of ${want.take} were too old when they arrived; this machine, or the way to the store, is too slow`,
+    `for ${lateMsMax} ms all grants of ${want.take} were too old when they arrived; this machine or its connection to the store is too slow`,
   )
 }

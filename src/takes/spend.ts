@@ -1,17 +1,18 @@
-/** The grants of one `fetch` of a limit: each request takes one, and holds its place until its response has been read, or cancelled. */
+/** The grants of one `fetch` of a limit. Each request takes one, and holds its place until its response is read or cancelled. */
 import { AttemptError } from '../core/errors.ts'
 import type { Spending } from '../http/allowance.ts'
 import type { Grant } from '../http/gate.ts'
 import type { Taken } from './lease.ts'
 
-/** What it spends. */
+/** What a `Spend` needs of the takes. */
 export interface SpendOptions {
-  /** Waits for a grant; `unused` goes back with it. */
+  /** Waits for a grant; gives back `unused` in the same statement. */
   take(signal: AbortSignal, unused: Taken | undefined): Promise<Taken>
+  /** Lets the bucket grant nothing for `ms` from now. */
   hold(ms: number): Promise<void>
 }
 
-/** As `fetch` asks for it. */
+/** The grants of one `fetch` of a limit. */
 export class Spend implements Spending {
   readonly #options: SpendOptions
   readonly #leases: Taken[] = []
@@ -25,7 +26,7 @@ export class Spend implements Spending {
     return this.#end.signal
   }
 
-  /** Runs a fetch; `closed` ends it. What it holds when it fails is given back. */
+  /** Runs a fetch; `closed` aborts it. If it fails, its leases are released. */
   async within(closed: AbortSignal, call: () => Promise<Response>): Promise<Response> {
     const end = () => this.#end.abort(closed.reason)
     if (closed.aborted) end()

@@ -1,4 +1,4 @@
-/** Takes of limits outside of jobs: at once, in turn, and for requests; the same buckets as the jobs'. */
+/** Takes of limits outside of jobs, from the same buckets as jobs: `tryTake`, `take` (waits for its turn), and `fetch`. */
 import { randomUUID } from 'node:crypto'
 import { type Moment, StoreClock } from '../core/clock.ts'
 import { SluiceError, StoreError } from '../core/errors.ts'
@@ -22,26 +22,26 @@ import { Spend } from './spend.ts'
 import { Waiters } from './waiters.ts'
 import { type Want, wantOf } from './want.ts'
 
-/** What takes need. */
+/** What `Takes` needs. */
 export interface TakesOptions {
   readonly store: Store
   readonly definitions: Definitions
   /** Addresses beyond the public ones that `fetch` may call. */
   readonly allowPrivate: readonly string[]
-  /** Who else has a say in limits. */
+  /** Limits that are shared in Redis; undefined: none are. */
   readonly shared: SharedLimits | undefined
 }
 
-/** So long a take that waits goes on asking a store that gives no answer; a try asks once more. */
+/** How long a take that waits retries while the store does not answer; `tryTake` retries once. */
 const awayMs = 2_000
-/** The store is looked at so often, while there are takes. */
+/** How often the store's epoch is checked, while there are takes. */
 const lookMs = 2_000
 const neverUs = '9007199254740991'
 
-/** So long a request may begin under what was granted. */
+/** How long a request may begin under a grant, in ms. */
 const freshMs = ({ fresh_us }: Answer) => (fresh_us === null ? Infinity : Number(fresh_us) / 1_000)
 
-/** Takes of one Sluice. */
+/** The takes of one Sluice. */
 export class Takes implements Taker {
   readonly #options: TakesOptions
   readonly #acquirer: Acquirer
@@ -80,7 +80,7 @@ export class Takes implements Taker {
       return { granted: false, retryAfterMs: Math.ceil(waitMs) }
     }
     if (lease.freshForMs > 0) return { granted: true, retryAfterMs: 0, lease }
-    // The store answered too late for it to be of use.
+    // The reply came too late for the grant to be used.
     await lease.giveBack()
     return { granted: false, retryAfterMs: 0 }
   }
@@ -109,7 +109,7 @@ export class Takes implements Taker {
     return spend.within(this.#closed.signal, () => createFetch({ agent, clock, allowance: spend })(input, rest))
   }
 
-  /** A process that only takes has no worker that would look whether the store is still what it was. */
+  /** Checks the store's epoch (restored, failed over), because a process that only takes has no worker that does it. */
   async #look(): Promise<void> {
     const nowMs = this.#options.store.clock.monotonicMs()
     if (nowMs - this.#lookedMs < lookMs) return
@@ -117,7 +117,7 @@ export class Takes implements Taker {
     await this.#epoch.look()
   }
 
-  /** Ends what waits, and gives back all places. */
+  /** Ends takes that wait, and gives back all places. */
   async close(): Promise<void> {
     this.#closed.abort(closed())
     const held = [...this.#leases]
@@ -125,11 +125,11 @@ export class Takes implements Taker {
     await Promise.all(held.map((lease) => lease.release()))
     await this.#holder.close()
     await this.#waiters.close()
-    // Responses that are being read may be read to their end.
+    // Responses in progress may be read to their end.
     void this.#agents?.close()
   }
 
-  /** Asks once, and once more when the answer is lost. */
+  /** Requests a grant, and once more if the reply is lost. */
   async #try(want: Want): Promise<Said<Taken>> {
     const wish = this.#wish()
     try {
@@ -147,7 +147,7 @@ export class Takes implements Taker {
   async #take(want: Want, { signal }: Pick<WaitOptions, 'signal'>, unused?: Taken): Promise<Taken> {
     const said = await this.#orOpen(want, async () => ({ grant: await this.#untilGranted(want, signal, unused) }))
     const lease = said.grant as Taken
-    // The store was not asked, so it did not hear of it.
+    // The store was not called, so it did not get the unused grant back.
     if (lease.isUncharged) void unused?.giveBack()
     return lease
   }
@@ -188,11 +188,11 @@ export class Takes implements Taker {
   }
 
   async #leave(line: string): Promise<void> {
-    // Without it the others wait for it a little longer.
+    // If this fails, the others in the line wait a little longer.
     await this.#options.store.run('takes/leave', [line]).catch(() => {})
   }
 
-  /** One question to the store, and to those who share the limit. */
+  /** Requests a grant from the store, and then from Redis if the limit is shared there. */
   async #ask(
     want: Want,
     wish: Wish,
@@ -228,7 +228,8 @@ export class Takes implements Taker {
   }
 
   #said(want: Want, wish: Wish, answer: Answer): Said<Taken> {
-    // Of a holder that was given up meanwhile: it says nothing of the present one, and nobody keeps its places alive.
+    // The grant belongs to a holder that was given up meanwhile. Nothing renews its places, and `lost` is not about the
+    // present holder.
     const isOld = wish.holder !== this.#holder.id
     if (answer.lost) {
       if (!isOld) this.#holder.lost()
@@ -269,7 +270,7 @@ export class Takes implements Taker {
     return lease
   }
 
-  /** What `ask` gives, or a lease without a charge, where the limit is open while the store is away. */
+  /** Calls `ask`; if the store is away and the limit has `onStoreError: 'open'`, resolves to a lease without a charge. */
   async #orOpen(want: Want, ask: () => Promise<Said<Taken>>): Promise<Said<Taken>> {
     if (!want.limit.isOpenWithoutStore) return ask()
     const open = () => {

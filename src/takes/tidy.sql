@@ -1,5 +1,7 @@
--- Gives up processes that hold places and are gone, so that jobs have those places too, and forgets who waited. True
--- when there may be more. p_cap: as for a claim; null lets nobody be given up, for the clock may just have stepped.
+-- Gives up processes that hold places and whose lease has expired, so that their places are free again, and deletes
+-- takers that have left the line without a word.
+-- p_cap: as in `engine.limiter_us`; null: the clock may just have stepped, so no process is given up.
+-- Returns true if there may be more of them.
 create or replace function engine.tidy(p_cap bigint) returns boolean
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
@@ -20,7 +22,7 @@ begin
       where h.alive_until < v_now - 60000000 and not exists (select 1 from sluice.lease l where l.holder = h.id);
     return false;
   end if;
-  -- One bucket a call: two in one transaction would be locked out of order.
+  -- One bucket a call, because a second one in the same transaction might be locked out of order.
   perform engine.lock_to_give(array[v_bucket]);
   v_vacant := engine.vacate(array[v_bucket], v_now);
   if v_vacant is null then return false; end if;

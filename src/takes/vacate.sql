@@ -1,12 +1,14 @@
--- Takes the places of buckets from processes whose lease has expired. Such a process has lost its places for good: its
--- next renewal returns that. Call under lock. Returns the bucket of each place (null: there was none); the caller tells
--- those who wait for them (sooner), because it may not have the turn itself.
+-- Takes the places in these buckets away from processes whose lease has expired. Such a process has lost its places for
+-- good, and learns it from its next renewal (`engine.keep`). The caller holds the buckets' locks, and makes their lists
+-- due afterwards (`engine.sooner`), because the turn may be that of jobs or of another taker.
+-- p_now: limiter's time in microseconds.
+-- Returns the bucket of each place that it freed; null: it freed none.
 create or replace function engine.vacate(p_buckets bigint[], p_now bigint) returns bigint[] language plpgsql as $$
 declare
   v_grants uuid[];
   v_buckets bigint[];
 begin
-  -- Marked before anything is taken: a process that renews just now waits for this row, and finds itself given up.
+  -- Mark the process first: if it renews its lease now, it waits for this row and then finds that it was given up.
   update sluice.holder set alive_until = 0 where id = any (array(
     select id from sluice.holder where alive_until between 1 and p_now for update skip locked));
   select array_agg(l.id), array_agg(l.bucket) into v_grants, v_buckets

@@ -1,4 +1,4 @@
-/** Takes that wait in this process, woken when something is given back. */
+/** Takes that wait in this process and wake when units are given back. */
 import type { Clock } from '../core/clock.ts'
 import type { Db } from '../db/db.ts'
 
@@ -7,7 +7,7 @@ export class Waiters {
   readonly #db: Db
   readonly #channel: string
   readonly #naps = new Map<string, Set<AbortController>>()
-  /** Buckets of which somebody was woken: whoever is granted then wakes the next, until one is denied. */
+  /** Buckets with a woken waiter: each that is granted then wakes the next, until one is denied. */
   readonly #woken = new Set<string>()
   #listening: Promise<(() => Promise<void>) | undefined> | undefined
 
@@ -18,7 +18,7 @@ export class Waiters {
 
   /** Resolves after `ms`, when this one is woken, or when `signal` is aborted. */
   async wait(bucket: string, ms: number, clock: Clock, signal?: AbortSignal): Promise<void> {
-    // Not being told means to ask a little later.
+    // Without notifications the waiters only try again a little later.
     this.#listening ??= this.#db.listen(this.#channel, (heard) => this.#wake(heard)).catch(() => undefined)
     const nap = new AbortController()
     const naps = this.#naps.get(bucket) ?? new Set()
@@ -32,12 +32,12 @@ export class Waiters {
     if (naps.size === 0) this.#naps.delete(bucket)
   }
 
-  /** Somebody was granted: where that is because of a wake, there may be more. */
+  /** Wakes the next waiter after a grant that followed a wake-up, because there may be more room. */
   next(bucket: string): void {
     if (this.#woken.has(bucket)) this.#wake(bucket)
   }
 
-  /** Wakes all, and listens no more. */
+  /** Wakes all waiters, and stops listening. */
   async close(): Promise<void> {
     for (const naps of this.#naps.values()) for (const nap of naps) nap.abort()
     const stop = await this.#listening

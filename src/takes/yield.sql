@@ -1,7 +1,8 @@
--- Ends grants of takers: their places, and the units that were not used. Idempotent.
--- p_takes: the names of their buckets. Null: the answer was lost, so only its places are known here, and what it cost
+-- Ends grants of takers: frees their places, and refunds the units that were not used. A second call does nothing.
+-- p_grants: the grants, one for each bucket.
+-- p_takes: the names of their buckets. Null: the reply of the grant was lost, so only its places are known. Its cost
 -- stays charged, because a request may have been made.
--- p_units: units of each that were not used.
+-- p_units: unused units of each.
 create or replace function engine.yield(p_grants uuid[], p_takes text[], p_units bigint[]) returns void
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off set lock_timeout = '1s'
 as $$

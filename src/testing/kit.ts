@@ -1,4 +1,4 @@
-/** A Sluice for tests: a store in memory, a store clock that only the test moves, and looks at what was sent. */
+/** A Sluice for tests: a store in memory, whose clock only the test moves, and access to what was sent. */
 import { type Duration, durationMs } from '../core/rate.ts'
 import { inSchema, sqlOn } from '../db/store.ts'
 import type { AnyTask } from '../tasks/task.ts'
@@ -10,30 +10,32 @@ import type { Job } from '../operations/jobs.ts'
 export interface TestOptions extends Pick<SluiceOptions, 'rules' | 'routes'> {
   /** Tasks that `drain` runs. `task.send` of any task goes to this store until `close`. */
   tasks: readonly AnyTask[]
-  /** Where the clock begins; default: now. */
+  /** The clock's first time; default: now. */
   start?: Date
-  /** `memory:` (default), a directory, or a server's URL (then use a schema of its own). */
+  /** `memory:` (default), a directory, or a server's URL (then give a schema that only the test uses). */
   store?: string
+  /** Schema in the database; default `sluice`. */
   schema?: string
-  /** What `ctx.fetch` may call beside public addresses. Default: stand-ins on this machine, `127.0.0.0/8` and `::1`. */
+  /** Private addresses that `ctx.fetch` may call. Default: this machine, `127.0.0.0/8` and `::1`. */
   allowPrivate?: readonly string[]
 }
 
 /** A Sluice for tests. Made by {@link testSluice}. */
 export interface TestSluice {
   readonly sluice: Sluice
-  /** The store's clock, which stands still unless moved: limits, delays and backoffs follow it. */
+  /** The store's clock, which stands still unless the test moves it. Limits, delays and backoffs follow it. */
   readonly clock: {
     now(): Promise<Date>
     advance(by: Duration): Promise<void>
     set(to: Date): Promise<void>
   }
-  /** Inputs that were sent to a task, oldest first, whatever has become of the jobs. */
+  /** Lists the inputs that were sent to a task, oldest first, whether or not the jobs have ended. */
   sent<Input = unknown>(task: { readonly name: string }): Promise<Input[]>
-  /** Runs every job that may run at the clock's time, and what those send, and resolves to how many ran. */
+  /** Runs every job that may start at the clock's time, and the jobs that those send; resolves to how many ran. */
   drain(): Promise<number>
-  /** The job's record once it is final; also if that is past. */
+  /** Resolves to the job's record once it is done, failed or cancelled. */
   waitFor(id: string): Promise<Job>
+  /** Closes the store. `task.send` then goes to the default store again. */
   close(): Promise<void>
 }
 

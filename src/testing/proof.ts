@@ -1,8 +1,8 @@
 /** One request as the vendor saw it, recorded before it was answered. */
 export interface Arrival {
-  /** Counts from 0. */
+  /** The number of the arrival, from 0. */
   readonly seq: number
-  /** Monotonic ns since the vendor's origin. */
+  /** The time of the arrival: monotonic ns since the vendor was created. */
   readonly atNs: number
   /** The request's key under each rule, in the order of the rules. */
   readonly keys: readonly string[]
@@ -12,41 +12,42 @@ export interface Arrival {
   readonly attempt?: string
   readonly method: string
   readonly path: string
-  /** The status answered; 0: the connection was reset instead. */
+  /** The status of the answer; 0: the connection was reset instead. */
   readonly verdict: number
 }
 
-/** What is to be proved of one rule. */
+/** What to prove for one rule: at most `limit` arrivals of a key in every half-open window of `windowMs`. */
 export interface Claim {
-  /** Of whom, and best by which guarantee of ours: "each account, safe rate". "0 exceeded" says nothing without it. */
+  /** A name that shows whose limit it is, best with our guarantee: "each account, safe rate". Without it "0 exceeded" means little. */
   readonly name: string
-  /** At most this many arrivals... */
+  /** The most arrivals in a window. */
   readonly limit: number
-  /** ...in every half-open window of this many ms. */
+  /** The length of the window, in ms. */
   readonly windowMs: number
 }
 
-/** What the arrivals say about one rule. */
+/** What the arrivals prove for one rule. */
 export interface RuleProof extends Claim {
-  /** How many windows that begin with an arrival hold more than `limit`. */
+  /** How many of the windows that begin with an arrival have more than `limit`. */
   readonly exceeded: number
   /** The greatest number of arrivals in one window. */
   readonly worst: number
-  /** How many keys arrived. */
+  /** How many different keys arrived. */
   readonly keys: number
 }
 
-/** What the arrivals say altogether. */
+/** What the arrivals prove for all rules. */
 export interface Proof {
+  /** How many requests arrived. */
   readonly arrivals: number
-  /** How many were answered 429. */
+  /** How many of them were answered 429. */
   readonly vendor429: number
   readonly rules: readonly RuleProof[]
-  /** Arrivals that repeat the job and attempt of an earlier one; without an attempt header, the job. */
+  /** Arrivals that repeat the job and attempt of an earlier one (without an attempt header: the job). */
   readonly duplicates: number
 }
 
-/** Counts over sorted times, two pointers: every window [t, t + windowNs) that begins with an arrival t. */
+/** Counts the arrivals in every window [t, t + windowNs) that begins with an arrival t, with two pointers over sorted times. */
 function countWindows(times: readonly number[], limit: number, windowNs: number): { exceeded: number; worst: number } {
   let exceeded = 0
   let worst = 0
@@ -79,8 +80,8 @@ function proveRule(arrivals: readonly Arrival[], index: number, claim: Claim): R
 }
 
 /**
- * Checks, independently of how anybody limits, that no half-open window held more arrivals of one key than claimed.
- * Every arrival counts, those answered 429 or reset as well. `claims[i]` speaks of `arrival.keys[i]`.
+ * Checks, from arrivals alone, that no half-open window had more arrivals of one key than claimed. Every arrival counts, also
+ * those that were answered 429 or reset. `claims[i]` is about `arrival.keys[i]`; undefined: nothing is checked.
  */
 export function prove(arrivals: readonly Arrival[], claims: readonly (Claim | undefined)[]): Proof {
   const sorted = arrivals.toSorted((a, b) => a.atNs - b.atNs)

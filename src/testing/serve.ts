@@ -1,6 +1,6 @@
 /**
- * A vendor as a process of its own: `node serve.js '<VendorOptions as JSON>'`. Prints its URL as the first line of
- * stdout; ends when stdin ends or on SIGTERM, and prints its report as the last line. Rules take keys by name only.
+ * A vendor in a separate process: `node serve.js '<VendorOptions as JSON>'`. Prints its URL as the first line of stdout. Ends
+ * when stdin ends or on SIGTERM, and prints its report as the last line. The `key` of a rule cannot be a function.
  */
 import { vendor } from './vendor.ts'
 import type { VendorOptions } from './vendor.ts'

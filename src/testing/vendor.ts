@@ -9,7 +9,7 @@ import type { Arrival, Claim, Proof } from './proof.ts'
 import { algorithms, charge, emptyWindow, release, waitOf } from './window.ts'
 import type { Algorithm, WindowRule, WindowState } from './window.ts'
 
-/** What a key function sees of a request. */
+/** The parts of a request that a key function gets. */
 export interface Asked {
   readonly method: string
   readonly url: URL
@@ -18,7 +18,7 @@ export interface Asked {
 
 /** One limit of the vendor. */
 export interface VendorRule {
-  /** Default: algorithm, limit and window. */
+  /** The rule's name in the report; default: algorithm, limit and window. */
   readonly name?: string
   readonly algorithm: Algorithm
   /** Requests per window, or at one time for `concurrency`; a whole number from 1. */
@@ -27,29 +27,29 @@ export interface VendorRule {
   readonly windowMs?: number
   /** Capacity of a `bucket`; default `limit`. */
   readonly burst?: number
-  /** Whose limit it is: the path, a header, a query field, or a function of the request; default one for all. */
+  /** What the limit is counted for: the path, a header, a query field, or a function of the request; default: all requests together. */
   readonly key?: 'path' | `header:${string}` | `query:${string}` | ((asked: Asked) => string)
-  /** What `report()` proves; default `limit` per `windowMs`, nothing for `concurrency`. */
+  /** The window that `report()` proves; default `limit` per `windowMs`, none for `concurrency`. */
   readonly proofWindow?: { readonly limit: number; readonly windowMs: number }
 }
 
 /** How the vendor misbehaves. Every fault counts as an arrival. */
 export interface Faults {
-  /** Delay of every answer, in ms, on top of `latencyMs`. */
+  /** Additional delay of every answer, in ms; default 0. */
   readonly delayMs?: number
-  /** Every nth arrival is received, recorded, and its connection reset without an answer. */
+  /** Records every nth arrival and resets its connection without an answer; default: none. */
   readonly resetEvery?: number
-  /** The first n arrivals of each job are answered with `failStatus`. */
+  /** Answers the first n arrivals of each job with `failStatus`; default 0. */
   readonly failFirst?: number
-  /** Default 500. */
+  /** The status of `failFirst`; default 500. */
   readonly failStatus?: number
-  /** How a 429 tells when to come back; default `seconds`. A date carries a `Date` header beside it. */
+  /** The form of `Retry-After` in a denial; default `seconds`. With `date` the answer also has a `Date` header. */
   readonly retryAfter?: 'seconds' | 'date' | 'none'
 }
 
 /** Options of `vendor`. */
 export interface VendorOptions {
-  /** Default: any free port. */
+  /** The port; default: any free port. */
   readonly port?: number
   readonly rules: readonly VendorRule[]
   /** How long an answer takes, in ms; default 0. */
@@ -59,26 +59,26 @@ export interface VendorOptions {
   /** The status of a request that a limit denies; default 429. Some vendors answer 403. */
   readonly deniedStatus?: number
   readonly faults?: Faults
-  /** Arrivals are appended to this file as well, one JSON object a line. */
+  /** A file to which arrivals are appended, one JSON object a line; default: none. */
   readonly file?: string
-  /** Answers `GET /.vendor/report` and `/.vendor/arrivals` and `POST /.vendor/wipe`, uncounted; default false. */
+  /** Answers `GET /.vendor/report`, `GET /.vendor/arrivals` and `POST /.vendor/wipe` without counting them; default false. */
   readonly control?: boolean
 }
 
-/** What the vendor saw, and what that proves. */
+/** What the arrivals prove. */
 export type Report = Proof
 
 /** A stand-in for a third-party API with limits. */
 export interface Vendor {
-  /** Starts on loopback; resolves to the URL, without a slash at the end. */
+  /** Starts the server on loopback; resolves to its URL, without a slash at the end. */
   listen(): Promise<string>
-  /** Every arrival so far, in order. */
+  /** Returns every arrival so far, in order. */
   arrivals(): readonly Arrival[]
-  /** Proves, from the arrivals alone, whether any window held more than its limit. */
+  /** Proves, from the arrivals alone, whether any window had more than its limit. */
   report(): Report
-  /** Forgets all arrivals; the limiters keep their state. */
+  /** Deletes all arrivals; the limiters keep their state. */
   wipe(): void
-  /** Ends all connections and the file; a second time does nothing. */
+  /** Closes all connections and the file; a second call does nothing. */
   close(): Promise<void>
 }
 
@@ -126,7 +126,7 @@ function claimOf(rule: VendorRule): Claim | undefined {
   return algorithm === 'concurrency' ? undefined : { name, limit, windowMs }
 }
 
-/** Decides over all rules at once: all allow and are charged, or none is. Returns the longest wait in ns, 0 if allowed. */
+/** Decides a request for all rules at once: all allow it and are charged, or none is. Returns the longest wait in ns; 0: allowed. */
 function decide(limiters: readonly Limiter[], keys: readonly string[], nowNs: number): number {
   let longestNs = 0
   const states: WindowState[] = []
@@ -142,7 +142,7 @@ function decide(limiters: readonly Limiter[], keys: readonly string[], nowNs: nu
   return 0
 }
 
-/** Lines for a file, written once a turn of the loop, so that thousands of requests a second cost few system calls. */
+/** Opens a log of arrivals, which writes once per turn of the event loop, so that many requests cost few system calls. */
 function openLog(path: string | undefined): { add(arrival: Arrival): void; close(): void } {
   if (path === undefined) return { add: () => {}, close: () => {} }
   const file = openSync(path, 'a')
@@ -171,7 +171,7 @@ function retryAfter(waitNs: number, form: Faults['retryAfter']): Record<string, 
   if (form === 'none') return {}
   const seconds = Number.isFinite(waitNs) ? Math.ceil(waitNs / 1e9) : 1
   if (form !== 'date') return { 'retry-after': String(seconds) }
-  // Any instant would do: the two dates are read against each other.
+  // Any time would do, because clients subtract the two dates.
   const fromMs = Date.UTC(2026, 0, 1)
   return { date: new Date(fromMs).toUTCString(), 'retry-after': new Date(fromMs + seconds * 1_000).toUTCString() }
 }
@@ -181,7 +181,7 @@ const header = (request: IncomingMessage, name: string): string | undefined => {
   return Array.isArray(value) ? value.join(', ') : value
 }
 
-/** The vendor's state behind the server: what it decided and what it saw. */
+/** The vendor's state: its limiters and the arrivals. */
 class Ledger {
   readonly arrivals: Arrival[] = []
   readonly limiters: readonly Limiter[]
@@ -197,7 +197,7 @@ class Ledger {
     this.#log = openLog(options.file)
   }
 
-  /** Reads the time first, then decides and records; `waitNs` is 0 for a request that the limits allow. */
+  /** Reads the time, then decides and records a request; `waitNs` is 0 if the limits allow it. */
   admit(request: IncomingMessage): { arrival: Arrival; waitNs: number } {
     const atNs = Number(hrtime.bigint() - this.#originNs)
     const { method = 'GET', headers } = request
@@ -215,7 +215,7 @@ class Ledger {
     return { arrival, waitNs }
   }
 
-  /** The request of an arrival that was admitted has ended. */
+  /** Releases the limiters when an allowed request has ended. */
   finish(arrival: Arrival): void {
     for (const [i, { rule, states }] of this.limiters.entries()) {
       const state = states.get(arrival.keys[i] ?? '')
@@ -260,9 +260,10 @@ async function stop(server: Server): Promise<void> {
 }
 
 /**
- * A stand-in for a third-party API on loopback, which enforces limits as vendors do, records every arrival with a
- * monotonic time before it answers, and proves afterwards whether a limit was exceeded. A denied request counts nothing
- * in the limiter, but is an arrival. Throws UsageError `SLUICE_VENDOR_RULE` for a rule that makes no sense.
+ * Creates a stand-in for a third-party API on loopback. It enforces limits as vendors do, records every arrival with a
+ * monotonic time before it answers, and proves afterwards whether a limit was exceeded. A denied request is an arrival, but
+ * does not count in the limiter.
+ * @throws UsageError SLUICE_VENDOR_RULE for an invalid rule
  */
 export function vendor(options: VendorOptions): Vendor {
   const ledger = new Ledger(options)

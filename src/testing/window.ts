@@ -1,13 +1,13 @@
 /**
- * How vendors limit, as pure arithmetic on a time that the caller gives, in ns from any origin; never backwards.
- * `waitOf` looks, `charge` counts. A denied request counts nothing.
+ * The algorithms by which vendors limit, as pure arithmetic. The caller gives the time, in ns from any origin, never going
+ * backwards. `waitOf` decides, `charge` counts. A denied request does not count.
  */
 export const algorithms = ['fixed window', 'sliding log', 'sliding counter', 'bucket', 'concurrency'] as const
 
-/** One of them. */
+/** The name of an algorithm. */
 export type Algorithm = (typeof algorithms)[number]
 
-/** What one limiter needs to know. */
+/** The rule of one limiter. */
 export interface WindowRule {
   readonly algorithm: Algorithm
   /** Requests per window; for `concurrency`, requests at one time. At least 1. */
@@ -18,23 +18,23 @@ export interface WindowRule {
   readonly burst: number
 }
 
-/** The state of one limiter for one key. Which fields mean something depends on the algorithm. */
+/** The state of one limiter for one key. Each algorithm uses some of the fields. */
 export interface WindowState {
   /** Fixed window and sliding counter: index of the current window, its count and the count of the one before. */
   index: number
   current: number
   previous: number
-  /** Sliding log: times of the last `limit` allowed requests, a ring. */
+  /** Sliding log: times of the last `limit` allowed requests, as a ring buffer. */
   readonly log: Float64Array
   next: number
-  /** Bucket: what is in it, and when that was so. */
+  /** Bucket: the tokens at the time `atNs`. */
   tokens: number
   atNs: number
-  /** Concurrency: requests that have begun and not ended. */
+  /** Concurrency: requests in progress. */
   inFlight: number
 }
 
-/** A limiter before its first request: full buckets, empty windows. */
+/** Returns the state before the first request: a full bucket, empty windows. */
 export function emptyWindow(rule: WindowRule): WindowState {
   const log = new Float64Array(rule.algorithm === 'sliding log' ? rule.limit : 0).fill(Number.NEGATIVE_INFINITY)
   return {
@@ -49,7 +49,7 @@ export function emptyWindow(rule: WindowRule): WindowState {
   }
 }
 
-/** The counts of the current window and of the one before it, as seen at `nowNs`. */
+/** Returns the counts at `nowNs`: of the current window and of the previous one. */
 function countsAt(
   rule: WindowRule,
   state: WindowState,
@@ -64,23 +64,23 @@ function tokensAt(rule: WindowRule, state: WindowState, nowNs: number): number {
   return Math.min(rule.burst, state.tokens + ((nowNs - state.atNs) * rule.limit) / rule.windowNs)
 }
 
-/** Floating sums of thirds and tenths must not deny what is due: a millionth of a request is none. */
+/** Tolerance for rounding errors, in requests: a sum of thirds or tenths must not deny a request that is due. */
 const tolerance = 1e-6
 
-/** The sliding counter: weight of the window before, by how much of it the sliding window still covers. */
+/** Computes the wait of a sliding counter, which weights the previous window by the part that the sliding window still covers. */
 function counterWaitNs(rule: WindowRule, state: WindowState, nowNs: number): number {
   const { index, current, previous } = countsAt(rule, state, nowNs)
   const startNs = index * rule.windowNs
   const weight = 1 - (nowNs - startNs) / rule.windowNs
   if (previous * weight + current + 1 <= rule.limit + tolerance) return 0
   const endNs = startNs + rule.windowNs
-  // Within this window only the weight falls; when its own count fills the limit, the next one starts with it.
+  // Within this window only the weight falls. If its own count fills the limit, the wait goes on in the next window.
   const room = rule.limit - current - 1
   if (room >= 0 && previous > 0) return Math.max(endNs - (room / previous) * rule.windowNs - nowNs, 1)
   return endNs - nowNs + (Math.max(current + 1 - rule.limit, 0) / current) * rule.windowNs
 }
 
-/** 0 when a request would be allowed at `nowNs`; else the ns until one would be (Infinity: when another one ends). */
+/** Returns 0 if a request is allowed at `nowNs`, else the ns until one is (Infinity: when another request ends). */
 export function waitOf(rule: WindowRule, state: WindowState, nowNs: number): number {
   switch (rule.algorithm) {
     case 'fixed window': {
@@ -88,7 +88,7 @@ export function waitOf(rule: WindowRule, state: WindowState, nowNs: number): num
       return current < rule.limit ? 0 : (index + 1) * rule.windowNs - nowNs
     }
     case 'sliding log':
-      // The slot to be overwritten holds the request `limit` before this one.
+      // The next entry to be overwritten is the request `limit` requests ago.
       return Math.max((state.log[state.next] ?? 0) + rule.windowNs - nowNs, 0)
     case 'sliding counter':
       return counterWaitNs(rule, state, nowNs)
@@ -123,7 +123,7 @@ export function charge(rule: WindowRule, state: WindowState, nowNs: number): voi
   }
 }
 
-/** A request has ended; only `concurrency` cares. */
+/** Counts the end of a request; only `concurrency` needs it. */
 export function release(rule: WindowRule, state: WindowState): void {
   if (rule.algorithm === 'concurrency') state.inFlight -= 1
 }

@@ -91,7 +91,7 @@ for (const store of stores) {
           code: 0,
           out: '{"sent":1,"known":1,"bad":0}\n',
         })
-        expect(await project.run([...from, '--dry-run'], { input })).toMatchObject({ code: 0, out: '2 fit, 0 bad\n' })
+        expect(await project.run([...from, '--dry-run'], { input })).toMatchObject({ code: 0, out: '2 good, 0 bad\n' })
 
         // What narrows nothing, or is not confirmed, does nothing.
         expect(await project.run(['cancel'])).toMatchObject({

@@ -55,7 +55,7 @@ it('dev runs what other processes send through it, restarts its worker on save, 
   expect(await dev.ended).toMatchObject({ code: 0, out: '' })
 
   expect(objects((await project.run(['jobs', '--state', 'done', '--json'])).out)).toHaveLength(3)
-  const text = expect.stringContaining('reaches the disk') as string
+  const text = expect.stringContaining('is on the disk before it returns') as string
   expect(await doctor()).toContainEqual({ check: 'disk', status: 'ok', text })
 }, 300_000)
 

@@ -32,5 +32,5 @@ it('what two processes learned of costs is charged by a third, and shown', async
   await sluice.close()
   expect(rows).toEqual([{ cost: 400 }])
   const shown = await run(['limits', 'show', 'tpm'])
-  expect(shown.out).toMatch(/^TASK +LEARNED OF +JOBS +HALF USE AT MOST +9 OF 10 +ALL\nask +m1 +24 +40 % +40 % +40 %$/m)
+  expect(shown.out).toMatch(/^TASK +LEARNED FOR +JOBS +P50 OF COST +P90 +MAX\nask +m1 +24 +40 % +40 % +40 %$/m)
 })

@@ -18,7 +18,7 @@ it('limits: show, set, pin, history, rekey, pause, as an operator would', async 
     expect(shown.out).toMatch(
       /^the vendor sees at most 100 calls in any window of 100\/min, as long as .* 200 ms; .*\.$/m,
     )
-    expect(shown.out).toMatch(/^RULE +AT ONCE +LONG RUN +OF NOMINAL +A VENDOR WITH +SEES AT MOST +REFUSES AT MOST$/m)
+    expect(shown.out).toMatch(/^RULE +BURST +SUSTAINED +OF NOMINAL +VENDOR LIMIT +SEES AT MOST +REFUSES AT MOST$/m)
     expect(shown.out).toMatch(/^100\/min +10 +1\.512\/s +90\.7 % +100$/m)
     expect(shown.out).toMatch(/^ +60\/min, sliding log +100 +40$/m)
     expect(shown.out).toMatch(/^ +60\/min, bucket of 60 +100 +no bound$/m)
@@ -27,10 +27,10 @@ it('limits: show, set, pin, history, rekey, pause, as an operator would', async 
     expect((await project.run(['doctor'])).out).toMatch(/^warn +limits +crm: the vendor allows 60\/min/m)
 
     const set = await limits('set', 'crm', '--rate', '50/min', '--concurrency', '5', '--reason', 'as they asked')
-    expect(set).toMatchObject({ code: 0, err: 'next: `sluice limits unset crm` takes it back\n' })
+    expect(set).toMatchObject({ code: 0, err: 'next: `sluice limits unset crm` undoes it\n' })
     expect(set.out).toMatch(/^crm {2}50\/min and concurrency 5, for each accountId \(version 2, margin 200 ms\)$/m)
     expect(set.out).toMatch(/^ {2}stored \S+ \S+ ago by \S+@\S+: as they asked$/m)
-    expect(set.out).toMatch(/^ {2}code says 100\/min$/m)
+    expect(set.out).toMatch(/^ {2}overridden: in code 100\/min$/m)
     expect(set.out).not.toContain('warning')
     const pinned = await limits(
       'pin',
@@ -48,8 +48,8 @@ it('limits: show, set, pin, history, rekey, pause, as an operator would', async 
       { name: 'crm', version: 3, source: 'pinned', rates: ['5/s', '60/min'], numbers: { rate: ['5/s', '60/min'] } },
     ])
     const under = await limits('set', 'crm', '--rate', '40/min', '--reason', 'less')
-    expect(under.err).toContain('what is pinned stands above it')
-    expect((await limits()).out).toMatch(/^ {2}stored is 40\/min, concurrency 5$/m)
+    expect(under.err).toContain('the pinned numbers override it')
+    expect((await limits()).out).toMatch(/^ {2}overridden: stored 40\/min, concurrency 5$/m)
     expect(await limits('unpin', 'crm')).toMatchObject({ code: 0, out: expect.stringMatching(/^crm {2}40\/min/) })
     expect(await limits('unpin', 'crm')).toMatchObject({
       code: 1,
@@ -71,7 +71,7 @@ it('limits: show, set, pin, history, rekey, pause, as an operator would', async 
       out: 'limit crm key a1-eu is paused\n',
     })
     expect((await limits('show', 'crm')).out).toMatch(/^ {2}paused: a1-eu$/m)
-    expect(await limits('resume', 'crm', '--key', 'a1-eu')).toMatchObject({ out: 'limit crm key a1-eu goes on\n' })
+    expect(await limits('resume', 'crm', '--key', 'a1-eu')).toMatchObject({ out: 'limit crm key a1-eu is resumed\n' })
 
     for (const [args, code, says] of [
       [['show', 'nobody'], 2, 'SLUICE_NO_SUCH_LIMIT'],

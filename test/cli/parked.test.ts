@@ -74,10 +74,10 @@ it('status and doctor name what is parked, since when, why, and what releases it
     "lane sync in default since 2026-01-02T03:04:06.000Z (22012: division by zero), `sluice release 'sync in default'`",
     `job ${job} since 2026-01-02T03:04:07.000Z (password=[redacted] is no number), \`sluice release ${job}\``,
   ].join('; ')
-  expect((await project.run(['status'])).out).toContain(`parked     claims failed by these and leave them out: ${text}`)
+  expect((await project.run(['status'])).out).toContain(`parked     claims failed on these and skip them: ${text}`)
   const doctor = await project.run(['doctor'])
   expect(doctor.code).toBe(1)
-  expect(doctor.out).toMatch(/^fail {2}parked {6}claims failed by these/m)
+  expect(doctor.out).toMatch(/^fail {2}parked {6}claims failed on these/m)
   expect(await project.run(['release', 'crm:a 1'])).toMatchObject({ code: 0, out: 'crm:a 1 is released\n' })
   expect(await project.run(['release', 'crm:a 1'])).toMatchObject({
     code: 1,

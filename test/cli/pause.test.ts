@@ -35,7 +35,7 @@ export default defineConfig({ store: 'not-used', tasks: [tasks.syncContact, task
     const list = await project.run(['pauses'])
     expect(list.out).toMatch(/^limit crm key a1 +paused +\S+ \S+ +\S+@\S+ +the contract ended$/m)
     expect(list.out).toMatch(/^queue nightly-\* +paused .* maintenance$/m)
-    expect(await project.run(['resume', ...of])).toMatchObject({ code: 0, out: 'limit crm key a1 goes on\n' })
+    expect(await project.run(['resume', ...of])).toMatchObject({ code: 0, out: 'limit crm key a1 is resumed\n' })
     expect(await dispatched()).toEqual([{ dispatched: 1 }])
 
     expect(await project.run(['resume', ...of])).toMatchObject({

@@ -39,7 +39,7 @@ it('names a prepared transaction that keeps dead rows, and how to end it; says w
   await admin.query(`begin; select pg_current_xact_id()`)
   expect(await snapshots(at)).toMatchObject({ status: 'ok', text: expect.stringContaining('grant pg_read_all_stats') })
   await admin.query(`prepare transaction 'left'`)
-  expect(await snapshots(at)).toEqual({ status: 'ok', text: 'nothing older than 5 min keeps dead rows' })
+  expect(await snapshots(at)).toEqual({ status: 'ok', text: 'no snapshot is older than 5 min' })
   await clock(6)
   expect(await snapshots(at)).toEqual({
     status: 'warn',
@@ -55,7 +55,7 @@ it('names a prepared transaction that keeps dead rows, and how to end it; says w
   } as Db
   expect(await snapshots({ ...at, sql: sqlOn(db) })).toMatchObject({
     status: 'ok',
-    text: expect.stringContaining('prepared transactions could not be looked at (permission denied)'),
+    text: expect.stringContaining('prepared transactions could not be read (permission denied)'),
   })
 })
 
@@ -67,9 +67,7 @@ it('dead rows that nobody cleans are an alarm until they are vacuumed; so is an 
   await sluice.db.query('delete from sluice.idempotency')
   await until(async () => (await bloat(at))?.status === 'warn', 'the statistics tell')
   expect(await bloat(at)).toMatchObject({
-    text: expect.stringMatching(
-      /idempotency \(110000 dead, \d+ living, not vacuumed yet\).*`vacuum sluice.idempotency`/,
-    ),
+    text: expect.stringMatching(/idempotency \(110000 dead, \d+ live, not vacuumed yet\).*`vacuum sluice.idempotency`/),
   })
   const project = createProject({ DATABASE_URL: server.url })
   const shown = await project.run(['status', '--storage'])
@@ -115,7 +113,9 @@ it('prune: says what would go, then drops it', async () => {
   for (let times = 0; times < 2; times++)
     expect(await project.run(['prune', '--dry-run'])).toMatchObject({
       code: 0,
-      out: expect.stringMatching(/^would go: done_20200101 \(0 jobs, \d+ kB\)\nwould go: 1 idempotency keys\n$/),
+      out: expect.stringMatching(
+        /^would delete: done_20200101 \(0 jobs, \d+ kB\)\nwould delete: 1 idempotency keys\n$/,
+      ),
     })
   expect(await project.run(['prune', '--keep-done', 'x'])).toMatchObject({
     code: 2,

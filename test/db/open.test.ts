@@ -91,7 +91,7 @@ it('an embedded store that ends for good says so, gives up what runs, refuses th
     code: 'SLUICE_STORE_UNREACHABLE',
     message: expect.stringContaining('the disk is full'),
   })
-  expect(error).toHaveBeenCalledWith(expect.stringContaining('ended for good'), { error: String(ended) })
+  expect(error).toHaveBeenCalledWith(expect.stringContaining('failed for good'), { error: String(ended) })
   await expect(sluice.send(deaf, {})).rejects.toBe(ended)
   const again = await Sluice.open({ store })
   expect(again.owner).toBe(true)

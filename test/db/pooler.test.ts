@@ -135,7 +135,7 @@ it('doctor sees the pooler: without a direct way for LISTEN it warns, and one th
   const other = `${bouncer.url}?application_name=listen`
   expect(await check(bouncer.url, other)).toMatchObject({
     status: 'warn',
-    text: expect.stringContaining('leads to a pooler too'),
+    text: expect.stringContaining('leads to a pooler, too'),
   })
   expect(await check(bouncer.url, url)).toMatchObject({ status: 'ok' })
   expect(await check(url, url)).toMatchObject({ status: 'ok', text: 'connections lead to the server itself' })

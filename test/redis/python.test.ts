@@ -229,7 +229,7 @@ describe('a process in Python', () => {
       [[keyed.name], /needs key/],
       [[plain.name, 'acme'], /has no key/],
       [[plain.name, null, 6], /more than limit .* ever grants/],
-      [[plain.name, null, 0.5], /no whole number/],
+      [[plain.name, null, 0.5], /not a whole number/],
       [[places.name], /concurrency/],
     ]
     for (const [want, text] of refused)

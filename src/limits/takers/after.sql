@@ -1,6 +1,8 @@
--- When jobs look again at a bucket that frees at p_next (null: no bucket): not within 20 ms while takers outside of
--- jobs wait for it, or for a member of the pool that it is, too: something may be left for them that jobs must not ask
--- about over and over.
+-- Returns when claims next look at a bucket whose next room is at p_next: at that time, but not within 20 ms while
+-- takers wait for the bucket, or for a member of the pool that it stands for. The room may be reserved for those
+-- takers, and claims would try again and again in vain.
+-- p_bucket: the bucket's id.
+-- p_next, p_now: limiter's time in microseconds; p_next null: there is no bucket to wait for.
 create or replace function engine.after(p_bucket bigint, p_next bigint, p_now bigint) returns bigint
 language plpgsql stable as $$
 begin

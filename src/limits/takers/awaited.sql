@@ -1,5 +1,5 @@
--- When jobs come next for room in a bucket, or in the pool that it is a member of; null: none wait, or nobody has come
--- for half a second (no free worker, a pause).
+-- Returns when jobs next claim from a bucket, or from the pool that it is a member of, in limiter's microseconds. Null:
+-- no jobs wait for it, or no claim has come for half a second after they were due (no free worker, a pause).
 create or replace function engine.awaited(p_bucket bigint, p_now bigint) returns bigint language plpgsql stable as $$
 begin
   return (

@@ -1,16 +1,18 @@
--- Whether jobs come first at a bucket (or member of a pool) that takers outside of jobs wait for too: they take turns,
--- by the units that each had since the other (the ledger knows; grants outside of jobs have ids of version 4 there). A
--- turn is as long as the other's last one, but no longer than a tenth of a second's worth of the limit, or the largest
--- of the takers' grants. Jobs that do not come for half a second after their list was due (no free worker, a pause) let
--- their turn pass.
+-- Returns whether jobs come before the takers that wait for the same bucket (or member of a pool). Jobs and takers take
+-- turns, measured by the units that each were granted since the other. The ledger has these, because the grants of
+-- takers have ids of version 4 there, and all others of version 7. A turn is as long as the other side's last turn, but
+-- at most a tenth of a second's worth of the limit, or the largest of the takers' grants if that is more. Jobs that do
+-- not claim within half a second after their list was due (no free worker, a pause) lose their turn.
+-- p_now: limiter's time in microseconds.
+-- p_here: jobs claim from the bucket now, so whether they wait for it is not checked.
 create or replace function engine.jobs_first(p_bucket bigint, p_now bigint, p_here boolean default false)
 returns boolean language plpgsql stable as $$
 declare
   v_row record;
   v_most bigint;  -- the longest turn
-  v_last boolean;  -- who had the last grant: true = a taker
-  v_run bigint := 0;  -- units since the other had one
-  v_before bigint := 0;  -- units of the other's last turn
+  v_last boolean;  -- whether the last grant was a taker's
+  v_run bigint := 0;  -- units of the present turn
+  v_before bigint := 0;  -- units of the other side's last turn
 begin
   if not p_here and engine.awaited(p_bucket, p_now) is null then return false; end if;
   select greatest(1, min(case x.kind when 'window' then x.room * 100000 / x.span when 'concurrency' then x.room / 4

@@ -1,5 +1,9 @@
--- What a claim may give to jobs of what is free in these buckets: where takers outside of jobs wait and have the turn,
--- what they want is theirs: units, or each a place (p_places).
+-- Returns how much of the free units of these buckets a claim may give to jobs: where takers wait and have the turn, it
+-- subtracts the units that they want, or one place for each of them (p_places).
+-- p_buckets: the buckets' ids.
+-- p_avail: the free units, or places, of each.
+-- p_now: limiter's time in microseconds.
+-- p_places: p_avail counts places of a concurrency rule.
 create or replace function engine.left(p_buckets bigint[], p_avail bigint[], p_now bigint,
   p_places boolean default false) returns bigint[]
 language plpgsql stable as $$

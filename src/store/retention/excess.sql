@@ -1,6 +1,12 @@
--- What the next round of housekeeping would drop and delete, without doing so. p_done_ms, p_failed_ms: how long jobs are
--- kept; p_ledger_us: how long the ledger is. Rows are counted up to 100,000 of each kind (100,001: more), partitions as
--- volume does. p_cap: as of limiter_us.
+-- Counts what the next round of housekeeping would drop and delete, and changes nothing. Rows are counted up to 100,000
+-- of each kind (100,001 means more); for partitions they are counted or estimated as in `engine.volume`.
+-- p_done_ms, p_failed_ms: how long finished and failed jobs are kept.
+-- p_ledger_us: how long the ledger is kept.
+-- p_cap: as in `engine.limiter_us`.
+-- partitions: partitions of history to drop, with their rows and bytes.
+-- late: jobs that finished after the partition of their day was dropped.
+-- keys: idempotency keys.
+-- ledger: ledger rows.
 create or replace function engine.excess(p_done_ms bigint, p_failed_ms bigint, p_ledger_us bigint, p_cap bigint,
   out partitions json, out late bigint, out keys bigint, out ledger bigint) language plpgsql set jit = off as $$
 declare
@@ -11,7 +17,8 @@ declare
   v_lapsed timestamptz := engine.shown_since(86400000, p_cap);
 begin
   partitions := (select coalesce(json_agg(json_build_object('name', o.name, 'rows', v.rows, 'bytes', v.bytes)), '[]')
-    from engine.outlived(p_done_ms, p_failed_ms, p_cap) o cross join lateral engine.volume(format('sluice.%I', o.name)::regclass) v);
+    from engine.outlived(p_done_ms, p_failed_ms, p_cap) o
+    cross join lateral engine.volume(format('sluice.%I', o.name)::regclass) v);
   late := (select count(*) from (
     (select 1 from sluice.done_late where finished_at < v_done_before limit v_most)
     union all (select 1 from sluice.failed_late where finished_at < v_failed_before limit v_most)) l);
@@ -19,6 +26,8 @@ begin
   ledger := (select count(*) from (
     select 1 from sluice.ledger l
     where l.at < v_us - p_ledger_us and l.at <= v_us - coalesce((
-        select max(s) from sluice.bucket b join sluice.limit_def d on d.name = b.name, unnest(d.span) s where b.id = l.bucket), 0)
-      and exists (select 1 from sluice.ledger m where m.bucket = l.bucket and (m.at, m.n) > (l.at, l.n)) limit v_most) r);
+        select max(s) from sluice.bucket b join sluice.limit_def d on d.name = b.name, unnest(d.span) s
+        where b.id = l.bucket), 0)
+      and exists (select 1 from sluice.ledger m where m.bucket = l.bucket and (m.at, m.n) > (l.at, l.n))
+    limit v_most) r);
 end $$;

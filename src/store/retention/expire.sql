@@ -1,8 +1,13 @@
--- Drops one partition of history that is over (outlived). more: its name, null when there is none; rows and bytes as
--- volume has them. It looks again under the lock: a job of that day may have finished in between. Parent before
--- partition, as a finish locks them. Gives up, until the next round, rather than keep finishes waiting behind somebody's
--- long query. p_cap: as of limiter_us.
-create or replace function engine.expire(p_done_ms bigint, p_failed_ms bigint, p_cap bigint, out more text, out rows bigint, out bytes bigint)
+-- Drops the oldest partition of history whose retention is over (`engine.outlived`). It checks again under the lock,
+-- because a job of that day may have finished in between. It locks the parent before the partition, in the order in
+-- which a finish locks them, and gives up after 200 ms until the next round, so that finishes do not queue behind a
+-- lock that waits for a long query.
+-- p_done_ms, p_failed_ms: how long finished and failed jobs are kept.
+-- p_cap: as in `engine.limiter_us`.
+-- more: the name of the dropped partition; null when none was dropped.
+-- rows, bytes: its size, as in `engine.volume`.
+create or replace function engine.expire(
+  p_done_ms bigint, p_failed_ms bigint, p_cap bigint, out more text, out rows bigint, out bytes bigint)
 language plpgsql set lock_timeout = '200ms' set enable_seqscan = off set jit = off as $$
 declare
   v_old record;
@@ -14,7 +19,8 @@ begin
   select v.rows, v.bytes into rows, bytes from engine.volume(format('sluice.%I', v_old.name)::regclass) v;
   execute format('lock table only sluice.%I in access exclusive mode', v_old.parent);
   execute format('lock table sluice.%I in access exclusive mode', v_old.name);
-  execute format('select exists (select 1 from sluice.%I where finished_at >= $1)', v_old.name) into v_young using v_old.before;
+  execute format('select exists (select 1 from sluice.%I where finished_at >= $1)', v_old.name)
+    into v_young using v_old.before;
   if v_young then return; end if;
   execute format('drop table sluice.%I', v_old.name);
   more := v_old.name;

@@ -1,3 +1,3 @@
--- The smallest UUIDv7 of a millisecond: the border of a history partition.
+-- Returns the smallest UUIDv7 of a millisecond (p_ms, since 1970): the lower bound of a history partition.
 create or replace function engine.id_floor(p_ms bigint) returns uuid language sql immutable as
   $$ select (lpad(to_hex(p_ms), 12, '0') || '00000000000000000000')::uuid $$;

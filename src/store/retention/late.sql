@@ -1,7 +1,12 @@
--- Deletes jobs that finished longer ago than they are kept (p_done_ms, p_failed_ms) from the tables for what finished
--- after its day's partition was dropped: a portion of each. more: there may be more; gone: how many went. p_cap: as of limiter_us.
-create or replace function engine.late(p_done_ms bigint, p_failed_ms bigint, p_cap bigint, out more boolean, out gone bigint) language plpgsql
-  set enable_seqscan = off set jit = off as $$
+-- Deletes a portion of the jobs whose retention is over from the two tables for late jobs: those that finished after
+-- the partition of their day was dropped.
+-- p_done_ms, p_failed_ms: how long finished and failed jobs are kept.
+-- p_cap: as in `engine.limiter_us`.
+-- more: there may be more of them.
+-- gone: how many were deleted.
+create or replace function engine.late(
+  p_done_ms bigint, p_failed_ms bigint, p_cap bigint, out more boolean, out gone bigint)
+language plpgsql set enable_seqscan = off set jit = off as $$
 declare
   v_portion constant integer := 10000;
   v_done_before timestamptz := engine.shown_ago(p_done_ms, p_cap);

@@ -1,4 +1,5 @@
--- Those of past whose newest finish is that old too. Looks without locks: a job of that day may finish just then.
+-- Returns those partitions of `engine.past` in which no job finished within its retention: they can be dropped. Takes
+-- no locks, so a job of that day may finish just after the check.
 create or replace function engine.outlived(p_done_ms bigint, p_failed_ms bigint, p_cap bigint)
 returns table (parent text, name text, before timestamptz) language plpgsql set enable_seqscan = off set jit = off as $$
 declare

@@ -1,5 +1,6 @@
--- Keeps history partitioned by day of creation: makes the partitions from yesterday to three days ahead. Gives up a
--- step, until the next run, rather than keep finishes waiting behind somebody's long query.
+-- Creates the daily partitions of history, by the day of a job's creation, from yesterday to three days ahead. It skips
+-- a partition whose lock is not free within 200 ms until the next run, so that finishes do not queue behind a lock that
+-- waits for a long query.
 create or replace function engine.partition() returns void language plpgsql set lock_timeout = '200ms' as $$
 declare
   v_today bigint := floor(extract(epoch from sluice.now()) / 86400)::bigint;

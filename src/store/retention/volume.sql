@@ -1,6 +1,7 @@
--- How many rows a table has, and its bytes with indexes. Beyond 10,000 rows (counted_to) they are what the server's
--- statistics say, since counting takes as long as reading.
-create or replace function engine.volume(p_table regclass, out rows bigint, out bytes bigint) language plpgsql stable as $$
+-- Returns the rows of a table, and its bytes with indexes. Beyond 10,000 rows (`countedTo` in operations/jobs.ts) it returns
+-- what the server's statistics have, because counting takes as long as reading.
+create or replace function engine.volume(p_table regclass, out rows bigint, out bytes bigint)
+language plpgsql stable as $$
 begin
   execute format('select count(*) from (select 1 from %s limit 10001) t', p_table) into rows;
   if rows > 10000 then
