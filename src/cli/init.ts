@@ -29,11 +29,11 @@ export const syncContact = task('sync-contact', {
   input: z.object({ accountId: z.string(), contactId: z.string() }), // any Standard Schema
   limits: [crm],
   retry: { attempts: 5 },
-  allowPrivate: ['127.0.0.1'], // the stand-in for the vendor; what is public needs no leave
+  allowPrivate: ['127.0.0.1'], // the stand-in for the vendor; public addresses need no permission
   async run({ accountId, contactId }, { fetch }) {
     const response = await fetch(\`\${await vendor()}/accounts/\${accountId}/contacts/\${contactId}\`)
     if (response.status === 429) throw rateLimited(response) // honours Retry-After for this account, on every worker
-    if (!response.ok) throw new Error(\`the CRM said \${response.status}\`)
+    if (!response.ok) throw new Error(\`the CRM answered \${response.status}\`)
     return await response.json()
   },
 })
