@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { inSource, isCode, isGenerated, isSql, isStatement, readAll, type File } from './repository.ts'
+import { obscure } from './language.ts'
 import { moduleOf, strayImports, strayReferences, unindexed } from './modules.ts'
 import { calls, cycles, imports, sleeps, tooLong, undocumented } from './syntax.ts'
 
@@ -145,6 +146,19 @@ const laws: Record<string, Law> = {
   'names say what is inside': {
     in: (files) => files.map(({ path }) => path).filter((path) => path.split('/').some((name) => vagueName.test(name))),
     bad: [{ 'src/core/utils.ts': '' }, { 'test/helpers/a.ts': '' }, { 'src/db/lockManager.ts': '' }],
+  },
+  'comments and docs are in plain English': {
+    in: (files) =>
+      files
+        .filter(({ path }) => /^(src|docs|scripts|bench|examples|README|CONTRIBUTING)/.test(path) && !isGenerated(path))
+        .filter(({ path }) => /\.(ts|mjs|sql|lua|md)$/.test(path))
+        .flatMap(obscure),
+    bad: [
+      { 'src/core/a.ts': '/** Of a window the counts are void. */' },
+      { 'src/core/a.ts': `let a // ${'long '.repeat(40)}` },
+      { 'src/db/a.sql': '-- Reads rows. Who holds one\n-- goes on.' },
+      { 'docs/a.md': 'The store tells the worker.' },
+    ],
   },
   'nothing is left open': {
     in: (files) =>
