@@ -9,6 +9,8 @@ export default defineConfig(({ mode }) => ({
     globalSetup: ['test/servers/setup.ts'],
     setupFiles: ['test/property.ts'],
     pool: 'forks',
+    // The embedded engine is WebAssembly: V8 spends more on optimising it, in each worker anew, than tests gain by that.
+    execArgv: ['--liftoff-only'],
     // Many tests measure rates: more files at once than this would measure each other.
     maxWorkers: 2,
     // On a shared machine a moment of starvation fails a measurement now and then; the output marks what was tried again.
