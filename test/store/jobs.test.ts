@@ -1,4 +1,4 @@
-import { PGlite } from '@electric-sql/pglite'
+import type { PGlite } from '@electric-sql/pglite'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { newId } from '../../src/core/hash.ts'
@@ -6,6 +6,7 @@ import { migrate } from '../../src/db/migrate.ts'
 import type { Db, Tx } from '../../src/db/db.ts'
 import { limit, type Sluice, type State, task } from '../../src/index.ts'
 import { claimAll, count, empty, engines, enter, openOn, quietTask } from '../dispatch/engine.ts'
+import { ownPglite } from '../servers/pglite.ts'
 
 const quiet = quietTask('quiet')
 const limited = task('limited', {
@@ -114,7 +115,7 @@ for (const engine of engines) {
 }
 
 it('send takes a transaction of PGlite itself', async () => {
-  const pglite = await PGlite.create()
+  const pglite = await ownPglite()
   const tx = (on: Pick<PGlite, 'query' | 'exec'>): Tx => ({
     query: async (sql, params) => (await on.query(sql, [...(params ?? [])])).rows as never,
     script: async (sql) => void (await on.exec(sql)),

@@ -121,7 +121,7 @@ describe('housekeeping', () => {
     await db.script(`create table sluice.aside (like sluice.done); insert into sluice.aside select * from sluice.failed;
       drop table sluice.failed_${old}; insert into sluice.failed_late select * from sluice.aside; drop table sluice.aside`)
     await db.query(
-      `insert into sluice.idempotency select 't', i::text, gen_random_uuid(), sluice.now() + make_interval(secs => i - 3.5) from generate_series(1, 5) i`,
+      `insert into sluice.idempotency select 't', i::text, gen_random_uuid(), sluice.now() + make_interval(hours => 2 * i - 7) from generate_series(1, 5) i`,
     )
     await db.query(
       `insert into sluice.ledger (bucket, n, at, debt, version, units) select 1, i, i, '{1}', 1, 1 from generate_series(1, 4) i`,

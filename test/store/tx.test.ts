@@ -1,7 +1,7 @@
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { PGlite } from '@electric-sql/pglite'
+import type { PGlite } from '@electric-sql/pglite'
 import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
@@ -12,6 +12,7 @@ import { within } from '../../src/db/tx.ts'
 import { limit, Sluice, task, type TxLike } from '../../src/index.ts'
 import { count, engines, openOn } from '../dispatch/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
+import { ownPglite } from '../servers/pglite.ts'
 import { type Connected, embedded, libraries, type Open } from './library.ts'
 
 // Every library keeps every guarantee: one list of those, one of these.
@@ -278,7 +279,7 @@ describe('on an embedded engine of the user’s own', () => {
   let pglite: PGlite
   let sluice: Sluice
   beforeAll(async () => {
-    pglite = await PGlite.create()
+    pglite = await ownPglite()
     const tx = (on: Pick<PGlite, 'query' | 'exec'>): Tx => ({
       query: async (sql, params) => (await on.query(sql, [...(params ?? [])])).rows as never,
       script: async (sql) => void (await on.exec(sql)),

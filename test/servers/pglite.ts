@@ -1,0 +1,11 @@
+import { PGlite } from '@electric-sql/pglite'
+import { template } from '../../src/db/template.ts'
+
+/**
+ * A PGlite of a user's own, in memory, without a schema of ours. It starts from what initdb left when this package was
+ * built, which takes a third of the time that initdb takes.
+ */
+export function ownPglite(): Promise<PGlite> {
+  const loadDataDir = template()
+  return PGlite.create(loadDataDir === undefined ? {} : { loadDataDir })
+}
