@@ -67,8 +67,8 @@ export class Claims {
   readonly #store: Store
   readonly #asking = new Set<string>()
   readonly #storeClock: StoreClock
-  #since: { us: string; fromMs: number } | undefined
-  #tasks: readonly string[] | undefined
+  /** What was learned of the past is about the classes of these tasks. */
+  readonly #since = new WeakMap<readonly string[], { us: string; fromMs: number }>()
   /** Told of an error that has come back for some seconds; the claim goes on trying. */
   lasting: (error: unknown) => void = (error) =>
     this.#store.log.error('claims fail; they are tried again until they do not', { error: String(error) })
@@ -175,9 +175,6 @@ export class Claims {
   }
 
   async #ask(who: Claimer, want: number, idle: boolean, id: string, sentMs: number, firstMs: number): Promise<Claimed> {
-    // What was learned of the past was learned of the classes of these tasks.
-    if (who.tasks !== this.#tasks) this.#since = undefined
-    this.#tasks = who.tasks
     const [row] = await this.#store.call<Answer>('claim', [
       id,
       who.worker,
@@ -186,13 +183,14 @@ export class Claims {
       want,
       this.#storeClock.cap(sentMs),
       idle,
-      this.#trusted(sentMs),
+      this.#trusted(who.tasks, sentMs),
       this.#wide,
     ])
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
     const heardMs = this.#store.clock.monotonicMs()
     this.#wide = row.again && row.jobs === null
-    if (row.since !== null) this.#since = { us: row.since, fromMs: this.#since?.fromMs ?? sentMs }
+    if (row.since !== null)
+      this.#since.set(who.tasks, { us: row.since, fromMs: this.#since.get(who.tasks)?.fromMs ?? sentMs })
     this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
     // Waiting for a bucket's lock came before the decision. A wait longer than the whole call was a step of the clock.
     const waitedMs = Number(row.waited_us) / 1_000
@@ -242,10 +240,12 @@ export class Claims {
     this.#isLasting = false
   }
 
-  /** What to tell of the past: null, when it is to be looked at again. */
-  #trusted(nowMs: number): string | null {
-    if (this.#since !== undefined && nowMs - this.#since.fromMs > trustMs) this.#since = undefined
-    return this.#since?.us ?? null
+  /** Returns the time before which nothing is due, by an earlier answer; null: the store has to look at all of the past. */
+  #trusted(tasks: readonly string[], nowMs: number): string | null {
+    const since = this.#since.get(tasks)
+    if (since !== undefined && nowMs - since.fromMs <= trustMs) return since.us
+    this.#since.delete(tasks)
+    return null
   }
 
   async #handouts(told: string | null, claim: string, grantedMs: number): Promise<Handout[]> {

@@ -1,11 +1,12 @@
 /** Runs a handler: deadline, validation, timeout, outcome. */
-import { caughtUpMs, sleepUntil, type StoreClock } from '../core/clock.ts'
+import { caughtUpMs, type Clock, type StoreClock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import { redactText } from '../core/redact.ts'
 import { delayMs, waitMaxMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import { isLater, type Soon, validate } from '../tasks/admit.ts'
+import { unitsOf } from '../claim/agree.ts'
 import type { Handout } from '../claim/claimed-job.ts'
 import { retryInCode, snoozedCode } from '../tasks/outcome.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
@@ -17,7 +18,6 @@ import { vendorLimitedCode } from '../http/feedback.ts'
 import type { SharedLimits } from '../limits/peer.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
-import { unitsOf } from './agree.ts'
 import { admission, elsewhere, type Elsewhere, isAdmitted } from './admission.ts'
 import { choiceOf, withBase } from './choice.ts'
 import { StoreGrants } from './grants.ts'
@@ -113,12 +113,6 @@ export class Attempt {
 
   async #run(): Promise<Outcome> {
     const { clock } = this.#options.store
-    if (this.job.agreed !== undefined) {
-      const denied = await this.job.agreed
-      if (denied !== undefined) return denied
-      // The grant is for a moment in the future.
-      await sleepUntil(clock, this.job.notBeforeMs)
-    }
     const startedMs = clock.monotonicMs()
     // A grant allows an arrival until an instant: a slow process gives an expired grant back, uncalled. A process that
     // was stopped for so long may have been given up as well, and its job handed to another worker.
@@ -158,9 +152,7 @@ export class Attempt {
     this.#disarm?.()
     this.#disarm = this.#options.store.clock.after(timeoutMs, () => {
       this.#isLate = true
-      this.abort(
-        new AttemptError('SLUICE_TIMEOUT', `the attempt took longer than ${timeoutMs} ms`, { retryable: true }),
-      )
+      this.abort(timeoutError(this.#task))
     })
   }
 
@@ -223,20 +215,9 @@ export class Attempt {
   }
 
   #verdict(error: unknown, tookMs: number): Outcome {
-    const { retry } = this.#task
-    const text = describe(error)
-    // Judged by its fields, not by its class: it may come from another copy of the package.
-    const known = SluiceError.is(error) ? (error as SluiceError & Partial<AttemptError>) : undefined
-    if (known?.code === snoozedCode) return { kind: 'return', delayMs: known.retryAfterMs ?? 0, held: 'snooze' }
-    if (known?.retryable === false) return { kind: 'failed', reason: 'refused', error: text, tookMs }
-    if (this.#task.isOnce && this.#isCalled && !this.#isSure(known))
-      return { kind: 'failed', reason: 'doubtful', error: text, tookMs }
-    const failed = this.job.failed + 1
-    if (failed >= retry.attempts) return { kind: 'failed', reason: 'exhausted', error: text, tookMs }
-    const policyMs = known?.code === retryInCode ? 0 : delayMs(failed, retry, this.#options.store.clock.random())
-    // A vendor's header may contain no number, or one that is more than the store can add to a time.
-    const waitMs = Math.min(waitMaxMs, Math.max(policyMs, Number(known?.retryAfterMs) || 0))
-    return { kind: 'retry', error: text, delayMs: waitMs, tookMs }
+    const known = knownError(error)
+    const isInDoubt = this.#isCalled && !this.#isSure(known)
+    return verdict(this.job, this.#task, error, isInDoubt, tookMs, this.#options.store.clock)
   }
 
   /**
@@ -354,6 +335,38 @@ export class Attempt {
     }
     return this.#controller.signal
   }
+}
+
+/** Judges an error by its fields, not by its class: it may come from another copy of the package. */
+function knownError(error: unknown): (SluiceError & Partial<AttemptError>) | undefined {
+  return SluiceError.is(error) ? (error as SluiceError & Partial<AttemptError>) : undefined
+}
+
+/** Returns how an attempt ends that failed by `error`. @param isInDoubt the call may have been made */
+export function verdict(
+  job: Handout,
+  task: AnyTask,
+  error: unknown,
+  isInDoubt: boolean,
+  tookMs: number,
+  clock: Clock,
+): Outcome {
+  const text = describe(error)
+  const known = knownError(error)
+  if (known?.code === snoozedCode) return { kind: 'return', delayMs: known.retryAfterMs ?? 0, held: 'snooze' }
+  if (known?.retryable === false) return { kind: 'failed', reason: 'refused', error: text, tookMs }
+  if (task.isOnce && isInDoubt) return { kind: 'failed', reason: 'doubtful', error: text, tookMs }
+  const failed = job.failed + 1
+  if (failed >= task.retry.attempts) return { kind: 'failed', reason: 'exhausted', error: text, tookMs }
+  const policyMs = known?.code === retryInCode ? 0 : delayMs(failed, task.retry, clock.random())
+  // A vendor's header may contain no number, or one that is more than the store can add to a time.
+  const waitMs = Math.min(waitMaxMs, Math.max(policyMs, Number(known?.retryAfterMs) || 0))
+  return { kind: 'retry', error: text, delayMs: waitMs, tookMs }
+}
+
+/** Returns the error of an attempt that took longer than its task allows. */
+export function timeoutError({ timeoutMs }: AnyTask): AttemptError {
+  return new AttemptError('SLUICE_TIMEOUT', `the attempt took longer than ${timeoutMs} ms`, { retryable: true })
 }
 
 function attemptOver(): AttemptError {

@@ -5,6 +5,7 @@ import { systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import type { Db } from '../../src/db/db.ts'
 import { type Claimed, Claims } from '../../src/claim/claim.ts'
+import type { Finisher } from '../../src/claim/finish/finish.ts'
 import type { Handout } from '../../src/claim/claimed-job.ts'
 import { Dispatcher, Pace } from '../../src/claim/dispatcher.ts'
 import type { Outlet } from '../../src/claim/outlet.ts'
@@ -30,19 +31,18 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number) {
     },
   }
   const outlet: Outlet = {
-    returned: 0,
     free: () => slots - at.running,
-    keep: () => () => {},
-    kept: 0,
-    freed: (least, signal) =>
-      slots - at.running >= least
-        ? Promise.resolve()
-        : new Promise((resolve) => signal.addEventListener('abort', () => resolve())),
+    kinds: [],
     start: (jobs) => void (at.running += jobs.length),
+    abort() {},
   }
   const loop = new Dispatcher({
     claims: claims as unknown as Claims,
-    outlet,
+    outlet: () => outlet,
+    finisher: { backlog: 0, opened() {} } as unknown as Finisher,
+    shared: undefined,
+    throttle: undefined,
+    timedOut: undefined,
     clock: {
       ...clock,
       sleep: (ms, ...more) => {
@@ -125,13 +125,13 @@ test('that claims fail for seconds is told once, and once that they do no more',
 })
 
 test('grants that cannot be used in time make claims smaller until they can, and stay so', () => {
-  const outlet = { returned: 0 } as { returned: number } & Outlet
-  const pace = new Pace(outlet, 500)
+  const hand = { returned: 0 }
+  const pace = new Pace(hand, 500)
   // A machine that has 40 jobs begin in time; of more all come back.
   const wants = Array.from({ length: 60 }, () => {
     const want = pace.most()
     pace.claimed(want, false)
-    if (want > 40) outlet.returned += want
+    if (want > 40) hand.returned += want
     return want
   })
   expect(wants.slice(0, 9)).toEqual([1, 2, 4, 8, 16, 32, 64, 32, 36])
@@ -139,16 +139,16 @@ test('grants that cannot be used in time make claims smaller until they can, and
   expect(inTime.length / wants.slice(7).length).toBeGreaterThan(0.7)
   expect(Math.max(...wants.slice(7))).toBeLessThanOrEqual(46)
   // What was claimed counts, not what might have been.
-  const few = new Pace(outlet, 500)
+  const few = new Pace(hand, 500)
   for (let i = 0; i < 12; i++) few.claimed(few.most(), false)
   few.claimed(10, false)
-  outlet.returned++
+  hand.returned++
   expect(few.most()).toBe(5)
 })
 
 test('a claim that got less than it wanted though there was more does not keep claims small', () => {
   const wants = (more: boolean) => {
-    const pace = new Pace({ returned: 0 } as unknown as Outlet, 100)
+    const pace = new Pace({ returned: 0 }, 100)
     return Array.from({ length: 6 }, () => {
       const want = pace.most()
       pace.claimed(Math.ceil(want / 2), more)
