@@ -1,6 +1,6 @@
 /**
- * The loop of a dispatcher: claim what is allowed now, hand it to the outlet, sleep until the store says that more is
- * allowed or that something arrived. There is no leader: every process that can execute claims for itself.
+ * The loop of a dispatcher: claim what is allowed now, hand it to the outlet, sleep until more is allowed or
+ * something arrives. There is no leader: every process that can execute claims for itself.
  */
 import { AsyncResource } from 'node:async_hooks'
 import { readMoment } from '../core/clock.ts'
@@ -43,11 +43,11 @@ export interface Offered {
   input: string
 }
 
-/** Who is not told of anything sleeps no longer than this. */
+/** Longest sleep while LISTEN is down. */
 const deafMs = 1_500
 /**
- * And who is told, no longer than this: some worker looks every 2 s for all whether there is something that no sleeper knows
- * of (stir.sql). What that overlooks, since it should have been done long ago, is seen by a claim after this.
+ * Longest sleep while LISTEN works. Every 2 s one worker of the fleet wakes sleepers for work whose NOTIFY was missed; it
+ * does not see work that was due long ago, which a claim after this sleep finds.
  */
 const restMs = 20_000
 /** After the last job, look once more so soon: a sender that committed meanwhile did not see us idle yet. */
@@ -82,7 +82,7 @@ export class Pace {
   /** The most to claim now. */
   most(): number {
     if (this.#hand.returned > this.#returned) {
-      // Of what was claimed, which may have been less: half of a window that was never filled would change nothing.
+      // Halves what was claimed, which may be less than the window: half of a window that was never filled changes nothing.
       const claimed = this.#last > 0 ? Math.min(this.#window, this.#last) : this.#window
       this.#window = this.#calm = Math.max(1, Math.floor(claimed / 2))
     } else if (this.#last >= this.#window || (this.#last > 0 && this.#leftSome)) {

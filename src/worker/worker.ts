@@ -52,7 +52,7 @@ export interface WorkerOptions {
   beatUrl: string | undefined
   /** How long what is over is kept. */
   care: Care
-  /** Who else has a say in limits. */
+  /** Limits whose state is in Redis. */
   shared: SharedLimits | undefined
   /** Executes its jobs; default this process. */
   outlet?: OutletFor
@@ -63,7 +63,7 @@ export interface WorkerOptions {
 /** For so long, from its start or its last success, `once` goes round again for jobs that all came back uncalled. */
 const vainMsMax = 10_000
 
-/** So long `once`, and a worker that is told to stop, wait for a store that is away; a worker waits for ever. */
+/** So long `once`, and a worker that is to stop, wait for a store that is away; a worker waits for ever. */
 const onceAwayMs = 60_000
 const stopAwayMs = 10_000
 
@@ -81,7 +81,7 @@ export class Worker {
   readonly #dispatcher: Dispatcher
   readonly #timetable: Timetable
   readonly #agents: Agents
-  /** Aborted when it is told to stop, and when its last attempt has ended. */
+  /** Aborted when it is to stop, and when its last attempt has ended. */
   readonly #stop = new AbortController()
   readonly #end = new AbortController()
   /** Its start, or its only round. */
@@ -287,13 +287,13 @@ export class Worker {
     await this.#underway?.catch(() => {})
     await this.#timetable.stopped()
     await this.#dispatcher.stop()
-    // A store that has ended tells nobody anything.
+    // A store that has ended answers nothing.
     await Promise.allSettled([this.#member.retreat(), this.#unlisten?.()])
     await this.#idle()
     this.#end.abort()
     await this.#rounds
     await this.#heartbeat?.stop()
-    // Who signs off says that what is in hand was not called: not true of endings that were given up.
+    // To sign off means that what is in hand was not called: not true of endings that were given up.
     if (!this.#finisher.hasGivenUp) {
       const text = 'the worker ends without signing off; jobs in its hands, if any, will be rescued'
       await this.#options.rulebook.estimates?.write()
@@ -303,7 +303,7 @@ export class Worker {
     await this.#threads?.close()
   }
 
-  /** Stops at once: attempts under way are told by their signal, and their jobs go back to be tried elsewhere. */
+  /** Stops at once: the signals of attempts under way abort, and their jobs go back to be tried elsewhere. */
   async abort(): Promise<void> {
     const reason = new AttemptError('SLUICE_SHUTDOWN', 'the worker was told to stop at once', { retryable: true })
     const stopping = this.stop()
@@ -326,13 +326,13 @@ export class Worker {
   }
 
   #lost(worker: string): void {
-    // Told twice, by the heartbeat's thread and by a claim: the second time is about the past.
+    // Both the heartbeat's thread and a claim notice this: the second time is about the past.
     if (!this.#member.lost(worker)) return
     this.#options.store.log.warn('this worker was given up as lost (stopped for more than 10 s?); it registers anew')
     this.#heartbeat?.beatFor(undefined)
     const text = 'this worker was given up as lost; its jobs were handed to others'
     this.#hand.drop(this.#hand.jobs(), new AttemptError('SLUICE_WORKER_LOST', text, { retryable: true }))
-    // Nobody tells a sleeper of anything who is not registered.
+    // A sleeper that is not registered gets no notifications.
     this.#dispatcher.wake()
   }
 
