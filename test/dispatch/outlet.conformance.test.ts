@@ -3,13 +3,16 @@ import { describe } from 'vitest'
 import { outletSuite } from './outlets.ts'
 import { Remote } from './remote.ts'
 
-describe('the outlet in this process', () => outletSuite(() => ({})))
+describe('the outlet in this process', () => {
+  outletSuite(() => ({}))
+})
 
-describe('an outlet elsewhere', () =>
+describe('an outlet elsewhere', () => {
   outletSuite((places, began) => {
     let remote: Remote | undefined
     return {
       outlet: (reports) => (remote = new Remote(places, ['few'], began, reports)),
       close: async () => remote?.close(),
     }
-  }))
+  })
+})

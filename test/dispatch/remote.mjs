@@ -5,7 +5,9 @@ import play from './play.mjs'
 /** Reports, after anything up to 30 ms: what ended first may be reported last. */
 const report = (message) => setTimeout(() => parentPort.postMessage(message), Math.random() * 30)
 
-parentPort.on('message', async ({ key, input, attempt }) => {
+parentPort.on('message', (job) => void execute(job))
+
+async function execute({ key, input, attempt }) {
   report({ key, what: 'began', attempt })
   const ended = await play(input, { attempt }).then(
     (result) => ({ result: JSON.stringify(result) }),
@@ -14,4 +16,4 @@ parentPort.on('message', async ({ key, input, attempt }) => {
   if (input.isLost && attempt === 1) return
   report({ key, what: 'ended', ...ended })
   if (Math.random() < 0.5) report({ key, what: 'ended', ...ended })
-})
+}
