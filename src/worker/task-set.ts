@@ -8,7 +8,8 @@ import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import type { Agents } from '../http/agent.ts'
 import type { SharedLimits } from '../limits/peer.ts'
-import { Attempt, type AttemptOptions, timeoutError, verdict } from './attempt.ts'
+import { Attempt, type AttemptOptions } from './attempt.ts'
+import { timeoutError, verdict } from './verdict.ts'
 
 /** What the attempts of a worker's tasks share. */
 type Shared = Omit<AttemptOptions, 'agent' | 'labels'>
