@@ -1,7 +1,7 @@
 -- Claims up to p_want jobs that all their limits allow now. One autocommitted statement reads what has arrived,
 -- decides, charges the limits and marks the jobs, or does nothing at all. It waits at most a second for a lock.
 -- p_claim: id of the claim; repeated with it after a lost reply, the call returns the same jobs.
--- p_queues, p_tasks: what the worker serves; p_queues null: all.
+-- p_queues: the queues that the worker serves; null: all. p_tasks: those of its tasks of which it can start a job now.
 -- p_want: number of jobs; 0 plans every statement on this connection and claims nothing.
 -- p_cap: the latest time that the store's clock can show, by the caller's monotonic clock; null: unknown.
 -- p_idle: registers the worker as idle when it gets fewer jobs than it wants.
@@ -30,7 +30,8 @@ declare
 begin
   -- A rescue of this worker has ended, or waits for the end of this transaction: so it misses no claim.
   perform pg_advisory_xact_lock_shared(1397511525, (p_worker & 2147483647)::integer);
-  select w.labels, exists (select 1 from sluice.claim c where c.id = p_claim) as known,
+  select w.labels, case when w.tasks <> p_tasks then p_tasks end as tasks,
+         exists (select 1 from sluice.claim c where c.id = p_claim) as known,
          exists (select 1 from sluice.gate) as gates,
          exists (select 1 from sluice.limit_def d where d.members is not null) as pools,
          exists (select 1 from sluice.shared) as shared,
@@ -81,7 +82,7 @@ begin
   waited_us := greatest(now_us - v_begun, 0);
   if v_granted < p_want and not again then
     select s.wake_us, s.since into wake_us, since
-    from engine.sleep(p_worker, p_queues, v_found.classes, v_shut, now_us, v_since, p_idle,
+    from engine.sleep(p_worker, p_queues, v_is.tasks, v_found.classes, v_shut, now_us, v_since, p_idle,
                       case when v_found.labelled then v_is.labels end, v_is.due_us) s;
     -- A job that another transaction has locked may be free at any moment.
     if v_held then wake_us := least(wake_us, 250000); end if;

@@ -12,13 +12,13 @@ import { isDataError } from './parking/parked.ts'
 /** The answer to a claim. */
 export interface Claimed {
   jobs: Handout[]
-  /** Something was in the way: worth asking again at once. */
+  /** Something was in the way: the next claim should follow at once. */
   again: boolean
-  /** When to ask again, in ms; undefined: only when something arrives. */
+  /** In how many ms to claim again; undefined: only when something arrives. */
   wakeMs: number | undefined
 }
 
-/** Who claims, and what. */
+/** A registered worker, and what it claims. */
 export interface Claimer {
   worker: string
   /** undefined: every queue. */
@@ -48,7 +48,7 @@ interface Begun {
  */
 const trustMs = 10_000
 
-/** Tries after which it is said that claims fail: some 2 s, and more where each waits for a lock. */
+/** Tries after which the log has it that claims fail: some 2 s, and more where each waits for a lock. */
 const quietTries = 8
 
 /** After looks for what claims fail by that found nothing, the next comes no sooner. */
@@ -60,22 +60,22 @@ const inputsMax = 100
 /** Thrown by `claim` when the worker was given up as lost: it has to register anew, and its jobs are no longer its own. */
 export class WorkerLostError extends Error {}
 
-/** A claim that may be repeated: made once, asked until there is an answer. */
+/** A claim that may be repeated: it is repeated until there is an answer. */
 export class Claims {
-  /** For so many ms a claim asks a store that is away. */
+  /** How many ms a claim is repeated while the store is away. */
   patienceMs = Infinity
   readonly #store: Store
   readonly #asking = new Set<string>()
   readonly #storeClock: StoreClock
-  #since: { us: string; fromMs: number } | undefined
-  #tasks: readonly string[] | undefined
-  /** Told of an error that has come back for some seconds; the claim goes on trying. */
+  /** What was learned of the past is about the classes of these tasks. */
+  readonly #since = new WeakMap<readonly string[], { us: string; fromMs: number }>()
+  /** Receives an error that has come back for some seconds; the claim goes on trying. */
   lasting: (error: unknown) => void = (error) =>
     this.#store.log.error('claims fail; they are tried again until they do not', { error: String(error) })
-  /** Told once of the next answer after that. */
+  /** Called once, at the next answer after that. */
   recovered: () => void = () => this.#store.log.info('claims work again')
   #isLasting = false
-  /** Told of what was parked, because claims failed by it. */
+  /** Receives what was parked, because claims failed by it. */
   parked: (names: readonly string[], error: unknown) => void = (names, error) =>
     this.#store.log.error('parked, because claims failed by it', { names, error: String(error) })
   #vainLooks = 0
@@ -89,7 +89,7 @@ export class Claims {
   }
 
   /**
-   * Claims up to `want` jobs. After a lost reply it asks again with the same id, so that jobs handed out by the first
+   * Claims up to `want` jobs. After a lost reply it is repeated with the same id, so that jobs handed out by the first
    * try are adopted: nobody else would take them from a worker that lives.
    * @param idle register as idle when there is less to do than wanted
    */
@@ -111,7 +111,7 @@ export class Claims {
   /**
    * The claim of a job that is being sent: the statement that records it claims it too, if its limits allow that.
    * @param input JSON text of the job's input, which the answer leaves out
-   * @param take told of the answer's jobs, none or one
+   * @param take receives the answer's jobs, none or one
    */
   offer(who: Claimer, input: string, take: (jobs: Handout[]) => void): KeptSlot {
     const id = newId()
@@ -175,9 +175,6 @@ export class Claims {
   }
 
   async #ask(who: Claimer, want: number, idle: boolean, id: string, sentMs: number, firstMs: number): Promise<Claimed> {
-    // What was learned of the past was learned of the classes of these tasks.
-    if (who.tasks !== this.#tasks) this.#since = undefined
-    this.#tasks = who.tasks
     const [row] = await this.#store.call<Answer>('claim', [
       id,
       who.worker,
@@ -186,13 +183,14 @@ export class Claims {
       want,
       this.#storeClock.cap(sentMs),
       idle,
-      this.#trusted(sentMs),
+      this.#trusted(who.tasks, sentMs),
       this.#wide,
     ])
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a claim was answered without a row')
     const heardMs = this.#store.clock.monotonicMs()
     this.#wide = row.again && row.jobs === null
-    if (row.since !== null) this.#since = { us: row.since, fromMs: this.#since?.fromMs ?? sentMs }
+    if (row.since !== null)
+      this.#since.set(who.tasks, { us: row.since, fromMs: this.#since.get(who.tasks)?.fromMs ?? sentMs })
     this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
     // Waiting for a bucket's lock came before the decision. A wait longer than the whole call was a step of the clock.
     const waitedMs = Number(row.waited_us) / 1_000
@@ -242,10 +240,12 @@ export class Claims {
     this.#isLasting = false
   }
 
-  /** What to tell of the past: null, when it is to be looked at again. */
-  #trusted(nowMs: number): string | null {
-    if (this.#since !== undefined && nowMs - this.#since.fromMs > trustMs) this.#since = undefined
-    return this.#since?.us ?? null
+  /** Returns the time before which nothing is due, by an earlier answer; null: the store has to look at all of the past. */
+  #trusted(tasks: readonly string[], nowMs: number): string | null {
+    const since = this.#since.get(tasks)
+    if (since !== undefined && nowMs - since.fromMs <= trustMs) return since.us
+    this.#since.delete(tasks)
+    return null
   }
 
   async #handouts(told: string | null, claim: string, grantedMs: number): Promise<Handout[]> {
@@ -280,7 +280,7 @@ export function isTransient(error: unknown): boolean {
   return /^(40...|53...|55P03|57014)$/.test(String((error as { code?: unknown }).code))
 }
 
-/** Our own earlier request with this id was still under way, and is carried out now: asked again, its jobs are handed out. */
+/** Our own earlier request with this id was still under way, and is carried out now: the next try gets its jobs. */
 function isOwnDouble(error: unknown): boolean {
   const { code, constraint } = error as { code?: unknown; constraint?: unknown }
   return code === '23505' && constraint === 'claim_pkey'

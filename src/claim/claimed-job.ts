@@ -11,11 +11,8 @@ export interface Handout {
   asked?: Moment
   /** The epoch to present to a second limiter. */
   epoch?: string
-  /** The second limiter's verdict. A missing promise, or one that resolves to undefined, means that the job may start. */
-  agreed?: Promise<Denial | undefined>
-  /** The id of its grant in the second limiter, and the monotonic ms before which it may not start. */
+  /** The id of its grant in Redis; undefined: it has none there. */
   grant?: string
-  notBeforeMs?: number
   seq: number
   id: string
   task: string

@@ -1,28 +1,38 @@
 /**
- * The loop of a dispatcher: claim what is allowed now, hand it to the outlet, sleep until the store says that more is
- * allowed or that something arrived. There is no leader: every process that can execute claims for itself.
+ * The loop of a dispatcher: claim what is allowed now, hand it to the outlet, sleep until more is allowed or
+ * something arrives. There is no leader: every process that can execute claims for itself.
  */
 import { AsyncResource } from 'node:async_hooks'
-import { type Clock, readMoment } from '../core/clock.ts'
+import { readMoment } from '../core/clock.ts'
 import { reach } from '../core/probe.ts'
-import { type Claimed, type Claimer, type Claims, WorkerLostError } from './claim.ts'
 import type { KeptSlot } from '../store/send.ts'
-import type { Outlet } from './outlet.ts'
+import { type Claimed, type Claimer, type Claims, WorkerLostError } from './claim.ts'
+import { InHand, type InHandOptions, type KindRoom } from './inhand.ts'
 
-/** What the loop needs. */
-export interface DispatchOptions {
+/** What a dispatcher needs; see the fields, and those of InHandOptions. */
+export interface DispatchOptions extends InHandOptions {
   claims: Claims
-  outlet: Outlet
-  clock: Clock
-  slots: number
-  /** Who claims; asked before each claim, since a worker that was given up registers anew. */
+  /** Returns who claims. Called before each claim, because a worker that was given up registers anew. */
   who(): Promise<Claimer>
-  /** Notifications are heard: idle workers are called to whatever there is (stir.sql, wake.sql, summon.sql). */
+  /** Notifications arrive: idle workers are woken for whatever there is. */
   listening(): boolean
   /** This worker was given up as lost: its jobs are no longer its own. */
   lost(worker: string): void
-  /** Something that should not happen; the loop goes on. */
+  /** Receives what should not happen; the loop goes on. */
   failed(error: unknown): void
+}
+
+/** What one claim is for. */
+interface Portion {
+  tasks: readonly string[]
+  want: number
+  /** It leaves out tasks for which there is less room than it wants; the next claim is for those, too. */
+  isPart: boolean
+}
+
+/** One claim; `claimed` undefined: it was not made. */
+interface Round extends Portion {
+  claimed: Claimed | undefined
 }
 
 /** A job that is being sent. */
@@ -33,11 +43,11 @@ export interface Offered {
   input: string
 }
 
-/** Who is not told of anything sleeps no longer than this. */
+/** Longest sleep while LISTEN is down. */
 const deafMs = 1_500
 /**
- * And who is told, no longer than this: some worker looks every 2 s for all whether there is something that no sleeper knows
- * of (stir.sql). What that overlooks, since it should have been done long ago, is seen by a claim after this.
+ * Longest sleep while LISTEN works. Every 2 s one worker of the fleet wakes sleepers for work whose NOTIFY was missed; it
+ * does not see work that was due long ago, which a claim after this sleep finds.
  */
 const restMs = 20_000
 /** After the last job, look once more so soon: a sender that committed meanwhile did not see us idle yet. */
@@ -52,7 +62,7 @@ const gatherMs = 10
  * old, halves it, and from there on it grows by an eighth, so that it does not run into the same again and again (as TCP does).
  */
 export class Pace {
-  readonly #outlet: Outlet
+  readonly #hand: Pick<InHand, 'returned'>
   readonly #slots: number
   #window = 1
   /** Up to here it doubles. */
@@ -62,17 +72,17 @@ export class Pace {
   #leftSome = false
   #returned: number
 
-  constructor(outlet: Outlet, slots: number) {
-    this.#outlet = outlet
+  constructor(hand: Pick<InHand, 'returned'>, slots: number) {
+    this.#hand = hand
     this.#slots = slots
     this.#calm = slots
-    this.#returned = outlet.returned
+    this.#returned = hand.returned
   }
 
   /** The most to claim now. */
   most(): number {
-    if (this.#outlet.returned > this.#returned) {
-      // Of what was claimed, which may have been less: half of a window that was never filled would change nothing.
+    if (this.#hand.returned > this.#returned) {
+      // Halves what was claimed, which may be less than the window: half of a window that was never filled changes nothing.
       const claimed = this.#last > 0 ? Math.min(this.#window, this.#last) : this.#window
       this.#window = this.#calm = Math.max(1, Math.floor(claimed / 2))
     } else if (this.#last >= this.#window || (this.#last > 0 && this.#leftSome)) {
@@ -81,7 +91,7 @@ export class Pace {
       this.#window = Math.min(this.#slots, more)
     }
     this.#last = 0
-    this.#returned = this.#outlet.returned
+    this.#returned = this.#hand.returned
     return this.#window
   }
 
@@ -94,6 +104,8 @@ export class Pace {
 
 /** Runs one dispatcher until `stop`. */
 export class Dispatcher {
+  /** What it has claimed. */
+  readonly hand: InHand
   readonly #options: DispatchOptions
   readonly #stop = new AbortController()
   readonly #scope = new AsyncResource('sluice.dispatcher')
@@ -104,10 +116,18 @@ export class Dispatcher {
   /** The registration that claimed last. */
   #claimer: Claimer | undefined
   #isAsleep = false
+  /** The last claim got as many jobs as there was room for: the next may be for tasks with more room only. */
+  #isNextPart = false
+  /** The kinds of tasks that the last claim left out because there was no room for them. */
+  #full: KindRoom[] = []
+  /** Lists without tasks that were left out. The same list each time, because `Claims` knows them apart by identity. */
+  readonly #lists = new Map<string, readonly string[]>()
+  #all: readonly string[] = []
 
   constructor(options: DispatchOptions) {
     this.#options = options
-    this.#pace = new Pace(options.outlet, options.slots)
+    this.hand = new InHand(options, () => this.wake())
+    this.#pace = new Pace(this.hand, options.slots)
   }
 
   /** Starts the loop; a second call changes nothing. */
@@ -124,22 +144,24 @@ export class Dispatcher {
 
   /** Something arrived: a sleeping loop looks at once. */
   wake(): void {
-    // Told again and again while it claims; each abort would make an error with its stack, for nobody.
+    // It is often called while the loop claims; each abort would make an error with its stack, for nobody.
     if (!this.#nudge.signal.aborted) this.#nudge.abort()
   }
 
   /**
-   * Keeps a slot for a job that this process is sending. Undefined: the loop does not sleep, the job is not for it, or only
-   * one slot is free, which stays for claims: others call this worker for as long as it is registered as idle.
+   * Keeps a place for a job that this process is sending. Undefined: the loop does not sleep, the job is not for it, or only
+   * one place is free, which stays for claims: others wake this worker for as long as it is registered as idle.
    */
   offer({ queue, task, input }: Offered): KeptSlot | undefined {
-    const { claims, outlet, clock } = this.#options
+    const { hand } = this
+    const { claims, clock } = this.#options
     const who = this.#claimer
-    if (who === undefined || !this.#isAsleep || this.#nudge.signal.aborted || outlet.kept > 0 || outlet.free() < 2)
+    if (who === undefined || !this.#isAsleep || this.#nudge.signal.aborted || hand.kept > 0 || hand.free() < 2)
       return undefined
     if (!who.tasks.includes(task) || who.queues?.includes(queue) === false) return undefined
+    if (hand.kinds().some(({ tasks, free }) => tasks.has(task) && free < 2)) return undefined
     const asked = readMoment(clock)
-    const start = outlet.keep()
+    const start = hand.keep()
     return claims.offer(who, input, (jobs) => {
       const begin = () => {
         for (const job of jobs) job.asked = asked
@@ -150,69 +172,130 @@ export class Dispatcher {
     })
   }
 
+  /** Claims and starts up to `most` jobs, without the loop. Resolves to how many; 0: there are none now. */
+  async claimOnce(most: number, signal: AbortSignal): Promise<number> {
+    const { clock } = this.#options
+    for (;;) {
+      await this.hand.freed(1, signal)
+      const { claimed, isPart } = await this.#claim(Math.min(most, this.#pace.most()), false, signal)
+      const count = claimed?.jobs.length ?? 0
+      if (count > 0 || signal.aborted) return count
+      if (claimed === undefined || claimed.again) await clock.sleep(2 + clock.random() * 3, signal)
+      else if (this.#full.length > 0) await this.#roomAgain(signal)
+      else if (!isPart) return 0
+    }
+  }
+
   async #run(): Promise<void> {
-    const { outlet, clock } = this.#options
+    const { clock } = this.#options
+    const { signal } = this.#stop
     let busy = false
-    while (!this.#stop.signal.aborted) {
+    while (!signal.aborted) {
       try {
         await this.#roomy(busy)
-        if (this.#stop.signal.aborted) return
+        if (signal.aborted) return
         this.#nudge = new AbortController()
-        const want = Math.min(outlet.free(), this.#pace.most())
-        const asked = readMoment(clock)
-        const claimed = await this.#claim(want)
+        const { claimed, want, isPart } = await this.#claim(this.#pace.most(), true, signal)
         if (claimed === undefined) continue
-        const idled = busy && claimed.jobs.length === 0
-        busy = claimed.jobs.length > 0
-        this.#pace.claimed(claimed.jobs.length, claimed.again)
-        for (const job of claimed.jobs) job.asked = asked
-        outlet.start(claimed.jobs)
-        if (claimed.again) await clock.sleep(claimed.jobs.length > 0 ? 0 : 2 + clock.random() * 3, this.#stop.signal)
-        else if (claimed.jobs.length < want) await this.#sleep(claimed, idled)
+        const count = claimed.jobs.length
+        const idled = busy && count === 0
+        if (!isPart || count > 0) busy = count > 0
+        if (claimed.again) await clock.sleep(count > 0 ? 0 : 2 + clock.random() * 3, signal)
+        else if (count < want && !isPart) await this.#sleep(claimed, idled)
       } catch (error) {
-        if (this.#stop.signal.aborted) return
+        if (signal.aborted) return
         this.#options.failed(error)
-        await clock.sleep(500 + clock.random() * 500, this.#stop.signal)
+        await clock.sleep(500 + clock.random() * 500, signal)
       }
     }
   }
 
   /** Waits for room. With a backlog it waits for a good part of the slots, so that one claim moves many jobs. */
   async #roomy(busy: boolean): Promise<void> {
-    const { outlet, clock, slots } = this.#options
-    await outlet.freed(1, this.#stop.signal)
+    const { hand } = this
+    const { clock, slots } = this.#options
+    await hand.freed(1, this.#stop.signal)
     const many = Math.ceil(slots / 4)
-    if (!busy || outlet.free() >= many) return
+    if (!busy || hand.free() >= many) return
     // So short that a stop waits for it.
     const enough = new AbortController()
-    await Promise.race([clock.sleep(gatherMs, enough.signal), outlet.freed(many, enough.signal)])
+    await Promise.race([clock.sleep(gatherMs, enough.signal), hand.freed(many, enough.signal)])
     enough.abort()
   }
 
-  async #claim(want: number): Promise<Claimed | undefined> {
-    const { claims, who, lost } = this.#options
-    const claimer = await who()
-    if (this.#stop.signal.aborted) return undefined
+  /** Claims up to `most` jobs and takes them into hand. */
+  async #claim(most: number, idle: boolean, signal: AbortSignal): Promise<Round> {
+    const { claims, clock, who, lost } = this.#options
+    const all = await who()
+    const room = Math.min(this.hand.free(), most)
+    const portion = this.#portion(all.tasks, room)
+    const { tasks, want, isPart } = portion
+    if (signal.aborted) return { ...portion, claimed: undefined }
+    const claimer = tasks === all.tasks ? all : { ...all, tasks }
     try {
-      const claimed = await claims.claim(claimer, want, true, this.#stop.signal)
+      const asked = readMoment(clock)
+      const claimed = await claims.claim(claimer, want, idle && !isPart, signal)
       this.#claimer = claimer
-      return claimed
+      this.#isNextPart = !isPart && claimed.jobs.length >= want
+      // What a kind of task has room for is no measure of what can be started in time.
+      if (want === room) this.#pace.claimed(claimed.jobs.length, claimed.again)
+      for (const job of claimed.jobs) job.asked = asked
+      this.hand.take(claimed.jobs)
+      return { ...portion, claimed }
     } catch (error) {
       if (!(error instanceof WorkerLostError)) throw error
-      lost(claimer.worker)
-      return undefined
+      lost(all.worker)
+      return { ...portion, claimed: undefined }
     }
+  }
+
+  /**
+   * Chooses the tasks of the next claim. A claim gets jobs of any of its tasks, so it wants no more than the kind of task with
+   * the least room can take. When it got that many, a claim for the tasks with more room follows, so that those do not wait.
+   */
+  #portion(all: readonly string[], most: number): Portion {
+    const kinds = this.hand.kinds()
+    this.#full = kinds.filter(({ free }) => free === 0)
+    const want = Math.min(most, ...kinds.flatMap(({ free }) => (free > 0 ? [free] : [])))
+    const part =
+      this.#isNextPart && want < most
+        ? this.#without(
+            all,
+            kinds.filter(({ free }) => free < most),
+          )
+        : []
+    if (part.length > 0) return { tasks: part, want: most, isPart: true }
+    return { tasks: this.#without(all, this.#full), want, isPart: false }
+  }
+
+  #without(all: readonly string[], kinds: readonly KindRoom[]): readonly string[] {
+    if (this.#all !== all) this.#lists.clear()
+    this.#all = all
+    if (kinds.length === 0) return all
+    const rest = all.filter((task) => !kinds.some(({ tasks }) => tasks.has(task)))
+    const known = this.#lists.get(rest.join())
+    if (known === undefined) this.#lists.set(rest.join(), rest)
+    return known ?? rest
+  }
+
+  /** Resolves when there is room for a kind of task that the last claim left out, or `signal` is aborted. */
+  #roomAgain(signal: AbortSignal): Promise<void> {
+    const full = this.#full.map(({ tasks }) => tasks)
+    return this.hand.when(() => this.hand.kinds().some(({ tasks, free }) => free > 0 && full.includes(tasks)), signal)
   }
 
   async #sleep(claimed: Claimed, idled: boolean): Promise<void> {
     const { clock, listening } = this.#options
     const { signal } = this.#nudge
     await reach('idle', claimed.wakeMs)
-    // Who was told a time would take what somebody else was told of.
+    // A worker with a time to wake does not look before it: it would take what another was woken for.
     const isUntold = claimed.wakeMs === undefined || claimed.wakeMs > restMs
     const longest = idled && isUntold ? secondLookMs : (listening() ? restMs : deafMs) * (0.75 + clock.random() / 2)
+    const awake = new AbortController()
+    if (this.#full.length > 0) void this.#roomAgain(awake.signal).then(() => awake.signal.aborted || this.wake())
     this.#isAsleep = true
     await clock.sleep(Math.min(claimed.wakeMs ?? longest, longest), signal)
     this.#isAsleep = false
+    awake.abort()
   }
 }

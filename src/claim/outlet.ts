@@ -1,18 +1,33 @@
-/** The seam between dispatch and whoever executes: this process (worker/), or a broker. */
+/** The seam between dispatch and what executes claimed jobs: this process (worker/), or a broker. */
+import type { Outcome } from './finish/finish.ts'
 import type { Handout } from './claimed-job.ts'
 
-/** Takes granted jobs and has them executed. */
+/** Executes jobs. Each job that it is given may start at once: every limit has granted it. */
 export interface Outlet {
-  /** Jobs that it gave back so far because their grants grew old before the call: a sign of too much at once. */
-  readonly returned: number
-  /** Jobs that it could start at once. */
+  /** Returns how many more attempts can begin now, of the tasks with the most room. */
   free(): number
-  /** Keeps one of them free until the returned function is called, once: it starts these jobs there, one or none. */
-  keep(): (jobs: readonly Handout[]) => void
-  /** Those that are kept. */
-  readonly kept: number
-  /** Resolves when `free()` is at least `least`, or `signal` is aborted. */
-  freed(least: number, signal: AbortSignal): Promise<void>
-  /** Starts jobs; never throws, never waits. Each job's end goes to the finisher. */
+  /** The kinds of tasks that need more than that, for example a thread; no task is of two kinds. */
+  readonly kinds: readonly Kind[]
+  /** Starts these jobs. Never throws, never waits; reports the end of each. */
   start(jobs: readonly Handout[]): void
+  /** Stops the attempt of a job that was started, for `reason`, and reports its end as of any other. */
+  abort(job: Handout, reason: Error): void
 }
+
+/** Tasks that share a capacity of their own. */
+export interface Kind {
+  readonly tasks: ReadonlySet<string>
+  /** Returns how many more attempts of these tasks can begin now. */
+  free(): number
+}
+
+/** What an outlet reports. It may do so from anywhere, late, twice, and in any order. */
+export interface Reports {
+  /** The attempt of this job, the very object that was started, has ended; of several reports the first counts. */
+  ended(job: Handout, outcome: Outcome): void
+  /** More attempts may begin than before, though none has ended. */
+  changed(): void
+}
+
+/** Makes an outlet that reports there. */
+export type OutletFor = (reports: Reports) => Outlet

@@ -1,6 +1,7 @@
 -- Returns how long a worker of these classes may sleep: until the first job is due, or until the bucket that frees
 -- first has a unit that no other sleeper will take. A worker takes all there is when it wakes. A worker that wakes too
 -- early finds nothing; when a sleeper would wake so late that units are lost, this worker wakes before it.
+-- p_tasks: the only tasks of which the worker can start a job now; null: all of its tasks.
 -- p_shut: classes that gates hold back. No worker is woken for them; `engine.stir` sees a gate that opens within some 2
 -- s.
 -- p_now, p_since: in the limiter's time, in microseconds; no list was due before p_since
@@ -12,8 +13,8 @@
 -- since: no list or job was due before this time. It stays five seconds behind, because other transactions may be about
 -- to write due times; all that they write is later.
 create or replace function engine.sleep(
-  p_worker bigint, p_queues text[], p_classes bigint[], p_shut bigint[], p_now bigint, p_since bigint, p_idle boolean,
-  p_labels jsonb, p_job bigint, out wake_us bigint, out since bigint)
+  p_worker bigint, p_queues text[], p_tasks text[], p_classes bigint[], p_shut bigint[], p_now bigint, p_since bigint,
+  p_idle boolean, p_labels jsonb, p_job bigint, out wake_us bigint, out since bigint)
 language plpgsql as $$
 declare
   v_wait record;
@@ -61,13 +62,13 @@ begin
       select due from sluice.list where class = c.id and due > p_since order by due limit 1) w) - 1);
   end if;
   if p_idle and not exists (
-    select 1 from sluice.idle i where i.worker = p_worker and (i.queues, i.bucket, i.wake_at, i.barred)
-      is not distinct from (p_queues, v_wait.id, coalesce(v_due, 0), nullif(v_barred, '{}')))
+    select 1 from sluice.idle i where i.worker = p_worker and (i.queues, i.tasks, i.bucket, i.wake_at, i.barred)
+      is not distinct from (p_queues, p_tasks, v_wait.id, coalesce(v_due, 0), nullif(v_barred, '{}')))
   then
-    insert into sluice.idle (worker, queues, bucket, wake_at, barred)
-    values (p_worker, p_queues, v_wait.id, coalesce(v_due, 0), nullif(v_barred, '{}'))
-    on conflict (worker) do update set queues = excluded.queues, bucket = excluded.bucket, wake_at = excluded.wake_at,
-      barred = excluded.barred;
+    insert into sluice.idle (worker, queues, tasks, bucket, wake_at, barred)
+    values (p_worker, p_queues, p_tasks, v_wait.id, coalesce(v_due, 0), nullif(v_barred, '{}'))
+    on conflict (worker) do update set queues = excluded.queues, tasks = excluded.tasks, bucket = excluded.bucket,
+      wake_at = excluded.wake_at, barred = excluded.barred;
   end if;
   wake_us := case when v_due is not null then greatest(v_due - p_now, 0) end;
 end $$;

@@ -6,7 +6,8 @@ create or replace function engine.suits(
   p_idle sluice.idle, p_worker sluice.worker, p_classes bigint[], p_anyway boolean default false) returns boolean
 language sql stable as $$
   select exists (select 1 from sluice.class c where c.id = any (p_classes)
-                 and (p_idle.queues is null or c.queue = any (p_idle.queues)) and c.task = any (p_worker.tasks)
+                 and (p_idle.queues is null or c.queue = any (p_idle.queues))
+                 and c.task = any (coalesce(p_idle.tasks, p_worker.tasks))
                  and engine.bears(p_worker.labels, c.labels)
                  and (p_anyway or p_idle.barred is null or c.id <> all (p_idle.barred)))
 $$;

@@ -1,13 +1,12 @@
 /** Runs a handler: deadline, validation, timeout, outcome. */
-import { caughtUpMs, sleepUntil, type StoreClock } from '../core/clock.ts'
-import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
+import { caughtUpMs, type StoreClock } from '../core/clock.ts'
+import { AttemptError, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
-import { redactText } from '../core/redact.ts'
-import { delayMs, waitMaxMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import { isLater, type Soon, validate } from '../tasks/admit.ts'
+import { unitsOf } from '../claim/agree.ts'
 import type { Handout } from '../claim/claimed-job.ts'
-import { retryInCode, snoozedCode } from '../tasks/outcome.ts'
+import { retryInCode } from '../tasks/outcome.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Opens } from '../gates/gates.ts'
 import type { Rulebook } from '../tasks/rule.ts'
@@ -17,13 +16,13 @@ import { vendorLimitedCode } from '../http/feedback.ts'
 import type { SharedLimits } from '../limits/peer.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
-import { unitsOf } from './agree.ts'
 import { admission, elsewhere, type Elsewhere, isAdmitted } from './admission.ts'
 import { choiceOf, withBase } from './choice.ts'
 import { StoreGrants } from './grants.ts'
 import type { Patience } from './patience.ts'
 import type { Stuck } from './stuck.ts'
 import type { Threads } from './threads.ts'
+import { describe, knownError, timeoutError, verdict } from './verdict.ts'
 
 /** What the attempts of a worker share. */
 export interface AttemptOptions {
@@ -42,7 +41,6 @@ export interface AttemptOptions {
   threads?: Threads | undefined
 }
 
-const errorBytesMax = 8_192
 const defaultGrantMs = 100
 /**
  * If a job starts later than this after its claim, in ms, it is given back: after 10 s without a heartbeat another worker
@@ -113,12 +111,6 @@ export class Attempt {
 
   async #run(): Promise<Outcome> {
     const { clock } = this.#options.store
-    if (this.job.agreed !== undefined) {
-      const denied = await this.job.agreed
-      if (denied !== undefined) return denied
-      // The grant is for a moment in the future.
-      await sleepUntil(clock, this.job.notBeforeMs)
-    }
     const startedMs = clock.monotonicMs()
     // A grant allows an arrival until an instant: a slow process gives an expired grant back, uncalled. A process that
     // was stopped for so long may have been given up as well, and its job handed to another worker.
@@ -158,9 +150,7 @@ export class Attempt {
     this.#disarm?.()
     this.#disarm = this.#options.store.clock.after(timeoutMs, () => {
       this.#isLate = true
-      this.abort(
-        new AttemptError('SLUICE_TIMEOUT', `the attempt took longer than ${timeoutMs} ms`, { retryable: true }),
-      )
+      this.abort(timeoutError(this.#task))
     })
   }
 
@@ -223,20 +213,9 @@ export class Attempt {
   }
 
   #verdict(error: unknown, tookMs: number): Outcome {
-    const { retry } = this.#task
-    const text = describe(error)
-    // Judged by its fields, not by its class: it may come from another copy of the package.
-    const known = SluiceError.is(error) ? (error as SluiceError & Partial<AttemptError>) : undefined
-    if (known?.code === snoozedCode) return { kind: 'return', delayMs: known.retryAfterMs ?? 0, held: 'snooze' }
-    if (known?.retryable === false) return { kind: 'failed', reason: 'refused', error: text, tookMs }
-    if (this.#task.isOnce && this.#isCalled && !this.#isSure(known))
-      return { kind: 'failed', reason: 'doubtful', error: text, tookMs }
-    const failed = this.job.failed + 1
-    if (failed >= retry.attempts) return { kind: 'failed', reason: 'exhausted', error: text, tookMs }
-    const policyMs = known?.code === retryInCode ? 0 : delayMs(failed, retry, this.#options.store.clock.random())
-    // A vendor's header may contain no number, or one that is more than the store can add to a time.
-    const waitMs = Math.min(waitMaxMs, Math.max(policyMs, Number(known?.retryAfterMs) || 0))
-    return { kind: 'retry', error: text, delayMs: waitMs, tookMs }
+    const known = knownError(error)
+    const isInDoubt = this.#isCalled && !this.#isSure(known)
+    return verdict(this.job, this.#task, error, isInDoubt, tookMs, this.#options.store.clock)
   }
 
   /**
@@ -364,28 +343,4 @@ function staleBeforeCall(name: string): StaleGrantError {
   return new StaleGrantError(
     `the grant ran out before "${name}" could be called: while its input was checked (make the schema faster, and do look-ups in the handler), or while a thread was prepared`,
   )
-}
-
-/**
- * Returns an error as JSON that the store can keep, without secrets. Its fields may be anything, and so may a value that
- * is thrown instead of an error.
- */
-function describe(error: unknown): string {
-  const text = (value: unknown) =>
-    redactText(String(value).slice(0, errorBytesMax))
-      // First, because a cut may leave half of a character.
-      .slice(0, errorBytesMax / 4)
-      .replaceAll('\u0000', '\ufffd')
-      .toWellFormed()
-  if (!(error instanceof Error)) {
-    const message = typeof error === 'string' ? error : 'the handler threw something that is not an Error'
-    return JSON.stringify({ name: 'Error', message: text(message) })
-  }
-  const { name, message, stack, code } = error as { [field in 'name' | 'message' | 'stack' | 'code']?: unknown }
-  return JSON.stringify({
-    name: text(name ?? 'Error'),
-    message: text(message),
-    ...(typeof code === 'string' ? { code: text(code) } : {}),
-    ...(stack ? { stack: text(stack) } : {}),
-  })
 }

@@ -5,17 +5,17 @@ import { AttemptError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import type { Claims } from '../claim/claim.ts'
 import type { Finisher } from '../claim/finish/finish.ts'
+import type { InHand } from '../claim/inhand.ts'
 import type { Membership } from '../fleet/membership.ts'
 import { isDataError, parkBuckets } from '../claim/parking/parked.ts'
 import type { Heartbeat } from '../fleet/heartbeat.ts'
 import type { Housekeeping } from '../fleet/maintenance.ts'
-import type { Slots } from './slots.ts'
 
 /** The parts of a worker that a round uses. */
 interface Rounds {
   store: Store
   member: Membership
-  slots: Slots
+  hand: InHand
   claims: Claims
   finisher: Finisher
   housekeeping: Housekeeping
@@ -39,7 +39,7 @@ interface Rounds {
 export function roundOf(rounds: Rounds): () => Promise<void> {
   let rests = false
   return async () => {
-    rests &&= rounds.slots.running === 0 && !rounds.stop.aborted
+    rests &&= rounds.hand.size === 0 && !rounds.stop.aborted
     if (rests) {
       rests = false
       rounds.heartbeat?.beaten()
@@ -57,12 +57,13 @@ export function roundOf(rounds: Rounds): () => Promise<void> {
 
 /** Does one round; resolves to whether the next one may be left out. */
 async function round(rounds: Rounds): Promise<boolean> {
-  const { member, housekeeping, heartbeat, stop, lost, freed, say } = rounds
+  const { member, hand, housekeeping, heartbeat, stop, lost, freed, say } = rounds
   const heard = await member.round(stop.aborted)
   if (heard.lost === undefined) heartbeat?.beaten()
   else lost(heard.lost)
   if (heard.isTurn && (await member.watch()).length > 0) freed()
   await dropCancelled(rounds)
+  hand.endTimedOut()
   await adoptOrphans(rounds, heard.claims)
   await say()
   if (!heard.isTurn) return heard.mayRest
@@ -73,24 +74,25 @@ async function round(rounds: Rounds): Promise<boolean> {
   return false
 }
 
-/** Aborts attempts whose job was cancelled: their further work has no effect, and their slots become free. */
-async function dropCancelled({ member, slots }: Rounds): Promise<void> {
-  const attempts = slots.attempts()
-  const taken = await member.taken(attempts.map(({ job }) => job))
+/** Drops jobs that were cancelled: the further work of their attempts has no effect, and their slots become free. */
+async function dropCancelled({ member, hand }: Rounds): Promise<void> {
+  const jobs = hand.jobs()
+  const taken = await member.taken(jobs)
   const reason = new AttemptError('SLUICE_CANCELLED', 'the job was cancelled', { retryable: false })
-  for (const attempt of attempts) if (taken.has(attempt.job.id)) attempt.abort(reason)
+  const cancelled = jobs.filter(({ id }) => taken.has(id))
+  hand.drop(cancelled, reason)
 }
 
 /**
  * Takes over the worker's own claims that it does not know: their request reached the store after the worker had stopped
  * waiting for it. Not while the worker stops: signing off gives them back, uncalled.
  */
-async function adoptOrphans({ slots, claims, finisher, stop }: Rounds, ids: readonly string[]): Promise<void> {
+async function adoptOrphans({ hand, claims, finisher, stop }: Rounds, ids: readonly string[]): Promise<void> {
   if (stop.aborted) return
   for (const id of ids.filter((claim) => !finisher.has(claim) && !claims.asking(claim))) {
     const jobs = await claims.adopt(id)
     if (stop.aborted) return
     if (jobs.length === 0) await finisher.endEmpty(id)
-    slots.start(jobs)
+    hand.take(jobs)
   }
 }

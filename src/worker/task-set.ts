@@ -1,5 +1,7 @@
 /** The tasks that a worker runs: those it was given, and their `onFailed` tasks. */
 import { UsageError } from '../core/errors.ts'
+import type { Clock } from '../core/clock.ts'
+import type { Outcome } from '../claim/finish/finish.ts'
 import type { Handout } from '../claim/claimed-job.ts'
 import type { Member } from '../fleet/membership.ts'
 import type { Rulebook } from '../tasks/rule.ts'
@@ -7,9 +9,13 @@ import type { AnyTask } from '../tasks/task.ts'
 import type { Agents } from '../http/agent.ts'
 import type { SharedLimits } from '../limits/peer.ts'
 import { Attempt, type AttemptOptions } from './attempt.ts'
+import { timeoutError, verdict } from './verdict.ts'
 
 /** What the attempts of a worker's tasks share. */
 type Shared = Omit<AttemptOptions, 'agent' | 'labels'>
+
+/** An outlet elsewhere may take so long beyond a task's time-out to report the end of an attempt. */
+const reportMs = 5_000
 
 /** The tasks of a worker, by name. */
 export class Repertoire {
@@ -47,6 +53,18 @@ export class Repertoire {
     const open = names.filter((name) => shared.isOpenFor(this.#byName.get(name)?.limits ?? []))
     if (open.join() !== this.#open.join()) this.#open = open
     return this.#open
+  }
+
+  /** The tasks whose handlers run in threads; isAll: there are no others. */
+  threaded(): { tasks: ReadonlySet<string>; isAll: boolean } {
+    const names = [...this.#byName.values()].filter(({ thread }) => thread !== undefined).map(({ name }) => name)
+    return { tasks: new Set(names), isAll: names.length === this.#byName.size }
+  }
+
+  /** Returns how an attempt ends that its outlet has had for `forMs` without a report; undefined: it may still go on. */
+  timedOut(job: Handout, forMs: number, clock: Clock): Outcome | undefined {
+    const task = this.#byName.get(job.task) as AnyTask
+    return forMs > task.timeoutMs + reportMs ? verdict(job, task, timeoutError(task), true, forMs, clock) : undefined
   }
 
   /** Returns a function that creates the attempt of a job. */

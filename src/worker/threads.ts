@@ -89,6 +89,11 @@ export class Threads {
     )
   }
 
+  /** How many there are at most. */
+  get size(): number {
+    return this.#options.size
+  }
+
   /** True when all threads are busy: a call would have to wait. */
   get isBusy(): boolean {
     return this.#busy >= this.#options.size

@@ -1,16 +1,19 @@
 /** A worker: claims jobs, runs their handlers in this process, and is a good member of the fleet. */
-import { readMoment, StoreClock } from '../core/clock.ts'
+import { StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import type { Rate } from '../core/rate.ts'
 import { statementIn, type Store } from '../db/store.ts'
-import { Claims, WorkerLostError } from '../claim/claim.ts'
-import { Dispatcher, type Offered, Pace } from '../claim/dispatcher.ts'
+import { Claims } from '../claim/claim.ts'
+import { Dispatcher, type Offered } from '../claim/dispatcher.ts'
 import { Finisher } from '../claim/finish/finish.ts'
 import { Epoch } from '../claim/definitions/clock.ts'
 import { openingsOn, renewRuleGates } from '../gates/gates.ts'
+import type { InHand } from '../claim/inhand.ts'
 import { beatMs, Membership } from '../fleet/membership.ts'
+import type { OutletFor } from '../claim/outlet.ts'
 import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask } from '../tasks/task.ts'
+import { Throttle } from '../claim/throttle.ts'
 import { Agents } from '../http/agent.ts'
 import { warmClient } from '../http/warm.ts'
 import type { SharedLimits } from '../limits/peer.ts'
@@ -26,7 +29,6 @@ import { roundOf } from './round.ts'
 import { Slots } from './slots.ts'
 import { Stuck } from './stuck.ts'
 import { type Threads, threadsFor } from './threads.ts'
-import { Throttle } from './throttle.ts'
 import { warmClaims } from './warm.ts'
 
 /** What a worker needs; see the fields. */
@@ -50,16 +52,18 @@ export interface WorkerOptions {
   beatUrl: string | undefined
   /** How long what is over is kept. */
   care: Care
-  /** Who else has a say in limits. */
+  /** Limits whose state is in Redis. */
   shared: SharedLimits | undefined
-  /** Told when it has stopped. */
+  /** Executes its jobs; default this process. */
+  outlet?: OutletFor
+  /** Called when it has stopped. */
   ended(): void
 }
 
 /** For so long, from its start or its last success, `once` goes round again for jobs that all came back uncalled. */
 const vainMsMax = 10_000
 
-/** So long `once`, and a worker that is told to stop, wait for a store that is away; a worker waits for ever. */
+/** So long `once`, and a worker that is to stop, wait for a store that is away; a worker waits for ever. */
 const onceAwayMs = 60_000
 const stopAwayMs = 10_000
 
@@ -69,7 +73,7 @@ export class Worker {
   readonly #claims: Claims
   readonly #storeClock = new StoreClock()
   readonly #finisher: Finisher
-  readonly #slots: Slots
+  readonly #hand: InHand
   readonly #repertoire: Repertoire
   readonly #stuck: Stuck
   readonly #threads: Threads | undefined
@@ -77,12 +81,11 @@ export class Worker {
   readonly #dispatcher: Dispatcher
   readonly #timetable: Timetable
   readonly #agents: Agents
-  /** Aborted when it is told to stop, and when its last attempt has ended. */
+  /** Aborted when it is to stop, and when its last attempt has ended. */
   readonly #stop = new AbortController()
   readonly #end = new AbortController()
   /** Its start, or its only round. */
   #underway: Promise<unknown> | undefined
-  #aborted: Error | undefined
   #isOnce = false
   #heartbeat: Heartbeat | undefined
   #rounds: Promise<unknown> | undefined
@@ -108,48 +111,51 @@ export class Worker {
     this.#finisher = new Finisher(store)
     const changed = (isTooMany: boolean) => {
       if (isTooMany && this.#isOnce) this.#stop.abort()
-      this.#slots.look()
+      this.#hand.look()
     }
     const stuck = (this.#stuck = new Stuck({ clock, log, most: concurrency, changed }))
-    const threads = tasks.some((task) => task.thread !== undefined) ? threadsFor(concurrency, log) : undefined
+    const threaded = repertoire.threaded()
+    const threads = threaded.tasks.size > 0 ? threadsFor(concurrency, log) : undefined
     this.#threads = threads
-    const opens = openingsOn(store)
-    const patience = new Patience()
-    const common = { store, storeClock, patience, stuck, threads, rulebook, opens, shared }
-    const attempts = repertoire.attempts(common, this.#agents)
-    this.#slots = new Slots(
-      concurrency,
-      this.#finisher,
-      (job) => {
-        const attempt = attempts(job)
-        if (this.#aborted !== undefined) attempt.abort(this.#aborted)
-        return attempt
-      },
-      () => this.#dispatcher.wake(),
-      stuck,
-      clock,
-      db.kind === 'pg',
-      options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
-      shared,
-    )
+    const slots = threaded.isAll ? Math.min(concurrency, threads?.size ?? concurrency) : concurrency
+    const common = { store, storeClock, patience: new Patience(), stuck, threads, rulebook, shared }
+    const attempt = repertoire.attempts({ ...common, opens: openingsOn(store) }, this.#agents)
+    const outlet: OutletFor = (reports) =>
+      new Slots(
+        {
+          slots,
+          attempt,
+          stuck,
+          clock,
+          // A store in this process would do the next claim first, and a rate counts from the claim on.
+          isPrompt: db.kind !== 'pg' || options.rate !== undefined,
+          threaded: { tasks: threaded.tasks, threads: threads?.size ?? 0 },
+        },
+        reports,
+      )
+    const elsewhere = options.outlet
     const member = { queues, ...repertoire.known(rulebook), slots: concurrency, version }
-    const epoch = new Epoch(store, storeClock)
-    this.#member = new Membership(store, member, epoch)
+    this.#member = new Membership(store, member, new Epoch(store, storeClock))
     this.#dispatcher = new Dispatcher({
       claims: this.#claims,
-      outlet: this.#slots,
+      finisher: this.#finisher,
+      outlet: elsewhere ?? outlet,
+      timedOut: elsewhere === undefined ? undefined : (job, forMs) => repertoire.timedOut(job, forMs, clock),
       clock,
-      slots: concurrency,
+      slots,
+      shared,
+      throttle: options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
       who: () => this.#enter(),
       listening: () => db.listening(),
       lost: (id) => this.#lost(id),
       failed: (error) => log.error('dispatch failed; it goes on', { error: String(error) }),
     })
+    this.#hand = this.#dispatcher.hand
   }
 
   /** Attempts under way. */
   get running(): number {
-    return this.#slots.running
+    return this.#hand.size
   }
 
   /**
@@ -226,28 +232,25 @@ export class Worker {
   }
 
   async #claimAll(max: number): Promise<number> {
-    const { store, concurrency } = this.#options
-    const { clock } = store
+    const { clock } = this.#options.store
     const end = this.#stop.signal
-    const slots = this.#slots
+    const hand = this.#hand
     let sinceMs = clock.monotonicMs()
     this.#beginRounds()
     await this.#renewGates()
     await this.#timetable.define()
     await this.#timetable.fire()
     await this.#warm()
-    const pace = new Pace(slots, concurrency)
     let claimed = 0
-    const ran = () => claimed - slots.returned - slots.readmitted
+    const ran = () => claimed - hand.returned - hand.readmitted
     for (let vain = 0; ;) {
       // What was put off counts, as something that was dealt with; but it is no reason to go on.
-      const ended = () => ran() - slots.putOff
-      const [returned, readmitted, endedBefore] = [slots.returned, slots.readmitted, ended()]
+      const ended = () => ran() - hand.putOff
+      const [returned, readmitted, endedBefore] = [hand.returned, hand.readmitted, ended()]
       while (ran() < max && !end.aborted) {
-        const { count, again } = await this.#claimOnce(Math.min(max - ran(), pace.most()), end)
+        const count = await this.#dispatcher.claimOnce(max - ran(), end)
         if (count === 0) break
         claimed += count
-        pace.claimed(count, again)
       }
       await this.#idle()
       if (this.#finisher.hasGivenUp)
@@ -256,38 +259,18 @@ export class Worker {
           'the store stayed away, and how attempts ended is not recorded; their jobs will be rescued, and run again in doubt',
         )
       // Jobs whose grants grew old have room again at once; but a machine too busy to use them is given time first.
-      const isUseful = ended() > endedBefore || slots.readmitted > readmitted
+      const isUseful = ended() > endedBefore || hand.readmitted > readmitted
       const hasFailed = (await this.#member.endOverdue()) > 0
-      if (end.aborted || !(isUseful || hasFailed || slots.returned > returned)) return ran()
+      if (end.aborted || !(isUseful || hasFailed || hand.returned > returned)) return ran()
       if (isUseful) [vain, sinceMs] = [0, clock.monotonicMs()]
       else if (clock.monotonicMs() - sinceMs > vainMsMax) return ran()
       else await clock.sleep(clock.random() * Math.min(2_000, 100 * 2 ** vain++), end)
     }
   }
 
-  /** Claims and starts up to `want` jobs; resolves to how many, and whether there were more. */
-  async #claimOnce(want: number, end: AbortSignal): Promise<{ count: number; again: boolean }> {
-    for (;;) {
-      await this.#slots.freed(1, end)
-      const who = await this.#enter()
-      if (end.aborted) return { count: 0, again: false }
-      try {
-        const asked = readMoment(this.#options.store.clock)
-        const { jobs, again } = await this.#claims.claim(who, Math.min(want, this.#slots.free()), false, end)
-        for (const job of jobs) job.asked = asked
-        this.#slots.start(jobs)
-        if (jobs.length > 0 || !again) return { count: jobs.length, again }
-      } catch (error) {
-        if (!(error instanceof WorkerLostError)) throw error
-        this.#lost(who.worker)
-      }
-      await this.#options.store.clock.sleep(2 + this.#options.store.clock.random() * 3, end)
-    }
-  }
-
-  /** Resolves when no attempt is under way and every ending is written. */
+  /** Resolves when no job is in hand and every ending is written. */
   async #idle(): Promise<void> {
-    while (this.#slots.running + this.#slots.kept > 0) await this.#slots.idle()
+    while (this.#hand.size + this.#hand.kept > 0) await this.#hand.idle()
     await this.#finisher.settled()
   }
 
@@ -304,13 +287,13 @@ export class Worker {
     await this.#underway?.catch(() => {})
     await this.#timetable.stopped()
     await this.#dispatcher.stop()
-    // A store that has ended tells nobody anything.
+    // A store that has ended answers nothing.
     await Promise.allSettled([this.#member.retreat(), this.#unlisten?.()])
     await this.#idle()
     this.#end.abort()
     await this.#rounds
     await this.#heartbeat?.stop()
-    // Who signs off says that what is in hand was not called: not true of endings that were given up.
+    // To sign off means that what is in hand was not called: not true of endings that were given up.
     if (!this.#finisher.hasGivenUp) {
       const text = 'the worker ends without signing off; jobs in its hands, if any, will be rescued'
       await this.#options.rulebook.estimates?.write()
@@ -320,13 +303,11 @@ export class Worker {
     await this.#threads?.close()
   }
 
-  /** Stops at once: attempts under way are told by their signal, and their jobs go back to be tried elsewhere. */
+  /** Stops at once: the signals of attempts under way abort, and their jobs go back to be tried elsewhere. */
   async abort(): Promise<void> {
     const reason = new AttemptError('SLUICE_SHUTDOWN', 'the worker was told to stop at once', { retryable: true })
     const stopping = this.stop()
-    // Also what a claim that is under way hands out yet.
-    this.#aborted = reason
-    this.#slots.abandon(reason)
+    this.#hand.abort(reason)
     await stopping
   }
 
@@ -345,16 +326,13 @@ export class Worker {
   }
 
   #lost(worker: string): void {
-    // Told twice, by the heartbeat's thread and by a claim: the second time is about the past.
+    // Both the heartbeat's thread and a claim notice this: the second time is about the past.
     if (!this.#member.lost(worker)) return
     this.#options.store.log.warn('this worker was given up as lost (stopped for more than 10 s?); it registers anew')
     this.#heartbeat?.beatFor(undefined)
-    this.#slots.abandon(
-      new AttemptError('SLUICE_WORKER_LOST', 'this worker was given up as lost; its jobs were handed to others', {
-        retryable: true,
-      }),
-    )
-    // Nobody tells a sleeper of anything who is not registered.
+    const text = 'this worker was given up as lost; its jobs were handed to others'
+    this.#hand.drop(this.#hand.jobs(), new AttemptError('SLUICE_WORKER_LOST', text, { retryable: true }))
+    // A sleeper that is not registered gets no notifications.
     this.#dispatcher.wake()
   }
 
@@ -375,7 +353,7 @@ export class Worker {
     const round = roundOf({
       store: this.#options.store,
       member: this.#member,
-      slots: this.#slots,
+      hand: this.#hand,
       claims: this.#claims,
       finisher: this.#finisher,
       housekeeping,

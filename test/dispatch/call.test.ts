@@ -54,6 +54,15 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await at.db.query('select count(*)::int as n from sluice.idle')).toEqual([{ n: 13 }])
   })
 
+  it('a job calls nobody who could start none of its task when it fell asleep', async () => {
+    await known()
+    const id = await enter(at.db)
+    await at.db.query('update sluice.worker set tasks = $2 where id = $1', [id, ['mine', 'other']])
+    await claim(at.db, id, ['other'], 5, newId(), true)
+    expect(await told(() => at.sluice.send(mine, {}))).toEqual([])
+    expect(await told(() => at.sluice.send(other, {}))).toEqual([`@${id}`])
+  })
+
   it('who takes as many jobs as it wanted calls another, until there are no more', async () => {
     await known()
     const ids = await asleep('mine', 4)

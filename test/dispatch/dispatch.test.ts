@@ -4,10 +4,11 @@ import { storeOn } from '../../src/db/store.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import type { Db } from '../../src/db/db.ts'
-import { type Claimed, Claims } from '../../src/claim/claim.ts'
+import { type Claimed, type Claimer, Claims } from '../../src/claim/claim.ts'
+import type { Finisher } from '../../src/claim/finish/finish.ts'
 import type { Handout } from '../../src/claim/claimed-job.ts'
 import { Dispatcher, Pace } from '../../src/claim/dispatcher.ts'
-import type { Outlet } from '../../src/claim/outlet.ts'
+import type { Outlet, Reports } from '../../src/claim/outlet.ts'
 import { patient } from '../worker/patience.ts'
 
 afterEach(() => void vi.restoreAllMocks())
@@ -15,14 +16,18 @@ afterEach(() => void vi.restoreAllMocks())
 const none: Claimed = { jobs: [], again: false, wakeMs: undefined }
 
 /** A dispatcher with so many slots, whose attempts never end, on a store with so many jobs; who gets none is told `wakeMs`. */
+const tasks = ['few', 'many']
 function dispatcher(slots: number, waiting: number, wakeMs?: number) {
   const wants: number[] = []
   const slept: number[] = []
   const clock = patient()
-  const at = { waiting, running: 0, wants, slept, during: () => {} }
+  const asked: (readonly string[])[] = []
+  const at = { waiting, running: 0, wants, slept, asked, few: 100, reports: {} as Reports, during: () => {} }
   const claims = {
-    async claim(_who: unknown, want: number): Promise<Claimed> {
+    offer: () => ({}),
+    async claim({ tasks }: Claimer, want: number): Promise<Claimed> {
       wants.push(want)
+      asked.push(tasks)
       const jobs = Array.from({ length: Math.min(want, at.waiting) }, () => ({}) as Handout)
       at.waiting -= jobs.length
       at.during()
@@ -30,19 +35,21 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number) {
     },
   }
   const outlet: Outlet = {
-    returned: 0,
     free: () => slots - at.running,
-    keep: () => () => {},
-    kept: 0,
-    freed: (least, signal) =>
-      slots - at.running >= least
-        ? Promise.resolve()
-        : new Promise((resolve) => signal.addEventListener('abort', () => resolve())),
+    kinds: [{ tasks: new Set(['few']), free: () => at.few }],
     start: (jobs) => void (at.running += jobs.length),
+    abort() {},
   }
   const loop = new Dispatcher({
     claims: claims as unknown as Claims,
-    outlet,
+    outlet: (reports) => {
+      at.reports = reports
+      return outlet
+    },
+    finisher: { backlog: 0, opened() {} } as unknown as Finisher,
+    shared: undefined,
+    throttle: undefined,
+    timedOut: undefined,
     clock: {
       ...clock,
       sleep: (ms, ...more) => {
@@ -51,7 +58,7 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number) {
       },
     },
     slots,
-    who: async () => ({ worker: '1', queues: undefined, tasks: [] }),
+    who: async () => ({ worker: '1', queues: undefined, tasks }),
     listening: () => true,
     lost() {},
     failed(error) {
@@ -66,6 +73,33 @@ test('claims that got all they asked for are followed by the next at once, until
   at.loop.start()
   await expect.poll(() => at.running).toBe(64)
   expect(at.wants).toEqual([1, 2, 4, 8, 16, 32, 1])
+  await at.loop.stop()
+})
+
+test('a claim wants no more than a kind of task can take, and one for the others follows when it got that many', async () => {
+  const at = dispatcher(64, 1_000)
+  at.few = 2
+  at.loop.start()
+  await expect.poll(() => at.running).toBe(64)
+  expect(at.wants).toEqual([1, 2, 4, 2, 8, 2, 16, 2, 27])
+  expect(at.asked.map(({ length }) => length)).toEqual([2, 2, 1, 2, 1, 2, 1, 2, 1])
+  await at.loop.stop()
+})
+
+test('a kind of task without room is left out, and a sleeping dispatcher claims for it when it has room', async () => {
+  const at = dispatcher(64, 0)
+  at.few = 0
+  at.loop.start()
+  await expect.poll(() => at.slept.length).toBe(1)
+  expect(at.asked).toEqual([['many']])
+  at.few = 1
+  at.reports.changed()
+  await expect.poll(() => at.asked.length).toBe(2)
+  expect(at.asked[1]).toEqual(['few', 'many'])
+  // The last place of a kind stays for claims.
+  await expect.poll(() => at.slept.length).toBe(2)
+  expect(at.loop.offer({ queue: 'a', task: 'few', input: '' })).toBe(undefined)
+  expect(at.loop.offer({ queue: 'a', task: 'many', input: '' })).toBeDefined()
   await at.loop.stop()
 })
 
@@ -125,13 +159,13 @@ test('that claims fail for seconds is told once, and once that they do no more',
 })
 
 test('grants that cannot be used in time make claims smaller until they can, and stay so', () => {
-  const outlet = { returned: 0 } as { returned: number } & Outlet
-  const pace = new Pace(outlet, 500)
+  const hand = { returned: 0 }
+  const pace = new Pace(hand, 500)
   // A machine that has 40 jobs begin in time; of more all come back.
   const wants = Array.from({ length: 60 }, () => {
     const want = pace.most()
     pace.claimed(want, false)
-    if (want > 40) outlet.returned += want
+    if (want > 40) hand.returned += want
     return want
   })
   expect(wants.slice(0, 9)).toEqual([1, 2, 4, 8, 16, 32, 64, 32, 36])
@@ -139,16 +173,16 @@ test('grants that cannot be used in time make claims smaller until they can, and
   expect(inTime.length / wants.slice(7).length).toBeGreaterThan(0.7)
   expect(Math.max(...wants.slice(7))).toBeLessThanOrEqual(46)
   // What was claimed counts, not what might have been.
-  const few = new Pace(outlet, 500)
+  const few = new Pace(hand, 500)
   for (let i = 0; i < 12; i++) few.claimed(few.most(), false)
   few.claimed(10, false)
-  outlet.returned++
+  hand.returned++
   expect(few.most()).toBe(5)
 })
 
 test('a claim that got less than it wanted though there was more does not keep claims small', () => {
   const wants = (more: boolean) => {
-    const pace = new Pace({ returned: 0 } as unknown as Outlet, 100)
+    const pace = new Pace({ returned: 0 }, 100)
     return Array.from({ length: 6 }, () => {
       const want = pace.most()
       pace.claimed(Math.ceil(want / 2), more)

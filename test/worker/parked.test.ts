@@ -111,7 +111,7 @@ describe.each(mainEngines)('a bucket that fails by its data, on $name', (engine)
     const rescued: number[] = []
     const round = roundOf({
       store: storeOn(db),
-      slots: { running: 1, attempts: () => [] },
+      hand: { size: 1, jobs: () => [], drop() {}, endTimedOut() {} },
       member: {
         round: async () => ({ lost: undefined, isTurn: true, claims: [], mayRest: false }),
         watch: async () => {

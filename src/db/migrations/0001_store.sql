@@ -170,6 +170,8 @@ create table sluice.doubt (
 create unlogged table sluice.idle (
   worker bigint primary key,
   queues text[],
+  -- Tasks of which it could start a job when it fell asleep; null: all of its tasks.
+  tasks text[],
   bucket bigint,
   wake_at bigint not null,
   -- Classes that the worker skipped because the bucket of its own label had no room.

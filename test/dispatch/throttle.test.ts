@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { systemClock } from '../../src/core/clock.ts'
 import { type Log, Sluice, task } from '../../src/index.ts'
-import { Throttle } from '../../src/worker/throttle.ts'
+import { Throttle } from '../../src/claim/throttle.ts'
 import { until } from '../until.ts'
 
 function lines() {

@@ -1,0 +1,239 @@
+/** The jobs in a worker's hands: claimed, and not yet finished. What may start goes to the outlet; what ends, to the finisher. */
+import type { Clock } from '../core/clock.ts'
+import { AttemptError } from '../core/errors.ts'
+import type { SharedLimits } from '../limits/peer.ts'
+import { requestGrants, unitsOf } from './agree.ts'
+import type { Finisher, Outcome } from './finish/finish.ts'
+import type { Handout } from './claimed-job.ts'
+import type { Outlet, OutletFor } from './outlet.ts'
+import type { Throttle } from './throttle.ts'
+
+/** What it needs; see the fields. */
+export interface InHandOptions {
+  outlet: OutletFor
+  finisher: Finisher
+  clock: Clock
+  /** The most attempts at once. */
+  slots: number
+  /** Limits whose state is in Redis. */
+  shared: SharedLimits | undefined
+  /** The worker's own rate. */
+  throttle: Throttle | undefined
+  /**
+   * Returns how an attempt ends that the outlet has had for `forMs` and not reported on; undefined: it may still go on.
+   * Without this function the outlet itself ends every attempt.
+   */
+  timedOut: ((job: Handout, forMs: number) => Outcome | undefined) | undefined
+}
+
+/** A kind of task, and how many more of its attempts can begin. */
+export interface KindRoom {
+  tasks: ReadonlySet<string>
+  free: number
+}
+
+/** Jobs in hand. */
+export class InHand {
+  readonly #options: InHandOptions
+  readonly #outlet: Outlet
+  /** When each was started, in monotonic ms; Infinity: it waits for Redis. */
+  readonly #jobs = new Map<Handout, number>()
+  /** So many of them wait for Redis. */
+  #pending = 0
+  readonly #waiters = new Set<() => void>()
+  #refusal: Error | undefined
+  /** Called when a job went back to the store, to be run again now or later. */
+  readonly #back: () => void
+
+  constructor(options: InHandOptions, back: () => void) {
+    this.#options = options
+    this.#back = back
+    this.#outlet = options.outlet({ ended: (job, outcome) => this.#ended(job, outcome), changed: this.look })
+  }
+
+  /** Jobs that were given back uncalled so far, mostly because their grants grew old: a sign of too much at once. */
+  returned = 0
+
+  /** Jobs that rules, or their handlers, put off so far. */
+  putOff = 0
+
+  /** Jobs that went back so far to wait for limits that they had not waited for, or that others had used up. */
+  readmitted = 0
+
+  /** Places that are kept for jobs on their way. */
+  kept = 0
+
+  /** How many jobs are in hand. */
+  get size(): number {
+    return this.#jobs.size
+  }
+
+  /** The jobs in hand. */
+  jobs(): readonly Handout[] {
+    return [...this.#jobs.keys()]
+  }
+
+  /** Returns how many more jobs may be claimed. */
+  free(): number {
+    return Math.min(this.#places(), this.#allowed())
+  }
+
+  /** Returns how many more jobs may be claimed of each kind of task that needs more than a place. */
+  kinds(): KindRoom[] {
+    const { kinds } = this.#outlet
+    return kinds.length === 0
+      ? []
+      : kinds.map((kind) => ({ tasks: kind.tasks, free: this.#room(kind.tasks, kind.free()) }))
+  }
+
+  #room(tasks: ReadonlySet<string>, free: number): number {
+    let coming = this.kept
+    if (this.#pending > 0)
+      for (const [job, sinceMs] of this.#jobs) if (sinceMs === Infinity && tasks.has(job.task)) coming++
+    return Math.max(0, free - coming)
+  }
+
+  /** Attempts that the worker's own rate lets begin. */
+  #allowed(): number {
+    return Math.max(0, (this.#options.throttle?.most() ?? Infinity) - this.kept)
+  }
+
+  /** Attempts that the outlet can begin, beside those on their way to it. */
+  #places(): number {
+    const { finisher, slots } = this.#options
+    // Endings wait for the store: when it is slow, no more than one round of them may pile up.
+    const piled = Math.max(0, finisher.backlog - slots)
+    return Math.max(0, this.#outlet.free() - this.#pending - this.kept - piled)
+  }
+
+  /** Keeps a place until the returned function is called, once, with the jobs that need it: one or none. */
+  keep(): (jobs: readonly Handout[]) => void {
+    this.kept++
+    return (jobs) => {
+      this.kept--
+      if (jobs.length > 0) this.take(jobs)
+      this.look()
+    }
+  }
+
+  /** Resolves when `free()` is at least `least`, or `signal` is aborted. */
+  freed(least: number, signal?: AbortSignal): Promise<void> {
+    return this.when(() => this.#isFree(least), signal)
+  }
+
+  /** Whether so many are free; where only the rate is in the way, it is looked at again when it lets one more begin. */
+  #isFree(least: number): boolean {
+    const allowed = this.#allowed()
+    const hasPlaces = this.#places() >= least
+    if (hasPlaces && allowed === 0) this.#options.throttle?.tell(this.look)
+    return hasPlaces && allowed >= least
+  }
+
+  /** Resolves when no job is in hand, and none is on its way. */
+  idle(): Promise<void> {
+    return this.when(() => this.#jobs.size + this.kept === 0)
+  }
+
+  /** Resolves when this is true of what is in hand, or `signal` is aborted. */
+  when(isTrue: () => boolean, signal?: AbortSignal): Promise<void> {
+    if (isTrue() || signal?.aborted) return Promise.resolve()
+    return new Promise((resolve) => {
+      const look = () => {
+        if (!isTrue() && !signal?.aborted) return
+        this.#waiters.delete(look)
+        signal?.removeEventListener('abort', look)
+        resolve()
+      }
+      this.#waiters.add(look)
+      signal?.addEventListener('abort', look)
+    })
+  }
+
+  /** Something has changed that somebody here may wait for. */
+  readonly look = (): void => {
+    for (const look of this.#waiters) look()
+  }
+
+  /** Takes claimed jobs: starts those that may start now, and the others as soon as they may. */
+  take(jobs: readonly Handout[]): void {
+    const { throttle, finisher, shared, clock } = this.#options
+    const [most, places] = [this.free(), this.#places()]
+    throttle?.began(jobs.length, jobs.length >= most && most < places)
+    finisher.opened(jobs)
+    for (const job of jobs) this.#jobs.set(job, Infinity)
+    this.#pending += jobs.length
+    if (shared === undefined || this.#refusal !== undefined) return this.#start(jobs)
+    requestGrants(jobs, shared, clock, {
+      granted: (granted) => this.#start(granted),
+      denied: (denied, denial) => denied.forEach((job) => this.#ended(job, denial)),
+    })
+  }
+
+  /** Hands over what may start, unless it was given up meanwhile. */
+  #start(jobs: readonly Handout[]): void {
+    const nowMs = this.#options.clock.monotonicMs()
+    const wanted = this.#refusal === undefined ? jobs.filter((job) => this.#jobs.has(job)) : []
+    for (const job of wanted) this.#jobs.set(job, nowMs)
+    this.#pending -= wanted.length
+    if (wanted.length < jobs.length) for (const job of jobs) if (!wanted.includes(job)) this.#refuse(job)
+    if (wanted.length > 0) this.#outlet.start(wanted)
+  }
+
+  /** Gives back a job that was granted too late. */
+  #refuse(job: Handout): void {
+    const { takes, units } = unitsOf(job)
+    if (job.grant !== undefined) this.#options.shared?.unused(job.grant, takes, units)
+    this.#ended(job, { kind: 'unused' })
+  }
+
+  /** Stops all attempts, and gives back what is claimed from now on: the worker ends. */
+  abort(reason: Error): void {
+    this.#refusal = reason
+    for (const [job, sinceMs] of this.#jobs) if (sinceMs !== Infinity) this.#outlet.abort(job, reason)
+  }
+
+  /** Gives up jobs that are no longer this worker's: how their attempts end has no effect, and nothing waits for it. */
+  drop(jobs: readonly Handout[], reason: Error): void {
+    for (const job of jobs) {
+      const sinceMs = this.#jobs.get(job)
+      if (sinceMs === undefined) continue
+      if (sinceMs !== Infinity) this.#outlet.abort(job, reason)
+      this.#ended(job, { kind: 'interrupt', error: JSON.stringify({ message: reason.message }), tookMs: 0 })
+    }
+  }
+
+  /** Ends attempts on which the outlet should have reported long ago. */
+  endTimedOut(): void {
+    const { timedOut, clock } = this.#options
+    if (timedOut === undefined) return
+    const nowMs = clock.monotonicMs()
+    for (const [job, sinceMs] of this.#jobs) {
+      const outcome = timedOut(job, nowMs - sinceMs)
+      if (outcome === undefined) continue
+      this.#outlet.abort(job, new AttemptError('SLUICE_TIMEOUT', 'no report of its end came', { retryable: true }))
+      this.#ended(job, outcome)
+    }
+  }
+
+  /** Ends a job, unless it is not in hand any more: reported twice, timed out, or given up. */
+  #ended(job: Handout, outcome: Outcome): void {
+    const sinceMs = this.#jobs.get(job)
+    if (sinceMs === undefined) return
+    this.#jobs.delete(job)
+    if (sinceMs === Infinity) this.#pending--
+    const held = outcome.kind === 'readmit' ? outcome.place.held : 'held' in outcome ? outcome.held : undefined
+    if (held !== undefined) this.putOff++
+    else if (outcome.kind === 'return' || outcome.kind === 'unused') this.returned++
+    else if (outcome.kind === 'readmit' || outcome.kind === 'denied') this.readmitted++
+    const ending = this.#options.finisher.end(job, outcome)
+    this.look()
+    if (outcome.kind === 'done' || outcome.kind === 'failed') void ending.then(this.look)
+    else void ending.then(this.#wentBack)
+  }
+
+  /** A sleeping dispatcher knew when to wake before this job had a time of its own. */
+  readonly #wentBack = (): void => {
+    this.#back()
+    this.look()
+  }
+}

@@ -1,0 +1,129 @@
+/** What is in hand, with an outlet, a finisher and a Redis that are made up. */
+import { describe, expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import type { Handout } from '../../src/claim/claimed-job.ts'
+import type { Finisher, Outcome } from '../../src/claim/finish/finish.ts'
+import { InHand } from '../../src/claim/inhand.ts'
+import type { Reports } from '../../src/claim/outlet.ts'
+import { Throttle } from '../../src/claim/throttle.ts'
+import type { Leave, SharedLimits } from '../../src/limits/peer.ts'
+import { until } from '../until.ts'
+
+const log = { debug() {}, info() {}, warn() {}, error() {} }
+const job = (task = 'a', takes: string[] | null = ['calls']) =>
+  ({ task, takes, costs: null, holds: null, grantedMs: 0 }) as unknown as Handout
+
+interface Given {
+  slots?: number
+  rate?: number
+  /** What Redis answers, when it does. */
+  answer?: Promise<Partial<Leave>>
+}
+
+function stage({ slots = 10, rate, answer }: Given = {}) {
+  const at = {
+    started: [] as Handout[],
+    aborted: [] as Handout[],
+    ends: [] as string[],
+    unused: 0,
+    reports: {} as Reports,
+  }
+  const finisher = {
+    backlog: 0,
+    opened() {},
+    end: async (_: Handout, outcome: Outcome) => at.ends.push(outcome.kind) > 0,
+  } as unknown as Finisher
+  const shared = {
+    async ask({ wishes }: { wishes: readonly { count: number }[] }) {
+      const said = await answer
+      const leaf = (count: number) => ({ granted: count, fromMs: 7, notBeforeMs: 0, lacking: undefined, ...said })
+      return { id: 'grant', leaves: wishes.map(({ count }) => leaf(count)) }
+    },
+    unused: () => void at.unused++,
+  } as unknown as SharedLimits
+  const few = { tasks: new Set(['few']), free: () => 3 - at.started.filter(({ task }) => task === 'few').length }
+  const hand = new InHand(
+    {
+      outlet: (reports) => {
+        at.reports = reports
+        return {
+          free: () => slots - at.started.length,
+          kinds: [few],
+          start: (jobs) => void at.started.push(...jobs),
+          abort: (one) => void at.aborted.push(one),
+        }
+      },
+      finisher,
+      clock: systemClock,
+      slots,
+      shared: answer === undefined ? undefined : shared,
+      throttle: rate === undefined ? undefined : new Throttle(`${rate}/s`, systemClock, log),
+      timedOut: undefined,
+    },
+    () => {},
+  )
+  return { at, hand }
+}
+
+describe('in hand', () => {
+  it('a place that is kept is not free, and neither is what the rate lets begin, nor of any kind of task', () => {
+    const { at, hand } = stage({ rate: 30, slots: 100 })
+    const most = hand.free()
+    const [first, second] = [hand.keep(), hand.keep()]
+    expect([hand.free(), hand.kinds()[0]?.free]).toEqual([most - 2, 1])
+    first([])
+    expect([hand.free(), hand.kinds()[0]?.free]).toEqual([most - 1, 2])
+    second([job()])
+    expect([hand.free(), hand.size, hand.kept, at.started.length]).toEqual([most - 1, 1, 0, 1])
+  })
+
+  it('of several reports of an attempt the first counts', () => {
+    const { at, hand } = stage()
+    const one = job()
+    hand.take([one])
+    at.reports.ended(one, { kind: 'unused' })
+    at.reports.ended(one, { kind: 'done', result: null, tookMs: 1 })
+    expect([at.ends, hand.size, hand.returned]).toEqual([['unused'], 0, 1])
+  })
+
+  it('what Redis has to grant, too, takes a place at once, and starts when it is granted', async () => {
+    let grant: (leave: Partial<Leave>) => void = () => {}
+    const { at, hand } = stage({ answer: new Promise((resolve) => (grant = resolve)) })
+    const limited = [job('few'), job('few'), job('few')]
+    hand.take([...limited, job('a', null)])
+    expect(at.started.map(({ task }) => task)).toEqual(['a'])
+    expect([hand.free(), hand.kinds()[0]?.free]).toEqual([6, 0])
+    let free = () => {}
+    grant({ granted: 2, lacking: 'calls', held: new Promise((resolve) => (free = resolve)) })
+    await until(() => at.started.length === 3, 'two are granted')
+    expect(limited.map(({ grant: id, grantedMs }) => [id, grantedMs])).toEqual([
+      ['grant', 7],
+      ['grant', 7],
+      [undefined, 0],
+    ])
+    // The third is in hand until the store holds its bucket.
+    expect([hand.size, at.ends]).toEqual([4, []])
+    free()
+    await until(() => hand.size === 3, 'the third went back')
+    expect([at.ends, hand.readmitted]).toEqual([['denied'], 1])
+  })
+
+  it.each(['drop', 'abort'] as const)(
+    'what is granted after a %s goes back to Redis, and does not start',
+    async (how) => {
+      let grant: (leave: Partial<Leave>) => void = () => {}
+      const { at, hand } = stage({ answer: new Promise((resolve) => (grant = resolve)) })
+      hand.take([job(), job()])
+      const reason = new Error('over')
+      if (how === 'drop') hand.drop(hand.jobs(), reason)
+      else hand.abort(reason)
+      grant({})
+      await until(() => at.unused === 2 && hand.size === 0, 'both went back')
+      expect([at.started, at.aborted, hand.free()]).toEqual([[], [], 10])
+      expect(at.ends).toEqual(how === 'drop' ? ['interrupt', 'interrupt'] : ['unused', 'unused'])
+      // What a claim under way brings yet.
+      if (how === 'abort') hand.take([job()])
+      expect([at.started, hand.size]).toEqual([[], 0])
+    },
+  )
+})

@@ -1,0 +1,233 @@
+/**
+ * What every outlet has to keep to, on a real store, with whole workers: the one in this process, and one elsewhere that
+ * reports late, twice, in any order, or never.
+ */
+import { mkdtemp, rm, writeFile } from 'node:fs/promises'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import { systemClock } from '../../src/core/clock.ts'
+import { storeOn } from '../../src/db/store.ts'
+import type { Handout } from '../../src/claim/claimed-job.ts'
+import type { OutletFor } from '../../src/claim/outlet.ts'
+import { Rulebook } from '../../src/tasks/rule.ts'
+import { type AnyTask, task } from '../../src/tasks/task.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { Care } from '../../src/fleet/retention.ts'
+import { Worker } from '../../src/worker/worker.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { fn } from '../servers/fn.ts'
+import { until } from '../until.ts'
+import { Remote } from './remote.ts'
+
+/** What a job does; see play.mjs. `isLost`: nothing is reported of its first attempt. */
+const input = z.object({
+  gate: z.string().optional(),
+  held: z.number().optional(),
+  fails: z.number().optional(),
+  isLost: z.boolean().optional(),
+})
+type Input = z.infer<typeof input>
+/** Does what the input says. */
+type Play = (input: Input, context: { attempt: number }) => Promise<unknown>
+
+/** An outlet, as the suite makes it. */
+interface Made {
+  /** Undefined: this process. */
+  outlet?: OutletFor
+  close?(): Promise<void>
+}
+
+const { default: plays } = (await import(new URL('play.mjs', import.meta.url).href)) as { default: Play }
+const play: Play = (planned, context) =>
+  planned.isLost && context.attempt === 1 ? new Promise(() => {}) : plays(planned, context)
+
+/** An outlet with so many places, two of them for the task `few`; it notes each job that begins. */
+type Make = (places: number, began: (job: Handout) => void) => Made
+
+const elsewhere: Make = (places, began) => {
+  let remote: Remote | undefined
+  return {
+    outlet: (reports) => (remote = new Remote(places, ['few'], began, reports)),
+    close: async () => remote?.close(),
+  }
+}
+const outlets: { name: string; make: Make }[] = [
+  { name: 'the outlet in this process', make: () => ({}) },
+  { name: 'an outlet elsewhere', make: elsewhere },
+]
+
+describe.each(outlets)('$name', ({ make }) => {
+  const at = { began: [] as string[], aheadMs: 0, folder: '', n: 0 } as {
+    sluice: Sluice
+    workers: Worker[]
+    made: Made[]
+    began: string[]
+    aheadMs: number
+    folder: string
+    n: number
+  }
+  const began = (id: string, attempt: number) => void at.began.push(`${id} ${attempt}`)
+  const options = { input, retry: { attempts: 3, base: 1, max: 1 }, timeout: '10s' } as const
+  const many = task('many', {
+    ...options,
+    run(planned, { job, attempt }) {
+      began(job.id, attempt)
+      return play(planned, { attempt })
+    },
+  })
+  const few = task('few', { ...options, thread: new URL('play.mjs', import.meta.url) })
+  const both: AnyTask[] = [many, few]
+
+  beforeAll(async () => void (at.folder = await mkdtemp(join(tmpdir(), 'outlet-'))))
+  afterAll(() => rm(at.folder, { recursive: true }))
+  beforeEach(async () => {
+    at.sluice = await Sluice.open({ store: (await freshDatabase()).url })
+    await at.sluice.define(both)
+    Object.assign(at, { began: [], aheadMs: 0, workers: [], made: [] })
+  })
+  afterEach(async () => {
+    await Promise.all(at.workers.map((worker) => worker.abort()))
+    for (const { close } of at.made) await close?.()
+    await at.sluice.close()
+  })
+
+  /** A file for which jobs wait. */
+  const gate = () => join(at.folder, String(++at.n))
+  const open = (path: string) => writeFile(path, '')
+  /** A worker of both tasks that begins to claim. */
+  async function work(concurrency: number): Promise<Worker> {
+    const made = make(concurrency, (job) => began(job.id, job.attempt))
+    const clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + at.aheadMs }
+    const store = storeOn(at.sluice.db, { clock })
+    const worker = new Worker({
+      store,
+      tasks: both,
+      schedules: [],
+      queues: undefined,
+      concurrency,
+      rate: undefined,
+      rulebook: new Rulebook(),
+      version: '0',
+      labels: {},
+      allowPrivate: [],
+      beatUrl: undefined,
+      care: new Care(store, {}),
+      shared: undefined,
+      ...(made.outlet === undefined ? {} : { outlet: made.outlet }),
+      ended() {},
+    })
+    at.made.push(made)
+    at.workers.push(worker)
+    await worker.start()
+    return worker
+  }
+  const count = async (sql: string) => {
+    const [row] = await at.sluice.db.query<{ n: number }>(`select count(*)::int as n from sluice.${sql}`)
+    return row?.n ?? 0
+  }
+  const stateOf = async (id: string) => (await at.sluice.jobs.get(id))?.state
+  const isDone = (id: string) => until(async () => (await stateOf(id)) === 'done', 'the job is done')
+  /** Nothing is left of what the workers had in hand. */
+  const isOver = () => until(async () => (await count('claim')) === 0, 'no claim is left')
+
+  it('starts each attempt once, reports each end, and keeps no place', async () => {
+    const worker = await work(20)
+    const inputs = Array.from({ length: 300 }, (_, n) => ({ fails: n % 5 === 0 ? 1 : 0 }))
+    await at.sluice.sendMany(many, inputs)
+    await until(async () => (await count('done')) === 300, 'all are done')
+    await isOver()
+    expect(worker.running).toBe(0)
+    await until(() => at.began.length >= 360, 'all is reported')
+    expect(new Set(at.began).size).toBe(360)
+    expect(at.began.length).toBe(360)
+  })
+
+  it('is given no more than there are places, in all and of a kind of task', async () => {
+    const path = gate()
+    const worker = await work(8)
+    const held = (n: number) => Array.from({ length: n }, () => ({ gate: path }))
+    await at.sluice.sendMany(few, held(5))
+    await at.sluice.sendMany(many, [{}, {}, {}])
+    await until(async () => (await count('done')) === 3, 'the others are done')
+    // It sleeps, and would start more of the others.
+    await until(async () => (await count(`idle where tasks = '{many}'`)) === 1, 'it sleeps without them')
+    expect(await count(`job where task = 'few' and claim is not null`)).toBe(2)
+    await at.sluice.sendMany(many, held(9))
+    await until(() => worker.running === 8, 'it is full')
+    await open(path)
+    await until(async () => (await count('done')) === 17, 'all are done')
+    await isOver()
+    expect(worker.running).toBe(0)
+  })
+
+  it('leaves jobs of a kind that is full to a worker with room', async () => {
+    const path = gate()
+    await work(8)
+    await at.sluice.sendMany(few, [{ gate: path }, { gate: path }])
+    await until(async () => (await count(`idle where tasks = '{many}'`)) === 1, 'the first is full')
+    await work(8)
+    await until(async () => (await count('idle')) === 2, 'both sleep')
+    await at.sluice.sendMany(
+      few,
+      Array.from({ length: 6 }, () => ({})),
+    )
+    await until(async () => (await count('done')) === 6, 'the second has done them')
+    expect(await count(`job where task = 'few' and claim is not null`)).toBe(2)
+    await open(path)
+    await isOver()
+  })
+
+  it('ends an attempt of which nothing is reported by its time-out, and the job goes on', async () => {
+    const worker = await work(1)
+    const id = await at.sluice.send(many, { isLost: true })
+    await until(() => at.began.length === 1, 'it began')
+    // This process ends it by a timer, which takes its ten seconds.
+    at.aheadMs += 20_000
+    await isDone(id)
+    expect(await at.sluice.jobs.get(id)).toMatchObject({ result: { attempt: 2 } })
+    await isOver()
+    expect(worker.running).toBe(0)
+  })
+
+  it('counts no report of a claim that was given up, and keeps no place for it', async () => {
+    const path = gate()
+    const worker = await work(1)
+    const id = await at.sluice.send(many, { gate: path, held: 1 })
+    await until(() => at.began.length === 1, 'it began')
+    await at.sluice.db.query(`select ${fn}.rescue(id, null, 'lost') from sluice.worker`)
+    // By the same worker, which has one place, when it has registered anew.
+    await isDone(id)
+    await open(path)
+    const next = await at.sluice.send(many, {})
+    await isDone(next)
+    await isOver()
+    expect(await at.sluice.jobs.get(id)).toMatchObject({ result: { attempt: 2 } })
+    expect(at.began.length).toBe(3)
+    expect(worker.running).toBe(0)
+  })
+
+  it('keeps no place for a job that was cancelled', async () => {
+    const worker = await work(1)
+    const id = await at.sluice.send(many, { gate: gate() })
+    await until(() => at.began.length === 1, 'it began')
+    await at.sluice.jobs.cancel(id)
+    await isDone(await at.sluice.send(many, {}))
+    await isOver()
+    expect(worker.running).toBe(0)
+    expect(await stateOf(id)).toBe('cancelled')
+  })
+
+  it('a worker that stops waits for what is in hand', async () => {
+    const path = gate()
+    const worker = await work(4)
+    await at.sluice.sendMany(many, [{ gate: path }, { gate: path }])
+    await until(() => at.began.length === 2, 'both began')
+    const stopping = worker.stop()
+    await open(path)
+    await stopping
+    expect(await count('done')).toBe(2)
+    expect(await count('worker')).toBe(0)
+  })
+})

@@ -1,0 +1,19 @@
+// The far end of an outlet that executes elsewhere: in a thread of its own, and nothing that it reports can be relied on.
+import { parentPort } from 'node:worker_threads'
+import play from './play.mjs'
+
+/** Reports, after anything up to 30 ms: what ended first may be reported last. */
+const report = (message) => setTimeout(() => parentPort.postMessage(message), Math.random() * 30)
+
+parentPort.on('message', (job) => void execute(job))
+
+async function execute({ key, input, attempt }) {
+  report({ key, what: 'began', attempt })
+  const ended = await play(input, { attempt }).then(
+    (result) => ({ result: JSON.stringify(result) }),
+    (error) => ({ error: JSON.stringify({ message: error.message }) }),
+  )
+  if (input.isLost && attempt === 1) return
+  report({ key, what: 'ended', ...ended })
+  if (Math.random() < 0.5) report({ key, what: 'ended', ...ended })
+}

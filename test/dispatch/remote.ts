@@ -1,0 +1,59 @@
+/** An outlet that executes elsewhere. It passes on every report as it comes: late, twice, in any order, or never. */
+import { Worker } from 'node:worker_threads'
+import type { Handout } from '../../src/claim/claimed-job.ts'
+import type { Kind, Outlet, Reports } from '../../src/claim/outlet.ts'
+
+interface Message {
+  key: number
+  what: 'began' | 'ended'
+  attempt: number
+  result?: string
+  error?: string
+}
+
+/** Has up to `places` jobs executed by a thread; `few`: the tasks of which two at once can. */
+export class Remote implements Outlet {
+  readonly kinds: readonly Kind[]
+  readonly #far = new Worker(new URL('remote.mjs', import.meta.url))
+  readonly #places: number
+  readonly #began: (job: Handout) => void
+  readonly #jobs: Handout[] = []
+  /** Keys of those that take a place. */
+  readonly #busy = new Set<number>()
+
+  constructor(places: number, few: readonly string[], began: (job: Handout) => void, reports: Reports) {
+    const tasks = new Set(few)
+    const fewFree = () => 2 - [...this.#busy].filter((key) => tasks.has(this.#jobs[key]?.task ?? '')).length
+    this.kinds = [{ tasks, free: () => Math.min(this.free(), fewFree()) }]
+    this.#places = places
+    this.#began = began
+    this.#far.on('message', ({ key, what, result, error }: Message) => {
+      const job = this.#jobs[key] as Handout
+      if (what === 'began') return this.#began(job)
+      this.#busy.delete(key)
+      if (error === undefined) reports.ended(job, { kind: 'done', result: result ?? null, tookMs: 1 })
+      else reports.ended(job, { kind: 'retry', error, delayMs: 0, tookMs: 1 })
+    })
+  }
+
+  free(): number {
+    return this.#places - this.#busy.size
+  }
+
+  start(jobs: readonly Handout[]): void {
+    for (const job of jobs) {
+      const key = this.#jobs.push(job) - 1
+      this.#busy.add(key)
+      this.#far.postMessage({ key, input: job.input, attempt: job.attempt })
+    }
+  }
+
+  /** Nothing can be stopped there; but nothing waits for it any more. */
+  abort(job: Handout): void {
+    this.#busy.delete(this.#jobs.indexOf(job))
+  }
+
+  async close(): Promise<void> {
+    await this.#far.terminate()
+  }
+}
