@@ -52,14 +52,14 @@ export async function claimer({ url }) {
     async claim(want) {
       const { rows } = await client.query({
         name: 'claim',
-        text: `select * from ${engine}.claim($1, $2, null, '{noop}', $3, null, false)`,
+        text: `select * from ${engine}.claim_jobs($1, $2, null, '{noop}', $3, null, false)`,
         values: [randomUUID(), workers[0].id, want],
       })
       return { count: rows[0].jobs === null ? 0 : JSON.parse(rows[0].jobs).length, again: rows[0].again }
     },
     /** Finishes all claimed jobs. */
     async finish() {
-      await client.query(`select ${engine}.finish(array_agg(distinct c.id), array_agg(distinct c.id), array_agg(j.seq), array_agg(j.id),
+      await client.query(`select ${engine}.finish_attempts(array_agg(distinct c.id), array_agg(distinct c.id), array_agg(j.seq), array_agg(j.id),
         array_agg(array_position(a.ids, j.claim)), array_agg('done'::text), null, null, null, null, null)
         from sluice.job j join sluice.claim c on c.id = j.claim,
         (select array_agg(distinct id order by id) as ids from sluice.claim) a`)

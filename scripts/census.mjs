@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
-const entry = 'engine.claim'
+const entry = 'engine.claim_jobs'
 
 /** Prints the table. */
 export async function census(isWithServer) {
@@ -151,10 +151,10 @@ async function countOn({ url, adminUrl }) {
     const keyed = task('keyed', { input, limits: [limit('keyed', { rate: '100000/s', by })], run() {} })
     await sluice.define([lone, keyed])
     const tasks = ['lone', 'keyed']
-    await store.run('tasks/known', [tasks, ['default', 'default'], [false, false], [null, null]])
-    const [{ id: worker }] = await store.run('fleet/register', ['census', 1, '0', null, tasks, 50, {}])
+    await store.run('tasks/record_tasks', [tasks, ['default', 'default'], [false, false], [null, null]])
+    const [{ id: worker }] = await store.run('fleet/insert_worker', ['census', 1, '0', null, tasks, 50, {}])
     const claim = async (of, want, expected) => {
-      const [row] = await store.call('claim', [newId(), worker, null, [of], want, null, false, null, false])
+      const [row] = await store.call('claim_jobs', [newId(), worker, null, [of], want, null, false, null, false])
       const found = JSON.parse(row.jobs ?? '[]').length
       if (found !== expected) throw new Error(`a claim of ${want} ${of} found ${found} jobs, and not ${expected}`)
     }

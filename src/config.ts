@@ -1,10 +1,10 @@
 import type { Routes, Rule } from './tasks/rule.ts'
 import type { AnyTask } from './tasks/task.ts'
 import type { Schedule } from './schedule/schedule.ts'
-import type { CareOptions } from './fleet/retention.ts'
+import type { RetentionOptions } from './fleet/retention.ts'
 
 /** The fields of `sluice.config.ts` (or .js, .mjs). A flag overrides the environment, which overrides this file. */
-export interface SluiceConfig extends CareOptions {
+export interface SluiceConfig extends RetentionOptions {
   /**
    * `postgres://…`, a directory of the embedded engine (relative to this file), or `memory:`.
    * Default: `DATABASE_URL`, else `.sluice/data` beside this file.

@@ -34,7 +34,7 @@ export {
   type SendChanges,
   type SendRuleOptions,
 } from './tasks/rule.ts'
-export type { SendRow, SendRowsOptions, Sent } from './tasks/rows.ts'
+export type { SendRow, SendRowsOptions, Sent } from './tasks/send-rows.ts'
 export { http, httpTask, type HttpTaskOptions } from './tasks/http.ts'
 export type { Pausable, Pause, Pauses } from './operations/pauses.ts'
 export type { Parked } from './core/parked.ts'
@@ -56,7 +56,7 @@ export {
   type LimitOptions,
   limit,
 } from './limits/limit.ts'
-export type { Lease, TakeOptions, Tried, WaitOptions } from './limits/taker.ts'
+export type { Lease, TakeOptions, Tried, WaitOptions } from './limits/take.ts'
 export type { Takes } from './takes/takes.ts'
 export type { GuaranteeName } from './limits/proof.ts'
 export type { LimitNumbers, NumberChanges } from './limits/numbers.ts'
@@ -72,7 +72,7 @@ export type { RedisClient } from './redis/client.ts'
 export type { BulkOptions, BulkProgress, Counted } from './operations/bulk.ts'
 export type { JobFilter } from './operations/filter.ts'
 export type { Job, JobLine, Jobs, ListOptions, State, Status } from './operations/jobs.ts'
-export type { CareOptions, PruneTime, Retention } from './fleet/retention.ts'
+export type { RetentionOptions, PruneTime, Retention } from './fleet/retention.ts'
 export type { Pruned, PruneOptions } from './fleet/maintenance.ts'
 export type { WorkOptions } from './worker/options.ts'
 export type { Labels } from './worker/labels.ts'

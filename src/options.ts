@@ -3,10 +3,10 @@ import type { Clock } from './core/clock.ts'
 import type { Routes, Rule } from './tasks/rule.ts'
 import type { Log } from './core/log.ts'
 import type { RedisClient } from './redis/client.ts'
-import type { CareOptions } from './fleet/retention.ts'
+import type { RetentionOptions } from './fleet/retention.ts'
 
 /** How to open a Sluice; see the fields. */
-export interface SluiceOptions extends CareOptions {
+export interface SluiceOptions extends RetentionOptions {
   /**
    * `postgres://…`, a directory of the embedded engine (relative to the current one), or `memory:`. Default:
    * `DATABASE_URL`, else `.sluice/data`. Only the command line reads `sluice.config.ts`: give your programs the same store.

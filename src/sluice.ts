@@ -14,7 +14,7 @@ import { Definitions } from './claim/definitions/define.ts'
 import { Estimates } from './tasks/estimate.ts'
 import { Limits } from './operations/limits.ts'
 import { Rulebook } from './tasks/rule.ts'
-import { type SendRowsOptions, type Sent, sendRows } from './tasks/rows.ts'
+import { type SendRowsOptions, type Sent, sendRows } from './tasks/send-rows.ts'
 import { type Pauses, pausesOn } from './operations/pauses.ts'
 import { type Parking, parkingOn } from './claim/parking/parked.ts'
 import {
@@ -31,13 +31,13 @@ import { type Why, why } from './operations/why.ts'
 import { Takes } from './takes/takes.ts'
 import { openRedis, type RedisConnection } from './redis/connect.ts'
 import { Schedules } from './schedule/schedules.ts'
-import { RedisShared } from './redis/shared.ts'
+import { RedisPeerLimiter } from './redis/peer.ts'
 import { checkId, type Job, type JobLine, Jobs, type ListOptions } from './operations/jobs.ts'
 import { type NewJob, Outbox } from './store/send.ts'
 import { waitFor } from './operations/wait.ts'
 import type { SluiceOptions } from './options.ts'
 import { version } from './core/version.ts'
-import { Care, said } from './fleet/retention.ts'
+import { RetentionSettings, said } from './fleet/retention.ts'
 import { Housekeeping, type Pruned, type PruneOptions } from './fleet/maintenance.ts'
 import { checkWork, type WorkOptions } from './worker/options.ts'
 import { labelsOf } from './worker/labels.ts'
@@ -79,8 +79,8 @@ export class Sluice implements Sender {
   readonly #outbox: Outbox
   readonly #definitions: Definitions
   readonly #rulebook: Rulebook
-  readonly #care: Care
-  readonly #shared: RedisShared | undefined
+  readonly #care: RetentionSettings
+  readonly #shared: RedisPeerLimiter | undefined
   readonly #redis: RedisConnection | undefined
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
@@ -112,10 +112,10 @@ export class Sluice implements Sender {
     }
     this.#definitions = new Definitions(this.#sql, this.#clock)
     this.#rulebook = new Rulebook(options.rules, options.routes, new Estimates(store))
-    this.#care = new Care(store, said(options))
+    this.#care = new RetentionSettings(store, said(options))
     const prefix = options.redisPrefix ?? env('SLUICE_REDIS_PREFIX') ?? 'sluice:'
     this.#redis = redis
-    this.#shared = redis && new RedisShared({ store, connection: redis, prefix })
+    this.#shared = redis && new RedisPeerLimiter({ store, connection: redis, prefix })
     this.takes = new Takes({
       store,
       definitions: this.#definitions,

@@ -66,13 +66,13 @@ const tables: Record<string, string[]> = {
 
 /** References against the order, each with its reason. */
 const exceptions: Record<string, string> = {
-  'db engine.partition': 'the transaction that makes a store also makes its first partitions',
-  'db engine.look': 'the transaction that makes a store also records its identity',
+  'db engine.create_partitions': 'the transaction that makes a store also makes its first partitions',
+  'db engine.check_epoch': 'the transaction that makes a store also records its identity',
   'limits sluice.worker': 'a step of the clock concerns the workers that live',
   'limits sluice.list': 'jobs that wait for a bucket have turns beside takers, and are why a share is not lent',
   'limits sluice.class': 'the lists of a bucket are found by class',
   'limits sluice.claim': 'a settlement whose grant has left the ledger counts from the time of its claim',
-  'store engine.claim_at_send': 'a send may claim its own job',
+  'store engine.send_and_claim_job': 'a send may claim its own job',
 }
 
 /** The module of a path. */

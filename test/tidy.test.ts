@@ -119,7 +119,7 @@ const laws: Record<string, Law> = {
         .filter(({ text }) => byHand.test(text))
         .map(({ path }) => path),
     bad: [
-      { 'src/store/a.ts': 'await db.query(`select * from ${engine}.claim($1)`)' },
+      { 'src/store/a.ts': 'await db.query(`select * from ${engine}.claim_jobs($1)`)' },
       { 'src/store/a.ts': 'await db.query(`select id from ${this.#schema}.job`)' },
       { 'src/store/a.ts': `import { statements } from '../generated/sql.ts'` },
     ],

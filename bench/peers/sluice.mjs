@@ -46,7 +46,7 @@ export async function open({ url }, shape, redis = '') {
   let claims = 0
   const call = sluice.db.call.bind(sluice.db)
   sluice.db.call = (name, ...rest) => {
-    if (name === 'claim') claims += 1
+    if (name === 'claim_jobs') claims += 1
     return call(name, ...rest)
   }
   return {

@@ -1,4 +1,4 @@
-/** Claims jobs: the one call in which limits are decided, charged, and jobs handed out (claim.sql). */
+/** Claims jobs: the one call in which limits are decided, charged, and jobs handed out (claim_jobs.sql). */
 import { StoreClock } from '../core/clock.ts'
 import { StoreError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
@@ -6,12 +6,12 @@ import { reach } from '../core/probe.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import type { KeptSlot } from '../store/send.ts'
-import { type Handout, handouts } from './claimed-job.ts'
+import { type ClaimedJob, decodeJobs } from './claimed-job.ts'
 import { isDataError } from './parking/parked.ts'
 
 /** The answer to a claim. */
 export interface Claimed {
-  jobs: Handout[]
+  jobs: ClaimedJob[]
   /** Something was in the way: the next claim should follow at once. */
   again: boolean
   /** In how many ms to claim again; undefined: only when something arrives. */
@@ -113,7 +113,7 @@ export class Claims {
    * @param input JSON text of the job's input, which the answer leaves out
    * @param take receives the answer's jobs, none or one
    */
-  offer(who: Claimer, input: string, take: (jobs: Handout[]) => void): KeptSlot {
+  offer(who: Claimer, input: string, take: (jobs: ClaimedJob[]) => void): KeptSlot {
     const id = newId()
     const sentMs = this.#store.clock.monotonicMs()
     this.#asking.add(id)
@@ -123,7 +123,7 @@ export class Claims {
         this.#answeredFor(id)
         const { now_us: nowUs, jobs: told } = (row ?? { now_us: null, jobs: null }) as unknown as Begun
         if (nowUs !== null) this.#storeClock.saw(Number(nowUs), this.#store.clock.monotonicMs(), sentMs)
-        const jobs = handouts(told, id, sentMs)
+        const jobs = decodeJobs(told, id, sentMs)
         for (const job of jobs) job.input = JSON.parse(input)
         take(jobs)
       },
@@ -136,9 +136,9 @@ export class Claims {
   }
 
   /** What a claim still holds of which nobody here knows. Of its grants we only know that they are older than any promise. */
-  async adopt(id: string): Promise<Handout[]> {
-    const [row] = await this.#store.call<{ adopt: string | null }>('adopt', [id])
-    return this.#handouts(row?.adopt ?? null, id, -Infinity)
+  async adopt(id: string): Promise<ClaimedJob[]> {
+    const [row] = await this.#store.call<{ adopt_claim: string | null }>('adopt_claim', [id])
+    return this.#handouts(row?.adopt_claim ?? null, id, -Infinity)
   }
 
   /** True while a claim of this id waits for its answer. */
@@ -175,7 +175,7 @@ export class Claims {
   }
 
   async #ask(who: Claimer, want: number, idle: boolean, id: string, sentMs: number, firstMs: number): Promise<Claimed> {
-    const [row] = await this.#store.call<Answer>('claim', [
+    const [row] = await this.#store.call<Answer>('claim_jobs', [
       id,
       who.worker,
       who.queues ?? null,
@@ -248,14 +248,14 @@ export class Claims {
     return null
   }
 
-  async #handouts(told: string | null, claim: string, grantedMs: number): Promise<Handout[]> {
-    const jobs = handouts(told, claim, grantedMs)
+  async #handouts(told: string | null, claim: string, grantedMs: number): Promise<ClaimedJob[]> {
+    const jobs = decodeJobs(told, claim, grantedMs)
     const bare = jobs.filter(({ input }) => input === undefined).map(({ id }) => id)
     if (bare.length > 0) await this.#fetchInputs(jobs, bare, claim)
     return jobs
   }
 
-  async #fetchInputs(jobs: Handout[], ids: string[], claim: string): Promise<void> {
+  async #fetchInputs(jobs: ClaimedJob[], ids: string[], claim: string): Promise<void> {
     const bySeq = new Map(jobs.map((job) => [job.seq, job]))
     const missing = new Set(ids)
     for (let from = 0; from < ids.length; from += inputsMax) {

@@ -3,7 +3,7 @@
 import type { Moment } from '../core/clock.ts'
 
 /** A job in hand: claimed, not yet finished. */
-export interface Handout {
+export interface ClaimedJob {
   claim: string
   /** Monotonic ms, not later than the store's decision: the grants' life counts from it. */
   grantedMs: number
@@ -59,7 +59,7 @@ type Common = [
   ambiguous: boolean,
   priority: number,
   takes: string[] | null,
-  admitted: Handout['admitted'],
+  admitted: ClaimedJob['admitted'],
   costs: number[] | null,
   grantUs: number | null,
   holds: string[] | null,
@@ -68,7 +68,7 @@ type Common = [
 type Cargo = [] | [input: unknown, tags?: string[]]
 
 /**
- * A job as claim/mark/hand.sql and claim/mark/cargo.sql return it: complete, or without the common fields if it follows another of its lane.
+ * A job as claim/mark/encode_job.sql and claim/mark/encode_job_payload.sql return it: complete, or without the common fields if it follows another of its lane.
  */
 type Place = [...Own, ...Common, ...Cargo] | [...Own, ...Cargo]
 
@@ -76,7 +76,7 @@ const ownPlaces = 4
 const wholePlaces = 15
 
 /** Decodes the jobs in a claim's reply, in JSON; null: none. */
-export function handouts(told: string | null, claim: string, grantedMs: number): Handout[] {
+export function decodeJobs(told: string | null, claim: string, grantedMs: number): ClaimedJob[] {
   if (told === null) return []
   const places = JSON.parse(told) as Place[]
   let ordinary: Common | undefined
@@ -91,7 +91,7 @@ export function handouts(told: string | null, claim: string, grantedMs: number):
 }
 
 /** @param cargo position of the input */
-function handout(place: Place, common: Common, cargo: number, claim: string, grantedMs: number): Handout {
+function handout(place: Place, common: Common, cargo: number, claim: string, grantedMs: number): ClaimedJob {
   const [seq, id, attempt, created] = place
   const [task, queue, failed, crashes, ambiguous, priority, takes, admitted, costs, grantUs, holds] = common
   return {

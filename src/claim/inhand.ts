@@ -1,10 +1,10 @@
 /** The jobs in a worker's hands: claimed, and not yet finished. What may start goes to the outlet; what ends, to the finisher. */
 import type { Clock } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
-import type { SharedLimits } from '../limits/peer.ts'
-import { requestGrants, unitsOf } from './agree.ts'
+import type { PeerLimiter } from '../limits/peer.ts'
+import { requestGrants, unitsOf } from './consent.ts'
 import type { Finisher, Outcome } from './finish/finish.ts'
-import type { Handout } from './claimed-job.ts'
+import type { ClaimedJob } from './claimed-job.ts'
 import type { Outlet, OutletFor } from './outlet.ts'
 import type { Throttle } from './throttle.ts'
 
@@ -16,14 +16,14 @@ export interface InHandOptions {
   /** The most attempts at once. */
   slots: number
   /** Limits whose state is in Redis. */
-  shared: SharedLimits | undefined
+  shared: PeerLimiter | undefined
   /** The worker's own rate. */
   throttle: Throttle | undefined
   /**
    * Returns how an attempt ends that the outlet has had for `forMs` and not reported on; undefined: it may still go on.
    * Without this function the outlet itself ends every attempt.
    */
-  timedOut: ((job: Handout, forMs: number) => Outcome | undefined) | undefined
+  timedOut: ((job: ClaimedJob, forMs: number) => Outcome | undefined) | undefined
 }
 
 /** A kind of task, and how many more of its attempts can begin. */
@@ -37,7 +37,7 @@ export class InHand {
   readonly #options: InHandOptions
   readonly #outlet: Outlet
   /** When each was started, in monotonic ms; Infinity: it waits for Redis. */
-  readonly #jobs = new Map<Handout, number>()
+  readonly #jobs = new Map<ClaimedJob, number>()
   /** So many of them wait for Redis. */
   #pending = 0
   readonly #waiters = new Set<() => void>()
@@ -69,7 +69,7 @@ export class InHand {
   }
 
   /** The jobs in hand. */
-  jobs(): readonly Handout[] {
+  jobs(): readonly ClaimedJob[] {
     return [...this.#jobs.keys()]
   }
 
@@ -107,7 +107,7 @@ export class InHand {
   }
 
   /** Keeps a place until the returned function is called, once, with the jobs that need it: one or none. */
-  keep(): (jobs: readonly Handout[]) => void {
+  keep(): (jobs: readonly ClaimedJob[]) => void {
     this.kept++
     return (jobs) => {
       this.kept--
@@ -155,7 +155,7 @@ export class InHand {
   }
 
   /** Takes claimed jobs: starts those that may start now, and the others as soon as they may. */
-  take(jobs: readonly Handout[]): void {
+  take(jobs: readonly ClaimedJob[]): void {
     const { throttle, finisher, shared, clock } = this.#options
     const [most, places] = [this.free(), this.#places()]
     throttle?.began(jobs.length, jobs.length >= most && most < places)
@@ -170,7 +170,7 @@ export class InHand {
   }
 
   /** Hands over what may start, unless it was given up meanwhile. */
-  #start(jobs: readonly Handout[]): void {
+  #start(jobs: readonly ClaimedJob[]): void {
     const nowMs = this.#options.clock.monotonicMs()
     const wanted = this.#refusal === undefined ? jobs.filter((job) => this.#jobs.has(job)) : []
     for (const job of wanted) this.#jobs.set(job, nowMs)
@@ -180,7 +180,7 @@ export class InHand {
   }
 
   /** Gives back a job that was granted too late. */
-  #refuse(job: Handout): void {
+  #refuse(job: ClaimedJob): void {
     const { takes, units } = unitsOf(job)
     if (job.grant !== undefined) this.#options.shared?.unused(job.grant, takes, units)
     this.#ended(job, { kind: 'unused' })
@@ -193,7 +193,7 @@ export class InHand {
   }
 
   /** Gives up jobs that are no longer this worker's: how their attempts end has no effect, and nothing waits for it. */
-  drop(jobs: readonly Handout[], reason: Error): void {
+  drop(jobs: readonly ClaimedJob[], reason: Error): void {
     for (const job of jobs) {
       const sinceMs = this.#jobs.get(job)
       if (sinceMs === undefined) continue
@@ -216,7 +216,7 @@ export class InHand {
   }
 
   /** Ends a job, unless it is not in hand any more: reported twice, timed out, or given up. */
-  #ended(job: Handout, outcome: Outcome): void {
+  #ended(job: ClaimedJob, outcome: Outcome): void {
     const sinceMs = this.#jobs.get(job)
     if (sinceMs === undefined) return
     this.#jobs.delete(job)

@@ -1,6 +1,6 @@
 /** The seam between dispatch and what executes claimed jobs: this process (worker/), or a broker. */
 import type { Outcome } from './finish/finish.ts'
-import type { Handout } from './claimed-job.ts'
+import type { ClaimedJob } from './claimed-job.ts'
 
 /** Executes jobs. Each job that it is given may start at once: every limit has granted it. */
 export interface Outlet {
@@ -9,9 +9,9 @@ export interface Outlet {
   /** The kinds of tasks that need more than that, for example a thread; no task is of two kinds. */
   readonly kinds: readonly Kind[]
   /** Starts these jobs. Never throws, never waits; reports the end of each. */
-  start(jobs: readonly Handout[]): void
+  start(jobs: readonly ClaimedJob[]): void
   /** Stops the attempt of a job that was started, for `reason`, and reports its end as of any other. */
-  abort(job: Handout, reason: Error): void
+  abort(job: ClaimedJob, reason: Error): void
 }
 
 /** Tasks that share a capacity of their own. */
@@ -24,7 +24,7 @@ export interface Kind {
 /** What an outlet reports. It may do so from anywhere, late, twice, and in any order. */
 export interface Reports {
   /** The attempt of this job, the very object that was started, has ended; of several reports the first counts. */
-  ended(job: Handout, outcome: Outcome): void
+  ended(job: ClaimedJob, outcome: Outcome): void
   /** More attempts may begin than before, though none has ended. */
   changed(): void
 }

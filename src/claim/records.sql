@@ -7,7 +7,7 @@
 create type engine.move as (
   lane bigint, seen integer, taken integer, last bigint, late integer, more boolean, head integer, turn bigint);
 
--- A list that lanes wait in, while claim/lanes/keep_lists.sql updates it: its row (place; null: there is none yet),
+-- A list that lanes wait in, while claim/lanes/update_lists.sql updates it: its row (place; null: there is none yet),
 -- floor and due as they were read, the farthest turn that was assigned (far), its front turn now (null: the list is
 -- empty), and what the next job there needs of its bucket (null: one unit).
 create type engine.waiting as (
@@ -21,8 +21,8 @@ create type engine.news as (
   lanes bigint[], bounds bigint[], counts bigint[], state sluice.class_state, fresh boolean, rest boolean,
     future boolean);
 
--- The parameters with which a claim is repeated to find the data that it fails on (claim/parking/probe.sql): worker,
--- its labels, number of jobs and cap as in claim/claim.sql; the class; the arrivals of the class; and the lane whose
+-- The parameters with which a claim is repeated to find the data that it fails on (claim/parking/probe_claim.sql): worker,
+-- its labels, number of jobs and cap as in claim/claim_jobs.sql; the class; the arrivals of the class; and the lane whose
 -- jobs are tried.
 create type engine.trial as (
   worker bigint, labels jsonb, want integer, cap bigint, class bigint, news engine.news, lane bigint);

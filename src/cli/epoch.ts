@@ -18,7 +18,7 @@ interface Lost {
 const stepMs = 86_400_000
 
 async function look({ sql }: StorageAt): Promise<Lost | undefined> {
-  return (await has(sql, 'epoch')) ? (await sql.call<Lost>('lost'))[0] : undefined
+  return (await has(sql, 'epoch')) ? (await sql.call<Lost>('describe_store_loss'))[0] : undefined
 }
 
 /** Checks whether the store has lost acknowledged data, and which limits are closed for that reason. */

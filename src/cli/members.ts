@@ -23,11 +23,11 @@ export async function keyRooms(sql: Sql, name: string): Promise<KeyRoom[] | unde
   if (pool === undefined && (of?.label ?? null) === null) return undefined
   const rows = await sql.query<{ key: string; free: string | null; next: string | null; now: string; ahead: string }>(
     `select k.key, r.avail as free, r.next, n.us as now, n.ahead_us as ahead
-       from (select engine.limiter_us() as us, ahead_us from sluice.epoch limit 1) n
+       from (select engine.limiter_now_us() as us, ahead_us from sluice.epoch limit 1) n
        cross join (select unnest($2::text[]) as key union all
                    select * from (select key from sluice.bucket where name = $1 and $2 is null order by key limit ${keysMax}) b) k
        left join sluice.bucket b on b.id = sluice.hash64($1 || ':' || k.key)
-       left join lateral engine.room(array[b.id], n.us) r on b.id is not null order by k.key`,
+       left join lateral engine.bucket_room(array[b.id], n.us) r on b.id is not null order by k.key`,
     [name, pool ?? null],
   )
   return rows.map(({ key, free, next, now, ahead }) => ({

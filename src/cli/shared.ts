@@ -1,6 +1,6 @@
 /** Checks of limits that are shared in Redis, for `sluice doctor` and `sluice status`. */
 import { openRedis } from '../redis/connect.ts'
-import { lookAtServer } from '../redis/server.ts'
+import { checkServer } from '../redis/server.ts'
 import type { Finding } from './finding.ts'
 import { has, type StorageAt } from './storage.ts'
 
@@ -32,7 +32,7 @@ export async function redisServer(url: string | undefined): Promise<Finding | un
   if (connection === undefined) return undefined
   try {
     await connection.open()
-    const { findings } = await lookAtServer(connection)
+    const { findings } = await checkServer(connection)
     if (findings.length === 0) return { status: 'ok', text: 'Redis is fit to keep limits' }
     const isError = findings.some((finding) => finding.isError)
     return { status: isError ? 'fail' : 'warn', text: findings.map(({ text }) => text).join('; ') }

@@ -83,7 +83,7 @@ export function transactionOver(): UsageError {
 }
 
 /** Tracks which code runs inside the one transaction that an embedded engine has at a time. */
-export class Sole {
+export class SingleConnection {
   readonly #inside = new AsyncLocalStorage<{ isOpen: boolean }>()
 
   /** Runs the body of a transaction; asynchronous work that it leaves behind counts as outside. */

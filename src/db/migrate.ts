@@ -55,9 +55,9 @@ export async function migrate(db: Db, schema = 'sluice'): Promise<string[]> {
     }
     await dropOld(tx, schema)
     const sql = sqlOn(tx, schema)
-    await sql.call('partition')
+    await sql.call('create_partitions')
     // From now on a copy of this database is recognised as one.
-    await sql.call('look', [null, null, null])
+    await sql.call('check_epoch', [null, null, null])
     return steps.map((step) => step.name)
   })
 }

@@ -2,7 +2,7 @@
 import pg from 'pg'
 import type { Clock } from '../core/clock.ts'
 import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
-import { type Db, type Row, silentlyAborted, Sole, transactionOver, type Tx } from './db.ts'
+import { type Db, type Row, silentlyAborted, SingleConnection, transactionOver, type Tx } from './db.ts'
 
 /** Options for a server. */
 export interface PgOptions {
@@ -23,6 +23,9 @@ export interface PgOptions {
 export function openPg(options: PgOptions): Db {
   return new PgDb(options)
 }
+
+/** Functions that claim jobs; they have connections of their own. */
+const claims = new Set(['claim_jobs', 'send_and_claim_job'])
 
 /** After one connection was silent, any other that does not answer `select 1` within this many ms is dropped. */
 const probeMs = 2_000
@@ -94,7 +97,7 @@ class PgDb implements Db {
    */
   readonly #enginePool: pg.Pool
   /** Only for an embedded engine. */
-  readonly #sole: Sole | undefined
+  readonly #sole: SingleConnection | undefined
   readonly #options: PgOptions
   readonly #listeners = new Map<string, Set<(payload: string) => void>>()
   readonly #missed = new Set<() => void>()
@@ -110,7 +113,7 @@ class PgDb implements Db {
     this.#pool = makePool(options.url, connections)
     this.#claimPool = makePool(options.url, Math.min(2, connections))
     this.#enginePool = makePool(options.url, Math.min(4, connections))
-    this.#sole = options.embedded ? new Sole() : undefined
+    this.#sole = options.embedded ? new SingleConnection() : undefined
   }
 
   async query<R = Row>(sql: string, params?: readonly unknown[]): Promise<R[]> {
@@ -122,8 +125,7 @@ class PgDb implements Db {
     const run = async (client: pg.PoolClient) =>
       (await client.query(pooled.has(client) ? { text: sql, values } : { name, text: sql, values })).rows as R[]
     // Users may send much at once, which must not delay finishes.
-    const isSend = name.startsWith('send') || name === 'supersede'
-    const pool = name.startsWith('claim') ? this.#claimPool : isSend ? this.#pool : this.#enginePool
+    const pool = claims.has(name) ? this.#claimPool : name.startsWith('send') ? this.#pool : this.#enginePool
     return this.#use(run, pool)
   }
 

@@ -4,7 +4,7 @@ import path from 'node:path'
 import pg from 'pg'
 import type { Clock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
-import { type Db, type Row, silentlyAborted, Sole, transactionOver, type Tx } from './db.ts'
+import { type Db, type Row, silentlyAborted, SingleConnection, transactionOver, type Tx } from './db.ts'
 import { syncDirectory } from './disk.ts'
 import { Engine } from './engine.ts'
 import { own } from './owner.ts'
@@ -81,7 +81,7 @@ class EmbeddedDb implements PgliteDb {
   /** Two connections to the one backend, which interleaves them between transactions, so neither needs a lock here. */
   readonly #calls: pg.Client
   readonly #transactions: pg.Client
-  readonly #sole = new Sole()
+  readonly #sole = new SingleConnection()
   readonly #listeners = new Map<string, Set<(payload: string) => void>>()
   readonly #lastQuery = new Map<pg.Client, Promise<unknown>>()
   #lastTransaction: Promise<unknown> = Promise.resolve()

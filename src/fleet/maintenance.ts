@@ -3,7 +3,7 @@ import type { Duration } from '../core/rate.ts'
 import type { Row } from '../db/db.ts'
 import type { Store } from '../db/store.ts'
 import { ledgerUs } from '../limits/limit.ts'
-import { type Agreed, type Care, isPruneTime, keepMs } from './retention.ts'
+import { type Agreed, type RetentionSettings, isPruneTime, keepMs } from './retention.ts'
 
 const minuteMs = 60_000
 const hourMs = 3_600_000
@@ -18,7 +18,13 @@ const tidyMs = 2_000
 const leastId = '-9223372036854775808'
 
 /** Chores that run only at the configured time of day. */
-const offPeak = new Set(['summarize', 'expire', 'late', 'forget', 'retire'])
+const offPeak = new Set([
+  'summarize_partitions',
+  'drop_expired_partition',
+  'delete_late_jobs',
+  'delete_old_ledger',
+  'retire_buckets',
+])
 
 /** Options of `prune`. */
 export interface PruneOptions {
@@ -50,17 +56,17 @@ export interface Pruned {
 /** One recurring task, done in portions: each is a transaction of its own, so that no lock outlives it. */
 interface Chore {
   name:
-    | 'tidy'
-    | 'sweep'
-    | 'lapse'
-    | 'unlearn'
-    | 'collect'
-    | 'partition'
-    | 'summarize'
-    | 'expire'
-    | 'late'
-    | 'forget'
-    | 'retire'
+    | 'expire_holders'
+    | 'delete_read_arrivals'
+    | 'delete_idempotency_keys'
+    | 'delete_learned_costs'
+    | 'delete_lanes'
+    | 'create_partitions'
+    | 'summarize_partitions'
+    | 'drop_expired_partition'
+    | 'delete_late_jobs'
+    | 'delete_old_ledger'
+    | 'retire_buckets'
   everyMs: number
   dueMs: number
   isOffPeak: boolean
@@ -72,13 +78,13 @@ interface Chore {
 /** Runs maintenance when it is due. Many workers may call it; the store lets one at a time do each part. */
 export class Housekeeping {
   readonly #store: Store
-  readonly #care: Care
+  readonly #care: RetentionSettings
   readonly #chores: Chore[]
   readonly #capUs: () => number | null
   #hasSpoken = false
 
   /** @param capUs the latest time that the store's clock may show, in microseconds since 1970; null: unknown */
-  constructor(store: Store, care: Care, capUs: () => number | null = () => null) {
+  constructor(store: Store, care: RetentionSettings, capUs: () => number | null = () => null) {
     const { clock } = store
     this.#store = store
     this.#care = care
@@ -98,18 +104,18 @@ export class Housekeeping {
     })
     const kept: Params = (_, { doneMs, failedMs }) => [doneMs, failedMs, capUs()]
     this.#chores = [
-      chore('tidy', tidyMs, () => [capUs()]),
-      chore('sweep', minuteMs),
-      chore('lapse', minuteMs, () => [capUs()]),
-      chore('unlearn', hourMs),
-      chore('collect', hourMs, (last) => [last ?? leastId]),
-      chore('partition', hourMs),
-      chore('summarize', hourMs, (last, { doneMs, failedMs }) => [doneMs, failedMs, last, capUs()]),
-      chore('expire', hourMs, kept),
-      chore('late', hourMs, kept),
-      chore('forget', hourMs, (last) => [ledgerUs, last ?? 0]),
+      chore('expire_holders', tidyMs, () => [capUs()]),
+      chore('delete_read_arrivals', minuteMs),
+      chore('delete_idempotency_keys', minuteMs, () => [capUs()]),
+      chore('delete_learned_costs', hourMs),
+      chore('delete_lanes', hourMs, (last) => [last ?? leastId]),
+      chore('create_partitions', hourMs),
+      chore('summarize_partitions', hourMs, (last, { doneMs, failedMs }) => [doneMs, failedMs, last, capUs()]),
+      chore('drop_expired_partition', hourMs, kept),
+      chore('delete_late_jobs', hourMs, kept),
+      chore('delete_old_ledger', hourMs, (last) => [ledgerUs, last ?? 0]),
       // After the ledger's old rows: a bucket is deleted when its newest row is the only one left.
-      chore('retire', hourMs, (last) => [ledgerUs, capUs(), last ?? leastId]),
+      chore('retire_buckets', hourMs, (last) => [ledgerUs, capUs(), last ?? leastId]),
     ]
   }
 
@@ -145,22 +151,22 @@ export class Housekeeping {
     const said = new Map<string, Row[]>()
     for (const chore of this.#chores) said.set(chore.name, await this.#work(chore, agreed, untilMs))
     const gone = (name: Chore['name']) => (said.get(name) ?? []).reduce((sum, row) => sum + Number(row['gone'] ?? 0), 0)
-    const partitions = (said.get('expire') ?? []).filter((row) => row['more'])
+    const partitions = (said.get('drop_expired_partition') ?? []).filter((row) => row['more'])
     return {
       partitions: partitions.map((row) => ({
         name: String(row['more']),
         rows: Number(row['rows']),
         bytes: Number(row['bytes']),
       })),
-      late: gone('late'),
-      keys: gone('lapse'),
-      ledger: gone('forget'),
-      buckets: gone('retire'),
+      late: gone('delete_late_jobs'),
+      keys: gone('delete_idempotency_keys'),
+      ledger: gone('delete_old_ledger'),
+      buckets: gone('retire_buckets'),
     }
   }
 
   async #excess({ doneMs, failedMs }: Agreed): Promise<Pruned> {
-    const [row = {}] = await this.#store.call('excess', [doneMs, failedMs, ledgerUs, this.#capUs()])
+    const [row = {}] = await this.#store.call('count_expired', [doneMs, failedMs, ledgerUs, this.#capUs()])
     const partitions = row['partitions'] as Pruned['partitions']
     return { partitions, late: Number(row['late']), keys: Number(row['keys']), ledger: Number(row['ledger']) }
   }

@@ -7,8 +7,8 @@ import { hostname } from 'node:os'
 import { reach } from '../core/probe.ts'
 import type { Store } from '../db/store.ts'
 import type { Claimer } from '../claim/claim.ts'
-import type { Handout } from '../claim/claimed-job.ts'
-import type { Epoch, Look } from '../claim/definitions/clock.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { Epoch, EpochCheck } from '../claim/definitions/clock.ts'
 
 /** What a worker registers about itself. */
 export interface Member {
@@ -29,7 +29,7 @@ export interface Member {
 export const beatMs = 2_000
 
 /** Result of a round; see the fields. */
-export interface Heard {
+export interface RoundResult {
   /** This worker's id, if it was given up. */
   lost?: string
   /** This worker has the turn to do the fleet's common work. */
@@ -74,7 +74,7 @@ export class Membership {
 
   /**
    * Returns whether a notification wakes this worker: it names queues, all (`*`), or the worker's id (`@`;
-   * `store/summon.sql`).
+   * `store/wake_workers_for_room.sql`).
    */
   isCalled(told: string): boolean {
     const { queues } = this.#member
@@ -91,11 +91,12 @@ export class Membership {
   }
 
   /** Sends a heartbeat and checks the store; registers again if necessary, unless `isLeaving`. */
-  async round(isLeaving: boolean): Promise<Heard> {
+  async round(isLeaving: boolean): Promise<RoundResult> {
     if (isLeaving && this.#entering === undefined) return { isTurn: true, mayRest: false, claims: [] }
     const { worker } = await this.who()
-    type Answer = Look & { alive: boolean; turn: boolean; rest: boolean; orphans: string[] }
-    const ask = (known: readonly unknown[]) => this.#store.call<Answer>('round', [worker, this.#isLeading, ...known])
+    type Answer = EpochCheck & { alive: boolean; turn: boolean; rest: boolean; orphans: string[] }
+    const ask = (known: readonly unknown[]) =>
+      this.#store.call<Answer>('run_worker_round', [worker, this.#isLeading, ...known])
     const { alive = false, turn = true, rest = false, orphans = [] } = (await this.#epoch.lookBy(ask)) ?? {}
     this.#isLeading = turn
     return { ...(alive ? {} : { lost: worker }), isTurn: turn, mayRest: rest, claims: orphans }
@@ -106,21 +107,21 @@ export class Membership {
     const worker = this.#worker ?? ''
     const known = this.#told.worker === worker ? this.#told.stuck : 0
     if (worker === '' || stuck === known) return
-    await this.#store.run('fleet/stuck', [worker, stuck])
+    await this.#store.run('fleet/record_stuck_handlers', [worker, stuck])
     this.#told = { worker, stuck }
   }
 
   /** Wakes idle workers for work whose notification was missed. */
   async stir(): Promise<void> {
-    await this.#store.call('stir')
+    await this.#store.call('wake_for_missed_work')
   }
 
   /** Checks all heartbeats and gives up the workers whose heartbeats stopped. Returns the ids of those. */
   async watch(): Promise<string[]> {
     const all: string[] = []
     for (;;) {
-      const [row] = await this.#store.call<{ watch: string[] }>('watch')
-      const lost = row?.watch ?? []
+      const [row] = await this.#store.call<{ watch_workers: string[] }>('watch_workers')
+      const lost = row?.watch_workers ?? []
       if (lost.length === 0) return all
       await reach('rescue.done', lost)
       all.push(...lost)
@@ -137,18 +138,18 @@ export class Membership {
     const untilMs = this.#store.clock.monotonicMs() + 500
     let all = 0
     for (let ended = portion; ended >= portion && this.#store.clock.monotonicMs() < untilMs;) {
-      const [row] = await this.#store.call<{ overdue: number }>('overdue', [null])
-      ended = row?.overdue ?? 0
+      const [row] = await this.#store.call<{ expire_overdue_jobs: number }>('expire_overdue_jobs', [null])
+      ended = row?.expire_overdue_jobs ?? 0
       all += ended
     }
     return all
   }
 
   /** Returns the ids of those jobs that no longer belong to their claim. */
-  async taken(jobs: readonly Pick<Handout, 'id' | 'claim'>[]): Promise<Set<string>> {
+  async taken(jobs: readonly Pick<ClaimedJob, 'id' | 'claim'>[]): Promise<Set<string>> {
     if (jobs.length === 0) return new Set()
     const params = [jobs.map((job) => job.id), jobs.map((job) => job.claim)]
-    const rows = await this.#store.run<{ id: string }>('fleet/taken', params)
+    const rows = await this.#store.run<{ id: string }>('fleet/read_lost_jobs', params)
     return new Set(rows.map((row) => row.id))
   }
 
@@ -156,7 +157,7 @@ export class Membership {
    * Unregisters as idle: this worker claims no more, and may be busy for long with its jobs, so it must not be notified.
    */
   async retreat(): Promise<void> {
-    if (this.#worker !== undefined) await this.#store.run('fleet/retreat', [this.#worker])
+    if (this.#worker !== undefined) await this.#store.run('fleet/delete_idle_worker', [this.#worker])
   }
 
   /** Signs off; unfinished jobs go back uncalled. */
@@ -165,7 +166,7 @@ export class Membership {
     this.#entering = undefined
     if (entering === undefined) return
     const { worker } = await entering
-    await this.#store.call('leave', [worker])
+    await this.#store.call('sign_off_worker', [worker])
   }
 
   /** Runs `round` at every beat until stopped; errors go to `failed`, and the next round runs in any case. */
@@ -180,8 +181,8 @@ export class Membership {
   async #enter(): Promise<Claimer> {
     const { queues, tasks, homes, once, onFailed, slots, version, labels } = this.#member
     await this.#epoch.look()
-    await this.#store.run('tasks/known', [tasks, homes, once, onFailed])
-    const [row] = await this.#store.run<{ id: string }>('fleet/register', [
+    await this.#store.run('tasks/record_tasks', [tasks, homes, once, onFailed])
+    const [row] = await this.#store.run<{ id: string }>('fleet/insert_worker', [
       hostname(),
       process.pid,
       version,

@@ -34,7 +34,7 @@ export type PruneTime =
     }
 
 /** Settings of a process; those it leaves out stay as stored. */
-export interface CareOptions {
+export interface RetentionOptions {
   /** How long finished jobs are kept, in the whole fleet. Default: as stored by another process, else 7 days. */
   retention?: Retention
   /** When workers drop and delete old data, in the whole fleet. Default: as stored by another process, else `'any'`. */
@@ -52,7 +52,7 @@ export interface Agreed {
 type Said = Record<string, unknown>
 
 /** Converts a process's options to settings. @throws UsageError SLUICE_BAD_OPTION */
-export function said({ retention = {}, prune }: CareOptions): Said {
+export function said({ retention = {}, prune }: RetentionOptions): Said {
   const { done, failed } = retention
   return {
     ...(done === undefined ? {} : { keepDoneMs: keepMs('retention.done', done) }),
@@ -62,7 +62,7 @@ export function said({ retention = {}, prune }: CareOptions): Said {
 }
 
 /** Writes and reads the settings of the fleet. */
-export class Care {
+export class RetentionSettings {
   readonly #store: Store
   readonly #said: Said
   #read: { agreed: Agreed; atMs: number } | undefined
@@ -78,7 +78,7 @@ export class Care {
     const names = Object.keys(this.#said)
     if (names.length === 0) return
     const values = names.map((name) => JSON.stringify(this.#said[name]))
-    for (const { name } of await this.#store.run<{ name: string }>('fleet/agree', [names, values]))
+    for (const { name } of await this.#store.run<{ name: string }>('fleet/store_settings', [names, values]))
       this.#store.log.info('setting changed for the whole fleet', { [name]: this.#said[name] })
     this.#read = undefined
   }

@@ -41,7 +41,7 @@ export async function defineGate(
   const reason = reasonOf(options.reason, badGate)
   try {
     const params = [name, queues ?? null, tasks ?? null, zone, days, fromMin, toMin, reason, currentUser(), lastsS]
-    await sql.call('gate', params)
+    await sql.call('define_gate', params)
   } catch (error) {
     // The store has its own list of zones.
     if ((error as { code?: unknown }).code !== '22023') throw error
@@ -51,8 +51,8 @@ export async function defineGate(
 
 /** Removes a gate; returns false if there is none of this name. */
 export async function removeGate(sql: Sql, name: string): Promise<boolean> {
-  const [row] = await sql.call<{ ungate: boolean }>('ungate', [name])
-  return row?.ungate ?? false
+  const [row] = await sql.call<{ delete_gate: boolean }>('delete_gate', [name])
+  return row?.delete_gate ?? false
 }
 
 /** A rule that consists of hours alone, for the tasks and queues that it names. */
@@ -84,7 +84,7 @@ export async function renewRuleGates(sql: Sql, rules: readonly RuleGate[]): Prom
 }
 
 /** Reads from the store when hours open next, in microseconds since 1970; undefined: they are open. */
-export type Opens = (hours: ParsedHours) => Promise<number | undefined>
+export type OpeningReader = (hours: ParsedHours) => Promise<number | undefined>
 
 /** How long a result about hours is used, in ms. */
 const opensMs = 1_000
@@ -92,14 +92,14 @@ const opensMs = 1_000
 /**
  * Returns a function that reads from the store when hours open, once a second; no result is used past the opening in it.
  */
-export function openingsOn(store: Store): Opens {
+export function createOpeningReader(store: Store): OpeningReader {
   const known = new Map<ParsedHours, { untilMs: number; at: Promise<number | undefined> }>()
   const ask = (hours: ParsedHours, nowMs: number) => {
     const { zone, days, fromMin, toMin } = hours
     const answer = { untilMs: nowMs + opensMs, at: look([zone, days, fromMin, toMin]) }
     async function look(params: unknown[]): Promise<number | undefined> {
       type Row = { at: string | null; left_us: string | null }
-      const [row] = await store.call<Row>('opens', params)
+      const [row] = await store.call<Row>('find_hours_opening', params)
       if (row === undefined || row.at === null) return undefined
       answer.untilMs = Math.min(answer.untilMs, nowMs + Number(row.left_us) / 1_000)
       return Number(row.at)

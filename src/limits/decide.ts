@@ -1,5 +1,5 @@
 /**
- * Decides limits: the arithmetic of buckets, pure and in integers. This is the specification; `limits/room/room.sql` and
+ * Decides limits: the arithmetic of buckets, pure and in integers. This is the specification; `limits/room/bucket_room.sql` and
  * `limits/ledger/append_ledger.sql` do the same in the store, and one suite of random histories compares them.
  *
  * Each rule has a debt; a unit adds `weight` to it, and a grant fits while `debt + weight <= room * weight`. The kinds
@@ -246,7 +246,7 @@ export function hold(bucket: Bucket, us: number): Bucket {
  * Returns the bucket under a changed definition: as if the new rules had been in force for as long as they look back.
  * `granted` is what was granted and not given back, in order. So no window that reaches into the new definition holds more
  * than it allows, and nothing older delays it. Running jobs keep their places, unless a definition in between did not
- * count them: then `engine.define` counts them anew, and until then none count.
+ * count them: then `engine.define_limit` counts them anew, and until then none count.
  * @param defined every definition since the bucket's state was written: first the one of that state, last the one in force
  */
 export function rebuild(defined: readonly (readonly Rule[])[], granted: readonly Entry[], bucket: Bucket): Bucket {

@@ -6,9 +6,9 @@ import { type Duration, durationMs, parseRate, type Rate } from '../core/rate.ts
 import { type LimitNumbers, numbersOf } from './numbers.ts'
 import { calendarOf, type Quota, quotaRule } from './quota.ts'
 import { atOnce, badLimit, cycle, level, type Rule, sliding, type Written } from './rule.ts'
-import { type Takeable, takesOf } from './taker.ts'
+import { type Takeable, takesOf } from './take.ts'
 import { type VendorLimit, vendorOf, type VendorRate } from './vendor.ts'
-import { type Share, shareInWords, shareOf } from './reserve.ts'
+import { type Share, shareInWords, shareOf } from './share.ts'
 import { weightsInWords, weightsOf } from './weight.ts'
 import { checkLabel, isLabel, type Label, membersOf, type PoolMember } from './pool.ts'
 

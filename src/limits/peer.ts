@@ -18,7 +18,7 @@ export interface Wish {
 }
 
 /** What the store granted, for the second limiter to confirm. */
-export interface SharedAsk {
+export interface PeerRequest {
   readonly wishes: readonly Wish[]
   /** The epoch that the store returned with the grants; undefined: none. */
   readonly epoch: string | undefined
@@ -31,7 +31,7 @@ export interface SharedAsk {
 }
 
 /** Result of one wish. */
-export interface Leave {
+export interface PeerDecision {
   /** How many of its grants were confirmed; the first ones. */
   readonly granted: number
   /** Monotonic ms from which their life counts. */
@@ -47,7 +47,7 @@ export interface Leave {
 }
 
 /** A second limiter that must confirm grants. */
-export interface SharedLimits {
+export interface PeerLimiter {
   /** Starts it; before, `ask` may not be called. A second call changes nothing. */
   start(): void
   /** Resolves when it has answered since the start, or soon after the start: what is granted before cannot be confirmed. */
@@ -62,7 +62,7 @@ export interface SharedLimits {
    * Requests confirmation. Never rejects: without an answer nothing is granted. `id`: id of the grants; undefined: no request
    * was needed.
    */
-  ask(asked: SharedAsk): Promise<{ id: string | undefined; leaves: Leave[] }>
+  ask(asked: PeerRequest): Promise<{ id: string | undefined; leaves: PeerDecision[] }>
   /**
    * Records, as soon as possible, that a grant used `more` units than granted (negative: fewer). Call it before the
    * store is informed.

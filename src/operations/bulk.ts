@@ -38,8 +38,8 @@ interface Page {
   seen: number
 }
 
-/** The pages to read; see operations/page.sql. */
-interface Walk {
+/** The pages to read; see operations/page_jobs.sql. */
+interface PageWalk {
   isDown: boolean
   form: Form
   /** Jobs read for the first page; later pages read more, up to `scanMax`. */
@@ -119,7 +119,7 @@ export class Bulk {
     return this.#each({ ...filter, state: filter.state ?? 'failed' }, options, {
       name: 'retried',
       states: ['failed'],
-      run: async (ids) => (await this.#ids('revive', [ids])).length,
+      run: async (ids) => (await this.#ids('retry_failed', [ids])).length,
     })
   }
 
@@ -129,12 +129,12 @@ export class Bulk {
       name: 'cancelled',
       states: unfinished,
       run: async (ids, states) => {
-        const gone = new Set(await this.#ids('withdraw', [ids, states, reason]))
+        const gone = new Set(await this.#ids('cancel_waiting_jobs', [ids, states, reason]))
         let done = gone.size
         for (const id of ids.filter((each) => !gone.has(each))) {
           const isDone = states.includes('running')
-            ? (await this.#sql.call<{ cancel: boolean }>('cancel', [id, reason]))[0]?.cancel
-            : (await this.#ids('withdraw', [[id], states, reason])).length > 0
+            ? (await this.#sql.call<{ cancel_job: boolean }>('cancel_job', [id, reason]))[0]?.cancel_job
+            : (await this.#ids('cancel_waiting_jobs', [[id], states, reason])).length > 0
           if (isDone) done++
         }
         return done
@@ -153,7 +153,7 @@ export class Bulk {
 
   /** Changes the priority of these jobs. */
   reprioritiseIds(ids: string[], priority: number, states = waits): Promise<number> {
-    return this.#move(ids, (some) => this.#ids('reprioritise', [some, states, priority]))
+    return this.#move(ids, (some) => this.#ids('reprioritise_jobs', [some, states, priority]))
   }
 
   /** Moves jobs that wait or are scheduled from one key of a limit to another. */
@@ -161,7 +161,7 @@ export class Bulk {
     return this.#each({ state: waits, limitKey: `${name}:${from}` }, options, {
       name: 'rekeyed',
       states: waits,
-      run: (ids, states) => this.#move(ids, (some) => this.#ids('rekey', [some, states, name, from, to])),
+      run: (ids, states) => this.#move(ids, (some) => this.#ids('rekey_jobs', [some, states, name, from, to])),
     })
   }
 
@@ -206,7 +206,7 @@ export class Bulk {
   }
 
   /** Reads page after page, by id, so that no job is read twice; nothing is locked or open between pages. */
-  async *#pages(search: Search, walk: Walk): AsyncGenerator<Page> {
+  async *#pages(search: Search, walk: PageWalk): AsyncGenerator<Page> {
     let { from, scan } = walk
     for (;;) {
       const rows = await this.#page(search, { ...walk, from, scan })
@@ -218,8 +218,8 @@ export class Bulk {
     }
   }
 
-  #page({ table, json }: Search, { isDown, from, last, scan, form }: Walk): Promise<Row[]> {
-    return this.#sql.call('page', [table, json, isDown, from ?? null, last ?? null, scan, form])
+  #page({ table, json }: Search, { isDown, from, last, scan, form }: PageWalk): Promise<Row[]> {
+    return this.#sql.call('page_jobs', [table, json, isDown, from ?? null, last ?? null, scan, form])
   }
 
   /** Reads the id of the newest job, where an operation ends however many jobs are sent meanwhile. */
@@ -233,7 +233,7 @@ export class Bulk {
   }
 
   readonly #ago = async (seconds: number): Promise<string> => {
-    const [row] = await this.#sql.run<{ at: string }>('fleet/ago', [seconds])
+    const [row] = await this.#sql.run<{ at: string }>('fleet/time_ago', [seconds])
     return row?.at ?? ''
   }
 

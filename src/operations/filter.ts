@@ -1,4 +1,4 @@
-/** The filter of jobs that lists, counts, exports and bulk operations share: checked, and converted for `engine.page`. */
+/** The filter of jobs that lists, counts, exports and bulk operations share: checked, and converted for `engine.page_jobs`. */
 import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 
@@ -26,7 +26,7 @@ export interface JobFilter {
   input?: Readonly<Record<string, string | number | boolean>>
 }
 
-/** The table that has the jobs of a filter, and the filter as `engine.page` takes it. */
+/** The table that has the jobs of a filter, and the filter as `engine.page_jobs` takes it. */
 export interface Search {
   table: 'job' | 'done' | 'failed'
   json: string
@@ -49,7 +49,7 @@ const texts = ['task', 'queue', 'tag', 'reason', 'error', 'limitKey'] as const
 const known = new Set<string>(['state', ...texts, 'since', 'until', 'input'])
 
 /**
- * Checks a filter and converts it for `engine.page`.
+ * Checks a filter and converts it for `engine.page_jobs`.
  * @param ago resolves to the time so many seconds ago by the store's clock, as ISO text
  * @param states the states that it matches when it gives none
  * @throws UsageError SLUICE_BAD_FILTER for unknown fields and bad values, because a filter that is wider than intended

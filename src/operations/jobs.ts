@@ -83,7 +83,7 @@ export interface Status {
   countedTo: number
 }
 
-/** As in operations/status.sql. */
+/** As in operations/read_store_status.sql. */
 const countedTo = 10_000
 const byUser = 'cancelled by a user'
 
@@ -99,7 +99,7 @@ export class Jobs {
 
   /** Reads a job's record; undefined: there is none, or it was deleted after its retention. @throws UsageError SLUICE_BAD_ID */
   async get(id: string): Promise<Job | undefined> {
-    const [row] = await this.#sql.run('operations/view', [checkId(id)])
+    const [row] = await this.#sql.run('operations/read_job', [checkId(id)])
     return row === undefined ? undefined : toJob(row)
   }
 
@@ -144,8 +144,8 @@ export class Jobs {
    * @throws UsageError SLUICE_BAD_ID
    */
   async cancel(id: string, reason = byUser): Promise<boolean> {
-    const [row] = await this.#sql.call<{ cancel: boolean }>('cancel', [checkId(id), reason])
-    return row?.cancel ?? false
+    const [row] = await this.#sql.call<{ cancel_job: boolean }>('cancel_job', [checkId(id), reason])
+    return row?.cancel_job ?? false
   }
 
   /**
@@ -167,7 +167,7 @@ export class Jobs {
    * @throws UsageError SLUICE_BAD_ID
    */
   async retry(id: string): Promise<boolean> {
-    return (await this.#sql.call('revive', [[checkId(id)]])).length > 0
+    return (await this.#sql.call('retry_failed', [[checkId(id)]])).length > 0
   }
 
   /**
@@ -195,7 +195,7 @@ export class Jobs {
   /** Reads the state of the store in numbers. */
   async status(): Promise<Status> {
     const [row = {}] = await this.#sql.query(
-      'select s.*, (select coalesce(sum(w.stuck), 0) from sluice.worker w) as stuck from engine.status() s',
+      'select s.*, (select coalesce(sum(w.stuck), 0) from sluice.worker w) as stuck from engine.read_store_status() s',
     )
     const number = (name: string) => Number(row[name])
     return {

@@ -10,9 +10,9 @@ import type { Sql } from '../db/store.ts'
 import { guaranteeOf, type LimitGuarantee } from '../limits/exposure.ts'
 import { checkKey, type Limit, limit, type LimitOptions } from '../limits/limit.ts'
 import { changed, type LimitNumbers, type NumberChanges, numberFields } from '../limits/numbers.ts'
-import { type Share, unreserved } from '../limits/reserve.ts'
+import { type Share, unreserved } from '../limits/share.ts'
 import { Bulk, type BulkOptions } from './bulk.ts'
-import { defineBeside, insist, type Said, say } from '../claim/definitions/define.ts'
+import { defineShareBuckets, retryOnDeadlock, type Said, say } from '../claim/definitions/define.ts'
 import { reasonOf } from '../gates/gates.ts'
 
 /** The sources of a limit's numbers; each overrides those before it. */
@@ -107,12 +107,12 @@ export class Limits {
 
   /** Returns all limits that are defined in the database, by name. */
   async list(): Promise<LimitLine[]> {
-    return (await this.#sql.run<Row>('operations/limits', [null])).map(lineOf)
+    return (await this.#sql.run<Row>('operations/read_limits', [null])).map(lineOf)
   }
 
   /** Returns one limit, with what it guarantees. @throws UsageError SLUICE_NO_SUCH_LIMIT */
   async show(name: string): Promise<LimitLine> {
-    const [row] = await this.#sql.run<Row>('operations/limits', [name])
+    const [row] = await this.#sql.run<Row>('operations/read_limits', [name])
     if (row === undefined) throw noSuchLimit(name)
     return lineOf(row)
   }
@@ -125,7 +125,7 @@ export class Limits {
     const { limit: most = 20 } = options
     if (!Number.isInteger(most) || most < 1 || most > historyMax)
       throw new UsageError('SLUICE_BAD_OPTION', `limit is ${most}; it must be a whole number from 1 to ${historyMax}`)
-    const rows = await this.#sql.run<Row>('operations/versions', [name, most])
+    const rows = await this.#sql.run<Row>('operations/read_limit_versions', [name, most])
     if (rows.length === 0) throw noSuchLimit(name)
     return rows.map(versionOf)
   }
@@ -201,16 +201,16 @@ export class Limits {
 
   /** In a transaction of its own, so that a long transaction of a caller does not block all claims. */
   #say(name: string, what: Said): Promise<boolean | undefined> {
-    return insist(this.#clock, async () => {
+    return retryOnDeadlock(this.#clock, async () => {
       const said = await say(this.#sql, name, what)
-      await defineBeside(this.#sql, name)
+      await defineShareBuckets(this.#sql, name)
       return said
     })
   }
 
   /** Returns a warning if waiting jobs cost more than there is ever room for: those fail at the next claim. */
   async #tooDear(name: string, { rules }: Limit): Promise<string | undefined> {
-    const [row] = await this.#sql.run<{ cost: number | null }>('tasks/dearest', [name])
+    const [row] = await this.#sql.run<{ cost: number | null }>('tasks/read_greatest_cost', [name])
     const room = Math.min(...rules.flatMap((rule) => (rule.kind === 'concurrency' ? [] : [rule.room])))
     if ((row?.cost ?? 0) <= room) return undefined
     return `some waiting jobs cost up to ${row?.cost}, and there is never room for more than ${room}: those jobs will fail as impossible. Raise the limit again, then retry them`

@@ -59,8 +59,13 @@ export function pausesOn(sql: Sql): Pauses {
         const patterns = 'queue' in what ? { queues: [what.queue] } : { tasks: [what.task] }
         return defineGate(sql, gateOf(what), { ...patterns, reason })
       }
-      const [row] = await sql.call<{ pause: boolean }>('pause', [what.limit, what.key ?? '', reason, currentUser()])
-      if (row?.pause === true) return
+      const [row] = await sql.call<{ pause_limit: boolean }>('pause_limit', [
+        what.limit,
+        what.key ?? '',
+        reason,
+        currentUser(),
+      ])
+      if (row?.pause_limit === true) return
       throw new UsageError(
         'SLUICE_NO_SUCH_LIMIT',
         `no limit "${what.limit}" is defined in the database; \`sluice limits\` lists those that are`,
@@ -69,11 +74,11 @@ export function pausesOn(sql: Sql): Pauses {
     async resume(what) {
       checkPausable(what)
       if (!('limit' in what)) return removeGate(sql, gateOf(what))
-      const [row] = await sql.call<{ resume: boolean }>('resume', [what.limit, what.key ?? ''])
+      const [row] = await sql.call<{ resume: boolean }>('resume_limit', [what.limit, what.key ?? ''])
       return row?.resume ?? false
     },
     async pauses() {
-      const rows = await sql.run<Line>('operations/pauses')
+      const rows = await sql.run<Line>('operations/read_pauses')
       return rows.map((row) => ({ ...nameOf(row), ...said(row) }))
     },
   }

@@ -173,7 +173,7 @@ class Audit {
     type Read = { now: string; ahead: string; name: string | null; version: number; spec: Defined }
     const rows = await this.#sql.query<Read>(
       `select n.*, d.name, d.version, d.spec
-       from (select engine.limiter_us() as now, ahead_us as ahead from sluice.epoch limit 1) n
+       from (select engine.limiter_now_us() as now, ahead_us as ahead from sluice.epoch limit 1) n
        left join sluice.limit_def d on d.name = coalesce($1, d.name) and strpos(d.name, '/') = 0 order by d.name, d.version`,
       [this.#limit],
     )
@@ -237,7 +237,7 @@ class Audit {
   async #follow(buckets: Bucket[], endUs: number): Promise<void> {
     for (let open = buckets; open.length > 0;) {
       const most = Math.ceil(pageRows / open.length)
-      const rows = await this.#sql.run<Row>('operations/ledger', [
+      const rows = await this.#sql.run<Row>('operations/read_ledger', [
         open.map((one) => one.id),
         open.map((one) => one.at),
         open.map((one) => one.n),
@@ -289,7 +289,7 @@ class Audit {
 
   async #spent(bucket: string, firstUs: number, lastUs: number): Promise<Exceeded['grants']> {
     const rows = await this.#sql.run<{ claim: string; at: string; units: number | string; jobs: string[] | null }>(
-      'operations/spent',
+      'operations/read_grants',
       [bucket, firstUs, lastUs],
     )
     return rows.map(({ claim, at, units, jobs }) => ({

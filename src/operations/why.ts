@@ -107,7 +107,7 @@ interface Found {
 
 /** Explains an unfinished job; undefined when there is no such job. */
 export async function why(sql: Sql, id: string): Promise<Why | undefined> {
-  const [found] = await sql.run<Found>('operations/why', [id])
+  const [found] = await sql.run<Found>('operations/explain_job', [id])
   if (found === undefined) return undefined
   if (found.running) return { id, state: 'running', reasons: [], notBefore: undefined }
   const reasons = [
@@ -195,7 +195,7 @@ function limits(found: Found): Reason[] {
     if (isParked(bucket)) return []
     const whose =
       bucket.members === null ? bucket.key && ` for ${bucket.key}` : ` for any of its ${bucket.members} members`
-    // Bucket names beside a limit with a share (limits/reserve.ts) are of jobs of the share, or of the others.
+    // Bucket names beside a limit with a share (limits/share.ts) are of jobs of the share, or of the others.
     const [limit = '', share] = bucket.limit.split('/')
     const name = `limit ${limit}${share === '' ? ', the part for jobs outside of its share,' : share === undefined ? '' : `, share ${share},`}${whose}`
     return [...away(found, bucket, name), ...bars(found, bucket, name)].map((bar) => ({

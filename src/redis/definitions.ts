@@ -79,7 +79,7 @@ export class SharedDefinitions {
   }
 
   async #read(): Promise<void> {
-    const rows = await this.#store.run<Row>('limits/definitions/inforce')
+    const rows = await this.#store.run<Row>('limits/definitions/read_definitions')
     this.#byName = new Map(rows.map((row) => [row.name, inForce(row)]))
     this.#readMs = this.#store.clock.monotonicMs()
   }

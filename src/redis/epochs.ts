@@ -72,7 +72,7 @@ export class SharedEpochs {
     if (stands.owner !== undefined && stands.owner !== row?.owner) throw owned()
     const next = newId()
     const [said] = await store.call<{ epoch: string; mine: boolean; owner: string }>(
-      'succeed',
+      'replace_redis_epoch',
       // A process that fails again and again lets others try.
       [row?.epoch ?? null, next, this.#failures < failuresMax ? this.#own : null],
     )
@@ -95,7 +95,7 @@ export class SharedEpochs {
     for (const published of this.#options.definitions.published()) await limiter.publish(published, true)
     const seeds = await this.#seeds()
     // If that took long, another process may have taken over; if not, others wait again from now on.
-    const renewed = await store.run('limits/redis/beginning', [beginning.epoch])
+    const renewed = await store.run('limits/redis/renew_redis_epoch', [beginning.epoch])
     if (renewed.length === 0) throw new OthersBeginError('another process begins an epoch')
     const begun = await limiter.begin({ ...beginning, seeds })
     if (begun.isDecided) {
@@ -108,7 +108,7 @@ export class SharedEpochs {
 
   async #seeds(): Promise<Seed[]> {
     const { store, definitions } = this.#options
-    const rows = await store.run<SeedRow>('limits/ledger/seeds', [null])
+    const rows = await store.run<SeedRow>('limits/ledger/read_redis_seeds', [null])
     return rows.flatMap(({ take, version, hold_us: holdUs, debt, slots, quota }): Seed[] => {
       const all = definitions.all(take)
       const bucket = definitions.bucket(take)

@@ -4,12 +4,12 @@ import { StoreError, UsageError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import type { RedisConnection } from './connect.ts'
 import type { RedisLimiter } from './limiter.ts'
-import { lookAtServer, type ServerLook } from './server.ts'
+import { checkServer, type ServerCheck } from './server.ts'
 import type { SharedDefinitions } from './definitions.ts'
 import { OthersBeginError, type SharedEpochs } from './epochs.ts'
 
 /** What the watch needs. */
-export interface WatchOptions {
+export interface RedisHealthOptions {
   store: Store
   connection: RedisConnection
   limiter: RedisLimiter
@@ -32,8 +32,8 @@ const warnMs = 60_000
 const backUs = 2_000_000
 
 /** One process's watch over Redis. */
-export class Watch {
-  readonly #options: WatchOptions
+export class RedisHealth {
+  readonly #options: RedisHealthOptions
   readonly #closed = new AbortController()
   readonly #listeners = new Set<() => void>()
   #healing: Promise<void> | undefined
@@ -46,11 +46,11 @@ export class Watch {
   #warnedMs = -Infinity
   #rounds: Promise<void> | undefined
   #reading: Reading | undefined
-  #look: ServerLook | undefined
+  #look: ServerCheck | undefined
   /** Why limits may not be in this server; undefined: they may. */
   #unfit: string | undefined
 
-  constructor(options: WatchOptions) {
+  constructor(options: RedisHealthOptions) {
     this.#options = options
   }
 
@@ -142,7 +142,7 @@ export class Watch {
         if (epochs.current !== this.#clockOf) this.#reading = undefined
         await this.#readClock()
         // Also if the outage was recorded by another process that is gone.
-        await store.run('limits/redis/back')
+        await store.run('limits/redis/record_redis_back')
         if (isTold) log.info('Redis is back, and limits in it continue')
         this.#healedMs = clock.monotonicMs()
         return restored()
@@ -155,7 +155,7 @@ export class Watch {
           log.error('Redis, where limits are shared, is away: limits wait, except those with onStoreError: "open"', {
             error: textOf(why),
           })
-          await store.run('limits/redis/away', [textOf(why).slice(0, 500)]).catch(() => {})
+          await store.run('limits/redis/record_redis_away', [textOf(why).slice(0, 500)]).catch(() => {})
         }
       }
       await clock.sleep(Math.min(retryMsMax, 20 * 2 ** Math.min(tries, 6)) * (0.5 + clock.random()), signal, false)
@@ -214,7 +214,7 @@ export class Watch {
 
   async #lookAtServer(): Promise<void> {
     const { connection, store } = this.#options
-    const look = await lookAtServer(connection, this.#look, store.clock)
+    const look = await checkServer(connection, this.#look, store.clock)
     const told = new Set(this.#look?.findings.map(({ code }) => code))
     for (const { code, isError, text } of look.findings)
       if (!told.has(code)) store.log[isError ? 'error' : 'warn'](text)

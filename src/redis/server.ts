@@ -30,7 +30,7 @@ export interface RedisFinding {
 }
 
 /** Result of one check of a server. */
-export interface ServerLook {
+export interface ServerCheck {
   findings: RedisFinding[]
   /** How many keys the server has evicted since its start, for the next check; undefined: it does not show that. */
   evicted: number | undefined
@@ -47,11 +47,11 @@ const timeoutMs = 5_000
  * @param past the check before, to see what was evicted since
  * @throws StoreError SLUICE_REDIS_SILENT, SLUICE_REDIS_REFUSED; the client's errors
  */
-export async function lookAtServer(
+export async function checkServer(
   client: RedisClient,
-  past?: ServerLook,
+  past?: ServerCheck,
   clock: Clock = systemClock,
-): Promise<ServerLook> {
+): Promise<ServerCheck> {
   const info = await infoOf(client, clock)
   const evicted = info?.['evicted_keys'] === undefined ? undefined : Number(info['evicted_keys'])
   const found = [

@@ -9,12 +9,12 @@ import type { SharedDefinitions } from './definitions.ts'
  * A report about one bucket; with `untilMs`: the bucket is held until then, in monotonic ms. A report about a grant belongs to
  * the epoch that counted before the store knew of it: the state of a later epoch may be built from a ledger that has it.
  */
-export type Unsaid = { take: string } & (
+export type SettlementReport = { take: string } & (
   | { epoch: string; grant: string; more: number }
   | { epoch: string; grant: string; isUnused: true }
   | { untilMs: number }
 )
-type Word = Unsaid & { sinceMs: number }
+type Word = SettlementReport & { sinceMs: number }
 
 /** Sent in one call, and again under the same id while the outcome is not known: each report counts once. */
 interface Batch {
@@ -33,7 +33,7 @@ const keptMax = 20_000
 const triesMax = 3
 
 /** Queue of reports to Redis. */
-export class Told {
+export class SettlementQueue {
   readonly #limiter: RedisLimiter
   readonly #definitions: SharedDefinitions
   readonly #clock: Clock

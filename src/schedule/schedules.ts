@@ -59,13 +59,13 @@ export class Schedules {
 
   /** Lists all schedules, by name. */
   async list(): Promise<ScheduleLine[]> {
-    return (await this.#sql.run<Row>('schedule/list')).map(lineOf)
+    return (await this.#sql.run<Row>('schedule/read_schedules')).map(lineOf)
   }
 
   /** Lists the outcomes of a schedule's newest instants, newest first; the last 1,000 are kept. `most`: 1 to 1,000, default 20. */
   async history(name: string, most = 20): Promise<Firing[]> {
     const params = [name, Math.min(Math.max(1, most), 1_000)]
-    const rows = await this.#sql.run<FiringRow>('schedule/history', params)
+    const rows = await this.#sql.run<FiringRow>('schedule/read_firings', params)
     return rows.map((row) => firingOf(row.at_ms, row.until_ms, row))
   }
 
@@ -74,7 +74,7 @@ export class Schedules {
    * `triggered`, and the present time as its instant. Resolves to its id.
    */
   async trigger(schedule: Schedule): Promise<string> {
-    const [row] = await this.#sql.run<{ now_ms: string }>('schedule/read', [[]])
+    const [row] = await this.#sql.run<{ now_ms: string }>('schedule/read_due_schedules', [[]])
     const at = new Date(Number(row?.now_ms))
     const tags = [...tagsOf(schedule, at), 'triggered']
     return this.#sender.send(schedule.task, await schedule.inputAt(at), { ...schedule.options, tags })
@@ -82,7 +82,7 @@ export class Schedules {
 
   /** Pauses a schedule: its instants pass without a job until it is resumed. Resolves to false if there is no such schedule. */
   async pause(name: string): Promise<boolean> {
-    return (await this.#sql.run('schedule/pause', [name])).length > 0
+    return (await this.#sql.run('schedule/pause_schedule', [name])).length > 0
   }
 
   /**
@@ -91,11 +91,11 @@ export class Schedules {
    */
   async resume(name: string): Promise<boolean> {
     for (;;) {
-      const [known] = await this.#sql.run<Known>('schedule/read', [[name]])
+      const [known] = await this.#sql.run<Known>('schedule/read_due_schedules', [[name]])
       if (known === undefined || !known.paused) return false
       const sinceMs = Math.max(Number(known.now_ms), Number(known.last_ms ?? 0))
       const params = [name, known.timing, timingIn(name, known.spec).after(sinceMs)]
-      if ((await this.#sql.run('schedule/resume', params)).length > 0) return true
+      if ((await this.#sql.run('schedule/resume_schedule', params)).length > 0) return true
     }
   }
 
@@ -104,7 +104,7 @@ export class Schedules {
    * to false if there is no such schedule.
    */
   async remove(name: string): Promise<boolean> {
-    return (await this.#sql.run('schedule/remove', [name])).length > 0
+    return (await this.#sql.run('schedule/delete_schedule', [name])).length > 0
   }
 }
 

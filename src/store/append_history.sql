@@ -1,4 +1,4 @@
--- Inserts the records of jobs that have just been deleted. Only this file and claim/finish/done.sql list the columns of
+-- Inserts the records of jobs that have just been deleted. Only this file and claim/finish/archive_done_jobs.sql list the columns of
 -- history. A failed job whose sender did not know its task's code gets the task's onFailed.
 -- p_table: done or failed.
 -- p_endings: how each job ended. Null: no job did.

@@ -38,11 +38,11 @@ export interface NewJob {
   notifies: boolean
 }
 
-/** The SQL types of the parameters of `engine.send`, in order. */
+/** The SQL types of the parameters of `engine.send_jobs`, in order. */
 export const sendTypes =
   'bigint[] text[] text[] integer[] integer[] text[] text[] uuid[] integer[] text bigint[] bigint[] text[] text[] boolean boolean'
 
-/** Returns the parameters of `engine.send`: arrays with one element per lane, then arrays with one per job. */
+/** Returns the parameters of `engine.send_jobs`: arrays with one element per lane, then arrays with one per job. */
 export function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
   const lanes: NewJob[] = []
   const position = new Map<string, number>()
@@ -72,10 +72,10 @@ export function sendParams(jobs: readonly NewJob[], known: boolean): unknown[] {
   ]
 }
 
-/** The SQL types of the parameters of `engine.send_lane`, in order. */
+/** The SQL types of the parameters of `engine.send_lane_jobs`, in order. */
 export const sendLaneTypes = 'bigint bigint text text integer integer text text uuid[] text boolean'
 
-/** Returns whether `engine.send_lane` takes these jobs: they are of one lane and have nothing but an input, as almost all have. */
+/** Returns whether `engine.send_lane_jobs` takes these jobs: they are of one lane and have nothing but an input, as almost all have. */
 export function areAlike(jobs: readonly NewJob[]): boolean {
   const lane = jobs[0]?.lane
   return jobs.every(
@@ -93,7 +93,7 @@ export function areAlike(jobs: readonly NewJob[]): boolean {
 const idsOf = (jobs: readonly NewJob[]) => `{${jobs.map((job) => job.id).join(',')}}`
 const linesOf = (jobs: readonly NewJob[]) => jobs.map((job) => job.input).join('\n')
 
-/** Returns the parameters of `engine.send_lane`. `alone`: the statement is a transaction of its own. */
+/** Returns the parameters of `engine.send_lane_jobs`. `alone`: the statement is a transaction of its own. */
 export function laneParams(jobs: readonly NewJob[], alone: boolean): unknown[] {
   const { lane, queue, task, priority, weight, fair, takes } = jobs[0] as NewJob
   return [
@@ -128,7 +128,7 @@ function extra({ waitUs, once, onFailed, ruled, costs }: NewJob): string | null 
   })
 }
 
-/** Returns the parameters of `engine.discard`. */
+/** Returns the parameters of `engine.discard_job`. */
 export function discardParams({ id, task, queue, priority, tags, input, discard, ruled }: NewJob): unknown[] {
   return [id, task, queue, priority, tags, input, discard, JSON.stringify(ruled)]
 }

@@ -28,7 +28,7 @@ interface Waiting {
 
 /** A free slot of an idle worker in this process, reserved for a job that is being sent. */
 export interface KeptSlot {
-  /** The parameters of `engine.claim_at_send` that come before those of `engine.send_lane`. */
+  /** The parameters of `engine.send_and_claim_job` that come before those of `engine.send_lane_jobs`. */
   readonly params: readonly unknown[]
   /** Starts the job if the reply shows that it was claimed, and else frees the slot; undefined: there is no reply. Call it once. */
   take(row: Row | undefined): void
@@ -82,7 +82,7 @@ export class Outbox {
       plain.forEach((job, i) => ids.set(job, held[i] ?? job.id))
     }
     // If several jobs have one key, only the last is sent, because it would replace the others anyway. With one send for
-    // each key `engine.replace` can recognise a repetition.
+    // each key `engine.replace_job` can recognise a repetition.
     const replacing = jobs.filter(({ replaces }) => replaces)
     for (const job of new Map(replacing.map((each) => [lineOf(each), each])).values()) {
       const id = await this.#replace(job, how)
@@ -95,9 +95,9 @@ export class Outbox {
     const own = [job.task, job.key, job.id, keySeconds]
     const users = this.#store.on(this.#store.db)
     const rows = await this.#again(how, (known) => {
-      if (job.discard !== null) return users.call('replace', own, ownTypes, heldMs)
+      if (job.discard !== null) return users.call('replace_job', own, ownTypes, heldMs)
       const params = [...own, ...sendParams([job], known || job.given)]
-      return this.#store.call('supersede', params, `${ownTypes} ${sendTypes}`, heldMs)
+      return this.#store.call('send_replacing', params, `${ownTypes} ${sendTypes}`, heldMs)
     })
     const id = idOf(rows[0]) ?? job.id
     if (job.discard !== null) await this.#again(how, () => discard(users, { ...job, id }))
@@ -123,7 +123,7 @@ export class Outbox {
     for (const task of new Set(jobs.filter((job) => job.key !== null).map((job) => job.task))) {
       const keyed = jobs.filter((job) => job.task === task && job.key !== null)
       const params = [task, keyed.map((job) => job.key), keyed.map((job) => job.id), keySeconds]
-      const rows = await sql.call('keyed', params, 'text text[] uuid[] integer', lockMs)
+      const rows = await sql.call('take_idempotency_keys', params, 'text text[] uuid[] integer', lockMs)
       keyed.forEach((job, i) => ids.set(job, idOf(rows[i]) ?? job.id))
     }
     const fresh = jobs.filter((job) => ids.get(job) === job.id)
@@ -144,7 +144,7 @@ export class Outbox {
     let row: Row | undefined
     try {
       const params = [...slot.params, ...laneParams(jobs, true)]
-      ;[row] = await this.#store.call('claim_at_send', params, `uuid bigint bigint ${sendLaneTypes}`)
+      ;[row] = await this.#store.call('send_and_claim_job', params, `uuid bigint bigint ${sendLaneTypes}`)
     } catch (error) {
       slot.take(undefined)
       // After a StoreError the outcome is unknown. Any other error has rolled the statement back: send the job without a
@@ -157,8 +157,8 @@ export class Outbox {
 
   /** Inserts jobs in one statement. `known`, `lockMs`: as in `#write`; `alone`: the statement is a transaction of its own. */
   async #record(sql: Sql, jobs: readonly NewJob[], known: boolean, alone: boolean, lockMs?: number): Promise<void> {
-    if (!known && areAlike(jobs)) await sql.call('send_lane', laneParams(jobs, alone), sendLaneTypes)
-    else await sql.call('send', sendParams(jobs, known || jobs.some((job) => job.given)), sendTypes, lockMs)
+    if (!known && areAlike(jobs)) await sql.call('send_lane_jobs', laneParams(jobs, alone), sendLaneTypes)
+    else await sql.call('send_jobs', sendParams(jobs, known || jobs.some((job) => job.given)), sendTypes, lockMs)
   }
 
   /** Resolves when all jobs that were added so far are sent, or have failed. */
@@ -275,5 +275,5 @@ function idOf(row: Row | undefined): string | undefined {
 
 /** Records a discarded job in history. */
 function discard(sql: Sql, job: NewJob): Promise<Row[]> {
-  return sql.call('discard', discardParams(job), 'uuid text text integer text[] jsonb text jsonb')
+  return sql.call('discard_job', discardParams(job), 'uuid text text integer text[] jsonb text jsonb')
 }

@@ -24,29 +24,29 @@ declare
   v_queue text;
   v_id uuid;
 begin
-  select * into v_given from engine.send_options(coalesce($3, '{}'));
+  select * into v_given from engine.read_send_options(coalesce($3, '{}'));
   v_queue := coalesce(v_given.queue, (select t.queue from sluice.task t where t.name = v_task), 'default');
   v_id := coalesce(v_given.id, engine.new_id());
   if (v_task ~ '^[A-Za-z0-9._:-]{1,100}$' and v_queue ~ '^[A-Za-z0-9._:-]{1,100}$') is not true then
-    perform engine.refuse('SLUICE_BAD_TASK',
+    perform engine.raise_error('SLUICE_BAD_TASK',
       'a name of a task or queue is 1 to 100 of the characters a-z, A-Z, 0-9, ".", "_", "-", ":"');
   end if;
   if octet_length(v_input::text) > 262144 then
-    perform engine.refuse('SLUICE_PAYLOAD_TOO_LARGE', 'an input can have at most 256 KiB');
+    perform engine.raise_error('SLUICE_PAYLOAD_TOO_LARGE', 'an input can have at most 256 KiB');
   end if;
   if v_given.key is not null then
     select k into v_id
-    from (select v_id as new, k from engine.keyed(v_task, array[v_given.key], array[v_id], 86400) k) x where k = new;
+    from (select v_id as new, k from engine.take_idempotency_keys(v_task, array[v_given.key], array[v_id], 86400) k) x where k = new;
     if not found then
       return (select i.job from sluice.idempotency i where i.task = v_task and i.key = v_given.key);
     end if;
   end if;
-  if engine.raw(v_id, v_task, v_queue, coalesce(v_given.priority, 0), v_given.due, v_given.tags, v_input,
+  if engine.send_unchecked(v_id, v_task, v_queue, coalesce(v_given.priority, 0), v_given.due, v_given.tags, v_input,
                 v_given.expires, v_given.notify)
      and v_given.id is not null then
     -- Finished jobs are in other tables. A second statement reads those, so that it sees jobs that finished meanwhile.
     if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
-      perform engine.unseen(array[v_id]);
+      perform engine.check_unseen(array[v_id]);
     end if;
     delete from sluice.job j where j.id = v_id
       and (exists (select 1 from sluice.done d where d.id = v_id)

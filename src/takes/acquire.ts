@@ -1,5 +1,5 @@
 /**
- * Acquires units outside of claims (takes/acquire.sql): attempts do it for their further requests, takers for use outside of
+ * Acquires units outside of claims (takes/acquire_grant.sql): attempts do it for their further requests, takers for use outside of
  * jobs. Both repeat the request until they have a grant that is fresh enough, and refund what they did not use.
  */
 import { type Moment, readMoment, sleepUntil, type StoreClock } from '../core/clock.ts'
@@ -7,7 +7,7 @@ import { StoreError } from '../core/errors.ts'
 import { hash64 } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
-import type { Leave, SharedLimits } from '../limits/peer.ts'
+import type { PeerDecision, PeerLimiter } from '../limits/peer.ts'
 import { isTransient } from '../claim/claim.ts'
 import { unlessParked, untilParked } from '../claim/parking/parked.ts'
 
@@ -50,7 +50,7 @@ interface Row {
   shared: string | null
 }
 
-/** The store's result, with the times of the request; the other fields as in takes/acquire.sql. */
+/** The store's result, with the times of the request; the other fields as in takes/acquire_grant.sql. */
 export interface Answer extends Row {
   /** Before this request was sent. */
   readonly asked: Moment
@@ -58,7 +58,7 @@ export interface Answer extends Row {
   readonly fromMs: number
 }
 
-/** The result of the second limiter (`SharedLimits`). */
+/** The result of the second limiter (`PeerLimiter`). */
 export interface Agreed {
   /** Monotonic ms from which the grant's life counts; undefined: refund the grant */
   readonly fromMs: number | undefined
@@ -108,9 +108,9 @@ export interface Asking<G> {
 export class Acquirer {
   readonly #store: Store
   readonly #storeClock: StoreClock
-  readonly #shared: SharedLimits | undefined
+  readonly #shared: PeerLimiter | undefined
 
-  constructor(store: Store, storeClock: StoreClock, shared: SharedLimits | undefined) {
+  constructor(store: Store, storeClock: StoreClock, shared: PeerLimiter | undefined) {
     this.#store = store
     this.#storeClock = storeClock
     this.#shared = shared
@@ -125,7 +125,7 @@ export class Acquirer {
     const sentMs = asked.monotonicMs
     const who = [job?.id ?? null, job?.claim ?? null, taker === undefined ? null : JSON.stringify(taker)]
     const params = [wish.id, takes, units, back?.id ?? null, back?.units ?? null, this.#storeClock.cap(sentMs), ...who]
-    const [row] = await unlessParked(this.#store, takes, () => this.#store.call<Row>('acquire', params))
+    const [row] = await unlessParked(this.#store, takes, () => this.#store.call<Row>('acquire_grant', params))
     if (row === undefined) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'a grant was answered without a row')
     const heardMs = clock.monotonicMs()
     this.#storeClock.saw(Number(row.now_us), heardMs, sentMs)
@@ -143,7 +143,7 @@ export class Acquirer {
     const isFurther = job !== undefined
     const asking = { wishes, epoch: epoch ?? undefined, sentMs: fromMs, asked: wish.asked, isFurther }
     const { id, leaves } = await this.#shared.ask(asking)
-    const leave = leaves[0] as Leave
+    const leave = leaves[0] as PeerDecision
     if (leave.granted === 0) {
       await leave.held
       return { fromMs: undefined, waitMs: leave.waitMs, id }
@@ -158,7 +158,7 @@ export class Acquirer {
     this.#shared?.hold(takes, ms)
     const buckets = [...new Set(takes.map(hash64))]
     const params = [buckets, Math.ceil(ms * 1_000), this.#storeClock.cap(this.#store.clock.monotonicMs())]
-    await untilParked(this.#store, takes, () => this.#store.call('hold', params))
+    await untilParked(this.#store, takes, () => this.#store.call('hold_buckets', params))
   }
 
   /**

@@ -1,7 +1,7 @@
 /** One grant outside of jobs. */
 import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
-import type { Lease } from '../limits/taker.ts'
-import type { Holder } from './holder.ts'
+import type { Lease } from '../limits/take.ts'
+import type { LeaseHolder } from './lease-holder.ts'
 
 /** The parts of a lease. */
 export interface LeaseOptions {
@@ -10,7 +10,7 @@ export interface LeaseOptions {
   readonly take: string
   readonly cost: number
   readonly clock: Clock
-  readonly holder: Holder
+  readonly holder: LeaseHolder
   /** A request may begin under the grant until then, in monotonic ms. */
   readonly deadlineMs: number
   /** The time just before it was requested. */
@@ -22,11 +22,11 @@ export interface LeaseOptions {
   /** Called when the grant has ended. */
   over(): void
   /** Called when the grant goes back unused. */
-  unused(lease: Taken): void
+  unused(lease: TakenGrant): void
 }
 
 /** A grant that was taken. */
-export class Taken implements Lease {
+export class TakenGrant implements Lease {
   readonly id: string
   readonly isUncharged: boolean
   /** The grant's id in Redis, if the limit is shared there. */

@@ -12,15 +12,15 @@ import { Agents } from '../http/agent.ts'
 import { createFetch } from '../http/fetch.ts'
 import { warmClient } from '../http/warm.ts'
 import type { Limit } from '../limits/limit.ts'
-import type { SharedLimits } from '../limits/peer.ts'
-import type { Lease, Taker, TakeOptions, Tried, WaitOptions } from '../limits/taker.ts'
-import { Holder, lifeUs } from './holder.ts'
-import { Taken } from './lease.ts'
-import { Outage } from './outage.ts'
-import { aboveCapacity, closed, lateMsMax, sharedAway, timeout, tooLate } from './refusals.ts'
-import { Spend } from './spend.ts'
+import type { PeerLimiter } from '../limits/peer.ts'
+import type { Lease, Taker, TakeOptions, Tried, WaitOptions } from '../limits/take.ts'
+import { LeaseHolder, lifeUs } from './lease-holder.ts'
+import { TakenGrant } from './lease.ts'
+import { StoreOutage } from './store-outage.ts'
+import { aboveCapacity, closed, lateMsMax, sharedAway, timeout, tooLate } from './take-errors.ts'
+import { FetchGrants } from './fetch-grants.ts'
 import { Waiters } from './waiters.ts'
-import { type Want, wantOf } from './want.ts'
+import { type TakeRequest, takeRequestOf } from './take-request.ts'
 
 /** What `Takes` needs. */
 export interface TakesOptions {
@@ -29,7 +29,7 @@ export interface TakesOptions {
   /** Addresses beyond the public ones that `fetch` may call. */
   readonly allowPrivate: readonly string[]
   /** Limits that are shared in Redis; undefined: none are. */
-  readonly shared: SharedLimits | undefined
+  readonly shared: PeerLimiter | undefined
 }
 
 /** How long a take that waits retries while the store does not answer; `tryTake` retries once. */
@@ -47,10 +47,10 @@ export class Takes implements Taker {
   readonly #acquirer: Acquirer
   readonly #epoch: Epoch
   #lookedMs = -Infinity
-  readonly #holder: Holder
-  readonly #outage: Outage
+  readonly #holder: LeaseHolder
+  readonly #outage: StoreOutage
   readonly #waiters: Waiters
-  readonly #leases = new Set<Taken>()
+  readonly #leases = new Set<TakenGrant>()
   readonly #closed = new AbortController()
   #agents: Agents | undefined
 
@@ -59,9 +59,9 @@ export class Takes implements Taker {
     const { store, shared } = options
     const storeClock = new StoreClock()
     this.#acquirer = new Acquirer(store, storeClock, shared)
-    this.#holder = new Holder(store, storeClock)
+    this.#holder = new LeaseHolder(store, storeClock)
     this.#epoch = new Epoch(store, storeClock)
-    this.#outage = new Outage(store.clock, store.log)
+    this.#outage = new StoreOutage(store.clock, store.log)
     this.#waiters = new Waiters(store.db, `${store.schema}.take`)
   }
 
@@ -72,7 +72,7 @@ export class Takes implements Taker {
 
   /** See {@link Limit.tryTake}. */
   async tryTake(limit: Limit, options: TakeOptions = {}): Promise<Tried> {
-    const want = wantOf(limit, options)
+    const want = takeRequestOf(limit, options)
     const said = await this.#orOpen(want, () => this.#try(want))
     const { grant: lease, waitMs = 0 } = said
     if (lease === undefined) {
@@ -87,13 +87,13 @@ export class Takes implements Taker {
 
   /** See {@link Limit.take}. */
   async take(limit: Limit, options: WaitOptions = {}): Promise<Lease> {
-    return this.#take(wantOf(limit, options), options)
+    return this.#take(takeRequestOf(limit, options), options)
   }
 
   /** See {@link Limit.fetch}. */
   async fetch(limit: Limit, input: string | URL | Request, init: RequestInit & WaitOptions = {}): Promise<Response> {
     const { key, cost, maxWaitMs, ...rest } = init
-    const want = wantOf(limit, { key, cost, maxWaitMs })
+    const want = takeRequestOf(limit, { key, cost, maxWaitMs })
     const { store, allowPrivate } = this.#options
     const { clock } = store
     store.db.checkOutside('`fetch` of a limit')
@@ -101,7 +101,7 @@ export class Takes implements Taker {
     const agent = this.#agents.of([])
     await warmClient(agent)
     const untilMs = clock.monotonicMs() + want.maxWaitMs
-    const spend = new Spend({
+    const spend = new FetchGrants({
       take: (signal, unused) =>
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
       hold: (ms) => this.#acquirer.hold([want.take], ms),
@@ -130,7 +130,7 @@ export class Takes implements Taker {
   }
 
   /** Requests a grant, and once more if the reply is lost. */
-  async #try(want: Want): Promise<Said<Taken>> {
+  async #try(want: TakeRequest): Promise<Said<TakenGrant>> {
     const wish = this.#wish()
     try {
       return await this.#ask(want, wish).catch((error: unknown) => {
@@ -144,9 +144,9 @@ export class Takes implements Taker {
   }
 
   /** Waits for a grant that is young enough to be used. */
-  async #take(want: Want, { signal }: Pick<WaitOptions, 'signal'>, unused?: Taken): Promise<Taken> {
+  async #take(want: TakeRequest, { signal }: Pick<WaitOptions, 'signal'>, unused?: TakenGrant): Promise<TakenGrant> {
     const said = await this.#orOpen(want, async () => ({ grant: await this.#untilGranted(want, signal, unused) }))
-    const lease = said.grant as Taken
+    const lease = said.grant as TakenGrant
     // The store was not called, so it did not get the unused grant back.
     if (lease.isUncharged) void unused?.giveBack()
     return lease
@@ -156,12 +156,16 @@ export class Takes implements Taker {
     return { id: randomUUID(), holder: this.#holder.id }
   }
 
-  #untilGranted(want: Want, signal: AbortSignal | undefined, unused: Taken | undefined): Promise<Taken> {
+  #untilGranted(
+    want: TakeRequest,
+    signal: AbortSignal | undefined,
+    unused: TakenGrant | undefined,
+  ): Promise<TakenGrant> {
     const { clock } = this.#options.store
     const line = newId()
     const untilMs = clock.monotonicMs() + want.maxWaitMs
     let isInLine = false
-    const asking: Asking<Taken> = {
+    const asking: Asking<TakenGrant> = {
       untilMs,
       awayMs: Math.min(awayMs, want.maxWaitMs),
       givesBackAgain: true,
@@ -189,15 +193,15 @@ export class Takes implements Taker {
 
   async #leave(line: string): Promise<void> {
     // If this fails, the others in the line wait a little longer.
-    await this.#options.store.run('takes/leave', [line]).catch(() => {})
+    await this.#options.store.run('takes/delete_taker', [line]).catch(() => {})
   }
 
   /** Requests a grant from the store, and then from Redis if the limit is shared there. */
   async #ask(
-    want: Want,
+    want: TakeRequest,
     wish: Wish,
-    how: { line?: string; waitMs?: number; back?: Taken | undefined } = {},
-  ): Promise<Said<Taken>> {
+    how: { line?: string; waitMs?: number; back?: TakenGrant | undefined } = {},
+  ): Promise<Said<TakenGrant>> {
     const { store, definitions, shared } = this.#options
     if (this.#closed.signal.aborted) throw closed()
     store.db.checkOutside('a take')
@@ -227,7 +231,7 @@ export class Takes implements Taker {
     }
   }
 
-  #said(want: Want, wish: Wish, answer: Answer): Said<Taken> {
+  #said(want: TakeRequest, wish: Wish, answer: Answer): Said<TakenGrant> {
     // The grant belongs to a holder that was given up meanwhile. Nothing renews its places, and `lost` is not about the
     // present holder.
     const isOld = wish.holder !== this.#holder.id
@@ -252,8 +256,8 @@ export class Takes implements Taker {
     return { grant: lease }
   }
 
-  #lease(want: Want, id: string, deadlineMs: number, row?: Answer, asked?: Moment): Taken {
-    const lease = new Taken({
+  #lease(want: TakeRequest, id: string, deadlineMs: number, row?: Answer, asked?: Moment): TakenGrant {
+    const lease = new TakenGrant({
       id,
       take: want.take,
       clock: this.#options.store.clock,
@@ -271,7 +275,7 @@ export class Takes implements Taker {
   }
 
   /** Calls `ask`; if the store is away and the limit has `onStoreError: 'open'`, resolves to a lease without a charge. */
-  async #orOpen(want: Want, ask: () => Promise<Said<Taken>>): Promise<Said<Taken>> {
+  async #orOpen(want: TakeRequest, ask: () => Promise<Said<TakenGrant>>): Promise<Said<TakenGrant>> {
     if (!want.limit.isOpenWithoutStore) return ask()
     const open = () => {
       this.#outage.granted(want.limit.name)

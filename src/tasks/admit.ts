@@ -7,7 +7,7 @@ import { idMs, isId, newId } from '../core/hash.ts'
 import { encodePayload } from '../core/payload.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { TxLike } from '../db/tx.ts'
-import { checkShare } from '../limits/reserve.ts'
+import { checkShare } from '../limits/share.ts'
 import type { NewJob } from '../store/send.ts'
 import { bucketsOf, keysOf, type Place, placeOf, queueOf } from './place.ts'
 import { Rulebook, type Ruled, type SendChanges } from './rule.ts'
@@ -48,7 +48,7 @@ export async function admit(
   // Workers will see the stored form, so keys and schema are evaluated on it, not on live objects.
   const stored: unknown = JSON.parse(text)
   const validated = validate(task, stored)
-  if (isLater(validated)) await validated
+  if (isPromise(validated)) await validated
   const route = rulebook.route(task.name)
   const seen = {
     queue: queueOf(task, options.queue, stored) ?? route.queue ?? queueOf(task, task.queue, stored) ?? 'default',
@@ -58,7 +58,7 @@ export async function admit(
   const { share } = options
   if (share !== undefined) checkShare('SLUICE_BAD_OPTION', task.name, task.limits, share)
   const placed = ruledPlace(task, stored, seen, rulebook, share, options.tx)
-  const { place, changes, ruled } = isLater(placed) ? await placed : placed
+  const { place, changes, ruled } = isPromise(placed) ? await placed : placed
   const times = due(options, clock)
   const { lane, queue, priority, weight, fair, takes, costs } = place
   // Field by field: spreading the objects takes as long as all the rest.
@@ -103,7 +103,7 @@ export function ruledPlace(
   rulebook: Rulebook,
   share = task.share,
   tx?: TxLike,
-): Soon<RuledPlace> {
+): MaybePromise<RuledPlace> {
   const takes = bucketsOf(task, stored, {}, share)
   if (!rulebook.hasSendRules && task.limits.every((limit) => limit.learn === undefined))
     return { place: placeOf(task, stored, seen.queue, seen.priority, takes), changes: {}, ruled: [] }
@@ -144,10 +144,10 @@ export function waitUs(task: AnyTask, maxWait?: Duration): number | null {
  * A value, or a promise of one only if something is asynchronous: when many jobs are sent, promises make most of the
  * garbage.
  */
-export type Soon<T> = T | Promise<T>
+export type MaybePromise<T> = T | Promise<T>
 
 /** True for a promise. Not checked by class: programs may replace the global one. */
-export function isLater<T>(soon: Soon<T>): soon is Promise<T> {
+export function isPromise<T>(soon: MaybePromise<T>): soon is Promise<T> {
   return typeof (soon as Partial<Promise<T>> | undefined)?.then === 'function'
 }
 
@@ -155,7 +155,7 @@ export function isLater<T>(soon: Soon<T>): soon is Promise<T> {
  * Checks a stored input against the task's schema and returns the schema's output. @throws UsageError
  * SLUICE_INVALID_INPUT
  */
-export function validate(task: AnyTask, stored: unknown): Soon<{ value: unknown }> {
+export function validate(task: AnyTask, stored: unknown): MaybePromise<{ value: unknown }> {
   const checked = task.schema['~standard'].validate(stored)
   return 'then' in checked ? passed(task, checked) : accepted(task, checked)
 }

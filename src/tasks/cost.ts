@@ -46,7 +46,7 @@ export interface LearnOptions<In = never> {
 const quantileDefault = 0.9
 
 /** Returns a limit with the cost that a task gives it. @throws UsageError SLUICE_BAD_COST */
-export function costed(entry: Limit | CostedLimit): Limit {
+export function withTaskCost(entry: Limit | CostedLimit): Limit {
   if (!('limit' in entry)) return entry
   const { limit, cost = limit.cost, learn = false } = entry
   checkFields('SLUICE_BAD_TASK', `a cost of limit "${limit.name}"`, entry, ['limit', 'cost', 'learn'])

@@ -78,7 +78,7 @@ export class Estimates {
     const quantiles = limits.map(({ learn }) => learn?.quantile)
     try {
       type Row = { lim: string; value: string; share: number }
-      const rows = await from.run<Row>('tasks/learned', [task, names, quantiles, samplesMin])
+      const rows = await from.run<Row>('tasks/read_learned_costs', [task, names, quantiles, samplesMin])
       known.shares = new Map(rows.map(({ lim, value, share }) => [keyOf(lim, value), Number(share)]))
     } catch (error) {
       this.#store.log.debug('the learned costs of jobs could not be read; the known ones stay in use', {
@@ -129,7 +129,7 @@ export class Estimates {
     if (batch.length === 0) return
     this.#seen.clear()
     try {
-      await this.#store.call('learn', [JSON.stringify(batch.map(([, seen]) => seen))])
+      await this.#store.call('learn_costs', [JSON.stringify(batch.map(([, seen]) => seen))])
     } catch (error) {
       this.#store.log.debug('what jobs used could not be recorded; it is tried again', { error: String(error) })
       for (const [key, seen] of batch) {

@@ -7,7 +7,7 @@ import { hashed } from '../core/hash.ts'
 import { costOf, type Expect, turnOf } from '../limits/cost.ts'
 import { checkKey, fieldOf, type Limit } from '../limits/limit.ts'
 import { bucketName, splitBucket } from '../limits/pool.ts'
-import { besideName, shareIn, unreserved } from '../limits/reserve.ts'
+import { shareBucketName, shareOfBuckets, unreserved } from '../limits/share.ts'
 import { checkWeight } from '../limits/weight.ts'
 import type { NewJob } from '../store/send.ts'
 import type { Ruled } from './rule.ts'
@@ -16,7 +16,7 @@ import { type AnyTask, checkName } from './task.ts'
 /** Where a job waits. */
 export type Place = Pick<NewJob, 'lane' | 'queue' | 'priority' | 'weight' | 'fair' | 'takes' | 'costs'>
 
-/** A new place for a job that the store has already (claim/finish/readmit.sql): fields that are left out stay as they are. */
+/** A new place for a job that the store has already (claim/finish/readmit_jobs.sql): fields that are left out stay as they are. */
 export interface Readmission extends Place {
   tags?: readonly string[]
   /** `delayUs`: from now; `atUs`: since 1970. Whole microseconds. */
@@ -100,7 +100,7 @@ function costsOf(task: AnyTask, stored: unknown, takes: readonly string[], known
 /** Returns a limit with the rules of the given bucket, which may hold less if it is beside a share. */
 function asTaken(limit: Limit, bucket: string): Limit {
   const { share, rules } = limit
-  return share === undefined || shareIn([bucket]) !== ''
+  return share === undefined || shareOfBuckets([bucket]) !== ''
     ? limit
     : { ...limit, rules: rules.map((rule) => unreserved(rule, share)) }
 }
@@ -123,7 +123,7 @@ export function placeNow(
   const given =
     ruledKeys &&
     Object.entries(ruledKeys).filter(([name]) => task.limits.some((limit) => limit.name === name && limit.keyed))
-  const share = task.limits.some((limit) => limit.share !== undefined) ? shareIn(had) : undefined
+  const share = task.limits.some((limit) => limit.share !== undefined) ? shareOfBuckets(had) : undefined
   const demanded = bucketsOf(task, input, given && Object.fromEntries(given), share)
   if (demanded.every((bucket) => had.includes(bucket))) return undefined
   const isNamed = (bucket: string) => task.limits.some(({ name }) => name === splitBucket(bucket).limit)
@@ -142,7 +142,7 @@ export function queueOf(task: AnyTask, queue: AnyTask['queue'], stored: unknown)
 
 /**
  * Returns the names of the buckets in which a job of this input needs room: those of its limits, then those beside them
- * (limits/reserve.ts).
+ * (limits/share.ts).
  * @param keys by limit, instead of those in the input
  * @param share that the job belongs to, instead of the task's
  * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_RULE
@@ -167,7 +167,7 @@ export function bucketsOf(
   })
   if (task.limits.every((limit) => limit.share === undefined)) return own
   const beside = task.limits.flatMap((limit, i) =>
-    limit.share === undefined ? [] : [besideName(own[i] ?? '', limit.share.name === share ? share : '')],
+    limit.share === undefined ? [] : [shareBucketName(own[i] ?? '', limit.share.name === share ? share : '')],
   )
   return [...own, ...beside]
 }

@@ -2,7 +2,7 @@
 import { AttemptError, UsageError } from '../core/errors.ts'
 import { checkFields } from '../core/fields.ts'
 import { type Hours, type ParsedHours, parseHours } from '../core/hours.ts'
-import type { Opens } from '../gates/gates.ts'
+import type { OpeningReader } from '../gates/gates.ts'
 import { fits, isPattern } from '../core/pattern.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Estimates } from './estimate.ts'
@@ -256,7 +256,7 @@ export class Rulebook {
    * Returns the decision of the first rule at dispatch that does not let a job start now; undefined: the job starts.
    * @param opens returns when hours open next, in microseconds since 1970; undefined: they are open
    */
-  async atDispatch(job: RuleJob, opens: Opens): Promise<Ruling | undefined> {
+  async atDispatch(job: RuleJob, opens: OpeningReader): Promise<Ruling | undefined> {
     for (const one of this.#dispatch) {
       if (!(await applies(one, job))) continue
       if (one.hours !== undefined) {

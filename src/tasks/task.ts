@@ -7,10 +7,10 @@ import { type RetryOptions, type RetryPolicy, retryPolicy } from '../core/retry.
 import type { TxLike } from '../db/tx.ts'
 import { Guard } from '../http/guard.ts'
 import type { HasPath, Limit } from '../limits/limit.ts'
-import { costed, type CostedLimit } from './cost.ts'
-import { provideTaker, type Taker } from '../limits/taker.ts'
+import { withTaskCost, type CostedLimit } from './cost.ts'
+import { provideTaker, type Taker } from '../limits/take.ts'
 import type { Chosen } from '../limits/pool.ts'
-import { checkShare } from '../limits/reserve.ts'
+import { checkShare } from '../limits/share.ts'
 import type { Log } from '../core/log.ts'
 import { checkWeight } from '../limits/weight.ts'
 
@@ -294,7 +294,7 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
   }
   if (onFailed !== undefined && name.length + failureSuffix.length > 100)
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": with onFailed a name has at most 93 characters`)
-  const limits = ((options.limits ?? []) as unknown as readonly (Limit | CostedLimit)[]).map(costed)
+  const limits = ((options.limits ?? []) as unknown as readonly (Limit | CostedLimit)[]).map(withTaskCost)
   if (new Set(limits.map((limit) => limit.name)).size !== limits.length) {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}" names a limit twice`)
   }

@@ -1,13 +1,13 @@
 /**
  * Checks before a handler: admits jobs that no process with the task's code has seen yet, and applies rules at dispatch.
  */
-import { delayUs, discarded, ruledPlace, type Soon, validate, waitUs } from '../tasks/admit.ts'
-import type { Handout } from '../claim/claimed-job.ts'
+import { delayUs, discarded, ruledPlace, type MaybePromise, validate, waitUs } from '../tasks/admit.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
-import { choiceOf } from './choice.ts'
-import { shareIn } from '../limits/reserve.ts'
+import { poolMembersOf } from './pool-choice.ts'
+import { shareOfBuckets } from '../limits/share.ts'
 import { keysOf, placeNow, placeOf, queueOf, type Readmission } from '../tasks/place.ts'
-import type { Opens } from '../gates/gates.ts'
+import type { OpeningReader } from '../gates/gates.ts'
 import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask } from '../tasks/task.ts'
 
@@ -15,13 +15,13 @@ import type { AnyTask } from '../tasks/task.ts'
 const strangerMs = 1_000
 
 /** Why a claimed job does not run now. */
-export type Elsewhere = Extract<Outcome, { kind: 'readmit' } | { kind: 'discard' }>
+export type NewPlace = Extract<Outcome, { kind: 'readmit' } | { kind: 'discard' }>
 
 /**
  * Returns false for a job that no process with its task's code has seen (sent by SQL), or that has met no rules though
  * there are some.
  */
-export function isAdmitted(job: Handout, rulebook: Rulebook): boolean {
+export function isAdmitted(job: ClaimedJob, rulebook: Rulebook): boolean {
   return job.admitted !== 2 && !(job.admitted === 1 && rulebook.hasSendRules)
 }
 
@@ -29,7 +29,7 @@ export function isAdmitted(job: Handout, rulebook: Rulebook): boolean {
  * Admits a job: validates its input and applies the rules at send.
  * @throws UsageError SLUICE_INVALID_INPUT, and other errors of admission: the job is refused
  */
-export async function admission(job: Handout, task: AnyTask, rulebook: Rulebook): Promise<Elsewhere | undefined> {
+export async function admission(job: ClaimedJob, task: AnyTask, rulebook: Rulebook): Promise<NewPlace | undefined> {
   const isRaw = job.admitted === 2
   await validate(task, job.input)
   const route = isRaw ? rulebook.route(task.name) : {}
@@ -41,7 +41,7 @@ export async function admission(job: Handout, task: AnyTask, rulebook: Rulebook)
     priority: job.priority === 0 ? (route.priority ?? 0) : job.priority,
     tags: job.tags ?? [],
   }
-  const { place, changes, ruled } = await ruledPlace(task, job.input, seen, rulebook, shareIn(job.takes ?? []))
+  const { place, changes, ruled } = await ruledPlace(task, job.input, seen, rulebook, shareOfBuckets(job.takes ?? []))
   const reason = discarded(ruled)
   if (reason !== null) return { kind: 'discard', reason, tookMs: 0 }
   const isSame =
@@ -69,10 +69,15 @@ export async function admission(job: Handout, task: AnyTask, rulebook: Rulebook)
  * rule at dispatch; undefined: it may run. A promise only if rules have to be evaluated.
  * @throws UsageError SLUICE_MISSING_KEY, SLUICE_RULE_FAILED
  */
-export function elsewhere(job: Handout, task: AnyTask, rulebook: Rulebook, opens: Opens): Soon<Elsewhere | undefined> {
+export function placeElsewhere(
+  job: ClaimedJob,
+  task: AnyTask,
+  rulebook: Rulebook,
+  opens: OpeningReader,
+): MaybePromise<NewPlace | undefined> {
   const place = placeNow(task, job, ruledKeys(job))
   if (place !== undefined) return { kind: 'readmit', place }
-  const { unknown } = choiceOf(job, task)
+  const { unknown } = poolMembersOf(job, task)
   if (unknown !== undefined) {
     // The pool was changed: a worker with the new code has this member, or the next claim chooses another.
     const same = placeOf(task, job.input, job.queue, job.priority, job.takes ?? [], job)
@@ -82,7 +87,12 @@ export function elsewhere(job: Handout, task: AnyTask, rulebook: Rulebook, opens
   return rulebook.hasDispatchRules ? byRule(job, task, rulebook, opens) : undefined
 }
 
-async function byRule(job: Handout, task: AnyTask, rulebook: Rulebook, opens: Opens): Promise<Elsewhere | undefined> {
+async function byRule(
+  job: ClaimedJob,
+  task: AnyTask,
+  rulebook: Rulebook,
+  opens: OpeningReader,
+): Promise<NewPlace | undefined> {
   const { queue, priority, tags, input } = job
   const takes = job.takes ?? []
   const seen = { task: task.name, queue, priority, tags: tags ?? [], input, keys: keysOf(takes) }
@@ -101,7 +111,7 @@ async function byRule(job: Handout, task: AnyTask, rulebook: Rulebook, opens: Op
   return { kind: 'readmit', place: { ...moved, ...held, ruled: [{ rule, ...wanted }] } }
 }
 
-function ruledKeys({ admitted }: Handout): Record<string, string> | undefined {
+function ruledKeys({ admitted }: ClaimedJob): Record<string, string> | undefined {
   return typeof admitted === 'number' ? undefined : Object.assign({}, ...admitted.map(({ keys }) => keys))
 }
 

@@ -3,24 +3,24 @@ import { caughtUpMs, type StoreClock } from '../core/clock.ts'
 import { AttemptError, UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import type { Store } from '../db/store.ts'
-import { isLater, type Soon, validate } from '../tasks/admit.ts'
-import { unitsOf } from '../claim/agree.ts'
-import type { Handout } from '../claim/claimed-job.ts'
+import { isPromise, type MaybePromise, validate } from '../tasks/admit.ts'
+import { unitsOf } from '../claim/consent.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
 import { retryInCode } from '../tasks/outcome.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
-import type { Opens } from '../gates/gates.ts'
+import type { OpeningReader } from '../gates/gates.ts'
 import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask, Context } from '../tasks/task.ts'
 import type { GuardedAgent } from '../http/agent.ts'
 import { vendorLimitedCode } from '../http/feedback.ts'
-import type { SharedLimits } from '../limits/peer.ts'
+import type { PeerLimiter } from '../limits/peer.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
-import { admission, elsewhere, type Elsewhere, isAdmitted } from './admission.ts'
-import { choiceOf, withBase } from './choice.ts'
+import { admission, placeElsewhere, type NewPlace, isAdmitted } from './admission.ts'
+import { poolMembersOf, withBase } from './pool-choice.ts'
 import { StoreGrants } from './grants.ts'
-import type { Patience } from './patience.ts'
-import type { Stuck } from './stuck.ts'
+import type { GiveBackCounter } from './give-backs.ts'
+import type { StuckHandlers } from './stuck.ts'
 import type { Threads } from './threads.ts'
 import { describe, knownError, timeoutError, verdict } from './verdict.ts'
 
@@ -29,12 +29,12 @@ export interface AttemptOptions {
   store: Store
   storeClock: StoreClock
   agent: GuardedAgent
-  patience: Patience
+  patience: GiveBackCounter
   rulebook: Rulebook
-  opens: Opens
-  stuck: Stuck
+  opens: OpeningReader
+  stuck: StuckHandlers
   /** A second limiter that must also grant; default none. */
-  shared?: SharedLimits | undefined
+  shared?: PeerLimiter | undefined
   /** Labels of this worker; default none. */
   labels?: Readonly<Record<string, string>>
   /** Opened threads, if one of the tasks runs in threads. */
@@ -50,7 +50,7 @@ const claimMs = 5_000
 
 /** Result of a call: the handler's result, or the place where the job has to wait instead. */
 interface Called {
-  place?: Elsewhere
+  place?: NewPlace
   result?: unknown
 }
 
@@ -60,7 +60,7 @@ type Owned = { readonly [owner]: Attempt; readonly pool: Context['pool'] }
 
 /** One attempt of a job. */
 export class Attempt {
-  readonly job: Handout
+  readonly job: ClaimedJob
   readonly #task: AnyTask
   readonly #options: AttemptOptions
   readonly #grantMs: number | undefined
@@ -83,7 +83,7 @@ export class Attempt {
   #made: Context['fetch'] | undefined
   #allowance: Allowance | undefined
 
-  constructor(job: Handout, task: AnyTask, options: AttemptOptions) {
+  constructor(job: ClaimedJob, task: AnyTask, options: AttemptOptions) {
     this.job = job
     this.#task = task
     this.#options = options
@@ -189,19 +189,19 @@ export class Attempt {
    * Returns what to do with the job instead of running it now, if anything; a promise only if something asynchronous
    * decides.
    */
-  #place(): Soon<Elsewhere | undefined> {
+  #place(): MaybePromise<NewPlace | undefined> {
     const { rulebook, opens } = this.#options
     const { job } = this
     if (isAdmitted(job, rulebook)) {
-      const place = elsewhere(job, this.#task, rulebook, opens)
-      return isLater(place) ? place.then((found) => this.#patiently(found)) : this.#patiently(place)
+      const place = placeElsewhere(job, this.#task, rulebook, opens)
+      return isPromise(place) ? place.then((found) => this.#patiently(found)) : this.#patiently(place)
     }
     return admission(job, this.#task, rulebook).then(async (place) =>
-      this.#patiently(place ?? (await elsewhere(job, this.#task, rulebook, opens))),
+      this.#patiently(place ?? (await placeElsewhere(job, this.#task, rulebook, opens))),
     )
   }
 
-  #patiently(place: Elsewhere | undefined): Elsewhere | undefined {
+  #patiently(place: NewPlace | undefined): NewPlace | undefined {
     const { patience } = this.#options
     // A job that is delayed, or discarded, does not move in a circle.
     if (place === undefined || place.kind === 'discard' || place.place.held !== undefined) return place
@@ -238,10 +238,10 @@ export class Attempt {
 
   async #perform(): Promise<Called> {
     const placed = this.#place()
-    const place = isLater(placed) ? await placed : placed
+    const place = isPromise(placed) ? await placed : placed
     if (place !== undefined) return { place }
     const validated = validate(this.#task, this.job.input)
-    const { value } = isLater(validated) ? await validated : validated
+    const { value } = isPromise(validated) ? await validated : validated
     if (this.#task.thread !== undefined) return { result: await this.#inThread(this.#task.thread, value) }
     this.#begin()
     return { result: await this.#task.run(value, this.#context()) }
@@ -288,7 +288,7 @@ export class Attempt {
   #context(): Context {
     const { job } = this
     const { store, labels = {} } = this.#options
-    const { pool } = choiceOf(job, this.#task)
+    const { pool } = poolMembersOf(job, this.#task)
     const settle: Context['settle'] = (actual) => this.#ownGrants().settle(actual, this.#signal())
     const context = {
       [owner]: this,

@@ -7,25 +7,25 @@ import type { Store } from '../db/store.ts'
 import { Acquirer, type Asking, type Said, type Wish } from '../takes/acquire.ts'
 import { isTransient } from '../claim/claim.ts'
 import { untilParked } from '../claim/parking/parked.ts'
-import type { Handout } from '../claim/claimed-job.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Estimates } from '../tasks/estimate.ts'
 import { type Grants, type RequestCost, StaleGrantError } from '../http/allowance.ts'
 import type { Grant } from '../http/gate.ts'
 import { checkUnits } from '../limits/cost.ts'
 import type { Limit } from '../limits/limit.ts'
-import type { SharedLimits } from '../limits/peer.ts'
+import type { PeerLimiter } from '../limits/peer.ts'
 
 /** What grants need. */
 export interface GrantsOptions {
   store: Store
   storeClock: StoreClock
-  job: Handout
+  job: ClaimedJob
   /** The limits of the job's task. */
   limits: readonly Limit[]
   /** Life of a grant in ms; undefined when the job has no limits. */
   grantMs: number | undefined
   /** A second limiter that must also grant; default none. */
-  shared?: SharedLimits | undefined
+  shared?: PeerLimiter | undefined
   /** Learns what attempts really use. */
   estimates?: Estimates | undefined
 }
@@ -138,7 +138,7 @@ export class StoreGrants implements Grants {
       signal.throwIfAborted()
       try {
         const capUs = storeClock.cap(clock.monotonicMs())
-        const tell = () => store.call<{ lost: boolean }>('settle', [...params, capUs])
+        const tell = () => store.call<{ lost: boolean }>('settle_attempt', [...params, capUs])
         const [row] = await untilParked(store, this.#takes, tell)
         if (row?.lost !== false) throw jobLost()
         return this.#learn(name, at, units, sum)

@@ -36,7 +36,7 @@ interface Rounds {
  * event loop runs, so the heartbeat's thread need not beat, and no worker is considered lost after two beats. If the
  * worker that has the turn dies, another one finds out in its own next round.
  */
-export function roundOf(rounds: Rounds): () => Promise<void> {
+export function createRound(rounds: Rounds): () => Promise<void> {
   let rests = false
   return async () => {
     rests &&= rounds.hand.size === 0 && !rounds.stop.aborted

@@ -1,10 +1,10 @@
 /** The outlet in this process: a number of slots, each with one attempt. */
 import type { Clock } from '../core/clock.ts'
 import { reach } from '../core/probe.ts'
-import type { Handout } from '../claim/claimed-job.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Kind, Outlet, Reports } from '../claim/outlet.ts'
 import type { Attempt } from './attempt.ts'
-import type { Stuck } from './stuck.ts'
+import type { StuckHandlers } from './stuck.ts'
 
 /** Attempts may take so long to begin while the next claim is under way: a tenth of a grant's life, which is mostly 100 ms. */
 const beginMsMax = 10
@@ -13,8 +13,8 @@ const beginMsMax = 10
 export interface SlotsOptions {
   slots: number
   /** Makes the attempt of a job. */
-  attempt: (job: Handout) => Attempt
-  stuck: Stuck
+  attempt: (job: ClaimedJob) => Attempt
+  stuck: StuckHandlers
   clock: Clock
   /** Attempts begin at once, and not in the next turn of the event loop. */
   isPrompt: boolean
@@ -27,7 +27,7 @@ export class Slots implements Outlet {
   readonly kinds: readonly Kind[]
   readonly #options: SlotsOptions
   readonly #reports: Reports
-  readonly #running = new Map<Handout, Attempt>()
+  readonly #running = new Map<ClaimedJob, Attempt>()
   /** So many of them are of tasks with threads. */
   #threaded = 0
   /** How long each of those that began last kept the process. */
@@ -45,7 +45,7 @@ export class Slots implements Outlet {
     return stuck.isTooMany ? 0 : slots - this.#running.size
   }
 
-  start(jobs: readonly Handout[]): void {
+  start(jobs: readonly ClaimedJob[]): void {
     const { attempt, isPrompt, threaded } = this.#options
     const attempts = jobs.map(attempt)
     // All of them before the first begins: whatever that does at once, their slots are taken.
@@ -57,12 +57,12 @@ export class Slots implements Outlet {
     else setImmediate(() => this.#begin(attempts))
   }
 
-  abort(job: Handout, reason: Error): void {
+  abort(job: ClaimedJob, reason: Error): void {
     this.#running.get(job)?.abort(reason)
   }
 
   /** True when to begin these would take a good part of a grant's life, as it took for the last ones. */
-  #isSlow(jobs: readonly Handout[]): boolean {
+  #isSlow(jobs: readonly ClaimedJob[]): boolean {
     const mostMs = jobs.reduce((least, { grantUs }) => Math.min(least, (grantUs ?? Infinity) / 10_000), beginMsMax)
     return this.#beginMs * jobs.length > mostMs
   }

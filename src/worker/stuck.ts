@@ -7,7 +7,7 @@ import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 
 /** The job of a watched handler. */
-export interface Left {
+export interface StuckJob {
   id: string
   task: string
 }
@@ -26,7 +26,7 @@ export interface StuckOptions {
 const graceMs = 5_000
 
 /** Counts the stuck handlers of one worker. */
-export class Stuck {
+export class StuckHandlers {
   readonly #options: StuckOptions
   #count = 0
 
@@ -49,7 +49,7 @@ export class Stuck {
    * @param reason why the attempt ended
    * @param work what the handler still does, if anything
    */
-  watch(job: Left, reason: Error, work: Promise<unknown>): void {
+  watch(job: StuckJob, reason: Error, work: Promise<unknown>): void {
     const { clock, log } = this.#options
     const sinceMs = clock.monotonicMs()
     const about = () => ({ task: job.task, job: job.id, forMs: Math.round(clock.monotonicMs() - sinceMs) })

@@ -2,12 +2,12 @@
 import { UsageError } from '../core/errors.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
-import type { Handout } from '../claim/claimed-job.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Member } from '../fleet/membership.ts'
 import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import type { Agents } from '../http/agent.ts'
-import type { SharedLimits } from '../limits/peer.ts'
+import type { PeerLimiter } from '../limits/peer.ts'
 import { Attempt, type AttemptOptions } from './attempt.ts'
 import { timeoutError, verdict } from './verdict.ts'
 
@@ -18,7 +18,7 @@ type Shared = Omit<AttemptOptions, 'agent' | 'labels'>
 const reportMs = 5_000
 
 /** The tasks of a worker, by name. */
-export class Repertoire {
+export class TaskSet {
   readonly #byName: Map<string, AnyTask>
   readonly #labels: Member['labels']
   #open: readonly string[] = []
@@ -48,7 +48,7 @@ export class Repertoire {
    * Returns those of these tasks whose jobs can start now, given the state of the second limiter; the same array while
    * the result stays the same.
    */
-  open(names: readonly string[], shared: SharedLimits | undefined): readonly string[] {
+  open(names: readonly string[], shared: PeerLimiter | undefined): readonly string[] {
     if (shared?.isAway !== true) return names
     const open = names.filter((name) => shared.isOpenFor(this.#byName.get(name)?.limits ?? []))
     if (open.join() !== this.#open.join()) this.#open = open
@@ -62,13 +62,13 @@ export class Repertoire {
   }
 
   /** Returns how an attempt ends that its outlet has had for `forMs` without a report; undefined: it may still go on. */
-  timedOut(job: Handout, forMs: number, clock: Clock): Outcome | undefined {
+  timedOut(job: ClaimedJob, forMs: number, clock: Clock): Outcome | undefined {
     const task = this.#byName.get(job.task) as AnyTask
     return forMs > task.timeoutMs + reportMs ? verdict(job, task, timeoutError(task), true, forMs, clock) : undefined
   }
 
   /** Returns a function that creates the attempt of a job. */
-  attempts(shared: Shared, agents: Agents): (job: Handout) => Attempt {
+  attempts(shared: Shared, agents: Agents): (job: ClaimedJob) => Attempt {
     const options = new Map(
       [...this.#byName].map(([name, task]) => [
         name,

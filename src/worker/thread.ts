@@ -11,7 +11,7 @@ import { UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import type { Log } from '../core/log.ts'
 import type { ThreadContext } from '../tasks/task.ts'
-import { pack, type Thrown, unpack } from './thrown.ts'
+import { pack, type Thrown, unpack } from './error-transfer.ts'
 
 /** One call, as sent to the thread. */
 export interface Start {

@@ -10,7 +10,7 @@ import { AttemptError, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
 import type { AnyTask, Context } from '../tasks/task.ts'
 import type { Asked, FromThread, Start, ToThread } from './thread.ts'
-import { pack, unpack } from './thrown.ts'
+import { pack, unpack } from './error-transfer.ts'
 
 /** Number and memory of the threads. */
 export interface ThreadsOptions {

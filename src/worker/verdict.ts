@@ -1,5 +1,5 @@
 /** What an attempt's failure comes to: a retry, or the end of its job. */
-import type { Handout } from '../claim/claimed-job.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, SluiceError } from '../core/errors.ts'
@@ -17,7 +17,7 @@ export function knownError(error: unknown): (SluiceError & Partial<AttemptError>
 
 /** Returns how an attempt ends that failed by `error`. @param isInDoubt the call may have been made */
 export function verdict(
-  job: Handout,
+  job: ClaimedJob,
   task: AnyTask,
   error: unknown,
   isInDoubt: boolean,

@@ -7,7 +7,7 @@ import { Claims } from '../claim/claim.ts'
 import { Dispatcher, type Offered } from '../claim/dispatcher.ts'
 import { Finisher } from '../claim/finish/finish.ts'
 import { Epoch } from '../claim/definitions/clock.ts'
-import { openingsOn, renewRuleGates } from '../gates/gates.ts'
+import { createOpeningReader, renewRuleGates } from '../gates/gates.ts'
 import type { InHand } from '../claim/inhand.ts'
 import { beatMs, Membership } from '../fleet/membership.ts'
 import type { OutletFor } from '../claim/outlet.ts'
@@ -16,18 +16,18 @@ import type { AnyTask } from '../tasks/task.ts'
 import { Throttle } from '../claim/throttle.ts'
 import { Agents } from '../http/agent.ts'
 import { warmClient } from '../http/warm.ts'
-import type { SharedLimits } from '../limits/peer.ts'
+import type { PeerLimiter } from '../limits/peer.ts'
 import type { Schedule } from '../schedule/schedule.ts'
-import { Timetable } from '../schedule/timetable.ts'
+import { ScheduleRunner } from '../schedule/schedule-runner.ts'
 import type { KeptSlot } from '../store/send.ts'
-import type { Care } from '../fleet/retention.ts'
+import type { RetentionSettings } from '../fleet/retention.ts'
 import { Heartbeat } from '../fleet/heartbeat.ts'
 import { Housekeeping } from '../fleet/maintenance.ts'
-import { Patience } from './patience.ts'
-import { Repertoire } from './task-set.ts'
-import { roundOf } from './round.ts'
+import { GiveBackCounter } from './give-backs.ts'
+import { TaskSet } from './task-set.ts'
+import { createRound } from './round.ts'
 import { Slots } from './slots.ts'
-import { Stuck } from './stuck.ts'
+import { StuckHandlers } from './stuck.ts'
 import { type Threads, threadsFor } from './threads.ts'
 import { warmClaims } from './warm.ts'
 
@@ -51,9 +51,9 @@ export interface WorkerOptions {
   /** Where the heartbeat's thread connects; undefined: no thread (embedded engine). */
   beatUrl: string | undefined
   /** How long what is over is kept. */
-  care: Care
+  care: RetentionSettings
   /** Limits whose state is in Redis. */
-  shared: SharedLimits | undefined
+  shared: PeerLimiter | undefined
   /** Executes its jobs; default this process. */
   outlet?: OutletFor
   /** Called when it has stopped. */
@@ -74,12 +74,12 @@ export class Worker {
   readonly #storeClock = new StoreClock()
   readonly #finisher: Finisher
   readonly #hand: InHand
-  readonly #repertoire: Repertoire
-  readonly #stuck: Stuck
+  readonly #repertoire: TaskSet
+  readonly #stuck: StuckHandlers
   readonly #threads: Threads | undefined
   readonly #member: Membership
   readonly #dispatcher: Dispatcher
-  readonly #timetable: Timetable
+  readonly #timetable: ScheduleRunner
   readonly #agents: Agents
   /** Aborted when it is to stop, and when its last attempt has ended. */
   readonly #stop = new AbortController()
@@ -102,9 +102,9 @@ export class Worker {
         `concurrency is ${concurrency}; it must be a whole number from 1 to 10,000`,
       )
     }
-    const repertoire = (this.#repertoire = new Repertoire(tasks, options.labels))
+    const repertoire = (this.#repertoire = new TaskSet(tasks, options.labels))
     this.#options = options
-    this.#timetable = new Timetable({ store, schedules, rulebook })
+    this.#timetable = new ScheduleRunner({ store, schedules, rulebook })
     this.#agents = new Agents(options.allowPrivate)
     const storeClock = this.#storeClock
     this.#claims = new Claims(store, storeClock)
@@ -113,13 +113,13 @@ export class Worker {
       if (isTooMany && this.#isOnce) this.#stop.abort()
       this.#hand.look()
     }
-    const stuck = (this.#stuck = new Stuck({ clock, log, most: concurrency, changed }))
+    const stuck = (this.#stuck = new StuckHandlers({ clock, log, most: concurrency, changed }))
     const threaded = repertoire.threaded()
     const threads = threaded.tasks.size > 0 ? threadsFor(concurrency, log) : undefined
     this.#threads = threads
     const slots = threaded.isAll ? Math.min(concurrency, threads?.size ?? concurrency) : concurrency
-    const common = { store, storeClock, patience: new Patience(), stuck, threads, rulebook, shared }
-    const attempt = repertoire.attempts({ ...common, opens: openingsOn(store) }, this.#agents)
+    const common = { store, storeClock, patience: new GiveBackCounter(), stuck, threads, rulebook, shared }
+    const attempt = repertoire.attempts({ ...common, opens: createOpeningReader(store) }, this.#agents)
     const outlet: OutletFor = (reports) =>
       new Slots(
         {
@@ -133,14 +133,14 @@ export class Worker {
         },
         reports,
       )
-    const elsewhere = options.outlet
+    const placeElsewhere = options.outlet
     const member = { queues, ...repertoire.known(rulebook), slots: concurrency, version }
     this.#member = new Membership(store, member, new Epoch(store, storeClock))
     this.#dispatcher = new Dispatcher({
       claims: this.#claims,
       finisher: this.#finisher,
-      outlet: elsewhere ?? outlet,
-      timedOut: elsewhere === undefined ? undefined : (job, forMs) => repertoire.timedOut(job, forMs, clock),
+      outlet: placeElsewhere ?? outlet,
+      timedOut: placeElsewhere === undefined ? undefined : (job, forMs) => repertoire.timedOut(job, forMs, clock),
       clock,
       slots,
       shared,
@@ -345,12 +345,12 @@ export class Worker {
     const { clock, log } = store
     if (this.#rounds !== undefined) return
     if (beatUrl !== undefined) {
-      const sql = statementIn(store.schema, 'fleet/beat')
+      const sql = statementIn(store.schema, 'fleet/count_heartbeat')
       this.#heartbeat = new Heartbeat({ url: beatUrl, sql, beatMs, lost: (id) => this.#lost(id), log })
     }
     const capUs = () => this.#storeClock.cap(clock.monotonicMs())
     const housekeeping = new Housekeeping(store, care, capUs)
-    const round = roundOf({
+    const round = createRound({
       store: this.#options.store,
       member: this.#member,
       hand: this.#hand,

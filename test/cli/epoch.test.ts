@@ -19,7 +19,7 @@ it('doctor and status tell of a loss for as long as it matters, and of a step of
   expect(await steps(at)).toEqual({ status: 'ok', text: "the store's clock did not step within the last day" })
 
   await db.query(
-    `update sluice.epoch set stepped_us = -3600000000, stepped_at = sluice.now(), n = 2, closed_us = ${fn}.limiter_us()`,
+    `update sluice.epoch set stepped_us = -3600000000, stepped_at = sluice.now(), n = 2, closed_us = ${fn}.limiter_now_us()`,
   )
   expect(await steps(at)).toMatchObject({ status: 'warn', text: expect.stringMatching(/was set back by (1 h|60 min)/) })
   const closed = await restores(at)

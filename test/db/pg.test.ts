@@ -71,7 +71,7 @@ it('begins transactions at read committed, whatever the default of the database 
   const level = `select current_setting('transaction_isolation') as level`
   const committed = [{ level: 'read committed' }]
   expect(await db.query(level)).toEqual(committed)
-  expect(await db.call('claim', level, [])).toEqual(committed)
+  expect(await db.call('claim_jobs', level, [])).toEqual(committed)
   expect(await db.transaction((tx) => tx.query(level))).toEqual(committed)
 })
 
@@ -82,8 +82,9 @@ it('through a pooler, refuses another level, and else leaves nothing on its conn
   const db = opened(throughPooler)
   const left = `select current_setting('idle_in_transaction_session_timeout') as idle,
     (select count(*)::int from pg_prepared_statements) as prepared`
-  for (let i = 0; i < 2; i++) expect(await db.call('left', left, [])).toEqual([{ idle: '0', prepared: 0 }])
-  expect(await opened(url).call('left', left, [])).toEqual([{ idle: '1min', prepared: 1 }])
+  for (let i = 0; i < 2; i++)
+    expect(await db.call('units_left_for_jobs', left, [])).toEqual([{ idle: '0', prepared: 0 }])
+  expect(await opened(url).call('units_left_for_jobs', left, [])).toEqual([{ idle: '1min', prepared: 1 }])
 })
 
 it('a connection that listens for weeks hangs nothing on signals with each of its pings', async () => {

@@ -73,24 +73,34 @@ describe.each(engines)('on $name', ({ store }) => {
   let worker: string
   const statements: Record<string, [sql: string, ...params: unknown[]]> = {
     'send in SQL': [`select sluice.send('work', '{}')`],
-    'a claim': [`select * from ${fn}.claim($1, $2, null, '{work}', 1, null, false)`, newId(), 'worker'],
+    'a claim': [`select * from ${fn}.claim_jobs($1, $2, null, '{work}', 1, null, false)`, newId(), 'worker'],
     'a finish': [
-      `select ${fn}.finish($1,'{}',$2,$3,'{1}','{done}','{null}',null,null,null,null,null) as refused`,
+      `select ${fn}.finish_attempts($1,'{}',$2,$3,'{1}','{done}','{null}',null,null,null,null,null) as refused`,
       'claims',
       'seqs',
       'ids',
     ],
-    'a further grant': [`select * from ${fn}.acquire($1,'{calls}','{1}',null,null,null,$2,$3)`, newId(), 'id', 'claim'],
-    'a settlement': [`select lost from ${fn}.settle($1,$2,'calls',3,$3,'{1}',false,null)`, 'id', 'claim', 'claims'],
+    'a further grant': [
+      `select * from ${fn}.acquire_grant($1,'{calls}','{1}',null,null,null,$2,$3)`,
+      newId(),
+      'id',
+      'claim',
+    ],
+    'a settlement': [
+      `select lost from ${fn}.settle_attempt($1,$2,'calls',3,$3,'{1}',false,null)`,
+      'id',
+      'claim',
+      'claims',
+    ],
     'a take': [
-      `select * from ${fn}.acquire($1,'{calls}','{1}',null,null,null,null,null,$2)`,
+      `select * from ${fn}.acquire_grant($1,'{calls}','{1}',null,null,null,null,null,$2)`,
       randomUUID(),
       JSON.stringify({ holder: newId(), life: 15_000_000 }),
     ],
-    'a hold': [`select ${fn}.hold($1, 1000000, null)`, [bucket]],
-    'a pause of a limit': [`select ${fn}.pause('calls', '', 'why', 'me')`],
-    'a gate': [`select ${fn}.gate('night', null, '{work}', null, null, null, null, 'why', 'me', null)`],
-    'a cancellation': [`select ${fn}.cancel($1, 'why')`, 'id'],
+    'a hold': [`select ${fn}.hold_buckets($1, 1000000, null)`, [bucket]],
+    'a pause of a limit': [`select ${fn}.pause_limit('calls', '', 'why', 'me')`],
+    'a gate': [`select ${fn}.define_gate('night', null, '{work}', null, null, null, null, 'why', 'me', null)`],
+    'a cancellation': [`select ${fn}.cancel_job($1, 'why')`, 'id'],
     'a setting': [`insert into sluice.setting (name, value, at) values ('x', '"1"', sluice.now())`],
   }
   let known: Record<string, unknown>

@@ -28,7 +28,7 @@ it.concurrent('one statement is late, however many idle connections were half-op
     Promise.all(
       Array.from({ length: times }, () => [
         db.query('select pg_sleep(0.2)'),
-        db.call('claim', 'select pg_sleep(0.2)', []),
+        db.call('claim_jobs', 'select pg_sleep(0.2)', []),
         db.call('other', 'select pg_sleep(0.2)', []),
       ]).flat(),
     )
@@ -44,7 +44,7 @@ it.concurrent('one statement is late, however many idle connections were half-op
   await expect(db.query('select 1')).rejects.toMatchObject(unreachable)
   for (let i = 0; i < 3; i++) {
     expect(await db.query('select 1 as n')).toEqual([{ n: 1 }])
-    expect(await db.call('claim', 'select 1 as n', [])).toEqual([{ n: 1 }])
+    expect(await db.call('claim_jobs', 'select 1 as n', [])).toEqual([{ n: 1 }])
     expect(await db.call('other', 'select 1 as n', [])).toEqual([{ n: 1 }])
   }
   await db.close()

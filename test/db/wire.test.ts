@@ -135,14 +135,14 @@ test('statements of the same name belong to their clients, and outlive each othe
   for (let i = 0; i < 3; i++) {
     expect(await ask(a, `select 'a' as who`)).toEqual([{ who: 'a' }])
     expect(await ask(b, `select 'b' as who`)).toEqual([{ who: 'b' }])
-    expect(await db.call('same', `select 'owner' as who`, [])).toEqual([{ who: 'owner' }])
+    expect(await db.call('check_epoch_after_restart', `select 'owner' as who`, [])).toEqual([{ who: 'owner' }])
   }
   await b.end()
   expect(await ask(a, `select 'a' as who`)).toEqual([{ who: 'a' }])
   await (await connect()).query('discard all')
   expect(await ask(a, `select 'a' as who`)).toEqual([{ who: 'a' }])
   await (await connect()).query('deallocate all')
-  expect(await db.call('same', `select 'owner' as who`, [])).toEqual([{ who: 'owner' }])
+  expect(await db.call('check_epoch_after_restart', `select 'owner' as who`, [])).toEqual([{ who: 'owner' }])
 })
 
 test('when a client leaves, nothing of it stays prepared', async () => {

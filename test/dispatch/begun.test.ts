@@ -1,7 +1,7 @@
 /** A job that is sent where a worker idles is claimed by the statement that records it, unless another one comes first. */
 import { describe, expect, it } from 'vitest'
 import { hash64, newId } from '../../src/core/hash.ts'
-import type { Handout } from '../../src/claim/claimed-job.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { AnyTask } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
@@ -27,7 +27,7 @@ const startMs = 1_800_000_000_000
 function setting(engine: (typeof engines)[number]) {
   const at = emptied(engine)
   /** Sends one job as a process does whose own worker idles: the job, if it was claimed. */
-  const begin = async (to: AnyTask, input = {}, worker = at.worker): Promise<Handout | undefined> => {
+  const begin = async (to: AnyTask, input = {}, worker = at.worker): Promise<ClaimedJob | undefined> => {
     await at.sluice.define([to])
     return (await sendClaimed(at.db, newId(), worker, to, input))?.[0]
   }
@@ -172,7 +172,7 @@ describe.each(mainEngines)('on $name: a job that is sent where a worker idles', 
     expect(await at.begin(to)).toBe(undefined)
     await claimAll(at.db, at.worker, ['wide'], 5)
     const gone = await enter(at.db)
-    await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [gone])
+    await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [gone])
     expect(await at.begin(to, {}, gone)).toBe(undefined)
     expect(await claimAll(at.db, at.worker, ['wide'], 5)).toHaveLength(1)
     expect(await at.begin(to)).not.toBe(undefined)
@@ -183,7 +183,10 @@ describe.each(mainEngines)('on $name: a job that is sent where a worker idles', 
     await at.used(to)
     const [one, two] = [await enter(at.db), await enter(at.db)]
     const [begun, other] = [await at.begin(to, {}, one), await at.begin(to, {}, two)]
-    await at.db.query(`select ${fn}.rescue($1, null, 'shutdown'), ${fn}.rescue($2, null, 'lost')`, [one, two])
+    await at.db.query(`select ${fn}.rescue_worker($1, null, 'shutdown'), ${fn}.rescue_worker($2, null, 'lost')`, [
+      one,
+      two,
+    ])
     const again = await claimAll(at.db, at.worker, ['wide'], 5)
     expect(again.map(({ id, attempt, ambiguous }) => ({ id, attempt, ambiguous }))).toEqual([
       { id: begun?.id, attempt: 1, ambiguous: false },

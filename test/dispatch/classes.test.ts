@@ -14,7 +14,7 @@ const rows = (n: number, of = (i: number): object => ({ n: i })) => Array.from({
 async function pages(db: Queryable, worker: string, names: string[]): Promise<number> {
   const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
     `explain (analyze, buffers, format json)
-     select * from ${fn}.claim('${newId()}', ${worker}, null, '{${names.join(',')}}', 10, null, false)`,
+     select * from ${fn}.claim_jobs('${newId()}', ${worker}, null, '{${names.join(',')}}', 10, null, false)`,
   )
   const plan = row?.['QUERY PLAN'][0]?.Plan ?? {}
   return (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0)
@@ -91,7 +91,7 @@ it('what a claim writes itself while it reads a portion is read by the next', as
     await sluice.send(own, { tenant: 'due' }, { delay: '50ms' })
     await until(async () => (await count(db, 'sluice.job where due_at < sluice.now()')) === 1, 'it is due')
     await stranger.query('begin')
-    await stranger.query(`select ${fn}.enclose(array(select id from sluice.class where task = $1))`, [own.name])
+    await stranger.query(`select ${fn}.lock_classes(array(select id from sluice.class where task = $1))`, [own.name])
     const claimed = later(claim(db, worker, [own.name, other.name], 100))
     await until(async () => (await blocked(db)) > 0, 'it waits for the class')
     await sluice.sendMany(
@@ -163,7 +163,7 @@ describe('classes', () => {
       expect(await claimAll(db, worker, [one.name], 1)).toHaveLength(1)
       // It knows the class as it was.
       await sluice.send(one, {}, { queue: 'q8', tx: late })
-      await db.query(`select ${fn}.stir()`)
+      await db.query(`select ${fn}.wake_for_missed_work()`)
       await late.query('commit')
     } finally {
       await late.end()
@@ -171,7 +171,7 @@ describe('classes', () => {
     // As long as other transactions of the server are open, a round leaves them.
     const afterRound = (is: () => Promise<boolean>, what: string) =>
       until(async () => {
-        await db.query(`select ${fn}.stir()`)
+        await db.query(`select ${fn}.wake_for_missed_work()`)
         return is()
       }, what)
     await afterRound(async () => (await claim(db, worker, [one.name], 1)).jobs.length === 1, 'the late one is found')

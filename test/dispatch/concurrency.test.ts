@@ -66,7 +66,7 @@ for (const engine of mainEngines) {
       const waiting = await at.sluice.list({ state: 'waiting' })
       await at.sluice.jobs.cancel(waiting[0]?.id ?? '')
       expect(await more()).toEqual([])
-      await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker])
+      await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
       at.worker = await enter(at.db)
       expect(await more()).toHaveLength(2)
       expect(await more()).toEqual([])
@@ -203,7 +203,7 @@ describe('workers', () => {
     )
     const given: string[] = []
     for (let looks = 0; looks < 3; looks++) {
-      const [row] = await at.db.query<{ ids: string[] }>(`select ${fn}.watch() as ids`)
+      const [row] = await at.db.query<{ ids: string[] }>(`select ${fn}.watch_workers() as ids`)
       expect(row?.ids.length).toBe(looks < 2 ? 1 : 0)
       given.push(...(row?.ids ?? []))
     }

@@ -4,7 +4,7 @@ import { afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import { hash64 } from '../../src/core/hash.ts'
 import { Claims } from '../../src/claim/claim.ts'
-import type { Handout } from '../../src/claim/claimed-job.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { acquire } from '../outside/asks.ts'
@@ -122,7 +122,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     await at.sluice.sendMany(left, rows(10, high))
     const claims: Promise<unknown>[] = []
     await db.transaction(async (tx) => {
-      await tx.query(`select ${fn}.lock(array[$1::bigint])`, [bucket(high)])
+      await tx.query(`select ${fn}.lock_buckets(array[$1::bigint])`, [bucket(high)])
       claims.push(claim(db, at.worker, ['left'], 2))
       await until(async () => (await blocked(db)) === 1, 'one waits for the bucket')
       claims.push(claim(db, other, ['right'], 5))
@@ -168,7 +168,7 @@ describe.each(mainEngines)('on $name', (engine) => {
       await tx.query('discard plans')
       const { jobs } = await claim(tx, at.worker, ['told', 'retold'], 40)
       await tx.query('discard plans')
-      return jobs as Handout[]
+      return jobs as ClaimedJob[]
     })
     const stored = await db.query<{ id: string; is: string }>(
       `select id, task || ' ' || takes[1] as is from sluice.job where claim is not null`,

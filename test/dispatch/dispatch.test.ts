@@ -6,7 +6,7 @@ import { StoreError } from '../../src/core/errors.ts'
 import type { Db } from '../../src/db/db.ts'
 import { type Claimed, type Claimer, Claims } from '../../src/claim/claim.ts'
 import type { Finisher } from '../../src/claim/finish/finish.ts'
-import type { Handout } from '../../src/claim/claimed-job.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { Dispatcher, Pace } from '../../src/claim/dispatcher.ts'
 import type { Outlet, Reports } from '../../src/claim/outlet.ts'
 import { patient } from '../worker/patience.ts'
@@ -28,7 +28,7 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number) {
     async claim({ tasks }: Claimer, want: number): Promise<Claimed> {
       wants.push(want)
       asked.push(tasks)
-      const jobs = Array.from({ length: Math.min(want, at.waiting) }, () => ({}) as Handout)
+      const jobs = Array.from({ length: Math.min(want, at.waiting) }, () => ({}) as ClaimedJob)
       at.waiting -= jobs.length
       at.during()
       return jobs.length > 0 ? { ...none, jobs } : { ...none, wakeMs }

@@ -205,7 +205,7 @@ describe('share in SQL', () => {
       }
       const [row] = await sluice.db.query<{ shares: unknown }>(
         `select json_build_object('take', take, 'vstart', vstart, 'blocked', blocked) as shares
-         from ${fn}.share($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
+         from ${fn}.divide_by_turns($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13)`,
         [
           want,
           lanes.map((lane) => lane.n),

@@ -34,7 +34,7 @@ describe.each(mainEngines)('$name', (engine) => {
   afterAll(() => t.close())
   /** As each round of a worker leaves them. */
   const states = async (ids: string[]) => {
-    await t.sluice.db.query(`select ${fn}.overdue(null)`)
+    await t.sluice.db.query(`select ${fn}.expire_overdue_jobs(null)`)
     return Promise.all(ids.map((id) => t.sluice.jobs.get(id).then((job) => job?.reason ?? job?.state)))
   }
 
@@ -148,7 +148,7 @@ describe.each(mainEngines)('$name', (engine) => {
       await claim(t.sluice.db, worker, ['smooth'], 5)
       expect((await states(ids)).at(-1)).toBe('waiting')
       if (i > 0) break
-      await t.sluice.db.query(`select ${fn}.yield(array[$1::uuid], '{smooth}', '{1}')`, [grant])
+      await t.sluice.db.query(`select ${fn}.end_takes(array[$1::uuid], '{smooth}', '{1}')`, [grant])
       await t.drain()
       await t.clock.advance('3h')
     }
@@ -163,7 +163,7 @@ describe.each(mainEngines)('$name', (engine) => {
     await t.clock.advance('3d')
     await t.drain()
     const [bucket] = await t.sluice.db.query<{ id: string }>(`select id from sluice.bucket where name = 'smooth'`)
-    await t.sluice.db.query(`select ${fn}.hold($1, 3600000000, null)`, [[bucket?.id]])
+    await t.sluice.db.query(`select ${fn}.hold_buckets($1, 3600000000, null)`, [[bucket?.id]])
     const ids = [await smooth.send({}, { maxWait: '59min' }), await smooth.send({}, { maxWait: '61min' })]
     await t.drain()
     expect(await states(ids)).toEqual(['expired', 'waiting'])

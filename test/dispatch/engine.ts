@@ -6,7 +6,7 @@ import { newId } from '../../src/core/hash.ts'
 import type { Db, Queryable } from '../../src/db/db.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { admit } from '../../src/tasks/admit.ts'
-import { type Handout, handouts } from '../../src/claim/claimed-job.ts'
+import { type ClaimedJob, decodeJobs } from '../../src/claim/claimed-job.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
 import type { Rate } from '../../src/core/rate.ts'
 import { type Limit, limit } from '../../src/limits/limit.ts'
@@ -74,10 +74,10 @@ export async function claim(
   idle = false,
 ): Promise<Answer> {
   const [row] = await db.query<{ now_us: string; wake_us: string | null; again: boolean; jobs: string | null }>(
-    `select * from ${fn}.claim($1,$2,null,$3,$4,null,$5)`,
+    `select * from ${fn}.claim_jobs($1,$2,null,$3,$4,null,$5)`,
     [id, worker, tasks, want, idle],
   )
-  const jobs = handouts(row?.jobs ?? null, id, 0)
+  const jobs = decodeJobs(row?.jobs ?? null, id, 0)
   return {
     jobs,
     again: row?.again ?? false,
@@ -112,12 +112,12 @@ export async function sendClaimed(
   worker: string,
   to: AnyTask,
   input: unknown,
-): Promise<Handout[] | undefined> {
+): Promise<ClaimedJob[] | undefined> {
   const job = await admit(to, input, {}, systemClock)
   if (!areAlike([job])) return undefined
   const params = [claimId, worker, null, ...laneParams([job], true)]
-  const [row] = await sqlOn(db).call<{ jobs: string | null }>('claim_at_send', params)
-  return handouts(row?.jobs ?? null, claimId, 0)
+  const [row] = await sqlOn(db).call<{ jobs: string | null }>('send_and_claim_job', params)
+  return decodeJobs(row?.jobs ?? null, claimId, 0)
 }
 
 /** Ends attempts; resolves to the seqs that were refused. `ended`: claims with nothing left in hand. */
@@ -125,7 +125,7 @@ export async function finish(db: Queryable, all: readonly Ending[], ended?: read
   const endings = all.toSorted((a, b) => a.job.seq - b.job.seq)
   const claims = [...new Set(endings.map(({ job }) => job.claim))]
   const [row] = await db.query<{ refused: string[] }>(
-    `select ${fn}.finish($1,$2,$3,$4,$5,$6,null,null,null,null,$7) as refused`,
+    `select ${fn}.finish_attempts($1,$2,$3,$4,$5,$6,null,null,null,null,$7) as refused`,
     [
       claims,
       ended ?? claims,

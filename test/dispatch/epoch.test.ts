@@ -57,7 +57,7 @@ describe.each(mainEngines)('when the clock of the store steps: $name', (engine) 
     /** Takes all it can, as claims do. */
     const take = async () => {
       const rows = await sluice.db.query<{ now: string; granted: boolean }>(
-        `select ${fn}.limiter_us($2::bigint) as now, t.granted from generate_series(1, 4) g
+        `select ${fn}.limiter_now_us($2::bigint) as now, t.granted from generate_series(1, 4) g
          cross join lateral ${takeIn(`${fn}.new_id()`, '$1::bigint[]', '$2::bigint + 0 * g')}`,
         [[bucket], storeClock.cap(clock.monotonicMs())],
       )
@@ -186,7 +186,7 @@ describe.each(mainEngines)('when the clock of the store steps: $name', (engine) 
     await pass(0)
     await man.look()
     const [row] = await sluice.db.query<{ off: number }>(
-      `select extract(epoch from ${fn}.wall(${fn}.limiter_us()) - sluice.now())::float8 as off`,
+      `select extract(epoch from ${fn}.store_time(${fn}.limiter_now_us()) - sluice.now())::float8 as off`,
     )
     expect(Math.abs(row?.off ?? 1)).toBeLessThan(0.001)
     expect(await count(sluice.db, `sluice.epoch where stepped_us > 3590000000 and stepped_at is not null`)).toBe(1)

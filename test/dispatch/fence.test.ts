@@ -5,7 +5,7 @@ import { storeOn } from '../../src/db/store.ts'
 import { StoreError } from '../../src/core/errors.ts'
 import { newId } from '../../src/core/hash.ts'
 import { Claims } from '../../src/claim/claim.ts'
-import type { Handout } from '../../src/claim/claimed-job.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { Finisher } from '../../src/claim/finish/finish.ts'
 import type { Db } from '../../src/db/db.ts'
 import { task } from '../../src/tasks/task.ts'
@@ -74,7 +74,7 @@ for (const engine of mainEngines) {
       await at.sluice.sendMany(one, rows(2))
       const [job] = (await claim(at.db, at.worker, ['one'], 2)).jobs as [Claimed]
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
-      const sql = `select lost from ${fn}.settle($1, $2, 'metered', 0, array[$2]::uuid[], '{1}', false, null)`
+      const sql = `select lost from ${fn}.settle_attempt($1, $2, 'metered', 0, array[$2]::uuid[], '{1}', false, null)`
       expect(await at.db.query(sql, [job.id, job.claim])).toEqual([{ lost: false }])
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
     })
@@ -83,7 +83,7 @@ for (const engine of mainEngines) {
       await at.sluice.sendMany(quiet, rows(3))
       const id = newId()
       const { jobs } = await claim(at.db, at.worker, ['quiet'], 2, id)
-      await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker])
+      await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
       await expect(claim(at.db, at.worker, ['quiet'], 2, id)).rejects.toMatchObject({ code: 'SLW01' })
       await expect(claim(at.db, at.worker, ['quiet'], 2)).rejects.toMatchObject({ code: 'SLW01' })
       const other = await enter(at.db)
@@ -102,7 +102,7 @@ for (const engine of mainEngines) {
       async (outcome) => {
         const id = await at.sluice.send(quiet, {})
         const lost = await claimAll(at.db, at.worker, ['quiet'], 1)
-        await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker])
+        await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
         const own = await claimAll(at.db, await enter(at.db), ['quiet'], 1)
         expect(ids(own)).toEqual([id])
         const late = lost.map((job) => ({ job, outcome }))
@@ -120,7 +120,7 @@ for (const engine of mainEngines) {
       await finish(at.db, [{ job: first, outcome: 'retry' }], [])
       const own = await claimAll(at.db, await enter(at.db), ['quiet'], 1)
       expect(ids(own)).toEqual([first.id])
-      await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker])
+      await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
       expect(await at.sluice.jobs.get(first.id)).toMatchObject({ state: 'running', crashes: 0, ambiguous: false })
       expect(await done(at.db, own)).toEqual([])
       const again = await claimAll(at.db, await enter(at.db), ['quiet'], 2)
@@ -146,7 +146,7 @@ for (const engine of mainEngines) {
         expect(await claimAll(at.db, worker, ['quiet'], 1)).toMatchObject([
           { attempt: i + 1, crashes: i, ambiguous: i > 0 },
         ])
-        await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [worker])
+        await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [worker])
       }
       expect(await at.sluice.jobs.get(id)).toMatchObject({
         state: 'failed',
@@ -191,7 +191,7 @@ for (const engine of mainEngines) {
     it('signing off gives jobs back uncalled', async () => {
       await at.sluice.send(quiet, {})
       await claimAll(at.db, at.worker, ['quiet'], 1)
-      await at.db.query(`select ${fn}.leave($1)`, [at.worker])
+      await at.db.query(`select ${fn}.sign_off_worker($1)`, [at.worker])
       expect(await claimAll(at.db, await enter(at.db), ['quiet'], 1)).toMatchObject([
         { attempt: 1, crashes: 0, ambiguous: false },
       ])
@@ -199,21 +199,21 @@ for (const engine of mainEngines) {
 
     it('a bad result fails alone, and its claim is found by a rescuer as long as jobs of it are in hand', async () => {
       await at.sluice.sendMany(quiet, rows(4))
-      const jobs = (await claimAll(at.db, at.worker, ['quiet'], 4)) as unknown as Handout[]
+      const jobs = (await claimAll(at.db, at.worker, ['quiet'], 4)) as unknown as ClaimedJob[]
       const finisher = new Finisher(storeOn(at.db))
       finisher.opened(jobs)
-      const end = (job: Handout, result: string) => finisher.end(job, { kind: 'done', result, tookMs: 1 })
+      const end = (job: ClaimedJob, result: string) => finisher.end(job, { kind: 'done', result, tookMs: 1 })
       expect(
         await Promise.all([
-          end(jobs[0] as Handout, '1'),
-          end(jobs[1] as Handout, '"\\u0000"'),
-          end(jobs[2] as Handout, '3'),
+          end(jobs[0] as ClaimedJob, '1'),
+          end(jobs[1] as ClaimedJob, '"\\u0000"'),
+          end(jobs[2] as ClaimedJob, '3'),
         ]),
       ).toEqual([true, true, true])
       expect(await count(at.db, 'sluice.done')).toBe(2)
       expect(await count(at.db, `sluice.failed where reason = 'refused'`)).toBe(1)
       expect(await count(at.db, 'sluice.claim')).toBe(1)
-      expect(await end(jobs[3] as Handout, '4')).toBe(true)
+      expect(await end(jobs[3] as ClaimedJob, '4')).toBe(true)
       expect(await count(at.db, 'sluice.claim')).toBe(0)
     })
 
@@ -221,7 +221,7 @@ for (const engine of mainEngines) {
     const failing = (codes: string[]): Db =>
       Object.assign(Object.create(at.db) as Db, {
         call: async (name: string, sql: string, params: unknown[]) => {
-          const code = name === 'finish' ? codes.shift() : undefined
+          const code = name === 'finish_attempts' ? codes.shift() : undefined
           if (code !== undefined)
             await at.db.query(`do $$ begin raise exception 'as if' using errcode = '${code}', table = 'job'; end $$`)
           return at.db.query(sql, params)
@@ -230,10 +230,10 @@ for (const engine of mainEngines) {
     /** Ends a new job as done, with a store that fails so. */
     const endOn = async (codes: string[]) => {
       const id = await at.sluice.send(quiet, {})
-      const [job] = (await claimAll(at.db, at.worker, ['quiet'], 1)) as unknown as Handout[]
+      const [job] = (await claimAll(at.db, at.worker, ['quiet'], 1)) as unknown as ClaimedJob[]
       const finisher = new Finisher(storeOn(failing(codes)))
-      finisher.opened([job as Handout])
-      expect(await finisher.end(job as Handout, { kind: 'done', result: '1', tookMs: 1 })).toBe(true)
+      finisher.opened([job as ClaimedJob])
+      expect(await finisher.end(job as ClaimedJob, { kind: 'done', result: '1', tookMs: 1 })).toBe(true)
       return at.sluice.jobs.get(id)
     }
 
@@ -244,7 +244,7 @@ for (const engine of mainEngines) {
 
     it('endings given up one by one leave their claim, by which a rescuer finds their jobs', async () => {
       await at.sluice.sendMany(quiet, rows(2))
-      const jobs = (await claimAll(at.db, at.worker, ['quiet'], 2)) as unknown as Handout[]
+      const jobs = (await claimAll(at.db, at.worker, ['quiet'], 2)) as unknown as ClaimedJob[]
       const store = failing(['22021'])
       const whole = store.call.bind(store)
       // The store is away while they are written one by one.

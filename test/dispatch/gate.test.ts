@@ -97,7 +97,7 @@ describe.each(mainEngines)('a pause on $name', (engine) => {
     await at.clock.set(startMs + 30_000)
     const ask = (since: string | null) =>
       db.query<{ since: string; wake_us: string | null; jobs: string | null }>(
-        `select since, wake_us, jobs from ${fn}.claim(gen_random_uuid(),$1,null,$2,1,null,false,$3)`,
+        `select since, wake_us, jobs from ${fn}.claim_jobs(gen_random_uuid(),$1,null,$2,1,null,false,$3)`,
         [at.worker, ['slow'], since],
       )
     const [idle] = await ask(null)
@@ -167,7 +167,7 @@ describe.each(mainEngines)('a pause of a limit on $name', (engine) => {
     await at.clock.set(startMs)
     await at.send(calls, 1, 'a')
     await done(db, await at.take(['calls'], 1))
-    await db.query(`select ${fn}.hold(array[sluice.hash64('crm:a')], 60000000, null)`)
+    await db.query(`select ${fn}.hold_buckets(array[sluice.hash64('crm:a')], 60000000, null)`)
     await sluice.pause({ limit: 'crm' }, { reason })
     for (const tenant of ['a', 'b', 'new']) await at.send(calls, 1, tenant)
     expect(await at.take(['calls'])).toEqual([])

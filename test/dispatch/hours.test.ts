@@ -101,7 +101,7 @@ describe.each(engines)('hours on $name', (engine) => {
   it('open when the wall clock says so, exactly, over days on which it is set', async () => {
     const ask = async ({ zone, days, from, to, atMs }: Case) => {
       const [row] = await sluice.db.query<{ shut: boolean; ms: number | null }>(
-        `select ${fn}.shut(g, t.at) as shut, (extract(epoch from ${fn}.opening(g, t.at)) * 1000)::float8 as ms
+        `select ${fn}.is_gate_closed(g, t.at) as shut, (extract(epoch from ${fn}.find_gate_opening(g, t.at)) * 1000)::float8 as ms
          from (select ('n', null, null, $1::text, $2::smallint[], $3::integer, $4::integer, 'r', 'b', to_timestamp(0), null)::sluice.gate as g) x,
               (select to_timestamp($5::float8 / 1000) as at) t`,
         [zone, days, from, to, atMs],
@@ -123,7 +123,7 @@ describe.each(engines)('hours on $name', (engine) => {
   it('never begin in a gap: the gate opens when the clock is set, or on the day of the next week', async () => {
     const on = async (days: string, from: number, to: number, at: string) => {
       const [row] = await sluice.db.query<{ until: Date | null }>(
-        `select ${fn}.opening(('n', null, null, 'Europe/Berlin', $1::smallint[], $2::integer, $3::integer, 'r', 'b', to_timestamp(0), null)::sluice.gate, $4) as until`,
+        `select ${fn}.find_gate_opening(('n', null, null, 'Europe/Berlin', $1::smallint[], $2::integer, $3::integer, 'r', 'b', to_timestamp(0), null)::sluice.gate, $4) as until`,
         [days, from, to, at],
       )
       return row?.until?.toISOString()

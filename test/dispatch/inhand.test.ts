@@ -1,29 +1,29 @@
 /** What is in hand, with an outlet, a finisher and a Redis that are made up. */
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
-import type { Handout } from '../../src/claim/claimed-job.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Finisher, Outcome } from '../../src/claim/finish/finish.ts'
 import { InHand } from '../../src/claim/inhand.ts'
 import type { Reports } from '../../src/claim/outlet.ts'
 import { Throttle } from '../../src/claim/throttle.ts'
-import type { Leave, SharedLimits } from '../../src/limits/peer.ts'
+import type { PeerDecision, PeerLimiter } from '../../src/limits/peer.ts'
 import { until } from '../until.ts'
 
 const log = { debug() {}, info() {}, warn() {}, error() {} }
 const job = (task = 'a', takes: string[] | null = ['calls']) =>
-  ({ task, takes, costs: null, holds: null, grantedMs: 0 }) as unknown as Handout
+  ({ task, takes, costs: null, holds: null, grantedMs: 0 }) as unknown as ClaimedJob
 
 interface Given {
   slots?: number
   rate?: number
   /** What Redis answers, when it does. */
-  answer?: Promise<Partial<Leave>>
+  answer?: Promise<Partial<PeerDecision>>
 }
 
 function stage({ slots = 10, rate, answer }: Given = {}) {
   const at = {
-    started: [] as Handout[],
-    aborted: [] as Handout[],
+    started: [] as ClaimedJob[],
+    aborted: [] as ClaimedJob[],
     ends: [] as string[],
     unused: 0,
     reports: {} as Reports,
@@ -31,7 +31,7 @@ function stage({ slots = 10, rate, answer }: Given = {}) {
   const finisher = {
     backlog: 0,
     opened() {},
-    end: async (_: Handout, outcome: Outcome) => at.ends.push(outcome.kind) > 0,
+    end: async (_: ClaimedJob, outcome: Outcome) => at.ends.push(outcome.kind) > 0,
   } as unknown as Finisher
   const shared = {
     async ask({ wishes }: { wishes: readonly { count: number }[] }) {
@@ -40,7 +40,7 @@ function stage({ slots = 10, rate, answer }: Given = {}) {
       return { id: 'grant', leaves: wishes.map(({ count }) => leaf(count)) }
     },
     unused: () => void at.unused++,
-  } as unknown as SharedLimits
+  } as unknown as PeerLimiter
   const few = { tasks: new Set(['few']), free: () => 3 - at.started.filter(({ task }) => task === 'few').length }
   const hand = new InHand(
     {
@@ -87,7 +87,7 @@ describe('in hand', () => {
   })
 
   it('what Redis has to grant, too, takes a place at once, and starts when it is granted', async () => {
-    let grant: (leave: Partial<Leave>) => void = () => {}
+    let grant: (leave: Partial<PeerDecision>) => void = () => {}
     const { at, hand } = stage({ answer: new Promise((resolve) => (grant = resolve)) })
     const limited = [job('few'), job('few'), job('few')]
     hand.take([...limited, job('a', null)])
@@ -111,7 +111,7 @@ describe('in hand', () => {
   it.each(['drop', 'abort'] as const)(
     'what is granted after a %s goes back to Redis, and does not start',
     async (how) => {
-      let grant: (leave: Partial<Leave>) => void = () => {}
+      let grant: (leave: Partial<PeerDecision>) => void = () => {}
       const { at, hand } = stage({ answer: new Promise((resolve) => (grant = resolve)) })
       hand.take([job(), job()])
       const reason = new Error('over')

@@ -177,7 +177,7 @@ for (const engine of mainEngines) {
       const [idle] = await at.db.query('select barred is not null as barred from sluice.idle')
       expect(idle).toEqual({ barred: true })
       const barred = async () => {
-        const sql = `select cardinality(classes) as n, due is not null as due from ${fn}.barred('{"host": "a"}',
+        const sql = `select cardinality(classes) as n, due is not null as due from ${fn}.find_classes_without_room('{"host": "a"}',
           array(select id from sluice.class), 1800000000000000)`
         return (await at.db.query(sql))[0]
       }
@@ -236,7 +236,7 @@ for (const engine of mainEngines) {
         const [job] = await claimAll(at.db, a, ['placed'], 10)
         await claimAll(at.db, b, ['placed'], 10)
         if (job === undefined) throw new Error('nothing was claimed')
-        if (end === 'lost') await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [a])
+        if (end === 'lost') await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [a])
         else if (end === 'cancelled') await at.sluice.jobs.cancel(job.id)
         else await finish(at.db, [{ job, outcome: end, delayUs: 3_600_000_000 }], [])
         expect(await claimAll(at.db, b, ['placed'], 10)).toEqual([])
@@ -304,7 +304,9 @@ for (const engine of mainEngines) {
         `update sluice.ledger set at = at - 100 * 86400000000::bigint where n = (select max(n) from sluice.ledger)`,
       )
       await at.db.query('delete from sluice.ledger where n < (select max(n) from sluice.ledger)')
-      await at.db.query(`select * from ${fn}.retire(7 * 86400000000::bigint, null, $1)`, ['-9223372036854775808'])
+      await at.db.query(`select * from ${fn}.retire_buckets(7 * 86400000000::bigint, null, $1)`, [
+        '-9223372036854775808',
+      ])
       expect(await count(at.db, `sluice.bucket where name = 'seat'`)).toBe(0)
       expect(await claimAll(at.db, worker, ['placed'], 5)).toHaveLength(2)
     })

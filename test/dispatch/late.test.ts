@@ -27,7 +27,7 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
   const lost = async (): Promise<[Claimed, Claimed]> => {
     await at.sluice.send(task, { tenant: 'a' })
     const [first] = await claimAll(at.db, at.worker, ['late'], 1)
-    await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker])
+    await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
     const [second] = await claimAll(at.db, await enter(at.db), ['late'], 1)
     return [first as Claimed, second as Claimed]
   }
@@ -49,7 +49,7 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
     const before = await look()
     const place = outcome === 'readmit' ? [JSON.stringify({ lane: '1', queue: 'other', takes: null })] : null
     const [row] = await at.db.query<{ refused: string[] }>(
-      `select ${fn}.finish(array[$1]::uuid[], array[$1]::uuid[], $2, $3, '{1}', $4, '{1000}', '{exhausted}', '{1}', '{null}', '{1000}', $5) as refused`,
+      `select ${fn}.finish_attempts(array[$1]::uuid[], array[$1]::uuid[], $2, $3, '{1}', $4, '{1000}', '{exhausted}', '{1}', '{null}', '{1000}', $5) as refused`,
       [first.claim, [first.seq], [first.id], [outcome], place],
     )
     expect(row?.refused.map(Number)).toEqual([first.seq])
@@ -62,7 +62,7 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
     const [first] = await lost()
     const before = await look()
     const [answer] = await at.db.query(
-      `select lost from ${fn}.settle($1, $2, 'calls', 0, array[$2]::uuid[], '{1}', true, null)`,
+      `select lost from ${fn}.settle_attempt($1, $2, 'calls', 0, array[$2]::uuid[], '{1}', true, null)`,
       [first.id, first.claim],
     )
     expect(answer).toEqual({ lost: true })
@@ -83,7 +83,7 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
     await finish(at.db, [{ job, outcome: 'retry', delayUs: 0 }], [])
     const [again] = (await claimAll(at.db, await enter(at.db), ['late'], 1)) as [Claimed]
     expect(again.id).toBe(job.id)
-    await at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker])
+    await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
     expect(await at.db.query('select id, claim, crashes from sluice.job order by seq')).toEqual([
       { id: job.id, claim: again.claim, crashes: 0 },
       { id: kept.id, claim: null, crashes: 1 },

@@ -86,13 +86,13 @@ describe('locks', () => {
     // Claims, ends, and what attempts ask for.
     const jobs = await claimAll(db, worker, names, 20)
     const [first] = jobs
-    await run('claim', first?.claim, worker, null, names, 20, null, true)
+    await run('claim_jobs', first?.claim, worker, null, names, 20, null, true)
     const takes = ['locks.pool:a', 'locks.rate:t0']
     await further(db, first, takes, { back: first?.claim })
     for (const job of jobs.slice(0, 6))
       for (const units of [0, 3])
-        await run('settle', job.id, job.claim, 'locks.rate', units, [job.claim], [1], false, null)
-    await run('hold', [1, 2], 1_000, null)
+        await run('settle_attempt', job.id, job.claim, 'locks.rate', units, [job.claim], [1], false, null)
+    await run('hold_buckets', [1, 2], 1_000, null)
     const outcomes = ['done', 'failed', 'retry', 'return', 'unused', 'discard', 'interrupt']
     await finish(
       db,
@@ -101,7 +101,7 @@ describe('locks', () => {
     )
     for (const { id: running } of jobs.slice(14, 16)) await sluice.jobs.cancel(running)
     await claim(db, worker, names, 50)
-    await run('overdue', null)
+    await run('expire_overdue_jobs', null)
     // A job that is claimed where it is sent.
     const alone = quietTask('locks.alone', [limit('locks.alone', { rate: '1000/s' })])
     await sluice.send(alone, {})
@@ -126,12 +126,12 @@ describe('locks', () => {
     const members = ['locks.pool:b', 'locks.pool:a', 'locks.seats']
     for (const [i, take] of members.entries()) await acquire(db, take, { grant: grants[i] ?? '', lifeMs: 15_000 })
     for (let i = 0; i < 4; i++) await acquire(db, 'locks.seats', { line: newId(), waitUs: 9_000_000 })
-    await run('keep', newId(), 1_000, null)
-    await run('yield', grants.slice(0, 2), members.slice(0, 2), [1, 1])
-    await run('yield', grants, [null, null, null], [0, 0, 0])
+    await run('renew_holder', newId(), 1_000, null)
+    await run('end_takes', grants.slice(0, 2), members.slice(0, 2), [1, 1])
+    await run('end_takes', grants, [null, null, null], [0, 0, 0])
     await acquire(db, 'locks.seats', { holder: newId(), lifeMs: 0.001 })
-    await run('tidy', null)
-    await run('tidy', Number.MAX_SAFE_INTEGER)
+    await run('expire_holders', null)
+    await run('expire_holders', Number.MAX_SAFE_INTEGER)
     expect(await wrong()).toEqual([])
   }, 60_000)
 
@@ -179,27 +179,27 @@ describe('locks', () => {
       (await claimAll(db, worker, names, 140)).map((job) => ({ job, outcome: 'done' })),
     )
     for (let i = 0; i < 3; i++) await claim(db, worker, names, 1)
-    await run('stir')
+    await run('wake_for_missed_work')
     for (let i = 0; i < 9; i++) await sluice.send(rated, {}, { queue: `q${i}` })
     await claim(db, worker, names, 5)
     await sluice.send(pooled, { tenant: 'new' })
     await set(`update sluice.class_state set snap = '9000000000:9000000000:'`)
     await claimAll(db, worker, names, 5)
     // The fleet.
-    await run('watch')
+    await run('watch_workers')
     await set('update sluice.doubt set unchanged_us = 20000000')
-    await run('watch')
-    await run('leave', await enter(db))
-    await run('round', await enter(db), false, null, null, null)
+    await run('watch_workers')
+    await run('sign_off_worker', await enter(db))
+    await run('run_worker_round', await enter(db), false, null, null, null)
     await set('update sluice.epoch set server_at = null')
-    await run('shift', 0, 0)
-    await run('look', null, 9, null)
-    for (const epoch of [null, 'one']) await run('succeed', epoch, `${epoch ?? ''}one`, null)
+    await run('undo_clock_step', 0, 0)
+    await run('check_epoch', null, 9, null)
+    for (const epoch of [null, 'one']) await run('replace_redis_epoch', epoch, `${epoch ?? ''}one`, null)
     await claim(db, await enter(db), names, 1)
-    for (let i = 0; i < 2; i++) await run('learn', '[{"task": "a", "lim": "b", "value": "c", "ratios": [1]}]')
-    await sqlOn(db).run('fleet/agree', [['a'], ['1']])
+    for (let i = 0; i < 2; i++) await run('learn_costs', '[{"task": "a", "lim": "b", "value": "c", "ratios": [1]}]')
+    await sqlOn(db).run('fleet/store_settings', [['a'], ['1']])
     await set(`insert into sluice.renewal select id from sluice.bucket where name = 'locks.rate' limit 1`)
-    await run('renewed')
+    await run('rebuild_next_bucket')
     expect(await wrong()).toEqual([])
     // A worker with all of its rounds, schedules and settings; then everything that goes.
     const note = schedule('locks.note', { task: rated, every: '1s', input: {} })
@@ -209,13 +209,18 @@ describe('locks', () => {
     await set(`update sluice.idempotency set expires_at = '-infinity'`)
     await set('update sluice.ledger set at = 1')
     await sluice.prune({ keepDone: 0, keepFailed: 0 })
-    await run('unlearn')
+    await run('delete_learned_costs')
     expect(await wrong()).toEqual([])
   }, 60_000)
 
   it.each([
-    ['decide', /(perform \S+\.)lock\(.*?\);/, "$& $1enclose('{5}');", /^class \(enclose .*\) after bucket /m],
-    ['lock', / order by 1\b/, ' order by 1 desc', /^bucket \(lock .*\) after bucket /m],
+    [
+      'decide_claim',
+      /(perform \S+\.)lock_buckets\(.*?\);/,
+      "$& $1lock_classes('{5}');",
+      /^class \(lock_classes .*\) after bucket /m,
+    ],
+    ['lock_buckets', / order by 1\b/, ' order by 1 desc', /^bucket \(lock_buckets .*\) after bucket /m],
   ] as const)('reversed in %s are found', async (name, from, to, sentence) => {
     const { db } = store.sluice
     const [row] = await db.query<{ text: string }>(`select pg_get_functiondef('${fn}.${name}'::regproc) as text`)

@@ -134,7 +134,7 @@ export interface Kind {
   isOrdered: boolean
 }
 
-/** That table, of docs/architecture.md, by what `Taken.of` says; and the advisory locks that are only tried. */
+/** That table, of docs/architecture.md, by what `TakenGrant.of` says; and the advisory locks that are only tried. */
 export function lockOrder(text: string): { waited: Map<string, Kind>; tried: Set<string> } {
   const section = text.slice(text.indexOf('\n## Locks\n'))
   const lines = section.matchAll(/^\|\s*(\d+|tried)\s*\|([^|]+)\|([^|]+)\|([^|]*)\|/gm)
@@ -150,7 +150,7 @@ export function lockOrder(text: string): { waited: Map<string, Kind>; tried: Set
 
 const spaces = { bucket: '1397511523', class: '1397511524', worker: '1397511525' }
 
-/** As `Taken.of` says it, but advisory locks by name of their space where there is one for each worker, class or bucket. */
+/** As `TakenGrant.of` says it, but advisory locks by name of their space where there is one for each worker, class or bucket. */
 function lockOf({ of, key }: Taken): string {
   if (of === 'job row' && key['claim'] === null) return 'waiting row'
   if (/ /.test(of)) return of.replace(/^(done|failed)(_\w+)? /, 'history ')
@@ -185,7 +185,7 @@ const identity = (key: Taken['key']) =>
 /** Its place among its kind, by which an ordered kind is taken. */
 function placeOf({ of, key, by }: Taken): bigint {
   // Names that only dispatch knows (members of pools, labels' values) come after those of lanes, and are never the same.
-  if (of === 'bucket key') return BigInt(key['id'] ?? 0) + (by[0] === 'resolve' ? 2n ** 65n : 0n)
+  if (of === 'bucket key') return BigInt(key['id'] ?? 0) + (by[0] === 'resolve_buckets' ? 2n ** 65n : 0n)
   const place = key['n'] ?? key['seq'] ?? key['id'] ?? ''
   return /^-?\d+$/.test(place) ? BigInt(place) : 0n
 }
@@ -210,7 +210,7 @@ export function disorder(
       seen.add(lock)
       const isSafe = safe[table]?.(taken.key, (space, n) => has.has(`${space} ${n}`))
       // A new id that nobody else knows.
-      const isOwn = lock === 'worker key' || (lock === 'job key' && taken.by[1] === 'fallout')
+      const isOwn = lock === 'worker key' || (lock === 'job key' && taken.by[1] === 'send_failure_jobs')
       if (isHeld || isSafe === true || isOwn) continue
       const kind = waited.get(lock)
       if (kind === undefined) {

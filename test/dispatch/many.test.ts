@@ -14,7 +14,7 @@ const at = emptied(engines[0])
 /** How many pages the server looks at for a claim of ten. */
 async function pages(db: Queryable, worker: string, name: string): Promise<number> {
   const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number> }[] }>(
-    `explain (analyze, buffers, format json) select * from ${fn}.claim('${newId()}', ${worker}, null, '{${name}}', 10, null, false)`,
+    `explain (analyze, buffers, format json) select * from ${fn}.claim_jobs('${newId()}', ${worker}, null, '{${name}}', 10, null, false)`,
   )
   const plan = row?.['QUERY PLAN'][0]?.Plan ?? {}
   return (plan['Shared Hit Blocks'] ?? 0) + (plan['Shared Read Blocks'] ?? 0)
@@ -67,13 +67,13 @@ it('lanes and fair keys that nothing waits in are forgotten, and made anew', asy
   await send(['a', 'b', 'c', 'c'])
   const first = await claimAll(db, worker, ['quiet'], 3)
   await done(db, first)
-  await db.query(`select ${fn}.collect(-9223372036854775808)`)
+  await db.query(`select ${fn}.delete_lanes(-9223372036854775808)`)
   expect(await count(db, 'sluice.lane')).toBe(1)
   await send(['a', 'd'])
   const rest = await claimAll(db, worker, ['quiet'], 3)
   expect(rest).toHaveLength(3)
   await done(db, rest)
-  await db.query(`select ${fn}.collect(-9223372036854775808)`)
+  await db.query(`select ${fn}.delete_lanes(-9223372036854775808)`)
   expect(await count(db, 'sluice.lane')).toBe(0)
   await send(['a'])
   expect(await claimAll(db, worker, ['quiet'], 1)).toHaveLength(1)
@@ -94,9 +94,9 @@ it('a lane that empties while its class is not locked, and fills again, is not f
   try {
     await Promise.all([claimer.connect(), collector.connect()])
     await claimer.query('begin')
-    await claimer.query(`select ${fn}.enclose(array(select id from sluice.class where task = 'locked'))`)
+    await claimer.query(`select ${fn}.lock_classes(array(select id from sluice.class where task = 'locked'))`)
     await collector.query('begin')
-    const collected = later(collector.query(`select ${fn}.collect(-9223372036854775808)`))
+    const collected = later(collector.query(`select ${fn}.delete_lanes(-9223372036854775808)`))
     await until(async () => (await blocked(db)) > 0, 'it waits for the class')
     await run('free', 1)
     await claimer.query('commit')

@@ -9,12 +9,12 @@ import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from
 import { z } from 'zod'
 import { systemClock } from '../../src/core/clock.ts'
 import { storeOn } from '../../src/db/store.ts'
-import type { Handout } from '../../src/claim/claimed-job.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { OutletFor } from '../../src/claim/outlet.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { Care } from '../../src/fleet/retention.ts'
+import { RetentionSettings } from '../../src/fleet/retention.ts'
 import { Worker } from '../../src/worker/worker.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { fn } from '../servers/fn.ts'
@@ -44,7 +44,7 @@ const play: Play = (planned, context) =>
   planned.isLost && context.attempt === 1 ? new Promise(() => {}) : plays(planned, context)
 
 /** An outlet with so many places, two of them for the task `few`; it notes each job that begins. */
-type Make = (places: number, began: (job: Handout) => void) => Made
+type Make = (places: number, began: (job: ClaimedJob) => void) => Made
 
 const elsewhere: Make = (places, began) => {
   let remote: Remote | undefined
@@ -113,7 +113,7 @@ describe.each(outlets)('$name', ({ make }) => {
       labels: {},
       allowPrivate: [],
       beatUrl: undefined,
-      care: new Care(store, {}),
+      care: new RetentionSettings(store, {}),
       shared: undefined,
       ...(made.outlet === undefined ? {} : { outlet: made.outlet }),
       ended() {},
@@ -196,7 +196,7 @@ describe.each(outlets)('$name', ({ make }) => {
     const worker = await work(1)
     const id = await at.sluice.send(many, { gate: path, held: 1 })
     await until(() => at.began.length === 1, 'it began')
-    await at.sluice.db.query(`select ${fn}.rescue(id, null, 'lost') from sluice.worker`)
+    await at.sluice.db.query(`select ${fn}.rescue_worker(id, null, 'lost') from sluice.worker`)
     // By the same worker, which has one place, when it has registered anew.
     await isDone(id)
     await open(path)

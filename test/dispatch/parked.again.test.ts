@@ -43,7 +43,7 @@ describe.each(mainEngines)('of what fails by its data, on $name', (engine) => {
     const [one] = await claimAll(db, at.worker, [own.name], 1)
     await ledger('parked.still', `n = ${bigintMax}`)
     expect(await ids(own.name)).toEqual([])
-    await db.query(`select ${fn}.hold(array[sluice.hash64('parked.still')], 3600000000, null)`)
+    await db.query(`select ${fn}.hold_buckets(array[sluice.hash64('parked.still')], 3600000000, null)`)
     for (let n = 0; n < 2; n++) {
       expect(await sluice.release('parked.still')).toBe(true)
       expect(await sluice.parked()).toMatchObject([{ name: 'parked.still', code: '22003' }])
@@ -52,8 +52,8 @@ describe.each(mainEngines)('of what fails by its data, on $name', (engine) => {
     expect(await sluice.release('parked.still')).toBe(true)
     expect(await sluice.parked()).toEqual([])
     expect(await ids(own.name)).toEqual([])
-    const [room] = await db.query(`select r.debt, r.hold > ${fn}.limiter_us() as held
-      from ${fn}.room(array[sluice.hash64('parked.still')], ${fn}.limiter_us()) r`)
+    const [room] = await db.query(`select r.debt, r.hold > ${fn}.limiter_now_us() as held
+      from ${fn}.bucket_room(array[sluice.hash64('parked.still')], ${fn}.limiter_now_us()) r`)
     expect(room).toEqual({ debt: ['1'], held: true })
     expect(await done(db, one === undefined ? [] : [one])).toEqual([])
   })
@@ -71,7 +71,7 @@ describe.each(mainEngines)('of what fails by its data, on $name', (engine) => {
     await sluice.limits.set('parked.renewal', { window: '900/h' }, { reason: 'test' })
     const [bad = '', good = ''] = await send(own, 'bad', 'good')
     expect(await ids(own.name)).toEqual([])
-    const renewed = async () => (await db.query<{ is: boolean }>(`select ${fn}.renewed() as is`))[0]?.is
+    const renewed = async () => (await db.query<{ is: boolean }>(`select ${fn}.rebuild_next_bucket() as is`))[0]?.is
     expect([await renewed(), await renewed(), await renewed()]).toEqual([true, true, false])
     expect((await sluice.parked()).map(({ name }) => name)).toEqual(['parked.renewal:bad'])
     expect(await ids(own.name)).toEqual([good])
@@ -103,7 +103,7 @@ describe.each(mainEngines)('of what fails by its data, on $name', (engine) => {
     await db.query(`update sluice.job set due_at = '294270-01-01' where id = $1`, [far])
     const [near] = await send(own, '')
     expect(await ids(own.name)).toEqual([near])
-    expect(await db.query(`select ${fn}.stir()`)).toHaveLength(1)
+    expect(await db.query(`select ${fn}.wake_for_missed_work()`)).toHaveLength(1)
   })
 
   it('a class whose turns cannot be compared has its jobs left alone', async () => {

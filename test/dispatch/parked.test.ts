@@ -4,7 +4,7 @@ import { beforeEach, describe, expect, it } from 'vitest'
 import { zones } from '../../src/cli/zones.ts'
 import { sqlOn, storeOn } from '../../src/db/store.ts'
 import { Claims } from '../../src/claim/claim.ts'
-import type { Handout } from '../../src/claim/claimed-job.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { acquire } from '../outside/asks.ts'
@@ -46,8 +46,8 @@ function setting(engine: Engine) {
   }
   beforeEach(begin)
   /** All that may begin, up to `most`. */
-  const take = async (tasks: readonly string[], most = 100): Promise<Handout[]> => {
-    const all: Handout[] = []
+  const take = async (tasks: readonly string[], most = 100): Promise<ClaimedJob[]> => {
+    const all: ClaimedJob[] = []
     for (;;) {
       const claimer = { worker: at.worker, queues: undefined, tasks }
       const { jobs, again } = await at.claims.claim(claimer, most - all.length, false, never)
@@ -272,7 +272,7 @@ describe.each(mainEngines)('what a claim fails by, on $name', (engine) => {
     expect(await at.take([own.name])).toEqual([])
     expect(at.names.toSorted()).toEqual(both)
     // One uses a unit more than it was granted, and ends; the other goes on.
-    await db.query(`select ${fn}.settle($1, $2, 'parked.units', 2, array[$2]::uuid[], '{1}', false, null)`, [
+    await db.query(`select ${fn}.settle_attempt($1, $2, 'parked.units', 2, array[$2]::uuid[], '{1}', false, null)`, [
       one.id,
       one.claim,
     ])

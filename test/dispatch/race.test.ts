@@ -34,7 +34,7 @@ describe('on two connections', () => {
     await at.sluice.send(quiet, {})
     await other.query('begin')
     expect((await claim(other, at.worker, ['quiet'], 1)).jobs).toHaveLength(1)
-    await besideCommit(at.db.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker]))
+    await besideCommit(at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker]))
     expect(await count(at.db, 'sluice.worker')).toBe(0)
     expect(await count(at.db, 'sluice.claim')).toBe(0)
     expect(await claimAll(at.db, await enter(at.db), ['quiet'], 1)).toMatchObject([{ attempt: 2, ambiguous: true }])
@@ -43,7 +43,7 @@ describe('on two connections', () => {
   it('a worker that claims while it is given up gets nothing', async () => {
     await at.sluice.send(quiet, {})
     await other.query('begin')
-    await other.query(`select ${fn}.rescue($1, null, 'lost')`, [at.worker])
+    await other.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
     const claimed = await besideCommit(claim(at.db, at.worker, ['quiet'], 1))
     expect(claimed).toMatchObject({ status: 'rejected', reason: { code: 'SLW01' } })
     expect(await count(at.db, 'sluice.claim')).toBe(0)
@@ -60,18 +60,18 @@ describe('on two connections', () => {
     const { jobs } = await claim(at.db, at.worker, ['quiet'], 1)
     await suspect()
     await other.query('begin')
-    await sqlOn(other).run('fleet/beat', [at.worker])
-    await besideCommit(at.db.query(`select ${fn}.watch()`))
+    await sqlOn(other).run('fleet/count_heartbeat', [at.worker])
+    await besideCommit(at.db.query(`select ${fn}.watch_workers()`))
     expect(await count(at.db, 'sluice.worker')).toBe(1)
     expect(await count(at.db, `sluice.job where claim is not null and crashes = 0`)).toBe(jobs.length)
     // It is seen to have moved, so it is suspected no more.
-    await at.db.query(`select ${fn}.watch()`)
+    await at.db.query(`select ${fn}.watch_workers()`)
     expect(await count(at.db, 'sluice.doubt where unchanged_us < 10000000')).toBe(1)
   })
 
   it('a worker whose beat stood still is given up', async () => {
     await suspect()
-    await at.db.query(`select ${fn}.watch()`)
+    await at.db.query(`select ${fn}.watch_workers()`)
     expect(await count(at.db, 'sluice.worker')).toBe(0)
   })
 
@@ -114,7 +114,7 @@ describe.each(mainEngines)('when the clock of the store was set back by an hour,
     await at.sluice.send(quiet, {}, { delay: 1_000 })
     await store.set(startMs + 2_000)
     const promoted = async (sinceMs: number) => {
-      const sql = `select ${fn}.promote(${fn}.limiter_us(), $1) as n`
+      const sql = `select ${fn}.promote_due_jobs(${fn}.limiter_now_us(), $1) as n`
       const [row] = await at.db.query<{ n: number }>(sql, [(sinceMs + hourMs) * 1_000])
       return row?.n
     }

@@ -1,6 +1,6 @@
 /** An outlet that executes elsewhere. It passes on every report as it comes: late, twice, in any order, or never. */
 import { Worker } from 'node:worker_threads'
-import type { Handout } from '../../src/claim/claimed-job.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Kind, Outlet, Reports } from '../../src/claim/outlet.ts'
 
 interface Message {
@@ -16,19 +16,19 @@ export class Remote implements Outlet {
   readonly kinds: readonly Kind[]
   readonly #far = new Worker(new URL('remote.mjs', import.meta.url))
   readonly #places: number
-  readonly #began: (job: Handout) => void
-  readonly #jobs: Handout[] = []
+  readonly #began: (job: ClaimedJob) => void
+  readonly #jobs: ClaimedJob[] = []
   /** Keys of those that take a place. */
   readonly #busy = new Set<number>()
 
-  constructor(places: number, few: readonly string[], began: (job: Handout) => void, reports: Reports) {
+  constructor(places: number, few: readonly string[], began: (job: ClaimedJob) => void, reports: Reports) {
     const tasks = new Set(few)
     const fewFree = () => 2 - [...this.#busy].filter((key) => tasks.has(this.#jobs[key]?.task ?? '')).length
     this.kinds = [{ tasks, free: () => Math.min(this.free(), fewFree()) }]
     this.#places = places
     this.#began = began
     this.#far.on('message', ({ key, what, result, error }: Message) => {
-      const job = this.#jobs[key] as Handout
+      const job = this.#jobs[key] as ClaimedJob
       if (what === 'began') return this.#began(job)
       this.#busy.delete(key)
       if (error === undefined) reports.ended(job, { kind: 'done', result: result ?? null, tookMs: 1 })
@@ -40,7 +40,7 @@ export class Remote implements Outlet {
     return this.#places - this.#busy.size
   }
 
-  start(jobs: readonly Handout[]): void {
+  start(jobs: readonly ClaimedJob[]): void {
     for (const job of jobs) {
       const key = this.#jobs.push(job) - 1
       this.#busy.add(key)
@@ -49,7 +49,7 @@ export class Remote implements Outlet {
   }
 
   /** Nothing can be stopped there; but nothing waits for it any more. */
-  abort(job: Handout): void {
+  abort(job: ClaimedJob): void {
     this.#busy.delete(this.#jobs.indexOf(job))
   }
 

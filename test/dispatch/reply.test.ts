@@ -47,10 +47,10 @@ const swallow = (proxy: Proxy, statement: string, leave: 'open' | 'closed') =>
 
 describe.concurrent('a reply that is lost', () => {
   it.each([
-    ['claim', 'open'],
-    ['claim', 'closed'],
-    ['finish', 'open'],
-    ['finish', 'closed'],
+    ['claim_jobs', 'open'],
+    ['claim_jobs', 'closed'],
+    ['finish_attempts', 'open'],
+    ['finish_attempts', 'closed'],
   ] as const)('of a %s, its socket then %s: all jobs are done, each once', async (statement, leave) => {
     const { proxy, direct, runs, work, done } = await behind()
     const lost = swallow(proxy, statement, leave)
@@ -69,7 +69,7 @@ describe.concurrent('a reply that is lost', () => {
 
   it.each(['open', 'closed'] as const)('of a send, its socket then %s: recorded once', async (leave) => {
     const { proxy, far, runs, work, done } = await behind()
-    const lost = swallow(proxy, 'send_lane', leave)
+    const lost = swallow(proxy, 'send_lane_jobs', leave)
     const ids = await Promise.all(Array.from({ length: 50 }, (_, n) => far.send(work, { n })))
     await lost
     await done(52)
@@ -79,7 +79,7 @@ describe.concurrent('a reply that is lost', () => {
 
   it.each(['open', 'closed'] as const)('of a send to its own worker, its socket then %s: run once', async (leave) => {
     const { proxy, direct, far, runs, work, done } = await behind()
-    const lost = swallow(proxy, 'claim_at_send', leave)
+    const lost = swallow(proxy, 'send_and_claim_job', leave)
     let hasLost = false
     void lost.then(() => (hasLost = true))
     let n = 2

@@ -2,7 +2,7 @@
 import { fn } from '../servers/fn.ts'
 import { describe, expect, it } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
-import { defineBeside, defineLimit } from '../../src/claim/definitions/define.ts'
+import { defineShareBuckets, defineLimit } from '../../src/claim/definitions/define.ts'
 import { task } from '../../src/tasks/task.ts'
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { claimAll, done, emptied, type Engine, mainEngines, finish, ownClock, tenantInput } from './engine.ts'
@@ -106,7 +106,7 @@ for (const engine of mainEngines) {
       await at.sluice.sendMany(wakes, rows(200))
       expect(await at.more('wakes')).toMatchObject({ others: 70 })
       const due = await at.db.query<{ left: number }>(
-        `select (due - ${fn}.limiter_us())::float8 as left from sluice.list where id <> 0`,
+        `select (due - ${fn}.limiter_now_us())::float8 as left from sluice.list where id <> 0`,
       )
       expect(due.map(({ left }) => left)).toEqual([10_000_000])
       await at.set(9_999)
@@ -292,7 +292,7 @@ for (const engine of mainEngines) {
         sqlOn(at.db),
         limit('told', { window: '100/h', by: (input: { tenant?: string | undefined }) => input.tenant ?? '' }),
       )
-      await defineBeside(sqlOn(at.db), 'told')
+      await defineShareBuckets(sqlOn(at.db), 'told')
       expect(await at.more('told')).toMatchObject({ others: 29 })
     })
 

@@ -19,7 +19,7 @@ const perMonth = quietTask('retire.month', [
 ])
 
 /** Takes in what has arrived, as a claim does, and claims nothing. */
-const absorbAll = `select ${fn}.absorb(${fn}.limiter_us(), array(select ${fn}.read_arrivals(c.id) from sluice.class c))`
+const absorbAll = `select ${fn}.absorb_arrivals(${fn}.limiter_now_us(), array(select ${fn}.read_arrivals(c.id) from sluice.class c))`
 
 describe.each(mainEngines)('buckets on $name', (engine) => {
   const at = emptied(engine)
@@ -35,10 +35,10 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
   })
 
   const retire = async (keepUs: number | string = weekUs): Promise<number> => {
-    const sql = `select gone from ${fn}.retire(${keepUs}, null, '-9223372036854775808')`
+    const sql = `select gone from ${fn}.retire_buckets(${keepUs}, null, '-9223372036854775808')`
     return Number((await at.db.query<{ gone: string }>(sql))[0]?.gone)
   }
-  const collect = () => at.db.query(`select ${fn}.collect('-9223372036854775808')`)
+  const collect = () => at.db.query(`select ${fn}.delete_lanes('-9223372036854775808')`)
   /** All that was written is so many days older. */
   const age = (days: number) => at.db.query(`update sluice.ledger set at = at - ${days} * 86400000000`)
   const run = async (task: typeof perRate, tenant: string) => {
@@ -59,7 +59,7 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     await at.db.query(`insert into sluice.ledger (bucket, n, at, debt, version, units)
       select bucket, 0, at - 1, debt, version, 0 from sluice.ledger where bucket = ${hash64('retire.rate:c')}`)
     expect(await retire()).toBe(2)
-    await at.db.query(`select ${fn}.forget($1, 0)`, [weekUs])
+    await at.db.query(`select ${fn}.delete_old_ledger($1, 0)`, [weekUs])
     expect([await retire(), await buckets(), await count(at.db, 'sluice.ledger')]).toEqual([1, 0, 0])
     await done(at.db, await run(perRate, 'a'))
     expect(await at.db.query('select n::int, units::int as units from sluice.ledger')).toEqual([{ n: 1, units: 1 }])
@@ -81,7 +81,7 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     await at.db.query('update sluice.ledger set hold = 1 where hold > 0')
     await done(at.db, [running, counted] as never)
     await age(8)
-    await at.db.query(`select ${fn}.forget($1, 0)`, [weekUs])
+    await at.db.query(`select ${fn}.delete_old_ledger($1, 0)`, [weekUs])
     expect([await retire(), await buckets()]).toEqual([3, 2])
     await age(23)
     expect([await retire(), await buckets()]).toEqual([1, 1])
@@ -94,7 +94,7 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     await age(6)
     const cap = `(extract(epoch from clock_timestamp()) * 1000000)::bigint`
     const sql = (capUs: string) =>
-      `select gone from ${fn}.retire(${weekUs - 86_400_000_000}, ${capUs}, '-9223372036854775808')`
+      `select gone from ${fn}.retire_buckets(${weekUs - 86_400_000_000}, ${capUs}, '-9223372036854775808')`
     expect(await at.db.query(sql(`${cap} - 3600000000`))).toEqual([{ gone: expect.toSatisfy((n) => Number(n) === 0) }])
     expect(await at.db.query(sql(cap))).toEqual([{ gone: expect.toSatisfy((n) => Number(n) === 1) }])
   })
@@ -110,7 +110,7 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
       await other?.query(absorbAll)
       expect(await retire()).toBe(0)
       await other?.query('rollback; begin')
-      await other?.query(`select ${fn}.retire(${weekUs}, null, '-9223372036854775808')`)
+      await other?.query(`select ${fn}.retire_buckets(${weekUs}, null, '-9223372036854775808')`)
       const claimed = later(claimAll(at.db, at.worker, ['retire.rate'], 1))
       await until(async () => (await blocked(at.db)) > 0, 'it waits for the buckets')
       expect(await buckets()).toBe(1)

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
-import { sendRows } from '../../src/tasks/rows.ts'
+import { sendRows } from '../../src/tasks/send-rows.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import type { NewJob } from '../../src/store/send.ts'
 import { later, until } from '../until.ts'

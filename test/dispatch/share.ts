@@ -1,6 +1,6 @@
 /**
- * How a claim divides room among lanes, step by step: the specification of `src/claim/room/share.sql`, which
- * `division.test.ts` holds to it. share.sql says how it goes.
+ * How a claim divides room among lanes, step by step: the specification of `src/claim/room/divide_by_turns.sql`, which
+ * `division.test.ts` holds to it. divide_by_turns.sql says how it goes.
  */
 
 /** A lane as a claim sees it. */

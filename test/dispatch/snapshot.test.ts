@@ -19,7 +19,7 @@ interface Cost {
 /** Claims, and tells how many pages the server looked at: what a claim costs, whatever else the machine does. */
 async function cost(db: Queryable, id: string, worker: string, want: number): Promise<Cost> {
   const [row] = await db.query<{ 'QUERY PLAN': { Plan: Record<string, number>; 'Execution Time': number }[] }>(
-    `explain (analyze, buffers, format json) select * from ${fn}.claim('${id}', ${worker}, null, '{t}', ${want}, null, false)`,
+    `explain (analyze, buffers, format json) select * from ${fn}.claim_jobs('${id}', ${worker}, null, '{t}', ${want}, null, false)`,
   )
   const [of] = row?.['QUERY PLAN'] ?? []
   const pages = (of?.Plan['Shared Hit Blocks'] ?? 0) + (of?.Plan['Shared Read Blocks'] ?? 0)

@@ -37,7 +37,7 @@ describe.each(mainEngines)('on $name', (engine) => {
       await until(() => told.includes(payload), 'all is heard')
     }
     await notify('begin')
-    await at.db.query(`select ${fn}.stir()`)
+    await at.db.query(`select ${fn}.wake_for_missed_work()`)
     await notify('end')
     await stop()
     return told.slice(told.indexOf('begin') + 1, -1)

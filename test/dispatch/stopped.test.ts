@@ -27,7 +27,9 @@ it('a claimer that stops before it reads a large reply blocks nobody', async () 
   const stream = (stopped as unknown as { connection: { stream: { pause(): void; resume(): void } } }).connection.stream
   stream.pause()
   const id = newId()
-  const pending = later(stopped.query(`select * from ${fn}.claim($1,$2,null,$3,500,null,true)`, [id, worker, ['big']]))
+  const pending = later(
+    stopped.query(`select * from ${fn}.claim_jobs($1,$2,null,$3,500,null,true)`, [id, worker, ['big']]),
+  )
   await until(
     async () => (await count(sluice.db, 'sluice.claim')) === 1,
     'the claim is committed, though nobody reads its reply',

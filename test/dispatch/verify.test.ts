@@ -141,7 +141,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
   it('finds a refund that was removed', async () => {
     await define({ rate: '100/min' })
     expect(await take(20)).toBe(10)
-    await query(`select ${fn}.refund(bucket, claim, 1) from sluice.ledger order by n limit 4`)
+    await query(`select ${fn}.refund_units(bucket, claim, 1) from sluice.ledger order by n limit 4`)
     expect(await take(20)).toBe(4)
     expect(await sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10 }] })
     await query(`delete from sluice.ledger where units < 0`)
@@ -165,8 +165,9 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     afterEach(() =>
       query('update sluice.epoch set ahead_us = 0, seen_us = 0, stepped_us = null, stepped_at = null, watched = false'),
     )
-    const forward = (us: number) => watch(`select ${fn}.shift($1, (select ahead_us from sluice.epoch)) as moved`, [us])
-    const back = (leastUs: number) => watch(`select ${fn}.look($1, null, null)`, [startUs + leastUs])
+    const forward = (us: number) =>
+      watch(`select ${fn}.undo_clock_step($1, (select ahead_us from sluice.epoch)) as moved`, [us])
+    const back = (leastUs: number) => watch(`select ${fn}.check_epoch($1, null, null)`, [startUs + leastUs])
 
     it('forward, and that was taken back: quotas are judged by its periods, "30m ago" is the limiter\'s', async () => {
       await define({ quota: '10/h' })
@@ -236,8 +237,8 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       const rules = [{ worst: 10, exceeded: 0 }]
       expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 30, rules })
       // Known for longer than the ledger reaches back: retention goes by them.
-      await query(`select ${fn}.forget(1, 0)`)
-      await query(`select ${fn}.forget(1, 0)`)
+      await query(`select ${fn}.delete_old_ledger(1, 0)`)
+      await query(`select ${fn}.delete_old_ledger(1, 0)`)
       expect(await query('select count(*)::integer as n from sluice.step')).toEqual([{ n: 2 }])
     })
 
@@ -264,7 +265,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       await forward(hour)
       await at(hour + 10 * second)
       expect(await take(20)).toBe(10)
-      await query(`select ${fn}.refund(bucket, claim, 1) from (select * from sluice.ledger order by n limit 5) l`)
+      await query(`select ${fn}.refund_units(bucket, claim, 1) from (select * from sluice.ledger order by n limit 5) l`)
       expect(await take(20)).toBe(0)
       expect(await sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10 }] })
     })
@@ -288,7 +289,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
             else if ('want' in act) await take(act.want)
             else if ('refund' in act)
               await query(
-                `select ${fn}.refund(bucket, claim, 1) from (
+                `select ${fn}.refund_units(bucket, claim, 1) from (
                    select * from sluice.ledger l where units > 0 and not exists (
                      select 1 from sluice.ledger where claim = l.claim and units < 0) order by at desc, n desc offset $1 limit 1) l`,
                 [act.refund],

@@ -2,7 +2,7 @@
 import { expect } from 'vitest'
 import { periodOf } from '../../src/core/calendar.ts'
 import type { Limit } from '../../src/limits/limit.ts'
-import { unreserved } from '../../src/limits/reserve.ts'
+import { unreserved } from '../../src/limits/share.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 import { bound, worst } from '../limits/oracle.ts'
 

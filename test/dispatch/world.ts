@@ -6,7 +6,7 @@ import { sqlOn } from '../../src/db/store.ts'
 import { hash64, newId } from '../../src/core/hash.ts'
 import type { UsageError } from '../../src/core/errors.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
-import { type Handout, handouts } from '../../src/claim/claimed-job.ts'
+import { type ClaimedJob, decodeJobs } from '../../src/claim/claimed-job.ts'
 import type { AnyTask } from '../../src/tasks/task.ts'
 import type { Limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
@@ -153,7 +153,7 @@ export class World {
     const actual = how % 4 === 0 ? units + 1 + (how % 3) : how % Math.max(1, units)
     this.#count(actual > units ? 'settled above' : 'settled below')
     const [row] = await this.#sluice.db.query<{ lost: boolean }>(
-      `select lost from ${fn}.settle($1,$2,$3,$4,$5,$6,false,null)`,
+      `select lost from ${fn}.settle_attempt($1,$2,$3,$4,$5,$6,false,null)`,
       [job.id, job.claim, name, actual, [job.claim], [units]],
     )
     expect(row?.lost).toBe(false)
@@ -165,7 +165,7 @@ export class World {
   async kill({ which }: Act): Promise<void> {
     const at = which % this.#workers.length
     const { id, host } = this.#workers[at] as { id: string; host: string }
-    await this.#sluice.db.query(`select ${fn}.rescue($1, null, 'lost')`, [id])
+    await this.#sluice.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [id])
     for (const job of this.#hands.values()) if (job.worker === id) this.#free(job)
     this.#workers[at] = { id: await enter(this.#sluice.db, this.#names(), { host }), host }
     this.#count('kill')
@@ -176,7 +176,7 @@ export class World {
     const hold = holds[which % holds.length]
     if (hold === undefined) return
     const forUs = 1 + (us % (4 * second))
-    await this.#sluice.db.query(`select ${fn}.hold($1, $2, null)`, [[hash64(hold)], forUs])
+    await this.#sluice.db.query(`select ${fn}.hold_buckets($1, $2, null)`, [[hash64(hold)], forUs])
     this.witness.hold(hold, forUs)
     this.#count('hold')
   }
@@ -265,11 +265,11 @@ export class World {
 
   /** The store's clock is set back, which a worker sees within 2 s: here at once. */
   async back({ us }: Act): Promise<void> {
-    const [row] = await this.#sluice.db.query<{ us: string }>(`select ${fn}.limiter_us() as us`)
+    const [row] = await this.#sluice.db.query<{ us: string }>(`select ${fn}.limiter_now_us() as us`)
     this.#time.us += 1_000
     this.#time.shownUs -= 3 * second + (us % (90 * second))
     await this.#show()
-    await this.#sluice.db.query(`select * from ${fn}.look($1, null, null)`, [row?.us])
+    await this.#sluice.db.query(`select * from ${fn}.check_epoch($1, null, null)`, [row?.us])
     this.#count('back')
   }
 
@@ -298,11 +298,11 @@ export class World {
 
   async #ask({ id, worker, tasks, want }: Claim) {
     const [row] = await this.#sluice.db.query<{ again: boolean; wake_us: string | null; jobs: string | null }>(
-      `select again, wake_us, jobs from ${fn}.claim($1,$2,null,$3,$4,null,true)`,
+      `select again, wake_us, jobs from ${fn}.claim_jobs($1,$2,null,$3,$4,null,true)`,
       [id, worker, tasks, want],
     )
     const wakeUs = row?.wake_us ? Number(row.wake_us) : undefined
-    return { again: row?.again === true, wakeUs, jobs: handouts(row?.jobs ?? null, id, 0) }
+    return { again: row?.again === true, wakeUs, jobs: decodeJobs(row?.jobs ?? null, id, 0) }
   }
 
   /** Claims until nothing is in the way. */
@@ -325,7 +325,7 @@ export class World {
     }
   }
 
-  #handed(one: Claim, jobs: readonly Handout[]): void {
+  #handed(one: Claim, jobs: readonly ClaimedJob[]): void {
     const { id, worker } = one
     if (jobs.length > 0) this.#claims.push(one)
     const grants = new Map<string, Grant>()
@@ -391,7 +391,7 @@ export class World {
 
   async #yield({ id, take }: { id: string; take: string }, isUnused: boolean): Promise<void> {
     const units = this.witness.unitsOf(take, id) // no more than that goes back, whatever is said
-    await this.#sluice.db.query(`select ${fn}.yield($1,$2,$3)`, [[id], [take], [isUnused ? units + 1 : 0]])
+    await this.#sluice.db.query(`select ${fn}.end_takes($1,$2,$3)`, [[id], [take], [isUnused ? units + 1 : 0]])
     this.witness.ended(take, id)
     if (isUnused) this.witness.givenBack(take, id, units)
     this.#count(isUnused ? 'given back' : 'yield')

@@ -105,7 +105,7 @@ async function kept(sluice: Sluice): Promise<void> {
     `select l.version, max(w.units)::int as worst, (d.spec -> 'rules' -> 0 ->> 'units')::int as units
      from sluice.ledger l join sluice.bucket b on b.id = l.bucket and b.name = 'fleet'
      join sluice.limit_def d on d.name = 'fleet' and d.version = l.version
-     cross join lateral (select sum(k.units) as units from ${fn}.kept(l.bucket, l.at - 3100000) k where k.at <= l.at) w
+     cross join lateral (select sum(k.units) as units from ${fn}.kept_grants(l.bucket, l.at - 3100000) k where k.at <= l.at) w
      where l.units > 0 group by 1, 3 order by 1`,
   )
   expect(rows.map(({ units }) => units)).toEqual([60, 20, 100])

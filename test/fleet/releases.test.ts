@@ -42,10 +42,10 @@ function makeNext(base: string): string {
   const columns = ['job', 'done', 'failed', 'ledger', 'claim', 'worker', 'lane', 'bucket', 'limit_def']
   const migration = columns.map((table) => `alter table sluice.${table} add column next_note text default 'next';`)
   change('core/version.js', [version, next])
-  change('claim/claim.js', ["call('claim', [", "call('claim', ['next', "])
+  change('claim/claim.js', ["call('claim_jobs', [", "call('claim_jobs', ['next', "])
   change(
     'generated/sql.js',
-    ['create or replace function engine.claim(', 'create or replace function engine.claim(p_release text, '],
+    ['create or replace function engine.claim_jobs(', 'create or replace function engine.claim_jobs(p_release text, '],
     ['-- Ends attempts.', '-- Ends attempts, in the next release.'],
     [
       'export const migrations = {',

@@ -69,7 +69,7 @@ describe.each(mainEngines)('code that starts in turns on $name', (engine) => {
     await start('7/min')
     expect(await take()).toBe(true)
     for (let n = 10; n < 140; n++) await start(`${n}/min` as Rate)
-    await at.db.query(`select ${fn}.forget($1, 0)`, [ledgerUs])
+    await at.db.query(`select ${fn}.delete_old_ledger($1, 0)`, [ledgerUs])
     const kept = await at.db.query<{ version: number }>(
       'select version from sluice.limit_def where name = $1 order by 1',
       [name],
@@ -85,7 +85,7 @@ describe.each(mainEngines)('code that starts in turns on $name', (engine) => {
     await clock.set((nowMs += 60_000))
     await defineLimit(sqlOn(at.db), limit(name, { window: '8/min' }), 0)
     for (let n = 10; n < 140; n++) await start(`${n}/min` as Rate)
-    await at.db.query(`select ${fn}.forget($1, 0)`, [ledgerUs])
+    await at.db.query(`select ${fn}.delete_old_ledger($1, 0)`, [ledgerUs])
     expect(await count(at.db, `sluice.limit_def where name = '${name}' and version <= 2`)).toBe(2)
   })
 })

@@ -120,7 +120,7 @@ describe.each(['PostgreSQL', 'PGlite'])('the store knows the same periods: %s', 
     const rows = await sluice.db.query<{ found: [number, number] }>(
       `select json_build_array(p.starts, p.ends) as found
        from unnest($1::jsonb[], $2::bigint[]) with ordinality u (calendar, at, o)
-       cross join lateral ${fn}.period(u.calendar, u.at) p order by o`,
+       cross join lateral ${fn}.calendar_period(u.calendar, u.at) p order by o`,
       [asked.map(({ calendar }) => JSON.stringify(calendar)), asked.map(({ at }) => at)],
     )
     const told = asked.map(({ calendar, at }, i) => ({ calendar, at: iso(at), found: rows[i]?.found.map(iso) }))

@@ -47,7 +47,7 @@ it('200,000 rows within a window, statements of half a second: others go on, and
   const [own, beside] = [await sluice.send(work, { key: 'a' }), await sluice.send(other, { key: 'x' })]
   // 190,001 were granted and 10,000 given back: with 180,002 an hour there is room for one more.
   for (const id of [beside, own]) expect(await sluice.waitFor(id, { timeout: '60s' })).toMatchObject({ state: 'done' })
-  const { rows } = await admin.query(`select r.avail, r.stale from ${fn}.room($1, ${fn}.limiter_us()) r`, [
+  const { rows } = await admin.query(`select r.avail, r.stale from ${fn}.bucket_room($1, ${fn}.limiter_now_us()) r`, [
     [hash64('bytes:a')],
   ])
   expect(rows).toEqual([{ avail: '0', stale: false }])

@@ -4,7 +4,7 @@ import { z } from 'zod'
 import { task } from '../../src/tasks/task.ts'
 import { inWords, limit } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
-import { unreserved } from '../../src/limits/reserve.ts'
+import { unreserved } from '../../src/limits/share.ts'
 import { bound } from './oracle.ts'
 
 const shares = { interactive: 0.3 }

@@ -22,7 +22,7 @@ create function sluice.test_rows(p_buckets bigint[]) returns table (ord integer,
 begin
   return query select r.ord, format('at %s debt %s slots %s quota %s hold %s avail %s units %s places %s next %s', r.now_at, r.debt,
     r.slots, r.quota, case when r.hold > r.now_at then r.hold else 0 end, r.avail, r.units, r.places, r.next)
-  from ${fn}.room(p_buckets, sluice.now_us(), false, array(
+  from ${fn}.bucket_room(p_buckets, sluice.now_us(), false, array(
     select (array[${needs.join(',')}])[1 + b.key::integer]::bigint from unnest(p_buckets) with ordinality u (id, o)
     left join sluice.bucket b on b.id = u.id order by o)) r;
 end $$;
@@ -46,30 +46,30 @@ begin
       when 'clock' then
         update sluice.test_clock set us = (c ->> 'us')::bigint;
       when 'take' then
-        perform ${fn}.renew(v_buckets);
-        select t.granted || ' ' || coalesce(t.soonest_us, 0) into answer from ${fn}.acquire_units(
-          (c ->> 'grant')::uuid, v_buckets, sluice.test_numbers(c -> 'units'), null, 0, ${fn}.limiter_us()) t;
+        perform ${fn}.renew_bucket_states(v_buckets);
+        select t.granted || ' ' || coalesce(t.soonest_us, 0) into answer from ${fn}.decide_grant(
+          (c ->> 'grant')::uuid, v_buckets, sluice.test_numbers(c -> 'units'), null, 0, ${fn}.limiter_now_us()) t;
       when 'charge' then
         perform ${fn}.append_ledger(
-          array(select r::${fn}.room from ${fn}.room(v_buckets, (c ->> 'now')::bigint) r
+          array(select r::${fn}.room from ${fn}.bucket_room(v_buckets, (c ->> 'now')::bigint) r
                 where (sluice.test_numbers(c -> 'places'))[r.ord] > 0),
           (c ->> 'claim')::uuid, sluice.test_numbers(c -> 'units'), sluice.test_numbers(c -> 'places'));
       when 'refund' then
-        perform ${fn}.refund(v_buckets[1], (c ->> 'claim')::uuid, (c ->> 'units')::bigint, (c ->> 'full')::boolean);
+        perform ${fn}.refund_units(v_buckets[1], (c ->> 'claim')::uuid, (c ->> 'units')::bigint, (c ->> 'full')::boolean);
       when 'overrun' then
-        perform ${fn}.overrun(v_buckets[1], (c ->> 'claim')::uuid, (c ->> 'units')::bigint, (c ->> 'now')::bigint);
+        perform ${fn}.charge_overrun(v_buckets[1], (c ->> 'claim')::uuid, (c ->> 'units')::bigint, (c ->> 'now')::bigint);
       when 'release' then
-        perform ${fn}.release(v_buckets, sluice.test_numbers(c -> 'units')::integer[]);
+        perform ${fn}.release_places(v_buckets, sluice.test_numbers(c -> 'units')::integer[]);
       when 'hold' then
-        perform ${fn}.hold(v_buckets, (c ->> 'us')::bigint, null);
+        perform ${fn}.hold_buckets(v_buckets, (c ->> 'us')::bigint, null);
       when 'retire' then
         update sluice.test_clock set us = (c ->> 'us')::bigint;
-        perform ${fn}.forget((c ->> 'keep')::bigint, -1);
-        answer := (select gone from ${fn}.retire((c ->> 'keep')::bigint, null, '-9223372036854775808'));
+        perform ${fn}.delete_old_ledger((c ->> 'keep')::bigint, -1);
+        answer := (select gone from ${fn}.retire_buckets((c ->> 'keep')::bigint, null, '-9223372036854775808'));
         -- As the first job of a lane does.
         if not c ? 'last' then perform sluice.test_find(p_buckets, p_names); end if;
       when 'define' then
-        perform ${fn}.define(c ->> 'name', 'code', c -> 'spec', c -> 'columns', 'test', null, 0);
+        perform ${fn}.define_limit(c ->> 'name', 'code', c -> 'spec', c -> 'columns', 'test', null, 0);
     end case;
     state := md5((select string_agg(r.line, E'\\n' order by r.ord) from sluice.test_rows(coalesce(v_buckets, p_buckets)) r));
     return next;

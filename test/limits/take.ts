@@ -5,4 +5,4 @@ import { fn } from '../servers/fn.ts'
  * arguments are SQL: the id of the grant, ids of buckets, and the cap of the clock.
  */
 export const takeIn = (grant: string, buckets: string, cap = 'null') =>
-  `${fn}.acquire_units(${grant}, ${buckets}, array_fill(1::bigint, array[cardinality(${buckets})]), null, 0, ${fn}.limiter_us(${cap})) t`
+  `${fn}.decide_grant(${grant}, ${buckets}, array_fill(1::bigint, array[cardinality(${buckets})]), null, 0, ${fn}.limiter_now_us(${cap})) t`

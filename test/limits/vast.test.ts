@@ -29,7 +29,7 @@ describe.each(engines)('vast numbers and odd definitions on $name', (engine) => 
   const take = (what: { name: string }, want = 1): Promise<Claimed[]> =>
     claimAll(at.db, at.worker, [what.name, 'other'], want)
   const settle = (job: Claimed, name: string, actual: number) =>
-    at.db.query(`select * from ${fn}.settle($1,$2,$3,$4,$5,$6,false,null)`, [
+    at.db.query(`select * from ${fn}.settle_attempt($1,$2,$3,$4,$5,$6,false,null)`, [
       job.id,
       job.claim,
       name,

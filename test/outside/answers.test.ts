@@ -57,7 +57,7 @@ const unreachable = () => new StoreError('SLUICE_STORE_UNREACHABLE', 'the answer
 function keepBack(): Promise<() => void> {
   return new Promise((kept) => {
     hook = async (name, _params, run) => {
-      if (name !== 'acquire') return run()
+      if (name !== 'acquire_grant') return run()
       hook = passing
       const rows = await run()
       await new Promise<void>((resolve) => kept(resolve))
@@ -70,7 +70,7 @@ it('what was granted with a lost answer is as old as it is, when it is heard of'
   const calls = limit('calls', { rate: '1000/s', burst: 100 })
   const grants: unknown[] = []
   const loseFirst: Hook = async (name, params, run) => {
-    if (name !== 'acquire') return run()
+    if (name !== 'acquire_grant') return run()
     grants.push(params[0])
     const rows = await run()
     if (grants.length > 1) return rows
@@ -136,7 +136,7 @@ it('a store that is busy is waited for, as long as the take may wait', async () 
   const calls = limit('busy', { rate: '1000/s', burst: 100 })
   let left = 4
   hook = async (name, _params, run) => {
-    if (name !== 'acquire' || left-- <= 0) return run()
+    if (name !== 'acquire_grant' || left-- <= 0) return run()
     skippedMs += 1_500
     throw Object.assign(new Error('canceling statement due to lock timeout'), { code: '55P03' })
   }

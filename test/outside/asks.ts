@@ -34,7 +34,7 @@ export async function acquire(db: Queryable, take: string | string[], asked: Ask
   const units = takes.map(() => cost)
   const [row] = await db.query<
     Record<'wait_us' | 'soonest_us' | 'life_us', string | null> & { granted: boolean; lost: boolean }
-  >(`select * from ${fn}.acquire($1, $2, $3, $4, $5, null, null, null, $6)`, [
+  >(`select * from ${fn}.acquire_grant($1, $2, $3, $4, $5, null, null, null, $6)`, [
     grant,
     takes,
     units,
@@ -64,7 +64,7 @@ export async function further(
   const { grant = newId(), units = takes.map(() => 1), back } = asked
   const params = [grant, takes, units, back ?? null, back === undefined ? null : units, job?.id, job?.claim]
   const [row] = await db.query<{ granted: boolean; lost: boolean }>(
-    `select granted, lost from ${fn}.acquire($1, $2, $3, $4, $5, null, $6, $7)`,
+    `select granted, lost from ${fn}.acquire_grant($1, $2, $3, $4, $5, null, $6, $7)`,
     params,
   )
   return row

@@ -80,7 +80,7 @@ describe.each(mainEngines)('of several buckets, on $name', (engine) => {
       expect(await acquire(at.db, takes, { grant: next, cost: 3, back: grant })).toMatchObject({ granted: true })
     expect(await used()).toEqual({ ten: 3, desk: 3, seat: 1 })
     expect(await leases()).toBe(2)
-    const end = `select ${fn}.yield($1, $2, $3)`
+    const end = `select ${fn}.end_takes($1, $2, $3)`
     await at.db.query(end, [takes.map(() => next), takes, [1, 2, 0]])
     expect(await used()).toEqual({ ten: 2, desk: 1, seat: 1 })
     expect(await leases()).toBe(0)
@@ -98,7 +98,7 @@ describe.each(mainEngines)('of several buckets, on $name', (engine) => {
     expect(await claimAll(at.db, at.worker, ['work'], 1)).toEqual([])
     const waiting = taker(at.db, takes)
     expect(await waiting()).toMatchObject({ granted: false })
-    await at.db.query(`select ${fn}.yield(array[$1::uuid], array[null], array[0])`, [grant])
+    await at.db.query(`select ${fn}.end_takes(array[$1::uuid], array[null], array[0])`, [grant])
     expect(await leases()).toBe(0)
     expect(await waiting()).toMatchObject({ granted: false, soonestMs: 0 })
     expect(await used()).toEqual({ desk: 2, seat: 2 })

@@ -89,9 +89,10 @@ for (const engine of engines) {
       for (let n = 0; n < 2; n++) expect(await ask(live)).toMatchObject({ granted: true })
       for (const second of [0, 10, 20, 29.999]) {
         await clock.set(startMs + second * 1_000)
-        const [kept] = await at.db.query<{ life_us: string }>(`select life_us from ${fn}.keep($1, 30000000, null)`, [
-          live,
-        ])
+        const [kept] = await at.db.query<{ life_us: string }>(
+          `select life_us from ${fn}.renew_holder($1, 30000000, null)`,
+          [live],
+        )
         expect(kept?.life_us).toBe('30000000')
         expect(await ask(live)).toMatchObject({ granted: false, lost: false })
       }
@@ -101,7 +102,7 @@ for (const engine of engines) {
       expect(await count(at.db, 'sluice.lease')).toBe(3)
       // Who was given up is told so, and gets nothing under the same id.
       const [kept] = await at.db.query<{ life_us: string | null }>(
-        `select life_us from ${fn}.keep($1, 30000000, null)`,
+        `select life_us from ${fn}.renew_holder($1, 30000000, null)`,
         [dead],
       )
       expect(kept?.life_us).toBe(null)
@@ -121,7 +122,7 @@ for (const engine of engines) {
     it('what takes nothing waits all the same while the vendor asks for silence', async () => {
       await at.sluice.define([quietTask('any', [ten])])
       expect(await acquire(at.db, 'ten')).toMatchObject({ granted: true })
-      await at.db.query(`select ${fn}.hold($1, 5000000, null)`, [[hash64('ten')]])
+      await at.db.query(`select ${fn}.hold_buckets($1, 5000000, null)`, [[hash64('ten')]])
       expect(await acquire(at.db, 'ten', { cost: 0 })).toMatchObject({ granted: false, soonestMs: 5_000 })
       await clock.set(startMs + 5_000)
       expect(await acquire(at.db, 'ten', { cost: 0 })).toMatchObject({ granted: true })
@@ -145,7 +146,7 @@ for (const engine of engines) {
       expect(await acquire(at.db, 'single', { grant })).toMatchObject({ granted: true })
       await at.sluice.sendMany(one, [{}])
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
-      await at.db.query(`select ${fn}.yield(array[$1::uuid], array['single'], array[0])`, [grant])
+      await at.db.query(`select ${fn}.end_takes(array[$1::uuid], array['single'], array[0])`, [grant])
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
     })
 
@@ -154,7 +155,7 @@ for (const engine of engines) {
       for (let n = 0; n < 2; n++) {
         const grant = randomUUID()
         expect(await acquire(at.db, 'both', { grant })).toMatchObject({ granted: true })
-        await at.db.query(`select ${fn}.yield(array[$1::uuid], array[null::text], array[0])`, [grant])
+        await at.db.query(`select ${fn}.end_takes(array[$1::uuid], array[null::text], array[0])`, [grant])
       }
       expect(await acquire(at.db, 'both')).toMatchObject({ granted: false, soonestMs: 1_000 })
     })
@@ -168,12 +169,12 @@ for (const engine of engines) {
       const holder = newId()
       for (let n = 0; n < 2; n++) await acquire(at.db, 'three', { holder })
       expect(await claimAll(at.db, at.worker, ['work'], 3)).toHaveLength(1)
-      const tidy = () => at.db.query(`select ${fn}.tidy($1)`, [String((startMs + 3_600_000) * 1_000)])
+      const tidy = () => at.db.query(`select ${fn}.expire_holders($1)`, [String((startMs + 3_600_000) * 1_000)])
       await tidy()
       expect(await claimAll(at.db, at.worker, ['work'], 3)).toEqual([])
       await clock.set(startMs + 15_000)
       // Nobody is given up where the clock may just have stepped.
-      await at.db.query(`select ${fn}.tidy(null)`)
+      await at.db.query(`select ${fn}.expire_holders(null)`)
       expect(await claimAll(at.db, at.worker, ['work'], 3)).toEqual([])
       await tidy()
       expect(await claimAll(at.db, at.worker, ['work'], 3)).toHaveLength(2)

@@ -87,7 +87,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   it('a process that was given up is told, and begins anew', async () => {
     const held = sluice.db.query('select 1 from sluice.lease')
     expect(await held).toHaveLength(1)
-    await sluice.db.query(`select ${fn}.yield(array(select id from sluice.lease), array[$1], array[0])`, ['one'])
+    await sluice.db.query(`select ${fn}.end_takes(array(select id from sluice.lease), array[$1], array[0])`, ['one'])
     const lease = await one.take()
     await sluice.db.query('update sluice.holder set alive_until = 0')
     await until(() => lease.signal.aborted, 'it is told')

@@ -3,7 +3,7 @@ import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
 import { limit } from '../../src/limits/limit.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
-import { lookAtServer, type ServerLook } from '../../src/redis/server.ts'
+import { checkServer, type ServerCheck } from '../../src/redis/server.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { connectRedis, type Connection } from '../servers/resp.ts'
 import { bucket, decided, seedOf } from './calls.ts'
@@ -24,7 +24,7 @@ afterAll(async () => {
 })
 
 const set = (name: string, value: string) => client.send('CONFIG', ['SET', name, value])
-const said = ({ findings }: ServerLook) =>
+const said = ({ findings }: ServerCheck) =>
   findings.map(({ code, isError }) => `${code} ${isError ? 'error' : 'warning'}`)
 /** A server that says something else. */
 const saying = (change: (command: string, reply: unknown) => unknown): RedisClient => ({
@@ -34,36 +34,36 @@ const told = (from: RegExp, to: string) =>
   saying((command, reply) => (command === 'INFO' ? (reply as string).replace(from, to) : reply))
 
 it('finds nothing wrong with a server that keeps what it is given', async () => {
-  expect(await lookAtServer(client)).toEqual({ findings: [], evicted: 0 })
+  expect(await checkServer(client)).toEqual({ findings: [], evicted: 0 })
 })
 
 it('finds that keys are evicted, could be, and were', async () => {
-  const before = await lookAtServer(client)
+  const before = await checkServer(client)
   await set('maxmemory-policy', 'volatile-lru')
-  expect(said(await lookAtServer(client))).toEqual(['may-evict warning'])
-  expect(said(await lookAtServer(told(/maxmemory_policy.*/, '')))).toEqual(['may-evict warning'])
+  expect(said(await checkServer(client))).toEqual(['may-evict warning'])
+  expect(said(await checkServer(told(/maxmemory_policy.*/, '')))).toEqual(['may-evict warning'])
   await set('maxmemory', '2mb')
-  expect(said(await lookAtServer(client))).toEqual(['evicts error'])
+  expect(said(await checkServer(client))).toEqual(['evicts error'])
   for (let i = 0; i < 30; i++) await client.send('SET', [`k${i}`, 'x'.repeat(100_000), 'EX', '1000'])
   await set('maxmemory', '0')
   await set('maxmemory-policy', 'noeviction')
-  const after = await lookAtServer(client, before)
+  const after = await checkServer(client, before)
   expect(said(after)).toEqual(['evicted error'])
-  expect(said(await lookAtServer(client))).toEqual(['evicted warning'])
-  expect(said(await lookAtServer(client, after))).toEqual([])
+  expect(said(await checkServer(client))).toEqual(['evicted warning'])
+  expect(said(await checkServer(client, after))).toEqual([])
 })
 
 it('finds a replica, an old version, and clocks that are apart', async () => {
   await client.send('REPLICAOF', ['127.0.0.1', '1'])
-  expect(said(await lookAtServer(client))).toEqual(['replica error'])
+  expect(said(await checkServer(client))).toEqual(['replica error'])
   await client.send('REPLICAOF', ['NO', 'ONE'])
   const versions = ['4.0.14', '5.0.0', '7.2.4', '10.0.1', '']
-  const looks = await Promise.all(versions.map((one) => lookAtServer(told(/redis_version:.*/, `redis_version:${one}`))))
+  const looks = await Promise.all(versions.map((one) => checkServer(told(/redis_version:.*/, `redis_version:${one}`))))
   expect(looks.map(said)).toEqual([['old error'], [], [], [], []])
   const clocks = [-3600, -5, 5, 3600].map((off) =>
     saying((command, reply) => (command === 'TIME' ? [String(Number((reply as string[])[0]) + off), '0'] : reply)),
   )
-  expect((await Promise.all(clocks.map((one) => lookAtServer(one)))).map(said)).toEqual([
+  expect((await Promise.all(clocks.map((one) => checkServer(one)))).map(said)).toEqual([
     ['clock warning'],
     [],
     [],
@@ -79,7 +79,7 @@ it('needs no more of a user than the docs say', async () => {
   const user = await connectRedis(server.port)
   await user.send('AUTH', ['least', 'secret'])
   await user.send('SELECT', ['0'])
-  expect(await lookAtServer(user)).toEqual({ findings: [], evicted: 0 })
+  expect(await checkServer(user)).toEqual({ findings: [], evicted: 0 })
   const limiter = new RedisLimiter(user)
   await limiter.write()
   const buckets = [bucket('flow', { window: '5/min', concurrency: 3 }), bucket('place', { concurrency: 3 })]
@@ -100,7 +100,7 @@ it('finds what its user may not do, and does without', async () => {
   await user.send('AUTH', ['limits', 'secret'])
   const look = async (...rules: string[]) => {
     await client.send('ACL', ['SETUSER', 'limits', '+@all', ...rules])
-    return said(await lookAtServer(user))
+    return said(await checkServer(user))
   }
   expect(await look('-info')).toEqual(['no-info warning', 'nameless warning'])
   expect(await look('-@scripting')).toEqual(['no-scripts error'])

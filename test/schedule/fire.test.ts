@@ -9,7 +9,7 @@ import type { Db } from '../../src/db/db.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { type Schedule, schedule, scheduledFor, type ScheduleOptions } from '../../src/schedule/schedule.ts'
-import { Timetable } from '../../src/schedule/timetable.ts'
+import { ScheduleRunner } from '../../src/schedule/schedule-runner.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { emptied, engines, ownClock } from '../dispatch/engine.ts'
 
@@ -39,9 +39,9 @@ describe.each(engines)('on $name', (engine) => {
   const silent = { debug() {}, info() {}, warn() {} }
   const log = { ...silent, error: (message: string) => void told.push(message) }
   /** The timetable of one process, with its definitions stored. */
-  async function process(schedules: Schedule[], own: { clock?: Clock; db?: Db } = {}): Promise<Timetable> {
+  async function process(schedules: Schedule[], own: { clock?: Clock; db?: Db } = {}): Promise<ScheduleRunner> {
     const store = storeOn(own.db ?? db, { clock: own.clock ?? systemClock, log })
-    const made = new Timetable({ store, schedules, rulebook: new Rulebook() })
+    const made = new ScheduleRunner({ store, schedules, rulebook: new Rulebook() })
     await made.define()
     return made
   }
@@ -101,7 +101,7 @@ describe.each(engines)('on $name', (engine) => {
     const losing: Pick<Db, 'call'> = {
       async call(name, sql, params) {
         const rows = await db.call(name, sql, params)
-        if (sql.includes('.fire(') && lost++ === 0) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'lost')
+        if (sql.includes('.fire_schedule(') && lost++ === 0) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'lost')
         return rows as never
       },
     }

@@ -317,9 +317,11 @@ describe('when Redis has lost its state', () => {
     let isPut = false
     let putting: Promise<unknown> | undefined
     await db.transaction(async (tx) => {
-      const [was] = await tx.query<{ epoch: string }>(`select ${fn}.shared() as epoch`)
+      const [was] = await tx.query<{ epoch: string }>(`select ${fn}.lock_redis_epoch() as epoch`)
       await db.query(`update sluice.shared set at = at - interval '1 min'`)
-      putting = db.query(`select * from ${fn}.succeed($1, $2, null)`, [was?.epoch, 'next']).then(() => (isPut = true))
+      putting = db
+        .query(`select * from ${fn}.replace_redis_epoch($1, $2, null)`, [was?.epoch, 'next'])
+        .then(() => (isPut = true))
       await until(async () => {
         const [waits] = await db.query(
           `select 1 from pg_locks where locktype = 'advisory' and not granted and objid = 4294967281`,
@@ -330,9 +332,9 @@ describe('when Redis has lost its state', () => {
     })
     await putting
     // Nobody is given it twice, and nobody else puts another while that one is begun.
-    const [again] = await db.query(`select epoch, mine from ${fn}.succeed('next', 'other', null)`)
+    const [again] = await db.query(`select epoch, mine from ${fn}.replace_redis_epoch('next', 'other', null)`)
     expect(again).toEqual({ epoch: 'next', mine: false })
-    const [own] = await db.query(`select epoch, mine from ${fn}.succeed('next', 'other', 'next')`)
+    const [own] = await db.query(`select epoch, mine from ${fn}.replace_redis_epoch('next', 'other', 'next')`)
     expect(own).toEqual({ epoch: 'other', mine: true })
   })
 })

@@ -5,7 +5,7 @@ import { newId } from '../../src/core/hash.ts'
 import type { RedisClient } from '../../src/redis/client.ts'
 import { RedisLimiter } from '../../src/redis/limiter.ts'
 import type { SharedDefinitions } from '../../src/redis/definitions.ts'
-import { grantOf, Told, type Unsaid } from '../../src/redis/settlements.ts'
+import { grantOf, SettlementQueue, type SettlementReport } from '../../src/redis/settlements.ts'
 import { bucket, decided, seedOf } from '../redis/calls.ts'
 import { startRedis } from '../servers/redis.ts'
 import { connectRedis } from '../servers/resp.ts'
@@ -40,7 +40,7 @@ async function setting() {
   const clock: Clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + state.laterMs }
   const definitions = { know: async () => {}, bucket: () => one } as unknown as SharedDefinitions
   const failed = () => void state.failures++
-  const words = new Told(limiter, definitions, clock, () => state.epoch, failed)
+  const words = new SettlementQueue(limiter, definitions, clock, () => state.epoch, failed)
   return {
     state,
     words,
@@ -57,7 +57,7 @@ async function setting() {
       const items = [{ want: 10, takes: [{ bucket: 0, units: 1 }] }]
       return decided(await limiter.reserve({ id: newId(), buckets: [one], items }))[0]
     },
-    add(word: Unsaid): Promise<void> {
+    add(word: SettlementReport): Promise<void> {
       words.add({ ...word, sinceMs: clock.monotonicMs() })
       return words.settled()
     },

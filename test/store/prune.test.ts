@@ -6,7 +6,7 @@ import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
 import { Epoch } from '../../src/claim/definitions/clock.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { Care } from '../../src/fleet/retention.ts'
+import { RetentionSettings } from '../../src/fleet/retention.ts'
 import { Housekeeping } from '../../src/fleet/maintenance.ts'
 import { blocked, count, empty, engines, openOn, ownClock, quietTask } from '../dispatch/engine.ts'
 import { later, until } from '../until.ts'
@@ -105,7 +105,7 @@ describe('housekeeping', () => {
     expect(await read()).toBeGreaterThan(200)
     let last: string | null = null
     do {
-      const sql = `select more from ${fn}.summarize($1, $1, $2, null)`
+      const sql = `select more from ${fn}.summarize_partitions($1, $1, $2, null)`
       last = (await db.query<{ more: string | null }>(sql, [day, last]))[0]?.more ?? null
     } while (last !== null)
     expect(await read()).toBeLessThan(40)
@@ -181,7 +181,9 @@ describe('housekeeping', () => {
   it('waits for no open transaction that uses an expired key again', async () => {
     await sluice.db.query(`insert into sluice.idempotency values ('t', 'again', gen_random_uuid(), sluice.now())`)
     await other.query('begin')
-    await other.query(`select ${fn}.keyed('t', '{again}', '{00000000-0000-7000-8000-000000000000}', 60)`)
+    await other.query(
+      `select ${fn}.take_idempotency_keys('t', '{again}', '{00000000-0000-7000-8000-000000000000}', 60)`,
+    )
     await sluice.prune()
     await other.query('commit')
     expect(await count(sluice.db, `sluice.idempotency where key = 'again'`)).toBe(1)
@@ -196,20 +198,33 @@ it('a round does a portion of each chore that is due, leaves in time, goes on in
   const clock = { ...systemClock, monotonicMs: () => nowMs, wallMs: () => hour * 3_600_000, random: () => 0 }
   const call = async (_: string, sql: string) => {
     // What is due every 2 s is due all the time here.
-    if (sql.includes('setting') || sql.includes('tidy')) return []
+    if (sql.includes('setting') || sql.includes('expire_holders')) return []
     asked.push(/sluice_\w+\.(\w+)\(/.exec(sql)?.[1] ?? sql)
     nowMs += 400
     return [{ more }]
   }
   const db = { call } as unknown as Db
-  const care = new Care(storeOn(db, { clock }), { prune: { at: '03:00', zone: 'UTC', for: 3_600_000 } })
+  const care = new RetentionSettings(storeOn(db, { clock }), { prune: { at: '03:00', zone: 'UTC', for: 3_600_000 } })
   const housekeeping = new Housekeeping(storeOn(db, { clock }), care)
-  const light = ['sweep', 'lapse', 'unlearn', 'collect', 'partition']
-  const all = [...light, 'summarize', 'expire', 'late', 'forget', 'retire']
+  const light = [
+    'delete_read_arrivals',
+    'delete_idempotency_keys',
+    'delete_learned_costs',
+    'delete_lanes',
+    'create_partitions',
+  ]
+  const all = [
+    ...light,
+    'summarize_partitions',
+    'drop_expired_partition',
+    'delete_late_jobs',
+    'delete_old_ledger',
+    'retire_buckets',
+  ]
   for (let rounds = 0; rounds < 2; rounds++) {
     asked.length = 0
     await housekeeping.run()
-    expect(asked).toEqual(['sweep', ...all])
+    expect(asked).toEqual(['delete_read_arrivals', ...all])
   }
   more = null
   await housekeeping.run()
@@ -218,7 +233,7 @@ it('a round does a portion of each chore that is due, leaves in time, goes on in
   expect(asked).toEqual([])
   nowMs += 60_000
   await housekeeping.run()
-  expect(asked).toEqual(['sweep', 'lapse'])
+  expect(asked).toEqual(['delete_read_arrivals', 'delete_idempotency_keys'])
   asked.length = 0
   hour = 4
   nowMs += 3_600_000
@@ -228,7 +243,7 @@ it('a round does a portion of each chore that is due, leaves in time, goes on in
   hour = 3
   nowMs += 60_000
   await housekeeping.run()
-  expect(asked).toEqual(['sweep', 'lapse', ...all.slice(5)])
+  expect(asked).toEqual(['delete_read_arrivals', 'delete_idempotency_keys', ...all.slice(5)])
 })
 
 it.each([
@@ -251,7 +266,7 @@ it.each([
   }
   const kept = async () => {
     const at = storeOn(db, { clock })
-    const housekeeping = new Housekeeping(at, new Care(at, {}), () => storeClock.cap(realMs))
+    const housekeeping = new Housekeeping(at, new RetentionSettings(at, {}), () => storeClock.cap(realMs))
     const said = await housekeeping.prune({ dryRun: true })
     const jobs = await count(db, 'sluice.done')
     const keys = await count(db, 'sluice.idempotency')
@@ -263,7 +278,8 @@ it.each([
     )
     return [await count(db, 'sluice.done'), await count(db, 'sluice.idempotency')]
   }
-  const keyed = (key: string) => db.query(`select ${fn}.keyed('t', array[$1], array[gen_random_uuid()], 86400)`, [key])
+  const keyed = (key: string) =>
+    db.query(`select ${fn}.take_idempotency_keys('t', array[$1], array[gen_random_uuid()], 86400)`, [key])
   await store.set(startMs)
   await epoch.look()
   await db.script(`${partition('done')}; ${finished('done', 1, 0)}`)
@@ -304,8 +320,8 @@ it("a step of the store's clock forward lets nobody use an idempotency key again
   const send = (key: string) => sluice.send(quietTask('stepped'), {}, { idempotencyKey: key })
   const before = await send('before')
   await store.set(startMs + hour + 2 * day)
-  const moved = await db.query(`select ${fn}.shift(${2 * day * 1_000}, 0)`)
-  expect(moved).toEqual([{ shift: 'moved' }])
+  const moved = await db.query(`select ${fn}.undo_clock_step(${2 * day * 1_000}, 0)`)
+  expect(moved).toEqual([{ undo_clock_step: 'moved' }])
   const after = await send('after')
   expect(await send('before')).toBe(before)
   await store.set(startMs + 24.5 * hour + 2 * day)

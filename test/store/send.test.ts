@@ -88,14 +88,14 @@ for (const engine of engines) {
       const late = await send(3, { delay: '1h' })
       expect((await at.sluice.jobs.get(delayed))?.expiresAt).toEqual(new Date(startMs + 3_900_000))
       await clock.set(startMs + 3_540_000)
-      await at.db.query(`select ${fn}.overdue(null)`)
+      await at.db.query(`select ${fn}.expire_overdue_jobs(null)`)
       expect(await at.sluice.jobs.count({ state: 'scheduled' })).toMatchObject({ count: 3 })
       await clock.set(startMs + 3_840_000)
-      await at.db.query(`select ${fn}.overdue(null)`)
+      await at.db.query(`select ${fn}.expire_overdue_jobs(null)`)
       await claimAll(at.db, at.worker, ['nobody'], 1)
       expect(ns(await claimAll(at.db, at.worker, ['quiet'], 2))).toEqual([1, 2])
       await clock.set(startMs + 3_960_000)
-      await at.db.query(`select ${fn}.overdue(null)`)
+      await at.db.query(`select ${fn}.expire_overdue_jobs(null)`)
       expect(await at.sluice.jobs.get(late)).toMatchObject({ state: 'failed', reason: 'expired' })
     })
   })
@@ -163,7 +163,9 @@ for (const engine of engines) {
 
     it('one that replaces is known again after others have replaced what it sent', async () => {
       const replace = async (id: string) => {
-        const [row] = await at.sluice.db.query<{ id: string }>(`select ${fn}.replace('quiet', 'k', $1, 60) as id`, [id])
+        const [row] = await at.sluice.db.query<{ id: string }>(`select ${fn}.replace_job('quiet', 'k', $1, 60) as id`, [
+          id,
+        ])
         return row?.id
       }
       const [first, second, third] = [newId(), newId(), newId()]

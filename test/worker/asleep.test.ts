@@ -88,7 +88,7 @@ test.each(told)('what was taken outside of jobs before a sleep is not used after
   const call = sluice.db.call.bind(sluice.db)
   const during = async (name: string, sql: string, params: readonly unknown[]) => {
     const rows = await call(name, sql, params)
-    if (name === 'acquire') for (const which of ['wallMs', 'bootMs'] as const) jumped[which] += tells[by][which]
+    if (name === 'acquire_grant') for (const which of ['wallMs', 'bootMs'] as const) jumped[which] += tells[by][which]
     return rows
   }
   sluice.db.call = during as typeof sluice.db.call

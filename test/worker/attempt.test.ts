@@ -16,14 +16,14 @@ import { storeOn } from '../../src/db/store.ts'
 import { silent } from '../../src/core/log.ts'
 import { readMoment, StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
-import type { Handout } from '../../src/claim/claimed-job.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Outcome } from '../../src/claim/finish/finish.ts'
 import { createAgent, type GuardedAgent } from '../../src/http/agent.ts'
 import { Guard } from '../../src/http/guard.ts'
 import { Attempt } from '../../src/worker/attempt.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
-import { Patience } from '../../src/worker/patience.ts'
-import { Stuck } from '../../src/worker/stuck.ts'
+import { GiveBackCounter } from '../../src/worker/give-backs.ts'
+import { StuckHandlers } from '../../src/worker/stuck.ts'
 import { httpServer } from '../http/bench.ts'
 import { patient } from './patience.ts'
 
@@ -67,12 +67,12 @@ const around = {
   store: storeOn(outside),
   storeClock: new StoreClock(),
   agent: {} as GuardedAgent,
-  patience: new Patience(),
+  patience: new GiveBackCounter(),
   rulebook: new Rulebook(),
   opens: async () => undefined,
-  stuck: new Stuck({ clock: systemClock, log: silent, most: 1, changed() {} }),
+  stuck: new StuckHandlers({ clock: systemClock, log: silent, most: 1, changed() {} }),
 }
-const handout = (job: Partial<Handout>) =>
+const handout = (job: Partial<ClaimedJob>) =>
   ({
     id: 'a',
     claim: 'c',
@@ -82,7 +82,7 @@ const handout = (job: Partial<Handout>) =>
     failed: 0,
     admitted: 0,
     ...job,
-  }) as Handout
+  }) as ClaimedJob
 let sluice: Sluice
 
 beforeAll(async () => {
@@ -149,7 +149,7 @@ test.each(Object.keys(rethrows))('an attempt that could send nothing in time goe
     ...around,
     store: storeOn({ ...outside, call: call as unknown as Db['call'] }, { clock }),
     agent,
-    patience: new Patience(),
+    patience: new GiveBackCounter(),
     rulebook: new Rulebook(),
     opens: async () => undefined,
   }

@@ -3,7 +3,7 @@ import { expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { Care, isPruneTime, said } from '../../src/fleet/retention.ts'
+import { RetentionSettings, isPruneTime, said } from '../../src/fleet/retention.ts'
 import { count, engines, quietTask } from '../dispatch/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
@@ -54,7 +54,7 @@ it.each(engines)('who speaks last is heard, also by those that said otherwise be
   let nowMs = 0
   const clock = { ...systemClock, monotonicMs: () => nowMs }
   const saying = (done: '1h' | '30d') =>
-    new Care(storeOn(sluice.db, { clock }), said({ retention: { done }, prune: 'any' }))
+    new RetentionSettings(storeOn(sluice.db, { clock }), said({ retention: { done }, prune: 'any' }))
   const [older, newer] = [saying('1h'), saying('30d')]
   // Nobody has spoken yet.
   expect(await older.agreed()).toMatchObject({ doneMs: hour, failedMs: 7 * 24 * hour })

@@ -1,7 +1,7 @@
 import { afterEach, beforeEach, expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
-import type { Handout } from '../../src/claim/claimed-job.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { StoreGrants } from '../../src/worker/grants.ts'
@@ -25,7 +25,7 @@ it('a store clock that steps forward gives an attempt nothing, and a hold no fur
   storeClock.saw(nowUs, systemClock.monotonicMs())
   await clock.set(startMs + 86_400_000)
 
-  const job = { ...jobs[0], takes: ['once'], grantedMs: systemClock.monotonicMs() } as unknown as Handout
+  const job = { ...jobs[0], takes: ['once'], grantedMs: systemClock.monotonicMs() } as unknown as ClaimedJob
   const grants = new StoreGrants({
     limits: [],
     store: storeOn(db),

@@ -114,7 +114,7 @@ describe.each(engines)('$name', (engine) => {
     const [lost, left] = [await enter(db), await enter(db)]
     expect((await claim(db, lost, ['once'], 1)).jobs).toHaveLength(1)
     expect((await claim(db, left, ['once'], 1)).jobs).toHaveLength(1)
-    await db.query(`select ${fn}.rescue($1, null, 'lost'), ${fn}.leave($2)`, [lost, left])
+    await db.query(`select ${fn}.rescue_worker($1, null, 'lost'), ${fn}.sign_off_worker($2)`, [lost, left])
     next = () => undefined
     await t.drain()
     const [first, second] = await Promise.all(ids.map((id) => t.waitFor(id)))
@@ -127,7 +127,7 @@ describe.each(engines)('$name', (engine) => {
     await t.drain()
     ids.push(await brief.send({}), await brief.send({}, { maxWait: '2h' }), await brief.send({}))
     await t.clock.advance('61s')
-    await t.sluice.db.query(`select ${fn}.overdue(null)`)
+    await t.sluice.db.query(`select ${fn}.expire_overdue_jobs(null)`)
     await t.clock.advance('1h')
     await t.drain()
     const jobs = await Promise.all(ids.map((id) => t.sluice.jobs.get(id)))
@@ -187,7 +187,7 @@ describe.each(engines)('$name', (engine) => {
     expect(lossy).toHaveBeenCalledTimes(2)
     lossy.mockRestore()
     expect(ids).toEqual(Array.from({ length: n }, () => first))
-    await db.query(`select ${fn}.rescue($1, null, 'shutdown')`, [worker])
+    await db.query(`select ${fn}.rescue_worker($1, null, 'shutdown')`, [worker])
     steps.length = 0
     await t.drain()
     expect(steps).toEqual([String(n - 1)])
@@ -203,7 +203,7 @@ describe.each(engines)('$name', (engine) => {
     const second = await noted.send({ n: 2 }, { idempotencyKey: key, replace: true })
     expect(second).not.toBe(first)
     expect(await t.sluice.jobs.get(first)).toMatchObject({ state: 'running' })
-    await db.query(`select ${fn}.rescue($1, null, 'shutdown')`, [worker])
+    await db.query(`select ${fn}.rescue_worker($1, null, 'shutdown')`, [worker])
     steps.length = 0
     await t.drain()
     expect(steps.toSorted()).toEqual(['1', '2'])
@@ -229,7 +229,7 @@ describe.each(engines)('$name', (engine) => {
     const worker = await enter(db)
     const { jobs } = await claim(db, worker, ['once'], 1)
     expect(jobs.map((job) => job.id)).toEqual([id])
-    await db.query(`select ${fn}.rescue($1, null, 'lost')`, [worker])
+    await db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [worker])
     expect(await t.waitFor(id)).toMatchObject({ state: 'failed', reason: 'doubtful' })
   })
 

@@ -13,7 +13,7 @@ import { codeOf, cost, late, once, patient, play, raise, silence, Stage, type Tu
 const back = ['scheduled', 'waiting']
 const never = () => new Promise<never>(() => {})
 const lose = async ({ stage }: Turn) =>
-  void (await stage.sluice.db.query(`select ${fn}.rescue($1, null, 'lost')`, [await stage.member()]))
+  void (await stage.sluice.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [await stage.member()]))
 const denied = (lacking?: string) => ({ granted: 0, waitMs: 1, lacking })
 /** Only the first call does this, the next ones do nothing. */
 const first = (run: (turn: Turn) => unknown) => (turn: Turn) => (turn.n === 1 ? run(turn) : undefined)
@@ -130,7 +130,7 @@ play({
     state: 'done',
     calls: 2,
     after: (stage, name) => {
-      if (name === 'acquire' && stage.calls.length === 1) late(stage)
+      if (name === 'acquire_grant' && stage.calls.length === 1) late(stage)
     },
     run: async ({ n, fetch, stage }) => {
       if (n === 1) late(stage)
@@ -194,7 +194,7 @@ describe.each(mainEngines)('a claim on $name', (engine) => {
     const name = await stage.send()
     expect((await claim(at.db, at.worker, [name], 1)).jobs).toHaveLength(1)
     expect(await stage.sums()).toMatchObject({ calls: 1, tokens: cost, seats: 1 })
-    await at.db.query(`select ${fn}.leave($1)`, [at.worker])
+    await at.db.query(`select ${fn}.sign_off_worker($1)`, [at.worker])
     expect(await stage.sums()).toEqual({ calls: 0, tokens: 0, beside: 0, inUse: 0, seats: 0, heldMs: 0 })
   })
 })

@@ -6,7 +6,7 @@ import { z } from 'zod'
 import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { storeOn } from '../../src/db/store.ts'
-import { roundOf } from '../../src/worker/round.ts'
+import { createRound } from '../../src/worker/round.ts'
 import { claimAll, emptied, mainEngines } from '../dispatch/engine.ts'
 import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
@@ -109,13 +109,13 @@ describe.each(mainEngines)('a bucket that fails by its data, on $name', (engine)
     await claimAll(db, at.worker, [call.name], 1)
     await db.query(`update sluice.ledger set n = ${bigintMax}`)
     const rescued: number[] = []
-    const round = roundOf({
+    const round = createRound({
       store: storeOn(db),
       hand: { size: 1, jobs: () => [], drop() {}, endTimedOut() {} },
       member: {
         round: async () => ({ lost: undefined, isTurn: true, claims: [], mayRest: false }),
         watch: async () => {
-          const [row] = await db.query<{ n: number }>(`select ${fn}.rescue($1, null, 'lost') as n`, [at.worker])
+          const [row] = await db.query<{ n: number }>(`select ${fn}.rescue_worker($1, null, 'lost') as n`, [at.worker])
           rescued.push(row?.n ?? 0)
           return []
         },

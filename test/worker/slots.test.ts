@@ -1,10 +1,10 @@
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import type { Outcome } from '../../src/claim/finish/finish.ts'
-import type { Handout } from '../../src/claim/claimed-job.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Attempt } from '../../src/worker/attempt.ts'
 import { Slots } from '../../src/worker/slots.ts'
-import { Stuck } from '../../src/worker/stuck.ts'
+import { StuckHandlers } from '../../src/worker/stuck.ts'
 import { until } from '../until.ts'
 
 const log = { debug() {}, info() {}, warn() {}, error() {} }
@@ -25,14 +25,14 @@ describe('slots', () => {
       at.nowMs += at.ms
       return { kind: 'done', result: null, tookMs: at.ms }
     }
-    const attempt = (job: Handout) => ({ job, run }) as unknown as Attempt
-    const stuck = new Stuck({ clock, log, most: 100, changed() {} })
+    const attempt = (job: ClaimedJob) => ({ job, run }) as unknown as Attempt
+    const stuck = new StuckHandlers({ clock, log, most: 100, changed() {} })
     const threaded = { tasks: new Set<string>(), threads: 0 }
     const made = new Slots({ slots: 100, attempt, stuck, clock, isPrompt, threaded }, { ended() {}, changed() {} })
     /** Starts ten; resolves, when they have ended, to how many had begun by the time that the next claim could be sent. */
     const start = async () => {
       const before = at.begun
-      made.start(Array.from({ length: 10 }, () => ({ grantUs }) as Handout))
+      made.start(Array.from({ length: 10 }, () => ({ grantUs }) as ClaimedJob))
       await Promise.resolve()
       const begun = at.begun - before
       expect(made.free()).toBe(90)

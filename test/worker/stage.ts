@@ -10,10 +10,10 @@ import { storeOn } from '../../src/db/store.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import { type Context, task, type TaskOptions } from '../../src/tasks/task.ts'
 import { type Limit, limit } from '../../src/limits/limit.ts'
-import type { Leave, SharedAsk, SharedLimits } from '../../src/limits/peer.ts'
+import type { PeerDecision, PeerRequest, PeerLimiter } from '../../src/limits/peer.ts'
 import type { Rule } from '../../src/index.ts'
 import type { Sluice } from '../../src/sluice.ts'
-import { Care } from '../../src/fleet/retention.ts'
+import { RetentionSettings } from '../../src/fleet/retention.ts'
 import { Worker } from '../../src/worker/worker.ts'
 import { mainEngines, openOn } from '../dispatch/engine.ts'
 import { fn } from '../servers/fn.ts'
@@ -35,13 +35,13 @@ const limits: Limit<Input>[] = [
 ]
 
 /** Another program that takes of the same limits, as a worker sees it through Redis. */
-export class Peer implements SharedLimits {
+export class Peer implements PeerLimiter {
   /** Units that it believes are used, by limit. */
   readonly used = new Map<string, number>()
   /** The longest silence that it was told of, in ms. */
   heldMs = 0
   /** What it says to the n-th call; undefined: all of it is granted. */
-  answer: ((asked: SharedAsk, n: number) => Partial<Leave> | undefined) | undefined
+  answer: ((asked: PeerRequest, n: number) => Partial<PeerDecision> | undefined) | undefined
   #asked = 0
   readonly isAway = false
   start() {}
@@ -49,11 +49,11 @@ export class Peer implements SharedLimits {
   isOpenFor = () => true
   onChange = () => () => {}
 
-  async ask(asked: SharedAsk) {
+  async ask(asked: PeerRequest) {
     const said = this.answer?.(asked, ++this.#asked)
     const leaves = asked.wishes.map(({ takes, units, count }) => {
       const leave = { granted: count, fromMs: asked.sentMs, notBeforeMs: asked.sentMs, waitMs: 0, lacking: undefined }
-      const all: Leave = { ...leave, ...said }
+      const all: PeerDecision = { ...leave, ...said }
       for (let i = 0; i < all.granted; i++) this.#add(takes, units, 1)
       return all
     })
@@ -99,7 +99,7 @@ export interface Plot {
   /** The handler. */
   run?: (turn: Turn) => unknown
   /** What the peer says to the n-th call; undefined: all of it is granted. */
-  answer?: (asked: SharedAsk, n: number, stage: Stage) => Partial<Leave> | undefined
+  answer?: (asked: PeerRequest, n: number, stage: Stage) => Partial<PeerDecision> | undefined
   /** After each statement of the worker's, by its name. */
   after?: (stage: Stage, name: string) => unknown
   /** Sent by SQL, so that nobody with the task's code has seen it. */
@@ -136,7 +136,7 @@ export const raise = (error: unknown) => {
 export async function silence({ stage }: Turn, ms: number): Promise<void> {
   stage.peer.hold([], ms)
   const buckets = `array[sluice.hash64('calls:' || $1)]`
-  await stage.sluice.db.query(`select ${fn}.hold(${buckets}, $2, null)`, [stage.key, ms * 1_000])
+  await stage.sluice.db.query(`select ${fn}.hold_buckets(${buckets}, $2, null)`, [stage.key, ms * 1_000])
 }
 /** Of a task whose next attempt is far away, whatever its error says. */
 export const patient = { retry: { base: '1h', max: '1h' } } as const
@@ -216,7 +216,7 @@ export class Stage {
       labels: {},
       allowPrivate: [],
       beatUrl: undefined,
-      care: new Care(store, {}),
+      care: new RetentionSettings(store, {}),
       shared: this.peer,
       ended() {},
     })
@@ -270,7 +270,7 @@ export class Stage {
       `select b.name, l.units, l.held, (r.debt[1] / r.weight[1])::float8 as debt from sluice.bucket b
        cross join lateral (select sum(units)::float8 as units, max(case when hold > 0 then hold - at else 0 end)::float8 / 1000 as held
                            from sluice.ledger where bucket = b.id) l
-       cross join lateral ${fn}.room(array[b.id], sluice.now_us()) r where b.key = $1`,
+       cross join lateral ${fn}.bucket_room(array[b.id], sluice.now_us()) r where b.key = $1`,
       [this.key],
     )
     const of = (name: string) => rows.find((row) => row.name === name)

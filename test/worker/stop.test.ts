@@ -38,7 +38,7 @@ test.each(cases)('$way, stopped at claim $nth, given up as lost before: $isLost'
   const watcher = await Sluice.open({ store: url })
   const sluice = await Sluice.open({ store: url })
   let closing: Promise<void> | undefined
-  const before = isLost ? `${fn}.rescue(id, null, 'lost')` : 'id'
+  const before = isLost ? `${fn}.rescue_worker(id, null, 'lost')` : 'id'
   // So slow that a worker that starts does not trust the machine yet, and claims for nothing once more.
   const slowly = () => watcher.db.query(`select ${before}, pg_sleep(0.1) from sluice.worker`)
   stopAtClaim(nth, slowly, () => (closing = later(sluice.close())))
@@ -141,7 +141,7 @@ test.each(['work', 'dispatchOnce'])(
       await expect.poll(() => goneMs).toBeLessThan(Infinity)
     } else await expect(sluice.dispatchOnce([cutting])).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
     await sluice.close()
-    await watcher.db.query(`select ${fn}.rescue(id, null, 'lost') from sluice.worker`)
+    await watcher.db.query(`select ${fn}.rescue_worker(id, null, 'lost') from sluice.worker`)
     expect(await watcher.db.query('select attempt, ambiguous from sluice.job')).toEqual([
       { attempt: 1, ambiguous: true },
     ])

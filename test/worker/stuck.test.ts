@@ -4,7 +4,7 @@ import { z } from 'zod'
 import { checks } from '../../src/cli/checks.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { type Log, Sluice, task } from '../../src/index.ts'
-import { Stuck } from '../../src/worker/stuck.ts'
+import { StuckHandlers } from '../../src/worker/stuck.ts'
 import { engines } from '../dispatch/engine.ts'
 import { until } from '../until.ts'
 import { hasty } from './patience.ts'
@@ -42,7 +42,7 @@ test('counts who goes on beyond the grace, says so once, and tells when there ar
     for (const timer of timers) if (timer.atMs <= nowMs && timers.delete(timer)) timer.fire()
   }
   const [log, changed] = [logs(), vi.fn<(isTooMany: boolean) => void>()]
-  const stuck = new Stuck({ clock, log, most: 2, changed })
+  const stuck = new StuckHandlers({ clock, log, most: 2, changed })
   const ends = ['a', 'b', 'c'].map((id) => {
     let end: (() => void) | undefined
     stuck.watch({ id, task: 'deaf' }, timedOut, new Promise<void>((resolve) => (end = resolve)))

@@ -4,12 +4,12 @@ import type { GuardedAgent } from '../../src/http/agent.ts'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { StoreClock, systemClock } from '../../src/core/clock.ts'
 import type { Db } from '../../src/db/db.ts'
-import type { Handout } from '../../src/claim/claimed-job.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { type AnyTask, AttemptError, limit, type Log, Sluice, task } from '../../src/index.ts'
 import { Attempt } from '../../src/worker/attempt.ts'
-import { Patience } from '../../src/worker/patience.ts'
+import { GiveBackCounter } from '../../src/worker/give-backs.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
-import { Stuck } from '../../src/worker/stuck.ts'
+import { StuckHandlers } from '../../src/worker/stuck.ts'
 import { Threads } from '../../src/worker/threads.ts'
 import { mainEngines } from '../dispatch/engine.ts'
 import { httpServer } from '../http/bench.ts'
@@ -25,7 +25,7 @@ const log = {
   warn: vi.fn<Log['warn']>(),
   error: vi.fn<Log['error']>(),
 }
-const handout = (input: object, job: Partial<Handout> = {}) =>
+const handout = (input: object, job: Partial<ClaimedJob> = {}) =>
   ({
     id: 'a',
     claim: 'c',
@@ -40,14 +40,14 @@ const handout = (input: object, job: Partial<Handout> = {}) =>
     admitted: 0,
     input,
     ...job,
-  }) as Handout
+  }) as ClaimedJob
 let threads: Threads
-const stuck = new Stuck({ clock: systemClock, log, most: 1, changed() {} })
+const stuck = new StuckHandlers({ clock: systemClock, log, most: 1, changed() {} })
 const around = (clock = systemClock) => ({
   store: storeOn({ checkOutside() {} } as unknown as Db, { clock, log }),
   storeClock: new StoreClock(),
   agent: {} as GuardedAgent,
-  patience: new Patience(),
+  patience: new GiveBackCounter(),
   stuck,
   rulebook: new Rulebook(),
   opens: async () => undefined,
@@ -131,7 +131,7 @@ test('who waits for a thread is not late, is given back when its grant grew old 
       return () => void armed.delete(timer)
     },
   }
-  const patience = { spend: vi.fn<() => boolean>(() => false), forget() {} } as unknown as Patience
+  const patience = { spend: vi.fn<() => boolean>(() => false), forget() {} } as unknown as GiveBackCounter
   const run = (input: object, options: object, takes: string[] | null) =>
     new Attempt(handout(input, { grantedMs: 0, takes }), work(options), { ...around(clock), patience })
   const first = run({ kind: 'until', shared: flags }, {}, null).run()

@@ -78,7 +78,7 @@ test('an idle worker that was given up goes to sleep anew, so that senders know 
   await sluice.work([task('quiet', { input: z.object({}), run: () => undefined })])
   await until(async () => (await idle()).length === 1, 'it is idle')
   const [before] = await idle()
-  await sluice.db.query(`select ${fn}.rescue($1, null, 'lost')`, [before?.worker])
+  await sluice.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [before?.worker])
   await until(async () => (await idle()).length === 1, 'it is idle anew')
   const [after] = await idle()
   expect(after?.worker).not.toBe(before?.worker)

@@ -1,5 +1,5 @@
 -- Reads what has arrived for a class since the last reading, by lanes. Call under the class's lock; the caller absorbs
--- it, and records the state that is returned (`engine.note_classes`). A row counts as arrived since then if the
+-- it, and records the state that is returned (`engine.record_class_states`). A row counts as arrived since then if the
 -- snapshot of the last reader did not show it: so no late commit is missed, and no row is read twice. Arrivals of this
 -- transaction are left to the next reader. Of more than 2,000 rows, or 1,000 lanes, one portion is read, and the next
 -- reader goes on behind it, so that a claim that finds 100,000 new lanes does not make other claims wait.
@@ -25,7 +25,7 @@ begin
   end if;
   if not v_rest and right(v_state.snap::text, 1) = ':' and v_state.xid >= pg_snapshot_xmax(v_state.snap) then
     -- No transaction was in progress at the last reading, as most of the time: one range of the index has all rows.
-    select engine.own_snapshot(v_own), array_agg(a.lane), array_agg(a.pos), array_agg(a.n), sum(a.n)
+    select engine.snapshot_without_own(v_own), array_agg(a.lane), array_agg(a.pos), array_agg(a.n), sum(a.n)
     into v_snap, v_lanes, v_bounds, v_counts, v_count
     from (select lane, pos, n from sluice.arrival
           where class = p_class and xid >= pg_snapshot_xmax(v_state.snap) and xid is distinct from v_own
@@ -34,7 +34,7 @@ begin
   end if;
   if v_lanes is null or cardinality(v_lanes) > v_most
      or (cardinality(v_lanes) > v_most_lanes and (select count(distinct l) from unnest(v_lanes) l) > v_most_lanes) then
-    v_news := engine.read_portion(p_class, v_state, v_own, v_most, v_most_lanes);
+    v_news := engine.read_arrivals_portion(p_class, v_state, v_own, v_most, v_most_lanes);
     if v_news.lanes is null and not v_rest then return v_news; end if;
     v_state := v_news.state; v_rest := v_news.rest;
     v_lanes := v_news.lanes; v_bounds := v_news.bounds; v_counts := v_news.counts;

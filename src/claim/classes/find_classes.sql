@@ -35,7 +35,7 @@ begin
           select k.id, k.labels from sluice.class k
           where k.retired is null and k.task = any (p_tasks)
             and (p_queues is null or k.queue = any (p_queues))
-            and (k.labels is null or engine.bears(p_labels, k.labels))) c
+            and (k.labels is null or engine.has_labels(p_labels, k.labels))) c
     left join lateral (
       select s.snap, s.xid, s.target from sluice.class_state s where s.class = c.id order by s.n desc limit 1) b on true
   ) k;

@@ -4,7 +4,7 @@
 create or replace function engine.make_classes(p_news engine.news) returns void language plpgsql as $$
 begin
   insert into sluice.class (id, queue, task, labels)
-  select distinct engine.class_id(j.queue, j.task, j.takes) as id, j.queue, j.task, engine.labels(j.takes)
+  select distinct engine.class_id(j.queue, j.task, j.takes) as id, j.queue, j.task, engine.find_label_limits(j.takes)
   from unnest(p_news.lanes, p_news.bounds) a (lane, bound)
   cross join lateral (
     select queue, task, takes from sluice.job

@@ -1,12 +1,12 @@
 /**
  * Watches the limiter's state: whether the store is still the same, and whether its clock runs evenly. Each worker checks
- * when it registers and at each beat, and corrects what it finds for the whole fleet (limits/clock/look.sql, limits/clock/shift.sql).
+ * when it registers and at each beat, and corrects what it finds for the whole fleet (limits/clock/check_epoch.sql, limits/clock/undo_clock_step.sql).
  */
 import { leastUs, type Reading, stepForward, type StoreClock } from '../../core/clock.ts'
 import type { Store } from '../../db/store.ts'
 
 /** The row that look returns. */
-export interface Look {
+export interface EpochCheck {
   now_us: string
   ahead_us: string
   watched: boolean
@@ -35,14 +35,14 @@ export class Epoch {
    * time.
    */
   async look(): Promise<void> {
-    await this.lookBy((known) => this.#store.call<Look>('look', known))
+    await this.lookBy((known) => this.#store.call<EpochCheck>('check_epoch', known))
   }
 
   /**
    * Checks once with a statement that also does other work: `ask` gets the parameters of look, and its row has look's
    * columns.
    */
-  async lookBy<R extends Look>(ask: (known: readonly unknown[]) => Promise<R[]>): Promise<R | undefined> {
+  async lookBy<R extends EpochCheck>(ask: (known: readonly unknown[]) => Promise<R[]>): Promise<R | undefined> {
     const past = this.#past
     const sentMs = this.#store.clock.monotonicMs()
     const [row] = await ask([past === undefined ? null : leastUs(past, sentMs), this.#known.n, this.#known.lsn])
@@ -59,7 +59,10 @@ export class Epoch {
     const one = () =>
       db.transaction(async (tx) => {
         await tx.query('set local statement_timeout = 0')
-        return (await this.#store.on(tx).call<{ renewed: boolean }>('renewed'))[0]?.renewed === true
+        return (
+          (await this.#store.on(tx).call<{ rebuild_next_bucket: boolean }>('rebuild_next_bucket'))[0]
+            ?.rebuild_next_bucket === true
+        )
       })
     try {
       while (await one());
@@ -72,7 +75,7 @@ export class Epoch {
     }
   }
 
-  async #learn(row: Look, past: Reading | undefined, sentMs: number): Promise<void> {
+  async #learn(row: EpochCheck, past: Reading | undefined, sentMs: number): Promise<void> {
     const heardMs = this.#store.clock.monotonicMs()
     const reading = { us: Number(row.now_us), sentMs, heardMs, bootMs: this.#store.clock.bootMs() }
     this.#tell(row)
@@ -94,15 +97,15 @@ export class Epoch {
    * stays valid.
    */
   async #shift(byUs: number, aheadUs: string): Promise<boolean> {
-    const [row] = await this.#store.call<{ shift: string }>('shift', [byUs, aheadUs])
-    if (row?.shift === 'moved')
+    const [row] = await this.#store.call<{ undo_clock_step: string }>('undo_clock_step', [byUs, aheadUs])
+    if (row?.undo_clock_step === 'moved')
       this.#store.log.warn("the store's clock stepped forward; limits continue as if it had not: check that clock", {
         seconds: Math.round(byUs / 1e6),
       })
-    return row?.shift !== 'witnessed'
+    return row?.undo_clock_step !== 'witnessed'
   }
 
-  #tell({ restored, raised_us, n }: Look): void {
+  #tell({ restored, raised_us, n }: EpochCheck): void {
     if (restored)
       this.#store.log.error(
         'the store lacks commits that it had acknowledged (restored from a backup, or failed over): limits are closed until ' +

@@ -3,7 +3,7 @@ import type { Clock } from '../../core/clock.ts'
 import { UsageError } from '../../core/errors.ts'
 import type { Sql } from '../../db/store.ts'
 import { inWords, type Limit } from '../../limits/limit.ts'
-import { type Share, unreserved } from '../../limits/reserve.ts'
+import { type Share, unreserved } from '../../limits/share.ts'
 import { isTransient } from '../claim.ts'
 import { currentUser } from '../../core/user.ts'
 
@@ -71,7 +71,7 @@ export class Definitions {
   }
 
   #define(limit: Limit): Promise<void> {
-    return insist(this.#clock, () => defineLimit(this.#sql, limit, this.#ageMs()))
+    return retryOnDeadlock(this.#clock, () => defineLimit(this.#sql, limit, this.#ageMs()))
   }
 
   #ageMs(): number {
@@ -80,7 +80,7 @@ export class Definitions {
 }
 
 /** Repeats work that was rolled back by a deadlock or a lock timeout, for some 10 s. */
-export async function insist<T>(clock: Clock, work: () => Promise<T>): Promise<T> {
+export async function retryOnDeadlock<T>(clock: Clock, work: () => Promise<T>): Promise<T> {
   const untilMs = clock.monotonicMs() + defineMs
   for (;;) {
     try {
@@ -109,7 +109,7 @@ export interface Said {
 }
 
 /**
- * Records a source's definition of a limit (claim/definitions/define.sql). Resolves to whether it is in force now; undefined: nothing
+ * Records a source's definition of a limit (claim/definitions/define_limit.sql). Resolves to whether it is in force now; undefined: nothing
  * changed.
  * @throws UsageError SLUICE_BAD_ZONE
  */
@@ -118,8 +118,8 @@ export async function say(
   name: string,
   { source, limit, more, lendUs, reason, ageMs = 0 }: Said,
 ): Promise<boolean | undefined> {
-  const saying = sql.call<{ define: boolean | null }>(
-    'define',
+  const saying = sql.call<{ define_limit: boolean | null }>(
+    'define_limit',
     [
       name,
       source,
@@ -137,7 +137,7 @@ export async function say(
     if (zone === undefined || (error as { code?: unknown }).code !== '22023') throw error
     throw new UsageError('SLUICE_BAD_ZONE', `limit "${name}": the store does not know the time zone "${zone}"`)
   })
-  return row?.define ?? undefined
+  return row?.define_limit ?? undefined
 }
 
 /** Returns those fields of a stored definition that an operator's numbers decide. */
@@ -180,16 +180,16 @@ export async function defineLimit(sql: Sql, limit: Limit, ageMs = 0): Promise<vo
     ...(isOpenWithoutStore ? { open: true } : {}),
   }
   await say(sql, limit.name, { source: 'code', limit, more, ageMs })
-  await defineBeside(sql, limit.name, ageMs)
+  await defineShareBuckets(sql, limit.name, ageMs)
 }
 
 type SaidSpec = Omit<NonNullable<Said['limit']>, 'share'> & { share?: Share; keyed?: boolean; path?: string | null }
 
 /**
- * Derives the definitions of the buckets beside a limit with a share (limits/reserve.ts) from each source's definition.
+ * Derives the definitions of the buckets beside a limit with a share (limits/share.ts) from each source's definition.
  * If the limit no longer has a share, jobs may still wait in those buckets: they then allow as much as the limit.
  */
-export async function defineBeside(sql: Sql, name: string, ageMs = 0): Promise<void> {
+export async function defineShareBuckets(sql: Sql, name: string, ageMs = 0): Promise<void> {
   const rows = await sql.query<{ name: string; source: Said['source']; spec: SaidSpec }>(
     `select name, source, spec from sluice.limit_source where name = $1 or starts_with(name, $1 || '/')`,
     [name],

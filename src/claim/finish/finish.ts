@@ -1,10 +1,10 @@
-/** Records ended attempts in batches: one statement for all that ended while the previous one ran (claim/finish/finish.sql). */
+/** Records ended attempts in batches: one statement for all that ended while the previous one ran (claim/finish/finish_attempts.sql). */
 import { StoreError } from '../../core/errors.ts'
 import { reach } from '../../core/probe.ts'
 import { againMs } from '../../core/retry.ts'
 import type { Store } from '../../db/store.ts'
 import type { Readmission } from '../../tasks/place.ts'
-import type { Denial, Handout } from '../claimed-job.ts'
+import type { Denial, ClaimedJob } from '../claimed-job.ts'
 import { isDataError, parkBuckets } from '../parking/parked.ts'
 
 /** How an attempt ended. */
@@ -29,7 +29,7 @@ export type Outcome =
   | { kind: 'interrupt'; error: string; tookMs: number }
 
 interface Ending {
-  job: Handout
+  job: ClaimedJob
   outcome: Outcome
   resolve: (accepted: boolean) => void
 }
@@ -69,7 +69,7 @@ export class Finisher {
   }
 
   /** Registers claimed jobs, so that a claim's row is deleted when its last job has ended. */
-  opened(jobs: readonly Handout[]): void {
+  opened(jobs: readonly ClaimedJob[]): void {
     for (const job of jobs) this.#open.set(job.claim, (this.#open.get(job.claim) ?? 0) + 1)
   }
 
@@ -81,7 +81,7 @@ export class Finisher {
   /**
    * Records the end of an attempt; resolves to false when the store rejected it, because the job was rescued meanwhile.
    */
-  end(job: Handout, outcome: Outcome): Promise<boolean> {
+  end(job: ClaimedJob, outcome: Outcome): Promise<boolean> {
     return new Promise((resolve) => {
       this.#waiting.push({ job, outcome, resolve })
       this.#flushing ??= this.#flush().finally(() => (this.#flushing = undefined))
@@ -124,11 +124,11 @@ export class Finisher {
     for (let tries = 0; ; tries++) {
       try {
         await reach('finish.sent', batch.length)
-        const [row] = await this.#store.call<{ finish: string[] }>('finish', params)
+        const [row] = await this.#store.call<{ finish_attempts: string[] }>('finish_attempts', params)
         await reach('finish.received', batch.length)
         // After a lost reply the first try may have been carried out: then there is nothing left to accept, which is
         // correct.
-        return isUnknown ? [] : (row?.finish ?? []).map(Number)
+        return isUnknown ? [] : (row?.finish_attempts ?? []).map(Number)
       } catch (error) {
         // A bucket with bad data is no fault of the attempts that used it.
         if (isDataError(error) && (await parkBuckets(this.#store, batch.flatMap(takesOf)))) continue

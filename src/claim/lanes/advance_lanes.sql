@@ -50,15 +50,15 @@ begin
   )
   select array_agg(m.lane) into v_next from moved m;
   if v_grouped <> '{}' then
-    perform engine.mend_groups(g.class, g.list, array_agg(g.fair)) from (
+    perform engine.choose_front_lanes(g.class, g.list, array_agg(g.fair)) from (
       select l.class, l.list, l.fair from unnest(p_lane || v_next) l
       where l.class = any (v_grouped) and l.list is not null group by 1, 2, 3) g
     group by g.class, g.list;
   end if;
-  perform engine.keep_lists(p_now, p_lane, v_next);
+  perform engine.update_lists(p_now, p_lane, v_next);
   if exists (select 1 from sluice.limit_def d where d.lend_us is not null) then
     -- Lanes that stay in their list were denied, too.
-    perform engine.plead(array_agg(l.list), array_agg(b), p_now)
+    perform engine.record_denied_shares(array_agg(l.list), array_agg(b), p_now)
     from (select n.list, n.buckets from unnest(v_next) n
           union all
           select l.list, l.buckets from unnest(p_lane) l

@@ -1,6 +1,6 @@
 -- Builds lanes that have no row yet, each from its first waiting job; `engine.seat_lanes` inserts them. A lane's
 -- buckets are in the order of the job's takes, and so of its costs. A bucket that depends on a worker's label
--- (`ip@host`) stands under that name; each claim finds the worker's own bucket for it (`engine.resolve`). A lane whose
+-- (`ip@host`) stands under that name; each claim finds the worker's own bucket for it (`engine.resolve_buckets`). A lane whose
 -- jobs have gone meanwhile is left out.
 -- p_class: the class of the lanes
 -- p_new: their positions in p_news

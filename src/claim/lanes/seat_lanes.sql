@@ -56,7 +56,7 @@ begin
     select q.*, u.pos, v_starts[array_position(v_fairs, q.fair)] as start, j.head
     from unnest(p_lanes) q join unnest(p_news.lanes, p_news.bounds) u (id, pos) on u.id = q.id
     left join lateral (
-      select engine.rank(coalesce(j.since, j.created_at), q.priority) as head from sluice.job j
+      select engine.lane_rank(coalesce(j.since, j.created_at), q.priority) as head from sluice.job j
       where j.lane = q.id and j.seq >= u.pos and j.due_at is null order by j.seq limit 1) j on true
   ), moved as (
     update sluice.lane l set v = l.v + 1, list = 0, bound = h.pos, vstart = h.start, rank = coalesce(h.head, l.rank),
@@ -67,7 +67,7 @@ begin
   select h.id, 0, h.class, 0, h.start, coalesce(h.head, 0), h.fair, h.pos, h.priority, h.weight, h.buckets, h.costed
   from head h where h.v = -1;
   if v_grouped then
-    perform engine.mend_groups(p_class, 0, array(select distinct q.fair from unnest(p_lanes) q));
+    perform engine.choose_front_lanes(p_class, 0, array(select distinct q.fair from unnest(p_lanes) q));
   end if;
-  perform engine.keep_ready(p_class, p_now, (select min(s) from unnest(v_starts) s));
+  perform engine.update_ready_list(p_class, p_now, (select min(s) from unnest(v_starts) s));
 end $$;

@@ -22,7 +22,7 @@ begin
            coalesce(bool_or(p.cut), false),
            array_agg((p.lane).class) filter (where p.raise > 0), array_agg(p.raise) filter (where p.raise > 0)
     into lanes, starts, lifts, horizon, cut, v_raised, v_raises
-    from engine.rank_lanes(p_classes, p_new, p_now, p_since, p_most) p;
+    from engine.read_candidate_lanes(p_classes, p_new, p_now, p_since, p_most) p;
     -- The whole class is lifted, so that those of its lanes that were read do not fall behind its others. A class that
     -- another transaction announces or retires just now is skipped, because that transaction may wait for this class.
     if v_raised is not null then

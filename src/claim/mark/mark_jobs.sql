@@ -1,6 +1,6 @@
 -- Marks the next jobs of each lane for a claim, appends what they hold to the ledger, and returns them as text.
 -- It skips jobs that other transactions have locked: a claim never waits for a job. It skips jobs that were just moved
--- to another lane (`engine.reprioritise`), because nobody would be charged for them.
+-- to another lane (`engine.reprioritise_jobs`), because nobody would be charged for them.
 -- A reply must fit the socket's buffers, or a stopped worker would keep the claim's transaction, and its locks, open.
 -- So inputs and tags beyond 64 KiB are left out, and the worker reads them in a second query. The length of the text
 -- counts, because a compressed input is much longer on the wire than in its row.
@@ -11,9 +11,9 @@
 -- p_life: how long grants of each bucket may be used, in microseconds
 -- p_of, p_seqs: lane and seq of each selected job of lanes with costs; jobs that became visible since are left
 -- p_dead: which of those jobs cost more than a bucket can ever grant, and must not run
--- p_over: as `engine.portion` returns it. These four are null when no lane has costs.
--- p_labels, p_members: as `engine.resolve` returns them; with labels, `engine.picks` decides what each job holds
--- p_rooms: as `engine.survey` returns them
+-- p_over: as `engine.divide_room` returns it. These four are null when no lane has costs.
+-- p_labels, p_members: as `engine.resolve_buckets` returns them; with labels, `engine.choose_held_buckets` decides what each job holds
+-- p_rooms: as `engine.read_claim_room` returns them
 -- granted: how many jobs the claim has
 -- jobs: the jobs as JSON text (claim/claimed-job.ts)
 -- moves: what became of each lane's jobs, for `engine.advance_lanes`
@@ -27,13 +27,13 @@ create or replace function engine.mark_jobs(
 language plpgsql as $$
 declare
   v_ids bigint[] := array(select l.id from unnest(p_lane) with ordinality l order by l.ordinality);
-  v_at timestamptz := engine.wall(p_now); v_lanes bigint[]; v_seqs bigint[]; v_late uuid[]; v_dead uuid[];
+  v_at timestamptz := engine.store_time(p_now); v_lanes bigint[]; v_seqs bigint[]; v_late uuid[]; v_dead uuid[];
   v_picked bigint[]; v_holds text[]; v_buckets bigint[] := p_buckets;  -- in the order of p_rooms
   v_units bigint[]; v_places bigint[]; v_wanted integer;
 begin
   if p_labels is not null then
     select p.seqs, p.holds, p.buckets, p.rooms into v_picked, v_holds, v_buckets, p_rooms
-    from engine.picks(p_labels, p_members, p_now, p_lane, p_take, p_of, p_seqs, p_rooms) p;
+    from engine.choose_held_buckets(p_labels, p_members, p_now, p_lane, p_take, p_of, p_seqs, p_rooms) p;
   end if;
   with ask as (
     select l.id as lane, l.bound, p_take[l.ordinality] as take, l.costed, l.buckets,
@@ -43,7 +43,7 @@ begin
     select a.lane, a.life, a.buckets, a.take, j.* from ask a cross join lateral (
       select ctid as tid, seq, id, coalesce(since, created_at) as created_at, expires_at <= v_at as late, false as dead
       from sluice.job where lane = a.lane and seq >= a.bound and claim is null and due_at is null
-        and case when xmax = '0' then true else engine.lock_job(ctid) end order by seq limit a.take + 1) j
+        and case when xmax = '0' then true else engine.try_lock_job(ctid) end order by seq limit a.take + 1) j
     where not a.costed union all
     select p.lane, a.life, a.buckets, null, j.tid, j.seq, j.id, j.created_at, j.late or p.dead, p.dead
     from unnest(p_of, p_seqs, p_dead) p (lane, seq, dead)  -- one job at a time: otherwise the plan reads all jobs
@@ -61,7 +61,7 @@ begin
     from told s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true and not s.beyond
       and (p_labels is null or s.seq = any (v_picked))
     returning s.o, j.lane, j.seq, j.costs, j.costs[cardinality(j.costs)] as turn, j.holds, s.buckets,
-      engine.hand(j, s.life, s.is_same) as told, engine.cargo(j) as cargo
+      engine.encode_job(j, s.life, s.is_same) as told, engine.encode_job_payload(j) as cargo
   ), charge as (
     select array_agg(c.units order by c.b) as units, array_agg(c.places order by c.b) as places from (
       select u.b, sum(u.n * u.cost) as units, sum(u.n) as places from (
@@ -76,20 +76,20 @@ begin
           from (select lane, count(*) filter (where not beyond)::integer as seen,
               max(seq) filter (where not beyond) as last, count(*) filter (where late and not beyond)::integer as late,
               case when min(take) is null then p_over[array_position(v_ids, lane)] = 0 else bool_or(beyond) end as more,
-              engine.rank(coalesce(max(created_at) filter (where beyond), max(created_at)), 0) as head from told group by lane) m
+              engine.lane_rank(coalesce(max(created_at) filter (where beyond), max(created_at)), 0) as head from told group by lane) m
           left join (select lane, count(*)::integer as taken, sum(turn) as turn from taken group by 1) k using (lane)),
          (select array_agg(id) from told where late and not beyond), (select array_agg(id) from told where dead),
          (select count(*) from told where not beyond and late is not true),
          (select units from charge), (select places from charge)
   into granted, v_lanes, v_seqs, jobs, moves, v_late, v_dead, v_wanted, v_units, v_places
   from (select k.*, sum(octet_length(k.cargo)) over (order by k.o rows unbounded preceding) as size from taken k) t;
-  moves := engine.complete_moves(moves, p_lane, p_take, p_over);
+  moves := engine.complete_lane_moves(moves, p_lane, p_take, p_over);
   if granted > 0 then
     insert into sluice.claim (id, worker, at, lanes, seqs) values (p_claim, p_worker, p_now, v_lanes, v_seqs);
-    if p_labels is null and granted < v_wanted then jobs := engine.adopt(p_claim); end if;
+    if p_labels is null and granted < v_wanted then jobs := engine.adopt_claim(p_claim); end if;
     perform engine.append_ledger(
       array(select r from unnest(p_rooms) r where v_places[r.ord] > 0), p_claim, v_units, v_places);
   end if;
-  if v_late is not null then perform engine.overdue(v_late); end if;
-  if v_dead is not null then perform engine.impossible(v_dead); end if;
+  if v_late is not null then perform engine.expire_overdue_jobs(v_late); end if;
+  if v_dead is not null then perform engine.fail_impossible_jobs(v_dead); end if;
 end $$;

@@ -6,7 +6,7 @@ declare
   v_name text;
   v_now timestamptz := sluice.now();
 begin
-  perform engine.lock(array[p_fault.id]);
+  perform engine.lock_buckets(array[p_fault.id]);
   update sluice.bucket b set parked = true where b.id = p_fault.id
   returning b.name || case when b.key = '' then '' else ':' || b.key end into v_name;
   insert into sluice.parked as p (kind, id, name, error, code, at)

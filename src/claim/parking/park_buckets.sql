@@ -12,7 +12,7 @@ begin
     v_ids := array(select sluice.hash64(t) from unnest(p_takes) t);
   else
     v_ids := array(
-      select h from engine.inhand() h
+      select h from engine.find_buckets_in_use() h
       union
       select l.bucket from sluice.lease l
       union
@@ -22,10 +22,10 @@ begin
                                      order by e.expires_at limit 2000) j) x join sluice.lane l on l.id = x.lane);
   end if;
   v_bad := array(
-    select f from engine.narrow(row(null, null, 1, null, null, null, null)::engine.trial, 'bucket', array(
+    select f from engine.find_faults(row(null, null, 1, null, null, null, null)::engine.trial, 'bucket', array(
       select b.id from sluice.bucket b
         where b.id = any (v_ids) and b.parked is null and b.key <> '*' order by b.id)) f);
   -- Locked together, because buckets are locked in one order.
-  perform engine.lock(array(select f.id from unnest(v_bad) f));
+  perform engine.lock_buckets(array(select f.id from unnest(v_bad) f));
   return array(select engine.park_bucket(f) from unnest(v_bad) f);
 end $$;

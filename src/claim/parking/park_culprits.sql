@@ -1,8 +1,8 @@
 -- Finds what data made a claim of this worker fail, parks them, so that claims go on without them, and returns their
 -- names. It parks in one class only, because a further class's lock would come before the locks of this class's
 -- buckets. It repeats what a claim does, by classes, buckets, lanes and jobs, under a claim's locks, and rolls it back
--- (`engine.probe`). Call outside of claims.
--- The parameters are those of `engine.claim`.
+-- (`engine.probe_claim`). Call outside of claims.
+-- The parameters are those of `engine.claim_jobs`.
 create or replace function engine.park_culprits(
   p_worker bigint, p_queues text[], p_tasks text[], p_want integer, p_cap bigint)
 returns text[] language plpgsql
@@ -18,17 +18,17 @@ begin
   v_trial.want := p_want;
   v_trial.cap := p_cap;
   -- The claim's rollback also removed the classes that it had made.
-  perform engine.learn_classes();
+  perform engine.create_announced_classes();
   for v_class in
-    select c from engine.find_classes(p_queues, p_tasks, v_trial.labels, engine.limiter_us(p_cap), -1) f,
+    select c from engine.find_classes(p_queues, p_tasks, v_trial.labels, engine.limiter_now_us(p_cap), -1) f,
       unnest(f.active) c
     where c <> 0 order by random()
   loop
     v_trial.class := v_class;
     begin
       -- The rollback of the probe also releases the lock of a class that does not fail.
-      continue when engine.probe(v_trial, 'class', null) is null;
-      v_parked := engine.park_in_class(v_trial);
+      continue when engine.probe_claim(v_trial, 'class', null) is null;
+      v_parked := engine.park_class_culprits(v_trial);
       -- A class in which no culprit was found is released, too: the next class may come before it in the order of
       -- locks.
       if v_parked = '{}' then raise exception using errcode = 'SLW00'; end if;

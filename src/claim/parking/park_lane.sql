@@ -14,7 +14,7 @@ begin
   -- The version is set to 0, because a bad version may be what made it fail.
   update sluice.lane l set v = 0, list = 1, vstart = 0, denied = 0 where l.id = v_was.id and l.v = v_was.v;
   delete from sluice.reservation r where r.class = v_was.class and r.lane = v_was.id;
-  perform engine.mend_groups(v_was.class, v_was.list, array[v_was.fair]);
+  perform engine.choose_front_lanes(v_was.class, v_was.list, array[v_was.fair]);
   v_front := (select min(l.vstart) from sluice.lane l
     where l.class = v_was.class and l.list = v_was.list and l.vstart is not null);
   -- An empty list must not be looked at over and over; nor may its floor be the turn of this lane.

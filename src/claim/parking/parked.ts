@@ -18,7 +18,7 @@ export interface Parking {
 export function parkingOn(sql: Sql): Parking {
   return {
     async parked() {
-      return parkedOf(await sql.run<ParkedRow>('claim/parking/parked'))
+      return parkedOf(await sql.run<ParkedRow>('claim/parking/read_parked'))
     },
     async release(name) {
       const [row] = await sql.call<{ release_parked: boolean }>('release_parked', [null, name])

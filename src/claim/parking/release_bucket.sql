@@ -10,24 +10,24 @@ declare
 begin
   -- No attempt may end while running jobs are counted.
   perform pg_advisory_xact_lock(1397511523, -7);
-  perform engine.lock_to_give(array[p_bucket]);
+  perform engine.lock_buckets_and_pools(array[p_bucket]);
   update sluice.bucket b set parked = null where b.id = p_bucket and b.parked;
   if not found then return false; end if;
   select p.* into v_one from sluice.parked p where p.kind = 'bucket' and p.id = p_bucket;
-  v_now := engine.limiter_us();
+  v_now := engine.limiter_now_us();
   begin
     perform engine.append_ledger(array[r::engine.room], p_places => array[
-      coalesce((select u.running from engine.count_running(v_name) u where u.bucket = p_bucket), 0)
+      coalesce((select u.running from engine.count_used_places(v_name) u where u.bucket = p_bucket), 0)
         - r.debt[array_position(r.kind, 'concurrency')]])
-    from engine.room(array[p_bucket], 0) r where 'concurrency' = any (r.kind);
-    if v_one.used > 0 then perform engine.overrun(p_bucket, null, v_one.used, v_now); end if;
-    if v_one.hold > v_now then perform engine.hold(array[p_bucket], v_one.hold - v_now, null); end if;
+    from engine.bucket_room(array[p_bucket], 0) r where 'concurrency' = any (r.kind);
+    if v_one.used > 0 then perform engine.charge_overrun(p_bucket, null, v_one.used, v_now); end if;
+    if v_one.hold > v_now then perform engine.hold_buckets(array[p_bucket], v_one.hold - v_now, null); end if;
   exception when data_exception or integrity_constraint_violation or assert_failure then
     perform engine.park_bucket(row(p_bucket, sqlstate, sqlerrm)::engine.fault);
     return true;
   end;
   update sluice.list l set due = v_now where l.due > v_now and l.id in (
     select b.id from sluice.bucket b where b.name = v_name and (b.id = p_bucket or b.key = '*'));
-  perform engine.hail(array[p_bucket], v_now);
+  perform engine.notify_takers(array[p_bucket], v_now);
   return true;
 end $$;

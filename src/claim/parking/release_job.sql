@@ -8,6 +8,6 @@ begin
   )
   insert into sluice.arrival (xid, class, lane, pos, n)
   select pg_current_xact_id(), c.class, b.lane, b.seq, 1 from back b
-    cross join lateral engine.heard(b.queue, b.task, b.takes) c;
+    cross join lateral engine.find_arrival_classes(b.queue, b.task, b.takes) c;
   return found;
 end $$;

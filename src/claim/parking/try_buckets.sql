@@ -1,5 +1,5 @@
 -- Grants units of these buckets as a claim of p_trial would, to see whether that fails; the caller rolls it back
--- (`engine.probe`).
+-- (`engine.probe_claim`).
 create or replace function engine.try_buckets(p_trial engine.trial, p_buckets bigint[])
 returns void language plpgsql as $$
 declare
@@ -8,16 +8,16 @@ declare
   v_units bigint[];
   v_given bigint[];
 begin
-  perform engine.lock(p_buckets);
-  perform engine.renew(p_buckets);
-  v_now := engine.limiter_us(p_trial.cap);
+  perform engine.lock_buckets(p_buckets);
+  perform engine.renew_bucket_states(p_buckets);
+  v_now := engine.limiter_now_us(p_trial.cap);
   v_units := array(select least(r.avail, greatest(p_trial.want, 1))
-    from engine.room(p_buckets, v_now) r order by r.ord);
+    from engine.bucket_room(p_buckets, v_now) r order by r.ord);
   perform engine.append_ledger(
-    array(select r::engine.room from engine.room(p_buckets, v_now) r), v_claim, v_units, v_units);
+    array(select r::engine.room from engine.bucket_room(p_buckets, v_now) r), v_claim, v_units, v_units);
   -- Granted units may be given back, and lanes wait for the next unit: both must work.
-  perform engine.refund(b, v_claim, u) from unnest(p_buckets, v_units) t (b, u) where u > 0;
-  perform engine.release(p_buckets, v_units::integer[]);
+  perform engine.refund_units(b, v_claim, u) from unnest(p_buckets, v_units) t (b, u) where u > 0;
+  perform engine.release_places(p_buckets, v_units::integer[]);
   v_given := array(select r.next
-    from engine.room(p_buckets, v_now, false, array_fill(2::bigint, array[cardinality(p_buckets)])) r);
+    from engine.bucket_room(p_buckets, v_now, false, array_fill(2::bigint, array[cardinality(p_buckets)])) r);
 end $$;

@@ -1,10 +1,10 @@
 -- Claims jobs of these lanes as if there were no others, to see whether that fails; the caller rolls it back
--- (`engine.probe`). The lanes form a class of their own. Arrivals of these lanes are absorbed first.
--- p_trial: as in `engine.narrow`
+-- (`engine.probe_claim`). The lanes form a class of their own. Arrivals of these lanes are absorbed first.
+-- p_trial: as in `engine.find_faults`
 create or replace function engine.try_lanes(p_trial engine.trial, p_lanes bigint[]) returns void language plpgsql as $$
 declare
   v_own constant bigint := -1;
-  v_now bigint := engine.limiter_us(p_trial.cap);
+  v_now bigint := engine.limiter_now_us(p_trial.cap);
   v_news engine.news := p_trial.news;
   v_state sluice.class_state;
 begin
@@ -14,7 +14,7 @@ begin
   select v_own, c.queue, c.task, c.labels, 0, c.grouped from sluice.class c where c.id = p_trial.class;
   v_state.class := v_own;
   v_news.state := v_state;
-  perform engine.absorb(v_now, array[v_news]);
+  perform engine.absorb_arrivals(v_now, array[v_news]);
   update sluice.lane l set class = v_own, vstart = coalesce(l.vstart, 0)
     where l.id = any (p_lanes) and l.list is not null;
   -- Other lanes are seated by the turns in the class, also by turns of lanes that cannot be served now: so they must be
@@ -23,5 +23,5 @@ begin
   insert into sluice.list as k (class, id, floor, due)
   select v_own, l.list, min(l.vstart), v_now from sluice.lane l where l.class = v_own group by l.list
   on conflict (class, id, v) do update set floor = least(k.floor, excluded.floor), due = v_now;
-  perform engine.decide(gen_random_uuid(), p_trial.worker, array[v_own], '{}', p_trial.want, p_trial.cap, -1, 256);
+  perform engine.decide_claim(gen_random_uuid(), p_trial.worker, array[v_own], '{}', p_trial.want, p_trial.cap, -1, 256);
 end $$;

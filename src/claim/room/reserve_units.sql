@@ -25,7 +25,7 @@ begin
     where l.class = v_list.class and l.list = v_list.id and l.vstart = v_list.front order by l.id limit 1;
     continue when not v_lane.costed and v_lane.denied < 2;
     v_kept := v_kept || v_lane.id;
-    v_list.need := engine.reserve_for(v_lane, p_now);
+    v_list.need := engine.reserve_for_lane(v_lane, p_now);
     p_lists[i] := v_list;
   end loop;
   if v_is then

@@ -129,7 +129,7 @@ create table sluice.arrival (
   pos bigint not null,
   n integer not null
 ) with (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000, autovacuum_vacuum_cost_delay = 0);
--- In the order in which portions are read (claim/arrivals/read_portion.sql).
+-- In the order in which portions are read (claim/arrivals/read_arrivals_portion.sql).
 create index arrival_class on sluice.arrival (class, xid, lane, pos);
 
 -- Tasks that some worker has the code of, and what sends by SQL need: the default queue of their jobs, whether these
@@ -179,7 +179,7 @@ create unlogged table sluice.idle (
 ) with (fillfactor = 50);
 
 -- next_at: the first instant that is not handled yet. Advanced in the statement that sends the jobs
--- (schedule/fire.sql). timing: schedules with the same text have the same instants. last_job: read to check whether it
+-- (schedule/fire_schedule.sql). timing: schedules with the same text have the same instants. last_job: read to check whether it
 -- is unfinished.
 create table sluice.schedule (
   name text primary key,

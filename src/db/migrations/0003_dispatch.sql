@@ -46,7 +46,7 @@ create table sluice.class_state (
 -- list: null = no job waits; 0 = ready; 1 = parked; else the bucket whose room it waits for.
 -- vstart: the virtual start of its fair key; null: it is behind another lane of that key in its list. The fair key is
 -- as far as the farthest of its lanes.
--- rank: the lanes of a fair key are ordered by it, the smallest first (engine.rank).
+-- rank: the lanes of a fair key are ordered by it, the smallest first (engine.lane_rank).
 -- bound: no waiting job of the lane has a smaller seq, so a claim never reads older rows.
 -- denied: how often in a row a bucket that it waited for had room and another one had none.
 -- costed: its jobs have costs; those of other lanes are taken without reading the costs of each.

@@ -3,7 +3,7 @@
 -- definition. The caller has locked the buckets.
 -- p_rooms: what engine.room returned.
 -- p_claim: id of the grant, or of the claim of several jobs; null: the row's units cannot be given back.
--- p_units: units granted from each bucket, by its place in the call of engine.room (ord); negative: given back. Null:
+-- p_units: units granted from each bucket, by its place in the call of engine.bucket_room (ord); negative: given back. Null:
 -- none.
 -- p_places: jobs that begin, in the same order, which is what concurrency counts; negative: jobs that end. Null: none.
 -- p_when: time of the grant that turned out to use more, or fewer, units; null: the units are granted now.
@@ -21,9 +21,9 @@ begin
                  else least(v_most, greatest(coalesce(p_least[u.i], 0),
                    u.debt + u.weight * greatest(-(v_most / u.weight + 1), least(v_most / u.weight + 1, g.units)))) end
                from unnest(r.debt, r.kind, r.weight) with ordinality u (debt, kind, weight, i) order by u.i),
-         engine.counted(r.slots, r.kind, r.slot, r.now_at, coalesce(p_when, r.now_at), g.units),
-         engine.spend(r.quota, r.kind, r.margin,
-           case when p_when is null then r.wall else p_when - engine.advance(p_when) end, g.units),
+         engine.count_in_windows(r.slots, r.kind, r.slot, r.now_at, coalesce(p_when, r.now_at), g.units),
+         engine.count_in_quotas(r.quota, r.kind, r.margin,
+           case when p_when is null then r.wall else p_when - engine.clock_lead_at(p_when) end, g.units),
          r.version, g.units, r.hold, p_claim
   from unnest(p_rooms) r
   cross join lateral (select coalesce(p_units[r.ord], 0) as units, coalesce(p_places[r.ord], 0) as places) g

@@ -1,0 +1,78 @@
+-- Reads the next portion of what has arrived for a class; `engine.read_arrivals` describes the result, and handles the
+-- ordinary case itself. It reads rows in the order (xid, lane, pos), from where the last portion ended: rows of
+-- transactions that were in progress in the last reader's snapshot, and later ones.
+-- p_was: the state of the class
+-- p_own: the id of this transaction; null: it has none yet
+-- p_most: how many rows at most
+-- p_lanes: how many lanes at most; a lane counts again when rows of others stand between its rows
+create or replace function engine.read_arrivals_portion(
+  p_class bigint, p_was sluice.class_state, p_own xid8, p_most integer, p_lanes integer) returns engine.news
+language plpgsql as $$
+declare
+  v_news engine.news;
+  v_count integer;
+  v_found integer;  -- how many rows were found
+  v_target pg_snapshot;
+  v_state sluice.class_state := p_was;
+  v_xids xid8[]; v_lanes bigint[]; v_pos bigint[];  -- of the rows that are read, in order
+  -- After the last row that was read; otherwise after all that the last reader's snapshot showed.
+  v_first constant xid8 := greatest(pg_snapshot_xmax(p_was.snap), p_was.at_xid, '0'::xid8);
+  v_is_same constant boolean := v_first is not distinct from p_was.at_xid;
+  -- Rows that came after the target are left to a later reading.
+  v_till constant xid8 := coalesce(pg_snapshot_xmax(p_was.target), '18446744073709551615'::xid8);
+  v_least constant bigint := -9223372036854775808;
+  v_lane constant bigint := case when v_is_same then p_was.at_lane else v_least end;
+  v_at constant bigint := case when v_is_same then p_was.at_pos else v_least end;
+begin
+  -- At most one portion is read, in the order of the index, because the next one begins where this one ends.
+  with missed as (
+    select x as xid from pg_snapshot_xip(p_was.snap) x
+    union select p_was.xid where p_was.xid < pg_snapshot_xmax(p_was.snap)
+  ), found as (
+    select b.xid, b.lane, b.pos, b.n from (
+      select a.* from missed m cross join lateral (
+        select a.xid, a.lane, a.pos, a.n from sluice.arrival a
+        where a.class = p_class and a.xid = m.xid
+          and (a.lane, a.pos) > (case when m.xid = p_was.at_xid then p_was.at_lane else v_least end,
+                                 case when m.xid = p_was.at_xid then p_was.at_pos else v_least end)
+        order by a.xid, a.lane, a.pos limit p_most) a where m.xid >= coalesce(p_was.at_xid, '0'::xid8)
+      union all
+      (select a.xid, a.lane, a.pos, a.n from sluice.arrival a
+       where a.class = p_class and (a.xid, a.lane, a.pos) > (v_first, v_lane, v_at) and a.xid < v_till
+         and a.xid is distinct from p_own
+         and (p_was.target is null or pg_visible_in_snapshot(a.xid, p_was.target))
+       order by a.xid, a.lane, a.pos limit p_most)) b
+    where p_was.target is null or pg_visible_in_snapshot(b.xid, p_was.target)
+    order by b.xid, b.lane, b.pos limit p_most
+  ), unread as materialized (
+    select c.xid, c.lane, c.pos, c.n, c.found from (
+      select f.*, count(*) filter (where f.is_other) over (order by f.xid, f.lane, f.pos) as lanes,
+             count(*) over () as found
+      from (select a.*, a.lane is distinct from lag(a.lane) over (order by a.xid, a.lane, a.pos) as is_other
+            from found a) f) c
+    where c.lanes <= p_lanes
+  )
+  select engine.snapshot_without_own(p_own), array_agg(g.lane), array_agg(g.pos), array_agg(g.n), sum(g.rows)::integer,
+         (select array_agg(u.xid order by u.xid, u.lane, u.pos) from unread u),
+         (select array_agg(u.lane order by u.xid, u.lane, u.pos) from unread u),
+         (select array_agg(u.pos order by u.xid, u.lane, u.pos) from unread u),
+         (select min(u.found) from unread u)
+  into v_target, v_news.lanes, v_news.bounds, v_news.counts, v_count, v_xids, v_lanes, v_pos, v_found
+  from (select lane, min(pos) as pos, sum(n)::bigint as n, count(*) as rows from unread group by lane) g;
+  v_news.rest := coalesce(v_found >= p_most or v_found > v_count, false);
+  v_state.class := p_class;
+  if v_news.rest then
+    v_state.target := coalesce(p_was.target, v_target);
+    v_state.at_xid := v_xids[v_count];
+    v_state.at_lane := v_lanes[v_count];
+    v_state.at_pos := v_pos[v_count];
+    if p_was.snap is null then v_state.snap := '1:1:'; end if;
+  else
+    v_state.snap := coalesce(p_was.target, v_target);
+    v_state.target := null; v_state.at_xid := null; v_state.at_lane := null; v_state.at_pos := null;
+  end if;
+  v_news.state := v_state;
+  v_news.fresh := false;
+  v_news.future := false;
+  return v_news;
+end $$;

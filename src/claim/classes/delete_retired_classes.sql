@@ -1,0 +1,29 @@
+-- Deletes retired classes once no transaction is left that may still see them in use, and restores those that have
+-- something to do after all, because a sender or a claim was under way when they were retired. It handles up to 500
+-- classes, and skips those that are locked.
+create or replace function engine.delete_retired_classes() returns void language plpgsql as $$
+declare
+  v_least constant xid8 := pg_snapshot_xmin(pg_current_snapshot());
+  v_id bigint;
+  v_is sluice.class_state;
+begin
+  -- This function and claim/arrivals/delete_read_arrivals.sql delete arrivals and states, each in its own order: so one at a time.
+  if not pg_try_advisory_xact_lock(1397511523, -4) then return; end if;
+  for v_id in select id from sluice.class where retired is not null order by random() limit 500 loop
+    continue when not pg_try_advisory_xact_lock(1397511524, (v_id & 1023)::integer);
+    perform 1 from sluice.class where id = v_id and retired is not null for update skip locked;
+    continue when not found;
+    if exists (select 1 from sluice.list l where l.class = v_id and l.due is not null)
+       or (engine.read_arrivals(v_id)).lanes is not null then
+      update sluice.class set retired = null where id = v_id;
+      continue;
+    end if;
+    delete from sluice.class where id = v_id and retired < v_least;
+    continue when not found;
+    select * into v_is from sluice.class_state where class = v_id order by n desc limit 1;
+    delete from sluice.arrival where class = v_id and xid < pg_snapshot_xmin(v_is.snap) and xid <> v_is.xid;
+    delete from sluice.class_state where class = v_id;
+    delete from sluice.list where class = v_id;
+  end loop;
+  perform engine.announce_orphaned_arrivals(v_least);
+end $$;

@@ -1,0 +1,26 @@
+-- Records, after a claim, how far the arrivals of classes are read, and about how many jobs of each class wait.
+-- p_news: what `engine.read_arrivals` returned for each class
+-- p_of: the classes of the lanes that gave jobs; a class may occur more than once
+-- p_taken: how many jobs each of those lanes gave
+create or replace function engine.record_class_states(p_news engine.news[], p_of bigint[], p_taken integer[]) returns void
+language plpgsql as $$
+declare
+  v_news engine.news;
+  v_is sluice.class_state;
+  v_taken integer;
+begin
+  foreach v_news in array p_news loop
+    v_is := v_news.state;
+    v_taken := 0;
+    for i in 1 .. coalesce(cardinality(p_of), 0) loop
+      if p_of[i] = v_is.class then v_taken := v_taken + p_taken[i]; end if;
+    end loop;
+    insert into sluice.class_state (class, n, snap, xid, waiting, target, at_xid, at_lane, at_pos)
+    select v_is.class, v_is.n + case when v_news.fresh then 0 else 1 end, v_is.snap, v_is.xid,
+           case when v_is.class = 0
+                  or exists (select 1 from sluice.list l where l.class = v_is.class and l.due is not null)
+             then greatest(0, v_is.waiting - v_taken) else 0 end,
+           v_is.target, v_is.at_xid, v_is.at_lane, v_is.at_pos
+    where v_news.fresh or v_taken > 0;  -- not in an `if`, so that `engine.plan_claim_statements` has the statement planned
+  end loop;
+end $$;

@@ -1,0 +1,65 @@
+/** Jobs whose limits are in Redis, too, start only when Redis grants them. */
+import { type Clock, sleepUntil } from '../core/clock.ts'
+import type { PeerDecision, PeerLimiter } from '../limits/peer.ts'
+import type { Denial, ClaimedJob } from './claimed-job.ts'
+
+/** Returns the units that a job has of each of its buckets. */
+export function unitsOf(job: Pick<ClaimedJob, 'takes' | 'holds' | 'costs'>): { takes: string[]; units: number[] } {
+  const takes = job.holds ?? job.takes ?? []
+  return { takes, units: job.costs?.slice(0, takes.length) ?? takes.map(() => 1) }
+}
+
+/** Receives Redis's verdict; see the fields. */
+export interface Verdict {
+  /** These jobs may start now. */
+  granted(jobs: readonly ClaimedJob[]): void
+  /** These jobs go back to the store now. */
+  denied(jobs: readonly ClaimedJob[], denial: Denial): void
+}
+
+/** Requests grants for jobs that were just claimed, all in one call, and passes on the verdict when it may be acted on. */
+export function requestGrants(jobs: readonly ClaimedJob[], shared: PeerLimiter, clock: Clock, verdict: Verdict): void {
+  const groups = new Map<string, { wish: ReturnType<typeof unitsOf>; jobs: ClaimedJob[] }>()
+  const unlimited = jobs.filter(({ takes }) => takes === null)
+  for (const job of jobs) {
+    if (job.takes === null) continue
+    const wish = unitsOf(job)
+    const key = `${wish.takes.join('\n')}\n${wish.units.join()}`
+    const group = groups.get(key)
+    if (group === undefined) groups.set(key, { wish, jobs: [job] })
+    else group.jobs.push(job)
+  }
+  if (unlimited.length > 0) verdict.granted(unlimited)
+  const all = [...groups.values()]
+  const [first] = all[0]?.jobs ?? []
+  if (first === undefined) return
+  const wishes = all.map(({ wish, jobs: those }) => ({ ...wish, count: those.length }))
+  const { epoch, grantedMs, asked } = first
+  void shared.ask({ wishes, epoch, sentMs: grantedMs, asked }).then(({ id, leaves }) => {
+    for (const [i, { jobs: those }] of all.entries()) void decide(those, id, leaves[i], clock, verdict)
+  })
+}
+
+async function decide(
+  jobs: readonly ClaimedJob[],
+  id: string | undefined,
+  leave: PeerDecision | undefined,
+  clock: Clock,
+  verdict: Verdict,
+): Promise<void> {
+  const granted = jobs.slice(0, leave?.granted ?? 0)
+  const denied = jobs.slice(granted.length)
+  const deny = () => verdict.denied(denied, { kind: 'denied', reason: leave?.lacking })
+  // Not before the store holds that bucket, because otherwise they would be claimed again at once.
+  if (denied.length > 0) void Promise.resolve(leave?.held).then(deny)
+  if (granted.length === 0 || leave === undefined) return
+  if (id !== undefined) {
+    for (const job of granted) {
+      job.grant = id
+      job.grantedMs = leave.fromMs
+    }
+    // Redis may grant for a moment that is yet to come.
+    await sleepUntil(clock, leave.notBeforeMs)
+  }
+  verdict.granted(granted)
+}

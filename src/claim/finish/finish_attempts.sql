@@ -1,0 +1,94 @@
+-- Ends attempts. An attempt is fenced by its claim: an attempt whose job was rescued changes nothing. A repetition
+-- after a lost reply finds nothing to do. Returns the seqs of the jobs whose endings it did not accept.
+-- p_claims: the claims that handed out the jobs.
+-- p_ended: claims whose jobs have all ended.
+-- p_seqs, p_ids: the jobs, in the order of their seqs, in which they are locked.
+-- p_claim_ix: the position in p_claims of each job's claim.
+-- p_outcomes: how each attempt ended:
+-- - done: it succeeded.
+-- - failed: the job has failed; p_reasons has the reason.
+-- - retry: the job is due again in p_delays_us.
+-- - return: the handler was not called; the attempt does not count.
+-- - unused: the same, and the grant is given back. Both may be put off by p_delays_us; p_reasons names the cause.
+-- - denied: the same, because others that share the job's limits deny it. p_reasons names the bucket that they used up,
+-- which keeps its charge. Null: none.
+-- - readmit: as unused, and the job waits elsewhere from now on (`engine.readmit_jobs`).
+-- - discard: as unused, and the job is cancelled.
+-- - interrupt: it was stopped in the middle; the job is tried again, and is in doubt.
+-- p_took_us: how long each attempt took, in microseconds.
+-- p_results, p_errors: JSON.
+-- p_places: as in `engine.readmit_jobs`. Null: no job is readmitted.
+create or replace function engine.finish_attempts(
+  p_claims uuid[], p_ended uuid[], p_seqs bigint[], p_ids uuid[], p_claim_ix integer[], p_outcomes text[],
+  p_took_us bigint[], p_reasons text[], p_results text[], p_errors text[], p_delays_us bigint[],
+  p_places text[] default null)
+returns bigint[]
+language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
+  set enable_bitmapscan = off as $$
+declare
+  v_now timestamptz := sluice.now();
+  v_done uuid[];
+  v_moved uuid[] := '{}';
+  v_ended uuid[];
+  v_fallen uuid[];
+  v_discarded engine.ending[];
+  v_failed engine.ending[];
+begin
+  -- Claims come before jobs, as in engine.rescue_worker.
+  delete from sluice.claim c where c.id = any (p_ended);
+  -- Jobs that more than one statement changes are locked first, in one order.
+  if not 'done' = all (p_outcomes) or cardinality(engine.lock_definitions()) > 0 then
+    perform engine.release_attempts(
+      p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o),
+      array(select u.outcome in ('unused', 'denied', 'readmit', 'discard')
+            from unnest(p_outcomes) with ordinality u (outcome, o) order by o),
+      array(select case when u.outcome = 'denied' then u.reason end
+            from unnest(p_outcomes, p_reasons) with ordinality u (outcome, reason, o) order by o));
+  end if;
+  if p_places is not null then
+    v_moved := engine.readmit_jobs(
+      p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o), p_places);
+  end if;
+  if 'done' = any (p_outcomes) then
+    v_done := engine.archive_done_jobs(p_claims, p_ids, p_claim_ix, p_outcomes, p_took_us, p_results);
+    if cardinality(v_done) = cardinality(p_ids) then return '{}'; end if;
+  end if;
+  with item as (
+    select u.*, p_claims[u.ix] as claim
+    from unnest(p_ids, p_claim_ix, p_outcomes, p_took_us, p_reasons, p_errors, p_delays_us)
+      u (id, ix, outcome, took_us, reason, error, delay_us)
+    where u.outcome <> 'done'
+  ), ended as (
+    delete from sluice.job j using item i
+    where j.id = i.id and j.claim = i.claim and i.outcome in ('failed', 'discard')
+    returning j.id, i.outcome, j.on_failed is not null or j.raw as falls, row(j,
+      case when i.outcome = 'failed' then 'failed' else 'cancelled' end, i.reason,
+      j.attempt - case when i.outcome = 'discard' then 1 else 0 end,
+      j.failed + case when i.outcome = 'failed' then 1 else 0 end,
+      j.ambiguous or i.outcome = 'failed' and coalesce(i.reason = 'doubtful', false),
+      v_now - make_interval(secs => i.took_us / 1e6),
+      case when i.outcome = 'failed' then i.error::jsonb else j.error end)::engine.ending as ending
+  ), again as (
+    update sluice.job j set
+      claim = null, ambiguous = j.ambiguous or i.outcome = 'interrupt',
+      due_at = v_now + make_interval(secs => coalesce(i.delay_us, 0) / 1e6),
+      attempt = j.attempt - case when i.outcome in ('return', 'unused', 'denied') then 1 else 0 end,
+      failed = j.failed + case when i.outcome = 'retry' then 1 else 0 end,
+      held = case when i.outcome in ('return', 'unused') then i.reason end,
+      error = coalesce(i.error::jsonb, j.error)
+    from item i where j.id = i.id and j.claim = i.claim
+      and i.outcome in ('retry', 'return', 'unused', 'denied', 'interrupt')
+    returning j.id
+  )
+  select (select array_agg(id) from (select id from ended union all select id from again) s),
+         array_agg(id) filter (where outcome = 'failed' and falls),
+         array_agg(ending) filter (where outcome = 'discard'),
+         array_agg(ending) filter (where outcome = 'failed')
+  into v_ended, v_fallen, v_discarded, v_failed from ended;
+  perform engine.append_history('done', v_discarded);
+  perform engine.append_history('failed', v_failed);
+  if v_fallen is not null then perform engine.send_failure_jobs(v_fallen); end if;
+  v_ended := v_done || v_ended || v_moved;
+  if cardinality(v_ended) = cardinality(p_ids) then return '{}'; end if;
+  return array(select u.seq from unnest(p_seqs, p_ids) u (seq, id) where u.id <> all (v_ended));
+end $$;

@@ -1,0 +1,27 @@
+-- Adds to the moves of lanes what a claim did not meet: lanes that it wanted jobs from and that had none, because those
+-- were cancelled or moved to another lane; and jobs that another transaction has locked. A lane with such jobs that
+-- gave others counts as one that has more. A lane that gave none leaves its list, so that it keeps no turn from others,
+-- and is announced to the next claim.
+-- p_moves: what the claim met.
+-- p_lane: the lanes of the claim.
+-- p_take: how many jobs it wanted from each lane.
+-- p_over: 1 for a lane with costs whose jobs were all taken. Null: no lane has costs.
+create or replace function engine.complete_lane_moves(
+  p_moves engine.move[], p_lane sluice.lane[], p_take integer[], p_over integer[])
+returns engine.move[] language plpgsql as $$
+declare
+  v_known bigint[] := array(select m.lane from unnest(p_moves) m);
+begin
+  p_moves := p_moves || array(
+    select (l.id, 0, 0, null, 0, false, null, null)::engine.move from unnest(p_lane) with ordinality l
+    where case when l.costed then p_over[l.ordinality] = 1 else p_take[l.ordinality] > 0 end
+      and l.id <> all (v_known));
+  if current_setting('sluice.held', true) is distinct from 'yes' then return p_moves; end if;
+  insert into sluice.arrival (xid, class, lane, pos, n)
+  select pg_current_xact_id(), l.class, l.id, l.bound, 0
+  from unnest(p_lane) l join unnest(p_moves) m on m.lane = l.id where m.taken = 0;
+  return array(
+    select (m.lane, case when m.taken = 0 then m.late else m.seen + 1 end, m.taken, m.last, m.late,
+            m.more and m.taken > 0, m.head, m.turn)::engine.move
+    from unnest(p_moves) m);
+end $$;

@@ -1,0 +1,34 @@
+-- Returns these lists of buckets with the time at which each is due, the period in which its bucket frees one unit, and
+-- the slack: how long a unit may wait for a worker.
+create or replace function engine.compute_list_times(p_now bigint, p_lists engine.waiting[]) returns engine.waiting[]
+language plpgsql as $$
+declare
+  v_ids bigint[];
+  v_needs bigint[];
+  v_soon bigint[];  -- when to look whether units are still reserved for other lanes
+begin
+  v_ids := array(select w.id from unnest(p_lists) with ordinality w order by w.ordinality);
+  v_needs := array(select w.need from unnest(p_lists) with ordinality w order by w.ordinality);
+  if exists (select 1 from sluice.reservation r where r.bucket = any (v_ids)) then
+    select array_agg(coalesce(o.need, w.need, 1) + coalesce(k.need, 0) order by w.ordinality),
+           array_agg(case when k.need > 0 then p_now + greatest(50000, least(1000000, (k.until - p_now) / 8)) end
+                     order by w.ordinality)
+    into v_needs, v_soon from unnest(p_lists) with ordinality w
+    -- The list's own reservation: units of this bucket that are reserved for a lane of the list, which goes first.
+    left join lateral (
+      select r.asked, r.lane, r.need from sluice.reservation r join lateral (
+        select l.list from sluice.lane l where l.id = r.lane order by l.v desc limit 1) l on l.list = r.bucket
+      where r.bucket = w.id and r.class = w.class order by r.asked limit 1) o on true
+    left join lateral (
+      select sum(r.need)::bigint as need, min(r.until) as until from sluice.reservation r
+      where r.bucket = w.id and r.lane is distinct from o.lane and r.until > p_now
+        and (o.lane is null or (r.asked, r.lane) < (o.asked, o.lane))) k on true;
+  end if;
+  return array(
+    select (w.class, w.id, w.place, w.floor,
+            engine.jobs_retry_at(w.id, case when r.next < v_soon[w.ordinality] then v_soon[w.ordinality]
+                                    when w.need > r.most then p_now else r.next end, p_now),
+            w.far, w.front, r.period, r.slack, w.need)::engine.waiting
+    from unnest(p_lists) with ordinality w
+    join engine.bucket_room(v_ids, p_now, false, v_needs) r on r.ord = w.ordinality order by w.ordinality);
+end $$;

@@ -1,0 +1,44 @@
+-- Updates the floor and the due time of the lists that lanes were found in or joined. A list in which no lane stands is
+-- deleted, except the ready list: its floor shows to later lanes how far the class was. A list is due when the next job
+-- of its front lane fits beside the units that are reserved for others; if only those are in its way it is due soon.
+-- p_now: microseconds of the limiter clock.
+-- p_was: the lanes as they were found.
+-- p_next: the lanes that moved, as they stand now.
+create or replace function engine.update_lists(p_now bigint, p_was sluice.lane[], p_next sluice.lane[]) returns void
+language plpgsql as $$
+declare
+  v_lists engine.waiting[];
+  v_ready engine.waiting;
+begin
+  v_lists := array(
+    select (t.class, t.id, l.tid, l.floor, l.due, t.far, (
+        select r.vstart from sluice.lane r
+        where r.class = t.class and r.list = t.id and r.vstart >= coalesce(least(l.floor, t.least), 0)
+        order by r.vstart limit 1), null, null, null)::engine.waiting
+    from (select u.class, u.list as id, min(u.vstart) as least, max(u.vstart) as far
+          from unnest(p_was || p_next) u where u.list is not null group by 1, 2) t
+    left join lateral (
+      select ctid as tid, floor, due from sluice.list
+      where class = t.class and id = t.id order by v desc limit 1) l on true);
+  foreach v_ready in array v_lists loop
+    continue when v_ready.id <> 0;
+    -- Written once a second while lanes are ready, so that sleepers see it and readers pass few dead turns.
+    if v_ready.front is null then
+      update sluice.list l set v = l.v + 1, floor = greatest(l.floor, v_ready.far), due = null
+      where l.ctid = v_ready.place;
+    elsif v_ready.place is null then
+      insert into sluice.list (class, id, floor, due) values (v_ready.class, 0, v_ready.front, p_now);
+    elsif v_ready.due is null or v_ready.due < p_now - 1000000 or v_ready.front < v_ready.floor then
+      update sluice.list l set v = l.v + 1, floor = v_ready.front, due = p_now where l.ctid = v_ready.place;
+    end if;
+  end loop;
+  v_lists := array(select l from unnest(v_lists) l where l.id <> 0);
+  if v_lists = '{}' then return; end if;
+  v_lists := engine.compute_list_times(p_now, engine.reserve_units(p_now, v_lists, p_was || p_next));
+  delete from sluice.list l using unnest(v_lists) w where l.ctid = w.place and w.front is null;
+  update sluice.list l set v = l.v + 1, floor = w.front, due = w.due, period = w.period, slack = w.slack
+  from unnest(v_lists) w where l.ctid = w.place and w.front is not null;
+  insert into sluice.list (class, id, v, floor, due, period, slack)
+  select w.class, w.id, p_now, w.front, w.due, w.period, w.slack
+  from unnest(v_lists) w where w.place is null and w.front is not null;
+end $$;

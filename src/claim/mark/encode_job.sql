@@ -1,0 +1,28 @@
+-- Returns what a worker gets of a job, but for input and tags: the elements of a JSON array without its brackets
+-- (claim/claimed-job.ts names them). It is one expression, which the planner puts in place of the call, and is called
+-- where the row is at hand (RETURNING): to carry rows through a plan as a whole, or to check them as JSON, costs twice
+-- as much as all of this. The time is a whole number, so that one that is not finite fails here, where
+-- claim/parking/probe_claim.sql finds the job, and not in the reader of the answer. The element for admission is 2 when nobody has
+-- read the job with the code of its task, 1 when it has met no rules, 0 when it has, and the rules' own record when
+-- they gave it keys.
+-- p_life: how long the job's grants live, in microseconds.
+-- p_same: the job before it in the answer is of the same lane. An ordinary job then has only what differs, so the
+-- caller keeps the order.
+create or replace function engine.encode_job(p_job sluice.job, p_life bigint, p_same boolean) returns text
+language sql stable as $$
+  select case
+    when p_same and p_job.failed = 0 and p_job.crashes = 0 and not p_job.ambiguous and p_job.raw is null
+      and p_job.ruled is null and p_job.costs is null and p_job.holds is null then
+      p_job.seq || ',"' || p_job.id || '",' || p_job.attempt || ','
+      || floor(date_part('epoch', p_job.created_at) * 1000)::bigint
+    else
+      p_job.seq || ',"' || p_job.id || '",' || p_job.attempt || ','
+      || floor(date_part('epoch', p_job.created_at) * 1000)::bigint || ','
+      || to_json(p_job.task) || ',' || to_json(p_job.queue) || ',' || p_job.failed || ',' || p_job.crashes
+      || case when p_job.ambiguous then ',true,' else ',false,' end || p_job.priority
+      || ',' || coalesce(to_json(p_job.takes)::text, 'null') || ','
+      || case when p_job.raw then '2' when p_job.ruled is null then '1'
+              when p_job.ruled @? '$[*].keys' then p_job.ruled::text else '0' end
+      || ',' || coalesce(to_json(p_job.costs)::text, 'null') || ',' || coalesce(p_life::text, 'null')
+      || ',' || coalesce(to_json(p_job.holds)::text, 'null') end
+$$;

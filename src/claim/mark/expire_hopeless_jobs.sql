@@ -1,0 +1,45 @@
+-- Ends jobs whose limits cannot have room before the jobs expire, so that a failure job or a sender can react in time.
+-- It examines the 2,000 jobs that expire first, and ends 500 at most. It assumes that all running jobs and all takes
+-- give back their grants (`engine.count_refundable_units`). It waits for no row: a claim that has a job locked decides about that
+-- job. Returns how many jobs it ended.
+create or replace function engine.expire_hopeless_jobs() returns integer language plpgsql as $$
+declare
+  v_now bigint := engine.limiter_now_us();
+  v_left integer := 500;
+  v_lanes sluice.lane[];
+  v_first bigint[];     -- when the first job of each lane expires
+  v_buckets bigint[];
+  v_room bigint[];      -- when each bucket has room at the earliest
+  v_back bigint[];      -- the same if every grant in use is given back
+  v_at bigint;
+  v_of bigint;
+begin
+  select array_agg(l), array_agg((extract(epoch from j.expires_at) * 1000000)::bigint + e.ahead_us)
+    into v_lanes, v_first
+  from (select ahead_us from sluice.epoch limit 1) e
+  cross join (select lane, min(expires_at) as expires_at from (
+    select lane, expires_at from sluice.job
+    where expires_at is not null and due_at is null and claim is null order by expires_at limit 2000) x
+    group by lane) j
+  cross join lateral (select * from sluice.lane where id = j.lane order by v desc limit 1) l where l.list <> 0;
+  if v_lanes is null then return 0; end if;
+  v_buckets := array(select distinct b from unnest(v_lanes) l, unnest(l.buckets) b);
+  v_room := array(select case when r.version is null then v_now else r.next end
+    from engine.bucket_room(v_buckets, v_now, true) r);
+  if (select min(f) from unnest(v_first) f) > (select max(r) from unnest(v_room) r) then return 0; end if;
+  -- Room and grants are read by one statement: otherwise units that are given back in between would be in neither.
+  v_back := array(select case when r.version is null then v_now else r.next end
+    from engine.bucket_room(v_buckets, v_now, true, array(
+    select 1 - engine.count_refundable_units(b.id, h.since, v_now) from unnest(v_buckets) with ordinality b (id, o)
+    left join (select sluice.hash64(t.name) as bucket, min(c.at) as since
+               from sluice.claim c cross join unnest(c.lanes, c.seqs) s (lane, seq)
+               join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = c.id
+               cross join unnest(j.takes) t (name) group by 1) h on h.bucket = b.id order by b.o), true) r);
+  for k in 1 .. cardinality(v_lanes) loop
+    select max(u.back), (array_agg(u.bucket order by u.back desc))[1] into v_at, v_of
+    from unnest(v_buckets, v_back) u (bucket, back) where u.bucket = any (v_lanes[k].buckets);
+    continue when v_first[k] > v_at;
+    v_left := v_left - engine.expire_hopeless_lane(v_lanes[k].id, v_of, v_at, v_left);
+  end loop;
+  return 500 - v_left;
+end $$;

@@ -1,0 +1,74 @@
+-- Returns how long a worker of these classes may sleep: until the first job is due, or until the bucket that frees
+-- first has a unit that no other sleeper will take. A worker takes all there is when it wakes. A worker that wakes too
+-- early finds nothing; when a sleeper would wake so late that units are lost, this worker wakes before it.
+-- p_tasks: the only tasks of which the worker can start a job now; null: all of its tasks.
+-- p_shut: classes that gates hold back. No worker is woken for them; `engine.wake_for_missed_work` sees a gate that opens within some 2
+-- s.
+-- p_now, p_since: in the limiter's time, in microseconds; no list was due before p_since
+-- p_idle: register the worker as idle
+-- p_labels: the worker's labels; null: no class requires a label. When a limit by one of them bars a class, the worker
+-- sleeps until that limit has room for the next job, whatever else the class waits for.
+-- p_job: when the first scheduled job is due, in microseconds; null: none is scheduled
+-- wake_us: how long to sleep, in microseconds; null: until it is notified
+-- since: no list or job was due before this time. It stays five seconds behind, because other transactions may be about
+-- to write due times; all that they write is later.
+create or replace function engine.plan_next_wake(
+  p_worker bigint, p_queues text[], p_tasks text[], p_classes bigint[], p_shut bigint[], p_now bigint, p_since bigint,
+  p_idle boolean, p_labels jsonb, p_job bigint, out wake_us bigint, out since bigint)
+language plpgsql as $$
+declare
+  v_wait record;
+  v_barred bigint[] := '{}';
+  v_bar record;
+  v_first bigint;
+  v_due bigint;
+  v_free bigint;   -- when a unit is free
+  v_slack bigint;  -- how long the unit may wait for a worker, so that the worker takes more at once
+  v_late bigint;   -- how much later a worker comes than that; a sleeper right after it would mostly come too early
+  v_wakes bigint[];
+  v_wake bigint;
+begin
+  if p_labels is not null then
+    select b.* into v_bar from engine.find_classes_without_room(p_labels, p_classes, p_now) b;
+    v_barred := v_bar.classes;
+  end if;
+  select w.* into v_wait from (select c from unnest(p_classes) c where c <> all (v_barred)) c (id)
+  cross join lateral (
+    select l.id, l.due, l.period, l.slack from sluice.list l
+    where l.class = c.id and l.due > p_since and l.id <> 0 order by l.due limit 1) w
+  order by w.due limit 1;
+  v_first := v_wait.due;
+  if p_labels is not null then
+    if v_bar.due < coalesce(v_wait.due, 9223372036854775807) then
+      v_wait.id := v_bar.bucket; v_wait.due := v_bar.due; v_wait.period := v_bar.period; v_wait.slack := v_bar.slack;
+    end if;
+  end if;
+  if v_wait.id is not null then
+    v_free := v_wait.due;
+    v_slack := least(v_wait.slack, 50000);
+    v_late := greatest(0, least(v_wait.period / 20, 5000) - v_slack);
+    v_wakes := array(select i.wake_at from sluice.idle i where i.bucket = v_wait.id and i.wake_at > p_now order by 1);
+    foreach v_wake in array v_wakes loop
+      exit when v_wake > v_free + greatest(2 * v_slack, v_wait.period);
+      if v_wake >= v_free - v_wait.period / 20 then v_free := greatest(v_wake, v_free) + v_wait.period + v_late; end if;
+    end loop;
+    v_due := v_free + v_slack;
+  end if;
+  -- Another worker is promoting a job that is due already, so this worker does not come back at once.
+  v_due := least(v_due, case when p_job <= p_now then p_now + 20000 else p_job end);
+  since := least(p_now - 5000000, v_first - 1, p_job - 1);
+  if p_shut <> '{}' or v_barred <> '{}' then
+    since := least(since, (select min(w.due) from unnest(p_shut || v_barred) c (id) cross join lateral (
+      select due from sluice.list where class = c.id and due > p_since order by due limit 1) w) - 1);
+  end if;
+  if p_idle and not exists (
+    select 1 from sluice.idle i where i.worker = p_worker and (i.queues, i.tasks, i.bucket, i.wake_at, i.barred)
+      is not distinct from (p_queues, p_tasks, v_wait.id, coalesce(v_due, 0), nullif(v_barred, '{}')))
+  then
+    insert into sluice.idle (worker, queues, tasks, bucket, wake_at, barred)
+    values (p_worker, p_queues, p_tasks, v_wait.id, coalesce(v_due, 0), nullif(v_barred, '{}'))
+    on conflict (worker) do update set queues = excluded.queues, tasks = excluded.tasks, bucket = excluded.bucket,
+      wake_at = excluded.wake_at, barred = excluded.barred;
+  end if;
+  wake_us := case when v_due is not null then greatest(v_due - p_now, 0) end;
+end $$;

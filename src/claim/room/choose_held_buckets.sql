@@ -1,0 +1,75 @@
+-- Decides what each job of a claim holds where that depends on the worker and the moment: for a label the worker's own
+-- bucket, for a pool the member that has the most room left after the jobs before it, and beside takers. A job that
+-- finds no member is left out. Call under the locks of the members.
+-- p_labels, p_members: as `engine.resolve_buckets` returns them
+-- p_rooms: the rooms of p_lane's buckets, as `engine.read_claim_room` returns them
+-- The others: as in `engine.mark_jobs`.
+-- seqs: the jobs
+-- holds: for each of seqs what it holds, in the order of takes, joined by U+001F; null where that is the same as takes
+-- buckets, rooms: all that jobs may hold, each once, the members first
+create or replace function engine.choose_held_buckets(
+  p_labels jsonb, p_members bigint[], p_now bigint, p_lane sluice.lane[], p_take integer[], p_of bigint[],
+  p_seqs bigint[], p_rooms engine.room[],
+  out seqs bigint[], out holds text[], out buckets bigint[], out rooms engine.room[]) language plpgsql as $$
+declare
+  v_job record;
+  v_names text[];
+  v_limits text[];
+  v_units bigint[];
+  v_places bigint[];
+  v_all text[];
+  v_limit text;
+  v_best integer;
+  v_picked integer[];
+begin
+  seqs := '{}';
+  holds := '{}';
+  buckets := p_members || array(select distinct r.bucket from unnest(p_rooms) r where r.bucket <> all (p_members));
+  rooms := array(select r::engine.room from engine.bucket_room(buckets, p_now) r);
+  select array_agg(b.name || ':' || b.key order by r.ord), array_agg(b.name order by r.ord),
+         array_agg(r.units order by r.ord), array_agg(r.places order by r.ord)
+  into v_names, v_limits, v_units, v_places
+  from unnest(rooms) r join sluice.bucket b on b.id = r.bucket where r.bucket = any (p_members);
+  if exists (select 1 from sluice.taker t where t.alive_until > p_now) then
+    v_units := engine.units_left_for_jobs(p_members, v_units, p_now);
+    v_places := engine.units_left_for_jobs(p_members, v_places, p_now, true);
+  end if;
+  for v_job in
+    select l.ordinality as o, j.seq, j.takes, j.costs from unnest(p_lane) with ordinality l cross join lateral (
+      select seq, takes, costs from sluice.job
+      where lane = l.id and seq >= l.bound and claim is null and due_at is null
+        and case when xmax = '0' then true else engine.try_lock_job(ctid) end order by seq limit p_take[l.ordinality]) j
+    where p_take[l.ordinality] > 0 and not l.costed
+    union all
+    select p.o, j.seq, j.takes, j.costs from unnest(p_of, p_seqs) with ordinality p (lane, seq, o)
+    join sluice.job j on j.lane = p.lane and j.seq = p.seq and j.due_at is null and j.claim is null
+    order by o, seq
+  loop
+    v_all := v_job.takes;
+    v_picked := array_fill(0, array[coalesce(cardinality(v_all), 0)]);
+    for i in 1 .. coalesce(cardinality(v_all), 0) loop
+      v_limit := substring(v_all[i] from '^[^:*@]+');
+      if v_all[i] = v_limit || '*' then
+        v_best := null;
+        for m in 1 .. coalesce(cardinality(v_names), 0) loop
+          continue when v_limits[m] <> v_limit or v_places[m] < 1 or v_units[m] < greatest(1, v_job.costs[i]);
+          if v_best is null or least(v_units[m], v_places[m]) > least(v_units[v_best], v_places[v_best]) then
+            v_best := m;
+          end if;
+        end loop;
+        v_picked[i] := v_best;
+        v_all[i] := v_names[v_best];
+      elsif v_all[i] like v_limit || '@%' then
+        v_all[i] := v_limit || ':' || (p_labels ->> substr(v_all[i], length(v_limit) + 2));
+      end if;
+    end loop;
+    continue when array_position(v_all, null) is not null;
+    for i in 1 .. coalesce(cardinality(v_all), 0) loop
+      continue when v_picked[i] = 0;
+      v_units[v_picked[i]] := v_units[v_picked[i]] - coalesce(v_job.costs[i], 1);
+      v_places[v_picked[i]] := v_places[v_picked[i]] - 1;
+    end loop;
+    seqs := seqs || v_job.seq;
+    holds := holds || array_to_string(nullif(v_all, v_job.takes), E'\x1f');
+  end loop;
+end $$;

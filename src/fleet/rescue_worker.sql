@@ -1,0 +1,58 @@
+-- Deletes a worker and takes its jobs from it for good: its claims no longer match, so whatever it still does changes
+-- nothing. Returns how many jobs wait again.
+-- p_beat: rescue it only if its beat is still this one; null: in any case
+-- p_why: lost: the outcome of its attempts is in doubt. They count as crashes; the third crash ends a job, and the
+-- first one ends a job that may run only once. shutdown: the worker itself reports that it never called the jobs'
+-- handlers: the grants are given back.
+create or replace function engine.rescue_worker(p_worker bigint, p_beat bigint, p_why text) returns integer
+language plpgsql as $$
+declare
+  v_now timestamptz := sluice.now();
+  v_ids uuid[];
+  v_claims uuid[];
+  v_count integer;
+  v_doubtful sluice.job[];
+  v_crashed sluice.job[];
+begin
+  -- Deleted before the worker, because `engine.watch_workers` has all doubts locked when it gives a worker up.
+  delete from sluice.doubt d where d.worker = p_worker;
+  -- A claim of this worker that is under way ends first; a later one finds that the worker is gone.
+  perform pg_advisory_xact_lock(1397511525, (p_worker & 2147483647)::integer);
+  delete from sluice.worker w where w.id = p_worker and (p_beat is null or w.beat = p_beat);
+  if not found then return 0; end if;
+  with held as (
+    delete from sluice.claim c where c.worker = p_worker returning c.id, c.lanes, c.seqs
+  )
+  select array_agg(j.id), array_agg(j.claim) into v_ids, v_claims
+  from held h cross join unnest(h.lanes, h.seqs) s (lane, seq)
+  join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = h.id;
+  perform engine.release_attempts(v_ids, v_claims, array(select p_why = 'shutdown' from unnest(v_ids)));
+  with mine as (
+    select j.id from unnest(v_ids, v_claims) u (id, claim) join sluice.job j on j.id = u.id and j.claim = u.claim
+  ), crashed as (
+    delete from sluice.job j using mine m
+    where j.id = m.id and p_why = 'lost' and (j.crashes >= 2 or engine.is_at_most_once(j)) returning j.*
+  ), back as (
+    update sluice.job j set claim = null, due_at = v_now,
+      crashes = j.crashes + case when p_why = 'lost' then 1 else 0 end,
+      ambiguous = j.ambiguous or p_why = 'lost',
+      attempt = j.attempt - case when p_why = 'lost' then 0 else 1 end,
+      error = case when p_why = 'lost' then jsonb_build_object('code', 'SLUICE_WORKER_LOST',
+        'message', 'its worker was lost during the attempt; whether the call was made is not known') else j.error end
+    from mine m where j.id = m.id and (p_why <> 'lost' or (j.crashes < 2 and not engine.is_at_most_once(j)))
+    returning j.queue
+  )
+  select (select count(*) from back), array_agg(d.job) filter (where d.once),
+         array_agg(d.job) filter (where not d.once)
+  into v_count, v_doubtful, v_crashed
+  from (select engine.is_at_most_once(c::sluice.job) as once,
+               jsonb_populate_record(c::sluice.job,
+                 jsonb_build_object('crashes', c.crashes + 1, 'ambiguous', true)) as job
+        from crashed c) d;
+  perform engine.record_failed_jobs(v_doubtful, 'doubtful', 'SLUICE_WORKER_LOST',
+    'its worker was lost during the attempt; whether the call was made is not known, and it may be made only once');
+  perform engine.record_failed_jobs(v_crashed, 'crashed', 'SLUICE_WORKER_LOST', 'its worker was lost during an attempt three times');
+  delete from sluice.idle i where i.worker = p_worker;
+  if v_count > 0 then perform pg_notify('sluice.wake', '*'); end if;
+  return v_count;
+end $$;

@@ -1,0 +1,29 @@
+-- Does what a worker needs every 2 s, in one statement: counts up its beat, looks at the store (`engine.check_epoch` describes
+-- the columns from now_us on), and reads the claims that the store holds for it.
+-- p_led: this worker did the work for all the last time. It mostly goes on, because its connection has everything
+-- planned.
+-- p_least, p_n, p_lsn: as in `engine.check_epoch`
+-- alive: false when the worker was given up; it must register again
+-- turn: no worker has looked at the fleet for a while (`engine.watch_workers` records when), so this one does the work for all
+-- rest: another worker looks, in a fleet of at least five, of which one would soon notice if that one stopped
+-- orphans: claims of this worker that are older than 5 s. A claim that the worker does not know of was made by a
+-- request that reached the store late; the worker adopts its jobs (`engine.adopt_claim`).
+create or replace function engine.run_worker_round(
+  p_worker bigint, p_led boolean, p_least bigint, p_n bigint, p_lsn pg_lsn,
+  out alive boolean, out turn boolean, out rest boolean, out orphans uuid[],
+  out now_us bigint, out ahead_us bigint, out watched boolean, out n bigint, out lsn pg_lsn, out restored boolean,
+  out raised_us bigint, out renewal boolean)
+language plpgsql set enable_seqscan = off set jit = off as $$
+declare
+  v_now bigint := sluice.now_us();
+begin
+  select l.* into now_us, ahead_us, watched, n, lsn, restored, raised_us, renewal
+  from engine.check_epoch(p_least, p_n, p_lsn) l;
+  update sluice.worker w set beat = w.beat + 1 where w.id = p_worker;
+  alive := found;
+  -- A little more than a beat; for the worker that leads, a little less.
+  turn := not exists (select 1 from sluice.doubt d where d.worker = p_worker
+                      and d.at between v_now - case when p_led then 1500000 else 2200000 end and v_now);
+  rest := not turn and (select count(*) from (select 1 from sluice.worker limit 5) w) = 5;
+  orphans := array(select c.id from sluice.claim c where c.worker = p_worker and c.at < now_us - 5000000);
+end $$;

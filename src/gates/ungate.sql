@@ -1,8 +1,0 @@
--- Deletes a gate and wakes the workers; returns false when no gate has this name.
-create or replace function engine.ungate(p_name text) returns boolean language plpgsql as $$
-begin
-  delete from sluice.gate where name = p_name;
-  if not found then return false; end if;
-  perform pg_notify('sluice.wake', '*');
-  return true;
-end $$;

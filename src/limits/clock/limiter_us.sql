@@ -1,9 +1,0 @@
--- Returns the clock of all limits, in microseconds: the store's clock with its steps taken out, so that a step neither
--- opens nor stalls a window.
--- p_cap: the latest time that this clock can show, by the caller's monotonic clock; null: unknown.
-create or replace function engine.limiter_us(p_cap bigint default null) returns bigint language plpgsql as $$
-begin
-  return (
-    select case when e.watched then least(sluice.now_us() + e.ahead_us, p_cap) else sluice.now_us() + e.ahead_us end
-    from sluice.epoch e);
-end $$;

@@ -1,0 +1,46 @@
+-- Returns a bucket's state under a changed definition, as of its newest row (p_row): as if the new rules had been in
+-- force for as long as they look back (span), from what was granted and not given back. As `rebuild` in
+-- limits/decide.ts; for a rate, the largest sum over all moments is what a debt that drains would be. Running jobs keep
+-- their places if every definition since p_row counted them.
+create or replace function engine.rebuild_bucket_state(p_row sluice.ledger, p_def sluice.limit_def)
+returns engine.state language plpgsql stable as $$
+declare
+  v_running bigint := 0;
+  v_parts bigint[];
+  v_units bigint[];
+  v_state engine.state;
+begin
+  if not exists (
+    select 1 from sluice.limit_def d
+    where d.name = p_def.name and d.version >= p_row.version and 'concurrency' <> all (d.kind)) then
+    select u.debt into v_running from sluice.limit_def d, unnest(p_row.debt, d.kind) u (debt, kind)
+    where d.name = p_def.name and d.version = p_row.version and u.kind = 'concurrency';
+  end if;
+  for i in 1 .. cardinality(p_def.kind) loop
+    v_state.debt[i] := 0;  -- for a window or a quota engine.room reads its steps or periods
+    if p_def.kind[i] = 'concurrency' then
+      v_state.debt[i] := coalesce(v_running, 0);
+    elsif p_def.kind[i] = 'rate' then
+      v_state.debt[i] := (select least(coalesce(greatest(0, max(s.owed)), 0), 2305843009213693952) from (
+        select sum(g.units) over (order by g.at desc, g.n desc) * p_def.weight[i]
+               - p_def.drain[i]::numeric * (p_row.at - g.at) as owed
+        from engine.kept_grants(p_row.bucket, p_row.at - p_def.span[i]) g) s);
+    end if;
+  end loop;
+  if 'window' = any (p_def.kind) then
+    v_state.slots := engine.advance_windows(null, p_def.kind, p_def.slot, p_row.at, p_row.at);
+    for i in 1 .. cardinality(p_def.slot) loop
+      continue when p_def.kind[i] <> 'window';
+      select array_agg(s.part), array_agg(s.units) into v_parts, v_units from (
+        select p_row.at / p_def.slot[i] - g.at / p_def.slot[i] as part, sum(g.units) as units
+        from engine.kept_grants(p_row.bucket, p_row.at - p_def.span[i]) g group by 1) s;
+      for k in 1 .. coalesce(cardinality(v_parts), 0) loop
+        if v_parts[k] <= 60 then v_state.slots[i][v_parts[k]::integer + 1] := least(v_units[k], 2147483647); end if;
+      end loop;
+    end loop;
+  end if;
+  if 'quota' = any (p_def.kind) then
+    v_state.quota := engine.recount_quota_periods(p_row.bucket, p_row.at - engine.clock_lead_at(p_row.at), p_def);
+  end if;
+  return v_state;
+end $$;

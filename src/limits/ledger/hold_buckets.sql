@@ -1,0 +1,22 @@
+-- Holds buckets because the vendor demanded a pause: they grant nothing for p_us microseconds from now. Only ever
+-- lengthens a hold. The hold counts from the bucket's own time: after a backward step of the clock it must not end
+-- before it began.
+-- p_buckets: their ids.
+-- p_cap: as for engine.limiter_now_us.
+create or replace function engine.hold_buckets(p_buckets bigint[], p_us bigint, p_cap bigint) returns void
+language plpgsql as $$
+declare
+  v_room engine.room;
+  v_rooms engine.room[] := '{}';
+begin
+  perform engine.lock_buckets(p_buckets);
+  for v_room in select * from engine.bucket_room(p_buckets, engine.limiter_now_us(p_cap)) loop
+    continue when v_room.hold >= v_room.now_at + p_us;
+    v_room.hold := v_room.now_at + p_us;
+    v_rooms := v_rooms || v_room;
+  end loop;
+  perform engine.append_ledger(v_rooms);
+  -- The ledger row that a parked bucket gets at its release takes the hold from here.
+  update sluice.parked set hold = greatest(hold, engine.limiter_now_us(p_cap) + p_us)
+  where kind = 'bucket' and id = any (p_buckets);
+end $$;

@@ -1,0 +1,49 @@
+-- Gives back units that a claim (or engine.acquire_grant) was granted and did not use, at most what is left of them: the
+-- bucket becomes as if they had not been granted. The debt never falls below what later grants alone would have made
+-- of it; limits/decide.ts explains why, and does the same. Nothing is given back after 1,000 further rows, after a
+-- change of the definition, or to a parked bucket. The row that is appended has negative units (places of concurrency
+-- are released separately). It has the bucket's own time: what drains later drains from less, which comes to the same,
+-- and no step of the clock matters. The caller has locked the bucket.
+-- p_claim: id of the grant.
+-- p_units: units not used.
+-- p_full: gives them all back at once, for a vendor that itself refunds.
+create or replace function engine.refund_units(p_bucket bigint, p_claim uuid, p_units bigint, p_full boolean default false)
+returns void
+language plpgsql as $$
+declare
+  v_def sluice.limit_def;
+  v_grant record;
+  v_row record;
+  v_at bigint;
+  v_debt bigint[];
+begin
+  select d.* into v_def from sluice.bucket b join sluice.limit_def d on d.name = b.name
+  where b.id = p_bucket and b.parked is null order by d.version desc limit 1;
+  select max(g.n) filter (where g.units > 0) as n, max(g.at) filter (where g.units > 0) as at,
+         max(g.version) filter (where g.units > 0) as version, sum(g.units)::bigint as units into v_grant
+  from (select * from sluice.ledger l where l.bucket = p_bucket order by l.at desc, l.n desc limit 1000) g
+  where g.claim = p_claim;
+  p_units := least(p_units, v_grant.units);
+  -- Versions only grow: if the grant's version is in force, all rows since have it.
+  if p_units < 1 or (v_grant.version = v_def.version) is not true then return; end if;
+  v_at := v_grant.at;
+  v_debt := array_fill(0::bigint, array[cardinality(v_def.kind)]);
+  for v_row in
+    select l.at, l.units + coalesce(r.units, 0) as units
+    from sluice.ledger l
+    left join (select claim, sum(units)::bigint as units from sluice.ledger
+               where bucket = p_bucket and at >= v_grant.at and n > v_grant.n and units < 0
+               group by claim) r on r.claim = l.claim
+    where l.bucket = p_bucket and l.at >= v_grant.at and l.n > v_grant.n and l.units > 0 order by l.n
+  loop
+    -- Use beyond a grant (engine.charge_overrun) may be more than a bigint holds.
+    v_debt := array(select least(engine.drain_debt(d, w, v_row.at - v_at) + v_row.units * u::numeric, 2305843009213693952)
+                    from unnest(v_debt, v_def.drain, v_def.weight) with ordinality t (d, w, u, i) order by i);
+    v_at := v_row.at;
+  end loop;
+  perform engine.append_ledger(array[r::engine.room], p_claim, array[-p_units], null, v_grant.at,
+    case when not p_full then
+      array(select engine.drain_debt(d, w, r.now_at - v_at)
+            from unnest(v_debt, v_def.drain) with ordinality t (d, w, i) order by i) end)
+  from engine.bucket_room(array[p_bucket], 0) r where r.version = v_def.version;
+end $$;

@@ -1,0 +1,22 @@
+-- Moves the counters of windows from p_from to p_to: inserts new steps at the front and drops as many at the end. A
+-- window is counted in steps (equal parts of time), the newest first; one row of counters for each rule.
+-- p_slots: the counters; null: nothing was counted yet.
+-- p_kind: kind of each rule; only windows are moved.
+-- p_slot: length of each rule's steps, in microseconds.
+-- p_from, p_to: times of the limiter's clock, in microseconds.
+create or replace function engine.advance_windows(p_slots integer[], p_kind text[], p_slot bigint[], p_from bigint, p_to bigint)
+returns integer[] language plpgsql immutable as $$
+declare
+  v_slots integer[] := array_fill(0, array[cardinality(p_slot), 61]);
+  v_by integer;
+begin
+  if p_slots is null or p_from = p_to then return coalesce(p_slots, v_slots); end if;
+  for i in 1 .. cardinality(p_slot) loop
+    continue when p_kind[i] <> 'window';
+    v_by := least(61, p_to / p_slot[i] - p_from / p_slot[i]);
+    for k in v_by + 1 .. 61 loop
+      v_slots[i][k] := p_slots[i][k - v_by];
+    end loop;
+  end loop;
+  return v_slots;
+end $$;

@@ -1,0 +1,38 @@
+-- Returns when p_need units are free under a rule that does not have them now. 2^53 - 1: time alone does not free them;
+-- a second from now: the store does not understand the calendar. If p_need is more than the rule holds: when as many
+-- have become free in total, provided that some are taken meanwhile; for a window or a quota a time no later than that.
+-- p_def, p_i: the definition, and the number of the rule in it.
+-- p_debt: debt of that rule.
+-- p_slots, p_quota: steps and periods of all its rules, as of p_now (ledger).
+-- p_now: the limiter's clock, in microseconds.
+-- p_ahead: by how many microseconds the limiter's clock is ahead of the store's, by which calendars go.
+create or replace function engine.rule_free_at(
+  p_def sluice.limit_def, p_i integer, p_debt bigint, p_slots integer[], p_quota bigint[], p_need bigint, p_now bigint,
+  p_ahead bigint) returns bigint
+language plpgsql stable as $$
+declare
+  v_room constant bigint := p_def.room[p_i];
+  v_kept bigint := 0;
+begin
+  case p_def.kind[p_i]
+    when 'rate' then
+      return least(9007199254740991, p_now
+        + div(p_debt - (v_room - p_need)::numeric * p_def.weight[p_i] + p_def.drain[p_i] - 1, p_def.drain[p_i]));
+    when 'window' then
+      -- When the newest of the steps that must leave the window has left it.
+      for k in 1 .. 61 loop
+        v_kept := v_kept + p_slots[p_i][k];
+        if v_kept > v_room - p_need then return (p_now / p_def.slot[p_i] - k + 62) * p_def.slot[p_i]; end if;
+      end loop;
+      return p_now;
+    when 'quota' then
+      -- A full period ends for us only a margin after its end; what counts in the next period counts in this one too.
+      p_need := least(p_need, v_room);
+      return coalesce(p_ahead + p_def.margin[p_i] + case
+        when p_quota[p_i][6] + p_need > v_room then
+          (engine.calendar_period(p_def.spec -> 'rules' -> (p_i - 1) -> 'quota', p_quota[p_i][3])).ends
+        when p_quota[p_i][5] + p_need > v_room then p_quota[p_i][3]
+        else p_quota[p_i][2] end, p_now + 1000000);
+    else return 9007199254740991;
+  end case;
+end $$;

@@ -1,0 +1,20 @@
+-- Cancels an unfinished job. A running attempt is fenced off: what it still does changes nothing here. Returns false
+-- when there is no such unfinished job.
+create or replace function engine.cancel_job(p_id uuid, p_reason text) returns boolean language plpgsql
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+declare
+  v_claim uuid;
+  v_endings engine.ending[];
+begin
+  perform engine.lock_definitions();
+  select claim into v_claim from sluice.job where id = p_id for update;
+  perform engine.release_attempts(array[p_id], array[v_claim], '{f}');
+  with gone as (
+    delete from sluice.job j where j.id = p_id
+    returning row(j, 'cancelled', p_reason, j.attempt, j.failed, j.ambiguous or j.claim is not null,
+                  null, j.error)::engine.ending as ending
+  )
+  select array_agg(ending) into v_endings from gone;
+  perform engine.append_history('done', v_endings);
+  return v_endings is not null;
+end $$;

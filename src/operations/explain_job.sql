@@ -1,0 +1,102 @@
+-- Reads what stands between a waiting job and its start, by the same functions (`engine.room`) and lists as claims.
+-- $1 the job's id
+with job as (
+  select j.*, engine.limiter_now_us() as now_us, e.ahead_us, e.closed_us
+  -- `limit 1` shows the planner that there is one row. For more rows it would compile the query, which takes seconds.
+  from sluice.job j cross join (select ahead_us, closed_us from sluice.epoch limit 1) e where j.id = $1
+), take as (
+  -- Buckets are found by name, because a bucket has no row before its first job is absorbed: then all of its room is
+  -- free. A label stands for the buckets of all workers that could run the job; room in one of them is enough.
+  select row_number() over (order by u.o, v.value) as i, u.way, n.name,
+         sluice.hash64(coalesce(n.name || ':' || v.value, u.way)) as id,
+         case when u.way = n.name || '*' then null
+              else substr(coalesce(n.name || ':' || v.value, u.way), length(n.name) + 2) end as key,
+         coalesce(j.costs[u.o], 1)::bigint as cost, case when j.costs is null then 0 else b.units end as before
+  from job j cross join lateral unnest(j.takes) with ordinality u (way, o)
+  cross join lateral (select substring(u.way from '^[^:*@]+') as name) n
+  left join lateral (select distinct w.labels ->> split_part(u.way, '@', 2) as value from sluice.worker w
+                     where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)) v
+    on u.way like n.name || '@%'
+  -- Jobs before it in its lane take their units first.
+  cross join lateral (
+    select coalesce(sum(x.cost), 0)::bigint as units from (
+      select o.costs[u.o] as cost from sluice.job o
+      where j.costs is not null and o.lane = j.lane and o.seq < j.seq and o.claim is null and o.due_at is null
+      limit 10000) x) b
+  where u.way not like n.name || '@%' or v.value is not null
+), lane as (
+  select l.* from job j cross join lateral (select * from sluice.lane where id = j.lane order by v desc limit 1) l
+), turn as (
+  -- The virtual start of the lane's fair key.
+  select k.vstart from lane me cross join lateral (
+    select l.vstart from sluice.lane l
+    where l.class = me.class and l.fair = me.fair and l.vstart is not null order by l.vstart desc limit 1) k
+), kin as (
+  select (select count(*) from (
+            select 1 from sluice.job o
+            where o.lane = s.id and o.seq >= s.bound and o.claim is null and o.due_at is null limit 10000) o) as n
+  from lane me cross join lateral (
+    select l.id, l.bound from sluice.lane l
+    where l.class = me.class and l.list = me.list and l.fair = me.fair and l.id <> me.id
+      and (l.rank, l.id) < (me.rank, me.id) limit 1000) s
+), ahead as (
+  select count(*) as n from job j, lateral (
+    select 1 from sluice.job o
+    where o.lane = j.lane and o.seq < j.seq and o.claim is null and o.due_at is null limit 10000) o
+)
+select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, engine.find_parked_causes(o) as parked,
+       (extract(epoch from nullif(j.due_at, 'infinity')) * 1000)::float8 as due_ms,
+       ((j.now_us - j.ahead_us) / 1000)::float8 as now_ms, a.n as ahead, j.error, j.held,
+       coalesce(j.raw, false) as raw,
+       (select json_build_object('sinceMs', (extract(epoch from s.away_at) * 1000)::float8, 'why', s.away)
+        from sluice.shared s limit 1) as redis,
+       (select count(*) from sluice.worker w
+        where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)
+          and engine.has_labels(w.labels, engine.find_label_limits(j.takes))) as workers,
+       (select array_agg(split_part(u, '@', 2)) from unnest(engine.find_label_limits(j.takes)) u) as labels,
+       (select count(*) from lane me cross join turn f
+        join sluice.lane o on o.class = me.class and o.list = me.list and o.vstart < f.vstart and o.fair <> me.fair)
+         as lanes_before,
+       -- Lanes of its own fair key that go first, and about how many jobs they have.
+       (select count(*) from kin) as kin_lanes, (select coalesce(sum(n), 0) from kin) as kin_jobs,
+       (select json_agg(json_build_object('gate', g.gate, 'reason', g.reason, 'by', g.by,
+          'hours', (select json_build_object('fromMin', o.from_min, 'toMin', o.to_min, 'days', o.days, 'zone', o.zone)
+                    from sluice.gate o where o.name = g.gate and o.zone is not null),
+          'sinceMs', (extract(epoch from g.since) * 1000)::float8,
+          'untilMs', (extract(epoch from g.until) * 1000)::float8))
+        from engine.find_closed_gates(j.queue, j.task, engine.store_time(j.now_us)) g) as gates,
+       (select json_agg(x.b order by x.next desc) from (
+        select distinct on (t.way) r.next, json_build_object('limit', t.name, 'key', coalesce(t.key, ''),
+          'members', case when t.key is null then cardinality(d.members) end, 'defined', d.room is not null,
+          'avail', case when b.id is null then d.room
+            else (engine.units_left_for_jobs(
+              array[t.id], array[case when j.costs is null then r.avail else r.units end], j.now_us))[1] end,
+          'cost', t.cost, 'before', t.before, 'most', d.room,
+          'heldMs', case when h.hold > j.now_us then ((h.hold - j.ahead_us) / 1000)::float8 end,
+          'lost', h.hold > j.now_us and h.hold <= d.reopens,
+          'shared', d.shared,
+          'paused', (select json_build_object('reason', p.reason, 'by', p.by,
+                       'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)
+                     from sluice.limit_pause p
+                     where p.name = t.name and p.key in ('', t.key) order by p.key limit 1),
+          'places', (select x.room from unnest(r.kind, r.debt, d.rooms) x (kind, debt, room)
+                     where x.kind = 'concurrency' and x.debt >= x.room limit 1),
+          'nextMs', ((case when b.id is null then greatest(j.now_us, h.hold) else r.next end - j.ahead_us)
+                     / 1000)::float8,
+          'periodMs', case when b.id is null then d.period else r.period end / 1000.0) as b
+        from take t join engine.bucket_room(array(select t.id from take t order by t.i), j.now_us, false,
+          array(select t.cost + t.before from take t order by t.i)) r on r.ord = t.i
+        left join sluice.bucket b on b.id = t.id
+        left join lateral (
+          select engine.limit_reopens_at(j.closed_us, l.kind, l.span) as reopens, l.room as rooms, l.members,
+                 strpos(l.name, '/') = 0 and 'concurrency' <> any (l.kind) and l.spec -> 'open' is null as shared,
+                 (select min(x.room) from unnest(l.room, l.kind) x (room, kind)
+                  where x.kind <> 'concurrency' or 'concurrency' = all (l.kind) or j.costs is null) as room,
+                 (select coalesce(max(case when x.kind = 'window' then x.span / x.room + 1
+                                           else x.weight / nullif(x.drain, 0) + 1 end), 0)
+                  from unnest(l.kind, l.weight, l.drain, l.room, l.span) x (kind, weight, drain, room, span)) as period
+          from sluice.limit_def l where l.name = t.name order by l.version desc limit 1) d on true
+        cross join lateral (
+          select greatest(r.hold, case when b.id is null then d.reopens end) as hold) h
+        order by t.way, r.next) x) as buckets
+from job j join sluice.job o on o.id = j.id cross join ahead a

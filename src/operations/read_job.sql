@@ -1,0 +1,19 @@
+-- Reads one job from wherever it is: unfinished, done or failed.
+-- $1 the job's id
+select j.id,
+       case when j.claim is not null then 'running' when j.due_at < 'infinity' then 'scheduled'
+            else 'waiting' end as state,
+       null as reason, j.task, j.queue, j.priority, j.attempt, j.failed, j.crashes, j.ambiguous,
+       engine.unix_ms(j.created_at) as created_ms, engine.unix_ms(nullif(j.due_at, 'infinity')) as due_ms,
+       engine.unix_ms(j.dispatched_at) as dispatched_ms, engine.unix_ms(j.dispatched_at) as started_ms,
+       null::float8 as finished_ms, j.takes, j.tags, j.input, null::jsonb as result, j.error,
+       coalesce(j.weight, 1) as weight, engine.unix_ms(j.expires_at) as expires_ms, j.ruled,
+       engine.find_parked_causes(j) as parked
+from sluice.job j where j.id = $1
+union all
+select h.id, h.state, h.reason, h.task, h.queue, h.priority, h.attempt, h.failed, h.crashes, h.ambiguous,
+       engine.unix_ms(h.created_at), null, engine.unix_ms(h.dispatched_at), engine.unix_ms(h.started_at),
+       engine.unix_ms(h.finished_at), h.takes, h.tags, h.input, h.result, h.error,
+       coalesce(h.weight, 1), null, h.ruled, null
+from (select * from sluice.done where id = $1 union all select * from sluice.failed where id = $1) h
+limit 1

@@ -1,0 +1,47 @@
+-- Moves those of these jobs that wait or are scheduled to another key of a limit; each keeps its place in time. It
+-- changes their buckets, their fair key if that has the same value, and records the new key as if a rule had given it,
+-- so that their task's code keeps it. Running jobs keep their bucket. Lanes, arrivals and locks are handled as in
+-- `engine.reprioritise_jobs`. Returns the ids of the jobs that have the new key now.
+-- p_states: waiting, scheduled
+-- p_name: the limit
+-- p_from, p_to: the old and the new key
+create or replace function engine.rekey_jobs(p_ids uuid[], p_states text[], p_name text, p_from text, p_to text)
+returns setof uuid language plpgsql
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+declare
+  v_now timestamptz := sluice.now();
+  v_old text := p_name || ':' || p_from;
+  v_new text := p_name || ':' || p_to;
+  v_ids uuid[];
+begin
+  if cardinality(p_ids) = 1 then perform 1 from sluice.job where id = p_ids[1] for update; end if;
+  v_ids := array(
+    select id from sluice.job where id = any (p_ids) and claim is null and v_old = any (takes)
+      and case when due_at < 'infinity' then 'scheduled' else 'waiting' end = any (p_states)
+    for update skip locked);
+  with place as (
+    select j.id, array(
+             -- A limit with a share has two buckets with this key.
+             select case when split_part(split_part(t, ':', 1), '/', 1) = p_name
+                           and substr(t, strpos(t, ':') + 1) = p_from
+                         then split_part(t, ':', 1) || ':' || p_to else t end
+             from unnest(j.takes) with ordinality u (t, o) order by o) as takes,
+           case when j.fair = j.task || ':' || p_from then j.task || ':' || p_to else j.fair end as fair
+    from sluice.job j where j.id = any (v_ids)
+  ), moved as (
+    update sluice.job j set takes = p.takes, fair = p.fair,
+      lane = engine.lane_id(j.queue, j.task, j.priority, j.weight, p.fair, p.takes, j.costs is not null),
+      ruled = coalesce(j.ruled, '[]') || jsonb_build_array(jsonb_build_object(
+        'rule', 'limits rekey', 'keys', jsonb_build_object(p_name, p_to))),
+      due_at = case when j.due_at > v_now then j.due_at end
+    from place p where j.id = p.id
+    returning j.lane, j.seq, j.queue, j.task, j.due_at, j.takes
+  )
+  insert into sluice.arrival (xid, class, lane, pos, n)
+  select pg_current_xact_id(), c.class, m.lane, m.pos, m.n
+  from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
+        from moved where due_at is null group by lane) m
+  cross join lateral engine.find_arrival_classes(m.queue, m.task, m.takes) c;
+  perform engine.wake_queues(array(select distinct queue from sluice.job where id = any (v_ids) and due_at is null));
+  return query select unnest(v_ids);
+end $$;

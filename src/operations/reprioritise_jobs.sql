@@ -1,0 +1,32 @@
+-- Moves those of these jobs that wait or are scheduled into the lane of another priority; each keeps its place in time.
+-- Returns the ids of the jobs that have this priority now. The lanes that they leave find fewer jobs than they
+-- count, as after a cancel; an arrival announces the jobs to the lanes that they join. It skips locked rows, but waits
+-- for the row if it is the only one: `engine.cancel_waiting_jobs` explains why.
+-- p_states: waiting, scheduled
+create or replace function engine.reprioritise_jobs(p_ids uuid[], p_states text[], p_priority integer) returns setof uuid
+language plpgsql
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+declare
+  v_now timestamptz := sluice.now();
+  v_ids uuid[];
+begin
+  if cardinality(p_ids) = 1 then perform 1 from sluice.job where id = p_ids[1] for update; end if;
+  v_ids := array(
+    select id from sluice.job where id = any (p_ids) and claim is null
+      and case when due_at < 'infinity' then 'scheduled' else 'waiting' end = any (p_states)
+    for update skip locked);
+  with moved as (
+    update sluice.job set priority = p_priority,
+      lane = engine.lane_id(queue, task, p_priority, weight, fair, takes, costs is not null),
+      due_at = case when due_at > v_now then due_at end
+    where id = any (v_ids) and priority <> p_priority
+    returning lane, seq, queue, task, takes, due_at
+  )
+  insert into sluice.arrival (xid, class, lane, pos, n)
+  select pg_current_xact_id(), c.class, m.lane, m.pos, m.n
+  from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
+        from moved where due_at is null group by lane) m
+  cross join lateral engine.find_arrival_classes(m.queue, m.task, m.takes) c;
+  perform engine.wake_queues(array(select distinct queue from sluice.job where id = any (v_ids) and due_at is null));
+  return query select unnest(v_ids);
+end $$;

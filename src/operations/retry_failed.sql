@@ -1,0 +1,29 @@
+-- Gives failed jobs another round of attempts, in the order of their ids. They wait behind the jobs that wait in their
+-- lanes now. Skips jobs that another call retries at this moment. Returns the ids of the jobs that it retried.
+create or replace function engine.retry_failed(p_ids uuid[]) returns setof uuid language plpgsql
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+declare
+  v_now timestamptz := sluice.now();  -- they wait from now on, whenever they were sent
+  v_ids uuid[] := array(select id from sluice.failed where id = any (p_ids) order by id for update skip locked);
+begin
+  with gone as (
+    delete from sluice.failed where id = any (v_ids) returning *
+  ), back as (
+    insert into sluice.job (id, lane, priority, attempt, failed, crashes, ambiguous, created_at,
+      task, queue, fair, takes, costs, tags, input, error,
+      weight, once, on_failed, ruled, raw, since)
+    select id, engine.lane_id(queue, task, priority, weight, fair, takes, costs is not null), priority,
+      attempt, 0, 0, ambiguous, created_at,
+      task, queue, fair, takes, costs, tags, input, error,
+      weight, once, on_failed, ruled, raw, v_now
+    from gone order by id
+    returning lane, seq, queue, task, takes
+  )
+  insert into sluice.arrival (xid, class, lane, pos, n)
+  select pg_current_xact_id(), c.class, b.lane, b.pos, b.n
+  from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
+        from back group by lane) b
+  cross join lateral engine.find_arrival_classes(b.queue, b.task, b.takes) c;
+  perform engine.wake_queues(array(select distinct queue from sluice.job where id = any (v_ids)));
+  return query select unnest(v_ids);
+end $$;

@@ -1,0 +1,333 @@
+/** Limits shared in Redis, which must confirm what the store granted before it is used. */
+import { caughtUpMs, type Reading, StoreClock } from '../core/clock.ts'
+import { StoreError } from '../core/errors.ts'
+import { hash64 } from '../core/hash.ts'
+import type { Store } from '../db/store.ts'
+import type { PeerDecision, PeerRequest, PeerLimiter } from '../limits/peer.ts'
+import type { RedisConnection } from './connect.ts'
+import { type Granted, type Item, RedisLimiter, type Superseded } from './limiter.ts'
+import { SharedDefinitions } from './definitions.ts'
+import { askMs, SharedEpochs } from './epochs.ts'
+import { grantOf, SettlementQueue, type SettlementReport } from './settlements.ts'
+import { RedisHealth } from './health.ts'
+
+/** What the limiter needs. */
+export interface RedisSharedOptions {
+  store: Store
+  connection: RedisConnection
+  /** Beginning of every key. */
+  prefix: string
+}
+
+/** Ms after which a request without an answer is sent again, under the same id. */
+const answerMs = 400
+/**
+ * Microseconds within which Redis grants ahead what will have room, for use from then on: the way between the store's decision and
+ * Redis's varies in length, so the second of two grants mostly arrives a few ms too early.
+ */
+const aheadUs = 50_000
+/**
+ * From limits that other programs take from, nothing is granted ahead, because they would never get a turn. A request that is
+ * denied by less than this is sent again, at a random moment after the time at which there is room.
+ */
+const againUs = 20_000
+const againMsMax = 10
+/** The store holds a bucket no longer than this, because others may give units back; a closed bucket longer. */
+const holdUsMax = 5_000_000
+const closedUsMax = 60_000_000
+/** An answer whose clock is this far behind the latest time that it can show was given after that clock was set back. */
+const setBackUs = 3_000_000
+
+/** What is sent to Redis for a list of wishes. */
+interface Question {
+  takes: string[]
+  items: Item[]
+  /** Index of each wish's item; undefined: only the store has its buckets. */
+  itemOf: (number | undefined)[]
+}
+
+/** One process's second limiter, in Redis. */
+export class RedisPeerLimiter implements PeerLimiter {
+  readonly #options: RedisSharedOptions
+  readonly #limiter: RedisLimiter
+  readonly #definitions: SharedDefinitions
+  readonly #epochs: SharedEpochs
+  readonly #watch: RedisHealth
+  readonly #told: SettlementQueue
+  readonly #redisClock = new StoreClock()
+  #isStarted = false
+  #ready: Promise<void> = Promise.resolve()
+
+  constructor(options: RedisSharedOptions) {
+    this.#options = options
+    const { store, connection, prefix } = options
+    const { clock } = store
+    const limiter = (this.#limiter = new RedisLimiter(connection, { prefix, timeoutMs: answerMs, clock }))
+    const definitions = (this.#definitions = new SharedDefinitions(store))
+    const epochs = (this.#epochs = new SharedEpochs({ store, limiter, definitions }))
+    const current = () => epochs.current
+    this.#told = new SettlementQueue(limiter, definitions, clock, current, (error) => this.#watch.failed(error))
+    const restored = () => this.#told.go()
+    const heard = ({ us, sentMs, heardMs }: Reading) => {
+      // Readings from answers may be from before a step; this one was made on purpose, so it replaces them.
+      this.#redisClock.forget()
+      this.#redisClock.saw(us, heardMs, sentMs)
+    }
+    this.#watch = new RedisHealth({ store, connection, limiter, definitions, epochs, restored, heard })
+  }
+
+  start(): void {
+    if (this.#isStarted) return
+    this.#isStarted = true
+    void this.#options.connection.open().catch(() => {})
+    this.#watch.start()
+    this.#ready = this.#watch.present(askMs)
+  }
+
+  ready(): Promise<void> {
+    return this.#ready
+  }
+
+  /** Sends what is left to send, and closes the connection. */
+  async close(): Promise<void> {
+    await this.#told.settled()
+    await this.#watch.close()
+    await this.#options.connection.close()
+  }
+
+  get isAway(): boolean {
+    return this.#watch.isAway
+  }
+
+  isOpenFor(limits: Parameters<PeerLimiter['isOpenFor']>[0]): boolean {
+    return limits.every(
+      ({ rules, isOpenWithoutStore }) => isOpenWithoutStore || rules.every(({ kind }) => kind === 'concurrency'),
+    )
+  }
+
+  onChange(changed: () => void): () => void {
+    return this.#watch.onChange(changed)
+  }
+
+  async ask(asked: PeerRequest): Promise<{ id: string | undefined; leaves: PeerDecision[] }> {
+    try {
+      return await this.#ask(asked)
+    } catch (error) {
+      // The store failed, so the definitions could not be read; nothing was sent.
+      this.#options.store.log.debug('the store failed, so Redis could not confirm grants', { error: String(error) })
+      return { id: undefined, leaves: asked.wishes.map(() => denied(asked.sentMs)) }
+    }
+  }
+
+  async #ask(asked: PeerRequest): Promise<{ id: string | undefined; leaves: PeerDecision[] }> {
+    const { clock } = this.#options.store
+    const { wishes, sentMs, isFurther = false } = asked
+    const all = () => wishes.map(({ count }) => free(count, sentMs))
+    await this.#definitions.know(wishes.flatMap(({ takes }) => takes))
+    const question = this.#question(asked)
+    if (question.items.length === 0) return { id: undefined, leaves: all() }
+    const isOpen = question.takes.every((take) => this.#definitions.isOpen(take))
+    // Not an epoch that this process knew before: it may be older than the one that the store granted under.
+    let epoch = asked.epoch
+    let id: string | undefined
+    let isLost = false
+    let isSecond = false
+    let firstMs: number | undefined
+    let leftMs: number
+    while ((leftMs = sentMs + askMs - caughtUpMs(clock, asked.asked)) > 0 && !this.#watch.isClosed) {
+      if (this.#watch.isAway) {
+        if (isOpen) return { id: undefined, leaves: all() }
+        await this.#watch.present(leftMs)
+        continue
+      }
+      // What was sent to a state that is lost was not granted by the state that replaced it.
+      if (isLost) [epoch, isLost, id] = [undefined, false, undefined]
+      epoch ??= this.#epochs.current ?? ''
+      // The new state was built from a ledger that has the grant, at another time: so the grant is given back there, too.
+      if (asked.epoch !== undefined && asked.epoch !== epoch && this.#areOwn(question)) break
+      id ??= grantOf(epoch)
+      firstMs ??= clock.monotonicMs()
+      try {
+        const answer = await this.#reserve({ id, epoch, isFurther, leftMs }, question)
+        if (answer.isDecided && !this.#isOfAnotherTime(answer, epoch, firstMs)) {
+          this.#redisClock.saw(answer.nowUs, clock.monotonicMs(), firstMs)
+          // The store returned an epoch that this process did not know.
+          if (epoch !== this.#epochs.current) this.#watch.failed(undefined)
+          const isAgain = !isSecond && (await this.#isWorthAgain(question, answer.results, leftMs))
+          if (!isAgain) return { id, leaves: this.#leaves(asked, question, answer.results, firstMs) }
+          ;[id, firstMs, isSecond] = [undefined, undefined, true]
+        } else if (!answer.isDecided && answer.why === 'superseded') await this.#supersede(question, answer)
+        else {
+          // Waits first, so that what the watch then finds out is not older than this answer.
+          await this.#watch.present(leftMs)
+          this.#watch.failed(undefined)
+          isLost = true
+        }
+      } catch (error) {
+        this.#watch.failed(error)
+      }
+    }
+    this.#giveUp(asked, question, id, epoch)
+    return { id: undefined, leaves: wishes.map(() => denied(sentMs)) }
+  }
+
+  /** Gives back what Redis may have charged for grants of the store that are not used. */
+  #giveUp(asked: PeerRequest, question: Question, id: string | undefined, epoch: string | undefined): void {
+    const { takes } = question
+    // An answer may have been lost, so it is not known whether Redis granted.
+    if (id !== undefined && epoch !== undefined)
+      for (const take of takes) this.#add({ take, epoch, grant: id, isUnused: true })
+    const { current } = this.#epochs
+    if (asked.epoch === undefined || current === undefined || current === asked.epoch || !this.#areOwn(question)) return
+    for (const wish of asked.wishes)
+      this.unused(
+        current,
+        wish.takes,
+        wish.units.map((units) => units * wish.count),
+      )
+  }
+
+  /** Reads the definitions: Redis has a newer one. If the store lacks it (it was restored), Redis's state is built again. */
+  async #supersede({ takes }: Question, { bucket, version }: Superseded): Promise<void> {
+    const of = this.#epochs.current
+    await this.#definitions.readNow()
+    const known = this.#definitions.bucket(takes[bucket] ?? '')?.version
+    if (known !== undefined && known < version) this.#watch.force(of)
+  }
+
+  #reserve(
+    { leftMs, ...call }: { id: string; epoch: string; isFurther: boolean; leftMs: number },
+    { takes, items }: Question,
+  ) {
+    const buckets = takes.flatMap((take) => this.#definitions.bucket(take) ?? [])
+    return this.#limiter.reserve({
+      ...call,
+      buckets,
+      items,
+      aheadUs: this.#areOwn({ takes }) ? aheadUs : 0,
+      withinMs: Math.min(leftMs, answerMs),
+      ...this.#cap(),
+    })
+  }
+
+  /** Returns whether a request that was denied as a whole may be granted now; waits if that is only a moment away. */
+  async #isWorthAgain({ takes }: Question, results: readonly Granted[], leftMs: number): Promise<boolean> {
+    const { clock } = this.#options.store
+    if (!results.every(({ granted }) => granted === 0)) return false
+    const versions = () => takes.map((take) => this.#definitions.bucket(take)?.version).join()
+    const before = versions()
+    // The store has granted it: maybe by a newer definition.
+    await this.#definitions.refresh()
+    if (versions() !== before) return true
+    const soonUs = Math.max(...results.map(({ waitUs }) => waitUs))
+    if (results.some(({ isHeld }) => isHeld) || soonUs > againUs || soonUs / 1_000 + againMsMax >= leftMs) return false
+    await clock.sleep(soonUs / 1_000 + clock.random() * againMsMax)
+    return true
+  }
+
+  /** True if only Sluice's own processes take from these buckets. */
+  #areOwn({ takes }: Pick<Question, 'takes'>): boolean {
+    return takes.every((take) => this.#definitions.bucket(take)?.isOwn === true)
+  }
+
+  #cap(): { capUs?: number } {
+    const capUs = this.#redisClock.cap(this.#options.store.clock.monotonicMs())
+    return capUs === null ? {} : { capUs }
+  }
+
+  /**
+   * True if nothing was granted, and Redis decided by a clock that was set back, or in an epoch whose clock this process does not
+   * know (the cap that it sent may be far behind): Redis might deny for an hour, and the store would wait as long.
+   */
+  #isOfAnotherTime({ nowUs, results }: { nowUs: number; results: readonly Granted[] }, epoch: string, askedMs: number) {
+    if (results.some(({ granted }) => granted > 0)) return false
+    const capUs = this.#redisClock.cap(askedMs)
+    return epoch !== this.#epochs.current || (capUs !== null && nowUs < capUs - setBackUs)
+  }
+
+  #question({ wishes }: PeerRequest): Question {
+    const places = new Map<string, number>()
+    const items: Item[] = []
+    const itemOf = wishes.map(({ takes, units, count }) => {
+      const shared = takes.flatMap((take, i) => {
+        if (this.#definitions.bucket(take) === undefined) return []
+        const bucket = places.get(take) ?? places.size
+        places.set(take, bucket)
+        return [{ bucket, units: units[i] ?? 1 }]
+      })
+      return shared.length === 0 ? undefined : items.push({ want: count, takes: shared }) - 1
+    })
+    return { takes: [...places.keys()], items, itemOf }
+  }
+
+  /** Returns the result of each wish. If others have used up a bucket, the store holds it, too. */
+  #leaves(
+    { wishes, sentMs }: PeerRequest,
+    { takes, itemOf }: Question,
+    results: readonly Granted[],
+    askedMs: number,
+  ): PeerDecision[] {
+    const heardMs = this.#options.store.clock.monotonicMs()
+    const waits = new Map<string, number>()
+    const leaves = wishes.map(({ count }, i): PeerDecision => {
+      const result = results[itemOf[i] ?? -1]
+      if (result === undefined) return free(count, sentMs)
+      const take = result.lacking === undefined ? undefined : takes[result.lacking]
+      const waitUs = Math.min(result.waitUs, result.isHeld ? closedUsMax : holdUsMax)
+      if (take !== undefined) waits.set(take, Math.max(waitUs, waits.get(take) ?? 0))
+      return {
+        granted: result.granted,
+        fromMs: askedMs + result.startUs / 1_000,
+        // Redis decided at some moment before this answer.
+        notBeforeMs: result.startUs === 0 ? askedMs : heardMs + result.startUs / 1_000,
+        waitMs: result.waitUs / 1_000,
+        // A closed bucket is not used up; a bucket that drains slowly would be charged long for what others may give back.
+        lacking: take === undefined || result.isHeld || !this.#definitions.isQuick(take) ? undefined : take,
+      }
+    })
+    if (waits.size === 0) return leaves
+    // Not awaited here: the grants beside it would grow old.
+    const held = Promise.all([...waits].map(([take, us]) => this.#holdStore(take, us))).then(() => {})
+    return leaves.map((leave) => ({ ...leave, held }))
+  }
+
+  /** Holds a bucket in the store for as long as Redis would deny it. */
+  async #holdStore(take: string, us: number): Promise<void> {
+    const { store } = this.#options
+    try {
+      await store.call('hold_buckets', [[hash64(take)], us, null])
+    } catch (error) {
+      // Then the store grants again what Redis denies.
+      if (!(error instanceof StoreError))
+        store.log.debug('a bucket could not be held in the store', { take, error: String(error) })
+    }
+  }
+
+  settle(grant: string, take: string, more: number): void {
+    const epoch = this.#epochs.current
+    if (more !== 0 && epoch !== undefined) this.#add({ take, epoch, grant, more })
+  }
+
+  unused(grant: string, takes: readonly string[], units: readonly number[]): void {
+    for (const [i, take] of takes.entries()) this.settle(grant, take, -(units[i] ?? 1))
+  }
+
+  hold(takes: readonly string[], ms: number): void {
+    const untilMs = this.#options.store.clock.monotonicMs() + ms
+    for (const take of new Set(takes)) this.#add({ take, untilMs })
+  }
+
+  #add(word: SettlementReport): void {
+    this.#told.add({ ...word, sinceMs: this.#options.store.clock.monotonicMs() })
+  }
+}
+
+/** Returns the result of a wish that needs no confirmation. */
+function free(granted: number, fromMs: number): PeerDecision {
+  return { granted, fromMs, notBeforeMs: fromMs, waitMs: 0, lacking: undefined }
+}
+
+/** Returns the result of a wish that Redis did not answer. */
+function denied(fromMs: number): PeerDecision {
+  return { granted: 0, fromMs, notBeforeMs: fromMs, waitMs: 100, lacking: undefined }
+}

@@ -1,0 +1,230 @@
+/**
+ * Fires schedules. Every process that has a schedule's code tries to; the first one sends an instant's job and advances
+ * the schedule, in one statement. Only the store's clock decides when an instant is due.
+ */
+import { StoreError, UsageError } from '../core/errors.ts'
+import { reach } from '../core/probe.ts'
+import type { Store } from '../db/store.ts'
+import { admit } from '../tasks/admit.ts'
+import type { Rulebook } from '../tasks/rule.ts'
+import { type NewJob, Outbox } from '../store/send.ts'
+import { graceMs, planOf, type Schedule, tagsOf } from './schedule.ts'
+import { bad } from './timing.ts'
+
+/** What a timetable needs; see the fields. */
+export interface TimetableOptions {
+  store: Store
+  schedules: readonly Schedule[]
+  rulebook: Rulebook
+}
+
+/** A schedule as it is stored. */
+interface Entry {
+  timing: string
+  paused: boolean
+  nextMs: number
+  lastMs: number | undefined
+}
+
+type Row = { [column in 'now_ms' | 'next_ms' | 'last_ms' | 'name' | 'timing']: string | null } & { paused: boolean }
+
+/** The longest sleep between two reads of the store, because its clock may step, or a schedule may be resumed. */
+const lookMs = 10_000
+/** The pause after a failure to make a schedule's jobs, and after an error of the store. */
+const stumbleMs = 5_000
+const awayMs = 1_000
+/** How long making the job of an instant may take. */
+const makeMs = 10_000
+/** Each process wakes up to this much after the instant, at random, so that mostly one of them fires and the rest find it done. */
+const spreadMs = 30
+
+/** The schedules that one worker fires. */
+export class ScheduleRunner {
+  readonly #options: TimetableOptions
+  readonly #outbox: Outbox
+  readonly #schedules: readonly Schedule[]
+  readonly #stumbled = new Map<string, { untilMs: number; message: string }>()
+  #running: Promise<void> | undefined
+  #isDefined = false
+
+  /** @throws UsageError SLUICE_BAD_SCHEDULE when two have one name */
+  constructor(options: TimetableOptions) {
+    this.#options = options
+    this.#schedules = [...new Set(options.schedules)]
+    this.#outbox = new Outbox(options.store)
+    const names = this.#schedules.map(({ name }) => name)
+    const twice = names.find((name, i) => names.indexOf(name) !== i)
+    if (twice !== undefined) throw bad(`schedule "${twice}"`, 'is defined twice; give one of them another name')
+  }
+
+  /**
+   * Stores the definitions, and checks that their jobs can be made.
+   * @throws UsageError SLUICE_INVALID_INPUT, SLUICE_MISSING_KEY, … as `send` does
+   */
+  async define(): Promise<void> {
+    if (this.#isDefined) return
+    await Promise.all(this.#schedules.map((schedule) => this.#define(schedule, true)))
+    this.#isDefined = true
+  }
+
+  /** Fires due schedules until `signal` is aborted. */
+  start(signal: AbortSignal): void {
+    if (this.#schedules.length > 0) this.#running ??= this.#run(signal)
+  }
+
+  /** Resolves when the loop has ended, after its signal was aborted. */
+  async stopped(): Promise<void> {
+    await this.#running
+  }
+
+  /** Fires due schedules, and resolves to how long to sleep, in ms. @throws StoreError when the store is away */
+  async fire(): Promise<number> {
+    if (this.#schedules.length === 0) return lookMs
+    const { nowMs, entries } = await this.#read(this.#schedules.map(({ name }) => name))
+    let waitMs = lookMs
+    for (const schedule of this.#schedules) {
+      const entry = entries.get(schedule.name)
+      if (entry === undefined || entry.paused) continue
+      const stumbled = (this.#stumbled.get(schedule.name)?.untilMs ?? 0) - this.#options.store.clock.monotonicMs()
+      waitMs = Math.min(waitMs, stumbled > 0 ? stumbled : await this.#look(schedule, entry, nowMs))
+    }
+    return waitMs
+  }
+
+  async #run(signal: AbortSignal): Promise<void> {
+    const { clock, log } = this.#options.store
+    while (!signal.aborted) {
+      const waitMs = await this.fire().catch((error: unknown) => {
+        log.debug('schedules could not be read', { error: String(error) })
+        return awayMs
+      })
+      await clock.sleep(waitMs + clock.random() * spreadMs, signal, false)
+    }
+  }
+
+  /** Fires one schedule if it is due; resolves to how long to sleep until it is due next, in ms. */
+  async #look(schedule: Schedule, entry: Entry, nowMs: number): Promise<number> {
+    const leftMs = entry.nextMs - nowMs
+    const isOurs = entry.timing === schedule.timing.text
+    if (leftMs > 0) return isOurs ? leftMs : lookMs
+    try {
+      if (isOurs) {
+        await this.#send(schedule, entry, nowMs)
+        this.#stumbled.delete(schedule.name)
+        return 0
+      }
+      // Another process stored another timing and fires it, unless no such process is alive.
+      if (leftMs < -graceMs) await this.#define(schedule, false)
+      return lookMs
+    } catch (error) {
+      if (error instanceof StoreError) throw error
+      await this.#stumble(schedule.name, error)
+      return stumbleMs
+    }
+  }
+
+  /** Records why a schedule cannot be fired. Its instants stay due: another process may be able to, or this one later. */
+  async #stumble(name: string, error: unknown): Promise<void> {
+    const { store } = this.#options
+    const message = error instanceof Error ? error.message : String(error)
+    const known = this.#stumbled.get(name)?.message === message
+    this.#stumbled.set(name, { untilMs: store.clock.monotonicMs() + stumbleMs, message })
+    if (known) return
+    store.log.error(`schedule "${name}" is due and cannot be fired; retrying until it can`, {
+      error: message,
+    })
+    const text = message.replaceAll('\u0000', '').slice(0, 2_000).toWellFormed()
+    await store.run('schedule/record_failure', [name, text])
+  }
+
+  /**
+   * Stores one definition. If its timing is unchanged, the next instant stays. Else it is the first instant of the new
+   * timing after the last one that was handled, but not earlier than an overdue instant of the old timing.
+   */
+  async #define(schedule: Schedule, isChecked: boolean): Promise<void> {
+    const { name, task, timing, spec } = schedule
+    for (;;) {
+      const { nowMs, entries } = await this.#read([name])
+      const entry = entries.get(name)
+      const isSame = entry?.timing === timing.text
+      const sinceMs = entry && !entry.paused ? Math.min(nowMs, entry.nextMs - 1) : nowMs
+      const nextMs = isSame ? entry.nextMs : timing.after(Math.max(sinceMs, entry?.lastMs ?? -Infinity))
+      if (isChecked) await this.#job(schedule, nextMs)
+      const params = [name, task.name, timing.text, JSON.stringify(spec), nextMs, entry?.nextMs ?? null]
+      // No row comes back if the schedule was fired or defined meanwhile.
+      if ((await this.#options.store.run('schedule/define_schedule', params)).length > 0) return
+    }
+  }
+
+  async #send(schedule: Schedule, entry: Entry, nowMs: number): Promise<void> {
+    const { store } = this.#options
+    const { name, timing, overlap } = schedule
+    const { due, missedMs = null, nextMs } = planOf(schedule, entry.nextMs, nowMs)
+    const isAlone = overlap === 'skip'
+    const jobs = await Promise.all((isAlone ? due.slice(0, 1) : due).map((ms) => this.#job(schedule, ms)))
+    await reach('schedule.fire', jobs)
+    const ids = jobs.map((job) => job.id)
+    const own = [name, timing.text, entry.nextMs, nextMs, due, ids, missedMs, isAlone]
+    const fire = (from: number) =>
+      `engine.fire_schedule(${own.map((_, i) => `$${from + i + 1}`).join(',')}) f (outcome)`
+    // One statement, so that no lock is held across a round trip, and a crash leaves both changes or neither.
+    let outcome = ''
+    const query = async <R>(send: string, params: readonly unknown[] = []) => {
+      const text = `select f.outcome, array(${send} where f.outcome = 'sent') as ids from ${fire(params.length)}`
+      const rows = await store.query<R>(text, [...params, ...own])
+      outcome = String((rows[0] as { outcome?: string } | undefined)?.outcome)
+      return rows
+    }
+    const kept = jobs.filter(({ discard }) => discard === null)
+    if (kept.length === 0) {
+      const [row] = await store.call<{ fire_schedule: string }>('fire_schedule', own)
+      outcome = row?.fire_schedule ?? ''
+    } else await this.#outbox.write(store.on({ query }), kept)
+    // Discarded jobs are not part of that statement: the process that fired records them afterwards.
+    for (const job of jobs) if (job.discard !== null && outcome === 'sent') await this.#outbox.write(store, [job])
+    await reach('schedule.fired', jobs)
+  }
+
+  /** Makes the job of one instant. */
+  async #job(schedule: Schedule, ms: number): Promise<NewJob> {
+    const { store, rulebook } = this.#options
+    const { clock } = store
+    const { task, options, jitterMs } = schedule
+    const at = new Date(ms)
+    const delay = Math.floor(clock.random() * jitterMs)
+    const make = async () => {
+      const tags = tagsOf(schedule, at)
+      const how = { ...options, tags, ...(delay > 0 ? { delay } : {}) }
+      return admit(task, await schedule.inputAt(at), how, clock, rulebook)
+    }
+    let cancel = () => {}
+    // An input function that never returns must not hold up other schedules.
+    const late = new Promise<never>((_, reject) => {
+      const say = () => reject(new UsageError('SLUICE_BAD_SCHEDULE', `its job was not made within ${makeMs / 1_000} s`))
+      cancel = clock.after(makeMs, say)
+    })
+    try {
+      return await Promise.race([make(), late])
+    } catch (error) {
+      const message = `schedule "${schedule.name}": ${error instanceof Error ? error.message : String(error)}`
+      throw new UsageError(error instanceof UsageError ? error.code : 'SLUICE_BAD_SCHEDULE', message, { cause: error })
+    } finally {
+      cancel()
+    }
+  }
+
+  /** Reads the stored schedules with these names, and the store's clock. */
+  async #read(names: readonly string[]): Promise<{ nowMs: number; entries: Map<string, Entry> }> {
+    const rows = await this.#options.store.run<Row>('schedule/read_due_schedules', [names])
+    const entries = new Map<string, Entry>()
+    for (const { name, timing, paused, next_ms, last_ms } of rows)
+      if (name !== null)
+        entries.set(name, {
+          timing: timing ?? '',
+          paused,
+          nextMs: Number(next_ms),
+          lastMs: last_ms === null ? undefined : Number(last_ms),
+        })
+    return { nowMs: Number(rows[0]?.now_ms), entries }
+  }
+}

@@ -1,0 +1,27 @@
+-- Makes room for a job that replaces the one which has its idempotency key. If that job has not begun, it is deleted
+-- and the new job takes over its id. Else (it runs, it has ended, or there is none) the key passes to p_id. A call with
+-- a
+-- p_id that was used before is the same send, repeated because its reply was lost: it replaces nothing more, and
+-- returns the key's present job, whatever has happened to that job meanwhile.
+-- p_task, p_key: the idempotency key.
+-- p_id: the new job's id.
+-- p_seconds: how long the key is kept.
+-- Returns the id that the new job has to use.
+create or replace function engine.replace_job(p_task text, p_key text, p_id uuid, p_seconds integer) returns uuid
+language plpgsql as $$
+declare
+  v_until timestamptz := sluice.now() + make_interval(secs => p_seconds);
+  v_holder uuid;
+  v_sent uuid[];
+begin
+  -- `sent` has the last 20 ids that replaced. A fresh key has none yet, so that it is not taken for a repetition.
+  insert into sluice.idempotency as i (task, key, job, expires_at) values (p_task, p_key, p_id, v_until)
+  on conflict (task, key) do update set expires_at = excluded.expires_at
+  returning i.job, i.sent into v_holder, v_sent;
+  if p_id = any (v_sent) then return v_holder; end if;
+  delete from sluice.job where id = v_holder and claim is null and attempt = 0;
+  if not found then v_holder := p_id; end if;
+  update sluice.idempotency set job = v_holder, sent = (p_id || coalesce(v_sent, '{}'))[:20]
+  where task = p_task and key = p_key;
+  return v_holder;
+end $$;

@@ -1,0 +1,63 @@
+-- Inserts jobs, and an arrival for each lane of the batch; no other sender touches these rows.
+-- p_lanes, p_queues, p_tasks, p_priorities, p_weights, p_fairs, p_takes: one element for each lane of the batch.
+-- p_ids: the ids of the jobs; this and the following: one element for each job.
+-- p_lane_ix: the position of the job's lane in the arrays of lanes, from 1.
+-- p_inputs: inputs as JSON, one a line.
+-- p_delays_us: not before so many microseconds from now; null: no delay.
+-- p_ats_us: not before this time, in microseconds since 1970; null: at once.
+-- p_tags: the job's tags, separated by U+001F.
+-- p_extras: JSON of fields that few jobs have: costs, waitUs, once, onFailed, ruled.
+-- p_known: these ids may have been sent before (chosen by the caller, or sent again after a lost reply).
+-- p_notify: notify idle workers.
+-- Returns the ids that existed already; these jobs are not changed.
+create or replace function engine.send_jobs(
+  p_lanes bigint[], p_queues text[], p_tasks text[], p_priorities integer[], p_weights integer[], p_fairs text[],
+  p_takes text[], p_ids uuid[], p_lane_ix integer[], p_inputs text, p_delays_us bigint[], p_ats_us bigint[],
+  p_tags text[], p_extras text[], p_known boolean, p_notify boolean)
+returns setof uuid language plpgsql
+  set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
+declare
+  v_now timestamptz := sluice.now();
+  v_xid xid8 := pg_current_xact_id();
+  v_new uuid[];
+begin
+  with fresh as (
+    insert into sluice.job (id, lane, priority, created_at, due_at, task, queue, fair, takes, costs, tags, input,
+      weight, expires_at, once, on_failed, ruled)
+    select j.id, l.lane, l.priority, v_now, case when d.due > v_now then d.due end, l.task, l.queue, l.fair,
+           string_to_array(l.takes, E'\x1f'), translate(x.extra ->> 'costs', '[]', '{}')::integer[],
+           string_to_array(j.tags, E'\x1f'), j.input::jsonb,
+           nullif(l.weight, 1), greatest(d.due, v_now) + make_interval(secs => (x.extra ->> 'waitUs')::bigint / 1e6),
+           (x.extra ->> 'once')::boolean, x.extra ->> 'onFailed', x.extra -> 'ruled'
+    from unnest(p_ids, p_lane_ix, string_to_array(p_inputs, E'\n'), p_delays_us, p_ats_us, p_tags, p_extras)
+      with ordinality j (id, ix, input, delay_us, at_us, tags, extra, ord)
+    join unnest(p_lanes, p_queues, p_tasks, p_priorities, p_weights, p_fairs, p_takes) with ordinality
+      l (lane, queue, task, priority, weight, fair, takes, ix) on l.ix = j.ix
+    -- A job that is due already is not scheduled.
+    cross join lateral (
+      select coalesce(v_now + make_interval(secs => j.delay_us / 1e6), to_timestamp(j.at_us / 1e6)) as due) d
+    cross join lateral (select j.extra::jsonb as extra) x
+    order by j.ord
+    on conflict (id) do nothing
+    returning id, lane, seq, due_at, queue, task, takes
+  ), arrived as (
+    insert into sluice.arrival (xid, class, lane, pos, n)
+    select v_xid, c.class, f.lane, f.pos, f.n
+    from (select lane, min(seq) as pos, count(*) as n, min(queue) as queue, min(task) as task, min(takes) as takes
+          from fresh where due_at is null group by lane) f
+    cross join lateral engine.find_arrival_classes(f.queue, f.task, f.takes) c
+  )
+  select array_agg(id) into v_new from fresh;
+  -- Finished jobs are in other tables. A second statement reads those, so that it sees jobs that finished meanwhile.
+  if p_known then
+    if current_setting('transaction_isolation') in ('repeatable read', 'serializable') then
+      perform engine.check_unseen(v_new);
+    end if;
+    delete from sluice.job j using unnest(v_new) k (id)
+    where j.id = k.id and (exists (select 1 from sluice.done d where d.id = k.id)
+                        or exists (select 1 from sluice.failed f where f.id = k.id));
+    return query select i.id from unnest(p_ids) i (id)
+      where i.id <> all (coalesce(v_new, '{}')) or not exists (select 1 from sluice.job j where j.id = i.id offset 0);
+  end if;
+  if p_notify then perform engine.wake_queues(p_queues); end if;
+end $$;

@@ -1,0 +1,81 @@
+-- Decides and charges one grant of several buckets: the only place outside of claims that grants
+-- (takes/acquire_grant.sql). A running job needs room only, because its places are counted already. A taker lets earlier
+-- takers go first, unless there is room for both; it takes turns with jobs that wait for the same bucket; and it takes
+-- a place of each bucket that counts places. The caller has locked the buckets.
+-- p_taker: the taker and its place in the line. Null: a running job.
+-- p_since: an earlier grant under this id was made at this time or later.
+-- units: what the grant costs in each bucket.
+-- Other parameters: takes/acquire_grant.sql.
+create or replace function engine.decide_grant(
+  p_grant uuid, p_buckets bigint[], p_units bigint[], p_taker engine.taker, p_since bigint, p_now bigint,
+  out granted boolean, out lost boolean, out soonest_us bigint, out capacity bigint, out life_us bigint,
+  out fresh_us bigint, out units bigint[])
+language plpgsql as $$
+declare
+  v_is_job constant boolean := p_taker.holder is null;
+  v_rooms engine.room[] := array(select r::engine.room from engine.bucket_room(p_buckets, p_now, v_is_job) r order by r.ord);
+  v_needs bigint[];    -- units that must be free: this grant's and those of earlier takers
+  v_places bigint[];
+  v_counted bigint[];  -- buckets in which the taker takes a place
+  v_is_shut boolean;
+  v_vacant bigint[];   -- the bucket of each place that a lost process had
+begin
+  lost := false;
+  granted := exists (
+    select 1 from (select l.claim from sluice.ledger l where l.bucket = p_buckets[1] and l.at >= p_since
+                   order by l.at desc, l.n desc limit 1000) t where t.claim = p_grant);
+  select array_agg(u.units order by r.ord), array_agg(greatest(u.units, v_is_job::integer) + b.units order by r.ord),
+         array_agg(1 + b.takers order by r.ord), min(r.most) filter (where u.units > r.most and not v_is_job),
+         array_agg(r.bucket) filter (where 'concurrency' = any (r.kind) and not v_is_job),
+         min(r.life) filter (where 'concurrency' <> any (r.kind)), bool_or(r.version is null)
+    into units, v_needs, v_places, capacity, v_counted, fresh_us, v_is_shut
+  from unnest(v_rooms) r
+  cross join lateral (
+    select case when 'concurrency' = all (r.kind) and not v_is_job then 1 else p_units[r.ord] end as units) u
+  cross join lateral (
+    select coalesce(sum(t.cost), 0)::bigint as units, count(*) as takers from sluice.taker t
+    where t.bucket = r.bucket and t.alive_until > p_now and (v_is_job or t.n >= p_taker.n) is not true) b;
+  if v_is_shut and not (granted and v_is_job) then perform engine.refuse_parked_buckets(p_buckets); end if;
+  if granted and v_counted is not null then
+    select h.alive_until - p_now into life_us from sluice.lease l join sluice.holder h on h.id = l.holder
+    where l.id = p_grant and h.alive_until > p_now limit 1;
+    lost := life_us is null;
+  elsif not granted then
+    if exists (select 1 from unnest(v_rooms) r where r.places < v_places[r.ord]) then
+      v_vacant := engine.vacate_places(p_buckets, p_now);
+    end if;
+    if v_vacant is not null then
+      v_rooms := array(select r::engine.room from engine.bucket_room(p_buckets, p_now) r order by r.ord);
+    end if;
+    granted := (
+      select bool_and(r.units >= v_needs[r.ord] and r.places >= v_places[r.ord] and r.hold <= r.now_at
+        and (v_is_job or r.next < 9007199254740991) and r.version is not null) is not false from unnest(v_rooms) r);
+    soonest_us := 0;
+    if not granted then
+      -- The wait depends on the buckets that lack room; others may name a later time. If none lacks room, it depends on
+      -- all, because a bucket on hold denies even a request that costs nothing.
+      soonest_us := (
+        select coalesce(max(r.next) filter (where r.units < v_needs[r.ord] or r.places < v_places[r.ord]), max(r.next))
+        from engine.bucket_room(p_buckets, p_now, v_is_job, v_needs, not v_is_job) r);
+      if soonest_us < 9007199254740991 then soonest_us := greatest(soonest_us - p_now, 1); end if;
+      if v_is_job then
+        perform engine.record_denied_shares(array_agg(d), array_agg(u), p_now) from unnest(p_buckets) d, unnest(p_buckets) u;
+      end if;
+    elsif not v_is_job then
+      granted := not exists (select 1 from unnest(p_buckets) b where engine.jobs_have_turn(b, p_now));
+    end if;
+    if granted and v_counted is not null then
+      life_us := engine.take_places(p_grant, v_counted, p_taker, p_now);
+      lost := life_us is null;
+    end if;
+    if granted and not lost then
+      perform engine.append_ledger(v_rooms, p_grant, units,
+        case when not v_is_job then array_fill(1::bigint, array[cardinality(p_buckets)]) end);
+    end if;
+    -- After the lease, by the order of locks: docs/architecture.md, "Locks".
+    if v_vacant is not null then
+      perform engine.make_lists_due(v_vacant, array_fill(1::bigint, array[cardinality(v_vacant)]), p_now);
+    end if;
+  end if;
+  granted := granted and not lost;
+end $$;

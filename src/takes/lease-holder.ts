@@ -1,0 +1,204 @@
+/** The places that this process holds outside of jobs: one statement renews the lease of all; they are given back, or lost. */
+import { caughtUpMs, type Moment, readMoment, type StoreClock } from '../core/clock.ts'
+import { AttemptError } from '../core/errors.ts'
+import { newId } from '../core/hash.ts'
+import type { Store } from '../db/store.ts'
+
+/** How long the lease of a process that holds places lasts after each renewal, in microseconds. */
+export const lifeUs = 15_000_000
+const renewMs = 5_000
+/** How much earlier leases end here than in the store, because work under them needs time to stop, and clocks differ. */
+const skewMs = 1_000
+/** How long giving back is retried while the store is away; the store frees the places before that by itself. */
+const endMs = 60_000
+
+interface Ending {
+  readonly take: string
+  readonly unused: number
+  readonly untilMs: number
+}
+
+interface Kept {
+  now_us: string
+  life_us: string | null
+  held: string[] | null
+}
+
+/** All places of one process. */
+export class LeaseHolder {
+  /** The id of this process in the store; it gets a new one after it was given up. */
+  id = newId()
+  readonly #store: Store
+  readonly #storeClock: StoreClock
+  /** The grants that hold a place, each with the callback for its loss. */
+  readonly #held = new Map<string, (reason: Error) => void>()
+  readonly #asking = new Set<string>()
+  readonly #ending = new Map<string, Ending>()
+  #deadlineMs = -Infinity
+  /** The time just before the last successful renewal was sent. */
+  #asked: Moment | undefined
+  #disarm: (() => void) | undefined
+  #rounds: Promise<void> | undefined
+  #isRenewing = false
+  #flushing: Promise<void> | undefined
+  readonly #closed = new AbortController()
+
+  constructor(store: Store, storeClock: StoreClock) {
+    this.#store = store
+    this.#storeClock = storeClock
+  }
+
+  /** Notes that a place may be granted under this id from now on. Call the returned function when the reply is known. */
+  asking(grant: string): () => void {
+    this.#asking.add(grant)
+    return () => void this.#asking.delete(grant)
+  }
+
+  /** The store may have given the places to others. True also if the timer for that stood still while the machine slept. */
+  get isOver(): boolean {
+    return caughtUpMs(this.#store.clock, this.#asked) >= this.#deadlineMs - skewMs
+  }
+
+  /** Holds a place that was granted: for `lifeMs` from `asked` on, and longer by renewals. Calls `lost` if it is lost. */
+  hold(grant: string, asked: Moment, lifeMs: number, lost: (reason: Error) => void): void {
+    this.#held.set(grant, lost)
+    this.#extend(asked, lifeMs)
+    this.#go()
+  }
+
+  /** Holds a place no longer, because another statement gives it back. */
+  forget(grant: string): void {
+    this.#held.delete(grant)
+  }
+
+  /** Ends a grant: frees its place, and refunds `unused` units. Resolves when the store has done so, or is away; then it is retried. */
+  async end(grant: string, take: string, unused: number): Promise<void> {
+    this.#held.delete(grant)
+    this.#ending.set(grant, { take, unused, untilMs: this.#store.clock.monotonicMs() + endMs })
+    // A flush that is under way may not include this grant.
+    await this.#flushing
+    await this.#flush()
+  }
+
+  /** Handles that the store gave up this process: all its places are lost, and it goes on under a new id. */
+  lost(): void {
+    this.id = newId()
+    this.#deadlineMs = -Infinity
+    this.#disarm?.()
+    const all = [...this.#held.values()]
+    this.#held.clear()
+    if (all.length > 0)
+      this.#store.log.warn('places held outside of jobs are lost: their lease was not renewed in time', {
+        places: all.length,
+      })
+    for (const tell of all) tell(placeLost('this process did not renew its lease in time'))
+  }
+
+  /** Handles grants that the store does not have any more: it may have given their places to others. */
+  #forgotten(grants: readonly string[]): void {
+    if (grants.length === 0) return
+    this.#store.log.warn('places held outside of jobs are lost: the store does not have them any more', {
+      places: grants.length,
+    })
+    for (const grant of grants) {
+      const tell = this.#held.get(grant)
+      this.#held.delete(grant)
+      tell?.(placeLost('the store was restored from a backup, or failed over'))
+    }
+  }
+
+  /** Stops renewing, and gives back what has ended. */
+  async close(): Promise<void> {
+    this.#closed.abort()
+    this.#disarm?.()
+    await this.#flush()
+    await this.#rounds
+  }
+
+  #extend(asked: Moment, lifeMs: number): void {
+    const { clock } = this.#store
+    const deadlineMs = asked.monotonicMs + lifeMs
+    if (deadlineMs >= this.#deadlineMs) [this.#deadlineMs, this.#asked] = [deadlineMs, asked]
+    this.#disarm?.()
+    this.#disarm = clock.after(Math.max(0, this.#deadlineMs - skewMs - clock.monotonicMs()), () => this.lost())
+  }
+
+  #go(): void {
+    if (this.#isRenewing) return
+    this.#isRenewing = true
+    this.#rounds = this.#renew()
+  }
+
+  /** Renews the lease while this process holds places, and gives back places that the store lists but this process does not know. */
+  async #renew(): Promise<void> {
+    const { clock, log } = this.#store
+    for (;;) {
+      // Set in the same step as the decision to stop, so that a later `hold` starts the loop again.
+      this.#isRenewing = (this.#held.size > 0 || this.#ending.size > 0) && !this.#closed.signal.aborted
+      if (!this.#isRenewing) return
+      await clock.sleep(renewMs, this.#closed.signal, false)
+      if (this.#closed.signal.aborted) continue
+      await this.#flush()
+      if (this.#held.size === 0) continue
+      const { id } = this
+      const asked = readMoment(clock)
+      const sentMs = asked.monotonicMs
+      try {
+        const sure = [...this.#held.keys()]
+        const known = new Set([...sure, ...this.#asking, ...this.#ending.keys()])
+        const [row] = await this.#store.call<Kept>('renew_holder', [id, lifeUs, this.#storeClock.cap(sentMs)])
+        if (row === undefined || id !== this.id) continue
+        this.#storeClock.saw(Number(row.now_us), clock.monotonicMs(), sentMs)
+        if (row.life_us === null) this.lost()
+        else {
+          this.#extend(asked, Number(row.life_us) / 1_000)
+          const held = new Set(row.held)
+          this.#forgotten(sure.filter((grant) => !held.has(grant) && this.#held.has(grant)))
+        }
+        // Grants made while the renewal was under way are known by now, or in flight.
+        const isStray = (grant: string) =>
+          !known.has(grant) && !this.#held.has(grant) && !this.#asking.has(grant) && !this.#ending.has(grant)
+        await this.#giveBackStrays((row.held ?? []).filter(isStray))
+      } catch (error) {
+        log.debug('places held outside of jobs could not be renewed', { error: String(error) })
+      }
+    }
+  }
+
+  /** Gives back places whose reply was lost: the store would keep them as long as this process is alive. */
+  async #giveBackStrays(grants: readonly string[]): Promise<void> {
+    if (grants.length === 0) return
+    await this.#store.call('end_takes', [grants, grants.map(() => null), grants.map(() => 0)])
+  }
+
+  /** Sends all grants that have ended to the store, in one statement. */
+  #flush(): Promise<void> {
+    this.#flushing ??= this.#tell().finally(() => (this.#flushing = undefined))
+    return this.#flushing
+  }
+
+  async #tell(): Promise<void> {
+    const { clock, log } = this.#store
+    const batch = [...this.#ending]
+    if (batch.length === 0) return
+    try {
+      await this.#store.call('end_takes', [
+        batch.map(([grant]) => grant),
+        batch.map(([, { take }]) => take),
+        batch.map(([, { unused }]) => unused),
+      ])
+      for (const [grant, ending] of batch) if (this.#ending.get(grant) === ending) this.#ending.delete(grant)
+    } catch (error) {
+      log.debug('grants outside of jobs could not be given back yet', { error: String(error) })
+      const nowMs = clock.monotonicMs()
+      for (const [grant, { untilMs }] of batch) if (untilMs < nowMs) this.#ending.delete(grant)
+      // The loop retries, even if this process holds nothing else.
+      this.#go()
+    }
+  }
+}
+
+function placeLost(why: string): AttemptError {
+  const message = `the place was lost: ${why}, so another process may have it now`
+  return new AttemptError('SLUICE_LEASE_LOST', message, { retryable: true })
+}

@@ -1,0 +1,52 @@
+/** The times in which the store is away and limits with `onStoreError: 'open'` grant without it: logged and counted. */
+import type { Clock } from '../core/clock.ts'
+import type { Log } from '../core/log.ts'
+
+/** The pause after the store did not answer, because each take in it would wait for the store in vain. */
+const probeMs = 1_000
+
+/** The store's outages, as one process sees them. */
+export class StoreOutage {
+  /** Grants made without the store so far. */
+  uncharged = 0
+  readonly #clock: Clock
+  readonly #log: Log
+  #askMs: number | undefined
+  #since = 0
+
+  constructor(clock: Clock, log: Log) {
+    this.#clock = clock
+    this.#log = log
+  }
+
+  /** The store did not answer within the last second. */
+  get isOn(): boolean {
+    return this.#askMs !== undefined && this.#clock.monotonicMs() < this.#askMs
+  }
+
+  /** Records that the store did not answer. */
+  begun(error: unknown): void {
+    if (this.#askMs === undefined) {
+      this.#since = this.uncharged
+      this.#log.warn('the store does not answer; limits with onStoreError "open" grant without it', {
+        error: String(error),
+      })
+    }
+    this.#askMs = this.#clock.monotonicMs() + probeMs
+  }
+
+  /** Counts a grant made without the store. */
+  granted(limit: string): void {
+    this.uncharged++
+    this.#log.debug('granted without the store', { limit })
+  }
+
+  /** Records that the store answered. */
+  over(): void {
+    if (this.#askMs === undefined) return
+    this.#askMs = undefined
+    this.#log.info('the store answers again; what was granted without it was not charged', {
+      grants: this.uncharged - this.#since,
+    })
+  }
+}

@@ -1,0 +1,45 @@
+/** The errors that takes outside of jobs are rejected with. */
+import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
+import { StaleGrantError } from '../http/allowance.ts'
+import type { TakeRequest } from './take-request.ts'
+
+/** How long all grants of a take may arrive too old, before the take fails. */
+export const lateMsMax = 10_000
+
+/** The error of a take when Redis, where limits are shared, is away. */
+export function sharedAway(): StoreError {
+  return new StoreError(
+    'SLUICE_REDIS_UNREACHABLE',
+    'Redis, where limits are shared, does not answer, so nothing is granted',
+  )
+}
+
+/** The error of a take when the Sluice was closed. */
+export function closed(): StoreError {
+  return new StoreError('SLUICE_CLOSED', 'this Sluice is closed; open another')
+}
+
+/** The error of a take whose grant did not come in time, or cannot. */
+export function timeout(want: TakeRequest, soonestMs: number): AttemptError {
+  const when = soonestMs > 0 ? `the earliest room is in ${Math.ceil(soonestMs)} ms` : 'its turn did not come'
+  return new AttemptError(
+    'SLUICE_TAKE_TIMEOUT',
+    `${want.cost} of ${want.take} could not be taken within ${want.maxWaitMs} ms: ${when}; wait longer, or try again later`,
+    { retryable: true, ...(soonestMs > 0 ? { retryAfterMs: Math.ceil(soonestMs) } : {}) },
+  )
+}
+
+/** The error of a take whose cost is more than the limit can ever grant. */
+export function aboveCapacity(want: TakeRequest, capacity: number): UsageError {
+  return new UsageError(
+    'SLUICE_COST_ABOVE_CAPACITY',
+    `${want.cost} units of limit "${want.limit.name}" can never be granted: it has at most ${capacity} at once; take fewer at a time`,
+  )
+}
+
+/** The error of a take all of whose grants arrived too old. */
+export function tooLate(want: TakeRequest): StaleGrantError {
+  return new StaleGrantError(
+    `for ${lateMsMax} ms all grants of ${want.take} were too old when they arrived; this machine or its connection to the store is too slow`,
+  )
+}
