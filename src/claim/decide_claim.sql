@@ -58,7 +58,8 @@ begin
     v_share.seqs, v_share.dead, v_share.over, v_real.labels, v_real.members, v_is.rooms) m;
   perform engine.advance_lanes(now_us, v_lanes,
     array(select s - f from unnest(v_cand.starts, v_cand.lifts) with ordinality u (s, f, o) order by o),
-    engine.find_denying_buckets(v_lanes, v_blocked, v_buckets, v_is.units, v_is.places, v_is.rooms), v_buckets, v_moves);
+    engine.find_denying_buckets(v_lanes, v_blocked, v_buckets, v_is.units, v_is.places, v_is.rooms), v_buckets,
+      v_moves);
   select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken + m.late) into of, taken
   from unnest(v_moves) m;
   held := current_setting('sluice.held', true) is not distinct from 'yes';

@@ -2,8 +2,8 @@
 -- first has a unit that no other sleeper will take. A worker takes all there is when it wakes. A worker that wakes too
 -- early finds nothing; when a sleeper would wake so late that units are lost, this worker wakes before it.
 -- p_tasks: the only tasks of which the worker can start a job now; null: all of its tasks.
--- p_shut: classes that gates hold back. No worker is woken for them; `engine.wake_for_missed_work` sees a gate that opens within some 2
--- s.
+-- p_shut: classes that gates hold back. No worker is woken for them; `engine.wake_for_missed_work` sees a gate that
+-- opens within some 2 s.
 -- p_now, p_since: in the limiter's time, in microseconds; no list was due before p_since
 -- p_idle: register the worker as idle
 -- p_labels: the worker's labels; null: no class requires a label. When a limit by one of them bars a class, the worker

@@ -21,9 +21,9 @@ create type engine.news as (
   lanes bigint[], bounds bigint[], counts bigint[], state sluice.class_state, fresh boolean, rest boolean,
     future boolean);
 
--- The parameters with which a claim is repeated to find the data that it fails on (claim/parking/probe_claim.sql): worker,
--- its labels, number of jobs and cap as in claim/claim_jobs.sql; the class; the arrivals of the class; and the lane whose
--- jobs are tried.
+-- The parameters with which a claim is repeated to find the data that it fails on (claim/parking/probe_claim.sql):
+-- worker, its labels, number of jobs and cap as in claim/claim_jobs.sql; the class; the arrivals of the class; and the
+-- lane whose jobs are tried.
 create type engine.trial as (
   worker bigint, labels jsonb, want integer, cap bigint, class bigint, news engine.news, lane bigint);
 

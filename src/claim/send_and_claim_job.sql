@@ -1,6 +1,6 @@
--- Sends one job as `engine.send_lane_jobs` does, and claims it in the same transaction for an idle worker of its sender's
--- process, if no job waits ahead of it and its limits have room now. So nobody has to be notified, and nothing has to
--- be read again. It waits for no lock: when it cannot lock a bucket at once, it only sends the job.
+-- Sends one job as `engine.send_lane_jobs` does, and claims it in the same transaction for an idle worker of its
+-- sender's process, if no job waits ahead of it and its limits have room now. So nobody has to be notified, and nothing
+-- has to be read again. It waits for no lock: when it cannot lock a bucket at once, it only sends the job.
 -- p_claim: id of the claim.
 -- p_worker: a worker that has a free slot and serves the job's queue and task.
 -- p_cap: as in `engine.claim_jobs`.

@@ -1,5 +1,6 @@
--- Locks these classes, reads their arrivals, and serves a claim from them: by `engine.claim_lone_lane` if one lane is alone,
--- otherwise by `engine.absorb_arrivals` and `engine.decide_claim`. Parameters and results are those of `engine.claim_jobs`, and:
+-- Locks these classes, reads their arrivals, and serves a claim from them: by `engine.claim_lone_lane` if one lane is
+-- alone, otherwise by `engine.absorb_arrivals` and `engine.decide_claim`. Parameters and results are those of
+-- `engine.claim_jobs`, and:
 -- p_plain: no job requires a label or a pool
 -- p_begun: when the claim began, in the limiter's time, in microseconds
 -- p_most: how many lanes to look at
@@ -32,7 +33,8 @@ begin
     v_rest := v_rest or v_news.rest;
   end loop;
   if p_plain and cardinality(p_classes) = 1 and cardinality(v_all) = 1 then
-    select * into v_done from engine.claim_lone_lane(p_claim, p_worker, v_class, v_news, p_want, p_begun, p_since, p_cap) l;
+    select * into v_done from engine.claim_lone_lane(p_claim, p_worker, v_class, v_news, p_want, p_begun, p_since,
+      p_cap) l;
     now_us := v_done.now_us; granted := v_done.granted; again := v_done.again; jobs := v_done.jobs; held := v_done.held;
     if v_done.served then
       perform engine.record_class_states(v_all, p_classes, array[granted]);

@@ -51,7 +51,8 @@ begin
         from crashed c) d;
   perform engine.record_failed_jobs(v_doubtful, 'doubtful', 'SLUICE_WORKER_LOST',
     'its worker was lost during the attempt; whether the call was made is not known, and it may be made only once');
-  perform engine.record_failed_jobs(v_crashed, 'crashed', 'SLUICE_WORKER_LOST', 'its worker was lost during an attempt three times');
+  perform engine.record_failed_jobs(v_crashed, 'crashed', 'SLUICE_WORKER_LOST',
+    'its worker was lost during an attempt three times');
   delete from sluice.idle i where i.worker = p_worker;
   if v_count > 0 then perform pg_notify('sluice.wake', '*'); end if;
   return v_count;

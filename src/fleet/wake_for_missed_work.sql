@@ -24,7 +24,8 @@ begin
   if exists (select 1 from sluice.gate) then
     v_shut := engine.find_gated_classes(v_classes, engine.store_time(v_now));
     v_opened := array(
-      select unnest(engine.find_gated_classes(v_classes, engine.store_time(v_now - 5000000))) except select unnest(v_shut));
+      select unnest(engine.find_gated_classes(v_classes,
+        engine.store_time(v_now - 5000000))) except select unnest(v_shut));
     v_classes := array(select unnest(v_classes) except select unnest(v_shut));
   end if;
   v_tasks := array(select distinct c.task from sluice.class c);

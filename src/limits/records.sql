@@ -4,7 +4,8 @@
 -- What a bucket has used, as limits/definitions/rebuild_bucket_state.sql computes it again.
 create type engine.state as (debt bigint[], slots integer[], quota bigint[]);
 
--- What a bucket allows, as limits/room/bucket_room.sql returns it: a claim charges the same state that it has decided by.
+-- What a bucket allows, as limits/room/bucket_room.sql returns it: a claim charges the same state that it has decided
+-- by.
 create type engine.room as (
   ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], quota bigint[], version integer,
   kind text[], drain bigint[], weight bigint[], slot bigint[], margin bigint[], hold bigint, avail bigint, next bigint,

@@ -3,7 +3,8 @@
 -- count, as after a cancel; an arrival announces the jobs to the lanes that they join. It skips locked rows, but waits
 -- for the row if it is the only one: `engine.cancel_waiting_jobs` explains why.
 -- p_states: waiting, scheduled
-create or replace function engine.reprioritise_jobs(p_ids uuid[], p_states text[], p_priority integer) returns setof uuid
+create or replace function engine.reprioritise_jobs(p_ids uuid[], p_states text[], p_priority integer)
+returns setof uuid
 language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare

@@ -2,5 +2,6 @@
 create or replace function engine.class_id(p_queue text, p_task text, p_takes text[]) returns bigint
 language plpgsql immutable as $$
 begin
-  return sluice.hash64(concat_ws(E'\x1f', p_queue, p_task, array_to_string(engine.find_label_limits(p_takes), E'\x1f')));
+  return sluice.hash64(concat_ws(E'\x1f', p_queue, p_task,
+    array_to_string(engine.find_label_limits(p_takes), E'\x1f')));
 end $$;

@@ -21,7 +21,8 @@ begin
   end if;
   select k into v_name from jsonb_object_keys(v_options) k
   where k in ('queue', 'at', 'idempotency_key', 'id') and jsonb_typeof(v_options -> k) <> 'string' limit 1;
-  if v_name is not null then perform engine.raise_error('SLUICE_BAD_OPTION', format('%s must be a text', v_name)); end if;
+  if v_name is not null then perform engine.raise_error('SLUICE_BAD_OPTION', format('%s must be a text',
+    v_name)); end if;
   if jsonb_typeof(v_options -> 'notify') <> 'boolean' then
     perform engine.raise_error('SLUICE_BAD_OPTION', 'notify must be true or false');
   end if;

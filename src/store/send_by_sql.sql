@@ -36,7 +36,8 @@ begin
   end if;
   if v_given.key is not null then
     select k into v_id
-    from (select v_id as new, k from engine.take_idempotency_keys(v_task, array[v_given.key], array[v_id], 86400) k) x where k = new;
+    from (select v_id as new, k from engine.take_idempotency_keys(v_task, array[v_given.key], array[v_id],
+      86400) k) x where k = new;
     if not found then
       return (select i.job from sluice.idempotency i where i.task = v_task and i.key = v_given.key);
     end if;

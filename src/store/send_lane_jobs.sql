@@ -1,4 +1,5 @@
--- Inserts new jobs of one lane that have nothing but an input: `engine.send_jobs` for the common case, at half the cost.
+-- Inserts new jobs of one lane that have nothing but an input: `engine.send_jobs` for the common case, at half the
+-- cost.
 -- p_class: the lane's class; null when only the store can compute it.
 -- p_lane, p_queue, p_task, p_priority, p_weight, p_fair, p_takes: the lane, as in `engine.send_jobs`.
 -- p_ids: ids that the sender made and has never sent before.

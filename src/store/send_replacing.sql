@@ -11,7 +11,7 @@ create or replace function engine.send_replacing(
 declare
   v_id uuid := engine.replace_job(p_task, p_key, p_id, p_seconds);
 begin
-  perform engine.send_jobs(p_lanes, p_queues, p_tasks, p_priorities, p_weights, p_fairs, p_takes, array[v_id], p_lane_ix,
-    p_inputs, p_delays_us, p_ats_us, p_tags, p_extras, p_known, p_notify);
+  perform engine.send_jobs(p_lanes, p_queues, p_tasks, p_priorities, p_weights, p_fairs, p_takes, array[v_id],
+    p_lane_ix, p_inputs, p_delays_us, p_ats_us, p_tags, p_extras, p_known, p_notify);
   return v_id;
 end $$;

@@ -6,7 +6,8 @@ declare
 begin
   if exists (select 1 from sluice.idle i where i.queues is null or i.queues && p_queues) then
     v_names := array_to_string(array(select distinct q from unnest(p_queues) q where not exists (
-      select 1 from sluice.gate g where g.tasks is null and g.from_min is null and engine.matches_patterns(g.queues, q))), ',');
+      select 1 from sluice.gate g where g.tasks is null and g.from_min is null
+        and engine.matches_patterns(g.queues, q))), ',');
     if v_names = '' then return; end if;
     -- A payload has at most 8,000 bytes; beyond that all idle workers are notified.
     perform pg_notify('sluice.wake', case when octet_length(v_names) < 7900 then v_names else '*' end);

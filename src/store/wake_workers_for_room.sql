@@ -1,6 +1,6 @@
--- Notifies idle workers that can begin a job of one of these classes (`engine.can_worker_serve`), after room was made that no
--- sleeper waits for. It notifies them by their ids, so that one free place wakes one worker and not the fleet, and
--- deletes them from sluice.idle, so that the next place wakes another worker.
+-- Notifies idle workers that can begin a job of one of these classes (`engine.can_worker_serve`), after room was made
+-- that no sleeper waits for. It notifies them by their ids, so that one free place wakes one worker and not the fleet,
+-- and deletes them from sluice.idle, so that the next place wakes another worker.
 -- p_most: how many workers at most; null: all
 -- p_label, p_value: notify only workers that have this value of this label; null: all
 create or replace function engine.wake_workers_for_room(

@@ -1,7 +1,7 @@
 -- Decides and charges one grant of several buckets: the only place outside of claims that grants
--- (takes/acquire_grant.sql). A running job needs room only, because its places are counted already. A taker lets earlier
--- takers go first, unless there is room for both; it takes turns with jobs that wait for the same bucket; and it takes
--- a place of each bucket that counts places. The caller has locked the buckets.
+-- (takes/acquire_grant.sql). A running job needs room only, because its places are counted already. A taker lets
+-- earlier takers go first, unless there is room for both; it takes turns with jobs that wait for the same bucket; and
+-- it takes a place of each bucket that counts places. The caller has locked the buckets.
 -- p_taker: the taker and its place in the line. Null: a running job.
 -- p_since: an earlier grant under this id was made at this time or later.
 -- units: what the grant costs in each bucket.
@@ -13,7 +13,8 @@ create or replace function engine.decide_grant(
 language plpgsql as $$
 declare
   v_is_job constant boolean := p_taker.holder is null;
-  v_rooms engine.room[] := array(select r::engine.room from engine.bucket_room(p_buckets, p_now, v_is_job) r order by r.ord);
+  v_rooms engine.room[] := array(
+    select r::engine.room from engine.bucket_room(p_buckets, p_now, v_is_job) r order by r.ord);
   v_needs bigint[];    -- units that must be free: this grant's and those of earlier takers
   v_places bigint[];
   v_counted bigint[];  -- buckets in which the taker takes a place
@@ -58,9 +59,8 @@ begin
         select coalesce(max(r.next) filter (where r.units < v_needs[r.ord] or r.places < v_places[r.ord]), max(r.next))
         from engine.bucket_room(p_buckets, p_now, v_is_job, v_needs, not v_is_job) r);
       if soonest_us < 9007199254740991 then soonest_us := greatest(soonest_us - p_now, 1); end if;
-      if v_is_job then
-        perform engine.record_denied_shares(array_agg(d), array_agg(u), p_now) from unnest(p_buckets) d, unnest(p_buckets) u;
-      end if;
+      if v_is_job then perform engine.record_denied_shares(array_agg(d), array_agg(u), p_now)
+                       from unnest(p_buckets) d, unnest(p_buckets) u; end if;
     elsif not v_is_job then
       granted := not exists (select 1 from unnest(p_buckets) b where engine.jobs_have_turn(b, p_now));
     end if;

@@ -18,5 +18,6 @@ begin
   if v_buckets is null then return; end if;
   perform engine.lock_buckets_and_pools(v_buckets);
   perform engine.give_back_grants(v_grants, v_buckets, v_units);
-  perform engine.make_lists_due(v_buckets, array(select greatest(1, u) from unnest(v_units) u), engine.limiter_now_us());
+  perform engine.make_lists_due(v_buckets, array(select greatest(1, u) from unnest(v_units) u),
+    engine.limiter_now_us());
 end $$;

@@ -2,7 +2,8 @@
 -- and lowers the bound of lanes that wait already. The caller has locked the classes.
 -- p_now: microseconds of the limiter clock.
 -- p_news: what has arrived for each class (`engine.read_arrivals`).
-create or replace function engine.absorb_arrivals(p_now bigint, p_news engine.news[]) returns void language plpgsql as $$
+create or replace function engine.absorb_arrivals(p_now bigint, p_news engine.news[])
+returns void language plpgsql as $$
 declare
   v_news engine.news;
   v_new integer[];   -- positions of unknown lanes

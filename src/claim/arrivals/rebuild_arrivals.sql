@@ -1,6 +1,7 @@
 -- Rebuilds the arrivals of a class from its jobs, after a restore, when the recorded snapshots mean nothing in this
 -- server. Reads every waiting job once. Lanes keep their places. Call under the class's lock. It does nothing while
--- `engine.delete_read_arrivals` is running, which deletes such rows class by class in another order: call it again then.
+-- `engine.delete_read_arrivals` is running, which deletes such rows class by class in another order: call it again
+-- then.
 -- p_class: the class; 0: all jobs
 create or replace function engine.rebuild_arrivals(p_class bigint) returns void language plpgsql as $$
 begin

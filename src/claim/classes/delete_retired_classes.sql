@@ -7,7 +7,8 @@ declare
   v_id bigint;
   v_is sluice.class_state;
 begin
-  -- This function and claim/arrivals/delete_read_arrivals.sql delete arrivals and states, each in its own order: so one at a time.
+  -- This function and claim/arrivals/delete_read_arrivals.sql delete arrivals and states, each in its own order: so one
+  -- at a time.
   if not pg_try_advisory_xact_lock(1397511523, -4) then return; end if;
   for v_id in select id from sluice.class where retired is not null order by random() limit 500 loop
     continue when not pg_try_advisory_xact_lock(1397511524, (v_id & 1023)::integer);

@@ -5,8 +5,8 @@
 -- classes: all of them.
 -- labelled: one of them needs a label.
 -- active: those that may have something to do: arrivals, ready lanes, or a list that is due after p_since. A class
--- whose last reading is from the future (claim/arrivals/read_arrivals.sql) counts as one of them. Class 0 stands for classes
--- that do not exist yet.
+-- whose last reading is from the future (claim/arrivals/read_arrivals.sql) counts as one of them. Class 0 stands for
+-- classes that do not exist yet.
 create or replace function engine.find_classes(
   p_queues text[], p_tasks text[], p_labels jsonb, p_now bigint, p_since bigint,
   out classes bigint[], out labelled boolean, out active bigint[])

@@ -2,7 +2,8 @@
 -- p_news: what `engine.read_arrivals` returned for each class
 -- p_of: the classes of the lanes that gave jobs; a class may occur more than once
 -- p_taken: how many jobs each of those lanes gave
-create or replace function engine.record_class_states(p_news engine.news[], p_of bigint[], p_taken integer[]) returns void
+create or replace function engine.record_class_states(p_news engine.news[], p_of bigint[], p_taken integer[])
+returns void
 language plpgsql as $$
 declare
   v_news engine.news;
@@ -21,6 +22,6 @@ begin
                   or exists (select 1 from sluice.list l where l.class = v_is.class and l.due is not null)
              then greatest(0, v_is.waiting - v_taken) else 0 end,
            v_is.target, v_is.at_xid, v_is.at_lane, v_is.at_pos
-    where v_news.fresh or v_taken > 0;  -- not in an `if`, so that `engine.plan_claim_statements` has the statement planned
+    where v_news.fresh or v_taken > 0;  -- not in an `if`, so `engine.plan_claim_statements` has the statement planned
   end loop;
 end $$;

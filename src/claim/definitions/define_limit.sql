@@ -25,7 +25,8 @@ begin
   end if;
   -- Before the buckets, because a transaction that holds this lock (engine.lock_definitions) may wait for buckets.
   perform pg_advisory_xact_lock(1397511523, -7);
-  if not engine.propose_definition(p_name, p_source, p_spec, p_columns, p_by, p_reason, p_age_us) then return null; end if;
+  if not engine.propose_definition(p_name, p_source, p_spec, p_columns, p_by, p_reason,
+    p_age_us) then return null; end if;
   v_def := engine.effective_definition(p_name);
   if v_def.name is null then return false; end if;
   if exists (

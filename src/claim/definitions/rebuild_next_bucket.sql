@@ -1,6 +1,7 @@
--- Rebuilds the state of one bucket whose ledger is too long for a claim to do it (engine.renew_bucket_states), and notifies workers
--- and takers that wait for the bucket. The caller's transaction has no time limit. A bucket that fails by its data is
--- parked, so that others follow. Returns false when no bucket is left, or another process is rebuilding one.
+-- Rebuilds the state of one bucket whose ledger is too long for a claim to do it (engine.renew_bucket_states), and
+-- notifies workers and takers that wait for the bucket. The caller's transaction has no time limit. A bucket that fails
+-- by its data is parked, so that others follow. Returns false when no bucket is left, or another process is rebuilding
+-- one.
 create or replace function engine.rebuild_next_bucket() returns boolean
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare

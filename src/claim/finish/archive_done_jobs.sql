@@ -1,5 +1,5 @@
--- Moves succeeded jobs to history, and returns their ids: the part of `engine.finish_attempts` that handles nearly all jobs of
--- nearly all batches. Its parameters are explained there. It has a column list of its own because
+-- Moves succeeded jobs to history, and returns their ids: the part of `engine.finish_attempts` that handles nearly all
+-- jobs of nearly all batches. Its parameters are explained there. It has a column list of its own because
 -- `engine.append_history` takes 1.3 times as long for 500 jobs, and it is a statement of its own because PostgreSQL
 -- first stores rows that several parts of a statement read.
 create or replace function engine.archive_done_jobs(

@@ -1,11 +1,13 @@
--- Records jobs that were just deleted as failed without another attempt: lost too often or in doubt (`engine.rescue_worker`),
--- too late to begin (`engine.expire_overdue_jobs`), unable to begin in time (`engine.expire_hopeless_lane`), or too expensive for their limits
--- (`engine.fail_impossible_jobs`). It sends the jobs that their tasks want for failures (`engine.send_failure_jobs`).
+-- Records jobs that were just deleted as failed without another attempt: lost too often or in doubt
+-- (`engine.rescue_worker`), too late to begin (`engine.expire_overdue_jobs`), unable to begin in time
+-- (`engine.expire_hopeless_lane`), or too expensive for their limits (`engine.fail_impossible_jobs`). It sends the jobs
+-- that their tasks want for failures (`engine.send_failure_jobs`).
 -- p_jobs: the deleted jobs. Null: none.
 -- p_reason: the reason of the failure.
 -- p_code: the code of the error.
 -- p_message: the message of the error; %s stands for the time at which the job expires.
-create or replace function engine.record_failed_jobs(p_jobs sluice.job[], p_reason text, p_code text, p_message text) returns void
+create or replace function engine.record_failed_jobs(p_jobs sluice.job[], p_reason text, p_code text, p_message text)
+returns void
 language plpgsql as $$
 begin
   if p_jobs is null then return; end if;

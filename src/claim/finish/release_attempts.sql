@@ -6,7 +6,8 @@
 -- p_claims: the claim that handed out each job.
 -- p_unused: no call was made.
 -- p_kept: the bucket that keeps what the job was charged all the same, because others used it up. Null: none.
-create or replace function engine.release_attempts(p_ids uuid[], p_claims uuid[], p_unused boolean[], p_kept text[] default null)
+create or replace function engine.release_attempts(p_ids uuid[], p_claims uuid[], p_unused boolean[],
+  p_kept text[] default null)
 returns void language plpgsql as $$
 declare
   v_counted text[] := engine.lock_definitions();

@@ -42,5 +42,6 @@ begin
       v_left := v_left - p_units[i];
     end loop;
   end loop;
-  if v_back > 0 then perform engine.make_lists_due(v_buckets, array_fill(v_back, array[cardinality(v_buckets)]), v_now); end if;
+  if v_back > 0 then
+    perform engine.make_lists_due(v_buckets, array_fill(v_back, array[cardinality(v_buckets)]), v_now); end if;
 end $$;

@@ -1,5 +1,5 @@
--- Inserts rows for those of these buckets that have none yet. Its shared lock keeps `engine.retire_buckets` from deleting one
--- of them until the transaction ends.
+-- Inserts rows for those of these buckets that have none yet. Its shared lock keeps `engine.retire_buckets` from
+-- deleting one of them until the transaction ends.
 -- p_takes: the names of the buckets, as in sluice.job.takes
 create or replace function engine.make_buckets(p_takes text[]) returns void language plpgsql as $$
 begin

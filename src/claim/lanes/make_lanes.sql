@@ -1,7 +1,7 @@
 -- Builds lanes that have no row yet, each from its first waiting job; `engine.seat_lanes` inserts them. A lane's
 -- buckets are in the order of the job's takes, and so of its costs. A bucket that depends on a worker's label
--- (`ip@host`) stands under that name; each claim finds the worker's own bucket for it (`engine.resolve_buckets`). A lane whose
--- jobs have gone meanwhile is left out.
+-- (`ip@host`) stands under that name; each claim finds the worker's own bucket for it (`engine.resolve_buckets`). A
+-- lane whose jobs have gone meanwhile is left out.
 -- p_class: the class of the lanes
 -- p_new: their positions in p_news
 -- takes: the names of their buckets, for `engine.make_buckets`; those that depend on labels are left out

@@ -1,5 +1,5 @@
--- Returns a job that was handed out before as a JSON array without input and tags (`engine.encode_job`), for a worker that
--- repeats its claim.
+-- Returns a job that was handed out before as a JSON array without input and tags (`engine.encode_job`), for a worker
+-- that repeats its claim.
 create or replace function engine.encode_job_again(p_job sluice.job) returns text language sql stable as $$
   select '[' || engine.encode_job(p_job, (
     select min(d.grant_us) from unnest(p_job.takes) t

@@ -1,7 +1,7 @@
 -- Ends jobs whose limits cannot have room before the jobs expire, so that a failure job or a sender can react in time.
 -- It examines the 2,000 jobs that expire first, and ends 500 at most. It assumes that all running jobs and all takes
--- give back their grants (`engine.count_refundable_units`). It waits for no row: a claim that has a job locked decides about that
--- job. Returns how many jobs it ended.
+-- give back their grants (`engine.count_refundable_units`). It waits for no row: a claim that has a job locked decides
+-- about that job. Returns how many jobs it ended.
 create or replace function engine.expire_hopeless_jobs() returns integer language plpgsql as $$
 declare
   v_now bigint := engine.limiter_now_us();

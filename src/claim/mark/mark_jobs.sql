@@ -12,7 +12,8 @@
 -- p_of, p_seqs: lane and seq of each selected job of lanes with costs; jobs that became visible since are left
 -- p_dead: which of those jobs cost more than a bucket can ever grant, and must not run
 -- p_over: as `engine.divide_room` returns it. These four are null when no lane has costs.
--- p_labels, p_members: as `engine.resolve_buckets` returns them; with labels, `engine.choose_held_buckets` decides what each job holds
+-- p_labels, p_members: as `engine.resolve_buckets` returns them; with labels, `engine.choose_held_buckets` decides what
+-- each job holds
 -- p_rooms: as `engine.read_claim_room` returns them
 -- granted: how many jobs the claim has
 -- jobs: the jobs as JSON text (claim/claimed-job.ts)
@@ -28,8 +29,7 @@ language plpgsql as $$
 declare
   v_ids bigint[] := array(select l.id from unnest(p_lane) with ordinality l order by l.ordinality);
   v_at timestamptz := engine.store_time(p_now); v_lanes bigint[]; v_seqs bigint[]; v_late uuid[]; v_dead uuid[];
-  v_picked bigint[]; v_holds text[]; v_buckets bigint[] := p_buckets;  -- in the order of p_rooms
-  v_units bigint[]; v_places bigint[]; v_wanted integer;
+  v_picked bigint[]; v_holds text[]; v_units bigint[]; v_places bigint[]; v_wanted int; v_buckets bigint[] := p_buckets;
 begin
   if p_labels is not null then
     select p.seqs, p.holds, p.buckets, p.rooms into v_picked, v_holds, v_buckets, p_rooms
@@ -76,11 +76,12 @@ begin
           from (select lane, count(*) filter (where not beyond)::integer as seen,
               max(seq) filter (where not beyond) as last, count(*) filter (where late and not beyond)::integer as late,
               case when min(take) is null then p_over[array_position(v_ids, lane)] = 0 else bool_or(beyond) end as more,
-              engine.lane_rank(coalesce(max(created_at) filter (where beyond), max(created_at)), 0) as head from told group by lane) m
+              engine.lane_rank(coalesce(max(created_at) filter (where beyond), max(created_at)), 0) as head
+                from told group by lane) m
           left join (select lane, count(*)::integer as taken, sum(turn) as turn from taken group by 1) k using (lane)),
          (select array_agg(id) from told where late and not beyond), (select array_agg(id) from told where dead),
-         (select count(*) from told where not beyond and late is not true),
-         (select units from charge), (select places from charge)
+         (select count(*) from told where not beyond and late is not true), (select units from charge),
+         (select places from charge)
   into granted, v_lanes, v_seqs, jobs, moves, v_late, v_dead, v_wanted, v_units, v_places
   from (select k.*, sum(octet_length(k.cargo)) over (order by k.o rows unbounded preceding) as size from taken k) t;
   moves := engine.complete_lane_moves(moves, p_lane, p_take, p_over);

@@ -12,7 +12,8 @@ begin
   v_news := engine.read_arrivals(p_trial.class);
   perform engine.absorb_arrivals(v_now, array[v_news]);
   select * into v_done
-    from engine.decide_claim(gen_random_uuid(), p_trial.worker, array[p_trial.class], '{}', p_trial.want, p_trial.cap, -1,
+    from engine.decide_claim(gen_random_uuid(), p_trial.worker, array[p_trial.class], '{}', p_trial.want, p_trial.cap,
+      -1,
       256);
   perform engine.record_class_states(array[v_news], v_done.of, v_done.taken);
 end $$;

@@ -1,5 +1,6 @@
 -- Claims these jobs of a lane as if there were no others, to see whether that fails; the caller rolls it back
--- (`engine.probe_claim`). The jobs form a new lane of their own, so the claim fails by them, not by the row of their lane.
+-- (`engine.probe_claim`). The jobs form a new lane of their own, so the claim fails by them, not by the row of their
+-- lane.
 -- p_trial: as in `engine.find_faults`
 -- p_seqs: the jobs
 create or replace function engine.try_jobs(p_trial engine.trial, p_seqs bigint[]) returns void language plpgsql as $$

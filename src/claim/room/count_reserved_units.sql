@@ -1,7 +1,8 @@
 -- Returns how many units of each of these buckets are reserved for lanes other than p_lanes. A reservation that is
 -- later than one of p_lanes in the same bucket does not count. Call under the buckets' locks.
 -- p_lanes: the lanes that are about to be served
-create or replace function engine.count_reserved_units(p_buckets bigint[], p_lanes bigint[], p_now bigint) returns bigint[]
+create or replace function engine.count_reserved_units(p_buckets bigint[], p_lanes bigint[], p_now bigint)
+returns bigint[]
 language plpgsql stable as $$
 begin
   return array(

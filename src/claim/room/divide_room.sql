@@ -1,8 +1,8 @@
--- Divides the room of buckets among lanes in fair order: brings the lanes into the form of `engine.divide_by_turns`, and reads
--- the next jobs of lanes whose jobs have costs. It does not know how many jobs lanes without costs have.
+-- Divides the room of buckets among lanes in fair order: brings the lanes into the form of `engine.divide_by_turns`,
+-- and reads the next jobs of lanes whose jobs have costs. It does not know how many jobs lanes without costs have.
 -- p_starts: the virtual start of each lane's fair key
--- p_avail, p_units, p_places, p_most: as `engine.read_claim_room` returns them. p_avail of a pool is the sum of its members'
--- room, and decides where no job needs more than one unit; its other numbers are those of one member.
+-- p_avail, p_units, p_places, p_most: as `engine.read_claim_room` returns them. p_avail of a pool is the sum of its
+-- members' room, and decides where no job needs more than one unit; its other numbers are those of one member.
 -- p_horizon, p_first: as in `engine.divide_by_turns`
 -- take: how many jobs each lane gives
 -- blocked: the position in p_buckets of the bucket that denied each lane; 0: none did

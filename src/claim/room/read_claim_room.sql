@@ -1,6 +1,7 @@
 -- Reads what buckets allow, by position, under their locks; it reads the clock once, after the locks. Before that, new
--- definitions take effect (`engine.renew_bucket_states`). Units reserved for other lanes (`engine.count_reserved_units`), and units that waiting
--- takers have the turn for (`engine.units_left_for_jobs`), are left out.
+-- definitions take effect (`engine.renew_bucket_states`). Units reserved for other lanes
+-- (`engine.count_reserved_units`), and units that waiting takers have the turn for (`engine.units_left_for_jobs`), are
+-- left out.
 -- p_buckets, p_members: the buckets, locked by the caller, and the members of the pools among them
 -- p_lists: p_buckets under the names that lanes use
 -- p_lanes: the lanes that are served

@@ -1,6 +1,7 @@
 -- Reserves units for a lane in front of its list by the rules of `engine.reserve_units`, and deletes its reservations
 -- that are no longer due. Returns how many units the lane's next job needs of the bucket that it waits for; null: one.
-create or replace function engine.reserve_for_lane(p_lane sluice.lane, p_now bigint) returns bigint language plpgsql as $$
+create or replace function engine.reserve_for_lane(p_lane sluice.lane, p_now bigint)
+returns bigint language plpgsql as $$
 declare
   v_costs integer[];
   v_buckets bigint[];

@@ -1,6 +1,6 @@
 -- Finds the real buckets in which lanes of these classes need room: a label (`ip@host`) stands for the worker's own
--- bucket. It inserts the rows of buckets that were never used, and keeps `engine.retire_buckets` from deleting them until the
--- transaction ends: call it before the buckets are locked.
+-- bucket. It inserts the rows of buckets that were never used, and keeps `engine.retire_buckets` from deleting them
+-- until the transaction ends: call it before the buckets are locked.
 -- p_buckets: the buckets under the names that lanes use
 -- buckets: the real ones, in the order of p_buckets
 -- members: the buckets of the pools among them, to be locked too

@@ -1,8 +1,8 @@
 -- Deletes the buckets of keys that do not come back, row and state. A key that comes back finds all of its room free,
--- as the deleted state had it (`engine.find_unused_buckets`), and its first job makes the bucket again (`engine.make_buckets`). A
--- bucket that a lane or a running job has is kept. Other jobs come back by an arrival. New lanes wait while this runs,
--- because it holds the lock -8, which `engine.make_buckets` takes shared: so after a look at all lanes no claim can use
--- the buckets.
+-- as the deleted state had it (`engine.find_unused_buckets`), and its first job makes the bucket again
+-- (`engine.make_buckets`). A bucket that a lane or a running job has is kept. Other jobs come back by an arrival. New
+-- lanes wait while this runs, because it holds the lock -8, which `engine.make_buckets` takes shared: so after a look
+-- at all lanes no claim can use the buckets.
 -- p_keep_us: for how many microseconds after its last use a bucket is kept in any case, because a new definition looks
 -- back on ledger rows that are kept
 -- p_cap: the latest time that the store's clock can show by the caller's monotonic clock, in microseconds; null:

@@ -179,8 +179,8 @@ create unlogged table sluice.idle (
 ) with (fillfactor = 50);
 
 -- next_at: the first instant that is not handled yet. Advanced in the statement that sends the jobs
--- (schedule/fire_schedule.sql). timing: schedules with the same text have the same instants. last_job: read to check whether it
--- is unfinished.
+-- (schedule/fire_schedule.sql). timing: schedules with the same text have the same instants. last_job: read to check
+-- whether it is unfinished.
 create table sluice.schedule (
   name text primary key,
   task text not null,

@@ -128,7 +128,8 @@ create index lease_holder on sluice.lease (holder, bucket);
 -- store's clock steps: limits/clock/limiter_now_us.sql. Rewritten only when something happens.
 create table sluice.epoch (
   one boolean primary key default true check (one),
-  -- Counts up when the store turns out to lack what it had acknowledged (restored, failed over): limits/clock/check_epoch.sql.
+  -- Counts up when the store turns out to lack what it had acknowledged (restored, failed over):
+  -- limits/clock/check_epoch.sql.
   n bigint not null default 1,
   -- The server's identity as last seen (system identifier, timeline; null: the server does not report it), and when the
   -- server started.
@@ -148,9 +149,10 @@ create table sluice.epoch (
 );
 insert into sluice.epoch default values;
 
--- Steps of the store's clock: they show which clock was used for a calendar at which time (limits/clock/clock_lead_at.sql).
--- One row for each step that was compensated: from this time of the limiter's clock on, that clock is ahead of the
--- store's by ahead_us, and no longer by before_us. Kept for as long as the ledger has older rows.
+-- Steps of the store's clock: they show which clock was used for a calendar at which time
+-- (limits/clock/clock_lead_at.sql). One row for each step that was compensated: from this time of the limiter's clock
+-- on, that clock is ahead of the store's by ahead_us, and no longer by before_us. Kept for as long as the ledger has
+-- older rows.
 create table sluice.step (
   n bigint generated always as identity primary key,
   at bigint not null,
@@ -163,7 +165,8 @@ create table sluice.shared (
   one boolean primary key default true check (one),
   -- The prefix of this database's keys: another database has another one.
   owner text not null,
-  -- The epoch of the state in Redis, and the time from which this epoch is expected: limits/redis/replace_redis_epoch.sql.
+  -- The epoch of the state in Redis, and the time from which this epoch is expected:
+  -- limits/redis/replace_redis_epoch.sql.
   epoch text not null,
   at timestamptz not null,
   -- Since when Redis has not answered some process, and the error; null: it answers.

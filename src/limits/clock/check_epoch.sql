@@ -1,7 +1,7 @@
 -- Checks that the store still is what it was, and that its clock is not behind what the limiter's clock has shown.
--- If the store lacks something that it had, begins the next epoch: limits close (limits/room/bucket_room.sql), and workers get
--- ids that none has had. If the store's clock was set back, moves the limiter's clock on by as much: the newest grant
--- gives the least time that it has shown, and p_least is nearer.
+-- If the store lacks something that it had, begins the next epoch: limits close (limits/room/bucket_room.sql), and
+-- workers get ids that none has had. If the store's clock was set back, moves the limiter's clock on by as much: the
+-- newest grant gives the least time that it has shown, and p_least is nearer.
 -- What the caller knows (null: nothing):
 -- p_least: the limiter's clock shows this time or a later one.
 -- p_n, p_lsn: in epoch p_n the log was on disk up to p_lsn.
@@ -50,7 +50,8 @@ begin
     closed_us = case when restored then check_epoch.now_us else e.closed_us end,
     seen_us = case when raised_us > 0 then check_epoch.now_us else e.seen_us end,
     stepped_us = case when raised_us > 0 then -raised_us else e.stepped_us end,
-    stepped_at = case when raised_us > 0 then to_timestamp((check_epoch.now_us - check_epoch.ahead_us) / 1e6) else e.stepped_at end;
+    stepped_at = case when raised_us > 0 then to_timestamp((check_epoch.now_us - check_epoch.ahead_us) / 1e6)
+      else e.stepped_at end;
   if raised_us > 0 then
     insert into sluice.step (at, before_us, ahead_us) values (now_us, v_epoch.ahead_us, check_epoch.ahead_us); end if;
   if restored then

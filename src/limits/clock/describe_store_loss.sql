@@ -5,7 +5,8 @@
 -- names, until_ms: the limits that are still closed since then, and when the last of them opens.
 -- longer: the limits that look back for longer than the hour for which they were closed.
 -- stepped_us, stepped_ms: size of the last step of the store's clock, and how long ago it was.
-create or replace function engine.describe_store_loss(out n bigint, out told boolean, out since_ms float8, out names text[],
+create or replace function engine.describe_store_loss(out n bigint, out told boolean, out since_ms float8,
+  out names text[],
   out until_ms float8,
   out longer text[], out stepped_us bigint, out stepped_ms bigint) language plpgsql set jit = off as $$
 declare

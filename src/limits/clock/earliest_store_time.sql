@@ -3,7 +3,8 @@
 -- clock showed it then, is over when it is earlier than this time.
 -- p_ms: in milliseconds.
 -- p_cap: as for engine.limiter_now_us.
-create or replace function engine.earliest_store_time(p_ms bigint, p_cap bigint) returns timestamptz language plpgsql as $$
+create or replace function engine.earliest_store_time(p_ms bigint, p_cap bigint)
+returns timestamptz language plpgsql as $$
 declare
   v_now bigint := engine.limiter_now_us(p_cap);
   v_since bigint := v_now - p_ms * 1000;

@@ -1,7 +1,7 @@
 -- Deletes definitions that nothing needs any more. It keeps, of each limit: the newest hundred; those that ledger rows
 -- of a bucket may have (versions only grow, so they lie between the version of the bucket's oldest row and of its
--- newest); the first version of each definition that is kept (engine.is_replaced_definition); and the newest version without a
--- concurrency (engine.rebuild_bucket_state).
+-- newest); the first version of each definition that is kept (engine.is_replaced_definition); and the newest version
+-- without a concurrency (engine.rebuild_bucket_state).
 create or replace function engine.delete_outdated_definitions() returns void
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare

@@ -1,6 +1,7 @@
 -- Inserts the definition that the sources of a limit give, as its next version. The caller has locked all its buckets.
 -- p_by, p_reason: author and reason, for people.
-create or replace function engine.insert_definition(p_name text, p_by text, p_reason text) returns void language plpgsql as $$
+create or replace function engine.insert_definition(p_name text, p_by text, p_reason text)
+returns void language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
   v_def sluice.limit_def := engine.effective_definition(p_name);

@@ -3,8 +3,8 @@
 -- definition. The caller has locked the buckets.
 -- p_rooms: what engine.room returned.
 -- p_claim: id of the grant, or of the claim of several jobs; null: the row's units cannot be given back.
--- p_units: units granted from each bucket, by its place in the call of engine.bucket_room (ord); negative: given back. Null:
--- none.
+-- p_units: units granted from each bucket, by its place in the call of engine.bucket_room (ord); negative: given back.
+-- Null: none.
 -- p_places: jobs that begin, in the same order, which is what concurrency counts; negative: jobs that end. Null: none.
 -- p_when: time of the grant that turned out to use more, or fewer, units; null: the units are granted now.
 -- p_least: debt of each rule below which a refund does not go; null: 0.

@@ -4,7 +4,8 @@
 -- p_claim: id of the grant.
 -- p_units: units used beyond it.
 -- p_now: the limiter's clock, in microseconds.
-create or replace function engine.charge_overrun(p_bucket bigint, p_claim uuid, p_units bigint, p_now bigint) returns void
+create or replace function engine.charge_overrun(p_bucket bigint, p_claim uuid, p_units bigint, p_now bigint)
+returns void
 language plpgsql as $$
 begin
   if p_units < 1 then return; end if;

@@ -1,9 +1,9 @@
 -- Deletes ledger rows that are older than p_keep_us. Keeps each bucket's newest row, which is its state, and the rows
 -- that a rule of their limit still looks back on. The rows that are left prove that no limit was exceeded since.
 -- Also deletes clock steps that are older than all ledger rows and than 400 days (retention goes by clock steps:
--- engine.store_time_ago), and definitions that nothing needs (engine.delete_outdated_definitions). One call reads one portion of 20,000
--- rows. It looks up newest row and span once for each bucket of the portion: 100,000 rows of limits that look back
--- longer than p_keep_us stay, and are read again each time.
+-- engine.store_time_ago), and definitions that nothing needs (engine.delete_outdated_definitions). One call reads one
+-- portion of 20,000 rows. It looks up newest row and span once for each bucket of the portion: 100,000 rows of limits
+-- that look back longer than p_keep_us stay, and are read again each time.
 -- p_keep_us: age in microseconds.
 -- p_after: time of the limiter's clock to go on from; 0: from the oldest row.
 -- more: where the next call goes on; null: there is no further portion.

@@ -1,7 +1,8 @@
 -- Returns what a bucket granted after p_from and did not get back: one row for each grant. Reads the bucket's ledger
 -- rows once, because they are wide and may be many.
 -- p_from: time of the limiter's clock, in microseconds.
-create or replace function engine.kept_grants(p_bucket bigint, p_from bigint) returns table (at bigint, n bigint, units bigint)
+create or replace function engine.kept_grants(p_bucket bigint, p_from bigint)
+returns table (at bigint, n bigint, units bigint)
 language sql stable as $$
   with seen as materialized (
     select l.at, l.n, l.units, l.claim

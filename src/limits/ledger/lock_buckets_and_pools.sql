@@ -1,5 +1,5 @@
--- Locks buckets (engine.lock_buckets) for a transaction that may give units or places back to them. For members of a pool it
--- locks the pool's own bucket too, because the jobs that wait for any member stand in the pool's list.
+-- Locks buckets (engine.lock_buckets) for a transaction that may give units or places back to them. For members of a
+-- pool it locks the pool's own bucket too, because the jobs that wait for any member stand in the pool's list.
 -- p_buckets: their ids.
 create or replace function engine.lock_buckets_and_pools(p_buckets bigint[]) returns void language plpgsql as $$
 begin

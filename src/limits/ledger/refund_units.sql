@@ -1,13 +1,14 @@
--- Gives back units that a claim (or engine.acquire_grant) was granted and did not use, at most what is left of them: the
--- bucket becomes as if they had not been granted. The debt never falls below what later grants alone would have made
--- of it; limits/decide.ts explains why, and does the same. Nothing is given back after 1,000 further rows, after a
+-- Gives back units that a claim (or engine.acquire_grant) was granted and did not use, at most what is left of them:
+-- the bucket becomes as if they had not been granted. The debt never falls below what later grants alone would have
+-- made of it; limits/decide.ts explains why, and does the same. Nothing is given back after 1,000 further rows, after a
 -- change of the definition, or to a parked bucket. The row that is appended has negative units (places of concurrency
 -- are released separately). It has the bucket's own time: what drains later drains from less, which comes to the same,
 -- and no step of the clock matters. The caller has locked the bucket.
 -- p_claim: id of the grant.
 -- p_units: units not used.
 -- p_full: gives them all back at once, for a vendor that itself refunds.
-create or replace function engine.refund_units(p_bucket bigint, p_claim uuid, p_units bigint, p_full boolean default false)
+create or replace function engine.refund_units(p_bucket bigint, p_claim uuid, p_units bigint,
+  p_full boolean default false)
 returns void
 language plpgsql as $$
 declare
@@ -37,7 +38,8 @@ begin
     where l.bucket = p_bucket and l.at >= v_grant.at and l.n > v_grant.n and l.units > 0 order by l.n
   loop
     -- Use beyond a grant (engine.charge_overrun) may be more than a bigint holds.
-    v_debt := array(select least(engine.drain_debt(d, w, v_row.at - v_at) + v_row.units * u::numeric, 2305843009213693952)
+    v_debt := array(select least(engine.drain_debt(d, w, v_row.at - v_at) + v_row.units * u::numeric,
+      2305843009213693952)
                     from unnest(v_debt, v_def.drain, v_def.weight) with ordinality t (d, w, u, i) order by i);
     v_at := v_row.at;
   end loop;

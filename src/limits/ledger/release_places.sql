@@ -2,7 +2,8 @@
 -- bucket's own time, so that no step of the clock matters. The caller has locked the buckets.
 -- p_buckets: their ids.
 -- p_units: how many of each bucket's jobs have ended, in the same order.
-create or replace function engine.release_places(p_buckets bigint[], p_units integer[]) returns void language plpgsql as $$
+create or replace function engine.release_places(p_buckets bigint[], p_units integer[])
+returns void language plpgsql as $$
 begin
   perform engine.append_ledger(
     array(select r::engine.room from engine.bucket_room(p_buckets, 0) r where 'concurrency' = any (r.kind)),

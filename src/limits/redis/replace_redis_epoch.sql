@@ -6,7 +6,8 @@
 -- epoch: the one that counts now.
 -- mine: it is p_next, and the caller has to begin it in Redis.
 -- owner: whose the keys in Redis are.
-create or replace function engine.replace_redis_epoch(p_found text, p_next text, p_own text, out epoch text, out mine boolean,
+create or replace function engine.replace_redis_epoch(p_found text, p_next text, p_own text, out epoch text,
+  out mine boolean,
   out owner text)
 language plpgsql set lock_timeout = '2s' as $$
 declare

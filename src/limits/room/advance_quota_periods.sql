@@ -3,7 +3,8 @@
 -- a calendar. limits/quota.ts does the same.
 -- p_quota: the periods as they were written; null: nothing was counted yet.
 -- p_to: the store's clock, in microseconds; not before the time at which p_quota was written.
-create or replace function engine.advance_quota_periods(p_quota bigint[], p_def sluice.limit_def, p_to bigint) returns bigint[]
+create or replace function engine.advance_quota_periods(p_quota bigint[], p_def sluice.limit_def, p_to bigint)
+returns bigint[]
 language plpgsql stable as $$
 declare
   v_calendar jsonb;

@@ -4,7 +4,8 @@
 -- p_kind: kind of each rule; only windows are moved.
 -- p_slot: length of each rule's steps, in microseconds.
 -- p_from, p_to: times of the limiter's clock, in microseconds.
-create or replace function engine.advance_windows(p_slots integer[], p_kind text[], p_slot bigint[], p_from bigint, p_to bigint)
+create or replace function engine.advance_windows(p_slots integer[], p_kind text[], p_slot bigint[], p_from bigint,
+  p_to bigint)
 returns integer[] language plpgsql immutable as $$
 declare
   v_slots integer[] := array_fill(0, array[cardinality(p_slot), 61]);

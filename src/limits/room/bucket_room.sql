@@ -7,8 +7,9 @@
 -- period, slack: microseconds in which one unit becomes free; how long it may stay unused before others are lost.
 -- life: microseconds for which a grant may be used.
 -- wall: what the store's clock shows then, by which calendars go.
--- stale: the state was rebuilt from one under an older definition, which takes a while: engine.renew_bucket_states writes it. Where
--- that takes too long (engine.is_ledger_too_long), the state is that under the older definition, without room.
+-- stale: the state was rebuilt from one under an older definition, which takes a while: engine.renew_bucket_states
+-- writes it. Where that takes too long (engine.is_ledger_too_long), the state is that under the older definition,
+-- without room.
 -- p_buckets: their ids.
 -- p_now: the limiter's clock, in microseconds.
 -- p_further: for one more request of a running job, to which concurrency does not apply.
@@ -16,9 +17,9 @@
 -- p_exact: takes p_need as it is: more than the bucket holds (for several waiters together), or below one (as if units
 -- had been given back: one at 0, two at -1).
 -- A pool (`sender*`) has the room of its members, and no state of its own: its version is null, so nothing is written.
--- The bucket of what a share leaves to others is not limited while the share's part is lent (engine.share_lent_from). A rate of it
--- owes no more than it holds: what was borrowed is no debt. The part may be lent sooner than is known now, because what
--- the share waits for may come sooner: so next is at most lend_us from now.
+-- The bucket of what a share leaves to others is not limited while the share's part is lent (engine.share_lent_from). A
+-- rate of it owes no more than it holds: what was borrowed is no debt. The part may be lent sooner than is known now,
+-- because what the share waits for may come sooner: so next is at most lend_us from now.
 -- A bucket has no room if its limit is not defined (closed, not open), or if it is parked: then nothing is computed.
 -- A bucket that is paused has no room for waiting jobs.
 -- The arithmetic goes step by step, because starting one query over all of it takes four times as long.
@@ -36,15 +37,15 @@ declare
 begin
   for v_in in select u.o::integer as i, b.name, b.parked, not p_further and exists (
       select 1 from sluice.limit_pause p where p.name = b.name and p.key in ('', b.key)) as paused,
-      (select k from sluice.ledger k where k.bucket = u.b and b.parked is null
-       order by k.at desc, k.n desc limit 1) as newest
+      (select k from sluice.ledger k where k.bucket = u.b and b.parked is null order by k.at desc, k.n desc limit 1)
+        as newest
     from unnest(p_buckets) with ordinality u (b, o)
     left join lateral (select k.name, k.key, k.parked from sluice.bucket k where k.id = u.b limit 1) b on true
   loop
     ord := v_in.i; bucket := p_buckets[ord]; v_row := v_in.newest;
     if v_in.name is distinct from v_def.name or v_def.name is null or v_in.parked then  -- mostly it is the same
-      select d.* into v_def from sluice.limit_def d
-      where d.name = v_in.name and v_in.parked is null order by d.version desc limit 1; end if;
+      select d.* into v_def
+      from sluice.limit_def d where d.name = v_in.name and v_in.parked is null order by d.version desc limit 1; end if;
     if v_def.members is not null and bucket = sluice.hash64(v_def.name || '*') then
       return query select * from engine.pool_room(v_def, ord, bucket, p_now, p_need[ord]); continue; end if;
     stale := v_row.version <> v_def.version; v_is_long := stale and engine.is_ledger_too_long(v_row, v_def);
@@ -76,14 +77,14 @@ begin
           when 'window' then debt[r] := (select sum(s) from unnest(slots[r:r]) s);
             period := greatest(period, v_def.span[r] / v_def.room[r] + 1); slack := 0;
           when 'quota' then debt[r] := coalesce(engine.quota_owed(quota[r:r], margin[r], wall), v_def.room[r]);
-          else continue when p_further; v_need := 1;
-        end case;
+          else continue when p_further; v_need := 1; end case;
         v_free := (v_def.room[r] * weight[r] - debt[r]) / weight[r];
         if kind[r] = 'concurrency' then places := greatest(0, least(places, v_free));
         else most := least(most, v_def.room[r]); units := greatest(0, least(units, v_free));
           next := greatest(next, now_at); end if;
         if v_free < v_need or v_need < 1 and debt[r] > (v_def.room[r] - v_need) * weight[r] then
-          next := greatest(next, engine.rule_free_at(v_def, r, debt[r], slots, quota, v_need, now_at, v_epoch.ahead_us)); end if;
+          next := greatest(next,
+            engine.rule_free_at(v_def, r, debt[r], slots, quota, v_need, now_at, v_epoch.ahead_us)); end if;
       end loop;
       if v_def.lend_us is not null then
         v_free := engine.share_lent_from(bucket, v_def);

@@ -2,7 +2,8 @@
 -- local time, the instant at which they are set. In microseconds, after 1970. core/zone.ts does the same.
 -- p_zone: IANA name.
 -- p_wall: the local time, in microseconds since 1970 as if it were UTC.
-create or replace function engine.instant_of_local_time(p_zone text, p_wall bigint) returns bigint language plpgsql stable as $$
+create or replace function engine.instant_of_local_time(p_zone text, p_wall bigint)
+returns bigint language plpgsql stable as $$
 declare
   v_before bigint := engine.zone_offset_s(p_zone, p_wall / 1000000 - 86400);
   v_after bigint;

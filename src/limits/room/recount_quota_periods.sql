@@ -3,7 +3,8 @@
 -- counts in the periods of the time that the store's clock showed then. What counts in the period before is not looked
 -- up, because that may be months of rows: while it matters, that period is full.
 -- p_wall: the store's clock, in microseconds.
-create or replace function engine.recount_quota_periods(p_bucket bigint, p_wall bigint, p_def sluice.limit_def) returns bigint[]
+create or replace function engine.recount_quota_periods(p_bucket bigint, p_wall bigint, p_def sluice.limit_def)
+returns bigint[]
 language plpgsql stable as $$
 declare
   v_quota bigint[] := engine.advance_quota_periods(null, p_def, p_wall);

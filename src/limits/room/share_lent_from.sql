@@ -1,6 +1,6 @@
 -- Returns the time from which a share's part is lent to others: lend_us after the share's last grant, or, where a job
--- of the share was denied since (see `engine.record_denied_shares`), lend_us after that job can be looked at again. 0: the share was
--- never used.
+-- of the share was denied since (see `engine.record_denied_shares`), lend_us after that job can be looked at again. 0:
+-- the share was never used.
 -- p_bucket: the bucket of what the share leaves to others.
 -- p_def: its definition.
 create or replace function engine.share_lent_from(p_bucket bigint, p_def sluice.limit_def) returns bigint

@@ -1,6 +1,7 @@
 -- Returns when jobs next claim from a bucket, or from the pool that it is a member of, in limiter's microseconds. Null:
 -- no jobs wait for it, or no claim has come for half a second after they were due (no free worker, a pause).
-create or replace function engine.jobs_due_at(p_bucket bigint, p_now bigint) returns bigint language plpgsql stable as $$
+create or replace function engine.jobs_due_at(p_bucket bigint, p_now bigint)
+returns bigint language plpgsql stable as $$
 begin
   return (
     select min(l.due)

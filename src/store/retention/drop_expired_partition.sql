@@ -1,7 +1,7 @@
--- Drops the oldest partition of history whose retention is over (`engine.find_droppable_partitions`). It checks again under the lock,
--- because a job of that day may have finished in between. It locks the parent before the partition, in the order in
--- which a finish locks them, and gives up after 200 ms until the next round, so that finishes do not queue behind a
--- lock that waits for a long query.
+-- Drops the oldest partition of history whose retention is over (`engine.find_droppable_partitions`). It checks again
+-- under the lock, because a job of that day may have finished in between. It locks the parent before the partition, in
+-- the order in which a finish locks them, and gives up after 200 ms until the next round, so that finishes do not queue
+-- behind a lock that waits for a long query.
 -- p_done_ms, p_failed_ms: how long finished and failed jobs are kept.
 -- p_cap: as in `engine.limiter_now_us`.
 -- more: the name of the dropped partition; null when none was dropped.

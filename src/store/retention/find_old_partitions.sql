@@ -1,5 +1,6 @@
 -- Returns the partitions of history whose day ended longer ago than their jobs are kept, the oldest first. Some of
--- their jobs may have finished later. A step of the store's clock does not make a partition older (`engine.store_time_ago`).
+-- their jobs may have finished later. A step of the store's clock does not make a partition older
+-- (`engine.store_time_ago`).
 -- p_done_ms, p_failed_ms: how long finished and failed jobs are kept.
 -- p_cap: as in `engine.limiter_now_us`.
 -- before: jobs that finished before this time may be deleted.

@@ -1,7 +1,7 @@
--- Completes the BRIN indexes on finish times of the partitions that may be dropped (`engine.find_old_partitions`), in portions of 200
--- ms. `engine.drop_expired_partition` then finds a job that finished too late in next to no time, which matters because finishes wait
--- for the lock that it holds. The server summarizes new ranges by itself, but only eventually; reading 10^7 rows that
--- it has not summarized takes more than 10 s.
+-- Completes the BRIN indexes on finish times of the partitions that may be dropped (`engine.find_old_partitions`), in
+-- portions of 200 ms. `engine.drop_expired_partition` then finds a job that finished too late in next to no time, which
+-- matters because finishes wait for the lock that it holds. The server summarizes new ranges by itself, but only
+-- eventually; reading 10^7 rows that it has not summarized takes more than 10 s.
 -- p_done_ms, p_failed_ms: how long finished and failed jobs are kept.
 -- p_last: the `more` of the previous portion; null: from the start.
 -- p_cap: as in `engine.limiter_now_us`.

@@ -1,5 +1,5 @@
--- Returns the rows of a table, and its bytes with indexes. Beyond 10,000 rows (`countedTo` in operations/jobs.ts) it returns
--- what the server's statistics have, because counting takes as long as reading.
+-- Returns the rows of a table, and its bytes with indexes. Beyond 10,000 rows (`countedTo` in operations/jobs.ts) it
+-- returns what the server's statistics have, because counting takes as long as reading.
 create or replace function engine.table_size(p_table regclass, out rows bigint, out bytes bigint)
 language plpgsql stable as $$
 begin
