@@ -84,6 +84,29 @@ const laws: Record<string, Law> = {
       }),
     bad: [{ 'src/db/a.sql': 'select 1' }, { 'src/db/a.sql': '-- Reads one row; $1 is its id.\nselect $1, $2' }],
   },
+  'SQL lines have at most 120 characters': {
+    in: (files) =>
+      files
+        .filter(isSql)
+        .filter(({ text }) => /^.{121}/m.test(text))
+        .map(({ path }) => path),
+    bad: [{ 'src/db/a.sql': `-- ${'long '.repeat(24)}` }],
+  },
+  'SQL functions are named by two words or more, like their file': {
+    in: (files) =>
+      files.filter(isSql).flatMap(({ path, text }) => {
+        const [first, ...others] = [...text.matchAll(/^create or replace function engine\.(\w+)/gim)].map(
+          ([, name]) => name,
+        )
+        const short = [first, ...others].filter((name) => name !== undefined && !name.includes('_'))
+        const isElsewhere = first !== undefined && !path.endsWith(`/${first}.sql`)
+        return [...short.map((name) => `${path}: ${name}`), ...(isElsewhere ? [`${path} defines ${first}`] : [])]
+      }),
+    bad: [
+      { 'src/db/stir.sql': 'create or replace function engine.stir()' },
+      { 'src/db/a.sql': 'create or replace function engine.wake_worker()' },
+    ],
+  },
   'Lua says its purpose': {
     in: (files) =>
       files.filter(({ path, text }) => path.endsWith('.lua') && !/^-- .{10}/.test(text)).map(({ path }) => path),

@@ -120,7 +120,7 @@ it('send takes a transaction of PGlite itself', async () => {
     query: async (sql, params) => (await on.query(sql, [...(params ?? [])])).rows as never,
     script: async (sql) => void (await on.exec(sql)),
   })
-  const transaction = (body: (t: Tx) => unknown) => pglite.transaction((own) => body(tx(own)))
+  const transaction = (body: (t: Tx) => Promise<unknown>) => pglite.transaction((own) => body(tx(own)))
   await migrate({ ...tx(pglite), transaction } as unknown as Db)
   const sluice = await openOn(engines[0])
   const id = newId()
