@@ -5,7 +5,7 @@ import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vites
 import { hash64, newId } from '../../src/core/hash.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { claim, count, engines, enter, quietTask } from '../dispatch/engine.ts'
+import { claim, count, engines, enter, quietTask } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { fn } from '../servers/fn.ts'
 import { startPgbouncer } from '../servers/pgbouncer.ts'

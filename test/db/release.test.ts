@@ -3,7 +3,7 @@ import { beforeAll, expect, it } from 'vitest'
 import { version } from '../../src/core/version.ts'
 import type { Db } from '../../src/db/db.ts'
 import { migrate } from '../../src/db/migrate.ts'
-import { openOn, engines } from '../dispatch/engine.ts'
+import { openOn, engines } from '../claim/engine.ts'
 
 let db: Db
 beforeAll(async () => {

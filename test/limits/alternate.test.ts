@@ -6,7 +6,7 @@ import type { Rate } from '../../src/core/rate.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { ledgerUs, limit } from '../../src/limits/limit.ts'
-import { count, emptied, mainEngines, ownClock } from '../dispatch/engine.ts'
+import { count, emptied, mainEngines, ownClock } from '../claim/engine.ts'
 import { fn } from '../servers/fn.ts'
 import { takeIn } from './take.ts'
 

@@ -4,7 +4,7 @@ import { z } from 'zod'
 import { hash64 } from '../../src/core/hash.ts'
 import { task } from '../../src/tasks/task.ts'
 import { type LimitOptions, limit } from '../../src/limits/limit.ts'
-import { type Claimed, claimAll, done, emptied, engines, finish, ownClock } from '../dispatch/engine.ts'
+import { type Claimed, claimAll, done, emptied, engines, finish, ownClock } from '../claim/engine.ts'
 import { fn } from '../servers/fn.ts'
 
 const startMs = 1_800_000_000_000

@@ -11,7 +11,7 @@ import { limit } from '../../src/limits/limit.ts'
 import { type Schedule, schedule, scheduledFor, type ScheduleOptions } from '../../src/schedule/schedule.ts'
 import { ScheduleRunner } from '../../src/schedule/schedule-runner.ts'
 import type { Sluice } from '../../src/sluice.ts'
-import { emptied, engines, ownClock } from '../dispatch/engine.ts'
+import { emptied, engines, ownClock } from '../claim/engine.ts'
 
 const minuteMs = 60_000
 const hourMs = 60 * minuteMs

@@ -4,7 +4,7 @@ import { afterEach, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import type { SendOptions } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { claimAll, count, emptied, engines, quietTask } from '../dispatch/engine.ts'
+import { claimAll, count, emptied, engines, quietTask } from '../claim/engine.ts'
 import { later } from '../until.ts'
 
 const quiet = quietTask('quiet')

@@ -3,7 +3,7 @@ import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { Sluice } from '../../src/sluice.ts'
 
-import { count, quietTask } from '../dispatch/engine.ts'
+import { count, quietTask } from '../claim/engine.ts'
 import { type PostgresServer, startPostgres } from '../servers/postgres.ts'
 import { until } from '../until.ts'
 

@@ -22,7 +22,7 @@ import {
   perTenant,
   quietTask,
   tenantInput,
-} from '../dispatch/engine.ts'
+} from '../claim/engine.ts'
 
 const quiet = quietTask('quiet')
 const ns = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { n: number }).n)

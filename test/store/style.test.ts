@@ -7,7 +7,7 @@ import { sqlOn } from '../../src/db/store.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { schedule } from '../../src/schedule/schedule.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { quietTask } from '../dispatch/engine.ts'
+import { quietTask } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 
 describe('a role with a DateStyle, an IntervalStyle and a TimeZone of its own', () => {

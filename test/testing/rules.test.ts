@@ -6,7 +6,7 @@ import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { vendor, type VendorOptions } from '../../src/testing/vendor.ts'
 import { until } from '../until.ts'
-import { count } from '../dispatch/engine.ts'
+import { count } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 
 // The way to a vendor in the same process takes as long as its busiest moment.

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest'
 import { type Clock, type Moment, readMoment, systemClock } from '../../src/core/clock.ts'
 import { limit, Sluice, task } from '../../src/index.ts'
 import { httpServer } from '../http/bench.ts'
-import { count, engines, ownClock } from '../dispatch/engine.ts'
+import { count, engines, ownClock } from '../claim/engine.ts'
 import { until } from '../until.ts'
 import { z } from 'zod'
 

@@ -7,7 +7,7 @@ import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import type { WorkOptions } from '../../src/worker/options.ts'
-import { count, mainEngines, openOn } from '../dispatch/engine.ts'
+import { count, mainEngines, openOn } from '../claim/engine.ts'
 import { until } from '../until.ts'
 
 /** Handlers that wait for `opened` end when `open` is called. */

@@ -5,7 +5,7 @@ import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { limit } from '../../src/limits/limit.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { StoreGrants } from '../../src/worker/grants.ts'
-import { claim, engines, enter, openOn, ownClock, quietTask } from '../dispatch/engine.ts'
+import { claim, engines, enter, openOn, ownClock, quietTask } from '../claim/engine.ts'
 
 let sluice: Sluice
 

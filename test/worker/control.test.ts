@@ -6,7 +6,7 @@ import { StoreError } from '../../src/core/errors.ts'
 import { newId } from '../../src/core/hash.ts'
 import { type Failure, fail, limit, rateLimited, retryIn, snooze, task } from '../../src/index.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
-import { claim, engines, enter } from '../dispatch/engine.ts'
+import { claim, engines, enter } from '../claim/engine.ts'
 
 let next: (attempt: number) => unknown
 const failures: Failure[] = []

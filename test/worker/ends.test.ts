@@ -5,7 +5,7 @@
  */
 import { describe, expect, it } from 'vitest'
 import { fail, rateLimited, retryIn, rule, snooze, UsageError } from '../../src/index.ts'
-import { claim, emptied, mainEngines } from '../dispatch/engine.ts'
+import { claim, emptied, mainEngines } from '../claim/engine.ts'
 import { fn } from '../servers/fn.ts'
 import { codeOf, cost, late, once, patient, play, raise, silence, Stage, type Turn } from './stage.ts'
 

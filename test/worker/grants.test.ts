@@ -7,7 +7,7 @@ import type { Db } from '../../src/db/db.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Grant } from '../../src/http/gate.ts'
 import { StoreGrants } from '../../src/worker/grants.ts'
-import { claim, emptied, mainEngines, perTenant, quietTask } from '../dispatch/engine.ts'
+import { claim, emptied, mainEngines, perTenant, quietTask } from '../claim/engine.ts'
 
 const lifeMs = 100
 const never = new AbortController().signal

@@ -13,7 +13,7 @@ import { task } from '../../src/tasks/task.ts'
 import { capacityOf, costOf } from '../../src/limits/cost.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
-import { mainEngines } from '../dispatch/engine.ts'
+import { mainEngines } from '../claim/engine.ts'
 
 const input = z.object({
   max: z.number(),

@@ -7,7 +7,7 @@ import { z } from 'zod'
 import { type Context, task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
-import { mainEngines } from '../dispatch/engine.ts'
+import { mainEngines } from '../claim/engine.ts'
 
 const input = z.object({ n: z.number() })
 const rpm = limit('rpm', { rate: '60/min', burst: 60, transit: 0 })

@@ -15,7 +15,7 @@ import type { Rule } from '../../src/index.ts'
 import type { Sluice } from '../../src/sluice.ts'
 import { RetentionSettings } from '../../src/fleet/retention.ts'
 import { Worker } from '../../src/worker/worker.ts'
-import { mainEngines, openOn } from '../dispatch/engine.ts'
+import { mainEngines, openOn } from '../claim/engine.ts'
 import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
 

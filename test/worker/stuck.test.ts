@@ -5,7 +5,7 @@ import { checks } from '../../src/cli/checks.ts'
 import { systemClock } from '../../src/core/clock.ts'
 import { type Log, Sluice, task } from '../../src/index.ts'
 import { StuckHandlers } from '../../src/worker/stuck.ts'
-import { engines } from '../dispatch/engine.ts'
+import { engines } from '../claim/engine.ts'
 import { until } from '../until.ts'
 import { hasty } from './patience.ts'
 

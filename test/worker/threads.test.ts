@@ -11,7 +11,7 @@ import { GiveBackCounter } from '../../src/worker/give-backs.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import { StuckHandlers } from '../../src/worker/stuck.ts'
 import { Threads } from '../../src/worker/threads.ts'
-import { mainEngines } from '../dispatch/engine.ts'
+import { mainEngines } from '../claim/engine.ts'
 import { httpServer } from '../http/bench.ts'
 import { later, until } from '../until.ts'
 

@@ -3,7 +3,7 @@
 -- one, until another fair key's start is smaller. Jobs without costs take one unit of each bucket, and are given up to
 -- a quantum at once. The quantum of a round is what is left, divided by the weights that still take part, so rounds end
 -- in single units. A job that does not fit keeps what its bucket has left, if no other bucket denies it:
--- otherwise cheap jobs would take for ever what an expensive one waits for. test/dispatch/share.ts is the same in
+-- otherwise cheap jobs would take for ever what an expensive one waits for. test/claim/share.ts is the same in
 -- TypeScript.
 -- p_want: how many jobs at most
 -- p_n: how many jobs each lane has

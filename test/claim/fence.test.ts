@@ -1,0 +1,271 @@
+import { fn } from '../servers/fn.ts'
+import { describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import { storeOn } from '../../src/db/store.ts'
+import { StoreError } from '../../src/core/errors.ts'
+import { newId } from '../../src/core/hash.ts'
+import { Claims } from '../../src/claim/claim.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
+import { Finisher } from '../../src/claim/finish/finish.ts'
+import type { Db } from '../../src/db/db.ts'
+import { task } from '../../src/tasks/task.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { until } from '../until.ts'
+import { type Claimed, claim, claimAll, count, done, emptied, mainEngines, enter, finish, quietTask } from './engine.ts'
+import { further } from '../takes/asks.ts'
+
+const quiet = quietTask('quiet', [limit('wide', { rate: '1000000/s', burst: 1_000_000 })])
+const rows = (n: number) => Array.from({ length: n }, (_, i) => ({ n: i }))
+const ids = (jobs: readonly { id: string }[]) => jobs.map(({ id }) => id).toSorted()
+
+for (const engine of mainEngines) {
+  describe(`on ${engine.name}`, () => {
+    const at = emptied(engine)
+
+    it('a claim asked again hands out the same jobs, as often as one likes, and charges once', async () => {
+      await at.sluice.sendMany(quiet, rows(10))
+      const id = newId()
+      const first = await claim(at.db, at.worker, ['quiet'], 4, id)
+      const second = await claim(at.db, at.worker, ['quiet'], 4, id)
+      expect(first.jobs).toHaveLength(4)
+      expect(ids(second.jobs)).toEqual(ids(first.jobs))
+      expect(second).toMatchObject({ again: true, wakeUs: 0 })
+      expect(await count(at.db, 'sluice.job where claim is not null')).toBe(4)
+      expect(await at.db.query('select sum(units)::int as n from sluice.ledger')).toEqual([{ n: 4 }])
+      await finish(at.db, [{ job: first.jobs[0] as Claimed, outcome: 'done' }], [])
+      expect(ids((await claim(at.db, at.worker, ['quiet'], 4, id)).jobs)).toEqual(ids(first.jobs.slice(1)))
+    })
+
+    it('a claim that has ended meanwhile is not made anew by who would adopt it', async () => {
+      await at.sluice.sendMany(quiet, rows(3))
+      const { jobs } = await claim(at.db, at.worker, ['quiet'], 2)
+      const [first, second] = jobs as [Claimed, Claimed]
+      const claims = new Claims(storeOn(at.db))
+      await finish(at.db, [{ job: first, outcome: 'done' }], [])
+      expect(await claims.adopt(first.claim)).toMatchObject([{ id: second.id, input: second.input }])
+      await done(at.db, [second])
+      expect(await claims.adopt(first.claim)).toEqual([])
+      expect(await count(at.db, 'sluice.claim')).toBe(0)
+    })
+
+    it('a repeated finish changes nothing, whatever the outcome was', async () => {
+      await at.sluice.sendMany(quiet, rows(3))
+      const jobs = await claimAll(at.db, at.worker, ['quiet'], 3)
+      const endings = jobs.map((job, i) => ({ job, outcome: ['done', 'retry', 'return'][i] ?? '' }))
+      expect(await finish(at.db, endings)).toEqual([])
+      const before = await at.db.query('select id, attempt, failed from sluice.job order by id')
+      expect(await finish(at.db, endings)).toEqual(jobs.map(({ seq }) => seq))
+      expect(await at.db.query('select id, attempt, failed from sluice.job order by id')).toEqual(before)
+      expect(await count(at.db, 'sluice.done')).toBe(1)
+    })
+
+    it('a grant that a running attempt gives back lets those who wait for it look at once', async () => {
+      const one = quietTask('one', [limit('hourly', { rate: '1/h' })])
+      await at.sluice.sendMany(one, rows(2))
+      const { jobs } = await claim(at.db, at.worker, ['one'], 2)
+      const [job] = jobs as [Claimed]
+      expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
+      await further(at.db, job, ['hourly'], { grant: job.claim, back: job.claim })
+      expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
+    })
+
+    it('what a running attempt settles for less lets those who wait for it look at once', async () => {
+      const one = quietTask('one', [limit('metered', { window: '1/h' })])
+      await at.sluice.sendMany(one, rows(2))
+      const [job] = (await claim(at.db, at.worker, ['one'], 2)).jobs as [Claimed]
+      expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
+      const sql = `select lost from ${fn}.settle_attempt($1, $2, 'metered', 0, array[$2]::uuid[], '{1}', false, null)`
+      expect(await at.db.query(sql, [job.id, job.claim])).toEqual([{ lost: false }])
+      expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
+    })
+
+    it('a rescued worker can neither claim nor finish; its jobs go to another, in doubt', async () => {
+      await at.sluice.sendMany(quiet, rows(3))
+      const id = newId()
+      const { jobs } = await claim(at.db, at.worker, ['quiet'], 2, id)
+      await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
+      await expect(claim(at.db, at.worker, ['quiet'], 2, id)).rejects.toMatchObject({ code: 'SLW01' })
+      await expect(claim(at.db, at.worker, ['quiet'], 2)).rejects.toMatchObject({ code: 'SLW01' })
+      const other = await enter(at.db)
+      const again = await claimAll(at.db, other, ['quiet'], 3)
+      const doubtful = again.filter(({ ambiguous }) => ambiguous)
+      expect(ids(doubtful)).toEqual(ids(jobs))
+      expect(doubtful.every(({ attempt, crashes }) => attempt === 2 && crashes === 1)).toBe(true)
+      expect(await done(at.db, jobs)).toEqual(jobs.map(({ seq }) => seq))
+      expect(await count(at.db, 'sluice.done')).toBe(0)
+      expect(await done(at.db, again)).toEqual([])
+      expect(await count(at.db, 'sluice.done')).toBe(3)
+    })
+
+    it.each(['failed', 'discard', 'retry', 'interrupt'])(
+      'a lost worker’s late %s does not end the attempt of another',
+      async (outcome) => {
+        const id = await at.sluice.send(quiet, {})
+        const lost = await claimAll(at.db, at.worker, ['quiet'], 1)
+        await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
+        const own = await claimAll(at.db, await enter(at.db), ['quiet'], 1)
+        expect(ids(own)).toEqual([id])
+        const late = lost.map((job) => ({ job, outcome }))
+        expect(await finish(at.db, late)).toEqual(lost.map(({ seq }) => seq))
+        expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'running', attempt: 2, failed: 0 })
+        expect(await done(at.db, own)).toEqual([])
+        expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'done' })
+      },
+    )
+
+    it('a rescue of the worker that a retried job was with leaves it to its new owner', async () => {
+      await at.sluice.sendMany(quiet, rows(2))
+      const [first, second] = (await claim(at.db, at.worker, ['quiet'], 2)).jobs as [Claimed, Claimed]
+      // The claim lives on, because the second job is still in hand.
+      await finish(at.db, [{ job: first, outcome: 'retry' }], [])
+      const own = await claimAll(at.db, await enter(at.db), ['quiet'], 1)
+      expect(ids(own)).toEqual([first.id])
+      await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
+      expect(await at.sluice.jobs.get(first.id)).toMatchObject({ state: 'running', crashes: 0, ambiguous: false })
+      expect(await done(at.db, own)).toEqual([])
+      const again = await claimAll(at.db, await enter(at.db), ['quiet'], 2)
+      expect(again).toMatchObject([{ id: second.id, crashes: 1, ambiguous: true }])
+    })
+
+    it('a doubt stays on record, whatever comes after it', async () => {
+      const id = await at.sluice.send(quiet, {})
+      for (const outcome of ['interrupt', 'retry', 'return', 'unused', 'done']) {
+        // What has become due is promoted by one claim and absorbed by the next.
+        await claimAll(at.db, at.worker, ['nobody'], 1)
+        const [job] = await claimAll(at.db, at.worker, ['quiet'], 1)
+        expect(job?.ambiguous).toBe(outcome !== 'interrupt')
+        await finish(at.db, [{ job: job as Claimed, outcome }])
+      }
+      expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'done', ambiguous: true })
+    })
+
+    it('a job that was in the hands of three lost workers has failed, with the cause', async () => {
+      const id = await at.sluice.send(quiet, {})
+      for (let i = 0; i < 3; i++) {
+        const worker = await enter(at.db)
+        expect(await claimAll(at.db, worker, ['quiet'], 1)).toMatchObject([
+          { attempt: i + 1, crashes: i, ambiguous: i > 0 },
+        ])
+        await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [worker])
+      }
+      expect(await at.sluice.jobs.get(id)).toMatchObject({
+        state: 'failed',
+        reason: 'crashed',
+        crashes: 3,
+        ambiguous: true,
+        error: { code: 'SLUICE_WORKER_LOST' },
+      })
+      expect(await count(at.db, 'sluice.job')).toBe(0)
+      expect(await count(at.db, 'sluice.claim')).toBe(0)
+    })
+
+    it('a job cancelled while it runs stays cancelled', async () => {
+      const id = await at.sluice.send(quiet, {})
+      const jobs = await claimAll(at.db, at.worker, ['quiet'], 1)
+      expect(await at.sluice.jobs.cancel(id)).toBe(true)
+      expect(await done(at.db, jobs)).toEqual([jobs[0]?.seq])
+      expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'cancelled', ambiguous: true })
+    })
+
+    it('a job cancelled before its large input was read is not run, and its claim ends', async () => {
+      let runs = 0
+      const large = task('large', { input: z.unknown(), run: () => void runs++ })
+      const id = await at.sluice.send(large, { text: 'x'.repeat(100_000) })
+      const { call } = at.db
+      let cancelled: boolean | undefined
+      at.db.call = async (name, sql, params) => {
+        if (/select j\.seq, j\.input/.test(sql)) cancelled ??= await at.sluice.jobs.cancel(id)
+        return call.call(at.db, name, sql, params) as never
+      }
+      const worker = await at.sluice.work([large])
+      try {
+        await until(async () => cancelled === true && (await count(at.db, 'sluice.claim')) === 0)
+      } finally {
+        at.db.call = call
+        await worker.stop()
+      }
+      expect(runs).toBe(0)
+      expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'cancelled' })
+    })
+
+    it('signing off gives jobs back uncalled', async () => {
+      await at.sluice.send(quiet, {})
+      await claimAll(at.db, at.worker, ['quiet'], 1)
+      await at.db.query(`select ${fn}.sign_off_worker($1)`, [at.worker])
+      expect(await claimAll(at.db, await enter(at.db), ['quiet'], 1)).toMatchObject([
+        { attempt: 1, crashes: 0, ambiguous: false },
+      ])
+    })
+
+    it('a bad result fails alone, and its claim is found by a rescuer as long as jobs of it are in hand', async () => {
+      await at.sluice.sendMany(quiet, rows(4))
+      const jobs = (await claimAll(at.db, at.worker, ['quiet'], 4)) as unknown as ClaimedJob[]
+      const finisher = new Finisher(storeOn(at.db))
+      finisher.opened(jobs)
+      const end = (job: ClaimedJob, result: string) => finisher.end(job, { kind: 'done', result, tookMs: 1 })
+      expect(
+        await Promise.all([
+          end(jobs[0] as ClaimedJob, '1'),
+          end(jobs[1] as ClaimedJob, '"\\u0000"'),
+          end(jobs[2] as ClaimedJob, '3'),
+        ]),
+      ).toEqual([true, true, true])
+      expect(await count(at.db, 'sluice.done')).toBe(2)
+      expect(await count(at.db, `sluice.failed where reason = 'refused'`)).toBe(1)
+      expect(await count(at.db, 'sluice.claim')).toBe(1)
+      expect(await end(jobs[3] as ClaimedJob, '4')).toBe(true)
+      expect(await count(at.db, 'sluice.claim')).toBe(0)
+    })
+
+    /** A store that fails the next calls of `finish` with these SQLSTATEs. */
+    const failing = (codes: string[]): Db =>
+      Object.assign(Object.create(at.db) as Db, {
+        call: async (name: string, sql: string, params: unknown[]) => {
+          const code = name === 'finish_attempts' ? codes.shift() : undefined
+          if (code !== undefined)
+            await at.db.query(`do $$ begin raise exception 'as if' using errcode = '${code}', table = 'job'; end $$`)
+          return at.db.query(sql, params)
+        },
+      })
+    /** Ends a new job as done, with a store that fails so. */
+    const endOn = async (codes: string[]) => {
+      const id = await at.sluice.send(quiet, {})
+      const [job] = (await claimAll(at.db, at.worker, ['quiet'], 1)) as unknown as ClaimedJob[]
+      const finisher = new Finisher(storeOn(failing(codes)))
+      finisher.opened([job as ClaimedJob])
+      expect(await finisher.end(job as ClaimedJob, { kind: 'done', result: '1', tookMs: 1 })).toBe(true)
+      return at.sluice.jobs.get(id)
+    }
+
+    it('an ending that the store refuses for reasons of its own is repeated as it is', async () => {
+      const codes = ['40P01', '25006', '26000', '42501', '42883', '42P05', '23505']
+      expect(await endOn(codes)).toMatchObject({ state: 'done', result: 1 })
+    })
+
+    it('endings given up one by one leave their claim, by which a rescuer finds their jobs', async () => {
+      await at.sluice.sendMany(quiet, rows(2))
+      const jobs = (await claimAll(at.db, at.worker, ['quiet'], 2)) as unknown as ClaimedJob[]
+      const store = failing(['22021'])
+      const whole = store.call.bind(store)
+      // The store is away while they are written one by one.
+      store.call = async (name, sql, params) => {
+        if (!(params as string[])[3]?.includes(',')) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'away')
+        return whole(name, sql, params)
+      }
+      const finisher = new Finisher(storeOn(store))
+      finisher.waitAtMost(0)
+      finisher.opened(jobs)
+      const ends = jobs.map((job) => finisher.end(job, { kind: 'done', result: '1', tookMs: 1 }))
+      expect(await Promise.all(ends)).toEqual([false, false])
+      expect(await count(at.db, 'sluice.claim')).toBeGreaterThan(0)
+    })
+
+    it('of an ending that is refused twice a bare failure is recorded', async () => {
+      expect(await endOn(['22021', '54000'])).toMatchObject({
+        state: 'failed',
+        reason: 'refused',
+        error: { message: 'the store refused the result' },
+      })
+    })
+  })
+}

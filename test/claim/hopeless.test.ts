@@ -1,0 +1,171 @@
+/** Jobs whose limit cannot have room before they expire, on both mainEngines, with the store's clock in the test's hand. */
+import { fn } from '../servers/fn.ts'
+import { randomUUID } from 'node:crypto'
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
+import { newId } from '../../src/core/hash.ts'
+import { type Failure, limit, task } from '../../src/index.ts'
+import { testSluice, type TestSluice } from '../../src/testing/index.ts'
+import { acquire, further } from '../takes/asks.ts'
+import { claim, count, done, mainEngines, enter, tenantInput } from './engine.ts'
+
+const failures: Failure[] = []
+const make = (name: string, more: object) =>
+  task(name, { input: tenantInput, run: () => 'ran', onFailed: (failure) => void failures.push(failure), ...more })
+const daily = make('daily', { limits: [limit('daily', { window: '2/day' })] })
+const both = make('both', {
+  limits: [limit('minute', { window: '1/min' }), limit('day', { window: '1/day', by: 'tenant' })],
+})
+const counted = make('counted', { limits: [limit('counted', { concurrency: 1 })] })
+const smooth = make('smooth', { limits: [limit('smooth', { rate: '1/h' })] })
+const dear = make('dear', {
+  limits: [limit('dear', { window: '10/day', cost: (input: { n?: number | undefined }) => input.n ?? 1 })],
+})
+const tasks = [daily, both, counted, smooth, dear]
+
+describe.each(mainEngines)('$name', (engine) => {
+  let t: TestSluice
+  beforeAll(async () => {
+    t = await testSluice({ tasks, store: await engine.store() })
+  })
+  beforeEach(async () => {
+    failures.length = 0
+    await t.clock.advance('3d')
+  })
+  afterAll(() => t.close())
+  /** As each round of a worker leaves them. */
+  const states = async (ids: string[]) => {
+    await t.sluice.db.query(`select ${fn}.expire_overdue_jobs(null)`)
+    return Promise.all(ids.map((id) => t.sluice.jobs.get(id).then((job) => job?.reason ?? job?.state)))
+  }
+
+  test('fails at once behind a daily window that is used up, and onFailed hears why; one that can wait waits', async () => {
+    await daily.send({})
+    await daily.send({})
+    expect(await t.drain()).toBe(2)
+    const ids = [await daily.send({ n: 1 }, { maxWait: '1min' }), await daily.send({}, { maxWait: '2d' })]
+    await t.drain()
+    expect(await states(ids)).toEqual(['expired', 'waiting'])
+    expect(failures).toMatchObject([{ id: ids[0], reason: 'expired', input: { n: 1 }, attempt: 0 }])
+    expect(failures[0]?.error).toMatchObject({ code: 'SLUICE_NO_ROOM_IN_TIME' })
+    expect(failures[0]?.error?.message).toMatch(
+      /^limit "daily" has no room before \d{4}-\d\d-\d\dT[\d:]{8}Z, and the job had to begin by \d{4}-\d\d-\d\dT[\d:]{8}Z$/,
+    )
+    // Those that come when the lane waits already, too; no claim looks at that lane.
+    ids.push(await daily.send({}, { maxWait: '1min' }), await daily.send({}))
+    await t.drain()
+    expect(await states(ids)).toEqual(['expired', 'waiting', 'expired', 'waiting'])
+    expect(failures).toHaveLength(2)
+    await t.clock.advance('25h')
+    expect(await t.drain()).toBe(2)
+    expect(await states(ids)).toEqual(['expired', 'done', 'expired', 'done'])
+  })
+
+  test('counts stay right: a lane that only had such jobs is empty, and takes the next one', async () => {
+    for (let n = 0; n < 2; n++) await daily.send({})
+    await t.drain()
+    for (let n = 0; n < 5; n++) await daily.send({}, { maxWait: '1min' })
+    await t.drain()
+    expect(failures).toHaveLength(5)
+    await daily.send({}, { maxWait: '2d' })
+    await t.drain()
+    for (let n = 0; n < 3; n++) await daily.send({}, { maxWait: '1min' })
+    await t.drain()
+    expect(failures).toHaveLength(8)
+    await t.clock.advance('2d')
+    await t.drain()
+    expect(await count(t.sluice.db, 'sluice.job')).toBe(0)
+  })
+
+  test('asks all limits of a job, and names the one that is last, with its key', async () => {
+    await both.send({ tenant: 'a%s' })
+    await t.drain()
+    const ids = [
+      await both.send({ tenant: 'a%s' }, { maxWait: '1h' }),
+      await both.send({ tenant: 'b' }, { maxWait: '1h' }),
+    ]
+    await t.drain()
+    expect(await states(ids)).toEqual(['expired', 'waiting'])
+    expect(failures[0]?.error?.message).toContain('limit "day" of "a%s" has no room before')
+    await t.clock.advance('2min')
+    await t.drain()
+    expect(await states(ids)).toEqual(['expired', 'done'])
+  })
+
+  test('a place of concurrency may come at any moment, and so may the end of a pause: those wait', async () => {
+    const worker = await enter(t.sluice.db)
+    const [first, second] = [await counted.send({}), await counted.send({}, { maxWait: '1min' })]
+    const { jobs } = await claim(t.sluice.db, worker, ['counted'], 5)
+    expect(jobs).toMatchObject([{ id: first }])
+    await t.sluice.pause({ limit: 'smooth' }, { reason: 'x' })
+    const third = await smooth.send({}, { maxWait: '1min' })
+    await claim(t.sluice.db, worker, ['smooth'], 5)
+    expect(await states([second, third])).toEqual(['waiting', 'waiting'])
+    await done(t.sluice.db, jobs)
+    await t.sluice.resume({ limit: 'smooth' })
+    expect(await t.drain()).toBe(2)
+  })
+
+  test('what runs may give back what it was granted: nobody is given up before it has ended', async () => {
+    const worker = await enter(t.sluice.db)
+    await smooth.send({})
+    const { jobs } = await claim(t.sluice.db, worker, ['smooth'], 5)
+    const id = await smooth.send({}, { maxWait: '1min' })
+    await claim(t.sluice.db, worker, ['smooth'], 5)
+    expect(await states([id])).toEqual(['waiting'])
+    await done(t.sluice.db, jobs)
+    // Without an arrival the list is looked at again 2 s later.
+    await t.clock.advance('2s')
+    await claim(t.sluice.db, worker, ['smooth'], 5)
+    expect(await states([id])).toEqual(['expired'])
+  })
+
+  test('further grants of what runs may come back too', async () => {
+    const worker = await enter(t.sluice.db)
+    await dear.send({ n: 0 })
+    const { jobs } = await claim(t.sluice.db, worker, ['dear'], 1)
+    const [job] = jobs
+    const grant = newId()
+    expect(await further(t.sluice.db, job, ['dear'], { grant, units: [10] })).toMatchObject({ granted: true })
+    const id = await dear.send({ n: 1 }, { maxWait: '1h' })
+    await claim(t.sluice.db, worker, ['dear'], 5)
+    expect(await states([id])).toEqual(['waiting'])
+    await done(t.sluice.db, jobs)
+    await t.clock.advance('2s')
+    await claim(t.sluice.db, worker, ['dear'], 5)
+    expect(await states([id])).toEqual(['expired'])
+  })
+
+  test('so may what was taken outside of jobs, for a minute', async () => {
+    const worker = await enter(t.sluice.db)
+    await t.sluice.define([smooth])
+    const ids: string[] = []
+    const grants = [randomUUID(), randomUUID()]
+    for (const [i, grant] of grants.entries()) {
+      expect(await acquire(t.sluice.db, 'smooth', { grant })).toMatchObject({ granted: true })
+      ids.push(await smooth.send({}, { maxWait: '50min' }))
+      await claim(t.sluice.db, worker, ['smooth'], 5)
+      await t.clock.advance('58s')
+      await claim(t.sluice.db, worker, ['smooth'], 5)
+      expect((await states(ids)).at(-1)).toBe('waiting')
+      if (i > 0) break
+      await t.sluice.db.query(`select ${fn}.end_takes(array[$1::uuid], '{smooth}', '{1}')`, [grant])
+      await t.drain()
+      await t.clock.advance('3h')
+    }
+    await t.clock.advance('4s')
+    await claim(t.sluice.db, worker, ['smooth'], 5)
+    expect(await states(ids)).toEqual(['done', 'expired'])
+  })
+
+  test('a vendor that asks for silence until after the deadline', async () => {
+    await smooth.send({})
+    await t.drain()
+    await t.clock.advance('3d')
+    await t.drain()
+    const [bucket] = await t.sluice.db.query<{ id: string }>(`select id from sluice.bucket where name = 'smooth'`)
+    await t.sluice.db.query(`select ${fn}.hold_buckets($1, 3600000000, null)`, [[bucket?.id]])
+    const ids = [await smooth.send({}, { maxWait: '59min' }), await smooth.send({}, { maxWait: '61min' })]
+    await t.drain()
+    expect(await states(ids)).toEqual(['expired', 'waiting'])
+  })
+})

@@ -1,0 +1,93 @@
+/** What a worker that was given up still says of a job, which another one runs by then: it changes nothing. */
+import { describe, expect, it } from 'vitest'
+import { limit } from '../../src/limits/limit.ts'
+import { fn } from '../servers/fn.ts'
+import {
+  type Claimed,
+  claimAll,
+  count,
+  done,
+  emptied,
+  enter,
+  finish,
+  mainEngines,
+  perTenant,
+  quietTask,
+} from './engine.ts'
+import { further } from '../takes/asks.ts'
+
+const by = ({ tenant = '' }: { tenant?: string | undefined }) => tenant
+const task = quietTask('late', [perTenant('calls', '1000/h', 1_000), limit('seats', { concurrency: 2, by })])
+const outcomes = ['done', 'failed', 'retry', 'return', 'unused', 'denied', 'readmit', 'discard', 'interrupt']
+
+describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
+  const at = emptied(engine)
+
+  /** A job that was lost once, in the hands of its second worker; and as the first one had it. */
+  const lost = async (): Promise<[Claimed, Claimed]> => {
+    await at.sluice.send(task, { tenant: 'a' })
+    const [first] = await claimAll(at.db, at.worker, ['late'], 1)
+    await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
+    const [second] = await claimAll(at.db, await enter(at.db), ['late'], 1)
+    return [first as Claimed, second as Claimed]
+  }
+  /** The job, and what its limits tell. */
+  const look = async () => ({
+    job: await at.db.query(
+      'select id, claim, attempt, failed, crashes, ambiguous, due_at, queue, error from sluice.job',
+    ),
+    limits: await at.db.query(
+      `select b.name, sum(l.units)::int as units, (select debt[1]::text from sluice.ledger n where n.bucket = b.id order by at desc, n.n desc limit 1) as debt
+       from sluice.bucket b join sluice.ledger l on l.bucket = b.id where b.name = 'seats' group by b.id
+       union all select b.name, sum(l.units)::int, '' from sluice.bucket b join sluice.ledger l on l.bucket = b.id where b.name = 'calls' group by b.id`,
+    ),
+    claims: await count(at.db, 'sluice.claim'),
+  })
+
+  it.each(outcomes)('says %s', async (outcome) => {
+    const [first, second] = await lost()
+    const before = await look()
+    const place = outcome === 'readmit' ? [JSON.stringify({ lane: '1', queue: 'other', takes: null })] : null
+    const [row] = await at.db.query<{ refused: string[] }>(
+      `select ${fn}.finish_attempts(array[$1]::uuid[], array[$1]::uuid[], $2, $3, '{1}', $4, '{1000}', '{exhausted}', '{1}', '{null}', '{1000}', $5) as refused`,
+      [first.claim, [first.seq], [first.id], [outcome], place],
+    )
+    expect(row?.refused.map(Number)).toEqual([first.seq])
+    expect(await look()).toEqual(before)
+    expect(await done(at.db, [second])).toEqual([])
+    expect(await count(at.db, `sluice.done where state = 'done'`)).toBe(1)
+  })
+
+  it('settles', async () => {
+    const [first] = await lost()
+    const before = await look()
+    const [answer] = await at.db.query(
+      `select lost from ${fn}.settle_attempt($1, $2, 'calls', 0, array[$2]::uuid[], '{1}', true, null)`,
+      [first.id, first.claim],
+    )
+    expect(answer).toEqual({ lost: true })
+    expect(await look()).toEqual(before)
+  })
+
+  it('asks for a further grant, and gives one back', async () => {
+    const [first] = await lost()
+    const before = await look()
+    const answer = await further(at.db, first, ['calls:a', 'seats:a'], { back: first.claim })
+    expect(answer).toEqual({ granted: false, lost: true })
+    expect(await look()).toEqual(before)
+  })
+
+  it('and that once had, in a claim that is not over, what another one runs, takes nothing from that one', async () => {
+    await at.sluice.sendMany(task, [{ tenant: 'a' }, { tenant: 'a' }])
+    const [job, kept] = (await claimAll(at.db, at.worker, ['late'], 2)) as [Claimed, Claimed]
+    await finish(at.db, [{ job, outcome: 'retry', delayUs: 0 }], [])
+    const [again] = (await claimAll(at.db, await enter(at.db), ['late'], 1)) as [Claimed]
+    expect(again.id).toBe(job.id)
+    await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
+    expect(await at.db.query('select id, claim, crashes from sluice.job order by seq')).toEqual([
+      { id: job.id, claim: again.claim, crashes: 0 },
+      { id: kept.id, claim: null, crashes: 1 },
+    ])
+    expect(await done(at.db, [again])).toEqual([])
+  })
+})

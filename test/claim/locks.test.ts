@@ -1,0 +1,261 @@
+/** One order of locks: what the SQL really takes is held against the table in docs/architecture.md. */
+import { randomInt, randomUUID } from 'node:crypto'
+import fc from 'fast-check'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { sqlOn } from '../../src/db/store.ts'
+import { newId } from '../../src/core/hash.ts'
+import { schedule } from '../../src/schedule/schedule.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { task } from '../../src/tasks/task.ts'
+import { isLong } from '../long.ts'
+import { acquire, further } from '../takes/asks.ts'
+import { isSql, readAll } from '../repository.ts'
+import { fn } from '../servers/fn.ts'
+import { until } from '../until.ts'
+import {
+  claim,
+  claimAll,
+  count,
+  empty,
+  enter,
+  finish,
+  ownClock,
+  quietTask,
+  sendClaimed,
+  tenantInput,
+} from './engine.ts'
+import { disorder, lockOrder, type Watched, watchedStore } from './locks.ts'
+import { anySetting } from './setting.ts'
+import { World } from './world.ts'
+
+/** Repeats a run when it is given what a run has printed. */
+const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
+const startMs = 1_800_000_000_000
+const files = readAll()
+const order = lockOrder(files.find(({ path }) => path === 'docs/architecture.md')?.text ?? '')
+const by = ({ tenant = 'none' }: { tenant?: string | undefined }) => tenant
+const kept = limit('locks.rate', { rate: '1000/s', burst: 1_000, by })
+const seats = limit('locks.seats', { concurrency: 3 })
+const pool = limit('locks.pool', { concurrency: 2, pool: ['a', 'b', 'c'] })
+const rated = quietTask('locks.rated', [kept])
+const seated = quietTask('locks.seated', [seats, kept])
+const pooled = quietTask('locks.pooled', [pool, kept])
+const doomed = task('locks.doomed', { input: tenantInput, onFailed: () => undefined, run: () => undefined })
+const names = [rated, seated, pooled, doomed].map(({ name }) => name)
+const rows = (n: number) => Array.from({ length: n }, (_, i) => ({ tenant: `t${i}` }))
+
+it('every advisory lock of the SQL is in the table, and no other', () => {
+  const numbers = files
+    .filter(isSql)
+    .flatMap(({ text }) => [...text.matchAll(/pg_(?:try_)?advisory\w*\((\d+), (-\d+)?/g)])
+    .map(([, space, number]) => (number === undefined ? space : `${space} ${number}`))
+  const inTable = [...order.waited.keys(), ...order.tried].filter((lock) => /^\d/.test(lock))
+  expect(new Set(inTable.map((lock) => lock.replace(/ [a-z]+$/, '')))).toEqual(new Set([...numbers, '1397511524 -1']))
+})
+
+describe('locks', () => {
+  const seen = new Set<string>()
+  let store: Watched
+  beforeAll(async () => void (store = await watchedStore()))
+  afterAll(() => store.sluice.close())
+  const run = (name: string, ...args: unknown[]) =>
+    store.sluice.db.query(`select * from ${fn}.${name}(${args.map((_, i) => `$${i + 1}`).join(',')})`, args)
+  /** What no operation does. */
+  const set = async (text: string) => {
+    expect(await wrong()).toEqual([])
+    await store.sluice.db.query(text)
+    await store.taken()
+  }
+  const wrong = async () => disorder(await store.taken(), order, seen)
+
+  it('are taken in one order by each operation', async () => {
+    const { sluice } = store
+    const { db } = sluice
+    const worker = await enter(db)
+    // Senders.
+    await sluice.sendMany(rated, rows(9))
+    await sluice.sendMany(seated, rows(9))
+    await sluice.sendMany(pooled, rows(9))
+    await sluice.send(doomed, {}, { maxWait: '1ms' })
+    const id = newId()
+    for (let i = 0; i < 2; i++) await sluice.send(rated, {}, { id })
+    for (const replace of [false, false, true, true])
+      await sluice.send(rated, {}, { idempotencyKey: 'k', replace, delay: '1h' })
+    await db.query(`select sluice.send('locks.rated', '{}', '{"idempotency_key": "sql"}')`)
+    await sluice.send(rated, {}, { delay: '1ms' })
+    // Claims, ends, and what attempts ask for.
+    const jobs = await claimAll(db, worker, names, 20)
+    const [first] = jobs
+    await run('claim_jobs', first?.claim, worker, null, names, 20, null, true)
+    const takes = ['locks.pool:a', 'locks.rate:t0']
+    await further(db, first, takes, { back: first?.claim })
+    for (const job of jobs.slice(0, 6))
+      for (const units of [0, 3])
+        await run('settle_attempt', job.id, job.claim, 'locks.rate', units, [job.claim], [1], false, null)
+    await run('hold_buckets', [1, 2], 1_000, null)
+    const outcomes = ['done', 'failed', 'retry', 'return', 'unused', 'discard', 'interrupt']
+    await finish(
+      db,
+      jobs.slice(0, 14).map((job, i) => ({ job, outcome: outcomes[i % outcomes.length] ?? '' })),
+      [],
+    )
+    for (const { id: running } of jobs.slice(14, 16)) await sluice.jobs.cancel(running)
+    await claim(db, worker, names, 50)
+    await run('expire_overdue_jobs', null)
+    // A job that is claimed where it is sent.
+    const alone = quietTask('locks.alone', [limit('locks.alone', { rate: '1000/s' })])
+    await sluice.send(alone, {})
+    await claim(db, worker, [alone.name], 1)
+    expect(await sendClaimed(db, newId(), worker, alone, {})).toHaveLength(1)
+    expect(await wrong()).toEqual([])
+    // Operators.
+    for (const name of names) await sluice.jobs.retryMany({ task: name })
+    await sluice.jobs.reprioritise({ task: rated.name }, 3)
+    await sluice.limits.rekey(kept.name, { from: 't1', to: 't2' })
+    await sluice.jobs.cancelMany({ task: pooled.name })
+    for (const what of [{ limit: seats.name }, { limit: pool.name, key: 'a' }]) {
+      await sluice.pause(what, { reason: 'test' })
+      await sluice.resume(what)
+    }
+    await sluice.pause({ queue: 'none' }, { reason: 'test' })
+    await sluice.limits.set(seats.name, { concurrency: 2 }, { reason: 'test' })
+    await set(`insert into sluice.parked (kind, name, error, at) values ('bucket', 'x', '', sluice.now())`)
+    await run('release_parked', 'bucket', 'x')
+    // Takes outside of jobs, also of members of a pool, in both directions.
+    const grants = [randomUUID(), randomUUID(), randomUUID()]
+    const members = ['locks.pool:b', 'locks.pool:a', 'locks.seats']
+    for (const [i, take] of members.entries()) await acquire(db, take, { grant: grants[i] ?? '', lifeMs: 15_000 })
+    for (let i = 0; i < 4; i++) await acquire(db, 'locks.seats', { line: newId(), waitUs: 9_000_000 })
+    await run('renew_holder', newId(), 1_000, null)
+    await run('end_takes', grants.slice(0, 2), members.slice(0, 2), [1, 1])
+    await run('end_takes', grants, [null, null, null], [0, 0, 0])
+    await acquire(db, 'locks.seats', { holder: newId(), lifeMs: 0.001 })
+    await run('expire_holders', null)
+    await run('expire_holders', Number.MAX_SAFE_INTEGER)
+    expect(await wrong()).toEqual([])
+  }, 60_000)
+
+  it('are taken in one order by what parks, and what is released', async () => {
+    const { sluice } = store
+    const { db } = sluice
+    await empty(db)
+    await store.taken()
+    const worker = await enter(db)
+    const tasks = ['rated', 'rated.b', 'rated.c', 'rated.d'].map((name) => quietTask(`locks.${name}`, [kept]))
+    const of = tasks.map(({ name }) => name)
+    const park = () => db.query(`select ${fn}.park_culprits($1, null, $2, 50, null) as names`, [worker, of])
+    for (const one of tasks) await sluice.sendMany(one, rows(9))
+    await finish(
+      db,
+      (await claimAll(db, worker, of, 50)).map((job) => ({ job, outcome: 'done' })),
+    )
+    for (const one of tasks) await sluice.sendMany(one, rows(9))
+    // Classes in which nothing is found, one after the other; then many buckets at once.
+    await set('update sluice.list set floor = 9223372036854775807')
+    expect(await park()).toEqual([{ names: [] }])
+    await set('update sluice.list set floor = 0')
+    await set('update sluice.ledger set n = 9223372036854775807')
+    expect(await park()).toEqual([{ names: expect.objectContaining({ length: 9 }) }])
+    // The member of a pool for which jobs wait.
+    for (let i = 0; i < 9; i++) await sluice.send(pooled, {})
+    await claimAll(db, worker, [pooled.name], 9)
+    await set(`update sluice.bucket set parked = true where name = 'locks.pool' and key = 'a'`)
+    await set(`insert into sluice.parked (kind, id, name, error, at)
+               select 'bucket', id, 'locks.pool:a', '', sluice.now() from sluice.bucket where name = 'locks.pool' and key = 'a'`)
+    expect(await sluice.release('locks.pool:a')).toBe(true)
+    expect(await wrong()).toEqual([])
+    await empty(db)
+    await store.taken()
+  }, 60_000)
+
+  it('are taken in one order by what keeps the store', async () => {
+    const { sluice } = store
+    const { db } = sluice
+    const worker = await enter(db)
+    // Classes: many, retired, dropped, announced again; and data that come from another server.
+    for (let i = 0; i < 140; i++) await sluice.send(rated, {}, { queue: `q${i}` })
+    await finish(
+      db,
+      (await claimAll(db, worker, names, 140)).map((job) => ({ job, outcome: 'done' })),
+    )
+    for (let i = 0; i < 3; i++) await claim(db, worker, names, 1)
+    await run('wake_for_missed_work')
+    for (let i = 0; i < 9; i++) await sluice.send(rated, {}, { queue: `q${i}` })
+    await claim(db, worker, names, 5)
+    await sluice.send(pooled, { tenant: 'new' })
+    await set(`update sluice.class_state set snap = '9000000000:9000000000:'`)
+    await claimAll(db, worker, names, 5)
+    // The fleet.
+    await run('watch_workers')
+    await set('update sluice.doubt set unchanged_us = 20000000')
+    await run('watch_workers')
+    await run('sign_off_worker', await enter(db))
+    await run('run_worker_round', await enter(db), false, null, null, null)
+    await set('update sluice.epoch set server_at = null')
+    await run('undo_clock_step', 0, 0)
+    await run('check_epoch', null, 9, null)
+    for (const epoch of [null, 'one']) await run('replace_redis_epoch', epoch, `${epoch ?? ''}one`, null)
+    await claim(db, await enter(db), names, 1)
+    for (let i = 0; i < 2; i++) await run('learn_costs', '[{"task": "a", "lim": "b", "value": "c", "ratios": [1]}]')
+    await sqlOn(db).run('fleet/store_settings', [['a'], ['1']])
+    await set(`insert into sluice.renewal select id from sluice.bucket where name = 'locks.rate' limit 1`)
+    await run('rebuild_next_bucket')
+    expect(await wrong()).toEqual([])
+    // A worker with all of its rounds, schedules and settings; then everything that goes.
+    const note = schedule('locks.note', { task: rated, every: '1s', input: {} })
+    const process = await sluice.work([rated], { schedules: [note] })
+    await until(async () => (await count(db, 'sluice.firing')) > 0, 'it fires')
+    await process.stop()
+    await set(`update sluice.idempotency set expires_at = '-infinity'`)
+    await set('update sluice.ledger set at = 1')
+    await sluice.prune({ keepDone: 0, keepFailed: 0 })
+    await run('delete_learned_costs')
+    expect(await wrong()).toEqual([])
+  }, 60_000)
+
+  it.each([
+    [
+      'decide_claim',
+      /(perform \S+\.)lock_buckets\(.*?\);/,
+      "$& $1lock_classes('{5}');",
+      /^class \(lock_classes .*\) after bucket /m,
+    ],
+    ['lock_buckets', / order by 1\b/, ' order by 1 desc', /^bucket \(lock_buckets .*\) after bucket /m],
+  ] as const)('reversed in %s are found', async (name, from, to, sentence) => {
+    const { db } = store.sluice
+    const [row] = await db.query<{ text: string }>(`select pg_get_functiondef('${fn}.${name}'::regproc) as text`)
+    const text = row?.text ?? ''
+    expect(text).toMatch(from)
+    await db.query(text.replace(from, to))
+    try {
+      await store.sluice.sendMany(rated, rows(9))
+      await claim(db, await enter(db), [rated.name], 3)
+      expect((await wrong()).join('\n')).toMatch(sentence)
+    } finally {
+      await db.query(text)
+    }
+  })
+
+  it('are taken in one order in random histories', async () => {
+    await ownClock(store.sluice.db, startMs)
+    await store.sluice.db.query('update sluice.epoch set watched = true')
+    const all = new Set<string>()
+    for (const setting of fc.sample(anySetting(70), { seed, numRuns: isLong ? 50 : 5 })) {
+      await empty(store.sluice.db)
+      await store.sluice.db.query('update sluice.epoch set ahead_us = 0, seen_us = 0')
+      await store.taken()
+      const world = new World(store.sluice, setting, startMs * 1_000)
+      await world.begin()
+      for (const act of setting.acts) await world.act(act)
+      await world.drain()
+      for (const sentence of await wrong()) all.add(sentence)
+    }
+    expect([...all], `SLUICE_TEST_SEED=${seed}`).toEqual([])
+  }, 120_000)
+
+  it('of the table have all been taken', () => {
+    const nameOf = (lock: string) => order.waited.get(lock)?.name ?? lock
+    const met = new Set([...seen].map(nameOf))
+    expect([...order.waited.keys(), ...order.tried].map(nameOf).filter((name) => !met.has(name))).toEqual([])
+  })
+})

@@ -1,0 +1,357 @@
+/** What fails claims by its data: it is found, parked and named, stops nothing else, and goes on when it is released. */
+import fc from 'fast-check'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { zones } from '../../src/cli/zones.ts'
+import { sqlOn, storeOn } from '../../src/db/store.ts'
+import { Claims } from '../../src/claim/claim.ts'
+import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { label } from '../../src/limits/pool.ts'
+import { acquire } from '../takes/asks.ts'
+import { fn } from '../servers/fn.ts'
+import { task } from '../../src/tasks/task.ts'
+import { isLong } from '../long.ts'
+import {
+  claimAll,
+  done,
+  emptied,
+  empty,
+  enter,
+  type Engine,
+  mainEngines,
+  perTenant,
+  quietTask,
+  tenantInput,
+} from './engine.ts'
+
+const never = new AbortController().signal
+const bigintMax = '9223372036854775807'
+
+/** What is made bad: the n-th job, lane or bucket of a task and tenant. */
+interface Bad {
+  kind: 'job' | 'lane' | 'bucket'
+  task: string
+  tenant: string
+  n: number
+}
+
+/** A store whose claims are made as workers make them. */
+function setting(engine: Engine) {
+  const at = Object.assign(emptied(engine), { claims: {} as Claims, names: [] as string[] })
+  /** What one claim learned says nothing of the next store. */
+  const begin = () => {
+    at.names = []
+    at.claims = new Claims(storeOn(at.db))
+    at.claims.parked = (names) => void at.names.push(...names)
+  }
+  beforeEach(begin)
+  /** All that may begin, up to `most`. */
+  const take = async (tasks: readonly string[], most = 100): Promise<ClaimedJob[]> => {
+    const all: ClaimedJob[] = []
+    for (;;) {
+      const claimer = { worker: at.worker, queues: undefined, tasks }
+      const { jobs, again } = await at.claims.claim(claimer, most - all.length, false, never)
+      all.push(...jobs)
+      if (all.length === most || (jobs.length === 0 && !again)) return all
+    }
+  }
+  /** Sends a job for each tenant, one after the other; resolves to their ids. */
+  const send = async (to: ReturnType<typeof quietTask>, ...tenants: string[]) => {
+    const sent: string[] = []
+    for (const tenant of tenants) sent.push(await at.sluice.send(to, { tenant }))
+    return sent
+  }
+  const ids = async (...args: Parameters<typeof take>) => (await take(...args)).map(({ id }) => id).sort()
+  /** Changes the newest ledger row of a bucket. */
+  const ledger = (name: string, set: string) =>
+    at.db.query(
+      `update sluice.ledger set ${set} where ctid = (
+         select ctid from sluice.ledger where bucket = sluice.hash64($1) order by at desc, n desc limit 1)`,
+      [name],
+    )
+  const job = (id: string, set: string) => at.db.query(`update sluice.job set ${set} where id = $1`, [id])
+  /** Makes the data bad that these mean, if there are such. */
+  const corrupt = async (bads: readonly Bad[]) => {
+    const names = new Set<string>()
+    const mends: (() => Promise<unknown>)[] = []
+    for (const { kind, task: of, tenant, n } of bads) {
+      const among = `from sluice.job where claim is null and task = '${of}' and input ->> 'tenant' = '${tenant}'`
+      const found: Record<Bad['kind'], string> = {
+        job: `select id as name ${among} order by seq offset ${n} limit 1`,
+        lane: `select id::text as name from sluice.lane where list is not null and id in (select lane ${among}) order by id limit 1`,
+        bucket: `select b.name || ':' || b.key as name from sluice.bucket b where b.key = '${tenant}'
+                   and exists (select 1 from sluice.ledger l where l.bucket = b.id) order by 1 offset ${n % 2} limit 1`,
+      }
+      const [{ name } = { name: '' }] = await at.db.query<{ name: string }>(found[kind])
+      if (name === '' || names.has(name)) continue
+      names.add(name)
+      // A fair key has one turn, so its other lanes fail by the same.
+      const fair = `select fair::text as fair from sluice.lane where id::text = $1`
+      for (const row of await at.db.query<{ fair: string }>(fair, [name])) names.add(row.fair)
+      const lane = (set: string) =>
+        at.db.query(`update sluice.lane set vstart = ${set} where id = $1 and list is distinct from 1`, [name])
+      const set: Record<Bad['kind'], (isBad: boolean) => Promise<unknown>> = {
+        job: (isBad) => job(name, `attempt = ${isBad ? 2_147_483_647 : 0}`),
+        lane: (isBad) =>
+          isBad
+            ? at.db.query(`update sluice.lane set vstart = ${bigintMax} where id = $1`, [name])
+            : lane('0').then(() => at.db.query('update sluice.list set floor = 0 where floor > 4611686018427387904')),
+        bucket: (isBad) =>
+          ledger(
+            name,
+            isBad ? `n = ${bigintMax}` : `n = (select count(*) from sluice.ledger where bucket = sluice.hash64($1))`,
+          ),
+      }
+      await set[kind](true)
+      mends.push(() => set[kind](false))
+    }
+    return { names, mend: () => Promise.all(mends.map((mend) => mend())) }
+  }
+  return Object.assign(at, { begin, corrupt, take, send, ids, ledger, job })
+}
+
+describe.each(mainEngines)('a gate whose zone the server does not know, on $name', (engine) => {
+  const at = setting(engine)
+  it('stays closed, holds back nothing else, and is named', async () => {
+    const { sluice, db } = at
+    const [gated, other] = [quietTask('parked.gated'), quietTask('parked.open')]
+    await db.query(
+      `insert into sluice.gate (name, tasks, zone, from_min, to_min, reason, by, created_at)
+       values ('mars', '{parked.gated}', 'Mars/Olympus', 0, 1440, 'office hours', 'test', sluice.now())`,
+    )
+    const [held = ''] = await at.send(gated, 'a')
+    expect(await at.ids([gated.name, other.name])).toEqual([])
+    const sent = await at.send(other, 'a')
+    expect(await at.ids([gated.name, other.name])).toEqual(sent)
+    expect((await sluice.why(held))?.reasons[0]).toMatchObject({ kind: 'paused', gate: 'mars' })
+    const found = await zones({ sql: sqlOn(db), schema: 'sluice', isEmbedded: false })
+    expect(found).toMatchObject({ status: 'fail', text: expect.stringContaining('mars (Mars/Olympus)') })
+    await db.query(`update sluice.gate set zone = 'Europe/Berlin' where name = 'mars'`)
+    expect(await at.ids([gated.name, other.name])).toEqual([held])
+    expect(await zones({ sql: sqlOn(db), schema: 'sluice', isEmbedded: false })).toMatchObject({ status: 'ok' })
+    expect(at.names).toEqual([])
+  })
+})
+
+describe.each(mainEngines)('what a claim fails by, on $name', (engine) => {
+  const at = setting(engine)
+
+  it.each([
+    ['window', { window: '1000/h' }, `n = ${bigintMax}`, 'n = 1'],
+    ['places', { concurrency: 100 }, `debt = '{-9223372036854775808}'`, `debt = '{0}'`],
+  ] as const)('is a bucket: %s', async (kind, rule, corrupt, repair) => {
+    const { sluice } = at
+    const by = ({ tenant }: { tenant?: string | undefined }) => tenant ?? ''
+    const own = quietTask(`parked.bucket.${kind}`, [limit(`parked.${kind}`, { ...rule, by })])
+    const name = `parked.${kind}:bad`
+    const other = quietTask('parked.other')
+    await at.send(own, 'bad', 'good')
+    await done(at.db, await claimAll(at.db, at.worker, [own.name], 2))
+    await at.ledger(name, corrupt)
+    const bad = await at.send(own, 'bad', 'bad')
+    const good = await at.send(own, 'good', 'new')
+    const others = await at.send(other, '', '')
+    const names = [own.name, other.name]
+    expect(await at.ids(names)).toEqual([...good, ...others].sort())
+    expect(at.names).toEqual([name])
+    expect(await sluice.parked()).toMatchObject([{ kind: 'bucket', name: name, code: '22003' }])
+    const why = await sluice.why(bad[0] ?? '')
+    expect(why?.state).toBe('waiting')
+    expect(why?.reasons.map(({ kind }) => kind)).toEqual(['parked', 'no-worker'])
+    expect(why?.reasons[0]?.text).toContain(`\`sluice release ${name}\``)
+    expect((await sluice.jobs.get(bad[1] ?? ''))?.parked).toEqual([expect.stringContaining('sluice release')])
+    // It stays so, at no cost to others, and is found only once.
+    const more = await at.send(own, 'bad', 'good')
+    expect(await at.ids(names)).toEqual([more[1]])
+    await expect(acquire(at.db, name)).rejects.toMatchObject({ code: 'SLW04' })
+    await at.ledger(name, repair)
+    expect(await sluice.release(name)).toBe(true)
+    expect(await at.ids(names)).toEqual([...bad, more[0] ?? ''].sort())
+    expect(at.names).toHaveLength(1)
+    expect(await sluice.parked()).toEqual([])
+  })
+
+  it.each([
+    ['its number of attempts', 'attempt = 2147483647', 'attempt = 0'],
+    ['the time since which it waits', `since = 'infinity'`, 'since = null'],
+  ])('is a job: %s', async (_, corrupt, repair) => {
+    const { sluice } = at
+    const own = quietTask('parked.job', [perTenant('parked.job', '1000/s', 1_000)])
+    const sent = await at.send(own, 'a', 'a', 'a', 'b')
+    const [first = '', bad = '', last = '', beside = ''] = sent
+    await at.job(bad, corrupt)
+    await at.job(first, corrupt)
+    expect(await at.ids([own.name])).toEqual([last, beside].sort())
+    expect(at.names.toSorted()).toEqual([first, bad].sort())
+    expect(await sluice.jobs.status()).toMatchObject({ waiting: 2, scheduled: 0 })
+    const why = await sluice.why(bad)
+    expect(why?.state).toBe('waiting')
+    expect(why?.reasons[0]).toMatchObject({
+      kind: 'parked',
+      text: expect.stringContaining(`\`sluice release ${bad}\``),
+    })
+    expect(await sluice.jobs.get(bad)).toMatchObject({ state: 'waiting', dueAt: null, parked: [expect.any(String)] })
+    expect((await sluice.list({ state: 'waiting' })).map(({ id }) => id).sort()).toEqual([first, bad].sort())
+    // It fails again when nothing was mended, and can be cancelled.
+    expect(await sluice.release(first)).toBe(true)
+    expect(await at.ids([own.name])).toEqual([])
+    expect(at.names).toHaveLength(3)
+    expect(await sluice.jobs.cancel(first)).toBe(true)
+    expect((await sluice.parked()).map(({ name }) => name)).toEqual([bad])
+    expect(await sluice.release(first)).toBe(false)
+    await at.job(bad, repair)
+    expect(await sluice.release(bad)).toBe(true)
+    const [again] = await at.take([own.name])
+    expect(again).toMatchObject({ id: bad, attempt: 1 })
+    expect(await at.ids([own.name])).toEqual([])
+  })
+
+  it('is a lane, which is made anew from its jobs when it is released', async () => {
+    const { sluice, db } = at
+    const own = quietTask('parked.lane', [perTenant('parked.lane', '1000/s', 1_000)])
+    const a = await at.send(own, 'a', 'a', 'a')
+    const b = await at.send(own, 'b', 'b', 'b')
+    const begun = await at.ids([own.name], 2)
+    await db.query(
+      `update sluice.lane set vstart = ${bigintMax} where id = (select lane from sluice.job where id = $1)`,
+      [a[2]],
+    )
+    expect(await at.ids([own.name])).toEqual(b.filter((id) => !begun.includes(id)).sort())
+    const [parked] = await sluice.parked()
+    expect(parked).toMatchObject({ kind: 'lane', name: expect.stringMatching(/^parked\.lane in default, lane -?\d+$/) })
+    const more = await at.send(own, 'a', 'b')
+    expect(await at.ids([own.name])).toEqual([more[1]])
+    expect((await sluice.why(a[2] ?? ''))?.reasons[0]).toMatchObject({ kind: 'parked' })
+    expect(at.names).toHaveLength(1)
+    expect(await sluice.release(parked?.name ?? '')).toBe(true)
+    expect(await at.ids([own.name])).toEqual([...a.filter((id) => !begun.includes(id)), more[0] ?? ''].sort())
+    expect(at.names).toHaveLength(1)
+  })
+
+  it("is a member of a pool, or of labels the worker's own: other members and workers go on", async () => {
+    const { sluice, db } = at
+    const pooled = quietTask('parked.pooled', [limit('parked.pool', { window: '4/h', pool: ['x', 'y'] })])
+    const hosted = quietTask('parked.hosted', [limit('parked.ip', { window: '4/h', by: label('host') })])
+    const names = [pooled.name, hosted.name]
+    const be = (host: string) =>
+      db.query(`update sluice.worker set labels = jsonb_build_object('host', $1::text)`, [host])
+    await be('h1')
+    await at.send(pooled, 'a', 'b')
+    await at.send(hosted, 'a')
+    expect(await at.ids(names)).toHaveLength(3)
+    for (const name of ['parked.pool:x', 'parked.ip:h1']) await at.ledger(name, `n = ${bigintMax}`)
+    const sent = [...(await at.send(pooled, 'a', 'b', 'c', 'd', 'e')), ...(await at.send(hosted, 'a'))]
+    const run = await at.ids(names)
+    // Of y one was taken before.
+    expect(run).toHaveLength(3)
+    expect(at.names.toSorted()).toEqual(['parked.ip:h1', 'parked.pool:x'])
+    await be('h2')
+    run.push(...(await at.ids(names)))
+    expect(run).toHaveLength(4)
+    for (const name of ['parked.pool:x', 'parked.ip:h1']) {
+      await at.ledger(name, 'n = 1')
+      expect(await sluice.release(name)).toBe(true)
+    }
+    run.push(...(await at.ids(names)))
+    expect(run.toSorted()).toEqual(sent.toSorted())
+    expect(at.names).toHaveLength(2)
+  })
+
+  it('and what attempts used of a parked bucket meanwhile counts when it is released', async () => {
+    const { sluice, db } = at
+    const own = quietTask('parked.count', [
+      limit('parked.count', { concurrency: 2 }),
+      limit('parked.units', { window: '4/h' }),
+    ])
+    await at.send(own, 'a', 'b', 'c', 'd', 'e')
+    const [one, two] = await claimAll(db, at.worker, [own.name], 2)
+    if (one === undefined || two === undefined) throw new Error('two run')
+    const both = ['parked.count', 'parked.units']
+    await at.ledger('parked.count', `debt = '{-9223372036854775808}'`)
+    await at.ledger('parked.units', `n = ${bigintMax}`)
+    expect(await at.take([own.name])).toEqual([])
+    expect(at.names.toSorted()).toEqual(both)
+    // One uses a unit more than it was granted, and ends; the other goes on.
+    await db.query(`select ${fn}.settle_attempt($1, $2, 'parked.units', 2, array[$2]::uuid[], '{1}', false, null)`, [
+      one.id,
+      one.claim,
+    ])
+    expect(await done(db, [one])).toEqual([])
+    await at.ledger('parked.count', `debt = '{0}'`)
+    await at.ledger('parked.units', 'n = 2')
+    for (const name of both) expect(await sluice.release(name)).toBe(true)
+    // One place is free, and of four units three are used.
+    expect(await at.take([own.name])).toHaveLength(1)
+    expect(await done(db, [two])).toEqual([])
+    expect(await at.take([own.name])).toEqual([])
+    expect(at.names).toHaveLength(2)
+  })
+
+  it('is many things at once: all else runs, and when they are mended each of them once', async () => {
+    const { sluice, db } = at
+    const tenants = ['a', 'b', 'c', 'd']
+    const kinds: Bad['kind'][] = ['job', 'lane', 'bucket']
+    const tasks = [
+      quietTask('parked.mix', [perTenant('parked.own', '1000/s', 1_000), limit('parked.all', { rate: '5000/s' })]),
+      quietTask('parked.free'),
+      task('parked.cost', {
+        input: tenantInput,
+        limits: [
+          limit('parked.cost', {
+            window: '1000000/h',
+            by: ({ tenant }: { tenant?: string | undefined }) => tenant ?? '',
+            cost: ({ n }: { n?: number | undefined }) => n ?? 1,
+          }),
+        ],
+        run: () => undefined,
+      }),
+    ]
+    const names = tasks.map(({ name }) => name)
+    const bad = fc.record({ kind: fc.constantFrom(...kinds), task: fc.nat(2), tenant: fc.nat(3), n: fc.nat(5) })
+    const sends = fc.array(fc.record({ task: fc.nat(2), tenant: fc.nat(3), priority: fc.nat(1) }), {
+      minLength: 5,
+      maxLength: 40,
+    })
+    const history = fc.asyncProperty(sends, fc.array(bad, { maxLength: 5 }), fc.nat(5), async (sent, bads, first) => {
+      await empty(db)
+      at.worker = await enter(db)
+      at.begin()
+      const ids: string[] = []
+      const send = async () => {
+        for (const one of sent)
+          ids.push(
+            await sluice.send(
+              tasks[one.task] as (typeof tasks)[0],
+              { tenant: tenants[one.tenant], n: 5 },
+              { priority: one.priority },
+            ),
+          )
+      }
+      await send()
+      const run = (await at.take(names, first)).map(({ id }) => id)
+      // A turn that is bad behind a bucket that is, nobody reckons with before the bucket is released.
+      const those = bads.filter(({ kind }) => kind !== 'lane' || bads.every((one) => one.kind !== 'bucket'))
+      const broken = await at.corrupt(
+        those.map((one) => ({ ...one, task: names[one.task] ?? '', tenant: tenants[one.tenant] ?? '' })),
+      )
+      await send()
+      run.push(...(await at.take(names, 500)).map(({ id }) => id))
+      const parked = await sluice.parked()
+      const left = await db.query<{ id: string; lane: string; takes: string[] | null; whose: string }>(
+        `select id, lane, takes, coalesce((select l.fair::text from sluice.lane l where l.id = j.lane), '') as whose
+         from sluice.job j where claim is null`,
+      )
+      // What nothing bad touches has run, and nothing else is parked.
+      const isBad = (...named: string[]) => named.some((one) => broken.names.has(one))
+      expect(left.filter(({ id, lane, takes, whose }) => !isBad(id, lane, whose, ...(takes ?? [])))).toEqual([])
+      const lanes = new Map(left.map(({ lane, whose }) => [lane, whose]))
+      expect(parked.filter(({ name }) => !isBad(name, lanes.get(name.replace(/.* lane /, '')) ?? ''))).toEqual([])
+      await broken.mend()
+      for (const { name } of parked) expect(await sluice.release(name)).toBe(true)
+      run.push(...(await at.take(names, 500)).map(({ id }) => id))
+      expect(await sluice.parked()).toEqual([])
+      expect(run.sort()).toEqual(ids.sort())
+    })
+    await fc.assert(history, { numRuns: isLong ? 150 : 15 })
+  }, 120_000)
+})

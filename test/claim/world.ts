@@ -1,0 +1,399 @@
+/** A small world for random histories: tasks under limits of all kinds, workers of two hosts, and what may happen to them. */
+import { fn } from '../servers/fn.ts'
+import { randomUUID } from 'node:crypto'
+import { expect } from 'vitest'
+import { sqlOn } from '../../src/db/store.ts'
+import { hash64, newId } from '../../src/core/hash.ts'
+import type { UsageError } from '../../src/core/errors.ts'
+import { defineLimit } from '../../src/claim/definitions/define.ts'
+import { type ClaimedJob, decodeJobs } from '../../src/claim/claimed-job.ts'
+import type { AnyTask } from '../../src/tasks/task.ts'
+import type { Limit } from '../../src/limits/limit.ts'
+import type { Sluice } from '../../src/sluice.ts'
+import { acquire } from '../takes/asks.ts'
+import { type Act, bucketOf, type Held, hosts, tenants, limitAt, type Setting, shared, tasksOf } from './setting.ts'
+import { enter, finish, sendClaimed } from './engine.ts'
+import { type Grant, type Time, Witness } from './witness.ts'
+
+const second = 1_000_000
+const dayUs = 86_400 * second
+const lifeUs = 15 * second
+let histories = 0
+
+type Claim = { id: string; worker: string; tasks: string[]; want: number }
+
+/** Does what happens, in the store, and has a witness judge what the store answers. */
+export class World {
+  readonly counts: Record<string, number> = {}
+  readonly witness: Witness
+  readonly #time: Time
+  readonly #sluice: Sluice
+  readonly #run: number
+  readonly #limits: Limit[]
+  readonly #tasks: AnyTask[]
+  readonly #setting: Setting
+  readonly #hands = new Map<string, Held>()
+  readonly #over = new Set<string>()
+  readonly #claims: Claim[] = []
+  readonly #leases: { id: string; take: string; untilUs: number }[] = []
+  readonly #paused: { limit: string; key?: string }[] = []
+  readonly #lines: { take: string; cost: number; line: string }[] = []
+  #workers: { id: string; host: string }[] = []
+  #sent = 0
+
+  constructor(sluice: Sluice, setting: Setting, startUs: number) {
+    this.#sluice = sluice
+    this.#setting = setting
+    this.#time = { us: startUs, shownUs: startUs }
+    this.witness = new Witness(this.#time)
+    this.#run = ++histories
+    this.#limits = setting.numbers.map((numbers, i) => limitAt(this.#run, i, numbers, setting))
+    this.#tasks = tasksOf(this.#run, setting, this.#limits)
+  }
+
+  async begin(): Promise<void> {
+    await this.#show()
+    for (const one of this.#limits) await this.#define(one)
+    // From now on this process says nothing of them any more.
+    for (const one of this.#tasks) await this.#sluice.sendMany(one as never, [])
+    for (const host of hosts) this.#workers.push({ id: await enter(this.#sluice.db, this.#names(), { host }), host })
+  }
+
+  async act(act: Act): Promise<void> {
+    await this[act.kind](act)
+  }
+
+  /** Ends everything, going from hint to hint; fails when something waits for ever. */
+  async drain(): Promise<void> {
+    const { db } = this.#sluice
+    for (const what of this.#paused.splice(0)) await this.#resume(what)
+    for (const lease of this.#leases.splice(0)) await this.#yield(lease, false)
+    for (const { line } of this.#lines.splice(0)) await db.query('delete from sluice.taker where id = $1', [line])
+    let idle = 0
+    for (const beginUs = this.#time.us; ;) {
+      await this.#end([...this.#hands.values()], 'done')
+      let wakeUs = Infinity
+      let hasSome = false
+      for (const worker of this.#workers) {
+        const answer = await this.#look(worker, this.#names(), 40)
+        if (answer.granted > 0) hasSome = true
+        wakeUs = Math.min(wakeUs, answer.wakeUs ?? Infinity)
+      }
+      if (hasSome) {
+        idle = 0
+        continue
+      }
+      const [left] = await db.query<{ n: number }>('select count(*)::int as n from sluice.job')
+      if (left?.n === 0) break
+      this.#count('waited')
+      expect(wakeUs, `${left?.n} jobs wait, and nobody is told until when`).toBeLessThan(dayUs)
+      expect(++idle, `${left?.n} jobs wait, and are told in vain when to look`).toBeLessThan(100)
+      expect(this.#time.us - beginUs, `${left?.n} jobs wait for a day`).toBeLessThan(dayUs)
+      await this.#pass(Math.max(1, wakeUs))
+    }
+    const [ended] = await db.query<{ n: number }>(
+      'select (select count(*) from sluice.done)::int + (select count(*) from sluice.failed)::int as n',
+    )
+    expect(ended?.n).toBe(this.#sent)
+  }
+
+  async send({ which, how, us }: Act): Promise<void> {
+    const of = this.#tasks[which % this.#tasks.length] as AnyTask
+    const { limits } = this.#setting.tasks[which % this.#tasks.length] as { limits: number[] }
+    const n = 1 + (how % 5)
+    const isShare = limits.includes(shared) && us % 2 === 0
+    const cost = us % 7 === 0 && !isShare ? 0 : 1 + (us % 3)
+    const rows = Array.from({ length: n }, (_, i) => ({ tenant: tenants[(how + (i % 3 === 2 ? 1 : 0)) % 2], n: cost }))
+    try {
+      if (how % 2 === 0 && (await this.#sendAlone(of, { tenant: tenants[us % 2], n: 1 }, us))) return
+      await this.#sluice.sendMany(of as never, rows as never, isShare ? { share: 'interactive' } : {})
+      this.#sent += n
+      this.#count(isShare ? 'send of a share' : 'send')
+    } catch (error) {
+      if ((error as UsageError).code !== 'SLUICE_COST_ABOVE_CAPACITY') throw error
+      this.#count('refused')
+    }
+  }
+
+  /** As a process sends whose own worker idles. False: the job is no ordinary one, and was not sent. */
+  async #sendAlone(of: AnyTask, row: unknown, us: number): Promise<boolean> {
+    const { id: worker } = this.#workers[us % this.#workers.length] as { id: string }
+    const one = { id: newId(), worker, tasks: [of.name], want: 1 }
+    const jobs = await sendClaimed(this.#sluice.db, one.id, worker, of, row)
+    if (jobs !== undefined) this.#sent++
+    if (jobs !== undefined) this.#count(jobs.length === 0 ? 'sent alone' : 'sent and claimed')
+    this.#handed(one, jobs ?? [])
+    return jobs !== undefined
+  }
+
+  async claim({ which, how }: Act): Promise<void> {
+    const worker = this.#workers[which % this.#workers.length] as { id: string }
+    const names = this.#names()
+    const tasks = how % 3 === 0 ? [names[how % names.length] as string] : names
+    await this.#look(worker, tasks, 1 + (how % 8))
+  }
+
+  async end({ which, how, us }: Act): Promise<void> {
+    const jobs = [...this.#hands.values()]
+    if (jobs.length === 0) return
+    const from = which % jobs.length
+    const outcome = ['done', 'done', 'done', 'failed', 'retry', 'unused', 'unused', 'return'][how % 8] as string
+    await this.#end(jobs.slice(from, from + 1 + (how % 4)), outcome, us % (3 * second))
+  }
+
+  async settle({ which, how }: Act): Promise<void> {
+    const jobs = [...this.#hands.values()]
+    const job = jobs[which % jobs.length]
+    if (job === undefined) return
+    const names = job.holds.map((hold) => hold.replace(/[/:].*$/s, ''))
+    const name = names[how % names.length] as string
+    if (job.settled.has(name)) return
+    job.settled.add(name)
+    const units = job.costs?.[names.indexOf(name)] ?? 1
+    const actual = how % 4 === 0 ? units + 1 + (how % 3) : how % Math.max(1, units)
+    this.#count(actual > units ? 'settled above' : 'settled below')
+    const [row] = await this.#sluice.db.query<{ lost: boolean }>(
+      `select lost from ${fn}.settle_attempt($1,$2,$3,$4,$5,$6,false,null)`,
+      [job.id, job.claim, name, actual, [job.claim], [units]],
+    )
+    expect(row?.lost).toBe(false)
+    if (actual >= units) return
+    for (const hold of job.holds.filter((one) => one.replace(/[/:].*$/s, '') === name))
+      this.witness.givenBack(hold, job.claim, units - actual)
+  }
+
+  async kill({ which }: Act): Promise<void> {
+    const at = which % this.#workers.length
+    const { id, host } = this.#workers[at] as { id: string; host: string }
+    await this.#sluice.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [id])
+    for (const job of this.#hands.values()) if (job.worker === id) this.#free(job)
+    this.#workers[at] = { id: await enter(this.#sluice.db, this.#names(), { host }), host }
+    this.#count('kill')
+  }
+
+  async hold({ which, us }: Act): Promise<void> {
+    const holds = [...this.#hands.values()].flatMap((job) => job.holds.filter((one) => !one.includes('/')))
+    const hold = holds[which % holds.length]
+    if (hold === undefined) return
+    const forUs = 1 + (us % (4 * second))
+    await this.#sluice.db.query(`select ${fn}.hold_buckets($1, $2, null)`, [[hash64(hold)], forUs])
+    this.witness.hold(hold, forUs)
+    this.#count('hold')
+  }
+
+  async redefine({ which, numbers }: Act): Promise<void> {
+    const at = which % this.#limits.length
+    // What was accepted at a send must not be impossible.
+    await this.#define((this.#limits[at] = limitAt(this.#run, at, numbers, this.#setting, 2 + (which % 2))))
+    this.#count('redefine')
+  }
+
+  async pause({ which, how }: Act): Promise<void> {
+    const { name, pool } = this.#limits[which % this.#limits.length] as Limit
+    const key = pool?.[how % pool.length]?.key
+    const what = { limit: name, ...(key === undefined ? {} : { key }) }
+    await this.#sluice.pause(what, { reason: 'test' })
+    this.#paused.push(what)
+    this.witness.pause(key === undefined ? name : `${name}:${key}`)
+    this.#count('pause')
+  }
+
+  async resume(): Promise<void> {
+    const what = this.#paused.shift()
+    if (what !== undefined) await this.#resume(what)
+  }
+
+  async take({ which, how }: Act): Promise<void> {
+    const name = bucketOf(this.#limits[which % this.#limits.length] as Limit, how)
+    const waiting = this.#lines[how % Math.max(1, this.#lines.length)]
+    // Some wait in line, and ask again.
+    const again = how % 4 === 0 ? waiting : undefined
+    const { take, cost, line } = again ?? { take: name, cost: 1 + (how % 2), line: how % 4 === 1 ? newId() : undefined }
+    const grant = randomUUID()
+    const asked = {
+      grant,
+      cost,
+      holder: grant,
+      lifeMs: lifeUs / 1_000,
+      ...(line === undefined ? {} : { line, waitUs: 9 * second }),
+    }
+    const { granted, lifeMs } = await acquire(this.#sluice.db, take, asked)
+    this.#count(granted ? 'take' : 'take denied')
+    if (!granted && line !== undefined && again === undefined) this.#lines.push({ take, cost, line })
+    if (!granted) return
+    if (again !== undefined) this.#lines.splice(this.#lines.indexOf(again), 1)
+    if (line !== undefined) this.#count('take in line')
+    this.#leases.push({ id: grant, take, untilUs: this.#time.us + lifeUs })
+    const { rules } = this.#limits.find((one) => one.name === take.replace(/:.*$/s, '')) as Limit
+    const units = rules.every(({ kind }) => kind === 'concurrency') ? 1 : cost
+    const who = lifeMs === undefined ? [] : [grant]
+    this.witness.granted([{ bucket: take, of: grant, units, who, untilUs: this.#time.us + lifeUs }])
+    // An answer that is lost is asked for again.
+    if (how % 3 === 0) expect(await acquire(this.#sluice.db, take, asked)).toMatchObject({ granted: true })
+  }
+
+  async yield({ which, how }: Act): Promise<void> {
+    const [lease] = this.#leases.splice(which % Math.max(1, this.#leases.length), 1)
+    if (lease !== undefined) await this.#yield(lease, how % 2 === 0 && lease.untilUs > this.#time.us)
+  }
+
+  async replay({ which }: Act): Promise<void> {
+    const one = this.#claims.at(-1 - (which % 3))
+    if (one === undefined || !this.#workers.some(({ id }) => id === one.worker)) return
+    const has = [...this.#hands.values()].filter(({ claim }) => claim === one.id).map(({ id }) => id)
+    if (has.length === 0) return
+    const { jobs } = await this.#ask(one)
+    expect(new Set(jobs.map((job) => job.id))).toEqual(new Set(has))
+    expect(jobs).toHaveLength(has.length)
+    this.#count('replay')
+  }
+
+  async cancel({ which }: Act): Promise<void> {
+    const jobs = [...this.#hands.values()]
+    const job = jobs[which % jobs.length]
+    if (job === undefined) return
+    await this.#sluice.jobs.cancel(job.id)
+    this.#over.add(job.id)
+    this.#free(job)
+    this.#count('cancel')
+  }
+
+  async pass({ us }: Act): Promise<void> {
+    await this.#pass(us)
+    this.#count('pass')
+  }
+
+  /** The store's clock is set back, which a worker sees within 2 s: here at once. */
+  async back({ us }: Act): Promise<void> {
+    const [row] = await this.#sluice.db.query<{ us: string }>(`select ${fn}.limiter_now_us() as us`)
+    this.#time.us += 1_000
+    this.#time.shownUs -= 3 * second + (us % (90 * second))
+    await this.#show()
+    await this.#sluice.db.query(`select * from ${fn}.check_epoch($1, null, null)`, [row?.us])
+    this.#count('back')
+  }
+
+  #names(): string[] {
+    return this.#tasks.map(({ name }) => name)
+  }
+
+  #count(what: string): void {
+    this.counts[what] = (this.counts[what] ?? 0) + 1
+  }
+
+  async #define(one: Limit): Promise<void> {
+    await defineLimit(sqlOn(this.#sluice.db), one)
+    this.witness.define(one)
+  }
+
+  async #show(): Promise<void> {
+    await this.#sluice.db.query('update sluice.test_clock set at = to_timestamp($1 / 1000000.0)', [this.#time.shownUs])
+  }
+
+  async #pass(us: number): Promise<void> {
+    this.#time.us += us
+    this.#time.shownUs += us
+    await this.#show()
+  }
+
+  async #ask({ id, worker, tasks, want }: Claim) {
+    const [row] = await this.#sluice.db.query<{ again: boolean; wake_us: string | null; jobs: string | null }>(
+      `select again, wake_us, jobs from ${fn}.claim_jobs($1,$2,null,$3,$4,null,true)`,
+      [id, worker, tasks, want],
+    )
+    const wakeUs = row?.wake_us ? Number(row.wake_us) : undefined
+    return { again: row?.again === true, wakeUs, jobs: decodeJobs(row?.jobs ?? null, id, 0) }
+  }
+
+  /** Claims until nothing is in the way. */
+  async #look(
+    worker: { id: string },
+    tasks: string[],
+    want: number,
+  ): Promise<{ granted: number; wakeUs?: number | undefined }> {
+    for (let granted = 0, looks = 0; ; looks++) {
+      expect(looks, 'claims that say again').toBeLessThan(200)
+      const one = { id: newId(), worker: worker.id, tasks, want: want - granted }
+      const { again, wakeUs, jobs } = await this.#ask(one)
+      this.#count('claim')
+      this.#handed(one, jobs)
+      granted += jobs.length
+      if (granted === want) return { granted, wakeUs: 0 }
+      if (jobs.length > 0 || again) continue
+      await this.#denied(tasks)
+      return { granted, wakeUs }
+    }
+  }
+
+  #handed(one: Claim, jobs: readonly ClaimedJob[]): void {
+    const { id, worker } = one
+    if (jobs.length > 0) this.#claims.push(one)
+    const grants = new Map<string, Grant>()
+    for (const { seq, id: job, takes, costs, holds: held } of jobs) {
+      const holds = held ?? takes ?? []
+      expect(this.#hands.get(job)?.claim, `who has ${job}`).toBe(undefined)
+      expect(this.#over, 'what has ended').not.toContain(job)
+      this.#hands.set(job, { id: job, seq, claim: id, worker, holds, costs, settled: new Set() })
+      this.#count(costs === null ? 'granted' : 'granted with costs')
+      for (const [i, hold] of holds.entries()) {
+        const grant = grants.get(hold) ?? { bucket: hold, of: id, units: 0, who: [] }
+        grant.units += costs?.[i] ?? 1
+        grant.who.push(job)
+        grants.set(hold, grant)
+      }
+    }
+    this.witness.granted([...grants.values()])
+  }
+
+  /** Jobs of the share that have no other limit wait for it. */
+  async #denied(tasks: string[]): Promise<void> {
+    const rows = await this.#sluice.db.query<{ own: string }>(
+      `select distinct takes[1] as own from sluice.job where claim is null and due_at is null and task = any ($1)
+       and cardinality(takes) = 2 and takes[2] like '%/interactive%'`,
+      [tasks],
+    )
+    for (const { own } of rows) this.witness.denied(own)
+  }
+
+  async #end(jobs: Held[], outcome: string, delayUs = 0): Promise<void> {
+    if (jobs.length === 0) return
+    // Who has settled has made a call.
+    const endings = jobs.map((job) => ({
+      job,
+      outcome: outcome === 'unused' && job.settled.size > 0 ? 'return' : outcome,
+    }))
+    const refused = await finish(
+      this.#sluice.db,
+      endings.map(({ job, outcome: how }) => ({ job: job as never, outcome: how, delayUs })),
+      [],
+    )
+    expect(refused).toEqual([])
+    this.#count('end')
+    for (const { job, outcome: how } of endings) {
+      this.#count(how)
+      if (how === 'done' || how === 'failed') this.#over.add(job.id)
+      this.#free(job)
+      if (how !== 'unused') continue
+      for (const [i, hold] of job.holds.entries()) this.witness.givenBack(hold, job.claim, job.costs?.[i] ?? 1)
+    }
+  }
+
+  #free(job: Held): void {
+    this.#hands.delete(job.id)
+    for (const hold of job.holds) this.witness.ended(hold, job.id)
+  }
+
+  async #resume(what: { limit: string; key?: string }): Promise<void> {
+    await this.#sluice.resume(what)
+    this.witness.resume(what.key === undefined ? what.limit : `${what.limit}:${what.key}`)
+    this.#count('resume')
+  }
+
+  async #yield({ id, take }: { id: string; take: string }, isUnused: boolean): Promise<void> {
+    const units = this.witness.unitsOf(take, id) // no more than that goes back, whatever is said
+    await this.#sluice.db.query(`select ${fn}.end_takes($1,$2,$3)`, [[id], [take], [isUnused ? units + 1 : 0]])
+    this.witness.ended(take, id)
+    if (isUnused) this.witness.givenBack(take, id, units)
+    this.#count(isUnused ? 'given back' : 'yield')
+  }
+}

@@ -1,0 +1,153 @@
+/** Idle workers sleep long: somebody who looks for all calls them to what none of them was told of, and to nothing else. */
+import { fn } from '../servers/fn.ts'
+import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { sqlOn } from '../../src/db/store.ts'
+import { newId } from '../../src/core/hash.ts'
+import { parseHours } from '../../src/core/hours.ts'
+import { defineGate } from '../../src/gates/gates.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { label } from '../../src/limits/pool.ts'
+import { until } from '../until.ts'
+import { claim, claimAll, done, emptied, enter, mainEngines, ownClock, quietTask } from '../claim/engine.ts'
+
+/** A Tuesday, 12:00 in Berlin. */
+const startMs = Date.parse('2025-07-01T10:00:00Z')
+
+describe.each(mainEngines)('on $name', (engine) => {
+  const at = Object.assign(emptied(engine), { clock: {} as Awaited<ReturnType<typeof ownClock>> })
+  beforeAll(async () => void (at.clock = await ownClock(at.db, startMs)))
+  const [plain, slow] = [quietTask('plain'), quietTask('slow', [limit('slow', { rate: '60/h', burst: 1 })])]
+  let [mine, other]: string[] = []
+
+  const member = async (task: string) => {
+    const id = await enter(at.db)
+    await at.db.query('update sluice.worker set tasks = array[$2] where id = $1', [id, task])
+    return id
+  }
+  /** Goes to sleep, as a worker does that finds nothing more. */
+  const sleep = async (id = mine ?? '', task = 'plain') => claim(at.db, id, [task], 5, newId(), true)
+  /** Whom a look for all calls. */
+  const called = async () => {
+    const told: string[] = []
+    const stop = await at.db.listen('sluice.wake', (payload) => void told.push(payload))
+    await until(() => at.db.listening(), 'it listens')
+    // What senders told comes before.
+    const notify = async (payload: string) => {
+      await at.db.query(`select pg_notify('sluice.wake', $1)`, [payload])
+      await until(() => told.includes(payload), 'all is heard')
+    }
+    await notify('begin')
+    await at.db.query(`select ${fn}.wake_for_missed_work()`)
+    await notify('end')
+    await stop()
+    return told.slice(told.indexOf('begin') + 1, -1)
+  }
+
+  beforeEach(async () => {
+    await at.clock.set(startMs)
+    ;[mine, other] = [await member('plain'), await member('slow')]
+    // Known, and nothing left of it.
+    for (const task of [plain, slow]) {
+      await at.sluice.send(task, { tenant: 'a' })
+      await claim(at.db, mine ?? '', [task.name], 0)
+    }
+    for (const [id, task] of [
+      [mine, 'plain'],
+      [other, 'slow'],
+    ] as const) {
+      const { jobs } = await claim(at.db, id ?? '', [task], 5)
+      await done(at.db, jobs)
+    }
+  })
+
+  it('nobody is called while nothing is due, nor when nobody is idle', async () => {
+    await sleep()
+    expect(await called()).toEqual([])
+    await at.db.query('delete from sluice.idle')
+    await at.sluice.send(plain, {})
+    expect(await called()).toEqual([])
+  })
+
+  it.runIf(engine.name === 'PostgreSQL')(
+    'a transaction that saw nobody idle, and commits when all are, has those called that can run its jobs',
+    async () => {
+      await at.sluice.transaction(async (tx) => {
+        await at.sluice.send(plain, {}, { tx })
+        await sleep()
+        await sleep(other, 'slow')
+        expect(await called()).toEqual([])
+      })
+      expect(await called()).toEqual([`@${mine}`])
+      // It comes, or is not there any more; it is not called again and again.
+      expect(await called()).toEqual([])
+    },
+  )
+
+  it('a gate that opens has those called whose jobs it held back', async () => {
+    const hours = parseHours({ from: '13:00', to: '14:00', zone: 'Europe/Berlin' })
+    await defineGate(sqlOn(at.db), 'lunch', { tasks: ['plain'], hours, reason: 'lunch' })
+    await at.sluice.send(plain, {})
+    await sleep()
+    await sleep(other, 'slow')
+    expect(await called()).toEqual([])
+    await at.clock.set(startMs + 3_600_000)
+    expect(await called()).toEqual([`@${mine}`])
+  })
+
+  it('also those whose jobs waited for a limit when it closed', async () => {
+    await at.sluice.sendMany(slow, [{}, {}])
+    const hours = parseHours({ from: '13:00', to: '14:00', zone: 'Europe/Berlin' })
+    await sleep(other, 'slow')
+    await defineGate(sqlOn(at.db), 'lunch', { tasks: ['slow'], hours, reason: 'lunch' })
+    await at.clock.set(startMs + 1_800_000)
+    expect((await sleep(other, 'slow')).wakeUs).toBe(undefined)
+    await sleep()
+    expect(await called()).toEqual([])
+    await at.clock.set(startMs + 3_600_000)
+    expect(await called()).toEqual([`@${other}`])
+  })
+
+  it('a scheduled job that no sleeper knows of has them called in time', async () => {
+    await sleep()
+    await at.sluice.send(plain, {}, { delay: '10s' })
+    expect(await called()).toEqual([])
+    await at.clock.set(startMs + 7_000)
+    expect(await called()).toEqual(['*'])
+    expect((await sleep()).wakeUs).toBeLessThan(3_100_000)
+    expect(await called()).toEqual([])
+    // It slept too long.
+    await at.clock.set(startMs + 11_000)
+    expect(await called()).toEqual(['*'])
+  })
+
+  it('a release whose sleeper is gone is told to another', async () => {
+    const third = await member('slow')
+    await at.sluice.sendMany(slow, [{}, {}, {}])
+    const first = await sleep(other, 'slow')
+    const second = await sleep(third, 'slow')
+    expect(second.wakeUs).toBeGreaterThan((first.wakeUs ?? 0) + 30_000_000)
+    await sleep()
+    await at.clock.set(startMs + (first.wakeUs ?? 0) / 1_000 - 2_000)
+    expect(await called()).toEqual([])
+    await at.db.query('delete from sluice.idle where worker = $1', [other])
+    expect(await called()).toEqual([`@${third}`])
+  })
+  it('a release of a label of the worker is told to another when its sleeper has something else to do', async () => {
+    const hosted = quietTask('hosted', [limit('ip', { rate: '60/h', burst: 1, by: label('host') })])
+    const tasks = ['hosted', 'plain']
+    const ids = [await member('plain'), await member('plain')]
+    await at.db.query(`update sluice.worker set tasks = $1, labels = '{"host": "a"}' where id = any ($2)`, [tasks, ids])
+    const look = async (id = '') => claim(at.db, id, tasks, 1, newId(), true)
+    await at.sluice.sendMany(hosted, [{}, {}])
+    expect((await claimAll(at.db, ids[0] ?? '', tasks, 1)).length).toBe(1)
+    const [first, second] = [await look(ids[0]), await look(ids[1])]
+    expect([first.wakeUs, second.wakeUs]).toEqual([60_000_000, 120_005_001])
+    await at.sluice.send(plain, {})
+    expect((await look(ids[0])).jobs).toHaveLength(1)
+    await at.clock.set(startMs + 59_000)
+    expect(await called()).toEqual([])
+    await at.clock.set(startMs + 61_000)
+    expect(await called()).toEqual([`@${ids[1]}`])
+    expect((await look(ids[1])).jobs).toHaveLength(1)
+  })
+})

@@ -1,0 +1,100 @@
+import { describe, expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { startPostgres } from '../servers/postgres.ts'
+import { isLong } from '../long.ts'
+import { until } from '../until.ts'
+import { count } from '../claim/engine.ts'
+import { checkOnce, fleet, note } from '../claim/fleet.ts'
+
+describe.concurrent('a worker process', () => {
+  it('that is killed has its jobs run elsewhere within 15 s, in doubt', async (context) => {
+    const { sluice, runs, start } = await fleet((await freshDatabase()).url, context)
+    const victim = await start()
+    await sluice.sendMany(
+      note,
+      Array.from({ length: 20 }, () => ({ hangs: true })),
+    )
+    await until(() => runs.length === 20, 'all begun')
+    await start()
+    const beats = async () => {
+      const [row] = await sluice.db.query<{ beat: string }>('select beat from sluice.worker order by id desc limit 1')
+      return Number(row?.beat)
+    }
+    const before = await beats()
+    const killedMs = systemClock.monotonicMs()
+    victim.kill('SIGKILL')
+    await until(async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === 20, 'all done elsewhere')
+    // Time by the survivor's heart, which is slow on a busy machine too: it beats every 2 s, and once more where a round is late.
+    expect((await beats()) - before).toBeLessThanOrEqual(12)
+    if (isLong) expect(systemClock.monotonicMs() - killedMs).toBeLessThan(15_000)
+    expect(runs).toHaveLength(40)
+    checkOnce(runs)
+    expect(await count(sluice.db, 'sluice.done where crashes = 1 and attempt = 2 and ambiguous')).toBe(20)
+    expect(await count(sluice.db, 'sluice.worker')).toBe(1)
+  })
+
+  it('that is stopped for long does nothing twice when it goes on, and comes back', async (context) => {
+    const { sluice, runs, start } = await fleet((await freshDatabase()).url, context)
+    const sleeper = await start()
+    await sluice.sendMany(
+      note,
+      Array.from({ length: 5 }, () => ({ hangs: true })),
+    )
+    await until(() => runs.length === 5, 'all begun')
+    const watcher = await start()
+    await sluice.sendMany(
+      note,
+      Array.from({ length: 400 }, (_, n) => ({ n })),
+    )
+    sleeper.kill('SIGSTOP')
+    await until(async () => (await count(sluice.db, 'sluice.done')) === 405, 'all done elsewhere')
+    const before = runs.filter(({ pid }) => pid === sleeper.pid).length
+    sleeper.kill('SIGCONT')
+    await until(async () => (await count(sluice.db, 'sluice.worker')) === 2, 'it registers anew')
+    watcher.kill('SIGSTOP')
+    await sluice.sendMany(
+      note,
+      Array.from({ length: 5 }, (_, n) => ({ n })),
+    )
+    await until(async () => (await count(sluice.db, 'sluice.done')) === 410, 'it works again')
+    expect(runs.filter(({ pid }) => pid === sleeper.pid).length).toBeGreaterThanOrEqual(before + 5)
+    checkOnce(runs)
+    expect(new Set(runs.map(({ id }) => id)).size).toBe(410)
+  })
+
+  it('is not given up because the server was away, runs nothing twice, and is back', async (context) => {
+    const server = await startPostgres()
+    try {
+      const { sluice, runs, start } = await fleet(server.url, context)
+      await Promise.all([start(), start()])
+      await until(async () => (await count(sluice.db, 'sluice.worker')) === 2, 'both are registered')
+      const workers = await sluice.db.query('select id from sluice.worker order by id')
+      let sent = 0
+      await sluice.sendMany(
+        note,
+        Array.from({ length: 500 }, () => ({ n: sent++ })),
+      )
+      await server.stop('immediate')
+      const stoppedMs = systemClock.monotonicMs()
+      await until(() => systemClock.monotonicMs() - stoppedMs > 10_000, 'ten seconds')
+      await server.start()
+      const backMs = systemClock.monotonicMs()
+      await sluice.sendMany(
+        note,
+        Array.from({ length: 100 }, () => ({ n: sent++ })),
+      )
+      await until(async () => (await count(sluice.db, 'sluice.done')) === sent, 'all done')
+      if (isLong) expect(systemClock.monotonicMs() - backMs).toBeLessThan(5_000)
+      // Nobody is suspected later on either: all beats are seen to move.
+      await until(async () => (await count(sluice.db, 'sluice.doubt where unchanged_us < 3000000')) === 2, 'no doubts')
+      expect(await sluice.db.query('select id from sluice.worker order by id')).toEqual(workers)
+      expect(await count(sluice.db, 'sluice.done where crashes > 0 or ambiguous')).toBe(0)
+      checkOnce(runs)
+      expect(runs).toHaveLength(sent)
+      await sluice.close()
+    } finally {
+      await server.close()
+    }
+  })
+})

@@ -1,0 +1,91 @@
+import fc from 'fast-check'
+import { expect, it } from 'vitest'
+import { storeOn } from '../../src/db/store.ts'
+import { systemClock } from '../../src/core/clock.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { RetentionSettings, isPruneTime, said } from '../../src/fleet/retention.ts'
+import { count, engines, quietTask } from '../claim/engine.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { until } from '../until.ts'
+
+const minute = 60_000
+const hour = 60 * minute
+
+it('the time for dropping begins at its time of day in its zone, lasts so long, and may pass midnight', () => {
+  const berlin = { at: '23:30', zone: 'Europe/Berlin', for: '2h' } as const
+  const at = (text: string) => isPruneTime(berlin, Date.parse(text))
+  expect(['2026-07-01T21:29Z', '2026-07-01T21:30Z', '2026-07-01T23:29Z', '2026-07-01T23:30Z'].map(at)).toEqual([
+    false,
+    true,
+    true,
+    false,
+  ])
+  // An hour later in winter.
+  expect(['2026-12-01T22:29Z', '2026-12-01T22:30Z', '2026-12-02T00:30Z'].map(at)).toEqual([false, true, false])
+})
+
+it('on each day of a year, also when the clocks are changed, there is such a time, and never much longer', () => {
+  const zones = fc.constantFrom('Europe/Berlin', 'America/New_York', 'Australia/Lord_Howe', 'Asia/Kathmandu', 'UTC')
+  fc.assert(
+    fc.property(zones, fc.nat(23), fc.constantFrom(2, 3, 5), fc.nat(364), (zone, at, hours, dayOfYear) => {
+      const time = { at: `${String(at).padStart(2, '0')}:00`, zone, for: hours * hour }
+      const begin = Date.UTC(2026, 0, 1) + dayOfYear * 24 * hour
+      const isOpen = Array.from({ length: 24 * 4 }, (_, i) => isPruneTime(time, begin + i * 15 * minute))
+      const quarters = isOpen.filter(Boolean).length
+      expect(quarters).toBeGreaterThanOrEqual((hours - 1) * 4)
+      expect(quarters).toBeLessThanOrEqual((hours + 1) * 4)
+    }),
+    { numRuns: 60 },
+  )
+})
+
+it('what is said is checked, and in ms', () => {
+  expect(said({ retention: { done: '1h' }, prune: { at: '03:00' } })).toEqual({
+    keepDoneMs: hour,
+    prune: { at: '03:00', zone: 'UTC', for: 4 * hour },
+  })
+  expect(said({ prune: 'any' })).toEqual({ prune: 'any' })
+  for (const prune of [{ at: '24:00' }, { at: '03:00', for: '25h' }, { at: '03:00', for: '1s' }, { at: 3 }])
+    expect(() => said({ prune: prune as never })).toThrow(/prune/)
+})
+
+it.each(engines)('who speaks last is heard, also by those that said otherwise before: $name', async (engine) => {
+  const sluice = await Sluice.open({ store: await engine.store() })
+  let nowMs = 0
+  const clock = { ...systemClock, monotonicMs: () => nowMs }
+  const saying = (done: '1h' | '30d') =>
+    new RetentionSettings(storeOn(sluice.db, { clock }), said({ retention: { done }, prune: 'any' }))
+  const [older, newer] = [saying('1h'), saying('30d')]
+  // Nobody has spoken yet.
+  expect(await older.agreed()).toMatchObject({ doneMs: hour, failedMs: 7 * 24 * hour })
+  await older.say()
+  await newer.say()
+  nowMs += minute
+  for (const one of [older, newer, saying('1h')]) expect(await one.agreed()).toMatchObject({ doneMs: 30 * 24 * hour })
+  // It is heard at once by whoever speaks.
+  await older.say()
+  expect(await older.agreed()).toMatchObject({ doneMs: hour })
+  await sluice.close()
+})
+
+it('a worker says how long to keep what is over though another does the housekeeping, and only once', async () => {
+  const { url } = await freshDatabase()
+  const [first, later] = [
+    await Sluice.open({ store: url }),
+    await Sluice.open({ store: url, retention: { done: '3d' } }),
+  ]
+  const workers = [await first.work([quietTask('quiet')])]
+  const looked = () => count(first.db, 'sluice.doubt')
+  await until(async () => (await looked()) === 1, 'the first looks at the fleet')
+  workers.push(await later.work([quietTask('quiet')]))
+  await until(async () => (await looked()) === 2, 'it goes on')
+  await until(async () => (await count(first.db, 'sluice.setting')) === 1, 'the second has spoken')
+  await first.db.query('delete from sluice.setting')
+  await workers[0]?.stop()
+  const beat = async () => Number((await first.db.query<{ beat: string }>('select beat from sluice.worker'))[0]?.beat)
+  const before = await beat()
+  await until(async () => (await beat()) >= before + 3, 'it does the housekeeping')
+  expect(await count(first.db, 'sluice.setting')).toBe(0)
+  await workers[1]?.stop()
+  await Promise.all([first.close(), later.close()])
+})

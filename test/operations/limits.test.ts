@@ -1,0 +1,297 @@
+/** Limits that an operator changes while everything runs: which source is in force, and what is refused. */
+import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import { sqlOn } from '../../src/db/store.ts'
+import { type Clock, systemClock } from '../../src/core/clock.ts'
+import { openPg } from '../../src/db/pg.ts'
+import { Definitions } from '../../src/claim/definitions/define.ts'
+import { type AnyTask, limit, type LimitOptions, type Rate, Sluice, task } from '../../src/index.ts'
+import { later, until } from '../until.ts'
+import { claim, empty, mainEngines, enter, finish } from '../claim/engine.ts'
+
+const named = (name: string, options: LimitOptions & { by?: string }, fair?: string): AnyTask =>
+  task('call', {
+    input: z.object({ account: z.string(), n: z.number().optional() }),
+    limits: [limit(name, options as never)] as never,
+    ...(fair === undefined ? {} : { fair: fair as never }),
+    run: () => undefined,
+  }) as unknown as AnyTask
+
+const why = { reason: 'the vendor called' }
+
+describe.each(mainEngines)('on $name', (engine) => {
+  let store: string
+  let sluice: Sluice
+  let names = 0
+  let name = ''
+  beforeAll(async () => {
+    store = await engine.store()
+    sluice = await Sluice.open({ store })
+  })
+  beforeEach(async () => {
+    name = `l${names++}`
+    await empty(sluice.db)
+  })
+  afterAll(() => sluice.close())
+
+  /** As a process that starts with this code. */
+  const starts = (options: LimitOptions & { by?: string }) => process().define(named(name, options).limits)
+  const process = (clock: Clock = systemClock) => new Definitions(sqlOn(sluice.db), clock)
+  const rates = async () => (await sluice.limits.show(name)).guarantee.rules.map(({ rate }) => rate)
+
+  it('what is stored stands above code, what is pinned above both, however often code starts', async () => {
+    await starts({ rate: '100/min', concurrency: 5, by: 'account' })
+    await sluice.limits.set(name, { rate: '50/min' }, why)
+    expect(await sluice.limits.show(name)).toMatchObject({
+      source: 'stored',
+      version: 2,
+      numbers: { rate: '50/min', concurrency: 5 },
+      keyed: true,
+      path: 'account',
+      reason: 'the vendor called',
+      by: expect.stringMatching(/.@./),
+      sources: { code: { numbers: { rate: '100/min', concurrency: 5 } }, stored: { numbers: { rate: '50/min' } } },
+    })
+    await starts({ rate: '100/min', concurrency: 5, by: 'account' })
+    await starts({ rate: '80/min', concurrency: 5, by: 'account' })
+    expect(await rates()).toEqual(['50/min', '5'])
+    const pinned = await sluice.limits.pin(name, { concurrency: 1, transit: '2s' }, { reason: 'an incident' })
+    expect(pinned).toMatchObject({ source: 'pinned', numbers: { rate: '50/min', concurrency: 1, transit: 2_000 } })
+    expect(pinned).toMatchObject({ marginMs: 2_100 })
+    // Under a pin it is recorded, and waits.
+    expect(await sluice.limits.set(name, { rate: '40/min' }, why)).toMatchObject({ source: 'pinned' })
+    expect(await rates()).toEqual(['50/min', '1'])
+    expect(await sluice.limits.unpin(name, { reason: 'over' })).toBe(true)
+    expect(await rates()).toEqual(['40/min', '5'])
+    expect(await sluice.limits.unset(name)).toBe(true)
+    expect(await rates()).toEqual(['80/min', '5'])
+    expect(await sluice.limits.unset(name)).toBe(false)
+    expect(await sluice.limits.unpin(name)).toBe(false)
+    const history = await sluice.limits.history(name)
+    expect(history.map(({ version, source, numbers, reason }) => [version, source, numbers.rate, reason])).toEqual([
+      [5, 'code', '80/min', undefined],
+      [4, 'stored', '40/min', 'over'],
+      [3, 'pinned', '50/min', 'an incident'],
+      [2, 'stored', '50/min', 'the vendor called'],
+      [1, 'code', '100/min', undefined],
+    ])
+    expect(await sluice.limits.history(name, { limit: 2 })).toHaveLength(2)
+  })
+
+  it('null takes a number away, and what was stored is what the next change begins with', async () => {
+    await starts({ rate: '100/min', burst: 5, transit: 50 })
+    await sluice.limits.set(name, { rate: null, burst: null, window: ['100/min', '1000/h'] }, why)
+    expect(await sluice.limits.show(name)).toMatchObject({
+      numbers: { window: ['100/min', '1000/h'], transit: 50 },
+      classic: false,
+    })
+    await sluice.limits.set(name, { concurrency: 3, window: undefined, transit: undefined }, why)
+    expect(await rates()).toEqual(['100/min', '1000/h', '3'])
+    // A grant lives a tenth of the window at most.
+    const short = await sluice.limits.pin(name, { window: '10/100ms', concurrency: null, transit: 0 }, why)
+    expect(short).toMatchObject({ marginMs: 10, numbers: { window: '10/100ms', transit: 0 } })
+    expect(short.guarantee.rules[0]).toMatchObject({ worst: 10 })
+  })
+
+  it('keys and the vendor come from code, also under an operator’s numbers', async () => {
+    await starts({ rate: '100/min' })
+    await sluice.limits.pin(name, { rate: '50/min' }, why)
+    await starts({ rate: '100/min', by: 'account', vendor: '40/min' })
+    expect(await sluice.limits.show(name)).toMatchObject({
+      source: 'pinned',
+      keyed: true,
+      numbers: { rate: '50/min' },
+      guarantee: { warning: expect.stringContaining('allows 40/min') },
+    })
+  })
+
+  it('what a process that began earlier says late does not replace what a younger one said', async () => {
+    const clock = { ...systemClock, aheadMs: 0 }
+    const older = process({ ...clock, monotonicMs: () => systemClock.monotonicMs() + clock.aheadMs })
+    await starts({ rate: '100/min' })
+    await starts({ rate: '200/min' })
+    clock.aheadMs = 60_000
+    await older.define(named(name, { rate: '100/min' }).limits)
+    expect(await rates()).toEqual(['200/min'])
+    // A rollback is a younger process again.
+    await starts({ rate: '100/min' })
+    expect(await rates()).toEqual(['100/min'])
+    expect((await sluice.limits.history(name)).map(({ version }) => version)).toEqual([3, 2, 1])
+  })
+
+  it('what cannot be is refused, and changes nothing', async () => {
+    await starts({ rate: '100/min' })
+    const { limits } = sluice
+    const refused = async (act: Promise<unknown>, code: string, message: RegExp) =>
+      expect(act).rejects.toThrow(expect.objectContaining({ code, message: expect.stringMatching(message) }))
+    await refused(limits.set('nobody', { rate: '1/s' }, why), 'SLUICE_NO_SUCH_LIMIT', /sluice limits/)
+    await refused(limits.unpin('nobody'), 'SLUICE_NO_SUCH_LIMIT', /"nobody"/)
+    await refused(limits.show('nobody'), 'SLUICE_NO_SUCH_LIMIT', /"nobody"/)
+    await refused(limits.history('nobody'), 'SLUICE_NO_SUCH_LIMIT', /"nobody"/)
+    await refused(limits.history(name, { limit: 0 }), 'SLUICE_BAD_OPTION', /1 to 1000/)
+    await refused(limits.set(name, {}, why), 'SLUICE_BAD_LIMIT', /give at least one of rate/)
+    await refused(limits.set(name, { rate: '0/min' }, why), 'SLUICE_BAD_RATE', /is not a rate/)
+    await refused(limits.set(name, { rate: null }, why), 'SLUICE_BAD_LIMIT', /limits nothing/)
+    await refused(limits.set(name, { transit: '1 minute' as never }, why), 'SLUICE_BAD_DURATION', /span of time/)
+    await refused(limits.set(name, { by: 'account' } as never, why), 'SLUICE_BAD_LIMIT', /has no "by"/)
+    await refused(limits.set(name, { rate: '1/s' }, { reason: ' ' }), 'SLUICE_BAD_LIMIT', /give a reason of 1 to 500/)
+    await refused(limits.rekey(name, { from: 'a', to: 'b' }), 'SLUICE_BAD_LIMIT', /no keys/)
+    expect(await limits.show(name)).toMatchObject({ version: 1, source: 'code' })
+    expect((await limits.list()).map((line) => line.name)).toContain(name)
+  })
+
+  it('what waits is let go by a change at once, and held by one', async () => {
+    const call = named(name, { rate: '1/h' })
+    await sluice.sendMany(
+      call,
+      [1, 2, 3, 4, 5].map((n) => ({ account: 'a', n })),
+    )
+    const worker = await enter(sluice.db)
+    const claimed = async () => (await claim(sluice.db, worker, ['call'], 10)).jobs.length
+    expect(await claimed()).toBe(1)
+    expect(await claimed()).toBe(0)
+    await sluice.limits.set(name, { rate: '36000/h' }, why)
+    expect(await claimed()).toBe(4)
+    await sluice.limits.pin(name, { rate: '1/h' }, why)
+    await sluice.send(call, { account: 'a' })
+    expect(await claimed()).toBe(0)
+    await sluice.limits.unpin(name)
+    expect(await claimed()).toBe(1)
+  })
+
+  it.runIf(engine.name === 'PostgreSQL')('a change comes through while eight claim without a pause', async () => {
+    const call = named(name, { rate: '1000000/s' })
+    await sluice.sendMany(
+      call,
+      Array.from({ length: 50 }, () => ({ account: 'a' })),
+    )
+    const db = openPg({ url: store, connections: 8, clock: systemClock })
+    let isOver = false
+    let claims = 0
+    const claimer = async () => {
+      const worker = await enter(db)
+      while (!isOver) {
+        // Who waited too long for a lock is rolled back whole, and asks again.
+        const { jobs } = await claim(db, worker, ['call'], 5).catch((error: { code?: string }) => {
+          if (error.code === '55P03') return { jobs: [] }
+          throw error
+        })
+        claims += 1
+        if (jobs.length > 0)
+          await finish(
+            db,
+            jobs.map((job) => ({ job, outcome: 'retry', delayUs: 0 })),
+          )
+      }
+    }
+    const claiming = later(Promise.all(Array.from({ length: 8 }, claimer)))
+    try {
+      for (const units of [900_000, 800_000, 700_000, 600_000]) {
+        const before = claims
+        await until(() => claims > before + 8)
+        await sluice.limits.set(name, { rate: `${units}/s` as Rate }, why)
+      }
+    } finally {
+      isOver = true
+      await Promise.allSettled([claiming])
+      await db.close()
+    }
+    await claiming
+    expect(await sluice.limits.show(name)).toMatchObject({ version: 5, numbers: { rate: '600000/s' } })
+  })
+
+  it('warns of jobs that cost more than there will ever be room for', async () => {
+    const call = task('call', {
+      input: z.object({ n: z.number() }),
+      limits: [limit(name, { window: '1000/h', cost: 'n' })],
+      run: () => undefined,
+    })
+    await sluice.send(call, { n: 1 })
+    await sluice.send(call, { n: 300 })
+    expect(await sluice.limits.set(name, { window: '300/h' }, why)).not.toHaveProperty('warning')
+    expect(await sluice.limits.set(name, { window: '200/h' }, why)).toMatchObject({
+      warning: expect.stringMatching(/cost up to 300, and there is never room for more than 200/),
+    })
+  })
+
+  describe('rekey', () => {
+    const waits = () =>
+      sluice.db.query(
+        `select takes, fair, claim is not null as runs, due_at is not null as later from sluice.job order by seq`,
+      )
+
+    it('moves what waits and is scheduled, with its turns, and leaves what runs', async () => {
+      const call = named(name, { rate: '60/h', by: 'account' }, 'account')
+      const [acme, other] = [{ account: 'acme' }, { account: 'other' }]
+      await sluice.sendMany(call, [acme, acme, acme])
+      await sluice.send(call, acme, { delay: '1h' })
+      const worker = await enter(sluice.db)
+      const { jobs } = await claim(sluice.db, worker, ['call'], 1)
+      expect(jobs).toHaveLength(1)
+      await sluice.send(call, other)
+      expect(await sluice.limits.rekey(name, { from: 'acme', to: 'acme-eu' })).toBe(3)
+      const old = { takes: [`${name}:acme`], fair: 'call:acme' }
+      const moved = { takes: [`${name}:acme-eu`], fair: 'call:acme-eu' }
+      expect(await waits()).toEqual([
+        { ...old, runs: true, later: false },
+        { ...moved, runs: false, later: false },
+        { ...moved, runs: false, later: false },
+        { ...moved, runs: false, later: true },
+        { takes: [`${name}:other`], fair: 'call:other', runs: false, later: false },
+      ])
+      expect(await sluice.limits.rekey(name, { from: 'acme', to: 'acme-eu' })).toBe(0)
+      // The room of the new key, of which nothing was used: 6 at once, for two jobs and no others.
+      expect((await claim(sluice.db, worker, ['call'], 10)).jobs).toHaveLength(3)
+      const buckets = await sluice.db.query(
+        `select b.key, sum(l.units)::int as n from sluice.ledger l join sluice.bucket b on b.id = l.bucket group by 1 order by 1`,
+      )
+      expect(buckets).toEqual([
+        { key: 'acme', n: 1 },
+        { key: 'acme-eu', n: 2 },
+        { key: 'other', n: 1 },
+      ])
+    })
+
+    it('holds when a worker takes the job, whatever its input says', async () => {
+      const call = named(name, { rate: '60/h', by: 'account' })
+      const id = await sluice.send(call, { account: 'acme' })
+      await sluice.limits.rekey(name, { from: 'acme', to: 'acme-eu' })
+      expect(await sluice.dispatchOnce([call])).toBe(1)
+      expect(await sluice.jobs.get(id)).toMatchObject({
+        state: 'done',
+        attempt: 1,
+        limits: [`${name}:acme-eu`],
+        ruled: [{ rule: 'limits rekey', keys: { [name]: 'acme-eu' } }],
+      })
+    })
+
+    it('while others claim: each job runs once, under one key or the other', async () => {
+      const call = named(name, { rate: '100000/h', by: 'account' })
+      await sluice.sendMany(
+        call,
+        Array.from({ length: 600 }, () => ({ account: 'acme' })),
+      )
+      const worker = await enter(sluice.db)
+      const seen: string[] = []
+      let isMoved = false
+      const claiming = (async () => {
+        while (!isMoved || seen.length < 600)
+          for (const job of (await claim(sluice.db, worker, ['call'], 10)).jobs) seen.push(job.id)
+      })()
+      await until(() => seen.length > 50)
+      const moved = await sluice.limits.rekey(name, { from: 'acme', to: 'acme-eu' })
+      isMoved = true
+      await claiming
+      expect(moved).toBeGreaterThan(0)
+      expect(new Set(seen).size).toBe(600)
+      const units = await sluice.db.query<{ key: string; n: number }>(
+        `select b.key, sum(l.units)::int as n from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.name = $1 group by 1 order by 1`,
+        [name],
+      )
+      expect(units).toEqual([
+        { key: 'acme', n: 600 - moved },
+        { key: 'acme-eu', n: moved },
+      ])
+    })
+  })
+})

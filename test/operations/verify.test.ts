@@ -1,0 +1,369 @@
+/** The proof from the ledger: honest histories are proved, and what is wrong in a ledger is found. */
+import { fn } from '../servers/fn.ts'
+import { randomUUID } from 'node:crypto'
+import fc from 'fast-check'
+import { afterAll, afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import { sqlOn } from '../../src/db/store.ts'
+import { hash64 } from '../../src/core/hash.ts'
+import { defineLimit } from '../../src/claim/definitions/define.ts'
+import { task } from '../../src/tasks/task.ts'
+import { limit, type LimitOptions } from '../../src/limits/limit.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { type TestSluice, testSluice } from '../../src/testing/kit.ts'
+import { isLong } from '../long.ts'
+import { anyHistory } from '../limits/acts.ts'
+import { second } from '../limits/oracle.ts'
+import { compare, setStage } from '../limits/stage.ts'
+import { empty, mainEngines } from '../claim/engine.ts'
+import { takeIn } from '../limits/take.ts'
+
+const startUs = 1_790_000_000 * second
+
+describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
+  let sluice: Sluice
+  beforeAll(async () => {
+    sluice = await Sluice.open({ store: await store() })
+    await setStage(sluice.db)
+  })
+  afterAll(() => sluice.close())
+  beforeEach(async () => {
+    await empty(sluice.db)
+    await sluice.db.query('truncate sluice.limit_def, sluice.limit_source')
+  })
+
+  const query = (sql: string, params: unknown[] = []) => sluice.db.query<Record<string, string>>(sql, params)
+  const at = (us: number) => query('update sluice.test_clock set us = $1', [startUs + us])
+  const define = async (options: LimitOptions, keys = ['']) => {
+    await at(0)
+    await defineLimit(sqlOn(sluice.db), limit('crm', options))
+    for (const key of keys)
+      await query('insert into sluice.bucket (id, name, key) values ($1, $2, $3)', [hash64(`crm:${key}`), 'crm', key])
+  }
+  /** Takes units one by one while there is room; resolves to how many. */
+  const take = async (most: number, key = ''): Promise<number> => {
+    const [row] = await query(
+      `select count(*) filter (where t.granted) as n from generate_series(1, $1::integer) g
+       cross join lateral ${takeIn('md5(random()::text || g)::uuid', 'array[$2::bigint]')}`,
+      [most, hash64(`crm:${key}`)],
+    )
+    return Number(row?.['n'])
+  }
+
+  it('proves random histories of definitions, grants, refunds, holds, retirement and clocks that go back', async () => {
+    let grants = 0
+    await fc.assert(
+      fc.asyncProperty(anyHistory(40), async (history) => {
+        await compare(sluice.db, history, async () => {
+          // The rules of these histories are plain buckets, without a margin.
+          await query(`update sluice.limit_def set spec = spec || '{"classic": true, "grantUs": 0, "transitUs": 0}'`)
+          const proof = await sluice.verify()
+          grants += proof.grants
+          expect(proof).toMatchObject({ exceeded: [], missing: [], isProved: true })
+        })
+      }),
+      // As many as a busy machine does in this time.
+      { numRuns: engine === 'PGlite' ? 3 : 8, interruptAfterTimeLimit: 10_000 },
+    )
+    expect(grants).toBeGreaterThan(0)
+  })
+
+  it('says what was proved of each rule, by the name of its guarantee', async () => {
+    await define({ rate: '100/min', window: ['60/min', '9/s'], concurrency: 3 }, ['a', 'b', 'c'])
+    expect(await take(20, 'a')).toBe(9)
+    await at(10 * second)
+    expect(await take(2, 'b')).toBe(2)
+    const { rules, ...proof } = await sluice.verify({ limit: 'crm' })
+    expect(proof).toMatchObject({ isProved: true, buckets: 3, grants: 11, exceeded: [], missing: [] })
+    const of = { limit: 'crm', version: 1, exceeded: 0, keys: 2, worst: 9 }
+    expect(rules).toEqual([
+      { ...of, guarantee: 'safe rate', rate: '100/min', most: 100, windowMs: 60_200 },
+      { ...of, guarantee: 'exact window', rate: '60/min', most: 60, windowMs: 60_200 },
+      { ...of, guarantee: 'exact window', rate: '9/s', most: 9, windowMs: 1_200 },
+      // Further grants take no place.
+      { ...of, guarantee: 'places', rate: '3', most: 3, windowMs: 0, worst: 0, keys: 0 },
+    ])
+  })
+
+  it('finds a row that was added, and names the window', async () => {
+    await define({ window: '10/min' }, ['a', 'b'])
+    expect(await take(20, 'a')).toBe(10)
+    const claim = randomUUID()
+    await query(
+      `insert into sluice.ledger (bucket, n, at, debt, slots, version, units, hold, claim)
+       select bucket, n + 1, at + 5000000, debt, slots, version, 1, hold, $1 from sluice.ledger order by n desc limit 1`,
+      [claim],
+    )
+    await at(20 * second)
+    const proof = await sluice.verify()
+    expect(proof).toMatchObject({ isProved: false, missing: [] })
+    const fromMs = startUs / 1_000
+    expect(proof.exceeded).toEqual([
+      {
+        limit: 'crm',
+        key: 'a',
+        guarantee: 'exact window',
+        rate: '10/min',
+        from: new Date(fromMs),
+        to: new Date(fromMs + 60_200),
+        units: 11,
+        most: 10,
+        grants: expect.arrayContaining([{ claim, at: new Date(fromMs + 5_000), units: 1, jobs: [] }]),
+      },
+    ])
+    expect(proof.exceeded[0]?.grants).toHaveLength(11)
+    // Before it nothing was wrong, and of another limit nothing is.
+    expect(await sluice.verify({ to: new Date(fromMs + 5_000) })).toMatchObject({ isProved: true, grants: 10 })
+    // A window that a later grant ends reaches back before the period.
+    expect(await sluice.verify({ from: '16s' })).toMatchObject({ isProved: false })
+    expect(await sluice.verify({ from: '14s' })).toMatchObject({ isProved: true })
+  })
+
+  it('finds a row that was moved, and one that is missing', async () => {
+    await define({ window: '10/min' })
+    expect(await take(20)).toBe(10)
+    await at(65 * second)
+    expect(await take(20)).toBe(10)
+    expect(await sluice.verify()).toMatchObject({ isProved: true })
+    await query('update sluice.ledger set at = at - 30000000 where n = 15')
+    const moved = await sluice.verify()
+    expect(moved.exceeded).toMatchObject([{ units: 11, most: 10 }])
+    expect(moved.missing).toHaveLength(3)
+    await query('delete from sluice.ledger where n = 15')
+    const gone = await sluice.verify()
+    const when = new Date(startUs / 1_000 + 65_000)
+    expect(gone).toMatchObject({ isProved: false, exceeded: [], missing: [{ key: '', from: when, to: when }] })
+    // What is left over of old ones is no gap.
+    await query('delete from sluice.ledger where n <= 15')
+    expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 5 })
+  })
+
+  it('finds a refund that was removed', async () => {
+    await define({ rate: '100/min' })
+    expect(await take(20)).toBe(10)
+    await query(`select ${fn}.refund_units(bucket, claim, 1) from sluice.ledger order by n limit 4`)
+    expect(await take(20)).toBe(4)
+    expect(await sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10 }] })
+    await query(`delete from sluice.ledger where units < 0`)
+    await query(`update sluice.ledger set n = n - 4 where n > 14`)
+    expect(await sluice.verify()).toMatchObject({
+      isProved: false,
+      missing: [],
+      // 14 at once of a bucket for 10; no minute held more than 100.
+      exceeded: [{ guarantee: 'safe rate', units: 14, most: 10 }],
+    })
+  })
+
+  describe('where the clock of the store stepped', () => {
+    const hour = 3_600 * second
+    const watch = async (sql: string, params: unknown[]) => {
+      await query('update sluice.epoch set watched = true')
+      const rows = await query(sql, params)
+      await query('update sluice.epoch set watched = false')
+      return rows
+    }
+    afterEach(() =>
+      query('update sluice.epoch set ahead_us = 0, seen_us = 0, stepped_us = null, stepped_at = null, watched = false'),
+    )
+    const forward = (us: number) =>
+      watch(`select ${fn}.undo_clock_step($1, (select ahead_us from sluice.epoch)) as moved`, [us])
+    const back = (leastUs: number) => watch(`select ${fn}.check_epoch($1, null, null)`, [startUs + leastUs])
+
+    it('forward, and that was taken back: quotas are judged by its periods, "30m ago" is the limiter\'s', async () => {
+      await define({ quota: '10/h' })
+      expect(await take(5)).toBe(5)
+      await at(hour + second)
+      expect(await forward(hour)).toEqual([{ moved: 'moved' }])
+      await at(hour + 10 * second)
+      // The next period has begun, 10 s after the grants of the one before.
+      expect(await take(20)).toBe(10)
+      const rules = [{ guarantee: 'quota', worst: 10, exceeded: 0 }]
+      expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 15, rules })
+      expect(await sluice.verify({ from: '5s' })).toMatchObject({ isProved: true, grants: 15, rules })
+      await query('update sluice.ledger set units = 2 where n = 15')
+      const periodMs = Math.floor((startUs + hour) / hour) * (hour / 1_000)
+      const { exceeded } = await sluice.verify()
+      expect(exceeded).toMatchObject([
+        { units: 11, most: 10, from: new Date(periodMs), to: new Date(periodMs + hour / 1_000) },
+      ])
+      expect(exceeded[0]?.grants).toHaveLength(10)
+    })
+
+    it('back: quotas are judged by its periods', async () => {
+      await define({ quota: '10/h' })
+      expect(await take(5)).toBe(5)
+      await at(second - hour)
+      await back(second)
+      expect(await query('select ahead_us / 1000000 as ahead from sluice.epoch')).toMatchObject([{ ahead: '3600' }])
+      const granted = await take(20)
+      await at(2 * second)
+      expect(5 + (await take(20))).toBe(10)
+      await at(hour)
+      expect(await take(20)).toBe(10)
+      expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 20 + granted, rules: [{ worst: 10 }] })
+    })
+
+    it('back by many periods: each holds no more than it may, also those that had begun before', async () => {
+      await define({ quota: '10/min' })
+      expect(await take(7)).toBe(7)
+      const minutes = 5
+      await at(second - minutes * 60 * second)
+      await back(second)
+      const got: number[] = []
+      for (let seconds = 1; seconds < (minutes + 2) * 60; seconds += 20) {
+        await at((seconds - minutes * 60) * second)
+        got.push((await take(20)) + (await take(20)))
+      }
+      expect(got.filter((units) => units > 0)).toEqual([...Array<number>(minutes).fill(10), 3, 10, 10])
+      const rules = [{ worst: 10, exceeded: 0 }]
+      expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 80, rules })
+    })
+
+    it('to and fro: each grant counts in the period that the clock showed', async () => {
+      await define({ quota: '10/h' })
+      expect(await take(20)).toBe(10)
+      await at(hour + second)
+      await forward(hour)
+      await at(hour + 10 * second)
+      expect(await take(20)).toBe(10)
+      await at(20 * second)
+      await back(20 * second)
+      await at(30 * second)
+      expect(await take(20)).toBe(0)
+      await at(hour)
+      expect(await take(20)).toBe(0)
+      await at(2 * hour)
+      expect(await take(20)).toBe(10)
+      const rules = [{ worst: 10, exceeded: 0 }]
+      expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 30, rules })
+      // Known for longer than the ledger reaches back: retention goes by them.
+      await query(`select ${fn}.delete_old_ledger(1, 0)`)
+      await query(`select ${fn}.delete_old_ledger(1, 0)`)
+      expect(await query('select count(*)::integer as n from sluice.step')).toEqual([{ n: 2 }])
+    })
+
+    it('back over a period that is not used again: where it ends, what was granted in it before still counts', async () => {
+      await define({ quota: '10/min' })
+      await at(68 * second)
+      expect(await take(1)).toBe(1)
+      await at(-185 * second)
+      await back(69 * second)
+      await at(-26 * second)
+      expect(await take(1)).toBe(1)
+      // The end of the minute in which the first was granted: a call now may count there.
+      await at(100 * second)
+      await take(10)
+      await at(101 * second)
+      await take(10)
+      expect(await sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10, exceeded: 0 }] })
+    })
+
+    it('what is given back of a period that the step ended makes no room in the next', async () => {
+      await define({ quota: '10/h' })
+      expect(await take(5)).toBe(5)
+      await at(hour + second)
+      await forward(hour)
+      await at(hour + 10 * second)
+      expect(await take(20)).toBe(10)
+      await query(`select ${fn}.refund_units(bucket, claim, 1) from (select * from sluice.ledger order by n limit 5) l`)
+      expect(await take(20)).toBe(0)
+      expect(await sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10 }] })
+    })
+
+    it('whatever steps it makes, what is decided is proved', async () => {
+      const anyAct = fc.oneof(
+        { weight: 3, arbitrary: fc.record({ passS: fc.integer({ min: 1, max: 80 }) }) },
+        { weight: 4, arbitrary: fc.record({ want: fc.integer({ min: 1, max: 12 }) }) },
+        { weight: 1, arbitrary: fc.record({ refund: fc.integer({ min: 1, max: 9 }) }) },
+        { weight: 1, arbitrary: fc.record({ stepS: fc.integer({ min: -400, max: 400 }) }) },
+      )
+      await fc.assert(
+        fc.asyncProperty(fc.array(anyAct, { minLength: 20, maxLength: 50 }), async (acts) => {
+          await empty(sluice.db)
+          await query('truncate sluice.limit_def, sluice.limit_source')
+          await query('update sluice.epoch set ahead_us = 0, seen_us = 0')
+          await define({ quota: ['10/min', '60/h'] })
+          let [trueS, offS] = [0, 0]
+          for (const act of acts) {
+            if ('passS' in act) await at(((trueS += act.passS) + offS) * second)
+            else if ('want' in act) await take(act.want)
+            else if ('refund' in act)
+              await query(
+                `select ${fn}.refund_units(bucket, claim, 1) from (
+                   select * from sluice.ledger l where units > 0 and not exists (
+                     select 1 from sluice.ledger where claim = l.claim and units < 0) order by at desc, n desc offset $1 limit 1) l`,
+                [act.refund],
+              )
+            else if (Math.abs(act.stepS) > 3) {
+              await at((++trueS + (offS += act.stepS)) * second)
+              if (act.stepS < 0) await back(trueS * second)
+              else await forward(act.stepS * second)
+            }
+          }
+          expect(await sluice.verify()).toMatchObject({ isProved: true })
+        }),
+        { numRuns: isLong ? 400 : 12 },
+      )
+    })
+  })
+
+  it('reads a ledger page by page: many buckets, and one that is long', async () => {
+    await define(
+      { window: '1000/s', rate: '50000/min', burst: 50_000 },
+      Array.from({ length: 450 }, (_, i) => `k${i}`),
+    )
+    await query(
+      `insert into sluice.ledger (bucket, n, at, debt, version, units, claim)
+       select b.id, g, $1::bigint + g * 1300, '{0,0}', 1, 1, gen_random_uuid()
+       from sluice.bucket b cross join lateral generate_series(1, case when b.key = 'k7' then 25000 else 3 end) g`,
+      [startUs],
+    )
+    await at(3_600 * second)
+    expect(await sluice.verify()).toMatchObject({ isProved: true, buckets: 450, grants: 449 * 3 + 25_000 })
+    await query('update sluice.ledger set units = 200 where n = 24990')
+    expect((await sluice.verify()).exceeded).toMatchObject([{ key: 'k7', units: 1_123, most: 1_000 }])
+  })
+
+  it('takes names, times and periods as they are, or says what is wrong', async () => {
+    await define({ rate: '1/s' })
+    const code = (options: object) => sluice.verify(options).catch((error: { code: string }) => error.code)
+    expect(await code({ limit: 'cmr' })).toBe('SLUICE_NO_SUCH_LIMIT')
+    expect(await code({ from: new Date(NaN) })).toBe('SLUICE_BAD_OPTION')
+    expect(await code({ from: '1h', to: '2h' })).toBe('SLUICE_BAD_OPTION')
+    expect(await code({ to: '8d' })).toBe('SLUICE_BAD_OPTION')
+    expect(await code({ from: '1 fortnight' })).toBe('SLUICE_BAD_DURATION')
+  })
+})
+
+describe('jobs', () => {
+  let t: TestSluice
+  const call = task('call', {
+    input: z.object({ n: z.number() }),
+    limits: [limit('crm', { window: '3/min', concurrency: 2 })],
+    run: () => undefined,
+  })
+  beforeAll(async () => {
+    t = await testSluice({ tasks: [call] })
+  })
+  afterAll(() => t.close())
+
+  it('that ran are proved to have kept to their limit, places too; else those in the window are named', async () => {
+    const ids: string[] = []
+    for (let n = 0; n < 7; n++) ids.push(await call.send({ n }))
+    expect(await t.drain()).toBe(3)
+    await t.clock.advance('2min')
+    expect(await t.drain()).toBe(3)
+    expect((await t.sluice.verify()).rules).toMatchObject([
+      { guarantee: 'exact window', worst: 3, exceeded: 0 },
+      { guarantee: 'places', worst: 2, exceeded: 0 },
+    ])
+    await t.sluice.db.query(`update sluice.ledger set units = units + 1 where n = 1`)
+    const { exceeded, isProved } = await t.sluice.verify()
+    expect(isProved).toBe(false)
+    const jobs = exceeded.flatMap(({ grants }) => grants.flatMap((grant) => grant.jobs))
+    expect(new Set(jobs).size).toBe(3)
+    expect(ids).toEqual(expect.arrayContaining(jobs))
+    await t.sluice.db.query(`update sluice.ledger set units = units - 1, debt[2] = 3 where n = 1`)
+    expect((await t.sluice.verify()).exceeded).toMatchObject([{ guarantee: 'places', units: 3, most: 2 }])
+  })
+})

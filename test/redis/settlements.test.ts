@@ -1,0 +1,172 @@
+/** What Redis is told of grants, where answers are lost, time passes, and epochs change: each word counts once, or is lost to the safe side. */
+import { afterEach, describe, expect, it } from 'vitest'
+import { type Clock, systemClock } from '../../src/core/clock.ts'
+import { newId } from '../../src/core/hash.ts'
+import type { RedisClient } from '../../src/redis/client.ts'
+import { RedisLimiter } from '../../src/redis/limiter.ts'
+import type { SharedDefinitions } from '../../src/redis/definitions.ts'
+import { grantOf, SettlementQueue, type SettlementReport } from '../../src/redis/settlements.ts'
+import { bucket, decided, seedOf } from './calls.ts'
+import { startRedis } from '../servers/redis.ts'
+import { connectRedis } from '../servers/resp.ts'
+import { until } from '../until.ts'
+
+const ends: (() => unknown)[] = []
+afterEach(async () => {
+  for (const end of ends.splice(0).reverse()) await end()
+})
+
+const one = bucket('one', { window: '10/h' })
+
+/** A bucket of ten in Redis under an epoch, and words about it by a clock that tests move. */
+async function setting() {
+  const redis = await startRedis()
+  ends.push(() => redis.close())
+  const client = await connectRedis(redis.port)
+  ends.push(() => client.close())
+  /** `told`: calls with words that Redis has heard; `lost`: the answers to so many more get lost. */
+  const state = { told: 0, lost: 0, failures: 0, laterMs: 0, epoch: newId() as string | undefined }
+  const losing: RedisClient = {
+    async send(command, args) {
+      const reply = await client.send(command, args)
+      if (!String(args.at(-1)).includes('"acts"')) return reply
+      state.told++
+      if (state.lost-- > 0) throw new Error('the connection was lost')
+      return reply
+    },
+  }
+  const limiter = new RedisLimiter(losing)
+  await limiter.begin({ epoch: String(state.epoch), owner: 'test', closeUs: 0 })
+  const clock: Clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + state.laterMs }
+  const definitions = { know: async () => {}, bucket: () => one } as unknown as SharedDefinitions
+  const failed = () => void state.failures++
+  const words = new SettlementQueue(limiter, definitions, clock, () => state.epoch, failed)
+  return {
+    state,
+    words,
+    clock,
+    /** Grants so many, of which the id is answered. */
+    async granted(want: number): Promise<string> {
+      const grant = grantOf(String(state.epoch))
+      const items = [{ want, takes: [{ bucket: 0, units: 1 }] }]
+      expect(decided(await limiter.reserve({ id: grant, buckets: [one], items }))).toMatchObject([{ granted: want }])
+      return grant
+    },
+    /** What is left, which is taken. */
+    async left() {
+      const items = [{ want: 10, takes: [{ bucket: 0, units: 1 }] }]
+      return decided(await limiter.reserve({ id: newId(), buckets: [one], items }))[0]
+    },
+    add(word: SettlementReport): Promise<void> {
+      words.add({ ...word, sinceMs: clock.monotonicMs() })
+      return words.settled()
+    },
+    /** Redis remembers the answer to a call for a minute. */
+    async forgetAnswers(): Promise<void> {
+      await client.send('DEL', (await client.send('KEYS', ['sluice:{limits}:a:*'])) as string[])
+    },
+    /** Begins another epoch, by a ledger in which so many of this bucket were granted. */
+    async succeed(units: number): Promise<string> {
+      const next = newId()
+      const slots = [[units, ...Array.from({ length: 60 }, () => 0)]]
+      const seeds = [seedOf(one, { slots })]
+      const beginning = { epoch: next, owner: 'test', instead: String(state.epoch), closeUs: 0, seeds }
+      expect(await limiter.begin(beginning)).toMatchObject({ isDecided: true })
+      state.epoch = next
+      return next
+    },
+  }
+}
+
+describe('where answers are lost', () => {
+  it('a part that goes back goes back once', async () => {
+    const { state, words, granted, left, add } = await setting()
+    const grant = await granted(5)
+    state.lost = 2
+    await add({ take: 'one', epoch: String(state.epoch), grant, more: -1 })
+    for (let n = 1; n <= 2; n++) {
+      words.go()
+      await words.settled()
+    }
+    expect([state.told, state.failures]).toEqual([3, 2])
+    expect(await left()).toMatchObject({ granted: 6 })
+  })
+
+  it('until Redis has forgotten the call, it is not told again; what waited for as long is not told either', async () => {
+    const { state, granted, left, add, forgetAnswers } = await setting()
+    const [grant, epoch] = [await granted(5), String(state.epoch)]
+    state.lost = 2
+    await add({ take: 'one', epoch, grant, more: -1 })
+    // Waits for the outcome of the one before.
+    await add({ take: 'one', epoch, grant, more: -1 })
+    expect(state.failures).toBe(2)
+    state.laterMs = 50_001
+    await forgetAnswers()
+    await add({ take: 'one', epoch, grant, more: -1 })
+    expect(state.told).toBe(3)
+    // Two of five: the one that was heard, and the last one.
+    expect(await left()).toMatchObject({ granted: 7 })
+  })
+})
+
+describe('after another epoch has begun', () => {
+  it('what went back before is not told: the ledger by which it began has it', async () => {
+    const { state, granted, left, add, succeed } = await setting()
+    const [grant, before] = [await granted(5), String(state.epoch)]
+    await succeed(4)
+    await add({ take: 'one', epoch: before, grant, more: -1 })
+    await add({ take: 'one', epoch: before, grant, isUnused: true })
+    expect(state.told).toBe(0)
+    expect(await left()).toMatchObject({ granted: 6 })
+  })
+
+  it('what goes back from then on goes back of what it began with', async () => {
+    const { state, granted, left, add, succeed } = await setting()
+    const grant = await granted(5)
+    const epoch = await succeed(5)
+    await add({ take: 'one', epoch, grant, more: -2 })
+    expect(state.told).toBe(1)
+    expect(await left()).toMatchObject({ granted: 7 })
+  })
+
+  it('what was used beyond a grant counts, whenever it was said', async () => {
+    const { state, granted, left, add, succeed } = await setting()
+    const [grant, before] = [await granted(5), String(state.epoch)]
+    const epoch = await succeed(5)
+    await add({ take: 'one', epoch: before, grant, more: 2 })
+    await add({ take: 'one', epoch, grant, more: 1 })
+    expect(await left()).toMatchObject({ granted: 2 })
+  })
+
+  it('a grant of it that was said under the one before goes back', async () => {
+    const { state, granted, left, add, succeed } = await setting()
+    const before = String(state.epoch)
+    await succeed(0)
+    await add({ take: 'one', epoch: before, grant: await granted(5), more: -3 })
+    expect(await left()).toMatchObject({ granted: 8 })
+  })
+})
+
+it('words wait while no epoch is known, and are told when one is', async () => {
+  const { state, words, granted, left, add } = await setting()
+  const [grant, epoch] = [await granted(5), String(state.epoch)]
+  state.epoch = undefined
+  await add({ take: 'one', epoch, grant, isUnused: true })
+  expect([state.told, state.failures]).toEqual([0, 1])
+  state.epoch = epoch
+  words.go()
+  await words.settled()
+  expect(await left()).toMatchObject({ granted: 10 })
+})
+
+it('a vendor that asked for silence has it for as long as is left of it', async () => {
+  const { state, left, add, clock } = await setting()
+  await add({ take: 'one', untilMs: clock.monotonicMs() - 1 })
+  expect(state.told).toBe(0)
+  await add({ take: 'one', untilMs: clock.monotonicMs() + 600_000 })
+  await until(() => state.told === 1)
+  const answer = await left()
+  expect(answer?.granted).toBe(0)
+  expect(answer?.waitUs).toBeGreaterThan(590_000_000)
+  expect(answer?.waitUs).toBeLessThanOrEqual(600_000_000)
+})

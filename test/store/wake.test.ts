@@ -1,0 +1,100 @@
+/** Who is told of new jobs: a few idle workers that can begin them, each of whom tells another when there may be more. */
+import { describe, expect, it } from 'vitest'
+import { sqlOn } from '../../src/db/store.ts'
+import { newId } from '../../src/core/hash.ts'
+import { defineGate } from '../../src/gates/gates.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { label } from '../../src/limits/pool.ts'
+import { until } from '../until.ts'
+import { claim, emptied, enter, mainEngines, quietTask } from '../claim/engine.ts'
+
+describe.each(mainEngines)('on $name', (engine) => {
+  const at = emptied(engine)
+  const [mine, other] = [quietTask('mine'), quietTask('other')]
+
+  /** Workers that are asleep: `count` of a task. */
+  async function asleep(name: string, count: number): Promise<string[]> {
+    const ids = await Promise.all(Array.from({ length: count }, () => enter(at.db)))
+    await at.db.query('update sluice.worker set tasks = array[$2] where id = any ($1)', [ids, name])
+    for (const id of ids) await claim(at.db, id, [name], 5, newId(), true)
+    return ids
+  }
+  /** All that is told meanwhile. */
+  async function told(act: () => Promise<unknown>): Promise<string[]> {
+    const all: string[] = []
+    const stop = await at.db.listen('sluice.wake', (payload) => void all.push(payload))
+    await until(() => at.db.listening(), 'it listens')
+    // What was told before comes before.
+    const mark = async (payload: string) => {
+      await at.db.query(`select pg_notify('sluice.wake', $1)`, [payload])
+      await until(() => all.includes(payload), 'all is heard')
+    }
+    await mark('begin')
+    await act()
+    await mark('end')
+    await stop()
+    return all.slice(all.indexOf('begin') + 1, -1)
+  }
+  /** Known to the store, and nothing left of it. */
+  async function known(): Promise<void> {
+    for (const task of [mine, other]) {
+      await at.sluice.send(task, {})
+      await claim(at.db, at.worker, [task.name], 5)
+    }
+  }
+
+  it('a job calls two of ten who have its task, and nobody else', async () => {
+    await known()
+    const ids = await asleep('mine', 10)
+    await asleep('other', 3)
+    const called = await told(() => at.sluice.send(mine, {}))
+    expect(new Set(called).size).toBe(2)
+    expect(ids.map((id) => `@${id}`)).toEqual(expect.arrayContaining(called))
+    // They are on the list still: a sender holds up nobody.
+    expect(await at.db.query('select count(*)::int as n from sluice.idle')).toEqual([{ n: 13 }])
+  })
+
+  it('a job calls nobody who could start none of its task when it fell asleep', async () => {
+    await known()
+    const id = await enter(at.db)
+    await at.db.query('update sluice.worker set tasks = $2 where id = $1', [id, ['mine', 'other']])
+    await claim(at.db, id, ['other'], 5, newId(), true)
+    expect(await told(() => at.sluice.send(mine, {}))).toEqual([])
+    expect(await told(() => at.sluice.send(other, {}))).toEqual([`@${id}`])
+  })
+
+  it('who takes as many jobs as it wanted calls another, until there are no more', async () => {
+    await known()
+    const ids = await asleep('mine', 4)
+    await at.sluice.sendMany(mine, [{}, {}, {}])
+    const calls: string[][] = []
+    for (const id of ids.slice(0, 2)) calls.push(await told(() => claim(at.db, id, ['mine'], 1, newId(), true)))
+    calls.push(await told(() => claim(at.db, ids[2] ?? '', ['mine'], 2, newId(), true)))
+    expect(calls.map((called) => called.length)).toEqual([1, 1, 0])
+    expect(calls[0]).not.toEqual([`@${ids[0]}`])
+  })
+
+  it('a send in a transaction tells all: who is idle at its commit nobody knows', async () => {
+    await known()
+    await asleep('mine', 4)
+    const called = await told(() => at.sluice.transaction((tx) => at.sluice.send(mine, {}, { tx })))
+    expect(called).toEqual(['default'])
+  })
+
+  it('where a label is asked for all are told: who has room in its own nobody else knows', async () => {
+    const hosted = quietTask('hosted', [limit('ip', { rate: '60/h', burst: 1, by: label('host') })])
+    await at.sluice.send(hosted, {})
+    const ids = await asleep('hosted', 4)
+    await at.db.query(`update sluice.worker set labels = jsonb_build_object('host', id) where id = any ($1)`, [ids])
+    for (const id of ids) await claim(at.db, id, ['hosted'], 5, newId(), true)
+    expect(await told(() => at.sluice.send(hosted, {}))).toEqual(['default'])
+  })
+
+  it('nobody is called to a queue that is held back', async () => {
+    await known()
+    await asleep('mine', 3)
+    await defineGate(sqlOn(at.db), 'paused', { queues: ['default'], reason: 'paused' })
+    expect(await told(() => at.sluice.send(mine, {}))).toEqual([])
+    expect(await told(() => at.sluice.send(other, {}))).toEqual([])
+  })
+})

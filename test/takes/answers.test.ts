@@ -1,0 +1,147 @@
+/** Answers to takes that come late, twice, not at all, or to a process that was given up meanwhile. */
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
+import { type Clock, systemClock } from '../../src/core/clock.ts'
+import { StoreError } from '../../src/core/errors.ts'
+import type { Db } from '../../src/db/db.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { Sluice } from '../../src/sluice.ts'
+import { count, empty } from '../claim/engine.ts'
+import { later, until } from '../until.ts'
+
+type Run = () => Promise<unknown[]>
+/** Stands between the takes and the store. */
+type Hook = (name: string, params: readonly unknown[], run: Run) => Promise<unknown[]>
+
+const passing: Hook = (_name, _params, run) => run()
+let hook = passing
+let skippedMs = 0
+/** Renewals come when the test says so. */
+const renew: (() => void)[] = []
+const { sleep } = systemClock
+const clock: Clock = {
+  ...systemClock,
+  monotonicMs: () => systemClock.monotonicMs() + skippedMs,
+  async sleep(ms, signal, ref) {
+    if (ref !== false) return sleep(ms, signal, ref)
+    return new Promise((resolve) => {
+      signal?.addEventListener('abort', () => resolve(), { once: true })
+      renew.push(resolve)
+    })
+  },
+}
+
+let sluice: Sluice
+beforeAll(async () => {
+  sluice = await Sluice.open({ store: 'memory:', clock })
+  const call = sluice.db.call.bind(sluice.db)
+  const hooked = (name: string, sql: string, params: readonly unknown[]) =>
+    hook(name, params, () => call(name, sql, params))
+  sluice.db.call = hooked as Db['call']
+})
+beforeEach(async () => {
+  hook = passing
+  await empty(sluice.db)
+})
+afterAll(async () => {
+  hook = passing
+  await sluice.close()
+})
+
+const units = async () =>
+  Number((await sluice.db.query<{ n: string }>('select coalesce(sum(units), 0) as n from sluice.ledger'))[0]?.n)
+const holderOf = async (id: string) =>
+  (await sluice.db.query<{ holder: string }>('select holder from sluice.lease where id = $1', [id]))[0]?.holder
+const unreachable = () => new StoreError('SLUICE_STORE_UNREACHABLE', 'the answer is lost')
+
+/** Keeps back the answer of the next take; resolves, when the store has it, to what lets it through. */
+function keepBack(): Promise<() => void> {
+  return new Promise((kept) => {
+    hook = async (name, _params, run) => {
+      if (name !== 'acquire_grant') return run()
+      hook = passing
+      const rows = await run()
+      await new Promise<void>((resolve) => kept(resolve))
+      return rows
+    }
+  })
+}
+
+it('what was granted with a lost answer is as old as it is, when it is heard of', async () => {
+  const calls = limit('calls', { rate: '1000/s', burst: 100 })
+  const grants: unknown[] = []
+  const loseFirst: Hook = async (name, params, run) => {
+    if (name !== 'acquire_grant') return run()
+    grants.push(params[0])
+    const rows = await run()
+    if (grants.length > 1) return rows
+    skippedMs += 5_000
+    throw unreachable()
+  }
+  hook = loseFirst
+  const lease = await sluice.takes.take(calls)
+  expect(grants[1]).toBe(grants[0])
+  expect(lease.id).not.toBe(grants[0])
+  expect(await units()).toBe(1)
+  await lease.giveBack()
+  grants.length = 0
+  hook = loseFirst
+  expect(await sluice.takes.tryTake(calls)).toMatchObject({ granted: false })
+  expect(grants).toHaveLength(2)
+  expect(await units()).toBe(0)
+})
+
+it('a place that is granted while others are renewed stays held', async () => {
+  const seats = limit('seats', { concurrency: 2 })
+  const first = await sluice.takes.take(seats)
+  await until(() => renew.length > 0, 'it waits for the next renewal')
+  let second: Awaited<typeof first> | undefined
+  hook = async (name, _params, run) => {
+    if (name === 'keep') second = await sluice.takes.take(seats)
+    return run()
+  }
+  renew.splice(0).forEach((go) => go())
+  await until(() => renew.length > 0, 'the renewal is over')
+  expect(await holderOf(second?.id ?? '')).toBeDefined()
+  expect(await count(sluice.db, 'sluice.lease')).toBe(2)
+  expect(await sluice.takes.tryTake(seats)).toMatchObject({ granted: false })
+  await Promise.all([first.release(), second?.release()])
+})
+
+it('an answer to a holder that was given up neither holds nor takes away places of the present one', async () => {
+  const rooms = limit('rooms', { concurrency: 5 })
+  const giveUp = () => sluice.db.query('update sluice.holder set alive_until = 0')
+  const first = await sluice.takes.take(rooms)
+  const old = await holderOf(first.id)
+  const kept = keepBack()
+  const granted = later(sluice.takes.take(rooms))
+  const goOn = await kept
+  await giveUp()
+  const lostOne = keepBack()
+  const denied = later(sluice.takes.take(rooms))
+  const goOnDenied = await lostOne
+  // The first that hears of it begins anew.
+  const present = await sluice.takes.take(rooms)
+  expect(first.signal.aborted).toBe(true)
+  expect(await holderOf(present.id)).not.toBe(old)
+  goOnDenied()
+  goOn()
+  for (const lease of [await granted, await denied]) expect(await holderOf(lease.id)).toBe(await holderOf(present.id))
+  expect(present.signal.aborted).toBe(false)
+  // Beside the one that was lost, which is free when somebody wants it.
+  const rows = () => count(sluice.db, `sluice.lease where holder = '${old}'`)
+  await until(async () => (await rows()) === 1, 'the old place is given back')
+})
+
+it('a store that is busy is waited for, as long as the take may wait', async () => {
+  const calls = limit('busy', { rate: '1000/s', burst: 100 })
+  let left = 4
+  hook = async (name, _params, run) => {
+    if (name !== 'acquire_grant' || left-- <= 0) return run()
+    skippedMs += 1_500
+    throw Object.assign(new Error('canceling statement due to lock timeout'), { code: '55P03' })
+  }
+  expect(await sluice.takes.take(calls)).toMatchObject({ isUncharged: false })
+  left = Infinity
+  const never = sluice.takes.take(calls, { maxWaitMs: 3_000 })
+  await expect(never).rejects.toMatchObject({ code: 'SLUICE_TAKE_TIMEOUT' })
+})

@@ -1,0 +1,64 @@
+/** Takes from a store that is away, or whose answers are lost. */
+import { afterAll, expect, it } from 'vitest'
+import { limit } from '../../src/limits/limit.ts'
+import { type Log, Sluice } from '../../src/index.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { isReady, startProxy } from '../servers/proxy.ts'
+import { count } from '../claim/engine.ts'
+import { until } from '../until.ts'
+
+const ends: (() => Promise<unknown>)[] = []
+afterAll(async () => {
+  for (const end of ends.toReversed()) await end()
+})
+
+async function behind() {
+  const { url } = await freshDatabase()
+  const proxy = await startProxy({ port: Number(new URL(url).port) })
+  const lines: string[] = []
+  const log: Log = { debug() {}, info: (line) => lines.push(line), warn: (line) => lines.push(line), error() {} }
+  const sluice = await Sluice.open({ store: proxy.url(url), log })
+  ends.push(
+    () => proxy.close(),
+    () => sluice.close(),
+  )
+  return { proxy, sluice, lines }
+}
+
+it('closed or open, as the limit says; what was granted without it is counted, and said once', async () => {
+  const { proxy, sluice, lines } = await behind()
+  const shut = limit('shut', { rate: '1000/s' })
+  const open = limit('open', { rate: '1000/s', burst: 1_000, onStoreError: 'open' })
+  for (const each of [shut, open]) expect(await sluice.takes.take(each)).toMatchObject({ isUncharged: false })
+  await proxy.refuse()
+  proxy.reset()
+  await expect(sluice.takes.tryTake(shut)).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+  await expect(sluice.takes.take(shut, { maxWaitMs: 100 })).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
+  expect(lines.filter((line) => line.includes('away'))).toEqual([])
+  for (let n = 0; n < 3; n++) {
+    const tried = await sluice.takes.tryTake(open)
+    expect(tried).toMatchObject({ granted: true, lease: { isUncharged: true, freshForMs: Infinity } })
+    await tried.lease?.release()
+    await tried.lease?.giveBack()
+  }
+  expect(await sluice.takes.take(open)).toMatchObject({ isUncharged: true })
+  expect(sluice.takes.uncharged).toBe(4)
+  expect(lines.filter((line) => line.includes('away'))).toHaveLength(1)
+  await proxy.pass()
+  await until(async () => (await sluice.takes.tryTake(open)).lease?.isUncharged === false, 'it is charged again')
+  expect(lines.filter((line) => line.includes('is back'))).toHaveLength(1)
+  expect(() => limit('odd', { rate: '1/s', onStoreError: 'ajar' as never })).toThrow('closed')
+})
+
+it('a lost answer is asked for again, and charges nothing twice', async () => {
+  const { proxy, sluice } = await behind()
+  const seats = limit('seats', { concurrency: 2 })
+  await (await sluice.takes.take(seats)).release()
+  const lost = proxy.swallow({ when: (request) => request.includes('\0acquire\0'), leave: 'closed', until: isReady })
+  const lease = await sluice.takes.take(seats)
+  await lost
+  expect(await count(sluice.db, 'sluice.lease')).toBe(1)
+  await lease.release()
+  expect(await count(sluice.db, 'sluice.lease')).toBe(0)
+  expect(await sluice.takes.tryTake(seats)).toMatchObject({ granted: true })
+})

@@ -1,0 +1,107 @@
+/** One take of several buckets: all of them or none; on a clock of the test's own. */
+import { randomUUID } from 'node:crypto'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { newId } from '../../src/core/hash.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { claimAll, count, emptied, mainEngines, ownClock, quietTask } from '../claim/engine.ts'
+import { fn } from '../servers/fn.ts'
+import { acquire, taker } from './asks.ts'
+
+const startMs = Date.UTC(2026, 10, 21)
+const ten = limit('ten', { rate: '60/min', burst: 10 })
+const two = limit('two', { rate: '30/min', burst: 2 })
+const seat = limit('seat', { concurrency: 1 })
+const desk = limit('desk', { concurrency: 2, rate: '60/min', burst: 10 })
+const work = quietTask('work', [seat])
+
+describe.each(mainEngines)('of several buckets, on $name', (engine) => {
+  const at = emptied(engine)
+  let clock: Awaited<ReturnType<typeof ownClock>>
+  beforeEach(async () => {
+    await at.db.query('drop table if exists sluice.test_clock')
+    clock = await ownClock(at.db, startMs)
+    await at.sluice.define([quietTask('any', [ten, two, desk]), work])
+  })
+  /** Units that each bucket has granted, as far as they were not given back. */
+  const used = async () => {
+    const rows = await at.db.query<{ name: string; units: number }>(
+      `select b.name, sum(l.units)::int as units from sluice.ledger l join sluice.bucket b on b.id = l.bucket
+       group by 1 having sum(l.units) <> 0`,
+    )
+    return Object.fromEntries(rows.map(({ name, units }) => [name, units]))
+  }
+  const leases = () => count(at.db, 'sluice.lease')
+
+  it('all are charged or none, once, and it is told when all have room', async () => {
+    const grant = randomUUID()
+    for (let n = 0; n < 2; n++)
+      expect(await acquire(at.db, ['ten', 'two'], { grant, cost: 2 })).toMatchObject({ granted: true })
+    expect(await used()).toEqual({ ten: 2, two: 2 })
+    expect(await acquire(at.db, ['ten', 'two'])).toMatchObject({ granted: false, soonestMs: 2_000 })
+    expect(await acquire(at.db, 'ten', { cost: 8 })).toMatchObject({ granted: true })
+    expect(await acquire(at.db, ['two', 'ten'], { cost: 2 })).toMatchObject({ granted: false, soonestMs: 4_000 })
+    expect(await used()).toEqual({ ten: 10, two: 2 })
+    await clock.set(startMs + 2_000)
+    expect(await acquire(at.db, ['ten', 'two'])).toMatchObject({ granted: true })
+  })
+
+  it('what one of them never has is neither charged nor waited for', async () => {
+    const asked = { cost: 3, line: newId() }
+    expect(await acquire(at.db, ['ten', 'two'], asked)).toMatchObject({ granted: false, waitMs: 0 })
+    expect(await used()).toEqual({})
+    expect(await count(at.db, 'sluice.taker')).toBe(0)
+  })
+
+  it('who waits for all of them is overtaken in none', async () => {
+    await acquire(at.db, 'two', { cost: 2 })
+    await acquire(at.db, 'ten', { cost: 9 })
+    const both = taker(at.db, ['ten', 'two'])
+    expect(await both()).toMatchObject({ granted: false, soonestMs: 2_000 })
+    expect(await count(at.db, 'sluice.taker')).toBe(2)
+    expect(await acquire(at.db, 'ten')).toMatchObject({ granted: false, soonestMs: 1_000 })
+    await clock.set(startMs + 2_000)
+    for (const takes of ['two', ['two', 'ten'], ['ten', 'two']])
+      expect(await acquire(at.db, takes)).toMatchObject({ granted: false, soonestMs: 2_000 })
+    expect(await both()).toMatchObject({ granted: true })
+    expect(await count(at.db, 'sluice.taker')).toBe(0)
+    expect(await acquire(at.db, 'ten', { cost: 2 })).toMatchObject({ granted: true })
+  })
+
+  it('what was not used goes back in all of them, once, and a place with it', async () => {
+    const grant = randomUUID()
+    const takes = ['ten', 'desk', 'seat']
+    expect(await acquire(at.db, takes, { grant, cost: 3 })).toMatchObject({ granted: true, lifeMs: 15_000 })
+    // Of what counts only places it is one unit.
+    expect(await used()).toEqual({ ten: 3, desk: 3, seat: 1 })
+    expect(await leases()).toBe(2)
+    expect(await acquire(at.db, takes, { cost: 3 })).toMatchObject({ granted: false })
+    const next = randomUUID()
+    for (let n = 0; n < 2; n++)
+      expect(await acquire(at.db, takes, { grant: next, cost: 3, back: grant })).toMatchObject({ granted: true })
+    expect(await used()).toEqual({ ten: 3, desk: 3, seat: 1 })
+    expect(await leases()).toBe(2)
+    const end = `select ${fn}.end_takes($1, $2, $3)`
+    await at.db.query(end, [takes.map(() => next), takes, [1, 2, 0]])
+    expect(await used()).toEqual({ ten: 2, desk: 1, seat: 1 })
+    expect(await leases()).toBe(0)
+  })
+
+  it('places of a process that is gone are free in all of them, and jobs that wait for one have their turn', async () => {
+    const takes = ['desk', 'seat']
+    expect(await acquire(at.db, takes)).toMatchObject({ granted: true })
+    expect(await acquire(at.db, takes)).toMatchObject({ granted: false })
+    await clock.set(startMs + 15_000)
+    const grant = randomUUID()
+    expect(await acquire(at.db, takes, { grant })).toMatchObject({ granted: true })
+    expect(await leases()).toBe(2)
+    await at.sluice.send(work, {})
+    expect(await claimAll(at.db, at.worker, ['work'], 1)).toEqual([])
+    const waiting = taker(at.db, takes)
+    expect(await waiting()).toMatchObject({ granted: false })
+    await at.db.query(`select ${fn}.end_takes(array[$1::uuid], array[null], array[0])`, [grant])
+    expect(await leases()).toBe(0)
+    expect(await waiting()).toMatchObject({ granted: false, soonestMs: 0 })
+    expect(await used()).toEqual({ desk: 2, seat: 2 })
+    expect(await claimAll(at.db, at.worker, ['work'], 1)).toHaveLength(1)
+  })
+})

@@ -1,0 +1,330 @@
+/** Takes of limits outside of jobs, one by one, on a clock of the test's own. */
+import { fn } from '../servers/fn.ts'
+import { randomUUID } from 'node:crypto'
+import { beforeEach, describe, expect, it } from 'vitest'
+import { hash64, newId } from '../../src/core/hash.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { claim, claimAll, count, done, emptied, engines, ownClock, quietTask } from '../claim/engine.ts'
+import { acquire, taker } from './asks.ts'
+
+const startMs = Date.UTC(2026, 10, 21)
+const ten = limit('ten', { rate: '60/min', burst: 10 })
+const each = limit('each', { rate: '60/min', burst: 1, by: 'tenant' })
+const three = limit('three', { concurrency: 3 })
+
+for (const engine of engines) {
+  describe(`on ${engine.name}`, () => {
+    const at = emptied(engine)
+    let clock: Awaited<ReturnType<typeof ownClock>>
+    beforeEach(async () => {
+      await at.db.query('drop table if exists sluice.test_clock')
+      clock = await ownClock(at.db, startMs)
+    })
+    const takes = () => at.sluice.takes
+    const ledger = () => count(at.db, 'sluice.ledger')
+
+    it('grants what there is, exactly, and charges nothing for what it denies', async () => {
+      const tries = await Promise.all(Array.from({ length: 30 }, () => acquireFresh()))
+      expect(tries.filter(({ granted }) => granted)).toHaveLength(10)
+      expect(await ledger()).toBe(10)
+      expect(await takes().tryTake(ten)).toEqual({ granted: false, retryAfterMs: 1_000 })
+      await clock.set(startMs + 999)
+      expect(await takes().tryTake(ten)).toEqual({ granted: false, retryAfterMs: 1 })
+      await clock.set(startMs + 1_000)
+      expect(await acquire(at.db, 'ten')).toMatchObject({ granted: true })
+    })
+    const acquireFresh = async () => {
+      await at.sluice.define([quietTask('any', [ten])])
+      return acquire(at.db, 'ten')
+    }
+
+    it('asked twice under one id grants once', async () => {
+      const grant = randomUUID()
+      await at.sluice.define([quietTask('any', [ten, three])])
+      for (let n = 0; n < 3; n++) expect(await acquire(at.db, 'ten', { grant })).toMatchObject({ granted: true })
+      expect(await ledger()).toBe(1)
+      const holder = newId()
+      for (let n = 0; n < 3; n++)
+        expect(await acquire(at.db, 'three', { grant, holder })).toMatchObject({ granted: true })
+      expect(await count(at.db, 'sluice.lease')).toBe(1)
+    })
+
+    it('counts costs, and says when so many units are free', async () => {
+      await at.sluice.define([quietTask('any', [ten])])
+      expect(await acquire(at.db, 'ten', { cost: 7 })).toMatchObject({ granted: true })
+      expect(await acquire(at.db, 'ten', { cost: 5 })).toMatchObject({ granted: false, soonestMs: 2_000 })
+      expect(await acquire(at.db, 'ten', { cost: 0 })).toMatchObject({ granted: true })
+      expect(await acquire(at.db, 'ten', { cost: 3 })).toMatchObject({ granted: true })
+      await expect(takes().tryTake(ten, { cost: 11 })).rejects.toMatchObject({ code: 'SLUICE_COST_ABOVE_CAPACITY' })
+    })
+
+    it('gives back what was not used, once', async () => {
+      await at.sluice.define([quietTask('any', [ten])])
+      await acquire(at.db, 'ten', { cost: 9 })
+      const tried = await takes().tryTake(ten)
+      // Its grant may be too old on a machine that is busy: then it went back by itself.
+      if (tried.granted) {
+        await tried.lease.giveBack()
+        await tried.lease.giveBack()
+      }
+      expect(await acquire(at.db, 'ten')).toMatchObject({ granted: true })
+      expect(await acquire(at.db, 'ten')).toMatchObject({ granted: false })
+    })
+
+    it('keeps keys apart, and refuses those that are missing or too many', async () => {
+      await at.sluice.define([quietTask('any', [each as never])])
+      for (const key of ['a', 'b']) expect(await acquire(at.db, `each:${key}`)).toMatchObject({ granted: true })
+      expect(await takes().tryTake(each, { key: 'a' })).toMatchObject({ granted: false })
+      await expect(takes().tryTake(each)).rejects.toMatchObject({ code: 'SLUICE_MISSING_KEY' })
+      await expect(takes().tryTake(ten, { key: 'a' })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+      await expect(takes().tryTake(ten, { cost: 1.5 })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+      await expect(takes().take(ten, { maxWaitMs: Number.NaN })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+    })
+
+    it('of places: a process that dies keeps its own for their life, and no instant has more', async () => {
+      await at.sluice.define([quietTask('any', [three])])
+      const ask = (holder: string) => acquire(at.db, 'three', { holder, lifeMs: 30_000 })
+      const [dead, live] = [newId(), newId()]
+      expect(await ask(dead)).toMatchObject({ granted: true, lifeMs: 30_000 })
+      for (let n = 0; n < 2; n++) expect(await ask(live)).toMatchObject({ granted: true })
+      for (const second of [0, 10, 20, 29.999]) {
+        await clock.set(startMs + second * 1_000)
+        const [kept] = await at.db.query<{ life_us: string }>(
+          `select life_us from ${fn}.renew_holder($1, 30000000, null)`,
+          [live],
+        )
+        expect(kept?.life_us).toBe('30000000')
+        expect(await ask(live)).toMatchObject({ granted: false, lost: false })
+      }
+      await clock.set(startMs + 30_000)
+      expect(await ask(live)).toMatchObject({ granted: true })
+      expect(await ask(live)).toMatchObject({ granted: false })
+      expect(await count(at.db, 'sluice.lease')).toBe(3)
+      // Who was given up is told so, and gets nothing under the same id.
+      const [kept] = await at.db.query<{ life_us: string | null }>(
+        `select life_us from ${fn}.renew_holder($1, 30000000, null)`,
+        [dead],
+      )
+      expect(kept?.life_us).toBe(null)
+    })
+
+    it('of places: an answer that is repeated tells of a place only while its holder has it', async () => {
+      await at.sluice.define([quietTask('any', [three])])
+      const [grant, holder] = [randomUUID(), newId()]
+      const ask = () => acquire(at.db, 'three', { grant, holder, lifeMs: 30_000 })
+      expect(await ask()).toMatchObject({ granted: true, lost: false })
+      await clock.set(startMs + 29_999)
+      expect(await ask()).toMatchObject({ granted: true, lost: false, lifeMs: 1 })
+      await clock.set(startMs + 30_000)
+      expect(await ask()).toMatchObject({ granted: false, lost: true })
+    })
+
+    it('what takes nothing waits all the same while the vendor asks for silence', async () => {
+      await at.sluice.define([quietTask('any', [ten])])
+      expect(await acquire(at.db, 'ten')).toMatchObject({ granted: true })
+      await at.db.query(`select ${fn}.hold_buckets($1, 5000000, null)`, [[hash64('ten')]])
+      expect(await acquire(at.db, 'ten', { cost: 0 })).toMatchObject({ granted: false, soonestMs: 5_000 })
+      await clock.set(startMs + 5_000)
+      expect(await acquire(at.db, 'ten', { cost: 0 })).toMatchObject({ granted: true })
+    })
+
+    it('of places: what a dead process held is for the jobs that wait, when a take finds it and it is not its turn', async () => {
+      const one = quietTask('one', [limit('single', { concurrency: 1 })])
+      await at.sluice.sendMany(one, [])
+      expect(await acquire(at.db, 'single')).toMatchObject({ granted: true })
+      await at.sluice.sendMany(one, [{}])
+      expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
+      await clock.set(startMs + 15_000)
+      expect(await acquire(at.db, 'single')).toMatchObject({ granted: false })
+      expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
+    })
+
+    it('of places: what is given back after its use is for the jobs that wait, at once', async () => {
+      const one = quietTask('one', [limit('single', { concurrency: 1 })])
+      await at.sluice.sendMany(one, [])
+      const grant = randomUUID()
+      expect(await acquire(at.db, 'single', { grant })).toMatchObject({ granted: true })
+      await at.sluice.sendMany(one, [{}])
+      expect(await claimAll(at.db, at.worker, ['one'], 1)).toEqual([])
+      await at.db.query(`select ${fn}.end_takes(array[$1::uuid], array['single'], array[0])`, [grant])
+      expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
+    })
+
+    it('of places: where an answer was lost the place is free again, and its units stay charged', async () => {
+      await at.sluice.define([quietTask('any', [limit('both', { concurrency: 1, rate: '60/min', burst: 2 })])])
+      for (let n = 0; n < 2; n++) {
+        const grant = randomUUID()
+        expect(await acquire(at.db, 'both', { grant })).toMatchObject({ granted: true })
+        await at.db.query(`select ${fn}.end_takes(array[$1::uuid], array[null::text], array[0])`, [grant])
+      }
+      expect(await acquire(at.db, 'both')).toMatchObject({ granted: false, soonestMs: 1_000 })
+    })
+
+    it('of places: what a dead process held is free for jobs too', async () => {
+      const work = quietTask('work', [three])
+      await at.sluice.sendMany(
+        work,
+        Array.from({ length: 3 }, () => ({})),
+      )
+      const holder = newId()
+      for (let n = 0; n < 2; n++) await acquire(at.db, 'three', { holder })
+      expect(await claimAll(at.db, at.worker, ['work'], 3)).toHaveLength(1)
+      const tidy = () => at.db.query(`select ${fn}.expire_holders($1)`, [String((startMs + 3_600_000) * 1_000)])
+      await tidy()
+      expect(await claimAll(at.db, at.worker, ['work'], 3)).toEqual([])
+      await clock.set(startMs + 15_000)
+      // Nobody is given up where the clock may just have stepped.
+      await at.db.query(`select ${fn}.expire_holders(null)`)
+      expect(await claimAll(at.db, at.worker, ['work'], 3)).toEqual([])
+      await tidy()
+      expect(await claimAll(at.db, at.worker, ['work'], 3)).toHaveLength(2)
+      await clock.set(startMs + 80_000)
+      await tidy()
+      expect(await count(at.db, 'sluice.holder')).toBe(0)
+    })
+
+    it('nobody overtakes who asked before, unless there is room for both', async () => {
+      await at.sluice.define([quietTask('any', [ten])])
+      await acquire(at.db, 'ten', { cost: 8 })
+      const [first, second] = [taker(at.db, 'ten', 4), taker(at.db, 'ten', 1)]
+      expect(await first()).toMatchObject({ granted: false, soonestMs: 2_000 })
+      expect(await second()).toMatchObject({ granted: false, soonestMs: 3_000 })
+      expect(await takes().tryTake(ten)).toEqual({ granted: false, retryAfterMs: 4_000 })
+      await clock.set(startMs + 2_000)
+      expect(await second()).toMatchObject({ granted: false, soonestMs: 1_000 })
+      expect(await first()).toMatchObject({ granted: true })
+      expect(await second()).toMatchObject({ granted: false, soonestMs: 1_000 })
+      await clock.set(startMs + 3_000)
+      expect(await second()).toMatchObject({ granted: true })
+    })
+
+    it('who does not ask again stands in nobody’s way', async () => {
+      await at.sluice.define([quietTask('any', [ten])])
+      await acquire(at.db, 'ten', { cost: 10 })
+      const [gone, second] = [taker(at.db, 'ten', 10), taker(at.db, 'ten', 1)]
+      await gone()
+      await clock.set(startMs + 1_000)
+      expect(await second()).toMatchObject({ granted: false, soonestMs: 10_000 })
+      await clock.set(startMs + 6_000)
+      expect(await second()).toMatchObject({ granted: true })
+    })
+
+    it('who waited and died takes nothing from the jobs that wait', async () => {
+      const work = quietTask('work', [ten])
+      await at.sluice.sendMany(
+        work,
+        Array.from({ length: 30 }, () => ({})),
+      )
+      await done(at.db, await claimAll(at.db, at.worker, ['work'], 10))
+      await at.sluice.define([quietTask('any', [each as never])])
+      await acquire(at.db, 'each:a')
+      const [gone, other] = [taker(at.db, 'ten', 10), taker(at.db, 'each:a', 1)]
+      await gone()
+      await clock.set(startMs + 10_000)
+      // Somebody waits elsewhere.
+      await acquire(at.db, 'each:a')
+      expect(await other()).toMatchObject({ granted: false })
+      expect(await claimAll(at.db, at.worker, ['work'], 10)).toHaveLength(10)
+    })
+
+    it('tasks on two queues and takes share one limit, and no other', async () => {
+      const other = limit('other', { rate: '60/min', burst: 10 })
+      const [one, two] = [quietTask('one', [ten]), quietTask('two', [ten])]
+      for (const task of [one, two])
+        await at.sluice.sendMany(
+          task,
+          Array.from({ length: 20 }, () => ({})),
+          { queue: task.name },
+        )
+      await at.sluice.define([quietTask('any', [other])])
+      for (let n = 0; n < 4; n++) expect(await acquire(at.db, 'ten')).toMatchObject({ granted: true })
+      expect(await claimAll(at.db, at.worker, ['one', 'two'], 40)).toHaveLength(6)
+      expect(await acquire(at.db, 'ten')).toMatchObject({ granted: false })
+      for (let n = 0; n < 10; n++) expect(await acquire(at.db, 'other')).toMatchObject({ granted: true })
+      expect(await acquire(at.db, 'other')).toMatchObject({ granted: false })
+    })
+
+    it('a definition that begins to count places counts those held outside of jobs', async () => {
+      await at.sluice.define([quietTask('any', [three])])
+      for (let n = 0; n < 3; n++) await acquire(at.db, 'three')
+      // An operator takes the places away, and gives them back.
+      await at.sluice.limits.set('three', { rate: '1000/s', burst: 1_000, concurrency: null }, { reason: 'all' })
+      expect(await acquire(at.db, 'three')).toMatchObject({ granted: true })
+      await at.sluice.limits.set('three', { concurrency: 3 }, { reason: 'three' })
+      expect(await acquire(at.db, 'three')).toMatchObject({ granted: false })
+      await at.sluice.limits.unset('three')
+    })
+
+    it('waiting jobs and waiting takers take turns', async () => {
+      const work = quietTask('work', [ten])
+      await at.sluice.sendMany(
+        work,
+        Array.from({ length: 40 }, () => ({})),
+      )
+      await done(at.db, await claimAll(at.db, at.worker, ['work'], 10))
+      const crowd = Array.from({ length: 3 }, () => taker(at.db, 'ten'))
+      let turns = ''
+      for (let second = 1; second <= 24; second++) {
+        await clock.set(startMs + second * 1_000)
+        // Whoever asks first, and a taker each time anew.
+        const jobs = async () => (turns += 'j'.repeat((await claimAll(at.db, at.worker, ['work'], 10)).length))
+        const takers = async () => {
+          for (const [n, ask] of crowd.entries()) {
+            if (!(await ask()).granted) continue
+            turns += 't'
+            crowd[n] = taker(at.db, 'ten')
+          }
+        }
+        if (second % 3 === 0) await jobs()
+        await takers()
+        await clock.set(startMs + second * 1_000 + 20)
+        await jobs()
+      }
+      const by = (who: string) => turns.split(who).length - 1
+      expect(by('t') + by('j')).toBe(24)
+      expect(by('t')).toBeGreaterThanOrEqual(11)
+      expect(by('j')).toBeGreaterThanOrEqual(11)
+      expect(turns).not.toMatch(/ttt|jjj/)
+    })
+
+    it('jobs that come while takers wait have their turn too, and their worker is told when', async () => {
+      const work = quietTask('work', [ten])
+      await at.sluice.define([work])
+      for (let n = 0; n < 10; n++) await acquire(at.db, 'ten')
+      const first = taker(at.db, 'ten')
+      await first()
+      await at.sluice.sendMany(
+        work,
+        Array.from({ length: 3 }, () => ({})),
+      )
+      const looked = await claim(at.db, at.worker, ['work'], 2)
+      expect(looked).toMatchObject({ jobs: [], again: false })
+      expect(looked.wakeUs).toBeGreaterThanOrEqual(1_000_000)
+      await clock.set(startMs + 1_000)
+      expect(await claim(at.db, at.worker, ['work'], 2)).toMatchObject({ jobs: [{}] })
+      expect(await first()).toMatchObject({ granted: false })
+      await clock.set(startMs + 2_000)
+      expect(await claimAll(at.db, at.worker, ['work'], 2)).toEqual([])
+      expect(await first()).toMatchObject({ granted: true })
+    })
+
+    it('jobs that nobody comes for let their turn pass', async () => {
+      const work = quietTask('work', [ten])
+      await at.sluice.sendMany(
+        work,
+        Array.from({ length: 30 }, () => ({})),
+      )
+      await done(at.db, await claimAll(at.db, at.worker, ['work'], 10))
+      const first = taker(at.db, 'ten')
+      expect(await first()).toMatchObject({ granted: false })
+      await clock.set(startMs + 1_000)
+      expect(await first()).toMatchObject({ granted: true })
+      expect(await claimAll(at.db, at.worker, ['work'], 1)).toEqual([])
+      await clock.set(startMs + 2_000)
+      const second = taker(at.db, 'ten')
+      expect(await second()).toMatchObject({ granted: false })
+      await clock.set(startMs + 2_500)
+      expect(await second()).toMatchObject({ granted: true })
+    })
+  })
+}

@@ -1,0 +1,140 @@
+/** Takes that wait, end, and are lost; on the machine's clock. */
+import { fn } from '../servers/fn.ts'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { systemClock } from '../../src/core/clock.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { Sluice, useSluice } from '../../src/sluice.ts'
+import { count, mainEngines, quietTask } from '../claim/engine.ts'
+import { until } from '../until.ts'
+
+const rare = limit('rare', { window: '1/h' })
+const one = limit('one', { concurrency: 1 })
+const two = limit('two', { concurrency: 2 })
+/** What takes seconds by design, in less: renewals above all. */
+const { sleep } = systemClock
+const hasty: typeof systemClock = { ...systemClock, sleep: (ms, signal, ref) => sleep(ms / 20, signal, ref) }
+
+describe.each(mainEngines)('on $name', (engine) => {
+  let sluice: Sluice
+  beforeAll(async () => {
+    sluice = await Sluice.open({ store: await engine.store(), clock: hasty })
+    await sluice.define([quietTask('any', [rare, one, two])])
+    useSluice(sluice)
+  })
+  afterAll(async () => {
+    useSluice(undefined)
+    await sluice.close()
+  })
+  const inLine = () => count(sluice.db, 'sluice.taker')
+
+  it('are granted in the order of asking', async () => {
+    const order: number[] = []
+    const waiting: Promise<unknown>[] = []
+    const first = await one.take()
+    for (let n = 0; n < 5; n++) {
+      waiting.push(one.take().then((place) => (order.push(n), place.release())))
+      // Asked one after the other, whatever the connections make of it.
+      await until(async () => (await inLine()) === n + 1, 'it has asked')
+    }
+    await first.release()
+    await Promise.all(waiting)
+    expect(order).toEqual([0, 1, 2, 3, 4])
+    expect(await inLine()).toBe(0)
+  })
+
+  it('end at once when they cannot be granted in time, and when time is over', async () => {
+    const first = await rare.take()
+    expect(first).toMatchObject({ isUncharged: false })
+    const late = rare.take({ maxWaitMs: 1_000 })
+    await expect(late).rejects.toMatchObject({ code: 'SLUICE_TAKE_TIMEOUT', retryable: true })
+    const error = (await late.catch((e: unknown) => e)) as { retryAfterMs: number }
+    expect(error.retryAfterMs).toBeGreaterThan(3_000_000)
+    await using place = await one.take()
+    await expect(one.take({ maxWaitMs: 40 })).rejects.toMatchObject({ code: 'SLUICE_TAKE_TIMEOUT' })
+    await until(async () => (await inLine()) === 0, 'nobody is in line')
+    expect(place.signal.aborted).toBe(false)
+    expect(place.freshForMs).toBe(Infinity)
+  })
+
+  it('end by a signal, and leave the line', async () => {
+    await using _place = await one.take()
+    const controller = new AbortController()
+    const waiting = one.take({ signal: controller.signal })
+    waiting.catch(() => {})
+    await until(async () => (await inLine()) === 1, 'it waits')
+    controller.abort(new Error('enough'))
+    await expect(waiting).rejects.toThrow('enough')
+    await until(async () => (await inLine()) === 0, 'nobody is in line')
+    await expect(one.take({ signal: controller.signal })).rejects.toThrow('enough')
+  })
+
+  it('a place goes from hand to hand, and never to two', async () => {
+    let now = 0
+    let most = 0
+    const visit = async () => {
+      await using _place = await one.take()
+      most = Math.max(most, ++now)
+      await new Promise((resolve) => setImmediate(resolve))
+      now--
+    }
+    await Promise.all(Array.from({ length: 12 }, visit))
+    expect(most).toBe(1)
+    expect(await count(sluice.db, 'sluice.lease')).toBe(0)
+    expect(await one.tryTake()).toMatchObject({ granted: true })
+    expect(await one.tryTake()).toMatchObject({ granted: false, retryAfterMs: 1_000 })
+  })
+
+  it('a process that was given up is told, and begins anew', async () => {
+    const held = sluice.db.query('select 1 from sluice.lease')
+    expect(await held).toHaveLength(1)
+    await sluice.db.query(`select ${fn}.end_takes(array(select id from sluice.lease), array[$1], array[0])`, ['one'])
+    const lease = await one.take()
+    await sluice.db.query('update sluice.holder set alive_until = 0')
+    await until(() => lease.signal.aborted, 'it is told')
+    expect(lease.signal.reason).toMatchObject({ code: 'SLUICE_LEASE_LOST' })
+    const next = await one.take()
+    expect(next.signal.aborted).toBe(false)
+    await lease.release()
+    expect(await one.tryTake()).toMatchObject({ granted: false })
+    await next.release()
+  })
+
+  it('a place is renewed for as long as it is held, and what nobody knows of is given back', async () => {
+    await using lease = await one.take()
+    const alive = async () =>
+      Number((await sluice.db.query<{ at: string }>('select max(alive_until) as at from sluice.holder'))[0]?.at)
+    const first = await alive()
+    await sluice.db.query(
+      'insert into sluice.lease select gen_random_uuid(), bucket, holder from sluice.lease where id = $1',
+      [lease.id],
+    )
+    await until(async () => (await alive()) > first && (await count(sluice.db, 'sluice.lease')) === 1, 'it is renewed')
+    expect(lease.signal.aborted).toBe(false)
+  })
+
+  it('a place that the store has lost is lost, and no other', async () => {
+    await using lease = await two.take()
+    await using kept = await two.take()
+    const holder = () => sluice.db.query('select id from sluice.holder where alive_until > 0')
+    const before = await holder()
+    // As a restore of a backup, or a failover, from before it was taken.
+    await sluice.db.query('delete from sluice.lease where id = $1', [lease.id])
+    await until(() => lease.signal.aborted, 'it is told')
+    expect(lease.signal.reason).toMatchObject({ code: 'SLUICE_LEASE_LOST' })
+    expect(kept.signal.aborted).toBe(false)
+    expect(await holder()).toEqual(before)
+  })
+
+  it('close gives places back, and ends what waits', async () => {
+    if (engine.name === 'PGlite') return
+    const other = await Sluice.open({ store: sluice.url ?? '' })
+    const lease = await other.takes.take(one)
+    const waiting = other.takes.take(one)
+    waiting.catch(() => {})
+    await until(async () => (await inLine()) === 1, 'it waits')
+    await other.close()
+    await expect(waiting).rejects.toMatchObject({ code: 'SLUICE_CLOSED' })
+    expect(lease.signal.reason).toMatchObject({ code: 'SLUICE_CLOSED' })
+    expect(await count(sluice.db, 'sluice.lease')).toBe(0)
+  })
+})
