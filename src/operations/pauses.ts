@@ -74,8 +74,8 @@ export function pausesOn(sql: Sql): Pauses {
     async resume(what) {
       checkPausable(what)
       if (!('limit' in what)) return removeGate(sql, gateOf(what))
-      const [row] = await sql.call<{ resume: boolean }>('resume_limit', [what.limit, what.key ?? ''])
-      return row?.resume ?? false
+      const [row] = await sql.call<{ resume_limit: boolean }>('resume_limit', [what.limit, what.key ?? ''])
+      return row?.resume_limit ?? false
     },
     async pauses() {
       const rows = await sql.run<Line>('operations/read_pauses')
