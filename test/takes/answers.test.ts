@@ -96,7 +96,7 @@ it('a place that is granted while others are renewed stays held', async () => {
   await until(() => renew.length > 0, 'it waits for the next renewal')
   let second: Awaited<typeof first> | undefined
   hook = async (name, _params, run) => {
-    if (name === 'keep') second = await sluice.takes.take(seats)
+    if (name === 'renew_holder') second = await sluice.takes.take(seats)
     return run()
   }
   renew.splice(0).forEach((go) => go())

@@ -360,7 +360,7 @@ test('by SQL too, nonsense is refused at the door, with the code in front', asyn
     ['a', { prio: 1 }, /there is no option "prio"/],
     ['a', { delay: -1 }, /^SLUICE_BAD_DURATION/],
     ['a', { delay: true }, /^SLUICE_BAD_DURATION/],
-    ['a', { delay: 'soon' }, /^SLUICE_BAD_DURATION: "soon" is no span/],
+    ['a', { delay: 'soon' }, /^SLUICE_BAD_DURATION: "soon" is not a duration/],
     ['a', { max_wait: 1e300 }, /^SLUICE_BAD_DURATION/],
     ['a', { at: 'tomorrow-ish' }, /^SLUICE_BAD_OPTION: at is "tomorrow-ish"/],
     ['a', { at: '294276-12-31', max_wait: '300 days' }, /^SLUICE_BAD_OPTION: delay, at/],
