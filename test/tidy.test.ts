@@ -183,6 +183,18 @@ const laws: Record<string, Law> = {
       { 'docs/a.md': 'The store tells the worker.' },
     ],
   },
+  'docs name files that are there': {
+    in: (files) => {
+      const paths = files.map(({ path }) => path)
+      const named = /`((?:src\/|test\/)?[\w-]+\/[\w./-]+\.(?:ts|sql|lua|mjs))`/g
+      return files
+        .filter(({ path }) => /^(docs\/|src\/.*README|README|CONTRIBUTING)/.test(path) && path.endsWith('.md'))
+        .flatMap(({ path, text }) => [...text.matchAll(named)].map(([, name = '']) => [path, name] as const))
+        .filter(([, name]) => !paths.some((path) => path === name || path === `src/${name}`))
+        .map(([path, name]) => `${path} names ${name}`)
+    },
+    bad: [{ 'docs/a.md': 'A claim is decided in `claim/decide.sql`.' }],
+  },
   'nothing is left open': {
     in: (files) =>
       files.filter(({ path, text }) => !path.endsWith('.json') && openMarks.test(text)).map(({ path }) => path),

@@ -1,4 +1,5 @@
--- Reads what stands between a waiting job and its start, by the same functions (`engine.room`) and lists as claims.
+-- Reads what stands between a waiting job and its start, by the same functions (`engine.bucket_room`) and lists as
+-- claims.
 -- $1 the job's id
 with job as (
   select j.*, engine.limiter_now_us() as now_us, e.ahead_us, e.closed_us

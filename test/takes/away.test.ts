@@ -54,7 +54,11 @@ it('a lost answer is asked for again, and charges nothing twice', async () => {
   const { proxy, sluice } = await behind()
   const seats = limit('seats', { concurrency: 2 })
   await (await sluice.takes.take(seats)).release()
-  const lost = proxy.swallow({ when: (request) => request.includes('\0acquire_grant\0'), leave: 'closed', until: isReady })
+  const lost = proxy.swallow({
+    when: (request) => request.includes('\0acquire_grant\0'),
+    leave: 'closed',
+    until: isReady,
+  })
   const lease = await sluice.takes.take(seats)
   await lost
   expect(await count(sluice.db, 'sluice.lease')).toBe(1)

@@ -22,7 +22,7 @@ begin
   if v_row.version < v_def.version then
     begin
       v_state := engine.rebuild_bucket_state(v_row, v_def);
-      -- Until this row is written, engine.room returns the state under the older definition.
+      -- Until this row is written, engine.bucket_room returns the state under the older definition.
       perform engine.append_ledger(array[jsonb_populate_record(
         null::engine.room, to_jsonb(v_state) || jsonb_build_object(
         'ord', 1, 'bucket', v_bucket, 'n', v_row.n, 'now_at', v_row.at, 'version', v_def.version, 'hold', v_row.hold,

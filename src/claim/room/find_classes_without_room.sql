@@ -7,7 +7,7 @@
 -- p_now: microseconds of the limiter clock.
 -- classes: those to leave out.
 -- bucket: of the label buckets without room, the one that has room first. Null: all have room.
--- due, period, slack: next, period and slack of that bucket, as in `engine.room`.
+-- due, period, slack: next, period and slack of that bucket, as in `engine.bucket_room`.
 create or replace function engine.find_classes_without_room(p_labels jsonb, p_classes bigint[], p_now bigint,
   out classes bigint[], out bucket bigint, out due bigint, out period bigint, out slack bigint)
 language plpgsql stable as $$

@@ -7,8 +7,8 @@
 -- p_lanes: the lanes that are served
 -- p_cap: as in `engine.claim_jobs`
 -- now_us: the time of the decision, in microseconds
--- avail, units, places, most, life: as in `engine.room`, for each bucket
--- rooms: what `engine.room` returned, from which `engine.append_ledger` goes on
+-- avail, units, places, most, life: as in `engine.bucket_room`, for each bucket
+-- rooms: what `engine.bucket_room` returned, from which `engine.append_ledger` goes on
 create or replace function engine.read_claim_room(
   p_buckets bigint[], p_members bigint[], p_lists bigint[], p_lanes bigint[], p_cap bigint,
   out now_us bigint, out avail bigint[], out units bigint[], out places bigint[], out most bigint[], out life bigint[],

@@ -17,7 +17,7 @@ begin
     where d.name = p_def.name and d.version = p_row.version and u.kind = 'concurrency';
   end if;
   for i in 1 .. cardinality(p_def.kind) loop
-    v_state.debt[i] := 0;  -- for a window or a quota engine.room reads its steps or periods
+    v_state.debt[i] := 0;  -- for a window or a quota engine.bucket_room reads its steps or periods
     if p_def.kind[i] = 'concurrency' then
       v_state.debt[i] := coalesce(v_running, 0);
     elsif p_def.kind[i] = 'rate' then

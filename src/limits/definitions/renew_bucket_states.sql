@@ -1,5 +1,5 @@
--- Writes the state of buckets that have a new definition since their newest row. engine.room rebuilds that state from
--- the ledger, which takes a while where the ledger is long: so it is written once, and before the clock is read. A
+-- Writes the state of buckets that have a new definition since their newest row. engine.bucket_room rebuilds that state
+-- from the ledger, which takes a while where the ledger is long: so it is written once, and before the clock is read. A
 -- bucket whose ledger is too long for a claim (engine.is_ledger_too_long) is recorded in sluice.renewal: it grants
 -- nothing until engine.rebuild_next_bucket has rebuilt it outside of claims. The caller has locked the buckets. Returns
 -- whether there were any.

@@ -1,7 +1,7 @@
 -- Appends one ledger row to each of these buckets; nothing else inserts ledger rows. The row is the state that
--- engine.room found, after what was granted, given back or used since. Leaves out pools, and buckets without a
+-- engine.bucket_room found, after what was granted, given back or used since. Leaves out pools, and buckets without a
 -- definition. The caller has locked the buckets.
--- p_rooms: what engine.room returned.
+-- p_rooms: what engine.bucket_room returned.
 -- p_claim: id of the grant, or of the claim of several jobs; null: the row's units cannot be given back.
 -- p_units: units granted from each bucket, by its place in the call of engine.bucket_room (ord); negative: given back.
 -- Null: none.

@@ -1,11 +1,11 @@
--- Returns what the pool of a definition allows, in the form of engine.room; a pool has no state of its own. A member
--- that was never used is all free. Leaves out units that takers outside of jobs wait for at a member, when it is the
--- takers' turn (engine.units_left_for_jobs). To act on the answer, the caller locks the members first.
+-- Returns what the pool of a definition allows, in the form of engine.bucket_room; a pool has no state of its own. A
+-- member that was never used is all free. Leaves out units that takers outside of jobs wait for at a member, when it is
+-- the takers' turn (engine.units_left_for_jobs). To act on the answer, the caller locks the members first.
 -- avail: jobs of one unit for which the members have room together.
 -- units, places: those of the member that has the most.
 -- next: when one of the members has p_need units and a place.
 -- p_def: the definition.
--- p_ord, p_bucket: place in the call of engine.room, and id, of the pool's own bucket.
+-- p_ord, p_bucket: place in the call of engine.bucket_room, and id, of the pool's own bucket.
 -- p_now: the limiter's clock, in microseconds.
 -- p_need: units that the next job needs.
 create or replace function engine.pool_room(p_def sluice.limit_def, p_ord integer, p_bucket bigint, p_now bigint,

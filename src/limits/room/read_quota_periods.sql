@@ -1,7 +1,7 @@
 -- Returns the periods of a bucket's quotas when the store's clock shows p_wall, from the bucket's newest row
 -- (engine.advance_quota_periods). If that clock was set back, periods begin again in which units were granted: what
 -- counts in them is read from the ledger (engine.recount_quota_periods), as it is when the row has no periods. Null
--- when the store does not understand a calendar: engine.room treats such a quota as full.
+-- when the store does not understand a calendar: engine.bucket_room treats such a quota as full.
 -- p_row, p_def: the bucket's newest ledger row; the definition in force.
 -- p_wall: the store's clock, in microseconds.
 create or replace function engine.read_quota_periods(p_row sluice.ledger, p_def sluice.limit_def, p_wall bigint)
