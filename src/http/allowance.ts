@@ -1,6 +1,6 @@
 /** The grants of one attempt, one for each request, and whether the attempt may still be given back uncalled. */
 import { AttemptError } from '../core/errors.ts'
-import type { Grant } from './gate.ts'
+import type { Grant } from './send-check.ts'
 
 /** Units that a request takes of limits, by name, in place of what its job takes of them. */
 export type RequestCost = Readonly<Record<string, number>>

@@ -6,7 +6,7 @@ import type { GuardedAgent } from './agent.ts'
 import { type RequestCost, type Spending, StaleGrantError } from './allowance.ts'
 import { encodeBody } from './body.ts'
 import { limitedBy, note } from './feedback.ts'
-import { type Grant, keepWarm, openGate } from './gate.ts'
+import { type Grant, keepWarm, createSendCheck } from './send-check.ts'
 import { blockedCode } from './guard.ts'
 import { maxRedirects, redirectError, redirectTo } from './redirect.ts'
 import type { Hop } from './redirect.ts'
@@ -191,7 +191,7 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
   for (let stale = 0; stale < maxStaleGrants; stale++) {
     const taking = allowance.next(signal, unused, cost)
     const grant = await (stale === 0 ? taking : keepWarm(agent, hop.url.origin, clock, taking))
-    const gate = openGate({
+    const sendCheck = createSendCheck({
       agent,
       clock,
       grant,
@@ -207,18 +207,18 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
         headers,
         redirect: 'manual',
         signal,
-        dispatcher: gate.dispatcher,
+        dispatcher: sendCheck.dispatcher,
         ...content,
       })
     } catch (error) {
       if (signal.aborted) throw signal.reason
-      if (!gate.stale()) {
+      if (!sendCheck.stale()) {
         const failure = failureOf(hop, error)
         // The address that the name resolves to is forbidden: nothing was written.
         if (failure.code === blockedCode && grant !== undefined) await allowance.giveBack(grant)
         throw failure
       }
-      unused = gate.unused()
+      unused = sendCheck.unused()
       if (hop.stream?.isBegun) {
         why =
           'its grant ran out before the first part of its body was there, and a stream cannot be read twice; use bytes'

@@ -1,7 +1,7 @@
 /** The grants of one `fetch` of a limit. Each request takes one, and holds its place until its response is read or cancelled. */
 import { AttemptError } from '../core/errors.ts'
 import type { Spending } from '../http/allowance.ts'
-import type { Grant } from '../http/gate.ts'
+import type { Grant } from '../http/send-check.ts'
 import type { TakenGrant } from './lease.ts'
 
 /** What a `FetchGrants` needs of the takes. */

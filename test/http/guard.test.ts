@@ -5,7 +5,7 @@ import type { AddressInfo, LookupFunction } from 'node:net'
 import fc from 'fast-check'
 import { expect, onTestFinished, test } from 'vitest'
 import { Agents, createAgent } from '../../src/http/agent.ts'
-import type { Grant } from '../../src/http/gate.ts'
+import type { Grant } from '../../src/http/send-check.ts'
 import { Guard } from '../../src/http/guard.ts'
 import { httpServer, setup } from './bench.ts'
 

@@ -5,7 +5,7 @@ import { StoreError } from '../../src/core/errors.ts'
 import { newId } from '../../src/core/hash.ts'
 import type { Db } from '../../src/db/db.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
-import type { Grant } from '../../src/http/gate.ts'
+import type { Grant } from '../../src/http/send-check.ts'
 import { StoreGrants } from '../../src/worker/grants.ts'
 import { claim, emptied, mainEngines, perTenant, quietTask } from '../claim/engine.ts'
 

@@ -14,10 +14,10 @@ export interface Grant {
 }
 
 /** The reason why a request was not written, or not repeated. Never reaches a handler. */
-class GateError extends Error {}
+class SendCheckError extends Error {}
 
 /** The way of one request to the socket, and what happened to its grant. */
-export interface Gate {
+export interface SendCheck {
   readonly dispatcher: Dispatcher
   /** True when the grant expired before the first byte of the request: nothing was sent, the connection is kept. */
   readonly stale: () => boolean
@@ -26,9 +26,9 @@ export interface Gate {
 }
 
 /**
- * What a gate needs. `take` is called when the HTTP layer repeats a request by itself (421), which is one more arrival.
+ * What a check needs. `take` is called when the HTTP layer repeats a request by itself (421), which is one more arrival.
  */
-export interface GateOptions {
+export interface SendCheckOptions {
   readonly agent: Agent
   readonly clock: Clock
   /** Undefined: nothing limits the request. */
@@ -49,7 +49,7 @@ type Handler = Required<
  * and, unless that throws, writes the request in the same turn. Throwing (not aborting: that would destroy the
  * connection) drops the request unsent and keeps the socket, so that the next try finds it open.
  */
-export function openGate(options: GateOptions): Gate {
+export function createSendCheck(options: SendCheckOptions): SendCheck {
   const { agent, clock, bytes } = options
   let stale = false
   let dispatched = false
@@ -66,11 +66,11 @@ export function openGate(options: GateOptions): Gate {
         onRequestStart(controller, context) {
           // A second start of one dispatch is the HTTP layer's own repeat after a lost connection, which is not allowed
           // here.
-          if (started) throw new GateError('the connection was lost after the request had been written')
+          if (started) throw new SendCheckError('the connection was lost after the request had been written')
           if (isStale(grant)) {
             stale = true
             unused = grant
-            throw new GateError('the grant ran out before the request was written')
+            throw new SendCheckError('the grant ran out before the request was written')
           }
           started = true
           handler.onRequestStart(controller, context)
@@ -97,7 +97,7 @@ export function openGate(options: GateOptions): Gate {
           : checked(request.body, () => {
               if (!isStale(grant)) return
               stale = true
-              throw new GateError('the grant ran out before the first part of the body was there')
+              throw new SendCheckError('the grant ran out before the first part of the body was there')
             }))
       return dispatch({ ...request, body: body as NonNullable<typeof request.body> }, guarded)
     }
@@ -118,7 +118,7 @@ export function openGate(options: GateOptions): Gate {
   return { dispatcher: agent.compose(interceptor), stale: () => stale, unused: () => unused }
 }
 
-const warmed = new GateError('only a connection was wanted')
+const warmed = new SendCheckError('only a connection was wanted')
 
 /** Opens a connection to `origin`. Resolves when it is free, or could not be made. Sends nothing; never rejects. */
 function warm(agent: Agent, origin: string): Promise<void> {
