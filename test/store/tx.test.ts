@@ -284,7 +284,8 @@ describe('on an embedded engine of the user’s own', () => {
       query: async (sql, params) => (await on.query(sql, [...(params ?? [])])).rows as never,
       script: async (sql) => void (await on.exec(sql)),
     })
-    await migrate({ ...tx(pglite), transaction: (body: (t: Tx) => unknown) => body(tx(pglite)) } as unknown as Db)
+    const transaction = (body: (t: Tx) => Promise<unknown>) => pglite.transaction((own) => body(tx(own)))
+    await migrate({ ...tx(pglite), transaction } as unknown as Db)
     sluice = await openOn(engines[1])
   })
   afterAll(async () => {
