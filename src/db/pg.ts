@@ -1,7 +1,8 @@
 /** Connects to a PostgreSQL server, through node-postgres. */
 import pg from 'pg'
 import type { Clock } from '../core/clock.ts'
-import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
+import { SluiceError, UsageError } from '../core/errors.ts'
+import { describe, inTime, isLost, LateError, unreachable } from './connection-error.ts'
 import { type Db, type Row, silentlyAborted, SingleConnection, transactionOver, type Tx } from './db.ts'
 
 /** Options for a server. */
@@ -32,28 +33,6 @@ const probeMs = 2_000
 
 /** How long connecting to a server without free connections (53300) is retried, in ms. */
 const fullMs = 15_000
-
-/** SQLSTATEs that mean that the connection, not the statement, failed. */
-const lostStates = /^(08...|57P0[123]|53300)$/
-
-/** Codes of Node for a failed socket. */
-const lostCodes = /^(E[A-Z]+|EAI_[A-Z]+|ERR_(STREAM|SOCKET|SSL|TLS)_\w+)$/
-
-/** Messages of node-postgres for a failed connection, without a code. */
-const lostWords =
-  /^(Connection terminated|Client (has encountered a connection error|was closed) and is not queryable|Query read timeout|Received unexpected )/
-
-/** A statement without a reply in time. */
-class LateError extends Error {}
-
-/** Returns true when an error of a statement means that the connection failed, so that the outcome is unknown. */
-function isLost(error: unknown): boolean {
-  if (error instanceof LateError) return true
-  if (!(error instanceof Error)) return false
-  const { code } = error as { code?: unknown }
-  if (error instanceof pg.DatabaseError) return lostStates.test(String(code))
-  return typeof code === 'string' ? lostCodes.test(code) : lostWords.test(error.message)
-}
 
 /** Connections through a pooler that switches server sessions: what is prepared or set on them affects other clients. */
 const pooled = new WeakSet<pg.ClientBase>()
@@ -341,16 +320,6 @@ async function isDirect(client: pg.Client, ask: (sql: string) => Promise<pg.Quer
   return processID === 0 || (await ask('select pg_backend_pid() as pid')).rows[0]?.pid === processID
 }
 
-/** Returns the result, or a LateError. If this process was stopped, the reply may have arrived: it is read first. */
-function inTime<T>(asked: Promise<T>, ms: number): Promise<T> {
-  return new Promise((resolve, reject) => {
-    const late = () => reject(new LateError('no answer in time'))
-    const timer = setTimeout(() => setImmediate(late), ms)
-    const over = () => clearTimeout(timer)
-    asked.finally(over).then(resolve, reject)
-  })
-}
-
 function makePool(url: string, max: number): pg.Pool {
   const pool = new pg.Pool({
     connectionString: url,
@@ -372,28 +341,4 @@ function makePool(url: string, max: number): pg.Pool {
 
 function quote(name: string): string {
   return `"${name.replaceAll('"', '""')}"`
-}
-
-function unreachable(where: string, cause: unknown): StoreError {
-  const why = cause instanceof Error ? cause.message : String(cause)
-  return new StoreError(
-    'SLUICE_STORE_UNREACHABLE',
-    `PostgreSQL at ${where} did not answer (${why}); check that it runs and that DATABASE_URL is right`,
-    { cause },
-  )
-}
-
-/** Returns host:port/database of a URL, without credentials. */
-function describe(url: string): string {
-  try {
-    const parsed = new URL(url)
-    const socket = parsed.searchParams.get('host')
-    if (socket !== null) return `the owner of ${socket}`
-    return `${parsed.hostname || 'localhost'}:${parsed.port || '5432'}${parsed.pathname}`
-  } catch {
-    throw new UsageError(
-      'SLUICE_BAD_URL',
-      'the database URL is malformed; it should look like postgres://user:password@host:5432/database',
-    )
-  }
 }

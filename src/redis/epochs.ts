@@ -8,7 +8,8 @@ import { UsageError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
 import type { Store } from '../db/store.ts'
 import type { Seed } from './definition.ts'
-import type { Beginning, RedisLimiter } from './limiter.ts'
+import type { Beginning } from './call.ts'
+import type { RedisLimiter } from './limiter.ts'
 import type { SharedDefinitions } from './definitions.ts'
 
 /** What epochs need. */

@@ -4,130 +4,19 @@ import { type Clock, systemClock } from '../core/clock.ts'
 import { StoreError, UsageError } from '../core/errors.ts'
 import { scripts } from '../generated/lua.ts'
 import { ask, type RedisClient, Script } from './client.ts'
-import { inJson, type Published, publishedJson, type RedisBucket, type Seed } from './definition.ts'
-
-/** A request for grants from one set of buckets. */
-export interface Item {
-  /** Number of jobs; each gets its units of all these buckets, or none. */
-  want: number
-  /** `bucket`: index in the call's list, from 0. */
-  takes: readonly { bucket: number; units: number }[]
-}
-
-/** What calls for grants and settlements have in common. */
-export interface RedisCall {
-  /** Id of the grant, or of the settlement; the same id within a minute is the same call and gets the same answer. */
-  id: string
-  buckets: readonly RedisBucket[]
-  /** The epoch that the caller knows: if another stands, nothing is done. Default: any, if the state is whole. */
-  epoch?: string
-  /** The latest time that Redis's clock can show, by the caller's monotonic clock, in microseconds; default: not known. */
-  capUs?: number
-  /** Ms after sending within which the call is carried out, or not at all. Default: the time-out, for each try. */
-  withinMs?: number
-}
-
-/** A call for grants. */
-export interface Reservation extends RedisCall {
-  items: readonly Item[]
-  /** True for one more request of a running job, which has its places already. Default false. */
-  isFurther?: boolean
-  /** What fits within this time is granted now, for use from then on; microseconds, whole, at most 100,000. Default: not ahead. */
-  aheadUs?: number
-}
-
-/** Result of an item. */
-export interface Granted {
-  /** How many of those wanted were granted; the first ones. */
-  granted: number
-  /** Microseconds after which it is worth sending the rest again; 0: all were granted. */
-  waitUs: number
-  /** Index of the bucket that will be the last to have room for the next; undefined: none lacks it. */
-  lacking: number | undefined
-  /** Microseconds after the decision at which the grants may be used; 0: at once, as always without `aheadUs`. */
-  startUs: number
-  /** With `aheadUs`: the bucket that lacks room is closed or held, whatever was used of it. */
-  isHeld: boolean
-}
-
-/**
- * What happened to grants, in one bucket: a grant used `more` units than granted (negative: fewer); or nothing of it was used, so
- * its places are free too; or `ended` of a grant's places are free again (`grant` unset: the grant is not known; do not mix the
- * two ways); or the vendor demanded a pause of `holdUs`.
- */
-export type SettleAct = { bucket: number } & (
-  | { grant: string; more: number }
-  | { grant: string; isUnused: true }
-  | { ended: number; grant?: string }
-  | { holdUs: number }
-)
-
-/** A report of what happened to grants. The acts are carried out in order. */
-export interface Settlement extends RedisCall {
-  acts: readonly SettleAct[]
-}
-
-/** The caller's definition of a bucket is out of date, and nothing was done; `version`: the one in force. */
-export interface Superseded {
-  isDecided: false
-  why: 'superseded'
-  bucket: number
-  version: number
-}
-
-/**
- * The state is not whole (emptied, restarted, failed over), or is not of the epoch that the caller knows, and nothing was done.
- * `epoch`: the one that stands; undefined: none. A caller that named this epoch, or none, begins a new one `instead` of it. A
- * caller that named another reads again which epoch counts: it may be newer by now, or this server may have been cut off.
- */
-export interface Lost {
-  isDecided: false
-  why: 'lost'
-  epoch: string | undefined
-}
-
-/** An answer; `nowUs`: the limits' time at which it was decided. */
-export type Decided<T> = { isDecided: true; nowUs: number; results: T[] } | Superseded | Lost
-
-/** The epoch of another owner stands, whole or not, and nothing was done. */
-export interface Owned {
-  isDecided: false
-  why: 'owned'
-  owner: string
-}
-
-/** What an epoch begins with. */
-export interface Beginning {
-  /** Id of the new epoch: random, never used before. */
-  epoch: string
-  /** The only owner that begins epochs here from now on. */
-  owner: string
-  /** The epoch that `Lost` returned: if another stands by now, nothing is done. Default: none. */
-  instead?: string | undefined
-  /**
-   * From now on, each bucket that is not Sluice's own grants nothing for as long as its rules look back (a quota: until its
-   * period is over; a concurrency: a minute, because Redis does not know how long jobs run), but no longer than this, in
-   * microseconds. Default without bound, which is right if it is not known what was granted; 0: only the seeds count.
-   */
-  closeUs?: number
-  /** Buckets that are written afresh, and what has been used of each by now; there may be ten thousand and more. */
-  seeds?: readonly Seed[]
-  /** Redis may have granted what is in the seeds up to this many microseconds later; until then they grant nothing. */
-  delayUs?: number
-  /** Ms after sending within which the epoch begins, or not at all; default 10 s. */
-  withinMs?: number
-}
-
-/** The epoch that stands. */
-export interface Epoch {
-  /** Its id; undefined: none stands. */
-  id: string | undefined
-  /** True if the state is that epoch's: nothing was lost since it began. */
-  isWhole: boolean
-  owner: string | undefined
-  /** What Redis's clock shows, in microseconds. */
-  nowUs: number
-}
+import type {
+  RedisCall,
+  Reservation,
+  Granted,
+  Settlement,
+  Superseded,
+  Lost,
+  Decided,
+  Owned,
+  Beginning,
+  Epoch,
+} from './call.ts'
+import { inJson, type Published, publishedJson } from './definition.ts'
 
 /** Where limits are in Redis. */
 export interface RedisLimiterOptions {

@@ -2,7 +2,8 @@
 import { caughtUpMs, type Clock, type Moment, readMoment } from '../core/clock.ts'
 import { newId } from '../core/hash.ts'
 import type { RedisBucket } from './definition.ts'
-import type { RedisLimiter, SettleAct } from './limiter.ts'
+import type { SettleAct } from './call.ts'
+import type { RedisLimiter } from './limiter.ts'
 import type { SharedDefinitions } from './definitions.ts'
 
 /**

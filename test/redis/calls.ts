@@ -1,7 +1,7 @@
 /** What tests of limits in Redis have in common. */
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import type { RedisBucket, Seed } from '../../src/redis/definition.ts'
-import type { Decided } from '../../src/redis/limiter.ts'
+import type { Decided } from '../../src/redis/call.ts'
 
 /** A bucket under a definition. */
 export function bucket(name: string, options: LimitOptions, version = 1): RedisBucket {

@@ -1,0 +1,60 @@
+/** Errors of a connection to PostgreSQL: which mean that the outcome is unknown, and how they are reported. */
+import pg from 'pg'
+import { StoreError, UsageError } from '../core/errors.ts'
+
+/** SQLSTATEs that mean that the connection, not the statement, failed. */
+const lostStates = /^(08...|57P0[123]|53300)$/
+
+/** Codes of Node for a failed socket. */
+const lostCodes = /^(E[A-Z]+|EAI_[A-Z]+|ERR_(STREAM|SOCKET|SSL|TLS)_\w+)$/
+
+/** Messages of node-postgres for a failed connection, without a code. */
+const lostWords =
+  /^(Connection terminated|Client (has encountered a connection error|was closed) and is not queryable|Query read timeout|Received unexpected )/
+
+/** A statement without a reply in time. */
+export class LateError extends Error {}
+
+/** Returns true when an error of a statement means that the connection failed, so that the outcome is unknown. */
+export function isLost(error: unknown): boolean {
+  if (error instanceof LateError) return true
+  if (!(error instanceof Error)) return false
+  const { code } = error as { code?: unknown }
+  if (error instanceof pg.DatabaseError) return lostStates.test(String(code))
+  return typeof code === 'string' ? lostCodes.test(code) : lostWords.test(error.message)
+}
+
+/** Returns the result, or a LateError. If this process was stopped, the reply may have arrived: it is read first. */
+export function inTime<T>(asked: Promise<T>, ms: number): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const late = () => reject(new LateError('no answer in time'))
+    const timer = setTimeout(() => setImmediate(late), ms)
+    const over = () => clearTimeout(timer)
+    asked.finally(over).then(resolve, reject)
+  })
+}
+
+/** Returns the error for a server that did not answer. */
+export function unreachable(where: string, cause: unknown): StoreError {
+  const why = cause instanceof Error ? cause.message : String(cause)
+  return new StoreError(
+    'SLUICE_STORE_UNREACHABLE',
+    `PostgreSQL at ${where} did not answer (${why}); check that it runs and that DATABASE_URL is right`,
+    { cause },
+  )
+}
+
+/** Returns host:port/database of a URL, without credentials. */
+export function describe(url: string): string {
+  try {
+    const parsed = new URL(url)
+    const socket = parsed.searchParams.get('host')
+    if (socket !== null) return `the owner of ${socket}`
+    return `${parsed.hostname || 'localhost'}:${parsed.port || '5432'}${parsed.pathname}`
+  } catch {
+    throw new UsageError(
+      'SLUICE_BAD_URL',
+      'the database URL is malformed; it should look like postgres://user:password@host:5432/database',
+    )
+  }
+}
