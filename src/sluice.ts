@@ -19,7 +19,6 @@ import { type Pauses, pausesOn } from './operations/pauses.ts'
 import { type Parking, parkingOn } from './claim/parking/parked.ts'
 import {
   type AnyTask,
-  provideSender,
   type Sendable,
   type Sender,
   type SendManyOptions,
@@ -378,21 +377,3 @@ export class Sluice implements Sender {
 function schemaOf(options: SluiceOptions): string {
   return options.schema ?? env('SLUICE_SCHEMA') ?? 'sluice'
 }
-
-let shared: Promise<Sluice> | undefined
-
-/** Opens the Sluice that `task.send` uses by default, at first use, from the environment. */
-function sharedSluice(): Promise<Sluice> {
-  shared ??= Sluice.open().catch((error: unknown) => {
-    shared = undefined
-    throw error
-  })
-  return shared
-}
-
-/** Makes `task.send` go to this Sluice from now on; undefined: to one opened from the environment at first use. */
-export function useSluice(sluice: Sluice | undefined): void {
-  provideSender(sluice === undefined ? sharedSluice : () => sluice)
-}
-
-provideSender(sharedSluice)

@@ -78,7 +78,7 @@ const exceptions: Record<string, string> = {
 /** The module of a path. */
 export function moduleOf(path: string): string {
   const [, name = ''] = path.split('/')
-  return /^(sluice|index|config|options|version)\.ts$/.test(name) ? 'sluice' : name
+  return /^(sluice|default-sluice|index|config|options|version)\.ts$/.test(name) ? 'sluice' : name
 }
 
 /** Imports of modules that the importer may not use. */

@@ -3,7 +3,8 @@ import { type Duration, durationMs } from '../core/rate.ts'
 import { inSchema, sqlOn } from '../db/store.ts'
 import type { AnyTask } from '../tasks/task.ts'
 import type { SluiceOptions } from '../options.ts'
-import { Sluice, useSluice } from '../sluice.ts'
+import { useSluice } from '../default-sluice.ts'
+import { Sluice } from '../sluice.ts'
 import type { Job } from '../operations/jobs.ts'
 
 /** How to open a test Sluice. */
