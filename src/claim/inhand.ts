@@ -218,7 +218,8 @@ export class InHand {
   /** Ends a job, unless it is not in hand any more: reported twice, timed out, or given up. */
   #ended(job: ClaimedJob, outcome: Outcome): void {
     const sinceMs = this.#jobs.get(job)
-    if (sinceMs === undefined) return
+    // The outlet may have kept its place until now.
+    if (sinceMs === undefined) return this.look()
     this.#jobs.delete(job)
     if (sinceMs === Infinity) this.#pending--
     const held = outcome.kind === 'readmit' ? outcome.place.held : 'held' in outcome ? outcome.held : undefined

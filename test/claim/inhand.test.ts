@@ -86,6 +86,21 @@ describe('in hand', () => {
     expect([at.ends, hand.size, hand.returned]).toEqual([['unused'], 0, 1])
   })
 
+  it('a place that becomes free after its job was given up is noticed', async () => {
+    const { at, hand } = stage({ slots: 1 })
+    const one = job()
+    hand.take([one])
+    hand.drop([one], new Error('over'))
+    let isFree = false
+    void hand.freed(1).then(() => (isFree = true))
+    await until(() => at.ends.length === 1, 'its end is recorded')
+    expect([hand.size, isFree]).toEqual([0, false])
+    at.started.length = 0
+    at.reports.ended(one, { kind: 'interrupt', error: '{}', tookMs: 1 })
+    await until(() => isFree, 'the place is free')
+    expect(at.ends).toEqual(['interrupt'])
+  })
+
   it('what Redis has to grant, too, takes a place at once, and starts when it is granted', async () => {
     let grant: (leave: Partial<PeerDecision>) => void = () => {}
     const { at, hand } = stage({ answer: new Promise((resolve) => (grant = resolve)) })
