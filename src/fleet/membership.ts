@@ -145,12 +145,12 @@ export class Membership {
     return all
   }
 
-  /** Returns the ids of those jobs that no longer belong to their claim. */
-  async taken(jobs: readonly Pick<ClaimedJob, 'id' | 'claim'>[]): Promise<Set<string>> {
-    if (jobs.length === 0) return new Set()
+  /** Returns those jobs that no longer belong to their claim. */
+  async taken(jobs: readonly ClaimedJob[]): Promise<ClaimedJob[]> {
+    if (jobs.length === 0) return []
     const params = [jobs.map((job) => job.id), jobs.map((job) => job.claim)]
-    const rows = await this.#store.run<{ id: string }>('fleet/read_lost_jobs', params)
-    return new Set(rows.map((row) => row.id))
+    const rows = await this.#store.run<{ ix: number }>('fleet/read_lost_jobs', params)
+    return rows.flatMap(({ ix }) => jobs[ix - 1] ?? [])
   }
 
   /**

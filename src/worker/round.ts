@@ -76,11 +76,8 @@ async function round(rounds: Rounds): Promise<boolean> {
 
 /** Drops jobs that were cancelled: the further work of their attempts has no effect, and their slots become free. */
 async function dropCancelled({ member, hand }: Rounds): Promise<void> {
-  const jobs = hand.jobs()
-  const taken = await member.taken(jobs)
-  const reason = new AttemptError('SLUICE_CANCELLED', 'the job was cancelled', { retryable: false })
-  const cancelled = jobs.filter(({ id }) => taken.has(id))
-  hand.drop(cancelled, reason)
+  const taken = await member.taken(hand.jobs())
+  hand.drop(taken, new AttemptError('SLUICE_CANCELLED', 'the job was cancelled', { retryable: false }))
 }
 
 /**

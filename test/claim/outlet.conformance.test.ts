@@ -208,6 +208,22 @@ describe.each(outlets)('$name', ({ make }) => {
     expect(worker.running).toBe(0)
   })
 
+  it('goes on with a job of which an older attempt is still in hand, when that is given up', async () => {
+    const path = gate()
+    const worker = await work(4)
+    const id = await at.sluice.send(many, { gate: path })
+    await until(() => at.began.length === 1, 'it began')
+    // As after a failover that lost the first claim.
+    await at.sluice.db.query(`select ${fn}.finish(array[claim], '{}', array[seq], array[id], '{1}', '{retry}', '{0}',
+      null, null, null, '{0}') from sluice.job`)
+    await until(() => at.began.length === 2, 'it began again')
+    await until(() => worker.running === 1, 'the first attempt is given up')
+    await open(path)
+    await isDone(id)
+    expect(await at.sluice.jobs.get(id)).toMatchObject({ result: { attempt: 2 } })
+    expect(at.began.length).toBe(2)
+  })
+
   it('keeps no place for a job that was cancelled', async () => {
     const worker = await work(1)
     const id = await at.sluice.send(many, { gate: gate() })

@@ -119,7 +119,7 @@ describe.each(mainEngines)('a bucket that fails by its data, on $name', (engine)
           rescued.push(row?.n ?? 0)
           return []
         },
-        taken: async () => new Set(),
+        taken: async () => [],
         stir: async () => {},
         endOverdue: async () => 0,
       },
