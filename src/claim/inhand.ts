@@ -172,14 +172,14 @@ export class InHand {
   /** Hands over what may start, unless it was given up meanwhile. */
   #start(jobs: readonly ClaimedJob[]): void {
     const nowMs = this.#options.clock.monotonicMs()
-    const wanted = this.#refusal === undefined ? jobs.filter((job) => this.#jobs.has(job)) : []
+    const wanted = this.#refusal === undefined ? jobs.filter((job) => this.#jobs.has(job) && mayStart(job)) : []
     for (const job of wanted) this.#jobs.set(job, nowMs)
     this.#pending -= wanted.length
     if (wanted.length < jobs.length) for (const job of jobs) if (!wanted.includes(job)) this.#refuse(job)
     if (wanted.length > 0) this.#outlet.start(wanted)
   }
 
-  /** Gives back a job that was granted too late. */
+  /** Gives back a job that may not start, or was granted too late. */
   #refuse(job: ClaimedJob): void {
     const { takes, units } = unitsOf(job)
     if (job.grant !== undefined) this.#options.shared?.unused(job.grant, takes, units)
@@ -237,4 +237,9 @@ export class InHand {
     this.#back()
     this.look()
   }
+}
+
+/** False for a job that has left its claim, and for one of a claim that nobody here knew: no grant is as old as that. */
+function mayStart({ isGone = false, grantedMs }: ClaimedJob): boolean {
+  return !isGone && grantedMs !== -Infinity
 }

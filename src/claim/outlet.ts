@@ -8,7 +8,10 @@ export interface Outlet {
   free(): number
   /** The kinds of tasks that need more than that, for example a thread; no task is of two kinds. */
   readonly kinds: readonly Kind[]
-  /** Starts these jobs. Never throws, never waits; reports the end of each. */
+  /**
+   * Starts these jobs. Never throws, never waits; reports the end of each. Grants age on the way: an attempt that would
+   * call its handler later than `grantUs` after `grantedMs` does not, and ends as `unused`.
+   */
   start(jobs: readonly ClaimedJob[]): void
   /** Stops the attempt of a job that was started, for `reason`, and reports its end as of any other. */
   abort(job: ClaimedJob, reason: Error): void

@@ -114,7 +114,7 @@ export class Attempt {
     const startedMs = clock.monotonicMs()
     // A grant allows an arrival until an instant: a slow process gives an expired grant back, uncalled. A process that
     // was stopped for so long may have been given up as well, and its job handed to another worker.
-    const isOver = this.job.isGone || this.#given !== undefined || this.#isOlderThan(this.#grantMs ?? claimMs)
+    const isOver = this.#given !== undefined || this.#isOlderThan(this.#grantMs ?? claimMs)
     if (isOver) return { kind: 'unused' }
     const { name } = this.#task
     this.#arm()

@@ -101,6 +101,12 @@ describe('in hand', () => {
     expect(at.ends).toEqual(['interrupt'])
   })
 
+  it('what was cancelled before its claim was read, and what an unknown claim holds, goes back and does not start', () => {
+    const { at, hand } = stage()
+    hand.take([{ ...job(), isGone: true }, job(), { ...job(), grantedMs: -Infinity }])
+    expect([at.started.length, at.ends, hand.size, hand.free()]).toEqual([1, ['unused', 'unused'], 1, 9])
+  })
+
   it('what Redis has to grant, too, takes a place at once, and starts when it is granted', async () => {
     let grant: (leave: Partial<PeerDecision>) => void = () => {}
     const { at, hand } = stage({ answer: new Promise((resolve) => (grant = resolve)) })
