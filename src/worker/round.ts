@@ -45,6 +45,8 @@ export function createRound(rounds: Rounds): () => Promise<void> {
       rounds.heartbeat?.beaten()
       return
     }
+    // Whatever the store does: a worker that ends does not wait for an outlet that is silent.
+    rounds.hand.endTimedOut()
     try {
       rests = await round(rounds)
     } catch (error) {
@@ -57,13 +59,12 @@ export function createRound(rounds: Rounds): () => Promise<void> {
 
 /** Does one round; resolves to whether the next one may be left out. */
 async function round(rounds: Rounds): Promise<boolean> {
-  const { member, hand, housekeeping, heartbeat, stop, lost, freed, say } = rounds
+  const { member, housekeeping, heartbeat, stop, lost, freed, say } = rounds
   const heard = await member.round(stop.aborted)
   if (heard.lost === undefined) heartbeat?.beaten()
   else lost(heard.lost)
   if (heard.isTurn && (await member.watch()).length > 0) freed()
   await dropCancelled(rounds)
-  hand.endTimedOut()
   await adoptOrphans(rounds, heard.claims)
   await say()
   if (!heard.isTurn) return heard.mayRest
