@@ -181,8 +181,9 @@ export class Dispatcher {
       const count = claimed?.jobs.length ?? 0
       if (count > 0 || signal.aborted) return count
       if (claimed === undefined || claimed.again) await clock.sleep(2 + clock.random() * 3, signal)
+      else if (isPart) continue
       else if (this.#full.length > 0) await this.#roomAgain(signal)
-      else if (!isPart) return 0
+      else return 0
     }
   }
 

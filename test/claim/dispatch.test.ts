@@ -8,7 +8,7 @@ import { type Claimed, type Claimer, Claims } from '../../src/claim/claim.ts'
 import type { Finisher } from '../../src/claim/finish/finish.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import { Dispatcher, Pace } from '../../src/claim/dispatcher.ts'
-import type { Outlet, Reports } from '../../src/claim/outlet.ts'
+import type { Kind, Outlet, Reports } from '../../src/claim/outlet.ts'
 import { patient } from '../worker/patience.ts'
 
 afterEach(() => void vi.restoreAllMocks())
@@ -17,7 +17,7 @@ const none: Claimed = { jobs: [], again: false, wakeMs: undefined }
 
 /** A dispatcher with so many slots, whose attempts never end, on a store with so many jobs; who gets none is told `wakeMs`. */
 const tasks = ['few', 'many']
-function dispatcher(slots: number, waiting: number, wakeMs?: number) {
+function dispatcher(slots: number, waiting: number, wakeMs?: number, ...others: Kind[]) {
   const wants: number[] = []
   const slept: number[] = []
   const clock = patient()
@@ -36,7 +36,7 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number) {
   }
   const outlet: Outlet = {
     free: () => slots - at.running,
-    kinds: [{ tasks: new Set(['few']), free: () => at.few }],
+    kinds: [{ tasks: new Set(['few']), free: () => at.few }, ...others],
     start: (jobs) => void (at.running += jobs.length),
     abort() {},
   }
@@ -101,6 +101,18 @@ test('a kind of task without room is left out, and a sleeping dispatcher claims 
   expect(at.loop.offer({ queue: 'a', task: 'few', input: '' })).toBe(undefined)
   expect(at.loop.offer({ queue: 'a', task: 'many', input: '' })).toBeDefined()
   await at.loop.stop()
+})
+
+test('without the loop, too, a claim for the tasks with more room is followed by one for the others', async () => {
+  const at = dispatcher(64, 100, undefined, { tasks: new Set(['full']), free: () => 0 })
+  const once = () => at.loop.claimOnce(64, new AbortController().signal)
+  for (const count of [1, 2, 4]) expect(await once()).toBe(count)
+  at.few = 1
+  for (const count of [8, 1]) expect(await once()).toBe(count)
+  at.waiting = 0
+  at.during = () => void (at.waiting = 1)
+  expect(await once()).toBe(1)
+  expect(at.asked.slice(-2)).toEqual([['many'], ['few', 'many']])
 })
 
 test('a wake that comes while a claim is under way is not lost, and each leads to one look', async () => {
