@@ -361,14 +361,15 @@ end
 
 -- The fields of the state, in the order in which they are packed. New fields are added at the end: a state that was written before lacks
 -- them. ahead: the last grant ahead of the clock may be used from then on; nothing is granted for a time before it. ruled: slot (of a quota
--- -1), drain, weight and span of each rule, by which debt and slots are to be read.
-local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead', 'ruled' }
+-- -1), drain, weight, span and room of each rule, by which debt and slots are to be read. before: the same of the definition that the
+-- newest grant was given under, if that is an older one.
+local FIELDS = { 'version', 'at', 'hold', 'running', 'n', 'first', 'oldest', 'lost', 'debt', 'slots', 'spent', 'closed', 'ahead', 'ruled', 'before' }
 local CLOSED = 12
 
 -- Writes a bucket. shown: what the clock shows, by which keys expire.
 local function save(bucket, shown)
   local values, ruled = {}, {}
-  for i, rule in ipairs(bucket.rules) do ruled[i] = { rule.periods and -1 or rule.slot, rule.drain, rule.weight, rule.span } end
+  for i, rule in ipairs(bucket.rules) do ruled[i] = { rule.periods and -1 or rule.slot, rule.drain, rule.weight, rule.span, rule.room } end
   bucket.ruled = ruled
   for i, field in ipairs(FIELDS) do values[i] = bucket[field] end
   redis.call('HSET', bucket.key, 's', cmsgpack.pack(values))
@@ -422,17 +423,57 @@ end
 -- Rebuilds a bucket under a changed definition: as if the new rules had been in force for as long as they look back, from the grants
 -- that are remembered and what was given back of them. As `rebuild` of limits/decide.ts.
 
+-- Number of its spans for which a changed rate looks back.
+local RATE_SPANS = 3
+
+-- Returns what the definition of the newest grant allows in `us` at least, beyond what a new rate allows, as a debt of that rate;
+-- math.huge: it had no rule that counts units. In the same steps of arithmetic as limits/decide.ts.
+local function beyond(before, rule, us)
+  local least = math.huge
+  for _, was in ipairs(before or {}) do
+    local slot, drain, weight, _, room = unpack(was)
+    -- States that were written before lack the room.
+    local allowed = room and (slot < 0 and room or room + us * drain / weight) or 0
+    if slot > 0 and room then allowed = us * room / (PARTS * slot) end
+    if drain > 0 then least = math.min(least, allowed * (1 - 1e-12)) end
+  end
+  return math.floor((least - rule.room - us * rule.drain / rule.weight) * rule.weight)
+end
+
+-- Returns what a rate of the new definition owes at the bucket's time.
+local function owed_by_rate(bucket, rule, entries)
+  local units, most, last = 0, 0, beyond(bucket.before, rule, RATE_SPANS * rule.span)
+  for n = #entries, 1, -1 do
+    local at, granted, back = unpack(entries[n])
+    local age = bucket.at - at
+    if age >= RATE_SPANS * rule.span then break end
+    units = units + granted - back
+    local owes = units * rule.weight - rule.drain * age
+    if age >= rule.span then owes = owes - math.max(0, math.min(beyond(bucket.before, rule, age), last)) end
+    most = math.max(most, owes)
+  end
+  return most
+end
+
+-- Notes under which definition the newest grant was given, before the bucket gets another.
+local function note_before(bucket, entries)
+  for n = #entries, 1, -1 do
+    if entries[n][2] > 0 then
+      if entries[n][4] == bucket.version then bucket.before = bucket.ruled end
+      return
+    end
+  end
+end
+
 -- Sets what a rate or a window of the new definition owes at the bucket's time.
 local function rebuild_flow(bucket, i, entries)
   local rule = bucket.rules[i]
-  local seen = {}
-  for _, entry in ipairs(entries) do
-    if entry[1] > bucket.at - rule.span then seen[#seen + 1] = entry end
+  if rule.slot == 0 then
+    bucket.debt[i] = owed_by_rate(bucket, rule, entries)
+    return
   end
-  if rule.slot > 0 then
-    for _, entry in ipairs(seen) do count(bucket, i, entry[1], entry[2] - entry[3]) end
-  elseif #seen > 0 then
-    bucket.debt[i] = replayed(rule, seen, seen[1][1], bucket.at)
+  for _, entry in ipairs(entries) do
+    if entry[1] > bucket.at - rule.span then count(bucket, i, entry[1], entry[2] - entry[3]) end
   end
 end
 
@@ -469,6 +510,21 @@ local function carried(bucket, rule, debt, slots)
   return nil, nil
 end
 
+-- Returns what a rate has to owe for grants that have been forgotten since: as much as its old rates left, and no more room than the
+-- faster ones of them had.
+local function owed_since_lost(bucket, rule, debt)
+  local most = 0
+  for k, was in ipairs(bucket.ruled or {}) do
+    local slot, drain, weight, _, room = unpack(was)
+    if slot == 0 and drain > 0 then
+      local units = math.ceil(debt[k] / weight)
+      if room and drain / weight >= rule.drain / rule.weight then units = units + rule.room - room end
+      most = math.max(most, units * rule.weight)
+    end
+  end
+  return most
+end
+
 -- Rebuilds a bucket. definition.counted: the version from which on every definition has had a concurrency; before it, running jobs
 -- were not counted all the time.
 local function rebuild(bucket, definition)
@@ -476,6 +532,7 @@ local function rebuild(bucket, definition)
   local old, debt, slots = bucket.spent, bucket.debt, bucket.slots
   local fresh = blank(bucket.rules, bucket.at)
   bucket.debt, bucket.slots, bucket.spent = fresh.debt, fresh.slots, fresh.spent
+  note_before(bucket, entries)
   if not definition.counted or bucket.version < definition.counted then bucket.running = 0 end
   for i, rule in ipairs(bucket.rules) do
     local until_known = bucket.lost + rule.span
@@ -491,6 +548,8 @@ local function rebuild(bucket, definition)
       if until_known > bucket.at and (parts or owes) then
         bucket.slots[i], bucket.debt[i] = parts or bucket.slots[i], owes or bucket.debt[i]
         until_known = 0
+      elseif rule.slot == 0 and bucket.lost > bucket.at - RATE_SPANS * rule.span then
+        bucket.debt[i] = math.max(bucket.debt[i], owed_since_lost(bucket, rule, debt))
       end
     else
       until_known = 0

@@ -10,7 +10,7 @@
  * - quota: the debt is what was granted in the period of the calendar; another period begins at its end (`quota.ts`);
  * - concurrency: the debt is what runs; only `release` makes room.
  */
-import { type Rule, windowParts } from './rule.ts'
+import { lookbackUs, type Rule, windowParts } from './rule.ts'
 import { owed, resetUs, respent, rolled, spend, type Spent, unspent } from './quota.ts'
 
 /** The time that stands for "time alone makes no room": the last microsecond of exact arithmetic. */
@@ -242,14 +242,53 @@ export function hold(bucket: Bucket, us: number): Bucket {
   return { ...bucket, holdUs: Math.max(bucket.holdUs, bucket.atUs + us) }
 }
 
+/** Returns a line that stays below the units that a rule grants in any span: `room + drain / weight * span`. */
+function leastAllowed({ kind, room: units, drain, weight, slotUs }: Rule): Pick<Rule, 'room' | 'drain' | 'weight'> {
+  if (kind === 'window') return { room: 0, drain: units, weight: windowParts * slotUs }
+  return { room: units, drain: kind === 'quota' ? 0 : drain, weight }
+}
+
+/**
+ * Returns what a rate owes that comes into force at `atUs`: the largest sum, over all moments in its last three spans, of
+ * what was granted since, less what would have drained. A window longer than the rate's span is held to the looser
+ * definition. So where the sum reaches further back than one span, what the definition of the newest grant (`before`)
+ * allowed beyond the new rate is subtracted: the smaller of what it allowed until now and until three spans have passed,
+ * because in between it is never less than both. The factor makes rounding err on the safe side.
+ */
+function owedByRate(rule: Rule, before: readonly Rule[], granted: readonly Entry[], atUs: number): number {
+  const lines = before.filter((old) => !isConcurrency(old)).map(leastAllowed)
+  const beyond = (us: number) => {
+    const allowed = lines.map(({ room: units, drain, weight }) => (units + (us * drain) / weight) * (1 - 1e-12))
+    return Math.floor((Math.min(...allowed) - rule.room - (us * rule.drain) / rule.weight) * rule.weight)
+  }
+  const last = beyond(lookbackUs(rule))
+  let units = 0
+  let most = 0
+  for (const entry of granted.toReversed()) {
+    const ageUs = atUs - entry.atUs
+    if (ageUs >= lookbackUs(rule)) break
+    units += entry.units
+    const owes = Number(BigInt(units) * BigInt(rule.weight) - BigInt(rule.drain) * BigInt(ageUs))
+    most = Math.max(most, ageUs < rule.spanUs ? owes : owes - Math.max(0, Math.min(beyond(ageUs), last)))
+  }
+  return most
+}
+
 /**
  * Returns the bucket under a changed definition: as if the new rules had been in force for as long as they look back.
  * `granted` is what was granted and not given back, in order. So no window that reaches into the new definition holds more
- * than it allows, and nothing older delays it. Running jobs keep their places, unless a definition in between did not
- * count them: then `engine.define_limit` counts them anew, and until then none count.
+ * than the new rules allow; spans of a rate that are longer than its window, up to three times as long, hold no more than
+ * the looser definition allows; and nothing older delays the bucket. Running jobs keep their places, unless a definition
+ * in between did not count them: then `engine.define_limit` counts them anew, and until then none count.
  * @param defined every definition since the bucket's state was written: first the one of that state, last the one in force
+ * @param before the definition that the newest grant was given under; default: the one of the bucket's state
  */
-export function rebuild(defined: readonly (readonly Rule[])[], granted: readonly Entry[], bucket: Bucket): Bucket {
+export function rebuild(
+  defined: readonly (readonly Rule[])[],
+  granted: readonly Entry[],
+  bucket: Bucket,
+  before = defined[0] ?? [],
+): Bucket {
   const { atUs, holdUs } = bucket
   const after = defined.at(-1) ?? []
   const wasCounted = defined.every((rules) => rules.some(isConcurrency))
@@ -261,13 +300,17 @@ export function rebuild(defined: readonly (readonly Rule[])[], granted: readonly
     for (const entry of seen) own = charge([rule], room([rule], own, entry.atUs).bucket, entry.units)
     return room([rule], own, atUs).bucket
   })
+  const owes = (rule: Rule, own = 0) => {
+    if (isConcurrency(rule)) return running
+    return rule.kind === 'rate' ? owedByRate(rule, before, granted, atUs) : own
+  }
   const spent = after.map(({ quota, room: units }) =>
     quota === undefined ? unspent : respent(quota, units, granted, atUs),
   )
   return {
     atUs,
     spent: after.some(({ quota }) => quota) ? spent : [],
-    debt: after.map((rule, i) => (isConcurrency(rule) ? running : (rules[i]?.debt[0] ?? 0))),
+    debt: after.map((rule, i) => owes(rule, rules[i]?.debt[0])),
     slots: after.some(isWindow) ? rules.map((own) => own.slots[0] ?? Array<number>(windowParts + 1).fill(0)) : [],
     holdUs,
   }

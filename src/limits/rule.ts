@@ -31,6 +31,14 @@ export type Written = ParsedRate & { rate: string }
 /** Number of steps that a window is counted in, besides the one that is under way. */
 export const windowParts = 60
 
+/** Number of its spans for which a changed rate looks back: as far as `proof.ts` checks it. */
+const rateSpans = 3
+
+/** Returns for how many microseconds grants matter when a definition is changed to this rule. */
+export function lookbackUs({ kind, spanUs }: Rule): number {
+  return kind === 'rate' ? rateSpans * spanUs : spanUs
+}
+
 /** Returns the error for a bad limit. */
 export function badLimit(name: string, why: string): UsageError {
   return new UsageError('SLUICE_BAD_LIMIT', `limit "${name}": ${why}`)

@@ -1,7 +1,7 @@
 /** Definitions of buckets in the form that goes with each call to Redis, and the calendars that Redis does not know. */
 import { periodOf } from '../core/calendar.ts'
 import type { QuotaRule } from '../limits/quota.ts'
-import type { Rule } from '../limits/rule.ts'
+import { lookbackUs, type Rule } from '../limits/rule.ts'
 
 /** A bucket, and the definition by which it is decided. */
 export interface RedisBucket {
@@ -75,7 +75,7 @@ function written(
     version,
     counted: countedFrom,
     full: isFull === true ? true : undefined,
-    keep: keepUs ?? Math.max(keepLeastUs, ...rules.map((rule) => rule.spanUs)),
+    keep: keepUs ?? Math.max(keepLeastUs, ...rules.map(lookbackUs)),
     rules: rules.map(({ drain, weight, room, slotUs, spanUs, quota }) => {
       const own = { drain, weight, room, slot: slotUs, span: spanUs }
       return quota === undefined ? own : { ...own, ...calendar(quota) }

@@ -1,7 +1,7 @@
 /** Random histories of buckets: what may happen to them. `history.ts` knows what follows from it. */
 import fc from 'fast-check'
 import type { Rule } from '../../src/limits/rule.ts'
-import { anyRule, minute, second } from './oracle.ts'
+import { anyRule, level, minute, second, sliding } from './oracle.ts'
 
 /** One thing that happens; `buckets` are numbers of buckets, `limit` of a limit. */
 export type Act =
@@ -104,6 +104,38 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
     arbitrary: fc.record({ kind: fc.constant('retire'), us: fc.constantFrom(0, minute, keepUs, keepUs + minute) }),
   },
 )
+
+const anySmall = fc
+  .record({
+    units: fc.integer({ min: 1, max: 12 }),
+    windowUs: fc.constantFrom(second, 2 * second, 10 * second),
+    capacity: fc.integer({ min: 1, max: 8 }),
+  })
+  .map(({ units, windowUs, capacity }) => level(units, windowUs, capacity))
+const anySmallRules = fc.array(
+  fc.oneof({ weight: 5, arbitrary: anySmall }, fc.constantFrom(sliding(5, second / 10), sliding(9, second / 5))),
+  { minLength: 1, maxLength: 2 },
+)
+
+/** One bucket that is used as much as it allows, for spans of its rules, while its limit is changed now and then. */
+export const anyLoad: fc.Arbitrary<History> = fc
+  .record({
+    rules: fc.array(anySmallRules, { minLength: 3, maxLength: 6 }),
+    grants: fc.array(fc.integer({ min: 0, max: 40 }), { minLength: 6, maxLength: 6 }),
+    shares: fc.array(fc.constantFrom(0.3, 1, 1), { minLength: 6, maxLength: 6 }),
+  })
+  .map(({ rules, grants, shares }) => ({
+    limits: [rules[0] ?? [], [level(1, second, 1)], [level(1, second, 1)]],
+    full: [false, false, false],
+    startUs: 1_800_000_000 * second,
+    acts: rules.flatMap((changed, i) => [
+      ...(i > 0 ? [{ kind: 'redefine' as const, limit: 0, rules: changed }] : []),
+      ...Array.from({ length: grants[i] ?? 0 }, (): Act[] => [
+        { kind: 'jump', bucket: 0, us: 0 },
+        { kind: 'charge', buckets: [0], shares: [shares[i] ?? 1], size: 1 },
+      ]).flat(),
+    ]),
+  }))
 
 /** A random history: three limits, five buckets, when it begins, and what happens. */
 export interface History {

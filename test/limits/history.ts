@@ -80,6 +80,8 @@ export class Twin {
   readonly scenes: Scene[] = []
   readonly #limits: (readonly Rule[])[] = []
   readonly #versions: number[] = []
+  /** The rules of each limit's versions, by `limit:version`. */
+  readonly #defined = new Map<string, readonly Rule[]>()
   readonly #buckets: Kept[] = []
   readonly #name = `l${randomUUID()}`
   #nowUs: number
@@ -169,7 +171,9 @@ export class Twin {
     const rules = this.#limits[one.limit] ?? []
     const { state = emptyBucket(rules, nowUs) } = one
     const isStale = one.state !== undefined && one.defined.length > 1
-    return room(rules, isStale ? rebuild(one.defined, keptOf(one), state) : state, nowUs, isFurther, need)
+    const newest = one.history.findLast(({ units }) => units > 0)
+    const before = this.#defined.get(`${one.limit}:${newest?.version}`)
+    return room(rules, isStale ? rebuild(one.defined, keptOf(one), state, before) : state, nowUs, isFurther, need)
   }
 
   #write(one: Kept, state: Bucket): void {
@@ -318,6 +322,7 @@ export class Twin {
         if (one.limit === number && this.#limits[number] !== undefined) one.defined.push(rules)
     }
     this.#limits[number] = rules
+    this.#defined.set(`${number}:${this.#versions[number] ?? 0}`, rules)
     for (const one of this.#buckets) if (one.limit === number) one.old = one.history.length
     const column = (field: 'kind' | 'drain' | 'weight' | 'room' | 'slotUs' | 'spanUs') =>
       rules.map((rule) => rule[field])

@@ -9,7 +9,7 @@ import { Sluice } from '../../src/sluice.ts'
 import { isLong } from '../long.ts'
 import { freshDatabase } from '../servers/database.ts'
 import type { Rule } from '../../src/limits/rule.ts'
-import { type Act, anyHistory } from './acts.ts'
+import { type Act, anyHistory, anyLoad } from './acts.ts'
 import { level, minute, places, second, sliding } from './oracle.ts'
 import { compare, setStage } from './stage.ts'
 import { takeIn } from './take.ts'
@@ -38,6 +38,13 @@ describe.each([
     await fc.assert(property, { seed, numRuns: histories, ...limits })
     console.info(`${engine}: ${acts} operations compared, SLUICE_TEST_SEED=${seed}`)
     expect(acts).toBeGreaterThanOrEqual(histories * length)
+  }, 300_000)
+
+  it('while a limit that is used as much as it allows is changed', async () => {
+    const property = fc.asyncProperty(anyLoad, async (history) => {
+      await compare(sluice.db, history)
+    })
+    await fc.assert(property, { seed, numRuns: histories, endOnFailure: true })
   }, 300_000)
 
   const startUs = 1_800_000_000 * second

@@ -12,7 +12,7 @@ import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { type TestSluice, testSluice } from '../../src/testing/kit.ts'
 import { isLong } from '../long.ts'
-import { anyHistory } from '../limits/acts.ts'
+import { anyHistory, anyLoad } from '../limits/acts.ts'
 import { second } from '../limits/oracle.ts'
 import { compare, setStage } from '../limits/stage.ts'
 import { empty, mainEngines } from '../claim/engine.ts'
@@ -50,10 +50,13 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     return Number(row?.['n'])
   }
 
-  it('proves random histories of definitions, grants, refunds, holds, retirement and clocks that go back', async () => {
+  it.each([
+    ['histories of definitions, grants, refunds, holds, retirement and clocks that go back', anyHistory(40)],
+    ['changes of a limit that is used as much as it allows', anyLoad],
+  ])('proves random %s', async (_, anyPlayed) => {
     let grants = 0
     await fc.assert(
-      fc.asyncProperty(anyHistory(40), async (history) => {
+      fc.asyncProperty(anyPlayed, async (history) => {
         await compare(sluice.db, history, async () => {
           // The rules of these histories are plain buckets, without a margin.
           await query(`update sluice.limit_def set spec = spec || '{"classic": true, "grantUs": 0, "transitUs": 0}'`)
@@ -117,6 +120,28 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     // A window that a later grant ends reaches back before the period.
     expect(await sluice.verify({ from: '16s' })).toMatchObject({ isProved: false })
     expect(await sluice.verify({ from: '14s' })).toMatchObject({ isProved: true })
+  })
+
+  it('proves a saturated rate that is changed and changed back', async () => {
+    await define({ rate: '100/min' })
+    /** Takes each unit about when it is free. */
+    const saturate = (fromMs: number, toMs: number): Promise<unknown> =>
+      sluice.db.script(`do $$ declare v_ms bigint; begin
+        for v_ms in select generate_series(${fromMs}, ${toMs - 1}, 110) loop
+          update sluice.test_clock set us = ${startUs} + v_ms * 1000;
+          perform t.granted from ${takeIn('gen_random_uuid()', `array[${hash64('crm:')}]`)};
+        end loop; end $$`)
+    await saturate(0, 100_000)
+    await defineLimit(sqlOn(sluice.db), limit('crm', { rate: '99/min' }))
+    await saturate(100_000, 101_000)
+    await defineLimit(sqlOn(sluice.db), limit('crm', { rate: '100/min' }))
+    await saturate(101_000, 200_000)
+    const proof = await sluice.verify()
+    expect(proof).toMatchObject({ exceeded: [], isProved: true })
+    // A change costs no more than the units that it takes away.
+    expect(proof.rules.map(({ worst }) => worst)).toEqual([100, expect.any(Number), expect.any(Number)])
+    const [{ units } = {}] = await query('select sum(units) as units from sluice.ledger')
+    expect(Number(units)).toBeGreaterThan(300)
   })
 
   it('finds a row that was moved, and one that is missing', async () => {

@@ -1,7 +1,7 @@
 import { randomInt } from 'node:crypto'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
-import { anyHistory } from '../limits/acts.ts'
+import { anyHistory, anyLoad } from '../limits/acts.ts'
 import { isLong } from '../long.ts'
 import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { connectRedis, type Connection } from '../servers/resp.ts'
@@ -36,5 +36,13 @@ describe('Redis decides as decide.ts does', () => {
     console.info(`Redis: ${acts} operations compared, SLUICE_TEST_SEED=${seed}`)
     expect(acts).toBeGreaterThanOrEqual(histories * length)
     expect(Number(await client.send('GET', ['test:expired']))).toBeGreaterThan(histories / 2)
+  }, 300_000)
+
+  it('while a limit that is used as much as it allows is changed', async () => {
+    const stage = new RedisStage(client)
+    const property = fc.asyncProperty(anyLoad, async (history) => {
+      await stage.compare(history)
+    })
+    await fc.assert(property, { seed, numRuns: histories, endOnFailure: true })
   }, 300_000)
 })

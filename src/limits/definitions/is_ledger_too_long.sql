@@ -9,7 +9,9 @@ declare
 begin
   return coalesce(p_row.n - v_most > (
       select l.n from sluice.ledger l
-        where l.bucket = p_row.bucket and l.at > p_row.at - (select max(s) from unnest(p_def.span) s)
+        where l.bucket = p_row.bucket and l.at > p_row.at - (
+          select max(case u.kind when 'rate' then 3 else 1 end * u.span)
+          from unnest(p_def.kind, p_def.span) u (kind, span))
       order by l.at, l.n limit 1), false)
     and not ('concurrency' = any (p_def.kind) and exists (
       select 1 from sluice.limit_def d

@@ -1,7 +1,7 @@
 -- Returns a bucket's state under a changed definition, as of its newest row (p_row): as if the new rules had been in
 -- force for as long as they look back (span), from what was granted and not given back. As `rebuild` in
--- limits/decide.ts; for a rate, the largest sum over all moments is what a debt that drains would be. Running jobs keep
--- their places if every definition since p_row counted them.
+-- limits/decide.ts; for a rate engine.rebuild_rate_debt. Running jobs keep their places if every definition since p_row
+-- counted them.
 create or replace function engine.rebuild_bucket_state(p_row sluice.ledger, p_def sluice.limit_def)
 returns engine.state language plpgsql stable as $$
 declare
@@ -21,10 +21,7 @@ begin
     if p_def.kind[i] = 'concurrency' then
       v_state.debt[i] := coalesce(v_running, 0);
     elsif p_def.kind[i] = 'rate' then
-      v_state.debt[i] := (select least(coalesce(greatest(0, max(s.owed)), 0), 2305843009213693952) from (
-        select sum(g.units) over (order by g.at desc, g.n desc) * p_def.weight[i]
-               - p_def.drain[i]::numeric * (p_row.at - g.at) as owed
-        from engine.kept_grants(p_row.bucket, p_row.at - p_def.span[i]) g) s);
+      v_state.debt[i] := engine.rebuild_rate_debt(p_row, p_def, i);
     end if;
   end loop;
   if 'window' = any (p_def.kind) then

@@ -1,0 +1,42 @@
+-- Returns what a rate of a changed definition owes at the time of a bucket's newest row (p_row): the largest sum, over
+-- all moments in its last three spans, of what was granted since, less what would have drained. Three spans are as far
+-- as limits/proof.ts checks a rate. A window longer than one span may hold what the definition of the newest grant
+-- allowed: where the sum reaches further back than one span, what that definition allowed beyond the new one is
+-- subtracted. As `owedByRate` in limits/decide.ts, in the same steps of floating-point arithmetic.
+-- p_def: the definition in force.
+-- p_rule: place of the rate in it.
+create or replace function engine.rebuild_rate_debt(p_row sluice.ledger, p_def sluice.limit_def, p_rule integer)
+returns bigint language plpgsql stable as $$
+declare
+  v_span bigint := p_def.span[p_rule];
+  v_room float8 := p_def.room[p_rule];
+  v_drain bigint := p_def.drain[p_rule];
+  v_weight bigint := p_def.weight[p_rule];
+  -- A line for each rule of the newest grant's definition: it allows at least room + time * drain / weight.
+  v_rooms float8[];
+  v_drains float8[];
+  v_weights float8[];
+begin
+  select array_agg(case u.kind when 'window' then 0 else u.room end),
+         array_agg(case u.kind when 'window' then u.room when 'quota' then 0 else u.drain end),
+         array_agg(case u.kind when 'window' then 60 * u.slot else u.weight end)
+  into v_rooms, v_drains, v_weights
+  from sluice.limit_def d, unnest(d.kind, d.room, d.drain, d.weight, d.slot) u (kind, room, drain, weight, slot)
+  where d.name = p_def.name and u.kind <> 'concurrency' and d.version = (
+    select l.version from sluice.ledger l
+    where l.bucket = p_row.bucket and l.at > p_row.at - 3 * v_span and l.units > 0
+    order by l.at desc, l.n desc limit 1);
+  return (
+    select least(greatest(0, coalesce(max(case when s.age < v_span then s.owed else s.owed - least(9e18, greatest(0,
+             floor(((f.room + t.us * f.drain / f.weight) * (1 - 1e-12::float8)
+                    - v_room - t.us * v_drain / v_weight) * v_weight)))::bigint end), 0)), 2305843009213693952)
+    from (select sum(g.units) over (order by g.at desc, g.n desc) * v_weight
+                 - v_drain::numeric * (p_row.at - g.at) as owed, p_row.at - g.at as age
+          from engine.kept_grants(p_row.bucket, p_row.at - 3 * v_span) g) s
+    -- The rule that allows least decides, and so does the end of the three spans if it leaves less than now.
+    cross join unnest(coalesce(v_rooms, '{Infinity}'), coalesce(v_drains, '{0}'), coalesce(v_weights, '{1}'))
+      f (room, drain, weight)
+    cross join (values (0), (1)) e (is_end)
+    cross join lateral (select (case e.is_end when 1 then 3 * v_span else s.age end)::float8 as us) t
+    where s.owed > 0);
+end $$;
