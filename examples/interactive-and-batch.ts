@@ -6,7 +6,7 @@
  *     npm run setup && npx jiti examples/interactive-and-batch.ts
  */
 import { setTimeout as sleep } from 'node:timers/promises'
-import { type Context, type Failure, limit, rule, Sluice, task, useSluice } from 'sluice'
+import { check, type Context, type Failure, limit, rule, Sluice, task, useSluice } from 'sluice'
 import { vendor } from 'sluice/testing'
 import { z } from 'zod'
 
@@ -93,7 +93,7 @@ await api.close()
 async function call(path: string, { fetch, job }: Context): Promise<void> {
   const response = await fetch(url + path)
   waits[job.queue]?.push(Date.now() - job.createdAt.getTime())
-  if (!response.ok) throw new Error(`the API answered ${response.status}`)
+  await check(response)
 }
 
 function median(all: number[]): number | undefined {

@@ -1,5 +1,5 @@
 /** The task that signup.py sends. Only workers need this file; Python and SQL do not. */
-import { limit, rateLimited, task } from 'sluice'
+import { check, limit, task } from 'sluice'
 import { z } from 'zod'
 
 // A key that SQL could not compute: the mail provider counts mails for each domain.
@@ -14,8 +14,6 @@ export const welcome = task('welcome', {
   async run({ customer, email }, { fetch, log }) {
     const api = process.env['MAIL_API']
     if (api === undefined) return log.info(`MAIL_API is not set, so customer ${customer} gets no mail`)
-    const response = await fetch(`${api}/welcome/${email}`, { method: 'POST' })
-    if (response.status === 429) throw rateLimited(response)
-    if (!response.ok) throw new Error(`the mail API answered ${response.status}`)
+    await check(await fetch(`${api}/welcome/${email}`, { method: 'POST' }))
   },
 })

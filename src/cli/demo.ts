@@ -13,6 +13,7 @@ import { Command, Option } from 'commander'
 import { parse } from 'csv-parse'
 import {
   type AnyTask,
+  check,
   type Guarantee,
   guarantees,
   limit,
@@ -75,8 +76,7 @@ function syncContact(vendorUrl: string): AnyTask {
         method: 'POST',
         headers: { 'x-account': accountId, 'idempotency-key': job.id },
       })
-      await response.text()
-      if (!response.ok) throw new Error(`the vendor answered ${response.status}`)
+      await (await check(response)).text()
       return response.status
     },
   }) as unknown as AnyTask

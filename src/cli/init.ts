@@ -19,7 +19,7 @@ export default defineConfig({
 `,
   'tasks.ts': `import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
-import { limit, rateLimited, task } from 'sluice'
+import { check, limit, task } from 'sluice'
 import { z } from 'zod'
 
 // Never more than 100 calls in any minute for each CRM account, across every worker you run.
@@ -28,12 +28,10 @@ const crm = limit('crm', { rate: '100/min', by: 'accountId' })
 export const syncContact = task('sync-contact', {
   input: z.object({ accountId: z.string(), contactId: z.string() }), // any Standard Schema
   limits: [crm],
-  retry: { attempts: 5 },
   allowPrivate: ['127.0.0.1'], // the stand-in for the vendor; public addresses need no permission
   async run({ accountId, contactId }, { fetch }) {
     const response = await fetch(\`\${await vendor()}/accounts/\${accountId}/contacts/\${contactId}\`)
-    if (response.status === 429) throw rateLimited(response) // honours Retry-After for this account, on every worker
-    if (!response.ok) throw new Error(\`the CRM answered \${response.status}\`)
+    await check(response) // 429: this account waits, on every worker; 5xx: retried for hours; other 4xx: failed
     return await response.json()
   },
 })

@@ -1,25 +1,34 @@
 /**
- * Computes when a failed attempt is retried: exponential backoff with full jitter. The n-th retry waits a uniformly
- * random time between 0 and min(maxMs, baseMs * 2^(n-1)), so that jobs that failed together are not retried together.
+ * Computes when a failed attempt is retried: exponential backoff with equal jitter. The n-th retry waits
+ * min(max, base * 2^(n-1)), of which one half is fixed and the other half is uniformly random. The fixed half leaves a
+ * vendor that is down alone; the random half keeps jobs that failed together from being retried together.
  *
- * | retry | longest wait (base 1 s, max 1 h) |
- * |---|---|
- * | 1 | 1 s |
- * | 2 | 2 s |
- * | 3 | 4 s |
- * | 8 | 128 s |
- * | 13 and later | 1 h |
+ * The formula is "Equal Jitter" of Marc Brooker, "Exponential Backoff And Jitter", AWS Architecture Blog, 2015.
+ *
+ * With the defaults a job survives an outage of 6 h: 24 is the least number of attempts whose shortest waits add up to
+ * that. Table (base 1 s, max 1 h):
+ *
+ * | retry | waits | all waits so far |
+ * |---|---|---|
+ * | 1 | 0.5 to 1 s | 0.5 to 1 s |
+ * | 2 | 1 to 2 s | 1.5 to 3 s |
+ * | 5 | 8 to 16 s | 15.5 to 31 s |
+ * | 8 | 64 to 128 s | 2.1 to 4.3 min |
+ * | 10 | 4.3 to 8.5 min | 8.5 to 17 min |
+ * | 12 | 17 to 34 min | 34 to 68 min |
+ * | 13 and later | 30 to 60 min | |
+ * | 23, the last | 30 to 60 min | 6.1 to 12.1 h |
  */
 import { UsageError } from './errors.ts'
 import { type Duration, durationMs } from './rate.ts'
 
-/** Retry options of a task. */
+/** Retry options of a task. The defaults survive an outage of 6 h. */
 export interface RetryOptions {
-  /** Attempts in all, the first included; 1 to 1000, default 5. Attempts that never called the handler do not count. */
+  /** Attempts in all, the first included; 1 to 1000, default 24. Attempts that never called the handler do not count. */
   attempts?: number
-  /** Upper end of the first wait; default 1 s, at most 366 days. */
+  /** Longest first wait, which doubles with each retry; the shortest is half of it. Default 1 s, 0 to 366 days. */
   base?: Duration
-  /** Upper end of every wait; default 1 h, at most 366 days. */
+  /** Bound of the longest wait, and twice that of the shortest. Default 1 h, 0 to 366 days. */
   max?: Duration
 }
 
@@ -38,7 +47,7 @@ export const waitMaxMs = 366 * 86_400_000
  * @throws UsageError SLUICE_BAD_RETRY when attempts is not a whole number from 1 to 1000, or a wait is over 366 days
  */
 export function retryPolicy(options: RetryOptions = {}): RetryPolicy {
-  const attempts = options.attempts ?? 5
+  const attempts = options.attempts ?? 24
   if (!Number.isInteger(attempts) || attempts < 1 || attempts > 1000) {
     throw new UsageError('SLUICE_BAD_RETRY', `retry.attempts is ${attempts}; it must be a whole number from 1 to 1000`)
   }
@@ -50,14 +59,21 @@ export function retryPolicy(options: RetryOptions = {}): RetryPolicy {
 }
 
 /**
- * Returns the wait, in ms, before a request that got no reply from the store is repeated: it doubles up to a second, and
- * half of it is random.
+ * Returns a wait in ms: `firstMs` doubled `tries` times, `maxMs` at most, of which one half is random.
+ * @param random uniform in [0, 1)
+ */
+function backoffMs(tries: number, firstMs: number, maxMs: number, random: number): number {
+  return Math.min(maxMs, firstMs * 2 ** Math.min(tries, 40)) * (0.5 + random / 2)
+}
+
+/**
+ * Returns the wait, in ms, before a request that got no reply from the store is repeated. It doubles up to a second.
  * @param tries failed requests so far, from 0
  * @param random uniform in [0, 1)
- * @param firstMs upper end of the first wait, in ms
+ * @param firstMs longest first wait, in ms
  */
 export function againMs(tries: number, random: number, firstMs = 20): number {
-  return Math.min(1_000, firstMs * 2 ** tries) * (0.5 + random / 2)
+  return backoffMs(tries, firstMs, 1_000, random)
 }
 
 /**
@@ -66,6 +82,5 @@ export function againMs(tries: number, random: number, firstMs = 20): number {
  * @param random uniform in [0, 1)
  */
 export function delayMs(failed: number, policy: RetryPolicy, random: number): number {
-  const most = Math.min(policy.maxMs, policy.baseMs * 2 ** Math.min(failed - 1, 40))
-  return Math.floor(random * most)
+  return Math.ceil(backoffMs(failed - 1, policy.baseMs, policy.maxMs, random))
 }

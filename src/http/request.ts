@@ -1,7 +1,7 @@
 import { systemClock } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import { hideKnown, redact } from '../core/redact.ts'
-import { limitedBy, rateLimited } from './feedback.ts'
+import { statusError } from './status.ts'
 import type { RequestInput } from './input.ts'
 import type { Secrets } from './secret.ts'
 
@@ -30,26 +30,8 @@ export interface RequestOptions {
   readonly headers?: Readonly<Record<string, string>>
 }
 
-/** The vendor answered, but not with 2xx. Code `SLUICE_HTTP_STATUS`; retryable for 408, 425, 429 and 5xx. */
-export class HttpStatusError extends AttemptError {
-  readonly status: number
-  /** The first 500 characters of the response's body. */
-  readonly body: string
-  constructor(where: string, status: number, body: string, how: { retryable: boolean; retryAfterMs?: number }) {
-    const next = how.retryable ? 'Another attempt may succeed.' : 'Repeating it as it is cannot help.'
-    super('SLUICE_HTTP_STATUS', `${where} answered ${status}. ${next}`, how)
-    this.status = status
-    this.body = body
-  }
-}
-
 const defaultTimeoutMs = 30_000
 const defaultMaxBytes = 1_048_576
-const shownCharacters = 500
-
-function isRetryable(status: number): boolean {
-  return status === 408 || status === 425 || status === 429 || (status >= 500 && status <= 599)
-}
 
 /** Reads a body of at most `maxBytes`; if there is more, stops reading and returns undefined. */
 async function readCapped(response: Response, maxBytes: number): Promise<Buffer | undefined> {
@@ -82,26 +64,6 @@ function withoutKnown(body: unknown): unknown {
     return Object.fromEntries(Object.entries(value).map(([name, inner]) => [hideKnown(name), inner as unknown]))
   }
   return JSON.parse(JSON.stringify(body), hidden) as unknown
-}
-
-/** Returns the beginning of the body, for the error; if the body breaks off, what was read until then. */
-async function readStart(response: Response): Promise<string> {
-  const reader = response.body?.getReader()
-  const chunks: Uint8Array[] = []
-  let bytes = 0
-  try {
-    // A character takes up to four bytes.
-    while (reader !== undefined && bytes < shownCharacters * 4) {
-      const { done, value } = await reader.read()
-      if (done) break
-      bytes += value.byteLength
-      chunks.push(value)
-    }
-    await reader?.cancel()
-  } catch {
-    // The status is known and decides; the text is a courtesy.
-  }
-  return new TextDecoder().decode(Buffer.concat(chunks)).slice(0, shownCharacters)
 }
 
 function parseBody(bytes: Buffer, contentType: string | null): unknown {
@@ -139,16 +101,6 @@ function initOf(input: Filled, jobId: string): RequestInit & { method: string } 
   else if (input.form !== undefined) body = new URLSearchParams({ ...input.form })
   const method = (input.method ?? (body === undefined ? 'GET' : 'POST')).toUpperCase()
   return body === undefined ? { method, headers } : { method, headers, body }
-}
-
-async function statusError(response: Response, where: string): Promise<AttemptError> {
-  const { status } = response
-  const retryable = isRetryable(status)
-  const limited = limitedBy(response)
-  // Read before anything is thrown, so that the connection becomes free.
-  const body = await readStart(response)
-  if (limited !== undefined) return rateLimited(response)
-  return new HttpStatusError(where, status, hideKnown(body), { retryable })
 }
 
 function brokenOff(where: string, cause: unknown): AttemptError {

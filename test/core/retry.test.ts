@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
-import { delayMs, type RetryOptions, retryPolicy } from '../../src/core/retry.ts'
+import { againMs, delayMs, type RetryOptions, type RetryPolicy, retryPolicy } from '../../src/core/retry.ts'
 
 const code = (options: RetryOptions): unknown => {
   try {
@@ -10,9 +10,12 @@ const code = (options: RetryOptions): unknown => {
   }
 }
 const almostOne = 1 - Number.EPSILON / 2
+const random = fc.double({ min: 0, max: almostOne, noNaN: true })
+const span = fc.integer({ min: 0, max: 366 * 86_400_000 })
+const failures = fc.integer({ min: 1, max: 1_000 })
 
 it('has the defaults that it documents', () => {
-  expect(retryPolicy()).toEqual({ attempts: 5, baseMs: 1_000, maxMs: 3_600_000 })
+  expect(retryPolicy()).toEqual({ attempts: 24, baseMs: 1_000, maxMs: 3_600_000 })
   expect(retryPolicy({ attempts: 1, base: '2s', max: '1min' })).toEqual({ attempts: 1, baseMs: 2_000, maxMs: 60_000 })
 })
 
@@ -35,26 +38,57 @@ it.each([
   [12, 2_048_000],
   [13, 3_600_000],
   [1_000, 3_600_000],
-])('retry %i waits less than %d ms by default, and almost that at most', (failed, most) => {
-  expect(delayMs(failed, retryPolicy(), almostOne)).toBe(most - 1)
-  expect(delayMs(failed, retryPolicy(), 0)).toBe(0)
+])('retry %i waits at most %d ms by default, and at least half of it', (failed, most) => {
+  expect(delayMs(failed, retryPolicy(), almostOne)).toBe(most)
+  expect(delayMs(failed, retryPolicy(), 0)).toBe(most / 2)
 })
 
-it('is a whole number between 0 and the bound, uniformly in `random`', () => {
-  const span = fc.integer({ min: 0, max: 366 * 86_400_000 })
+/** Sum of the waits after each of the first `attempts - 1` failures. */
+const sumMs = (policy: RetryPolicy, random: () => number, attempts = policy.attempts) =>
+  Array.from({ length: attempts - 1 }, (_, i) => delayMs(i + 1, policy, random())).reduce((sum, ms) => sum + ms, 0)
+
+it('survives an outage of six hours by default, whatever the jitter, with no more attempts than that takes', () => {
+  const policy = retryPolicy()
+  const hours = 3_600_000
+  expect(policy.attempts).toBeGreaterThanOrEqual(12)
+  expect(sumMs(policy, () => 0)).toBeGreaterThanOrEqual(6 * hours)
+  expect(sumMs(policy, () => 0, policy.attempts - 1)).toBeLessThan(6 * hours)
+  const randoms = fc.array(random, { minLength: policy.attempts, maxLength: policy.attempts })
   fc.assert(
-    fc.property(
-      fc.integer({ min: 1, max: 1_000 }),
-      span,
-      span,
-      fc.double({ min: 0, max: almostOne, noNaN: true }),
-      (failed, base, max, random) => {
-        const policy = retryPolicy({ base, max })
-        const wait = delayMs(failed, policy, random)
-        const most = Math.min(max, base * 2 ** Math.min(failed - 1, 40))
-        expect(Number.isSafeInteger(wait) && wait >= 0 && wait <= most).toBe(true)
-        expect(Math.abs(wait - random * most)).toBeLessThanOrEqual(1)
-      },
-    ),
+    fc.property(randoms, (given) => {
+      const left = [...given]
+      const sum = sumMs(policy, () => left.pop() as number)
+      expect(sum >= 6 * hours && sum <= 12.2 * hours).toBe(true)
+    }),
+  )
+})
+
+it('is a whole number from half of the bound to the bound, uniformly in `random`', () => {
+  fc.assert(
+    fc.property(failures, span, span, random, (failed, base, max, part) => {
+      const wait = delayMs(failed, retryPolicy({ base, max }), part)
+      const most = Math.min(max, base * 2 ** Math.min(failed - 1, 40))
+      expect(Number.isSafeInteger(wait) && wait >= most / 2 && wait <= most).toBe(true)
+      expect(Math.abs(wait - (most / 2) * (1 + part))).toBeLessThanOrEqual(1)
+    }),
+  )
+})
+
+it('never waits less after one more failure, by the shortest wait and by the longest', () => {
+  fc.assert(
+    fc.property(failures, span, span, fc.constantFrom(0, almostOne), (failed, base, max, part) => {
+      const policy = retryPolicy({ base, max })
+      expect(delayMs(failed + 1, policy, part)).toBeGreaterThanOrEqual(delayMs(failed, policy, part))
+    }),
+  )
+})
+
+it('repeats an unanswered request after half of a wait at least, and a second at most', () => {
+  fc.assert(
+    fc.property(fc.nat(2_000), random, (tries, part) => {
+      const most = Math.min(1_000, 20 * 2 ** tries)
+      const wait = againMs(tries, part)
+      expect(wait >= most / 2 && wait <= most).toBe(true)
+    }),
   )
 })

@@ -1,6 +1,6 @@
 /** Requests of a handler, the silence that they are asked for, and what it says that it has used: see ends.test.ts. */
 import { expect } from 'vitest'
-import { rateLimited } from '../../src/index.ts'
+import { check, rateLimited } from '../../src/index.ts'
 import { closed, codeOf, cost, late, once, patient, play, raise, silence } from './stage.ts'
 
 play({
@@ -100,6 +100,26 @@ play({
     task: patient,
     run: async ({ fetch }) => raise(rateLimited(await fetch('/503'))),
   },
+  'a 429 with Retry-After that is checked: held once': {
+    left: 1,
+    state: 'scheduled',
+    heldMs: 30_000,
+    run: async ({ fetch }) => check(await fetch('/429?after=30')),
+  },
+  'at most once, its only request is answered 429, which is checked': {
+    left: 1,
+    state: 'scheduled',
+    heldMs: 1_000,
+    task: { ...once, ...patient },
+    run: async ({ fetch }) => check(await fetch('/429')),
+  },
+  'a 500 that is checked': {
+    left: 1,
+    state: 'scheduled',
+    task: patient,
+    run: async ({ fetch }) => check(await fetch('/500')),
+  },
+  'a 404 that is checked': { left: 1, state: 'failed', run: async ({ fetch }) => check(await fetch('/404')) },
   'at most once, its only request is answered 429': {
     left: 1,
     state: 'scheduled',
