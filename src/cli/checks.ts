@@ -7,6 +7,7 @@ import { Limits } from '../operations/limits.ts'
 import type { PgliteDb } from '../db/pglite.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
+import { lanes } from './lanes.ts'
 import { span } from './output.ts'
 import { parked } from './parked.ts'
 import { redisServer, shared } from './shared.ts'
@@ -63,6 +64,9 @@ export const checks: Record<string, Check> = {
   handlers,
   labels,
 }
+
+/** The checks of `sluice doctor --deep`, by name: they read whole tables. */
+export const deepChecks: Record<string, Check> = { lanes: (at) => lanes(storageAt(at)) }
 
 function sqlAt({ store: { db }, schema: name }: Place): Sql {
   return sqlOn(db, name)

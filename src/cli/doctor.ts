@@ -2,7 +2,7 @@
 import { Command } from 'commander'
 import { SluiceError } from '../core/errors.ts'
 import { flat } from './failure.ts'
-import { type Check, checks, connection } from './checks.ts'
+import { type Check, checks, connection, deepChecks } from './checks.ts'
 import type { Finding } from './finding.ts'
 import type { Output } from './output.ts'
 import { nameOf, settingsOf, withStore } from './settings.ts'
@@ -11,19 +11,20 @@ import { nameOf, settingsOf, withStore } from './settings.ts'
 export function doctorCommand(): Command {
   return new Command('doctor')
     .description('check the store, its schema, its clock and its workers; exit code 1 when a check fails')
+    .option('--deep', 'also read all lanes and all waiting jobs, and name those that claims would never find')
     .action(doctor)
 }
 
 const colours = { ok: 'green', warn: 'yellow', fail: 'red' } as const
 
-async function doctor(_: object, command: Command): Promise<void> {
+async function doctor({ deep }: { deep?: true }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out, schema, redis } = settings
   const worst = await withStore(settings, { creates: false }, async (store) => {
     // Without a connection no other check can run, and the exit code is 3.
     say(out, 'connection', await connection(store, nameOf(settings.store)))
     const found: Finding[] = []
-    for (const [name, check] of Object.entries(checks)) {
+    for (const [name, check] of Object.entries({ ...checks, ...(deep && deepChecks) })) {
       const finding = await judge(check, { store, schema, redis })
       if (finding === undefined) continue
       say(out, name, finding)

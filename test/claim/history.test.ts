@@ -2,6 +2,7 @@
 import { randomInt } from 'node:crypto'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
+import { sqlOn } from '../../src/db/store.ts'
 import { isLong } from '../long.ts'
 import { emptied, empty, engines, ownClock } from './engine.ts'
 import { anySetting } from './setting.ts'
@@ -63,7 +64,11 @@ describe('claims', () => {
       await at.db.query('update sluice.epoch set ahead_us = 0, seen_us = 0')
       const world = new World(at.sluice, setting, startMs * 1_000)
       await world.begin()
-      for (const act of setting.acts) await world.act(act)
+      for (const act of setting.acts) {
+        await world.act(act)
+        // What `sluice doctor --deep` reads: it names no lane of a store that is in order.
+        expect(await sqlOn(at.db).run('operations/find_broken_lanes')).toEqual([])
+      }
       await world.drain()
       for (const [what, n] of Object.entries({ ...world.counts, ...world.witness.judged }))
         counts[what] = (counts[what] ?? 0) + n

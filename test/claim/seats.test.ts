@@ -5,6 +5,7 @@
 import fc from 'fast-check'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
+import { sqlOn } from '../../src/db/store.ts'
 import { task } from '../../src/tasks/task.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { isLong } from '../long.ts'
@@ -44,16 +45,8 @@ describe.each(mainEngines)('on $name', (engine) => {
   beforeAll(async () => void (at.clock = await ownClock(at.db, startMs)))
   let nowMs = startMs
 
-  /** Turns and lists that are wrong: claims would fail, or overlook who waits. */
-  const wrong = () =>
-    at.db.query(`
-      select 'turns' as what, class, list, fair from sluice.lane where list is not null group by class, list, fair having count(vstart) <> 1
-      union all
-      select 'list', l.class, l.list, l.fair from sluice.lane l left join sluice.list i on i.class = l.class and i.id = l.list
-      where l.list is not null and (i.id is null or i.due is null or i.floor > l.vstart)
-      union all
-      select 'nobody', i.class, i.id, null from sluice.list i
-      where i.due is not null and not exists (select 1 from sluice.lane l where l.class = i.class and l.list = i.id)`)
+  /** What `sluice doctor --deep` finds: turns, lists and seats with which claims would fail, or overlook who waits. */
+  const wrong = () => sqlOn(at.db).run('operations/find_broken_lanes')
 
   // The fourth history of this seed has a lane that stands behind another of its key when it is the only one to claim from.
   it.each([
