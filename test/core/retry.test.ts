@@ -11,12 +11,12 @@ const code = (options: RetryOptions): unknown => {
 }
 const almostOne = 1 - Number.EPSILON / 2
 
-it('has the defaults that it documents', () => {
+it('a retry policy has the defaults that the docs state', () => {
   expect(retryPolicy()).toEqual({ attempts: 5, baseMs: 1_000, maxMs: 3_600_000 })
   expect(retryPolicy({ attempts: 1, base: '2s', max: '1min' })).toEqual({ attempts: 1, baseMs: 2_000, maxMs: 60_000 })
 })
 
-it.each([0, -1, 1.5, 1_001, NaN, Infinity, '3' as never])('refuses %s attempts', (attempts) => {
+it.each([0, -1, 1.5, 1_001, NaN, Infinity, '3' as never])('a retry policy refuses %s attempts', (attempts) => {
   expect(code({ attempts })).toBe('SLUICE_BAD_RETRY')
 })
 
@@ -25,7 +25,9 @@ it.each([
   [{ max: 1e300 }, 'SLUICE_BAD_RETRY'],
   [{ base: -1 }, 'SLUICE_BAD_DURATION'],
   [{ max: 'long' as never }, 'SLUICE_BAD_DURATION'],
-] satisfies [RetryOptions, string][])('refuses %j', (options, expected) => expect(code(options)).toBe(expected))
+] satisfies [RetryOptions, string][])('a retry policy refuses %j', (options, expected) =>
+  expect(code(options)).toBe(expected),
+)
 
 it.each([
   [1, 1_000],
@@ -35,12 +37,12 @@ it.each([
   [12, 2_048_000],
   [13, 3_600_000],
   [1_000, 3_600_000],
-])('retry %i waits less than %d ms by default, and almost that at most', (failed, most) => {
+])('retry %i waits less than %d ms by default, and up to nearly that long', (failed, most) => {
   expect(delayMs(failed, retryPolicy(), almostOne)).toBe(most - 1)
   expect(delayMs(failed, retryPolicy(), 0)).toBe(0)
 })
 
-it('is a whole number between 0 and the bound, uniformly in `random`', () => {
+it('a delay is a whole number between 0 and the bound, distributed uniformly', () => {
   const span = fc.integer({ min: 0, max: 366 * 86_400_000 })
   fc.assert(
     fc.property(
