@@ -15,6 +15,6 @@ test(
   },
 )
 
-test('a property that would reach the time-out before it fails says so', { timeout: 2_000 }, async () => {
+test('a property that would reach the time-out before it fails reports that', { timeout: 2_000 }, async () => {
   await expect(fc.assert(fc.asyncProperty(fc.integer(), never))).rejects.toThrow(/interrupted/)
 })

@@ -47,15 +47,15 @@ const laws: Record<string, Law> = {
       { 'src/core/a.ts': 'await sql.query(`select 1 from sluice.job`)' },
     ],
   },
-  'a module says in its README what lives there': {
+  'a README lists what lives in its module': {
     in: unindexed,
     bad: [{ 'src/core/a.ts': '' }, { 'src/core/README.md': 'clocks', 'src/core/clocks/a.ts': '' }],
   },
-  'no import cycles': {
+  'imports have no cycles': {
     in: (files) => cycles(new Map(inSource(files).map((file) => [file.path, imports(file)]))),
     bad: [{ 'src/core/a.ts': `import './b.ts'`, 'src/core/b.ts': `let a: import('./a.ts').A` }],
   },
-  'files under 400 lines, functions under 70': {
+  'files have under 400 lines, functions under 70': {
     in: (files) =>
       files
         .filter(({ path }) => isCode(path) && !isGenerated(path))
@@ -67,14 +67,14 @@ const laws: Record<string, Law> = {
       { 'src/redis/a.lua': `local function a()${'\n'.repeat(70)}end` },
     ],
   },
-  'every export says what it is': {
+  'every export has a docstring': {
     in: (files) => inSource(files).flatMap(undocumented),
     bad: [
       { 'src/core/a.ts': '// no\nexport const a = 1' },
       { 'src/core/a.ts': '/** far */\nlet b\nexport class A {}' },
     ],
   },
-  'SQL says its purpose and parameters': {
+  'SQL begins with its purpose and parameters': {
     in: (files) =>
       files.filter(isSql).flatMap(({ path, text }) => {
         const header = /^(--[^\n]*(\n|$))*/.exec(text)?.[0] ?? ''
@@ -107,7 +107,7 @@ const laws: Record<string, Law> = {
       { 'src/db/a.sql': 'create or replace function engine.wake_worker()' },
     ],
   },
-  'Lua says its purpose': {
+  'Lua begins with its purpose': {
     in: (files) =>
       files.filter(({ path, text }) => path.endsWith('.lua') && !/^-- .{10}/.test(text)).map(({ path }) => path),
     bad: [{ 'src/redis/a.lua': 'return 1' }],
@@ -166,14 +166,16 @@ const laws: Record<string, Law> = {
       { 'test/a.ts': 'await systemClock.sleep(5)' },
     ],
   },
-  'names say what is inside': {
+  'names describe what is inside': {
     in: (files) => files.map(({ path }) => path).filter((path) => path.split('/').some((name) => vagueName.test(name))),
     bad: [{ 'src/core/utils.ts': '' }, { 'test/helpers/a.ts': '' }, { 'src/db/lockManager.ts': '' }],
   },
   'comments and docs are in plain English': {
     in: (files) =>
       files
-        .filter(({ path }) => /^(src|docs|scripts|bench|examples|README|CONTRIBUTING)/.test(path) && !isGenerated(path))
+        .filter(
+          ({ path }) => /^(src|test|docs|scripts|bench|examples|README|CONTRIBUTING)/.test(path) && !isGenerated(path),
+        )
         .filter(({ path }) => /\.(ts|mjs|sql|lua|md)$/.test(path))
         .flatMap(obscure),
     bad: [
@@ -183,7 +185,7 @@ const laws: Record<string, Law> = {
       { 'docs/a.md': 'The store tells the worker.' },
     ],
   },
-  'docs name files that are there': {
+  'docs name existing files': {
     in: (files) => {
       const paths = files.map(({ path }) => path)
       const named = /`((?:src\/|test\/)?[\w-]+\/[\w./-]+\.(?:ts|sql|lua|mjs))`/g
@@ -195,7 +197,7 @@ const laws: Record<string, Law> = {
     },
     bad: [{ 'docs/a.md': 'A claim is decided in `claim/decide.sql`.' }],
   },
-  'nothing is left open': {
+  'no work is marked as left open': {
     in: (files) =>
       files.filter(({ path, text }) => !path.endsWith('.json') && openMarks.test(text)).map(({ path }) => path),
     bad: [{ 'src/core/a.ts': '// TO' + 'DO: later' }],
@@ -215,7 +217,7 @@ const laws: Record<string, Law> = {
     bad: [{ 'package-lock.json': '{ "resolved": "" }' }],
   },
 
-  'docs/errors.md says what each error code means, and of no other': {
+  'docs/errors.md explains each error code, and no other': {
     in: (files) => {
       const said = codesIn(files, /^docs\/errors\.md$/, /^\| `(SLUICE_[A-Z_]+)` \| \S/gm)
       const read = codesIn(files, /^src\/.*\.ts$/, /(?:\benv\(|process\.env\[)'(SLUICE_[A-Z_]+)'/g)
@@ -230,8 +232,8 @@ const laws: Record<string, Law> = {
 
 const repository = readAll()
 
-describe.each(Object.entries(laws))('%s', (_name, law) => {
-  it('in this repository', () => expect(law.in(repository)).toEqual([]))
+describe.each(Object.entries(laws))('the law that %s', (_name, law) => {
+  it('is kept by this repository', () => expect(law.in(repository)).toEqual([]))
   it.each(law.bad)('finds what sample %# does wrong', (bad) => {
     expect(law.in(Object.entries(bad).map(([path, text]) => ({ path, text })))).toHaveLength(1)
   })

@@ -16,8 +16,8 @@ export async function until(
 }
 
 /**
- * The same promise, to be awaited later. Should it, or the test before that, fail in between, its rejection is not an
- * unhandled one, which would fail the whole run whatever a second try gives.
+ * The same promise, to be awaited later. If it, or the test before that, fails in between, its rejection is not an
+ * unhandled one, which would fail the whole run even if a second try succeeds.
  */
 export function later<T>(promise: Promise<T>): Promise<T> {
   promise.catch(() => {})

@@ -1,7 +1,7 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
 
-// The arithmetic that figures rest on, held to plainer forms of it.
+// Compares the arithmetic of the figures with simpler forms of it.
 
 interface Load {
   mostIn(times: number[], window: number): number
@@ -23,7 +23,7 @@ interface Limited {
 /** The benchmarks are plain JavaScript. */
 const load = (file: string): Promise<unknown> => import(new URL(`../../bench/${file}`, import.meta.url).href)
 
-it('the most in a window is that of every half-open window which begins with a job', async () => {
+it('the most jobs in a window is the maximum over all half-open windows that begin with a job', async () => {
   const { mostIn } = (await load('load.mjs')) as Load
   fc.assert(
     fc.property(fc.array(fc.integer({ min: 0, max: 50 })), fc.integer({ min: 1, max: 20 }), (times, window) => {
@@ -33,7 +33,7 @@ it('the most in a window is that of every half-open window which begins with a j
   )
 })
 
-it('a vendor refuses what it would be too many of in any window, and does not count what it refuses', async () => {
+it('a vendor refuses each call that would be too many for some window, and does not count refused calls', async () => {
   const { mostIn, refusedOf } = (await load('load.mjs')) as Load
   expect(refusedOf([30, 0, 5, 10, 20, 14], 2, 10)).toBe(1)
   fc.assert(
@@ -48,7 +48,7 @@ it('a vendor refuses what it would be too many of in any window, and does not co
   )
 })
 
-it('a quantile is one of the samples, and the share of them that lies below is no greater', async () => {
+it('a quantile is one of the samples, and at most its share of the samples lies below it', async () => {
   const { quantile } = (await load('load.mjs')) as Load
   fc.assert(
     fc.property(
@@ -63,7 +63,7 @@ it('a quantile is one of the samples, and the share of them that lies below is n
   )
 })
 
-it('a drain that keeps its promise to the letter takes once the ideal, with nothing in excess; more is excess', async () => {
+it('a drain that keeps exactly to its promise takes the ideal time without excess, and one that takes more shows an excess', async () => {
   const { limitedLines } = (await load('limited.mjs')) as Limited
   // 10 at once, then one each 10 ms: 109 in the first second, 100 in a later one.
   const promise = { burst: 10, perSecond: 100, worst: 110 }

@@ -4,8 +4,8 @@ import { describe, expect, it } from 'vitest'
 import { freshDatabase } from '../servers/database.ts'
 import { startRedis } from '../servers/redis.ts'
 
-// The benchmarks' own scenarios with Sluice, as small as they go: that they still run, and count what they say. It is no
-// place for figures.
+// Runs the benchmarks' own scenarios with Sluice at their smallest, to check that they run and count right. It measures
+// nothing.
 
 interface Line {
   bench: string
@@ -15,7 +15,7 @@ interface Line {
 
 const sampler = fileURLToPath(new URL('../../bench/sample.mjs', import.meta.url))
 
-/** What a sample of its own process answers; it needs nothing that bench/ installs. */
+/** What a sample in a process of its own returns; it needs nothing that bench/ installs. */
 async function sample(
   scenario: string,
   options: Record<string, unknown>,
@@ -34,25 +34,25 @@ async function sample(
   return new Map(lines.map(({ bench, value }) => [bench, value]))
 }
 
-describe('a sample', () => {
+describe('the sample', () => {
   it.each([
     ['send', { jobs: 200, seconds: 0.1 }, ['send-bulk', 'send-single', 'send-16']],
     ['drain', { jobs: 300 }, ['drain']],
     ['end-to-end', { jobs: 300 }, ['end-to-end']],
     ['latency', { jobs: 5, gapMs: 1 }, ['latency-p50', 'latency-p99']],
-  ])('of %s has its figures', async (scenario, options, benches) => {
+  ])('of a %s run has all its figures', async (scenario, options, benches) => {
     const values = await sample(scenario, options)
     for (const bench of benches) expect(values.get(bench), bench).toBeGreaterThan(0)
   })
 
-  it('of a limited drain counts what arrived in a second, in several processes', async () => {
+  it('of a limited drain counts the arrivals of each second over several processes', async () => {
     const values = await sample('limited-1', { jobs: 60, rate: '40/s', workers: 2 })
     expect(values.get('limited-1-excess')).toBe(0)
     expect(values.get('limited-1-most')).toBeGreaterThan(4)
     expect(values.get('limited-1-most')).toBeLessThanOrEqual(40)
   })
 
-  it('of a drain under a limit shared in Redis counts what Redis was asked', async () => {
+  it('of a drain whose limit is shared in Redis counts the requests to Redis', async () => {
     const { url, close } = await startRedis()
     const options = { jobs: 60, rate: '40/s', workers: 2 }
     const values = await sample('shared-1', options, 'sluice-redis', { redis: { url } }).finally(close)

@@ -1,4 +1,4 @@
-/** A job that is sent where a worker idles is claimed by the statement that records it, unless another one comes first. */
+/** A send from a process with an idle worker claims the job in the statement that records it, unless another job comes first. */
 import { describe, expect, it } from 'vitest'
 import { hash64, newId } from '../../src/core/hash.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
@@ -26,7 +26,7 @@ const startMs = 1_800_000_000_000
 /** A store in which tasks have been worked on before. */
 function setting(engine: (typeof engines)[number]) {
   const at = emptied(engine)
-  /** Sends one job as a process does whose own worker idles: the job, if it was claimed. */
+  /** Sends one job as a process with an idle worker does; returns the job if it was claimed. */
   const begin = async (to: AnyTask, input = {}, worker = at.worker): Promise<ClaimedJob | undefined> => {
     await at.sluice.define([to])
     return (await sendClaimed(at.db, newId(), worker, to, input))?.[0]
@@ -39,11 +39,11 @@ function setting(engine: (typeof engines)[number]) {
   return Object.assign(at, { begin, used })
 }
 
-describe.each(mainEngines)('on $name: a job that is sent where a worker idles', (engine) => {
+describe.each(mainEngines)('on $name: a job that is sent by a process with an idle worker', (engine) => {
   const at = setting(engine)
   const wide = () => quietTask('wide', [limit('wide', { rate: '1000/s', burst: 1_000 })])
 
-  it('is claimed and charged in the statement that records it, as a claim would do it', async () => {
+  it('is claimed and charged in the statement that records it, just as by a claim', async () => {
     const both = quietTask('both', [perTenant('own', '100/s', 100), limit('all', { window: '10/1h' })])
     await at.used(both, 'a')
     await at.sluice.send(both, { tenant: 'a', text: '"ä\u2028' })
@@ -59,7 +59,7 @@ describe.each(mainEngines)('on $name: a job that is sent where a worker idles', 
     )
     expect(charged).toEqual({ n: 2, units: 2 })
     expect(await count(at.db, 'sluice.arrival')).toBe(arrivals)
-    // Nobody else has it; it ends as any other.
+    // No other worker has the job, and it ends like any other.
     expect(await claimAll(at.db, at.worker, ['both'], 10)).toEqual([])
     expect(await at.sluice.jobs.get(begun?.id ?? '')).toMatchObject({ state: 'running', attempt: 1 })
     expect(await done(at.db, [claimed, begun] as never)).toEqual([])
@@ -67,14 +67,14 @@ describe.each(mainEngines)('on $name: a job that is sent where a worker idles', 
     expect(await at.sluice.jobs.get(begun?.id ?? '')).toMatchObject({ state: 'done' })
   })
 
-  it('needs no limit', async () => {
+  it('is claimed likewise when its task has no limits', async () => {
     const free = quietTask('free')
     await at.used(free)
     for (let i = 0; i < 5; i++) expect(await at.begin(free)).toMatchObject({ takes: null, attempt: 1 })
     expect(await count(at.db, 'sluice.job where dispatched_at >= created_at')).toBe(5)
   })
 
-  it('is tried again as any other', async () => {
+  it('is retried like any other job', async () => {
     const to = wide()
     await at.used(to)
     const begun = await at.begin(to)
@@ -82,7 +82,7 @@ describe.each(mainEngines)('on $name: a job that is sent where a worker idles', 
     expect(await claimAll(at.db, at.worker, ['wide'], 5)).toMatchObject([{ id: begun?.id, attempt: 2, failed: 1 }])
   })
 
-  it('waits behind a job of its lane, ready or not yet read', async () => {
+  it('waits behind an earlier job of its lane, whether that is ready or still an unread arrival', async () => {
     const to = wide()
     await at.used(to)
     await at.sluice.send(to, {})
@@ -112,7 +112,7 @@ describe.each(mainEngines)('on $name: a job that is sent where a worker idles', 
     expect(await claimAll(at.db, at.worker, ['first'], 5)).toHaveLength(1)
     await clock.set(startMs + 4_000)
     await at.used(second)
-    // It waits for the bucket, and has room again.
+    // The job waits for the bucket, which then has room again.
     await at.sluice.send(first, {})
     expect(await claimAll(at.db, at.worker, ['first'], 5)).toEqual([])
     await clock.set(startMs + 6_000)
@@ -120,7 +120,7 @@ describe.each(mainEngines)('on $name: a job that is sent where a worker idles', 
     await at.db.query('delete from sluice.limit_pause')
   })
 
-  it('is held by a pause, by a gate, and by what is parked', async () => {
+  it('waits while a pause, a gate or a parked bucket holds it back', async () => {
     const to = wide()
     await at.used(to)
     await at.sluice.pause({ limit: 'wide' }, { reason: 'test' })
@@ -137,7 +137,7 @@ describe.each(mainEngines)('on $name: a job that is sent where a worker idles', 
     expect(await at.begin(to)).toBe(undefined)
   })
 
-  it('waits where its lane is parked, while limits are in Redis, and after a start of the server', async () => {
+  it('waits while its lane is parked, while its limits are in Redis, and after the server restarted', async () => {
     const to = wide()
     await at.used(to)
     const states: [string, string][] = [
@@ -155,7 +155,7 @@ describe.each(mainEngines)('on $name: a job that is sent where a worker idles', 
     }
   })
 
-  it('is left to claims where it asks for a label or a pool', async () => {
+  it('is left to claims when its limits need a label or a pool', async () => {
     const labelled = quietTask('labelled', [limit('ip', { rate: '100/s', by: label('host') })])
     const pooled = quietTask('pooled', [limit('sender', { rate: '100/s', pool: ['x', 'y'] } as never)])
     for (const to of [labelled, pooled]) {
@@ -167,7 +167,7 @@ describe.each(mainEngines)('on $name: a job that is sent where a worker idles', 
     expect(await at.begin(to)).not.toBe(undefined)
   })
 
-  it('is only sent when the worker is gone, or nobody knows its lane yet', async () => {
+  it('is only recorded when the worker is gone, or when its lane is not known yet', async () => {
     const to = wide()
     expect(await at.begin(to)).toBe(undefined)
     await claimAll(at.db, at.worker, ['wide'], 5)
@@ -178,7 +178,7 @@ describe.each(mainEngines)('on $name: a job that is sent where a worker idles', 
     expect(await at.begin(to)).not.toBe(undefined)
   })
 
-  it('goes back when its worker signs off, and is in doubt when the worker is lost', async () => {
+  it('is returned when its worker signs off, and becomes ambiguous when its worker is lost', async () => {
     const to = wide()
     await at.used(to)
     const [one, two] = [await enter(at.db), await enter(at.db)]
@@ -195,10 +195,10 @@ describe.each(mainEngines)('on $name: a job that is sent where a worker idles', 
   })
 })
 
-describe('a job that is sent where a worker idles', () => {
+describe('a job that is sent by a process with an idle worker', () => {
   const at = setting(engines[0])
 
-  it('waits for no lock of its bucket or its worker: then it is only sent', async () => {
+  it('is only recorded when its bucket or its worker is locked: the send does not wait', async () => {
     const to = quietTask('wide', [limit('wide', { rate: '1000/s', burst: 1_000 })])
     await at.used(to)
     const locks = [`1397511523, ($1::bigint & 1023)::int`, `1397511525, ($1::bigint & 2147483647)::int`]
@@ -212,7 +212,7 @@ describe('a job that is sent where a worker idles', () => {
     expect(await at.begin(to)).not.toBe(undefined)
   })
 
-  it('passes no job whose transaction was open when the class was read, and has committed since', async () => {
+  it('does not overtake a job whose transaction was open when the class was read, and has committed since', async () => {
     const to = quietTask('wide', [limit('wide', { rate: '1000/s', burst: 1_000 })])
     await at.used(to)
     await at.db.transaction(async (tx) => {

@@ -1,4 +1,4 @@
-/** An event loop that a handler blocks: nobody takes the worker's jobs, nothing is lost, nothing runs twice. */
+/** A handler blocks the event loop: no other worker takes the worker's jobs, nothing is lost, nothing runs twice. */
 import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
@@ -42,7 +42,7 @@ async function sendFew(sluice: Sluice): Promise<number> {
   return few
 }
 
-/** All of them ran, once each and for the first time, and their ends were taken. */
+/** All of them ran, once each and for the first time, and their ends were recorded. */
 async function checkAll(sluice: Sluice, runs: readonly Run[], sent: number): Promise<void> {
   const ended = `sluice.done where state = 'done' and attempt = 1 and crashes = 0 and failed = 0 and not ambiguous`
   await until(async () => (await count(sluice.db, 'sluice.done')) === sent, 'all done', 120_000)
@@ -51,7 +51,7 @@ async function checkAll(sluice: Sluice, runs: readonly Run[], sent: number): Pro
   expect([runs.length, new Set(runs.map(({ id }) => id)).size]).toEqual([sent, sent])
 }
 
-/** Blocks the worker of this queue while others go on, and has it work again afterwards. Resolves to how many jobs that were. */
+/** Blocks the worker of this queue while others go on, and then lets it work again. Resolves to the number of its jobs. */
 async function block({ sluice, runs }: { sluice: Sluice; runs: Run[] }, queue: 'a' | 'b', pid: number | undefined) {
   const workers = async () => sluice.db.query('select id from sluice.worker order by id')
   const before = await workers()
@@ -67,22 +67,22 @@ async function block({ sluice, runs }: { sluice: Sluice; runs: Run[] }, queue: '
   await until(() => runs.some((run) => run.id === last), 'it goes on')
   expect(runs.find((run) => run.id === last)?.pid).toBe(pid)
   await checkAll(sluice, runs, sent)
-  // Given up by nobody, neither then nor soon after.
+  // No worker was given up, neither then nor soon after.
   await until(async () => (await count(sluice.db, 'sluice.doubt where unchanged_us < 3000000')) === 2, 'no doubts')
   expect(await workers()).toEqual(before)
   return sent
 }
 
 describe('a worker whose event loop is blocked', () => {
-  it('on a server beats by its thread, keeps its jobs, and goes on', async (context) => {
+  it('keeps its jobs on a server, because a thread sends its heartbeats, and goes on', async (context) => {
     const fleetOf = await two((await freshDatabase()).url, context)
     expect(await block(fleetOf, 'a', fleetOf.a)).toBe(fleetOf.runs.length)
   })
 
   for (const queue of ['a', 'b'] as const)
-    // Slow to open and to block; the server's case above is the quick one.
+    // The embedded engine is slow to open and to block; the server's case above is the quick one.
     it.runIf(isLong)(
-      `embedded, as ${queue === 'a' ? 'the owner of the data' : 'a client of its owner'}, keeps its jobs, and goes on`,
+      `keeps its jobs, embedded as ${queue === 'a' ? 'the owner of the data' : 'a client of its owner'}, and goes on`,
       async (context) => {
         const dir = mkdtempSync(join(tmpdir(), 'sluice-blocked-'))
         context.onTestFinished(() => rmSync(dir, { recursive: true, force: true }))

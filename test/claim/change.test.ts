@@ -10,7 +10,7 @@ import { blocked, claim, enter } from './engine.ts'
 
 let database: Awaited<ReturnType<typeof freshDatabase>>
 
-// Each its own: definitions and what was charged by them outlast a test.
+// Each test has a store of its own, because definitions and their charges outlast a test.
 beforeEach(async () => {
   database = await freshDatabase()
 })
@@ -33,7 +33,7 @@ async function inSluice<T>(schema: string, body: (sluice: Sluice) => Promise<T>)
   }
 }
 
-test('jobs that wait an hour for a limit run as soon as its definition makes room', async () => {
+test('jobs that wait an hour for a limit run as soon as a new definition makes room', async () => {
   const schema = 'raised'
   const slow = numbered('1/h')
   await inSluice(schema, async (sluice) => {
@@ -47,7 +47,7 @@ test('jobs that wait an hour for a limit run as soon as its definition makes roo
   })
 })
 
-test('a claim that still decides by the old definition while it changes does not keep jobs waiting', async () => {
+test('a claim that decides by the old definition while the definition changes does not keep jobs waiting', async () => {
   const slow = numbered('1/h')
   const fast = numbered('6000/min')
   const name = new URL(database.url).pathname.slice(1)
@@ -61,7 +61,7 @@ test('a claim that still decides by the old definition while it changes does not
       const claimed = await claim({ query } as Queryable, await enter(sluice.db), ['numbered'], 3)
       expect(claimed.jobs).toHaveLength(1)
     })
-    // Who meets a lock time-out meanwhile tries again.
+    // A worker that meets a lock time-out meanwhile tries again.
     await query(`alter database ${name} set lock_timeout = '20ms'`)
     await inSluice('sluice', async (sluice) => {
       let isDefined = false
@@ -86,7 +86,7 @@ function versioned(limits: readonly Limit[]): AnyTask {
 const takesOf = async (sluice: Sluice, schema: string) =>
   (await sluice.db.query<{ takes: string[] }>(`select takes from ${schema}.job order by seq`)).map(({ takes }) => takes)
 
-test('a limit added to a task holds for the jobs that wait already, also while workers with the old code run', async () => {
+test('a limit that is added to a task holds for jobs that wait already, even while workers run the old code', async () => {
   const before = versioned([])
   const after = versioned([limit('added', { rate: '10/h' })])
   await inSluice('added', async (sluice) => {
@@ -99,12 +99,12 @@ test('a limit added to a task holds for the jobs that wait already, also while w
     expect(await sluice.dispatchOnce([before])).toBe(0)
     const [done] = await sluice.list({ state: 'done' })
     expect(await sluice.jobs.get(done?.id ?? '')).toMatchObject({ attempt: 1, failed: 0 })
-    // The one grant that was used, and none lost on the way.
+    // Only the one used grant is charged, and none was lost.
     expect(await sluice.db.query('select sum(units)::int as n from added.ledger')).toEqual([{ n: 1 }])
   })
 })
 
-test('a limit that takes its key from elsewhere sends waiting jobs to their new buckets; without a key they fail', async () => {
+test('a limit whose key comes from another field moves waiting jobs to their new buckets, and jobs without that key fail', async () => {
   const by = (path: 'a' | 'b') => versioned([limit('keyed', { rate: '10/h', by: path }) as unknown as Limit])
   await inSluice('rekeyed', (sluice) =>
     sluice.sendMany(by('a'), [{ a: 'x', b: 'y' }, { a: 'z', b: 'y' }, { a: 'keyless' }]),
@@ -120,7 +120,7 @@ test('a limit that takes its key from elsewhere sends waiting jobs to their new 
   })
 })
 
-test('one name for two different limits in one process is refused, however they meet; the same twice is not', async () => {
+test('a process refuses two different limits of one name, wherever they meet, and accepts the same limit twice', async () => {
   const named = (name: string, rate: Rate) =>
     task(name, { input: z.object({}), limits: [limit('twin', { rate })], run: () => undefined })
   const conflict = expect.objectContaining({
@@ -139,7 +139,7 @@ test('one name for two different limits in one process is refused, however they 
   })
 })
 
-test('a key that is another each time fails the job, with the cause', async () => {
+test('a job fails with the cause when its limit computes another key at each attempt', async () => {
   let n = 0
   const unstable = versioned([limit('unstable', { rate: '6000/min', by: () => n++ }) as unknown as Limit])
   await inSluice('unstable', async (sluice) => {
@@ -149,14 +149,14 @@ test('a key that is another each time fails the job, with the cause', async () =
   })
 })
 
-test('data restored into a server with younger transactions: old and new jobs run, each once', async () => {
+test('old and new jobs run once each after the data were restored into a server with younger transactions', async () => {
   const schema = 'restored'
   const fast = numbered('6000/min')
   await inSluice(schema, async (sluice) => {
     await sluice.sendMany(fast, [{ i: 1 }, { i: 2 }])
     expect(await sluice.dispatchOnce([fast])).toBe(2)
     await sluice.sendMany(fast, [{ i: 3 }, { i: 4 }])
-    // As after a restore: everything noted of transactions lies in this server's future.
+    // As after a restore: all recorded transaction ids lie in this server's future.
     await sluice.db.query(`update ${schema}.class_state set snap = '900000000000:900000000000:'`)
     await sluice.sendMany(fast, [{ i: 5 }])
     expect(await sluice.dispatchOnce([fast])).toBe(3)

@@ -1,4 +1,4 @@
-/** Work that grows with what has nothing to do: many classes, many new lanes; and a stranger's lock. */
+/** Checks work that could grow with idle data, such as many classes or many new lanes, and a foreign lock on a job. */
 import pg from 'pg'
 import { describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
@@ -30,7 +30,7 @@ async function written(db: Queryable): Promise<number> {
 }
 
 describe('new lanes', () => {
-  it('cost linear work: what a claim leaves is read later, and not written again', async () => {
+  it('cost a claim linear work: lanes that a claim leaves are read later, and are not written again', async () => {
     const { sluice, db, worker } = at
     const flood = quietTask('classes.flood', [perTenant('classes.own', '10/s')])
     await sluice.sendMany(
@@ -42,7 +42,7 @@ describe('new lanes', () => {
       await claim(tx, worker, [flood.name], 1)
       return (await written(tx)) - before
     })
-    // The classes are made first; then 1,000 lanes, each with its bucket, and what belongs to one claim.
+    // First the classes are created; then 1,000 lanes, each with its bucket, and the rows of one claim.
     expect(perClaim).toBeLessThan(2 * 1_000 + 50)
     expect(await count(db, 'sluice.arrival')).toBeLessThanOrEqual(2 * 9_000)
     const all = await claimAll(db, worker, [flood.name], 8_999)
@@ -51,9 +51,9 @@ describe('new lanes', () => {
   })
 })
 
-describe.each(mainEngines)('arrivals by portions, on $name', (engine) => {
+describe.each(mainEngines)('arrivals that claims read in portions, on $name', (engine) => {
   const store = emptied(engine)
-  it('lose nothing that commits late or comes between two portions', async () => {
+  it('are not lost when they commit late or fall between two portions', async () => {
     const flood = quietTask('classes.late', [perTenant('classes.late', '1000/s', 1_000)])
     await store.sluice.sendMany(
       flood,
@@ -74,7 +74,7 @@ describe.each(mainEngines)('arrivals by portions, on $name', (engine) => {
   })
 })
 
-it('what a claim writes itself while it reads a portion is read by the next', async () => {
+it('a claim that reads a portion leaves the arrivals that it writes itself to the next claim', async () => {
   const { sluice, db, worker } = at
   const [own, other] = [
     quietTask('classes.written', [perTenant('classes.written', '1000/s', 5_000)]),
@@ -85,7 +85,7 @@ it('what a claim writes itself while it reads a portion is read by the next', as
   const stranger = new pg.Client(sluice.url)
   await stranger.connect()
   try {
-    // Its transaction has a number before it reads: it learns a class. Then it waits for the lock of the other.
+    // Its transaction has an id before it reads: it finds out about a class. Then it waits for the lock of the other class.
     await sluice.send(other, {})
     await sluice.send(own, { tenant: 'x' })
     await sluice.send(own, { tenant: 'due' }, { delay: '50ms' })
@@ -106,8 +106,8 @@ it('what a claim writes itself while it reads a portion is read by the next', as
   }
 })
 
-describe('a stranger', () => {
-  it('who locks a waiting job stops that job only', async () => {
+describe('another client', () => {
+  it('that locks a waiting job stops only that job', async () => {
     const { sluice, db, worker } = at
     const [a, b] = [quietTask('classes.a'), quietTask('classes.b')]
     const held = await sluice.send(a, {})
@@ -147,7 +147,7 @@ describe('classes', () => {
     expect((measured[1] ?? 0) / (measured[0] ?? 1)).toBeLessThan(6)
   })
 
-  it('go when nothing waits in them, and come back with their next job, also one that commits late', async () => {
+  it('are retired when nothing waits in them, and return with their next job, even one that commits late', async () => {
     const { sluice, db, worker } = at
     const one = quietTask('classes.once')
     for (let i = 0; i < 200; i++) await sluice.send(one, {}, { queue: `q${i}` })
@@ -161,14 +161,14 @@ describe('classes', () => {
       expect(await count(db, 'sluice.class where retired is null')).toBeLessThan(130)
       await sluice.send(one, {}, { queue: 'q7' })
       expect(await claimAll(db, worker, [one.name], 1)).toHaveLength(1)
-      // It knows the class as it was.
+      // This transaction knows the class from before.
       await sluice.send(one, {}, { queue: 'q8', tx: late })
       await db.query(`select ${fn}.wake_for_missed_work()`)
       await late.query('commit')
     } finally {
       await late.end()
     }
-    // As long as other transactions of the server are open, a round leaves them.
+    // A round keeps retired classes while other transactions of the server are open.
     const afterRound = (is: () => Promise<boolean>, what: string) =>
       until(async () => {
         await db.query(`select ${fn}.wake_for_missed_work()`)

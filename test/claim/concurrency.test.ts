@@ -1,4 +1,4 @@
-/** Places of concurrency rules: taken at the claim, given back when an attempt ends, however it ends. */
+/** Places of concurrency rules: a claim takes them, and the end of an attempt frees them, however it ends. */
 import { fn } from '../servers/fn.ts'
 import pg from 'pg'
 import { describe, expect, it } from 'vitest'
@@ -32,7 +32,7 @@ for (const engine of mainEngines) {
     const at = emptied(engine)
     const more = async (want = 10) => claimAll(at.db, at.worker, ['two'], want)
 
-    it('a key has its places, and each end of an attempt makes one free', async () => {
+    it('a key has its number of places, and each end of an attempt frees one', async () => {
       await at.sluice.sendMany(two, [...rows(5), ...rows(1, 'b')])
       const first = await more()
       expect(first).toHaveLength(3)
@@ -44,7 +44,7 @@ for (const engine of mainEngines) {
     })
 
     it.each(['done', 'failed', 'retry', 'return', 'unused', 'interrupt'])(
-      'an attempt that ends as %s gives back one place, once',
+      'an attempt that ends as %s frees one place, once',
       async (outcome) => {
         await at.sluice.sendMany(two, rows(6))
         const [one, other] = (await more()) as [Claimed, Claimed]
@@ -58,7 +58,7 @@ for (const engine of mainEngines) {
       },
     )
 
-    it('so do a worker that is lost and a job that is cancelled while it runs', async () => {
+    it('a lost worker and a cancelled running job free their places, too', async () => {
       await at.sluice.sendMany(two, rows(6))
       const [one] = (await more()) as [Claimed]
       expect(await at.sluice.jobs.cancel(one.id)).toBe(true)
@@ -72,14 +72,14 @@ for (const engine of mainEngines) {
       expect(await more()).toEqual([])
     })
 
-    it('a further request of a job that runs takes no second place', async () => {
+    it('a further request of a running job takes no second place', async () => {
       await at.sluice.sendMany(two, rows(2))
       const [one] = (await more()) as [Claimed]
       const answer = await further(at.db, one, ['seats:a'])
       expect(answer).toEqual({ granted: true, lost: false })
     })
 
-    it('with a rate and a window beside it: each bars on its own', async () => {
+    it('a concurrency rule beside a rate and a window: each of them blocks jobs on its own', async () => {
       const all = quietTask('two', [limit('all', { rate: '1000/s', window: '5/h', concurrency: 3 })])
       await at.sluice.sendMany(all, rows(20))
       const first = await more()
@@ -95,7 +95,7 @@ for (const engine of mainEngines) {
       expect(why?.notBefore?.getTime()).toBeGreaterThan(Date.now() + 1_800_000)
     })
 
-    it('why says what it waits for', async () => {
+    it('the explanation of a waiting job names the place that it waits for', async () => {
       await at.sluice.sendMany(two, rows(3))
       await more()
       const [waiting] = await at.sluice.list({ state: 'waiting' })
@@ -108,7 +108,7 @@ for (const engine of mainEngines) {
       })
     })
 
-    it('a definition that is new counts what runs already, and more places are used at once', async () => {
+    it('a new definition counts the jobs that run already, and a higher one lets more run at once', async () => {
       const before = quietTask('late', [limit('late', { rate: '1000/s' })])
       const counted = (places: number) => quietTask('late', [limit('late', { concurrency: places })])
       await at.sluice.sendMany(before, rows(6))
@@ -135,7 +135,7 @@ for (const engine of mainEngines) {
 describe('workers', () => {
   const at = emptied(engines[0])
 
-  it('a place that frees calls one idle worker, by its id', async () => {
+  it('are notified of a free place one at a time: one idle worker, by its id', async () => {
     const idle = await Promise.all([enter(at.db), enter(at.db)])
     await at.db.query(`update sluice.worker set tasks = '{two}'`)
     await at.sluice.sendMany(two, rows(4))
@@ -158,7 +158,7 @@ describe('workers', () => {
     await listener.end()
   })
 
-  it('a place that tasks share calls one worker in all', async () => {
+  it('of several tasks that share a place get one notification in all', async () => {
     const shared = limit('shared', { concurrency: 1 })
     const tasks = ['one', 'other', 'third'].map((name) => quietTask(name, [shared]))
     const idle = await Promise.all(tasks.map(() => enter(at.db)))
@@ -173,7 +173,7 @@ describe('workers', () => {
     expect(await count(at.db, 'sluice.idle')).toBe(2)
   })
 
-  it('a definition that begins to count waits for attempts that end just then, and does not count them', async () => {
+  it('get a definition that begins to count places only after attempts that are just ending, which it does not count', async () => {
     const uncounted = quietTask('ending', [limit('ending', { rate: '1000/s' })])
     await at.sluice.sendMany(uncounted, rows(4))
     const jobs = await claimAll(at.db, at.worker, ['ending'], 2)
@@ -195,7 +195,7 @@ describe('workers', () => {
     }
   })
 
-  it('lost workers are given up one a transaction', async () => {
+  it('that are lost are rescued one per transaction', async () => {
     const lost = [await enter(at.db), await enter(at.db)]
     await at.db.query(
       `insert into sluice.doubt select id, beat, sluice.now_us(), 10000000 from sluice.worker where id = any ($1)`,
@@ -210,7 +210,7 @@ describe('workers', () => {
     expect(given.toSorted()).toEqual(lost.toSorted())
   })
 
-  it('run all jobs of a narrow place, never two at once, without waiting for their polls', async () => {
+  it('run all jobs of a narrow limit, never two at once, without waiting for their next poll', async () => {
     let now = 0
     let most = 0
     const narrow = quietTask('narrow', [limit('narrow', { concurrency: 1 })])
@@ -229,7 +229,7 @@ describe('workers', () => {
     const began = performance.now()
     await at.sluice.sendMany(narrow, rows(60))
     await later(until(async () => (await count(at.db, 'sluice.done')) === 60, 'all done'))
-    // By polls alone each would take 1.1 to 1.9 s.
+    // With polls alone each job would take 1.1 to 1.9 s.
     expect((performance.now() - began) / 60).toBeLessThan(1_000)
     expect(most).toBe(1)
     await Promise.all(workers.map((worker) => worker.stop()))

@@ -32,7 +32,7 @@ function deadlocks() {
       } catch (error) {
         const { code } = error as { code?: string }
         if (code === '40P01') seen++
-        // A lock that was waited for longer than a claim may wait: rolled back whole, asked again.
+        // A claim that waited too long for a lock was rolled back whole; it is repeated.
         if (code !== '40P01' && code !== '55P03') throw error
         return undefined
       }
@@ -87,7 +87,7 @@ async function load(bucket: { rate: '40/s' | '1000000/s'; burst?: number }, lane
   const working = later(Promise.all(Array.from({ length: claimers }, claimer)))
   try {
     await Promise.all([sender(), sender()])
-    // A binding bucket cannot drain everything in time: then the rate is lifted, by the next version of the definition.
+    // A binding limit cannot drain everything in time; so the next version of the definition raises its rate.
     if (bucket.rate === '40/s') {
       await send(1_000, 0)
       expect(await count(sluice.db, 'sluice.job')).toBeGreaterThan(0)
@@ -128,12 +128,12 @@ describe.each([
   { bucket: { rate: '40/s' }, lanes: 50 },
 ] as const)('8 claimers on one limit of $bucket.rate and $lanes lanes', ({ bucket, lanes }) => {
   it(
-    'never deadlock, run each attempt once, end everything, and keep the limit',
+    'never deadlock, run each attempt once, end all jobs, and keep the limit',
     async () => {
       const { sluice, shared, trap, ran, counted, sent } = await load(bucket, lanes)
       expect(trap.seen).toBe(0)
       expect(await count(sluice.db, `sluice.done where state = 'done'`)).toBe(sent)
-      // A returned attempt did not count: its number comes again.
+      // A returned attempt does not count, so its number is used again.
       const attempts = ran
         .filter(({ id, attempt }) => !counted.has(`${id} ${attempt}`))
         .map(({ id, attempt }) => `${id} ${attempt}`)

@@ -1,4 +1,4 @@
-/** Jobs that take more than one unit: recorded, granted in order, kept from starving, given back. */
+/** Jobs that cost more than one unit: recorded, granted in order, kept from starving, refunded. */
 import { beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { task } from '../../src/tasks/task.ts'
@@ -53,7 +53,7 @@ for (const engine of mainEngines) {
       return came
     }
 
-    it('the longest prefix that fits goes, in order, and the next one when all that it needs is free', async () => {
+    it('a claim takes the longest prefix of jobs that fits, in order, and the next job once all its units are free', async () => {
       const tpm = costed({ window: '10/min' })
       await send(tpm, [3, 4, 5, 1])
       const came = await drain([tpm])
@@ -64,7 +64,7 @@ for (const engine of mainEngines) {
       expect(later).toBeLessThanOrEqual(62)
     })
 
-    it('a level gives each job what it costs, as it drains', async () => {
+    it('a rate gives each job its cost as the level drains', async () => {
       const tpm = costed({ rate: '10/10s', burst: 10 })
       await send(tpm, [8, 8, 8])
       expect(await drain([tpm])).toEqual([
@@ -74,7 +74,7 @@ for (const engine of mainEngines) {
       ])
     })
 
-    it('several limits count each its own units, and concurrency jobs', async () => {
+    it('several limits count their own units each, and concurrency counts jobs', async () => {
       const rpm = limit('rpm', { window: '60/min', concurrency: 3, cost: 1 })
       const tpm = limit('tpm', { window: '30000/min', concurrency: 3 })
       const both = task('both', { input, limits: [rpm, { limit: tpm, cost: ({ n }) => n }], run: () => undefined })
@@ -95,7 +95,7 @@ for (const engine of mainEngines) {
       expect(await claimAll(at.db, at.worker, ['both'], 10)).toHaveLength(2)
     })
 
-    it('who was never called gets back what it took, and the place once', async () => {
+    it('a job that was never called gives back its units, and its place once', async () => {
       const tpm = costed({ window: '10/min', concurrency: 2 })
       await send(tpm, [4, 6, 4])
       const [four, six] = (await claimAll(at.db, at.worker, [tpm.name], 10)) as [Claimed, Claimed]
@@ -122,13 +122,13 @@ for (const engine of mainEngines) {
       }
       const big = came.flatMap((list, second) => (list.includes(10) ? [second] : []))
       const small = came.flat().filter((n) => n === 1).length
-      // 10 at once and 1 a second, of which each of the three has a third.
+      // 10 units at once and 1 a second; each of the three has a third.
       expect(big.length).toBeGreaterThanOrEqual(2)
       expect(big[1]).toBeLessThan(45)
       expect(small).toBeGreaterThanOrEqual(35)
     })
 
-    it('nor by the cheap jobs of another task, nor do they wait for a task that nobody serves', async () => {
+    it('an expensive job is not starved by the cheap jobs of another task, nor do they wait for a task that no worker serves', async () => {
       const shared = limit(`shared${++names}`, { rate: '10/10s', burst: 10, transit: 0 })
       const cheap = task(`cheap${names}`, { input, limits: [shared], run: () => undefined })
       const dear = task(`dear${names}`, { input, limits: [{ limit: shared, cost: 10 }], run: () => undefined })
@@ -138,7 +138,7 @@ for (const engine of mainEngines) {
       await at.sluice.send(dear, { tenant: 'a', n: 10 })
       expect(await take(dear)).toEqual([])
       await clock.set(startMs + 4_000)
-      // It needs one more second: nothing is left for the others meanwhile.
+      // The expensive job needs one more second: nothing is left for the others meanwhile.
       expect(await take(cheap)).toEqual([])
       await clock.set(startMs + 5_000)
       expect(await take(cheap)).toEqual([])
@@ -147,14 +147,14 @@ for (const engine of mainEngines) {
       expect(await take(cheap)).toEqual([1, 1])
       await at.sluice.send(dear, { tenant: 'a', n: 10 })
       expect(await take(dear)).toEqual([])
-      // Due at 17 s; whoever does not come within a second has lost it.
+      // Due at 17 s; a worker that does not come within a second has lost its turn.
       await clock.set(startMs + 17_500)
       expect(await take(cheap)).toEqual([])
       await clock.set(startMs + 18_100)
       expect((await take(cheap, 20)).length).toBeGreaterThanOrEqual(10)
     })
 
-    it('of two tasks that began to wait in one claim one goes first, whoever comes for them alone', async () => {
+    it('one of two tasks that began to wait in the same claim goes first, whichever task a worker claims for', async () => {
       const all = limit('tied', { window: '4/min', cost: 'n' })
       const [one, two] = ['tied1', 'tied2'].map((name) => task(name, { input, limits: [all], run: () => undefined }))
       if (one === undefined || two === undefined) throw new Error('no tasks')
@@ -170,7 +170,7 @@ for (const engine of mainEngines) {
       expect(looks.flat()).toEqual([3])
     })
 
-    it('fair keys take turns by what their jobs cost', async () => {
+    it('fair keys take turns by the costs of their jobs', async () => {
       const tpm = costed({ rate: '100/100s', burst: 100 }, 'n', true)
       await send(
         tpm,
@@ -185,7 +185,7 @@ for (const engine of mainEngines) {
       expect(came.filter((n) => n === 1)).toHaveLength(50)
     })
 
-    it('a job that a smaller limit can never grant fails at once, and those behind it go on', async () => {
+    it('a job that a lowered limit can never grant fails at once, and the jobs behind it go on', async () => {
       const was = limit('shrunk', { window: '100/min', cost: 'n' })
       const jobs = (one: typeof was) =>
         task('shrunk', { input, limits: [one], onFailed: () => undefined, run: () => undefined })
@@ -213,7 +213,7 @@ for (const engine of mainEngines) {
       expect(await count(at.db, `sluice.job where task = 'shrunk:failed'`)).toBe(1)
     })
 
-    it('costs go with a job through failure and retry, another priority, and replacement', async () => {
+    it('costs stay with a job through failure and retry, a new priority, and replacement', async () => {
       const tpm = costed({ window: '10/min' })
       await send(tpm, [7])
       const [job] = (await claimAll(at.db, at.worker, [tpm.name], 1)) as [Claimed]
@@ -233,7 +233,7 @@ for (const engine of mainEngines) {
       expect(await take(tpm)).toEqual([4])
     })
 
-    it('a lane of which jobs were cancelled is found empty, and one that has more is asked again', async () => {
+    it('a lane whose jobs were cancelled counts as empty, and a lane that has more jobs is claimed again', async () => {
       const tpm = costed({ window: '1000/min' })
       await send(tpm, [1, 2, 3, 4, 5, 6, 7, 8])
       const last = await at.db.query<{ id: string }>(`select id from sluice.job where (input ->> 'n')::int > 5`)

@@ -1,4 +1,4 @@
-/** A lane that is served directly is, to everybody else, one that was served among others. */
+/** A lane that is served directly looks to all others like one that was served among several. */
 import { fn } from '../servers/fn.ts'
 import { afterEach, beforeAll, describe, expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
@@ -31,14 +31,14 @@ describe.each(mainEngines)('on $name', (engine) => {
   beforeAll(async () => void (at.clock = await ownClock(at.db, startMs)))
   afterEach(() => at.clock.set(startMs))
 
-  it('takers outside of jobs leave no turn to jobs that wait for nothing but a worker', async () => {
+  it('takers outside of jobs give no turn to jobs that wait only for a worker', async () => {
     const { db } = at
     await at.sluice.sendMany(quietTask('slow', [limit('v', { rate: '100/s', burst: 100 })]), rows(200))
     await done(db, await claimAll(db, at.worker, ['slow'], 100))
     expect(await claimAll(db, at.worker, ['slow'], 5)).toEqual([])
     let took = 0
     for (let i = 1; i <= 20; i++) {
-      // All of it is free again.
+      // All of the room is free again.
       await at.clock.set(startMs + i * 2_000)
       const jobs = await claimAll(db, at.worker, ['slow'], 1)
       expect(jobs).toHaveLength(1)
@@ -48,7 +48,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(took).toBe(80)
   })
 
-  it('a claim brings inputs along up to 64 KiB, of one lane and of several', async () => {
+  it('a claim returns inputs up to 64 KiB, from one lane and from several', async () => {
     const { db } = at
     const wide = limit('wide', { rate: '100000/s', burst: 100_000 })
     const text = 'x'.repeat(400)
@@ -71,7 +71,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     }
   })
 
-  it('a newcomer shares with who worked alone, also where that one once waited for its own bucket', async () => {
+  it('a new fair key shares with one that was alone, even if that one once waited for its own bucket', async () => {
     const { db } = at
     const keyed = quietTask('keyed', [perTenant('each', '10/s', 20)])
     await at.sluice.sendMany(keyed, [...rows(100, 'one'), ...rows(60, 'two')])
@@ -79,7 +79,7 @@ describe.each(mainEngines)('on $name', (engine) => {
       await at.clock.set(startMs + i * 500)
       await done(db, await claimAll(db, at.worker, ['keyed'], 50))
     }
-    // Only the first has some left; from now on workers are slow.
+    // Only the first tenant has jobs left; from now on workers are slow.
     await at.clock.set(startMs + 10_000)
     await done(db, await claimAll(db, at.worker, ['keyed'], 1))
     await at.sluice.sendMany(keyed, rows(100, 'three'))
@@ -88,7 +88,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(tenants(jobs).filter((tenant) => tenant === 'three')).toHaveLength(5)
   })
 
-  it('who makes the first class that asks for a label is told when that has room again', async () => {
+  it('a claim that creates the first class with a label returns the time at which its bucket has room again', async () => {
     const { db } = at
     const [row] = await db.query<{ id: string }>(
       `insert into sluice.worker (host, pid, version, tasks, slots, started_at, labels)
@@ -103,7 +103,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(wakeUs).toBeLessThan(200_000)
   })
 
-  it.runIf(engine.name === 'PostgreSQL')('locks no bucket after another out of order', async () => {
+  it.runIf(engine.name === 'PostgreSQL')('a claim never locks a bucket out of order', async () => {
     const { db } = at
     const each = perTenant('shared', '2/s', 3)
     const [left, right] = [quietTask('left', [each]), quietTask('right', [each])]
@@ -111,7 +111,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     const stripe = (tenant: string) => Number(BigInt.asUintN(10, BigInt(bucket(tenant))))
     const [low = '', high = ''] = ['k1', 'k2'].toSorted((a, b) => stripe(a) - stripe(b))
     const other = await enter(db)
-    // Of `left` the lane of `high` is empty, and that of `low` waits; `right` has both.
+    // In `left` the lane of `high` is empty, and that of `low` waits; `right` has both.
     await at.sluice.sendMany(left, rows(1, high))
     await done(db, await claimAll(db, at.worker, ['left'], 5))
     await at.sluice.sendMany(left, rows(20, low))
@@ -127,7 +127,7 @@ describe.each(mainEngines)('on $name', (engine) => {
       await until(async () => (await blocked(db)) === 1, 'one waits for the bucket')
       claims.push(claim(db, other, ['right'], 5))
       await until(async () => (await blocked(db)) === 2, 'the other does, with the lower one in hand')
-      // The list of the lower one falls due.
+      // The list of the lower bucket falls due.
       await at.clock.set(startMs + 600)
     })
     await Promise.all(claims)
@@ -136,8 +136,8 @@ describe.each(mainEngines)('on $name', (engine) => {
   it.each([
     ['a lane that is alone', ['a']],
     ['lanes among others', ['a', 'b']],
-  ])('jobs are told whole, whatever goes away meanwhile: %s', async (_, keys) => {
-    // Nobody deletes while the embedded engine claims.
+  ])('a claim returns jobs complete while rows of theirs are deleted: %s', async (_, keys) => {
+    // The embedded engine has one connection, so no other deletes while it claims.
     if (engine.name !== 'PostgreSQL') return
     const { db } = at
     const gone = quietTask('gone', [perTenant('gone.each', '100/s', 20)])
@@ -149,7 +149,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     const claims = new Claims(storeOn(db))
     const who = { worker: at.worker, queues: undefined, tasks: ['gone'] }
     const jobs = await db.transaction(async (tx) => {
-      // What the others would be told after.
+      // Deletes the other rows, whose inputs are read after the claim.
       await tx.query('delete from sluice.job where seq in (select min(seq) from sluice.job group by lane)')
       return (await claims.claim(who, 50, false, new AbortController().signal)).jobs
     })
@@ -157,7 +157,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(jobs.every(({ task }) => task === 'gone')).toBe(true)
   })
 
-  it('jobs are told right in whatever order a plan finds their rows', async () => {
+  it('a claim returns the right data of each job, whatever order the query plan reads the rows in', async () => {
     const { db } = at
     const tasks = ['told', 'retold'].map((name) => quietTask(name, [perTenant('told.each', '1000/s', 200)]))
     const turn = ['a', 'b', 'c', 'd', 'e'].flatMap((key) => rows(1, key))

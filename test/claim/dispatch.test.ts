@@ -1,4 +1,4 @@
-/** The loop of a dispatcher, against a store that is made up. */
+/** The loop of a dispatcher, against a simulated store. */
 import { afterEach, expect, test, vi } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import { systemClock } from '../../src/core/clock.ts'
@@ -15,7 +15,7 @@ afterEach(() => void vi.restoreAllMocks())
 
 const none: Claimed = { jobs: [], again: false, wakeMs: undefined }
 
-/** A dispatcher with so many slots, whose attempts never end, on a store with so many jobs; who gets none is told `wakeMs`. */
+/** A dispatcher with `slots`, whose attempts never end, on a store with `waiting` jobs; an empty claim returns `wakeMs`. */
 const tasks = ['few', 'many']
 function dispatcher(slots: number, waiting: number, wakeMs?: number, ...others: Kind[]) {
   const wants: number[] = []
@@ -68,7 +68,7 @@ function dispatcher(slots: number, waiting: number, wakeMs?: number, ...others: 
   return Object.assign(at, { loop })
 }
 
-test('claims that got all they asked for are followed by the next at once, until every slot is taken', async () => {
+test('a claim that got all jobs it wanted is followed by the next at once, until every slot is taken', async () => {
   const at = dispatcher(64, 1_000)
   at.loop.start()
   await expect.poll(() => at.running).toBe(64)
@@ -76,7 +76,7 @@ test('claims that got all they asked for are followed by the next at once, until
   await at.loop.stop()
 })
 
-test('a claim wants no more than a kind of task can take, and one for the others follows when it got that many', async () => {
+test('a claim wants no more than one kind of task can take, and another for the other kinds follows when it got that many', async () => {
   const at = dispatcher(64, 1_000)
   at.few = 2
   at.loop.start()
@@ -86,7 +86,7 @@ test('a claim wants no more than a kind of task can take, and one for the others
   await at.loop.stop()
 })
 
-test('a kind of task without room is left out, and a sleeping dispatcher claims for it when it has room', async () => {
+test('a kind of task without room is left out, and a sleeping dispatcher claims for it once it has room', async () => {
   const at = dispatcher(64, 0)
   at.few = 0
   at.loop.start()
@@ -115,7 +115,7 @@ test('without the loop, too, a claim for the tasks with more room is followed by
   expect(at.asked.slice(-2)).toEqual([['many'], ['few', 'many']])
 })
 
-test('a wake that comes while a claim is under way is not lost, and each leads to one look', async () => {
+test('a wake-up during a claim is not lost, and each leads to one more claim', async () => {
   const at = dispatcher(64, 0)
   at.during = () => {
     if (at.wants.length > 2) return
@@ -128,21 +128,21 @@ test('a wake that comes while a claim is under way is not lost, and each leads t
   expect(at.wants.length).toBeLessThanOrEqual(5)
 })
 
-test('who is told when there is something for it does not look before, when it is for somebody else', async () => {
+test('a dispatcher with a scheduled wake-up does not claim earlier, because that work belongs to another worker', async () => {
   const at = dispatcher(64, 63, 5_000)
   at.loop.start()
-  // The last one, and one more, which is told.
+  // The last job's claim, and one more, which returns a time to wake.
   await expect.poll(() => at.slept.at(-1)).toBe(5_000)
   await at.loop.stop()
   expect(at.wants.length).toBe(7)
   expect(at.slept).not.toContain(25)
 })
 
-test('no wait joins the signal that lasts as long as the dispatcher, which would keep each of them', async () => {
+test("waits do not attach to the dispatcher's long-lived abort signal, which would keep all of them in memory", async () => {
   const joined = vi.spyOn(AbortSignal, 'any')
   const at = dispatcher(64, 63)
   at.loop.start()
-  // The last one, and two more that find nothing; then it sleeps until it is woken.
+  // The last job's claim, and two more that find nothing; then it sleeps until it is woken.
   await expect.poll(() => at.wants.length).toBe(8)
   at.loop.wake()
   await expect.poll(() => at.wants.length).toBe(9)
@@ -150,7 +150,7 @@ test('no wait joins the signal that lasts as long as the dispatcher, which would
   expect(joined).not.toHaveBeenCalled()
 })
 
-test('that claims fail for seconds is told once, and once that they do no more', async () => {
+test('a dispatcher logs once that claims have failed for seconds, and once that they succeed again', async () => {
   let failures = 20
   const call = async () => {
     if (failures-- > 0) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'away')
@@ -170,10 +170,10 @@ test('that claims fail for seconds is told once, and once that they do no more',
   expect(told).toEqual(['lasting', 'recovered'])
 })
 
-test('grants that cannot be used in time make claims smaller until they can, and stay so', () => {
+test('grants that cannot be used in time make claims smaller until they can, and claims stay that small', () => {
   const hand = { returned: 0 }
   const pace = new Pace(hand, 500)
-  // A machine that has 40 jobs begin in time; of more all come back.
+  // A machine that begins 40 jobs in time; all further ones come back.
   const wants = Array.from({ length: 60 }, () => {
     const want = pace.most()
     pace.claimed(want, false)
@@ -184,7 +184,7 @@ test('grants that cannot be used in time make claims smaller until they can, and
   const inTime = wants.slice(7).filter((want) => want <= 40)
   expect(inTime.length / wants.slice(7).length).toBeGreaterThan(0.7)
   expect(Math.max(...wants.slice(7))).toBeLessThanOrEqual(46)
-  // What was claimed counts, not what might have been.
+  // The number of claimed jobs counts, not how many there could have been.
   const few = new Pace(hand, 500)
   for (let i = 0; i < 12; i++) few.claimed(few.most(), false)
   few.claimed(10, false)
@@ -192,7 +192,7 @@ test('grants that cannot be used in time make claims smaller until they can, and
   expect(few.most()).toBe(5)
 })
 
-test('a claim that got less than it wanted though there was more does not keep claims small', () => {
+test('a claim that got fewer jobs than it wanted although more were there does not keep claims small', () => {
   const wants = (more: boolean) => {
     const pace = new Pace({ returned: 0 }, 100)
     return Array.from({ length: 6 }, () => {
@@ -202,6 +202,6 @@ test('a claim that got less than it wanted though there was more does not keep c
     })
   }
   expect(wants(true)).toEqual([1, 2, 4, 8, 16, 32])
-  // All that there was: there is no knowing what as many would have done.
+  // The claim got all jobs that waited, so it shows nothing about a larger number.
   expect(wants(false)).toEqual([1, 2, 2, 2, 2, 2])
 })

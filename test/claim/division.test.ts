@@ -1,4 +1,4 @@
-/** What holds for any division of room, and that SQL divides as share.ts does. */
+/** Properties of any division of room, and the agreement of SQL with share.ts. */
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { Sluice } from '../../src/sluice.ts'
@@ -51,7 +51,7 @@ const anyPlain: fc.Arbitrary<Room> = fc
   })
 
 const anyCost = fc.oneof(fc.integer({ min: 0, max: 3 }), fc.integer({ min: 0, max: 30 }))
-/** Some lanes have jobs with costs, and for some lanes units are kept. */
+/** Some lanes have jobs with costs, and some lanes have reserved units. */
 const anyCosts: fc.Arbitrary<Room> = fc
   .record({
     want: fc.integer({ min: 1, max: 40 }),
@@ -85,7 +85,7 @@ const anyCosts: fc.Arbitrary<Room> = fc
   })
 
 const total = (shares: Shares): number => shares.take.reduce((sum, k) => sum + k, 0)
-/** What a lane's jobs took of a bucket. */
+/** The units that a lane's jobs took from a bucket. */
 const taken = ({ buckets, jobs }: ShareLane, take: number, b: number, of: 'units' | 'places'): number => {
   const u = buckets.indexOf(b)
   if (u < 0 || jobs === undefined) return u < 0 ? 0 : take
@@ -110,8 +110,8 @@ const held = (any: fc.Arbitrary<Room>, numRuns: number) => (check: (room: Room, 
 describe.each([
   ['without costs', held(anyPlain, 1_000)],
   ['with costs', held(anyCosts, 2_000)],
-] as const)('any division %s', (_, holds) => {
-  it('is within what is wanted, what each bucket has, and what each lane has', () => {
+] as const)('any division of room %s', (_, holds) => {
+  it('stays within the wanted number, the room of each bucket and the jobs of each lane', () => {
     holds((room, shares) => {
       expect(total(shares)).toBeLessThanOrEqual(room.want)
       expect(Math.min(...rest(room, shares))).toBeGreaterThanOrEqual(0)
@@ -119,7 +119,7 @@ describe.each([
     })
   })
 
-  it('moves each fair key on by what its jobs say, over its weight', () => {
+  it('advances each fair key by the costs of its jobs over its weight', () => {
     holds((room, shares) => {
       const moved = room.vstart.map((start, fair) =>
         room.lanes.reduce((sum, lane, i) => {
@@ -132,7 +132,7 @@ describe.each([
     })
   })
 
-  it('ends a lane by want, its jobs, a bucket, or the horizon', () => {
+  it('stops a lane at the wanted number, its jobs, a bucket or the horizon', () => {
     holds((room, shares) => {
       if (total(shares) === room.want) return
       room.lanes.forEach((lane, i) => {
@@ -142,7 +142,7 @@ describe.each([
     })
   })
 
-  it('names a bucket of the lane that has too little for its next job', () => {
+  it('names a bucket of the lane that has too little room for its next job', () => {
     holds((room, shares) => {
       const units = left(room, shares, 'units')
       const places = left(room, shares, 'places')
@@ -152,7 +152,7 @@ describe.each([
         const job = jobs?.[shares.take[i] ?? 0]
         expect(buckets).toContain(b)
         expect(job?.turn).not.toBe(-1)
-        // Or it is kept for a job that needs more of it.
+        // Or the bucket is reserved for a job that needs more of it.
         const isKept = room.lanes.some((lane, o) => lane.jobs && shares.blocked[o] === b)
         const need = Math.max(1, job?.costs[buckets.indexOf(b)] ?? 1)
         expect((units[b] ?? 0) < need || (places[b] ?? 0) < 1 || isKept).toBe(true)
@@ -161,10 +161,10 @@ describe.each([
   })
 })
 
-describe('any division without costs', () => {
+describe('any division of room without costs', () => {
   const holds = held(anyPlain, 1_000)
 
-  it('denies nobody while there is room, but for those past the horizon', () => {
+  it('denies no lane while there is room, except lanes past the horizon', () => {
     holds((room, shares) => {
       if (total(shares) === room.want) return
       const free = rest(room, shares)
@@ -175,7 +175,7 @@ describe('any division without costs', () => {
     })
   })
 
-  it('takes something whenever anything can be taken', () => {
+  it('grants something whenever anything can be granted', () => {
     holds((room, shares) => {
       const free = room.units.map((units, b) => Math.min(units, room.places?.[b] ?? 0))
       const can = room.lanes.some((lane) => lane.buckets.every((b) => (free[b] ?? 0) > 0))
@@ -184,7 +184,7 @@ describe('any division without costs', () => {
   })
 })
 
-describe('share in SQL', () => {
+describe('the division of room in SQL', () => {
   let sluice: Sluice
   beforeAll(async () => {
     sluice = await Sluice.open({ store: (await freshDatabase()).url })
@@ -194,7 +194,7 @@ describe('share in SQL', () => {
   it.each([
     ['without costs', anyPlain],
     ['with costs', anyCosts],
-  ])('divides as share.ts does, %s', async (_, any) => {
+  ])('is the same as that of the TypeScript model, %s', async (_, any) => {
     const inSql = async ({ want, lanes, vstart, units, places, horizon, first }: Room): Promise<unknown> => {
       const from = lanes.reduce<number[]>((list, lane) => [...list, (list.at(-1) ?? 1) + lane.buckets.length], [1])
       const at: number[] = []

@@ -20,11 +20,11 @@ export const engines = [
   { name: 'PostgreSQL', store: async () => (await freshDatabase()).url },
   { name: 'PGlite', store: async () => 'memory:' },
 ] as const
-/** The same; the embedded engine, which runs the same SQL, in the long form only: it takes seconds to open. */
+/** The same engines; the embedded one, which runs the same SQL, only in the long form, because it takes seconds to open. */
 export const mainEngines = isLong ? engines : engines.slice(0, 1)
 export type Engine = (typeof engines)[number]
 
-/** A job as `claim` hands it out. */
+/** A job as a claim returns it. */
 export interface Claimed {
   seq: number
   id: string
@@ -36,7 +36,7 @@ export interface Claimed {
   input: unknown
 }
 
-/** The answer of one `claim`. */
+/** The result of one claim. */
 export interface Answer {
   jobs: Claimed[]
   again: boolean
@@ -44,7 +44,7 @@ export interface Answer {
   nowUs: number
 }
 
-/** What `finish` is told of one job. */
+/** How one job ended: the input of a finish. */
 export type Ending = { job: Claimed; outcome: string; delayUs?: number }
 
 /** An object with a tenant: what the limits' keys are read from. */
@@ -53,7 +53,7 @@ export const tenantInput = z.object({
   n: z.number().optional(),
   text: z.string().optional(),
 })
-/** A limit that every tenant has for itself. */
+/** A limit of which every tenant has a bucket. */
 export const perTenant = (name: string, rate: Rate, burst?: number): Limit<{ tenant?: string | undefined }> =>
   limit(name, {
     rate,
@@ -86,7 +86,7 @@ export async function claim(
   }
 }
 
-/** Claims until nothing is in the way any more, and gathers what came. */
+/** Claims until a claim finds nothing more, and returns all jobs. */
 export async function claimAll(
   db: Queryable,
   worker: string,
@@ -103,7 +103,7 @@ export async function claimAll(
 }
 
 /**
- * Sends one job as a process does whose own worker idles, and resolves to what was claimed. Undefined: the job is no
+ * Sends one job as a process with an idle worker does, and resolves to the claimed job. Undefined: the job is no
  * ordinary one, and was not sent.
  */
 export async function sendClaimed(
@@ -120,7 +120,7 @@ export async function sendClaimed(
   return decodeJobs(row?.jobs ?? null, claimId, 0)
 }
 
-/** Ends attempts; resolves to the seqs that were refused. `ended`: claims with nothing left in hand. */
+/** Ends attempts; resolves to the seqs that were refused. `ended`: claims without jobs in hand. */
 export async function finish(db: Queryable, all: readonly Ending[], ended?: readonly string[]): Promise<number[]> {
   const endings = all.toSorted((a, b) => a.job.seq - b.job.seq)
   const claims = [...new Set(endings.map(({ job }) => job.claim))]
@@ -147,7 +147,7 @@ export function done(db: Queryable, jobs: readonly Claimed[]): Promise<number[]>
   )
 }
 
-/** Enters a worker; resolves to its id. */
+/** Registers a worker; resolves to its id. */
 export async function enter(db: Queryable, tasks: readonly string[] = [], labels = {}): Promise<string> {
   const [row] = await db.query<{ id: string }>(
     `insert into sluice.worker (host, pid, version, tasks, slots, started_at, labels)
@@ -157,7 +157,7 @@ export async function enter(db: Queryable, tasks: readonly string[] = [], labels
   return row?.id ?? ''
 }
 
-/** Takes the store's clock into the test's hand: it shows what `set` says, in ms since 1970. */
+/** Replaces the store's clock by one that shows what `set` was given, in ms since 1970. */
 export async function ownClock(db: Queryable, startMs: number): Promise<{ set(ms: number): Promise<void> }> {
   await db.query('create table if not exists sluice.test_clock (at timestamptz)')
   await db.query('insert into sluice.test_clock values (to_timestamp($1 / 1000.0))', [startMs])
@@ -170,7 +170,7 @@ export async function ownClock(db: Queryable, startMs: number): Promise<{ set(ms
   }
 }
 
-/** Empties all tables but those of definitions, which a Sluice remembers to have written. To truncate takes 100 times as long. */
+/** Empties all tables except definitions, which a Sluice caches. A truncate would take 100 times as long. */
 export async function empty(db: Queryable): Promise<void> {
   const tables = [
     'job',
@@ -208,7 +208,7 @@ export async function count(db: Queryable, from: string): Promise<number> {
   return Number(row?.n)
 }
 
-/** How many locks somebody waits for, in this database: tests beside this one use others on the same server. */
+/** How many sessions wait for a lock in this database; other tests use other databases of the same server. */
 export function blocked(db: Queryable): Promise<number> {
   return count(
     db,
@@ -221,14 +221,14 @@ export async function openOn(engine: Engine): Promise<Sluice> {
   return Sluice.open({ store: await engine.store() })
 }
 
-/** To open the embedded engine takes seconds: the blocks of a file share one. */
+/** Opens a store that the blocks of a file share, because the embedded engine takes seconds to open. */
 let embedded: Promise<Sluice> | undefined
 
 async function sharedOn(engine: Engine): Promise<Sluice> {
   if (engine.name !== 'PGlite') return openOn(engine)
   embedded ??= openOn(engine)
   const { db } = await embedded
-  // What a block before may have done to the clock.
+  // Undoes what a block before may have done to the clock.
   await db.query('drop table if exists sluice.test_clock')
   await db.query(
     `create or replace function sluice.now() returns timestamptz language sql volatile as 'select clock_timestamp()'`,
@@ -237,7 +237,7 @@ async function sharedOn(engine: Engine): Promise<Sluice> {
   return embedded
 }
 
-/** For the tests of a file or a block: one store, empty before each of them, with one worker entered. */
+/** For the tests of a file or a block: one store, empty before each of them, with one worker registered. */
 export function emptied(engine: Engine): { sluice: Sluice; db: Db; worker: string } {
   const at: ReturnType<typeof emptied> = {} as never
   beforeAll(async () => {

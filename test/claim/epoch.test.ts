@@ -1,4 +1,4 @@
-/** The limiter's clock when the store's steps: on both mainEngines, with all clocks in the test's hand. */
+/** The limiter's clock when the store clock steps: on both engines, with all clocks controlled by the test. */
 import { fn } from '../servers/fn.ts'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { sqlOn, storeOn } from '../../src/db/store.ts'
@@ -15,10 +15,10 @@ const startMs = 1_790_000_000_000
 const hourMs = 3_600_000
 const log = { debug: () => {}, info: () => {}, warn: () => {}, error: () => {} }
 
-describe.each(mainEngines)('when the clock of the store steps: $name', (engine) => {
+describe.each(mainEngines)('when the clock of the store steps, on $name', (engine) => {
   let sluice: Sluice
   let store: { set(ms: number): Promise<void> }
-  /** What really has passed, and by how much the store's clock is off. */
+  /** The time that has really passed, and by how much the store's clock is off. */
   let realMs: number
   let offMs: number
   /** When a unit was granted, in real ms. */
@@ -44,7 +44,7 @@ describe.each(mainEngines)('when the clock of the store steps: $name', (engine) 
     realMs += ms
     await store.set(startMs + realMs + offMs)
   }
-  /** A worker, as far as time goes; `lostMs`: for so long its monotonic clock stood still, of which it slept `sleptMs`. */
+  /** A worker with its clocks; `lostMs`: the time that its monotonic clock stood still, of which the machine slept `sleptMs`. */
   const worker = () => {
     const at = { lostMs: 0, sleptMs: 0 }
     const clock: Clock = {
@@ -98,7 +98,7 @@ describe.each(mainEngines)('when the clock of the store steps: $name', (engine) 
     await live(9, men)
     offMs = byMs
     await pass(0)
-    // Many claims before anybody looks: the bound must not grow with them.
+    // Many claims before a worker checks the clock: the bound must not grow with them.
     for (let n = 0; n < 60; n++) await men[n % 2]?.take()
     await live(70, men)
     expect(Math.abs((await aheadMs()) + byMs)).toBeLessThan(3_000)
@@ -110,7 +110,7 @@ describe.each(mainEngines)('when the clock of the store steps: $name', (engine) 
     expect(grants.length).toBeGreaterThanOrEqual(36)
   })
 
-  it('several see one step at once, and it is taken back once', async () => {
+  it('several workers notice one step at once, and it is corrected once', async () => {
     const men = Array.from({ length: 4 }, worker)
     await live(5, men)
     offMs = hourMs
@@ -123,7 +123,7 @@ describe.each(mainEngines)('when the clock of the store steps: $name', (engine) 
     expect(Math.abs((await aheadMs()) - hourMs)).toBeLessThan(3_000)
   })
 
-  it('one whose own clock stood still is not believed when others saw time pass', async () => {
+  it('a worker whose own clock stood still is not believed when others saw time pass', async () => {
     const [awake, frozen] = [worker(), worker()] as const
     await live(3, [awake, frozen])
     await live(120, [awake])
@@ -135,7 +135,7 @@ describe.each(mainEngines)('when the clock of the store steps: $name', (engine) 
     check(realMs)
   })
 
-  it('one that is alone, and was frozen, costs time and no more; one whose machine slept knows that it did', async () => {
+  it('a lone worker that was frozen only loses time, and one whose machine slept notices that it slept', async () => {
     const alone = worker()
     await live(3, [alone])
     await pass(hourMs)
@@ -153,7 +153,7 @@ describe.each(mainEngines)('when the clock of the store steps: $name', (engine) 
     expect(grants.length).toBeGreaterThanOrEqual(20)
   })
 
-  it('set back while nobody worked: who starts then goes on from the last grant', async () => {
+  it('a step back while no worker ran: the first worker to start goes on from the last grant', async () => {
     await live(3, [worker()])
     await pass(10_000)
     offMs = -hourMs
@@ -164,7 +164,7 @@ describe.each(mainEngines)('when the clock of the store steps: $name', (engine) 
     check(realMs, 50_000)
   })
 
-  it('a clock that goes a little wrong, as while it is slewed, is no step', async () => {
+  it('a clock that drifts a little, as while it is slewed, counts as no step', async () => {
     const man = worker()
     for (let n = 0; n < 40; n++) {
       await man.look()
@@ -179,7 +179,7 @@ describe.each(mainEngines)('when the clock of the store steps: $name', (engine) 
     expect(await aheadMs()).toBe(0)
   })
 
-  it('times of jobs are the wall clock, whatever the limits go by', async () => {
+  it('due times of jobs follow the wall clock, whatever clock the limits use', async () => {
     const man = worker()
     await man.look()
     offMs = hourMs

@@ -22,7 +22,7 @@ for (const engine of mainEngines) {
   describe(`on ${engine.name}`, () => {
     const at = emptied(engine)
 
-    it('a claim asked again hands out the same jobs, as often as one likes, and charges once', async () => {
+    it('a repeated claim hands out the same jobs, however often it is repeated, and charges once', async () => {
       await at.sluice.sendMany(quiet, rows(10))
       const id = newId()
       const first = await claim(at.db, at.worker, ['quiet'], 4, id)
@@ -36,7 +36,7 @@ for (const engine of mainEngines) {
       expect(ids((await claim(at.db, at.worker, ['quiet'], 4, id)).jobs)).toEqual(ids(first.jobs.slice(1)))
     })
 
-    it('a claim that has ended meanwhile is not made anew by who would adopt it', async () => {
+    it('a claim that has ended meanwhile is not created again by a worker that adopts it', async () => {
       await at.sluice.sendMany(quiet, rows(3))
       const { jobs } = await claim(at.db, at.worker, ['quiet'], 2)
       const [first, second] = jobs as [Claimed, Claimed]
@@ -59,7 +59,7 @@ for (const engine of mainEngines) {
       expect(await count(at.db, 'sluice.done')).toBe(1)
     })
 
-    it('a grant that a running attempt gives back lets those who wait for it look at once', async () => {
+    it('a grant that a running attempt gives back lets waiting lanes be claimed at once', async () => {
       const one = quietTask('one', [limit('hourly', { rate: '1/h' })])
       await at.sluice.sendMany(one, rows(2))
       const { jobs } = await claim(at.db, at.worker, ['one'], 2)
@@ -69,7 +69,7 @@ for (const engine of mainEngines) {
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
     })
 
-    it('what a running attempt settles for less lets those who wait for it look at once', async () => {
+    it('a running attempt that settles for less lets waiting lanes be claimed at once', async () => {
       const one = quietTask('one', [limit('metered', { window: '1/h' })])
       await at.sluice.sendMany(one, rows(2))
       const [job] = (await claim(at.db, at.worker, ['one'], 2)).jobs as [Claimed]
@@ -79,7 +79,7 @@ for (const engine of mainEngines) {
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
     })
 
-    it('a rescued worker can neither claim nor finish; its jobs go to another, in doubt', async () => {
+    it('a rescued worker can neither claim nor finish, and its jobs go to another worker as ambiguous', async () => {
       await at.sluice.sendMany(quiet, rows(3))
       const id = newId()
       const { jobs } = await claim(at.db, at.worker, ['quiet'], 2, id)
@@ -113,10 +113,10 @@ for (const engine of mainEngines) {
       },
     )
 
-    it('a rescue of the worker that a retried job was with leaves it to its new owner', async () => {
+    it("the rescue of a job's former worker leaves the retried job to its new worker", async () => {
       await at.sluice.sendMany(quiet, rows(2))
       const [first, second] = (await claim(at.db, at.worker, ['quiet'], 2)).jobs as [Claimed, Claimed]
-      // The claim lives on, because the second job is still in hand.
+      // The claim still exists, because its second job is in hand.
       await finish(at.db, [{ job: first, outcome: 'retry' }], [])
       const own = await claimAll(at.db, await enter(at.db), ['quiet'], 1)
       expect(ids(own)).toEqual([first.id])
@@ -127,10 +127,10 @@ for (const engine of mainEngines) {
       expect(again).toMatchObject([{ id: second.id, crashes: 1, ambiguous: true }])
     })
 
-    it('a doubt stays on record, whatever comes after it', async () => {
+    it('an ambiguous attempt stays on record, whatever comes after it', async () => {
       const id = await at.sluice.send(quiet, {})
       for (const outcome of ['interrupt', 'retry', 'return', 'unused', 'done']) {
-        // What has become due is promoted by one claim and absorbed by the next.
+        // One claim promotes the jobs that are due, and the next one absorbs them.
         await claimAll(at.db, at.worker, ['nobody'], 1)
         const [job] = await claimAll(at.db, at.worker, ['quiet'], 1)
         expect(job?.ambiguous).toBe(outcome !== 'interrupt')
@@ -139,7 +139,7 @@ for (const engine of mainEngines) {
       expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'done', ambiguous: true })
     })
 
-    it('a job that was in the hands of three lost workers has failed, with the cause', async () => {
+    it('a job that three lost workers had has failed, with the cause', async () => {
       const id = await at.sluice.send(quiet, {})
       for (let i = 0; i < 3; i++) {
         const worker = await enter(at.db)
@@ -159,7 +159,7 @@ for (const engine of mainEngines) {
       expect(await count(at.db, 'sluice.claim')).toBe(0)
     })
 
-    it('a job cancelled while it runs stays cancelled', async () => {
+    it('a job that is cancelled while it runs stays cancelled', async () => {
       const id = await at.sluice.send(quiet, {})
       const jobs = await claimAll(at.db, at.worker, ['quiet'], 1)
       expect(await at.sluice.jobs.cancel(id)).toBe(true)
@@ -167,7 +167,7 @@ for (const engine of mainEngines) {
       expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'cancelled', ambiguous: true })
     })
 
-    it('a job cancelled before its large input was read is not run, and its claim ends', async () => {
+    it('a job that is cancelled before its large input was read does not run, and its claim ends', async () => {
       let runs = 0
       const large = task('large', { input: z.unknown(), run: () => void runs++ })
       const id = await at.sluice.send(large, { text: 'x'.repeat(100_000) })
@@ -188,7 +188,7 @@ for (const engine of mainEngines) {
       expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'cancelled' })
     })
 
-    it('signing off gives jobs back uncalled', async () => {
+    it('a worker that signs off returns its jobs uncalled', async () => {
       await at.sluice.send(quiet, {})
       await claimAll(at.db, at.worker, ['quiet'], 1)
       await at.db.query(`select ${fn}.sign_off_worker($1)`, [at.worker])
@@ -197,7 +197,7 @@ for (const engine of mainEngines) {
       ])
     })
 
-    it('a bad result fails alone, and its claim is found by a rescuer as long as jobs of it are in hand', async () => {
+    it('a bad result fails alone, and a rescue finds its claim as long as jobs of it are in hand', async () => {
       await at.sluice.sendMany(quiet, rows(4))
       const jobs = (await claimAll(at.db, at.worker, ['quiet'], 4)) as unknown as ClaimedJob[]
       const finisher = new Finisher(storeOn(at.db))
@@ -217,7 +217,7 @@ for (const engine of mainEngines) {
       expect(await count(at.db, 'sluice.claim')).toBe(0)
     })
 
-    /** A store that fails the next calls of `finish` with these SQLSTATEs. */
+    /** A store that fails the next finishes with these SQLSTATEs. */
     const failing = (codes: string[]): Db =>
       Object.assign(Object.create(at.db) as Db, {
         call: async (name: string, sql: string, params: unknown[]) => {
@@ -227,7 +227,7 @@ for (const engine of mainEngines) {
           return at.db.query(sql, params)
         },
       })
-    /** Ends a new job as done, with a store that fails so. */
+    /** Ends a new job as done, on a store that fails with these SQLSTATEs. */
     const endOn = async (codes: string[]) => {
       const id = await at.sluice.send(quiet, {})
       const [job] = (await claimAll(at.db, at.worker, ['quiet'], 1)) as unknown as ClaimedJob[]
@@ -237,17 +237,17 @@ for (const engine of mainEngines) {
       return at.sluice.jobs.get(id)
     }
 
-    it('an ending that the store refuses for reasons of its own is repeated as it is', async () => {
+    it('an ending that the store refuses for a reason of its own is repeated unchanged', async () => {
       const codes = ['40P01', '25006', '26000', '42501', '42883', '42P05', '23505']
       expect(await endOn(codes)).toMatchObject({ state: 'done', result: 1 })
     })
 
-    it('endings given up one by one leave their claim, by which a rescuer finds their jobs', async () => {
+    it('endings that are given up one by one leave their claim, by which a rescue finds their jobs', async () => {
       await at.sluice.sendMany(quiet, rows(2))
       const jobs = (await claimAll(at.db, at.worker, ['quiet'], 2)) as unknown as ClaimedJob[]
       const store = failing(['22021'])
       const whole = store.call.bind(store)
-      // The store is away while they are written one by one.
+      // The store is away while the endings are written one by one.
       store.call = async (name, sql, params) => {
         if (!(params as string[])[3]?.includes(',')) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'away')
         return whole(name, sql, params)
@@ -260,7 +260,7 @@ for (const engine of mainEngines) {
       expect(await count(at.db, 'sluice.claim')).toBeGreaterThan(0)
     })
 
-    it('of an ending that is refused twice a bare failure is recorded', async () => {
+    it('an ending that the store refuses twice is recorded as a bare failure', async () => {
       expect(await endOn(['22021', '54000'])).toMatchObject({
         state: 'failed',
         reason: 'refused',

@@ -6,7 +6,7 @@ import { task } from '../../src/tasks/task.ts'
 import { Sluice } from '../../src/sluice.ts'
 import { until } from '../until.ts'
 
-/** What a worker process says of an attempt that it begins. */
+/** What a worker process reports of an attempt that it begins. */
 export interface Run {
   id: string
   attempt: number
@@ -14,14 +14,14 @@ export interface Run {
   pid: number
 }
 
-/** As the worker processes know it: member.mjs. */
+/** The tasks of the worker processes: member.mjs. */
 export const note = task('note', {
   input: z.object({ hangs: z.boolean().optional(), blocksMs: z.number().optional(), n: z.number().optional() }),
   run: () => undefined,
 })
 
 /**
- * Workers in processes of their own on one store, and what they ran; they end with the test.
+ * Workers in processes of their own on one store, and the attempts that they ran; they end with the test.
  * @param first queues of a worker to start before the store is opened here: it owns an embedded directory
  */
 export async function fleet(store: string, { onTestFinished }: TestContext, first?: readonly string[]) {
@@ -47,12 +47,12 @@ export async function fleet(store: string, { onTestFinished }: TestContext, firs
   return { sluice, runs, start, owner }
 }
 
-/** Every job ran once, and again only in doubt. */
+/** Every job ran once, and again only as an ambiguous attempt. */
 export function checkOnce(runs: readonly Run[]): void {
   const keys = runs.map(({ id, attempt }) => `${id} ${attempt}`)
   expect(new Set(keys).size).toBe(keys.length)
   const first = new Set<string>()
-  // What a stopped process had to tell may arrive after what others did meanwhile.
+  // The lines of a stopped process may arrive after the lines of others.
   for (const { id, ambiguous } of runs.toSorted((a, b) => a.attempt - b.attempt)) {
     if (first.has(id)) expect(ambiguous).toBe(true)
     first.add(id)

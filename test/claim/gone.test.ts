@@ -1,4 +1,4 @@
-/** Jobs that go away between the look at them and their claim: those behind them do not wait for the next look. */
+/** Jobs that are deleted between their selection and their claim: the jobs behind them do not wait for the next poll. */
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { claim, claimAll, emptied, mainEngines, quietTask } from './engine.ts'
 
@@ -6,15 +6,15 @@ describe.each(mainEngines)('a job that goes away while it is claimed, on $name',
   const at = emptied(engine)
 
   it.each([
-    ['of a lone lane', [0]],
-    ['of two', [0, 1]],
-  ])('%s: the claim asks again', async (_, priorities) => {
+    ['of a single lane', [0]],
+    ['of two lanes', [0, 1]],
+  ])('%s, makes the worker claim again at once', async (_, priorities) => {
     const { sluice, db, worker } = at
     const own = quietTask('gone')
     for (const priority of priorities) for (let n = 0; n < 3; n++) await sluice.send(own, {}, { priority })
     const [first] = (await claim(db, worker, [own.name], 1)).jobs
     expect(first).toBeDefined()
-    // As if somebody else had ended them first.
+    // As if another session had ended them first.
     await db.query(`create function public.miss() returns trigger language plpgsql as $$ begin return null; end $$`)
     await db.query(
       `create trigger miss before update on sluice.job for each row when (new.claim is not null) execute function public.miss()`,

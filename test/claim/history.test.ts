@@ -1,4 +1,4 @@
-/** Random histories of claims: limits of all kinds, and all that may happen to jobs, workers and clocks; nothing is exceeded, and all ends. */
+/** Random histories of claims, with limits of all kinds and all events of jobs, workers and clocks: nothing is exceeded, all ends. */
 import { randomInt } from 'node:crypto'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
@@ -8,12 +8,12 @@ import { emptied, empty, engines, ownClock } from './engine.ts'
 import { anySetting } from './setting.ts'
 import { World } from './world.ts'
 
-/** Repeats a run when it is given what a run has printed. */
+/** Repeats a run from the values that it has printed. */
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
 const histories = isLong ? 500 : 22
 const length = 90
 const startMs = 1_800_000_000_000
-/** What is asked of the store. */
+/** The parameters of one claim. */
 const operations = [
   'send',
   'sent alone',
@@ -37,7 +37,7 @@ const operations = [
   'pass',
   'back',
 ]
-/** What must come of it. */
+/** The expected result. */
 const events = [
   'granted',
   'granted with costs',
@@ -54,9 +54,9 @@ const judged = ['rate', 'window', 'quota', 'concurrency', 'others', 'label', 'po
 describe('claims', () => {
   const at = emptied(engines[0])
 
-  it(`exceed nothing in ${histories} random histories, and nothing waits for ever`, async () => {
+  it(`exceed no limit in ${histories} random histories, and leave no job waiting for ever`, async () => {
     await ownClock(at.db, startMs)
-    // No worker looks at this clock but those of the histories.
+    // Only the workers of the histories look at this clock.
     await at.db.query('update sluice.epoch set watched = true')
     const counts = Object.fromEntries([...operations, ...events, ...judged].map((what) => [what, 0]))
     const property = fc.asyncProperty(anySetting(length), async (setting) => {

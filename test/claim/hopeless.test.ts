@@ -1,4 +1,4 @@
-/** Jobs whose limit cannot have room before they expire, on both mainEngines, with the store's clock in the test's hand. */
+/** Jobs whose limit cannot have room before they expire, on both engines, with a store clock that the test controls. */
 import { fn } from '../servers/fn.ts'
 import { randomUUID } from 'node:crypto'
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from 'vitest'
@@ -32,13 +32,13 @@ describe.each(mainEngines)('$name', (engine) => {
     await t.clock.advance('3d')
   })
   afterAll(() => t.close())
-  /** As each round of a worker leaves them. */
+  /** The counts that each round of a worker leaves. */
   const states = async (ids: string[]) => {
     await t.sluice.db.query(`select ${fn}.expire_overdue_jobs(null)`)
     return Promise.all(ids.map((id) => t.sluice.jobs.get(id).then((job) => job?.reason ?? job?.state)))
   }
 
-  test('fails at once behind a daily window that is used up, and onFailed hears why; one that can wait waits', async () => {
+  test('a job that cannot start in time behind a used-up daily window fails at once and reaches onFailed, and one that can wait waits', async () => {
     await daily.send({})
     await daily.send({})
     expect(await t.drain()).toBe(2)
@@ -50,7 +50,7 @@ describe.each(mainEngines)('$name', (engine) => {
     expect(failures[0]?.error?.message).toMatch(
       /^limit "daily" has no room before \d{4}-\d\d-\d\dT[\d:]{8}Z, and the job had to begin by \d{4}-\d\d-\d\dT[\d:]{8}Z$/,
     )
-    // Those that come when the lane waits already, too; no claim looks at that lane.
+    // Also jobs that come when the lane waits already; no claim looks at that lane.
     ids.push(await daily.send({}, { maxWait: '1min' }), await daily.send({}))
     await t.drain()
     expect(await states(ids)).toEqual(['expired', 'waiting', 'expired', 'waiting'])
@@ -60,7 +60,7 @@ describe.each(mainEngines)('$name', (engine) => {
     expect(await states(ids)).toEqual(['expired', 'done', 'expired', 'done'])
   })
 
-  test('counts stay right: a lane that only had such jobs is empty, and takes the next one', async () => {
+  test('the counts of a lane stay right: after only such jobs it is empty, and takes the next job', async () => {
     for (let n = 0; n < 2; n++) await daily.send({})
     await t.drain()
     for (let n = 0; n < 5; n++) await daily.send({}, { maxWait: '1min' })
@@ -76,7 +76,7 @@ describe.each(mainEngines)('$name', (engine) => {
     expect(await count(t.sluice.db, 'sluice.job')).toBe(0)
   })
 
-  test('asks all limits of a job, and names the one that is last, with its key', async () => {
+  test('all limits of a job are checked, and the failure names the one that has room last, with its key', async () => {
     await both.send({ tenant: 'a%s' })
     await t.drain()
     const ids = [
@@ -91,7 +91,7 @@ describe.each(mainEngines)('$name', (engine) => {
     expect(await states(ids)).toEqual(['expired', 'done'])
   })
 
-  test('a place of concurrency may come at any moment, and so may the end of a pause: those wait', async () => {
+  test('a job that waits for a concurrency place or for the end of a pause is not given up, because either may come at any time', async () => {
     const worker = await enter(t.sluice.db)
     const [first, second] = [await counted.send({}), await counted.send({}, { maxWait: '1min' })]
     const { jobs } = await claim(t.sluice.db, worker, ['counted'], 5)
@@ -105,7 +105,7 @@ describe.each(mainEngines)('$name', (engine) => {
     expect(await t.drain()).toBe(2)
   })
 
-  test('what runs may give back what it was granted: nobody is given up before it has ended', async () => {
+  test('a job is not given up while running jobs may still give back their grants', async () => {
     const worker = await enter(t.sluice.db)
     await smooth.send({})
     const { jobs } = await claim(t.sluice.db, worker, ['smooth'], 5)
@@ -113,13 +113,13 @@ describe.each(mainEngines)('$name', (engine) => {
     await claim(t.sluice.db, worker, ['smooth'], 5)
     expect(await states([id])).toEqual(['waiting'])
     await done(t.sluice.db, jobs)
-    // Without an arrival the list is looked at again 2 s later.
+    // Without an arrival a claim looks at the list again 2 s later.
     await t.clock.advance('2s')
     await claim(t.sluice.db, worker, ['smooth'], 5)
     expect(await states([id])).toEqual(['expired'])
   })
 
-  test('further grants of what runs may come back too', async () => {
+  test('a job is not given up while further grants of running jobs may come back', async () => {
     const worker = await enter(t.sluice.db)
     await dear.send({ n: 0 })
     const { jobs } = await claim(t.sluice.db, worker, ['dear'], 1)
@@ -135,7 +135,7 @@ describe.each(mainEngines)('$name', (engine) => {
     expect(await states([id])).toEqual(['expired'])
   })
 
-  test('so may what was taken outside of jobs, for a minute', async () => {
+  test('a job is not given up for a minute after units were taken outside of jobs', async () => {
     const worker = await enter(t.sluice.db)
     await t.sluice.define([smooth])
     const ids: string[] = []
@@ -157,7 +157,7 @@ describe.each(mainEngines)('$name', (engine) => {
     expect(await states(ids)).toEqual(['done', 'expired'])
   })
 
-  test('a vendor that asks for silence until after the deadline', async () => {
+  test('a job whose vendor demands silence until after its deadline fails, and one with a later deadline waits', async () => {
     await smooth.send({})
     await t.drain()
     await t.clock.advance('3d')

@@ -1,4 +1,4 @@
-/** What is in hand, with an outlet, a finisher and a Redis that are made up. */
+/** The jobs in hand, with a simulated outlet, finisher and Redis. */
 import { describe, expect, it } from 'vitest'
 import { systemClock } from '../../src/core/clock.ts'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
@@ -16,7 +16,7 @@ const job = (task = 'a', takes: string[] | null = ['calls']) =>
 interface Given {
   slots?: number
   rate?: number
-  /** What Redis answers, when it does. */
+  /** What Redis returns, when it replies. */
   answer?: Promise<Partial<PeerDecision>>
 }
 
@@ -65,8 +65,8 @@ function stage({ slots = 10, rate, answer }: Given = {}) {
   return { at, hand }
 }
 
-describe('in hand', () => {
-  it('a place that is kept is not free, and neither is what the rate lets begin, nor of any kind of task', () => {
+describe('the jobs in hand', () => {
+  it('leave fewer free places, in all and of their kind, from the moment when a place is kept for them', () => {
     const { at, hand } = stage({ rate: 30, slots: 100 })
     const most = hand.free()
     const [first, second] = [hand.keep(), hand.keep()]
@@ -77,7 +77,7 @@ describe('in hand', () => {
     expect([hand.free(), hand.size, hand.kept, at.started.length]).toEqual([most - 1, 1, 0, 1])
   })
 
-  it('of several reports of an attempt the first counts', () => {
+  it('end by the first of several reports of an attempt', () => {
     const { at, hand } = stage()
     const one = job()
     hand.take([one])
@@ -107,7 +107,7 @@ describe('in hand', () => {
     expect([at.started.length, at.ends, hand.size, hand.free()]).toEqual([1, ['unused', 'unused'], 1, 9])
   })
 
-  it('what Redis has to grant, too, takes a place at once, and starts when it is granted', async () => {
+  it('take a place at once when Redis has to grant them too, and start once it has', async () => {
     let grant: (leave: Partial<PeerDecision>) => void = () => {}
     const { at, hand } = stage({ answer: new Promise((resolve) => (grant = resolve)) })
     const limited = [job('few'), job('few'), job('few')]
@@ -122,7 +122,7 @@ describe('in hand', () => {
       ['grant', 7],
       [undefined, 0],
     ])
-    // The third is in hand until the store holds its bucket.
+    // The third job is in hand until the store holds its bucket.
     expect([hand.size, at.ends]).toEqual([4, []])
     free()
     await until(() => hand.size === 3, 'the third went back')
@@ -130,7 +130,7 @@ describe('in hand', () => {
   })
 
   it.each(['drop', 'abort'] as const)(
-    'what is granted after a %s goes back to Redis, and does not start',
+    'that Redis grants after a %s are given back to Redis, and do not start',
     async (how) => {
       let grant: (leave: Partial<PeerDecision>) => void = () => {}
       const { at, hand } = stage({ answer: new Promise((resolve) => (grant = resolve)) })
@@ -142,7 +142,7 @@ describe('in hand', () => {
       await until(() => at.unused === 2 && hand.size === 0, 'both went back')
       expect([at.started, at.aborted, hand.free()]).toEqual([[], [], 10])
       expect(at.ends).toEqual(how === 'drop' ? ['interrupt', 'interrupt'] : ['unused', 'unused'])
-      // What a claim under way brings yet.
+      // The jobs that a running claim may still bring.
       if (how === 'abort') hand.take([job()])
       expect([at.started, hand.size]).toEqual([[], 0])
     },

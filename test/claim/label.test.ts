@@ -32,7 +32,7 @@ const both = quietTask('both', [
 ])
 const plain = quietTask('plain')
 
-/** Enters a worker with these labels. */
+/** Registers a worker with these labels. */
 async function enterAs(db: Queryable, labels: Record<string, string>, tasks: readonly string[] = []): Promise<string> {
   const [row] = await db.query<{ id: string }>(
     `insert into sluice.worker (host, pid, version, tasks, slots, started_at, labels)
@@ -46,7 +46,7 @@ for (const engine of mainEngines) {
   describe(`on ${engine.name}`, () => {
     const at = emptied(engine)
     const host = (name: string) => enterAs(at.db, { host: name })
-    /** Asks until nothing is in the way; the last answer is the one that found nothing. */
+    /** Claims until a claim finds nothing, and returns that last result. */
     const last = async (worker: string, tasks: readonly string[]): Promise<Answer> => {
       for (;;) {
         const answer = await claim(at.db, worker, tasks, 10, undefined, true)
@@ -54,7 +54,7 @@ for (const engine of mainEngines) {
       }
     }
 
-    it('workers of one host share, and each host has all of it', async () => {
+    it('workers of one host share its bucket, and each host has the whole limit', async () => {
       await at.sluice.sendMany(perHost, rows(20))
       const [one, two, other] = [await host('a'), await host('a'), await host('b')]
       expect(await claimAll(at.db, one, ['hosted'], 2)).toHaveLength(2)
@@ -75,7 +75,7 @@ for (const engine of mainEngines) {
       expect(job).toEqual({ takes: ['ip@host'], holds: ['ip:b'] })
     })
 
-    it('who has no room sleeps until there is, and the work stays where others find it', async () => {
+    it('a worker whose label has no room sleeps until it has, and the jobs stay visible to other hosts', async () => {
       const worker = await host('a')
       await at.sluice.sendMany(perHost, rows(20))
       await claimAll(at.db, worker, ['hosted'], 10)
@@ -92,7 +92,7 @@ for (const engine of mainEngines) {
       expect(await claimAll(at.db, await host('b'), ['hosted'], 10)).toHaveLength(3)
     })
 
-    it('what is barred bars nothing else', async () => {
+    it('a label without room blocks no other task', async () => {
       const worker = await host('a')
       await at.sluice.sendMany(perHost, rows(20))
       await claimAll(at.db, worker, ['hosted', 'plain'], 10)
@@ -101,7 +101,7 @@ for (const engine of mainEngines) {
       expect(await last(worker, ['hosted', 'plain'])).toMatchObject({ jobs: [] })
     })
 
-    it('goes on when the bucket has room again', async () => {
+    it("a label's jobs go on when its bucket has room again", async () => {
       const time = await ownClock(at.db, 1_800_000_000_000)
       const worker = await host('a')
       await at.sluice.sendMany(perHost, rows(5))
@@ -117,7 +117,7 @@ for (const engine of mainEngines) {
       await at.db.query('drop table sluice.test_clock')
     })
 
-    it('all limits of a job hold together, whichever they go by', async () => {
+    it('all limits of a job hold together, with labels and without', async () => {
       await at.sluice.sendMany(both, rows(20))
       const one = await enterAs(at.db, { host: 'a', egress: 'x' })
       const two = await enterAs(at.db, { host: 'b', egress: 'x' })
@@ -132,7 +132,7 @@ for (const engine of mainEngines) {
       expect(lane).toEqual({ name: 'all' })
     })
 
-    it('a job that costs more than a host has is left to others, without a rush', async () => {
+    it('a job that costs more than the limit of a host is left to other hosts, and the worker does not retry in a rush', async () => {
       const heavy = quietTask('heavy', [
         limit('load', {
           window: '10/h',
@@ -155,7 +155,7 @@ for (const engine of mainEngines) {
       expect(used).toEqual({ units: 6 })
     })
 
-    it('a job that costs more than a host has left is looked for when there is as much, and not before', async () => {
+    it('a job that costs more than a host has left is claimed when the host has that much, and not before', async () => {
       const time = await ownClock(at.db, 1_800_000_000_000)
       const dear = quietTask('dear', [
         limit('watt', {
@@ -172,7 +172,7 @@ for (const engine of mainEngines) {
         [8, 8, 10].map((n) => ({ n })),
       )
       expect(await claimAll(at.db, worker, ['dear'], 10)).toHaveLength(1)
-      // Up to 50 ms later, so that several units come together.
+      // Up to 50 ms later, so that several units free together.
       expect((await last(worker, ['dear'])).wakeUs).toBe(6_050_000)
       const [idle] = await at.db.query('select barred is not null as barred from sluice.idle')
       expect(idle).toEqual({ barred: true })
@@ -182,7 +182,7 @@ for (const engine of mainEngines) {
         return (await at.db.query(sql))[0]
       }
       expect(await barred()).toEqual({ n: 1, due: true })
-      // Where others would take what is left, fair turns decide, in the claim.
+      // Where others would take the remaining units, fair turns decide, in the claim.
       await at.sluice.sendMany(cheap, rows(2))
       expect(await claimAll(at.db, worker, ['cheap'], 1)).toHaveLength(1)
       expect(await barred()).toEqual({ n: 0, due: true })
@@ -192,7 +192,7 @@ for (const engine of mainEngines) {
       expect(await last(worker, ['dear'])).toMatchObject({ jobs: [], wakeUs: 51_000 })
       await time.set(1_800_000_000_000 + 8_000)
       expect(await claimAll(at.db, worker, ['dear'], 10)).toHaveLength(1)
-      // A bucket that is full is late at once.
+      // A full bucket loses units at once.
       expect(await last(worker, ['dear'])).toMatchObject({ jobs: [], wakeUs: 10_000_000 })
       await at.db.query(
         `create or replace function sluice.now() returns timestamptz language sql volatile as 'select clock_timestamp()'`,
@@ -200,7 +200,7 @@ for (const engine of mainEngines) {
       await at.db.query('drop table sluice.test_clock')
     })
 
-    it('a worker without the label gets none, and why says so', async () => {
+    it('a worker without the label gets no such job, and the explanation names the missing label', async () => {
       await at.sluice.sendMany(both, rows(1))
       const worker = await enterAs(at.db, { host: 'a' }, ['both'])
       expect(await last(worker, ['both'])).toMatchObject({ jobs: [] })
@@ -217,7 +217,7 @@ for (const engine of mainEngines) {
       expect((await at.sluice.why(waiting?.id ?? ''))?.reasons).toMatchObject([{ kind: 'slots' }])
     })
 
-    it('why tells of the host that has room first', async () => {
+    it('the explanation names the host that has room first', async () => {
       await at.sluice.sendMany(perHost, rows(20))
       const one = await enterAs(at.db, { host: 'a' }, ['hosted'])
       await claimAll(at.db, one, ['hosted'], 10)
@@ -229,7 +229,7 @@ for (const engine of mainEngines) {
     })
 
     it.each(['done', 'retry', 'unused', 'lost', 'cancelled'])(
-      'an attempt that ends as %s gives its host a place',
+      'an attempt that ends as %s frees a place of its host',
       async (end) => {
         await at.sluice.sendMany(placed, rows(10))
         const [a, b] = [await host('a'), await host('b')]
@@ -245,7 +245,7 @@ for (const engine of mainEngines) {
       },
     )
 
-    it('a retry on another host is charged there', async () => {
+    it('a retry on another host is charged to that host', async () => {
       await at.sluice.sendMany(placed, rows(1))
       const [a, b] = [await host('a'), await host('b')]
       const [job] = await claimAll(at.db, a, ['placed'], 10)
@@ -266,7 +266,7 @@ for (const engine of mainEngines) {
       expect(await inUse()).toContainEqual({ key: 'b', used: 0 })
     })
 
-    it('a place that frees calls an idle worker of this host, and none of another', async () => {
+    it('a free place notifies an idle worker of this host, and none of another', async () => {
       const tasks = ['placed']
       const [a, b] = [await host('a'), await host('b')]
       const idle = await Promise.all(['a', 'b', 'b', 'b'].map((name) => enterAs(at.db, { host: name }, tasks)))
@@ -280,7 +280,7 @@ for (const engine of mainEngines) {
       expect(await count(at.db, `sluice.idle where worker = ${idle[0]}`)).toBe(0)
     })
 
-    it('room in another limit calls who has room for it under his label', async () => {
+    it('room in another limit notifies a worker that has room under its own label', async () => {
       const mixed = quietTask('mixed', [
         limit('shared', { concurrency: 1 }),
         limit('mine', { window: '1/h', by: label('host') }),
@@ -296,7 +296,7 @@ for (const engine of mainEngines) {
       expect(await claimAll(at.db, b, ['mixed'], 5)).toHaveLength(1)
     })
 
-    it('a bucket of a host that is gone is retired, and made anew', async () => {
+    it('the bucket of a host that is gone is retired, and is created again when needed', async () => {
       const worker = await host('a')
       await at.sluice.sendMany(placed, rows(3))
       await done(at.db, await claimAll(at.db, worker, ['placed'], 1))
@@ -314,13 +314,13 @@ for (const engine of mainEngines) {
 }
 
 describe('workers', () => {
-  it('that a label bars look now and then, and not again and again', async () => {
+  it('whose label has no room claim now and then, not over and over', async () => {
     let [claims, idles] = [0, 0]
     watch((point) => {
       if (point === 'claim.sent') claims++
       else if (point === 'idle') idles++
     })
-    // To sleep takes up to 20 s otherwise.
+    // A sleep takes up to 20 s otherwise.
     const sluice = await Sluice.open({ store: (await freshDatabase()).url, clock: hasty() })
     try {
       await sluice.sendMany(perHost, rows(20))
@@ -328,7 +328,7 @@ describe('workers', () => {
       await until(async () => (await count(sluice.db, 'sluice.done')) === 3, 'those that may have run')
       const since = { claims, idles }
       await until(() => idles >= since.idles + 4, 'it has slept four times')
-      // Twice: a sender, or a job that has just ended, may call it in between.
+      // Twice: a send, or a job that has just ended, may notify the worker in between.
       expect(claims - since.claims).toBeLessThanOrEqual(2 * (idles - since.idles) + 2)
       const other = await sluice.work([perHost], { labels: { host: 'b' } })
       await until(async () => (await count(sluice.db, 'sluice.done')) === 6, 'another host has as much')

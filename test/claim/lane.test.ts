@@ -16,7 +16,7 @@ import {
 
 const startMs = 1_800_000_000_000
 
-/** An empty store for each test, its clock in the test's hand. */
+/** An empty store for each test, with a clock that the test controls. */
 function store(engine: Engine) {
   const at = Object.assign(emptied(engine), { clock: {} as Awaited<ReturnType<typeof ownClock>> })
   beforeAll(async () => void (at.clock = await ownClock(at.db, startMs)))
@@ -34,7 +34,7 @@ for (const engine of engines) {
     const at = store(engine)
     const quiet = quietTask('quiet')
 
-    it('is first in, first out; a retry and a return keep their places', async () => {
+    it('is first in, first out, and retried and returned jobs keep their places', async () => {
       const { db } = at
       await at.sluice.sendMany(quiet, rows(1, 6))
       const first = await claimAll(db, at.worker, ['quiet'], 3)
@@ -46,12 +46,12 @@ for (const engine of engines) {
           first.map((job, i) => ({ job, outcome: outcomes[i] ?? '' })),
         ),
       ).toEqual([])
-      // What has become due is promoted by one claim and absorbed by the next.
+      // One claim promotes the jobs that are due, and the next one absorbs them.
       await claimAll(db, at.worker, ['nobody'], 1)
       expect(ns(await claimAll(db, at.worker, ['quiet'], 10))).toEqual([1, 3, 4, 5, 6])
     })
 
-    it('whose jobs were cancelled takes no room from the others: it is worth asking again at once', async () => {
+    it('whose jobs were cancelled takes nothing from other lanes of the claim', async () => {
       const { db } = at
       const ids = await Promise.all(rows(1, 5).map((row) => at.sluice.send(quiet, row, { priority: 1 })))
       await at.sluice.sendMany(quiet, rows(6, 5))
@@ -61,7 +61,7 @@ for (const engine of engines) {
       expect(await claim(db, at.worker, ['quiet'], 5)).toMatchObject({ jobs: [], again: false })
     })
 
-    it('goes on while a job of its own waits out its backoff', async () => {
+    it('goes on while a job of its own waits for its retry', async () => {
       const { db } = at
       await at.sluice.sendMany(quiet, rows(1, 3))
       const [job] = await claimAll(db, at.worker, ['quiet'], 1)
@@ -89,14 +89,14 @@ for (const engine of engines) {
       expect(ns(await claimAll(db, at.worker, ['quiet'], 10))).toEqual([1])
     })
 
-    it('takes what was due when it was sent at once', async () => {
+    it('takes jobs that were due when they were sent at once', async () => {
       const { db } = at
       await at.sluice.send(quiet, { n: 1 }, { at: new Date(startMs - 60_000) })
       expect(await count(db, 'sluice.job where due_at is not null')).toBe(0)
       expect(ns(await claimAll(db, at.worker, ['quiet'], 1))).toEqual([1])
     })
 
-    it('serves priorities within a fair key, and forgets what was cancelled', async () => {
+    it('serves priorities within a fair key, and skips cancelled jobs', async () => {
       const { db } = at
       const ids: string[] = []
       for (const [n, priority] of [
@@ -115,7 +115,7 @@ for (const engine of engines) {
       expect(await count(db, 'sluice.lane where list is not null')).toBe(0)
     })
 
-    it('of a task that no worker knows waits for one that does, and blocks nobody in the same bucket', async () => {
+    it('of a task that no present worker knows waits for a worker that does, and blocks no other lane of its bucket', async () => {
       const { db } = at
       const shared = limit('shared', { rate: '60/min', burst: 10 })
       const unknown = quietTask('unknown', [shared])
@@ -134,7 +134,7 @@ for (const engine of engines) {
     const at = store(engine)
 
     it.each([1, 2, 10])(
-      'a backlog delays no first job of another by more than its turn, claiming %i at a time',
+      "a backlog delays another's first job by no more than its turn, with claims of %i",
       async (want) => {
         const { db } = at
         const own = quietTask('own', [perTenant('free', '1000000/s', 1_000_000)])
@@ -149,10 +149,10 @@ for (const engine of engines) {
       },
     )
 
-    it('lanes that begin to wait together owe each other no more than 64 turns', async () => {
+    it('lanes that begin to wait together differ by no more than 64 turns', async () => {
       const { db } = at
       const own = quietTask('own', [perTenant('free', '1000000/s', 1_000_000)])
-      // Two that have worked much, in competition, and then were idle.
+      // Two tenants that were served much, in competition, and then were idle.
       await at.sluice.sendMany(own, rows(1, 500, 'old'))
       await at.sluice.sendMany(own, rows(1, 500, 'older'))
       await done(db, await claimAll(db, at.worker, ['own'], 1_000))
@@ -166,7 +166,7 @@ for (const engine of engines) {
       expect(next).toContain('old')
     })
 
-    it('a tenant that its own limit blocks for an hour leaves the shared rate to the others', async () => {
+    it('a tenant whose own limit blocks it for an hour leaves the shared rate to the others', async () => {
       const { db } = at
       const both = quietTask('both', [limit('all', { rate: '10/s', burst: 1 }), perTenant('hourly', '1/h', 1)])
       for (let i = 0; i < 30; i++) await at.sluice.sendMany(both, rows(1, 20, `blocked-${i}`))
@@ -183,7 +183,7 @@ for (const engine of engines) {
       for (let i = 0; i < 40; i++) served.push(...(await turn()))
       expect(new Set(served).size).toBe(40)
       expect(served.every((tenant) => tenant.startsWith('free'))).toBe(true)
-      // And the blocked ones are looked at again when their own hour is over.
+      // And the blocked lanes are claimed when their own hour is over.
       await at.clock.set(startMs + 3_700_000)
       expect((await claimAll(db, at.worker, ['both'], 1))[0]).toMatchObject({ input: { n: 2 } })
     })

@@ -1,4 +1,4 @@
-/** What a worker that was given up still says of a job, which another one runs by then: it changes nothing. */
+/** A worker that was given up reports on a job that another one runs by then: the report changes nothing. */
 import { describe, expect, it } from 'vitest'
 import { limit } from '../../src/limits/limit.ts'
 import { fn } from '../servers/fn.ts'
@@ -23,7 +23,7 @@ const outcomes = ['done', 'failed', 'retry', 'return', 'unused', 'denied', 'read
 describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
   const at = emptied(engine)
 
-  /** A job that was lost once, in the hands of its second worker; and as the first one had it. */
+  /** A job that was lost once: as the first worker had it, and in the hands of the second. */
   const lost = async (): Promise<[Claimed, Claimed]> => {
     await at.sluice.send(task, { tenant: 'a' })
     const [first] = await claimAll(at.db, at.worker, ['late'], 1)
@@ -31,7 +31,7 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
     const [second] = await claimAll(at.db, await enter(at.db), ['late'], 1)
     return [first as Claimed, second as Claimed]
   }
-  /** The job, and what its limits tell. */
+  /** The job, and the usage of its limits. */
   const look = async () => ({
     job: await at.db.query(
       'select id, claim, attempt, failed, crashes, ambiguous, due_at, queue, error from sluice.job',
@@ -44,7 +44,7 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
     claims: await count(at.db, 'sluice.claim'),
   })
 
-  it.each(outcomes)('says %s', async (outcome) => {
+  it.each(outcomes)('changes nothing when it reports %s for a job that another one runs', async (outcome) => {
     const [first, second] = await lost()
     const before = await look()
     const place = outcome === 'readmit' ? [JSON.stringify({ lane: '1', queue: 'other', takes: null })] : null
@@ -58,7 +58,7 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
     expect(await count(at.db, `sluice.done where state = 'done'`)).toBe(1)
   })
 
-  it('settles', async () => {
+  it('changes nothing when it settles', async () => {
     const [first] = await lost()
     const before = await look()
     const [answer] = await at.db.query(
@@ -69,7 +69,7 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
     expect(await look()).toEqual(before)
   })
 
-  it('asks for a further grant, and gives one back', async () => {
+  it('changes nothing when it requests a further grant, or gives one back', async () => {
     const [first] = await lost()
     const before = await look()
     const answer = await further(at.db, first, ['calls:a', 'seats:a'], { back: first.claim })
@@ -77,7 +77,7 @@ describe.each(mainEngines)('a worker that was given up, on $name', (engine) => {
     expect(await look()).toEqual(before)
   })
 
-  it('and that once had, in a claim that is not over, what another one runs, takes nothing from that one', async () => {
+  it("takes nothing from another worker's attempt of a job that it once had, when it is rescued itself", async () => {
     await at.sluice.sendMany(task, [{ tenant: 'a' }, { tenant: 'a' }])
     const [job, kept] = (await claimAll(at.db, at.worker, ['late'], 2)) as [Claimed, Claimed]
     await finish(at.db, [{ job, outcome: 'retry', delayUs: 0 }], [])

@@ -1,4 +1,4 @@
-/** One order of locks: what the SQL really takes is held against the table in docs/architecture.md. */
+/** One order of locks: compares the locks that the SQL really takes with the table in docs/architecture.md. */
 import { randomInt, randomUUID } from 'node:crypto'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -28,7 +28,7 @@ import { disorder, lockOrder, type Watched, watchedStore } from './locks.ts'
 import { anySetting } from './setting.ts'
 import { World } from './world.ts'
 
-/** Repeats a run when it is given what a run has printed. */
+/** Repeats a run from the values that it has printed. */
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
 const startMs = 1_800_000_000_000
 const files = readAll()
@@ -44,7 +44,7 @@ const doomed = task('locks.doomed', { input: tenantInput, onFailed: () => undefi
 const names = [rated, seated, pooled, doomed].map(({ name }) => name)
 const rows = (n: number) => Array.from({ length: n }, (_, i) => ({ tenant: `t${i}` }))
 
-it('every advisory lock of the SQL is in the table, and no other', () => {
+it('the table of locks in the docs lists exactly the advisory locks of the SQL', () => {
   const numbers = files
     .filter(isSql)
     .flatMap(({ text }) => [...text.matchAll(/pg_(?:try_)?advisory\w*\((\d+), (-\d+)?/g)])
@@ -60,7 +60,7 @@ describe('locks', () => {
   afterAll(() => store.sluice.close())
   const run = (name: string, ...args: unknown[]) =>
     store.sluice.db.query(`select * from ${fn}.${name}(${args.map((_, i) => `$${i + 1}`).join(',')})`, args)
-  /** What no operation does. */
+  /** A lock that no operation takes. */
   const set = async (text: string) => {
     expect(await wrong()).toEqual([])
     await store.sluice.db.query(text)
@@ -83,7 +83,7 @@ describe('locks', () => {
       await sluice.send(rated, {}, { idempotencyKey: 'k', replace, delay: '1h' })
     await db.query(`select sluice.send('locks.rated', '{}', '{"idempotency_key": "sql"}')`)
     await sluice.send(rated, {}, { delay: '1ms' })
-    // Claims, ends, and what attempts ask for.
+    // Claims, ends, and further grants of attempts.
     const jobs = await claimAll(db, worker, names, 20)
     const [first] = jobs
     await run('claim_jobs', first?.claim, worker, null, names, 20, null, true)
@@ -102,7 +102,7 @@ describe('locks', () => {
     for (const { id: running } of jobs.slice(14, 16)) await sluice.jobs.cancel(running)
     await claim(db, worker, names, 50)
     await run('expire_overdue_jobs', null)
-    // A job that is claimed where it is sent.
+    // A job that is claimed by its send.
     const alone = quietTask('locks.alone', [limit('locks.alone', { rate: '1000/s' })])
     await sluice.send(alone, {})
     await claim(db, worker, [alone.name], 1)
@@ -135,7 +135,7 @@ describe('locks', () => {
     expect(await wrong()).toEqual([])
   }, 60_000)
 
-  it('are taken in one order by what parks, and what is released', async () => {
+  it('are taken in one order while something is parked and released', async () => {
     const { sluice } = store
     const { db } = sluice
     await empty(db)
@@ -150,7 +150,7 @@ describe('locks', () => {
       (await claimAll(db, worker, of, 50)).map((job) => ({ job, outcome: 'done' })),
     )
     for (const one of tasks) await sluice.sendMany(one, rows(9))
-    // Classes in which nothing is found, one after the other; then many buckets at once.
+    // Classes in which claims find nothing, one after the other; then many buckets at once.
     await set('update sluice.list set floor = 9223372036854775807')
     expect(await park()).toEqual([{ names: [] }])
     await set('update sluice.list set floor = 0')
@@ -168,7 +168,7 @@ describe('locks', () => {
     await store.taken()
   }, 60_000)
 
-  it('are taken in one order by what keeps the store', async () => {
+  it('are taken in one order by housekeeping', async () => {
     const { sluice } = store
     const { db } = sluice
     const worker = await enter(db)
@@ -185,7 +185,7 @@ describe('locks', () => {
     await sluice.send(pooled, { tenant: 'new' })
     await set(`update sluice.class_state set snap = '9000000000:9000000000:'`)
     await claimAll(db, worker, names, 5)
-    // The fleet.
+    // Housekeeping of the fleet.
     await run('watch_workers')
     await set('update sluice.doubt set unchanged_us = 20000000')
     await run('watch_workers')
@@ -201,7 +201,7 @@ describe('locks', () => {
     await set(`insert into sluice.renewal select id from sluice.bucket where name = 'locks.rate' limit 1`)
     await run('rebuild_next_bucket')
     expect(await wrong()).toEqual([])
-    // A worker with all of its rounds, schedules and settings; then everything that goes.
+    // A worker with all of its rounds, schedules and settings; then everything that is deleted.
     const note = schedule('locks.note', { task: rated, every: '1s', input: {} })
     const process = await sluice.work([rated], { schedules: [note] })
     await until(async () => (await count(db, 'sluice.firing')) > 0, 'it fires')
@@ -215,13 +215,20 @@ describe('locks', () => {
 
   it.each([
     [
+      'a claim',
       'decide_claim',
       /(perform \S+\.)lock_buckets\(.*?\);/,
       "$& $1lock_classes('{5}');",
       /^class \(lock_classes .*\) after bucket /m,
     ],
-    ['lock_buckets', / order by 1\b/, ' order by 1 desc', /^bucket \(lock_buckets .*\) after bucket /m],
-  ] as const)('reversed in %s are found', async (name, from, to, sentence) => {
+    [
+      'the locking of buckets',
+      'lock_buckets',
+      / order by 1\b/,
+      ' order by 1 desc',
+      /^bucket \(lock_buckets .*\) after bucket /m,
+    ],
+  ] as const)('that are reversed in %s are found by this suite', async (_, name, from, to, sentence) => {
     const { db } = store.sluice
     const [row] = await db.query<{ text: string }>(`select pg_get_functiondef('${fn}.${name}'::regproc) as text`)
     const text = row?.text ?? ''
@@ -253,7 +260,7 @@ describe('locks', () => {
     expect([...all], `SLUICE_TEST_SEED=${seed}`).toEqual([])
   }, 120_000)
 
-  it('of the table have all been taken', () => {
+  it('of the table have all been taken by this suite', () => {
     const nameOf = (lock: string) => order.waited.get(lock)?.name ?? lock
     const met = new Set([...seen].map(nameOf))
     expect([...order.waited.keys(), ...order.tried].map(nameOf).filter((name) => !met.has(name))).toEqual([])

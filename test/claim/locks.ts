@@ -8,20 +8,20 @@ import { freshDatabase } from '../servers/database.ts'
 export interface Taken {
   /** `1397511523 -8` (an advisory lock), `class row` (a row that stood already), `class key` (one that is inserted). */
   of: string
-  /** Which one of these. */
+  /** The columns or numbers that identify this lock. */
   key: Record<string, string | null>
-  /** It was not waited for: it would have been left out. */
+  /** The transaction did not wait for the lock: it would have left it out. */
   isTried: boolean
-  /** The functions that run, the innermost first. */
+  /** The functions that ran, the innermost first. */
   by: string[]
 }
 
-/** Tables whose rows are inserted, and never meet. */
+/** Tables whose rows are only inserted, and never conflict. */
 const silent = ['migration', 'step', 'firing', 'test_clock']
 
 /**
- * Functions of this name stand before the server's own in the search path of the whole database; they note what is asked for, and
- * ask. A trigger that fires before a row is written notes it; the server has locked the row by then.
+ * Functions with the names of the server's lock functions, earlier in the search path of the whole database. They record the lock
+ * and then request it. A trigger that fires before a row is written records it; the server has locked the row by then.
  */
 const watching = `
   create schema spy;
@@ -56,7 +56,7 @@ const watching = `
 /** A store whose locks are watched. */
 export interface Watched {
   sluice: Sluice
-  /** What each transaction took since this was asked last. */
+  /** Returns the locks that each transaction took since the last call. */
   taken: () => Promise<Taken[][]>
 }
 
@@ -76,7 +76,7 @@ export async function watchedStore(): Promise<Watched> {
      and relname <> all ($1)`,
     [silent],
   )
-  // Statistics of a moment would change plans, and a note be made of rows that are looked at and not locked.
+  // Statistics would change plans at random, and rows that are read but not locked would be recorded.
   for (const { name } of tables.filter(({ kind }) => kind === 'r'))
     await sluice.db.query(`alter table sluice.${name} set (autovacuum_enabled = off)`)
   for (const { name } of tables)
@@ -94,10 +94,10 @@ export async function watchedStore(): Promise<Watched> {
   return { sluice, taken: () => read(sluice, trying) }
 }
 
-/** Noted before they are sorted, and locked after. */
+/** Marks rows that are recorded before they are sorted, and locked after. */
 const sorted = ` || '{"sorted": true}'`
 
-/** Has a `for update` that waits note its row before it locks it. */
+/** Makes a `for update` that waits record its row before it locks it. */
 function noted(text: string): string {
   const waits =
     /(from sluice\.(\w+)(?: (?!where|join|for|order)(\w+))?\b(?:(?!from sluice\.)[^;])*?)((?: order by [\w., ]+)?\s+for update(?! of \w+ skip| skip| nowait))/g
@@ -108,7 +108,7 @@ function noted(text: string): string {
   )
 }
 
-/** What each transaction took since, in order. */
+/** Reads the locks that each transaction took since the last call, in order. */
 async function read(sluice: Sluice, trying: ReadonlySet<string>): Promise<Taken[][]> {
   const rows = await sluice.db.query<{ xid: string; of: string; key: Taken['key']; tried: boolean; context: string }>(
     `with gone as (delete from spy.taken returning *) select xid::text, of, tried, context, case jsonb_typeof(key)
@@ -130,11 +130,11 @@ async function read(sluice: Sluice, trying: ReadonlySet<string>): Promise<Taken[
 export interface Kind {
   rank: number
   name: string
-  /** Those of this kind that a transaction takes, one after the other, have growing keys. */
+  /** A transaction takes locks of this kind in the order of growing keys. */
   isOrdered: boolean
 }
 
-/** That table, of docs/architecture.md, by what `TakenGrant.of` says; and the advisory locks that are only tried. */
+/** Reads that table from docs/architecture.md, by the texts of `Taken.of`, and the advisory locks that are only tried. */
 export function lockOrder(text: string): { waited: Map<string, Kind>; tried: Set<string> } {
   const section = text.slice(text.indexOf('\n## Locks\n'))
   const lines = section.matchAll(/^\|\s*(\d+|tried)\s*\|([^|]+)\|([^|]+)\|([^|]*)\|/gm)
@@ -150,7 +150,7 @@ export function lockOrder(text: string): { waited: Map<string, Kind>; tried: Set
 
 const spaces = { bucket: '1397511523', class: '1397511524', worker: '1397511525' }
 
-/** As `TakenGrant.of` says it, but advisory locks by name of their space where there is one for each worker, class or bucket. */
+/** The text of `Taken.of`; advisory locks that exist for each worker, class or bucket get the name of their space. */
 function lockOf({ of, key }: Taken): string {
   if (of === 'job row' && key['claim'] === null) return 'waiting row'
   if (/ /.test(of)) return of.replace(/^(done|failed)(_\w+)? /, 'history ')
@@ -160,7 +160,7 @@ function lockOf({ of, key }: Taken): string {
 
 const stripe = (id: string | null | undefined) => String(BigInt.asUintN(10, BigInt(id ?? 0)))
 
-/** Rows that nobody waits for, as long as who writes them holds these advisory locks; docs/architecture.md has them, too. */
+/** Rows that no transaction waits for while their writer holds these advisory locks; docs/architecture.md lists them, too. */
 const safe: Record<string, (key: Taken['key'], holds: (space: string, n: string) => boolean) => boolean> = {
   lane: (key, holds) => holdsClass(key, holds),
   reservation: (key, holds) => holdsClass(key, holds),
@@ -177,20 +177,20 @@ function holdsClass(key: Taken['key'], holds: (space: string, n: string) => bool
   return holds(spaces.class, key['class'] === '0' ? '-1' : stripe(key['class']))
 }
 
-/** What tells a row from others of its table. */
+/** The columns that identify a row within its table. */
 const identity = (key: Taken['key']) =>
   key['id'] ??
   ['task', 'key', 'name', 'source', 'worker', 'bucket', 'lim', 'value', 'one'].map((name) => key[name]).join()
 
-/** Its place among its kind, by which an ordered kind is taken. */
+/** The key of a lock within its kind, by which an ordered kind is taken. */
 function placeOf({ of, key, by }: Taken): bigint {
-  // Names that only dispatch knows (members of pools, labels' values) come after those of lanes, and are never the same.
+  // Buckets that only a claim resolves (members of pools, values of labels) come after those of lanes, and are never the same.
   if (of === 'bucket key') return BigInt(key['id'] ?? 0) + (by[0] === 'resolve_buckets' ? 2n ** 65n : 0n)
   const place = key['n'] ?? key['seq'] ?? key['id'] ?? ''
   return /^-?\d+$/.test(place) ? BigInt(place) : 0n
 }
 
-/** What is wrong with what transactions took, each sentence once; `seen` gathers the locks that were met. */
+/** Lists the faults in the order of locks, each sentence once; `seen` collects the locks that were met. */
 export function disorder(
   all: readonly Taken[][],
   { waited, tried }: ReturnType<typeof lockOrder>,
@@ -209,7 +209,7 @@ export function disorder(
       has.add(key)
       seen.add(lock)
       const isSafe = safe[table]?.(taken.key, (space, n) => has.has(`${space} ${n}`))
-      // A new id that nobody else knows.
+      // A new id that no other session knows.
       const isOwn = lock === 'worker key' || (lock === 'job key' && taken.by[1] === 'send_failure_jobs')
       if (isHeld || isSafe === true || isOwn) continue
       const kind = waited.get(lock)

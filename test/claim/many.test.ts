@@ -1,4 +1,4 @@
-/** What a claim costs when much waits, and what is forgotten when nothing does. */
+/** The cost of a claim when much waits, and what is deleted when nothing waits. */
 import { fn } from '../servers/fn.ts'
 import pg from 'pg'
 import { describe, expect, it } from 'vitest'
@@ -21,7 +21,7 @@ async function pages(db: Queryable, worker: string, name: string): Promise<numbe
 }
 
 describe('a claim', () => {
-  it('of a fair key with thousands of lanes costs what it grants', async () => {
+  it('of a fair key with thousands of lanes costs as much as it grants', async () => {
     const { sluice, db, worker } = at
     // All users of one account are one fair key: its first keyed limit is the account's.
     const account = limit('account', {
@@ -36,14 +36,14 @@ describe('a claim', () => {
         crowd,
         Array.from({ length: users }, (_, n) => ({ tenant: 'a', n: n + measured.length * 1_000 })),
       )
-      // By portions of 1,000 lanes.
+      // In portions of 1,000 lanes.
       for (let i = 0; i < 10; i++) await claim(db, worker, ['crowd'], 1)
       measured.push(await pages(db, worker, 'crowd'))
     }
     expect((measured[1] ?? 0) / (measured[0] ?? 1)).toBeLessThan(3)
   })
 
-  it('takes in thousands of new tenants by portions, and serves all of them', async () => {
+  it('reads thousands of new tenants in portions, and serves all of them', async () => {
     const { sluice, db, worker } = at
     const flood = quietTask('flood', [perTenant('own', '10/s')])
     await sluice.sendMany(
@@ -56,7 +56,7 @@ describe('a claim', () => {
   })
 })
 
-it('lanes and fair keys that nothing waits in are forgotten, and made anew', async () => {
+it('lanes and fair keys without waiting jobs are deleted, and created again when needed', async () => {
   const { sluice, db, worker } = at
   const quiet = quietTask('quiet', [perTenant('wide', '10000/s')])
   const send = (tenants: string[]) =>
@@ -79,7 +79,7 @@ it('lanes and fair keys that nothing waits in are forgotten, and made anew', asy
   expect(await claimAll(db, worker, ['quiet'], 1)).toHaveLength(1)
 })
 
-it('a lane that empties while its class is not locked, and fills again, is not forgotten on the way', async () => {
+it('a lane that empties while its class is not locked, and fills again, is not deleted', async () => {
   const { sluice, db, worker } = at
   const [locked, free] = [
     quietTask('locked', [perTenant('a', '10000/s')]),

@@ -1,8 +1,8 @@
-// A worker process of the tests: tells its parent of each attempt that it begins.
+// A worker process of the tests, which reports each attempt that it begins to its parent.
 import { z } from 'zod'
 import { Sluice, task } from '../../dist/index.js'
 
-// Which store, and which queues (default: all).
+// The store and the queues (default: all).
 const [store, ...queues] = process.argv.slice(2)
 const sluice = await Sluice.open({ store })
 const note = task('note', {

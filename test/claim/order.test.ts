@@ -1,4 +1,4 @@
-/** Who comes first within a fair key (priority and age), and between fair keys (weights). */
+/** The order of jobs within a fair key (priority and age), and between fair keys (weights). */
 import { beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { task } from '../../src/tasks/task.ts'
@@ -25,7 +25,7 @@ const quiet = task('quiet', { input: tenantInput, run: () => undefined })
 const texts = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { text: string }).text)
 const tenants = (jobs: readonly { input: unknown }[]) => jobs.map(({ input }) => (input as { tenant: string }).tenant)
 
-/** An empty store for each test, its clock in the test's hand. */
+/** An empty store for each test, with a clock that the test controls. */
 function store(engine: Engine) {
   const at = Object.assign(emptied(engine), { clock: {} as Awaited<ReturnType<typeof ownClock>> })
   beforeAll(async () => void (at.clock = await ownClock(at.db, startMs)))
@@ -45,7 +45,7 @@ describe.each(mainEngines)('within a fair key on $name', (engine) => {
   const at = store(engine)
   const set = (ms: number) => at.clock.set(startMs + ms)
 
-  it('the higher priority goes first, and an hour of waiting counts for one step of it', async () => {
+  it('the higher priority goes first, and an hour of waiting counts for one step of priority', async () => {
     await set(0)
     await at.send('old', 0)
     await set(3 * hourMs)
@@ -63,7 +63,7 @@ describe.each(mainEngines)('within a fair key on $name', (engine) => {
     expect(await at.order()).toEqual(['old', 'two', 'low'])
   })
 
-  it('nothing starves: what is always overtaken goes first when it has waited long enough', async () => {
+  it('no job starves: a job that others overtake goes first once it has waited long enough', async () => {
     await set(0)
     await at.send('low', 0)
     const order: string[] = []
@@ -78,7 +78,7 @@ describe.each(mainEngines)('within a fair key on $name', (engine) => {
     expect(order.length).toBeLessThan(25)
   })
 
-  it('a lane that always goes on is as old as its head, not as its first job', async () => {
+  it('a lane that never empties is as old as its head, not as its first job', async () => {
     await set(0)
     await at.send('0', 0)
     await at.send('0', 0)
@@ -91,7 +91,7 @@ describe.each(mainEngines)('within a fair key on $name', (engine) => {
     expect(await at.order()).toEqual(['urgent', '9', '10'])
   })
 
-  it('of two lanes of one priority the one that has waited longer goes first', async () => {
+  it('the lane that has waited longer goes first of two lanes of one priority', async () => {
     const places = ['b', 'a', 'c']
     const own = task('own', {
       input: tenantInput,
@@ -111,7 +111,7 @@ describe.each(mainEngines)('within a fair key on $name', (engine) => {
     expect(order).toEqual(['b', 'b', 'a', 'a', 'c', 'c'])
   })
 
-  it('a job that was scheduled waits since it was due; a retry keeps its age', async () => {
+  it('the age of a scheduled job counts from when it was due, and a retry keeps its age', async () => {
     await set(0)
     await at.send('retried', 0)
     const job = await at.next()
@@ -119,7 +119,7 @@ describe.each(mainEngines)('within a fair key on $name', (engine) => {
     await finish(at.db, [{ job, outcome: 'retry', delayUs: 24 * hourMs * 1_000 }])
     await at.send('scheduled', 1, { delay: '24h' })
     await set(24 * hourMs)
-    // Both are promoted by one claim and absorbed by the next.
+    // One claim promotes both jobs, and the next one absorbs them.
     await claimAll(at.db, at.worker, ['nobody'], 1)
     await at.send('urgent', 3)
     expect(await at.order()).toEqual(['retried', 'urgent', 'scheduled'])
@@ -130,7 +130,7 @@ describe.each(mainEngines)('between fair keys on $name', (engine) => {
   const at = store(engine)
   const rows = (tenant: string, n: number) => Array.from({ length: n }, () => ({ tenant }))
 
-  /** Two tenants with these weights and a backlog each; resolves to how many jobs of the heavier one are among so many. */
+  /** Two tenants with these weights and a backlog each; resolves to the number of the heavier one's jobs among the first ones. */
   async function share(weights: [number, number], claims: number, want: number, shared = false) {
     await at.clock.set(startMs)
     const own = task('own', {
@@ -168,7 +168,7 @@ describe.each(mainEngines)('between fair keys on $name', (engine) => {
     expect(Math.abs(heavy - ideal)).toBeLessThanOrEqual(2)
   })
 
-  it('keys that were served in one task hold nobody up where they wait in another, behind their place', async () => {
+  it('keys that one task served many times delay no other key where they wait in another task', async () => {
     const each = perTenant('stale.each', '100000/s', 10_000)
     const waiting = quietTask('stale.waiting', [each])
     const served = Array.from({ length: 8 }, (_, i) => quietTask(`stale.served.${i}`, [each]))
@@ -185,7 +185,7 @@ describe.each(mainEngines)('between fair keys on $name', (engine) => {
     }
   })
 
-  it('keys that went on while they waited for a bucket too are served when it has room, however many claims it takes to see', async () => {
+  it('keys that used turns elsewhere while they waited for a bucket are served when it has room, however many claims notice it', async () => {
     const by = (input: { text?: string | undefined }) => input.text ?? ''
     const own = task('behind', {
       input: tenantInput,
@@ -193,7 +193,7 @@ describe.each(mainEngines)('between fair keys on $name', (engine) => {
       fair: 'tenant' as never,
       run: () => undefined,
     })
-    // More than a claim of one moves on before it decides.
+    // More keys than a claim of one job advances before it decides.
     const keys = Array.from({ length: 12 }, (_, i) => `${i}`)
     const each = (text: (key: string) => string) => keys.map((tenant) => ({ tenant, text: text(tenant) }))
     const claimed = () => claimAll(at.db, at.worker, ['behind'], 1)
@@ -216,13 +216,13 @@ describe.each(mainEngines)('between fair keys on $name', (engine) => {
   })
 
   it.each([1, 3, 40])(
-    'a task that was held back beside others stays fair within itself: %i jobs to who serves both, then to who serves only it',
+    'a task that was held back stays fair within itself: %i jobs by a worker of both tasks, then by a worker of only this one',
     async (mixed) => {
       const fairly = { input: z.object({ tenant: z.string() }), fair: 'tenant', run: () => undefined } as const
       const [back, ahead] = [task(`back.${mixed}`, fairly), task(`ahead.${mixed}`, fairly)]
       const keys = ['a', 'b', 'c', 'd', 'e']
       const rows = (n: number) => keys.flatMap((tenant) => Array.from({ length: n }, () => ({ tenant })))
-      // Seated, and then nobody comes for it while the other goes on by 400 turns.
+      // The lane is seated, and no worker claims it while the other task advances by 400 turns.
       await at.sluice.sendMany(back, rows(60))
       await done(at.db, (await claim(at.db, at.worker, [back.name], 1)).jobs)
       for (let round = 0; round < 4; round++) {
@@ -258,7 +258,7 @@ describe.each(mainEngines)('between fair keys on $name', (engine) => {
     expect(Math.abs(got.filter((tenant) => tenant === 'heavy').length - 30)).toBeLessThanOrEqual(2)
   })
 
-  it('weights 1000 and 1 get a thousand to one, and the light one its turn', async () => {
+  it('weights 1000 and 1 get a thousand to one, and the light key gets its turn', async () => {
     const heavy = await share([1_000, 1], 11, 200)
     expect(2_200 - heavy).toBeGreaterThanOrEqual(1)
     expect(2_200 - heavy).toBeLessThanOrEqual(4)

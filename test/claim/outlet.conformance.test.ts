@@ -1,5 +1,5 @@
 /**
- * What every outlet has to keep to, on a real store, with whole workers: the one in this process, and one elsewhere that
+ * Requirements for every outlet, on a real store, with whole workers: the outlet of this process, and a remote one that
  * reports late, twice, in any order, or never.
  */
 import { mkdtemp, rm, writeFile } from 'node:fs/promises'
@@ -21,7 +21,7 @@ import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
 import { Remote } from './remote.ts'
 
-/** What a job does; see play.mjs. `isLost`: nothing is reported of its first attempt. */
+/** The behaviour of a job; see play.mjs. `isLost`: its first attempt is never reported. */
 const input = z.object({
   gate: z.string().optional(),
   held: z.number().optional(),
@@ -29,10 +29,10 @@ const input = z.object({
   isLost: z.boolean().optional(),
 })
 type Input = z.infer<typeof input>
-/** Does what the input says. */
+/** Behaves as the input defines. */
 type Play = (input: Input, context: { attempt: number }) => Promise<unknown>
 
-/** An outlet, as the suite makes it. */
+/** An outlet that the suite creates. */
 interface Made {
   /** Undefined: this process. */
   outlet?: OutletFor
@@ -43,7 +43,7 @@ const { default: plays } = (await import(new URL('play.mjs', import.meta.url).hr
 const play: Play = (planned, context) =>
   planned.isLost && context.attempt === 1 ? new Promise(() => {}) : plays(planned, context)
 
-/** An outlet with so many places, two of them for the task `few`; it notes each job that begins. */
+/** An outlet with this number of places, two of them for the task `few`; it records each job that begins. */
 type Make = (places: number, began: (job: ClaimedJob) => void) => Made
 
 const elsewhere: Make = (places, began) => {
@@ -129,7 +129,7 @@ describe.each(outlets)('$name', ({ make }) => {
   }
   const stateOf = async (id: string) => (await at.sluice.jobs.get(id))?.state
   const isDone = (id: string) => until(async () => (await stateOf(id)) === 'done', 'the job is done')
-  /** Nothing is left of what the workers had in hand. */
+  /** The workers have no jobs in hand any more. */
   const isOver = () => until(async () => (await count('claim')) === 0, 'no claim is left')
 
   it('starts each attempt once, reports each end, and keeps no place', async () => {
@@ -144,14 +144,14 @@ describe.each(outlets)('$name', ({ make }) => {
     expect(at.began.length).toBe(360)
   })
 
-  it('is given no more than there are places, in all and of a kind of task', async () => {
+  it('is given no more jobs than it has places, in all and for each kind of task', async () => {
     const path = gate()
     const worker = await work(8)
     const held = (n: number) => Array.from({ length: n }, () => ({ gate: path }))
     await at.sluice.sendMany(few, held(5))
     await at.sluice.sendMany(many, [{}, {}, {}])
     await until(async () => (await count('done')) === 3, 'the others are done')
-    // It sleeps, and would start more of the others.
+    // The worker sleeps, and would start more jobs of the other kind.
     await until(async () => (await count(`idle where tasks = '{many}'`)) === 1, 'it sleeps without them')
     expect(await count(`job where task = 'few' and claim is not null`)).toBe(2)
     await at.sluice.sendMany(many, held(9))
@@ -162,7 +162,7 @@ describe.each(outlets)('$name', ({ make }) => {
     expect(worker.running).toBe(0)
   })
 
-  it('leaves jobs of a kind that is full to a worker with room', async () => {
+  it('leaves jobs of a full kind of task to a worker with room', async () => {
     const path = gate()
     await work(8)
     await at.sluice.sendMany(few, [{ gate: path }, { gate: path }])
@@ -179,11 +179,11 @@ describe.each(outlets)('$name', ({ make }) => {
     await isOver()
   })
 
-  it('ends an attempt of which nothing is reported by its time-out, and the job goes on', async () => {
+  it('lets an attempt without any report end by its time-out, and the job goes on', async () => {
     const worker = await work(1)
     const id = await at.sluice.send(many, { isLost: true })
     await until(() => at.began.length === 1, 'it began')
-    // This process ends it by a timer, which takes its ten seconds.
+    // A timer of this process ends it, after its ten seconds.
     at.aheadMs += 20_000
     await isDone(id)
     expect(await at.sluice.jobs.get(id)).toMatchObject({ result: { attempt: 2 } })
@@ -191,13 +191,13 @@ describe.each(outlets)('$name', ({ make }) => {
     expect(worker.running).toBe(0)
   })
 
-  it('counts no report of a claim that was given up, and keeps no place for it', async () => {
+  it('ignores reports of a claim that was given up, and keeps no place for it', async () => {
     const path = gate()
     const worker = await work(1)
     const id = await at.sluice.send(many, { gate: path, held: 1 })
     await until(() => at.began.length === 1, 'it began')
     await at.sluice.db.query(`select ${fn}.rescue_worker(id, null, 'lost') from sluice.worker`)
-    // By the same worker, which has one place, when it has registered anew.
+    // By the same worker, which has one place, after its new registration.
     await isDone(id)
     await open(path)
     const next = await at.sluice.send(many, {})
@@ -237,7 +237,7 @@ describe.each(outlets)('$name', ({ make }) => {
     expect(await stateOf(id)).toBe('cancelled')
   })
 
-  it('a worker that stops waits for what is in hand', async () => {
+  it('lets a stopping worker wait for the jobs in hand', async () => {
     const path = gate()
     const worker = await work(4)
     await at.sluice.sendMany(many, [{ gate: path }, { gate: path }])

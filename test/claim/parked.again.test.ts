@@ -1,4 +1,4 @@
-/** What is parked and fails still; and data of no job, lane or bucket. */
+/** Parked data that still fail after their release, and bad data that belong to no job, lane or bucket. */
 import { beforeEach, describe, expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import { Claims } from '../../src/claim/claim.ts'
@@ -10,11 +10,11 @@ const never = new AbortController().signal
 const bigintMax = '9223372036854775807'
 const by = ({ tenant }: { tenant?: string | undefined }) => tenant ?? ''
 
-describe.each(mainEngines)('of what fails by its data, on $name', (engine) => {
+describe.each(mainEngines)('bad data on $name', (engine) => {
   const at = emptied(engine)
   let claims: Claims
   beforeEach(() => void (claims = new Claims(storeOn(at.db))))
-  /** Ids of all that may begin. */
+  /** Ids of all jobs that may begin. */
   const ids = async (...tasks: readonly string[]) => {
     const all: string[] = []
     for (;;) {
@@ -36,7 +36,7 @@ describe.each(mainEngines)('of what fails by its data, on $name', (engine) => {
       [name],
     )
 
-  it('a bucket stays parked that is released and fails still, and what it missed is kept until then', async () => {
+  it('a released bucket that still fails stays parked, and the changes it missed are kept until then', async () => {
     const { sluice, db } = at
     const own = quietTask('parked.still', [limit('parked.still', { concurrency: 2 })])
     await send(own, 'a', 'b')
@@ -58,14 +58,14 @@ describe.each(mainEngines)('of what fails by its data, on $name', (engine) => {
     expect(await done(db, one === undefined ? [] : [one])).toEqual([])
   })
 
-  it('a bucket with a new definition keeps no other from its own', async () => {
+  it('a bad bucket with a new definition does not keep other buckets from the definition', async () => {
     const { sluice, db } = at
     const own = quietTask('parked.renewal', [limit('parked.renewal', { window: '1000/h', by })])
     for (let n = 0; n < 2; n++) {
       await send(own, 'bad', 'good')
       await done(db, await claimAll(db, at.worker, [own.name], 2))
     }
-    // So many rows that no claim makes the state anew.
+    // So many rows that no claim rebuilds the state within its time.
     await ledger('parked.renewal:bad', `n = ${bigintMax}`)
     await ledger('parked.renewal:good', 'n = 30000')
     await sluice.limits.set('parked.renewal', { window: '900/h' }, { reason: 'test' })
@@ -84,7 +84,7 @@ describe.each(mainEngines)('of what fails by its data, on $name', (engine) => {
     ['a version', 'lane', `update sluice.lane set v = ${bigintMax}`],
     ['a silence', undefined, `update sluice.ledger set hold = ${bigintMax}`],
     ['a time', 'job', `update sluice.job set created_at = '-infinity' where seq = (select min(seq) from sluice.job)`],
-  ])('%s beyond all bounds stops nothing beside it', async (what, kind, spoil) => {
+  ])('%s beyond all bounds stops no job beside it', async (what, kind, spoil) => {
     const { sluice, db } = at
     const own = quietTask('parked.beyond', [perTenant('parked.beyond', '1000/s', 1_000)])
     const beside = quietTask('parked.within')
@@ -96,7 +96,7 @@ describe.each(mainEngines)('of what fails by its data, on $name', (engine) => {
     expect((await sluice.parked()).map((one) => one.kind)).toEqual(kind === undefined ? [] : [kind])
   })
 
-  it('a time at which a job is due that no claim can count stops nothing', async () => {
+  it('a due time that no claim can compute stops no other job', async () => {
     const { sluice, db } = at
     const own = quietTask('parked.far')
     const far = await sluice.send(own, {}, { delay: '1h' })
@@ -106,7 +106,7 @@ describe.each(mainEngines)('of what fails by its data, on $name', (engine) => {
     expect(await db.query(`select ${fn}.wake_for_missed_work()`)).toHaveLength(1)
   })
 
-  it('a class whose turns cannot be compared has its jobs left alone', async () => {
+  it('a class whose turns cannot be compared makes claims fail, and parks none of its jobs', async () => {
     const { sluice, db } = at
     const own = quietTask('parked.lift', [perTenant('parked.lift', '1000/s', 1_000)])
     const beside = quietTask('parked.beside')

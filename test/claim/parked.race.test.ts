@@ -1,4 +1,4 @@
-/** Parking beside all that else happens to jobs, lanes and buckets: nothing is lost, and nothing runs twice. */
+/** Parking beside all other events of jobs, lanes and buckets: nothing is lost, and nothing runs twice. */
 import { expect, it } from 'vitest'
 import { storeOn } from '../../src/db/store.ts'
 import { Claims } from '../../src/claim/claim.ts'
@@ -10,7 +10,7 @@ import { type Claimed, count, done, emptied, engines, enter, perTenant, quietTas
 const at = emptied(engines[0])
 const bigintMax = '9223372036854775807'
 const waiting = `claim is null and due_at is null order by random() limit 1`
-/** What makes one job, lane or bucket bad, and what mends all that are. */
+/** Statements that make one job, lane or bucket bad, and that repair all of them. */
 const spoils = [
   `update sluice.job set attempt = 2147483647 where id = (select id from sluice.job where ${waiting})`,
   `update sluice.lane set vstart = ${bigintMax} where list is distinct from 1 and id = (select lane from sluice.job where ${waiting})`,
@@ -26,7 +26,7 @@ const mends = [
      select max(k.n) from sluice.ledger k where k.bucket = l.bucket and k.n < ${bigintMax}), 0) where l.n = ${bigintMax}`,
 ]
 
-it('runs each job once, whatever is parked, released, cancelled, paused and redefined meanwhile', async () => {
+it('each job runs once, whatever is parked, released, cancelled, paused and redefined meanwhile', async () => {
   const { sluice, db } = at
   const own = quietTask('race.parked', [perTenant('race.parked', '1000/s', 1_000)])
   const free = quietTask('race.free')
@@ -44,7 +44,7 @@ it('runs each job once, whatever is parked, released, cancelled, paused and rede
     claims.parked = (found) => (parked += found.length)
     const who = { worker, queues: undefined, tasks: names }
     while (!isOver) {
-      // What is mended while it is looked for is found by nobody.
+      // Data that are repaired during the search are not found.
       const { jobs } = await claims.claim(who, 4, false, new AbortController().signal).catch((error: unknown) => {
         if (isDataError(error)) return { jobs: [] }
         throw error
@@ -70,7 +70,7 @@ it('runs each job once, whatever is parked, released, cancelled, paused and rede
       if (round % 4 === 3) await sluice.resume({ limit: 'race.parked', key: 't1' })
       if (round % 2 === 1) await release()
     }
-    // One that no claim has seen before it is bad.
+    // A bucket that no claim has seen before is bad.
     await db.transaction(async (tx) => {
       const id = await sluice.send(own, { tenant: 't0' }, { tx })
       sent.add(id)
@@ -88,7 +88,7 @@ it('runs each job once, whatever is parked, released, cancelled, paused and rede
   isOver = true
   await Promise.all(all)
   expect(failures).toEqual([])
-  // What was cancelled while it ran, ran.
+  // A job that was cancelled while it ran has run.
   expect(run.filter((id) => sent.has(id)).toSorted()).toEqual([...sent].toSorted())
   expect(new Set(run).size).toBe(run.length)
   expect(parked).toBeGreaterThan(0)

@@ -1,4 +1,4 @@
-/** What fails claims by its data: it is found, parked and named, stops nothing else, and goes on when it is released. */
+/** Data that make claims fail: they are found, parked and named, stop nothing else, and go on when they are released. */
 import fc from 'fast-check'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { zones } from '../../src/cli/zones.ts'
@@ -27,7 +27,7 @@ import {
 const never = new AbortController().signal
 const bigintMax = '9223372036854775807'
 
-/** What is made bad: the n-th job, lane or bucket of a task and tenant. */
+/** The bad data: the n-th job, lane or bucket of a task and tenant. */
 interface Bad {
   kind: 'job' | 'lane' | 'bucket'
   task: string
@@ -38,14 +38,14 @@ interface Bad {
 /** A store whose claims are made as workers make them. */
 function setting(engine: Engine) {
   const at = Object.assign(emptied(engine), { claims: {} as Claims, names: [] as string[] })
-  /** What one claim learned says nothing of the next store. */
+  /** Knowledge of one claim does not apply to the next store. */
   const begin = () => {
     at.names = []
     at.claims = new Claims(storeOn(at.db))
     at.claims.parked = (names) => void at.names.push(...names)
   }
   beforeEach(begin)
-  /** All that may begin, up to `most`. */
+  /** All jobs that may begin, up to `most`. */
   const take = async (tasks: readonly string[], most = 100): Promise<ClaimedJob[]> => {
     const all: ClaimedJob[] = []
     for (;;) {
@@ -70,7 +70,7 @@ function setting(engine: Engine) {
       [name],
     )
   const job = (id: string, set: string) => at.db.query(`update sluice.job set ${set} where id = $1`, [id])
-  /** Makes the data bad that these mean, if there are such. */
+  /** Makes these data bad, if there are such. */
   const corrupt = async (bads: readonly Bad[]) => {
     const names = new Set<string>()
     const mends: (() => Promise<unknown>)[] = []
@@ -112,7 +112,7 @@ function setting(engine: Engine) {
 
 describe.each(mainEngines)('a gate whose zone the server does not know, on $name', (engine) => {
   const at = setting(engine)
-  it('stays closed, holds back nothing else, and is named', async () => {
+  it('stays closed, holds back no other jobs, and is listed by name', async () => {
     const { sluice, db } = at
     const [gated, other] = [quietTask('parked.gated'), quietTask('parked.open')]
     await db.query(
@@ -133,13 +133,13 @@ describe.each(mainEngines)('a gate whose zone the server does not know, on $name
   })
 })
 
-describe.each(mainEngines)('what a claim fails by, on $name', (engine) => {
+describe.each(mainEngines)('the data that make a claim fail, on $name', (engine) => {
   const at = setting(engine)
 
   it.each([
     ['window', { window: '1000/h' }, `n = ${bigintMax}`, 'n = 1'],
     ['places', { concurrency: 100 }, `debt = '{-9223372036854775808}'`, `debt = '{0}'`],
-  ] as const)('is a bucket: %s', async (kind, rule, corrupt, repair) => {
+  ] as const)('are found in a bucket, which is parked: %s', async (kind, rule, corrupt, repair) => {
     const { sluice } = at
     const by = ({ tenant }: { tenant?: string | undefined }) => tenant ?? ''
     const own = quietTask(`parked.bucket.${kind}`, [limit(`parked.${kind}`, { ...rule, by })])
@@ -160,7 +160,7 @@ describe.each(mainEngines)('what a claim fails by, on $name', (engine) => {
     expect(why?.reasons.map(({ kind }) => kind)).toEqual(['parked', 'no-worker'])
     expect(why?.reasons[0]?.text).toContain(`\`sluice release ${name}\``)
     expect((await sluice.jobs.get(bad[1] ?? ''))?.parked).toEqual([expect.stringContaining('sluice release')])
-    // It stays so, at no cost to others, and is found only once.
+    // The gate stays bad, at no cost to others, and is found only once.
     const more = await at.send(own, 'bad', 'good')
     expect(await at.ids(names)).toEqual([more[1]])
     await expect(acquire(at.db, name)).rejects.toMatchObject({ code: 'SLW04' })
@@ -174,7 +174,7 @@ describe.each(mainEngines)('what a claim fails by, on $name', (engine) => {
   it.each([
     ['its number of attempts', 'attempt = 2147483647', 'attempt = 0'],
     ['the time since which it waits', `since = 'infinity'`, 'since = null'],
-  ])('is a job: %s', async (_, corrupt, repair) => {
+  ])('are found in a job, which is parked: %s', async (_, corrupt, repair) => {
     const { sluice } = at
     const own = quietTask('parked.job', [perTenant('parked.job', '1000/s', 1_000)])
     const sent = await at.send(own, 'a', 'a', 'a', 'b')
@@ -192,7 +192,7 @@ describe.each(mainEngines)('what a claim fails by, on $name', (engine) => {
     })
     expect(await sluice.jobs.get(bad)).toMatchObject({ state: 'waiting', dueAt: null, parked: [expect.any(String)] })
     expect((await sluice.list({ state: 'waiting' })).map(({ id }) => id).sort()).toEqual([first, bad].sort())
-    // It fails again when nothing was mended, and can be cancelled.
+    // The job fails again when nothing was repaired, and can be cancelled.
     expect(await sluice.release(first)).toBe(true)
     expect(await at.ids([own.name])).toEqual([])
     expect(at.names).toHaveLength(3)
@@ -206,7 +206,7 @@ describe.each(mainEngines)('what a claim fails by, on $name', (engine) => {
     expect(await at.ids([own.name])).toEqual([])
   })
 
-  it('is a lane, which is made anew from its jobs when it is released', async () => {
+  it('are found in a lane, which is parked, and built again from its jobs when it is released', async () => {
     const { sluice, db } = at
     const own = quietTask('parked.lane', [perTenant('parked.lane', '1000/s', 1_000)])
     const a = await at.send(own, 'a', 'a', 'a')
@@ -228,7 +228,7 @@ describe.each(mainEngines)('what a claim fails by, on $name', (engine) => {
     expect(at.names).toHaveLength(1)
   })
 
-  it("is a member of a pool, or of labels the worker's own: other members and workers go on", async () => {
+  it("are found in a member of a pool or in a worker's own label, and other members and workers go on", async () => {
     const { sluice, db } = at
     const pooled = quietTask('parked.pooled', [limit('parked.pool', { window: '4/h', pool: ['x', 'y'] })])
     const hosted = quietTask('parked.hosted', [limit('parked.ip', { window: '4/h', by: label('host') })])
@@ -242,7 +242,7 @@ describe.each(mainEngines)('what a claim fails by, on $name', (engine) => {
     for (const name of ['parked.pool:x', 'parked.ip:h1']) await at.ledger(name, `n = ${bigintMax}`)
     const sent = [...(await at.send(pooled, 'a', 'b', 'c', 'd', 'e')), ...(await at.send(hosted, 'a'))]
     const run = await at.ids(names)
-    // Of y one was taken before.
+    // One unit of y was taken before.
     expect(run).toHaveLength(3)
     expect(at.names.toSorted()).toEqual(['parked.ip:h1', 'parked.pool:x'])
     await be('h2')
@@ -257,7 +257,7 @@ describe.each(mainEngines)('what a claim fails by, on $name', (engine) => {
     expect(at.names).toHaveLength(2)
   })
 
-  it('and what attempts used of a parked bucket meanwhile counts when it is released', async () => {
+  it('do not lose usage: what attempts used of a parked bucket counts when it is released', async () => {
     const { sluice, db } = at
     const own = quietTask('parked.count', [
       limit('parked.count', { concurrency: 2 }),
@@ -271,7 +271,7 @@ describe.each(mainEngines)('what a claim fails by, on $name', (engine) => {
     await at.ledger('parked.units', `n = ${bigintMax}`)
     expect(await at.take([own.name])).toEqual([])
     expect(at.names.toSorted()).toEqual(both)
-    // One uses a unit more than it was granted, and ends; the other goes on.
+    // One job uses a unit more than it was granted, and ends; the other goes on.
     await db.query(`select ${fn}.settle_attempt($1, $2, 'parked.units', 2, array[$2]::uuid[], '{1}', false, null)`, [
       one.id,
       one.claim,
@@ -287,7 +287,7 @@ describe.each(mainEngines)('what a claim fails by, on $name', (engine) => {
     expect(at.names).toHaveLength(2)
   })
 
-  it('is many things at once: all else runs, and when they are mended each of them once', async () => {
+  it('may be many at once: all other jobs run, and after repair each of these runs once', async () => {
     const { sluice, db } = at
     const tenants = ['a', 'b', 'c', 'd']
     const kinds: Bad['kind'][] = ['job', 'lane', 'bucket']
@@ -329,7 +329,7 @@ describe.each(mainEngines)('what a claim fails by, on $name', (engine) => {
       }
       await send()
       const run = (await at.take(names, first)).map(({ id }) => id)
-      // A turn that is bad behind a bucket that is, nobody reckons with before the bucket is released.
+      // A bad turn behind a bad bucket is noticed only after the bucket is released.
       const those = bads.filter(({ kind }) => kind !== 'lane' || bads.every((one) => one.kind !== 'bucket'))
       const broken = await at.corrupt(
         those.map((one) => ({ ...one, task: names[one.task] ?? '', tenant: tenants[one.tenant] ?? '' })),
@@ -341,7 +341,7 @@ describe.each(mainEngines)('what a claim fails by, on $name', (engine) => {
         `select id, lane, takes, coalesce((select l.fair::text from sluice.lane l where l.id = j.lane), '') as whose
          from sluice.job j where claim is null`,
       )
-      // What nothing bad touches has run, and nothing else is parked.
+      // Jobs without bad data have run, and nothing else is parked.
       const isBad = (...named: string[]) => named.some((one) => broken.names.has(one))
       expect(left.filter(({ id, lane, takes, whose }) => !isBad(id, lane, whose, ...(takes ?? [])))).toEqual([])
       const lanes = new Map(left.map(({ lane, whose }) => [lane, whose]))

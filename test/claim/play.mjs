@@ -1,4 +1,4 @@
-// What the jobs of the outlets' suite do, wherever it is: also the module of a task that runs in threads.
+// The behaviour of the jobs of the outlets' suite, in any process; also the module of a task that runs in threads.
 import { existsSync } from 'node:fs'
 import { setTimeout as sleep } from 'node:timers/promises'
 

@@ -1,4 +1,4 @@
-/** Pools: any member will do, each has all that the limit holds, and the one with the most room is taken. */
+/** Pools: any member will do, each has the whole limit, and the claim takes the one with the most room. */
 import { fn } from '../servers/fn.ts'
 import { describe, expect, it } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
@@ -27,7 +27,7 @@ for (const engine of mainEngines) {
     const at = emptied(engine)
     const more = (task: string, want = 20) => claimAll(at.db, at.worker, [task], want)
 
-    it('each member has all of it, and one claim may take all that they have', async () => {
+    it('each member of a pool has the whole limit, and one claim may take all room of all members', async () => {
       await at.sluice.sendMany(any, rows(20))
       const { jobs } = await claim(at.db, at.worker, ['any'], 20)
       expect(jobs).toHaveLength(9)
@@ -40,7 +40,7 @@ for (const engine of mainEngines) {
       expect(await count(at.db, `sluice.ledger where bucket = ${hash64('sender*')}`)).toBe(0)
     })
 
-    it('jobs go to whoever has the most room', async () => {
+    it('jobs go to the member with the most room', async () => {
       await at.sluice.sendMany(any, rows(20))
       for (let taken = 0; taken < 6; taken++) await claim(at.db, at.worker, ['any'], 1)
       expect(await inHand(at.db)).toEqual({ 'sender:a': 2, 'sender:b': 2, 'sender:c': 2 })
@@ -50,7 +50,7 @@ for (const engine of mainEngines) {
     })
 
     it.each(['done', 'retry', 'unused', 'lost', 'cancelled'])(
-      'an attempt that ends as %s gives its member a place',
+      'an attempt that ends as %s frees a place of its member',
       async (end) => {
         await at.sluice.sendMany(seats, rows(10))
         const jobs = await more('seats')
@@ -67,7 +67,7 @@ for (const engine of mainEngines) {
       },
     )
 
-    it('a grant that is given back makes room at its member, and a waiting lane is looked at again', async () => {
+    it('a grant that is given back makes room at its member, and a waiting lane is claimed again', async () => {
       await at.sluice.sendMany(any, rows(20))
       const jobs = await more('any')
       expect(await more('any')).toEqual([])
@@ -76,7 +76,7 @@ for (const engine of mainEngines) {
       expect(await inHand(at.db)).toEqual({ 'sender:a': 3, 'sender:b': 3, 'sender:c': 3 })
     })
 
-    it('room at a member calls an idle worker', async () => {
+    it('room at a member notifies an idle worker', async () => {
       await at.sluice.sendMany(seats, rows(10))
       const jobs = await more('seats')
       const idle = await enter(at.db)
@@ -87,7 +87,7 @@ for (const engine of mainEngines) {
       expect(await count(at.db, 'sluice.idle')).toBe(0)
     })
 
-    it('holds together with a plain limit, a keyed one and a label', async () => {
+    it('a pool holds together with a plain limit, a keyed one and a label', async () => {
       const mixed = quietTask('mixed', [
         limit('all', { window: '7/h' }),
         limit('tenant', { window: '4/h', by: (input: { tenant?: string | undefined }) => input.tenant ?? '' }),
@@ -112,7 +112,7 @@ for (const engine of mainEngines) {
       for (const { units: sum } of used) expect(sum).toBeLessThanOrEqual(4)
     })
 
-    it('a job with a cost goes to a member that has as much, and waits where none has', async () => {
+    it('a job with a cost goes to a member that has as much, and waits while no member has', async () => {
       const tokens = quietTask('tokens', [
         limit('token', {
           window: '10/h',
@@ -140,7 +140,7 @@ for (const engine of mainEngines) {
       expect(answer).toMatchObject({ jobs: [], again: false })
     })
 
-    it('a pool that is changed gives waiting jobs its new members at once, and counts what runs at the old', async () => {
+    it('a changed pool gives waiting jobs its new members at once, and counts running jobs at the old ones', async () => {
       await at.sluice.sendMany(seats, rows(20))
       await more('seats')
       await defineLimit(sqlOn(at.db), limit('seat', { concurrency: 2, pool: ['b', 'c', 'd'] }))
@@ -153,7 +153,7 @@ for (const engine of mainEngines) {
       await defineLimit(sqlOn(at.db), limit('seat', { concurrency: 2, pool: ['a', 'b'] }))
     })
 
-    it('one member may be paused, and the others go on', async () => {
+    it('one member can be paused while the others go on', async () => {
       await at.sluice.sendMany(any, rows(20))
       await at.sluice.pause({ limit: 'sender', key: 'b' }, { reason: 'banned' })
       expect(await more('any')).toHaveLength(6)
@@ -162,7 +162,7 @@ for (const engine of mainEngines) {
       expect(await more('any')).toHaveLength(3)
     })
 
-    it('why says that none of its members has room, and when one has', async () => {
+    it('the explanation of a job shows that no member has room, and when one will', async () => {
       await at.sluice.sendMany(any, rows(10))
       await more('any')
       const [waiting] = await at.sluice.list({ state: 'waiting' })

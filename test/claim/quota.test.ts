@@ -1,4 +1,4 @@
-/** Quotas by calendar on both mainEngines, through claims and further requests, at a clock that only the test moves. */
+/** Quotas by calendar on both engines, through claims and further requests, with a clock that only the test moves. */
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { sqlOn } from '../../src/db/store.ts'
@@ -32,7 +32,7 @@ describe.each(mainEngines)('a quota on $name', (engine) => {
     return ids.at(-1)
   }
 
-  it('starts so many in each minute, and near its end counts them in the next one too', async () => {
+  it('starts its number of jobs in each minute, and counts those near the end in the next minute too', async () => {
     await Promise.all(Array.from({ length: 17 }, () => minutely.send({ account: 'a' })))
     expect(await t.drain()).toBe(5)
     expect(await at('2026-10-31T12:00:59.999Z')).toBe(0)
@@ -45,7 +45,7 @@ describe.each(mainEngines)('a quota on $name', (engine) => {
     expect(await t.drain()).toBe(0)
   })
 
-  it('holds for a day of 25 hours once, and a week from Monday, for each key', async () => {
+  it('holds for a day of 25 hours once, and for a week from Monday, for each key', async () => {
     await t.clock.set(new Date('2026-11-01T07:30:00Z'))
     const last = await account('acme', 25)
     await account('other', 1)

@@ -1,4 +1,4 @@
-/** Two that reach for one row at the same moment: a claim and a rescue, a sign of life and a rescue, a claim and a foreign lock. */
+/** Two sessions that write one row at the same moment: a claim and a rescue, a heartbeat and a rescue, a claim and a foreign lock. */
 import pg from 'pg'
 import { afterEach, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import type { Queryable } from '../../src/db/db.ts'
@@ -20,7 +20,7 @@ describe('on two connections', () => {
   })
   afterEach(() => client.end())
 
-  /** Runs it while the other connection's transaction is open, which commits once `meanwhile` waits for it, or is over. */
+  /** Runs the statement while the other connection's transaction is open, which commits once `meanwhile` waits for it, or is over. */
   const besideCommit = async <T>(meanwhile: Promise<T>): Promise<PromiseSettledResult<T>> => {
     let isOver = false
     const over = later(meanwhile.finally(() => (isOver = true)))
@@ -30,7 +30,7 @@ describe('on two connections', () => {
     return settled
   }
 
-  it('a worker that is given up while it claims: what it claimed is given back with the rest', async () => {
+  it('a worker that is rescued during its claim returns the jobs of that claim with the rest', async () => {
     await at.sluice.send(quiet, {})
     await other.query('begin')
     expect((await claim(other, at.worker, ['quiet'], 1)).jobs).toHaveLength(1)
@@ -40,7 +40,7 @@ describe('on two connections', () => {
     expect(await claimAll(at.db, await enter(at.db), ['quiet'], 1)).toMatchObject([{ attempt: 2, ambiguous: true }])
   })
 
-  it('a worker that claims while it is given up gets nothing', async () => {
+  it('a worker that claims during its rescue gets nothing', async () => {
     await at.sluice.send(quiet, {})
     await other.query('begin')
     await other.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
@@ -49,13 +49,13 @@ describe('on two connections', () => {
     expect(await count(at.db, 'sluice.claim')).toBe(0)
   })
 
-  /** Others have seen its beat stand still for 10 s. */
+  /** Other workers have seen its heartbeat stand still for 10 s. */
   const suspect = () =>
     at.db.query(
       `insert into sluice.doubt (worker, beat, at, unchanged_us) select id, beat, sluice.now_us(), 10000000 from sluice.worker`,
     )
 
-  it('a worker that beats while it is given up is not', async () => {
+  it('a worker whose heartbeat arrives during its rescue is kept', async () => {
     await at.sluice.send(quiet, {})
     const { jobs } = await claim(at.db, at.worker, ['quiet'], 1)
     await suspect()
@@ -64,18 +64,18 @@ describe('on two connections', () => {
     await besideCommit(at.db.query(`select ${fn}.watch_workers()`))
     expect(await count(at.db, 'sluice.worker')).toBe(1)
     expect(await count(at.db, `sluice.job where claim is not null and crashes = 0`)).toBe(jobs.length)
-    // It is seen to have moved, so it is suspected no more.
+    // The heartbeat is seen to have moved, so the worker is doubted no more.
     await at.db.query(`select ${fn}.watch_workers()`)
     expect(await count(at.db, 'sluice.doubt where unchanged_us < 10000000')).toBe(1)
   })
 
-  it('a worker whose beat stood still is given up', async () => {
+  it('a worker without heartbeats is rescued', async () => {
     await suspect()
     await at.db.query(`select ${fn}.watch_workers()`)
     expect(await count(at.db, 'sluice.worker')).toBe(0)
   })
 
-  it('a due job that a transaction keeps locked stays, and others that are due go on', async () => {
+  it('a due job that a transaction keeps locked stays, and other due jobs go on', async () => {
     await at.sluice.send(quiet, {}, { delay: 1 })
     await at.sluice.send(quiet, {}, { delay: 1 })
     await until(async () => (await count(at.db, 'sluice.job where due_at < sluice.now()')) === 2, 'both are due')
@@ -100,7 +100,7 @@ describe.each(mainEngines)('when the clock of the store was set back by an hour,
   })
   beforeEach(() => store.set(startMs))
 
-  it('a delay is over when the store says so: what the limits take back of the step is not counted', async () => {
+  it('a delay ends by the store clock, without the correction that limits make for the step', async () => {
     const id = await at.sluice.send(quiet, {}, { delay: '30min' })
     const sooner = await at.sluice.send(quiet, {}, { delay: 1 })
     expect(await claimAll(at.db, at.worker, ['quiet'], 1)).toEqual([])
@@ -110,7 +110,7 @@ describe.each(mainEngines)('when the clock of the store was set back by an hour,
     expect(await claimAll(at.db, at.worker, ['quiet'], 1)).toMatchObject([{ id }])
   })
 
-  it('so it is for a worker that asks what has become due since it asked last', async () => {
+  it('a search for newly due jobs since the last search goes by the store clock, too', async () => {
     await at.sluice.send(quiet, {}, { delay: 1_000 })
     await store.set(startMs + 2_000)
     const promoted = async (sinceMs: number) => {

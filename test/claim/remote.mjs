@@ -1,8 +1,8 @@
-// The far end of an outlet that executes elsewhere: in a thread of its own, and nothing that it reports can be relied on.
+// The remote end of an outlet: it executes in a thread of its own, and its reports are unreliable.
 import { parentPort } from 'node:worker_threads'
 import play from './play.mjs'
 
-/** Reports, after anything up to 30 ms: what ended first may be reported last. */
+/** Reports after up to 30 ms, so that reports may arrive in another order than the ends. */
 const report = (message) => setTimeout(() => parentPort.postMessage(message), Math.random() * 30)
 
 parentPort.on('message', (job) => void execute(job))

@@ -1,4 +1,4 @@
-/** An outlet that executes elsewhere. It passes on every report as it comes: late, twice, in any order, or never. */
+/** An outlet that executes elsewhere. It passes on every report when it arrives: late, twice, in any order, or never. */
 import { Worker } from 'node:worker_threads'
 import type { ClaimedJob } from '../../src/claim/claimed-job.ts'
 import type { Kind, Outlet, Reports } from '../../src/claim/outlet.ts'
@@ -11,14 +11,14 @@ interface Message {
   error?: string
 }
 
-/** Has up to `places` jobs executed by a thread; `few`: the tasks of which two at once can. */
+/** Executes up to `places` jobs in a thread; `few`: the tasks of which at most two run at once. */
 export class Remote implements Outlet {
   readonly kinds: readonly Kind[]
   readonly #far = new Worker(new URL('remote.mjs', import.meta.url))
   readonly #places: number
   readonly #began: (job: ClaimedJob) => void
   readonly #jobs: ClaimedJob[] = []
-  /** Keys of those that take a place. */
+  /** Keys of the jobs that take a place. */
   readonly #busy = new Set<number>()
 
   constructor(places: number, few: readonly string[], began: (job: ClaimedJob) => void, reports: Reports) {
@@ -48,7 +48,7 @@ export class Remote implements Outlet {
     }
   }
 
-  /** Nothing can be stopped there; but nothing waits for it any more. */
+  /** The remote end cannot be stopped; but nothing waits for it any more. */
   abort(job: ClaimedJob): void {
     this.#busy.delete(this.#jobs.indexOf(job))
   }

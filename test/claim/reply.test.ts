@@ -15,7 +15,7 @@ afterAll(async () => {
   for (const end of ends.toReversed()) await end()
 })
 
-/** A worker behind a proxy, and a way to send past it. */
+/** A worker behind a proxy, and a connection that bypasses it for sends. */
 async function behind() {
   const { url } = await freshDatabase()
   const proxy = await startProxy({ port: Number(new URL(url).port) })
@@ -45,15 +45,15 @@ async function behind() {
 const swallow = (proxy: Proxy, statement: string, leave: 'open' | 'closed') =>
   proxy.swallow({ when: (request) => request.includes(`\0${statement}\0`), leave, until: isReady })
 
-describe.concurrent('a reply that is lost', () => {
+describe.concurrent('a lost reply', () => {
   it.each([
-    ['claim_jobs', 'open'],
-    ['claim_jobs', 'closed'],
-    ['finish_attempts', 'open'],
-    ['finish_attempts', 'closed'],
-  ] as const)('of a %s, its socket then %s: all jobs are done, each once', async (statement, leave) => {
+    ['claim', 'open'],
+    ['claim', 'closed'],
+    ['finish', 'open'],
+    ['finish', 'closed'],
+  ] as const)('of a %s, its socket then %s: all jobs are done, each once', async (what, leave) => {
     const { proxy, direct, runs, work, done } = await behind()
-    const lost = swallow(proxy, statement, leave)
+    const lost = swallow(proxy, what === 'claim' ? 'claim_jobs' : 'finish_attempts', leave)
     await direct.sendMany(
       work,
       Array.from({ length: 50 }, (_, n) => ({ n })),
@@ -67,7 +67,7 @@ describe.concurrent('a reply that is lost', () => {
     expect(await count(direct.db, 'sluice.claim')).toBe(0)
   })
 
-  it.each(['open', 'closed'] as const)('of a send, its socket then %s: recorded once', async (leave) => {
+  it.each(['open', 'closed'] as const)('of a send, its socket then %s: the job is recorded once', async (leave) => {
     const { proxy, far, runs, work, done } = await behind()
     const lost = swallow(proxy, 'send_lane_jobs', leave)
     const ids = await Promise.all(Array.from({ length: 50 }, (_, n) => far.send(work, { n })))
@@ -77,21 +77,24 @@ describe.concurrent('a reply that is lost', () => {
     expect(runs).toHaveLength(52)
   })
 
-  it.each(['open', 'closed'] as const)('of a send to its own worker, its socket then %s: run once', async (leave) => {
-    const { proxy, direct, far, runs, work, done } = await behind()
-    const lost = swallow(proxy, 'send_and_claim_job', leave)
-    let hasLost = false
-    void lost.then(() => (hasLost = true))
-    let n = 2
-    // Alone, each of them, until one came when the worker idled.
-    for (; !hasLost; n++) await far.send(work, { n })
-    await done(n)
-    expect(new Set(runs).size).toBe(n)
-    expect(runs).toHaveLength(n)
-    expect(await count(direct.db, 'sluice.claim')).toBe(0)
-  })
+  it.each(['open', 'closed'] as const)(
+    'of a send to its own worker, its socket then %s: the job runs once',
+    async (leave) => {
+      const { proxy, direct, far, runs, work, done } = await behind()
+      const lost = swallow(proxy, 'send_and_claim_job', leave)
+      let hasLost = false
+      void lost.then(() => (hasLost = true))
+      let n = 2
+      // Each job alone, until one was sent while the worker idled.
+      for (; !hasLost; n++) await far.send(work, { n })
+      await done(n)
+      expect(new Set(runs).size).toBe(n)
+      expect(runs).toHaveLength(n)
+      expect(await count(direct.db, 'sluice.claim')).toBe(0)
+    },
+  )
 
-  it('with its request, which the store gets when nobody waits for it any more: each job is done once', async () => {
+  it('whose request reaches the store after its caller gave it up: each job is done once', async () => {
     const { proxy, direct, runs, work, done } = await behind()
     proxy.halfOpen()
     await direct.sendMany(

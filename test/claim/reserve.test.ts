@@ -33,7 +33,7 @@ function store(engine: Engine) {
     clock ??= await ownClock(at.db, startMs)
     await clock.set(startMs + ms)
   }
-  /** Claims all there is room for; how many of the share and of others. */
+  /** Claims until there is no more room; returns the number of jobs of the share and of others. */
   const more = async (of: string, want = 500) => {
     const jobs = await claimAll(at.db, at.worker, [of], want)
     const found = await at.db.query<{ takes: string[] }>('select takes from sluice.job where id = any ($1)', [
@@ -51,7 +51,7 @@ for (const engine of mainEngines) {
   describe(`on ${engine.name}`, () => {
     const at = store(engine)
 
-    it('with both waiting the share has its part, others the rest, and together never more than the limit', async () => {
+    it('a share gets its part while both sides wait, others get the rest, and together they never exceed the limit', async () => {
       await at.set(0)
       const crm = shared('crm', { window: '100/min' })
       await at.sluice.sendMany(crm, rows(10), interactive)
@@ -69,11 +69,11 @@ for (const engine of mainEngines) {
       }
     })
 
-    it('an idle share is lent, and has its part again within a window of asking', async () => {
+    it('an idle share is lent, and has its part again within a window of its next request', async () => {
       await at.set(0)
       const idle = shared('idle', { window: '100/min' })
       await at.sluice.sendMany(idle, rows(600))
-      // Never used.
+      // This share was never used.
       expect(await at.more('idle')).toMatchObject({ others: 100 })
       await at.sluice.sendMany(idle, rows(50), interactive)
       expect(await at.more('idle')).toMatchObject({ own: 0, others: 0 })
@@ -85,7 +85,7 @@ for (const engine of mainEngines) {
       const { own, others } = await at.more('idle')
       expect(own + others).toBe(100)
       expect(own).toBeGreaterThanOrEqual(30)
-      // The rest of it, then nobody asks any more.
+      // The share takes the rest of its part, and then has no more jobs.
       for (let minute = 2.3, left = 50 - own; left > 0; minute += 1.2) {
         await at.set(minute * minuteMs)
         const got = await at.more('idle')
@@ -98,7 +98,7 @@ for (const engine of mainEngines) {
       expect(await at.more('idle')).toMatchObject({ own: 0, others: 100 })
     })
 
-    it('who waits for what a share leaves is looked at again when it is lent', async () => {
+    it('jobs that wait for the units outside a share are claimed again when the share is lent', async () => {
       await at.set(0)
       const wakes = shared('wakes', { window: '100/h', lendAfter: '10s' })
       await at.sluice.sendMany(wakes, rows(1), interactive)
@@ -115,7 +115,7 @@ for (const engine of mainEngines) {
       expect(await at.more('wakes')).toMatchObject({ others: 29 })
     })
 
-    it('holds for places, which come back to whoever they are for', async () => {
+    it('a share holds for places, which return to the side that they are reserved for', async () => {
       await at.set(0)
       const seats = shared('seats', { concurrency: 10 })
       await at.sluice.sendMany(seats, rows(1), interactive)
@@ -133,7 +133,7 @@ for (const engine of mainEngines) {
       expect((await at.more('seats')).own).toBe(3)
     })
 
-    it('holds for rates, in the long run too, and what was borrowed is no debt', async () => {
+    it('a share holds for rates, in the long run too, and borrowed units are no debt', async () => {
       await at.set(0)
       const rate = shared('rate', { rate: '600/min', burst: 10 })
       await at.sluice.sendMany(rate, rows(2_000))
@@ -161,7 +161,7 @@ for (const engine of mainEngines) {
       expect(own).toBeGreaterThanOrEqual(90)
     })
 
-    it('holds for quotas and costs; others may not ask for more than they can ever get', async () => {
+    it('a share holds for quotas and costs, and a job of others that costs more than their part can ever be fails', async () => {
       await at.set(0)
       const tokens = task('tokens', {
         input: tenantInput,
@@ -172,7 +172,7 @@ for (const engine of mainEngines) {
       await at.sluice.sendMany(tokens, cost(5, 1), interactive)
       await at.more('tokens')
       await at.sluice.sendMany(tokens, cost(20, 10))
-      // 3 x 20 of 70.
+      // Three jobs of 20 units, of 70 units.
       expect(await at.more('tokens')).toMatchObject({ others: 3 })
       await at.sluice.sendMany(tokens, cost(35, 2), interactive)
       expect(await at.more('tokens')).toMatchObject({ own: 1, others: 0 })
@@ -180,7 +180,7 @@ for (const engine of mainEngines) {
       await at.sluice.send(tokens, { n: 71 }, interactive)
     })
 
-    it('a share that has used all of the limit itself keeps its part for when there is room again', async () => {
+    it('a share that has used the whole limit keeps its part of the next room', async () => {
       await at.set(0)
       const alone = shared('alone', { window: '10/h', lendAfter: '10s' })
       await at.sluice.sendMany(alone, rows(30), interactive)
@@ -196,7 +196,7 @@ for (const engine of mainEngines) {
       expect(own).toBeGreaterThanOrEqual(3)
     })
 
-    it('a share that was just used is not lent, however many of its jobs have ended since', async () => {
+    it('a share that was used recently is not lent, however many of its jobs have ended since', async () => {
       await at.set(0)
       const ends = shared('ends', { window: '1000/h', concurrency: 1000 })
       await at.sluice.sendMany(ends, rows(150), interactive)
@@ -206,8 +206,8 @@ for (const engine of mainEngines) {
       expect((await at.more('ends', 1_000)).others).toBe(700)
     })
 
-    it('others are told when a share that had asked in vain is idle', async () => {
-      // What is left to others comes first here: who lacks both waits for that.
+    it('other jobs are notified when a share that was denied becomes idle', async () => {
+      // The part of others has room first here: a job that lacks both waits for that part.
       await at.set(0)
       const rooms = shared('desks', { concurrency: 10, lendAfter: '5s' })
       await at.sluice.sendMany(rooms, rows(2), interactive)
@@ -231,7 +231,7 @@ for (const engine of mainEngines) {
       expect(others).toBe(3)
     })
 
-    it('jobs with a deadline are not given up for what a share keeps', async () => {
+    it('jobs with a deadline are not given up because of units that a share keeps', async () => {
       await at.set(0)
       const kept = shared('kept', { window: '30/h', concurrency: 4, lendAfter: '2s' })
       await at.sluice.sendMany(kept, rows(1), interactive)
@@ -253,7 +253,7 @@ for (const engine of mainEngines) {
       expect(others).toBe(1)
     })
 
-    it('a grant that is given back is given back beside it too', async () => {
+    it('a refunded grant is refunded to the part outside the share, too', async () => {
       await at.set(0)
       const back = shared('back', { window: '100/h' })
       await at.sluice.sendMany(back, rows(1), interactive)
@@ -268,7 +268,7 @@ for (const engine of mainEngines) {
       expect(await at.more('back')).toMatchObject({ others: 5 })
     })
 
-    it('numbers that an operator says keep the share of the code', async () => {
+    it('numbers that an operator sets keep the share from the code', async () => {
       await at.set(0)
       const told = shared('told', { window: '100/h' })
       await at.sluice.sendMany(told, rows(1), interactive)
@@ -287,7 +287,7 @@ for (const engine of mainEngines) {
       expect((await at.sluice.limits.show('told')).numbers).not.toHaveProperty('rate')
       await at.sluice.limits.unset('told')
       expect(await at.more('told')).toMatchObject({ others: 35 })
-      // The code has no share any more: nothing is kept, also from jobs that were sent before.
+      // The code has no share any more: nothing is reserved, not even from jobs that were sent before.
       await defineLimit(
         sqlOn(at.db),
         limit('told', { window: '100/h', by: (input: { tenant?: string | undefined }) => input.tenant ?? '' }),
@@ -296,7 +296,7 @@ for (const engine of mainEngines) {
       expect(await at.more('told')).toMatchObject({ others: 29 })
     })
 
-    it('why says what is kept for whom, and a rekeyed job is kept from it under its new key', async () => {
+    it('the explanation shows the part that is kept for a share, and a rekeyed job waits for it under its new key', async () => {
       await at.set(0)
       const asked = shared('asked', { window: '10/h' })
       await at.sluice.sendMany(asked, rows(1), interactive)

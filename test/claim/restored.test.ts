@@ -1,4 +1,4 @@
-/** A store that lost what it had acknowledged: a real server that crashes, fails over to a copy, and is put back to one. */
+/** A store that lost acknowledged data: a real server that crashes, fails over to a copy, and is restored to an old copy. */
 import { execFile } from 'node:child_process'
 import { randomUUID } from 'node:crypto'
 import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
@@ -33,7 +33,7 @@ async function copyOf(dir: string): Promise<string> {
   return copy
 }
 
-it('kill -9 of the store after 100 grants: the ledger has them, and the next comes when the window is over', async () => {
+it('a store killed with -9 after 100 grants still has them in its ledger, and grants the next one when the window is over', async () => {
   const server = await startPostgres()
   onTestFinished(() => server.close())
   const sluice = await Sluice.open({ store: server.url })
@@ -61,7 +61,7 @@ it('kill -9 of the store after 100 grants: the ledger has them, and the next com
       () => false,
     )
   await until(isBack, 'the store is back')
-  // 60 s and the margin, less the ten that it was away; a full start would have granted 100 more here.
+  // 60 s and the margin, less the ten seconds of the outage; a full start would have granted 100 more here.
   const waitUs = await take()
   expect(waitUs).toBeGreaterThanOrEqual(50_000_000)
   expect(waitUs).toBeLessThan(51_500_000)
@@ -72,7 +72,7 @@ it('kill -9 of the store after 100 grants: the ledger has them, and the next com
   expect(await count(db, 'sluice.epoch where n = 1 and closed_us is null')).toBe(1)
 })
 
-it('fails over to a standby that lacks the last grants: closed for a window, and says so; then it goes on', async () => {
+it('a failover to a standby without the last grants closes limits for a window, and reports that, and then goes on', async () => {
   const primary = await startPostgres()
   onTestFinished(() => primary.close())
   const runs: number[] = []
@@ -108,14 +108,14 @@ it('fails over to a standby that lacks the last grants: closed for a window, and
   await until(async () => (await isNext()) === 1, 'the loss is noticed')
   const why = await sluice.why(ids[0] as string)
   if (runs.length === units) expect(why?.reasons.map(({ kind }) => kind)).toContain('restored')
-  // The two that nobody knows any more run again; no window of the vendor's has more than two.
+  // The two jobs whose runs were lost run again; no window of the vendor's has more than two.
   await until(() => runs.length === units + 4, 'all of the copy is done')
   for (const at of runs)
     expect(runs.filter((other) => other >= at && other < at + windowMs).length).toBeLessThanOrEqual(units)
   expect(errors.some((message) => message.includes('lacks commits'))).toBe(true)
 }, 180_000)
 
-it('is put back to an older copy of its own data while somebody watches', async () => {
+it('a store that is restored to an older copy of its data is noticed by a running worker', async () => {
   const server = await startPostgres()
   onTestFinished(() => server.close())
   const sluice = await Sluice.open({ store: server.url })
@@ -141,7 +141,7 @@ it('is put back to an older copy of its own data while somebody watches', async 
     )
   await until(isLooking, 'the store is back')
   expect(await count(db, 'sluice.epoch where n = 2 and closed_us > 0')).toBe(1)
-  // An id that a worker had which the copy does not know is nobody else's.
+  // The id of a worker that the copy does not know is not used for another worker.
   const [next] = await db.query<{ id: string }>(`select nextval('sluice.worker_id_seq') as id`)
   expect(Number(next?.id)).toBeGreaterThan(1_000_000)
   await epoch.look()

@@ -18,7 +18,7 @@ const perMonth = quietTask('retire.month', [
   }),
 ])
 
-/** Takes in what has arrived, as a claim does, and claims nothing. */
+/** Absorbs the arrivals, as a claim does, and claims nothing. */
 const absorbAll = `select ${fn}.absorb_arrivals(${fn}.limiter_now_us(), array(select ${fn}.read_arrivals(c.id) from sluice.class c))`
 
 describe.each(mainEngines)('buckets on $name', (engine) => {
@@ -39,7 +39,7 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     return Number((await at.db.query<{ gone: string }>(sql))[0]?.gone)
   }
   const collect = () => at.db.query(`select ${fn}.delete_lanes('-9223372036854775808')`)
-  /** All that was written is so many days older. */
+  /** Makes all rows older by this number of days. */
   const age = (days: number) => at.db.query(`update sluice.ledger set at = at - ${days} * 86400000000`)
   const run = async (task: typeof perRate, tenant: string) => {
     await at.sluice.send(task, { tenant })
@@ -49,13 +49,13 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
   }
   const buckets = () => count(at.db, 'sluice.bucket')
 
-  it('a key that does not come back for a week leaves nothing; when it does, it has all of its room', async () => {
+  it('a key without jobs for a week leaves no rows, and has its full room when it returns', async () => {
     for (const tenant of ['a', 'b', 'c']) await done(at.db, await run(perRate, tenant))
     await collect()
     await age(6)
     expect(await retire()).toBe(0)
     await age(2)
-    // More than the newest row is left: `forget` comes first.
+    // More than the newest row is left: old rows of the ledger are deleted first.
     await at.db.query(`insert into sluice.ledger (bucket, n, at, debt, version, units)
       select bucket, 0, at - 1, debt, version, 0 from sluice.ledger where bucket = ${hash64('retire.rate:c')}`)
     expect(await retire()).toBe(2)
@@ -66,7 +66,7 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     expect(await at.sluice.prune()).toMatchObject({ buckets: 0, ledger: 0 })
   })
 
-  it('stays while a lane has it, while a job runs or is held, and for as long as a rule looks back', async () => {
+  it('a bucket stays while a lane has it, while a job of it runs or is on hold, and for as long as a rule looks back', async () => {
     const [running] = await run(perRate, 'running')
     const [counted] = await run(perPlace, 'running')
     await done(at.db, [...(await run(perRate, 'held')), ...(await run(perMonth, 'long'))])
@@ -88,7 +88,7 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
     expect(await claimAll(at.db, at.worker, ['retire.rate'], 1)).toHaveLength(1)
   })
 
-  it('a clock that steps forward retires nothing: its caller knows what it may show', async () => {
+  it('a step forward of the clock retires no bucket, because the caller bounds the time', async () => {
     await done(at.db, await run(perRate, 'a'))
     await collect()
     await age(6)
@@ -100,7 +100,7 @@ describe.each(mainEngines)('buckets on $name', (engine) => {
   })
 
   it.runIf(engine.name === 'PostgreSQL')(
-    'a claim that makes a lane just then keeps the bucket; one that comes in the middle makes it anew',
+    'a claim that creates a lane during the retirement keeps the bucket, or creates it anew',
     async () => {
       await done(at.db, await run(perRate, 'a'))
       await collect()

@@ -1,11 +1,11 @@
-/** What random histories are made of: the limits of a small world, its tasks, and what happens there. */
+/** Generators for random histories: the limits of a small world, its tasks, and the events there. */
 import fc from 'fast-check'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
 import { type Limit, limit, type LimitOptions } from '../../src/limits/limit.ts'
 import { label } from '../../src/limits/pool.ts'
 import { tenantInput } from './engine.ts'
 
-/** What may happen. */
+/** The kinds of events. */
 export const kinds = [
   'send',
   'claim',
@@ -23,7 +23,7 @@ export const kinds = [
   'pass',
   'back',
 ] as const
-/** One thing that happens; `which` and `how` pick of what there is. */
+/** One event; `which` and `how` choose among the things that exist at that time. */
 export interface Act {
   kind: (typeof kinds)[number]
   which: number
@@ -32,11 +32,11 @@ export interface Act {
   numbers: LimitOptions
 }
 
-/** What the limits of a history allow, and which of them each task has. */
+/** The rules of a history's limits, and the limits of each task. */
 export interface Setting {
   numbers: LimitOptions[]
   lendS: number
-  /** The share, and what is keyed, go by a tenant. */
+  /** The share and the keyed limits use the tenant as their key. */
   isShareKeyed: boolean
   tasks: { limits: number[]; isCosted: boolean }[]
   acts: Act[]
@@ -55,14 +55,14 @@ export interface Held {
 
 /** Labels of the workers. */
 export const hosts = ['one', 'one', 'two']
-/** Tenants, the keys of what is keyed. */
+/** Tenants, which are the keys of keyed limits. */
 export const tenants = ['a', 'b']
 const members = ['x', 'y', 'z']
 /** The number of the limit that has a share. */
 export const shared = 2
 const names = ['ip', 'sender', 'crm', 'tenant', 'all']
 
-/** The limit `at` of a history, with these numbers; `size`: of the pool. */
+/** The limit `at` of a history, with these numbers; `size`: members of the pool. */
 export function limitAt(
   run: number,
   at: number,
@@ -104,7 +104,7 @@ const anyWindow = fc.record({ window: rate })
 const anyQuota = fc.record({ quota: count(4, 12).map((n) => `${n}/minute` as const) })
 const anyPlaces = fc.record({ concurrency: count(1, 5) })
 const merged = (list: object[]) => Object.assign({}, ...list) as LimitOptions
-/** Numbers of a limit: rules of one kind, or of several. All hold three units at least, which is what jobs cost at most. */
+/** Numbers of a limit: rules of one kind, or of several. All allow at least three units, the highest cost of a job. */
 const anyNumbers: fc.Arbitrary<LimitOptions> = fc.oneof(
   anyRate,
   anyWindow,
@@ -114,7 +114,7 @@ const anyNumbers: fc.Arbitrary<LimitOptions> = fc.oneof(
   fc.tuple(anyRate, anyQuota, anyPlaces).map(merged),
   fc.tuple(anyRate, anyWindow).map(merged),
 ) as fc.Arbitrary<LimitOptions>
-/** Of a part of one place nothing is left over. */
+/** Adds places, because a share of a single place would leave none to others. */
 const sharedNumbers = anyNumbers.map((numbers) =>
   'concurrency' in numbers ? { ...numbers, concurrency: 3 + (numbers.concurrency ?? 0) } : numbers,
 )
@@ -142,7 +142,7 @@ const anyAct: fc.Arbitrary<Act> = fc.record({
   numbers: sharedNumbers,
 })
 
-/** Histories of so many acts. */
+/** Histories of this number of acts. */
 export const anySetting = (length: number): fc.Arbitrary<Setting> =>
   fc.record({
     numbers: fc.tuple(anyNumbers, anyNumbers, sharedNumbers, anyNumbers, anyNumbers),

@@ -1,4 +1,4 @@
-/** Jobs that need several saturated limits, beside others that need one of them each: nobody starves. */
+/** Jobs that need several saturated limits, beside others that need one of them each: none starves. */
 import { beforeAll, describe, expect, it } from 'vitest'
 import { type Limit, limit } from '../../src/limits/limit.ts'
 import { claim, done, emptied, mainEngines, ownClock, quietTask } from './engine.ts'
@@ -55,7 +55,7 @@ describe.each(mainEngines)('jobs that need several saturated limits, on $name', 
         }
         return count
       }
-      // The others have saturated the limits before they come.
+      // The other tasks have saturated the limits before these jobs come.
       await until(nowMs + 5_000 + phaseMs)
       await at.sluice.sendMany(
         both,

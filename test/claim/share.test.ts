@@ -1,4 +1,4 @@
-/** Who gets how much of a room. */
+/** The division of a room among lanes. */
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { charge, emptyBucket, room } from '../../src/limits/decide.ts'
@@ -7,8 +7,8 @@ import type { Rule } from '../../src/limits/rule.ts'
 import { level, minute, second } from '../limits/oracle.ts'
 import { type Room, share, type ShareLane } from './share.ts'
 
-describe('fairness', () => {
-  it('equals differ by one unit at most, also where a small room is shared by a claim that may take much', () => {
+describe('the division of room among fair keys', () => {
+  it('differs among equals by one unit at most, even where a large claim divides little room', () => {
     fc.assert(
       fc.property(
         fc.integer({ min: 1, max: 500 }),
@@ -23,13 +23,13 @@ describe('fairness', () => {
     )
   })
 
-  it('is between fair keys, not lanes: many lanes get no more than one', () => {
+  it('is between fair keys, not lanes: many lanes of a key get no more than one', () => {
     const lane = (fair: number) => ({ n: 1_000, step: 1_000_000, fair, buckets: [0] })
     const { take } = share({ want: 100, lanes: [lane(0), lane(0), lane(0), lane(1)], vstart: [0, 0], units: [1_000] })
     expect(take).toEqual([50, 0, 0, 50])
   })
 
-  it('goes by priority within a fair key, further only when the first is blocked or done', () => {
+  it('follows priority within a fair key, and goes further only when the first lane is blocked or done', () => {
     const lane = (n: number, buckets: number[]) => ({ n, step: 1_000_000, fair: 0, buckets })
     const ten = (lanes: ShareLane[], units: number[]) => share({ want: 10, lanes, vstart: [0], units })
     expect(ten([lane(100, [0]), lane(100, [0])], [50]).take).toEqual([10, 0])
@@ -40,14 +40,14 @@ describe('fairness', () => {
     })
   })
 
-  it('lets who is behind catch up first', () => {
+  it('lets a key that is behind catch up first', () => {
     const lane = (fair: number) => ({ n: 1_000, step: 1_000_000, fair, buckets: [] })
     const { take } = share({ want: 30, lanes: [lane(0), lane(1)], vstart: [0, 20_000_000], units: [] })
     expect(take[0]).toBeGreaterThanOrEqual(20)
     expect(take[1]).toBeGreaterThan(0)
   })
 
-  it('keys whose jobs have costs are never apart by more than one job', () => {
+  it('keeps keys whose jobs have costs within one job of each other', () => {
     const keys = fc.array(fc.array(fc.integer({ min: 1, max: 30 }), { minLength: 12, maxLength: 12 }), {
       minLength: 2,
       maxLength: 6,
@@ -64,7 +64,7 @@ describe('fairness', () => {
     )
   })
 
-  it('a key whose jobs have none is ahead of one whose jobs have by its share of the room at most', () => {
+  it('keeps a key without costs ahead of a key with costs by its share of the room at most', () => {
     fc.assert(
       fc.property(fc.integer({ min: 1, max: 100 }), fc.integer({ min: 0, max: 300 }), (want, units) => {
         const plain = { n: 1_000, step: 1_000_000, fair: 0, buckets: [0] }
@@ -89,7 +89,7 @@ interface Tenant {
   own?: Rule
 }
 
-/** Claims, again and again for some minutes, as a greedy worker does; returns what each tenant got in each minute. */
+/** Claims repeatedly for some minutes, as a greedy worker does; returns the jobs of each tenant in each minute. */
 function minutes(parent: readonly Rule[], tenants: readonly Tenant[], count: number, want: number): number[][] {
   const rules = [parent, ...tenants.flatMap((one) => (one.own ? [[one.own]] : []))]
   const buckets = rules.map((own) => emptyBucket(own, 0))
@@ -128,7 +128,7 @@ function minutes(parent: readonly Rule[], tenants: readonly Tenant[], count: num
 }
 
 describe.each([1, 7, 100, 500])('100 a minute among A 10,000, B 50, C 50, by claims of up to %i', (want) => {
-  /** One claim after another on a room of 100 that is new each minute. */
+  /** Repeats claims on a room of 100 that is new each minute. */
   const windows = (tenants: readonly Tenant[], count: number): number[][] => {
     const backlog = tenants.map((one) => one.n)
     const vstart = tenants.map(() => 0)
@@ -161,25 +161,25 @@ describe.each([1, 7, 100, 500])('100 a minute among A 10,000, B 50, C 50, by cla
     })
   }
 
-  it('gives 34/33/33, then 66/17/17', () => {
+  it('are divided 34/33/33, then 66/17/17', () => {
     expect(windows([{ n: 10_000 }, { n: 50 }, { n: 50 }], 2)).toEqual([
       [34, 33, 33],
       [66, 17, 17],
     ])
   })
 
-  it('gives 10/45/45, then 10/5/5 when A is limited to 10', () => {
+  it('are divided 10/45/45, then 10/5/5 when A has a limit of 10 of its own', () => {
     expect(windows([{ n: 10_000, own: level(10, minute, 10) }, { n: 50 }, { n: 50 }], 2)).toEqual([
       [10, 45, 45],
       [10, 5, 5],
     ])
   })
 
-  it('gives 50/25/25 by weights 2:1:1', () => {
+  it('are divided 50/25/25 by weights 2:1:1', () => {
     expect(windows([{ n: 10_000, weight: 2 }, { n: 50 }, { n: 50 }], 1)).toEqual([[50, 25, 25]])
   })
 
-  it('is as fair with the safe bucket, to one unit', () => {
+  it('are divided as fairly, to one unit, by the bucket with the default burst', () => {
     const parent = limit('parent', { rate: '100/min' }).rules
     const [first = [], second = []] = minutes(parent, [{ n: 10_000 }, { n: 50 }, { n: 50 }], 2, want)
     expect(Math.max(...first) - Math.min(...first)).toBeLessThanOrEqual(1)
@@ -199,31 +199,31 @@ describe('an expensive job', () => {
   const fifty = (lanes: ShareLane[], units: number[], more: Partial<Room> = {}) =>
     share({ want: 50, lanes, vstart: [0, 0], units, ...more })
 
-  it('is not overtaken by the cheap ones behind it: it keeps what the bucket has', () => {
+  it('is not overtaken by the cheap ones behind it, and keeps the units of its bucket', () => {
     expect(fifty([lane(0, [10]), cheap(1)], [9])).toMatchObject({ take: [0, 0], blocked: [0, 0] })
   })
 
-  it('keeps nothing while another bucket is in its way too', () => {
+  it('keeps no units while another bucket blocks it too', () => {
     expect(fifty([lane(0, [10], [0, 1]), cheap(1)], [9, 3]).take).toEqual([0, 9])
   })
 
-  it('takes its turn for what it costs: the cheap ones then have theirs', () => {
+  it('advances its turn by its cost, and the cheap jobs then have their turns', () => {
     expect(fifty([lane(0, [10, 10, 10]), cheap(1)], [40]).take).toEqual([2, 20])
   })
 
-  it('for which the bucket was kept goes first', () => {
+  it('goes first in the bucket whose units were reserved for it', () => {
     const lanes = [cheap(0), lane(1, [10, 10])]
     const vstart = [0, 5_000_000]
     expect(fifty(lanes, [10], { vstart, first: [1] }).take).toEqual([0, 1])
     expect(fifty(lanes, [10], { vstart }).take).toEqual([5, 0])
   })
 
-  it('the longest prefix of a lane goes that fits in all buckets', () => {
+  it('leaves a lane its longest prefix that fits in all buckets', () => {
     const { take, blocked } = fifty([lane(0, [3, 4, 5, 1], [0, 1])], [100, 11], { vstart: [0] })
     expect({ take, blocked }).toEqual({ take: [2], blocked: [1] })
   })
 
-  it('needs a place like any other', () => {
+  it('needs a place of concurrency like any other job', () => {
     expect(fifty([lane(0, [3, 4, 5])], [100], { vstart: [0], places: [2] })).toMatchObject({ take: [2], blocked: [0] })
   })
 })

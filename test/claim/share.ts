@@ -1,13 +1,13 @@
 /**
  * How a claim divides room among lanes, step by step: the specification of `src/claim/room/divide_by_turns.sql`, which
- * `division.test.ts` holds to it. divide_by_turns.sql says how it goes.
+ * `division.test.ts` compares the two. divide_by_turns.sql explains the steps.
  */
 
 /** A lane as a claim sees it. */
 export interface ShareLane {
   /** Jobs that wait; with `jobs`: as many as were read. */
   n: number
-  /** What its next jobs take, where that is not one of everything. */
+  /** The units of its next jobs, where these are not one of each bucket. */
   jobs?: readonly ShareJob[]
   /** What one unit adds to the virtual start of the lane's fair key: 1,000,000 over its weight. */
   step: number
@@ -17,9 +17,9 @@ export interface ShareLane {
   buckets: readonly number[]
 }
 
-/** What a job takes. */
+/** The units of one job. */
 export interface ShareJob {
-  /** Of each of its lane's buckets, beside a place. 0: it waits for a unit, and takes none. */
+  /** Units for each of its lane's buckets, beside a place. 0: the job waits for a unit, and takes none. */
   costs: readonly number[]
   /** How many units it adds to the turn of its fair key; -1: it does not run, takes nothing and waits for nothing. */
   turn: number
@@ -39,11 +39,11 @@ export interface Room {
   places?: readonly number[]
   /** Virtual start of lanes that were not read; no fair key is served past it. Left out: all were read. */
   horizon?: number | undefined
-  /** Lanes whose next job goes before all turns: a bucket was kept for them. */
+  /** Lanes whose next job goes before all turns, because units were reserved for them. */
   first?: readonly number[]
 }
 
-/** What each lane gets. */
+/** The result for each lane. */
 export interface Shares {
   /** Jobs of each lane. */
   take: number[]
@@ -59,7 +59,7 @@ interface State extends Shares {
   left: number
 }
 
-/** A turn: from where on, until where jobs with costs go on, and how far those without go. */
+/** A turn: where it begins, until where jobs with costs go on, and how far those without costs go. */
 interface Turn {
   was: number
   until: number
@@ -107,7 +107,7 @@ export function share(room: Room): Shares {
   return { take: state.take, vstart, blocked: state.blocked }
 }
 
-/** No more can be given: what buckets that all lanes share have. */
+/** The units that can still be given: those of the buckets that all lanes share. */
 function mostOf({ want, lanes }: Room, { units, places }: State): number {
   const shared = units.flatMap((free, b) =>
     lanes.every((lane) => lane.buckets.includes(b)) ? [Math.min(free, places[b] ?? 0)] : [],
@@ -134,7 +134,7 @@ function serve(room: Room, state: State, own: readonly number[], { was, until, b
   }
 }
 
-/** Gives a lane up to k jobs, as many as fit; notes which bucket denied it, and keeps that for it if no other did. */
+/** Gives a lane up to k jobs, as many as fit; records which bucket denied it, and reserves that bucket for it if none did before. */
 function give(lane: ShareLane, i: number, k: number, state: State): void {
   const { units, places } = state
   const job = lane.jobs?.[state.take[i] ?? 0]

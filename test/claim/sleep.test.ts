@@ -1,4 +1,4 @@
-/** Workers that wait for one limit are told times at which, together, they take all that it gives, and hardly ever nothing. */
+/** Workers that wait for one limit get wake-up times by which, together, they use all of the limit, with few empty claims. */
 import { beforeAll, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
 import { isLong } from '../long.ts'
@@ -14,7 +14,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   const at = Object.assign(emptied(engine), { clock: {} as Awaited<ReturnType<typeof ownClock>> })
   beforeAll(async () => void (at.clock = await ownClock(at.db, startMs)))
 
-  /** Lets workers wake as they are told, up to `lateMs` late (the same on each run), for `seconds` of the store's clock. */
+  /** Lets workers wake at their times, up to `lateMs` late (the same on each run), for `seconds` of the store's clock. */
   async function live(name: string, workers: number, seconds: number, lateMs: number) {
     const wakes = await Promise.all(Array.from({ length: workers }, async () => ({ id: await enter(at.db), atMs: 0 })))
     let [ran, calls, turn, fromMs] = [0, 0, 0, 0]
@@ -26,7 +26,7 @@ describe.each(mainEngines)('on $name', (engine) => {
       await at.clock.set(startMs + nowMs)
       const { jobs, again, wakeUs } = await claim(at.db, next.id, [name], 10, newId(), true)
       await done(at.db, jobs)
-      // What they find first, when all look at once, is not what is asked.
+      // The first claims, when all workers begin at once, are not measured.
       if (turn === workers) fromMs = nowMs
       if (turn > workers) [ran, calls] = [ran + jobs.length, calls + 1]
       next.atMs = again || jobs.length === 10 ? nowMs + 1 : nowMs + (wakeUs ?? Number.NaN) / 1000
@@ -37,13 +37,13 @@ describe.each(mainEngines)('on $name', (engine) => {
     { rate: '20/s', workers: 8, atMost: 1.05, atLeast: 0.98 },
     { rate: '20/s', workers: 50, atMost: 1.05, atLeast: 0.98 },
     { rate: '200/s', workers: 8, atMost: 0.25, atLeast: 0.97 },
-    // A bucket of one has no room for a unit that waits for somebody.
+    // A bucket of one unit has no room for a unit that waits for a worker.
     { rate: '1/s', burst: 1, workers: 8, atMost: 1.05, atLeast: 0.97 },
     { rate: '5/s', burst: 1, workers: 4, atMost: 1.05, atLeast: 0.95 },
     { rate: '2/s', burst: 1, workers: 3, atMost: 1.05, atLeast: 0.95 },
     { rate: '10/min', workers: 8, atMost: 1.05, atLeast: 0.93 },
   ] as const)(
-    '$workers workers at $rate (burst $burst) take $atLeast of it, with at most $atMost claims a job',
+    '$workers workers at $rate (burst $burst) use $atLeast of it, with at most $atMost claims a job',
     async ({ workers, atMost, atLeast, ...numbers }) => {
       names += 1
       const vendor = limit(`vendor-${names}`, numbers)

@@ -9,10 +9,10 @@ import { limit } from '../../src/limits/limit.ts'
 import { later, until } from '../until.ts'
 import { claim, count, engines, enter, openOn, quietTask } from './engine.ts'
 
-it('a claimer that stops before it reads a large reply blocks nobody', async () => {
+it('a claimer that is stopped before it reads a large reply blocks no other client', async () => {
   const sluice = await openOn(engines[0])
   const big = quietTask('big', [limit('wide', { rate: '1000000/s', burst: 1_000_000 })])
-  // Half of them short in their rows, for they compress well, and long on the wire.
+  // Half of them are short in their rows, because they compress well, and long on the wire.
   const text = (n: number) =>
     n % 2
       ? 'x'.repeat(30_000)
@@ -35,14 +35,14 @@ it('a claimer that stops before it reads a large reply blocks nobody', async () 
     'the claim is committed, though nobody reads its reply',
   )
   const other = await enter(sluice.db)
-  // Nobody reads until this one has answered, so it cannot have waited for the first.
+  // The first claimer does not read before this one has its reply, so this one cannot have waited for the first.
   expect((await claim(sluice.db, other, ['big'], 500)).jobs).toHaveLength(500)
   stream.resume()
   const { rows } = await pending
   expect(JSON.stringify(rows).length).toBeLessThan(65_536 + 500 * 400)
   await stopped.end()
 
-  // What was left out is fetched by the way that workers use.
+  // Inputs that were left out are fetched in the same way as by workers.
   const claims = new Claims(storeOn(sluice.db))
   const jobs = await claims.adopt(id)
   expect(jobs).toHaveLength(500)

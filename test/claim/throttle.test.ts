@@ -11,7 +11,7 @@ function lines() {
   return { warned, log }
 }
 
-describe('a throttle', () => {
+describe("a worker's own rate", () => {
   const at = (ms: number) => {
     const { warned, log } = lines()
     const clock = {
@@ -24,7 +24,7 @@ describe('a throttle', () => {
     return { warned, afters, clock, throttle: new Throttle('20/s', clock, log) }
   }
 
-  it('never lets more begin in any window than it says', () => {
+  it('never lets more attempts begin in any window than it allows', () => {
     const { clock, throttle } = at(1_000)
     const begun: number[] = []
     for (; clock.nowMs < 6_000; clock.nowMs += 7) {
@@ -37,7 +37,7 @@ describe('a throttle', () => {
     expect(begun.length).toBeGreaterThan(5 * 16)
   })
 
-  it('says when one may begin, and warns once a minute when it binds', () => {
+  it('returns when the next attempt may begin, and warns once a minute while it limits the worker', () => {
     const { clock, throttle, warned, afters } = at(5)
     throttle.began(throttle.most(), true)
     throttle.tell(() => {})
@@ -46,7 +46,7 @@ describe('a throttle', () => {
     expect(throttle.most()).toBe(0)
     clock.nowMs += 0.02
     expect(throttle.most()).toBe(1)
-    // Whoever saw none a moment ago is told all the same.
+    // A worker that had no warning a moment ago gets one all the same.
     throttle.tell(() => {})
     expect(afters.at(-1)?.[0]).toBe(1)
     throttle.began(1, true)
@@ -59,7 +59,7 @@ describe('a throttle', () => {
   })
 })
 
-it('a worker claims no more than its own rate lets begin, and says so', async () => {
+it('a worker claims no more jobs than its own rate lets begin, and logs that', async () => {
   const { warned, log } = lines()
   const sluice = await Sluice.open({ store: 'memory:', log })
   try {

@@ -27,7 +27,7 @@ describe.each(mainEngines.map((engine, i) => ({ engine, want: [7, 500][i] ?? 1 }
     const send = async (ofA: typeof plain) => {
       for (const tenant of tenants) await at.sluice.sendMany(tenant === 'A' ? ofA : plain, inputs(tenant))
     }
-    /** What each tenant gets in these minutes. */
+    /** The jobs of each tenant in these minutes. */
     const minutes = async (count: number) => {
       const got: number[][] = []
       for (let minute = 0; minute < count; minute++) {
@@ -44,7 +44,7 @@ describe.each(mainEngines.map((engine, i) => ({ engine, want: [7, 500][i] ?? 1 }
       return got
     }
 
-    it('34/33/33, then 66/17/17', async () => {
+    it('equal tenants get 34/33/33, then 66/17/17', async () => {
       await send(plain)
       const [first = [], ...then] = await minutes(2)
       expect(first.toSorted((a, b) => a - b)).toEqual([33, 33, 34])
@@ -52,7 +52,7 @@ describe.each(mainEngines.map((engine, i) => ({ engine, want: [7, 500][i] ?? 1 }
       expect(then).toEqual([[b + c, 50 - b, 50 - c]])
     })
 
-    it('10/45/45, then 10/5/5, when A has a limit of 10 of its own', async () => {
+    it('tenants get 10/45/45, then 10/5/5, when A has a limit of 10 of its own', async () => {
       await send(limited)
       expect(await minutes(2)).toEqual([
         [10, 45, 45],
@@ -60,7 +60,7 @@ describe.each(mainEngines.map((engine, i) => ({ engine, want: [7, 500][i] ?? 1 }
       ])
     })
 
-    it('50/25/25, when A counts twice', async () => {
+    it('tenants get 50/25/25, when A has weight 2', async () => {
       await send(heavy)
       expect(await minutes(1)).toEqual([[50, 25, 25]])
     })
@@ -74,7 +74,7 @@ describe.each(mainEngines)('limits that jobs share, on $name', (engine) => {
   const of = (name: string, queue: string, shared: ReturnType<typeof ten>) =>
     task(name, { input: tenantInput, queue, limits: [shared], run: () => undefined })
 
-  it('two tasks on two queues share one; two limits are apart; of 50 tries for 10 exactly 10', async () => {
+  it('two tasks on two queues share one limit, two limits are separate, and exactly 10 of 50 tries for 10 succeed', async () => {
     const [shared, other] = [ten('shared'), ten('other')]
     const tasks = [of('one', 'left', shared), of('two', 'right', shared), of('three', 'right', other)]
     for (const each of tasks)

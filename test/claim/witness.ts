@@ -1,4 +1,4 @@
-/** What a vendor would have seen of random histories of claims, and whether it was ever too much: naive, from the answers alone. */
+/** What a vendor would have seen of random histories of claims, and whether it was ever too much: computed naively from the replies. */
 import { expect } from 'vitest'
 import { periodOf } from '../../src/core/calendar.ts'
 import type { Limit } from '../../src/limits/limit.ts'
@@ -6,7 +6,7 @@ import { unreserved } from '../../src/limits/share.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 import { bound, worst } from '../limits/oracle.ts'
 
-/** Time as it passes, and what the store's clock shows, which may be set back. */
+/** Time as it passes, and the time of the store's clock, which may be set back. */
 export interface Time {
   us: number
   shownUs: number
@@ -23,17 +23,17 @@ interface Bucket {
   entries: Entry[]
   /** How many of them were granted before the limit was last defined. */
   old: number
-  /** Who has a place, and until when without a word. */
+  /** Jobs with a place, and until when each keeps it without a report. */
   running: Map<string, number>
   heldUs: number
   givenBack: number
 }
 
-/** What is known of one key of a share. */
+/** The state of one key of a share. */
 interface Kept {
   grantedUs: number
   deniedUs: number
-  /** How many grants others had when it began to be kept. */
+  /** How many grants others had when the share began to be kept. */
   from: number
 }
 
@@ -42,12 +42,12 @@ export interface Grant {
   bucket: string
   of: string
   units: number
-  /** Who runs, each with a place. */
+  /** The jobs or takes that run, each with a place. */
   who: string[]
   untilUs?: number
 }
 
-/** Of each kind of rule and of bucket, how often one was judged. */
+/** The number of judgements for each kind of rule and of bucket. */
 export type Judged = Record<Rule['kind'] | 'others' | 'label' | 'pool' | 'key', number>
 
 /** Judges every grant when it is given. */
@@ -63,7 +63,7 @@ export class Witness {
     this.#time = time
   }
 
-  /** From now on this is in force. */
+  /** Puts this definition in force. */
   define(limit: Limit): void {
     this.#limits.set(limit.name, limit)
     for (const [name, bucket] of this.#buckets) if (limitOf(name) === limit.name) bucket.old = bucket.entries.length
@@ -82,7 +82,7 @@ export class Witness {
     bucket.heldUs = Math.max(bucket.heldUs, this.#time.us + us)
   }
 
-  /** All that one claim, or take, was granted. */
+  /** All units that one claim, or take, was granted. */
   granted(grants: readonly Grant[]): void {
     for (const { bucket: name, of, units, who, untilUs = Infinity } of grants) {
       const bucket = this.#bucket(name)
@@ -93,16 +93,16 @@ export class Witness {
       }
     }
     for (const name of new Set(grants.map(({ bucket }) => bucket))) this.#judge(name)
-    // What a claim gives is decided by what was before it.
+    // A claim decides by the state before it.
     for (const { bucket, units } of grants) this.#note(bucket, units)
   }
 
-  /** A place is free again. */
+  /** Frees a place. */
   ended(name: string, who: string): void {
     this.#bucket(name).running.delete(who)
   }
 
-  /** So many units of what a claim, or take, was granted were not used. */
+  /** Returns units that a claim, or take, was granted and did not use. */
   givenBack(name: string, of: string, units: number): void {
     const bucket = this.#bucket(name)
     const entry = bucket.entries.find((one) => one.of === of)
@@ -111,12 +111,12 @@ export class Witness {
     bucket.givenBack += units
   }
 
-  /** What a grant took, and still has. */
+  /** The units that a grant took, and still has. */
   unitsOf(name: string, of: string): number {
     return this.#bucket(name).entries.find((one) => one.of === of)?.kept ?? 0
   }
 
-  /** A job of the share asks for this bucket (`crm:a`), and gets nothing. */
+  /** A job of the share requests this bucket (`crm:a`), and gets nothing. */
   denied(name: string): void {
     this.#share(name).deniedUs = this.#time.us
   }
@@ -129,7 +129,7 @@ export class Witness {
     return made
   }
 
-  /** Begins to be kept now, if it was not. */
+  /** Begins to keep the share now, if it was not kept. */
   #share(own: string): Kept {
     const share = this.#shares.get(own) ?? { grantedUs: -Infinity, deniedUs: -Infinity, from: 0 }
     if (!this.#isKept(own)) share.from = this.#bucket(own.replace(/^[^:]*/, (name) => `${name}/`)).entries.length
@@ -137,13 +137,13 @@ export class Witness {
     return share
   }
 
-  /** Whether nothing of a share is lent: it was served, or asked in vain, not long ago. */
+  /** Whether nothing of a share is lent: it was granted or denied units not long ago. */
   #isKept(own: string): boolean {
     const share = this.#shares.get(own)
     const lendUs = this.#limits.get(limitOf(own))?.share?.lendUs
     if (share === undefined || lendUs === undefined) return false
     const { us } = this.#time
-    // That it asks is written down once in a quarter of the time.
+    // The time of a denial is recorded once in a quarter of this time.
     return us < share.grantedUs + lendUs || us < share.deniedUs + (lendUs * 3) / 4
   }
 
@@ -169,7 +169,7 @@ export class Witness {
     }
   }
 
-  /** What others have of a limit while its share asks for its part. */
+  /** The part of others in a limit while its share has requests. */
   #judgeOthers(name: string, limit: Limit, bucket: Bucket): void {
     const own = name.replace('/', '')
     const { share } = limit
@@ -177,7 +177,7 @@ export class Witness {
     this.judged.others++
     const from = Math.max(bucket.old, this.#share(own).from)
     for (const rule of limit.rules) {
-      // What they had borrowed of a rate, and gave back, they may have once more.
+      // Units that they had borrowed of a rate, and refunded, may be granted to them once more.
       const slack = rule.kind === 'rate' ? bucket.givenBack : 0
       this.#fits(`${name} of ${rule.kind} ${rule.rate}`, unreserved(rule, share), bucket, {
         from,
@@ -187,7 +187,7 @@ export class Witness {
     }
   }
 
-  /** The windows and the period that end with the newest grant; `from`: the first that was granted under these numbers. */
+  /** The windows and the period that end with the newest grant; `from`: the first grant under these numbers. */
   #fits(
     what: string,
     rule: Rule,

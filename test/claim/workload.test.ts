@@ -1,7 +1,7 @@
 /**
- * A workload that somebody asked for (graphile/worker#118): 3,000 messages a minute in all, 1,000 a minute for each
+ * A workload from an issue (graphile/worker#118): 3,000 messages a minute in all, 1,000 a minute for each
  * client, 6 a second for each sender number; 200 clients with 20 numbers each, of whom one has 90 % of the backlog.
- * Turns are by client, not by number. On a store clock that steps, so that a minute takes seconds.
+ * Turns are by client, not by number. The store clock steps, so that a minute takes seconds.
  */
 import { beforeAll, expect, it } from 'vitest'
 import { z } from 'zod'
@@ -15,7 +15,7 @@ const startMs = 1_800_000_000_000
 const stepMs = 250
 const clients = 200
 const numbers = 20
-/** Of each client but the first, which has 9 jobs where all others together have one. */
+/** Jobs of each client but the first, which has 9 jobs where all others together have one. */
 const jobsEach = isLong ? 20 : 4
 const message = task('message', {
   input: z.object({ client: z.string(), number: z.string() }),
@@ -38,7 +38,7 @@ function* inputs() {
   for (let client = 1; client < clients; client++) for (let i = 0; i < jobsEach; i++) yield one(client, i)
 }
 
-it('holds all three limits, and delays no client beyond its turns, whatever the one has', async () => {
+it('a claim keeps all three limits, and delays no client beyond its turns, however many jobs one client has', async () => {
   await at.sluice.sendMany(message, inputs())
   const granted: { client: string; number: string; atUs: number }[] = []
   const others = () => granted.filter(({ client }) => client !== 'c0').length
@@ -58,14 +58,14 @@ it('holds all three limits, and delays no client beyond its turns, whatever the 
     expect(ms).toBeLessThan(120_000)
   }
 
-  // A client's k-th job is among the first k rounds of turns; what the last claim's quantum is off makes one more.
+  // A client's k-th job is among the first k rounds of turns; the difference by the last claim's quantum makes one more.
   const turns = new Map<string, number>()
   for (const [i, { client }] of granted.entries()) {
     const k = (turns.get(client) ?? 0) + 1
     turns.set(client, k)
     if (client !== 'c0') expect(i).toBeLessThan((k + 1) * clients)
   }
-  // The large one got its turns and no more, as long as others waited; the last claim gave it what they left.
+  // The large client got its turns and no more while others waited; the last claim gave it the rest.
   const lastUs = granted.findLast(({ client }) => client !== 'c0')?.atUs ?? 0
   const early = granted.filter(({ client, atUs }) => client === 'c0' && atUs < lastUs)
   expect(early.length).toBeLessThanOrEqual(jobsEach + 2)

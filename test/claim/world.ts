@@ -1,4 +1,4 @@
-/** A small world for random histories: tasks under limits of all kinds, workers of two hosts, and what may happen to them. */
+/** A small world for random histories: tasks under limits of all kinds, workers of two hosts, and events that happen to them. */
 import { fn } from '../servers/fn.ts'
 import { randomUUID } from 'node:crypto'
 import { expect } from 'vitest'
@@ -22,7 +22,7 @@ let histories = 0
 
 type Claim = { id: string; worker: string; tasks: string[]; want: number }
 
-/** Does what happens, in the store, and has a witness judge what the store answers. */
+/** Carries out an event in the store, and lets a witness judge the replies. */
 export class World {
   readonly counts: Record<string, number> = {}
   readonly witness: Witness
@@ -54,7 +54,7 @@ export class World {
   async begin(): Promise<void> {
     await this.#show()
     for (const one of this.#limits) await this.#define(one)
-    // From now on this process says nothing of them any more.
+    // From now on this process reports nothing of these jobs.
     for (const one of this.#tasks) await this.#sluice.sendMany(one as never, [])
     for (const host of hosts) this.#workers.push({ id: await enter(this.#sluice.db, this.#names(), { host }), host })
   }
@@ -63,7 +63,7 @@ export class World {
     await this[act.kind](act)
   }
 
-  /** Ends everything, going from hint to hint; fails when something waits for ever. */
+  /** Ends everything, going from wake-up time to wake-up time; fails when something waits for ever. */
   async drain(): Promise<void> {
     const { db } = this.#sluice
     for (const what of this.#paused.splice(0)) await this.#resume(what)
@@ -115,7 +115,7 @@ export class World {
     }
   }
 
-  /** As a process sends whose own worker idles. False: the job is no ordinary one, and was not sent. */
+  /** Sends as a process with an idle worker does. False: the job is no ordinary one, and was not sent. */
   async #sendAlone(of: AnyTask, row: unknown, us: number): Promise<boolean> {
     const { id: worker } = this.#workers[us % this.#workers.length] as { id: string }
     const one = { id: newId(), worker, tasks: [of.name], want: 1 }
@@ -183,7 +183,7 @@ export class World {
 
   async redefine({ which, numbers }: Act): Promise<void> {
     const at = which % this.#limits.length
-    // What was accepted at a send must not be impossible.
+    // A job that a send accepted must not be impossible.
     await this.#define((this.#limits[at] = limitAt(this.#run, at, numbers, this.#setting, 2 + (which % 2))))
     this.#count('redefine')
   }
@@ -206,7 +206,7 @@ export class World {
   async take({ which, how }: Act): Promise<void> {
     const name = bucketOf(this.#limits[which % this.#limits.length] as Limit, how)
     const waiting = this.#lines[how % Math.max(1, this.#lines.length)]
-    // Some wait in line, and ask again.
+    // Some takers wait in line, and repeat their take.
     const again = how % 4 === 0 ? waiting : undefined
     const { take, cost, line } = again ?? { take: name, cost: 1 + (how % 2), line: how % 4 === 1 ? newId() : undefined }
     const grant = randomUUID()
@@ -228,7 +228,7 @@ export class World {
     const units = rules.every(({ kind }) => kind === 'concurrency') ? 1 : cost
     const who = lifeMs === undefined ? [] : [grant]
     this.witness.granted([{ bucket: take, of: grant, units, who, untilUs: this.#time.us + lifeUs }])
-    // An answer that is lost is asked for again.
+    // A take whose reply is lost is repeated.
     if (how % 3 === 0) expect(await acquire(this.#sluice.db, take, asked)).toMatchObject({ granted: true })
   }
 
@@ -263,7 +263,7 @@ export class World {
     this.#count('pass')
   }
 
-  /** The store's clock is set back, which a worker sees within 2 s: here at once. */
+  /** Sets the store's clock back; a worker would notice within 2 s, here it does at once. */
   async back({ us }: Act): Promise<void> {
     const [row] = await this.#sluice.db.query<{ us: string }>(`select ${fn}.limiter_now_us() as us`)
     this.#time.us += 1_000
@@ -305,7 +305,7 @@ export class World {
     return { again: row?.again === true, wakeUs, jobs: decodeJobs(row?.jobs ?? null, id, 0) }
   }
 
-  /** Claims until nothing is in the way. */
+  /** Claims until a claim finds nothing more. */
   async #look(
     worker: { id: string },
     tasks: string[],
@@ -357,7 +357,7 @@ export class World {
 
   async #end(jobs: Held[], outcome: string, delayUs = 0): Promise<void> {
     if (jobs.length === 0) return
-    // Who has settled has made a call.
+    // A job that has settled has made a call.
     const endings = jobs.map((job) => ({
       job,
       outcome: outcome === 'unused' && job.settled.size > 0 ? 'return' : outcome,
@@ -390,7 +390,7 @@ export class World {
   }
 
   async #yield({ id, take }: { id: string; take: string }, isUnused: boolean): Promise<void> {
-    const units = this.witness.unitsOf(take, id) // no more than that goes back, whatever is said
+    const units = this.witness.unitsOf(take, id) // no more than these are refunded, whatever the process reports
     await this.#sluice.db.query(`select ${fn}.end_takes($1,$2,$3)`, [[id], [take], [isUnused ? units + 1 : 0]])
     this.witness.ended(take, id)
     if (isUnused) this.witness.givenBack(take, id, units)

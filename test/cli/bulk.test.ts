@@ -4,7 +4,7 @@ import { afterEach, beforeEach, describe, expect, it } from 'vitest'
 import { freshDatabase } from '../servers/database.ts'
 import { createProject, objects, type Project } from './program.ts'
 
-// `gated` takes rows beyond 1,200 only when the file `open` is there: until then an import stands still in the middle.
+// `gated` takes rows beyond 1,200 only when the file `open` exists: until then an import stands still in the middle.
 const tasks = `
 import { existsSync } from 'node:fs'
 import { limit, task } from 'sluice'
@@ -58,7 +58,7 @@ for (const store of stores) {
     }, 300_000)
 
     it.runIf(store.name === 'PostgreSQL')(
-      'send --from: bad rows by line, kept for correction; keys of columns; retry, cancel, reprioritise by filter; export',
+      'send --from lists bad rows by line and keeps them for correction, and filters select jobs to retry, cancel, reprioritise and export',
       async () => {
         project.write('contacts.csv', 'accountId;n;note\na1;1;x\na1;two;x\n;3;x\na2;4;"x;\ny"\na2;5\na1;6;x\n')
         const sent = await project.run(['send', 'fails', '--from', 'contacts.csv', '--bad-rows', 'bad.csv'])
@@ -93,7 +93,7 @@ for (const store of stores) {
         })
         expect(await project.run([...from, '--dry-run'], { input })).toMatchObject({ code: 0, out: '2 good, 0 bad\n' })
 
-        // What narrows nothing, or is not confirmed, does nothing.
+        // A command without a filter, or without confirmation, does nothing.
         expect(await project.run(['cancel'])).toMatchObject({
           code: 2,
           err: expect.stringContaining('SLUICE_EMPTY_FILTER'),
@@ -145,7 +145,7 @@ for (const store of stores) {
       300_000,
     )
 
-    /** A cold process may return a grant that grew old. */
+    /** A cold process may return a grant that is too old. */
     async function dispatchAll(): Promise<void> {
       for (;;) {
         await project.run(['dispatch', '--once'])
@@ -164,7 +164,7 @@ describe('send --from', () => {
   })
   afterEach(() => project.close())
 
-  it('says what does not go together, before anything is read', async () => {
+  it('rejects options that exclude each other before it reads a row', async () => {
     const refused: [string[], string][] = [
       [['{}', '--from', 'rows.csv'], 'SLUICE_BAD_OPTION'],
       [
@@ -179,7 +179,7 @@ describe('send --from', () => {
       expect(ran[i]).toMatchObject({ code: 2, out: '', err: expect.stringContaining(says) })
   })
 
-  it('Ctrl-C ends it after the batch in hand, and the same command sends the rest', async () => {
+  it('ends on Ctrl-C after the batch in hand, and the same command sends the rest', async () => {
     project.write('rows.csv', ['accountId,n', ...Array.from({ length: 1_700 }, (_, n) => `a,${n}`)].join('\n'))
     const args = ['send', 'gated', '--from', 'rows.csv', '--json']
     const run = project.start(args)

@@ -6,7 +6,7 @@ import { migrate } from '../../src/db/migrate.ts'
 import { openPg } from '../../src/db/pg.ts'
 import { freshDatabase } from '../servers/database.ts'
 
-it('doctor names a transaction that has held back cleaning for more than 5 minutes', async () => {
+it('doctor names a transaction that has held back vacuuming for more than 5 minutes', async () => {
   const { url } = await freshDatabase()
   const db = openPg({ url, clock: systemClock })
   const other = new pg.Client({ connectionString: url, application_name: 'tool' })

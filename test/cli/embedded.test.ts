@@ -12,7 +12,7 @@ beforeEach(() => {
 })
 afterEach(() => project.close())
 
-it('init writes a project once, and says what it would write', async () => {
+it('init writes a project once, and lists beforehand what it would write', async () => {
   const dry = await project.run(['init', '--dry-run'])
   expect(dry.code).toBe(0)
   expect(await project.run(['init'])).toMatchObject({
@@ -28,7 +28,7 @@ it('init writes a project once, and says what it would write', async () => {
   expect(readFileSync(join(project.dir, 'tasks.ts'), 'utf8')).toBe(written)
 })
 
-it('dev runs what other processes send through it, restarts its worker on save, and Ctrl-C, twice, ends both; then commands open the directory themselves', async () => {
+it('dev runs jobs of other processes, restarts its worker on save and ends on Ctrl-C, and afterwards commands open the directory', async () => {
   await project.run(['init'])
   const dev = project.start(['dev'])
   await dev.says('working on sync-contact')
@@ -44,7 +44,7 @@ it('dev runs what other processes send through it, restarts its worker on save, 
   await dev.says('working on fails, gate')
   expect(dev.err().slice(before)).toContain('the worker restarts')
   expect(objects((await project.run(['jobs', '--state', 'done', '--json'])).out)).toHaveLength(3)
-  // It gives what it listens for 5 s, which a busy machine may take.
+  // The command waits 5 s for its listener, which a busy machine may use up.
   await until(async () => (await doctor()).every(({ status }) => status === 'ok'))
 
   await project.run(['send', 'stuck'])
@@ -84,7 +84,7 @@ async function doctor(): Promise<Record<string, unknown>[]> {
   return objects((await project.run(['doctor', '--json'])).out)
 }
 
-/** Waits until a job is done, by asking for it: that goes through the owner too. */
+/** Waits until a job is done, by a command that reads it: that goes through the owner too. */
 async function ended(id: string): Promise<void> {
   for (;;) {
     const [job] = objects((await project.run(['jobs', 'show', id, '--json'])).out)

@@ -7,7 +7,7 @@ import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { fn } from '../servers/fn.ts'
 
-it('doctor and status tell of a loss for as long as it matters, and of a step of the clock', async () => {
+it('doctor and status report a loss of data for as long as it matters, and a step of the clock', async () => {
   const sluice = await Sluice.open({ store: (await freshDatabase()).url })
   onTestFinished(() => sluice.close())
   const { db } = sluice
@@ -26,7 +26,7 @@ it('doctor and status tell of a loss for as long as it matters, and of a step of
   expect(closed).toMatchObject({ status: 'warn', text: expect.stringContaining('epoch 2') })
   expect(closed?.text).toMatch(/so that none is exceeded: day, minute, places; day: longer than an hour/)
 
-  // Two hours later by the limits' clock only the long one is worth a word, and after two days none.
+  // Two hours later by the limits' clock only the long loss is still reported, and after two days none.
   await db.query('update sluice.epoch set closed_us = closed_us - 7200000000')
   expect((await restores(at))?.text).toMatch(/\(epoch 2\); acknowledged data may be lost; day: longer than an hour/)
   await db.query('update sluice.epoch set closed_us = closed_us - 172800000000, identity = identity')

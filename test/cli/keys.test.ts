@@ -31,7 +31,7 @@ export default defineConfig({ tasks: [call] })`,
 })
 afterEach(() => project.close())
 
-it('a label is asked for, given by flag or environment, and each of them has its room; limits shows it', async () => {
+it('a worker needs the labels of its limits, by flag or environment, each label has its own room, and limits shows it', async () => {
   const once = async (args: string[], env = {}) => {
     const ran = await project.run(['dispatch', '--once', '--json', ...args], { env })
     return objects(ran.out)[0] ?? ran.err

@@ -6,7 +6,7 @@ import { createProject, objects, type Project } from './program.ts'
 let project: Project | undefined
 afterAll(() => project?.close())
 
-it('what two processes learned of costs is charged by a third, and shown', async () => {
+it('a third process charges and shows the costs that two processes learned', async () => {
   const { url } = await freshDatabase()
   project = createProject({ DATABASE_URL: url })
   const { run } = project

@@ -3,7 +3,7 @@ import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { createProject, objects, tasksFile } from './program.ts'
 
-it('limits: show, set, pin, history, rekey, pause, as an operator would', async () => {
+it('an operator shows, sets, pins, rekeys and pauses limits by the command limits', async () => {
   const { url } = await freshDatabase()
   const project = createProject({ DATABASE_URL: url })
   try {

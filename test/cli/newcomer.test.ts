@@ -8,10 +8,10 @@ import { expect, it } from 'vitest'
 import { until } from '../until.ts'
 import { createProject, objects } from './program.ts'
 
-// What a newcomer does from README: the packed package stands for the checkout, and nothing asks a registry.
+// The steps of a newcomer by the README: the packed package replaces the checkout, and no registry is used.
 const root = fileURLToPath(new URL('../..', import.meta.url))
 const readme = readFileSync(join(root, 'README.md'), 'utf8')
-// Not the synchronous one: a test that is silent for a minute ends the run.
+// Not the synchronous call: a test that is silent for a minute ends the run.
 const execute = promisify(execFile)
 
 it('README leads to a limited task that runs, and to a program that sends to it', async ({ onTestFinished }) => {

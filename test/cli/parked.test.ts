@@ -60,12 +60,12 @@ it('a program lists what is parked, and releases it by name, which wakes the wor
   await until(() => heard.includes('*'))
   expect(await sluice.release('crm:a 1')).toBe(false)
   expect((await sluice.parked()).map(({ kind }) => kind)).toEqual(['lane', 'job'])
-  // What has gone is parked no more.
+  // A job that is gone is parked no more.
   expect(await sluice.jobs.cancel(job)).toBe(true)
   expect((await sluice.parked()).map(({ kind }) => kind)).toEqual(['lane'])
 })
 
-it('status and doctor name what is parked, since when, why, and what releases it', async () => {
+it('status and doctor name what is parked, since when, why, and how to release it', async () => {
   const { url } = await setting()
   const project = createProject({ DATABASE_URL: url })
   ends.push(() => project.close())

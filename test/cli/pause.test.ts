@@ -3,7 +3,7 @@ import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { createProject, objects, tasksFile } from './program.ts'
 
-it('pause, pauses, why, resume', async () => {
+it('pause holds jobs back, pauses lists it, why explains it, and resume ends it', async () => {
   const { url } = await freshDatabase()
   const project = createProject({ DATABASE_URL: url })
   try {

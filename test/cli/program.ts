@@ -11,7 +11,7 @@ const modules = fileURLToPath(new URL('../../node_modules', import.meta.url))
 // As in vitest.config.ts: V8 would spend more on optimising the embedded engine than a command gains by that.
 const v8 = ['--liftoff-only']
 
-/** What a run of the command line left. */
+/** The results of a run of the command line. */
 export interface Ran {
   code: number | null
   out: string
@@ -33,13 +33,13 @@ export interface Project {
   write(name: string, text: string): void
   run(args: string[], options?: RunOptions): Promise<Ran>
   start(args: string[], options?: RunOptions): Running
-  /** Ends what still runs and removes the directory. */
+  /** Ends the runs that are left and removes the directory. */
   close(): Promise<void>
 }
 
 interface RunOptions {
   env?: Record<string, string>
-  /** What stdin says. */
+  /** The text on stdin. */
   input?: string
 }
 
@@ -57,7 +57,7 @@ export function createProject(env: Record<string, string> = {}, program?: string
     let [out, err] = ['', '']
     child.stdout.on('data', (chunk) => (out += String(chunk)))
     child.stderr.on('data', (chunk) => (err += String(chunk)))
-    // It may end before it has read everything.
+    // The process may end before it has read everything.
     child.stdin.on('error', () => {}).end(options.input ?? '')
     let isEnded = false
     const ended = new Promise<Ran>((resolve) =>

@@ -19,7 +19,7 @@ export const login = task('login', {
 })
 `
 
-it('what people read has no secrets, and --reveal shows a job as it is', async ({ onTestFinished }) => {
+it('commands show no secrets to people, and --reveal shows a job as it is', async ({ onTestFinished }) => {
   const { url: store } = await freshDatabase()
   const project = createProject({ SLUICE_ALLOW_PRIVATE: '', DATABASE_URL: store })
   onTestFinished(() => project.close())
@@ -62,7 +62,7 @@ it('what people read has no secrets, and --reveal shows a job as it is', async (
   const revealed = await project.run(['jobs', 'show', inside, '--reveal', '--json'])
   expect(objects(revealed.out)[0]).toMatchObject({ input })
 
-  // The config file may say what the environment does not.
+  // The config file may set what the environment leaves open.
   project.write('sluice.config.ts', `export default { tasks: './tasks.ts', allowPrivate: ['127.0.0.0/8'] }`)
   await project.run(['retry', inside])
   await project.run(['dispatch', '--once'])

@@ -27,7 +27,7 @@ beforeEach(async () => {
 })
 afterEach(() => project.close())
 
-it('what a file exports is stored by whoever works with it, fired, listed, run now, paused, resumed and removed', async () => {
+it('schedules that a file exports are stored by any worker with that file, fired, listed, run, paused, resumed and removed', async () => {
   const work = project.start(['work'])
   await work.says('working on sync-all, http, and 3 schedule(s) from ')
   await work.says('a for 20')
@@ -78,7 +78,7 @@ it('what a file exports is stored by whoever works with it, fired, listed, run n
   expect(objects((await project.run(['schedules', '--json'])).out).map(({ name }) => name)).toEqual(['nightly-sync'])
 }, 300_000)
 
-it('says what is wrong, and where', async () => {
+it('a faulty schedule is reported with its place', async () => {
   project.write('tasks.ts', file.replace('0 3 * * *', '0 25 * * *'))
   expect(await project.run(['dispatch', '--once'])).toMatchObject({
     code: 2,

@@ -23,7 +23,7 @@ export default defineConfig({ store: 'not-used', concurrency: 3, tasks: [tasks.s
 })
 afterEach(() => project.close())
 
-it('migrate: prints what it would do, does it, and then has nothing to do; doctor sees the difference', async () => {
+it('migrate prints its plan, carries it out, and then has nothing to do, and doctor reports the difference', async () => {
   const env = { DATABASE_URL: (await emptyDatabase()).url }
   const run = (args: string[]) => project.run(args, { env })
   const before = await run(['doctor', '--json'])
@@ -34,7 +34,7 @@ it('migrate: prints what it would do, does it, and then has nothing to do; docto
     text: expect.stringContaining('sluice migrate'),
   })
 
-  // Who only looks changes nothing.
+  // Commands that only read change nothing.
   expect(await run(['status'])).toMatchObject({ code: 2, err: expect.stringContaining('SLUICE_NOT_MIGRATED') })
 
   const dry = await run(['migrate', '--dry-run'])
@@ -61,7 +61,7 @@ it('migrate: prints what it would do, does it, and then has nothing to do; docto
   })
 })
 
-it('send, dispatch --once, jobs, why, status, limits, retry, cancel', async () => {
+it('a sequence of send, dispatch --once, jobs, why, status, limits, retry and cancel works on one server', async () => {
   const sent = await project.run([
     'send',
     'sync-contact',
@@ -130,7 +130,7 @@ it('send, dispatch --once, jobs, why, status, limits, retry, cancel', async () =
   expect(unknown).toMatchObject({ code: 1, out: '', err: expect.stringMatching(/^error SLUICE_NO_SUCH_JOB: /) })
 }, 300_000)
 
-it('work: runs jobs, outlives stray rejections, and SIGTERM lets attempts end first', async () => {
+it('work runs jobs, survives stray rejections, and lets attempts end on SIGTERM', async () => {
   const worker = project.start(['work', 'tasks.ts', '--queues', 'default,slow'])
   await worker.says(', queues default, slow, ')
   await send('stray', '{}', '--tasks', 'tasks.ts')
@@ -148,7 +148,7 @@ it('work: runs jobs, outlives stray rejections, and SIGTERM lets attempts end fi
   ])
 })
 
-it('a limit whose key is a function says so', async () => {
+it('limits shows that the key of a limit is a function', async () => {
   project.write(
     'hosts.ts',
     `import { httpTask, limit } from 'sluice'
@@ -158,7 +158,7 @@ export const hooks = httpTask('hooks', { limits: [limit('hosts', { rate: '5/s', 
   expect((await project.run(['limits'])).out).toContain('hosts  5/s, for each key (a function of the input)')
 })
 
-it('work: a second signal gives up the attempts under way; their jobs are not lost', async () => {
+it('work gives up its attempts on a second signal, and their jobs are not lost', async () => {
   const worker = project.start(['work', 'tasks.ts', '-c', '1'], { env: { SLUICE_QUEUES: 'slow' } })
   await worker.says('working on')
   const id = await send('stuck', '{}', '--tasks', 'tasks.ts', '--queue', 'slow')
@@ -172,7 +172,7 @@ it('work: a second signal gives up the attempts under way; their jobs are not lo
   ])
 })
 
-it('work: a second signal ends it also when a handler is deaf and never ends', async () => {
+it('work ends on a second signal even when a handler ignores its abort signal and never ends', async () => {
   project.write(
     'deaf.ts',
     `import { task } from 'sluice'
@@ -195,7 +195,7 @@ export const deaf = task('deaf', {
   ])
 })
 
-it('dispatch --once: SIGTERM lets attempts end, and takes no more jobs', async () => {
+it('dispatch --once lets attempts end on SIGTERM, and takes no more jobs', async () => {
   const args = ['--tasks', 'tasks.ts', '--queue', 'own']
   await send('gate', '{}', '--repeat', '2', ...args)
   const once = project.start(['dispatch', '--once', '--tasks', 'tasks.ts', '--queues', 'own', '-c', '1'])
@@ -225,7 +225,7 @@ async function send(...args: string[]): Promise<string> {
   return ran.out.trim()
 }
 
-/** A cold process may return a grant that grew old, and its job, so once is not always enough. */
+/** A cold process may return a grant that is too old, and its job, so once is not always enough. */
 async function dispatchAll(): Promise<void> {
   await until(async () => {
     ok(await project.run(['dispatch', '--once']))

@@ -35,7 +35,7 @@ const clock = (minutes: number) =>
      $$ select clock_timestamp() + interval '${minutes} min' $$`,
   )
 
-it('names a prepared transaction that keeps dead rows, and how to end it; says what this role may not see', async () => {
+it('doctor names a prepared transaction that keeps dead rows, how to end it, and which views its role may not read', async () => {
   await admin.query(`begin; select pg_current_xact_id()`)
   expect(await snapshots(at)).toMatchObject({ status: 'ok', text: expect.stringContaining('grant pg_read_all_stats') })
   await admin.query(`prepare transaction 'left'`)
@@ -47,7 +47,7 @@ it('names a prepared transaction that keeps dead rows, and how to end it; says w
   })
   await clock(0)
   await admin.query(`rollback prepared 'left'`)
-  // A source that may not be read is said, and the others are read all the same.
+  // A source that may not be read is reported, and the others are read all the same.
   const db = {
     ...sluice.db,
     query: (sql: string, params?: unknown[]) =>
@@ -59,7 +59,7 @@ it('names a prepared transaction that keeps dead rows, and how to end it; says w
   })
 })
 
-it('dead rows that nobody cleans are an alarm until they are vacuumed; so is an autovacuum that is off', async () => {
+it('dead rows that autovacuum leaves are an alarm until they are vacuumed, and so is an autovacuum that is off', async () => {
   expect(await bloat(at)).toMatchObject({ status: 'ok' })
   await sluice.db.query(
     `insert into sluice.idempotency select 't', i::text, gen_random_uuid(), sluice.now() from generate_series(1, 110000) i`,
@@ -95,7 +95,7 @@ it('the age of the oldest row is an alarm long before PostgreSQL refuses work', 
   expect(await aged(1_600e6)).toMatchObject({ status: 'fail' })
 })
 
-it('the embedded engine is asked what means something there', async () => {
+it('doctor checks an embedded engine only for what applies to it', async () => {
   const own = await Sluice.open({ store: 'memory:' })
   const embedded = { sql: sqlOn(own.db), schema: 'sluice', isEmbedded: true }
   expect(await snapshots(embedded)).toMatchObject({ status: 'ok' })
@@ -104,7 +104,7 @@ it('the embedded engine is asked what means something there', async () => {
   await own.close()
 })
 
-it('prune: says what would go, then drops it', async () => {
+it('prune lists what it would drop, and then drops it', async () => {
   const day = 86_400_000
   const project = createProject({ DATABASE_URL: server.url })
   await sluice.db.script(`create table sluice.done_20200101 partition of sluice.done

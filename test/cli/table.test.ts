@@ -23,7 +23,7 @@ async function read(text: string | Buffer, size = 7): Promise<{ columns: string[
 const quoted = (cell: string) => `"${cell.replaceAll('"', '""')}"`
 
 describe('rows of a file', () => {
-  it('any cells come back as they were written, with the line where each row begins', async () => {
+  it('contain any cells as they were written, with the line where each row begins', async () => {
     const cell = fc.string({ unit: fc.constantFrom('a', 'ä', '"', ',', ';', '\n', ' ', '7') })
     const rows = fc.array(fc.tuple(cell, cell, cell), { maxLength: 12 })
     await fc.assert(
@@ -51,7 +51,7 @@ describe('rows of a file', () => {
     )
   })
 
-  it('a CR within a line loses no row: it is kept in quotes, and told of elsewhere', async () => {
+  it('keep a CR within quotes, and report one outside of them, so that no row is lost', async () => {
     const text = ['name,n', '"a\rb",1', '"c",2\r"d",3', 'e\rf,4', '"g",h\ri', '"j",5', ''].join('\n')
     const { rows } = await read(text)
     expect(rows.map(({ line, cells }) => [line, cells])).toEqual([
@@ -69,7 +69,7 @@ describe('rows of a file', () => {
     })
   })
 
-  it('a row whose quotes do not match is one bad row, and those behind it are read', async () => {
+  it('with unmatched quotes count as one bad row, and the rows behind them are read', async () => {
     const bad = ['5" pipe,1', '"Bob "The Man" Smith",2', '"open,3', 'x,"y']
     const text = ['name,n', 'a,1', bad[0], 'b,2', '', bad[1], 'c,"3', '3"', bad[2], 'd,4', bad[3], 'e,5'].join('\n')
     const { rows } = await read(text)
@@ -83,7 +83,7 @@ describe('rows of a file', () => {
     ])
   })
 
-  it('NDJSON is known by its first line; a bad line is one bad row', async () => {
+  it('are NDJSON if the first line is JSON, and a bad line is one bad row', async () => {
     const { columns, rows } = await read('\n{"a":1}\n{"a":\n\n{"a":3}')
     expect(columns).toBeUndefined()
     expect(rows).toMatchObject([
@@ -93,7 +93,7 @@ describe('rows of a file', () => {
     ])
   })
 
-  it('what is no table is refused, and says what to do', async () => {
+  it('are refused with advice when the file is no table', async () => {
     const bad: [string | Buffer, string][] = [
       ['', 'is empty'],
       ['[{"a":1}]', 'jq'],
@@ -119,7 +119,7 @@ describe('cells as an input', () => {
       Object.values(row),
     ).then((input) => JSON.parse(JSON.stringify(input)) as unknown)
 
-  it('the schema decides what a cell is', async () => {
+  it('get their types from the schema', async () => {
     const schema = z.object({
       zip: z.string(),
       n: z.number(),
@@ -153,7 +153,7 @@ describe('cells as an input', () => {
     expect(await made(schema, row)).toEqual(input)
   })
 
-  it('any text, number and boolean comes back as what it was', async () => {
+  it('return any text, number and boolean as it was', async () => {
     const schema = z.object({ s: z.string(), n: z.number(), b: z.boolean() })
     const value = fc.record({ s: fc.string(), n: fc.double({ noNaN: true, noDefaultInfinity: true }), b: fc.boolean() })
     await fc.assert(
@@ -166,7 +166,7 @@ describe('cells as an input', () => {
     )
   })
 
-  it('what fits in no way stays as it was written; a number that would become another is none', async () => {
+  it('that fit no type stay as written, and a number that would change its value stays text', async () => {
     const schema = z.object({ s: z.string(), n: z.number() })
     expect(await made(schema, { s: '7', n: 'abc' })).toEqual({ s: '7', n: 'abc' })
     expect(await made(schema, { s: '7', n: '12345678901234567890' })).toEqual({ s: '7', n: '12345678901234567890' })
@@ -180,7 +180,7 @@ describe('cells as an input', () => {
   })
 })
 
-it('a bar is for terminals, and lines are written above it', () => {
+it('a progress bar is drawn only on terminals, and lines are written above it', () => {
   const shown = (isTTY: boolean) => {
     const stream = Object.assign(new PassThrough(), { isTTY, columns: 80 })
     const bar = barOn(stream as never, 1_000)
@@ -201,7 +201,7 @@ it.each([
   ['\n', false],
   ['no\n', false],
   ['', false],
-])('asked, %j means %j', async (answer, means) => {
+])('a prompt that is answered with %j returns %j', async (answer, means) => {
   const input = new PassThrough()
   input.end(answer)
   expect(await confirmed('cancel 3 job(s)? [y/N] ', input, new PassThrough())).toBe(means)

@@ -30,7 +30,7 @@ export default function square({ n }: { n: number }, { log }: ThreadContext): nu
 })
 afterEach(() => project.close())
 
-it('work runs TypeScript in threads, and a second signal ends it also when one of them is busy for ever', async () => {
+it('work runs TypeScript in threads, and ends on a second signal even when a thread is busy for ever', async () => {
   const worker = project.start(['work'])
   await worker.says('working on')
   const [good, bad] = [await send({ n: 7 }), await send({ n: -1 })]
@@ -46,7 +46,7 @@ it('work runs TypeScript in threads, and a second signal ends it also when one o
   expect(await show(endless)).toMatchObject({ attempt: 1, ambiguous: true, finishedAt: null })
 })
 
-it('without piscina a worker does not start, and says what to install; who only sends needs neither', async () => {
+it('a worker with threads does not start without piscina, and names what to install, and a sender needs neither', async () => {
   const hide = `export async function resolve(name, context, next) {
     if (name === 'piscina') throw Object.assign(new Error('Cannot find package'), { code: 'ERR_MODULE_NOT_FOUND' })
     return next(name, context)

@@ -4,7 +4,7 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { createProject, objects, type Project, tasksFile } from './program.ts'
 
-// Nothing here needs a store: 127.0.0.1:1 refuses, so a command that gets as far as the store ends with 3.
+// Nothing here needs a store: 127.0.0.1:1 refuses connections, so a command that reaches the store ends with 3.
 const unreachable = 'postgres://127.0.0.1:1/none'
 let project: Project
 
@@ -15,7 +15,7 @@ beforeAll(() => {
 })
 afterAll(() => project.close())
 
-it.runIf(existsSync('/dev/full'))('what cannot be written ends with exit code 1 and a line', async () => {
+it.runIf(existsSync('/dev/full'))('a failed write ends with exit code 1 and one line', async () => {
   const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
   const { status, stderr } = spawnSync(process.execPath, [main, '--help'], {
     stdio: ['ignore', openSync('/dev/full', 'w'), 'pipe'],
@@ -25,7 +25,7 @@ it.runIf(existsSync('/dev/full'))('what cannot be written ends with exit code 1 
   expect(status).toBe(1)
 })
 
-describe('exit code 2 and one line', () => {
+describe('a usage error ends with exit code 2 and one line', () => {
   it.each([
     ['an unknown command', ['frobnicate'], 'SLUICE_USAGE', 'frobnicate'],
     ['an unknown option', ['jobs', '--frob'], 'SLUICE_USAGE', '--frob'],
@@ -65,7 +65,7 @@ describe('exit code 2 and one line', () => {
     ['a wrong type', `export default { concurrency: 0 }`, 'concurrency'],
     ['something that is no task', `export default { tasks: [{ name: 'x' }] }`, 'tasks'],
     ['no list of addresses', `export default { allowPrivate: '127.0.0.1' }`, 'allowPrivate must be a list'],
-    ['an address that is none', `export default { allowPrivate: ['http://x'] }`, 'allowPrivate: "http://x"'],
+    ['an invalid address', `export default { allowPrivate: ['http://x'] }`, 'allowPrivate: "http://x"'],
     ['a syntax error', `export default {`, 'cannot be loaded'],
   ])('a config with %s', async (_, text, word) => {
     project.write('bad.config.ts', text)
@@ -76,14 +76,14 @@ describe('exit code 2 and one line', () => {
     expect(said.error.message).toContain(word)
   })
 
-  it('an environment that makes no sense, and what wins over it', async () => {
+  it('an invalid environment, unless a flag or the config file overrides it', async () => {
     const env = { SLUICE_CONCURRENCY: 'many' }
     expect(await project.run(['work'], { env })).toMatchObject({ code: 2, err: expect.stringContaining('"many"') })
     expect(await project.run(['work', '-c', '2'], { env })).toMatchObject({ code: 3 })
   })
 })
 
-it('exit code 3 when the store does not answer, as JSON too, never with a stack', async () => {
+it('an unreachable store ends with exit code 3, as JSON too, never with a stack', async () => {
   const plain = await project.run(['status'])
   expect(plain).toMatchObject({ code: 3, out: '' })
   expect(plain.err).toMatch(/^error SLUICE_STORE_UNREACHABLE: [^\n]*127\.0\.0\.1:1[^\n]*\n$/)
@@ -93,7 +93,7 @@ it('exit code 3 when the store does not answer, as JSON too, never with a stack'
   expect((await project.run(['status'], { env: { SLUICE_DEBUG: '1' } })).err).toContain('\n    at ')
 })
 
-it('--help and --version are data and end with 0; no command is a usage error', async () => {
+it('--help and --version are data and end with 0, and a call without command is a usage error', async () => {
   expect(await project.run(['--version'])).toMatchObject({ code: 0, out: expect.stringMatching(/^\d+\.\d+\.\d+\n$/) })
   expect(await project.run(['work', '--help'])).toMatchObject({
     code: 0,
@@ -102,7 +102,7 @@ it('--help and --version are data and end with 0; no command is a usage error', 
   expect(await project.run([])).toMatchObject({ code: 2, out: '' })
 })
 
-it('the task http is known without being defined', async () => {
+it('the task http is there without being defined', async () => {
   const env = { SLUICE_TASKS: 'tasks.ts' }
   const http = (input: string) => project.run(['send', 'http', input, '--dry-run', '--config', 'empty.ts'], { env })
   project.write('empty.ts', 'export default {}')

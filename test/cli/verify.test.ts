@@ -25,7 +25,7 @@ afterAll(async () => {
   await project.close()
 })
 
-it('verify: proved, by the name of the guarantee; a window that was exceeded is shown, and exits with 1', async () => {
+it('verify proves limits by the name of their guarantee, shows an exceeded window, and then exits with 1', async () => {
   for (const accountId of ['a', 'a', 'b'])
     expect(await project.run(['send', 'sync-contact', JSON.stringify({ accountId })])).toMatchObject({ code: 0 })
   expect(await project.run(['dispatch', '--once'])).toMatchObject({ code: 0 })
@@ -60,7 +60,7 @@ it('verify: proved, by the name of the guarantee; a window that was exceeded is 
   })
 })
 
-it('more than may be, and not exceeded, is explained', () => {
+it('verify explains more units than the rule that do not exceed the guarantee', () => {
   const of = { limit: 'tpm', version: 1, guarantee: 'exact window', rate: '30000/min', most: 30_000 } as const
   const line = (worst: number) => inWords({ ...of, windowMs: 60_200, worst, exceeded: 0, keys: 1 })
   expect(line(31_200)).toContain('30000 may be (more by what was used beyond grants, or allowed before a change), over')

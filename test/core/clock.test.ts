@@ -5,7 +5,7 @@ import { until } from '../until.ts'
 
 afterEach(() => vi.useRealTimers())
 
-test('a time further away than the runtime has timers for does not come at once', async () => {
+test('a wait longer than a timer of the runtime can last does not end at once', async () => {
   vi.useFakeTimers({ toFake: ['setTimeout', 'clearTimeout'] })
   const longMs = 2 ** 32
   const told: string[] = []
@@ -19,14 +19,14 @@ test('a time further away than the runtime has timers for does not come at once'
   expect(told.toSorted()).toEqual(['after', 'slept'])
 })
 
-test('however often it is asked, the bound grows as the monotonic clock and a second', () => {
+test('the upper bound of the store clock grows as the monotonic clock plus a second, however often it is read', () => {
   const clock = new StoreClock()
   clock.saw(0, 0)
-  // A store whose clock has stepped by an hour answers what it is allowed to.
+  // A store whose clock has stepped by an hour returns times up to the bound that it is given.
   for (let ms = 0; ms < 10_000; ms += 10)
     clock.saw(Math.min(3_600_000_000 + ms * 1_000, clock.cap(ms) ?? 0), ms + 1, ms)
   expect(clock.cap(10_000)).toBeLessThan(11_020_000)
-  // One that was set back teaches nothing either; what is told to be right does.
+  // A store clock that was set back changes nothing; a time that is declared right does.
   clock.saw(-3_600_000_000, 10_000)
   expect(clock.cap(10_000)).toBeGreaterThan(10_000_000)
   clock.forget()
@@ -34,7 +34,7 @@ test('however often it is asked, the bound grows as the monotonic clock and a se
   expect(clock.cap(10_000)).toBe(3_611_000_000)
 })
 
-test('a step is found where there is one, and nowhere else, whatever the answers took', () => {
+test('a step of the clock is found where there is one, and nowhere else, however long replies took', () => {
   const span = (max: number) => fc.integer({ min: 0, max })
   fc.assert(
     fc.property(
@@ -43,7 +43,7 @@ test('a step is found where there is one, and nowhere else, whatever the answers
       fc.integer({ min: -7_200_000, max: 7_200_000 }),
       span(3_600_000),
       ({ away, wait, there, back, home }, slew, stepMs, sleptMs) => {
-        // Sent, decided, heard; sent, decided, heard: in ms of a true clock. The store's goes a little wrong, and steps.
+        // Sent, decided, received, twice: in ms of a true clock. The store's clock runs slightly wrong, and steps.
         const decided = [away, away + back + wait + there] as const
         const seen = { us: away * 1_000, sentMs: 0, heardMs: away + back, bootMs: away + back }
         const passedUs = (decided[1] - decided[0]) * (1_000 + slew / 1_000) + stepMs * 1_000
@@ -55,7 +55,7 @@ test('a step is found where there is one, and nowhere else, whatever the answers
         if (stepMs > slackMs) expect(Math.abs(byUs / 1_000 - stepMs)).toBeLessThan(slackMs)
         if (stepMs >= 0) expect(leastUs(seen, sentMs)).toBeLessThanOrEqual(next.us)
         else if (-stepMs > slackMs) expect(leastUs(seen, sentMs)).toBeGreaterThan(next.us)
-        // This process stood still meanwhile, as after a step; its machine knows that it slept.
+        // This process stood still meanwhile, which looks like a step; its machine knows that it slept.
         const late = { ...next, us: next.us - stepMs * 1_000 + sleptMs * 1_000, bootMs: next.bootMs + sleptMs }
         expect(stepForward(seen, late).isOwn).toBe(true)
       },
@@ -63,7 +63,7 @@ test('a step is found where there is one, and nowhere else, whatever the answers
   )
 })
 
-test('the clock that has moved on most tells how late it is; one that was set back takes nothing away', () => {
+test('the clock that advanced most measures how much time has passed, and a clock that was set back is ignored', () => {
   const span = fc.integer({ min: 0, max: 1e9 })
   const jump = fc.integer({ min: -1e9, max: 1e9 })
   fc.assert(
@@ -86,7 +86,7 @@ test('the clock that has moved on most tells how late it is; one that was set ba
   )
 })
 
-test('the clocks of this machine go on together', async () => {
+test('the clocks of this machine advance together', async () => {
   const since = readMoment(systemClock)
   // Read anew, though a reading is kept for some milliseconds.
   await until(() => systemClock.bootMs() - since.bootMs > 1_100, 'a second has passed')

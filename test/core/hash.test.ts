@@ -2,13 +2,13 @@ import fc from 'fast-check'
 import { expect, it } from 'vitest'
 import { hash64, idMs, isId, newId } from '../../src/core/hash.ts'
 
-it('hashes to a signed 64-bit integer; the first 8 bytes of SHA-256', () => {
+it('a text hashes to the first 8 bytes of its SHA-256, as a signed 64-bit integer', () => {
   // SHA-256 of the empty text begins e3b0c44298fc1c14, of "abc" ba7816bf8f01cfea.
   expect(hash64('')).toBe(BigInt.asIntN(64, 0xe3b0c44298fc1c14n).toString())
   expect(hash64('abc')).toBe(BigInt.asIntN(64, 0xba7816bf8f01cfean).toString())
 })
 
-it('makes ids that sort as they were made and carry their time', () => {
+it('new ids sort by creation and contain their time', () => {
   const ids = Array.from({ length: 2_000 }, newId)
   expect(ids.toSorted()).toEqual(ids)
   expect(new Set(ids).size).toBe(ids.length)
@@ -17,7 +17,7 @@ it('makes ids that sort as they were made and carry their time', () => {
   expect(times.toSorted((a, b) => a - b)).toEqual(times)
 })
 
-it('reads the time of an id', () => {
+it('the time of an id can be read from it', () => {
   fc.assert(
     fc.property(fc.integer({ min: 0, max: 2 ** 48 - 1 }), (ms) => {
       const hex = ms.toString(16).padStart(12, '0')

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { expect, test } from 'vitest'
 import { fits } from '../../src/core/pattern.ts'
 
-test('patterns fit as their regular expressions do', () => {
+test('patterns match the same names as their regular expressions', () => {
   const name = fc.string({ unit: fc.constantFrom('a', 'b', '.'), maxLength: 8 })
   const pattern = fc.string({ unit: fc.constantFrom('a', 'b', '.', '*'), maxLength: 6 })
   fc.assert(

@@ -14,8 +14,8 @@ const cycle: Record<string, unknown> = { inner: {} }
 cycle['inner'] = { again: [cycle] }
 const givenBy = (toJSON: () => unknown) => ({ toJSON })
 
-describe('what is stored', () => {
-  it('is the JSON text, for everything that JSON can express', () => {
+describe('a stored value', () => {
+  it('is the JSON text, for every value that JSON can express', () => {
     fc.assert(
       fc.property(fc.jsonValue({ maxDepth: 6, noUnicodeString: false }), (value) => {
         fc.pre(!/\\u0000|\\ud[89a-f]/i.test(JSON.stringify(value)))
@@ -29,20 +29,20 @@ describe('what is stored', () => {
     [{ a: undefined, b: null }, '{"b":null}'],
     ['grinning 😀', '"grinning 😀"'],
     [givenBy(() => ({ a: 1 })), '{"a":1}'],
-  ])('%j', (value, text) => expect(encode(value)).toBe(text))
+  ])('is JSON for %j', (value, text) => expect(encode(value)).toBe(text))
 
-  it('a date is its ISO text; an object that is used twice is no cycle', () => {
+  it('is the ISO text for a date, and an object that occurs twice is no cycle', () => {
     const one = { a: 1 }
     expect(encode([one, one])).toBe('[{"a":1},{"a":1}]')
     expect(encode({ at: new Date(0) })).toBe('{"at":"1970-01-01T00:00:00.000Z"}')
   })
 
-  it('may be without a prototype; in a result, classes are as JSON has them', () => {
+  it('may be an object without a prototype, and a result may contain classes, as JSON writes them', () => {
     expect(encode(Object.assign(Object.create(null), { a: 1 }))).toBe('{"a":1}')
     expect(encodePayload({ seen: new Map([[1, 2]]) }, 'result of "a"', false)).toBe('{"seen":{}}')
   })
 
-  it('is at most so deep and so long, to the level and the byte', () => {
+  it('has a maximum depth and length, exact to the level and the byte', () => {
     expect(encode(nested(payloadDepthMax))).toBe(JSON.stringify(nested(payloadDepthMax)))
     expect(encode(nested(payloadDepthMax + 1))).toBe('SLUICE_BAD_PAYLOAD')
     expect(encode('é'.repeat(payloadBytesMax / 2 - 1))).toHaveLength(payloadBytesMax / 2 + 1)
@@ -50,7 +50,7 @@ describe('what is stored', () => {
   })
 })
 
-describe('what is refused', () => {
+describe('a payload is refused when it contains', () => {
   const bad: [string, unknown][] = [
     ['a BigInt', 1n],
     ['NaN', NaN],
@@ -74,7 +74,7 @@ describe('what is refused', () => {
   it.each(bad)('%s', (_, value) => expect(encode(value)).toBe('SLUICE_BAD_PAYLOAD'))
   it.each(bad)('%s, deep inside', (_, value) => expect(encode({ list: [0, { value }] })).toBe('SLUICE_BAD_PAYLOAD'))
 
-  it('says where it is', () => {
+  it('a bad value, and the error names its path', () => {
     expect(() => encodePayload({ list: [0, { at: NaN }] }, 'input of "a"')).toThrow('input of "a" at list.1.at is NaN')
   })
 })

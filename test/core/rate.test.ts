@@ -22,7 +22,7 @@ describe('parseRate', () => {
     ['2/hour', 2, 3_600_000_000],
     ['999983/day', 999_983, 86_400_000_000],
     ['1/366d', 1, 366 * 86_400_000_000],
-  ])('%s', (rate, units, windowUs) => expect(parseRate(rate)).toEqual({ units, windowUs }))
+  ])('reads %s', (rate, units, windowUs) => expect(parseRate(rate)).toEqual({ units, windowUs }))
 
   it.each([
     '',
@@ -56,11 +56,11 @@ describe('parseRate', () => {
     'Infinity/s',
   ])('refuses %j', (rate) => expect(code(() => parseRate(rate))).toBe('SLUICE_BAD_RATE'))
 
-  it.each([undefined, null, 5, {}, []])('refuses what is no text: %j', (rate) => {
+  it.each([undefined, null, 5, {}, []])('refuses a value that is no text: %j', (rate) => {
     expect(code(() => parseRate(rate as never))).toBe('SLUICE_BAD_RATE')
   })
 
-  it('gives whole, safe numbers or an error with a code, for any text', () => {
+  it('returns whole, safe numbers or an error with a code, for any text', () => {
     const near = fc.stringMatching(/^\d{0,14}\/\d{0,10}(ms|s|sec|m|min|h|hour|d|day|w)?$/)
     fc.assert(
       fc.property(fc.oneof(near, fc.string()), (text) => {
@@ -85,7 +85,7 @@ describe('durationMs', () => {
     ['2h', 7_200_000],
     ['7d', 604_800_000],
     ['1day', 86_400_000],
-  ] satisfies [Duration, number][])('%j is %d ms', (span, ms) => expect(durationMs(span)).toBe(ms))
+  ] satisfies [Duration, number][])('reads %j as %d ms', (span, ms) => expect(durationMs(span)).toBe(ms))
 
   it.each([
     -1,

@@ -29,7 +29,7 @@ test.each([
   ['password="a\\" b" x', 'password=[redacted] x'],
   ["password='it\\'s two' x", 'password=[redacted] x'],
   ['password="\\"123', 'password=[redacted]'],
-  // As a shell reads it, one value.
+  // One value, as a shell reads it.
   ['password="two "words x', 'password=[redacted] x'],
   ['{"msg":"password=\\"two words\\" x"}', '{"msg":"password=[redacted] x"}'],
   ['{"msg":"token=\\"cut","user":"x"}', '{"msg":"token=[redacted]","user":"x"}'],
@@ -48,7 +48,7 @@ test.each([
   ["{ clientSecret: 'x y', id: 'z' }", "{ clientSecret: '[redacted]', id: 'z' }"],
 ])('%j becomes %j', (text, shown) => {
   expect(redactText(text)).toBe(shown)
-  // In whatever it stands.
+  // In any surrounding text.
   expect(redact({ a: [text] })).toEqual({ a: [shown] })
 })
 
@@ -65,7 +65,7 @@ test.each([
   '018f3b6e-9c1d-7c3a-8f00-0123456789ab at Object.<anonymous> (/app/tasks.ts:3:14)',
 ])('"%s" stays as it is', (text) => expect(redactText(text)).toBe(text))
 
-test('names of secrets are known however they are written, and others are not taken for them', () => {
+test('names of secrets are recognised in any notation, and no other names', () => {
   const secret =
     'authorization Proxy-Authorization cookie Set-Cookie password passwd PASSWORD userPassword password2 pwd secret client_secret clientSecret token access_token accessToken refresh-token id_token api_key apiKey api-key APIKEY X-Api-Key private_key secretAccessKey_secret passphrase credentials X-Auth-Token csrfToken secrets db.password jwt'
   const open =
@@ -88,7 +88,7 @@ test('fields are redacted by name, and references to secrets are shown', () => {
   )
 })
 
-test('what is no JSON is shown as redacted, and nothing throws', () => {
+test('a value that is no JSON is shown as redacted, without an exception', () => {
   const cyclic: Record<string, unknown> = {}
   cyclic['self'] = cyclic
   const hostile = {
@@ -103,7 +103,7 @@ test('what is no JSON is shown as redacted, and nothing throws', () => {
   expect(redactField('token', 5n)).toBe(mark)
 })
 
-test('a value that was named is found in every form, and short ones are not looked for', () => {
+test('a known secret value is found in every encoding, and short values are not searched for', () => {
   const value = `va/lue "with" ${String.fromCharCode(228)} parts`
   hideValue(value)
   const inForm = new URLSearchParams({ value }).toString().slice(6)
@@ -115,7 +115,7 @@ test('a value that was named is found in every form, and short ones are not look
     Buffer.from(value).toString('base64'),
   ])
     expect(redactText(`x ${form} y`)).toMatch(/^x "?\[redacted\]"?=* y$/)
-  // Of each length that Base64 pads otherwise, and with what the alphabet for URLs writes otherwise.
+  // Secrets of every length modulo 3, which Base64 pads differently, with bytes that the URL alphabet writes differently.
   for (const secret of ['~~hunter2?>~', '~~hunter2?>~~', '~~hunter2?>~~~'])
     for (const alphabet of ['base64', 'base64url'] as const) {
       hideValue(secret)
@@ -126,7 +126,7 @@ test('a value that was named is found in every form, and short ones are not look
   hideValue('abc')
   hideValue('redacted')
   expect(hideKnown('abc redacted')).toBe('abc redacted')
-  // One that contains another leaves nothing of it.
+  // A secret that contains another is hidden as a whole.
   hideValue('inner-value')
   hideValue('outer-inner-value-outer')
   expect(hideKnown('outer-inner-value-outer')).toBe(mark)
@@ -142,7 +142,7 @@ const texts = fc.oneof(
   fc.array(pieces, { maxLength: 30 }).map((parts) => parts.join('')),
 )
 
-test('redacting twice changes nothing more', () => {
+test('a second redaction changes nothing more', () => {
   const isSettled = fc.property(texts, (text) => {
     expect(redactText(redactText(text))).toBe(redactText(text))
   })
@@ -154,7 +154,7 @@ test('redacting twice changes nothing more', () => {
   )
 })
 
-test('words and values without a secret come back unchanged', () => {
+test('words and values without a secret stay unchanged', () => {
   const word = fc.stringMatching(/^[a-df-z]{1,12}$/).filter((text) => !isSecretName(text) && !/bearer|basic/.test(text))
   const harmless = fc.letrec((tie) => ({
     value: fc.oneof(
@@ -178,9 +178,9 @@ const repeated = String.raw`a " \ \" = token= token=" token:' "token":" a: :// :
   ?key= a. a- [ [redacted] \\"token\\" -----BEGIN_PRIVATE_KEY----- -----BEGIN_ Bearer_ cookie:_ password_=_ _`
 
 test.each(repeated.split(/\s+/))(
-  'a long text of %j takes no longer than its length',
+  'a long text of %j is redacted in time linear in its length',
   (word) => {
-    // Work that grows with the square of it would take minutes.
+    // Work that grows with the square of the length would take minutes.
     const piece = word.replaceAll('_', ' ')
     const text = piece.repeat(Math.ceil(400_000 / piece.length))
     expect(redactText(text)).toBeTypeOf('string')

@@ -19,7 +19,7 @@ it('has the defaults that it documents', () => {
   expect(retryPolicy({ attempts: 1, base: '2s', max: '1min' })).toEqual({ attempts: 1, baseMs: 2_000, maxMs: 60_000 })
 })
 
-it.each([0, -1, 1.5, 1_001, NaN, Infinity, '3' as never])('refuses %s attempts', (attempts) => {
+it.each([0, -1, 1.5, 1_001, NaN, Infinity, '3' as never])('a retry policy refuses %s attempts', (attempts) => {
   expect(code({ attempts })).toBe('SLUICE_BAD_RETRY')
 })
 
@@ -28,7 +28,9 @@ it.each([
   [{ max: 1e300 }, 'SLUICE_BAD_RETRY'],
   [{ base: -1 }, 'SLUICE_BAD_DURATION'],
   [{ max: 'long' as never }, 'SLUICE_BAD_DURATION'],
-] satisfies [RetryOptions, string][])('refuses %j', (options, expected) => expect(code(options)).toBe(expected))
+] satisfies [RetryOptions, string][])('a retry policy refuses %j', (options, expected) =>
+  expect(code(options)).toBe(expected),
+)
 
 it.each([
   [1, 1_000],

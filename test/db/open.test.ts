@@ -16,7 +16,7 @@ afterEach(() => {
 })
 
 it.each(['mysql://u:secret@h/d', 'redis://x:1', 'http:secret', 'postgres:/h/secret', ''])(
-  'a store that is no store is refused, not made: %j',
+  'a store URL that names no store is refused, and no directory is created: %j',
   async (store) => {
     const refused = expect.objectContaining({ code: 'SLUICE_BAD_URL', message: expect.not.stringContaining('secret') })
     await expect(Sluice.open({ store })).rejects.toEqual(refused)
@@ -27,13 +27,13 @@ it.each(['mysql://u:secret@h/d', 'redis://x:1', 'http:secret', 'postgres:/h/secr
   },
 )
 
-it('a directory is relative to where it was said; memory and servers are not', () => {
+it('a directory is relative to the file or process that names it, and memory and servers are not', () => {
   expect(place('data', dir)).toBe(join(dir, 'data'))
   expect(place('/data', dir)).toBe('/data')
   for (const store of ['memory:', 'postgres://h/d', 'postgresql://h/d']) expect(place(store, dir)).toBe(store)
 })
 
-it('migrate: false leaves the database as it is', async () => {
+it('the option migrate: false leaves the database as it is', async () => {
   const { url } = await emptyDatabase()
   await expect(Sluice.open({ store: url, migrate: false })).rejects.toMatchObject({
     code: 'SLUICE_NOT_MIGRATED',
@@ -47,7 +47,7 @@ it('migrate: false leaves the database as it is', async () => {
   await sluice.close()
 })
 
-it('who is served by the owner of a directory can send in a transaction, limits and keys included', async () => {
+it('a client of the owner of a directory can send in a transaction, with limits and keys', async () => {
   const limited = task('limited', {
     input: z.object({ account: z.string() }),
     limits: [limit('few', { rate: '5/h', by: 'account' })],
@@ -72,7 +72,7 @@ it('who is served by the owner of a directory can send in a transaction, limits 
   await owner.close()
 })
 
-it('an embedded store that ends for good says so, gives up what runs, refuses the rest and frees its directory', async () => {
+it('an embedded store that ends for good reports that, gives up running attempts, refuses calls and frees its directory', async () => {
   const store = join(dir, 'data')
   const error = vi.fn<Log['error']>()
   const sluice = await Sluice.open({ store, log: { debug() {}, info() {}, warn() {}, error } })
@@ -85,7 +85,7 @@ it('an embedded store that ends for good says so, gives up what runs, refuses th
   vi.spyOn(fs, 'fdatasyncSync').mockImplementationOnce(() => {
     throw new Error('the disk is full')
   })
-  // By the heartbeat of its worker, without anybody asking.
+  // The heartbeat of its worker notices it, without any call.
   const ended = await sluice.ended
   expect(ended).toMatchObject({
     code: 'SLUICE_STORE_UNREACHABLE',

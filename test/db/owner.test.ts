@@ -36,7 +36,7 @@ async function winner(): Promise<Child> {
   return made
 }
 
-/** Leaves the directory as after kill -9 of its owner, with what the claim says changed. */
+/** Leaves the directory as after kill -9 of its owner, with these fields of its owner file changed. */
 async function deadClaim(change: Record<string, unknown>): Promise<void> {
   await (await winner()).kill()
   const [name] = fs.readdirSync(path.join(dir, 'owner')).filter((each) => each.startsWith('claim-'))
@@ -45,7 +45,7 @@ async function deadClaim(change: Record<string, unknown>): Promise<void> {
 }
 
 test(
-  'of many processes that open at once exactly one wins, again after each kill -9 of the winner',
+  'exactly one of many processes that open at once becomes the owner, again after each kill -9 of the owner',
   { timeout: 300_000 },
   async () => {
     for (let round = 0; round < (isLong ? 4 : 2); round++) {
@@ -66,7 +66,7 @@ test(
   },
 )
 
-test('a stopped owner still owns', async () => {
+test('a stopped owner still owns the directory', async () => {
   const stopped = await winner()
   stopped.process.kill('SIGSTOP')
   await expect(own(dir)).rejects.toMatchObject({
@@ -79,7 +79,7 @@ test('a stopped owner still owns', async () => {
   await (await own(dir)).release()
 })
 
-test('a stopped owner still owns where so many have knocked that the kernel takes no more', async () => {
+test('a stopped owner still owns the directory when so many connections are pending that the kernel accepts no more', async () => {
   const stopped = await winner()
   stopped.process.kill('SIGSTOP')
   const { host, port } = (await connectInfo(dir))!
@@ -109,7 +109,7 @@ test('a second opener in the same process is refused until the first releases', 
   await second.release()
 })
 
-test('a dead claim of another machine is not judged, unless the user does', async () => {
+test('a dead owner file of another machine is not overridden, unless the user does it', async () => {
   await deadClaim({ host: 'elsewhere', machine: 'elsewhere', boot: 'another' })
   await expect(own(dir)).rejects.toMatchObject({
     code: 'SLUICE_STORE_OWNED',
@@ -119,19 +119,19 @@ test('a dead claim of another machine is not judged, unless the user does', asyn
   await (await own(dir)).release()
 })
 
-test('a claim of this machine before its reboot is dead', async () => {
+test('an owner file of this machine from before its reboot counts as dead', async () => {
   await deadClaim({ boot: 'the one before' })
   const owner = await own(dir)
   expect(await connectInfo(dir)).toBeDefined()
   await owner.release()
 })
 
-test('a claim whose socket is missing proves nothing', async () => {
+test('an owner file whose socket is missing proves nothing', async () => {
   await deadClaim({ socket: 'missing.sock' })
   await expect(own(dir)).rejects.toMatchObject({ code: 'SLUICE_STORE_OWNED' })
 })
 
-test('a claim that cannot be read proves nothing', async () => {
+test('an owner file that cannot be read proves nothing', async () => {
   await deadClaim({ socket: '../../elsewhere.sock' })
   await expect(own(dir)).rejects.toMatchObject({
     code: 'SLUICE_STORE_OWNED',
@@ -156,7 +156,7 @@ test('a directory whose path is too long for a socket has one owner too, and cli
   await owner.release()
 })
 
-test('owners clean up after those before them, but never remove the highest claim', async () => {
+test('owners delete the files of their predecessors, but never the one with the highest number', async () => {
   for (let i = 0; i < 110; i++) await (await own(dir)).release()
   const left = fs.readdirSync(path.join(dir, 'owner')).sort()
   expect(left.filter((name) => name.endsWith('.sock') || name.endsWith('.draft'))).toEqual([])
@@ -164,15 +164,15 @@ test('owners clean up after those before them, but never remove the highest clai
   expect(left.at(-1)).toBe('claim-000000000110.json')
 })
 
-/** A claim that the directory has, and those who look do not see until it is shown. */
+/** An owner file in the directory that other processes do not see until it is shown. */
 function hidden(number: number): { show(): void } {
   const name = path.join(dir, 'owner', `claim-${String(number).padStart(12, '0')}.json`)
   fs.renameSync(name, `${name}.hidden`)
   return { show: () => fs.renameSync(`${name}.hidden`, name) }
 }
 
-describe('while an opener looks', () => {
-  test('many come and go, and one owns: a number that was used and removed makes no second owner', async () => {
+describe('while an opener looks for the owner', () => {
+  test('many owners come and go, and only one owns: a used and removed number creates no second owner', async () => {
     const owner = await own(dir)
     const [name] = fs.readdirSync(path.join(dir, 'owner')).filter((each) => each.endsWith('.json'))
     const claim = path.join(dir, 'owner', name!)
@@ -183,13 +183,13 @@ describe('while an opener looks', () => {
       link(...args)
     })
     await expect(own(dir)).rejects.toMatchObject({ message: expect.stringContaining('is in use by') as string })
-    // Nor is what the opener wrote meanwhile taken for a claim of one that lives.
+    // Nor is the file that the opener wrote meanwhile mistaken for that of a living owner.
     expect(JSON.parse(fs.readFileSync(claim, 'utf8'))).toMatchObject({ released: true })
     expect(await connectInfo(dir)).toBeDefined()
     await owner.release()
   })
 
-  test('another takes the number first: the opener looks again', async () => {
+  test('another opener takes the number first, and this opener looks again', async () => {
     const owner = await own(dir)
     const { show } = hidden(1)
     const link = fs.linkSync
@@ -201,7 +201,7 @@ describe('while an opener looks', () => {
     await owner.release()
   })
 
-  test('another takes over, and sweeps the socket of the dead: the opener looks again', async () => {
+  test("another opener takes over and removes the dead owner's socket, and this opener looks again", async () => {
     await (await winner()).kill()
     await (await own(dir)).release()
     const { show } = hidden(2)
@@ -219,11 +219,11 @@ describe('while an opener looks', () => {
   })
 })
 
-test('an owner that cannot say that it is gone leaves its socket, by which everybody sees it', async () => {
+test('an owner that cannot record that it ended leaves its socket, by which other processes notice it', async () => {
   const owner = await own(dir)
   const room = path.join(dir, 'owner')
   const [socket] = fs.readdirSync(room).filter((each) => each.endsWith('.sock'))
-  // As where the disk is full.
+  // As on a full disk.
   fs.mkdirSync(path.join(room, `${socket}.draft`))
   await owner.release()
   expect(await connectInfo(dir)).toBeUndefined()

@@ -22,7 +22,7 @@ const opened = (to: string, connections = 10) => {
 const setDefault = (level: string) =>
   admin.query(`alter database ${new URL(url).pathname.slice(1)} set default_transaction_isolation = '${level}'`)
 
-/** What clients see of a pooler: no start-up options, and a number that is not the backend's. */
+/** The properties of a pooler for its clients: no start-up options, and a process id that is not the backend's. */
 function startPooler(target: URL): Promise<net.Server> {
   const server = net.createServer((client) => {
     const backend = net.connect(Number(target.port), target.hostname)
@@ -65,7 +65,7 @@ afterAll(async () => {
   pooler.close()
 })
 
-it('begins transactions at read committed, whatever the default of the database is', async () => {
+it('a transaction begins at read committed, whatever the default of the database is', async () => {
   await setDefault('repeatable read')
   const db = opened(url)
   const level = `select current_setting('transaction_isolation') as level`
@@ -75,7 +75,7 @@ it('begins transactions at read committed, whatever the default of the database 
   expect(await db.transaction((tx) => tx.query(level))).toEqual(committed)
 })
 
-it('through a pooler, refuses another level, and else leaves nothing on its connections', async () => {
+it('a transaction through a pooler refuses another isolation level, and leaves no setting on the connection', async () => {
   await setDefault('repeatable read')
   await expect(opened(throughPooler).query('select 1')).rejects.toMatchObject({ code: 'SLUICE_BAD_ISOLATION' })
   await setDefault('read committed')
@@ -87,7 +87,7 @@ it('through a pooler, refuses another level, and else leaves nothing on its conn
   expect(await opened(url).call('units_left_for_jobs', left, [])).toEqual([{ idle: '1min', prepared: 1 }])
 })
 
-it('a connection that listens for weeks hangs nothing on signals with each of its pings', async () => {
+it('a connection that listens for weeks leaks no abort listener with its pings', async () => {
   const signals: AbortSignal[] = []
   const enough = new Promise<void>((resolve) => {
     const clock: Clock = {
@@ -105,18 +105,18 @@ it('a connection that listens for weeks hangs nothing on signals with each of it
   expect(new Set(signals).size).toBe(1)
 })
 
-it('an answer that came while this process stood still is not late', async () => {
+it('a reply that arrived while this process was stopped is not late', async () => {
   const db = openPg({ url, clock: systemClock, answerMs: 200 })
   open.push(db)
   await db.query('select 1')
   const asked = later(db.query('select 1 as n from pg_sleep(0.05)'))
-  // It is on its way.
+  // The statement is on its way.
   await new Promise((resolve) => setImmediate(resolve))
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_000)
   expect(await asked).toEqual([{ n: 1 }])
 })
 
-it('what the engine asks waits for no connection that users hold', async () => {
+it('statements of the engine do not wait for connections that users keep', async () => {
   const db = opened(url, 1)
   const asked = await db.transaction(async () => [
     await db.call('further', 'select 1 as n', []),
@@ -125,7 +125,7 @@ it('what the engine asks waits for no connection that users hold', async () => {
   expect(asked).toEqual([[{ n: 1 }], [{ n: 2 }]])
 })
 
-it('a body that throws is rolled back on its connection, which lives on; one whose connection is cut says so', async () => {
+it('a transaction whose callback throws is rolled back and its connection kept, and a cut connection is reported as such', async () => {
   const db = opened(url, 1)
   const pid = async () => (await db.query<{ pid: number }>('select pg_backend_pid() as pid'))[0]?.pid
   const before = await pid()
@@ -143,7 +143,7 @@ it('a body that throws is rolled back on its connection, which lives on; one who
   expect(await pid()).not.toBe(before)
 })
 
-it('a parameter that cannot be written is the fault of the caller, and costs no connection', async () => {
+it('a parameter that cannot be serialized is an error of the caller, and costs no connection', async () => {
   const db = opened(url, 1)
   const pid = () => db.query('select pg_backend_pid() as pid')
   const before = await pid()

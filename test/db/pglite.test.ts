@@ -32,7 +32,7 @@ function fresh(): string {
   return dir
 }
 
-test('values come back as node-postgres gives them', async () => {
+test('values have the same types as with node-postgres', async () => {
   const [row] = await memory.query(
     `select 9007199254740993::bigint as big, 7 as int, '{"a":[1,null]}'::jsonb as j, '"s"'::json as s, '2026-01-02T03:04:05.678Z'::timestamptz as at,
      1.50::numeric as n, true as b, null as nothing, array[1,9007199254740993]::bigint[] as bigs, array['a,"b"',null,'NULL'] as texts, '\\xdeadbeef'::bytea as bytes,
@@ -56,7 +56,7 @@ test('values come back as node-postgres gives them', async () => {
 })
 
 test.each(['query', 'call'] as const)(
-  'parameters of %s go in as node-postgres sends them, arrays with nulls too',
+  'parameters of %s are sent as node-postgres sends them, arrays with nulls too',
   async (how) => {
     const sql = `select $1::bigint[] as bigs, $2::text[] as texts, $3::uuid[] as ids, $4::jsonb[] as jsons, $5::jsonb as j, $6::timestamptz as at, $7::bigint as big, $8::text as nothing, $9::bytea as bytes, $10::int[] as empty`
     const id = '00000000-0000-7000-8000-000000000001'
@@ -114,7 +114,7 @@ test('a transaction commits as a whole, or not at all', async () => {
   expect(await memory.query('select sum(n)::int as sum from whole')).toEqual([{ sum: 6 }])
 })
 
-test('a transaction that swallowed an error says that nothing was stored', async () => {
+test('a transaction that swallowed an error reports that nothing was stored', async () => {
   await expect(
     memory.transaction(async (tx) => {
       await tx.query('select 1/0').catch(() => {})
@@ -122,7 +122,7 @@ test('a transaction that swallowed an error says that nothing was stored', async
   ).rejects.toMatchObject({ code: 'SLUICE_TRANSACTION_ABORTED' })
 })
 
-test('a query beside the open transaction, from inside it, throws instead of hanging; from elsewhere it waits its turn', async () => {
+test('a query beside the open transaction throws instead of deadlocking from inside it, and waits for its turn from elsewhere', async () => {
   const order: string[] = []
   let begun = () => {}
   const begins = new Promise<void>((resolve) => (begun = resolve))
@@ -152,7 +152,7 @@ test('a query beside the open transaction, from inside it, throws instead of han
   expect(order).toEqual(['transaction', 'elsewhere'])
 })
 
-test('what a transaction leaves behind cannot query through it, but may query the database', async () => {
+test('code that outlives its transaction cannot query through it, but may query the database', async () => {
   let late: (() => Promise<unknown>) | undefined
   let free: (() => Promise<unknown>) | undefined
   await memory.transaction(async (tx) => {
@@ -178,7 +178,7 @@ test('notifications reach those who listen, until they stop', async () => {
   expect(heard).toEqual(['one', 'two'])
 })
 
-test('close waits for what runs, may be called twice, and then everything rejects as unreachable', async () => {
+test('close waits for running statements and may be called twice, and then every call rejects as unreachable', async () => {
   const db = await openPglite({ clock })
   const running = later(db.query('select 1 as one'))
   const transaction = later(db.transaction((tx) => tx.query('select 2 as two')))
@@ -190,7 +190,7 @@ test('close waits for what runs, may be called twice, and then everything reject
   await db.close()
 })
 
-test('each awaited commit on a directory has reached the disk by an fsync of its own; reads need none', async () => {
+test('each awaited commit on a directory is synced to the disk by an fsync of its own, and reads need none', async () => {
   const db = await openPglite({ dir: fresh(), clock })
   await db.script('create table t (n int)')
   const seen = [db.syncs()]
@@ -207,11 +207,11 @@ test('each awaited commit on a directory has reached the disk by an fsync of its
   expect(memory.syncs()).toBe(0)
 })
 
-test('when an fsync fails the commit is not acknowledged, and nothing is from then on', async () => {
+test('a failed fsync lets the commit fail, and every commit from then on', async () => {
   const dir = fresh()
   const db = await openPglite({ dir, clock })
   await db.script('create table t (n int)')
-  // A disk that fails on demand: the one thing that cannot be had for real without root.
+  // A disk that fails on demand: the one fault that cannot be produced for real without root.
   const broken = vi.spyOn(fs, 'fdatasyncSync').mockImplementation(() => {
     throw Object.assign(new Error('input/output error'), { code: 'EIO' })
   })
@@ -227,7 +227,7 @@ test('when an fsync fails the commit is not acknowledged, and nothing is from th
 })
 
 test(
-  'kill -9 under load loses no acknowledged row, time after time; meanwhile a second opener is refused by pid',
+  'repeated kill -9 under load loses no acknowledged row, and a second opener is refused by pid meanwhile',
   { timeout: 300_000 },
   async () => {
     const dir = fresh()
@@ -252,7 +252,7 @@ test(
   },
 )
 
-test('a first opening that was interrupted is begun again', async () => {
+test('a first opening that was interrupted is started over', async () => {
   const dir = fresh()
   fs.mkdirSync(path.join(dir, 'pg.new'))
   fs.writeFileSync(path.join(dir, 'pg.new', 'PG_VERSION'), '18\n')
@@ -264,7 +264,7 @@ test('a first opening that was interrupted is begun again', async () => {
   await db.close()
 })
 
-test('the log does not grow without end', { timeout: 300_000 }, async () => {
+test('the write-ahead log does not grow without end', { timeout: 300_000 }, async () => {
   const dir = fresh()
   const db = await openPglite({ dir, clock })
   await db.script('create table t (filler text)')

@@ -26,14 +26,14 @@ afterAll(async () => {
   await bouncer.close()
 })
 
-/** Everything through pgbouncer in transaction mode, LISTEN past it. */
+/** A Sluice through pgbouncer in transaction mode, with a direct connection for LISTEN. */
 async function through(): Promise<Sluice> {
   const sluice = await Sluice.open({ store: bouncer.url, listenUrl: url })
   open.push(sluice)
   return sluice
 }
 
-it('migrates, sends, works, limits and tells through pgbouncer in transaction mode', async () => {
+it('migrations, sends, work, limits and notifications function through pgbouncer in transaction mode', async () => {
   const { url: fresh } = await freshDatabase()
   const own = await startPgbouncer(fresh, 2)
   const sluice = await Sluice.open({ store: own.url, listenUrl: fresh })
@@ -62,7 +62,7 @@ it('migrates, sends, works, limits and tells through pgbouncer in transaction mo
   expect(runs.toSorted((a, b) => a - b)).toEqual(Array.from({ length: n }, (_, i) => i))
   expect(await sluice.jobs.status()).toMatchObject({ waiting: 0, running: 0, failed: 0, workers: 1 })
   await sluice.prune()
-  // Nothing was left on the sessions that all share.
+  // No setting was left on the sessions that all clients share.
   const left = `select (select count(*)::int from pg_prepared_statements) as prepared,
     (select count(*)::int from pg_locks where locktype = 'advisory' and pid = pg_backend_pid()) as locks,
     current_setting('lock_timeout') as patience, current_setting('idle_in_transaction_session_timeout') as idle`
@@ -74,7 +74,7 @@ it('migrates, sends, works, limits and tells through pgbouncer in transaction mo
   await own.close()
 })
 
-it('an idle worker behind pgbouncer is woken by NOTIFY, and beats', async () => {
+it('an idle worker behind pgbouncer is woken by NOTIFY, and sends heartbeats', async () => {
   const sluice = await through()
   const quiet = task('pooled.woken', { input: z.object({}), run: () => undefined })
   const worker = await sluice.work([quiet])
@@ -87,7 +87,7 @@ it('an idle worker behind pgbouncer is woken by NOTIFY, and beats', async () => 
   await worker.stop()
 })
 
-it('who listens through pgbouncer counts as deaf, and looks for himself', async () => {
+it('a worker that listens only through pgbouncer knows that it gets no notifications, and polls', async () => {
   const sluice = await Sluice.open({ store: bouncer.url })
   open.push(sluice)
   const unheard = task('pooled.unheard', { input: z.object({}), run: () => undefined })
@@ -100,7 +100,7 @@ it('who listens through pgbouncer counts as deaf, and looks for himself', async 
   await worker.stop()
 })
 
-it('a worker beats while others hold all connections of the pooler: it is not given up', async () => {
+it('a worker whose pooler has no free connection still sends heartbeats, and is not given up', async () => {
   const { url: fresh } = await freshDatabase()
   const own = await startPgbouncer(fresh, 2)
   const sluice = await Sluice.open({ store: own.url, listenUrl: fresh })
@@ -121,7 +121,7 @@ it('a worker beats while others hold all connections of the pooler: it is not gi
   await own.close()
 })
 
-it('doctor sees the pooler: without a direct way for LISTEN it warns, and one that is no direct way it does not take', async () => {
+it('doctor recognises the pooler, warns without a direct URL for LISTEN, and refuses one that leads to a pooler', async () => {
   const sluice = await through()
   const place = (from: string, to: string) => ({
     store: { db: sluice.db, url: from, directUrl: to, owner: false, embedded: false },

@@ -16,8 +16,8 @@ const calls = limit('calls', { window: '1000/h', concurrency: 1_000 })
 const work = quietTask('work', [calls])
 const bucket = hash64('calls')
 
-it('kill -9 of the server under a role that commits to memory: nothing that was acknowledged is lost', async () => {
-  // Nothing but a commit that waits brings the log to the disk.
+it('a server killed with -9 under a role with synchronous_commit off loses nothing that was acknowledged', async () => {
+  // Only a commit that waits writes the log to the disk.
   const server = await startPostgres({ settings: { wal_writer_delay: '10s', wal_writer_flush_after: '1GB' } })
   onTestFinished(() => server.close())
   const admin = new pg.Client(server.adminUrl)
@@ -117,7 +117,7 @@ describe.each(engines)('on $name', ({ store }) => {
 
   const given = (param: unknown) => (typeof param === 'string' && param in known ? known[param] : param)
 
-  /** The level after a statement, in a transaction that began with another one. */
+  /** The setting after a statement, in a transaction that began with another one. */
   const levelAfter = async ([sql, ...params]: [string, ...unknown[]], level: string) => {
     let after: unknown
     const undone = new Error('only to look')
@@ -131,32 +131,35 @@ describe.each(engines)('on $name', ({ store }) => {
     return after
   }
 
-  it.each(Object.keys(statements))('after %s the commit waits for the disk', async (name) => {
+  it.each(Object.keys(statements))('the commit waits for the disk after %s', async (name) => {
     const statement = statements[name] as [string]
     expect(await levelAfter(statement, 'off')).toBe('on')
     expect(await levelAfter(statement, 'local')).toBe('local')
     expect(await levelAfter(['select 1'], 'off')).toBe('off')
   })
 
-  it.each(['repeatable read', 'serializable'])('nothing is granted at %s, and sends go on', async (level) => {
-    const at = (sql: string, params: unknown[]) =>
-      sluice.db.transaction(async (tx) => {
-        await tx.query(`set transaction isolation level ${level}`)
-        return tx.query(sql, params)
-      })
-    const granting = ['a claim', 'a further grant', 'a take', 'a hold'] as const
-    for (const name of granting) {
-      const [sql, ...params] = statements[name] as [string]
-      await expect(at(sql, params.map(given)), name).rejects.toMatchObject({
-        code: 'SLW03',
-        message: expect.stringContaining(level) as string,
-      })
-    }
-    expect(await at(...([statements['send in SQL']?.[0], []] as [string, unknown[]]))).toHaveLength(1)
-  })
+  it.each(['repeatable read', 'serializable'])(
+    'nothing is granted at isolation level %s, and sends go on',
+    async (level) => {
+      const at = (sql: string, params: unknown[]) =>
+        sluice.db.transaction(async (tx) => {
+          await tx.query(`set transaction isolation level ${level}`)
+          return tx.query(sql, params)
+        })
+      const granting = ['a claim', 'a further grant', 'a take', 'a hold'] as const
+      for (const name of granting) {
+        const [sql, ...params] = statements[name] as [string]
+        await expect(at(sql, params.map(given)), name).rejects.toMatchObject({
+          code: 'SLW03',
+          message: expect.stringContaining(level) as string,
+        })
+      }
+      expect(await at(...([statements['send in SQL']?.[0], []] as [string, unknown[]]))).toHaveLength(1)
+    },
+  )
 })
 
-it('behind a pooler, what another client left on its connection reaches no claim', async () => {
+it('a setting that another client left on a pooled connection does not affect claims', async () => {
   const { url } = await freshDatabase()
   const bouncer = await startPgbouncer(url, 1)
   onTestFinished(() => bouncer.close())

@@ -1,4 +1,4 @@
-/** The functions of releases that were replaced: they stay for a rollback, and for workers that still call them. */
+/** The functions of replaced releases: they stay for a rollback, and for workers that still call them. */
 import { beforeAll, expect, it } from 'vitest'
 import { version } from '../../src/core/version.ts'
 import type { Db } from '../../src/db/db.ts'
@@ -12,7 +12,7 @@ beforeAll(async () => {
   return () => sluice.close()
 })
 
-/** As if a release had been installed so many days ago. */
+/** As if a release had been installed this number of days ago. */
 const installed = async (release: string, days: number) => {
   await db.script(`create schema if not exists "sluice_${release.replaceAll(/\W/g, '_')}"`)
   await db.query(
@@ -21,7 +21,7 @@ const installed = async (release: string, days: number) => {
     [`functions-${release}-0123456789abcdef`, days],
   )
 }
-/** Installs this release, as if now, and resolves to the schemas that are left of others. */
+/** Installs this release, as if now, and resolves to the schemas of other releases that are left. */
 const left = async () => {
   await db.query(`delete from sluice.migration where name like 'functions-' || $1 || '-%'`, [version])
   await migrate(db)
@@ -37,7 +37,7 @@ const enter = (release: string) =>
     [release],
   )
 
-it('go 90 days after another release took their place, unless one of its workers lives', async () => {
+it('functions of a release are dropped 90 days after another release replaced it, unless one of its workers lives', async () => {
   await installed('0.0.1', 300)
   await installed('0.0.2', 200)
   await installed('0.0.3', 100)
@@ -53,7 +53,7 @@ it('go 90 days after another release took their place, unless one of its workers
   expect(await left()).toEqual(['sluice_0_0_4'])
 })
 
-it('a candidate of a release that goes does not take the release with it', async () => {
+it('a dropped release candidate does not take its release with it', async () => {
   await installed('0.0.5-rc.1', 200)
   await installed('0.0.6', 100)
   await installed('0.0.5', 1)

@@ -8,19 +8,19 @@ import { freshDatabase } from '../servers/database.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { until } from '../until.ts'
 
-// A firewall or a failed-over address forgets open connections: nothing comes on them, and nothing tells.
+// A firewall or a failed-over address drops open connections: nothing arrives on them, and no error reports it.
 
 let url: string
 beforeAll(async () => void (url = (await freshDatabase()).url))
 
-/** A way to the database for one test. */
+/** A proxy before the database for one test. */
 async function way({ onTestFinished }: TestContext) {
   const proxy = await startProxy({ port: Number(new URL(url).port) })
   onTestFinished(() => proxy.close())
   return proxy
 }
 
-it.concurrent('one statement is late, however many idle connections were half-open with its own', async (test) => {
+it.concurrent('one statement at most is late, however many idle connections became half-open together', async (test) => {
   const proxy = await way(test)
   const db = openPg({ url: proxy.url(url), clock: systemClock, answerMs: 500 })
   const unreachable = { code: 'SLUICE_STORE_UNREACHABLE' }
@@ -50,7 +50,7 @@ it.concurrent('one statement is late, however many idle connections were half-op
   await db.close()
 })
 
-it.concurrent('a statement of a transaction may take long, but not for ever when its connection is half-open', async (test) => {
+it.concurrent('a statement of a transaction may take long, but ends when its connection is half-open', async (test) => {
   const proxy = await way(test)
   const db = openPg({ url: proxy.url(url), clock: systemClock, answerMs: 600 })
   const slow = (seconds: number) => db.transaction((tx) => tx.query('select 1 as n from pg_sleep($1)', [seconds]))
@@ -73,7 +73,7 @@ it.concurrent('a statement of a transaction may take long, but not for ever when
   await db.close()
 })
 
-it.concurrent('a connection that listens is noticed to be half-open by its pings, and replaced', async (test) => {
+it.concurrent('a half-open connection that listens is noticed by its pings, and replaced', async (test) => {
   const proxy = await way(test)
   const hasty: Clock = {
     ...systemClock,
@@ -96,7 +96,7 @@ it.concurrent('a connection that listens is noticed to be half-open by its pings
   await Promise.all([db.close(), direct.close()])
 })
 
-it.concurrent('a worker whose connections are all half-open at once goes on, and is not given up', async (test) => {
+it.concurrent('a worker whose connections all become half-open at once goes on, and is not given up', async (test) => {
   const proxy = await way(test)
   const direct = await Sluice.open({ store: url })
   const far = await Sluice.open({ store: proxy.url(url) })
@@ -110,7 +110,7 @@ it.concurrent('a worker whose connections are all half-open at once goes on, and
   const strandedMs = systemClock.monotonicMs()
   const id = await direct.send(one, {})
   expect(await direct.waitFor(id, { timeout: '90s' })).toMatchObject({ state: 'done', attempt: 1, ambiguous: false })
-  // 10 s by what is waited for: the bound leaves as much again for a machine that does other things, twice.
+  // The expected time is 10 s; the bound adds as much again for a busy machine, twice.
   expect(systemClock.monotonicMs() - strandedMs).toBeLessThan(30_000)
   const ids = await Promise.all([far.send(one, {}), far.send(one, {})])
   for (const each of ids) expect(await direct.waitFor(each, { timeout: '90s' })).toMatchObject({ state: 'done' })

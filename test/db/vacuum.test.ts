@@ -6,7 +6,7 @@ import type { Db } from '../../src/db/db.ts'
 import { vacuumUntil } from '../../src/db/vacuum.ts'
 import { Sluice } from '../../src/sluice.ts'
 
-it('the embedded engine freezes the oldest table before transaction numbers run out', async () => {
+it('the embedded engine freezes the oldest table before transaction ids run out', async () => {
   const sluice = await Sluice.open({ store: 'memory:' })
   const scripts: string[] = []
   const failed: unknown[] = []
@@ -16,7 +16,7 @@ it('the embedded engine freezes the oldest table before transaction numbers run 
   const clock = { ...systemClock, sleep: async () => (++rounds === 3 ? end.abort() : undefined) }
   const ages = [2e9, 0]
   const db = {
-    // Asked as it is first: nothing is so old. Then as if the bound were lower.
+    // First with the real bound: nothing is that old. Then with a lower bound.
     query: (sql: string, [age]: [number]) => sluice.db.query(sql, [ages.shift() === 0 ? 0 : age]),
     script: (sql: string) => {
       scripts.push(sql)

@@ -51,7 +51,7 @@ async function connect(): Promise<pg.Client> {
   return client
 }
 
-/** A bare line: sends frames, and collects the answer up to the next ReadyForQuery. */
+/** A bare connection: sends frames, and collects the reply up to the next ReadyForQuery. */
 async function bare() {
   const socket = net.connect(path.join(info.host, `.s.PGSQL.${info.port}`))
   let bytes = Buffer.alloc(0)
@@ -111,7 +111,7 @@ test('transactions of four socket clients and of the owner exclude each other', 
   await pool.end()
 })
 
-test('a large value goes both ways', async () => {
+test('a large value passes in both directions', async () => {
   const client = await connect()
   const large = 'é'.repeat(4_000_000)
   const { rows } = await client.query<{ large: string }>('select $1::text as large', [large])
@@ -129,7 +129,7 @@ test('an error reaches its client with its code, and its connection goes on', as
   expect((await client.query('select 1 as one')).rows).toEqual([{ one: 1 }])
 })
 
-test('statements of the same name belong to their clients, and outlive each other', async () => {
+test('prepared statements of one name belong to their own clients, and survive each other', async () => {
   const [a, b] = [await connect(), await connect()]
   const ask = async (client: pg.Client, sql: string) => (await client.query({ name: 'same', text: sql })).rows
   for (let i = 0; i < 3; i++) {
@@ -145,7 +145,7 @@ test('statements of the same name belong to their clients, and outlive each othe
   expect(await db.call('check_epoch_after_restart', `select 'owner' as who`, [])).toEqual([{ who: 'owner' }])
 })
 
-test('when a client leaves, nothing of it stays prepared', async () => {
+test('a client that leaves leaves no prepared statement', async () => {
   const count = async () =>
     (
       await db.query<{ n: number }>(
@@ -160,7 +160,7 @@ test('when a client leaves, nothing of it stays prepared', async () => {
   await expect.poll(count).toBe(before)
 })
 
-test('an unnamed statement survives what others do between parse and bind; a failed one does not exist', async () => {
+test('an unnamed statement survives other clients between parse and bind, and a failed one does not exist', async () => {
   const { ask, socket } = await bare()
   expect(await ask('Z', parse('', `select 'mine'`), sync)).toBe('1Z')
   await db.query(`select 'theirs' as x, $1::int`, [1])
@@ -176,7 +176,7 @@ test('an unnamed statement survives what others do between parse and bind; a fai
   socket.destroy()
 })
 
-test('a flush is answered at once, holds the turn, and is undone when the client goes before its sync', async () => {
+test('a flush is answered at once, keeps the turn, and is rolled back when the client leaves before its sync', async () => {
   await db.script('drop table if exists flushed; create table flushed (n int)')
   const { ask, socket } = await bare()
   expect(await ask('C', parse('', 'insert into flushed values (1)'), bind(''), execute, frame('H'))).toBe('12C')
@@ -185,7 +185,7 @@ test('a flush is answered at once, holds the turn, and is undone when the client
   expect(await waiting).toEqual([])
 })
 
-test('a simple query after an error waits for the sync, as with a server, and harms nobody', async () => {
+test('a simple query after an error waits for the sync, as on a server, and disturbs no other client', async () => {
   const { socket } = await bare()
   socket.write(Buffer.concat([parse('', 'selec'), frame('Q', text('select 1'))]))
   const waiting = db.query('select 1 as one')
@@ -194,7 +194,7 @@ test('a simple query after an error waits for the sync, as with a server, and ha
   expect(await waiting).toEqual([{ one: 1 }])
 })
 
-test('a client that breaks off in mid-transaction is rolled back, and the others go on', async () => {
+test('a client that disconnects in mid-transaction is rolled back, and the others go on', async () => {
   await db.script('drop table if exists torn; create table torn (n int)')
   const client = await connect()
   await client.query('begin')
@@ -205,7 +205,7 @@ test('a client that breaks off in mid-transaction is rolled back, and the others
   expect(await waiting).toEqual([])
 })
 
-test('a client that falls silent in mid-transaction is thrown out', async () => {
+test('a client that falls silent in mid-transaction is disconnected', async () => {
   await db.script('drop table if exists silent; create table silent (n int)')
   const client = await connect()
   const gone = new Promise((resolve) => client.once('end', resolve))
@@ -228,7 +228,7 @@ test('a client that leaves while it waits for its turn leaves nothing behind', a
   expect(await db.query('select 1 as one')).toEqual([{ one: 1 }])
 })
 
-test('notifications pass between owner and clients, and each hears only what it listens to', async () => {
+test('notifications pass between owner and clients, and each receives only its own channels', async () => {
   const [a, b] = [await connect(), await connect()]
   const heard: string[] = []
   a.on('notification', ({ channel, payload }) => heard.push(`a ${channel} ${payload}`))
@@ -268,12 +268,12 @@ test('COPY from the client is refused, and ends neither the connection nor the e
   expect(await db.query('select 1 as one')).toEqual([{ one: 1 }])
 })
 
-test('TLS is declined as a server without it does', async () => {
+test('TLS is declined as by a server without it', async () => {
   const client = new pg.Client({ ...info, ssl: { rejectUnauthorized: false } })
   await expect(client.connect()).rejects.toThrow('does not support SSL')
 })
 
-test('no bytes whatever that a client sends stop the engine', { timeout: 300_000 }, async () => {
+test('no sequence of bytes from a client stops the engine', { timeout: 300_000 }, async () => {
   const letter = fc.constantFrom(...'QPBDECSHXdcfFpz~\0'.split(''))
   const body = fc.oneof(
     fc.uint8Array({ maxLength: 40 }).map((bytes) => Buffer.from(bytes)),
@@ -302,7 +302,7 @@ test('no bytes whatever that a client sends stop the engine', { timeout: 300_000
   )
 })
 
-test('a frame above the limit, and a first packet of nonsense, are turned away', async () => {
+test('a frame above the limit and an invalid first packet are refused', async () => {
   const { socket, until } = await bare()
   socket.write(Buffer.from([0x51, 0x7f, 0xff, 0xff, 0xff]))
   expect(await until('?')).toBe('E')
@@ -314,7 +314,7 @@ test('a frame above the limit, and a first packet of nonsense, are turned away',
   expect(await db.query('select 1 as one')).toEqual([{ one: 1 }])
 })
 
-test('an owner that closes says goodbye to its clients, and rolls their transactions back', async () => {
+test('an owner that closes notifies its clients, and rolls back their transactions', async () => {
   const other = fs.mkdtempSync(path.join(os.tmpdir(), 'sluice-wire-'))
   const closing = await openPglite({ dir: other, clock })
   const client = new pg.Client({ ...(await connectInfo(other))! })

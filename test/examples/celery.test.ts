@@ -15,7 +15,7 @@ const place = fileURLToPath(new URL('../../examples/python', import.meta.url))
 const calls = 40
 const units = 8
 
-it('Celery tasks keep a limit of the fleet, and are put back without a retry for as long as there is no room', async ({
+it('Celery tasks keep a limit of the fleet, and are postponed without a retry while there is no room', async ({
   onTestFinished,
 }) => {
   const python = await findPython('celery', 'redis')
@@ -62,7 +62,7 @@ it('Celery tasks keep a limit of the fleet, and are put back without a retry for
   expect(arrivals).toHaveLength(calls + 1)
   const shortest = Math.min(...arrivals.slice(units).map(({ ms }, i) => ms - (arrivals[i]?.ms ?? 0)))
   expect(shortest).toBeGreaterThanOrEqual(1_000)
-  // Had each put-off been a retry, three of them would have ended a call.
+  // If each postponement had been a retry, three of them would have ended a call.
   const putOff = [...log.join('').matchAll(/Task celery_limits\.call\[(.*?)\] retry/g)].map(([, id]) => id)
   const most = Math.max(...putOff.map((id) => putOff.filter((one) => one === id).length))
   console.info(`${putOff.length} times put off, ${most} times the same; ${units + 1} calls in ${shortest} ms at least`)

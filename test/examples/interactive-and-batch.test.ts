@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { line, numbers, runExample } from './program.ts'
 
-it('who waits in person overtakes the batch, on one account that is not exceeded', async ({ signal }) => {
+it('interactive jobs overtake the batch on one account whose limit is not exceeded', async ({ signal }) => {
   const out = await runExample('interactive-and-batch.ts', signal)
   const cards = Array.from({ length: 10 }, (_, card) => numbers(line(out, `card ${card}:`)))
   const [, waiting, before] = [0, 1, 2].map((n) => cards.map((card) => card[n] ?? NaN)) as [
@@ -9,7 +9,7 @@ it('who waits in person overtakes the batch, on one account that is not exceeded
     number[],
     number[],
   ]
-  // Only what was on its way already goes first: ten at one time.
+  // Only batch calls that were under way go first: ten at one time.
   expect(before.filter((rows) => rows <= 10).length).toBeGreaterThan(5)
   expect(sum(before)).toBeLessThan(sum(waiting) / 4)
   expect(numbers(line(out, 'row 249'))[1]).toBeLessThan(125)

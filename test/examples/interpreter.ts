@@ -10,7 +10,7 @@ type Module = keyof typeof packages
 
 /**
  * A Python 3 that has these modules: in PATH, in Debian's place, or there after an installation with apt-get (as root on
- * Debian, like PostgreSQL itself). Throws, saying what to install, when there is none.
+ * Debian, like PostgreSQL itself). Throws an error that names the missing packages when there is none.
  */
 export async function findPython(...modules: Module[]): Promise<string> {
   const found = await python(modules)
@@ -39,7 +39,7 @@ async function install(names: string): Promise<void> {
   process.stderr.write(`Installing ${names} with apt-get.\n`)
   const env = { ...process.env, DEBIAN_FRONTEND: 'noninteractive' }
   const apt = (...args: string[]) => run('apt-get', args, { env, maxBuffer: 64 * 1024 * 1024 })
-  // A failed update need not matter; another test may hold apt's lock.
+  // A failed update may be harmless; another test may hold apt's lock.
   await apt('update').catch(() => {})
   const options = ['-y', '--no-install-recommends', '-o', 'DPkg::Lock::Timeout=300']
   await apt('install', ...options, ...names.split(' ')).catch((error: Error) =>

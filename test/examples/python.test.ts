@@ -11,7 +11,7 @@ import { line } from './program.ts'
 
 const place = fileURLToPath(new URL('../../examples/python', import.meta.url))
 
-it('Python sends in its own transaction; a worker checks, rules and limits what it sent', async ({
+it('Python sends in its own transaction, and a worker checks, rules and limits these jobs', async ({
   onTestFinished,
 }) => {
   const { url } = await freshDatabase()

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest'
 import { line, numbers, runExample } from './program.ts'
 
-it('an endpoint that is down is switched off, one that asks for silence gets it, others notice neither', async ({
+it('an endpoint that is down is disabled, one that demands silence gets it, and others are not affected', async ({
   signal,
 }) => {
   const out = await runExample('webhooks.ts', signal)
@@ -21,7 +21,7 @@ it('an endpoint that is down is switched off, one that asks for silence gets it,
     expect(calls(customer)).toHaveLength(6)
     expect(events(customer, 200)).toEqual([1, 2, 3, 4, 5, 6])
   }
-  // It is busy until the others have got everything, so this one would not end if they waited for it.
+  // Its endpoint is busy until the others have got everything, so this one would not end if they waited for it.
   expect(line(out, 'slow:')).toContain(': 6 done; got ')
   expect(events('slow', 429).length).toBeGreaterThan(0)
   expect(events('slow', 200)).toEqual([1, 2, 3, 4, 5, 6])

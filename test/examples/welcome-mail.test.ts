@@ -1,11 +1,11 @@
 import { expect, it } from 'vitest'
 import { line, runExample } from './program.ts'
 
-it('mails and forms arrive, attempts count, what is refused is tried again or told, the rest waits', async ({
+it('mails and forms arrive, attempts are counted, refused ones are retried or reported, and the rest waits', async ({
   signal,
 }) => {
   const out = await runExample('welcome-mail.ts', signal)
-  // Of the hundred one was a refusal that passed, three were a full mailbox, one was an unknown one.
+  // Among the hundred attempts one met a temporary refusal, three a full mailbox, and one an unknown mailbox.
   expect(line(out, 'mail server:')).toBe('mail server: 100 attempts, 95 mails delivered')
   expect(out).toContain('  ada@example.test: Welcome, Ada\n')
   expect(out).toContain('  busy@example.test: Welcome, Bo\n')

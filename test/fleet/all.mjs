@@ -36,7 +36,7 @@ export const windowed = task('windowed', {
   retry,
   run: call('windowed'),
 })
-/** Sent by a schedule every second, also for the seconds in which nobody could. */
+/** Sent by a schedule every second, also for the seconds in which no worker could. */
 export const tick = task('tick', { input: anything, retry, run: () => undefined })
 export const tasks = [rated, windowed, tick]
 export const schedules = [schedule('every-second', { task: tick, cron: '* * * * * *', input: {}, catchUp: 'all' })]

@@ -21,12 +21,12 @@ const { rated, windowed, rules } = (await import(definitions)) as {
 const memberFile = fileURLToPath(new URL('./all.mjs', import.meta.url))
 const workers = isLong ? 8 : 3
 const lastsMs = isLong ? 180_000 : 12_000
-/** So often a worker is killed, and so often the database. */
+/** How often a worker is killed, and how often the database. */
 const killMs = isLong ? 3_000 : 4_000
 const crashMs = isLong ? 30_000 : 6_000
 vi.setConfig({ testTimeout: lastsMs + 600_000 })
 
-test('nothing is lost, exceeded, or scheduled twice, while workers are killed and the database crashes', async () => {
+test('a fleet loses nothing, exceeds nothing and schedules nothing twice while workers are killed and the database crashes', async () => {
   const server = await startPostgres()
   const log = { algorithm: 'sliding log' }
   const rates = await vendorOf([
@@ -41,7 +41,7 @@ test('nothing is lost, exceeded, or scheduled twice, while workers are killed an
   const vendors = { rated: rates.url, windowed: many.url }
   const options = { store: server.url, vendors, concurrency: 6 }
   const sluice = await Sluice.open({ store: server.url, rules })
-  // One that starts in the moment of a crash ends with an error; what supervises workers starts it again, until it stays.
+  // A process that starts during a crash ends with an error; a supervisor would start it again, until it stays.
   const enter = async () => {
     const begin = async () => (await start(memberFile, options).catch(() => undefined))?.child
     let child = await begin()
@@ -93,7 +93,7 @@ test('nothing is lost, exceeded, or scheduled twice, while workers are killed an
   for (const one of [rates, many]) {
     const report = await one.report()
     expect(report.rules.map(({ exceeded }) => exceeded)).toEqual(report.rules.map(() => 0))
-    // A concurrency is proved by the vendor itself: it would have answered 429.
+    // The vendor itself proves the concurrency: it would have answered 429.
     expect(report.vendor429).toBe(0)
   }
   expect(await sluice.verify()).toMatchObject({ isProved: true, exceeded: [], missing: [] })
@@ -112,7 +112,7 @@ test('nothing is lost, exceeded, or scheduled twice, while workers are killed an
     }
     const isFast = job?.task === 'rated' && n % 3 === 0
     const queue = isFast ? 'fast' : n % 80 === 1 ? 'last' : n % 40 === 1 ? 'aside' : 'default'
-    // Three crashes end a job; then it stands in the archive, with its reason.
+    // Three crashes end a job; then it is in the history, with its reason.
     if (job?.state === 'failed') expect(job).toMatchObject({ reason: 'crashed', crashes: 3 })
     else expect(job).toMatchObject({ state: 'done', queue })
     if (job?.state === 'done') expect(times).toBeGreaterThanOrEqual(1)

@@ -1,6 +1,6 @@
 /**
- * A limit set down and up while worker processes are at it. Promised, and held to here: whatever was decided after a change
- * keeps the new bound, counting what the old one had let in; before it the old bound held. So no window at the vendor
+ * A limit that goes down and up while worker processes call. The promise: a decision after a change keeps the new bound,
+ * counting the grants under the old one; a decision before it kept the old bound. So no window at the vendor
  * that ends before the change holds more than the old bound, none that begins a margin after it more than the new one, and
  * none between more than the greater of the two.
  */
@@ -31,7 +31,7 @@ async function start(file: string, options: object): Promise<string> {
   return once(createInterface(child.stdout), 'line').then(([line]) => String(line))
 }
 
-// As in member.mjs: what may vary by a second.
+// As in member.mjs: the transit may vary by a second.
 const input = z.object({ key: z.string() })
 const limits = [
   limit('fleet', { rate: '160/4s', transit: '1s' }),
@@ -41,13 +41,13 @@ const call = task('call', { input, limits: limits as never, run: () => undefined
 const windowMs = 2_000
 const marginNs = 1.1e9
 
-/** Most arrivals in any half-open window, of those between two moments at the vendor. */
+/** Most arrivals in any half-open window between two moments at the vendor. */
 const most = (arrivals: readonly Arrival[], fromNs: number, toNs: number): number => {
   const some = arrivals.filter(({ atNs }) => atNs >= fromNs && atNs < toNs).map((one) => ({ ...one, keys: [''] }))
   return prove(some, [{ name: '', limit: 0, windowMs }]).rules[0]?.worst ?? 0
 }
 
-test('no window holds more than the bound of its time, and each change is in force at once', async () => {
+test('a change of a limit is in force at once, and no window holds more than the limit of its time', async () => {
   const { url: store } = await freshDatabase()
   const rules = [{ name: 'all', algorithm: 'sliding log', limit: 100_000, windowMs }]
   const vendor = await start('../../dist/testing/serve.js', { rules, latencyMs: 5 })
@@ -66,7 +66,7 @@ test('no window holds more than the bound of its time, and each change is in for
       await sluice.limits.set('fleet', { rate: `${units}/2s` as Rate }, { reason })
       phases.push({ beforeNs, sinceNs: await mark() })
     }
-    /** Until a window has held more than this, and for longer than a window and the margin. */
+    /** Waits until a window has held more than this, and for longer than a window and the margin. */
     const lasts = async (units: number) => {
       const { sinceNs } = phases.at(-1) ?? { sinceNs: 0 }
       const endNs = sinceNs + windowMs * 1e6 + 1.5 * marginNs
@@ -99,7 +99,7 @@ test('no window holds more than the bound of its time, and each change is in for
   }
 })
 
-/** Each grant, with all that was granted and kept in the window and margin up to it, is within the rate that it was decided by. */
+/** Each grant, with all kept grants in the window and margin up to it, is within the rate by which it was decided. */
 async function kept(sluice: Sluice): Promise<void> {
   const rows = await sluice.db.query<{ version: number; worst: number; units: number }>(
     `select l.version, max(w.units)::int as worst, (d.spec -> 'rules' -> 0 ->> 'units')::int as units

@@ -1,4 +1,4 @@
-/** Processes of a test, each of which says a line once it is there. What is left of them ends with the test. */
+/** Processes of a test, each of which prints a line once it is ready. Those that are left end with the test. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
@@ -16,7 +16,7 @@ afterEach(async () => {
   await Promise.all(ends)
 })
 
-/** Starts one; `line` is the first that it says. Rejects when it ends before. */
+/** Starts one; `line` is the first that it prints. Rejects when it ends before. */
 export async function start(file: string, options: object): Promise<{ child: ChildProcess; line: string }> {
   const child = spawn(process.execPath, [file, JSON.stringify(options)], { stdio: ['pipe', 'pipe', 'inherit'] })
   children.add(child)
@@ -35,7 +35,7 @@ export async function end(fleet: readonly ChildProcess[]): Promise<void> {
   await Promise.all(ends)
 }
 
-/** A vendor in a process of its own, and what it saw. */
+/** A vendor in a process of its own, and the calls that it received. */
 export async function vendorOf(rules: readonly object[]) {
   const { line: url } = await start(serveFile, { rules, latencyMs: 5 })
   const ask = async <T>(what: string) => (await (await fetch(`${url}/.vendor/${what}`)).json()) as T

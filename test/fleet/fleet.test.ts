@@ -18,7 +18,7 @@ import { later, until } from '../until.ts'
 const memberFile = fileURLToPath(new URL('./member.mjs', import.meta.url))
 const serveFile = fileURLToPath(new URL('../../dist/testing/serve.js', import.meta.url))
 const jobs = isLong ? 1_800 : 300
-/** Many times as long as the limit takes for that many. */
+/** Many times as long as the limit takes for this number of jobs. */
 const endMs = 90_000 + jobs * 300
 vi.setConfig({ testTimeout: 2 * endMs })
 // As in member.mjs, which has the handler. On a busy machine a call may take a second to arrive.
@@ -32,7 +32,7 @@ const burst = promise?.burst ?? 0
 
 const children = new Set<ChildProcess>()
 
-// What a failed test left running would be a load on the next.
+// Processes that a failed test left would be a load on the next.
 afterEach(async () => {
   const ends = [...children].map((child) => once(child, 'exit'))
   for (const child of children) child.kill('SIGKILL')
@@ -72,7 +72,7 @@ async function fleet(name: string, concurrency: number) {
         call,
         Array.from({ length: count }, (_, i) => ({ key: `k${i % 5}`, i })),
       ),
-    /** Every job ended, counted in the tables, not by what the system says of itself. */
+    /** Every job ended, counted in the tables, not by the system's own counts. */
     ended: async (count: number) => {
       const [row] = await sluice.db.query<{ n: string }>(
         `select (select count(*) from ${schema}.done) + (select count(*) from ${schema}.failed) as n`,
@@ -111,7 +111,7 @@ async function unexplained(sluice: Sluice, arrivals: Arrival[]): Promise<string[
   return extra
 }
 
-/** The ledger says the same as the vendor. */
+/** The ledger agrees with the vendor. */
 async function proved(sluice: Sluice): Promise<void> {
   const { rules, ...proof } = await sluice.verify()
   expect(proof).toMatchObject({ isProved: true, exceeded: [], missing: [] })
@@ -122,7 +122,7 @@ async function proved(sluice: Sluice): Promise<void> {
 }
 
 describe('a fleet under one shared limit and one for each key', () => {
-  test('1 and 8 worker processes: the same rate, nothing exceeded, nothing lost, nothing twice', async () => {
+  test('reaches the same rate with 1 and 8 worker processes, with nothing exceeded, lost or done twice', async () => {
     const rates: number[] = []
     for (const workers of [1, 8]) {
       const run = await fleet(`same_${workers}`, 8)
@@ -139,14 +139,14 @@ describe('a fleet under one shared limit and one for each key', () => {
       rates.push((jobs - burst) / span(arrivals))
       await run.close()
     }
-    // Of what the guarantee allows. More is impossible, as was proved above; less is measured: 0.95 and more on a machine
-    // that does nothing else, so the bound is far from what a busy one gives.
+    // The part of the guaranteed rate. More is impossible, as was proved above; less is measured: 0.95 and more on a machine
+    // that does nothing else, so the bound is far from the rate of a busy one.
     for (const rate of rates) expect(rate / perSecond).toBeGreaterThan(isLong ? 0.97 : 0.5)
     if (isLong) expect(Math.abs((rates[1] ?? 0) / (rates[0] ?? 1) - 1)).toBeLessThan(0.02)
     console.log(`of the guarantee: 1 worker ${share(rates[0], perSecond)}, 8 workers ${share(rates[1], perSecond)}`)
   })
 
-  test('one worker killed with -9 every 2 s, and one stopped and continued: nothing exceeded, lost, or twice without a cause', async () => {
+  test('exceeds, loses and repeats nothing without a cause while a worker is killed with -9 every 2 s and another is stopped', async () => {
     const run = await fleet('killed', 8)
     const members = await Promise.all(Array.from({ length: 4 }, run.enter))
     const stopped = await run.enter()
@@ -178,7 +178,7 @@ describe('a fleet under one shared limit and one for each key', () => {
     await run.close()
   })
 
-  test('all workers down while jobs wait, then back: no burst above the limit', async () => {
+  test('makes no burst above the limit when all workers were down while jobs waited', async () => {
     const run = await fleet('down', 8)
     const jobs = isLong ? 1_800 : 160
     const first = await run.enter()

@@ -6,7 +6,7 @@ import { Sluice } from '../../src/sluice.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 
-// As in a bundle that left the thread's file behind.
+// As in a bundle that lacks the thread's file.
 vi.mock('node:worker_threads', async (original) => {
   const { Worker } = await original<typeof threads>()
   return {
@@ -18,7 +18,7 @@ vi.mock('node:worker_threads', async (original) => {
   }
 })
 
-test('a worker whose heartbeat thread cannot run says so, and beats all the same', async () => {
+test('a worker whose heartbeat thread cannot run logs that, and sends heartbeats all the same', async () => {
   const { url } = await freshDatabase()
   const error = vi.fn<(message: string, details?: Record<string, unknown>) => void>()
   const quiet = () => {}

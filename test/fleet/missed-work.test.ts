@@ -1,4 +1,4 @@
-/** Idle workers sleep long: somebody who looks for all calls them to what none of them was told of, and to nothing else. */
+/** Idle workers sleep long: a round notifies them of work whose notification none of them got, and of nothing else. */
 import { fn } from '../servers/fn.ts'
 import { beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
@@ -24,14 +24,14 @@ describe.each(mainEngines)('on $name', (engine) => {
     await at.db.query('update sluice.worker set tasks = array[$2] where id = $1', [id, task])
     return id
   }
-  /** Goes to sleep, as a worker does that finds nothing more. */
+  /** Lets a worker fall asleep, after a claim that finds nothing more. */
   const sleep = async (id = mine ?? '', task = 'plain') => claim(at.db, id, [task], 5, newId(), true)
-  /** Whom a look for all calls. */
+  /** The workers that one search for missed work notifies. */
   const called = async () => {
     const told: string[] = []
     const stop = await at.db.listen('sluice.wake', (payload) => void told.push(payload))
     await until(() => at.db.listening(), 'it listens')
-    // What senders told comes before.
+    // Notifications of senders come before.
     const notify = async (payload: string) => {
       await at.db.query(`select pg_notify('sluice.wake', $1)`, [payload])
       await until(() => told.includes(payload), 'all is heard')
@@ -46,7 +46,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   beforeEach(async () => {
     await at.clock.set(startMs)
     ;[mine, other] = [await member('plain'), await member('slow')]
-    // Known, and nothing left of it.
+    // The task is known, and none of its jobs are left.
     for (const task of [plain, slow]) {
       await at.sluice.send(task, { tenant: 'a' })
       await claim(at.db, mine ?? '', [task.name], 0)
@@ -60,7 +60,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     }
   })
 
-  it('nobody is called while nothing is due, nor when nobody is idle', async () => {
+  it('no worker is notified while nothing is due, nor when none is idle', async () => {
     await sleep()
     expect(await called()).toEqual([])
     await at.db.query('delete from sluice.idle')
@@ -69,7 +69,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   })
 
   it.runIf(engine.name === 'PostgreSQL')(
-    'a transaction that saw nobody idle, and commits when all are, has those called that can run its jobs',
+    'workers idle at the commit of a transaction that saw none idle are notified, if they can run its jobs',
     async () => {
       await at.sluice.transaction(async (tx) => {
         await at.sluice.send(plain, {}, { tx })
@@ -78,12 +78,12 @@ describe.each(mainEngines)('on $name', (engine) => {
         expect(await called()).toEqual([])
       })
       expect(await called()).toEqual([`@${mine}`])
-      // It comes, or is not there any more; it is not called again and again.
+      // The worker comes, or does not exist any more; it is not notified again and again.
       expect(await called()).toEqual([])
     },
   )
 
-  it('a gate that opens has those called whose jobs it held back', async () => {
+  it('workers are notified when a gate opens whose jobs it held back', async () => {
     const hours = parseHours({ from: '13:00', to: '14:00', zone: 'Europe/Berlin' })
     await defineGate(sqlOn(at.db), 'lunch', { tasks: ['plain'], hours, reason: 'lunch' })
     await at.sluice.send(plain, {})
@@ -94,7 +94,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await called()).toEqual([`@${mine}`])
   })
 
-  it('also those whose jobs waited for a limit when it closed', async () => {
+  it('workers are notified when that gate closed while the jobs waited for a limit, too', async () => {
     await at.sluice.sendMany(slow, [{}, {}])
     const hours = parseHours({ from: '13:00', to: '14:00', zone: 'Europe/Berlin' })
     await sleep(other, 'slow')
@@ -107,7 +107,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await called()).toEqual([`@${other}`])
   })
 
-  it('a scheduled job that no sleeper knows of has them called in time', async () => {
+  it('workers are notified in time of a scheduled job that no sleeping worker knows of', async () => {
     await sleep()
     await at.sluice.send(plain, {}, { delay: '10s' })
     expect(await called()).toEqual([])
@@ -115,12 +115,12 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await called()).toEqual(['*'])
     expect((await sleep()).wakeUs).toBeLessThan(3_100_000)
     expect(await called()).toEqual([])
-    // It slept too long.
+    // The worker slept too long.
     await at.clock.set(startMs + 11_000)
     expect(await called()).toEqual(['*'])
   })
 
-  it('a release whose sleeper is gone is told to another', async () => {
+  it('another worker is notified of room when the worker that would have woken for it is gone', async () => {
     const third = await member('slow')
     await at.sluice.sendMany(slow, [{}, {}, {}])
     const first = await sleep(other, 'slow')
@@ -132,7 +132,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     await at.db.query('delete from sluice.idle where worker = $1', [other])
     expect(await called()).toEqual([`@${third}`])
   })
-  it('a release of a label of the worker is told to another when its sleeper has something else to do', async () => {
+  it('another worker is notified of room at its label when the worker that would have woken for it is busy', async () => {
     const hosted = quietTask('hosted', [limit('ip', { rate: '60/h', burst: 1, by: label('host') })])
     const tasks = ['hosted', 'plain']
     const ids = [await member('plain'), await member('plain')]

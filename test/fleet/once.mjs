@@ -1,4 +1,4 @@
-// What cron would start: claims what is allowed now, runs it, exits. `node once.mjs '{"store","schema","vendor"}'`.
+// The program that cron would start: claims the allowed jobs, runs them, exits. `node once.mjs '{"store","schema","vendor"}'`.
 import { limit, Sluice, task } from '../../dist/index.js'
 
 const { store, schema, vendor } = JSON.parse(process.argv[2])

@@ -13,10 +13,10 @@ import { freshDatabase } from '../servers/database.ts'
 const processes = isLong ? 100 : 12
 const file = fileURLToPath(new URL('./once.mjs', import.meta.url))
 const schema = 'once'
-/** `600/h` allows so many at once, and one more every 6.7 s. */
+/** `600/h` allows this number at once, and one more every 6.7 s. */
 const allowedNow = 60
 
-test(`${processes} one-shot dispatchers at once: what the limit allows runs, once, and no more`, async () => {
+test(`${processes} one-shot dispatchers at once run the jobs that the limit allows, each once, and no more`, async () => {
   const database = await freshDatabase()
   const standIn = vendor({ rules: [{ algorithm: 'sliding log', limit: 600, windowMs: 3_600_000 }] })
   const url = await standIn.listen()
@@ -41,7 +41,7 @@ test(`${processes} one-shot dispatchers at once: what the limit allows runs, onc
     return Number(out)
   }
   const ran = await Promise.all(Array.from({ length: processes }, dispatchOnce))
-  // A process that was too slow ten times in a row leaves room unused; cron's next call finds it all given back.
+  // A process that was too slow ten times in a row leaves room unused; the next call by cron finds it all refunded.
   for (let calls = 0; calls < 10 && standIn.arrivals().length < allowedNow; calls++) ran.push(await dispatchOnce())
   const arrivals = standIn.arrivals()
   expect(new Set(arrivals.map((arrival) => arrival.jobId)).size).toBe(arrivals.length)

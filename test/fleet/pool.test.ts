@@ -34,7 +34,7 @@ async function start(file: string, options: object): Promise<string> {
   return once(createInterface(child.stdout), 'line').then(([line]) => String(line))
 }
 
-it('the vendor sees each account and each host within its bound, all accounts in use, and each job once', async () => {
+it('the vendor sees each account and each host within its limit, all accounts in use, and each job once', async () => {
   const { url: store } = await freshDatabase()
   const rules = [
     { name: 'account', algorithm: 'sliding log', limit: 20, windowMs: 2_000, key: 'header:x-key' },
@@ -53,7 +53,7 @@ it('the vendor sees each account and each host within its bound, all accounts in
   expect(report).toMatchObject({ arrivals: jobs, vendor429: 0, duplicates: 0 })
   expect(report.rules.map(({ exceeded }) => exceeded)).toEqual([0, 0])
   const counts = ['a', 'b', 'c'].map((key) => arrivals.filter(({ keys }) => keys[0] === key).length)
-  // The one with the most room is taken, so they stay close together.
+  // The claim takes the one with the most room, so they stay close together.
   for (const count of counts) expect(count).toBeGreaterThan(jobs / 6)
   expect(new Set(arrivals.map(({ keys }) => keys[1])).size).toBe(2)
   await sluice.close()

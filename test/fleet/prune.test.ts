@@ -16,7 +16,7 @@ const hour = 3_600_000
 const old = '20200101'
 const oldMs = Date.UTC(2020, 0, 1)
 
-/** A job created in 2020, in history, that finished so many days ago. */
+/** A job created in 2020, in history, that finished this number of days ago. */
 const finished = (table: string, n: number | 'i', days: number) =>
   `insert into sluice.${table} (id, state, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, finished_at)
    select (lpad(to_hex(${oldMs}::bigint), 12, '0') || lpad(to_hex(${n}), 20, '0'))::uuid, 'done', 't', 'q', 0, 1, 0, 0, false,
@@ -44,7 +44,7 @@ describe('housekeeping', () => {
     await sluice.db.script(`drop table if exists sluice.done_${old}, sluice.failed_${old}`)
   })
 
-  it('forgets all that is over, however much, and nothing else', async () => {
+  it('deletes all that is past its retention, however much it is, and nothing else', async () => {
     const { db } = sluice
     const aged = `(extract(epoch from sluice.now()) * 1000000)::bigint - 8 * 86400000000`
     await db.query(
@@ -73,13 +73,13 @@ describe('housekeeping', () => {
     expect(await count(db, 'sluice.failed')).toBe(0)
   })
 
-  it('keeps no partition locked while it goes on with something slow', async () => {
+  it('keeps no partition locked while it works on something slow', async () => {
     await sluice.db.script(`${partition('done')}; ${partition('failed')}; ${finished('failed', 1, 6)}`)
     await other.query('begin; lock table sluice.ledger in share mode')
     await sluice.db.query(`insert into sluice.idempotency values ('t', 'held', gen_random_uuid(), sluice.now())`)
     const pruned = later(sluice.prune())
     await until(async () => (await blocked(sluice.db)) > 0, 'it waits for the ledger')
-    // Of whoever waits: a vacuum that the server began by itself may hold others.
+    // Locks of the sessions that wait: an autovacuum of the server may hold others.
     const held = `pg_locks l join pg_stat_activity a using (pid)
       where a.datname = current_database() and pid in (select pid from pg_locks where not granted)
         and l.relation in ('sluice.done'::regclass, 'sluice.idempotency'::regclass)`
@@ -89,7 +89,7 @@ describe('housekeeping', () => {
     expect(await count(sluice.db, 'sluice.failed')).toBe(1)
   })
 
-  it('finds no young finish among many without reading them, also where the server has not summarized them', async () => {
+  it('finds no recent end of a job among many without a full read, even where the server has no summaries of them', async () => {
     const { db } = sluice
     await db.script(`${partition('done')}; alter table sluice.done_${old} set (autovacuum_enabled = off)`)
     await db.script(`${finished('done', 'i', 20)} from generate_series(1, 40000) i`)
@@ -114,7 +114,7 @@ describe('housekeeping', () => {
     ])
   })
 
-  it('a dry run says what would go, and nothing goes; done and failed are kept apart', async () => {
+  it('lists in a dry run what it would delete, deletes nothing, and keeps done and failed jobs apart', async () => {
     const { db } = sluice
     await db.script(`${partition('done')}; ${partition('failed')}`)
     await db.script(`${finished('done', 1, 20)}; ${finished('done', 2, 20)}; ${finished('failed', 3, 20)}`)
@@ -138,7 +138,7 @@ describe('housekeeping', () => {
     expect(await sluice.prune({ keepFailed: '19d' })).toMatchObject({ late: 1, keys: 0, ledger: 0 })
   })
 
-  it('what one process says of retention holds for all, until another says otherwise', async () => {
+  it('uses for all processes the retention that one of them set, until another sets a different one', async () => {
     const { url } = sluice
     const open = (options: object) => Sluice.open({ store: url as string, ...options })
     const said = await open({ retention: { failed: '30d' }, prune: { at: '03:00', zone: 'Europe/Berlin' } })
@@ -153,7 +153,7 @@ describe('housekeeping', () => {
     ])
     await quiet.db.script(`${finished('done', 1, 20)}; ${finished('failed', 2, 20)}; ${finished('failed', 3, 31)}`)
     expect(await quiet.prune({ dryRun: true })).toMatchObject({ late: 2 })
-    // What the fleet agreed on goes before what one process was started with, unless it is said for this once.
+    // The setting of the fleet overrides the start option of one process, unless a call sets it for this once.
     expect(await other.prune({ dryRun: true })).toMatchObject({ late: 2 })
     expect(await other.prune({ dryRun: true, keepFailed: '19d' })).toMatchObject({ late: 3 })
     await worker.stop()
@@ -166,7 +166,7 @@ describe('housekeeping', () => {
       await expect(open(options)).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
   })
 
-  it('does not drop what finishes just then', async () => {
+  it('does not drop a job that finishes just then', async () => {
     await sluice.db.script(partition('done'))
     await other.query('begin')
     await other.query(finished('done', 1, 0))
@@ -178,7 +178,7 @@ describe('housekeeping', () => {
     expect(await count(sluice.db, 'sluice.done')).toBe(1)
   })
 
-  it('waits for no open transaction that uses an expired key again', async () => {
+  it('does not wait for an open transaction that uses an expired key again', async () => {
     await sluice.db.query(`insert into sluice.idempotency values ('t', 'again', gen_random_uuid(), sluice.now())`)
     await other.query('begin')
     await other.query(
@@ -190,14 +190,14 @@ describe('housekeeping', () => {
   })
 })
 
-it('a round does a portion of each chore that is due, leaves in time, goes on in the next, and keeps to the agreed time', async () => {
+it('a round does a portion of each due chore, stops in time, continues in the next, and keeps to the agreed hours', async () => {
   let nowMs = 0
   let hour = 3
   let more: unknown = '1'
   const asked: string[] = []
   const clock = { ...systemClock, monotonicMs: () => nowMs, wallMs: () => hour * 3_600_000, random: () => 0 }
   const call = async (_: string, sql: string) => {
-    // What is due every 2 s is due all the time here.
+    // The work of every 2 s is due all the time here.
     if (sql.includes('setting') || sql.includes('expire_holders')) return []
     asked.push(/sluice_\w+\.(\w+)\(/.exec(sql)?.[1] ?? sql)
     nowMs += 400
@@ -249,7 +249,7 @@ it('a round does a portion of each chore that is due, leaves in time, goes on in
 it.each([
   { how: 'forward', byMs: 40 * day },
   { how: 'back', byMs: -40 * day },
-])("a step of the store's clock by 40 days $how makes nothing older", async ({ byMs }) => {
+])('"a step of the store\'s clock by 40 days $how makes nothing older"', async ({ byMs }) => {
   const sluice = await openOn(engines[0])
   const { db } = sluice
   const startMs = Date.UTC(2030, 0, 1)
@@ -271,7 +271,7 @@ it.each([
     const jobs = await count(db, 'sluice.done')
     const keys = await count(db, 'sluice.idempotency')
     await housekeeping.prune({})
-    // What it says beforehand is what it does.
+    // The dry run announces what the run does.
     expect(said.keys).toBe(keys - (await count(db, 'sluice.idempotency')))
     expect(said.partitions.reduce((sum, { rows }) => sum + rows, said.late)).toBe(
       jobs - (await count(db, 'sluice.done')),
@@ -288,7 +288,7 @@ it.each([
   await epoch.look()
   offMs = byMs
   await pass(0)
-  // Before anybody has looked, and after.
+  // Before any claim has looked, and after.
   if (byMs > 0) expect(await kept()).toEqual([1, 1])
   await epoch.look()
   expect(await kept()).toEqual([1, 1])
@@ -303,7 +303,7 @@ it.each([
     await pass(day)
     await epoch.look()
   }
-  // What was written by a clock that was then set back looks younger than it is, and stays for longer.
+  // Rows written by a clock that was then set back look younger than they are, and stay for longer.
   expect(await kept()).toEqual([2, byMs > 0 ? 0 : 1])
   await pass(1.5 * day)
   await epoch.look()
@@ -311,7 +311,7 @@ it.each([
   await sluice.close()
 })
 
-it("a step of the store's clock forward lets nobody use an idempotency key again within its day", async () => {
+it('"a step of the store\'s clock forward frees no idempotency key within its day"', async () => {
   const sluice = await openOn(engines[0])
   const { db } = sluice
   const startMs = Date.UTC(2030, 0, 1)

@@ -44,7 +44,7 @@ async function sendSql(input) {
   return row.id
 }
 
-/** In code and in SQL, until it is told to stop. */
+/** Sends in code and in SQL, until a stop is requested. */
 async function send() {
   const input = (n) => ({ key: `k${n % 5}` })
   for (let n = 0; !isOver; n++) {

@@ -1,6 +1,6 @@
 /**
- * Two releases at once: a rolling deploy, and its rollback, under load. There is only one release yet, so the next is made of it:
- * its functions have other texts, the one that claims another signature, and a migration adds columns.
+ * Two releases at once: a rolling deploy, and its rollback, under load. There is only one release yet, so the next is derived
+ * from it: its functions have other texts, the one that claims another signature, and a migration adds columns.
  */
 import type { ChildProcess } from 'node:child_process'
 import { cpSync, existsSync, mkdtempSync, readFileSync, rmSync, symlinkSync, writeFileSync } from 'node:fs'
@@ -55,7 +55,7 @@ function makeNext(base: string): string {
   return join(base, 'dist', 'index.js')
 }
 
-test('a rolling deploy and a rollback under load: each job runs once, no limit is exceeded, nobody fails', async () => {
+test('a rolling deploy and a rollback under load run each job once, exceed no limit, and fail no job', async () => {
   const base = mkdtempSync(join(tmpdir(), 'sluice-release-'))
   onTestFinished(() => rmSync(base, { recursive: true, force: true }))
   const mainFiles = { old: join(root, 'dist', 'index.js'), new: makeNext(base) }
@@ -79,7 +79,7 @@ test('a rolling deploy and a rollback under load: each job runs once, no limit i
     return all.map(({ child }) => child)
   }
   const calls = async (name: string) => (await vendor.arrivals()).filter(({ keys }) => keys[2] === name).length
-  /** Both what this release sends and what it calls goes on. */
+  /** Sends and calls of this release both go on. */
   const goesOn = async (name: string) => {
     const [sent, called] = [told('sent').filter((one) => one.name === name).length, await calls(name)]
     await until(
@@ -120,7 +120,7 @@ test('a rolling deploy and a rollback under load: each job runs once, no limit i
   ])
   expect((await vendor.arrivals()).length).toBe(sent.length)
   expect(await sluice.verify()).toMatchObject({ isProved: true, exceeded: [], missing: [] })
-  // The next release has been here, with what it added; each has functions of its own.
+  // The next release was installed, with its additions; each release has functions of its own.
   const [has] = await sluice.db.query(
     `select count(*)::int as schemas, (select count(*)::int from information_schema.columns where column_name = 'next_note' and table_name = 'job') as columns
      from pg_namespace where nspname like 'sluice\\_%'`,

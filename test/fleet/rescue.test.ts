@@ -8,7 +8,7 @@ import { count } from '../claim/engine.ts'
 import { checkOnce, fleet, note } from '../claim/fleet.ts'
 
 describe.concurrent('a worker process', () => {
-  it('that is killed has its jobs run elsewhere within 15 s, in doubt', async (context) => {
+  it('that is killed loses its jobs to another worker within 15 s, as ambiguous ones', async (context) => {
     const { sluice, runs, start } = await fleet((await freshDatabase()).url, context)
     const victim = await start()
     await sluice.sendMany(
@@ -25,7 +25,7 @@ describe.concurrent('a worker process', () => {
     const killedMs = systemClock.monotonicMs()
     victim.kill('SIGKILL')
     await until(async () => (await count(sluice.db, `sluice.done where state = 'done'`)) === 20, 'all done elsewhere')
-    // Time by the survivor's heart, which is slow on a busy machine too: it beats every 2 s, and once more where a round is late.
+    // Time by the survivor's heartbeat, which is slow on a busy machine too: every 2 s, and once more where a round is late.
     expect((await beats()) - before).toBeLessThanOrEqual(12)
     if (isLong) expect(systemClock.monotonicMs() - killedMs).toBeLessThan(15_000)
     expect(runs).toHaveLength(40)
@@ -34,7 +34,7 @@ describe.concurrent('a worker process', () => {
     expect(await count(sluice.db, 'sluice.worker')).toBe(1)
   })
 
-  it('that is stopped for long does nothing twice when it goes on, and comes back', async (context) => {
+  it('that is stopped for long does nothing twice when it goes on, and registers again', async (context) => {
     const { sluice, runs, start } = await fleet((await freshDatabase()).url, context)
     const sleeper = await start()
     await sluice.sendMany(
@@ -63,7 +63,7 @@ describe.concurrent('a worker process', () => {
     expect(new Set(runs.map(({ id }) => id)).size).toBe(410)
   })
 
-  it('is not given up because the server was away, runs nothing twice, and is back', async (context) => {
+  it('is not given up while the server is away, runs nothing twice, and goes on', async (context) => {
     const server = await startPostgres()
     try {
       const { sluice, runs, start } = await fleet(server.url, context)
@@ -86,7 +86,7 @@ describe.concurrent('a worker process', () => {
       )
       await until(async () => (await count(sluice.db, 'sluice.done')) === sent, 'all done')
       if (isLong) expect(systemClock.monotonicMs() - backMs).toBeLessThan(5_000)
-      // Nobody is suspected later on either: all beats are seen to move.
+      // No worker is doubted later on either: all heartbeats are seen to move.
       await until(async () => (await count(sluice.db, 'sluice.doubt where unchanged_us < 3000000')) === 2, 'no doubts')
       expect(await sluice.db.query('select id from sluice.worker order by id')).toEqual(workers)
       expect(await count(sluice.db, 'sluice.done where crashes > 0 or ambiguous')).toBe(0)

@@ -11,7 +11,7 @@ import { until } from '../until.ts'
 const minute = 60_000
 const hour = 60 * minute
 
-it('the time for dropping begins at its time of day in its zone, lasts so long, and may pass midnight', () => {
+it('the hours for dropping begin at their time of day in their zone, last as long as set, and may pass midnight', () => {
   const berlin = { at: '23:30', zone: 'Europe/Berlin', for: '2h' } as const
   const at = (text: string) => isPruneTime(berlin, Date.parse(text))
   expect(['2026-07-01T21:29Z', '2026-07-01T21:30Z', '2026-07-01T23:29Z', '2026-07-01T23:30Z'].map(at)).toEqual([
@@ -24,7 +24,7 @@ it('the time for dropping begins at its time of day in its zone, lasts so long, 
   expect(['2026-12-01T22:29Z', '2026-12-01T22:30Z', '2026-12-02T00:30Z'].map(at)).toEqual([false, true, false])
 })
 
-it('on each day of a year, also when the clocks are changed, there is such a time, and never much longer', () => {
+it('each day of a year has such hours, never much longer than set, also when the clocks are changed', () => {
   const zones = fc.constantFrom('Europe/Berlin', 'America/New_York', 'Australia/Lord_Howe', 'Asia/Kathmandu', 'UTC')
   fc.assert(
     fc.property(zones, fc.nat(23), fc.constantFrom(2, 3, 5), fc.nat(364), (zone, at, hours, dayOfYear) => {
@@ -39,7 +39,7 @@ it('on each day of a year, also when the clocks are changed, there is such a tim
   )
 })
 
-it('what is said is checked, and in ms', () => {
+it('retention settings are checked, and converted to ms', () => {
   expect(said({ retention: { done: '1h' }, prune: { at: '03:00' } })).toEqual({
     keepDoneMs: hour,
     prune: { at: '03:00', zone: 'UTC', for: 4 * hour },
@@ -49,26 +49,26 @@ it('what is said is checked, and in ms', () => {
     expect(() => said({ prune: prune as never })).toThrow(/prune/)
 })
 
-it.each(engines)('who speaks last is heard, also by those that said otherwise before: $name', async (engine) => {
+it.each(engines)('the latest setting holds, also for processes that set another before: $name', async (engine) => {
   const sluice = await Sluice.open({ store: await engine.store() })
   let nowMs = 0
   const clock = { ...systemClock, monotonicMs: () => nowMs }
   const saying = (done: '1h' | '30d') =>
     new RetentionSettings(storeOn(sluice.db, { clock }), said({ retention: { done }, prune: 'any' }))
   const [older, newer] = [saying('1h'), saying('30d')]
-  // Nobody has spoken yet.
+  // No process has set anything yet.
   expect(await older.agreed()).toMatchObject({ doneMs: hour, failedMs: 7 * 24 * hour })
   await older.say()
   await newer.say()
   nowMs += minute
   for (const one of [older, newer, saying('1h')]) expect(await one.agreed()).toMatchObject({ doneMs: 30 * 24 * hour })
-  // It is heard at once by whoever speaks.
+  // A process that sets it gets the value in force at once.
   await older.say()
   expect(await older.agreed()).toMatchObject({ doneMs: hour })
   await sluice.close()
 })
 
-it('a worker says how long to keep what is over though another does the housekeeping, and only once', async () => {
+it("a worker's retention setting is recorded even if another does the housekeeping, and only once", async () => {
   const { url } = await freshDatabase()
   const [first, later] = [
     await Sluice.open({ store: url }),

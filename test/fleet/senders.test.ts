@@ -1,7 +1,7 @@
 /**
- * A workload that somebody asked for (graphile/worker#118), at a vendor that has the same limits and counts each exactly:
+ * A workload from an issue (graphile/worker#118), at a vendor that has the same limits and counts each exactly:
  * 3,000 messages a minute in all, 1,000 a minute for each client, 6 a second for each sender number. One client came first,
- * with nine tenths of all that waits, half of it from one number. `dispatch/workload.test.ts` has it on a clock that steps.
+ * with nine tenths of all that waits, half of it from one number. `claim/workload.test.ts` has it on a clock that steps.
  */
 import { fileURLToPath } from 'node:url'
 import { expect, test, vi } from 'vitest'
@@ -17,11 +17,11 @@ const { message } = (await import(definitions)) as { message: AnyTask }
 const memberFile = fileURLToPath(new URL('./senders.mjs', import.meta.url))
 const clients = isLong ? 200 : 20
 const numbers = 20
-/** Of each client but the first. In all more than a burst of the shared limit, so that turns decide. */
+/** Messages of each client but the first. In all more than a burst of the shared limit, so that turns decide. */
 const jobsEach = 20
-/** Of each of two workers. */
+/** Slots of each of two workers. */
 const concurrency = 10
-/** So many of the first client's go while the test looks: more than it may at once, so that its own limit decides. */
+/** Messages of the first client during the test: more than its own limit allows at once, so that this limit decides. */
 const largeGoal = isLong ? 400 : 160
 vi.setConfig({ testTimeout: 900_000 })
 
@@ -31,7 +31,7 @@ function* inputs() {
   for (let client = 1; client < clients; client++) for (let i = 0; i < jobsEach; i++) yield one(client, i)
 }
 
-test('the vendor sees all three limits kept, and the others are served in their turns', async () => {
+test('a vendor sees all three limits kept while one client sends most jobs, and the other clients have their turns', async () => {
   const log = { algorithm: 'sliding log' }
   const vendor = await vendorOf([
     { ...log, name: 'total, safe rate', limit: 3_000, windowMs: 60_000 },
@@ -65,7 +65,7 @@ test('the vendor sees all three limits kept, and the others are served in their 
     'number, safe rate: 0 exceeded',
   ])
   expect(await sluice.verify()).toMatchObject({ isProved: true, exceeded: [], missing: [] })
-  // A client's k-th message is among the first k + 1 rounds of turns, but for what workers have in hand: that arrives in any
+  // A client's k-th message is among the first k + 1 rounds of turns, except for the jobs in hand: those arrive in any
   // order. On a busy machine grants grow old before their calls; each costs its client a turn.
   const returned = new Map<string, number>()
   const rows = await sluice.db.query<{ key: string; n: string }>(

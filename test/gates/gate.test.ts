@@ -1,4 +1,4 @@
-/** Pauses and hours: what they hold back, what goes on, and what is seen when they end. */
+/** Pauses and hours: what they hold back, what goes on, and what claims find when they end. */
 import { fn } from '../servers/fn.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { parseHours } from '../../src/core/hours.ts'
@@ -25,7 +25,7 @@ import { further } from '../takes/asks.ts'
 /** A Tuesday, 12:00 in Berlin. */
 const startMs = Date.parse('2025-07-01T10:00:00Z')
 
-/** An empty store for each test, its clock in the test's hand. */
+/** An empty store for each test, with a clock that the test controls. */
 function store(engine: Engine) {
   const at = Object.assign(emptied(engine), { clock: {} as Awaited<ReturnType<typeof ownClock>> })
   beforeAll(async () => void (at.clock = await ownClock(at.db, startMs)))
@@ -42,7 +42,7 @@ describe.each(mainEngines)('a pause on $name', (engine) => {
   const at = store(engine)
   const [one, two] = [quietTask('sync-one'), quietTask('sync-two')]
 
-  it('of a queue holds back its jobs alone, lets running ones end, and says why', async () => {
+  it('of a queue holds back its jobs alone, lets running ones end, and is shown as the reason', async () => {
     const { sluice, db } = at
     await at.clock.set(startMs)
     await at.send(one, 2, 'slow', 'bulk')
@@ -51,7 +51,7 @@ describe.each(mainEngines)('a pause on $name', (engine) => {
     await at.send(one, 2, 'fast', 'default')
     expect(tenants(await at.take(['sync-one']))).toEqual(['fast', 'fast'])
     expect(await done(db, running)).toEqual([])
-    // Nothing to do, and no reason to look again at once.
+    // Nothing to do, and no reason to claim again at once.
     expect(await claim(db, at.worker, ['sync-one'], 5)).toMatchObject({ jobs: [], again: false, wakeUs: undefined })
     const [job] = await sluice.list({ state: 'waiting' })
     const why = await sluice.why(job?.id ?? '')
@@ -68,7 +68,7 @@ describe.each(mainEngines)('a pause on $name', (engine) => {
     expect(tenants(await at.take(['sync-one']))).toEqual(['slow'])
   })
 
-  it('of tasks by a pattern holds back those that fit; of a second pause of the same only the reason counts', async () => {
+  it('of tasks by a pattern holds back matching tasks, and a second pause of the same pattern only changes the reason', async () => {
     const { sluice } = at
     const other = quietTask('sync_other')
     for (const task of [one, two, other]) await at.send(task, 1, task.name)
@@ -86,7 +86,7 @@ describe.each(mainEngines)('a pause on $name', (engine) => {
     expect(await sluice.pauses()).toEqual([])
   })
 
-  it('does not hide what fell due meanwhile from a worker that has looked before', async () => {
+  it('does not hide jobs that became due meanwhile from a worker that has looked before', async () => {
     const { sluice, db } = at
     await at.clock.set(startMs)
     const slow = quietTask('slow', [perTenant('slow', '1/s', 1)])
@@ -107,7 +107,7 @@ describe.each(mainEngines)('a pause on $name', (engine) => {
     expect(JSON.parse(after?.jobs ?? '[]')).toHaveLength(1)
   })
 
-  it('leaves no credit: who was paused beside others begins where they are', async () => {
+  it('gives no credit: a tenant that was paused beside others goes on at their turn', async () => {
     const { sluice } = at
     await at.clock.set(startMs)
     const shared = limit('both', { rate: '100/s', burst: 10 })
@@ -137,7 +137,7 @@ describe.each(mainEngines)('a pause of a limit on $name', (engine) => {
   const crm = perTenant('crm', '100/s', 100)
   const calls = quietTask('calls', [crm])
 
-  it('of one key holds back that key; others, and the requests of what runs, go on', async () => {
+  it('of one key holds back that key, while other keys and requests of running jobs go on', async () => {
     const { sluice, db } = at
     await at.clock.set(startMs)
     await at.send(calls, 3, 'a')
@@ -146,7 +146,7 @@ describe.each(mainEngines)('a pause of a limit on $name', (engine) => {
     await at.send(calls, 2, 'b')
     expect(tenants(await at.take(['calls']))).toEqual(['b', 'b'])
     expect(await further(db, running, ['crm:a'])).toEqual({ granted: true, lost: false })
-    // Its lane waits in the bucket's list, which nobody looks at.
+    // Its lane waits in the bucket's list, at which no claim looks.
     await at.clock.set(startMs + 3_600_000)
     expect(await count(db, 'sluice.list where due < 9007199254740991')).toBe(0)
     expect(await claim(db, at.worker, ['calls'], 5)).toMatchObject({ jobs: [], again: false })
@@ -162,7 +162,7 @@ describe.each(mainEngines)('a pause of a limit on $name', (engine) => {
     expect(tenants(await at.take(['calls']))).toEqual(['a', 'a'])
   })
 
-  it("of all keys holds back those to come too; a vendor's Retry-After outlasts it", async () => {
+  it("of all keys holds back later keys too, and a vendor's longer Retry-After remains", async () => {
     const { sluice, db } = at
     await at.clock.set(startMs)
     await at.send(calls, 1, 'a')
@@ -182,7 +182,7 @@ describe.each(mainEngines)('a pause of a limit on $name', (engine) => {
     expect(tenants(await at.take(['calls']))).toEqual(['a'])
   })
 
-  it('gives back places while it is paused', async () => {
+  it('frees places while it lasts', async () => {
     const { sluice, db } = at
     await at.clock.set(startMs)
     const one = quietTask('one', [limit('place', { concurrency: 1 })])
@@ -215,7 +215,7 @@ describe.each(mainEngines)('a gate with hours on $name', (engine) => {
   const calls = quietTask('call-home')
   const hours = { from: '08:00', to: '18:00', days: 'Mon-Fri', zone: 'Europe/Berlin' }
 
-  it('holds jobs back outside them, by the wall clock of its zone, and says until when', async () => {
+  it('holds jobs back outside its hours, by the wall clock of its zone, and shows until when', async () => {
     const { sluice, db } = at
     await at.clock.set(startMs)
     await defineGate(sqlOn(db), 'office-hours', { tasks: ['call-*'], hours: parseHours(hours), reason: 'people sleep' })
@@ -262,7 +262,7 @@ describe.each(mainEngines)('a gate with hours on $name', (engine) => {
   })
 })
 
-it.each(mainEngines)('an idle worker on $name goes on when what was paused is resumed', async (engine) => {
+it.each(mainEngines)('an idle worker on $name goes on when a pause ends', async (engine) => {
   const sluice = await openOn(engine)
   const ended: string[] = []
   const quiet = quietTask('quiet')

@@ -1,4 +1,4 @@
-/** Opening hours: the store's answers against an oracle that knows zones by Intl and looks at every minute. */
+/** Opening hours: compares the store with an oracle that knows zones by Intl and checks every minute. */
 import { fn } from '../servers/fn.ts'
 import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -9,7 +9,7 @@ import { isLong } from '../long.ts'
 
 const minuteMs = 60_000
 const dayMs = 1_440 * minuteMs
-/** The clocks of all these are set by quarters of an hour. */
+/** Zones whose clocks are all changed by quarters of an hour. */
 const quarterMs = 15 * minuteMs
 const runs = isLong ? 400 : 60
 
@@ -23,7 +23,7 @@ interface Case {
 
 const formats = new Map<string, Intl.DateTimeFormat>()
 
-/** What the wall clock shows: the day (1 is Monday) and the minute of it. */
+/** The local time: the day (1 is Monday) and the minute of it. */
 function wall(zone: string, ms: number): { day: number; minute: number } {
   const format =
     formats.get(zone) ??
@@ -42,7 +42,7 @@ function isOpen({ from, to, days }: Case, { day, minute }: { day: number; minute
   return (minute >= from && begins(day)) || (minute < to && begins(day === 1 ? 7 : day - 1))
 }
 
-/** The first minute from `atMs` on at which it is open. */
+/** The first open minute from `atMs` on. */
 function opening(one: Case): number | undefined {
   if (isOpen(one, wall(one.zone, one.atMs))) return one.atMs
   for (let ms = Math.floor(one.atMs / quarterMs) * quarterMs; ms < one.atMs + 16 * dayMs; ms += quarterMs) {
@@ -55,7 +55,7 @@ function opening(one: Case): number | undefined {
   return undefined
 }
 
-/** Days on which clocks are set, forward or back, by an hour or half of one, at night or at midnight; and some without. */
+/** Days on which clocks change, forward or back, by an hour or half of one, at night or at midnight; and some without. */
 const turns: [string, string[]][] = [
   ['Europe/Berlin', ['2025-03-30', '2025-10-26', '2024-02-29']],
   ['America/New_York', ['2025-03-09', '2025-11-02']],
@@ -77,7 +77,7 @@ const anyCase: fc.Arbitrary<Case> = fc.constantFrom(...turns).chain(([zone, date
       days: fc.option(fc.uniqueArray(fc.integer({ min: 1, max: 7 }), { minLength: 1, maxLength: 7 })),
       from: anyMinute,
       to: fc.oneof(anyMinute, fc.constant(1_440)),
-      // Within some days of the turn, often right beside it.
+      // Within some days of the change, often right beside it.
       atMs: fc
         .tuple(
           fc.constantFrom(...dates).map((date) => Date.parse(date)),
@@ -91,14 +91,14 @@ const anyCase: fc.Arbitrary<Case> = fc.constantFrom(...turns).chain(([zone, date
     .filter(({ from, to }) => from !== to),
 )
 
-describe.each(engines)('hours on $name', (engine) => {
+describe.each(engines)('opening hours on $name', (engine) => {
   let sluice: Sluice
   beforeAll(async () => {
     sluice = await openOn(engine)
   })
   afterAll(() => sluice.close())
 
-  it('open when the wall clock says so, exactly, over days on which it is set', async () => {
+  it('hold by the wall clock, exactly, over days on which clocks are changed', async () => {
     const ask = async ({ zone, days, from, to, atMs }: Case) => {
       const [row] = await sluice.db.query<{ shut: boolean; ms: number | null }>(
         `select ${fn}.is_gate_closed(g, t.at) as shut, (extract(epoch from ${fn}.find_gate_opening(g, t.at)) * 1000)::float8 as ms
@@ -120,7 +120,7 @@ describe.each(engines)('hours on $name', (engine) => {
     expect(closed).toBeGreaterThan(runs / 4)
   })
 
-  it('never begin in a gap: the gate opens when the clock is set, or on the day of the next week', async () => {
+  it('never begin in a gap: the gate opens when the clocks change, or on the day of the next week', async () => {
     const on = async (days: string, from: number, to: number, at: string) => {
       const [row] = await sluice.db.query<{ until: Date | null }>(
         `select ${fn}.find_gate_opening(('n', null, null, 'Europe/Berlin', $1::smallint[], $2::integer, $3::integer, 'r', 'b', to_timestamp(0), null)::sluice.gate, $4) as until`,
@@ -128,7 +128,7 @@ describe.each(engines)('hours on $name', (engine) => {
       )
       return row?.until?.toISOString()
     }
-    // 02:00 to 03:00 does not exist on 30 March 2025, and is there twice on 26 October.
+    // 02:00 to 03:00 does not exist on 30 March 2025, and comes twice on 26 October.
     expect(await on('{7}', 150, 600, '2025-03-29T12:00:00Z')).toBe('2025-03-30T01:00:00.000Z')
     expect(await on('{7}', 130, 170, '2025-03-29T12:00:00Z')).toBe('2025-04-06T00:10:00.000Z')
     expect(await on('{7}', 120, 150, '2025-10-25T12:00:00Z')).toBe('2025-10-26T00:00:00.000Z')
@@ -137,7 +137,7 @@ describe.each(engines)('hours on $name', (engine) => {
   })
 })
 
-it('what is written of hours is read as the same hours', () => {
+it('hours that are printed are read as the same hours', () => {
   const days = fc.subarray([1, 2, 3, 4, 5, 6, 7], { minLength: 1 })
   const [fromMin, toMin] = [fc.integer({ min: 0, max: 1_439 }), fc.integer({ min: 0, max: 1_440 })]
   fc.assert(

@@ -48,7 +48,7 @@ export async function textOf(request: IncomingMessage): Promise<string> {
   return text
 }
 
-/** A TCP server that keeps every byte it is sent, by connection, and answers what `answer` gives for all bytes so far. */
+/** A TCP server that keeps every byte that it receives, by connection, and answers what `answer` returns for all bytes so far. */
 export async function tcpServer(answer: (received: string, socket: Socket) => string | undefined) {
   const received: string[] = []
   const sockets = new Set<Socket>()

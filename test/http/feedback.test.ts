@@ -5,14 +5,14 @@ import { defaultCapMs, defaultHoldMs, limitedBy, note, parseRetryAfter, rateLimi
 const response = (status: number, headers: Record<string, string> = {}) => ({ status, headers: new Headers(headers) })
 const httpDate = (ms: number) => new Date(ms).toUTCString()
 
-test('seconds are whole or fractional, and rounded up to a ms', () => {
+test('seconds in Retry-After are whole or fractional, and rounded up to a ms', () => {
   expect(parseRetryAfter('30', null)).toBe(30_000)
   expect(parseRetryAfter(' 0 ', null)).toBe(0)
   expect(parseRetryAfter('64.57', null)).toBe(64_570)
   expect(parseRetryAfter('0.0001', null)).toBe(1)
 })
 
-test('a date counts from the Date of the response, not from any clock', () => {
+test('a date in Retry-After counts from the Date of the response, not from any clock', () => {
   const until = 'Sat, 21 Nov 2026 00:00:30 GMT'
   expect(parseRetryAfter(until, 'Sat, 21 Nov 2026 00:00:00 GMT')).toBe(30_000)
   expect(parseRetryAfter(until, 'Sat, 21 Nov 2026 00:00:00 GMT', { wallMs: 0 })).toBe(30_000)
@@ -26,7 +26,7 @@ test('the two old forms of a date are read as well', () => {
   expect(parseRetryAfter('Sun Nov  6 08:49:37 1994', date)).toBe(7_000)
 })
 
-test('what is neither seconds nor a date is unreadable', () => {
+test('a value that is neither seconds nor a date is unreadable', () => {
   for (const text of ['', '-5', '+5', '1e3', 'NaN', 'Infinity', 'soon', '5, 10', '2026-11-21T00:00:00Z', '5s']) {
     expect(parseRetryAfter(text, httpDate(0), { wallMs: 0 }), text).toBeUndefined()
   }
@@ -58,7 +58,7 @@ test('any header gives a whole number of ms between 0 and the cap, or nothing', 
   )
 })
 
-test('the silence is never shorter than asked, unless the cap cuts it', () => {
+test('the silence is never shorter than demanded, unless the cap cuts it', () => {
   fc.assert(
     fc.property(fc.double({ min: 0, max: 3_600, noNaN: true }), (seconds) => {
       const text = seconds.toFixed(6)
@@ -74,7 +74,7 @@ test('the silence is never shorter than asked, unless the cap cuts it', () => {
   expect(parseRetryAfter('999999999999999999999999', null)).toBe(defaultCapMs)
 })
 
-test('a 429 always asks for silence, at least a second; a 503 only when it says how long', () => {
+test('a 429 always demands silence, of at least a second, and a 503 only when it names a time', () => {
   expect(limitedBy(response(429, { 'retry-after': '7' }))).toEqual({ retryAfterMs: 7_000 })
   expect(limitedBy(response(429))).toEqual({ retryAfterMs: 1_000 })
   expect(limitedBy(response(429, { 'retry-after': 'soon' }))).toEqual({ retryAfterMs: 1_000 })
@@ -85,14 +85,14 @@ test('a 429 always asks for silence, at least a second; a 503 only when it says 
   expect(limitedBy(response(200, { 'retry-after': '2' }))).toBeUndefined()
 })
 
-test('what was read on arrival is remembered', () => {
+test('feedback that was read on arrival is remembered', () => {
   const limited = response(429, { 'retry-after': '7200' })
   note(limited, { retryAfterMs: 60_000 })
   expect(limitedBy(limited)).toEqual({ retryAfterMs: 60_000 })
   expect(rateLimited(limited)).toMatchObject({ code: 'SLUICE_VENDOR_LIMITED', retryable: true, retryAfterMs: 60_000 })
 })
 
-test('an error for a response that names no time leaves it to the retry policy', () => {
+test('an error for a response without a time leaves the delay to the retry policy', () => {
   expect(rateLimited(response(503))).toMatchObject({
     code: 'SLUICE_VENDOR_LIMITED',
     retryable: true,

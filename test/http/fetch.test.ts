@@ -24,7 +24,7 @@ interface Echo {
 
 const seen = async (response: Response) => (await response.json()) as Echo
 
-test('the first request spends the grant of the attempt, each further one its own', async () => {
+test('the first request uses the grant of the attempt, and each further one a grant of its own', async () => {
   const url = await echo()
   const { fetch, taken } = setup({ deadlineMs: 5_000 })
   await fetch(url)
@@ -48,7 +48,7 @@ function farGrants() {
 }
 const isUncalled = { code: 'SLUICE_UNCALLED' }
 
-test('an attempt that has sent a request, or may at any moment, is not given back as uncalled', async () => {
+test('an attempt that has sent a request, or may do so at any moment, is not returned as uncalled', async () => {
   const { port, received } = await tcpServer((text, socket) => {
     if (text !== '') socket.destroy()
     return undefined
@@ -56,7 +56,7 @@ test('an attempt that has sent a request, or may at any moment, is not given bac
   const { waits, take } = farGrants()
   const { fetch, abort } = setup({ deadlineMs: 5_000, grants: { take } })
   const url = `http://127.0.0.1:${port}/`
-  // The second asks for its grant while the first connects; the third when the first was written and got no answer.
+  // The second requests its grant while the first connects; the third when the first was written and got no answer.
   const [first, second] = [later(fetch(url)), later(fetch(url))]
   await expect(first).rejects.toMatchObject({ code: 'SLUICE_NETWORK' })
   const third = later(fetch(url))
@@ -68,7 +68,7 @@ test('an attempt that has sent a request, or may at any moment, is not given bac
   expect(received.join('').match(/GET/g)).toHaveLength(1)
 })
 
-test('once an attempt is given back as uncalled, nothing that it still asks for is sent', async () => {
+test('an attempt that was returned as uncalled sends no request any more', async () => {
   const clock = handClock()
   const { port, received } = await tcpServer(() => undefined)
   const { waits, take } = farGrants()
@@ -86,7 +86,7 @@ test('once an attempt is given back as uncalled, nothing that it still asks for 
   expect(received.join('')).toBe('')
 })
 
-test('a call that is wrong in itself spends nothing', async () => {
+test('an invalid call uses no grant', async () => {
   const url = await echo()
   const { fetch, taken } = setup({ deadlineMs: 5_000 })
   await expect(fetch('not a url')).rejects.toThrow(TypeError)
@@ -130,7 +130,7 @@ test('every kind of body arrives whole, with the media type that it implies', as
   })
 })
 
-test('a Request is taken like its parts, and init wins over it', async () => {
+test('a Request works like its parts, and init overrides it', async () => {
   const url = await echo()
   const { fetch } = setup()
   const request = () =>
@@ -157,7 +157,7 @@ async function redirector(status: number, target: string) {
   })
 }
 
-test('redirects rewrite method and body as the standard says, and each hop takes a grant', async () => {
+test('redirects rewrite method and body as the standard defines, and each hop takes a grant', async () => {
   const cases = [
     [301, 'POST', 'GET', ''],
     [302, 'POST', 'GET', ''],
@@ -184,7 +184,7 @@ test('redirects rewrite method and body as the standard says, and each hop takes
   }
 })
 
-test('another origin does not see what was meant for the first', async () => {
+test('a redirect to another origin drops headers that were meant for the first', async () => {
   const other = await echo()
   const url = await redirector(307, `${other}/to`)
   const { fetch } = setup()
@@ -194,7 +194,7 @@ test('another origin does not see what was meant for the first', async () => {
   for (const name of ['authorization', 'cookie', 'proxy-authorization']) expect(hop.headers[name]).toBeUndefined()
 })
 
-test('manual returns the redirect, error refuses it, and neither follows', async () => {
+test('redirect mode manual returns the redirect, mode error refuses it, and neither follows it', async () => {
   const url = await redirector(302, '/to')
   const { fetch, taken } = setup({ deadlineMs: 5_000 })
   const response = await fetch(`${url}/from`, { redirect: 'manual' })
@@ -206,18 +206,18 @@ test('manual returns the redirect, error refuses it, and neither follows', async
   expect(taken).toHaveLength(1)
 })
 
-test('same-origin holds on a Request too', async () => {
+test('redirect mode same-origin holds for a Request too', async () => {
   const url = await redirector(302, `${await echo()}/to`)
   const home = new Request(`${url}/from`, { mode: 'same-origin' })
   await expect(setup().fetch(home)).rejects.toMatchObject({ code: 'SLUICE_REDIRECT' })
   expect((await setup().fetch(home, { mode: 'cors' })).status).toBe(200)
 })
 
-test('a redirect whose body unpacks to more than is read on is followed at once', async () => {
+test('a redirect whose decompressed body exceeds the read limit is followed at once', async () => {
   const bomb = brotliCompressSync(Buffer.alloc(1024 * 1024))
   const url = await httpServer((request, response) => {
     if (request.url === '/to') return response.end('there')
-    // More is announced than ever comes: who wants the whole body waits forever.
+    // The announced length is more than ever comes, so a reader of the whole body would wait forever.
     response.writeHead(302, { location: '/to', 'content-encoding': 'br', 'content-length': '60000' })
     return response.write(bomb)
   })
@@ -241,7 +241,7 @@ test('redirects that may not be followed are final', async () => {
   })
 })
 
-test('a 429 holds the buckets before the handler sees it, and is returned as it is', async () => {
+test('a 429 holds its buckets before the handler sees it, and is returned unchanged', async () => {
   const url = await httpServer((_, response) => response.writeHead(429, { 'retry-after': '7' }).end('slow down'))
   const { fetch, holds, feedback } = setup()
   const response = await fetch(`${url}/a?secret=1`)
@@ -251,7 +251,7 @@ test('a 429 holds the buckets before the handler sees it, and is returned as it 
   expect(await response.text()).toBe('slow down')
 })
 
-test('a date, a cap, a 503 and a redirect that is limited', async () => {
+test('a hold follows a date, a cap, a 503 and a redirect that is limited', async () => {
   const until = new Date(Date.UTC(2026, 10, 21, 0, 0, 30)).toUTCString()
   const url = await httpServer((request, response) => {
     const date = new Date(Date.UTC(2026, 10, 21)).toUTCString()
@@ -266,7 +266,7 @@ test('a date, a cap, a 503 and a redirect that is limited', async () => {
   expect(holds.map(({ ms }) => ms)).toEqual([30_000, 60_000, 2_000])
 })
 
-test('a hold that cannot be recorded is told, and the response is returned all the same', async () => {
+test('a hold that cannot be recorded is logged, and the response is returned all the same', async () => {
   const url = await httpServer((_, response) => response.writeHead(429).end())
   const away = new Error('store away')
   const { fetch, feedback } = setup({ grants: { hold: () => Promise.reject(away) } })
@@ -274,7 +274,7 @@ test('a hold that cannot be recorded is told, and the response is returned all t
   expect(feedback).toMatchObject([{ retryAfterMs: 1_000, error: away }])
 })
 
-test('no connection is a retryable error with its cause, and used the grant', async () => {
+test('a failed connection is a retryable error with its cause, and uses the grant', async () => {
   const { port } = await tcpServer((_, socket) => void socket.destroy())
   const { fetch, taken } = setup({ deadlineMs: 5_000 })
   const failed = { code: 'SLUICE_NETWORK', retryable: true, message: expect.not.stringContaining('secret') }
@@ -283,7 +283,7 @@ test('no connection is a retryable error with its cause, and used the grant', as
   expect(taken).toHaveLength(1)
 })
 
-test('what was written counts as sent, whatever became of it', async () => {
+test('a request that was written counts as sent, whatever happened to it', async () => {
   const { port } = await tcpServer((_, socket) => void socket.destroy())
   const clock = handClock()
   const take = async (_: AbortSignal, beforeWait: (waitMs: number) => void) => {
@@ -291,11 +291,11 @@ test('what was written counts as sent, whatever became of it', async () => {
     return { deadlineMs: clock.nowMs + 100 }
   }
   const { fetch } = setup({ clock, deadlineMs: clock.nowMs + 100, grants: { take } })
-  // The second comes after one that was lost: it waits for a grant as long as it takes, and is not given back uncalled.
+  // The second comes after one that was lost: it waits for a grant as long as needed, and is not returned uncalled.
   for (let i = 0; i < 2; i++) await expect(fetch(`http://127.0.0.1:${port}/`)).rejects.toThrow('got no answer')
 })
 
-test('an abort rejects with its reason: of the attempt, of the call, before and during', async () => {
+test('an abort of the attempt or of the call, before or during it, rejects with its reason', async () => {
   const clock = handClock()
   const reason = new Error('lease lost')
   const { fetch, abort, taken } = setup({ clock, deadlineMs: 5_000 })
@@ -310,7 +310,7 @@ test('an abort rejects with its reason: of the attempt, of the call, before and 
   expect(taken).toHaveLength(1)
 })
 
-test('an abort while waiting for a grant ends the wait', async () => {
+test('an abort while a call waits for a grant ends the wait', async () => {
   const reason = new Error('shutdown')
   const url = await echo()
   const waiting = {

@@ -1,4 +1,4 @@
-/** The address guard: by tables, by a resolver of the test's own, and against servers that must not hear a thing. */
+/** The address guard: by tables, by a resolver of the test's own, and against servers that must receive nothing. */
 import type { LookupAddress } from 'node:dns'
 import { createServer } from 'node:http'
 import type { AddressInfo, LookupFunction } from 'node:net'
@@ -12,7 +12,7 @@ import { httpServer, setup } from './bench.ts'
 const blocked = { code: 'SLUICE_BLOCKED_ADDRESS', retryable: false }
 const refuses = (url: string, allow: string[] = []) => new Guard(allow).check(new URL(url))
 
-/** Looks names up in a table: each time the next answer, and the last one for ever. */
+/** Resolves names by a table: each time to the next answer, and to the last one for ever. */
 function resolver(answers: Record<string, string[][]>) {
   const asked: string[] = []
   const lookup: LookupFunction = (name, options, done) => {
@@ -27,14 +27,14 @@ function resolver(answers: Record<string, string[][]>) {
   return { asked, lookup }
 }
 
-/** What `fetch` meets when names lead where the table says. */
+/** The environment of `fetch` when names resolve by the table. */
 function named(answers: Record<string, string[][]>, allow: string[], grants = {}) {
   const { asked, lookup } = resolver(answers)
   const agent = createAgent(new Guard(allow), { lookup } as never)
   return { asked, ...setup({ agent, deadlineMs: 60_000, grants }) }
 }
 
-/** A server on loopback that says at which of its addresses it was called. */
+/** A server on loopback that answers with the address at which it was called. */
 async function anywhere() {
   const heard: (string | undefined)[] = []
   const server = createServer((request, response) => {
@@ -58,7 +58,7 @@ const refused = `
   [::ffff:0:127.0.0.1] [64:ff9b::127.0.0.1] [64:ff9b::a9fe:a9fe] [64:ff9b:1::1] [64:ff9b:1:7f00:0:100::]
   [2002:7f00:1::] [2002:808:808::] [2001:0:7f00:1::] [2001:db8::1] [3fff::1] [100::1] [5f00::1] [4000::1]`
 
-test.each(refused.trim().split(/\s+/))('%s is not called', (host) => {
+test.each(refused.trim().split(/\s+/))('a call of %s is refused', (host) => {
   for (const url of [`http://${host}/`, `https://${host}:8443/x`]) expect(refuses(url)).toMatchObject(blocked)
 })
 
@@ -70,14 +70,14 @@ test.each([
   '[2606:4700::1111]',
   '[64:ff9b::1.1.1.1]',
   '[::ffff:1.1.1.1]',
-])('%s may be called', (host) => expect(refuses(`https://${host}/`)).toBeUndefined())
+])('a call of %s is allowed', (host) => expect(refuses(`https://${host}/`)).toBeUndefined())
 
 test('zone ids and hosts that only look like addresses do not become URLs', () => {
   for (const host of ['[fe80::1%25eth0]', '[fe80::1%eth0]', '256.1.1.1', '1.2.3.4.5', 'a.127.0.0.1', '127.0.0.1%00'])
     expect(URL.canParse(`http://${host}/`), host).toBe(false)
 })
 
-test('however an address is written, it is the same address', () => {
+test('every notation of an address is recognised as the same address', () => {
   const spellings = fc.tuple(fc.nat(255), fc.nat(255), fc.nat(255), fc.nat(255)).map((parts) => {
     const number = parts.reduce((sum, part) => sum * 256 + part, 0)
     const dotted = parts.join('.')
@@ -112,7 +112,7 @@ test.each([
   [['::1'], ['http://[::1]/', 'http://[::1]:9000/'], 'http://[::2]/'],
   [['[::1]:9000'], ['http://[::1]:9000/'], 'http://[::1]/'],
   [['fd00::/8', ' 10.0.0.1 '], ['http://[fd12::1]/', 'http://10.0.0.1/'], 'http://[fc12::1]/'],
-])('%j lets through what it names and nothing beside it', (allow, through, beside) => {
+])('%j allows what it names and nothing beside it', (allow, through, beside) => {
   for (const url of through) expect(refuses(url, allow), url).toBeUndefined()
   expect(refuses(beside, allow)).toMatchObject(blocked)
 })
@@ -120,7 +120,7 @@ test.each([
 const nonsense = ['', 'a b', 'http://a', '10.0.0.0/33', '10.0.0/8', 'a.example:0', 'a:70000', '[::1', 'user@host']
 
 test.each([...nonsense, 'a/b', '*', '*.example', '[v1.x]', '10.0.0.0/8:80'])(
-  'what cannot be allowed is said at once: "%s"',
+  'an invalid allowance is refused when it is defined: "%s"',
   (entry) => expect(() => new Guard([entry])).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_OPTION' })),
 )
 
@@ -137,13 +137,13 @@ test('a name is refused when any of its addresses is, and nothing is sent', asyn
   })
   await expect(fetch(`http://b.example:${port}/`)).rejects.toMatchObject(blocked)
   await expect(fetch(`http://c.example:${port}/`)).rejects.toMatchObject(blocked)
-  // One look-up each, and each grant went back.
+  // One look-up each, and each grant was refunded.
   expect(asked).toEqual(['a.example', 'b.example', 'c.example'])
   expect(back).toHaveLength(3)
   expect(heard).toEqual([])
 })
 
-test('a refused literal takes no further grant, and gives back the own one once', async () => {
+test('a refused literal address takes no further grant, and refunds its own grant once', async () => {
   const back: Grant[] = []
   const giveBack = async (unused: Grant) => void back.push(unused)
   const { fetch, taken } = named({}, [], { giveBack })
@@ -161,11 +161,11 @@ test('every hop of a redirect is checked', async () => {
   for (const host of ['127.0.0.2', '[::1]', 'inside.example', '0x7f000002'])
     await expect(to(`http://${host}:${port}/`), host).rejects.toMatchObject(blocked)
   expect(heard).toEqual([])
-  // It can fail.
+  // An allowed address is reached, so the checks above can fail.
   expect(await (await to(`http://127.0.0.1:${port}/`)).text()).toBe('ok')
 })
 
-test('a name that changes its mind is called where it was checked, and refused after', async () => {
+test('a name that changes its address is called at the checked address, and refused afterwards', async () => {
   const { port, heard } = await anywhere()
   // 127.0.0.2 stands for a public address.
   const { fetch, asked } = named({ 'rebinds.example': [['127.0.0.2'], ['127.0.0.1']] }, ['127.0.0.2'])
@@ -176,11 +176,11 @@ test('a name that changes its mind is called where it was checked, and refused a
   expect([heard.length, asked.length]).toEqual([1, 2])
 })
 
-test('a name that is allowed is called wherever it leads, at the port that was named', async () => {
+test('an allowed name is called at any address, at the named port', async () => {
   const { port, heard } = await anywhere()
   const answers = { 'inside.example': [['127.0.0.1']] }
   const send = (allow: string) => named(answers, [allow]).fetch(`http://Inside.example.:${port}/`)
-  // Names with a dot at their end are looked up as they are.
+  // Names with a dot at their end are resolved unchanged.
   Object.assign(answers, { 'inside.example.': [['127.0.0.1']] })
   for (const allow of ['inside.example', `INSIDE.example.:${port}`]) expect((await send(allow)).status).toBe(200)
   await expect(send('inside.example:1')).rejects.toMatchObject(blocked)

@@ -14,7 +14,7 @@ const issues = (input: unknown) => {
   return result.issues?.map(({ path, message }) => `${path?.map(String).join('.') ?? ''}: ${message}`)
 }
 
-test('sends what the input says and returns what came back', async () => {
+test('the http task sends the request of its input and returns the response', async () => {
   const url = await httpServer(async (request, response) => {
     const body = await textOf(request)
     response.writeHead(201, { 'content-type': 'application/json; charset=utf-8', 'x-a': '1' })
@@ -49,7 +49,7 @@ test('sends what the input says and returns what came back', async () => {
   expect(await send({ url })).toMatchObject({ status: 201, headers: { 'x-a': '1' } })
 })
 
-test('a body that is not JSON, or only says so, is text', async () => {
+test('a body that is not JSON, or only declared to be, is text', async () => {
   const url = await httpServer((request, response) => {
     response.setHeader('content-type', request.url === '/bad' ? 'application/problem+json' : 'text/plain')
     response.end('{"é"')
@@ -102,12 +102,12 @@ test('a response over the cap is final, with or without an announced length', as
   const tooLarge = { code: 'SLUICE_RESPONSE_TOO_LARGE', retryable: false }
   await expect(send({ url: `${url}/told`, maxResponseBytes: 10 })).rejects.toMatchObject(tooLarge)
   await expect(send({ url: `${url}/endless` })).rejects.toMatchObject(tooLarge)
-  // Ends only because the reader hung up.
+  // The response ends only because the reader disconnected.
   await isClosed
   expect((await send({ url: `${url}/told`, maxResponseBytes: 11 })).body).toBe('x'.repeat(11))
 })
 
-test('silence ends with a timeout, before and within the response', async () => {
+test('a silent server leads to a time-out, before and within the response', async () => {
   const url = await httpServer((request, response) => {
     if (request.url === '/half') response.write('half')
   })
@@ -128,14 +128,14 @@ test('a response that breaks off is a retryable network error', async () => {
   })
 })
 
-test('the abort of the attempt keeps its reason', async () => {
+test('an aborted attempt keeps its reason', async () => {
   const reason = new Error('cancelled')
   const { abort, send } = sender()
   const url = await httpServer(() => abort.abort(reason))
   await expect(send({ url })).rejects.toBe(reason)
 })
 
-test('the schema takes what can be sent', () => {
+test('the schema accepts every request that can be sent', () => {
   const url = 'https://example.com/a?b'
   for (const input of [
     { url },

@@ -1,4 +1,4 @@
-/** Secrets by reference: what a request may name, where the values go, and where they do not. */
+/** Secrets by reference: which secrets a request may name, where the values are sent, and where they are not. */
 import { expect, test } from 'vitest'
 import { redactText } from '../../src/core/redact.ts'
 import { requestSchemaWith, sendRequest } from '../../src/http/request.ts'
@@ -8,7 +8,7 @@ import { httpServer, setup, textOf } from './bench.ts'
 
 type Options = Record<string, SecretOptions>
 
-/** A server that answers with all it was told, and says it in its headers too. */
+/** A server that returns everything it received, in its headers too. */
 async function echo() {
   const seen: { url: string | undefined; headers: NodeJS.Dict<string | string[]>; body: string }[] = []
   const url = await httpServer(async (request, response) => {
@@ -38,7 +38,7 @@ function issues(options: Options, input: unknown) {
   return result.issues?.map(({ message }) => message)
 }
 
-test('values go where their names stood, and nowhere into what is kept', async () => {
+test('secret values replace their references in requests, and appear in nothing that is kept', async () => {
   const { url, seen } = await echo()
   const value = 'top-secret/value "1"'
   const send = sender({ key: { read: async () => value, hosts: [url], in: ['headers', 'query', 'form', 'json'] } })
@@ -54,7 +54,7 @@ test('values go where their names stood, and nowhere into what is kept', async (
   })
   expect(seen[0]?.url).toBe(`/a?b=%20c&${new URLSearchParams({ key: value, page: '2' }).toString()}`)
   expect(Object.fromEntries(new URLSearchParams(seen[1]?.body))).toEqual({ key: value, name: 'Ada' })
-  // The vendor said all of it again, in its headers and its body.
+  // The vendor repeated all of it, in its headers and its body.
   expect(kept[0]?.headers).toMatchObject({ 'set-cookie': '[redacted]', 'x-heard': '[redacted]' })
   expect(kept[0]?.body).toMatchObject({ headers: { authorization: 'Bearer [redacted]', 'x-plain': 'p' } })
   expect(JSON.stringify(kept)).not.toContain('top-secret')
@@ -63,7 +63,7 @@ test('values go where their names stood, and nowhere into what is kept', async (
   expect(redactText(`it said ${value}, and ${encodeURIComponent(value)}`)).toBe('it said [redacted], and [redacted]')
 })
 
-test('a secret from a file, which ends its line, is sent and hidden without that; also as the name of a field', async () => {
+test('a secret from a file is sent and hidden without the final line break, also as the name of a field', async () => {
   const value = 'from-a-file-1'
   const url = await httpServer((request, response) => {
     const heard = String(request.headers['x-key'])
@@ -79,7 +79,7 @@ test('a secret from a file, which ends its line, is sent and hidden without that
   })
 })
 
-test('no redirect takes them to another origin; within their own they go on', async () => {
+test('a redirect to another origin carries no secrets, and one within the origin keeps them', async () => {
   const [{ url, seen }, other] = [await echo(), await echo()]
   const send = sender({ key: { read: () => 'abcdefgh', hosts: [url] } })
   const headers = { 'x-key': { $secret: 'key' } }
@@ -91,7 +91,7 @@ test('no redirect takes them to another origin; within their own they go on', as
   expect(other.seen).toEqual([])
   await send({ url: to('/here'), headers })
   expect(seen.at(-1)).toMatchObject({ url: '/here', headers: { 'x-key': 'abcdefgh' } })
-  // Without secrets it is followed.
+  // A request without secrets is redirected to the other origin.
   await send({ url: to(`${other.url}/`), headers: { 'x-key': 'plain' } })
   expect(other.seen).toHaveLength(1)
 })
@@ -122,7 +122,7 @@ test('a worker that lacks a secret sends nothing, and another attempt may have i
   expect(seen[0]?.headers).toMatchObject({ 'x-key': 'from-the-environment' })
 })
 
-test('the data cannot send a secret elsewhere, nor name another', () => {
+test('an input cannot send a secret elsewhere, nor name another one', () => {
   const read = () => 'x'
   const secrets: Options = {
     crm: { read, hosts: ['api.crm.example', 'api.crm.example:8443'] },
@@ -150,7 +150,7 @@ test('the data cannot send a secret elsewhere, nor name another', () => {
   expect(at(url, { headers: { a: { $secret: 'crm', prefix: 'x\n' } } })?.[0]).toMatch(/no header can carry$/)
 })
 
-test('a task without secrets takes no references, but what looks like one in its JSON is data', () => {
+test('a task without secrets resolves no references, and similar text in its JSON is plain data', () => {
   const url = 'https://a.example/'
   expect(issues({}, { url, headers: { a: { $secret: 'crm' } } })).toHaveLength(1)
   expect(issues({}, { url, json: { $secret: 'crm' } })).toBeUndefined()
@@ -166,7 +166,7 @@ test.each([
   [{ env: 'A', hosts: ['ftp://a.example'] }, /is not a host/],
   [{ env: 'A', hosts: ['u:p@a.example'] }, /is not a host/],
   [{ env: 'A', hosts: ['a.example'], in: ['body'] as never }, /`in` may hold headers, query, form, json/],
-])('a definition that could not work is refused: %j', (secret: SecretOptions, message) => {
+])('an invalid definition of secrets is refused: %j', (secret: SecretOptions, message) => {
   const refused = { code: 'SLUICE_BAD_TASK', message: expect.stringMatching(message) as string }
   expect(() => new Secrets('hook', { key: secret })).toThrow(expect.objectContaining(refused))
 })

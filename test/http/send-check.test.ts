@@ -15,7 +15,7 @@ import type { HandClock } from './bench.ts'
 const ok = 'HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\nok'
 const answerEach = (received: string) => (received.endsWith('\r\n\r\n') || received.endsWith('BODY') ? ok : undefined)
 
-/** An agent whose connections take `connectMs` of the hand clock's time: the name is looked up that slowly. */
+/** An agent whose connections take `connectMs` of the test clock's time, because the name look-up is that slow. */
 function slowAgent(clock: HandClock, connectMs: number) {
   const slow: LookupFunction = (hostname, options, done) => {
     lookup(
@@ -35,20 +35,20 @@ function oneConnection(): GuardedAgent {
   return Object.assign(new Agent({ connections: 1 }), { guard: new Guard(['127.0.0.1']) })
 }
 
-test('a grant that runs out while connecting is taken again; no byte is written under it', async () => {
+test('a grant that expires while connecting is replaced, and no byte is written under it', async () => {
   const clock = handClock()
   const { port, received } = await tcpServer((text) => (text === '' ? undefined : ok))
   const { fetch, taken } = setup({ clock, agent: slowAgent(clock, 500), deadlineMs: 1_100 })
   const response = await fetch(`http://localhost:${port}/a`, { method: 'POST', body: 'BODY' })
   expect(await response.text()).toBe('ok')
   expect(taken).toEqual([1_500])
-  // One connection, made once and kept, on which the request went once.
+  // One connection, made once and kept, on which the request was sent once.
   expect(received).toHaveLength(1)
   expect(received[0]?.match(/POST \/a HTTP/g)).toHaveLength(1)
   expect(received[0]?.endsWith('BODY')).toBe(true)
 })
 
-test('a machine that sleeps while it connects writes nothing under the grant that it had, and asks for another', async () => {
+test('a machine that sleeps while it connects writes nothing under its old grant, and requests another', async () => {
   const clock = handClock()
   let wallMs = 1_800_000_000_000
   clock.wallMs = () => wallMs
@@ -77,7 +77,7 @@ test('a machine that sleeps while it connects writes nothing under the grant tha
   expect(received[0]?.match(/POST/g)).toHaveLength(1)
 })
 
-test('while every grant runs out, nothing at all is sent, and the attempt is given back', async () => {
+test('an attempt whose grants all expire sends nothing at all, and is returned', async () => {
   const clock = handClock()
   const { port, received } = await tcpServer(answerEach)
   const unused: (Grant | undefined)[] = []
@@ -95,7 +95,7 @@ test('while every grant runs out, nothing at all is sent, and the attempt is giv
     message: expect.stringContaining(`${maxStaleGrants} grants`),
   })
   expect(received.join('')).toBe('')
-  // Each grant that ran out is given back when the next is taken, and the last one at the end.
+  // Each expired grant is refunded when the next is taken, and the last one at the end.
   expect(unused[0]).toEqual({ deadlineMs: 1_100 })
   expect(unused).toHaveLength(maxStaleGrants)
   expect(new Set(unused).size).toBe(maxStaleGrants)
@@ -113,7 +113,7 @@ test('a connection that closes while the request waits for its grant is renewed 
       const count = received.length
       if (count === 1) {
         for (const socket of sockets) socket.destroy()
-        // Nobody has asked for anything since: only keeping warm connects here.
+        // No request was made since: only keeping warm connects here.
         await until(() => received.length > count)
       }
       return { deadlineMs: clock.nowMs + 100 }
@@ -140,7 +140,7 @@ test('a used connection is checked as well, and stays open', async () => {
   expect(received[0]?.match(/GET/g)).toHaveLength(2)
 })
 
-test('a job without limits is never stale', async () => {
+test('a job without limits is never too old to send', async () => {
   const clock = handClock()
   const { port } = await tcpServer(answerEach)
   const { fetch, taken } = setup({ clock, agent: slowAgent(clock, 1e9) })
@@ -148,7 +148,7 @@ test('a job without limits is never stale', async () => {
   expect(taken).toEqual([])
 })
 
-test('a stream whose grant runs out while connecting is not read, and goes out whole under the next one', async () => {
+test('a stream whose grant expires while connecting is not read, and is sent whole under the next one', async () => {
   const clock = handClock()
   const { port, received } = await tcpServer((text) => (text.endsWith('0\r\n\r\n') ? ok : undefined))
   async function* generated() {
@@ -188,7 +188,7 @@ test('a stream that is slow to begin sends no byte after the deadline', async ()
       controller.close()
     },
   }
-  // Not asked before somebody reads.
+  // Nothing is read from the source before its reader reads.
   const empty = new ReadableStream(source, { highWaterMark: 0 })
   for (const body of [late(), empty]) {
     await expect(
@@ -198,7 +198,7 @@ test('a stream that is slow to begin sends no byte after the deadline', async ()
   expect(received.join('')).toBe('')
 })
 
-test('a stream does not begin under a grant that has run out already', async () => {
+test('a stream does not begin under a grant that has expired already', async () => {
   const clock = handClock()
   const { port, received } = await tcpServer((text) => (text.endsWith('0\r\n\r\n') ? ok : undefined))
   const { fetch, taken } = setup({ clock, deadlineMs: 900 })
@@ -215,7 +215,7 @@ test('a stream does not begin under a grant that has run out already', async () 
   expect(received[0]).toContain('BODY')
 })
 
-test('a connection that dies under a written request is a network error, not a silent second request', async () => {
+test('a connection that breaks after the request was written gives a network error, not a silent second request', async () => {
   const { port, received } = await tcpServer((text, socket) => {
     if (text.split('GET').length === 2) return ok
     socket.destroy()
@@ -233,8 +233,8 @@ test('a connection that dies under a written request is a network error, not a s
   expect(received.join('').match(/GET/g)).toHaveLength(2)
 })
 
-test('a request that was written is not written again by the HTTP layer, which would, on another connection', async () => {
-  // Two requests on one connection, of which the vendor answers the first and closes: to undici the second is as good as unsent.
+test('a request that was written is not written again on another connection by the HTTP library', async () => {
+  // Two requests on one connection, of which the vendor answers the first and closes: undici treats the second as unsent.
   const pipelining = new Agent({ connections: 1, pipelining: 2 })
   const unblocked = pipelining.compose(
     (dispatch) => (options, handler) => dispatch({ ...options, blocking: false }, handler),
@@ -254,7 +254,7 @@ test('a request that was written is not written again by the HTTP layer, which w
   expect(received.join('').match(/GET \/2/g)).toHaveLength(1)
 })
 
-test('a grant is told of the end of a request that was written under it, once, and of none that was not', async () => {
+test('a grant is notified once of the end of a request written under it, and of no other request', async () => {
   const clock = handClock()
   const { port } = await tcpServer((text, socket) => {
     if (!text.includes('/cut')) return answerEach(text)
@@ -274,7 +274,7 @@ test('a grant is told of the end of a request that was written under it, once, a
   expect(ends).toEqual(['in time', 'in time'])
 })
 
-test('the repeat which the standard asks for after a 421 takes a grant of its own', async () => {
+test('a repeat that the standard demands after a 421 takes a grant of its own', async () => {
   const answers = ['HTTP/1.1 421 Misdirected\r\ncontent-length: 0\r\n\r\n', ok]
   const { port, received } = await tcpServer((text) => (text.endsWith('BODY') ? answers.shift() : undefined))
   const { fetch, taken } = setup({ deadlineMs: 2_000 })
@@ -284,7 +284,7 @@ test('the repeat which the standard asks for after a 421 takes a grant of its ow
   expect(taken).toHaveLength(1)
 })
 
-test('a 421 whose further grant cannot be taken rejects with the reason why', async () => {
+test('a 421 whose further grant fails rejects with the reason', async () => {
   const { port } = await tcpServer(() => 'HTTP/1.1 421 Misdirected\r\ncontent-length: 0\r\n\r\n')
   const { fetch } = setup({ deadlineMs: 2_000, grants: { take: () => Promise.reject(new Error('store away')) } })
   await expect(fetch(`http://127.0.0.1:${port}/`)).rejects.toMatchObject({

@@ -1,30 +1,30 @@
-/** Random histories of buckets: what may happen to them. `history.ts` knows what follows from it. */
+/** Generators for random histories of buckets. `history.ts` computes the effects. */
 import fc from 'fast-check'
 import type { Rule } from '../../src/limits/rule.ts'
 import { anyRule, level, minute, second, sliding } from './oracle.ts'
 
-/** One thing that happens; `buckets` are numbers of buckets, `limit` of a limit. */
+/** One event; `buckets` are numbers of buckets, `limit` of a limit. */
 export type Act =
   | { kind: 'pass'; us: number }
-  /** To the moment that a bucket's hint names, or a microsecond before. */
+  /** Time passes to the moment that a bucket's hint names, or to a microsecond before. */
   | { kind: 'jump'; bucket: number; us: number }
-  /** To where a period of a bucket's quota ends, or so many margins after it, or a microsecond from there. */
+  /** Time passes to the end of a period of a bucket's quota, or some margins after it, or a microsecond from there. */
   | { kind: 'edge'; bucket: number; margins: number; us: number }
   | { kind: 'take'; buckets: number[]; units: number; again: boolean }
   /** `size`: units of each job. */
   | { kind: 'charge'; buckets: number[]; shares: number[]; size: number }
-  /** Of the grant so many grants ago, so much of what is left is given back; negative: so much more was used. */
+  /** Refunds a share of what is left of the grant that was made `ago` grants ago; negative: settles for more. */
   | { kind: 'refund'; bucket: number; ago: number; share: number }
-  /** Of what runs, so much ends: it counts for concurrency alone. */
+  /** Ends a part of what runs, which only concurrency counts. */
   | { kind: 'release'; buckets: number[]; units: number }
   | { kind: 'hold'; buckets: number[]; us: number }
   | { kind: 'redefine'; limit: number; rules: Rule[] }
-  /** So long nothing happens; then what is over is forgotten, buckets too. They are found anew, as by a next job. */
+  /** Time passes without acts; then old rows and unused buckets are deleted. The next job creates its bucket anew. */
   | { kind: 'retire'; us: number }
 
 /** The limit of each bucket. */
 export const bucketsOf = [0, 0, 1, 1, 2]
-/** How many units each bucket's hint is asked for. */
+/** For how many units each bucket's hint is computed. */
 export const needs = [1, 3, 1, 100, 7]
 /** How long the ledger is kept: longer than any of the rules looks back. */
 export const keepUs = 60 * 86_400 * second
@@ -137,16 +137,16 @@ export const anyLoad: fc.Arbitrary<History> = fc
     ]),
   }))
 
-/** A random history: three limits, five buckets, when it begins, and what happens. */
+/** A random history: three limits, five buckets, the time of its beginning, and its acts. */
 export interface History {
   limits: Rule[][]
-  /** Of each limit, whether its vendor itself refunds. */
+  /** For each limit whether its vendor itself refunds. */
   full: boolean[]
   startUs: number
   acts: Act[]
 }
 
-/** Somewhere, and close to nights in which the clocks of some zone are set. */
+/** Any time, or one close to nights in which the clocks of some zone change. */
 const anyStart = fc
   .tuple(
     fc.constantFrom(
@@ -160,7 +160,7 @@ const anyStart = fc
   )
   .map(([at, us]) => Date.parse(at) * 1_000 + us)
 
-/** Histories of so many acts. */
+/** Histories of this number of acts. */
 export const anyHistory = (length: number): fc.Arbitrary<History> =>
   fc.record({
     limits: fc.array(anyRules, { minLength: 3, maxLength: 3 }),

@@ -1,4 +1,4 @@
-/** Versions of the code that say different things of one limit, and start over and over: definitions do not pile up. */
+/** Versions of the code with different definitions of one limit that start over and over: definitions do not accumulate. */
 import { randomUUID } from 'node:crypto'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { hash64 } from '../../src/core/hash.ts'
@@ -13,79 +13,82 @@ import { takeIn } from './take.ts'
 const startMs = 1_800_000_000_000
 let names = 0
 
-describe.each(mainEngines)('code that starts in turns on $name', (engine) => {
-  const at = emptied(engine)
-  let name: string
-  let nowMs: number
-  let clock: { set(ms: number): Promise<void> }
-  beforeEach(async () => {
-    name = `turns${++names}`
-    nowMs = startMs
-    clock = await ownClock(at.db, startMs)
-    await clock.set(startMs)
-    await at.db.query(`insert into sluice.bucket (id, name, key) values ($1, $2, 'a')`, [hash64(`${name}:a`), name])
-  })
-  /** A process begins that has this in its code. */
-  const start = async (rate: Rate, afterMs = 60_000) => {
-    await clock.set((nowMs += afterMs))
-    await defineLimit(sqlOn(at.db), limit(name, { window: rate, concurrency: 9 }), 0)
-  }
-  const take = async () => {
-    const [row] = await at.db.query<{ granted: boolean }>(`select granted from ${takeIn('$1', '$2::bigint[]')}`, [
-      randomUUID(),
-      [hash64(`${name}:a`)],
-    ])
-    return row?.granted
-  }
-  const inForce = async () => (await at.sluice.limits.show(name)).numbers.window
-  const versions = () => count(at.db, `sluice.limit_def where name = '${name}'`)
+describe.each(mainEngines)(
+  'on $name, processes that start in turns with different definitions of one limit',
+  (engine) => {
+    const at = emptied(engine)
+    let name: string
+    let nowMs: number
+    let clock: { set(ms: number): Promise<void> }
+    beforeEach(async () => {
+      name = `turns${++names}`
+      nowMs = startMs
+      clock = await ownClock(at.db, startMs)
+      await clock.set(startMs)
+      await at.db.query(`insert into sluice.bucket (id, name, key) values ($1, $2, 'a')`, [hash64(`${name}:a`), name])
+    })
+    /** Starts a process that has this rate in its code. */
+    const start = async (rate: Rate, afterMs = 60_000) => {
+      await clock.set((nowMs += afterMs))
+      await defineLimit(sqlOn(at.db), limit(name, { window: rate, concurrency: 9 }), 0)
+    }
+    const take = async () => {
+      const [row] = await at.db.query<{ granted: boolean }>(`select granted from ${takeIn('$1', '$2::bigint[]')}`, [
+        randomUUID(),
+        [hash64(`${name}:a`)],
+      ])
+      return row?.granted
+    }
+    const inForce = async () => (await at.sluice.limits.show(name)).numbers.window
+    const versions = () => count(at.db, `sluice.limit_def where name = '${name}'`)
 
-  it('200 starts in turns leave ten definitions a day, and the code that came later holds', async () => {
-    for (let n = 0; n < 100; n++) {
+    it('leave ten definitions a day after 200 starts, and the later code is in force', async () => {
+      for (let n = 0; n < 100; n++) {
+        await start('3/min')
+        await start('5/min')
+        if (n % 10 === 0) await take()
+      }
+      expect(await versions()).toBe(10)
+      expect(await inForce()).toBe('5/min')
       await start('3/min')
-      await start('5/min')
-      if (n % 10 === 0) await take()
-    }
-    expect(await versions()).toBe(10)
-    expect(await inForce()).toBe('5/min')
-    await start('3/min')
-    const granted = [await take(), await take(), await take(), await take(), await take(), await take()]
-    expect(granted).toEqual([true, true, true, true, true, false])
-  })
+      const granted = [await take(), await take(), await take(), await take(), await take(), await take()]
+      expect(granted).toEqual([true, true, true, true, true, false])
+    })
 
-  it('a rollback, and the code after it, hold at once; so does what nobody said before', async () => {
-    for (const rate of ['3/min', '5/min', '3/min', '5/min', '3/min'] as const) {
-      await start(rate)
-      expect(await inForce()).toBe(rate)
-    }
-    for (let n = 0; n < 20; n++) for (const rate of ['3/min', '5/min'] as const) await start(rate)
-    await start('4/min')
-    expect(await inForce()).toBe('4/min')
-    await start('3/min', 86_400_000)
-    expect(await inForce()).toBe('3/min')
-  })
+    it('put a rollback, the code after it, and a definition that no process had before in force at once', async () => {
+      for (const rate of ['3/min', '5/min', '3/min', '5/min', '3/min'] as const) {
+        await start(rate)
+        expect(await inForce()).toBe(rate)
+      }
+      for (let n = 0; n < 20; n++) for (const rate of ['3/min', '5/min'] as const) await start(rate)
+      await start('4/min')
+      expect(await inForce()).toBe('4/min')
+      await start('3/min', 86_400_000)
+      expect(await inForce()).toBe('3/min')
+    })
 
-  it('of many definitions the newest hundred stay, and those that a bucket may have been written under', async () => {
-    await start('7/min')
-    expect(await take()).toBe(true)
-    for (let n = 10; n < 140; n++) await start(`${n}/min` as Rate)
-    await at.db.query(`select ${fn}.delete_old_ledger($1, 0)`, [ledgerUs])
-    const kept = await at.db.query<{ version: number }>(
-      'select version from sluice.limit_def where name = $1 order by 1',
-      [name],
-    )
-    expect(kept.map(({ version }) => version)).toEqual([1, ...Array.from({ length: 100 }, (_, n) => 32 + n)])
-    expect(await take()).toBe(true)
-    expect(await at.sluice.limits.history(name, { limit: 1_000 })).toHaveLength(101)
-  })
+    it('keep the newest hundred definitions, and those under which a bucket may have been written', async () => {
+      await start('7/min')
+      expect(await take()).toBe(true)
+      for (let n = 10; n < 140; n++) await start(`${n}/min` as Rate)
+      await at.db.query(`select ${fn}.delete_old_ledger($1, 0)`, [ledgerUs])
+      const kept = await at.db.query<{ version: number }>(
+        'select version from sluice.limit_def where name = $1 order by 1',
+        [name],
+      )
+      expect(kept.map(({ version }) => version)).toEqual([1, ...Array.from({ length: 100 }, (_, n) => 32 + n)])
+      expect(await take()).toBe(true)
+      expect(await at.sluice.limits.history(name, { limit: 1_000 })).toHaveLength(101)
+    })
 
-  it('a definition stays that did not count who runs, for what an older one had counted is not true any more', async () => {
-    await start('7/min')
-    expect(await take()).toBe(true)
-    await clock.set((nowMs += 60_000))
-    await defineLimit(sqlOn(at.db), limit(name, { window: '8/min' }), 0)
-    for (let n = 10; n < 140; n++) await start(`${n}/min` as Rate)
-    await at.db.query(`select ${fn}.delete_old_ledger($1, 0)`, [ledgerUs])
-    expect(await count(at.db, `sluice.limit_def where name = '${name}' and version <= 2`)).toBe(2)
-  })
-})
+    it('keep a definition that did not count running jobs, because counts of an older one are no longer valid', async () => {
+      await start('7/min')
+      expect(await take()).toBe(true)
+      await clock.set((nowMs += 60_000))
+      await defineLimit(sqlOn(at.db), limit(name, { window: '8/min' }), 0)
+      for (let n = 10; n < 140; n++) await start(`${n}/min` as Rate)
+      await at.db.query(`select ${fn}.delete_old_ledger($1, 0)`, [ledgerUs])
+      expect(await count(at.db, `sluice.limit_def where name = '${name}' and version <= 2`)).toBe(2)
+    })
+  },
+)

@@ -18,7 +18,7 @@ const seen = (calendar: Calendar, at: string): string => {
   return `${iso(startUs)} ${iso(endUs)} ${(endUs - startUs) / hour}h`
 }
 
-/** Clocks set in the night, at midnight, over midnight, by half an hour; offsets of quarters; none set; a day left out. */
+/** Clocks that change in the night, at midnight, over midnight, by half an hour; offsets of quarters; no changes; a day left out. */
 const zones = [
   'UTC',
   'America/Los_Angeles',
@@ -45,7 +45,7 @@ const anyCalendar: fc.Arbitrary<Calendar> = fc.record({
     fc.constantFrom(...['2024-01-31T23:30:00Z', '2024-02-29T00:00:00Z', '2023-03-12T10:30:00Z'].map(us)),
   ),
 })
-// No later: what governments decide reaches the machines' lists of zones at different times.
+// No later: decisions of governments reach the machines' lists of zones at different times.
 const anyTime = fc.integer({ min: us('2005-01-01'), max: us('2026-01-01') })
 
 describe('periods of the calendar', () => {
@@ -54,12 +54,12 @@ describe('periods of the calendar', () => {
     [of('day', 'America/Los_Angeles'), '2026-03-08T12:00Z', '2026-03-08T08:00Z 2026-03-09T07:00Z 23h'],
     [of('month', 'America/Los_Angeles'), '2028-02-20T12:00Z', '2028-02-01T08:00Z 2028-03-01T08:00Z 696h'],
     [of('week', 'UTC'), '2026-11-21T12:00Z', '2026-11-16T00:00Z 2026-11-23T00:00Z 168h'],
-    // Midnight is left out, and comes twice.
+    // Midnight does not exist, and comes twice.
     [of('day', 'Asia/Beirut'), '2024-03-31T12:00Z', '2024-03-30T22:00Z 2024-03-31T21:00Z 23h'],
     [of('day', 'America/Sao_Paulo'), '2018-02-17T12:00Z', '2018-02-17T02:00Z 2018-02-18T03:00Z 25h'],
-    // Set back at 00:01: the day has begun by then.
+    // The clock goes back at 00:01: the day has begun by then.
     [of('day', 'America/St_Johns'), '2010-11-07T02:45Z', '2010-11-07T02:30Z 2010-11-08T03:30Z 25h'],
-    // The 30th was left out.
+    // The 30th did not exist.
     [of('day', 'Pacific/Apia'), '2011-12-30T11:00Z', '2011-12-30T10:00Z 2011-12-31T10:00Z 24h'],
     [of('hour', 'Asia/Kathmandu'), '2026-11-21T12:00Z', '2026-11-21T11:15Z 2026-11-21T12:15Z 1h'],
     [of('hour', 'Australia/Lord_Howe'), '2024-04-07T13:20Z', '2024-04-07T13:00Z 2024-04-07T13:30Z 0.5h'],
@@ -67,9 +67,9 @@ describe('periods of the calendar', () => {
     [of('month', 'UTC', '2024-01-31T09:00Z'), '2023-11-30T08:59Z', '2023-10-31T09:00Z 2023-11-30T09:00Z 720h'],
     [of('week', 'Europe/Berlin', '2024-03-27T11:00Z'), '2024-04-01T00:00Z', '2024-03-27T11:00Z 2024-04-03T10:00Z 167h'],
     [of('hour', 'Europe/Berlin', '2024-03-27T11:20Z'), '2024-02-01T00:00Z', '2024-01-31T23:20Z 2024-02-01T00:20Z 1h'],
-  ])('%j at %s: %s', (calendar, at, expected) => expect(seen(calendar, at)).toBe(expected))
+  ])('of %j at %s are %s', (calendar, at, expected) => expect(seen(calendar, at)).toBe(expected))
 
-  it('follow one another: each instant is in one', () => {
+  it('follow one another, so that each instant is in exactly one', () => {
     fc.assert(
       fc.property(anyCalendar, anyTime, (calendar, at) => {
         const one = periodOf(calendar, at)
@@ -84,7 +84,7 @@ describe('periods of the calendar', () => {
   })
 })
 
-/** Around both ends of each day that has not 24 hours. */
+/** Times around both ends of each day that has not 24 hours. */
 function jumps(): { at: number; zone: string }[] {
   return zones.flatMap((zone) => {
     const oddDays = (fromUs: number, toUs: number, steps: readonly CalendarUnit[]): number[] => {
@@ -103,14 +103,14 @@ function jumps(): { at: number; zone: string }[] {
   })
 }
 
-describe.each(['PostgreSQL', 'PGlite'])('the store knows the same periods: %s', (engine) => {
+describe.each(['PostgreSQL', 'PGlite'])('the store has the same periods: %s', (engine) => {
   let sluice: Sluice
   beforeAll(async () => {
     sluice = await Sluice.open({ store: engine === 'PGlite' ? 'memory:' : (await freshDatabase()).url })
   })
   afterAll(() => sluice.close())
 
-  it('wherever clocks are set', async () => {
+  it('around every change of clocks', async () => {
     const some = fc.sample(fc.tuple(anyCalendar, anyTime), { numRuns: 800, seed: 2_026 })
     const units = ['minute', 'hour', 'day', 'week', 'month'] as const
     const asked = [

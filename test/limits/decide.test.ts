@@ -22,7 +22,7 @@ import {
   worstPeriod,
 } from './oracle.ts'
 
-/** What happens to a bucket: time passes (or goes back), then so many units are wanted, or silence. */
+/** What happens to a bucket: time passes (or goes back), then some units are wanted, or a silence is demanded. */
 const anyStep = fc.record({
   passUs: fc.oneof(fc.integer({ min: 0, max: 3 * second }), fc.integer({ min: -minute, max: minute })),
   want: fc.integer({ min: 0, max: 200 }),
@@ -32,7 +32,7 @@ const anySteps = fc.array(anyStep, { maxLength: 40 })
 
 type Step = typeof anyStep extends fc.Arbitrary<infer S> ? S : never
 
-/** Carries out the steps; `see` is told of each state before anything is taken. */
+/** Carries out the steps; `see` gets each state before anything is taken. */
 function live(
   rules: readonly Rule[],
   steps: readonly Step[],
@@ -55,20 +55,23 @@ function live(
   return grants
 }
 
-describe('what the vendor sees of a bucket under endless demand', () => {
+describe('a bucket under endless demand', () => {
   it.each([
     { units: 100, capacity: 100, halfOpen: 199, closed: 200 },
     { units: 15, capacity: 15, halfOpen: 29, closed: 30 },
     { units: 100, capacity: 1, halfOpen: 100, closed: 101 },
     { units: 91, capacity: 10, halfOpen: 100, closed: 101 },
     { units: 90, capacity: 10, halfOpen: 99, closed: 100 },
-  ])('$units/min with room for $capacity: $halfOpen in a minute', ({ units, capacity, halfOpen, closed }) => {
-    const grants = greedy([level(units, minute, capacity)], 0, 1_000)
-    expect(worst(grants, minute)).toBe(halfOpen)
-    expect(worst(grants, minute, 'closed')).toBe(closed)
-  })
+  ])(
+    'with $units/min and room for $capacity shows the vendor $halfOpen in a minute',
+    ({ units, capacity, halfOpen, closed }) => {
+      const grants = greedy([level(units, minute, capacity)], 0, 1_000)
+      expect(worst(grants, minute)).toBe(halfOpen)
+      expect(worst(grants, minute, 'closed')).toBe(closed)
+    },
+  )
 
-  it('spaces 100/min by 600 ms when there is room for one', () => {
+  it('with 100/min spaces grants by 600 ms when there is room for one', () => {
     const times = greedy([level(100, minute, 1)], 0, 200).map(([atUs]) => atUs)
     expect(new Set(times.slice(1).map((atUs, i) => atUs - (times[i] ?? 0)))).toEqual(new Set([600_000]))
   })
@@ -77,14 +80,14 @@ describe('what the vendor sees of a bucket under endless demand', () => {
     { units: 100, capacity: 100, lastS: 2_940 },
     { units: 100, capacity: 1, lastS: 2_999.4 },
     { units: 91, capacity: 10, lastS: 3_290.1 },
-  ])('grants 5,000 at $units/min, room $capacity, within $lastS s, by 1 and by 8 workers', (one) => {
+  ])('grants 5,000 at $units/min, room $capacity, within $lastS s, to 1 and to 8 workers', (one) => {
     const rules = [level(one.units, minute, one.capacity)]
     const last = (workers: number) => (greedy(rules, 0, 5_000, workers).at(-1)?.[0] ?? 0) / second
     expect(last(1)).toBeCloseTo(one.lastS, 1)
     expect(last(8)).toBe(last(1))
   })
 
-  it('is never over B + ceil(L r) - 1 in a half-open L, or N in a window, whatever is asked when', () => {
+  it('never grants more than B + ceil(L r) - 1 in a half-open L, or N in a window, whatever is requested when', () => {
     fc.assert(
       fc.property(anyFlow, anySteps, fc.integer({ min: 1, max: 5 * minute }), (rule, steps, spanUs) => {
         const grants = live([rule], steps, () => {})
@@ -94,7 +97,7 @@ describe('what the vendor sees of a bucket under endless demand', () => {
     )
   })
 
-  it('a window of 100/min refills at 61 s, gives 6,000 an hour, and 5,000 by 2,989 s, to 1 worker as to 8', () => {
+  it('with a window of 100/min has units again after 61 s, grants 6,000 an hour, and 5,000 by 2,989 s, to 1 worker as to 8', () => {
     const rule = sliding(100, second)
     const grants = greedy([rule], 0, 6_000)
     expect(grants.slice(0, 2)).toEqual([
@@ -107,7 +110,7 @@ describe('what the vendor sees of a bucket under endless demand', () => {
     expect(last(8)).toBe(2_989 * second)
   })
 
-  it('concurrency has what was released, and nothing by waiting', () => {
+  it('of concurrency has as many places as were released, and none by waiting', () => {
     const rules = [places(3)]
     const full = charge(rules, emptyBucket(rules, 0), 3)
     expect(room(rules, full, minute)).toMatchObject({ avail: 0, nextUs: Number.MAX_SAFE_INTEGER })
@@ -115,7 +118,7 @@ describe('what the vendor sees of a bucket under endless demand', () => {
     expect(release(rules, full, 5).debt).toEqual([0])
   })
 
-  it('a further request of a job takes no second place, and its rate as any', () => {
+  it('takes no second place for a further request of a job, and its rate as for any other', () => {
     const rules = [places(1), level(2, second, 2)]
     const running = charge(rules, emptyBucket(rules, 0), 1)
     expect(room(rules, running, 0).avail).toBe(0)
@@ -126,7 +129,7 @@ describe('what the vendor sees of a bucket under endless demand', () => {
   })
 })
 
-describe('the hint', () => {
+describe('the time until units are free', () => {
   const exact = (rules: readonly Rule[], bucket: Bucket, nowUs: number) => {
     const free = room(rules, bucket, nowUs)
     if (free.avail > 0) {
@@ -147,7 +150,7 @@ describe('the hint', () => {
     )
   })
 
-  it('is exact at the edge of 2^53', () => {
+  it('is exact near 2^53', () => {
     fc.assert(
       fc.property(vastRule, fc.integer({ min: 0, max: 1_000 }), (rule, laterUs) => {
         const full = charge([rule], emptyBucket([rule], 0), rule.room)
@@ -160,8 +163,8 @@ describe('the hint', () => {
   })
 })
 
-describe('time that goes back', () => {
-  it('stands still for the bucket', () => {
+describe('a step back of the clock', () => {
+  it('gives the bucket no units until the clock is past its latest time', () => {
     const rules = [level(10, 10 * second, 5)]
     const first = room(rules, emptyBucket(rules, 0), 100 * second)
     expect(first.avail).toBe(5)
@@ -230,7 +233,7 @@ describe('a late refund', () => {
       }),
   )
 
-  it('makes no room that the vendor does not have', () => {
+  it('gives no room that the vendor does not have', () => {
     fc.assert(
       fc.property(anyRefunds, (refunds) => {
         expect(worst(keptGrants(rule, 5 * minute, refunds, refund), minute)).toBeLessThanOrEqual(100)
@@ -239,26 +242,26 @@ describe('a late refund', () => {
     )
   })
 
-  it('would, with full credit: the search above is able to find it', () => {
+  it('would give such room if all units were credited, which the search above is able to find', () => {
     const found = fc
       .sample(anyRefunds, { numRuns: 40, seed: 16 })
       .map((refunds) => worst(keptGrants(rule, 2 * minute, refunds, full), minute))
     expect(Math.max(...found)).toBeGreaterThan(120)
   })
 
-  it('given back at once is as if it had never been taken', () => {
+  it('that comes at once leaves the bucket as if nothing had been granted', () => {
     const spent = charge([rule], emptyBucket([rule], 0), 4)
     expect(refund([rule], 0, 3, [], charge([rule], spent, 3))).toEqual(spent)
   })
 
-  it('under demand that keeps the bucket full costs next to nothing, however many grants are given back', () => {
+  it('costs next to no throughput under demand that keeps the bucket full, however many grants are refunded', () => {
     const kept = (refunds: (atUs: number, index: number) => number | undefined) =>
       keptGrants(rule, 5 * minute, refunds, refund).length
     const everyOther = (_: number, index: number) => (index % 2 === 0 ? 150_000 : undefined)
     expect(kept(everyOther)).toBeGreaterThan(kept(() => undefined) * 0.98)
   })
 
-  it('is as if the units had never been granted, to the last digit, whatever is refunded in which order', () => {
+  it('of the whole grant leaves the exact state without it, whatever is refunded in which order', () => {
     fc.assert(
       fc.property(fc.array(anyFlow, { minLength: 1, maxLength: 2 }), anySteps, anyBacks, (rules, steps, backs) => {
         const { history, bucket } = withRefunds(rules, steps, backs)
@@ -285,7 +288,7 @@ describe('a changed definition', () => {
     return room(rules, bucket, atUs).bucket
   }
 
-  it('lets no window that reaches into it hold more than it allows', () => {
+  it('lets no window that contains the change hold more than it allows', () => {
     fc.assert(
       fc.property(
         anyRules,
@@ -309,7 +312,7 @@ describe('a changed definition', () => {
     )
   })
 
-  it('is as if it had been in force from the start, as far as it looks back', () => {
+  it('has the same effect as if it had been in force from the start, as far as it looks back', () => {
     fc.assert(
       fc.property(anyRules, anySteps, (rules, steps) => {
         const all = live(rules, steps, () => {})
@@ -319,7 +322,7 @@ describe('a changed definition', () => {
         const bucket = replay(rules, grants, last)
         const made = rebuild([rules, rules], entries(grants), bucket)
         const isEarly = bucket.spent.some((one, i) => last < one.startUs + (rules[i]?.quota?.marginUs ?? 0))
-        // What counts in the period before is not looked up: as long as that matters, nothing is granted.
+        // Grants of the period before are not read: as long as they matter, nothing is granted.
         if (isEarly) {
           expect(room(rules, made, last).avail).toBe(0)
           return
@@ -330,7 +333,7 @@ describe('a changed definition', () => {
     )
   })
 
-  it('remembers what a classic bucket owes beyond its window', () => {
+  it('keeps the debt of a classic bucket from before its window', () => {
     const made = limit('a', { rate: '100/min', burst: 1_000 })
     const spent = charge(made.rules, emptyBucket(made.rules, 0), 1_000)
     const later = room(made.rules, spent, 90 * second).bucket
@@ -338,13 +341,13 @@ describe('a changed definition', () => {
     expect(rebuild([made.rules, made.rules], [{ atUs: 0, units: 1_000 }], later)).toEqual(later)
   })
 
-  it('keeps what runs, and forgets what is older than it looks back', () => {
+  it('keeps running jobs, and drops usage that is older than it looks back', () => {
     const before = [places(5), level(1, 86_400 * second, 100)]
     const bucket = charge(before, emptyBucket(before, 0), 5)
     const after = [places(2), level(1, second, 1), sliding(1, second)]
     const later = room(before, bucket, 2 * minute).bucket
     expect(rebuild([before, after], [{ atUs: 0, units: 5 }], later)).toMatchObject({ debt: [5, 0, 0] })
-    // Nobody counted who ended meanwhile.
+    // Ends were not counted meanwhile.
     expect(rebuild([before, [level(1, second, 1)], after], [], later)).toMatchObject({ debt: [0, 0, 0] })
   })
 })

@@ -48,7 +48,7 @@ function refusals(vendor: Vendor, times: readonly number[]): { all: number; most
 const boundOf = (rules: readonly Rule[], vendor: Vendor, marginUs = 0): number =>
   vendorViews({ rules, grantUs: 0, transitUs: marginUs, vendor })[0]?.refused ?? NaN
 
-/** Each call of grants, the way taking 0 to marginUs - 1: some are held up to a moment at which many arrive together. */
+/** The calls of grants, with a transit of 0 to marginUs - 1: some are delayed to a moment at which many arrive together. */
 function arrivals(grants: readonly Grant[], marginUs: number, gatherUs: number, phaseUs: number): number[] {
   return grants
     .flatMap(([atUs, units]) => {
@@ -58,7 +58,7 @@ function arrivals(grants: readonly Grant[], marginUs: number, gatherUs: number, 
     .toSorted((a, b) => a - b)
 }
 
-/** Grants of a demand that comes and goes: all that is free, for a while, then nothing for a while. */
+/** Grants of a demand that comes and goes: all free units for a while, then none for a while. */
 function grantsOf(rules: readonly Rule[], spells: readonly (readonly [pauseUs: number, most: number])[]): Grant[] {
   let bucket = emptyBucket(rules, 0)
   const grants: Grant[] = []
@@ -80,7 +80,7 @@ function grantsOf(rules: readonly Rule[], spells: readonly (readonly [pauseUs: n
 
 const ways = ['fixed window', 'sliding log', 'sliding counter', 'bucket'] as const
 
-describe('what a vendor can refuse', () => {
+describe('the number of calls that a vendor can refuse', () => {
   const demand = fc.array(fc.tuple(fc.double({ min: 0, max: 2, noNaN: true }), fc.integer({ min: 1, max: 120 })), {
     minLength: 1,
     maxLength: 6,
@@ -112,7 +112,7 @@ describe('what a vendor can refuse', () => {
     )
   })
 
-  it('nor for several rules, and our own limits as they are defined', () => {
+  it('is never more than the bound for several rules, and for our own limits as they are defined', () => {
     const limits: Limit[] = [
       limit('a', { rate: '100/min', transit: 5_000 }),
       limit('a', { rate: ['5/s', '60/min'] }),
@@ -132,7 +132,7 @@ describe('what a vendor can refuse', () => {
     )
   })
 
-  it('is reached: by a burst after a pause, across the edge of a window', () => {
+  it('reaches the bound by a burst after a pause, across the edge of a window', () => {
     fc.assert(
       fc.property(
         fc.constantFrom(...ways),
@@ -141,7 +141,7 @@ describe('what a vendor can refuse', () => {
         (way, units, burst) => {
           const rule = level(units, units * 600_000, burst)
           const their = vendorOf(way, units, rule.windowUs, Math.max(1, Math.floor(units / 10)))
-          // One window long with nothing left over; then its burst, and on at its rate.
+          // A full window with nothing left over; then its burst, and on at its rate.
           const full = rule.windowUs * Math.ceil(1 + burst / units)
           const steady = Array.from({ length: units }, () => [600_000, 1] as const)
           const spells = [[full, 1] as const, ...steady.slice(1), [0, burst + 2 * units] as const]
@@ -159,7 +159,7 @@ describe('what a vendor can refuse', () => {
   })
 })
 
-// limits.md 0: refused of so many calls in a row (900 of the last row's), at 100 a minute, without delay, worst phase.
+// Refusals of a number of calls in a row (900 in the last row), at 100 a minute, without delay, in the worst phase.
 describe.each([
   { rule: level(100, minute, 100), calls: 1_000, refused: [99, 99, 107, 0, 90], bounds: [99, 99, 100, 0, 90] },
   { rule: sliding(100, second), calls: 1_000, refused: [0, 0, undefined, 0, 900], bounds: [0, 0, 100, 0, 90] },
@@ -168,7 +168,7 @@ describe.each([
 ])('$calls calls by $rule.rate, $rule.room at once', ({ rule, calls, refused, bounds }) => {
   const vendors = [...ways.map((way) => vendorOf(way, 100, minute)), vendorOf('bucket', 100, minute, 10)]
 
-  it('are refused as often as reference says, and in one window no more than the bound', () => {
+  it('are refused as often as the reference computes, and in one window no more than the bound', () => {
     const grants = greedy([rule], 0, calls)
     const worst = vendors.map((vendor) => {
       const seen = Array.from({ length: 120 }, (_, k) =>
@@ -182,8 +182,8 @@ describe.each([
   })
 })
 
-describe('a vendor that is stated', () => {
-  it('or not: one sentence says what it sees at worst', () => {
+describe('a vendor in the definition of a limit', () => {
+  it('is part of one sentence about the worst case, and without it the sentence is complete, too', () => {
     expect(guaranteeOf(limit('a', { rate: '100/min', concurrency: 5 })).sentence).toBe(
       'the vendor sees at most 100 calls in any window of 100/min, and 5 at one time, as long as the way from decision to arrival varies by no more than 200 ms; a vendor of 100/min refuses none by fixed window, sliding log, bucket of 100, up to 2 by sliding counter, up to 1 by bucket of 10',
     )
@@ -197,7 +197,7 @@ describe('a vendor that is stated', () => {
     })
   })
 
-  it('is warned of when its limit could be exceeded, as far as its way of counting is known', () => {
+  it('leads to a warning when its limit could be exceeded, as far as its way of counting is known', () => {
     const warned = (made: Limit) => vendorWarning(made)
     expect(warned(limit('a', { rate: '100/min' }))).toBeUndefined()
     expect(warned(limit('a', { rate: '100/min', vendor: '100/min' }))).toBeUndefined()
@@ -224,7 +224,7 @@ describe('a vendor that is stated', () => {
     [{ limit: '100/min', algorithm: 'bucket', burst: 0 }, 'SLUICE_BAD_LIMIT', /at least 1/],
     ['much', 'SLUICE_BAD_RATE', /is not a rate/],
     [{}, 'SLUICE_BAD_RATE', /is not a rate/],
-  ])('as %j is refused', (vendor, code, message) => {
+  ])('is refused as %j', (vendor, code, message) => {
     const define = () => limit('a', { rate: '1/s', vendor: vendor as never })
     expect(define).toThrow(expect.objectContaining({ code, message: expect.stringMatching(message) }))
   })

@@ -19,10 +19,10 @@ import type { Rule } from '../../src/limits/rule.ts'
 import { type Act, bucketsOf, type History, keepUs, needs } from './acts.ts'
 import { bound, type Credit, giveBack, type Grant, type Known, second, worst, worstPeriod } from './oracle.ts'
 
-/** Jumps are shorter. */
+/** Longer than all steps of the clock. */
 const farUs = 400 * 86_400 * second
 
-/** A grant as the twin remembers it: under its name (none: used beyond a grant), with the version of the limit that it was decided by. */
+/** A grant as the model remembers it: its id (empty: usage beyond a grant), and the version of the limit that decided it. */
 interface Named extends Known {
   id: string
   version: number
@@ -30,22 +30,22 @@ interface Named extends Known {
 
 interface Kept {
   id: string
-  /** How many units its hint is asked for. */
+  /** For how many units its hint is computed. */
   need: number
   limit: number
-  /** The rules under which `state` was last written, and all that were in force since. */
+  /** The rules under which `state` was last written, and all rules in force since. */
   defined: (readonly Rule[])[]
   state: Bucket | undefined
   history: Named[]
   /** How many of `history` were granted before the limit was last defined. */
   old: number
-  /** How many of `history` the ledger knows no more. */
+  /** How many of `history` are no longer in the ledger. */
   gone: number
   /** The newest row of the ledger is the newest grant. */
   isGrant: boolean
 }
 
-/** What a store is told to do (stage.sql), what it has to answer, and what the buckets have to be after it. */
+/** A command for a store (stage.sql), its expected answer, and the expected buckets after it. */
 export interface Scene {
   command: { kind: string; buckets?: string[]; [field: string]: unknown }
   answer: string | null
@@ -53,18 +53,18 @@ export interface Scene {
   state: string | null
 }
 
-/** As text, in one order of fields: equal as JSON means equal to the store. */
+/** As text, with the fields in one order, because the store compares JSON by meaning. */
 function inFull(rules: readonly Rule[]): string {
   const fields = ['kind', 'rate', 'units', 'windowUs', 'drain', 'weight', 'room', 'slotUs', 'spanUs']
   return JSON.stringify(rules, [...fields, 'quota', 'unit', 'zone', 'anchorUs', 'marginUs'])
 }
 
-/** What asks for a grant in the store; a name that nobody has where there is none. */
+/** The id of a grant in the store; an unused id when there is none. */
 function claimOf(known: Named | undefined): string {
   return known === undefined || known.id === '' ? randomUUID() : known.id
 }
 
-/** What a bucket was granted and kept, in order. */
+/** The grants of a bucket less their refunds, in order. */
 function keptOf(one: Kept): Entry[] {
   return one.history.slice(one.gone).map(({ atUs, units, refunded }) => ({ atUs, units: units - refunded }))
 }
@@ -75,7 +75,7 @@ function inBraces(list: readonly (number | readonly number[])[]): string {
   return `{${list.map((one) => (typeof one === 'number' ? one : inBraces(one))).join(',')}}`
 }
 
-/** A history in decide.ts: what the store has to answer to each act. Nothing is asked of the store meanwhile. */
+/** A history in decide.ts, which computes the expected answer to each act. The store is not used meanwhile. */
 export class Twin {
   readonly scenes: Scene[] = []
   readonly #limits: (readonly Rule[])[] = []
@@ -104,7 +104,7 @@ export class Twin {
     this.#within()
   }
 
-  /** Which buckets, and how the store calls them. */
+  /** The buckets' ids, and their names in the store. */
   get buckets(): { ids: string[]; names: string[] } {
     return {
       ids: this.#buckets.map(({ id }) => id),
@@ -112,13 +112,13 @@ export class Twin {
     }
   }
 
-  /** The buckets as they have to be now, in full; those of these ids, or all. */
+  /** The expected buckets, in full; those of these ids, or all. */
   rows(ids?: readonly string[]): string[] {
     const looked = ids === undefined ? this.#buckets : this.#buckets.filter((one) => ids.includes(one.id))
     return looked.map((one) => {
       const { bucket, avail, units, places, nextUs } = this.#room(one, this.#nowUs, false, one.need)
       const spent = bucket.spent.map((it) => [it.beforeUs, it.startUs, it.endUs, it.previous, it.current, it.next])
-      // A hold that is over means nothing any more, and a bucket that was retired knows of none.
+      // A hold that is over has no effect any more, and a bucket that was retired has none.
       const holdUs = bucket.holdUs > bucket.atUs ? bucket.holdUs : 0
       const [debt, slots, periods] = [inBraces(bucket.debt), inBraces(bucket.slots), inBraces(spent)]
       const used = `at ${bucket.atUs} debt ${debt} slots ${slots} quota ${periods} hold ${holdUs}`
@@ -126,7 +126,7 @@ export class Twin {
     })
   }
 
-  /** A command, and what follows from it. Only the buckets that it names are looked at, all when it names none. */
+  /** A command, and its expected effects. It compares only the buckets that it names, and all when it names none. */
   #play(command: Scene['command'], answer: string | null = null): void {
     const isSet = this.#limits.length > Math.max(...bucketsOf)
     const state = () => createHash('md5').update(this.rows(command.buckets).join('\n')).digest('hex')
@@ -146,12 +146,12 @@ export class Twin {
     else this.#define(act.limit, act.rules)
   }
 
-  /** Every window and period of every bucket against the bound of every rule, from the list of all grants. */
+  /** Checks every window and period of every bucket against the bound of every rule, from the list of all grants. */
   #within(limit?: number): void {
     for (const one of this.#buckets) {
-      // No bound holds for what a vendor gives back that itself refunds.
+      // No bound holds for refunds by the vendor itself.
       if (this.#full[one.limit] === true) continue
-      // What was used beyond a grant is in no bound, but leaves the less room for grants.
+      // Usage beyond a grant is in no bound, but leaves less room for grants.
       const granted = one.history.filter(({ id }) => id !== '')
       const kept = granted.map(({ atUs, units, refunded }): Grant => [atUs, units - refunded])
       const old = one.history.slice(0, one.old).filter(({ id }) => id !== '').length
@@ -198,7 +198,7 @@ export class Twin {
   #jump(number: number, us: number): void {
     const picked = this.#pick([number])
     const [nextUs = neverUs] = picked.map((one) => this.#room(one, this.#nowUs, false, one.need).nextUs)
-    // What was used beyond grants may owe a rate of one a day for lifetimes.
+    // Usage beyond grants may be a debt of lifetimes at a rate of one a day.
     this.#clock(nextUs < this.#nowUs + farUs ? nextUs + us : this.#nowUs, picked)
   }
 
@@ -231,7 +231,7 @@ export class Twin {
     return this.#play(command, 'true 0')
   }
 
-  /** As a claim does it: what is free in each bucket is looked up, some of it is charged, in one statement for all. */
+  /** As in a claim: reads the room of each bucket, and charges some of it, in one statement for all. */
   #charge(numbers: number[], shares: number[], size: number): void {
     const kept = this.#pick(numbers)
     const free = kept.map((one, i) => Math.ceil(Math.min(this.#room(one).avail, 1_000) * (shares[i] ?? 0)))
@@ -247,7 +247,7 @@ export class Twin {
     const [one] = this.#pick([number]) as [Kept]
     const index = one.history.length - ago
     const known = index < one.gone ? undefined : one.history[index]
-    // What was used beyond a grant is given back by nobody.
+    // Usage beyond a grant is never refunded.
     const left = known === undefined || known.id === '' ? 0 : known.units - known.refunded
     if (share < 0) return this.#overrun(one, known, Math.max(1, Math.ceil(left * -share)))
     const units = Math.ceil(left * share)
@@ -260,7 +260,7 @@ export class Twin {
     this.#play({ kind: 'refund', buckets: [one.id], claim: claimOf(known), units, full })
   }
 
-  /** Also of a grant that the ledger does not know, or that took no units: then nobody knows its time, and it counts now. */
+  /** Also for a grant that the ledger does not have, or without units: then its time is unknown, and it counts now. */
   #overrun(one: Kept, known: Named | undefined, units: number): void {
     const { bucket } = this.#room(one)
     const grantedUs = known === undefined || known.id === '' || known.units === 0 ? bucket.atUs : known.atUs
@@ -310,7 +310,7 @@ export class Twin {
       return true
     })
     this.#play({ kind: 'retire', us: this.#nowUs, keep: keepUs }, String(retired.length))
-    // Asked for again it would be granted anew: nobody asks after days.
+    // A repeated request would be granted anew; but no caller repeats one after days.
     this.#last = undefined
   }
 

@@ -14,8 +14,8 @@ const code = (body: () => unknown): unknown => {
 }
 
 /**
- * Most arrivals in a half-open window, when the way may take 0 to marginUs - 1: an adversary delays what was granted
- * up to marginUs - 1 before the window until it begins, and lets the rest through at once.
+ * Most arrivals in a half-open window, when the transit may take 0 to marginUs - 1: an adversary delays grants of up to
+ * marginUs - 1 before the window until it begins, and lets the rest through at once.
  */
 const worstArrivals = (grants: readonly Grant[], windowUs: number, marginUs: number): number =>
   worst(grants, windowUs + Math.max(0, marginUs - 1))
@@ -24,14 +24,14 @@ const anyRate = fc
   .tuple(fc.integer({ min: 1, max: 150 }), fc.integer({ min: 1, max: 90 }), fc.constantFrom('00ms', 's', 'min'))
   .map(([units, count, unit]) => `${units}/${count}${unit}` as `${number}/${number}s`)
 
-describe('the safe bucket', () => {
+describe('a rate with the default burst', () => {
   it.each([
     { rate: '100/min', room: 10, perMinute: 91 },
     { rate: '1/s', room: 1, perMinute: 60 },
     { rate: '9/s', room: 1, perMinute: 540 },
     { rate: '10/s', room: 1, perMinute: 600 },
     { rate: '50/s', room: 5, perMinute: 2_760 },
-  ] as const)('$rate: room for $room, $perMinute a minute less the margin', (one) => {
+  ] as const)('of $rate has room for $room, and $perMinute a minute less the margin', (one) => {
     const made = limit('a', { rate: one.rate, transit: 0 })
     const [rule] = made.rules
     expect(rule).toMatchObject({ room: one.room })
@@ -40,7 +40,7 @@ describe('the safe bucket', () => {
     expect(perMinute).toBeCloseTo(one.perMinute, 6)
   })
 
-  it('never lets the vendor see more than the rate, however calls are delayed, and can reach it', () => {
+  it('never shows the vendor more than the rate, however calls are delayed, and can reach it', () => {
     fc.assert(
       fc.property(anyRate, fc.integer({ min: 0, max: 2_000 }), (rate, transit) => {
         const made = limit('a', { rate, transit })
@@ -54,7 +54,7 @@ describe('the safe bucket', () => {
     )
   })
 
-  it('nor under demand that comes and goes', () => {
+  it('never shows the vendor more under demand that comes and goes', () => {
     const demand = fc.array(fc.tuple(fc.integer({ min: 0, max: 5 * second }), fc.integer({ min: 1, max: 20 })), {
       maxLength: 100,
     })
@@ -78,7 +78,7 @@ describe('the safe bucket', () => {
     )
   })
 
-  it('bounds each rate when several hold together', () => {
+  it('keeps each rate when several hold together', () => {
     const made = limit('a', { rate: ['5/s', '60/min', '1000/h'], transit: 50 })
     const grants = greedy(made.rules, 0, 1_500)
     for (const rule of made.rules) {
@@ -86,14 +86,14 @@ describe('the safe bucket', () => {
     }
   })
 
-  it('would exceed the rate without its margin: the adversary bites', () => {
+  it('would exceed the rate without its margin, which proves that the adversary of this test works', () => {
     const unaware = limit('a', { rate: '50/s', transit: 0 })
     expect(worstArrivals(greedy(unaware.rules, 0, 500), second, 250_000)).toBeGreaterThan(50)
   })
 })
 
 describe('a window', () => {
-  it('never lets the vendor see more than it holds, however calls are delayed, and can reach it', () => {
+  it('never shows the vendor more than it holds, however calls are delayed, and can reach it', () => {
     fc.assert(
       fc.property(anyRate, fc.integer({ min: 0, max: 2_000 }), (window, transit) => {
         const made = limit('a', { window, transit })
@@ -110,7 +110,7 @@ describe('a window', () => {
     )
   })
 
-  it('of 50/s gives 40/s when the way may vary by 250 ms, and exceeds without that margin', () => {
+  it('of 50/s gives 40/s when the transit may vary by 250 ms, and exceeds 50/s without that margin', () => {
     const aware = limit('a', { window: '50/s', transit: 150 })
     expect(aware.grantUs + aware.transitUs).toBe(250_000)
     const grants = greedy(aware.rules, 0, 4_000)
@@ -120,7 +120,7 @@ describe('a window', () => {
     expect(worstArrivals(greedy(unaware.rules, 0, 500), second, 250_000)).toBe(100)
   })
 
-  it('several hold together, with a rate and a concurrency', () => {
+  it('holds together with other windows, a rate and a concurrency', () => {
     const made = limit('a', { window: ['10/s', '100/min'], rate: '300/h', concurrency: 4 })
     expect(made.rules.map(({ kind }) => kind)).toEqual(['rate', 'window', 'window', 'concurrency'])
     const flow = made.rules.filter(({ kind }) => kind !== 'concurrency')
@@ -135,8 +135,8 @@ describe('a window', () => {
   })
 })
 
-describe('the classic bucket', () => {
-  it('allows what its guarantee says, and no more', () => {
+describe('a rate with a burst of its own', () => {
+  it('allows what its guarantee states, and no more', () => {
     fc.assert(
       fc.property(
         anyRate,
@@ -154,7 +154,7 @@ describe('the classic bucket', () => {
           )
           const said = guarantees(made)[0]?.worst ?? 0
           expect(seen).toBeLessThanOrEqual(said)
-          // Whole microseconds: a way of less than J is at most J - 1, so up to what drains in one may be missing; and
+          // Whole microseconds: a transit of less than J is at most J - 1, so up to the drain of one microsecond may be missing; and
           // one more where a refill falls between two microseconds.
           expect(seen).toBeGreaterThanOrEqual(said - Math.ceil(rule.drain / rule.weight) - 1)
         },
@@ -163,7 +163,7 @@ describe('the classic bucket', () => {
     )
   })
 
-  it('100/min with burst 20 is up to 119 without delay', () => {
+  it('of 100/min with burst 20 allows up to 119 without delay', () => {
     const made = limit('a', { rate: '100/min', burst: 20 })
     expect(guarantees({ ...made, grantUs: 0, transitUs: 0 })[0]).toMatchObject({
       worst: 119,
@@ -175,7 +175,7 @@ describe('the classic bucket', () => {
   })
 })
 
-describe('definitions that cannot be', () => {
+describe('the check of a definition', () => {
   const define = (options: unknown, name = 'a') => code(() => limit(name, options as LimitOptions))
   it.each([
     [{ rate: [] }, 'SLUICE_BAD_LIMIT'],
@@ -201,13 +201,13 @@ describe('definitions that cannot be', () => {
     [{ rate: '5/s', transit: 1e308 }, 'SLUICE_BAD_LIMIT'],
     [{ rate: '5/s', transit: '25h' }, 'SLUICE_BAD_LIMIT'],
     [{ rate: '999983/day', burst: 1_000_000 }, 'SLUICE_BAD_LIMIT'],
-  ])('%j gives %s', (options, expected) => expect(define(options)).toBe(expected))
+  ])('answers %j with %s', (options, expected) => expect(define(options)).toBe(expected))
 
-  it.each(['', 'A', '1a', 'a b', 'a:b', 'é', 'a'.repeat(64)])('the name %j is refused', (name) => {
+  it.each(['', 'A', '1a', 'a b', 'a:b', 'é', 'a'.repeat(64)])('refuses the name %j', (name) => {
     expect(define({ rate: '5/s' }, name)).toBe('SLUICE_BAD_LIMIT')
   })
 
-  it('each rule fits exact arithmetic, or is refused', () => {
+  it('refuses each rule that does not fit exact arithmetic', () => {
     const anyUnit = fc.constantFrom('ms', 's', 'm', 'h', 'day')
     fc.assert(
       fc.property(
@@ -227,12 +227,12 @@ describe('definitions that cannot be', () => {
   })
 })
 
-describe('keys', () => {
+describe('a key', () => {
   const byPath = limit('crm', { rate: '5/s', by: 'account.id' })
   const byFunction = limit('crm', { rate: '5/s', by: (input: { key: unknown }) => input.key as string })
   const keyOf = (key: unknown) => code(() => byFunction.keyOf({ key }))
 
-  it('are read along the path, as text', () => {
+  it('is read along its path, as text', () => {
     expect(byPath.keyOf({ account: { id: 7 } })).toBe('7')
     expect(byPath.path).toBe('account.id')
     expect(limit('all', { rate: '5/s' }).keyOf({})).toBeUndefined()
@@ -246,24 +246,27 @@ describe('keys', () => {
     { account: { id: '' } },
     { account: { id: {} } },
     { account: 'id' },
-  ])('missing in %j', (input) => expect(code(() => byPath.keyOf(input as never))).toBe('SLUICE_MISSING_KEY'))
+  ])('is missing in %j', (input) => expect(code(() => byPath.keyOf(input as never))).toBe('SLUICE_MISSING_KEY'))
 
-  it('are not taken from the prototype', () => {
+  it('is not taken from the prototype', () => {
     const inherited = limit('crm', { rate: '5/s', by: 'constructor.name' })
     expect(code(() => inherited.keyOf({} as never))).toBe('SLUICE_MISSING_KEY')
   })
 
-  it.each([undefined, null, '', 10n, Symbol('a'), () => 1, NaN, Infinity, ['a'], {}])('%s is none', (key) => {
-    expect(keyOf(key)).toBe('SLUICE_MISSING_KEY')
-  })
+  it.each([undefined, null, '', 10n, Symbol('a'), () => 1, NaN, Infinity, ['a'], {}])(
+    'is missing when its value is %s',
+    (key) => {
+      expect(keyOf(key)).toBe('SLUICE_MISSING_KEY')
+    },
+  )
 
-  it.each(['a\u0000', 'a\u001fb', 'a'.repeat(513)])('%j cannot be kept', (key) =>
+  it.each(['a\u0000', 'a\u001fb', 'a'.repeat(513)])('of %j is refused, because it cannot be stored', (key) =>
     expect(keyOf(key)).toBe('SLUICE_BAD_KEY'),
   )
-  it.each([['a'.repeat(512)], ['ключ'], [0], [false]])('%j is one', (key) => expect(keyOf(key)).toBe(String(key)))
+  it.each([['a'.repeat(512)], ['ключ'], [0], [false]])('may be %j', (key) => expect(keyOf(key)).toBe(String(key)))
 })
 
-it('refuses an option that it does not have: `key` for `by` would make one bucket of many', () => {
+it('a limit refuses an unknown option: `key` instead of `by` would make one bucket of many', () => {
   const options = { rate: '5/s', key: 'account' } as never
   expect(() => limit('crm', options)).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_LIMIT' }))
 })

@@ -4,7 +4,7 @@ import { type Calendar, type CalendarUnit, periodOf } from '../../src/core/calen
 import { limit } from '../../src/limits/limit.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 
-/** A grant: when, and how many units. */
+/** A grant: its time, and its number of units. */
 export type Grant = readonly [atUs: number, units: number]
 
 export const second = 1_000_000
@@ -50,8 +50,8 @@ export function quota(units: number, calendar: Calendar, marginUs: number): Rule
 }
 
 /**
- * Most units that a vendor can count in one period, when its clock, and the way, are off by less than the margin: sums over
- * all grants within a margin of each period, by looking at every one. `from`: only those that this grant or a later one is in.
+ * Most units that a vendor can count in one period, when its clock, and the transit, are off by less than the margin: sums over
+ * all grants within a margin of each period, by a check of every one. `from`: only those with this grant or a later one.
  */
 export function worstPeriod(grants: readonly Grant[], { quota: of }: Rule, from = 0): number {
   if (of === undefined) return 0
@@ -72,7 +72,7 @@ export function worstPeriod(grants: readonly Grant[], { quota: of }: Rule, from 
   return most
 }
 
-/** Most units that a rule may grant in a half-open span; concurrency has no say in it. */
+/** Most units that a rule may grant in a half-open span; concurrency does not limit that. */
 export function bound(rule: Rule, spanUs: number): number {
   if (rule.kind === 'concurrency') return Infinity
   if (rule.kind === 'quota') return rule.room * (Math.ceil(spanUs / rule.windowUs) + 1)
@@ -86,7 +86,7 @@ function gcd(a: number, b: number): number {
 }
 
 /**
- * Most units in any window of this length, by looking at every one: each window is worst when it begins at a grant.
+ * Most units in any window of this length, by a check of every one: each window is worst when it begins at a grant.
  * `from`: only windows that end at this grant or later.
  */
 export function worst(
@@ -107,7 +107,7 @@ export function worst(
   return most
 }
 
-/** All grants of a demand that never ends: at each moment a unit frees, whatever is free is taken, `workers` in turn. */
+/** All grants of a demand that never ends: whenever a unit frees, all free units are taken, `workers` in turn. */
 export function greedy(rules: readonly Rule[], fromUs: number, count: number, workers = 1): Grant[] {
   let bucket = emptyBucket(rules, fromUs)
   const grants: Grant[] = []
@@ -150,7 +150,7 @@ export const anyWindow: fc.Arbitrary<Rule> = fc.oneof(
   fc.tuple(fc.integer({ min: 1, max: 60 }), fc.integer({ min: 1, max: 10 * second })).map((one) => sliding(...one)),
 )
 
-/** Zones whose clocks are set in the night, at midnight, by half an hour; whose offset is no hour; that have none. */
+/** Zones whose clocks change in the night, at midnight, by half an hour; whose offset is no hour; that have none. */
 export const zones = [
   'UTC',
   'America/Los_Angeles',
@@ -187,7 +187,7 @@ export const anyQuota: fc.Arbitrary<Rule> = fc
     return quota(units, { unit, zone, anchorUs }, marginUs)
   })
 
-/** Rules that look at what was granted when. */
+/** Rules that depend on the times of grants. */
 export const anyFlow = fc.oneof(
   { weight: 3, arbitrary: anyLevel },
   { weight: 2, arbitrary: anyWindow },
@@ -206,18 +206,18 @@ export const vastRule: fc.Arbitrary<Rule> = fc
   .map(([units, seconds]) => level(units, seconds * second + 1, 1))
   .map((rule) => ({ ...rule, room: Math.floor(Number.MAX_SAFE_INTEGER / rule.weight) }))
 
-/** Which grants are given back, and how long after they were given; asked with the grant's time and number. */
+/** Decides which grants are refunded, and how long after the grant; gets the grant's time and number. */
 export type Refunds = (atUs: number, index: number) => number | undefined
 
 /** How a refund is credited. */
 export type Credit = typeof refund
 
-/** A grant, and what was given back of it. */
+/** A grant, and its refunds. */
 export interface Known extends Entry {
   refunded: number
 }
 
-/** Gives back some units of a grant, and notes it. */
+/** Refunds some units of a grant, and records that. */
 export function giveBack(
   rules: readonly Rule[],
   history: readonly Known[],

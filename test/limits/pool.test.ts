@@ -21,7 +21,7 @@ describe('a label', () => {
     expect(() => label(name as string)).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_LABEL' }))
   })
 
-  it('keeps the two definitions of a limit apart', () => {
+  it('makes the definition of a limit different from one by a field', () => {
     const words = [
       limit('x', { rate }),
       limit('x', { rate, by: 'tenant' }),
@@ -35,7 +35,7 @@ describe('a label', () => {
 })
 
 describe('a pool', () => {
-  it('has members by their keys, and keeps what else they carry in the code', async () => {
+  it('has members by their keys, and leaves their other fields to the code', async () => {
     process.env['POOL_TEST_TOKEN'] = ' s3cret \n'
     const sender = pool('acct1', {
       key: 'acct2',
@@ -73,18 +73,18 @@ describe('a pool', () => {
     )
   })
 
-  it('does not stand beside a key', () => {
+  it('is refused beside a key', () => {
     const both = { rate, pool: ['a'], by: label('ip') } as const
     expect(() => limit('sender', both)).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_POOL' }))
   })
 
-  it('has members whose keys are keys', () => {
+  it('has members whose keys obey the rules of keys', () => {
     expect(() => pool('a\u001fb')).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_KEY' }))
   })
 })
 
 describe('names of buckets', () => {
-  it('are read as they are written, whatever the key', () => {
+  it('are parsed into what they were built from, whatever the key', () => {
     const key = fc.string({ minLength: 1, maxLength: 20 }).filter((text) => !/[\u0000\u001f]/.test(text))
     fc.assert(
       fc.property(fc.constantFrom('crm', 'a.b-c_d'), fc.option(key, { nil: undefined }), (name, text) => {

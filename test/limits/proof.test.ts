@@ -6,7 +6,7 @@ import { minute, second } from './oracle.ts'
 
 const defined = (options: LimitOptions): Defined => limit('a', options)
 
-/** Rows in order, from grants and what is given back of them. */
+/** Rows in order, from grants and their refunds. */
 type Step = { passUs: number; units: number; version: number; backOf?: number }
 function rowsOf(steps: readonly Step[]): LedgerRow[] {
   const rows: LedgerRow[] = []
@@ -34,7 +34,7 @@ function judge(versions: Map<number, Defined>, rows: readonly LedgerRow[], fromU
   return proof
 }
 
-/** By looking at all pairs: the most that any half-open window of this length, which a grant ends, held at that time. */
+/** By a search of all pairs: the most that any half-open window of this length, which a grant ends, held at that time. */
 function naive(rows: readonly LedgerRow[], spanUs: number): number[] {
   return rows.flatMap((end, i) => {
     if (end.units < 0) return []
@@ -64,8 +64,8 @@ const anySteps = fc.array(
 )
 const oneVersion = (steps: readonly Omit<Step, 'version'>[]) => rowsOf(steps.map((step) => ({ ...step, version: 1 })))
 
-describe('a bucket of rows', () => {
-  it('is judged as a search of all pairs judges it, with what was given back until then', () => {
+describe('the proof for rows of a bucket', () => {
+  it('agrees with a search of all pairs, with the refunds up to each grant', () => {
     fc.assert(
       fc.property(
         anySteps,
@@ -77,7 +77,7 @@ describe('a bucket of rows', () => {
           const sums = naive(rows, spanUs)
           const seen = judge(new Map([[1, one]]), rows).seen.get('1:0')
           expect(seen?.worst ?? 0).toBe(Math.max(0, ...sums))
-          // Of a bucket other lengths are judged too.
+          // The proof also covers other lengths than the rule's.
           const over = sums.filter((units) => units > most).length
           if (options.window === undefined) expect(seen?.exceeded ?? 0).toBeGreaterThanOrEqual(over)
           else expect(seen?.exceeded ?? 0).toBe(over)
@@ -99,13 +99,13 @@ describe('a bucket of rows', () => {
     { options: { window: '100/min' }, guarantee: 'exact window', rate: '100/min', most: 100, windowUs: 60.2 * second },
     { options: { quota: '9/day' }, guarantee: 'quota', rate: '9/day (UTC)', most: 9, windowUs: 79_200 * second },
     { options: { concurrency: 5 }, guarantee: 'places', rate: '5', most: 5, windowUs: 0 },
-  ])('$options promises $most in the window and its margin, as $guarantee', ({ options, windowUs, ...promise }) => {
+  ])('of $options allows $most in the window and its margin, as $guarantee', ({ options, windowUs, ...promise }) => {
     const one = defined(options)
     expect(promised(one.rules[0] as never, one)).toEqual({ ...promise, spanUs: windowUs })
   })
 
   it.each<LimitOptions>([{ window: '9/10s' }, { rate: '20/10s' }])(
-    'of %j a grant exactly a span before is out of the span, and one a microsecond later is in it',
+    'of %j counts a grant a microsecond less than a span ago, and none exactly a span ago',
     (options) => {
       const one = defined(options)
       const { spanUs, most } = promised(one.rules[0] as never, one)
@@ -118,7 +118,7 @@ describe('a bucket of rows', () => {
     },
   )
 
-  it('of which a part is read first, is the same from there on', () => {
+  it('is the same from some row on if only the rows that it looks back at are read before', () => {
     fc.assert(
       fc.property(anySteps, fc.nat(60), (steps, k) => {
         const versions = new Map([[1, defined({ window: '9/10s' })]])
@@ -131,7 +131,7 @@ describe('a bucket of rows', () => {
     )
   })
 
-  it('keeps in mind only what a span reaches', () => {
+  it('keeps in memory only the rows that a span reaches', () => {
     const rows = oneVersion(Array.from({ length: 5_000 }, () => ({ passUs: second, units: 1 })))
     const seen = judge(new Map([[1, defined({ window: '10/10s' })]]), rows).seen.get('1:0')
     expect(seen).toEqual({ worst: 11, exceeded: 4_990, excess: expect.objectContaining({ units: 11, most: 10 }) })
@@ -151,7 +151,7 @@ describe('a change of the definition', () => {
   ]
   const over = (rows: Step[]) => [...judge(versions, rowsOf(rows)).seen.values()].map((one) => one.exceeded)
 
-  it('holds windows that touch both to the looser one, and those of the new one to it', () => {
+  it('holds windows that touch both definitions to the looser one, and windows of the new one to the new one', () => {
     expect(over(steps(2, 6, 3, 4))).toEqual([0, 0])
     expect(over(steps(2, 8, 3, 4))).toEqual([0, 2])
     expect(over(steps(3, 4, 3, 4))).toEqual([4])
@@ -159,7 +159,7 @@ describe('a change of the definition', () => {
     expect(over(steps(3, 4, 4, 7))).toEqual([0, 1])
   })
 
-  it('from a definition that allowed any number says nothing of windows that touch it', () => {
+  it('from a definition without bound proves nothing about windows that touch it', () => {
     expect(over(steps(1, 99, 2, 10))).toEqual([0])
     expect(over(steps(1, 99, 3, 10))).toEqual([0])
   })
@@ -169,7 +169,7 @@ describe('a quota', () => {
   const one = defined({ quota: '9/min', transit: 900 })
   const { marginUs } = one.rules[0]?.quota ?? { marginUs: 0 }
 
-  it('is judged as a count of each minute judges it, with what is within the margin of it', () => {
+  it('is judged as by a count of each minute, with the grants within the margin of it', () => {
     expect(marginUs).toBe(second)
     fc.assert(
       fc.property(anySteps, (steps) => {
@@ -195,7 +195,7 @@ describe('a quota', () => {
     )
   })
 
-  it('names the period that held too much, and knows days of 25 hours', () => {
+  it('that was exceeded is reported with its period, and days of 25 hours are known', () => {
     const day = defined({ quota: '10/day', zone: 'America/Los_Angeles', transit: 0 })
     const hour = 3_600 * second
     const startUs = Date.UTC(2026, 10, 1, 7) * 1_000
@@ -211,13 +211,13 @@ describe('a quota', () => {
   })
 })
 
-describe('what was used beyond a grant, or refunded by the vendor itself', () => {
+describe('usage beyond a grant, and a refund by the vendor itself', () => {
   const row = (n: number, units: number, more: Partial<LedgerRow> = {}): LedgerRow => {
     return { n, atUs: n * second, version: 1, units, claim: `${n}`, debt: [], granted: null, ...more }
   }
   const exceeded = (one: Defined, rows: LedgerRow[]) => judge(new Map([[1, one]]), rows).seen.get('1:0')?.exceeded
 
-  it('counts, and no later grant may ignore it', () => {
+  it('are counted, so that no later grant may ignore the usage', () => {
     const bucket = defined({ rate: '60/min', burst: 10 })
     expect(exceeded(bucket, [row(1, 10), row(2, 90, { claim: null })])).toBe(0)
     expect(exceeded(bucket, [row(1, 10), row(2, 90, { claim: null }), row(3, 1)])).toBeGreaterThan(0)
@@ -230,7 +230,7 @@ describe('what was used beyond a grant, or refunded by the vendor itself', () =>
     expect(exceeded(quota, [row(1, 8), row(2, 90, { claim: null }), row(3, 3)])).toBe(1)
   })
 
-  it('a vendor that refunds has the room when it does', () => {
+  it("give the room back at the time of the vendor's refund", () => {
     const bucket = defined({ rate: '60/min', burst: 10 })
     const rows = [row(1, 10), row(9, -10, { claim: '1', granted: 1 }), row(10, 10), row(11, 9)]
     expect(exceeded({ ...bucket, refund: 'full' }, rows)).toBe(0)
@@ -238,7 +238,7 @@ describe('what was used beyond a grant, or refunded by the vendor itself', () =>
   })
 })
 
-describe('places', () => {
+describe('the number of places', () => {
   const versions = new Map([
     [1, defined({ concurrency: 2 })],
     [2, defined({ concurrency: 1 })],
@@ -248,7 +248,7 @@ describe('places', () => {
   }
   const release = { units: 0, claim: null }
 
-  it('are exceeded when one is taken that is not there; not by a release, a further request, or a new definition', () => {
+  it('is exceeded by a place that is not there, and not by a release, a further request or a new definition', () => {
     const seen = (rows: LedgerRow[]) => [...judge(versions, rows).seen.values()].map((one) => [one.worst, one.exceeded])
     expect(seen([row(1, 1), row(2, 2), row(3, 1, release), row(4, 2)])).toEqual([[2, 0]])
     expect(seen([row(1, 1), row(2, 2), row(3, 3), row(4, 2, release)])).toEqual([[3, 1]])
@@ -262,16 +262,16 @@ describe('places', () => {
   })
 })
 
-describe('rows', () => {
+describe('the rows of a ledger', () => {
   const versions = new Map([[1, defined({ window: '9/10s' })]])
   const rows = oneVersion(Array.from({ length: 6 }, () => ({ passUs: minute, units: 1 })))
 
-  it('are complete, or the place where some are missing is named', () => {
+  it('are complete, or the proof names the place where some are missing', () => {
     expect(judge(versions, rows).gaps).toEqual([])
-    // The first rows may have been forgotten.
+    // The first rows may have been deleted.
     expect(judge(versions, rows.slice(2)).gaps).toEqual([])
     expect(judge(versions, rows.toSpliced(3, 2)).gaps).toEqual([{ after: rows[2], before: rows[5] }])
-    // Before the period nobody cares.
+    // Rows from before the period do not matter.
     expect(judge(versions, rows.toSpliced(3, 1), rows[3]?.atUs).gaps).toEqual([])
   })
 })

@@ -18,7 +18,7 @@ const code = (options: unknown): unknown => {
   }
 }
 
-/** Somewhere, and around nights in which clocks are set. */
+/** Any time, and times around nights in which clocks change. */
 const anyStart = fc
   .tuple(
     fc.constantFrom(
@@ -37,7 +37,7 @@ const anyStart = fc
   )
   .map(([at, by]) => us(at) + by)
 
-/** Time passes, or it is just when a period ends, or a margin before or after it, or next to that; then units are wanted. */
+/** Time passes, or goes to the end of a period, or a margin before or after it, or next to that; then units are wanted. */
 const anySteps = fc.array(
   fc.record({
     pass: fc.oneof(
@@ -51,7 +51,7 @@ const anySteps = fc.array(
 
 type Step = typeof anySteps extends fc.Arbitrary<(infer S)[]> ? S : never
 
-/** Carries out the steps under one quota; `see` is told of each state before anything is taken. */
+/** Carries out the steps under one quota; `see` gets each state before anything is taken. */
 function live(
   rule: Rule,
   startUs: number,
@@ -75,7 +75,7 @@ function live(
 }
 
 describe('a quota', () => {
-  it('never lets a vendor count more in a period, however its clock and the way are off within the margin', () => {
+  it('never lets a vendor count more in a period, as long as its clock and the transit are within the margin', () => {
     fc.assert(
       fc.property(anyQuota, anyStart, anySteps, (rule, startUs, steps) => {
         expect(worstPeriod(live(rule, startUs, steps), rule)).toBeLessThanOrEqual(rule.room)
@@ -84,7 +84,7 @@ describe('a quota', () => {
     )
   })
 
-  it('says when the next unit is free, to the microsecond', () => {
+  it('computes when the next unit is free, to the microsecond', () => {
     fc.assert(
       fc.property(anyQuota, anyStart, anySteps, (rule, startUs, steps) => {
         live(rule, startUs, steps, (bucket, nowUs) => {
@@ -98,7 +98,7 @@ describe('a quota', () => {
     )
   })
 
-  it('is all granted in each period, from a margin after its begin', () => {
+  it('is granted in full in each period, from a margin after its beginning', () => {
     fc.assert(
       fc.property(anyQuota, anyStart, (rule, startUs) => {
         const grants = greedy([rule], startUs, rule.room * 4)
@@ -108,7 +108,7 @@ describe('a quota', () => {
     )
   })
 
-  it('knows of a given back unit in its own period only', () => {
+  it("gets a refunded unit back in the unit's own period only", () => {
     const rule = quota(10, { unit: 'hour', zone: 'UTC', anchorUs: null }, second)
     const noon = us('2026-06-01T12:00Z')
     const full = charge([rule], room([rule], emptyBucket([rule], noon), noon + minute).bucket, 10)
@@ -119,7 +119,7 @@ describe('a quota', () => {
     expect(room([rule], refund([rule], noon + minute, 4, [], spent), noon + hour + 2 * minute).avail).toBe(0)
   })
 
-  it('counts a grant near the end of a period in both, and gives it back in both', () => {
+  it('counts a grant near the end of a period in both periods, and refunds it in both', () => {
     const rule = quota(10, { unit: 'hour', zone: 'UTC', anchorUs: null }, second)
     const one = us('2026-06-01T13:00Z')
     const near = charge([rule], room([rule], emptyBucket([rule], 0), one - second).bucket, 6)
@@ -127,12 +127,12 @@ describe('a quota', () => {
     const back = refund([rule], one - second, 6, [], room([rule], near, one + minute).bucket)
     expect(room([rule], back, one + minute).avail).toBe(10)
     const over = charge([rule], room([rule], emptyBucket([rule], 0), one - second - 1).bucket, 10)
-    // Full until a margin after its end.
+    // The bucket is full until a margin after its end.
     expect(room([rule], over, one - minute).nextUs).toBe(one + second)
     expect(room([rule], over, one + second).avail).toBe(10)
   })
 
-  it('under a new definition waits out the margin after a begin, and counts what it finds in this period', () => {
+  it('under a new definition waits for the margin after a beginning, and counts the grants of this period', () => {
     const rule = quota(10, { unit: 'hour', zone: 'UTC', anchorUs: null }, second)
     const noon = us('2026-06-01T12:00Z')
     const before = limit('a', { rate: '1000/s' }).rules
@@ -143,13 +143,13 @@ describe('a quota', () => {
   })
 })
 
-describe('calendars and vendors of limits.md', () => {
+describe('examples of calendars and vendors', () => {
   const { rules } = limit('a', { quota: '1000/day', zone: 'America/Los_Angeles' })
 
   it.each([
     ['2026-11-01T07:00:00.000Z', '2026-11-02T08:00:00.000Z', 25],
     ['2026-03-08T08:00:00.000Z', '2026-03-09T07:00:00.000Z', 23],
-  ])('13: 1000/day in Los Angeles from %s to %s lasts %d h, and is reset once', (from, to, hours) => {
+  ])('1000/day in Los Angeles from %s to %s lasts %d h, and is reset once', (from, to, hours) => {
     const rule = rules[0] as Rule
     const [first, second_, third] = greedy(rules, us(from) + minute, 3_000)
     const marginUs = rule.quota?.marginUs ?? 0
@@ -160,13 +160,13 @@ describe('calendars and vendors of limits.md', () => {
     expect((us(to) - us(from)) / hour).toBe(hours)
   })
 
-  it('13: 29000/month allows 1000 a day in February 2028, of 29 days', () => {
+  it('29000/month allows 1000 a day in February 2028, which has 29 days', () => {
     const [rule] = limit('a', { quota: '29000/month', zone: 'America/Los_Angeles' }).rules
     const of = periodOf((rule as Rule).quota ?? { unit: 'month', zone: 'UTC', anchorUs: null }, us('2028-02-20T12:00Z'))
     expect((of.endUs - of.startUs) / hour / 24).toBe(29)
   })
 
-  it('4: 60/min without a margin are 120 within 100 ms; with it both minutes are charged', () => {
+  it('60/min without a margin allows 120 within 100 ms, and with a margin both minutes are charged', () => {
     const grants = (marginUs: number): Grant[] => {
       const rule = quota(60, { unit: 'minute', zone: 'UTC', anchorUs: null }, marginUs)
       let bucket = emptyBucket([rule], 0)
@@ -181,8 +181,8 @@ describe('calendars and vendors of limits.md', () => {
   })
 })
 
-describe('definitions of quotas', () => {
-  it('hold several, with everything else', () => {
+describe('a definition of quotas', () => {
+  it('may have several, with all other rules', () => {
     const made = limit('a', {
       quota: ['10/min', '100/day', '1000/month'],
       rate: '5/s',
@@ -202,14 +202,14 @@ describe('definitions of quotas', () => {
     expect(said[2]?.text).toContain('200')
   })
 
-  it('say what any window of the length can see: twice the quota, and no more', () => {
+  it('states the most that any window of the length can see: twice the quota, and no more', () => {
     const rule = quota(10, { unit: 'hour', zone: 'UTC', anchorUs: null }, second)
     const noon = us('2026-06-01T12:00Z')
     const late: Grant[] = [[noon - 2 * second, 10], ...greedy([rule], noon + second, 10)]
     expect(worst(late, hour)).toBe(20)
   })
 
-  it('take an anchor as a Date or an instant', () => {
+  it('takes an anchor as a Date or an instant', () => {
     for (const anchor of ['2026-01-31T09:00:00Z', new Date('2026-01-31T10:00:00+01:00'), '2026-01-31T10:00:00+01:00'])
       expect(limit('a', { quota: '1/month', anchor }).rules[0]?.quota).toMatchObject({
         anchorUs: us('2026-01-31T09:00:00Z'),
@@ -236,10 +236,10 @@ describe('definitions of quotas', () => {
     [{ quota: '10/min', transit: '30s' }, 'SLUICE_BAD_LIMIT'],
     [{ quota: '10/hour', transit: '15min' }, 'SLUICE_BAD_LIMIT'],
     [{ quota: '10/day', burst: 3 }, 'SLUICE_BAD_LIMIT'],
-  ])('%j gives %s', (options, expected) => expect(code(options)).toBe(expected))
+  ])('of %j gives %s', (options, expected) => expect(code(options)).toBe(expected))
 
   it.each([
     { quota: '10/hour', transit: '14min' },
     { quota: '10/day', transit: '10h' },
-  ])('%j is one', (options) => expect(code(options)).toMatchObject({ name: 'a' }))
+  ])('may contain %j', (options) => expect(code(options)).toMatchObject({ name: 'a' }))
 })

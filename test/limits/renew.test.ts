@@ -1,4 +1,4 @@
-/** A changed definition meets a ledger that is too long for a claim to look through in the time that it is given. */
+/** A changed definition meets a ledger that is too long for a claim to read in its time. */
 import pg from 'pg'
 import { expect, it, onTestFinished } from 'vitest'
 import { z } from 'zod'
@@ -13,7 +13,7 @@ const bytes = limit('bytes', { window: ['5000000/s', '5000000/min', '500000/h'],
 const work = task('work', { input, limits: [bytes], run: () => undefined })
 const other = task('other', { input, run: () => undefined })
 
-/** Gives a bucket so many rows within the last hour as if so many grants of one unit had been given, each twentieth given back. */
+/** Gives a bucket this number of rows within the last hour, as of grants of one unit, each twentieth of them refunded. */
 async function fill(db: pg.Client, key: string, rows: number): Promise<void> {
   await db.query(
     `insert into sluice.ledger (bucket, n, at, debt, slots, version, units, hold, claim)
@@ -24,7 +24,7 @@ async function fill(db: pg.Client, key: string, rows: number): Promise<void> {
   )
 }
 
-it('200,000 rows within a window, statements of half a second: others go on, and it comes through', async () => {
+it('a new definition of 200,000 rows in a window takes effect by statements of half a second, while other buckets go on', async () => {
   const { url } = await freshDatabase()
   const admin = new pg.Client(url)
   await admin.connect()
@@ -45,7 +45,7 @@ it('200,000 rows within a window, statements of half a second: others go on, and
   const { sluice } = await open()
   await sluice.limits.set('bytes', { window: ['5000000/s', '5000001/min', '180002/h'] }, why)
   const [own, beside] = [await sluice.send(work, { key: 'a' }), await sluice.send(other, { key: 'x' })]
-  // 190,001 were granted and 10,000 given back: with 180,002 an hour there is room for one more.
+  // 190,001 were granted and 10,000 refunded: with 180,002 an hour there is room for one more.
   for (const id of [beside, own]) expect(await sluice.waitFor(id, { timeout: '60s' })).toMatchObject({ state: 'done' })
   const { rows } = await admin.query(`select r.avail, r.stale from ${fn}.bucket_room($1, ${fn}.limiter_now_us()) r`, [
     [hash64('bytes:a')],

@@ -23,7 +23,7 @@ describe('the share of a limit', () => {
     ])
   })
 
-  it('leaves of a rate its part of what drains, and never a unit of the share in any window', () => {
+  it('leaves others their part of the drain of a rate, and never a unit of the share in any window', () => {
     fc.assert(
       fc.property(fc.integer({ min: 2, max: 5_000 }), fc.integer({ min: 1, max: 999 }), (units, mille) => {
         const [rule] = limit('crm', { rate: `${units}/min` }).rules
@@ -33,7 +33,7 @@ describe('the share of a limit', () => {
         expect(bound(left, 60_200_000)).toBeLessThanOrEqual(units - Math.floor((units * mille) / 1_000))
         const part = (left.drain * rule.weight * 1_000) / (rule.drain * left.weight * (1_000 - mille))
         expect(part).toBeLessThanOrEqual(1 + 1e-9)
-        // Of what drains in a window less than one unit is given away.
+        // In a window others lose less than one unit of their part of the drain.
         expect((1 - part) * (units - rule.room + 1) * (1 - mille / 1_000)).toBeLessThanOrEqual(1 + 1e-9)
         expect(Number.isSafeInteger(left.room * left.weight)).toBe(true)
         expect(left.spanUs).toBeGreaterThanOrEqual((left.room * left.weight) / left.drain)
@@ -48,7 +48,7 @@ describe('the share of a limit', () => {
     )
   })
 
-  it('leaves of a classic bucket exactly its part of what drains', () => {
+  it('leaves others exactly their part of the drain of a classic bucket', () => {
     const [rule] = limit('crm', { rate: '35/min', burst: 20 }).rules
     if (rule === undefined) throw new Error('no rule')
     const left = unreserved(rule, { mille: 333 })
@@ -56,7 +56,7 @@ describe('the share of a limit', () => {
     expect(left.drain * rule.weight * 1_000).toBe(rule.drain * left.weight * 667)
   })
 
-  it('is lent after the longest window, at most an hour; of places after a minute', () => {
+  it('is lent after the longest window, but at most an hour, and places are lent after a minute', () => {
     const after = (options: object) => limit('crm', { shares, ...options } as never).share?.lendUs
     expect(after({ window: ['100/s', '1000/min'] })).toBe(60_000_000)
     expect(after({ quota: '100/day' })).toBe(3_600_000_000)
@@ -95,7 +95,7 @@ describe('the share of a limit', () => {
     expect(made).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_LIMIT' }))
   })
 
-  it('is known to tasks that name it', () => {
+  it('is known to the tasks that name it', () => {
     const crm = limit('crm', { window: '100/h', shares })
     expect(task('a', { input, limits: [crm], share: 'interactive', run }).share).toBe('interactive')
     const made = () => task('a', { input, limits: [crm], share: 'other', run })

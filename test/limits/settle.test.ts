@@ -1,10 +1,10 @@
-/** What an attempt has really used: the numbers of known cases, and the fence. */
+/** The real usage of an attempt: the numbers of known cases, and the fence. */
 import { describe, expect, it } from 'vitest'
 import { charge, emptyBucket, room, settle } from '../../src/limits/decide.ts'
 import { level, minute, second, sliding } from './oracle.ts'
 
-describe('settle', () => {
-  it('60 requests and 30,000 tokens a minute, 1,200 each: 25 go; settled for 17,500 in all, 10 more', () => {
+describe('settlement', () => {
+  it('of 25 jobs of 1,200 tokens, at 60 requests and 30,000 tokens a minute, for 17,500 in all lets 10 more go', () => {
     const rpm = [level(60, minute, 60)]
     const tpm = [sliding(30_000, second)]
     const requests = charge(rpm, emptyBucket(rpm, 0), 25)
@@ -17,7 +17,7 @@ describe('settle', () => {
     expect(room(rpm, requests, 5 * second).avail).toBe(40)
   })
 
-  it('a vendor that refunds in full: 1,000 at 50 a second', () => {
+  it('at a vendor that refunds in full lets 1,000 jobs go at 50 a second', () => {
     const rules = [level(50, second, 1_000)]
     const less = settle(rules, 0, 12 - 252, [], charge(rules, emptyBucket(rules, 0), 252), true)
     expect(room(rules, less, 0).avail).toBe(988)
@@ -26,7 +26,7 @@ describe('settle', () => {
     expect(room(rules, more, 0, false, 100)).toMatchObject({ avail: 0, nextUs: 6_240_000 })
   })
 
-  it('of a level nothing comes back that has drained meanwhile', () => {
+  it('gives back nothing that has drained from the level meanwhile', () => {
     const rules = [level(60, minute, 30)]
     const then = room(rules, charge(rules, emptyBucket(rules, 0), 30), 20 * second)
     expect(then.avail).toBe(20)
@@ -36,7 +36,7 @@ describe('settle', () => {
     expect(room(rules, late, 20 * second).avail).toBe(5)
   })
 
-  it('more than a window still remembers is counted in its oldest part', () => {
+  it('of more than a window remembers counts the rest in its oldest part', () => {
     const rules = [sliding(100, second)]
     const later = room(rules, charge(rules, emptyBucket(rules, 0), 10), 90 * second).bucket
     const owed = settle(rules, 0, 120, [], later)

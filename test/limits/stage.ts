@@ -1,17 +1,17 @@
-/** Plays histories on a store: all acts in one round trip, and what the buckets are after each. */
+/** Plays histories on a store: all acts in one round trip, and the state of the buckets after each. */
 import { fn } from '../servers/fn.ts'
 import { expect } from 'vitest'
 import type { Db } from '../../src/db/db.ts'
 import { type History, keepUs, needs } from './acts.ts'
 import { Twin } from './history.ts'
 
-/** The store's clock is a row; `test_play` carries out commands and looks at the buckets after each. */
+/** The store's clock is a row; `test_play` carries out commands and reads the buckets after each. */
 const functions = `
 create table sluice.test_clock (us bigint);
 insert into sluice.test_clock values (0);
 create or replace function sluice.now() returns timestamptz language sql volatile as
   'select to_timestamp(0) + us * interval ''1 microsecond'' from sluice.test_clock';
--- It goes back on purpose.
+-- This clock goes back on purpose.
 update sluice.epoch set watched = false;
 
 create function sluice.test_find(p_buckets bigint[], p_names text[]) returns void language sql as $$
@@ -27,7 +27,7 @@ begin
     left join sluice.bucket b on b.id = u.id order by o)) r;
 end $$;
 
--- Not in SQL, which would be planned at each call.
+-- In plpgsql, because SQL would be planned at each call.
 create function sluice.test_numbers(p jsonb) returns bigint[] language plpgsql immutable as $$
 begin
   return translate(p::text, '[]" ', '{}')::bigint[];
@@ -66,7 +66,7 @@ begin
         update sluice.test_clock set us = (c ->> 'us')::bigint;
         perform ${fn}.delete_old_ledger((c ->> 'keep')::bigint, -1);
         answer := (select gone from ${fn}.retire_buckets((c ->> 'keep')::bigint, null, '-9223372036854775808'));
-        -- As the first job of a lane does.
+        -- As for the first job of a lane.
         if not c ? 'last' then perform sluice.test_find(p_buckets, p_names); end if;
       when 'define' then
         perform ${fn}.define_limit(c ->> 'name', 'code', c -> 'spec', c -> 'columns', 'test', null, 0);
@@ -100,9 +100,9 @@ async function play(db: Db, twin: Twin, commands: readonly object[]): Promise<Se
 const agesUs = 3_000 * 366 * 86_400_000_000
 
 /**
- * Plays a history, and holds what the store did to what decide.ts says, act by act. At the end, when everything has been
- * released and has drained, all buckets must be fit to be retired. Resolves to how many acts were compared.
- * @param look at the store as the history leaves it, before that
+ * Plays a history, and compares the store with decide.ts, act by act. At the end, when everything has been
+ * released and has drained, all buckets must be ready for retirement. Resolves to the number of compared acts.
+ * @param look reads the store as the history leaves it, before that
  */
 export async function compare(db: Db, history: History, look?: () => Promise<void>): Promise<number> {
   const twin = new Twin(history)
@@ -130,7 +130,7 @@ export async function compare(db: Db, history: History, look?: () => Promise<voi
   return scenes.length
 }
 
-/** Plays it again up to where the store did something else, and fails with what it was. */
+/** Plays the history again up to the act where the store differs, and fails with the difference. */
 async function show(db: Db, history: History, at: number): Promise<void> {
   // The scenes before the first act: the clock, and a definition of each limit.
   const ahead = 1 + history.limits.length

@@ -14,13 +14,13 @@ import { level, minute, places, second, sliding } from './oracle.ts'
 import { compare, setStage } from './stage.ts'
 import { takeIn } from './take.ts'
 
-/** Repeats a run when it is given what a run has printed. */
+/** Repeats a run from the values that it has printed. */
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
 
 describe.each([
   { engine: 'PostgreSQL', histories: isLong ? 150 : 50, length: 120 },
   { engine: 'PGlite', histories: isLong ? 20 : 8, length: 120 },
-])('the store decides as decide.ts does: $engine', ({ engine, histories, length }) => {
+])('the store decides as the specification does: $engine', ({ engine, histories, length }) => {
   let sluice: Sluice
   beforeAll(async () => {
     sluice = await Sluice.open({ store: engine === 'PGlite' ? 'memory:' : (await freshDatabase()).url })
@@ -28,12 +28,12 @@ describe.each([
   })
   afterAll(() => sluice.close())
 
-  it(`in ${histories} random histories of ${length} acts, all windows and periods within their bounds`, async () => {
+  it(`in ${histories} random histories of ${length} acts, with all windows and periods within their bounds`, async () => {
     let acts = 0
     const property = fc.asyncProperty(anyHistory(length), async (history) => {
       acts += await compare(sluice.db, history)
     })
-    // Where it differs is told by the act; to shrink the history would take minutes.
+    // The failure names the act that differs; to shrink the history would take minutes.
     const limits = { endOnFailure: true, interruptAfterTimeLimit: 280_000, markInterruptAsFailure: true }
     await fc.assert(property, { seed, numRuns: histories, ...limits })
     console.info(`${engine}: ${acts} operations compared, SLUICE_TEST_SEED=${seed}`)
@@ -54,7 +54,7 @@ describe.each([
     compare(sluice.db, { limits: [rules, [places(1)], [places(1)]], full: [false, false, false], startUs, acts })
 
   it.each([level(60, minute, 9), sliding(9, second)])(
-    'what is given back of a newer grant, then of an older one: %o',
+    'after a refund of a newer grant, then of an older one: %o',
     async (rule) => {
       const back = (ago: number): Act => ({ kind: 'refund', bucket: 0, ago, share: 1 })
       expect(
@@ -66,7 +66,7 @@ describe.each([
     },
   )
 
-  it('a definition that comes when what was granted is in the oldest part of its window', async () => {
+  it('when a new definition comes while the grants are in the oldest part of their window', async () => {
     const redefine: Act = { kind: 'redefine', limit: 0, rules: [sliding(10, second)] }
     for (const us of [-1, 0, 1])
       expect(await play([sliding(9, second)], [take, pass(60 * second + us), take, redefine, pass(second), take])).toBe(
@@ -74,7 +74,7 @@ describe.each([
       )
   })
 
-  it('a changed window counts what was granted in its oldest part, and nothing before it', async () => {
+  it('with a changed window, which counts the grants in its oldest part, and nothing before it', async () => {
     const [before, rate] = [limit('a', { window: '30/h' }).rules, limit('b', { rate: '30/h' }).rules]
     const after = limit('a', { window: '9/min' }).rules
     const slotUs = after[0]?.slotUs ?? 0
@@ -102,7 +102,7 @@ describe.each([
       await sluice.db.query<{ granted: boolean }>(`select granted from ${takeIn('$1', '$2::bigint[]')}`, [id, buckets])
     )[0]?.granted
 
-  it('grants nothing from a bucket whose limit is not defined, and charges nobody for it', async () => {
+  it('by granting nothing from a bucket whose limit is not defined, without a charge', async () => {
     const name = `l${randomUUID()}`
     await defineLimit(sqlOn(sluice.db), limit(name, { rate: '10/s' }))
     const buckets = [await bucket(name, 'a'), await bucket(`${name}.unknown`, 'a')]
@@ -111,14 +111,14 @@ describe.each([
     expect(await grant(buckets.slice(0, 1))).toBe(true)
   })
 
-  it('registers a definition once, and a changed one as the next version', async () => {
+  it('with one version for a repeated definition, and the next version for a changed one', async () => {
     const name = `l${randomUUID()}`
     for (const rate of ['5/s', '5/s', '6/s', '5/s'] as const) await defineLimit(sqlOn(sluice.db), limit(name, { rate }))
     const versions = await sluice.db.query('select version from sluice.limit_def where name = $1 order by 1', [name])
     expect(versions).toEqual([{ version: 1 }, { version: 2 }, { version: 3 }])
   })
 
-  it('computes the same hashes as core/hash.ts', async () => {
+  it('with the same hashes of names', async () => {
     const text = fc.string({ unit: 'grapheme' }).filter((one) => !one.includes('\u0000'))
     await fc.assert(
       fc.asyncProperty(fc.array(text, { minLength: 1 }), async (names) => {

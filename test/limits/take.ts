@@ -1,7 +1,7 @@
 import { fn } from '../servers/fn.ts'
 
 /**
- * What grants one unit of each of these buckets to a running job, with no more around it, as an item of FROM. The
+ * SQL that grants one unit of each of these buckets to a running job, and nothing else, as an item of FROM. The
  * arguments are SQL: the id of the grant, ids of buckets, and the cap of the clock.
  */
 export const takeIn = (grant: string, buckets: string, cap = 'null') =>

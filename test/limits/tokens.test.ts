@@ -22,7 +22,7 @@ function randoms(seed: number): () => number {
   return () => (state = (state * 16_807) % 2_147_483_647) / 2_147_483_647
 }
 
-/** What a greedy lane, first in, first out, calls in an hour. */
+/** The calls of a greedy lane, first in, first out, in an hour. */
 function hour(meanTokens: number, seed: number): Call[] {
   const random = randoms(seed)
   const calls: Call[] = []
@@ -52,7 +52,7 @@ function hour(meanTokens: number, seed: number): Call[] {
   return calls
 }
 
-/** Most of `amount` in any half-open minute, less what each window may have been over: estimates not settled at its end. */
+/** Most of `amount` in any half-open minute, less the excess of estimates not settled at its end. */
 function worst(calls: readonly Call[], amount: (call: Call) => number): { most: number; over: number } {
   let [from, sum, most, over] = [0, 0, 0, -Infinity]
   calls.forEach((call, i) => {
@@ -72,17 +72,17 @@ describe.each([
   { meanTokens: 600, binds: 'tokens' },
   { meanTokens: 1_000, binds: 'tokens' },
   { meanTokens: 2_000, binds: 'tokens' },
-])('jobs of some $meanTokens tokens: $binds bind', ({ meanTokens, binds }) => {
+])('jobs of about $meanTokens tokens, which the limit of $binds delays', ({ meanTokens, binds }) => {
   const calls = hour(meanTokens, 1_234 + meanTokens)
   const tokens = calls.reduce((sum, { actual }) => sum + actual, 0)
   const perSecond = { requests: calls.length / 3_600, tokens: tokens / 3_600 }
 
-  it('no minute has more than 60 requests, nor more than 30,000 tokens beyond estimates that were not settled yet', () => {
+  it('have no more than 60 requests a minute, nor more than 30,000 tokens beyond the estimates not yet settled', () => {
     expect(worst(calls, () => 1).most).toBeLessThanOrEqual(60)
     expect(worst(calls, ({ actual }) => actual).over).toBeLessThanOrEqual(30_000)
   })
 
-  it('at least 95 % of what the guarantee allows is used', () => {
+  it('use at least 95 % of what the guarantee allows', () => {
     const [level] = guarantees(rpm)
     const [window] = guarantees(tpm)
     const share =

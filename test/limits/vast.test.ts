@@ -1,4 +1,4 @@
-/** What stands in a bucket's rows or definition, however vast or odd it is, stops nobody else: no claim fails by it. */
+/** The rows or definition of a bucket, however vast or odd, stop no other bucket: no claim fails because of them. */
 import { beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { hash64 } from '../../src/core/hash.ts'
@@ -37,14 +37,14 @@ describe.each(engines)('vast numbers and odd definitions on $name', (engine) => 
       [job.claim],
       [1],
     ])
-  /** Claims by which a job of another task, and of another key of this limit, go. */
+  /** Claims in which a job of another task, and one of another key of this limit, start. */
   const goOn = async (what: ReturnType<typeof made>) => {
     await at.sluice.sendMany(what, [{ key: 'a' }, { key: 'b' }])
     await at.sluice.send(other, { key: 'other' })
     expect((await take(what, 3)).map((job) => (job.input as { key: string }).key).toSorted()).toEqual(['b', 'other'])
   }
 
-  it('settled for more than 32 bits in one part of a window, then changed: others go on, it waits until that is over', async () => {
+  it('a settlement beyond 32 bits and a new definition delay that bucket until its window is over, and no other bucket', async () => {
     const bytes = made({ window: '10/min' })
     await at.sluice.sendMany(bytes, [{ key: 'a' }, { key: 'a' }, { key: 'a' }])
     const jobs = await take(bytes, 3)
@@ -56,7 +56,7 @@ describe.each(engines)('vast numbers and odd definitions on $name', (engine) => 
     expect(await take(bytes)).toHaveLength(1)
   })
 
-  it('what was granted before a vast debt is given back', async () => {
+  it('a grant from before a vast debt can be refunded', async () => {
     const slow = made({ rate: '1/day', burst: 2 })
     await at.sluice.sendMany(slow, [{ key: 'a' }, { key: 'a' }])
     const [first] = (await take(slow)) as [Claimed]
@@ -66,7 +66,7 @@ describe.each(engines)('vast numbers and odd definitions on $name', (engine) => 
     await goOn(slow)
   })
 
-  it('a claim that seems to be of the future is charged for what it used all the same', async () => {
+  it('a claim with a time in the future is charged for its usage all the same', async () => {
     const bytes = made({ window: '10/min' })
     await at.sluice.sendMany(bytes, [{ key: 'a' }, { key: 'a' }])
     const [job] = (await take(bytes)) as [Claimed]
@@ -78,7 +78,7 @@ describe.each(engines)('vast numbers and odd definitions on $name', (engine) => 
   })
 
   it.each([{ zone: 'Mars/Olympus' }, { zone: null }, { anchorUs: 'noon' }])(
-    'a quota whose calendar the store does not understand any more (%o) is closed, and no other limit',
+    'a quota whose calendar the store can no longer read (%o) is closed, and no other limit',
     async (calendar) => {
       const daily = made({ quota: '10/day', zone: 'Europe/Berlin' })
       await at.sluice.send(daily, { key: 'a' })

@@ -22,11 +22,11 @@ describe('weights of keys', () => {
     expect(weigh({}, { tenant: 'b', region: 'eu' }, ['all', 'crm:b', 'region:eu']).weight).toBe(1)
     expect(weigh({ limits: [region, crm] }, undefined, ['region:eu', 'crm:acme']).weight).toBe(2)
     expect(weigh({ fair: 'region' }).weight).toBe(2)
-    // The key that a rule gives has the turns.
+    // Turns go by the key that a rule sets.
     expect(weigh({}, { tenant: 'b', region: 'eu' }, ['all', 'crm:acme', 'region:eu']).weight).toBe(3)
   })
 
-  it('say nothing of turns that go by something else, or where the task says its own', () => {
+  it('do not apply to turns by another key, or of a task with a weight of its own', () => {
     expect(weigh({ weight: 1 }).weight).toBe(1)
     expect(weigh({ weight: () => 5 }).weight).toBe(5)
     const by = limit('crm', { rate: '100/min', by: ({ tenant }: z.infer<typeof input>) => tenant, weights })
@@ -37,7 +37,7 @@ describe('weights of keys', () => {
     expect(weigh({}, odd, ['all', 'crm:constructor', 'region:eu']).weight).toBe(1)
   })
 
-  it('make lanes of their own, as the same weight does that the task says', () => {
+  it('give a key a lane of its own, the same as that weight in the task', () => {
     const [own, said] = [weigh({}), weigh({ weight: 3 })]
     expect(own).toEqual(said)
     expect(own.lane).not.toBe(weigh({ weight: 1 }).lane)
@@ -67,7 +67,7 @@ describe('weights of keys', () => {
     expect(made).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_LIMIT' }))
   })
 
-  it('refuses what can be no key', () => {
+  it('refuse texts that cannot be keys', () => {
     const made = () => limit('crm', { rate: '1/s', by: 'tenant', weights: { '': 3 } })
     expect(made).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_KEY' }))
   })

@@ -49,7 +49,7 @@ for (const engine of mainEngines) {
       ])
     }
 
-    it('finds, counts and streams exactly the jobs that a filter fits', async () => {
+    it('are found, counted and streamed exactly as the filter matches', async () => {
       const queues = ['default', 'bulk']
       const tags = [[], ['x'], ['x', 'y']]
       for (let n = 0; n < 36; n++)
@@ -81,7 +81,7 @@ for (const engine of mainEngines) {
         (queue === undefined || job.queue === queue) &&
         (tag === undefined || job.tags.includes(tag)) &&
         (limitKey === undefined || job.limits.includes(limitKey)) &&
-        // The store keeps microseconds: the borders are among the jobs only by those.
+        // The store keeps microseconds: only by those are the borders among the jobs.
         (!(since instanceof Date) || job.createdAt >= since) &&
         (to === undefined || (to instanceof Date && job.createdAt < to)) &&
         Object.entries(input).every(
@@ -105,7 +105,7 @@ for (const engine of mainEngines) {
       )
     })
 
-    it('finds failed jobs by reason, by a part of their error in any case, and by when they failed', async () => {
+    it('are found, if failed, by reason, by a part of their error in any case, and by the time of failure', async () => {
       const ids = await Promise.all([1, 2, 3].map((n) => at.sluice.send(quiet, { n })))
       await fail(ids.slice(0, 2), 'The Vendor said 500')
       await fail(ids.slice(2), 'no such contact 5%_', 'refused')
@@ -119,7 +119,7 @@ for (const engine of mainEngines) {
       expect(await found({ until: '2h' })).toBe(1)
     })
 
-    it('refuses filters that say less than was meant, before anything is done', async () => {
+    it('are not touched by a filter that is less specific than it looks: it is refused beforehand', async () => {
       await at.sluice.send(quiet, { n: 1 })
       const { jobs } = at.sluice
       const refused: [() => Promise<unknown>, string][] = [
@@ -145,7 +145,7 @@ for (const engine of mainEngines) {
       expect(await jobs.cancelMany({}, { all: true })).toBe(1)
     })
 
-    it('a filter as of now does not fit what comes or ends later', async () => {
+    it('are matched as of the start, so that later jobs and later ends do not count', async () => {
       const { jobs, db } = at.sluice
       const waits = () => at.sluice.send(quiet, { n: 1 }, { delay: '1h' })
       const [old, failed] = [await waits(), await at.sluice.send(limited, { tenant: 'a' })]
@@ -166,7 +166,7 @@ for (const engine of mainEngines) {
       await expect(jobs.asOfNow({ until: 'soon' as never })).rejects.toMatchObject({ code: 'SLUICE_BAD_DURATION' })
     })
 
-    it('cancels by portions, tells how far it is, and stops between them', async () => {
+    it('are cancelled in portions, with progress reports, and a stop between portions', async () => {
       await at.sluice.sendMany(
         quiet,
         Array.from({ length: 1_200 }, (_, n) => ({ n })),
@@ -180,7 +180,7 @@ for (const engine of mainEngines) {
       }
       expect(await at.sluice.jobs.cancelMany({ task: 'quiet' }, { onProgress, signal: stop.signal })).toBe(500)
       expect(seen).toEqual([500])
-      // Running ones too, whose places come back.
+      // Running ones too, whose places are freed.
       const running = await claimAll(at.db, at.worker, ['quiet'], 2)
       expect(await at.sluice.jobs.cancelMany({ task: 'quiet' }, { reason: 'wrong file' })).toBe(700)
       expect(await done(at.db, running)).toHaveLength(2)
@@ -188,7 +188,7 @@ for (const engine of mainEngines) {
       expect((await at.sluice.jobs.count({ state: 'cancelled', reason: 'wrong file' })).count).toBe(700)
     })
 
-    it('retries by portions, in order, behind what waits', async () => {
+    it('are retried in portions, in order, behind waiting jobs', async () => {
       const sent = await Promise.all(Array.from({ length: 600 }, (_, n) => at.sluice.send(quiet, { n })))
       await fail(sent, 'down')
       const first = await at.sluice.send(quiet, { n: -1 })
@@ -198,10 +198,10 @@ for (const engine of mainEngines) {
       expect(order).toEqual([first, ...sent.toSorted()])
     })
 
-    it('a new priority holds at once, for waiting and scheduled jobs, and keeps the order in time', async () => {
+    it('get a new priority at once, waiting or scheduled, and keep their order in time', async () => {
       const ids = await Promise.all([0, 1, 2, 3, 4].map((n) => at.sluice.send(limited, { n, tenant: 'a' })))
       const due = await at.sluice.send(limited, { n: 9, tenant: 'a' }, { delay: '1h' })
-      // Known to a claim already, which counts it in its old lane.
+      // A claim has seen the job, and counts it in its old lane.
       const [running] = await claimAll(at.db, at.worker, ['limited'], 1)
       expect(running?.id).toBe(ids[0])
       expect(await at.sluice.jobs.reprioritise({ input: { n: 3 } }, 7)).toBe(1)
@@ -221,7 +221,7 @@ for (const engine of mainEngines) {
       expect(await count(at.db, '(select distinct lane from sluice.job where priority = 9) l')).toBe(1)
     })
 
-    it('while workers claim, each job ends exactly once', async () => {
+    it('end exactly once each while workers claim', async () => {
       const ran: string[] = []
       const busy = task('busy', {
         input: tenantInput,
@@ -258,8 +258,8 @@ for (const engine of mainEngines) {
   })
 }
 
-describe('a claim that meets a job under a new priority', () => {
-  it('leaves it, and charges nobody for it', async () => {
+describe('a claim that meets a job whose priority has changed', () => {
+  it('leaves the job, and charges nothing for it', async () => {
     const { url } = await freshDatabase()
     const sluice = await Sluice.open({ store: url })
     const other = openPg({ url, connections: 2, clock: systemClock })

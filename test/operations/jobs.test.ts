@@ -22,7 +22,7 @@ for (const engine of engines) {
     beforeEach(() => empty(sluice.db))
     afterAll(() => sluice.close())
 
-    it('a line of a list has what was read, and nothing made up', async () => {
+    it('a line of a list has exactly the fields that were read', async () => {
       const id = await sluice.send(quiet, { n: 1 })
       const [line] = await sluice.list()
       expect(Object.keys(line ?? {})).toEqual(
@@ -31,7 +31,7 @@ for (const engine of engines) {
       expect(await sluice.jobs.get(id)).toMatchObject({ ...line, failed: 0, limits: [], input: { n: 1 }, result: null })
     })
 
-    it('status counts what is there, before a claim has looked and after a cancel', async () => {
+    it('status counts jobs that no claim has seen yet, and leaves cancelled ones out', async () => {
       const sent = await Promise.all([1, 2, 3].map((n) => sluice.send(quiet, { n })))
       await sluice.send(quiet, { n: 4 }, { delay: '1h' })
       const before = await sluice.jobs.status()
@@ -44,7 +44,7 @@ for (const engine of engines) {
       expect(await sluice.jobs.status()).toMatchObject({ waiting: 0, oldestWaitingAt: null })
     })
 
-    it('status knows the oldest job of a task that nobody works on while others are busy', async () => {
+    it('status shows the oldest job of a task without workers while other tasks are busy', async () => {
       const [busy, idle] = [quietTask('busy'), quietTask('idle')]
       await Promise.all([sluice.send(busy, {}), sluice.send(busy, {}), sluice.send(idle, {})])
       await sluice.dispatchOnce([busy, idle])
@@ -55,7 +55,7 @@ for (const engine of engines) {
       expect(await sluice.jobs.status()).toMatchObject({ waiting: 1, oldestWaitingAt: createdAt })
     })
 
-    it('why knows the limits before a claim has looked', async () => {
+    it('why names the limits of a job that no claim has seen yet', async () => {
       const ids = await Promise.all(Array.from({ length: 7 }, () => sluice.send(limited, { account: 'a' })))
       const why = await sluice.why(ids[6] ?? '')
       expect(why?.reasons).toContainEqual(expect.objectContaining({ kind: 'limit', limit: 'few', key: 'a' }))
@@ -66,7 +66,7 @@ for (const engine of engines) {
       expect((await sluice.why(ids[0] ?? ''))?.reasons.map(({ kind }) => kind)).toContain('undefined-limit')
     })
 
-    it('a cancelled attempt is told and its slot is free, though its handler is deaf', async () => {
+    it('a cancelled attempt is aborted and its slot is free, even if its handler ignores the abort', async () => {
       let told: unknown
       const deaf = task('deaf', {
         input: z.object({}),
@@ -83,7 +83,7 @@ for (const engine of engines) {
       expect((await sluice.jobs.get(id))?.state satisfies State | undefined).toBe('cancelled')
     })
 
-    it('sluice.transaction: jobs exist from its commit on, with keys and limits', async () => {
+    it('sluice.transaction creates jobs at its commit, with keys and limits', async () => {
       const send = (tx: Tx) => sluice.send(limited, { account: 'a' }, { tx, idempotencyKey: 'k' })
       const rolledBack = sluice.transaction(async (tx) => {
         await send(tx)
@@ -99,7 +99,7 @@ for (const engine of engines) {
       expect(await claimAll(sluice.db, await enter(sluice.db), ['limited'], 5)).toMatchObject([{ id }])
     })
 
-    it('what makes no sense is refused before anything is done', async () => {
+    it('invalid options are refused before anything is done', async () => {
       const bad = { code: 'SLUICE_BAD_OPTION' }
       for (const keep of [-1, NaN, Infinity, '7' as never, '36501d', null as never] as const)
         for (const options of [{ keepDone: keep }, { keepFailed: keep }])

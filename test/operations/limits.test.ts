@@ -1,4 +1,4 @@
-/** Limits that an operator changes while everything runs: which source is in force, and what is refused. */
+/** Limits that an operator changes while everything runs: the source that is in force, and refused changes. */
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
 import { sqlOn } from '../../src/db/store.ts'
@@ -34,12 +34,12 @@ describe.each(mainEngines)('on $name', (engine) => {
   })
   afterAll(() => sluice.close())
 
-  /** As a process that starts with this code. */
+  /** Defines the limits as a process that starts with this code. */
   const starts = (options: LimitOptions & { by?: string }) => process().define(named(name, options).limits)
   const process = (clock: Clock = systemClock) => new Definitions(sqlOn(sluice.db), clock)
   const rates = async () => (await sluice.limits.show(name)).guarantee.rules.map(({ rate }) => rate)
 
-  it('what is stored stands above code, what is pinned above both, however often code starts', async () => {
+  it('a stored number overrides code, and a pinned one overrides both, however often code starts', async () => {
     await starts({ rate: '100/min', concurrency: 5, by: 'account' })
     await sluice.limits.set(name, { rate: '50/min' }, why)
     expect(await sluice.limits.show(name)).toMatchObject({
@@ -58,7 +58,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     const pinned = await sluice.limits.pin(name, { concurrency: 1, transit: '2s' }, { reason: 'an incident' })
     expect(pinned).toMatchObject({ source: 'pinned', numbers: { rate: '50/min', concurrency: 1, transit: 2_000 } })
     expect(pinned).toMatchObject({ marginMs: 2_100 })
-    // Under a pin it is recorded, and waits.
+    // A change under a pin is recorded, and waits.
     expect(await sluice.limits.set(name, { rate: '40/min' }, why)).toMatchObject({ source: 'pinned' })
     expect(await rates()).toEqual(['50/min', '1'])
     expect(await sluice.limits.unpin(name, { reason: 'over' })).toBe(true)
@@ -78,7 +78,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await sluice.limits.history(name, { limit: 2 })).toHaveLength(2)
   })
 
-  it('null takes a number away, and what was stored is what the next change begins with', async () => {
+  it('null removes a number, and the next change starts from the stored definition', async () => {
     await starts({ rate: '100/min', burst: 5, transit: 50 })
     await sluice.limits.set(name, { rate: null, burst: null, window: ['100/min', '1000/h'] }, why)
     expect(await sluice.limits.show(name)).toMatchObject({
@@ -93,7 +93,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(short.guarantee.rules[0]).toMatchObject({ worst: 10 })
   })
 
-  it('keys and the vendor come from code, also under an operator’s numbers', async () => {
+  it('keys and the vendor come from code, even with an operator’s numbers', async () => {
     await starts({ rate: '100/min' })
     await sluice.limits.pin(name, { rate: '50/min' }, why)
     await starts({ rate: '100/min', by: 'account', vendor: '40/min' })
@@ -105,7 +105,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     })
   })
 
-  it('what a process that began earlier says late does not replace what a younger one said', async () => {
+  it('a late definition of an older process does not replace that of a younger one', async () => {
     const clock = { ...systemClock, aheadMs: 0 }
     const older = process({ ...clock, monotonicMs: () => systemClock.monotonicMs() + clock.aheadMs })
     await starts({ rate: '100/min' })
@@ -119,7 +119,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect((await sluice.limits.history(name)).map(({ version }) => version)).toEqual([3, 2, 1])
   })
 
-  it('what cannot be is refused, and changes nothing', async () => {
+  it('an invalid change is refused, and changes nothing', async () => {
     await starts({ rate: '100/min' })
     const { limits } = sluice
     const refused = async (act: Promise<unknown>, code: string, message: RegExp) =>
@@ -140,7 +140,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect((await limits.list()).map((line) => line.name)).toContain(name)
   })
 
-  it('what waits is let go by a change at once, and held by one', async () => {
+  it('waiting jobs are released by a change at once, and held back by another', async () => {
     const call = named(name, { rate: '1/h' })
     await sluice.sendMany(
       call,
@@ -159,7 +159,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await claimed()).toBe(1)
   })
 
-  it.runIf(engine.name === 'PostgreSQL')('a change comes through while eight claim without a pause', async () => {
+  it.runIf(engine.name === 'PostgreSQL')('a change succeeds while eight workers claim without a pause', async () => {
     const call = named(name, { rate: '1000000/s' })
     await sluice.sendMany(
       call,
@@ -171,7 +171,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     const claimer = async () => {
       const worker = await enter(db)
       while (!isOver) {
-        // Who waited too long for a lock is rolled back whole, and asks again.
+        // A claim that waited too long for a lock is rolled back whole, and is repeated.
         const { jobs } = await claim(db, worker, ['call'], 5).catch((error: { code?: string }) => {
           if (error.code === '55P03') return { jobs: [] }
           throw error
@@ -200,7 +200,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await sluice.limits.show(name)).toMatchObject({ version: 5, numbers: { rate: '600000/s' } })
   })
 
-  it('warns of jobs that cost more than there will ever be room for', async () => {
+  it('a change warns of jobs that cost more than there will ever be room for', async () => {
     const call = task('call', {
       input: z.object({ n: z.number() }),
       limits: [limit(name, { window: '1000/h', cost: 'n' })],
@@ -220,7 +220,7 @@ describe.each(mainEngines)('on $name', (engine) => {
         `select takes, fair, claim is not null as runs, due_at is not null as later from sluice.job order by seq`,
       )
 
-    it('moves what waits and is scheduled, with its turns, and leaves what runs', async () => {
+    it('moves waiting and scheduled jobs with their turns, and leaves running ones', async () => {
       const call = named(name, { rate: '60/h', by: 'account' }, 'account')
       const [acme, other] = [{ account: 'acme' }, { account: 'other' }]
       await sluice.sendMany(call, [acme, acme, acme])
@@ -252,7 +252,7 @@ describe.each(mainEngines)('on $name', (engine) => {
       ])
     })
 
-    it('holds when a worker takes the job, whatever its input says', async () => {
+    it('keeps the new key when a worker takes the job, whatever its input contains', async () => {
       const call = named(name, { rate: '60/h', by: 'account' })
       const id = await sluice.send(call, { account: 'acme' })
       await sluice.limits.rekey(name, { from: 'acme', to: 'acme-eu' })
@@ -265,7 +265,7 @@ describe.each(mainEngines)('on $name', (engine) => {
       })
     })
 
-    it('while others claim: each job runs once, under one key or the other', async () => {
+    it('runs each job once, under one key or the other, while others claim', async () => {
       const call = named(name, { rate: '100000/h', by: 'account' })
       await sluice.sendMany(
         call,

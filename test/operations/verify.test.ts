@@ -1,4 +1,4 @@
-/** The proof from the ledger: honest histories are proved, and what is wrong in a ledger is found. */
+/** The proof from the ledger: honest histories are proved, and faults in a ledger are found. */
 import { fn } from '../servers/fn.ts'
 import { randomUUID } from 'node:crypto'
 import fc from 'fast-check'
@@ -65,13 +65,13 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
           expect(proof).toMatchObject({ exceeded: [], missing: [], isProved: true })
         })
       }),
-      // As many as a busy machine does in this time.
+      // As many as a busy machine reaches in this time.
       { numRuns: engine === 'PGlite' ? 3 : 8, interruptAfterTimeLimit: 10_000 },
     )
     expect(grants).toBeGreaterThan(0)
   })
 
-  it('says what was proved of each rule, by the name of its guarantee', async () => {
+  it('states what was proved for each rule, by the name of its guarantee', async () => {
     await define({ rate: '100/min', window: ['60/min', '9/s'], concurrency: 3 }, ['a', 'b', 'c'])
     expect(await take(20, 'a')).toBe(9)
     await at(10 * second)
@@ -88,7 +88,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     ])
   })
 
-  it('finds a row that was added, and names the window', async () => {
+  it('finds an added row, and names the window', async () => {
     await define({ window: '10/min' }, ['a', 'b'])
     expect(await take(20, 'a')).toBe(10)
     const claim = randomUUID()
@@ -115,7 +115,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       },
     ])
     expect(proof.exceeded[0]?.grants).toHaveLength(11)
-    // Before it nothing was wrong, and of another limit nothing is.
+    // Nothing was wrong before it, nor in another limit.
     expect(await sluice.verify({ to: new Date(fromMs + 5_000) })).toMatchObject({ isProved: true, grants: 10 })
     // A window that a later grant ends reaches back before the period.
     expect(await sluice.verify({ from: '16s' })).toMatchObject({ isProved: false })
@@ -158,7 +158,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     const gone = await sluice.verify()
     const when = new Date(startUs / 1_000 + 65_000)
     expect(gone).toMatchObject({ isProved: false, exceeded: [], missing: [{ key: '', from: when, to: when }] })
-    // What is left over of old ones is no gap.
+    // Rows that are left of old versions are no gap.
     await query('delete from sluice.ledger where n <= 15')
     expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 5 })
   })
@@ -179,7 +179,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     })
   })
 
-  describe('where the clock of the store stepped', () => {
+  describe('after a step of the store clock', () => {
     const hour = 3_600 * second
     const watch = async (sql: string, params: unknown[]) => {
       await query('update sluice.epoch set watched = true')
@@ -194,7 +194,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       watch(`select ${fn}.undo_clock_step($1, (select ahead_us from sluice.epoch)) as moved`, [us])
     const back = (leastUs: number) => watch(`select ${fn}.check_epoch($1, null, null)`, [startUs + leastUs])
 
-    it('forward, and that was taken back: quotas are judged by its periods, "30m ago" is the limiter\'s', async () => {
+    it('forward and back again judges quotas by the clock\'s periods, and reads "30m ago" by the limiter\'s clock', async () => {
       await define({ quota: '10/h' })
       expect(await take(5)).toBe(5)
       await at(hour + second)
@@ -214,7 +214,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       expect(exceeded[0]?.grants).toHaveLength(10)
     })
 
-    it('back: quotas are judged by its periods', async () => {
+    it("back judges quotas by the clock's periods", async () => {
       await define({ quota: '10/h' })
       expect(await take(5)).toBe(5)
       await at(second - hour)
@@ -228,7 +228,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 20 + granted, rules: [{ worst: 10 }] })
     })
 
-    it('back by many periods: each holds no more than it may, also those that had begun before', async () => {
+    it('back by many periods finds each within its limit, also those that had begun before', async () => {
       await define({ quota: '10/min' })
       expect(await take(7)).toBe(7)
       const minutes = 5
@@ -244,7 +244,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 80, rules })
     })
 
-    it('to and fro: each grant counts in the period that the clock showed', async () => {
+    it('to and fro counts each grant in the period that the clock showed', async () => {
       await define({ quota: '10/h' })
       expect(await take(20)).toBe(10)
       await at(hour + second)
@@ -261,13 +261,13 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       expect(await take(20)).toBe(10)
       const rules = [{ worst: 10, exceeded: 0 }]
       expect(await sluice.verify()).toMatchObject({ isProved: true, grants: 30, rules })
-      // Known for longer than the ledger reaches back: retention goes by them.
+      // Steps are kept for longer than the ledger reaches back, because retention goes by them.
       await query(`select ${fn}.delete_old_ledger(1, 0)`)
       await query(`select ${fn}.delete_old_ledger(1, 0)`)
       expect(await query('select count(*)::integer as n from sluice.step')).toEqual([{ n: 2 }])
     })
 
-    it('back over a period that is not used again: where it ends, what was granted in it before still counts', async () => {
+    it('back over a period that is not used again still counts its grants where it ends', async () => {
       await define({ quota: '10/min' })
       await at(68 * second)
       expect(await take(1)).toBe(1)
@@ -275,7 +275,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       await back(69 * second)
       await at(-26 * second)
       expect(await take(1)).toBe(1)
-      // The end of the minute in which the first was granted: a call now may count there.
+      // The end of the minute in which the first unit was granted: a call now may count there.
       await at(100 * second)
       await take(10)
       await at(101 * second)
@@ -283,7 +283,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       expect(await sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10, exceeded: 0 }] })
     })
 
-    it('what is given back of a period that the step ended makes no room in the next', async () => {
+    it('finds no room in the next period from refunds of the period that the step ended', async () => {
       await define({ quota: '10/h' })
       expect(await take(5)).toBe(5)
       await at(hour + second)
@@ -295,7 +295,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
       expect(await sluice.verify()).toMatchObject({ isProved: true, rules: [{ worst: 10 }] })
     })
 
-    it('whatever steps it makes, what is decided is proved', async () => {
+    it('proves every decision, whatever the steps are', async () => {
       const anyAct = fc.oneof(
         { weight: 3, arbitrary: fc.record({ passS: fc.integer({ min: 1, max: 80 }) }) },
         { weight: 4, arbitrary: fc.record({ want: fc.integer({ min: 1, max: 12 }) }) },
@@ -332,7 +332,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     })
   })
 
-  it('reads a ledger page by page: many buckets, and one that is long', async () => {
+  it('reads a ledger page by page, with many buckets and a long one', async () => {
     await define(
       { window: '1000/s', rate: '50000/min', burst: 50_000 },
       Array.from({ length: 450 }, (_, i) => `k${i}`),
@@ -349,7 +349,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
     expect((await sluice.verify()).exceeded).toMatchObject([{ key: 'k7', units: 1_123, most: 1_000 }])
   })
 
-  it('takes names, times and periods as they are, or says what is wrong', async () => {
+  it('accepts valid names, times and periods, and names what is wrong with others', async () => {
     await define({ rate: '1/s' })
     const code = (options: object) => sluice.verify(options).catch((error: { code: string }) => error.code)
     expect(await code({ limit: 'cmr' })).toBe('SLUICE_NO_SUCH_LIMIT')
@@ -360,7 +360,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
   })
 })
 
-describe('jobs', () => {
+describe('the jobs of a limit', () => {
   let t: TestSluice
   const call = task('call', {
     input: z.object({ n: z.number() }),
@@ -372,7 +372,7 @@ describe('jobs', () => {
   })
   afterAll(() => t.close())
 
-  it('that ran are proved to have kept to their limit, places too; else those in the window are named', async () => {
+  it('are proved to have kept to their limit, places too, and else the jobs in the window are named', async () => {
     const ids: string[] = []
     for (let n = 0; n < 7; n++) ids.push(await call.send({ n }))
     expect(await t.drain()).toBe(3)

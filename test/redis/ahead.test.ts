@@ -11,7 +11,7 @@ import { connectRedis, type Connection } from '../servers/resp.ts'
 import { bucket, decided } from './calls.ts'
 import { onStage, setClock } from './stage.ts'
 
-/** Repeats a run when it is given what a run has printed. */
+/** Repeats a run from the values that it has printed. */
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
 const startUs = 1_700_000_000_000_000
 
@@ -46,11 +46,11 @@ const back = async (one: RedisBucket, grant: string, units: number) => {
   return decided(await limiter.settle({ id: randomUUID(), buckets: [one], acts }))[0]
 }
 
-describe('what is granted ahead', () => {
+describe('a grant that Redis gives ahead of its start', () => {
   // Room for one; 10 ms each.
   const one = bucket('one', { rate: '100/s', burst: 1 })
 
-  it('is what fits by then: the rest has a wait after which it is granted', async () => {
+  it('covers as many units as fit by then, and the rest gets a wait after which it is granted', async () => {
     await anew()
     expect(await reserve([one])).toMatchObject({ granted: 1, startUs: 0 })
     expect(await reserve([one], 1, 9_999)).toMatchObject({ granted: 0, waitUs: 1, lacking: 0, isHeld: false })
@@ -58,13 +58,13 @@ describe('what is granted ahead', () => {
     expect(await reserve([one], 1, 15_000)).toMatchObject({ granted: 0, waitUs: 5_000, lacking: 0 })
     await pass(5_000)
     expect(await reserve([one], 1, 15_000)).toMatchObject({ granted: 1, startUs: 15_000 })
-    // No further than 100 ms, whatever is asked for.
+    // No further than 100 ms, whatever is requested.
     const wide = bucket('wide', { window: '1/s' })
     await reserve([wide])
     expect((await reserve([wide], 1, 5_000_000)).granted).toBe(0)
   })
 
-  it('is for nobody without `ahead` until then, even where there is room', async () => {
+  it('is refused to calls without the option `ahead` until then, even where there is room', async () => {
     await anew()
     const [open, busy] = [bucket('open', { rate: '100/s', burst: 9 }), bucket('busy', { concurrency: 9 })]
     await reserve([one])
@@ -78,7 +78,7 @@ describe('what is granted ahead', () => {
     expect(await reserve([busy])).toMatchObject({ granted: 1, startUs: 0 })
   })
 
-  it('is as many of an item as fit at one moment', async () => {
+  it('covers as many units of an item as fit at one moment', async () => {
     await anew()
     const five = bucket('five', { rate: '100/s', burst: 5 })
     await reserve([five], 4)
@@ -86,7 +86,7 @@ describe('what is granted ahead', () => {
     expect(await reserve([five], 9, 20_000)).toMatchObject({ granted: 3, startUs: 20_000, lacking: 0, waitUs: 10_000 })
   })
 
-  it('stays denied when the clock steps back, and says where a bucket is on hold', async () => {
+  it('is denied when the clock steps back, and the reply names a bucket that is on hold', async () => {
     await anew()
     await reserve([one], 1, 0)
     await reserve([one], 1, 10_000)
@@ -100,7 +100,7 @@ describe('what is granted ahead', () => {
     expect(await reserve([one], 1, 100_000)).toMatchObject({ granted: 1, startUs: 100_000 })
   })
 
-  it('is given back part by part, of what starts first', async () => {
+  it('is refunded part by part, beginning with the part that starts first', async () => {
     await anew()
     const [wide, slow] = [bucket('wide', { window: '10/s' }), bucket('slow', { rate: '20/s', burst: 1 })]
     await reserve([slow])
@@ -122,10 +122,10 @@ describe('what is granted ahead', () => {
   })
 })
 
-/** Units that were used, or whose grant lasts, at a time. */
+/** The units in use, or whose grant lasts, at a time. */
 type Use = { atUs: number; units: number }
 
-/** Where the uses of a bucket are more than its rule allows; undefined: nowhere. */
+/** Where the usage of a bucket is more than its rule allows; undefined: nowhere. */
 function excess(rule: Rule, uses: readonly Use[]): object | undefined {
   const inOrder = uses.filter(({ units }) => units > 0).sort((a, b) => a.atUs - b.atUs)
   for (const [i, from] of inOrder.entries()) {
@@ -159,7 +159,7 @@ const anyLimit = fc.constantFrom<LimitOptions>(
   { rate: '90/s', burst: 9, concurrency: 1000 },
 )
 const anyAct = fc.record({
-  // As long as was told, or so long.
+  // The returned wait (null), or this time.
   us: fc.oneof(
     fc.constant(null),
     fc.constant(0),
@@ -175,7 +175,7 @@ const anyAct = fc.record({
     }),
     { minLength: 1, maxLength: 3 },
   ),
-  // Of one of the last calls, so many units of those that start last, or first.
+  // Refunds units of one of the last calls, of those that start last, or first.
   back: fc.option(
     fc.record({
       call: fc.integer({ min: 0, max: 3 }),
@@ -187,7 +187,7 @@ const anyAct = fc.record({
 })
 type Act = typeof anyAct extends fc.Arbitrary<infer T> ? T : never
 
-/** What callers were granted in a history, and used, of two buckets. */
+/** The grants and the usage of callers in a history of two buckets. */
 class Ledger {
   readonly calls: { id: string; uses: Use[][] }[] = []
   readonly counts = { granted: 0, ahead: 0, back: 0, backAhead: 0 }
@@ -247,7 +247,7 @@ class Ledger {
   }
 }
 
-it('no rule is exceeded by what several callers use, some ahead and some at once, at any time', async () => {
+it('several callers, some ahead and some at once, together exceed no rule at any time', async () => {
   const total = { granted: 0, ahead: 0, back: 0, backAhead: 0 }
   const anyRun = fc.record({
     limits: fc.tuple(anyLimit, anyLimit),
@@ -273,8 +273,8 @@ describe.each<LimitOptions>([
   { rate: '1000/s' },
   { window: '20/s' },
   { rate: '77/s', window: '60/s' },
-])('of %o, while more is asked for', (options) => {
-  it('nothing is lost, although who asks ahead comes late each time', async () => {
+])('continued demand on %o', (options) => {
+  it('uses all units, although the caller that requests ahead is late each time', async () => {
     await anew()
     const one = bucket('one', options)
     const seconds = 10
@@ -282,12 +282,12 @@ describe.each<LimitOptions>([
     let used = 0
     for (let step = 0; nowUs < endUs; step++) {
       const late = step % 20 === 19 ? 60_000 : (step * 3_700) % 9_000
-      // A foreigner tries too, each time.
+      // Another caller tries too, each time.
       const [own, foreign] = [await reserve([one], 50, 100_000), await reserve([one])]
       for (const { granted, startUs: us } of [own, foreign]) if (nowUs + us < endUs) used += granted
       await pass(Math.max(own.waitUs + late, 1))
     }
-    // What a window counts it forgets when its part is out of it.
+    // A window forgets usage only when its part is over.
     const least = one.rules.map(({ kind, room, drain, weight, slotUs }) => {
       const perSecond = kind === 'window' ? (room * 1e6) / (61 * slotUs) : (1e6 * drain) / weight
       return Math.floor(perSecond * seconds) - room

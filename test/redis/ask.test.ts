@@ -1,4 +1,4 @@
-/** What is asked of Redis where answers are lost: nobody uses it, so it goes back. */
+/** Takes from Redis whose replies are lost: the caller does not use them, so they are refunded. */
 import { randomUUID } from 'node:crypto'
 import { afterEach, expect, it } from 'vitest'
 import { limit, Sluice } from '../../src/index.ts'
@@ -16,7 +16,7 @@ afterEach(async () => {
 
 const ten = limit('ten', { rate: '10/h', burst: 10 })
 
-/** Takes of a limit of ten in Redis, of which answers can be lost; `ids`: under which they were asked then. */
+/** Takes of a limit of ten in Redis, whose replies can be lost; `ids`: the ids of the calls. */
 async function setting() {
   const redis = await startRedis()
   ends.push(() => redis.close())
@@ -35,7 +35,7 @@ async function setting() {
   const sluice = await Sluice.open({ store: (await freshDatabase()).url, redis: losing })
   ends.push(() => sluice.close())
   const limiter = new RedisLimiter(client)
-  /** Whether Redis has room for so many units, which are taken. */
+  /** Whether Redis has room for this number of units, which are taken. */
   const hasRoom = async (units: number) => {
     const items = [{ want: 1, takes: [{ bucket: 0, units }] }]
     const bucket = { name: 'ten', rules: ten.rules, version: 1, isOwn: true }
@@ -45,18 +45,18 @@ async function setting() {
   return { client, state, takes: sluice.takes, hasRoom }
 }
 
-it('a take that had no answer in time is denied, and what Redis granted it goes back', async () => {
+it('a take without a reply in time is denied, and the units that Redis granted are refunded', async () => {
   const { state, takes, hasRoom } = await setting()
   await (await takes.take(ten)).giveBack()
   state.isLosing = true
   expect(await takes.tryTake(ten, { cost: 4 })).toMatchObject({ granted: false })
-  // It was asked under one id, however often.
+  // All calls had one id, however many there were.
   expect(state.ids.size).toBe(1)
   state.isLosing = false
   await until(() => hasRoom(10))
 })
 
-it('nothing goes back beside it of what an epoch began with', async () => {
+it('a refund after a lost reply leaves the charges with which an epoch began', async () => {
   const { client, state, takes, hasRoom } = await setting()
   expect(await takes.tryTake(ten, { cost: 5 })).toMatchObject({ granted: true })
   await client.send('FLUSHALL', [])

@@ -6,12 +6,12 @@ import { fileURLToPath } from 'node:url'
 const here = fileURLToPath(new URL('.', import.meta.url))
 const examples = fileURLToPath(new URL('../../examples/python', import.meta.url))
 
-/** What limits.py wants. */
+/** The arguments of limits.py. */
 export type Want = [limit: string, key?: string | null, units?: number]
-/** What caller.py answers. */
+/** The reply of caller.py. */
 export type Told = { value?: unknown; error?: string; text?: string; wait?: number | null }
 
-/** A process in Python that is told what to do, in the domain `crm` of the prefix `app:`. */
+/** A process in Python that gets commands, in the domain `crm` of the prefix `app:`. */
 export class Caller {
   readonly #child: ChildProcess
   readonly #waiting: ((told: Told) => void)[] = []
@@ -28,7 +28,7 @@ export class Caller {
     })
   }
 
-  /** One act of caller.py, after those before. */
+  /** Runs one act of caller.py, after those before. */
   ask(...words: unknown[]): Promise<Told> {
     return new Promise((resolve) => {
       this.#waiting.push(resolve)

@@ -1,4 +1,4 @@
-/** What tests of limits in Redis have in common. */
+/** Functions that tests of limits in Redis share. */
 import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import type { RedisBucket, Seed } from '../../src/redis/definition.ts'
 import type { Decided } from '../../src/redis/call.ts'
@@ -9,7 +9,7 @@ export function bucket(name: string, options: LimitOptions, version = 1): RedisB
   return { name, rules, version, ...(options.concurrency === undefined ? {} : { countedFrom: 1 }) }
 }
 
-/** The seed of a bucket that was never used, but for what is given. */
+/** The seed of a bucket that was never used, with these fields changed. */
 export function seedOf(one: RedisBucket, more: Partial<Seed> = {}): Seed {
   const none = one.rules.map(() => [])
   return { bucket: one, holdUs: 0, debt: one.rules.map(() => 0), slots: none, spent: none, ...more }

@@ -1,4 +1,4 @@
-/** Redis's clock steps while jobs go by a limit in it. The scripts are those that are shipped; only what TIME says is moved. */
+/** Redis's clock steps while jobs use a limit in it. The scripts are the shipped ones; only the reply to TIME is moved. */
 import { expect, it } from 'vitest'
 import { z } from 'zod'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
@@ -14,10 +14,10 @@ const moved = `(function()
   return { tostring(time[1] + tonumber(redis.call('GET', 'test:step') or '0')), time[2] }
 end)()`
 
-/** A client of a server whose clock is a number of seconds off, as the key `test:step` says. */
+/** A client of a server whose clock is off by a number of seconds, which the key `test:step` holds. */
 const off = (client: Connection): RedisClient => ({
   async send(command, args) {
-    // By its text always, for it is another.
+    // Always by its text, because the script is a changed one.
     if (command === 'EVALSHA') throw new Error('NOSCRIPT')
     if (command === 'TIME') {
       const [seconds, micros] = (await client.send(command, args)) as string[]
@@ -29,7 +29,7 @@ const off = (client: Connection): RedisClient => ({
 })
 
 const { sleep } = systemClock
-/** A clock on which nobody comes to look at Redis's, which is every 5 s or so. */
+/** A clock by which the check of Redis's clock, every 5 s or so, never comes. */
 const blind: Clock = {
   ...systemClock,
   sleep: (ms, signal, ref) => sleep(ms >= 3_750 && ms <= 6_250 ? 3_600_000 : ms, signal, ref),
@@ -39,7 +39,7 @@ it.concurrent.for([
   { seconds: 3_600, clock: systemClock, seen: 'looked for' },
   { seconds: -3_600, clock: systemClock, seen: 'looked for' },
   { seconds: -3_600, clock: blind, seen: 'met by a job' },
-])('by $seconds s, $seen: nothing is exceeded, and it goes on', async ({ seconds, clock }, { onTestFinished }) => {
+])('a step by $seconds s, $seen, exceeds no limit, and jobs go on', async ({ seconds, clock }, { onTestFinished }) => {
   const redis = await startRedis()
   onTestFinished(() => redis.close())
   const client = await connectRedis(redis.port)
@@ -53,7 +53,7 @@ it.concurrent.for([
     limits: [limit('paced', { window: '20/2s', transit: '1s' })],
     run: () => void ran.push(performance.now()),
   }) as unknown as AnyTask
-  // Two, for one of them begins the epoch, and the other only joins it.
+  // Two workers, because one of them begins the epoch, and the other only joins it.
   const both = await Promise.all([1, 2].map(() => Sluice.open({ store, redis: off(client), log, clock })))
   for (const sluice of both) {
     onTestFinished(() => sluice.close())
@@ -68,7 +68,7 @@ it.concurrent.for([
   const before = ran.length
   await until(() => warnings.join().includes('clock stepped'))
   await until(() => ran.length > before + 60)
-  // Of 21 in a row the last came two seconds after the first, or later.
+  // Of 21 jobs in a row the last came two seconds after the first, or later.
   const spans = ran.slice(20).map((at, i) => at - (ran[i] ?? 0))
   expect(Math.min(...spans)).toBeGreaterThanOrEqual(2_000)
 })

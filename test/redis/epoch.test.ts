@@ -42,7 +42,7 @@ const reserve = async (one: RedisBucket, want = 1, id?: string): Promise<Granted
 const lost = (epoch?: string) => ({ isDecided: false, why: 'lost', epoch })
 
 describe('an epoch', () => {
-  it('says that the state is whole: without one nothing is granted, settled or written', async () => {
+  it('means that the state is whole: without one nothing is granted, settled or written', async () => {
     expect(await call([minute])).toEqual(lost())
     const acts = [{ bucket: 0, grant: 'g', more: 3 }]
     expect(await limiter.settle({ id: randomUUID(), buckets: [minute], acts })).toEqual(lost())
@@ -51,7 +51,7 @@ describe('an epoch', () => {
     expect(await reserve(minute, 9)).toMatchObject({ granted: 5 })
   })
 
-  it('stops who knows another, however long ago it was told; who knows none goes on', async () => {
+  it('stops callers of another epoch, however old their last reply is, and not callers that know none', async () => {
     const first = await anew()
     expect(await call([minute], 1, randomUUID(), first)).toMatchObject({ isDecided: true })
     const second = await anew(first)
@@ -59,18 +59,18 @@ describe('an epoch', () => {
     expect(await call([minute], 1, id, first)).toEqual(lost(second))
     const acts = [{ bucket: 0, holdUs: 60_000_000 }]
     expect(await limiter.settle({ id: randomUUID(), epoch: first, buckets: [minute], acts })).toEqual(lost(second))
-    // What was not carried out is by the same id, once the caller knows; one was granted before.
+    // A call that was not carried out succeeds under the same id, once the caller knows the epoch; one was granted before.
     expect(decided(await call([minute], 9, id, second))).toMatchObject([{ granted: 4 }])
     expect(await call([minute])).toMatchObject({ isDecided: true })
   })
 
-  it('is begun by one of those who find the loss at once; the others are told which one stands', async () => {
+  it('is begun by one of several callers that find the loss at once, and the others learn the new epoch', async () => {
     const epochs = Array.from({ length: 8 }, () => randomUUID())
     const told = await Promise.all(epochs.map((epoch) => limiter.begin({ owner: 'sluice', epoch })))
     const [winner, ...others] = epochs.filter((_, i) => told[i]?.isDecided)
     expect(others).toEqual([])
     expect(told.filter((one) => !one.isDecided)).toEqual(Array.from({ length: 7 }, () => lost(winner)))
-    // Nor does one win that found what is no more.
+    // Nor does an owner win that expects an epoch that is no more.
     expect(await limiter.begin({ owner: 'sluice', epoch: randomUUID(), instead: randomUUID() })).toEqual(lost(winner))
   })
 
@@ -105,7 +105,7 @@ describe('an epoch', () => {
     expect(await limiter.epoch()).toMatchObject({ id: other.epoch, isWhole: true, owner: 'other' })
   })
 
-  it('is begun by what is sent once, and by nothing that comes too late', async () => {
+  it('is begun by commands that are sent once, and not by commands that come too late', async () => {
     const sent: string[] = []
     let isLate = false
     const watched: RedisClient = {
@@ -130,7 +130,7 @@ describe('an epoch', () => {
     expect(await begin(randomUUID())).toMatchObject({ isDecided: true })
   })
 
-  it('is not begun by what arrives when its caller has given it up', async () => {
+  it('is not begun by a command that arrives after its caller has given it up', async () => {
     const proxy = await startProxy({ port: server.port })
     const through = await connectRedis(proxy.port)
     const by = new RedisLimiter({
@@ -151,8 +151,8 @@ describe('an epoch', () => {
   })
 })
 
-describe('what an epoch closes', () => {
-  it('is every bucket, for as long as it looks back, whether it is there or not', async () => {
+describe('what a new epoch closes', () => {
+  it('is every bucket, for as long as it looks back, whether it exists or not', async () => {
     const first = await anew()
     await reserve(minute)
     const before = Number(((await client.send('TIME', [])) as string[])[0]) * 1e6
@@ -168,7 +168,7 @@ describe('what an epoch closes', () => {
     expect((await reserve(place)).waitUs).toBeGreaterThan(50_000_000)
   })
 
-  it('is a quota until its period is over, and the next one where grants may have come close to it', async () => {
+  it('is a quota until its period is over, and the next period where grants may have come close to it', async () => {
     const transit = 29_000
     for (const leftMs of [40_000, 10_000]) {
       await client.send('FLUSHALL', [])
@@ -181,7 +181,7 @@ describe('what an epoch closes', () => {
       const untilMs = (leftMs > transit ? endMs : endMs + 60_000) + transit + 100
       if (denied.isDecided) expect(denied.nowUs + (denied.results[0]?.waitUs ?? 0)).toBe(untilMs * 1_000)
     }
-    // How much was granted in the month a definition that counts by it does not know.
+    // A definition that counts by the month does not know how much was granted in it.
     const minutes = bucket('minutes', { quota: '5/min' })
     decided(await limiter.settle({ id: randomUUID(), buckets: [minutes], acts: [{ bucket: 0, grant: 'g', more: 1 }] }))
     const monthly = await call([bucket('minutes', { quota: '5/month' }, 2)])
@@ -190,7 +190,7 @@ describe('what an epoch closes', () => {
     expect(nowUs + (decided(monthly)[0]?.waitUs ?? 0)).toBeGreaterThan(endUs)
   })
 
-  it('is closed no longer than is asked for, and stays so through settles and later definitions', async () => {
+  it('is closed no longer than requested, and stays closed through settlements and later definitions', async () => {
     const us = 250_000
     await anew(undefined, us)
     const { granted, waitUs } = await reserve(hour)
@@ -202,9 +202,9 @@ describe('what an epoch closes', () => {
     expect((await reserve(hour, 9)).granted).toBe(1)
   })
 
-  it('forgets what a later definition would have to know', async () => {
+  it('does not keep the history that a later definition with a longer window would need', async () => {
     await anew(undefined, Infinity)
-    // Written once under the short definition: from then on its own hold stands in it.
+    // Written once under the short definition: from then on the state has a hold of its own.
     decided(await limiter.settle({ id: randomUUID(), buckets: [minute], acts: [{ bucket: 0, grant: 'g', more: 1 }] }))
     const { granted, waitUs } = await reserve(bucket('minute', { window: '5/h' }, 2))
     expect(granted).toBe(0)
@@ -212,8 +212,8 @@ describe('what an epoch closes', () => {
   })
 })
 
-describe('state that is lost', () => {
-  it('is noticed when the server starts from what it wrote long before', async () => {
+describe('the loss of state', () => {
+  it('is noticed when the server starts from an old snapshot', async () => {
     const own = await startRedis()
     const to = await connectRedis(own.port)
     const by = new RedisLimiter(to)
@@ -238,7 +238,7 @@ describe('state that is lost', () => {
     await own.close()
   })
 
-  it('gives nothing back of what was granted before, and charges what was used beyond', async () => {
+  it('keeps grants from before from being refunded, and charges usage beyond them', async () => {
     await anew()
     await reserve(minute, 3, 'g')
     await client.send('FLUSHALL', [])
@@ -254,7 +254,7 @@ describe('state that is lost', () => {
     expect(await reserve(minute, 9)).toMatchObject({ granted: 2 })
   })
 
-  it('is noticed when a replica that lags takes over', async () => {
+  it('is noticed when a lagging replica takes over', async () => {
     const [master, replica] = await Promise.all([startRedis({ 'repl-diskless-sync-delay': '0' }), startRedis()])
     const [from, to] = await Promise.all([connectRedis(master.port), connectRedis(replica.port)])
     const first = new RedisLimiter(from)
@@ -262,7 +262,7 @@ describe('state that is lost', () => {
     await first.begin({ owner: 'sluice', epoch: alone, closeUs: 0 })
     await to.send('REPLICAOF', ['127.0.0.1', String(master.port)])
     await expect.poll(() => to.send('INFO', ['replication'])).toContain('master_link_status:up')
-    // The first replica makes a new history, too; nothing tells the two apart.
+    // The first replica makes a new history, too; nothing distinguishes the two.
     expect(await call([hour], 1, randomUUID(), undefined, first)).toEqual(lost(alone))
     const second = new RedisLimiter(to)
     const epoch = randomUUID()
@@ -280,7 +280,7 @@ describe('state that is lost', () => {
     await Promise.all([master.close(), replica.close()])
   })
 
-  it('is not what a full memory does, or a script that runs for long: nothing is charged', async () => {
+  it('is not assumed after a full memory or a script that runs for long, and nothing is charged', async () => {
     await anew()
     await reserve(minute)
     await client.send('CONFIG', ['SET', 'maxmemory', '1'])

@@ -57,7 +57,7 @@ async function world(published: boolean, rate: Rate = usual, most = 160, windowM
       return (row?.n ?? 0) >= count
     },
     arrivals: vendor.arrivals,
-    /** No window exceeded, no job lost, none called twice without a cause; resolves to the arrivals. */
+    /** Checks that no window is exceeded, no job lost, none called twice without a cause; resolves to the arrivals. */
     async proved(count: number): Promise<Arrival[]> {
       const [arrivals, report] = [await vendor.arrivals(), await vendor.report()]
       expect(report.rules.map((rule) => rule.exceeded)).toEqual([0])
@@ -84,16 +84,16 @@ async function taker(redis: string, vendor: string): Promise<ChildProcess> {
 
 const seconds = (arrivals: readonly Arrival[]) => (Number(arrivals.at(-1)?.atNs) - Number(arrivals[0]?.atNs)) / 1e9
 const [promise] = guarantees(limit('shared', { rate: usual, transit: '1s' }))
-/** How much of what the guarantee allows arrived. */
+/** The part of the guaranteed rate that arrived. */
 function utilisation(arrivals: readonly Arrival[]): number {
   return (arrivals.length - (promise?.burst ?? 0)) / seconds(arrivals) / (promise?.perSecond ?? 0)
 }
 
-/** The same in the middle of a backlog. */
+/** The same part in the middle of a backlog. */
 const pace = (arrivals: readonly Arrival[]) => (arrivals.length - 1) / seconds(arrivals) / (promise?.perSecond ?? 0)
 
 describe('a limit that is shared in Redis', () => {
-  it('1 and 8 worker processes: the same rate, nothing exceeded, nothing lost, nothing twice', async () => {
+  it('gives the same rate to 1 and 8 worker processes, with nothing exceeded, lost or done twice', async () => {
     const shares: number[] = []
     for (const workers of [1, 8]) {
       const run = await world(false)
@@ -109,7 +109,7 @@ describe('a limit that is shared in Redis', () => {
     for (const share of shares) expect(share).toBeGreaterThan(isLong ? 0.97 : 0.5)
   })
 
-  it.runIf(isLong)('five minutes at 100 a minute: the same rate with 1 and 8 processes', async () => {
+  it.runIf(isLong)('gives the same rate to 1 and 8 processes in five minutes at 100 a minute', async () => {
     const [minute] = guarantees(limit('shared', { rate: '100/min', transit: '1s' }))
     const count = Math.floor((minute?.burst ?? 0) + 300 * (minute?.perSecond ?? 0))
     for (const workers of [1, 8]) {
@@ -127,9 +127,9 @@ describe('a limit that is shared in Redis', () => {
     }
   })
 
-  it('a worker, a web process and one in Python: nothing exceeded, and none goes without', async () => {
+  it('is not exceeded by a worker, a web process and one in Python, and each of them gets units', async () => {
     const run = await world(true)
-    // While jobs wait, Python takes most of what there is.
+    // While jobs wait, Python takes most of the units.
     const jobs = isLong ? 1_800 : 120
     const members = [await run.enter(), await run.enter()]
     const web = await run.web(jobs / 3)
@@ -157,8 +157,8 @@ const faults: Record<string, (to: Proxy, tries: number) => Promise<void> | void>
   'resets connections': (to) => to.reset(),
 }
 
-describe('with a way to Redis that', () => {
-  it.each(Object.entries(faults))('%s: nothing exceeded, lost or leaked', async (_, fault) => {
+describe('a way to Redis that', () => {
+  it.each(Object.entries(faults))('%s leads to nothing exceeded, lost or leaked', async (_, fault) => {
     const run = await world(false)
     const way = await startProxy({ port: run.redis.port })
     ends.push(() => way.close())
@@ -179,7 +179,7 @@ describe('with a way to Redis that', () => {
     const sinceMs = performance.now()
     await until(() => run.ended(jobs), 'all are done', endMs)
     const arrivals = await run.proved(jobs)
-    // With the faults over, what is left takes about as long as the limit has it.
+    // With the faults over, the remaining jobs take about as long as the limit demands.
     const left = arrivals.slice(before)
     console.log(
       `${left.length} were left; they took ${((performance.now() - sinceMs) / 1_000).toFixed(1)} s, at ${pace(left.slice(-100)).toFixed(2)} of the guarantee in the end`,
@@ -188,7 +188,7 @@ describe('with a way to Redis that', () => {
   })
 })
 
-it('with a Redis that is killed again and again and comes back empty: nothing exceeded, nothing lost', async () => {
+it('a Redis that is killed again and again and comes back empty leads to nothing exceeded or lost', async () => {
   const run = await world(false)
   const members = await Promise.all([1, 2, 3].map(() => run.enter()))
   await run.send(jobs)

@@ -38,7 +38,7 @@ const reserve = async (buckets: RedisBucket[], want = 1, id: string = randomUUID
 const fields = (name: string): Promise<unknown> => client.send('HKEYS', [limiter.keyOf(name)])
 
 describe('a call for grants', () => {
-  it('gives of each item as many as fit in all its buckets, and says which one is the last to have room', async () => {
+  it('grants as many of each item as fit in all its buckets, and names the bucket that has room last', async () => {
     const buckets = [
       bucket('wide', { window: '10/min' }),
       bucket('narrow', { window: '3/h' }),
@@ -60,14 +60,14 @@ describe('a call for grants', () => {
     ])
   })
 
-  it('takes of no bucket when one of them has no room', async () => {
+  it('takes from no bucket when one of them has no room', async () => {
     const [open, full] = [bucket('open', { window: '2/min' }), bucket('full', { window: '1/min' })]
     expect(await reserve([full])).toMatchObject({ granted: 1 })
     expect(await reserve([open, full])).toMatchObject({ granted: 0, lacking: 1 })
     expect(await reserve([open], 5)).toMatchObject({ granted: 2 })
   })
 
-  it('says the same again to the same id, whether something was granted or nothing', async () => {
+  it('gets the same reply under the same id, whether something was granted or nothing', async () => {
     const one = bucket('one', { concurrency: 1 })
     const [granted, denied] = [randomUUID(), randomUUID()]
     const first = await reserve([one], 1, granted)
@@ -79,7 +79,7 @@ describe('a call for grants', () => {
     expect(await reserve([one])).toMatchObject({ granted: 1 })
   })
 
-  it('never sees a later time than the caller says there can be', async () => {
+  it('never goes by a later time than the upper bound of the caller', async () => {
     const one = bucket('one', { window: '5/min' })
     const [time] = (await client.send('TIME', [])) as string[]
     const capUs = (Number(time) - 3_600) * 1e6 + 1
@@ -87,7 +87,7 @@ describe('a call for grants', () => {
     expect(answer).toMatchObject({ isDecided: true, nowUs: capUs })
   })
 
-  it('does not decide by a definition that is out of date, and rebuilds under a new one', async () => {
+  it('is not decided by an outdated definition, and is decided on rebuilt state under a new one', async () => {
     const old = bucket('one', { window: '5/min' })
     await reserve([old], 3)
     expect(await reserve([bucket('one', { window: '4/min' }, 2)], 9)).toMatchObject({ granted: 1 })
@@ -101,8 +101,8 @@ describe('a call for grants', () => {
   })
 })
 
-describe('what becomes of grants', () => {
-  it('rebuilds from what the old definition knew where more was granted than is remembered, if that holds', async () => {
+describe('the settlement of grants', () => {
+  it("after a change starts from the old definition's state, if that is valid, where not all grants are remembered", async () => {
     const each = { window: '2000/h', level: { rate: '2000/h', burst: 2000 } } as const
     const made = (window: LimitOptions, rate: LimitOptions, version: number) =>
       [bucket('parts', window, version), bucket('level', rate, version)] as const
@@ -114,12 +114,12 @@ describe('what becomes of grants', () => {
     // A unit drains in 1.8 s.
     expect(granted).toBeGreaterThanOrEqual(900)
     expect(granted).toBeLessThan(1_000)
-    // Less than it was granted under: nothing is known of how much is owed by that.
+    // Less than was granted under the old definition, because the debt by the new one is unknown.
     expect(await reserve([bucket('level', { rate: '10/h', burst: 10 }, 3)], 1)).toMatchObject({ granted: 0 })
     expect(await reserve([bucket('parts', { window: '3000/2h' }, 3)], 1)).toMatchObject({ granted: 0 })
   })
 
-  it('gives back what was not used, once, and no more than was granted', async () => {
+  it('refunds unused units once, and no more than were granted', async () => {
     const one = bucket('one', { window: '5/min' })
     const [grant, id] = [randomUUID(), randomUUID()]
     await reserve([one], 5, grant)
@@ -134,7 +134,7 @@ describe('what becomes of grants', () => {
     ).toEqual([0])
   })
 
-  it('gives back all of a grant of which nothing was used, places too, once', async () => {
+  it('refunds a wholly unused grant once, places too', async () => {
     const buckets = [bucket('flow', { window: '5/min' }), bucket('place', { concurrency: 3 })]
     const [grant, other] = [randomUUID(), randomUUID()]
     await reserve(buckets, 2, grant)
@@ -159,7 +159,7 @@ describe('what becomes of grants', () => {
     }
     expect([await ended(2), await ended(2), await ended(2)]).toEqual([[2], [1], [0]])
     expect(await fields('place')).not.toContain(`p${grant}`)
-    // When places were not counted for a while, what had been granted before holds none.
+    // When places were not counted for a while, earlier grants hold none.
     await reserve([place], 1, `${grant}2`)
     const acts = [{ bucket: 0, grant: `${grant}2`, ended: 1 }]
     const buckets = [{ ...place, version: 3, countedFrom: 3 }]
@@ -168,7 +168,7 @@ describe('what becomes of grants', () => {
     expect(await reserve(buckets, 9_999)).toMatchObject({ granted: 4_999 })
   })
 
-  it('owes what was used beyond, holds for the whole fleet, and frees places', async () => {
+  it('charges usage beyond the grant, holds buckets for the whole fleet, and frees places', async () => {
     const one = bucket('one', { rate: '100/min', burst: 10 })
     const place = bucket('place', { concurrency: 1 })
     const grant = randomUUID()
@@ -181,14 +181,14 @@ describe('what becomes of grants', () => {
     const answer = await limiter.settle({ id: randomUUID(), buckets: [one, place], acts })
     expect(decided(answer)).toEqual([11, 1, (answer.isDecided ? answer.nowUs : 0) + 60_000_000])
     const { waitUs } = await reserve([one])
-    // Two units more than it holds, and the one that is wanted: 600 ms each.
+    // Two units more than the bucket holds, and the one that is wanted: 600 ms each.
     expect(waitUs).toBeGreaterThan(1_200_000)
     expect(waitUs).toBeLessThanOrEqual(1_800_000)
     expect(await reserve([place])).toMatchObject({ granted: 0, lacking: 0 })
   })
 })
 
-it('the call in the docs is one', async () => {
+it('the example call in the docs works', async () => {
   const docs = readFileSync(new URL('../../docs/redis.md', import.meta.url), 'utf8')
   const { keys, argument } = JSON.parse(/```json\n([^]*?)```/.exec(docs)?.[1] ?? '') as {
     keys: string[]
@@ -203,7 +203,7 @@ it('the call in the docs is one', async () => {
 })
 
 describe('state in Redis', () => {
-  it('keeps numbers whole, and nothing but numbers of grants in the names of fields', async () => {
+  it('keeps numbers whole, and only numbers of grants in the names of fields', async () => {
     const one = bucket('one', { rate: '999983/day' })
     await reserve([one], 3, 'g')
     expect(((await fields('one')) as string[]).toSorted()).toEqual(['e1', 'gg', 's'])
@@ -213,7 +213,7 @@ describe('state in Redis', () => {
     expect(now.isDecided && now.nowUs - ((seconds ?? 0) * 1e6 + (micros ?? 0))).toBeLessThan(60e6)
   })
 
-  it('lets keys expire that nobody needs, and none while something runs', async () => {
+  it('expires with its keys when no process needs them, and never while something runs', async () => {
     const buckets = [bucket('flow', { window: '5/min' }), bucket('place', { concurrency: 2 })]
     const ttl = async (name: string) => Number(await client.send('PTTL', [limiter.keyOf(name)]))
     await reserve(buckets)
@@ -227,7 +227,7 @@ describe('state in Redis', () => {
     for (const key of answers) expect(Number(await client.send('PTTL', [key]))).toBeGreaterThan(0)
   })
 
-  it('remembers a thousand grants of a bucket; what is older makes a new definition wait that looks back longer', async () => {
+  it('remembers a thousand grants of a bucket, and a new definition that looks back longer waits', async () => {
     const open: LimitOptions = { window: '5000/min' }
     const first = randomUUID()
     await reserve([bucket('one', open)], 1, first)
@@ -245,14 +245,14 @@ describe('state in Redis', () => {
     expect(denied.waitUs).toBeLessThanOrEqual(changed.rules[0]?.spanUs ?? 0)
   })
 
-  it('runs scripts that Redis has forgotten', async () => {
+  it('does not include the scripts, which are loaded again when Redis has lost them', async () => {
     await reserve([bucket('one', { window: '5/min' })])
     await client.send('SCRIPT', ['FLUSH'])
     expect(await reserve([bucket('one', { window: '5/min' })], 9)).toMatchObject({ granted: 4 })
   })
 })
 
-describe('what lies between', () => {
+describe('the connection to Redis', () => {
   it('carries out a call once whose reply was lost and which was sent again', async () => {
     const one = bucket('one', { window: '5/min' })
     const proxy = await startProxy({ port: server.port })
@@ -266,7 +266,7 @@ describe('what lies between', () => {
     await proxy.close()
   })
 
-  it('does not carry out what arrives when its caller has given it up', async () => {
+  it('does not carry out a call that arrives when its caller has given it up', async () => {
     const one = bucket('one', { window: '5/min' })
     const proxy = await startProxy({ port: server.port })
     const through = await connectRedis(proxy.port)
@@ -275,16 +275,16 @@ describe('what lies between', () => {
     proxy.halfOpen()
     await expect(reserve([one], 2, randomUUID(), by)).rejects.toMatchObject({ code: 'SLUICE_REDIS_SILENT' })
     await proxy.pass()
-    // Replies come in order: once this one is there, the other call has been looked at.
+    // Replies come in order: once this one is here, the other call has been handled.
     await through.send('PING', [])
     expect(await reserve([one], 9)).toMatchObject({ granted: 4 })
-    // And what is told to try again is.
+    // A call that may be repeated is repeated.
     expect(await reserve([one], 1, randomUUID(), by)).toMatchObject({ granted: 0 })
     through.close()
     await proxy.close()
   })
 
-  it('carries out nothing later than a call says, from its first one on', async () => {
+  it('carries out no call later than its time allows, from the first one on', async () => {
     const sent: string[][] = []
     const by = new RedisLimiter({
       send: (command, args) => (sent.push([command, ...args]), client.send(command, args)),
@@ -306,7 +306,7 @@ describe('what lies between', () => {
     expect(performance.now() - startMs).toBeLessThan(1_500)
   })
 
-  it('takes no reply to another call for its own', async () => {
+  it('matches no reply to another call', async () => {
     const one = bucket('one', { window: '5/min' })
     const proxy = await startProxy({ port: server.port })
     const through = await connectRedis(proxy.port)
@@ -325,13 +325,13 @@ describe('what lies between', () => {
     await proxy.close()
   })
 
-  it('gives up an answer that does not come', async () => {
+  it('gives up a reply that does not come', async () => {
     const never: RedisClient = { send: () => new Promise(() => {}) }
     const silent = new RedisLimiter(never, { timeoutMs: 20 })
     await expect(reserve([], 1, 'a', silent)).rejects.toMatchObject({ code: 'SLUICE_REDIS_SILENT', retryable: true })
   })
 
-  it('says what to do where Redis refuses, and passes on what else a client says', async () => {
+  it('advises on the errors of Redis, and passes on all other errors of the client', async () => {
     const answer = (message: string) =>
       reserve([], 1, 'a', new RedisLimiter({ send: () => Promise.reject(new Error(message)) }))
     const refused = {

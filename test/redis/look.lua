@@ -1,6 +1,6 @@
--- What buckets allow now, as text; writes nothing of them. KEYS: the epoch's, then of each bucket. ARGV[1]: as of a reserve, and need:
--- of each how many units its hint is asked for. Where nothing of a bucket should matter any more, and its key might have expired,
--- it is looked at as if it had: the histories show whether that makes a difference.
+-- Returns what buckets allow now, as text; writes nothing to them. KEYS: the epoch's, then of each bucket. ARGV[1]: as of a reserve, and need:
+-- for how many units of each bucket the hint is computed. Where nothing of a bucket should matter any more, and its key might have expired,
+-- the script treats it as expired: the histories show whether that makes a difference.
 save = function() end
 
 local function text(list)

@@ -12,7 +12,7 @@ import { Caller } from './caller.ts'
 
 const units = 20
 const seconds = 7
-// A busy machine may stop a process between its look at the clock and what it writes down.
+// A busy machine may stop a process between its reading of the clock and its record of it.
 const { name, rules, grantUs } = limit('crm', { window: `${units}/s`, transit: 400 })
 const crm = { name, rules, version: 1, isKeyed: false, grantUs }
 
@@ -75,7 +75,7 @@ const losses: Record<string, (server: RedisServer, to: Connection, granted: () =
 }
 
 it.concurrent.for(Object.entries(losses))(
-  'no window holds too many when Redis %s',
+  'no window holds too many calls when Redis %s',
   async ([, lose], { onTestFinished }) => {
     const server = await startRedis()
     onTestFinished(() => server.close())

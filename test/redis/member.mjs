@@ -26,7 +26,7 @@ const roles = {
     say('ready')
     process.once('SIGTERM', () => void worker.stop().then(() => sluice.close()))
   },
-  /** Makes calls outside of jobs, as a web process does, until it has made so many; five at a time. */
+  /** Makes this number of calls outside of jobs, as a web process does; five at a time. */
   async calls() {
     say('ready')
     await new Promise((resolve) => process.stdin.once('data', resolve))

@@ -18,7 +18,7 @@ import { connectRedis } from '../servers/resp.ts'
 import { until } from '../until.ts'
 
 const input = z.object({ n: z.number() })
-// So slow that nothing drains while a test looks.
+// So slow that nothing drains during a test.
 const slow = (published: boolean) => limit('slow', { rate: '10/h', burst: 10, published })
 
 let redis: RedisServer
@@ -48,7 +48,7 @@ async function open(where: string | RedisClient = redis.url, store?: string, red
   return { sluice, store: url, errors }
 }
 
-/** A program that takes in Redis and knows nothing of Sluice but what is published. */
+/** A program that takes in Redis and uses nothing of Sluice except the published definitions. */
 async function foreigner(of: Limit) {
   const client = await connectRedis(redis.port)
   ends.push(() => client.close())
@@ -84,7 +84,7 @@ function counted(
   return { call: call as unknown as AnyTask, ran }
 }
 
-/** The URL of a server that answers so. */
+/** The URL of a server that gives these answers. */
 async function answering(answer: (response: ServerResponse) => void): Promise<string> {
   const server = createServer((_, response) => answer(response))
   server.listen(0, '127.0.0.1')
@@ -95,8 +95,8 @@ async function answering(answer: (response: ServerResponse) => void): Promise<st
 
 const rows = (count: number) => Array.from({ length: count }, (_, n) => ({ n }))
 
-describe('jobs', () => {
-  it('take in Redis what they take in the store, and leave to others what they did not use', async () => {
+describe('jobs with a limit in Redis', () => {
+  it('take in Redis what they take in the store, and leave unused units to others', async () => {
     const { sluice } = await open()
     const limits = [slow(true)]
     const { call, ran } = counted(limits, ({ settle }, n) => (n === 0 ? settle({ slow: 0 }) : undefined))
@@ -105,11 +105,11 @@ describe('jobs', () => {
     await sluice.sendMany(call, rows(4))
     await until(() => ran.length === 4)
     await sluice.close()
-    // One of the four said that it had used nothing.
+    // One of the four reported that it had used nothing.
     expect(await other(10)).toBe(7)
   })
 
-  it('wait for what others used up, are explained, and go on', async () => {
+  it('wait for units that others used up, are explained, and go on', async () => {
     const { sluice } = await open()
     const shared = limit('shared', { window: '10/4s', published: true })
     const { call, ran } = counted([shared])
@@ -124,7 +124,7 @@ describe('jobs', () => {
     expect(job).toMatchObject({ state: 'done', attempt: 1, failed: 0 })
   })
 
-  it('run soon after others gave back what they had used up, however slowly it would drain', async () => {
+  it('run soon after others gave back their units, however slowly the limit would drain', async () => {
     const { sluice } = await open()
     const limits = [slow(true)]
     const { call, ran } = counted(limits)
@@ -142,7 +142,7 @@ describe('jobs', () => {
     await until(() => ran.length === 10)
   })
 
-  it('are not held up by a limit that only counts places, nor asked about in vain', async () => {
+  it('are not delayed by a limit that only counts places, and cause no needless requests for it', async () => {
     const asked: string[] = []
     const client = await connectRedis(redis.port)
     ends.push(() => client.close())
@@ -158,11 +158,11 @@ describe('jobs', () => {
     await until(() => ran.length === 80)
     console.log(`${asked.length} calls to Redis for 80 jobs`)
     expect(asked.every((text) => (JSON.parse(text) as { buckets: unknown[] }).buckets.length === 1)).toBe(true)
-    // All of the jobs went by a limit that was saturated: to be denied would be a call more.
+    // All of the jobs used a limit that was saturated: a denial would be one more call.
     expect(asked.length).toBeLessThan(80 * 1.2)
   })
 
-  it('have others keep silent when the vendor asks for it', async () => {
+  it('make other processes wait when the vendor demands silence', async () => {
     const url = await answering((response) => response.writeHead(429, { 'retry-after': '3600' }).end())
     const { sluice } = await open()
     const limits = [slow(true)]
@@ -175,7 +175,7 @@ describe('jobs', () => {
     expect(ran).toEqual([])
   })
 
-  it('go by a definition that was changed while everything runs', async () => {
+  it('follow a definition that is changed while everything runs', async () => {
     const { sluice } = await open()
     const limits = [slow(true)]
     const { call, ran } = counted(limits)
@@ -202,7 +202,7 @@ describe('jobs', () => {
 })
 
 describe('takes outside of jobs', () => {
-  it('take in Redis too, are denied what others used up, and give back', async () => {
+  it('take in Redis too, are denied units that others used up, and give units back', async () => {
     const { sluice } = await open()
     const all = slow(true)
     const first = await sluice.takes.take(all)
@@ -235,7 +235,7 @@ describe('takes outside of jobs', () => {
 })
 
 describe('while Redis is away', () => {
-  it('limits wait and say so, those that are open go by the store, and all goes on when it is back', async () => {
+  it('limits wait and are explained, open limits go by the store, and all go on when Redis is back', async () => {
     const { sluice, store, errors } = await open()
     const closed = counted([slow(false)])
     const open1 = task('open', {
@@ -263,7 +263,7 @@ describe('while Redis is away', () => {
   })
 })
 
-it('a Redis that only reads is away, and asked no more than now and then', async () => {
+it('a Redis that is read-only counts as away, and gets a request only now and then', async () => {
   const { sluice, store, errors } = await open()
   const { call, ran } = counted([slow(false)])
   await sluice.work([call])
@@ -285,7 +285,7 @@ it('a Redis that only reads is away, and asked no more than now and then', async
   await until(() => ran.length === 5)
 })
 
-describe('when Redis has lost its state', () => {
+describe('after Redis has lost its state', () => {
   it.each([false, true])('the ledger knows what was granted (published: %s)', async (published) => {
     const { sluice } = await open()
     const limits = [slow(published)]
@@ -297,7 +297,7 @@ describe('when Redis has lost its state', () => {
     ends.push(() => client.close())
     await client.send('FLUSHALL', [])
     await sluice.sendMany(call, rows(20))
-    // Only what was left; of what others take too nothing, for nobody knows what they took.
+    // Only the rest; none of the units that others take too, because their usage is unknown.
     if (!published) await until(() => ran.length === 10)
     await until(async () => (await client.send('HGET', ['sluice:{limits}:epoch', 'id'])) !== null)
     const is = { name: 'slow', rules: limits[0]?.rules ?? [], version: 1, isOwn: !published }
@@ -310,7 +310,7 @@ describe('when Redis has lost its state', () => {
     expect(await sluice.verify()).toMatchObject({ isProved: true })
   })
 
-  it('whoever puts another epoch in force waits for all that is granted under the one before', async () => {
+  it('a process that puts another epoch in force waits for all grants under the previous one', async () => {
     const { sluice } = await open()
     await sluice.takes.take(slow(false))
     const { db } = sluice
@@ -331,7 +331,7 @@ describe('when Redis has lost its state', () => {
       expect(isPut).toBe(false)
     })
     await putting
-    // Nobody is given it twice, and nobody else puts another while that one is begun.
+    // No epoch is handed out twice, and no other one begins while that one is being begun.
     const [again] = await db.query(`select epoch, mine from ${fn}.replace_redis_epoch('next', 'other', null)`)
     expect(again).toEqual({ epoch: 'next', mine: false })
     const [own] = await db.query(`select epoch, mine from ${fn}.replace_redis_epoch('next', 'other', 'next')`)
@@ -339,8 +339,8 @@ describe('when Redis has lost its state', () => {
   })
 })
 
-describe('keys', () => {
-  it('are one database’s; another needs a prefix of its own', async () => {
+describe('keys in Redis', () => {
+  it('belong to one database, and another database needs a prefix of its own', async () => {
     const one = await open()
     expect((await one.sluice.takes.tryTake(slow(false))).granted).toBe(true)
     const two = await open()
@@ -371,7 +371,7 @@ it('a server that would evict keys is refused', async () => {
   await until(() => ran.length === 1)
 })
 
-it('what cannot be a URL is refused at the door', async () => {
+it('an invalid Redis URL is refused at once', async () => {
   const { url } = await freshDatabase()
   await expect(Sluice.open({ store: url, redis: 'http://somewhere' })).rejects.toMatchObject({ code: 'SLUICE_BAD_URL' })
   await expect(Sluice.open({ store: url, redis: redis.url, redisPrefix: 'a{b' })).rejects.toMatchObject({

@@ -24,7 +24,7 @@ const published = (version: number, options: Parameters<typeof limit>[1]): Publi
 }
 const stands = async () => JSON.parse((await client.send('GET', ['app:{crm}:d:mail'])) as string) as { version: number }
 
-it('a definition is published with its numbers, its keys and its calendar in words, for good', async () => {
+it('a published definition has its numbers, its keys and its calendar in words, and does not expire', async () => {
   const options = { rate: '100/min', quota: '5000/day', zone: 'America/New_York', by: 'customer' } as const
   expect(await limiter.publish({ ...published(3, options), countedFrom: 2, isFull: true })).toBe(3)
   const rate = { drain: 13, weight: 8_600_000, room: 10, slot: 0, span: 60_200_000 }

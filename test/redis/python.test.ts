@@ -69,7 +69,7 @@ describe('Python and Node on one limit', () => {
     // Another key has a bucket of its own.
     expect(await python.ask('reserve', [[one.name, 'bravo', 5]])).toMatchObject({ value: expect.any(String) })
     expect(await reserve(one, 'bravo')).toMatchObject({ granted: 0 })
-    // Used one of two: the other is free for everybody. And one more than granted is owed.
+    // One of two was used: the other is free for all. And one more than granted is owed.
     expect(await python.ask('settle', grant, 1)).toEqual({ value: null })
     expect(await reserve(one, 'acme', 9)).toMatchObject({ granted: 1 })
     const { value: other } = await python.ask('reserve', [[one.name, 'cecil', 1]])
@@ -90,14 +90,14 @@ describe('Python and Node on one limit', () => {
     const { value: grant } = await callers[0].ask('reserve', [[one.name]])
     expect(await callers[0].ask('give_back', grant)).toEqual({ value: null })
     expect(await before()).toBe(known)
-    // And those that Redis has forgotten.
+    // And scripts that Redis has forgotten.
     await client.send('SCRIPT', ['FLUSH'])
     expect(await callers[0].ask('reserve', [[one.name]])).toMatchObject({ value: expect.any(String) })
   })
 
-  it('never exceed it together, in any window, and use what there is', async () => {
+  it('never exceed it together, in any window, and use all of it', async () => {
     const units = 40
-    // A busy machine may stop a process between its look at the clock and what it writes down.
+    // A busy machine may stop a process between its reading of the clock and its record of it.
     const one = await publish({ window: `${units}/s`, transit: 300 })
     const wants: Want[] = [[one.name]]
     const seconds = 4
@@ -126,7 +126,7 @@ describe('Python and Node on one limit', () => {
 })
 
 describe('a process in Python', () => {
-  it('waits until there is room, and not when it cannot come in time', async () => {
+  it('waits until there is room, and not when room cannot come in time', async () => {
     const [python] = callers
     const one = await publish({ window: '1/s' })
     await reserve(one)
@@ -139,7 +139,7 @@ describe('a process in Python', () => {
     expect(await reserve(decorated)).toMatchObject({ granted: 0 })
   })
 
-  it('takes of all limits or of none, and says which one lacks room', async () => {
+  it('takes from all limits or from none, and names the one that lacks room', async () => {
     const [python] = callers
     const [wide, narrow] = [await publish({ window: '5/h' }), await publish({ window: '1/h' })]
     const wants: Want[] = [[wide.name], [narrow.name]]
@@ -151,7 +151,7 @@ describe('a process in Python', () => {
     expect(await reserve(wide, undefined, 9)).toMatchObject({ granted: 4 })
   })
 
-  it('is granted once what it asks for again, when the reply was lost', async () => {
+  it('gets one grant for a request that it repeats because the reply was lost', async () => {
     const proxy = await startProxy({ port: server.port })
     const python = new Caller(await findPython('redis'), `redis://127.0.0.1:${proxy.port}/0`)
     const one = await publish({ window: '5/h', by: 'customer' })
@@ -165,20 +165,20 @@ describe('a process in Python', () => {
     await proxy.close()
   })
 
-  it('sends nothing by a grant that has grown old, and gives it back', async () => {
+  it('sends nothing under a grant that is too old, and gives the grant back', async () => {
     const one = await publish({ window: '1/h' })
     expect(await callers[0].ask('nap', [[one.name]], 0.2)).toMatchObject({ error: 'GrantExpired' })
     expect(await reserve(one)).toMatchObject({ granted: 1 })
   })
 
-  it('holds for everybody what the vendor asked to be left alone', async () => {
+  it('holds the bucket for the whole fleet when the vendor demands silence', async () => {
     const one = await publish({ window: '5/h' })
     expect(await callers[0].ask('hold', [one.name], 60)).toEqual({ value: null })
     expect((await reserve(one)).waitUs).toBeGreaterThan(50_000_000)
     expect(denied(await callers[1].ask('reserve', [[one.name]]))).toBeGreaterThan(50)
   })
 
-  it('goes by a new definition as soon as somebody does', async () => {
+  it('follows a new definition as soon as another process does', async () => {
     const [python] = callers
     const one = await publish({ window: '5/h' })
     expect(await python.ask('reserve', [[one.name]])).toMatchObject({ value: expect.any(String) })
@@ -201,7 +201,7 @@ describe('a process in Python', () => {
     expect(await waiting).toMatchObject({ value: expect.any(String) })
   })
 
-  it("is not led on by a step of Redis's clock, nor kept from asking by it", async () => {
+  it("is neither let through nor kept from requests by a step of Redis's clock", async () => {
     const [, python] = callers
     const minutes = [
       await publish({ window: '1/min' }),
@@ -212,7 +212,7 @@ describe('a process in Python', () => {
     expect(await python.ask('step', '_bound', 3_600)).toEqual({ value: null })
     for (const one of minutes.slice(1)) {
       expect(await python.ask('reserve', [[one.name]])).toMatchObject({ value: expect.any(String) })
-      // It went by its own clock: to Node, which has no such doubt, that grant is an hour old.
+      // Python used its own clock: for Node, which has no such doubt, that grant is an hour old.
       expect(await reserve(one)).toMatchObject({ granted: 1 })
     }
     expect(await python.ask('step', '_bound', -3_600)).toEqual({ value: null })
@@ -221,7 +221,7 @@ describe('a process in Python', () => {
     expect(await python.ask('reserve', [[late.name]])).toMatchObject({ value: expect.any(String) })
   })
 
-  it('refuses what cannot be', async () => {
+  it('refuses invalid arguments', async () => {
     const [python] = callers
     const [keyed, plain] = [await publish({ window: '5/h', by: 'a' }), await publish({ window: '5/h' })]
     const places = await publish({ window: '5/h', concurrency: 3 })
@@ -250,14 +250,14 @@ describe('quotas in Python', () => {
     expect(await callers[1].ask('reserve', [[one.name]])).toMatchObject({ value: expect.any(String) })
     const wait = denied(await callers[0].ask('reserve', [[one.name]]))
     expect(wait - (await reserve(one)).waitUs / 1e6).toBeLessThan(5)
-    // Redis asks for the calendar around another time than Python thinks it is.
+    // Redis needs the calendar around another time than Python's clock shows.
     expect(await callers[1].ask('step', '_bound', 40 * 86_400)).toEqual({ value: null })
     const other = await publish({ quota: '5/day', zone: 'Asia/Tokyo' })
     expect(await callers[1].ask('reserve', [[other.name]])).toMatchObject({ value: expect.any(String) })
     expect(await callers[1].ask('step', '_bound', -40 * 86_400)).toEqual({ value: null })
   })
 
-  it('have the boundaries that Node has, in any zone at any time', async () => {
+  it('have the same boundaries as in Node, in any zone at any time', async () => {
     const zones = [
       'UTC',
       'Europe/Berlin',
@@ -286,13 +286,13 @@ describe('quotas in Python', () => {
     expect(wrong).toEqual([])
   })
 
-  it('of a zone that is not known there are refused', async () => {
+  it('are refused when their zone is not known there', async () => {
     const told = await callers[0].ask('boundaries', [[{ unit: 'day', zone: 'Mars/Olympus' }, 0]])
     expect(told).toMatchObject({ error: 'LimitError', text: expect.stringContaining('tzdata') })
   })
 })
 
-/** As src/redis/definition.ts has them. */
+/** The numbers of a definition, as in src/redis/definition.ts. */
 function around(calendar: Calendar, atUs: number): number[] {
   const { startUs, endUs } = periodOf(calendar, atUs)
   const list = [periodOf(calendar, startUs - 1).startUs, startUs, endUs]

@@ -12,7 +12,7 @@ import { connectRedis, type Connection } from '../servers/resp.ts'
 import { bucket, decided, seedOf } from './calls.ts'
 import { onStage, setClock } from './stage.ts'
 
-/** Repeats a run when it is given what a run has printed. */
+/** Repeats a run from the values that it has printed. */
 const repeat = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
 const startUs = 1_700_000_040_000_000
 
@@ -53,7 +53,7 @@ const anyLimit = fc.constantFrom<LimitOptions>(
 )
 const anyRun = fc.record({
   options: anyLimit,
-  // What was granted there, and how much later here, in parts of the delay.
+  // The grants of the other limiter, and how much later they come here, in parts of the delay.
   grants: fc.array(
     fc.record({
       us: fc.integer({ min: 0, max: 300_000 }),
@@ -63,14 +63,14 @@ const anyRun = fc.record({
     { minLength: 1, maxLength: 25 },
   ),
   delayUs: fc.constantFrom(0, 1, 60_000, 400_000),
-  /** The other clock is so much behind. */
+  /** How far the other clock is behind. */
   behindUs: fc.integer({ min: -3_000_000, max: 3_000_000 }),
   holdUs: fc.constantFrom(0, 0, 700_000),
-  /** Before the end of a minute. */
+  /** Time left before the end of a minute. */
   leftUs: fc.integer({ min: 0, max: 4_000_000 }),
   asks: fc.array(
     fc.record({
-      // As long as was told, or so long.
+      // The returned wait (null), or this time.
       us: fc.oneof(fc.constant(null), fc.integer({ min: 0, max: 150_000 }), fc.integer({ min: 0, max: 30_000_000 })),
       want: fc.integer({ min: 1, max: 99 }),
     }),
@@ -79,7 +79,7 @@ const anyRun = fc.record({
 })
 type Run = typeof anyRun extends fc.Arbitrary<infer T> ? T : never
 
-/** The rules with wider margins of quotas: what may have been granted later counts where it then would. */
+/** The rules with wider margins of quotas: late grants count where they then would. */
 const wider = (rules: readonly Rule[], us: number): Rule[] =>
   rules.map((rule) =>
     rule.quota === undefined ? rule : { ...rule, quota: { ...rule.quota, marginUs: rule.quota.marginUs + us } },
@@ -100,7 +100,7 @@ function seedFrom(one: RedisBucket, { holdUs, debt, slots, spent }: Bucket, atUs
   }
 }
 
-/** The limit as it was there, and as it would have been here, by decide.ts. */
+/** The limit in the other limiter, and as it would have been here, by decide.ts. */
 function played({ options, grants, delayUs, behindUs, holdUs, leftUs }: Run) {
   const one = bucket('one', options)
   const there = wider(one.rules, delayUs)
@@ -119,7 +119,7 @@ function played({ options, grants, delayUs, behindUs, holdUs, leftUs }: Run) {
   return { one, there, atUs, state, truth }
 }
 
-/** What there really is: of a window by all that was granted, since its parts begin at other moments by the other clock. */
+/** The true usage: of a window from all grants, because its parts begin at other moments by the other clock. */
 class Truth {
   readonly #windows: readonly Rule[]
   readonly #others: readonly Rule[]
@@ -144,10 +144,10 @@ class Truth {
   }
 }
 
-it('what is seeded is granted never before it would be, and no later than the delay and two parts', async () => {
+it('seeded units are granted no earlier than without the loss, and no later than the delay and two parts of a window', async () => {
   let [granted, asked, exact] = [0, 0, 0]
   const property = fc.asyncProperty(anyRun, async (run) => {
-    // Quotas go by both clocks, which have to agree.
+    // Quotas use both clocks, which have to agree.
     const { delayUs, behindUs } = run.options.quota === undefined ? run : { ...run, behindUs: 0 }
     const { one, there, atUs, state, truth } = played({ ...run, behindUs })
     let nowUs = atUs + behindUs
@@ -184,7 +184,7 @@ it('what is seeded is granted never before it would be, and no later than the de
 describe('a seed', () => {
   const minute = bucket('minute', { window: '5/min' })
 
-  it('stands for all that was there: nothing is given back of what was granted before', async () => {
+  it('stands for all earlier grants: none of them can be refunded', async () => {
     const epoch = randomUUID()
     await begin({ epoch })
     expect(await reserve(minute, 3, { id: 'g' })).toMatchObject({ granted: 3 })
@@ -205,7 +205,7 @@ describe('a seed', () => {
     expect(await reserve(minute, 9)).toMatchObject({ granted: 4 })
   })
 
-  it('is closed by its epoch all the same, unless nobody else takes of it', async () => {
+  it('is closed by its epoch all the same, unless no other process takes from it', async () => {
     const [own, other] = [{ ...minute, isOwn: true }, bucket('other', { window: '5/min' })]
     const unused = { ...bucket('unused', { window: '5/min' }), isOwn: true }
     const look = minute.rules[0]?.spanUs ?? 0
@@ -213,14 +213,14 @@ describe('a seed', () => {
     expect(await reserve(own, 9)).toMatchObject({ granted: 5 })
     expect(await reserve(unused, 9)).toMatchObject({ granted: 5 })
     expect(await reserve(other, 9, { aheadUs: 0 })).toMatchObject({ granted: 0, waitUs: look, isHeld: true })
-    // From when on others take of it too, it stays open: nobody did before.
+    // From the time when others take of it too, it stays open: none did before.
     await setClock(client, startUs + 1)
     expect(await reserve(minute, 1, { aheadUs: 0 })).toMatchObject({ granted: 0, isHeld: false })
     const joined = bucket('unused', { window: '5/min' })
     expect(await reserve(joined, 1, { aheadUs: 0 })).toMatchObject({ granted: 0, isHeld: false })
   })
 
-  it('gives back what turns out to be unused of it, by the id of its epoch, and no more than there was', async () => {
+  it('refunds units that turn out unused by the id of its epoch, and no more than it had', async () => {
     const epoch = randomUUID()
     const [level, spread] = [bucket('level', { rate: '60/min', burst: 5 }), bucket('spread', { window: '5/min' })]
     const [weight = 0, drain = 0] = [level.rules[0]?.weight, level.rules[0]?.drain]
@@ -228,19 +228,19 @@ describe('a seed', () => {
     expect(await reserve(level)).toMatchObject({ granted: 0 })
     expect(await settle(level, { grant: epoch, more: -2 })).toBe(-2)
     expect(await reserve(level, 9)).toMatchObject({ granted: 2 })
-    // What has drained since is no credit: without all of it, two of the five would be owed, not minus three.
+    // Units that drained since are no credit: without all of that, two of the five would be owed, not minus three.
     await setClock(client, startUs + (2 * weight) / drain)
     expect(await reserve(level, 9)).toMatchObject({ granted: 2 })
     await settle(level, { grant: epoch, more: -99 })
     expect(await reserve(level, 9)).toMatchObject({ granted: 3 })
     await setClock(client, startUs)
     expect(await reserve(spread)).toMatchObject({ granted: 0 })
-    // Only of what came last: whatever is given back had been granted a moment before.
+    // Only the latest grants: every refund here is of a grant of a moment before.
     expect(await settle(spread, { grant: epoch, more: -4 })).toBe(-4)
     expect(await reserve(spread, 9)).toMatchObject({ granted: 3 })
   })
 
-  it('does not go back to the period before of a quota, where the other clock is ahead', async () => {
+  it('does not return to the previous period of a quota when the other clock is ahead', async () => {
     const quota = bucket('quota', { quota: '30/min' })
     const endUs = startUs - (startUs % 60_000_000) + 60_000_000
     await setClock(client, endUs - 5_000_000)
@@ -251,7 +251,7 @@ describe('a seed', () => {
     expect(await reserve(quota, 99)).toMatchObject({ granted: 26 })
   })
 
-  it('has the places that are taken, which are freed without a grant', async () => {
+  it('has the places that are taken, which can be freed without a grant', async () => {
     const place = bucket('place', { concurrency: 3 })
     await begin({ seeds: [seedOf(place, { debt: [2] })] })
     expect(await reserve(place, 9)).toMatchObject({ granted: 1 })
@@ -259,7 +259,7 @@ describe('a seed', () => {
     expect(await reserve(place, 9)).toMatchObject({ granted: 2 })
   })
 
-  it('is by the definition of who begins, whatever stood there: the store may have been restored', async () => {
+  it('has the definition of the process that begins, even an older one, because the store may have been restored', async () => {
     const epoch = randomUUID()
     await begin({ epoch, closeUs: Infinity })
     const [seeded, bare] = [1, 2].map((i) => ({ ...bucket(`other${i}`, { window: '9/h' }, 2), isOwn: true }))
@@ -271,7 +271,7 @@ describe('a seed', () => {
     expect(await reserve(older(bare), 9)).toMatchObject({ granted: 9 })
   })
 
-  it('is one of ten thousand', async () => {
+  it('can be written together with ten thousand others', async () => {
     const rate: LimitOptions = { rate: '100/min', burst: 10 }
     const seeds = Array.from({ length: 10_000 }, (_, i) => {
       const one = { ...bucket(`tenant:${i}`, rate), isOwn: true }

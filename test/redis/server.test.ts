@@ -26,18 +26,18 @@ afterAll(async () => {
 const set = (name: string, value: string) => client.send('CONFIG', ['SET', name, value])
 const said = ({ findings }: ServerCheck) =>
   findings.map(({ code, isError }) => `${code} ${isError ? 'error' : 'warning'}`)
-/** A server that says something else. */
+/** A server with other replies. */
 const saying = (change: (command: string, reply: unknown) => unknown): RedisClient => ({
   send: async (command, args) => change(command, await client.send(command, args)),
 })
 const told = (from: RegExp, to: string) =>
   saying((command, reply) => (command === 'INFO' ? (reply as string).replace(from, to) : reply))
 
-it('finds nothing wrong with a server that keeps what it is given', async () => {
+it('the check of a server finds no fault with one that keeps its data', async () => {
   expect(await checkServer(client)).toEqual({ findings: [], evicted: 0 })
 })
 
-it('finds that keys are evicted, could be, and were', async () => {
+it('the check of a server finds that keys are evicted, could be, or were', async () => {
   const before = await checkServer(client)
   await set('maxmemory-policy', 'volatile-lru')
   expect(said(await checkServer(client))).toEqual(['may-evict warning'])
@@ -53,7 +53,7 @@ it('finds that keys are evicted, could be, and were', async () => {
   expect(said(await checkServer(client, after))).toEqual([])
 })
 
-it('finds a replica, an old version, and clocks that are apart', async () => {
+it('the check of a server finds a replica, an old version, and clocks that differ', async () => {
   await client.send('REPLICAOF', ['127.0.0.1', '1'])
   expect(said(await checkServer(client))).toEqual(['replica error'])
   await client.send('REPLICAOF', ['NO', 'ONE'])
@@ -71,7 +71,7 @@ it('finds a replica, an old version, and clocks that are apart', async () => {
   ])
 })
 
-it('needs no more of a user than the docs say', async () => {
+it('the check of a server needs no more permissions than the docs list', async () => {
   const docs = readFileSync(new URL('../../docs/redis.md', import.meta.url), 'utf8')
   const rules = /^\+eval .*$/m.exec(docs)?.[0].split(' ') ?? []
   expect(rules).toContain('~sluice:*')
@@ -94,7 +94,7 @@ it('needs no more of a user than the docs say', async () => {
   user.close()
 })
 
-it('finds what its user may not do, and does without', async () => {
+it('the check of a server reports missing permissions, and does without them', async () => {
   await client.send('ACL', ['SETUSER', 'limits', 'on', '>secret', '~*', '+@all'])
   const user = await connectRedis(server.port)
   await user.send('AUTH', ['limits', 'secret'])
@@ -105,7 +105,7 @@ it('finds what its user may not do, and does without', async () => {
   expect(await look('-info')).toEqual(['no-info warning', 'nameless warning'])
   expect(await look('-@scripting')).toEqual(['no-scripts error'])
   expect(await look('-time')).toEqual(['no-scripts error'])
-  // Where the name of the history cannot be read, an epoch is believed that began so, and none that had a name.
+  // Where the history's name is not readable, an epoch is accepted that began without one, and none that had one.
   const limiter = new RedisLimiter(client)
   await limiter.begin({ owner: 'sluice', epoch: 'named', closeUs: 0 })
   await client.send('ACL', ['SETUSER', 'limits', '+@all', '-info'])

@@ -1,4 +1,4 @@
-/** What Redis is told of grants, where answers are lost, time passes, and epochs change: each word counts once, or is lost to the safe side. */
+/** Settlements in Redis when replies are lost, time passes, and epochs change: each counts once, or is lost to the safe side. */
 import { afterEach, describe, expect, it } from 'vitest'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { newId } from '../../src/core/hash.ts'
@@ -18,13 +18,13 @@ afterEach(async () => {
 
 const one = bucket('one', { window: '10/h' })
 
-/** A bucket of ten in Redis under an epoch, and words about it by a clock that tests move. */
+/** A bucket of ten in Redis under an epoch, and settlements of it by a clock that tests move. */
 async function setting() {
   const redis = await startRedis()
   ends.push(() => redis.close())
   const client = await connectRedis(redis.port)
   ends.push(() => client.close())
-  /** `told`: calls with words that Redis has heard; `lost`: the answers to so many more get lost. */
+  /** `told`: calls with settlements that Redis has received; `lost`: how many further replies get lost. */
   const state = { told: 0, lost: 0, failures: 0, laterMs: 0, epoch: newId() as string | undefined }
   const losing: RedisClient = {
     async send(command, args) {
@@ -45,14 +45,14 @@ async function setting() {
     state,
     words,
     clock,
-    /** Grants so many, of which the id is answered. */
+    /** Grants this number of units; resolves to the id of the grant. */
     async granted(want: number): Promise<string> {
       const grant = grantOf(String(state.epoch))
       const items = [{ want, takes: [{ bucket: 0, units: 1 }] }]
       expect(decided(await limiter.reserve({ id: grant, buckets: [one], items }))).toMatchObject([{ granted: want }])
       return grant
     },
-    /** What is left, which is taken. */
+    /** Takes the units that are left. */
     async left() {
       const items = [{ want: 10, takes: [{ bucket: 0, units: 1 }] }]
       return decided(await limiter.reserve({ id: newId(), buckets: [one], items }))[0]
@@ -61,11 +61,11 @@ async function setting() {
       words.add({ ...word, sinceMs: clock.monotonicMs() })
       return words.settled()
     },
-    /** Redis remembers the answer to a call for a minute. */
+    /** Lets Redis forget the replies to calls, which it remembers for a minute. */
     async forgetAnswers(): Promise<void> {
       await client.send('DEL', (await client.send('KEYS', ['sluice:{limits}:a:*'])) as string[])
     },
-    /** Begins another epoch, by a ledger in which so many of this bucket were granted. */
+    /** Begins another epoch, by a ledger in which this number of the bucket's units were granted. */
     async succeed(units: number): Promise<string> {
       const next = newId()
       const slots = [[units, ...Array.from({ length: 60 }, () => 0)]]
@@ -78,8 +78,8 @@ async function setting() {
   }
 }
 
-describe('where answers are lost', () => {
-  it('a part that goes back goes back once', async () => {
+describe('lost replies to settlements', () => {
+  it('do not refund a part twice', async () => {
     const { state, words, granted, left, add } = await setting()
     const grant = await granted(5)
     state.lost = 2
@@ -92,25 +92,25 @@ describe('where answers are lost', () => {
     expect(await left()).toMatchObject({ granted: 6 })
   })
 
-  it('until Redis has forgotten the call, it is not told again; what waited for as long is not told either', async () => {
+  it('are retried until Redis has forgotten the call, and settlements that waited that long are dropped as well', async () => {
     const { state, granted, left, add, forgetAnswers } = await setting()
     const [grant, epoch] = [await granted(5), String(state.epoch)]
     state.lost = 2
     await add({ take: 'one', epoch, grant, more: -1 })
-    // Waits for the outcome of the one before.
+    // This one waits for the outcome of the one before.
     await add({ take: 'one', epoch, grant, more: -1 })
     expect(state.failures).toBe(2)
     state.laterMs = 50_001
     await forgetAnswers()
     await add({ take: 'one', epoch, grant, more: -1 })
     expect(state.told).toBe(3)
-    // Two of five: the one that was heard, and the last one.
+    // Two of five: the one whose call arrived, and the last one.
     expect(await left()).toMatchObject({ granted: 7 })
   })
 })
 
 describe('after another epoch has begun', () => {
-  it('what went back before is not told: the ledger by which it began has it', async () => {
+  it('an earlier refund is not sent, because the ledger from which the epoch began contains it', async () => {
     const { state, granted, left, add, succeed } = await setting()
     const [grant, before] = [await granted(5), String(state.epoch)]
     await succeed(4)
@@ -120,7 +120,7 @@ describe('after another epoch has begun', () => {
     expect(await left()).toMatchObject({ granted: 6 })
   })
 
-  it('what goes back from then on goes back of what it began with', async () => {
+  it('a later refund is made from the charges with which the epoch began', async () => {
     const { state, granted, left, add, succeed } = await setting()
     const grant = await granted(5)
     const epoch = await succeed(5)
@@ -129,7 +129,7 @@ describe('after another epoch has begun', () => {
     expect(await left()).toMatchObject({ granted: 7 })
   })
 
-  it('what was used beyond a grant counts, whenever it was said', async () => {
+  it('usage beyond a grant counts, whenever it is reported', async () => {
     const { state, granted, left, add, succeed } = await setting()
     const [grant, before] = [await granted(5), String(state.epoch)]
     const epoch = await succeed(5)
@@ -138,7 +138,7 @@ describe('after another epoch has begun', () => {
     expect(await left()).toMatchObject({ granted: 2 })
   })
 
-  it('a grant of it that was said under the one before goes back', async () => {
+  it('a refund of a grant of this epoch works under the id of the previous one', async () => {
     const { state, granted, left, add, succeed } = await setting()
     const before = String(state.epoch)
     await succeed(0)
@@ -147,7 +147,7 @@ describe('after another epoch has begun', () => {
   })
 })
 
-it('words wait while no epoch is known, and are told when one is', async () => {
+it('settlements wait while no epoch is known, and are sent when one is', async () => {
   const { state, words, granted, left, add } = await setting()
   const [grant, epoch] = [await granted(5), String(state.epoch)]
   state.epoch = undefined
@@ -159,7 +159,7 @@ it('words wait while no epoch is known, and are told when one is', async () => {
   expect(await left()).toMatchObject({ granted: 10 })
 })
 
-it('a vendor that asked for silence has it for as long as is left of it', async () => {
+it("a vendor's silence is held for as long as is left of it", async () => {
   const { state, left, add, clock } = await setting()
   await add({ take: 'one', untilMs: clock.monotonicMs() - 1 })
   expect(state.told).toBe(0)

@@ -1,4 +1,4 @@
-/** Plays histories on Redis, by the scripts that are shipped; only the line that reads Redis's clock reads a key instead. */
+/** Plays histories on Redis, with the shipped scripts; only the line that reads Redis's clock reads a key instead. */
 import { createHash, randomUUID } from 'node:crypto'
 import { readFileSync } from 'node:fs'
 import { isDeepStrictEqual } from 'node:util'
@@ -12,7 +12,7 @@ import { type Act, type History, needs } from '../limits/acts.ts'
 import { Twin } from '../limits/history.ts'
 
 type Definition = Pick<RedisBucket, 'rules' | 'version'> & { countedFrom: number | undefined; isFull: boolean }
-/** What a scene has, as far as its kind needs it. */
+/** The fields of a scene; its kind decides which it has. */
 interface Command {
   kind: string
   buckets?: string[]
@@ -21,16 +21,16 @@ interface Command {
   spec: { rules: Rule[]; refund?: string }
   grant: string
   claim: string
-  /** A list, or of a refund and an overrun a number. */
+  /** A list, or a number for a refund and an overrun. */
   units: number[] & number
   places: number[]
 }
 
-/** Longer than any history: what is forgotten of a ledger is not forgotten here. */
+/** Longer than any history: rows that a ledger would have deleted are not forgotten here. */
 const keepUs = 100 * 366 * 86_400_000_000
 const time = "redis.call('TIME')"
 const look = readFileSync(new URL('look.lua', import.meta.url), 'utf8')
-/** A script that is told the time by `setClock`. */
+/** A script that gets its time from `setClock`. */
 export const onStage = (text: string): string => {
   expect(text.split(time)).toHaveLength(2)
   return text.replace(time, "redis.call('LRANGE', 'test:clock', 0, 1)")
@@ -58,11 +58,11 @@ export class RedisStage {
 
   /** Plays a history act by act, each sent twice, and compares. Resolves to how many acts there were. */
   async compare(played: History): Promise<number> {
-    // What a ledger forgets is a matter of housekeeping; here keys expire, which `look.lua` plays.
+    // A ledger forgets by housekeeping; here keys expire, which `look.lua` plays.
     const acts = played.acts.map((act): Act => (act.kind === 'retire' ? { kind: 'pass', us: act.us } : act))
     const history = { ...played, acts }
     const twin = new Twin(history)
-    // Once; what is absent under it counts as never used.
+    // Sent once; an absent bucket counts as never used.
     await this.#clock(1)
     expect(await this.#limiter.begin({ owner: 'sluice', epoch: 'stage', closeUs: 0 })).toMatchObject({
       isDecided: true,
@@ -84,7 +84,7 @@ export class RedisStage {
     return twin.scenes.length
   }
 
-  /** What became of a command; undefined: there is nothing to compare. */
+  /** The result of a command; undefined: there is nothing to compare. */
   async #play(command: Command): Promise<string | undefined> {
     const { kind, grant, claim, units, places } = command
     if (kind === 'clock') return this.#clock(command.us)
@@ -114,7 +114,7 @@ export class RedisStage {
     return `${one?.granted === 1} ${one?.waitUs}`
   }
 
-  /** So many units for so many jobs of each bucket: jobs of two sizes, for each bucket by itself. */
+  /** Units and numbers of jobs for each bucket: jobs of two sizes, for each bucket by itself. */
   async #charge(claim: string, buckets: RedisBucket[], units: number[], places: number[]): Promise<undefined> {
     const items = buckets.flatMap((_, bucket) => {
       const [all = 0, jobs = 0] = [units[bucket], places[bucket]]

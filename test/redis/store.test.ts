@@ -7,12 +7,12 @@ import { type RedisServer, startRedis } from '../servers/redis.ts'
 import { connectRedis, type Connection } from '../servers/resp.ts'
 import { RedisStage } from './stage.ts'
 
-/** Repeats a run when it is given what a run has printed. */
+/** Repeats a run from the values that it has printed. */
 const seed = Number(process.env['SLUICE_TEST_SEED'] ?? randomInt(2 ** 31))
 const histories = isLong ? 165 : 60
 const length = 120
 
-describe('Redis decides as decide.ts does', () => {
+describe('Redis decides as the specification does', () => {
   let server: RedisServer
   let client: Connection
   beforeAll(async () => {
@@ -30,7 +30,7 @@ describe('Redis decides as decide.ts does', () => {
     const property = fc.asyncProperty(anyHistory(length), async (history) => {
       acts += await stage.compare(history)
     })
-    // Where it differs is told by the act; to shrink the history would take minutes.
+    // The failure names the act that differs; to shrink the history would take minutes.
     const limits = { endOnFailure: true, interruptAfterTimeLimit: 280_000, markInterruptAsFailure: true }
     await fc.assert(property, { seed, numRuns: histories, ...limits })
     console.info(`Redis: ${acts} operations compared, SLUICE_TEST_SEED=${seed}`)

@@ -1,4 +1,4 @@
-/** Schedules in the store, on a clock in the test's hand: each instant once, whatever happens around it. */
+/** Schedules in the store, with a clock that the test controls: each instant once, whatever happens around it. */
 import { beforeEach, describe, expect, it, test } from 'vitest'
 import { z } from 'zod'
 import { storeOn } from '../../src/db/store.ts'
@@ -45,7 +45,7 @@ describe.each(engines)('on $name', (engine) => {
     await made.define()
     return made
   }
-  /** For which instants there are jobs, in the order in which they were sent, as minutes since the start's. */
+  /** The instants for which there are jobs, in the order in which they were sent, in minutes since the start. */
   async function sent(): Promise<number[]> {
     const rows = await db.query<{ tags: string[] }>('select tags from sluice.job order by seq')
     return rows.map((row) => ((scheduledFor(row)?.getTime() ?? NaN) - startMs + 30_000) / minuteMs)
@@ -58,7 +58,7 @@ describe.each(engines)('on $name', (engine) => {
   }
   const at = (minutes: number) => clock.set(startMs - 30_000 + minutes * minuteMs)
 
-  test('an instant is sent once it has come, once, with its limits, its tags and its input', async () => {
+  test('an instant that has come is sent once, with its limits, its tags and its input', async () => {
     const mine = await process([
       minutely({ tags: ['mine'], priority: 3, queue: 'slow', input: (when) => ({ account: when.toISOString() }) }),
     ])
@@ -85,18 +85,18 @@ describe.each(engines)('on $name', (engine) => {
     expect(await records()).toEqual(['sent 1-1', 'sent 2-2'])
   })
 
-  test('of many processes at once one sends each instant', async () => {
+  test('one of many processes sends each instant', async () => {
     const all = await Promise.all(Array.from({ length: 6 }, () => process([minutely(), minutely({}, 'other')])))
     for (const minute of [1, 2, 3]) {
       await at(minute)
       await Promise.all(all.map((each) => each.fire()))
     }
     expect((await sent()).toSorted((a, b) => a - b)).toEqual([1, 1, 2, 2, 3, 3])
-    // The others found it done; none of them ran into the key of the records.
+    // The others found the instant done; none of them violated the key of the records.
     expect(told).toEqual([])
   })
 
-  test('a reply that is lost makes no second job', async () => {
+  test('a lost reply makes no second job', async () => {
     let lost = 0
     const losing: Pick<Db, 'call'> = {
       async call(name, sql, params) {
@@ -117,7 +117,7 @@ describe.each(engines)('on $name', (engine) => {
     { catchUp: 'last', due: [59, 60], missed: ['missed 1-58'] },
     { catchUp: 'all', due: Array.from({ length: 60 }, (_, i) => i + 1), missed: [] },
   ] as const)(
-    'after an hour away, $catchUp: what was due within the minute, and of the rest what it says',
+    'after an hour away, $catchUp sends the instant due within the minute, and what it states of the rest',
     async (how) => {
       const mine = await process([minutely({ catchUp: how.catchUp })])
       await at(60)
@@ -134,14 +134,14 @@ describe.each(engines)('on $name', (engine) => {
     { catchUp: 'none', due: [], all: ['missed 60-120'] },
     { catchUp: 'last', due: [120], all: ['missed 60-60', 'sent 120-120'] },
     { catchUp: 'all', due: [60, 120], all: ['sent 60-60', 'sent 120-120'] },
-  ] as const)('two hourly instants missed, $catchUp', async ({ catchUp, due, all }) => {
+  ] as const)('two missed hourly instants are sent as the policy states: $catchUp', async ({ catchUp, due, all }) => {
     const mine = await process([minutely({ cron: '0 * * * *', catchUp })])
     await at(130)
     await mine.fire()
     expect([await sent(), await records()]).toEqual([due, all])
   })
 
-  test('`all` makes up the newest 1,000 after two weeks, and says what it left out', async () => {
+  test('`all` sends the newest 1,000 instants after two weeks, and reports what it left out', async () => {
     const mine = await process([minutely({ catchUp: 'all' })])
     const end = 14 * 24 * 60
     await at(end)
@@ -150,13 +150,13 @@ describe.each(engines)('on $name', (engine) => {
     expect([all.length, all[0], all.at(-1)]).toEqual([1_002, end - 1_001, end])
   })
 
-  test('the store’s clock an hour back: nothing again, and on when it is there; an hour forward and back as well', async () => {
+  test('a store clock an hour back repeats no instant and goes on after it, and one an hour forward and back does so as well', async () => {
     const mine = await process([minutely({ catchUp: 'all' })])
     await at(70)
     await mine.fire()
     await at(10)
     expect(await mine.fire()).toBe(10_000)
-    // Also who starts meanwhile, with the same instants or with others.
+    // Also processes that start meanwhile, with the same instants or with others.
     await (await process([minutely({ catchUp: 'all' })])).fire()
     await at(71)
     await mine.fire()
@@ -172,7 +172,7 @@ describe.each(engines)('on $name', (engine) => {
     expect(await sent()).toEqual(Array.from({ length: 132 }, (_, i) => i + 1))
   })
 
-  test('a worker’s own clock is of no account', async () => {
+  test('a worker’s own clock does not matter', async () => {
     for (const offMs of [-hourMs, hourMs]) {
       const own = { ...systemClock, wallMs: () => systemClock.wallMs() + offMs }
       const mine = await process([minutely()], { clock: own })
@@ -182,7 +182,7 @@ describe.each(engines)('on $name', (engine) => {
     expect(await sent()).toEqual([1, 2])
   })
 
-  test('`skip`: no job beside one that is unfinished; the instants are recorded', async () => {
+  test('`skip` sends no job beside an unfinished one, and records the instants', async () => {
     const mine = await process([minutely({ overlap: 'skip' })])
     for (const minute of [1, 2, 3]) {
       await at(minute)
@@ -197,12 +197,12 @@ describe.each(engines)('on $name', (engine) => {
     expect(await records()).toEqual(['sent 1-1', 'skipped 2-2', 'skipped 3-3', 'sent 4-4', 'skipped 5-5'])
   })
 
-  test('paused, it lets its instants pass; resumed, it goes on with the next', async () => {
+  test('a paused schedule lets its instants pass, and goes on with the next one when it is resumed', async () => {
     const mine = await process([minutely({ catchUp: 'all' })])
     await at(1)
     expect([await sluice.schedules.pause('minutely'), await sluice.schedules.pause('none')]).toEqual([true, false])
     await mine.fire()
-    // A restart does not resume it.
+    // A restart does not resume the schedule.
     await (await process([minutely({ catchUp: 'all' })])).fire()
     expect(await sluice.schedules.list()).toMatchObject([{ state: 'paused', next: [] }])
     await at(20)
@@ -216,7 +216,7 @@ describe.each(engines)('on $name', (engine) => {
     expect(await sent()).toEqual([21])
   })
 
-  test('removed, it fires nowhere until a worker starts with it', async () => {
+  test('a removed schedule fires nowhere until a worker starts with it', async () => {
     const mine = await process([minutely()])
     expect([await sluice.schedules.remove('minutely'), await sluice.schedules.remove('minutely')]).toEqual([
       true,
@@ -231,7 +231,7 @@ describe.each(engines)('on $name', (engine) => {
     expect(await sent()).toEqual([2])
   })
 
-  test('whoever has other code fires it only when nobody has the stored one any more', async () => {
+  test('a process with other code fires a schedule only when no process has the stored definition any more', async () => {
     const old = await process([minutely({ catchUp: 'all' })])
     const late = await process([minutely({ cron: '*/10 * * * *' })])
     await at(5)
@@ -242,14 +242,14 @@ describe.each(engines)('on $name', (engine) => {
     expect(await sent()).toEqual([])
     await late.fire()
     expect(await sent()).toEqual([10])
-    // Its next instant is more than a minute overdue: nobody else lives.
+    // Its next instant is more than a minute overdue: no other process lives.
     await at(22)
     await old.fire()
     await old.fire()
     expect(await sent()).toEqual([10, 20, 21, 22])
   })
 
-  test('a new definition loses no instant that is overdue, and repeats none', async () => {
+  test('a new definition loses no overdue instant, and repeats none', async () => {
     const old = await process([minutely({ catchUp: 'all' })])
     await at(3)
     await old.fire()
@@ -257,13 +257,13 @@ describe.each(engines)('on $name', (engine) => {
     const changed = await process([minutely({ cron: '*/2 * * * *', catchUp: 'all' })])
     await changed.fire()
     expect(await sent()).toEqual([1, 2, 3, 4])
-    // The same instants under other words: it goes on where it was.
+    // The same instants in another notation: the schedule goes on where it was.
     await at(6)
     await (await process([minutely({ cron: '*/2 * * * *', catchUp: 'all', input: { account: 'a2' } })])).fire()
     expect(await sent()).toEqual([1, 2, 3, 4, 6])
   })
 
-  test('a job that cannot be made leaves the instant due and the others alone, and is told once', async () => {
+  test('a job that cannot be created leaves its instant due and other schedules alone, and is logged once', async () => {
     let broken = false
     const input = () => {
       if (broken) throw new Error('no such account')
@@ -301,7 +301,7 @@ describe.each(engines)('on $name', (engine) => {
     expect([job?.due_at, await sent()]).toEqual([new Date(startMs + 50_000), [1]])
   })
 
-  test('run now: a job beside those of its instants', async () => {
+  test('a manual run sends a job beside those of the instants', async () => {
     const mine = await process([minutely({ overlap: 'skip' })])
     const id = await sluice.schedules.trigger(minutely({ input: (when) => ({ account: when.toISOString() }) }))
     expect(await sluice.jobs.get(id)).toMatchObject({
@@ -313,7 +313,7 @@ describe.each(engines)('on $name', (engine) => {
     expect(await sent()).toEqual([0.5, 1])
   })
 
-  it('is refused at its start when its jobs could not be sent', async () => {
+  it('a schedule whose jobs could not be sent is refused when its worker starts', async () => {
     const start = (each: Schedule) => sluice.dispatchOnce([sync as unknown as AnyTask], { schedules: [each] })
     const thrown = minutely({ input: () => ({ account: 5 as unknown as string }) })
     await expect(start(thrown)).rejects.toMatchObject({
@@ -337,7 +337,7 @@ describe.each(engines)('on $name', (engine) => {
     )
   }
 
-  test('dispatchOnce sends and runs what is due; the handler knows for which instant', async () => {
+  test('dispatchOnce sends and runs due jobs, and the handler gets the instant', async () => {
     await realClock()
     const seen: (Date | undefined)[] = []
     const tick = task('tick', { input: z.object({}), run: (_, { job }) => void seen.push(scheduledFor(job)) })
@@ -350,7 +350,7 @@ describe.each(engines)('on $name', (engine) => {
     expect(times).toEqual(times.map((_, i) => (times[0] ?? NaN) + i * 1_000))
   })
 
-  test('a worker fires for as long as it works', async () => {
+  test('a worker fires schedules for as long as it works', async () => {
     await realClock()
     const seen: number[] = []
     const tick = task('tick', {
@@ -365,7 +365,7 @@ describe.each(engines)('on $name', (engine) => {
   })
 })
 
-it('needs a name, a task, policies that there are, an input that fits', () => {
+it('a schedule needs a name, a task, valid policies, and an input that fits', () => {
   const refused = (how: object, name = 'x') => {
     try {
       schedule(name, { task: sync, every: '1h', input: { account: 'a' }, ...how })
@@ -389,7 +389,7 @@ it('needs a name, a task, policies that there are, an input that fits', () => {
   expect(scheduledFor({ tags: ['mine'] })).toBe(undefined)
 })
 
-it('an input that only an asynchronous schema can judge is taken, and judged when a worker starts', async () => {
+it('an input that only an asynchronous schema can check is accepted, and checked when a worker starts', async () => {
   const slow = { version: 1, vendor: 'test', validate: () => Promise.reject(new Error('asked later')) } as const
   const strange = task('strange', { input: { '~standard': slow }, run: () => undefined })
   const taken = schedule('strange', { task: strange, every: '1h', input: 5 as never })

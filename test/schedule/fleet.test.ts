@@ -1,4 +1,4 @@
-/** Schedules with real processes on a real server: each second once, whoever dies. */
+/** Schedules with real processes on a real server: each second once, whichever process dies. */
 import { type ChildProcess, spawn } from 'node:child_process'
 import { once } from 'node:events'
 import { createInterface } from 'node:readline'
@@ -11,7 +11,7 @@ import { until } from '../until.ts'
 const file = fileURLToPath(new URL('./member.mjs', import.meta.url))
 const children = new Set<ChildProcess>()
 
-// What a failed test left running would be a load on the next.
+// Processes that a failed test left would be a load on the next.
 afterEach(() => children.forEach((child) => child.kill('SIGKILL')))
 
 /** Starts a worker process; with `crashAt` it kills itself there. Resolves when it works. */
@@ -30,7 +30,7 @@ interface Instant {
   job: string | null
 }
 
-/** What became of each instant, in order; of a stretch that was missed nothing must be there. */
+/** The outcome of each instant, in order; a stretch that was missed must have none. */
 async function instants(sluice: Sluice): Promise<Instant[]> {
   const rows = await sluice.db.query<{ ms: string } & Omit<Instant, 'ms'>>(
     `select schedule, (extract(epoch from at) * 1000)::bigint as ms, outcome, job from sluice.firing order by schedule, at`,
@@ -38,7 +38,7 @@ async function instants(sluice: Sluice): Promise<Instant[]> {
   return rows.map((row) => ({ ...row, ms: Number(row.ms) }))
 }
 
-test('4 processes, of which one dies before it sends, one after, one by kill -9, and the server crashes: each second once', async () => {
+test('4 processes send each second once, while one dies before it sends, one after, one by kill -9, and the server crashes', async () => {
   const server = await startPostgres()
   const sluice = await Sluice.open({ store: server.url })
   const count = async (from: string) =>
@@ -68,7 +68,7 @@ test('4 processes, of which one dies before it sends, one after, one by kill -9,
   const tags = new Map(jobs.map((job) => [job.id, job.tags]))
   for (const name of ['seconds', 'every']) {
     const own = all.filter((each) => each.schedule === name)
-    // No second is left out, none is there twice.
+    // No second is left out, and none comes twice.
     expect(own.map(({ ms }) => ms)).toEqual(own.map((_, i) => (own[0]?.ms ?? 0) + i * 1_000))
     expect(own.filter(({ outcome }) => outcome === 'missed')).toEqual([])
     const sent = own.filter(({ outcome }) => outcome === 'sent')
@@ -76,7 +76,7 @@ test('4 processes, of which one dies before it sends, one after, one by kill -9,
     for (const { ms, job } of sent)
       expect(tags.get(job ?? '')).toEqual([`schedule:${name}`, `scheduled-for:${new Date(ms).toISOString()}`])
   }
-  // And no job is there that no record names.
+  // And every job has a record that names it.
   expect(jobs.length).toBe(all.filter(({ outcome }) => outcome === 'sent').length)
   await sluice.close()
   await server.close()

@@ -13,14 +13,14 @@ function due(expression: string, zone: string, from: string, count: number): str
   return all.map((ms) => new Date(ms).toISOString().slice(0, 16))
 }
 
-/** How many on one day of a zone's calendar, given by its ends in UTC. */
+/** The number of instants on one day of a zone's calendar, given by its ends in UTC. */
 function countIn(expression: string, zone: string, from: string, until: string): number {
   return instants(cron(expression, zone), Date.parse(from) - 1, Date.parse(until) - 1, 1e6).length
 }
 
 describe('the day on which clocks go forward, Berlin 2026-03-29, 02:00 to 03:00', () => {
   const [from, until] = ['2026-03-28T23:00Z', '2026-03-29T22:00Z'] as const
-  test('a daily job in the gap runs once, right after it, and as ever the next day', () => {
+  test('a daily job in the gap runs once, right after it, and at its usual time the next day', () => {
     expect(due('30 2 * * *', 'Europe/Berlin', from, 2)).toEqual(['2026-03-29T01:00', '2026-03-30T00:30'])
   })
   test.each([
@@ -39,12 +39,12 @@ describe('the day on which clocks go forward, Berlin 2026-03-29, 02:00 to 03:00'
     ['0 */15 1-3 * * *', 8],
     ['0 0 * * * *', 23],
     ['30 0 */2 * * *', 11],
-  ])('%s: %d times', (expression, n) => expect(countIn(expression, 'Europe/Berlin', from, until)).toBe(n))
+  ])('%s fires %d times', (expression, n) => expect(countIn(expression, 'Europe/Berlin', from, until)).toBe(n))
 })
 
 describe('the day on which clocks go back, Berlin 2026-10-25, 03:00 to 02:00', () => {
   const [from, until] = ['2026-10-24T22:00Z', '2026-10-25T23:00Z'] as const
-  test('a daily job in the hour that comes twice runs in the first', () => {
+  test('a daily job in the repeated hour runs in the first one', () => {
     expect(due('30 2 * * *', 'Europe/Berlin', from, 2)).toEqual(['2026-10-25T00:30', '2026-10-26T01:30'])
   })
   test.each([
@@ -59,20 +59,20 @@ describe('the day on which clocks go back, Berlin 2026-10-25, 03:00 to 02:00', (
     ['0 */15 1-3 * * *', 12],
     ['0 0 * * * *', 25],
     ['30 0 */2 * * *', 13],
-  ])('%s: %d times', (expression, n) => expect(countIn(expression, 'Europe/Berlin', from, until)).toBe(n))
+  ])('%s fires %d times', (expression, n) => expect(countIn(expression, 'Europe/Berlin', from, until)).toBe(n))
 })
 
-test('a gap that ends at midnight, and a day that a zone skipped, lose nothing', () => {
+test('a gap that ends at midnight and a day that a zone skipped lose no instant', () => {
   expect(due('30 23 * * *', 'America/Nuuk', '2026-03-28T12:00Z', 3)).toEqual([
     '2026-03-29T01:00',
     '2026-03-30T00:30',
     '2026-03-31T00:30',
   ])
-  // There was no 30 December 2011 in Samoa.
+  // Samoa had no 30 December 2011.
   expect(due('0 9 30 12 *', 'Pacific/Apia', '2011-12-01T00:00Z', 2)).toEqual(['2011-12-30T10:00', '2012-12-29T19:00'])
 })
 
-test('half an hour of daylight saving time on Lord Howe Island', () => {
+test('half an hour of daylight saving time on Lord Howe Island is respected', () => {
   // 02:00 becomes 02:30 on 2026-10-04, and 01:30 on 2026-04-05.
   expect(due('15 2 * * *', 'Australia/Lord_Howe', '2026-10-03T00:00Z', 2)).toEqual([
     '2026-10-03T15:30',
@@ -89,7 +89,7 @@ test('half an hour of daylight saving time on Lord Howe Island', () => {
   ])
 })
 
-test('leap days, the ends of months and years, and the last day', () => {
+test('leap days, the ends of months and years, and the last day are found', () => {
   expect(due('0 12 29 2 *', 'UTC', '2096-03-01T00:00Z', 2)).toEqual(['2104-02-29T12:00', '2108-02-29T12:00'])
   expect(due('0 0 31 * *', 'UTC', '2026-02-01T00:00Z', 3)).toEqual([
     '2026-03-31T00:00',
@@ -104,7 +104,7 @@ test('leap days, the ends of months and years, and the last day', () => {
   expect(due('0 0 L * *', 'UTC', '2028-02-01T00:00Z', 2)).toEqual(['2028-02-29T00:00', '2028-03-31T00:00'])
 })
 
-test('`every` is aligned to 1970, and `after` is strict', () => {
+test('`every` is aligned to 1970, and `after` is exclusive', () => {
   const ten = timing({ every: '10s' })
   expect([ten.after(0), ten.after(9_999), ten.after(10_000)]).toEqual([10_000, 10_000, 20_000])
   expect(cron('*/5 * * * * *').after(5_000)).toBe(10_000)
@@ -133,7 +133,7 @@ it.each<[When, string]>([
   expect(() => timing(when)).toThrow(why)
 })
 
-/** What a clock in a zone shows at a time, by another way than the code under test. */
+/** The local time in a zone, computed in another way than by the code under test. */
 function shown(zone: string): (ms: number) => { wall: number; fields: number[] } {
   const format = new Intl.DateTimeFormat('sv-SE', { timeZone: zone, dateStyle: 'short', timeStyle: 'medium' })
   return (ms) => {
@@ -169,7 +169,7 @@ const someOf = (low: number, high: number) =>
 const fields = fc.tuple(field(0, 59), fc.oneof(field(0, 23), someOf(1, 3)), field(1, 31), field(1, 12), field(0, 6))
 type Fields = typeof fields extends fc.Arbitrary<infer F> ? F : never
 
-/** Looks at every minute. Named hours: a local minute counts when it is first shown, or just skipped. */
+/** Checks every minute. With named hours, a local minute counts when it first occurs, or is just skipped. */
 function oracle(all: Fields, zone: string, fromMs: number, untilMs: number): number[] {
   const look = shown(zone)
   const matches = (values: number[]) => {
@@ -206,7 +206,7 @@ const moments: Record<string, string[]> = {
 }
 
 test.each(Object.entries(moments))(
-  '%s: any expression has the instants that looking at every minute finds',
+  '%s: any expression has the instants that a check of every minute finds',
   (zone, at) => {
     fc.assert(
       fc.property(fields, fc.constantFrom(...at), fc.integer({ min: -40, max: 5 }), (all, moment, hours) => {
@@ -222,9 +222,9 @@ test.each(Object.entries(moments))(
           found = []
         }
         expect(found).toEqual(oracle(all, zone, fromMs, untilMs))
-        // With a field of seconds it is the same, whatever stands before the hour.
+        // With a field of seconds the result is the same, whatever stands before the hour.
         if (found.length > 0) expect(instants(cron(`0 ${expression}`, zone), fromMs, untilMs, 1e5)).toEqual(found)
-        // From anywhere in between the next one is the same.
+        // From any time in between the next instant is the same.
         const someMs = fromMs + 13 * hourMs + 1_234
         const next = found.find((ms) => ms > someMs)
         if (next !== undefined) expect(cron(expression, zone).after(someMs)).toBe(next)
@@ -253,7 +253,7 @@ test('the newest instants of any span are the last of all its instants', () => {
   )
 })
 
-test('the newest of a month of seconds are found without a look at each', () => {
+test('the newest seconds of a month are found without a check of each', () => {
   const untilMs = Date.UTC(2026, 3, 2)
   const found = newest(timing({ every: '1s' }), untilMs - 30 * 24 * hourMs, untilMs, 1_000)
   expect([found.length, found[0], found.at(-1)]).toEqual([1_000, untilMs - 999_000, untilMs])

@@ -1,4 +1,4 @@
-// A process that owns a PostgreSQL, tells where it is, and waits to be killed or, at any message, to end by itself.
+// A process that owns a PostgreSQL, sends its address, and waits for a kill or, at any message, ends by itself.
 import { startPostgres } from '../../scripts/postgres.mjs'
 
 const { pid, dir, url } = await startPostgres()

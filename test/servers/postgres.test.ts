@@ -29,7 +29,7 @@ describe('startPostgres', () => {
     await expect(server.start()).rejects.toThrow('startPostgres()')
   })
 
-  it('is durable unless a setting says otherwise, and serves an ordinary role', async () => {
+  it('starts a durable server unless a setting overrides that, with an ordinary role', async () => {
     const server = await startPostgres({ settings: { max_connections: 7 } })
     const [settings] = await query(
       server.url,
@@ -41,7 +41,7 @@ describe('startPostgres', () => {
     await server.close()
   })
 
-  it('says why a server did not start', async () => {
+  it('reports why a server did not start', async () => {
     await expect(startPostgres({ settings: { fsync: 'perhaps' } })).rejects.toThrow(
       /did not start .*"fsync" requires a Boolean/s,
     )

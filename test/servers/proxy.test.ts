@@ -11,7 +11,7 @@ afterEach(async () => {
   for (const cleanup of cleanups.splice(0).reverse()) await cleanup()
 })
 
-it('passes both ways, and passes the end of a stream on', async () => {
+it('the proxy passes bytes in both directions, and passes the end of a stream on', async () => {
   const { client, heard } = await connected()
   client.socket.write('one')
   await until(() => client.text() === '<one>')
@@ -21,7 +21,7 @@ it('passes both ways, and passes the end of a stream on', async () => {
   expect(heard()).toBe('onetwo')
 })
 
-it('delays each direction, in order', async () => {
+it('the proxy delays each direction, in order', async () => {
   const { proxy, client } = await connected()
   proxy.delay(50)
   const startMs = systemClock.monotonicMs()
@@ -40,7 +40,7 @@ it('delays each direction, in order', async () => {
   expect(client.text().replace(/[<>]/g, '')).toBe('slowab')
 })
 
-it('swallows the reply to the request that contains a text, once, and leaves the socket open', async () => {
+it('the proxy drops the reply to the request that contains a text, once, and leaves the socket open', async () => {
   const { proxy, client, heard } = await connected()
   const swallowed = proxy.swallow({ when: 'claim_v1' })
   await client.ask('other', '<other>')
@@ -52,7 +52,7 @@ it('swallows the reply to the request that contains a text, once, and leaves the
   expect(client.isClosed()).toBe(false)
 })
 
-it('swallows the reply that a predicate picks, and closes', async () => {
+it('the proxy drops the reply that a predicate selects, and closes', async () => {
   const { proxy, client, heard } = await connected()
   const swallowed = proxy.swallow({ when: (request) => request.length > 3, leave: 'closed' })
   client.socket.write('long')
@@ -63,7 +63,7 @@ it('swallows the reply that a predicate picks, and closes', async () => {
   await until(() => proxy.connections === 0)
 })
 
-it('half-open: nothing passes, nothing closes, and what was held arrives after the partition heals', async () => {
+it('a half-open proxy passes and closes nothing, and what it kept arrives after the partition heals', async () => {
   const { proxy, client, heard, direct } = await connected()
   await client.ask('before', '<before>')
   proxy.halfOpen()
@@ -81,7 +81,7 @@ it('half-open: nothing passes, nothing closes, and what was held arrives after t
   await until(() => client.text() === '<before><held>' && late.text() === '<late>')
 })
 
-it('strands the open connections: they stay silent, and new ones work', async () => {
+it('the proxy strands open connections, which stay silent, and new ones work', async () => {
   const { proxy, client, heard, direct } = await connected()
   await client.ask('before', '<before>')
   proxy.strand()
@@ -93,7 +93,7 @@ it('strands the open connections: they stay silent, and new ones work', async ()
   expect(client.isClosed()).toBe(false)
 })
 
-it('resets open connections at both ends, and takes new ones', async () => {
+it('the proxy resets open connections at both ends, and accepts new ones', async () => {
   const { proxy, client, open } = await connected()
   await client.ask('x', '<x>')
   proxy.reset()
@@ -103,7 +103,7 @@ it('resets open connections at both ends, and takes new ones', async () => {
   await peer(connect(proxy.port, '127.0.0.1')).ask('y', '<y>')
 })
 
-it('refuses new connections, keeps open ones, and takes new ones again', async () => {
+it('the proxy refuses new connections, keeps open ones, and then accepts new ones again', async () => {
   const { proxy, client } = await connected()
   await client.ask('x', '<x>')
   await proxy.refuse()
@@ -118,19 +118,19 @@ it('refuses new connections, keeps open ones, and takes new ones again', async (
 it.each([
   { side: 'server', bytes: 4, text: '<abc', heard: 'abcdef' },
   { side: 'client', bytes: 2, text: '', heard: 'ab' },
-] as const)('cuts after $bytes bytes of the $side', async ({ side, bytes, ...expected }) => {
+] as const)('the proxy cuts after $bytes bytes of the $side', async ({ side, bytes, ...expected }) => {
   const { proxy, client, heard } = await connected()
   const cut = proxy.cutAfter(bytes, side)
   client.socket.write('abcdef')
   await cut
   await until(() => client.isClosed() && heard() === expected.heard)
-  // Of the client's own bytes the server may have answered some before the reset.
+  // The server may have answered some of the client's own bytes before the reset.
   expect(side === 'client' || client.text() === expected.text).toBe(true)
   await peer(connect(proxy.port, '127.0.0.1')).ask('next', '<next>')
 })
 
 it.each(['open', 'closed'] as const)(
-  'PostgreSQL: the work of a request is committed when its reply is lost (%s)',
+  'PostgreSQL commits the work of a request whose reply is lost (%s)',
   async (leave) => {
     const { url, drop } = await freshDatabase()
     cleanups.push(drop)
@@ -181,7 +181,7 @@ async function connected() {
   return { proxy, client, direct, heard: () => heard, open: () => sockets.size }
 }
 
-/** One end of a connection, and what came to it. */
+/** One end of a connection, and the bytes that it received. */
 function peer(socket: Socket) {
   let text = ''
   let error = ''

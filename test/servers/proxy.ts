@@ -8,17 +8,17 @@ export interface Target {
   port: number
 }
 
-/** Which reply is lost. A reply is what the server sends after a request, so requests must not be pipelined. */
+/** Selects the lost reply. A reply is what the server sends after a request, so requests must not be pipelined. */
 export interface Swallow {
   /** The request must contain this text, or satisfy this predicate over its bytes so far. Default: any request. */
   when?: string | ((request: Buffer) => boolean)
-  /** What the client sees afterwards: `open`, a socket on which nothing comes, or `closed`. Default `open`. */
+  /** The client's side afterwards: `open`, a socket on which nothing comes, or `closed`. Default `open`. */
   leave?: 'open' | 'closed'
   /** True when this end of the reply is the reply's end. Default: its first chunk ends it; for PostgreSQL `isReady`. */
   until?: (replyEnd: Buffer) => boolean
 }
 
-/** Which way bytes go. */
+/** The direction of bytes. */
 export type Side = 'client' | 'server'
 
 /** A TCP proxy whose faults are switched while connections are open. */
@@ -36,7 +36,7 @@ export interface Proxy {
   swallow(how?: Swallow): Promise<void>
   /** Forwards nothing in either direction and closes nothing; new connections are accepted and as silent. */
   halfOpen(): void
-  /** Forwards nothing more on the connections that are open now, and closes none, as a firewall that forgot them; new ones work. */
+  /** Forwards nothing more on the open connections, and closes none, like a firewall that lost its state; new ones work. */
   strand(): void
   /** Resets every open connection, at both ends. New ones work. */
   reset(): void
@@ -47,7 +47,7 @@ export interface Proxy {
   close(): Promise<void>
 }
 
-/** True when a PostgreSQL reply ends with ReadyForQuery: whatever was asked is then committed or rolled back. */
+/** True when a PostgreSQL reply ends with ReadyForQuery: all requested work is then committed or rolled back. */
 export function isReady(replyEnd: Buffer): boolean {
   return (
     replyEnd.length >= 6 &&
@@ -59,9 +59,9 @@ export function isReady(replyEnd: Buffer): boolean {
 interface Link {
   client: Socket
   server: Socket
-  /** What the client has sent since the server last spoke. */
+  /** The client's bytes since the server last sent some. */
   request: Buffer
-  /** The swallow that this link's reply falls to, and the last bytes dropped for it. */
+  /** The swallow that drops this link's reply, and the last bytes dropped for it. */
   caught?: Armed
   dropped: Buffer
 }
@@ -79,7 +79,7 @@ interface State {
 const requestMax = 64 * 1024
 const replyEndMax = 64
 
-/** Starts a proxy on a free port of 127.0.0.1. It passes everything until told otherwise. */
+/** Starts a proxy on a free port of 127.0.0.1. It passes everything until a fault is switched on. */
 export async function startProxy({ host = '127.0.0.1', port }: Target): Promise<Proxy> {
   const state: State = { links: new Set(), delayMs: 0, isHeld: false, armed: undefined, cut: undefined }
   const listener = createServer({ allowHalfOpen: true, noDelay: true }, (client) => {
@@ -119,7 +119,7 @@ export async function startProxy({ host = '127.0.0.1', port }: Target): Promise<
   }
 }
 
-/** Carries what `side` of a link sends to the other side, through the faults. */
+/** Carries the bytes that `side` of a link sends to the other side, through the faults. */
 function pump(state: State, link: Link, side: Side): void {
   const from = link[side]
   const to = link[side === 'client' ? 'server' : 'client']

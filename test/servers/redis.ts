@@ -16,7 +16,7 @@ export interface RedisServer {
   readonly pid: number | undefined
   /** Starts it again, empty. */
   start(): Promise<void>
-  /** Kills it, as a crash does; what it held is lost. */
+  /** Kills it, as a crash does; its data are lost. */
   kill(): Promise<void>
   /** Ends it for good. */
   close(): Promise<void>

@@ -1,4 +1,4 @@
-/** A connection to Redis with nothing around it: RESP2, pipelined, no reconnecting. What a user may bring as a client. */
+/** A bare connection to Redis: RESP2, pipelined, no reconnecting. A client as a user may bring one. */
 import { connect } from 'node:net'
 import type { RedisClient } from '../../src/redis/client.ts'
 
@@ -44,7 +44,7 @@ export async function connectRedis(port: number): Promise<Connection> {
   }
 }
 
-/** One reply from `at` on; undefined: it is not all there. */
+/** One reply from `at` on; undefined: the reply is incomplete. */
 function parse(bytes: Buffer, at: number): { value: unknown; next: number } | undefined {
   const end = bytes.indexOf('\r\n', at)
   if (end < 0) return undefined

@@ -7,7 +7,7 @@ import { createDatabase, dropDatabase, type RunUrls } from './template.ts'
 
 declare module 'vitest' {
   export interface ProvidedContext {
-    /** Where test files ask for the run's one PostgreSQL; the first to ask has it started. */
+    /** The URL at which test files request the run's one PostgreSQL; the first request starts it. */
     postgresDoor: string
   }
 }
@@ -22,7 +22,7 @@ async function migrated({ url, adminUrl }: PostgresUrls): Promise<RunUrls> {
 }
 
 /**
- * Vitest's global set-up: one PostgreSQL for the whole run, started when the first test file asks for a database, so
+ * Vitest's global set-up: one PostgreSQL for the whole run, started when the first test file requests a database, so
  * that a run of pure tests does not pay for it.
  */
 export default async function setup(project: TestProject): Promise<() => Promise<void>> {

@@ -1,4 +1,4 @@
-/** Sends that meet what another, open transaction has sent: they wait for its end, and nobody waits with them. */
+/** Sends with a key or id of another, open transaction: they wait for its end, and no other send waits with them. */
 import pg from 'pg'
 import { afterEach, describe, expect, it } from 'vitest'
 import { newId } from '../../src/core/hash.ts'
@@ -25,7 +25,7 @@ describe('while another transaction has a key or an id', () => {
     await client.query('begin')
     return client
   }
-  /** What became of a promise so far. */
+  /** The state of a promise so far. */
   const watched = <T>(promise: Promise<T>) => {
     const state = { isOver: false, promise: later(promise) }
     const over = () => void (state.isOver = true)
@@ -56,7 +56,7 @@ describe('while another transaction has a key or an id', () => {
     expect((await inputs()).toSorted((a, b) => a - b)).toEqual([replace ? 1 : 0, 2, 3, 4, 5])
   })
 
-  it('a transaction that sends without itself before its end is no circle', async () => {
+  it('a transaction may send outside of itself before its end without a deadlock', async () => {
     await at.sluice.transaction(async (tx) => {
       await at.sluice.send(quiet, { n: 0 }, { tx, idempotencyKey: 'k' })
       const held = watched(at.sluice.send(quiet, { n: 1 }, { idempotencyKey: 'k' }))
@@ -68,7 +68,7 @@ describe('while another transaction has a key or an id', () => {
     expect((await inputs()).toSorted((a, b) => a - b)).toEqual([0, 2])
   })
 
-  it('many that wait hold no connections, so that others still send', async () => {
+  it('many waiting sends hold no connections, so that others still send', async () => {
     const few = await Sluice.open({ store: at.sluice.url as string, connections: 2 })
     ends.push(() => few.close())
     const tx = await begin()
@@ -91,7 +91,7 @@ describe('while another transaction has a key or an id', () => {
     expect(await count(at.db, 'sluice.job')).toBe(keys.length + 2)
   })
 
-  it('what one caller sends with one key keeps its order, and is recorded once', async () => {
+  it('sends of one caller with one key keep their order, and one job is recorded', async () => {
     const tx = await begin()
     await at.sluice.send(quiet, { n: 0 }, { tx, idempotencyKey: 'k' })
     const send = (n: number, options = {}) => at.sluice.send(quiet, { n }, options)

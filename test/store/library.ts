@@ -9,31 +9,31 @@ import pg from 'pg'
 import postgres from 'postgres'
 import type { TxLike } from '../../src/db/tx.ts'
 
-/** A transaction as its library's user has it in hand. */
+/** A transaction as a user of its library has it. */
 export interface Open {
-  /** What `send` is given. */
+  /** The value for `send`. */
   tx: TxLike
   /** A statement of the user's own. */
   run(sql: string): Promise<unknown>
-  /** The library's own way to a savepoint: back to it when `body` throws. */
+  /** The library's own savepoint: rolls back to it when `body` throws. */
   nested(body: (inner: Open) => Promise<void>): Promise<void>
 }
 
 /** A library, connected. */
 export interface Connected {
-  /** Its own way to a transaction: commits, or rolls back when `body` throws. */
+  /** The library's own transaction: commits, or rolls back when `body` throws. */
   transaction<T>(body: (open: Open) => Promise<T>): Promise<T>
-  /** What one might give by mistake: it is in no transaction. */
+  /** A value that a user might pass by mistake: it is in no transaction. */
   roots: { [name: string]: unknown }
-  /** It lets nobody see that a transaction of it has ended: what is given that then is committed by itself. */
+  /** The library does not show that its transaction has ended: a later send in it is committed by itself. */
   hidesEnd?: true
   close(): Promise<unknown>
 }
 
-/** What runs a statement: a client of node-postgres, a transaction of PGlite. */
+/** An object that runs statements: a client of node-postgres, a transaction of PGlite. */
 type Query = (sql: string, params?: unknown[]) => Promise<unknown>
 
-/** A savepoint for those that have no way of their own to one. */
+/** A savepoint for libraries that have none of their own. */
 const bySavepoint =
   (query: Query, tx: TxLike): Open['nested'] =>
   async (body) => {
@@ -88,7 +88,7 @@ async function pgPool(url: string): Promise<Connected> {
   }
 }
 
-/** Of a URL it does not read where the socket of an embedded owner is. */
+/** A client that gets the socket of an embedded owner apart, because the library does not read it from a URL. */
 function postgresAt(url: string, options: postgres.Options<{}> = {}): postgres.Sql {
   const host = new URL(url).searchParams.get('host')
   return postgres(url, { max: 1, onnotice: () => {}, ...(host === null ? {} : { host }), ...options })
@@ -194,7 +194,7 @@ async function knexed(url: string): Promise<Connected> {
   }
 }
 
-/** What of a transaction of Prisma matters; the real one was tried by hand, see docs/transactions.md. */
+/** The relevant part of a Prisma transaction; the real one was tried by hand, see docs/transactions.md. */
 async function prismaShaped(url: string): Promise<Connected> {
   const pool = new pg.Pool({ connectionString: url, max: 1 })
   const raw = (client: pg.ClientBase) => ({

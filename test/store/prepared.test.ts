@@ -9,7 +9,7 @@ import { until } from '../until.ts'
 
 const quiet = quietTask('quiet')
 
-describe('a transaction that is prepared beside an idle worker', () => {
+describe('a prepared transaction that sends to an idle worker', () => {
   let server: PostgresServer
   let sluice: Sluice
   let client: pg.Client
@@ -49,17 +49,17 @@ describe('a transaction that is prepared beside an idle worker', () => {
         return rows[0]?.id as string
       },
     ],
-  ])('commits with %s without notification, and the worker finds it', async (_, send) => {
+  ])('commits with %s without notification, and the worker finds the job', async (_, send) => {
     await until(async () => (await count(sluice.db, 'sluice.idle')) === 1, 'the worker is idle')
     await client.query('begin')
     const id = await send()
     await client.query(`prepare transaction 'other'`)
     await client.query(`commit prepared 'other'`)
-    // Its next rounds: each 2 s one worker looks for all.
+    // In its next rounds: every 2 s one worker looks for all.
     expect(await sluice.waitFor(id, { timeout: '20s' })).toMatchObject({ state: 'done' })
   })
 
-  it('is refused by PostgreSQL where a send notifies', async () => {
+  it('is refused by PostgreSQL when the send notifies', async () => {
     await until(async () => (await count(sluice.db, 'sluice.idle')) === 1, 'the worker is idle')
     await client.query('begin')
     await sluice.send(quiet, { n: 1 }, { tx: client })

@@ -43,7 +43,7 @@ const places = [
   }),
 ]
 
-/** What was recorded, as it can be compared; takes it away. */
+/** Returns the recorded rows in a comparable form, and deletes them. */
 async function recorded(db: Db): Promise<unknown> {
   const jobs = await db.query(`with gone as (delete from sluice.job returning *)
     select to_jsonb(gone) - '{id,seq,created_at}'::text[] as job, seq - min(seq) over () as nth from gone order by seq`)
@@ -53,33 +53,36 @@ async function recorded(db: Db): Promise<unknown> {
 }
 
 for (const engine of engines) {
-  describe(`what is sent on ${engine.name}`, () => {
+  describe(`a sent job on ${engine.name}`, () => {
     const at = emptied(engine)
 
-    it.each(places)('is the same whether it goes the short way of the ordinary, or that of all: $name', async (of) => {
-      const { sluice } = at
-      const row = (n: number) => ({ n, tenant: 'a@b:c', text: `one\ntwo "three" \\ \u2028 {four}` })
-      for (let known = 0; known < 2; known++) {
-        for (const count of [1, 3]) {
-          const rows = Array.from({ length: count }, (_, n) => row(n))
-          await sluice.sendMany(of, rows)
-          const short = await recorded(sluice.db)
-          await Promise.all(rows.map((each) => sluice.send(of, each, { id: newId() })))
-          expect(short).toEqual(await recorded(sluice.db))
-          expect(short).toMatchObject({ jobs: rows.map((input) => ({ job: { input } })) })
-        }
-        await sluice.send(of, row(0))
-        await sluice.db.query(`insert into sluice.class (id, queue, task)
+    it.each(places)(
+      'is recorded the same by the short statement for ordinary jobs and by the general one: $name',
+      async (of) => {
+        const { sluice } = at
+        const row = (n: number) => ({ n, tenant: 'a@b:c', text: `one\ntwo "three" \\ \u2028 {four}` })
+        for (let known = 0; known < 2; known++) {
+          for (const count of [1, 3]) {
+            const rows = Array.from({ length: count }, (_, n) => row(n))
+            await sluice.sendMany(of, rows)
+            const short = await recorded(sluice.db)
+            await Promise.all(rows.map((each) => sluice.send(of, each, { id: newId() })))
+            expect(short).toEqual(await recorded(sluice.db))
+            expect(short).toMatchObject({ jobs: rows.map((input) => ({ job: { input } })) })
+          }
+          await sluice.send(of, row(0))
+          await sluice.db.query(`insert into sluice.class (id, queue, task)
           select ${fn}.class_id(queue, task, takes), queue, task from sluice.job on conflict do nothing`)
-        await recorded(sluice.db)
-      }
-    })
+          await recorded(sluice.db)
+        }
+      },
+    )
   })
 
-  describe(`what must begin in time on ${engine.name}`, () => {
+  describe(`a job with a maximum wait on ${engine.name}`, () => {
     const at = emptied(engine)
 
-    it('has its time from when it is due', async () => {
+    it('counts it from the time when it is due', async () => {
       const startMs = Math.floor(systemClock.wallMs())
       const clock = await ownClock(at.db, startMs)
       const send = (n: number, when: object) => at.sluice.send(quiet, { n }, { ...when, maxWait: '5min' })
@@ -100,10 +103,10 @@ for (const engine of engines) {
     })
   })
 
-  describe(`an id sent again on ${engine.name}`, () => {
+  describe(`a repeated id on ${engine.name}`, () => {
     const at = emptied(engine)
 
-    it('changes nothing while it waits, runs, is done, failed or cancelled', async () => {
+    it('changes nothing while its job waits, runs, is done, failed or cancelled', async () => {
       const { sluice, worker } = at
       const { db } = sluice
       const id = newId()
@@ -131,7 +134,7 @@ for (const engine of engines) {
       await again()
     })
 
-    it('an idempotency key names the first job, also within one batch', async () => {
+    it('with an idempotency key leads to the first job, also within one batch', async () => {
       const key = { idempotencyKey: 'k' }
       const same = await Promise.all([1, 2, 3].map((n) => at.sluice.send(quiet, { n }, key)))
       same.push(await at.sluice.send(quiet, { n: 4 }, key))
@@ -139,11 +142,11 @@ for (const engine of engines) {
       expect(await claimAll(at.sluice.db, at.worker, ['quiet'], 5)).toHaveLength(1)
     })
 
-    it('is not recorded anew after a lost reply and a refusal, though it ran meanwhile', async () => {
+    it('is not recorded anew after a lost reply and a refusal, even if its job ran meanwhile', async () => {
       const { sluice, worker } = at
       const { db } = sluice
       let sends = 0
-      // Committed and its reply lost; meanwhile they run; then refused, as by a time-out of the server's.
+      // Committed and its reply lost; meanwhile they run; then refused, as by a time-out of the server.
       const call: Db['call'] = async (name, sql, params) => {
         if (!name.startsWith('send') || ++sends > 2) return db.call(name, sql, params)
         if (sends === 2) throw Object.assign(new Error('canceling statement'), { code: '57014' })
@@ -161,7 +164,7 @@ for (const engine of engines) {
       expect(await count(db, 'sluice.done')).toBe(2)
     })
 
-    it('one that replaces is known again after others have replaced what it sent', async () => {
+    it('of a replacing send is recognised after others have replaced its job', async () => {
       const replace = async (id: string) => {
         const [row] = await at.sluice.db.query<{ id: string }>(`select ${fn}.replace_job('quiet', 'k', $1, 60) as id`, [
           id,
@@ -172,12 +175,12 @@ for (const engine of engines) {
       expect(await replace(first)).toBe(first)
       expect(await replace(second)).toBe(second)
       expect(await replace(third)).toBe(third)
-      // Its reply was lost: it takes the key from nobody.
+      // Its reply was lost: its repetition takes the key from no other job.
       expect(await replace(second)).toBe(third)
       expect(await replace(newId())).not.toBe(second)
     })
 
-    it('a batch to more queues than a notification can name is recorded, and wakes', async () => {
+    it('in a batch to more queues than a notification can name is recorded, and wakes workers', async () => {
       await at.sluice.db.query(`insert into sluice.idle (worker, queues, wake_at) values (99, null, 0)`)
       let heard = ''
       const stop = await at.sluice.db.listen('sluice.wake', (payload) => (heard = payload))
@@ -213,7 +216,7 @@ describe('a send in the transaction of the caller', () => {
   }
   const take = async () => ns(await claimAll(at.db, at.worker, ['limited'], 10))
 
-  it('stays open and blocks nobody; what came later does not hide it', async () => {
+  it('stays uncommitted, blocks no other send, and is not hidden by later jobs', async () => {
     const tx = await begin()
     await at.sluice.send(limited, { n: 1 }, { tx })
     await at.sluice.send(limited, { n: 2 })
@@ -244,7 +247,7 @@ describe('a send in the transaction of the caller', () => {
     expect(await count(at.db, 'sluice.job where claim is null')).toBe(0)
   })
 
-  it('is not lost when many are open at once and end in any order, with claims in between', async () => {
+  it('is not lost when many transactions are open and end in any order, with claims in between', async () => {
     const open = await Promise.all([0, 1, 2, 3, 4, 5].map(() => begin()))
     const taken: number[] = []
     for (const [i, tx] of open.entries()) await at.sluice.send(limited, { n: i }, { tx })
@@ -276,7 +279,7 @@ describe('a send in the transaction of the caller', () => {
   )
 
   it.each(['read committed', 'repeatable read', 'serializable'])(
-    'runs no job twice that finished since the transaction began (%s)',
+    'does not run a job twice that finished since the transaction began (%s)',
     async (level) => {
       const [before, since, fresh] = [newId(), newId(), newId()]
       const finish = async (id: string) => {

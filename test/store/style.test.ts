@@ -1,4 +1,4 @@
-/** Roles that read and write dates in their own way. */
+/** Roles that read and write dates in their own format. */
 import pg from 'pg'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { shared } from '../../src/cli/shared.ts'

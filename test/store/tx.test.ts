@@ -15,7 +15,7 @@ import { freshDatabase } from '../servers/database.ts'
 import { ownPglite } from '../servers/pglite.ts'
 import { type Connected, embedded, libraries, type Open } from './library.ts'
 
-// Every library keeps every guarantee: one list of those, one of these.
+// Every library keeps every guarantee: one list of guarantees, one of libraries.
 
 const ran: string[] = []
 const note = task('note', {
@@ -27,7 +27,7 @@ const note = task('note', {
 })
 const quiet = task('quiet', { input: z.object({ text: z.string() }), run: () => undefined })
 
-/** What could be mistaken for syntax on the way: of JSON, arrays, bindings of Knex, names of postgres.js. */
+/** Text that could be mistaken for syntax: of JSON, arrays, bindings of Knex, names of postgres.js. */
 const awkward = `"'\\{}?,:name $1 ?? \\? NULL ${'é漢\u{1f600}'} \n\t—`
 /** The same for tags and keys of limits, which take no control characters. */
 const spaceless = awkward.replaceAll(/\s/g, '')
@@ -46,7 +46,7 @@ interface At {
 }
 
 const guarantees: Record<string, (at: At) => Promise<void>> = {
-  async 'what is committed exists, is what was sent, and has the row beside it'({ sluice, library }) {
+  async 'a committed job exists as it was sent, beside the row of its transaction'({ sluice, library }) {
     const id = newId()
     const how = { priority: -7, tags: ['a', spaceless], queue: 'slow' }
     await library.transaction(async ({ tx, run }) => {
@@ -60,7 +60,7 @@ const guarantees: Record<string, (at: At) => Promise<void>> = {
     expect(await count(sluice.db, 'mine')).toBe(2)
   },
 
-  async 'what is rolled back never was, its idempotency key included'({ sluice, library }) {
+  async 'a rolled back job and its idempotency key do not exist'({ sluice, library }) {
     const send = ({ tx }: Open) => sluice.send(note, { text: 'x' }, { tx, idempotencyKey: 'once' })
     const regret = library.transaction(async (open) => {
       await open.run('insert into mine values (1)')
@@ -75,10 +75,7 @@ const guarantees: Record<string, (at: At) => Promise<void>> = {
     expect((await sluice.jobs.get(id))?.id).toBe(id)
   },
 
-  async 'an idempotency key holds within the transaction, after it, and for what is sent without one'({
-    sluice,
-    library,
-  }) {
+  async 'an idempotency key holds within the transaction, after it, and for sends outside of it'({ sluice, library }) {
     const options = { idempotencyKey: awkward }
     const id = await library.transaction(async ({ tx }) => {
       const first = await sluice.send(note, { text: 'a' }, { tx, ...options })
@@ -91,14 +88,17 @@ const guarantees: Record<string, (at: At) => Promise<void>> = {
     expect(await count(sluice.db, 'sluice.job')).toBe(2)
   },
 
-  async 'what replaces is refused: it would hold the other from every worker until the commit'({ sluice, library }) {
+  async 'a replacing send is refused, because it would hold the other job until the commit'({ sluice, library }) {
     const options = { idempotencyKey: 'k', replace: true }
     const sent = library.transaction(({ tx }) => sluice.send(note, { text: 'a' }, { tx, ...options }))
     await expect(sent).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
     expect(await count(sluice.db, 'sluice.job')).toBe(0)
   },
 
-  async 'many in one transaction: single ones, the same id twice, and in bulk beyond a batch'({ sluice, library }) {
+  async 'one transaction can send many jobs: single, with one id twice, and in bulk beyond a batch'({
+    sluice,
+    library,
+  }) {
     const id = newId()
     const text = awkward.repeat(4_000)
     await library.transaction(async ({ tx }) => {
@@ -115,7 +115,7 @@ const guarantees: Record<string, (at: At) => Promise<void>> = {
     expect(ordered.map((row) => Number(row.text))).toEqual(Array.from({ length: 1_100 }, (_, i) => i))
   },
 
-  async 'what the door refuses leaves the transaction as it was'({ sluice, library }) {
+  async 'a refused send leaves the transaction as it was'({ sluice, library }) {
     const id = await library.transaction(async ({ tx, run }) => {
       const refused = (sent: Promise<unknown>, code: string) => expect(sent).rejects.toMatchObject({ code })
       await refused(sluice.send(note, { text: 1 } as never, { tx }), 'SLUICE_INVALID_INPUT')
@@ -128,7 +128,7 @@ const guarantees: Record<string, (at: At) => Promise<void>> = {
     expect(await count(sluice.db, 'mine')).toBe(1)
   },
 
-  async 'what is undone to a savepoint never was, the rest is'({ sluice, library }) {
+  async 'jobs after a savepoint are undone with it, and the others exist'({ sluice, library }) {
     await library.transaction(async (open) => {
       await sluice.send(note, { text: 'kept' }, { tx: open.tx })
       const undone = open.nested(async (inner) => {
@@ -146,7 +146,7 @@ const guarantees: Record<string, (at: At) => Promise<void>> = {
     expect(await count(sluice.db, 'mine')).toBe(0)
   },
 
-  async 'idle workers hear of it when it is committed, and only then'({ sluice, library }) {
+  async 'idle workers are notified at the commit, and not before'({ sluice, library }) {
     await sluice.db.query('insert into sluice.idle (worker, wake_at) values (1, 0)')
     const heard: string[] = []
     const stop = await sluice.db.listen('sluice.wake', (payload) => void heard.push(payload))
@@ -162,7 +162,7 @@ const guarantees: Record<string, (at: At) => Promise<void>> = {
     await sluice.db.query('delete from sluice.idle')
   },
 
-  async 'a transaction elsewhere is refused with what to do, and nothing is stored'({ sluice, library }) {
+  async 'a transaction elsewhere is refused with advice, and nothing is stored'({ sluice, library }) {
     for (const options of [{}, { idempotencyKey: 'k' }]) {
       const sent = library.transaction(({ tx }) => elsewhere.send(quiet, { text: 'x' }, { tx, ...options }))
       const message = expect.stringMatching(/lacks.*not_there.*the store's own database/)
@@ -171,7 +171,7 @@ const guarantees: Record<string, (at: At) => Promise<void>> = {
     expect(await count(sluice.db, 'sluice.job')).toBe(0)
   },
 
-  async 'what is in no transaction is refused: pools and roots, and what has ended'({ sluice, library }) {
+  async 'a value that is in no transaction is refused: pools and roots, and ended transactions'({ sluice, library }) {
     const sent = (tx: unknown) => sluice.send(note, { text: 'x' }, { tx: tx as TxLike })
     const refused = {
       code: 'SLUICE_BAD_TX',
@@ -185,7 +185,7 @@ const guarantees: Record<string, (at: At) => Promise<void>> = {
   },
 }
 
-/** On a store of one's own that speaks to servers' libraries. */
+/** On a store of its own for the libraries that speak to servers. */
 const stores = [
   {
     name: 'PostgreSQL',
@@ -194,7 +194,7 @@ const stores = [
   },
   {
     name: 'the owner of an embedded directory',
-    // What it must bear is a driver's way to speak.
+    // The owner must accept the protocol of each driver.
     among: libraries.filter(({ name }) => /^(a client of node-postgres|postgres.js|Kysely)$/.test(name)),
     async open() {
       const dir = mkdtempSync(join(tmpdir(), 'sluice-tx-'))
@@ -293,35 +293,38 @@ describe('on an embedded engine of the user’s own', () => {
     await pglite.close()
   })
 
-  it.each(embedded)('$name: what is committed is what was sent, what is rolled back never was', async ({ connect }) => {
-    const library = connect(pglite)
-    await pglite.exec('delete from sluice.job; delete from sluice.idempotency')
-    const send = ({ tx }: Open, text: string, idempotencyKey: string) =>
-      sluice.send(note, { text, account: 'a' }, { tx, idempotencyKey, tags: [text], priority: 3 })
-    const regret = library.transaction(async (open) => {
-      await send(open, 'no', 'k')
-      throw new Regret()
-    })
-    await expect(regret).rejects.toThrow(Regret)
-    const ids = await library.transaction(async (open) => {
-      const undone = open.nested(async (inner) => {
-        await send(inner, 'undone', 'k')
+  it.each(embedded)(
+    '$name sends the jobs of committed transactions, and none of rolled back ones',
+    async ({ connect }) => {
+      const library = connect(pglite)
+      await pglite.exec('delete from sluice.job; delete from sluice.idempotency')
+      const send = ({ tx }: Open, text: string, idempotencyKey: string) =>
+        sluice.send(note, { text, account: 'a' }, { tx, idempotencyKey, tags: [text], priority: 3 })
+      const regret = library.transaction(async (open) => {
+        await send(open, 'no', 'k')
         throw new Regret()
       })
-      await expect(undone).rejects.toThrow(Regret)
-      return [await send(open, spaceless, 'k'), await send(open, 'twice', 'k')]
-    })
-    expect(new Set(ids).size).toBe(1)
-    const { rows } = await pglite.query('select id, tags, takes, priority from sluice.job')
-    expect(rows).toEqual([{ id: ids[0], tags: [spaceless], takes: ['tx-notes:a'], priority: 3 }])
-    for (const root of Object.values(library.roots))
-      await expect(sluice.send(quiet, { text: 'x' }, { tx: root as TxLike })).rejects.toMatchObject({
-        code: 'SLUICE_BAD_TX',
+      await expect(regret).rejects.toThrow(Regret)
+      const ids = await library.transaction(async (open) => {
+        const undone = open.nested(async (inner) => {
+          await send(inner, 'undone', 'k')
+          throw new Regret()
+        })
+        await expect(undone).rejects.toThrow(Regret)
+        return [await send(open, spaceless, 'k'), await send(open, 'twice', 'k')]
       })
-  })
+      expect(new Set(ids).size).toBe(1)
+      const { rows } = await pglite.query('select id, tags, takes, priority from sluice.job')
+      expect(rows).toEqual([{ id: ids[0], tags: [spaceless], takes: ['tx-notes:a'], priority: 3 }])
+      for (const root of Object.values(library.roots))
+        await expect(sluice.send(quiet, { text: 'x' }, { tx: root as TxLike })).rejects.toMatchObject({
+          code: 'SLUICE_BAD_TX',
+        })
+    },
+  )
 })
 
-it('what is no transaction at all is refused with what would be one', async () => {
+it('a value that is no transaction is refused with a list of valid ones', async () => {
   for (const tx of [null, 'tx', 5, {}, () => {}, { query: [] }, Promise.resolve({}), { select() {}, query: {} }]) {
     const message = expect.stringMatching(/Prisma.*Kysely.*postgres\.js.*Knex.*Drizzle.*node-postgres.*PGlite/)
     const refused = { code: 'SLUICE_BAD_TX', message }
@@ -330,7 +333,7 @@ it('what is no transaction at all is refused with what would be one', async () =
   }
 })
 
-it('what says of itself that it is in no transaction is refused: of the shapes of TypeORM and pg-promise', async () => {
+it('a transaction of TypeORM or pg-promise that reports itself as not open is refused', async () => {
   const query = async () => [{ id: 'said' }]
   const tasks = { query, task() {}, tx() {} }
   const runner = { query, isTransactionActive: false }
@@ -341,7 +344,7 @@ it('what says of itself that it is in no transaction is refused: of the shapes o
     expect(await within(tx).query('select 1')).toEqual([{ id: 'said' }])
 })
 
-it('of errors only that of a missing function or schema is put in our words, however it is wrapped', async () => {
+it('only the error of a missing function or schema is reworded, however it is wrapped', async () => {
   const said = { code: '42883', message: 'no such function' }
   const prismas = { originalCode: said.code, originalMessage: said.message }
   const query = (error: unknown) => within({ query: () => Promise.reject(error as Error) }).query('select 1')
@@ -360,7 +363,7 @@ it('of errors only that of a missing function or schema is put in our words, how
     await expect(query(error)).rejects.toBe(error)
 })
 
-it('any text arrives as it was, of whatever library', async () => {
+it('any text arrives unchanged, whatever the library', async () => {
   const sluice = await openOn(engines[0])
   const all = await Promise.all(libraries.map(({ connect }) => connect(sluice.url ?? '')))
   const text = fc.string({ unit: 'binary' }).filter((s) => s.isWellFormed() && !s.includes('\0'))

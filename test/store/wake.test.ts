@@ -1,4 +1,4 @@
-/** Who is told of new jobs: a few idle workers that can begin them, each of whom tells another when there may be more. */
+/** The workers that new jobs notify: a few idle ones that can begin them, each of which notifies another when there may be more. */
 import { describe, expect, it } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
 import { newId } from '../../src/core/hash.ts'
@@ -12,19 +12,19 @@ describe.each(mainEngines)('on $name', (engine) => {
   const at = emptied(engine)
   const [mine, other] = [quietTask('mine'), quietTask('other')]
 
-  /** Workers that are asleep: `count` of a task. */
+  /** Lets `count` workers of a task become idle. */
   async function asleep(name: string, count: number): Promise<string[]> {
     const ids = await Promise.all(Array.from({ length: count }, () => enter(at.db)))
     await at.db.query('update sluice.worker set tasks = array[$2] where id = any ($1)', [ids, name])
     for (const id of ids) await claim(at.db, id, [name], 5, newId(), true)
     return ids
   }
-  /** All that is told meanwhile. */
+  /** The notifications during an act. */
   async function told(act: () => Promise<unknown>): Promise<string[]> {
     const all: string[] = []
     const stop = await at.db.listen('sluice.wake', (payload) => void all.push(payload))
     await until(() => at.db.listening(), 'it listens')
-    // What was told before comes before.
+    // Earlier notifications arrive before this mark.
     const mark = async (payload: string) => {
       await at.db.query(`select pg_notify('sluice.wake', $1)`, [payload])
       await until(() => all.includes(payload), 'all is heard')
@@ -35,7 +35,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     await stop()
     return all.slice(all.indexOf('begin') + 1, -1)
   }
-  /** Known to the store, and nothing left of it. */
+  /** The task is known to the store, and none of its jobs are left. */
   async function known(): Promise<void> {
     for (const task of [mine, other]) {
       await at.sluice.send(task, {})
@@ -43,18 +43,18 @@ describe.each(mainEngines)('on $name', (engine) => {
     }
   }
 
-  it('a job calls two of ten who have its task, and nobody else', async () => {
+  it('a job notifies two of ten workers that have its task, and no other', async () => {
     await known()
     const ids = await asleep('mine', 10)
     await asleep('other', 3)
     const called = await told(() => at.sluice.send(mine, {}))
     expect(new Set(called).size).toBe(2)
     expect(ids.map((id) => `@${id}`)).toEqual(expect.arrayContaining(called))
-    // They are on the list still: a sender holds up nobody.
+    // They are still on the list, because a sender waits for no worker.
     expect(await at.db.query('select count(*)::int as n from sluice.idle')).toEqual([{ n: 13 }])
   })
 
-  it('a job calls nobody who could start none of its task when it fell asleep', async () => {
+  it('a job notifies no worker that had no free place for its task when it became idle', async () => {
     await known()
     const id = await enter(at.db)
     await at.db.query('update sluice.worker set tasks = $2 where id = $1', [id, ['mine', 'other']])
@@ -63,7 +63,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await told(() => at.sluice.send(other, {}))).toEqual([`@${id}`])
   })
 
-  it('who takes as many jobs as it wanted calls another, until there are no more', async () => {
+  it('a worker that got as many jobs as it wanted notifies another, until there are no more', async () => {
     await known()
     const ids = await asleep('mine', 4)
     await at.sluice.sendMany(mine, [{}, {}, {}])
@@ -74,14 +74,14 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(calls[0]).not.toEqual([`@${ids[0]}`])
   })
 
-  it('a send in a transaction tells all: who is idle at its commit nobody knows', async () => {
+  it('a send in a transaction notifies all workers, because it cannot know which are idle at its commit', async () => {
     await known()
     await asleep('mine', 4)
     const called = await told(() => at.sluice.transaction((tx) => at.sluice.send(mine, {}, { tx })))
     expect(called).toEqual(['default'])
   })
 
-  it('where a label is asked for all are told: who has room in its own nobody else knows', async () => {
+  it('a job of a labelled limit notifies all workers, because only they know the room of their labels', async () => {
     const hosted = quietTask('hosted', [limit('ip', { rate: '60/h', burst: 1, by: label('host') })])
     await at.sluice.send(hosted, {})
     const ids = await asleep('hosted', 4)
@@ -90,7 +90,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await told(() => at.sluice.send(hosted, {}))).toEqual(['default'])
   })
 
-  it('nobody is called to a queue that is held back', async () => {
+  it('no worker is notified of a queue that is held back', async () => {
     await known()
     await asleep('mine', 3)
     await defineGate(sqlOn(at.db), 'paused', { queues: ['default'], reason: 'paused' })

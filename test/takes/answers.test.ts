@@ -1,4 +1,4 @@
-/** Answers to takes that come late, twice, not at all, or to a process that was given up meanwhile. */
+/** Replies to takes that come late, twice, not at all, or to a process that was given up meanwhile. */
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { StoreError } from '../../src/core/errors.ts'
@@ -15,7 +15,7 @@ type Hook = (name: string, params: readonly unknown[], run: Run) => Promise<unkn
 const passing: Hook = (_name, _params, run) => run()
 let hook = passing
 let skippedMs = 0
-/** Renewals come when the test says so. */
+/** Renewals come when the test triggers them. */
 const renew: (() => void)[] = []
 const { sleep } = systemClock
 const clock: Clock = {
@@ -53,7 +53,7 @@ const holderOf = async (id: string) =>
   (await sluice.db.query<{ holder: string }>('select holder from sluice.lease where id = $1', [id]))[0]?.holder
 const unreachable = () => new StoreError('SLUICE_STORE_UNREACHABLE', 'the answer is lost')
 
-/** Keeps back the answer of the next take; resolves, when the store has it, to what lets it through. */
+/** Keeps back the reply to the next take; resolves, when the store has it, to a function that lets it through. */
 function keepBack(): Promise<() => void> {
   return new Promise((kept) => {
     hook = async (name, _params, run) => {
@@ -66,7 +66,7 @@ function keepBack(): Promise<() => void> {
   })
 }
 
-it('what was granted with a lost answer is as old as it is, when it is heard of', async () => {
+it('a grant whose reply was lost counts its age from the grant, not from the repeated reply', async () => {
   const calls = limit('calls', { rate: '1000/s', burst: 100 })
   const grants: unknown[] = []
   const loseFirst: Hook = async (name, params, run) => {
@@ -107,7 +107,7 @@ it('a place that is granted while others are renewed stays held', async () => {
   await Promise.all([first.release(), second?.release()])
 })
 
-it('an answer to a holder that was given up neither holds nor takes away places of the present one', async () => {
+it('a late reply to a holder that was given up neither adds nor removes places of the present holder', async () => {
   const rooms = limit('rooms', { concurrency: 5 })
   const giveUp = () => sluice.db.query('update sluice.holder set alive_until = 0')
   const first = await sluice.takes.take(rooms)
@@ -119,7 +119,7 @@ it('an answer to a holder that was given up neither holds nor takes away places 
   const lostOne = keepBack()
   const denied = later(sluice.takes.take(rooms))
   const goOnDenied = await lostOne
-  // The first that hears of it begins anew.
+  // The first take that notices it begins anew.
   const present = await sluice.takes.take(rooms)
   expect(first.signal.aborted).toBe(true)
   expect(await holderOf(present.id)).not.toBe(old)
@@ -127,12 +127,12 @@ it('an answer to a holder that was given up neither holds nor takes away places 
   goOn()
   for (const lease of [await granted, await denied]) expect(await holderOf(lease.id)).toBe(await holderOf(present.id))
   expect(present.signal.aborted).toBe(false)
-  // Beside the one that was lost, which is free when somebody wants it.
+  // Beside the lost place, which is freed when it is needed.
   const rows = () => count(sluice.db, `sluice.lease where holder = '${old}'`)
   await until(async () => (await rows()) === 1, 'the old place is given back')
 })
 
-it('a store that is busy is waited for, as long as the take may wait', async () => {
+it('a take waits for a busy store as long as it may wait at all', async () => {
   const calls = limit('busy', { rate: '1000/s', burst: 100 })
   let left = 4
   hook = async (name, _params, run) => {

@@ -3,19 +3,19 @@ import { randomUUID } from 'node:crypto'
 import { newId } from '../../src/core/hash.ts'
 import type { Queryable } from '../../src/db/db.ts'
 
-/** One `acquire`; see the fields. */
+/** One take in SQL; see the fields. */
 export interface Asked {
   grant?: string
   line?: string
   cost?: number
   waitUs?: number
-  /** A grant of as many units that goes back first. */
+  /** A grant of as many units that is refunded first. */
   back?: string
   holder?: string
   lifeMs?: number
 }
 
-/** What it answers. */
+/** The reply. */
 export interface Answer {
   granted: boolean
   soonestMs: number
@@ -48,13 +48,13 @@ export async function acquire(db: Queryable, take: string | string[], asked: Ask
   return { granted, lost, soonestMs: ms(row.soonest_us), waitMs: ms(row.wait_us), lifeMs: lifeLeftMs }
 }
 
-/** Somebody who waits, and asks each time when told to. */
+/** A taker that waits; each call of the function repeats its take. */
 export const taker = (db: Queryable, take: string | string[], cost = 1) => {
   const line = newId()
   return () => acquire(db, take, { line, cost })
 }
 
-/** One `acquire` of a running job, for one further request; see there. */
+/** One take of a running job, for one further request; see the SQL function. */
 export async function further(
   db: Queryable,
   job: { id: string; claim: string } | undefined,

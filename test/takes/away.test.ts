@@ -1,4 +1,4 @@
-/** Takes from a store that is away, or whose answers are lost. */
+/** Takes from a store that is away, or whose replies are lost. */
 import { afterAll, expect, it } from 'vitest'
 import { limit } from '../../src/limits/limit.ts'
 import { type Log, Sluice } from '../../src/index.ts'
@@ -25,7 +25,7 @@ async function behind() {
   return { proxy, sluice, lines }
 }
 
-it('closed or open, as the limit says; what was granted without it is counted, and said once', async () => {
+it('without the store a limit is closed or open as defined, and uncharged takes are counted, and logged once', async () => {
   const { proxy, sluice, lines } = await behind()
   const shut = limit('shut', { rate: '1000/s' })
   const open = limit('open', { rate: '1000/s', burst: 1_000, onStoreError: 'open' })
@@ -50,7 +50,7 @@ it('closed or open, as the limit says; what was granted without it is counted, a
   expect(() => limit('odd', { rate: '1/s', onStoreError: 'ajar' as never })).toThrow('closed')
 })
 
-it('a lost answer is asked for again, and charges nothing twice', async () => {
+it('a take whose reply was lost is repeated, and charges nothing twice', async () => {
   const { proxy, sluice } = await behind()
   const seats = limit('seats', { concurrency: 2 })
   await (await sluice.takes.take(seats)).release()

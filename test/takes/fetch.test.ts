@@ -59,7 +59,7 @@ it('each request and each redirect hop has a grant', async () => {
   expect(await kept()).toBe(5)
 })
 
-it('a 429 holds the bucket for everybody', async () => {
+it('a 429 holds the bucket for all processes', async () => {
   const response = await sluice.takes.fetch(calls, `${base}/busy`)
   expect(response.status).toBe(429)
   const tried = await sluice.takes.tryTake(calls)
@@ -70,7 +70,7 @@ it('a 429 holds the bucket for everybody', async () => {
   expect(paths).toEqual(['/busy'])
 })
 
-it('what may not be called takes nothing', async () => {
+it('a call that is not allowed takes nothing', async () => {
   await expect(sluice.takes.fetch(calls, 'http://169.254.169.254/')).rejects.toMatchObject({
     code: 'SLUICE_BLOCKED_ADDRESS',
   })

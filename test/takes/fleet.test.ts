@@ -41,7 +41,7 @@ async function open() {
   return { store, sluice }
 }
 
-it('of 50 tries from several processes at one instant exactly 10 are granted', async () => {
+it('exactly 10 of 50 simultaneous tries from several processes are granted', async () => {
   const { store, sluice } = await open()
   await ownClock(sluice.db, startMs)
   const members = Array.from({ length: 3 }, (_, n) =>
@@ -51,14 +51,14 @@ it('of 50 tries from several processes at one instant exactly 10 are granted', a
   expect(granted.reduce((sum, one) => sum + one, 0)).toBe(10)
 })
 
-it('a place whose holder was killed with -9 is free after its life, and not before', async () => {
+it('a place whose holder was killed with -9 is free when its lease expires, and not before', async () => {
   const { store, sluice } = await open()
   const clock = await ownClock(sluice.db, startMs)
   const holder = start(memberFile, { store, role: 'holds' })
   expect(await holder.line()).toBe('"held"')
   holder.child.kill('SIGKILL')
   await holder.exited
-  // Without what this process knows of the clock, which would not believe its steps.
+  // Without this process's knowledge of the clock, which would reject its steps.
   for (const ms of [0, 10_000, 14_999]) {
     await clock.set(startMs + ms)
     expect(await acquire(sluice.db, 'place')).toMatchObject({ granted: false })
@@ -68,7 +68,7 @@ it('a place whose holder was killed with -9 is free after its life, and not befo
   expect(await acquire(sluice.db, 'place')).toMatchObject({ granted: false })
 })
 
-it('workers and takers in four processes: nothing exceeded at the vendor, and neither kept waiting by the other', async () => {
+it('workers and takers in four processes exceed nothing at the vendor, and neither side starves the other', async () => {
   const { store, sluice } = await open()
   const rules = [{ name: 'all', algorithm: 'sliding log', limit: 160, windowMs: 4_000 }]
   const server = start(serveFile, { rules, latencyMs: 5 })
@@ -93,7 +93,7 @@ it('workers and takers in four processes: nothing exceeded at the vendor, and ne
   expect(report.rules.map((rule) => rule.exceeded)).toEqual([0])
   const of = (path: string, among = arrivals) => among.filter((one) => one.path === path).length
   expect([of('/take'), of('/job')]).toEqual([80, 80])
-  // From when both were there until the first of them had all.
+  // From the time when both ran until the first of them had all.
   const last = (path: string) => arrivals.findLastIndex((one) => one.path === path)
   const first = (path: string) => arrivals.findIndex((one) => one.path === path)
   const both = arrivals.slice(Math.max(first('/take'), first('/job')), Math.min(last('/take'), last('/job')))

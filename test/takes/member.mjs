@@ -7,7 +7,7 @@ const say = (line) => process.stdout.write(`${JSON.stringify(line)}\n`)
 const shared = limit('shared', { rate: '160/4s', transit: '1s' })
 
 const roles = {
-  /** Tries so often; says how often it was granted. What came too late to be used is tried again. */
+  /** Tries this number of times; prints how often it was granted. A grant that came too late to be used is tried again. */
   async tries() {
     const ten = limit('ten', { rate: '60/min', burst: 10 })
     let granted = 0
@@ -19,7 +19,7 @@ const roles = {
     say(granted)
     await sluice.close()
   },
-  /** Takes a place, says so, and keeps it. */
+  /** Takes a place, reports it, and keeps it. */
   async holds() {
     await sluice.takes.take(limit('place', { concurrency: 1 }))
     say('held')

@@ -14,7 +14,7 @@ const seat = limit('seat', { concurrency: 1 })
 const desk = limit('desk', { concurrency: 2, rate: '60/min', burst: 10 })
 const work = quietTask('work', [seat])
 
-describe.each(mainEngines)('of several buckets, on $name', (engine) => {
+describe.each(mainEngines)('a take of several buckets, on $name', (engine) => {
   const at = emptied(engine)
   let clock: Awaited<ReturnType<typeof ownClock>>
   beforeEach(async () => {
@@ -22,7 +22,7 @@ describe.each(mainEngines)('of several buckets, on $name', (engine) => {
     clock = await ownClock(at.db, startMs)
     await at.sluice.define([quietTask('any', [ten, two, desk]), work])
   })
-  /** Units that each bucket has granted, as far as they were not given back. */
+  /** Granted units of each bucket, less the refunded ones. */
   const used = async () => {
     const rows = await at.db.query<{ name: string; units: number }>(
       `select b.name, sum(l.units)::int as units from sluice.ledger l join sluice.bucket b on b.id = l.bucket
@@ -32,7 +32,7 @@ describe.each(mainEngines)('of several buckets, on $name', (engine) => {
   }
   const leases = () => count(at.db, 'sluice.lease')
 
-  it('all are charged or none, once, and it is told when all have room', async () => {
+  it('charges all or none, once, and returns when all have room', async () => {
     const grant = randomUUID()
     for (let n = 0; n < 2; n++)
       expect(await acquire(at.db, ['ten', 'two'], { grant, cost: 2 })).toMatchObject({ granted: true })
@@ -45,14 +45,14 @@ describe.each(mainEngines)('of several buckets, on $name', (engine) => {
     expect(await acquire(at.db, ['ten', 'two'])).toMatchObject({ granted: true })
   })
 
-  it('what one of them never has is neither charged nor waited for', async () => {
+  it('that one of them can never grant is neither charged nor waited for', async () => {
     const asked = { cost: 3, line: newId() }
     expect(await acquire(at.db, ['ten', 'two'], asked)).toMatchObject({ granted: false, waitMs: 0 })
     expect(await used()).toEqual({})
     expect(await count(at.db, 'sluice.taker')).toBe(0)
   })
 
-  it('who waits for all of them is overtaken in none', async () => {
+  it('that waits for all of them is overtaken in none', async () => {
     await acquire(at.db, 'two', { cost: 2 })
     await acquire(at.db, 'ten', { cost: 9 })
     const both = taker(at.db, ['ten', 'two'])
@@ -67,11 +67,11 @@ describe.each(mainEngines)('of several buckets, on $name', (engine) => {
     expect(await acquire(at.db, 'ten', { cost: 2 })).toMatchObject({ granted: true })
   })
 
-  it('what was not used goes back in all of them, once, and a place with it', async () => {
+  it('gives unused units back in all of them, once, and a place with them', async () => {
     const grant = randomUUID()
     const takes = ['ten', 'desk', 'seat']
     expect(await acquire(at.db, takes, { grant, cost: 3 })).toMatchObject({ granted: true, lifeMs: 15_000 })
-    // Of what counts only places it is one unit.
+    // A limit that counts only places is charged one unit.
     expect(await used()).toEqual({ ten: 3, desk: 3, seat: 1 })
     expect(await leases()).toBe(2)
     expect(await acquire(at.db, takes, { cost: 3 })).toMatchObject({ granted: false })
@@ -86,7 +86,7 @@ describe.each(mainEngines)('of several buckets, on $name', (engine) => {
     expect(await leases()).toBe(0)
   })
 
-  it('places of a process that is gone are free in all of them, and jobs that wait for one have their turn', async () => {
+  it('frees the places of a dead process in all of them, and jobs that wait for one have their turn', async () => {
     const takes = ['desk', 'seat']
     expect(await acquire(at.db, takes)).toMatchObject({ granted: true })
     expect(await acquire(at.db, takes)).toMatchObject({ granted: false })

@@ -23,7 +23,7 @@ for (const engine of engines) {
     const takes = () => at.sluice.takes
     const ledger = () => count(at.db, 'sluice.ledger')
 
-    it('grants what there is, exactly, and charges nothing for what it denies', async () => {
+    it('a take grants exactly the free units, and charges nothing when it denies', async () => {
       const tries = await Promise.all(Array.from({ length: 30 }, () => acquireFresh()))
       expect(tries.filter(({ granted }) => granted)).toHaveLength(10)
       expect(await ledger()).toBe(10)
@@ -38,7 +38,7 @@ for (const engine of engines) {
       return acquire(at.db, 'ten')
     }
 
-    it('asked twice under one id grants once', async () => {
+    it('a take that is repeated under one id grants once', async () => {
       const grant = randomUUID()
       await at.sluice.define([quietTask('any', [ten, three])])
       for (let n = 0; n < 3; n++) expect(await acquire(at.db, 'ten', { grant })).toMatchObject({ granted: true })
@@ -49,7 +49,7 @@ for (const engine of engines) {
       expect(await count(at.db, 'sluice.lease')).toBe(1)
     })
 
-    it('counts costs, and says when so many units are free', async () => {
+    it('a take counts costs, and returns when that many units are free', async () => {
       await at.sluice.define([quietTask('any', [ten])])
       expect(await acquire(at.db, 'ten', { cost: 7 })).toMatchObject({ granted: true })
       expect(await acquire(at.db, 'ten', { cost: 5 })).toMatchObject({ granted: false, soonestMs: 2_000 })
@@ -58,11 +58,11 @@ for (const engine of engines) {
       await expect(takes().tryTake(ten, { cost: 11 })).rejects.toMatchObject({ code: 'SLUICE_COST_ABOVE_CAPACITY' })
     })
 
-    it('gives back what was not used, once', async () => {
+    it('a take gives unused units back, once', async () => {
       await at.sluice.define([quietTask('any', [ten])])
       await acquire(at.db, 'ten', { cost: 9 })
       const tried = await takes().tryTake(ten)
-      // Its grant may be too old on a machine that is busy: then it went back by itself.
+      // Its grant may be too old on a busy machine: then it was refunded by itself.
       if (tried.granted) {
         await tried.lease.giveBack()
         await tried.lease.giveBack()
@@ -71,7 +71,7 @@ for (const engine of engines) {
       expect(await acquire(at.db, 'ten')).toMatchObject({ granted: false })
     })
 
-    it('keeps keys apart, and refuses those that are missing or too many', async () => {
+    it('a take keeps keys apart, and refuses missing and superfluous ones', async () => {
       await at.sluice.define([quietTask('any', [each as never])])
       for (const key of ['a', 'b']) expect(await acquire(at.db, `each:${key}`)).toMatchObject({ granted: true })
       expect(await takes().tryTake(each, { key: 'a' })).toMatchObject({ granted: false })
@@ -81,7 +81,7 @@ for (const engine of engines) {
       await expect(takes().take(ten, { maxWaitMs: Number.NaN })).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
     })
 
-    it('of places: a process that dies keeps its own for their life, and no instant has more', async () => {
+    it('a dead process keeps its places until its lease expires, and no instant has more places than the limit', async () => {
       await at.sluice.define([quietTask('any', [three])])
       const ask = (holder: string) => acquire(at.db, 'three', { holder, lifeMs: 30_000 })
       const [dead, live] = [newId(), newId()]
@@ -100,7 +100,7 @@ for (const engine of engines) {
       expect(await ask(live)).toMatchObject({ granted: true })
       expect(await ask(live)).toMatchObject({ granted: false })
       expect(await count(at.db, 'sluice.lease')).toBe(3)
-      // Who was given up is told so, and gets nothing under the same id.
+      // A holder that was given up learns that, and gets nothing under the same id.
       const [kept] = await at.db.query<{ life_us: string | null }>(
         `select life_us from ${fn}.renew_holder($1, 30000000, null)`,
         [dead],
@@ -108,7 +108,7 @@ for (const engine of engines) {
       expect(kept?.life_us).toBe(null)
     })
 
-    it('of places: an answer that is repeated tells of a place only while its holder has it', async () => {
+    it('a repeated reply contains a place only while its holder has it', async () => {
       await at.sluice.define([quietTask('any', [three])])
       const [grant, holder] = [randomUUID(), newId()]
       const ask = () => acquire(at.db, 'three', { grant, holder, lifeMs: 30_000 })
@@ -119,7 +119,7 @@ for (const engine of engines) {
       expect(await ask()).toMatchObject({ granted: false, lost: true })
     })
 
-    it('what takes nothing waits all the same while the vendor asks for silence', async () => {
+    it('a take of zero units waits, too, while the vendor demands silence', async () => {
       await at.sluice.define([quietTask('any', [ten])])
       expect(await acquire(at.db, 'ten')).toMatchObject({ granted: true })
       await at.db.query(`select ${fn}.hold_buckets($1, 5000000, null)`, [[hash64('ten')]])
@@ -128,7 +128,7 @@ for (const engine of engines) {
       expect(await acquire(at.db, 'ten', { cost: 0 })).toMatchObject({ granted: true })
     })
 
-    it('of places: what a dead process held is for the jobs that wait, when a take finds it and it is not its turn', async () => {
+    it('a take that finds the place of a dead process out of its turn leaves it to the waiting jobs', async () => {
       const one = quietTask('one', [limit('single', { concurrency: 1 })])
       await at.sluice.sendMany(one, [])
       expect(await acquire(at.db, 'single')).toMatchObject({ granted: true })
@@ -139,7 +139,7 @@ for (const engine of engines) {
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
     })
 
-    it('of places: what is given back after its use is for the jobs that wait, at once', async () => {
+    it('a place that is given back after its use goes to the waiting jobs at once', async () => {
       const one = quietTask('one', [limit('single', { concurrency: 1 })])
       await at.sluice.sendMany(one, [])
       const grant = randomUUID()
@@ -150,7 +150,7 @@ for (const engine of engines) {
       expect(await claimAll(at.db, at.worker, ['one'], 1)).toHaveLength(1)
     })
 
-    it('of places: where an answer was lost the place is free again, and its units stay charged', async () => {
+    it('a place whose reply was lost is free again, and its units stay charged', async () => {
       await at.sluice.define([quietTask('any', [limit('both', { concurrency: 1, rate: '60/min', burst: 2 })])])
       for (let n = 0; n < 2; n++) {
         const grant = randomUUID()
@@ -160,7 +160,7 @@ for (const engine of engines) {
       expect(await acquire(at.db, 'both')).toMatchObject({ granted: false, soonestMs: 1_000 })
     })
 
-    it('of places: what a dead process held is free for jobs too', async () => {
+    it('the place of a dead process is free for jobs, too', async () => {
       const work = quietTask('work', [three])
       await at.sluice.sendMany(
         work,
@@ -173,7 +173,7 @@ for (const engine of engines) {
       await tidy()
       expect(await claimAll(at.db, at.worker, ['work'], 3)).toEqual([])
       await clock.set(startMs + 15_000)
-      // Nobody is given up where the clock may just have stepped.
+      // No holder is given up when the clock may just have stepped.
       await at.db.query(`select ${fn}.expire_holders(null)`)
       expect(await claimAll(at.db, at.worker, ['work'], 3)).toEqual([])
       await tidy()
@@ -183,7 +183,7 @@ for (const engine of engines) {
       expect(await count(at.db, 'sluice.holder')).toBe(0)
     })
 
-    it('nobody overtakes who asked before, unless there is room for both', async () => {
+    it('no taker overtakes an earlier one, unless there is room for both', async () => {
       await at.sluice.define([quietTask('any', [ten])])
       await acquire(at.db, 'ten', { cost: 8 })
       const [first, second] = [taker(at.db, 'ten', 4), taker(at.db, 'ten', 1)]
@@ -198,7 +198,7 @@ for (const engine of engines) {
       expect(await second()).toMatchObject({ granted: true })
     })
 
-    it('who does not ask again stands in nobody’s way', async () => {
+    it('a taker that does not come back blocks no other', async () => {
       await at.sluice.define([quietTask('any', [ten])])
       await acquire(at.db, 'ten', { cost: 10 })
       const [gone, second] = [taker(at.db, 'ten', 10), taker(at.db, 'ten', 1)]
@@ -209,7 +209,7 @@ for (const engine of engines) {
       expect(await second()).toMatchObject({ granted: true })
     })
 
-    it('who waited and died takes nothing from the jobs that wait', async () => {
+    it('a waiting taker that died takes nothing from the jobs that wait', async () => {
       const work = quietTask('work', [ten])
       await at.sluice.sendMany(
         work,
@@ -221,7 +221,7 @@ for (const engine of engines) {
       const [gone, other] = [taker(at.db, 'ten', 10), taker(at.db, 'each:a', 1)]
       await gone()
       await clock.set(startMs + 10_000)
-      // Somebody waits elsewhere.
+      // Another taker waits elsewhere.
       await acquire(at.db, 'each:a')
       expect(await other()).toMatchObject({ granted: false })
       expect(await claimAll(at.db, at.worker, ['work'], 10)).toHaveLength(10)
@@ -247,7 +247,7 @@ for (const engine of engines) {
     it('a definition that begins to count places counts those held outside of jobs', async () => {
       await at.sluice.define([quietTask('any', [three])])
       for (let n = 0; n < 3; n++) await acquire(at.db, 'three')
-      // An operator takes the places away, and gives them back.
+      // An operator removes the places, and restores them.
       await at.sluice.limits.set('three', { rate: '1000/s', burst: 1_000, concurrency: null }, { reason: 'all' })
       expect(await acquire(at.db, 'three')).toMatchObject({ granted: true })
       await at.sluice.limits.set('three', { concurrency: 3 }, { reason: 'three' })
@@ -266,7 +266,7 @@ for (const engine of engines) {
       let turns = ''
       for (let second = 1; second <= 24; second++) {
         await clock.set(startMs + second * 1_000)
-        // Whoever asks first, and a taker each time anew.
+        // The next take of any kind, with a new taker each time.
         const jobs = async () => (turns += 'j'.repeat((await claimAll(at.db, at.worker, ['work'], 10)).length))
         const takers = async () => {
           for (const [n, ask] of crowd.entries()) {
@@ -287,7 +287,7 @@ for (const engine of engines) {
       expect(turns).not.toMatch(/ttt|jjj/)
     })
 
-    it('jobs that come while takers wait have their turn too, and their worker is told when', async () => {
+    it('jobs that come while takers wait have their turn too, and their worker gets the time of it', async () => {
       const work = quietTask('work', [ten])
       await at.sluice.define([work])
       for (let n = 0; n < 10; n++) await acquire(at.db, 'ten')
@@ -308,7 +308,7 @@ for (const engine of engines) {
       expect(await first()).toMatchObject({ granted: true })
     })
 
-    it('jobs that nobody comes for let their turn pass', async () => {
+    it('jobs without a worker let their turn pass', async () => {
       const work = quietTask('work', [ten])
       await at.sluice.sendMany(
         work,

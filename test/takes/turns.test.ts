@@ -1,4 +1,4 @@
-/** Turns of waiting jobs and takers outside of jobs, where it is not one bucket and not one unit; on a clock of the test's own. */
+/** Turns of waiting jobs and takers outside of jobs, with several buckets or units; on a clock of the test's own. */
 import { beforeEach, describe, expect, it } from 'vitest'
 import { limit } from '../../src/limits/limit.ts'
 import { claim, claimAll, done, emptied, mainEngines, ownClock, quietTask } from '../claim/engine.ts'
@@ -35,14 +35,14 @@ for (const engine of mainEngines) {
           ran += (await claimAll(at.db, at.worker, ['work'], 10)).length
         }
       }
-      // Each as many units of a, in turns; all of b is for jobs.
+      // Each takes as many units of a, in turns; all of b is for jobs.
       expect(granted.length).toBeGreaterThanOrEqual(2)
       expect(ran).toBeGreaterThanOrEqual(18 + 6)
       expect(ran + 3 * granted.length).toBeLessThanOrEqual(36)
       expect(ran + 3 * granted.length).toBeGreaterThanOrEqual(33)
     })
 
-    it('a taker does not ask over and over while the bucket fills for the next job', async () => {
+    it('a taker does not retry over and over while the bucket fills for the next job', async () => {
       const cost = (input: { n?: number | undefined }) => input.n ?? 1
       const heavy = quietTask('heavy', [limit('jug', { rate: '60/min', burst: 10, cost })] as never)
       await at.sluice.sendMany(
@@ -53,7 +53,7 @@ for (const engine of mainEngines) {
       await claim(at.db, at.worker, ['heavy'], 10)
       await clock.set(startMs + 1_000)
       expect(await taker(at.db, 'jug')()).toMatchObject({ granted: true })
-      // From now on it is the turn of jobs, who look 8 s after the first, and can go 9 s after it.
+      // From now on it is the turn of the jobs, which look 8 s after the first, and can go 9 s after it.
       const ask = taker(at.db, 'jug')
       const asks = async (atMs: number, waitMs: number) => {
         await clock.set(startMs + atMs)
@@ -71,7 +71,7 @@ for (const engine of mainEngines) {
       expect(await ask()).toMatchObject({ granted: true })
     })
 
-    it('jobs of a pool have their turns beside takers of its members, and are not asked for over and over', async () => {
+    it('jobs of a pool have their turns beside takers of its members, without needless claims', async () => {
       const work = quietTask('work', [gang])
       await at.sluice.sendMany(work, rows(60))
       await done(at.db, await claimAll(at.db, at.worker, ['work'], 20))

@@ -11,11 +11,11 @@ import { until } from '../until.ts'
 const rare = limit('rare', { window: '1/h' })
 const one = limit('one', { concurrency: 1 })
 const two = limit('two', { concurrency: 2 })
-/** What takes seconds by design, in less: renewals above all. */
+/** Shortens waits that take seconds by design, above all renewals. */
 const { sleep } = systemClock
 const hasty: typeof systemClock = { ...systemClock, sleep: (ms, signal, ref) => sleep(ms / 20, signal, ref) }
 
-describe.each(mainEngines)('on $name', (engine) => {
+describe.each(mainEngines)('waiting takes on $name', (engine) => {
   let sluice: Sluice
   beforeAll(async () => {
     sluice = await Sluice.open({ store: await engine.store(), clock: hasty })
@@ -28,13 +28,13 @@ describe.each(mainEngines)('on $name', (engine) => {
   })
   const inLine = () => count(sluice.db, 'sluice.taker')
 
-  it('are granted in the order of asking', async () => {
+  it('are granted in the order of their requests', async () => {
     const order: number[] = []
     const waiting: Promise<unknown>[] = []
     const first = await one.take()
     for (let n = 0; n < 5; n++) {
       waiting.push(one.take().then((place) => (order.push(n), place.release())))
-      // Asked one after the other, whatever the connections make of it.
+      // Requested one after the other, whatever order the connections would give.
       await until(async () => (await inLine()) === n + 1, 'it has asked')
     }
     await first.release()
@@ -43,7 +43,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await inLine()).toBe(0)
   })
 
-  it('end at once when they cannot be granted in time, and when time is over', async () => {
+  it('end at once when they cannot be granted in time, and when their time is over', async () => {
     const first = await rare.take()
     expect(first).toMatchObject({ isUncharged: false })
     const late = rare.take({ maxWaitMs: 1_000 })
@@ -57,7 +57,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(place.freshForMs).toBe(Infinity)
   })
 
-  it('end by a signal, and leave the line', async () => {
+  it('end by an abort signal, and leave the line', async () => {
     await using _place = await one.take()
     const controller = new AbortController()
     const waiting = one.take({ signal: controller.signal })
@@ -69,7 +69,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     await expect(one.take({ signal: controller.signal })).rejects.toThrow('enough')
   })
 
-  it('a place goes from hand to hand, and never to two', async () => {
+  it('pass a place on from one to the next, and never to two', async () => {
     let now = 0
     let most = 0
     const visit = async () => {
@@ -85,7 +85,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await one.tryTake()).toMatchObject({ granted: false, retryAfterMs: 1_000 })
   })
 
-  it('a process that was given up is told, and begins anew', async () => {
+  it('begin anew in a process whose holder was given up, which is reported', async () => {
     const held = sluice.db.query('select 1 from sluice.lease')
     expect(await held).toHaveLength(1)
     await sluice.db.query(`select ${fn}.end_takes(array(select id from sluice.lease), array[$1], array[0])`, ['one'])
@@ -100,7 +100,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     await next.release()
   })
 
-  it('a place is renewed for as long as it is held, and what nobody knows of is given back', async () => {
+  it('renew a place for as long as it is held, and give back a place that the process does not know', async () => {
     await using lease = await one.take()
     const alive = async () =>
       Number((await sluice.db.query<{ at: string }>('select max(alive_until) as at from sluice.holder'))[0]?.at)
@@ -113,12 +113,12 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(lease.signal.aborted).toBe(false)
   })
 
-  it('a place that the store has lost is lost, and no other', async () => {
+  it('lose a place that the store has lost, and no other', async () => {
     await using lease = await two.take()
     await using kept = await two.take()
     const holder = () => sluice.db.query('select id from sluice.holder where alive_until > 0')
     const before = await holder()
-    // As a restore of a backup, or a failover, from before it was taken.
+    // As by a restore of a backup, or a failover, from before the place was taken.
     await sluice.db.query('delete from sluice.lease where id = $1', [lease.id])
     await until(() => lease.signal.aborted, 'it is told')
     expect(lease.signal.reason).toMatchObject({ code: 'SLUICE_LEASE_LOST' })
@@ -126,7 +126,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(await holder()).toEqual(before)
   })
 
-  it('close gives places back, and ends what waits', async () => {
+  it('end by close, which gives places back', async () => {
     if (engine.name === 'PGlite') return
     const other = await Sluice.open({ store: sluice.url ?? '' })
     const lease = await other.takes.take(one)

@@ -29,7 +29,7 @@ afterAll(async () => {
   server.close()
 })
 
-test('posts a form, once, with the job id as idempotency key, and keeps the response', async () => {
+test('the http task posts a form, once, with the job id as idempotency key, and keeps the response', async () => {
   const id = await http.send({ method: 'POST', url: `${url}/form`, form: { name: 'Ada' } })
   expect(await sluice.drain()).toBe(1)
   expect(seen).toEqual([{ method: 'POST', key: id, body: 'name=Ada' }])
@@ -37,7 +37,7 @@ test('posts a form, once, with the job id as idempotency key, and keeps the resp
   expect(job).toMatchObject({ state: 'done', attempt: 1, result: { status: 201, body: { made: true } } })
 })
 
-test('a status that no retry cures fails at once', async () => {
+test('a status that no retry cures fails the job at once', async () => {
   const id = await http.send({ url: `${url}/gone` })
   await sluice.drain()
   expect(await sluice.waitFor(id)).toMatchObject({
@@ -48,7 +48,7 @@ test('a status that no retry cures fails at once', async () => {
   })
 })
 
-test('an input that is no request is refused at the door', async () => {
+test('an input that is no request is refused when it is sent', async () => {
   const before = await sluice.sent(http)
   await expect(http.send({ url: 'ftp://example.com' })).rejects.toMatchObject({ code: 'SLUICE_INVALID_INPUT' })
   expect(await sluice.sent(http)).toEqual(before)

@@ -1,4 +1,4 @@
-/** Routes and rules, at send and at dispatch, on both mainEngines, with the store's clock in the test's hand. */
+/** Routes and rules, at send and at dispatch, on both engines, with a store clock that the test controls. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { z } from 'zod'
 import { limit, rule, type RuleJob, Sluice, task } from '../../src/index.ts'
@@ -61,7 +61,7 @@ describe.each(mainEngines)('$name', (engine) => {
   })
   afterAll(() => t.close())
 
-  test('routes and functions name the queue; a sender may name another', async () => {
+  test('routes and functions choose the queue, and a sender may choose another', async () => {
     const ids = await Promise.all([
       mail.send({}),
       mail.send({}, { queue: () => 'own' }),
@@ -81,7 +81,7 @@ describe.each(mainEngines)('$name', (engine) => {
     await t.drain()
   })
 
-  test('rules at send change what they say, in order, and it is on the job', async () => {
+  test('rules at send change the options that they name, in order, and are recorded in the job', async () => {
     const id = await sync.send({ plan: 'vip', account: 'a' }, { tags: ['own'] })
     const expected = {
       queue: 'fast',
@@ -95,11 +95,11 @@ describe.each(mainEngines)('$name', (engine) => {
     }
     expect(await t.sluice.jobs.get(id)).toMatchObject(expected)
     await t.drain()
-    // The key that a rule gave is no change of the task's limits: it ran as it was.
+    // The key that a rule set is no change of the task's limits: the job ran as it was.
     expect(await t.waitFor(id)).toMatchObject({ ...expected, state: 'done', attempt: 1 })
   })
 
-  test('a rule at send discards: the job is there, cancelled, with the reason', async () => {
+  test('a rule at send discards a job, which is recorded as cancelled, with the reason', async () => {
     const sent = { idempotencyKey: `k-${engine.name}` }
     const id = await mail.send({ account: 'test' }, sent)
     expect(await mail.send({ account: 'test' }, sent)).toBe(id)
@@ -111,7 +111,7 @@ describe.each(mainEngines)('$name', (engine) => {
     expect(await t.drain()).toBe(0)
   })
 
-  test('a rule at dispatch sends a job elsewhere, uncalled, and gives its grant back', async () => {
+  test('a rule at dispatch moves a job to another queue, uncalled, and refunds its grant', async () => {
     banned = new Set(['9'])
     ran.length = 0
     const id = await sync.send({ account: '9' })
@@ -125,12 +125,12 @@ describe.each(mainEngines)('$name', (engine) => {
     const rows = await t.sluice.db.query<{ units: number }>(
       `select units::int as units from sluice.ledger where bucket = sluice.hash64('crm:9') order by at, n`,
     )
-    // On a busy machine a grant may grow old, and be given back, once more.
+    // On a busy machine a grant may grow old, and be refunded, once more.
     expect(rows.reduce((sum, { units }) => sum + Number(units), 0)).toBe(1)
     expect(rows.length).toBeGreaterThanOrEqual(3)
   })
 
-  test('hours: a job waits for the opening in its zone, also over the change of clocks, and why says so', async () => {
+  test('a job with hours waits for the opening in its zone, also over a change of clocks, and why shows it', async () => {
     const id = await call.send({})
     await t.drain()
     const reason = (await t.sluice.why(id))?.reasons.find(({ kind }) => kind === 'rule')
@@ -150,7 +150,7 @@ describe.each(mainEngines)('$name', (engine) => {
     })
   })
 
-  test('a rule at dispatch discards or holds', async () => {
+  test('a rule at dispatch discards or holds a job', async () => {
     gone = true
     const left = await call.send({})
     const held = await mail.send({ n: 5 })
@@ -162,7 +162,7 @@ describe.each(mainEngines)('$name', (engine) => {
       reason: 'discarded by rule gone: the customer left',
     })
     await t.clock.advance('5min')
-    // It looks again, and holds again: the record names it once.
+    // The rule runs again, and holds the job again: the record names it once.
     await t.drain()
     expect(await t.sluice.jobs.get(held)).toMatchObject({
       state: 'scheduled',
@@ -171,7 +171,7 @@ describe.each(mainEngines)('$name', (engine) => {
     await t.sluice.jobs.cancel(held)
   })
 
-  test('what was sent by SQL, or by a process without rules, is checked and ruled before it runs', async () => {
+  test('jobs that were sent by SQL, or by a process without rules, are checked and ruled before they run', async () => {
     const plain = await Sluice.open({ store: (t.sluice.url ?? '') || 'memory:' }).catch(() => undefined)
     const send = async (...args: unknown[]) =>
       (await t.sluice.db.query<{ id: string }>(`select sluice.send($1, $2, $3) as id`, args))[0]?.id as string
@@ -239,7 +239,7 @@ test('a rule of hours alone closes its tasks in the store, for as long as a work
   await t.clock.set(new Date('2026-01-11T20:00:00Z'))
   const last = await mail.send({})
   await t.drain()
-  // Another service with rules of its own, or an older version, opens nothing that is not its own.
+  // Another service with rules of its own, or an older version, opens only its own hours.
   const other = await Sluice.open({ store, rules: [rule('other', { tasks: 'x', do: { priority: 1 } })] })
   expect(await other.dispatchOnce(tasks)).toBe(0)
   await t.clock.advance('61s')
@@ -249,7 +249,7 @@ test('a rule of hours alone closes its tasks in the store, for as long as a work
   await Promise.all([other.close(), t.close()])
 })
 
-test('rules are not meant for the jobs that tell of failures, unless they name them', async () => {
+test('rules do not apply to the jobs that report failures, unless they name them', async () => {
   const heard: unknown[] = []
   const fails = task('mail.fails', {
     input,
@@ -268,7 +268,7 @@ test('rules are not meant for the jobs that tell of failures, unless they name t
   ]
   const t = await testSluice({ tasks: [fails], rules: all })
   await fails.send({ plan: 'a' })
-  // A rule's code comes later than the job, by SQL, and its input does not even fit.
+  // A rule's code comes after the job, which SQL sent, and whose input does not even fit.
   await t.sluice.db.query(`select sluice.send('mail.fails', '{"plan": 7}')`)
   await t.drain()
   expect(heard).toEqual(expect.arrayContaining([{ plan: 'a' }, { plan: 7 }]))
@@ -278,7 +278,7 @@ test('rules are not meant for the jobs that tell of failures, unless they name t
   await t.close()
 })
 
-test('24 queues and 24 rules: each job is where its rule says', async () => {
+test('24 queues and 24 rules put each job where its rule decides', async () => {
   const many = task('many', { input: z.object({ n: z.number() }), run: note('many') })
   const all = Array.from({ length: 24 }, (_, i) =>
     rule<{ n: number }>(`r${i}`, { when: ({ input: { n } }) => n % 24 === i, do: { queue: `q${i}`, tags: [`t${i}`] } }),
@@ -289,7 +289,7 @@ test('24 queues and 24 rules: each job is where its rule says', async () => {
     Array.from({ length: 480 }, (_, n) => ({ n })),
   )
   ran.length = 0
-  // A worker of one queue runs what is there, and nothing else.
+  // A worker of one queue runs the jobs of that queue, and nothing else.
   await t.sluice.dispatchOnce([many], { queues: ['q7'] })
   expect(ran).toEqual(Array.from({ length: 20 }, () => 'many@q7'))
   await t.drain()
@@ -302,7 +302,7 @@ test('24 queues and 24 rules: each job is where its rule says', async () => {
   await t.close()
 })
 
-test('a job that rules send in a circle fails, and says so', async () => {
+test('a job that rules move in a circle fails with that reason', async () => {
   const round = task('round', { input, run: note('round') })
   const all = ['a', 'b'].map((queue) =>
     rule(`to-${queue}`, { at: 'dispatch', when: (job: RuleJob) => job.queue !== queue, do: { queue } }),
@@ -347,7 +347,7 @@ test('bad rules, routes and hours are refused', async () => {
   await t.close()
 })
 
-test('by SQL too, nonsense is refused at the door, with the code in front', async () => {
+test('bad options by SQL are refused when they are sent, with the code first', async () => {
   const t = await testSluice({ tasks })
   const cases: [string | null, unknown, RegExp][] = [
     ['a b', {}, /^SLUICE_BAD_TASK/],

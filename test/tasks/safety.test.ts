@@ -1,4 +1,4 @@
-/** Through a worker and a store: requests that may not be sent, and secrets that may not be kept. */
+/** Through a worker and a store: requests that may not be sent, and secrets that may not be stored. */
 import { afterAll, beforeAll, describe, expect, test } from 'vitest'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -32,7 +32,7 @@ describe.each(mainEngines)('on $name', (engine) => {
   })
   afterAll(() => sluice.close())
 
-  test('a job whose data leads inside fails, says how to allow it, and its grant is left to the next', async () => {
+  test('a job whose data lead to an internal address fails, explains how to allow it, and leaves its grant to the next', async () => {
     const limits = [limit('calls', { rate: '1/h' })]
     const closed = httpTask('closed', { limits })
     const open = httpTask('open', { limits, allowPrivate: [at] })
@@ -40,16 +40,16 @@ describe.each(mainEngines)('on $name', (engine) => {
     const run = async (which: typeof open, url: string) =>
       sluice.waitFor(await sluice.send(which, { url }), { timeout })
     const before = heard.length
-    // A literal, and a name that only the look-up finds out about.
+    // A literal address, and a name whose address only the look-up shows.
     for (const host of [at, at.replace('127.0.0.1', 'localhost'), at.replace('127.0.0.1', '2130706433')])
       expect(await run(closed, `http://${host}/`)).toMatchObject(blocked)
     expect(heard).toHaveLength(before)
-    // An hour later, had any of the three kept its grant.
+    // It would be an hour later if any of the three had kept its grant.
     expect(await run(open, `http://${at}/`)).toMatchObject({ state: 'done' })
     expect(heard).toHaveLength(before + 1)
   })
 
-  test('a handler is guarded as well, also where a vendor sends it on', async () => {
+  test('a handler is guarded as well, also where a vendor redirects it', async () => {
     const calls = task('calls-out', {
       input: z.object({ url: z.string() }),
       allowPrivate: [at],
@@ -60,7 +60,7 @@ describe.each(mainEngines)('on $name', (engine) => {
     expect(job).toMatchObject({ ...blocked, error: { message: expect.stringContaining('169.254.169.254') } })
   })
 
-  test('a secret reaches the vendor, and is nowhere in the record, also when the vendor or an error says it', async () => {
+  test('a secret reaches the vendor, and appears nowhere in the record, even if the vendor or an error repeats it', async () => {
     const secrets = { crm: { read: () => `very-secret-${engine.name}`, hosts: [`http://${at}`] } }
     const hook = httpTask('secret-hook', { secrets, allowPrivate: [at] })
     const talks = task('talks', {

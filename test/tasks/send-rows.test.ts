@@ -22,7 +22,7 @@ for (const engine of mainEngines) {
   describe(`sendRows on ${engine.name}`, () => {
     const at = emptied(engine)
 
-    it('leaves bad rows out, and rows whose key is known, also one of the same call', async () => {
+    it('leaves out bad rows, and rows whose key exists, also within the same call', async () => {
       const bad: unknown[] = []
       const progress: number[] = []
       const rows: Line[] = Array.from({ length: 700 }, (_, n) => ({ n: n === 3 ? 'x' : n, key: `k${n === 9 ? 8 : n}` }))
@@ -38,7 +38,7 @@ for (const engine of mainEngines) {
       expect(await at.sluice.jobs.count()).toEqual({ count: 698, isExact: true })
     })
 
-    it('without onBad the first bad row stops it, named; what was before it is recorded', async () => {
+    it('without onBad stops at the first bad row, names it, and keeps the jobs before it', async () => {
       const rows = [1, 2, 'x', 4].map((n): Line => ({ n }))
       const code = 'SLUICE_INVALID_INPUT'
       const stops = at.sluice.sendRows(quiet, rows, { read })
@@ -51,7 +51,7 @@ for (const engine of mainEngines) {
       expect(await count(at.db, 'sluice.job')).toBe(2)
     })
 
-    it('what onBad throws stops it there, and an abort after the batch in hand', async () => {
+    it('stops when onBad throws, and on an abort after the batch in hand', async () => {
       const onBad = () => {
         throw new Error('enough')
       }
@@ -67,7 +67,7 @@ for (const engine of mainEngines) {
       expect([500, 1_000]).toContain(sent)
     })
 
-    it('goes with a transaction, and each row with options of its own', async () => {
+    it('takes part in a transaction, and takes options for each row', async () => {
       const ids = [newId(), newId()]
       const own = (n: number) => ({
         input: { n },
@@ -90,7 +90,7 @@ for (const engine of mainEngines) {
 }
 
 describe('a stream of rows', () => {
-  /** Each write ends when the test says so. */
+  /** A store whose writes end when the test lets them. */
   function slow(rows: Iterable<Line>) {
     const writes: { first: unknown; size: number; end: (error?: Error) => void }[] = []
     const write = (jobs: NewJob[]) =>
@@ -108,7 +108,7 @@ describe('a stream of rows', () => {
     }
   }
 
-  it('is read on while a batch is written, one batch ahead, and written in order', async () => {
+  it('is read one batch ahead while a batch is written, and written in order', async () => {
     let reached = 0
     const { writes, sent } = slow(lines(1_200, (n) => (reached = n)))
     await until(() => reached === 999)
@@ -122,7 +122,7 @@ describe('a stream of rows', () => {
     expect(await sent).toEqual({ sent: 1_200, known: 0, bad: 0 })
   })
 
-  it('ends when a write fails, with nothing written after it; and not before a write has ended', async () => {
+  it('ends when a write fails, with nothing written after it, and never before a write has ended', async () => {
     const failing = slow(lines(1_200, () => {}))
     await until(() => failing.writes.length === 1)
     failing.writes[0]?.end(new Error('the disk is full'))

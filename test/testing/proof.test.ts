@@ -14,7 +14,7 @@ const arrival = (atMs: number, more: Partial<Arrival> = {}): Arrival => ({
 })
 const claim = { name: 'two a second', limit: 2, windowMs: 1_000 }
 
-test('a window is half-open: what arrives exactly one window later is in the next', () => {
+test('a window is half-open: a call that arrives exactly one window later is in the next', () => {
   expect(
     prove(
       [0, 1, 1_000].map((at) => arrival(at)),
@@ -29,7 +29,7 @@ test('a window is half-open: what arrives exactly one window later is in the nex
   ).toEqual([{ ...claim, exceeded: 1, worst: 3, keys: 1 }])
 })
 
-test('what was refused arrived all the same; keys are apart; repeats are counted', () => {
+test('refused calls count as arrived, keys are separate, and repeats are counted', () => {
   const arrivals = [
     arrival(0, { jobId: 'a', attempt: '1' }),
     arrival(1, { jobId: 'a', attempt: '1', verdict: 429 }),
@@ -46,7 +46,7 @@ test('what was refused arrived all the same; keys are apart; repeats are counted
   })
 })
 
-test('two pointers count what a search of all pairs counts', () => {
+test('two pointers give the same count as a search of all pairs', () => {
   const times = fc.array(fc.integer({ min: 0, max: 50 }), { maxLength: 60 })
   fc.assert(
     fc.property(

@@ -9,7 +9,7 @@ import { until } from '../until.ts'
 import { count } from '../claim/engine.ts'
 import { freshDatabase } from '../servers/database.ts'
 
-// The way to a vendor in the same process takes as long as its busiest moment.
+// The transit to a vendor in the same process takes as long as its busiest moment.
 const transit = '500ms'
 const cases: Record<string, { limited: LimitOptions; rules: VendorOptions['rules']; jobs: number }> = {
   'a window, and a sliding log': {
@@ -32,7 +32,7 @@ const cases: Record<string, { limited: LimitOptions; rules: VendorOptions['rules
   },
 }
 
-test.each(Object.keys(cases))('%s: two workers exceed nothing', async (name) => {
+test.each(Object.keys(cases))('two workers exceed nothing of %s', async (name) => {
   const { limited, rules, jobs } = cases[name] as (typeof cases)[string]
   const api = vendor({ rules, latencyMs: 20 })
   const url = await api.listen()

@@ -1,4 +1,4 @@
-/** Our schedules against vendors' ways of counting, as arithmetic: what limits.md 0 expects without any delay. */
+/** Our schedules against vendors' ways of counting, as arithmetic: the expected values of limits.md 0, without any delay. */
 import type { LimitOptions } from '../../src/limits/limit.ts'
 import type { Rule } from '../../src/limits/rule.ts'
 import { charge, emptyWindow, waitOf, type WindowRule } from '../../src/testing/window.ts'
@@ -34,7 +34,7 @@ export function plainRules(schedule: Schedule, { units, windowMs }: Scale): Rule
   return [sliding(units, windowUs / 60)]
 }
 
-/** What a user writes for a schedule; its margin J stands in the spacing's window, since a classic bucket has none. */
+/** The options by which a user writes a schedule; its margin J is in the window of the spacing, because a classic bucket has none. */
 export function written(schedule: Schedule, { units, windowMs }: Scale, transitMs: number): LimitOptions {
   const transit = `${transitMs}ms` as const
   const grantMs = Math.min(100, windowMs / 10)
@@ -56,7 +56,7 @@ export function times(schedule: Schedule, rules: readonly Rule[], calls: number,
   return greedy(rules, 0, calls).flatMap(([atUs, got]) => Array<number>(got).fill(atUs * 1_000))
 }
 
-/** When a log without parts lets bursts of N go: what sub-buckets come close to. */
+/** When a log without parts lets bursts of N go: sub-buckets approximate it. */
 export function logTimes(calls: number, { units, windowMs }: Scale): number[] {
   return Array.from({ length: calls }, (_, i) => Math.floor(i / units) * windowMs * 1e6)
 }

@@ -27,7 +27,7 @@ const statuses = (responses: readonly { status: number }[]) =>
   responses.map(({ status }) => status).toSorted((a, b) => a - b)
 const hour = 3_600_000
 
-test('refuses what is over the limit, tells when to come back, and proves that it was exceeded', async () => {
+test('a vendor refuses calls over the limit with the time to wait, and proves that the limit was exceeded', async () => {
   const { standIn, call } = await start({ rules: [{ algorithm: 'sliding log', limit: 3, windowMs: hour }] })
   const responses = await Promise.all([1, 2, 3, 4, 5].map(() => call()))
   expect(statuses(responses)).toEqual([200, 200, 200, 429, 429])
@@ -44,7 +44,7 @@ test('refuses what is over the limit, tells when to come back, and proves that i
   })
 })
 
-test('all rules must allow; a refusal by one charges none of them', async () => {
+test('all rules must allow a call, and a refusal by one charges none of them', async () => {
   const rules = [
     { name: 'all', algorithm: 'bucket', limit: 3, windowMs: hour },
     { name: 'path', algorithm: 'sliding log', limit: 1, windowMs: hour, key: 'path' },
@@ -77,7 +77,7 @@ test('keys come from a header, the query or a function', async () => {
   expect((await call('/r?tenant=u', { 'x-account': 'c' })).status).toBe(429)
 })
 
-test('a proof may speak of another window than the limiter', async () => {
+test('a proof may use another window than the limiter', async () => {
   const rules = [{ algorithm: 'bucket', limit: 10, windowMs: 1, proofWindow: { limit: 1, windowMs: hour } }] as const
   const { standIn, call } = await start({ rules })
   await call()
@@ -95,7 +95,7 @@ test('concurrency frees a place when a request ends', async () => {
   await expect.poll(async () => statuses(await Promise.all([call(), call()]))).toEqual([200, 200])
 })
 
-test('faults: failures first, resets, and dates', async () => {
+test('a vendor can fail first calls, reset connections, and send dates', async () => {
   const rules = [{ algorithm: 'fixed window', limit: 6, windowMs: hour }] as const
   const faults = { failFirst: 1, failStatus: 503, resetEvery: 4, retryAfter: 'date' } as const
   const { standIn, call } = await start({ rules, faults, status: 204 })
@@ -111,7 +111,7 @@ test('faults: failures first, resets, and dates', async () => {
   expect(standIn.report().duplicates).toBe(4)
 })
 
-test('arrivals are appended to a file, and told over HTTP when asked to', async () => {
+test('arrivals are appended to a file, and returned over HTTP on request', async () => {
   const folder = await mkdtemp(join(tmpdir(), 'vendor-'))
   onTestFinished(() => rm(folder, { recursive: true }))
   const file = join(folder, 'arrivals.jsonl')
@@ -132,7 +132,7 @@ test('arrivals are appended to a file, and told over HTTP when asked to', async 
   expect([length, lines.length]).toEqual([2, 2])
 })
 
-test('a rule that makes no sense is refused', () => {
+test('an invalid rule is refused', () => {
   const make = (rule: object) => () =>
     vendor({ rules: [{ algorithm: 'bucket', limit: 1, windowMs: 1, ...rule } as never] })
   for (const rule of [{ limit: 0 }, { limit: 1.5 }, { windowMs: 0 }, { burst: 0.5 }, { algorithm: 'leaky' }]) {

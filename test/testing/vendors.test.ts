@@ -39,7 +39,7 @@ const names = Object.keys(vendorRules(minuteScale))
 const table: Record<Schedule, number[]> = {
   'safe rate': [0, 0, 1, 0, 0],
   'bucket(N, N/W)': [99, 99, 107, 0, 90],
-  // Of a log without parts, which sub-buckets come close to: the counter refuses 500.
+  // A log without parts, which sub-buckets approximate: the counter refuses 500 of its calls.
   'exact window': [0, 0, 466, 0, 900],
   spacing: [0, 0, 10, 0, 0],
   'fixed, wrong phase': [100, 100, 500, 99, 909],
@@ -49,12 +49,12 @@ const callsOf = (schedule: Schedule) => (schedule === 'safe rate' ? 900 : 1_000)
 describe('without delays, at 100 a minute', () => {
   const refusedBy = (at: number[]) => names.map((name) => worstRefused(rule(name, minuteScale), at))
 
-  it.each(schedules)('%s is refused as often as limits.md 0 says', (schedule) => {
+  it.each(schedules)('%s is refused as often as the table of worst cases lists', (schedule) => {
     const at = times(schedule, plainRules(schedule, minuteScale), callsOf(schedule), minuteScale)
     expect(refusedBy(at)).toEqual(table[schedule])
   })
 
-  it('a log without parts is refused 500 times by a counter, and 900 by a small bucket', () => {
+  it('calls that fit an exact sliding window are refused 500 times by a counter, and 900 times by a small bucket', () => {
     expect(refusedBy(logTimes(1_000, minuteScale))).toEqual([0, 0, 500, 0, 900])
   })
 })
@@ -62,7 +62,7 @@ describe('without delays, at 100 a minute', () => {
 describe('delays that fall, as in discord-api-docs#5144: 217 to 259 ms, then 127, then 78', () => {
   const vendor: WindowRule = { algorithm: 'sliding log', limit: 50, windowNs: 1e9, burst: 50 }
   const delayMs = (i: number) => (i < 50 ? 217 + (42 * i) / 49 : i < 100 ? 127 : 78)
-  /** Which of 150 calls are refused, the first being 0. */
+  /** The numbers of the refused calls among 150, from 0. */
   const refusedOf = (sentMs: readonly number[]) => {
     const state = emptyWindow(vendor)
     return sentMs.flatMap((ms, i) => {
@@ -73,13 +73,13 @@ describe('delays that fall, as in discord-api-docs#5144: 217 to 259 ms, then 127
     })
   }
 
-  it('batches of 50 about a second apart: the 101st comes 963 ms after the second batch, and is refused', () => {
+  it('bring the 101st call 963 ms after the second batch of 50, where the vendor refuses it', () => {
     const sent = Array.from({ length: 150 }, (_, i) => [0, 1_150, 2_162][Math.floor(i / 50)] ?? 0)
     expect((sent[100] ?? 0) + delayMs(100) - (sent[50] ?? 0) - delayMs(50)).toBe(963)
     expect(refusedOf(sent)[0]).toBe(100)
   })
 
-  it('with a margin of 190 ms none is', () => {
+  it('cause no refusal with a margin of 190 ms', () => {
     const { rules, grantUs, transitUs } = limit('discord', { window: '50/s', transit: 90 })
     expect(grantUs + transitUs).toBe(190_000)
     const sent = greedy(rules, 0, 150).flatMap(([atUs, units]) => Array<number>(units).fill(atUs / 1_000))
@@ -101,7 +101,7 @@ interface Cell {
 const children = new Set<ChildProcess>()
 const serveFile = fileURLToPath(new URL('./serve.mjs', import.meta.url))
 
-/** Vendors in a process of their own. They say no by a 403, which holds nothing back: what is counted is one schedule. */
+/** Vendors in a process of their own. They refuse by a 403, which holds nothing back, so that one schedule is counted. */
 async function serve(vendors: readonly string[], scale: Scale): Promise<string[]> {
   const all = vendors.map((name): VendorOptions => {
     const { algorithm, limit: units, burst } = rule(name, scale)
@@ -150,7 +150,7 @@ describe('with real traffic', () => {
     } else await sluice.sendMany(call, each(calls))
     const worker = await sluice.work([call], { concurrency: 200 })
     const waiting = async () => await count(sluice.db, `sluice.job where task = 'call-${name}'`)
-    // A busy machine lets grants grow old before they are used: then the table is of what arrived until then.
+    // A busy machine lets grants grow old before they are used: then the table covers the calls that arrived until then.
     const limitMs = isLong ? 400_000 : 60_000
     await until(async () => (await waiting()) === 0, 'all jobs ended', limitMs).catch(() => {})
     await worker.stop()
@@ -166,7 +166,7 @@ describe('with real traffic', () => {
       arrivals.map(({ atNs }) => atNs),
     )
 
-  it.skipIf(isLong)('the default is never refused by a sliding log; the usual bucket is', async () => {
+  it.skipIf(isLong)('the default rate is never refused by a sliding log, and the usual bucket is', async () => {
     // The usual bucket's last four calls come in 2 s, within the window of the first 20 however busy the machine is.
     const [[safe], [usual]] = await Promise.all([
       run('safe rate', ['sliding log'], 20, { units: 20, windowMs: 2_000 }, 1_000),
@@ -177,7 +177,7 @@ describe('with real traffic', () => {
     expect(refusedOf(usual as Cell)).toBeGreaterThan(0)
   })
 
-  it.runIf(isLong)('the whole table', async () => {
+  it.runIf(isLong)('every schedule against every vendor is refused as the table lists', async () => {
     const scale = { units: 100, windowMs: 20_000 }
     const transitMs = 300
     const runs = await Promise.all(schedules.map((one) => run(one, names, callsOf(one), scale, transitMs)))

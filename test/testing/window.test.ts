@@ -23,7 +23,7 @@ function rejects(of: WindowRule, times: readonly number[]): number {
 
 const phases = 120
 
-/** The worst that can happen over all phases of the vendor's windows against our first request. */
+/** The worst result over all phases of the vendor's windows relative to our first request. */
 function worstRejects(of: WindowRule, times: readonly number[]): number {
   let worst = 0
   for (let phase = 0; phase < phases; phase++) {
@@ -59,20 +59,20 @@ test('an exact sliding log, in bursts of N, is refused by counters and by small 
   expect(table(times(1_000, (i) => Math.floor(i / 100) * 60))).toEqual([0, 0, 500, 0, 900])
 })
 
-test('spacing is refused by next to nobody', () => {
+test('evenly spaced calls are refused by almost no kind of window', () => {
   expect(table(times(1_000, (i) => i * 0.6))).toEqual([0, 0, 10, 0, 0])
 })
 
-test('the small bucket (B = 10, r = (N-B+1)/W) is refused by next to nobody', () => {
+test('the small bucket (B = 10, r = (N-B+1)/W) is refused by almost no kind of window', () => {
   expect(table(times(900, (i) => (Math.max(i - 9, 0) * 60) / 91))).toEqual([0, 0, 1, 0, 0])
 })
 
-test('a fixed window of the wrong phase is refused by everybody', () => {
+test('a fixed window of the wrong phase is refused by every kind of window', () => {
   expect(table(times(1_000, (i) => (i < 100 ? 59 : 60 * Math.floor(i / 100))))).toEqual([100, 100, 500, 99, 909])
 })
 
 test('a fixed window lets 120 of 60 through within 100 ms, a sliding counter 199 of 100 within its window', () => {
-  /** What is let through when somebody asks every 100 us in these spans. */
+  /** The number of calls let through when a caller tries every 100 us in these spans. */
   const passed = (of: WindowRule, spans: readonly (readonly [from: number, to: number])[]) => {
     const state = emptyWindow(of)
     const let_ = spans.flatMap(([from, to]) => times(Math.round((to - from) * 10_000), (i) => from + i / 10_000))
@@ -88,7 +88,7 @@ test('a fixed window lets 120 of 60 through within 100 ms, a sliding counter 199
   expect(most(passed(rule('sliding counter', 100, 60), [[59.98, 120.2]]), 60 * second)).toBe(199)
 })
 
-test('the wait that is told is exact: not allowed a moment before, allowed then', () => {
+test('the returned wait is exact: the call is refused a moment before, and allowed then', () => {
   for (const of of [
     ...vendors,
     rule('sliding log', 3, 1),
@@ -115,7 +115,7 @@ test('the wait that is told is exact: not allowed a moment before, allowed then'
   }
 })
 
-test('concurrency counts what has begun and not ended', () => {
+test('concurrency counts calls that have begun and not ended', () => {
   const of = rule('concurrency', 2, 0)
   const state = emptyWindow(of)
   charge(of, state, 0)

@@ -40,7 +40,7 @@ it('a cost is a number, the path of one in the input, or a function of the input
   task('eight', { input, limits: [{ limit: limit('keyed', { rate: '5/s', by: 'tenant' }), cost: 2 }], run })
 })
 
-it('what is no cost is refused where it is defined', () => {
+it('an invalid cost is refused where it is defined', () => {
   for (const cost of [-1, 0.5, 2 ** 31, Number.NaN, '']) {
     expect(() => limit('tpm', { rate: '5/s', cost })).toThrow(bad)
   }

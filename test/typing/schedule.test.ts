@@ -14,7 +14,7 @@ import {
 // What must not compile is marked; tsc fails when a marked line does compile.
 const sync = task('sync', { input: z.object({ account: z.string() }), run: () => 1 })
 
-it('a schedule takes what its task takes, and one of two ways to say when', () => {
+it('a schedule takes the options of its task, and one of two ways to define its instants', () => {
   const nightly = schedule('nightly', { task: sync, cron: '0 3 * * *', input: { account: 'a' } })
   expectTypeOf(nightly).toEqualTypeOf<Schedule>()
   expectTypeOf(nightly.spec).toEqualTypeOf<ScheduleSpec>()

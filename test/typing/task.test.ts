@@ -3,7 +3,7 @@ import { z } from 'zod'
 import { type AnyTask, limit, type Sluice, task, type Context, type Rate, type Task } from '../../src/index.ts'
 
 // What must not compile is marked; tsc fails when a marked line does compile. The bodies also run: what misuse does
-// in plain JavaScript is said by an error with a code.
+// in plain JavaScript leads to an error with a code.
 
 const contact = z.object({
   accountId: z.string(),
@@ -14,7 +14,7 @@ const contact = z.object({
 const crm = limit('crm', { rate: '100/min', by: 'accountId' })
 const run = (): void => {}
 
-it('send takes what the schema takes; the handler gets what the schema gives', () => {
+it('send takes the input type of the schema, and the handler gets its output type', () => {
   const sync = task('sync', {
     input: contact,
     limits: [crm],
@@ -54,13 +54,13 @@ it('send takes what the schema takes; the handler gets what the schema gives', (
   expect(misuse).toBeTypeOf('function')
 })
 
-it('a handler may be asynchronous; its result is awaited', () => {
+it('a handler may be asynchronous, and its result is awaited', () => {
   const count = task('count', { input: z.object({}), run: async () => 3 })
   expectTypeOf(count).toExtend<Task<Record<string, never>, number>>()
   expect(count.name).toBe('count')
 })
 
-it('a task has either a handler here or a module that is run in a thread', () => {
+it('a task has either a handler here or a module that runs in a thread', () => {
   const thread = new URL('./work.ts', import.meta.url)
   const resize = task('resize', { input: contact, limits: [crm], fair: 'nested.id', thread })
   expectTypeOf<Parameters<typeof resize.send>[0]>().toEqualTypeOf<z.input<typeof contact>>()
@@ -92,7 +92,7 @@ it('a limit fits only inputs that have its key', () => {
   task('wrong', { input: contact, limits: [limit('names', { rate: '5/s', by: 'name' })], run })
   task('wrong', {
     input: contact,
-    // @ts-expect-error the function asks for another input
+    // @ts-expect-error the function needs another input
     limits: [limit('functions', { rate: '5/s', by: (input: { tenant: string }) => input.tenant })],
     run,
   })
@@ -141,7 +141,7 @@ it('wrong fields and malformed rates do not compile', () => {
   expect(limit('a', { rate: '5/s', by: (input: { on: Date }) => input.on }).path).toBeUndefined()
 })
 
-it('tasks without a schema, a handler, or with unknown fields do not compile', () => {
+it('tasks without a schema, without a handler, or with unknown fields do not compile', () => {
   const input = z.object({})
   const bad = expect.objectContaining({ code: 'SLUICE_BAD_TASK' })
   // @ts-expect-error no schema

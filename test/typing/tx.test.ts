@@ -48,7 +48,7 @@ it('the transactions of each library are taken as they are', () => {
   expectTypeOf<PrismaTransaction>().toExtend<TxLike>()
 })
 
-it('where types tell them apart, what begins transactions is not taken for one', () => {
+it('an object that only begins transactions is not accepted as one, where types can distinguish them', () => {
   const take = (tx: TxLike) => tx
   const misuse = () => {
     // @ts-expect-error no transaction

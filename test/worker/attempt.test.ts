@@ -1,4 +1,4 @@
-/** What an attempt's error means, and when its job is tried again. */
+/** The meaning of an attempt's error, and when its job is retried. */
 import { afterAll, beforeAll, expect, test, vi } from 'vitest'
 import { z } from 'zod'
 import {
@@ -52,7 +52,7 @@ const errors: Record<string, () => unknown> = {
   ),
   usage: () => new UsageError('SLUICE_INVALID_INPUT', 'a follow-up that no repetition makes valid'),
 }
-/** Told when the worker sleeps until something happens. */
+/** Resolves when the worker sleeps until something happens. */
 let onIdle: (() => void) | undefined
 let fail: (kind: string) => unknown
 const failing = task('failing', {
@@ -92,9 +92,9 @@ beforeAll(async () => {
 afterAll(() => sluice.close())
 
 test.each(Object.keys(errors).filter((kind) => kind !== 'usage'))(
-  'a handler that throws a %s error is tried again, at once when due',
+  'a handler that throws a %s error is retried, as soon as the retry is due',
   async (kind) => {
-    // With a tag the job is left to a claim, after which the worker idles again.
+    // A job with a tag is left to a claim, after which the worker idles again.
     const job = await sluice.send(failing, { kind }, { tags: [kind.replaceAll(' ', '-')] })
     const idle = new Promise<void>((resolve) => (onIdle = resolve))
     fail = async (which) => {
@@ -106,7 +106,7 @@ test.each(Object.keys(errors).filter((kind) => kind !== 'usage'))(
   },
 )
 
-test('an error that says that no repetition helps ends the job', async () => {
+test('an error that no retry can help ends the job', async () => {
   fail = (which) => errors[which]?.()
   const job = await sluice.send(failing, { kind: 'usage' })
   await expect.poll(async () => (await sluice.jobs.get(job))?.state).toBe('failed')
@@ -115,18 +115,18 @@ test('an error that says that no repetition helps ends the job', async () => {
 
 /** What a handler, or a client library in it, makes of an error of `fetch`. */
 const rethrows: Record<string, (error: unknown) => unknown> = {
-  'as it is': (error) => error,
-  'as the cause of its own': (cause) => new Error('Connection error.', { cause }),
-  'as one that no repetition cures': () => new UsageError('SLUICE_INVALID_INPUT', 'as if'),
+  'when its handler rethrows the error': (error) => error,
+  'when its handler throws another error with this cause': (cause) => new Error('Connection error.', { cause }),
+  'when its handler throws an error that no retry cures': () => new UsageError('SLUICE_INVALID_INPUT', 'as if'),
 }
 
-test.each(Object.keys(rethrows))('an attempt that could send nothing in time goes back uncalled, %s', async (how) => {
+test.each(Object.keys(rethrows))('an attempt that could send nothing in time is returned uncalled, %s', async (how) => {
   const seen: unknown[] = []
   const url = await httpServer((request, response) => {
     seen.push(request.url)
     response.end()
   })
-  // So slow a machine that every grant is old before it can be used.
+  // A machine so slow that every grant is old before it can be used.
   const clock = { ...systemClock, monotonicMs: () => (nowMs += 30) }
   let nowMs = 0
   let granted = true
@@ -158,14 +158,14 @@ test.each(Object.keys(rethrows))('an attempt that could send nothing in time goe
   for (let i = 0; i < 12; i++) outcomes.push(await run())
   expect(outcomes.map(({ kind }) => kind)).toEqual([...Array.from({ length: 10 }, () => 'return'), 'retry', 'return'])
   expect(outcomes[10]).toMatchObject({ error: expect.stringContaining('SLUICE_GRANT_STALE') as string })
-  // Where the next grant is far away it waits in the store, as often as it takes.
+  // Where the next grant is far away the job waits in the store, as often as needed.
   granted = false
   for (let i = 0; i < 12; i++) expect(await run()).toEqual({ kind: 'return' })
   await agent.close()
   expect(seen).toEqual([])
 })
 
-test('what a handler leaves running sends nothing, also when it asks for its signal and fetch only then', async () => {
+test('code that a handler leaves running sends nothing, even if it gets its signal and calls fetch only then', async () => {
   const seen: unknown[] = []
   const url = await httpServer((request, response) => {
     seen.push(request.url)
@@ -184,7 +184,7 @@ test('what a handler leaves running sends nothing, also when it asks for its sig
   await agent.close()
 })
 
-test('a wait that a vendor asks for is a year at most', async () => {
+test('a wait that a vendor demands is a year at most', async () => {
   const asking = task('asking', {
     input: z.object({}),
     run: () => {
@@ -194,7 +194,7 @@ test('a wait that a vendor asks for is a year at most', async () => {
   expect(await new Attempt(handout({}), asking, around).run()).toMatchObject({ delayMs: 366 * 86_400_000 })
 })
 
-test.each(['late', 'never'])('a schema that answers %s starts no handler, and keeps no slot', async (how) => {
+test.each(['late', 'never'])('a schema that returns %s starts no handler, and keeps no slot', async (how) => {
   let nowMs = 0
   let timeOut: (() => void) | undefined
   const after = (_: number, then: () => void) => {
@@ -222,7 +222,7 @@ test.each(['late', 'never'])('a schema that answers %s starts no handler, and ke
   expect(runs).toBe(0)
 })
 
-test('a program may put another promise in the place of the global one', async () => {
+test('a program may replace the global Promise', async () => {
   const seen: unknown[] = []
   const checked = task('checked', {
     input: { '~standard': { version: 1 as const, vendor: 'test', validate: async (value: unknown) => ({ value }) } },
@@ -234,7 +234,7 @@ test('a program may put another promise in the place of the global one', async (
   expect(seen).toEqual([{ n: 1 }])
 })
 
-test('who claimed a job and was stopped does not begin it: others may have it, whatever limits it has', async () => {
+test('a worker that claimed a job and was then stopped does not begin it, because others may have it, whatever its limits', async () => {
   let [nowMs, wallMs] = [1_000_000, 0]
   const clock = { ...systemClock, monotonicMs: () => nowMs, wallMs: () => wallMs, bootMs: () => 0 }
   let runs = 0
@@ -247,11 +247,11 @@ test('who claimed a job and was stopped does not begin it: others may have it, w
   const early = claimed()
   nowMs += 4_000
   expect(await early.run()).toMatchObject({ kind: 'done' })
-  // Stopped by a signal, or its event loop was busy.
+  // The worker was stopped by a signal, or its event loop was busy.
   const stopped = claimed()
   nowMs += 9_999
   expect(await stopped.run()).toEqual({ kind: 'unused' })
-  // Asleep.
+  // The machine slept.
   const slept = claimed()
   wallMs += 9_999
   expect(await slept.run()).toEqual({ kind: 'unused' })

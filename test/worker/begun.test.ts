@@ -1,4 +1,4 @@
-/** What a process sends whose own worker idles begins at once: in a slot that is free, each job once, and none is lost. */
+/** Jobs of a process whose own worker idles begin at once: in a free slot, each job once, and none is lost. */
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { afterEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
@@ -24,7 +24,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     await Promise.all(open.splice(0).map((sluice) => sluice.close()))
   })
 
-  /** A worker that idles, and counts its runs; `claims`: how often it has asked the store for jobs. */
+  /** A worker that idles, and counts its runs; `claims`: how often it has claimed. */
   async function idle(concurrency: number, run: (n: number) => unknown = () => {}) {
     const sluice = await openOn(engine)
     open.push(sluice)
@@ -52,7 +52,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     const begin = async (options: WorkOptions = {}) => {
       const worker = await sluice.work([work], { concurrency, ...options })
       const before = at.idles
-      // The first job makes its lane known; then the worker has looked again, and found nothing.
+      // The first job makes its lane known; then the worker has claimed again, and found nothing.
       await sluice.send(work, { n: 0 })
       await done(1)
       await until(() => at.idles > before + 1, 'it sleeps')
@@ -61,13 +61,13 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     return Object.assign(at, { work, done, begin })
   }
 
-  it('claims nothing for what is sent to it alone', async () => {
+  it('claims nothing for jobs that are sent to it alone', async () => {
     const at = await idle(3)
     await at.begin()
     const before = at.claims
     let asked = 0
     for (let n = 1; n <= 20; n++) {
-      // Its rounds of housekeeping, and its last sleep's end, may have it look by itself.
+      // Rounds of housekeeping, and the end of the worker's last sleep, may lead to claims as well.
       const claims = at.claims
       await at.sluice.send(at.work, { n })
       await until(() => at.runs.includes(n), 'it runs')
@@ -80,7 +80,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     expect(await count(at.sluice.db, 'sluice.claim')).toBe(0)
   })
 
-  it('begins it after the send has resolved, and in no context of the sender', async () => {
+  it('begins a job after its send has resolved, and in no context of the sender', async () => {
     const order: string[] = []
     const context = new AsyncLocalStorage<string>()
     const at = await idle(3, (n) => order.push(`run ${n} ${context.getStore()}`))
@@ -94,7 +94,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     expect(order).toEqual(['run 0 undefined', ...expected])
   })
 
-  it('keeps to the rate of its own', async () => {
+  it('keeps to its own rate', async () => {
     const at = await idle(5)
     // Three may begin at once, and the first job was one of them.
     await at.begin({ rate: '30/h' })
@@ -113,7 +113,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     expect(await at.sluice.jobs.get(id)).toMatchObject({ state: 'waiting' })
   })
 
-  it('leaves to others what it did not begin, though one of its handlers goes on', async () => {
+  it('leaves jobs that it did not begin to others, even while one of its handlers goes on', async () => {
     const { open, opened } = gate()
     const at = await idle(3, (n) => (n === 1 ? opened : undefined))
     const worker = await at.begin()
@@ -143,7 +143,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     expect(at.runs.toSorted((a, b) => a - b)).toEqual([0, 1, 2, 3, 4, 5, 6, 7, 8, 9])
   })
 
-  it('loses nothing, and begins nothing, when it is told to stop meanwhile', async () => {
+  it('loses nothing, and begins nothing, when it is stopped meanwhile', async () => {
     const at = await idle(2)
     let sent = 1
     for (let round = 0; round < 8; round++) {
@@ -166,7 +166,7 @@ describe.each(mainEngines)('on $name, a worker of the process that sends', (engi
     expect(at.ambiguous).toBe(0)
   })
 
-  it('gets what it is sent though its limit fails all that look at it, and has its slots back', async () => {
+  it('runs its jobs, and gets its slots back, even if a bad bucket makes every claim of its limit fail', async () => {
     const { open, opened } = gate()
     const at = await idle(2, (n) => (n === 0 ? undefined : opened))
     await at.begin()

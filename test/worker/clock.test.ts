@@ -12,7 +12,7 @@ let sluice: Sluice
 beforeEach(async () => void (sluice = await openOn(engines[0])))
 afterEach(() => sluice.close())
 
-it('a store clock that steps forward gives an attempt nothing, and a hold no further end', async () => {
+it('a step forward of the store clock gives an attempt no extra time, and does not extend a hold', async () => {
   const { db } = sluice
   const startMs = 1_790_000_000_000
   const clock = await ownClock(db, startMs)

@@ -1,4 +1,4 @@
-/** What a task and its handler say about how a job goes on, on both engines, with the store's clock in the test's hand. */
+/** How a task and its handler decide about the next steps of a job, on both engines, with a store clock that the test controls. */
 import { fn } from '../servers/fn.ts'
 import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest'
 import { z } from 'zod'
@@ -31,7 +31,7 @@ describe.each(engines)('$name', (engine) => {
   })
   afterAll(() => t.close())
 
-  test('snooze puts a job off: no attempt counts, and why says by whom', async () => {
+  test('snooze postpones a job without counting an attempt, and why names the reason', async () => {
     next = () => {
       throw snooze('10min')
     }
@@ -49,7 +49,7 @@ describe.each(engines)('$name', (engine) => {
     expect(await t.waitFor(id)).toMatchObject({ state: 'done', result: 1, attempt: 1, failed: 0 })
   })
 
-  test('retryIn fixes the time of the next attempt, which the policy would have had sooner', async () => {
+  test('retryIn sets the time of the next attempt in place of the retry policy', async () => {
     next = (attempt) => {
       if (attempt === 1) throw retryIn('1h', 'its turn is in an hour')
       return 'then'
@@ -63,7 +63,7 @@ describe.each(engines)('$name', (engine) => {
     expect(await t.waitFor(id)).toMatchObject({ result: 'then', failed: 1 })
   })
 
-  test('fail ends a job at once, and onFailed hears of it as a job of its own', async () => {
+  test('fail ends a job at once, and onFailed gets a job of its own for it', async () => {
     next = () => {
       throw fail('no such customer')
     }
@@ -77,7 +77,7 @@ describe.each(engines)('$name', (engine) => {
     ])
   })
 
-  test('onFailed hears of a job that used up its attempts once', async () => {
+  test('onFailed gets a job once for a job that used up its attempts', async () => {
     next = () => {
       throw new Error('again')
     }
@@ -92,23 +92,26 @@ describe.each(engines)('$name', (engine) => {
 
   test.each([
     ['throws', () => new Error('reset by peer'), 'doubtful'],
-    ['was told 429', () => rateLimited({ status: 429, headers: new Headers() }), undefined],
-    ['was told 503', () => rateLimited({ status: 503, headers: new Headers() }), 'doubtful'],
-    ['asks for another time', () => retryIn(1), undefined],
-  ])('at most once: a job whose handler %s', async (_, error, reason) => {
-    next = (attempt) => {
-      if (attempt === 1) throw error()
-    }
-    const id = await once.send({})
-    await t.drain()
-    await t.clock.advance('2s')
-    await t.drain()
-    const expected =
-      reason === undefined ? { state: 'done', attempt: 2 } : { state: 'failed', reason, attempt: 1, ambiguous: true }
-    expect(await t.waitFor(id)).toMatchObject(expected)
-  })
+    ['got a 429', () => rateLimited({ status: 429, headers: new Headers() }), undefined],
+    ['got a 503', () => rateLimited({ status: 503, headers: new Headers() }), 'doubtful'],
+    ['requests another time', () => retryIn(1), undefined],
+  ])(
+    'a job in mode at-most-once is retried unless it may have had an effect: its handler %s',
+    async (_, error, reason) => {
+      next = (attempt) => {
+        if (attempt === 1) throw error()
+      }
+      const id = await once.send({})
+      await t.drain()
+      await t.clock.advance('2s')
+      await t.drain()
+      const expected =
+        reason === undefined ? { state: 'done', attempt: 2 } : { state: 'failed', reason, attempt: 1, ambiguous: true }
+      expect(await t.waitFor(id)).toMatchObject(expected)
+    },
+  )
 
-  test('at most once: a job whose worker was lost is not tried again, and one that was never called is', async () => {
+  test('a job in mode at-most-once is not retried when its worker was lost, but is when it was never called', async () => {
     const { db } = t.sluice
     const ids = [await once.send({}), await once.send({})]
     const [lost, left] = [await enter(db), await enter(db)]
@@ -122,7 +125,7 @@ describe.each(engines)('$name', (engine) => {
     expect(second).toMatchObject({ state: 'done', attempt: 1, ambiguous: false })
   })
 
-  test('a job that cannot begin within its maxWait fails, and takes no token', async () => {
+  test('a job that cannot begin within its maxWait fails, and uses no units', async () => {
     const ids = [await brief.send({})]
     await t.drain()
     ids.push(await brief.send({}), await brief.send({}, { maxWait: '2h' }), await brief.send({}))
@@ -136,7 +139,7 @@ describe.each(engines)('$name', (engine) => {
     expect(Number(ledger?.units)).toBe(2)
   })
 
-  test('expired jobs in front of others are passed in the claim that meets them', async () => {
+  test('a claim that meets expired jobs passes them, and takes the jobs behind', async () => {
     const late = await t.sluice.sendMany(
       noted,
       Array.from({ length: 30 }, () => ({})),
@@ -154,7 +157,7 @@ describe.each(engines)('$name', (engine) => {
     expect(Number(failed?.n)).toBe(late)
   })
 
-  test('a send that replaces: the last one runs, once, under the id of the first', async () => {
+  test('a send that replaces runs the last input, once, under the id of the first job', async () => {
     steps.length = 0
     const key = newId()
     const first = await noted.send({ n: 1 }, { idempotencyKey: key, replace: true, delay: '1min' })
@@ -163,7 +166,7 @@ describe.each(engines)('$name', (engine) => {
     expect(await Promise.all(both)).toEqual([first, first])
     await t.drain()
     expect(steps).toEqual(['4'])
-    // What has ended is not brought back: the next one is a job of its own, and has the key.
+    // A job that has ended is not brought back: the next one is a job of its own, and has the key.
     const later = await noted.send({ n: 5 }, { idempotencyKey: key, replace: true })
     expect(later).not.toBe(first)
     expect(await noted.send({ n: 6 }, { idempotencyKey: key })).toBe(later)
@@ -171,7 +174,7 @@ describe.each(engines)('$name', (engine) => {
     expect(steps).toEqual(['4', '5'])
   })
 
-  test.each([1, 2])('%i sends that replace, whose reply is lost: one job, though it runs meanwhile', async (n) => {
+  test.each([1, 2])('%i replacing sends with a lost reply give one job, even if it runs meanwhile', async (n) => {
     const key = newId()
     const { db } = t.sluice
     const worker = await enter(db)
@@ -194,7 +197,7 @@ describe.each(engines)('$name', (engine) => {
     expect(await t.sluice.jobs.get(first)).toMatchObject({ state: 'done' })
   })
 
-  test('a running job is not replaced: the newer one runs after it', async () => {
+  test('a running job is not replaced, and the newer one runs after it', async () => {
     const key = newId()
     const { db } = t.sluice
     const first = await noted.send({ n: 1 }, { idempotencyKey: key })
@@ -209,7 +212,7 @@ describe.each(engines)('$name', (engine) => {
     expect(steps.toSorted()).toEqual(['1', '2'])
   })
 
-  test('a job sent by SQL that failed before anybody looked at it keeps at-most-once and its way when it is retried', async () => {
+  test('a retried job keeps its mode and its route, if it was sent by SQL and failed before any worker saw it', async () => {
     const { db } = t.sluice
     const send = async (name: string, options: object) =>
       (
@@ -233,7 +236,7 @@ describe.each(engines)('$name', (engine) => {
     expect(await t.waitFor(id)).toMatchObject({ state: 'failed', reason: 'doubtful' })
   })
 
-  test('a failed job that is retried keeps what its task said of it', async () => {
+  test('a retried job keeps the options of its task', async () => {
     next = () => {
       throw fail('no')
     }
@@ -246,7 +249,7 @@ describe.each(engines)('$name', (engine) => {
   })
 })
 
-test('impossible wishes are refused at the door', async () => {
+test('invalid control options are refused at once', async () => {
   const bad = { code: 'SLUICE_BAD_OPTION' }
   expect(() => task('x', { input, weight: 0, run })).toThrow(expect.objectContaining(bad))
   expect(() => task('x', { input, maxWait: 0, run })).toThrow(expect.objectContaining(bad))

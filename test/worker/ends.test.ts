@@ -1,7 +1,7 @@
 /**
- * Every way in which an attempt ends, and what it leaves in the ledger. The oracle is docs/guarantees.md ("What is counted",
+ * Every way in which an attempt ends, and its effect on the ledger. The oracle is docs/guarantees.md ("What is counted",
  * "Settle", "Retry-After"): one request that left, or may have left, is one grant; a handler that makes none through
- * `ctx.fetch` has used its one; what was never written is given back; places are free when the attempt is over.
+ * `ctx.fetch` has used its one; unwritten requests are refunded; places are free when the attempt is over.
  */
 import { describe, expect, it } from 'vitest'
 import { fail, rateLimited, retryIn, rule, snooze, UsageError } from '../../src/index.ts'
@@ -9,7 +9,7 @@ import { claim, emptied, mainEngines } from '../claim/engine.ts'
 import { fn } from '../servers/fn.ts'
 import { codeOf, cost, late, once, patient, play, raise, silence, Stage, type Turn } from './stage.ts'
 
-/** Of a job that may be claimed again at once. */
+/** The state of a job that may be claimed again at once. */
 const back = ['scheduled', 'waiting']
 const never = () => new Promise<never>(() => {})
 const lose = async ({ stage }: Turn) =>
@@ -19,7 +19,7 @@ const denied = (lacking?: string) => ({ granted: 0, waitMs: 1, lacking })
 const first = (run: (turn: Turn) => unknown) => (turn: Turn) => (turn.n === 1 ? run(turn) : undefined)
 
 play({
-  // The handler was called, and made its request in a way that we do not see.
+  // The handler was called, and made its request in a way that the worker does not see.
   done: { left: 1, state: 'done' },
   'throws, and is done at the second attempt': {
     left: 2,
@@ -37,28 +37,32 @@ play({
   retryIn: { left: 1, state: 'scheduled', run: () => raise(retryIn('1h')) },
   fail: { left: 1, state: 'failed', run: () => raise(fail('no such customer')) },
   snooze: { left: 1, attempts: 0, state: 'scheduled', run: () => raise(snooze('1h')) },
-  'time-out': { left: 1, state: 'failed', task: { timeout: 300, retry: { attempts: 1 } }, run: never },
-  'cancelled while it runs': { left: 1, state: 'cancelled', run: ({ stage }) => stage.sluice.jobs.cancel(stage.job) },
-  'told to stop at once': { left: 1, state: back, run: ({ stage }) => (void stage.worker.abort(), never()) },
-  'its worker is lost': { left: 2, state: 'done', run: first(lose) },
-  'its worker is lost three times': { left: 3, state: 'failed', run: lose },
-  'at most once, throws': { left: 1, state: 'failed', task: once, run: () => raise(new Error('as if')) },
-  'at most once, retryIn': {
+  'times out': { left: 1, state: 'failed', task: { timeout: 300, retry: { attempts: 1 } }, run: never },
+  'is cancelled while it runs': {
+    left: 1,
+    state: 'cancelled',
+    run: ({ stage }) => stage.sluice.jobs.cancel(stage.job),
+  },
+  'is stopped at once': { left: 1, state: back, run: ({ stage }) => (void stage.worker.abort(), never()) },
+  'loses its worker': { left: 2, state: 'done', run: first(lose) },
+  'loses its worker three times': { left: 3, state: 'failed', run: lose },
+  'in mode at-most-once throws': { left: 1, state: 'failed', task: once, run: () => raise(new Error('as if')) },
+  'in mode at-most-once throws retryIn': {
     left: 2,
     state: 'done',
     task: once,
     run: first(() => raise(retryIn(1))),
     isOver: ({ calls }) => calls.length === 2,
   },
-  'at most once, told to stop at once': {
+  'in mode at-most-once is stopped at once': {
     left: 1,
     state: 'failed',
     task: once,
     run: ({ stage }) => (void stage.worker.abort(), never()),
   },
-  'at most once, its worker is lost': { left: 1, state: 'failed', task: once, run: lose },
+  'in mode at-most-once loses its worker': { left: 1, state: 'failed', task: once, run: lose },
 
-  'a 429 that a client of its own was answered': {
+  'gets a 429 by an HTTP client of its own': {
     left: 1,
     state: 'scheduled',
     heldMs: expect.any(Number) as number,
@@ -67,45 +71,45 @@ play({
   },
 
   // The handler was not called.
-  'discarded by a rule': {
+  'is discarded by a rule': {
     left: 0,
     state: 'cancelled',
     isOver: () => true,
     rules: [rule('gone', { at: 'dispatch', do: { discard: 'as if' } })],
   },
-  'held by a rule': {
+  'is held by a rule': {
     left: 0,
     state: 'scheduled',
     isOver: () => true,
     rules: [rule('later', { at: 'dispatch', do: { hold: '1h' } })],
   },
-  'moved by a rule': {
+  'is moved by a rule': {
     left: 1,
     state: 'done',
     rules: [rule('other', { at: 'dispatch', when: ({ queue }) => queue === 'default', do: { queue: 'other' } })],
   },
-  'not admitted, discarded by a rule': {
+  'of a job from SQL is discarded by a rule': {
     left: 0,
     state: 'cancelled',
     isRaw: true,
     isOver: () => true,
     rules: [rule('gone', { do: { discard: 'as if' } })],
   },
-  'not admitted, and moved to where it waits for its limits': { left: 1, state: 'done', isRaw: true },
+  'of a job from SQL is moved to where it waits for its limits': { left: 1, state: 'done', isRaw: true },
 
   // Its grant grew old.
-  'too old before it was called': {
+  'has an expired grant before its handler is called': {
     left: 1,
     state: 'done',
     before: (stage) => (stage.aheadMs === 0 ? late(stage) : undefined),
   },
-  'told to stop while its input is checked': {
+  'is stopped while its input is checked': {
     left: 0,
     state: back,
     before: (stage) => (void stage.worker.abort(), never()),
     isOver: () => true,
   },
-  'too old before its first request, and the next one is far away': {
+  'has an expired grant before its first request, and the next grant is far away': {
     attempts: 0,
     left: 0,
     state: back,
@@ -116,7 +120,7 @@ play({
       await turn.fetch('/')
     },
   },
-  'too old before its first request, and taken again': {
+  'has an expired grant before its first request, and takes another': {
     left: 1,
     state: 'done',
     run: async ({ fetch, stage }) => {
@@ -124,7 +128,7 @@ play({
       await fetch('/')
     },
   },
-  'every further grant is too old when it arrives': {
+  'gets only further grants that are too old on arrival': {
     attempts: 1,
     left: 1,
     state: 'done',
@@ -138,20 +142,20 @@ play({
     },
   },
 
-  // Those who share its limits have a say.
-  'denied by those who share its limits': {
+  // Other limiters of the same limits must grant, too.
+  'is denied by a limiter that shares its limits': {
     left: 1,
     state: 'done',
     answer: (_, n) => (n === 1 ? denied() : undefined),
   },
-  'denied, for they have used a bucket up: its charge stands for what they took': {
+  'is denied because others used a bucket up, and its charge stands for their usage': {
     left: 1,
     charged: 1,
     state: 'done',
     answer: ({ wishes }, n) =>
       n === 1 ? denied(wishes[0]?.takes.find((take) => take.startsWith('calls'))) : undefined,
   },
-  'a further request is denied once': {
+  'makes a further request that is denied once': {
     left: 2,
     state: 'done',
     answer: (_, n) => (n === 2 ? denied() : undefined),
@@ -160,7 +164,7 @@ play({
       await fetch('/')
     },
   },
-  'a further request is denied for long, and nothing was sent': {
+  'makes a further request that is denied for long, before anything was sent': {
     attempts: 1,
     left: 1,
     state: 'done',
@@ -171,7 +175,7 @@ play({
       await fetch('/')
     },
   },
-  'a further request is denied, and given up': {
+  'makes a further request that is denied, and gives it up': {
     left: 1,
     state: 'done',
     answer: ({ isFurther }, _, stage) => {
@@ -189,7 +193,7 @@ play({
 describe.each(mainEngines)('a claim on $name', (engine) => {
   const at = emptied(engine)
 
-  it('whose answer its worker never got, and that goes back when that one signs off, has used nothing', async () => {
+  it('whose reply was lost, and which is returned when its worker signs off, has used nothing', async () => {
     const stage = new Stage(at.sluice, { state: 'waiting' }, 'http://127.0.0.1:1')
     const name = await stage.send()
     expect((await claim(at.db, at.worker, [name], 1)).jobs).toHaveLength(1)

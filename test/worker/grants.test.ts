@@ -11,11 +11,11 @@ import { claim, emptied, mainEngines, perTenant, quietTask } from '../claim/engi
 
 const lifeMs = 100
 const never = new AbortController().signal
-/** What the store's clock shows all the time. */
+/** The constant time of the store's clock. */
 const now_us = '0'
 const id = (grant: Grant | undefined) => (grant as unknown as { id: string }).id
 
-/** Numbers in [0, 1) that a seed decides. */
+/** Random numbers in [0, 1) from a seed. */
 function randomOf(seed: number): () => number {
   let state = seed * 2_654_435_761
   return () => {
@@ -24,7 +24,7 @@ function randomOf(seed: number): () => number {
   }
 }
 
-/** What the ledger knows of one grant. */
+/** The ledger's record of one grant. */
 interface Entry {
   askedMs: number
   charged: boolean
@@ -33,7 +33,7 @@ interface Entry {
   lost: boolean
 }
 
-/** A ledger behind a bad line: denies, delays, fails, loses requests and replies, and carries some out much later. */
+/** A ledger behind a bad connection: denies, delays, fails, loses requests and replies, and carries some out much later. */
 function badLine(random: () => number) {
   const clock = {
     ...systemClock,
@@ -76,7 +76,7 @@ function badLine(random: () => number) {
 }
 
 describe('further grants', () => {
-  it('on a bad line: none is used late or twice, and none that is charged is forgotten', async () => {
+  it('over a bad connection are never used late or twice, and no charged grant is forgotten', async () => {
     for (let seed = 1; seed <= 500; seed++) {
       const random = randomOf(seed)
       const { clock, entries, db } = badLine(random)
@@ -107,7 +107,7 @@ describe('further grants', () => {
   })
 })
 
-it('an attempt that waits for a further grant asks every few seconds: the limit may have been raised', async () => {
+it('an attempt that waits for a further grant tries every few seconds, because the limit may have been raised', async () => {
   const answers = [
     [1e14, false],
     [1e14, false],
@@ -138,7 +138,7 @@ it('an attempt that waits for a further grant asks every few seconds: the limit 
 describe.each(mainEngines)('grants of a running job on $name', (engine) => {
   const at = emptied(engine)
 
-  it('are taken, and given back without another being taken', async () => {
+  it('are taken, and can be given back without another one', async () => {
     const { sluice, db, worker } = at
     const work = quietTask('work', [perTenant('calls', '10/h', 3)])
     await sluice.send(work, { tenant: 'a' })

@@ -5,7 +5,7 @@ import { labelsOf, readLabel } from '../../src/worker/labels.ts'
 
 afterEach(() => void delete process.env['SLUICE_LABELS'])
 
-it('a worker has its host and the address of its machine', async () => {
+it('a worker has its host and the address of its machine as labels', async () => {
   const { host, ip, ...others } = await labelsOf()
   expect(host).toBe(hostname())
   expect(isIP(ip ?? '') > 0 || ip === hostname()).toBe(true)
@@ -13,7 +13,7 @@ it('a worker has its host and the address of its machine', async () => {
   expect((await labelsOf()).ip).toBe(ip)
 })
 
-it('what is given goes before what the environment says, and both before what is found', async () => {
+it('labels in options override those of the environment, and both override detected ones', async () => {
   process.env['SLUICE_LABELS'] = 'ip=203.0.113.7, egress=a'
   expect(await labelsOf({ egress: 'b', host: 'c' })).toEqual({ ip: '203.0.113.7', egress: 'b', host: 'c' })
 })
@@ -24,11 +24,11 @@ it.each([
   [{ a: 5 }, 'SLUICE_BAD_LABEL'],
   [{ a: 'x'.repeat(513) }, 'SLUICE_BAD_KEY'],
   [Object.fromEntries(Array.from({ length: 33 }, (_, i) => [`a${i}`, 'b'])), 'SLUICE_BAD_LABEL'],
-])('refuses %j', async (labels, code) => {
+])('a worker refuses the labels %j', async (labels, code) => {
   await expect(labelsOf(labels as never)).rejects.toMatchObject({ code })
 })
 
-it('is written name=value', () => {
+it('labels in the environment are written name=value', () => {
   expect(readLabel('ip=a=b')).toEqual(['ip', 'a=b'])
   for (const text of ['ip', '=a', 'ip=', 'I=a'])
     expect(() => readLabel(text)).toThrow(expect.objectContaining({ code: 'SLUICE_BAD_LABEL' }))

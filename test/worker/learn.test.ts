@@ -1,4 +1,4 @@
-/** What jobs cost is learned from what earlier ones settled for. */
+/** Costs of jobs are learned from the settlements of earlier ones. */
 import fc from 'fast-check'
 import { afterAll, beforeAll, beforeEach, describe, expect, it } from 'vitest'
 import { z } from 'zod'
@@ -24,14 +24,14 @@ const input = z.object({
 const tpm = limit('tpm', { window: '100000000/min' })
 const log = { debug() {}, info() {}, warn() {}, error() {} }
 let names = 0
-/** A task that nobody has learned of. */
+/** A task without learned costs. */
 const newTask = () =>
   task(`ask${++names}`, {
     input,
     limits: [{ limit: tpm, cost: 'max', learn: { by: 'model' } }],
     run: async ({ used }, { settle }) => {
       await settle({ tpm: used })
-      // Of no account: it was said already.
+      // This has no effect: it was settled already.
       await settle(1)
     },
   })
@@ -44,7 +44,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
   let sluice: Sluice
   let laterMs = 0
   let ask: ReturnType<typeof newTask>
-  /** The machine's, but what was looked up grows old when a test says so. */
+  /** The machine's clock, but cached values expire when a test lets them. */
   const clock: Clock = { ...systemClock, monotonicMs: () => systemClock.monotonicMs() + laterMs }
   beforeAll(async () => void (sluice = await Sluice.open({ store: await store(), clock })))
   beforeEach(() => void (ask = newTask()))
@@ -53,7 +53,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
     await sluice.sendMany(ask, all)
     expect(await sluice.dispatchOnce([ask])).toBe(all.length)
   }
-  /** What a job costs that is sent now, by a process that knows what there is to know. */
+  /** The cost of a job that is sent now, by a process with all learned costs. */
   const costOfNext = async (more: object = {}) => {
     laterMs += 5_000
     return sluice.transaction(async (tx) => {
@@ -70,7 +70,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
     return Object.fromEntries(rows.map(({ value, ratios }) => [value, ratios]))
   }
 
-  it('the declared until 20 have settled, then what nine of ten have really used; each model apart', async () => {
+  it('are the declared cost until 20 jobs have settled, then that of nine in ten, for each model', async () => {
     await run(jobs(19, { model: 'a' }))
     expect((await samples())['a']).toHaveLength(19)
     expect(await costOfNext({ model: 'a' })).toBe(1_000)
@@ -83,7 +83,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
     expect(await costOfNext()).toBe(1_000)
   })
 
-  it('senders hear of it: at once, in bulk, in a transaction of the caller, and by SQL', async () => {
+  it('reach senders: single, in bulk, in a transaction of the caller, and by SQL', async () => {
     await run(jobs(40))
     laterMs += 5_000
     const sent = (used: number) => ({ max: 1_000, used })
@@ -94,7 +94,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
     await sluice.transaction(async (tx) => {
       await sluice.send(ask, sent(1), { tx })
       await sluice.sendMany(ask, [sent(1), sent(1)], { tx })
-      // A server is not asked in the caller's transaction: there what was known holds until the answer has come.
+      // No look-up happens in the caller's transaction: there the cached values hold until the reply has come.
       if (sluice.db.kind === 'pglite') expect(await costs(tx, 1)).toEqual([420, 420, 420])
     })
     await expect
@@ -111,7 +111,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
     expect(await sluice.db.query(sql, [ask.name])).toEqual([{ c: 420 }])
   })
 
-  it('few outliers change nothing; many do, and never beyond the declared; attempts that used nothing teach nothing', async () => {
+  it('ignore a few outliers, follow many, never exceed the declared cost, and ignore attempts that used nothing', async () => {
     await run([...jobs(46), ...jobs(4, { used: 5_000 }), ...jobs(50, { used: 0 })])
     expect((await samples())['']).toHaveLength(50)
     expect(await costOfNext()).toBe(420)
@@ -122,7 +122,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
     expect(await costOfNext()).toBe(100)
   })
 
-  it('of two workers that write at one time neither loses what the other has', async () => {
+  it('of two workers that write at one time are merged without loss', async () => {
     const workers = Array.from({ length: 10 }, () => new Estimates(storeOn(sluice.db, { clock, log })))
     for (let round = 0; round < 3; round++) {
       for (const [i, worker] of workers.entries())
@@ -135,7 +135,7 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
     for (const ratios of Object.values(all)) expect(ratios).toEqual(Array.from({ length: 30 }, () => 400))
   })
 
-  it('a task has 1,000 values at most, and what nobody used for 30 days is forgotten', async () => {
+  it('cover at most 1,000 values a task, and values not used for 30 days are deleted', async () => {
     await sluice.db.query(
       `insert into sluice.learned select $1, 'tpm', 'v' || n, '{1}', sluice.now() - interval '29 days' from generate_series(1, 1000) n`,
       [ask.name],
@@ -155,13 +155,13 @@ describe.each(mainEngines)('learned costs on $name', ({ store }) => {
   })
 })
 
-describe('what is learned', () => {
+describe('the store of learned costs', () => {
   const ask = newTask()
   const some = (answer: () => Promise<unknown[]>, clock: Clock = systemClock) =>
     new Estimates(storeOn({ kind: 'pg', call: answer } as unknown as Db, { clock, log }))
   const known = async (estimates: Estimates) => (await estimates.of(ask))?.(own, { max: 1 })
 
-  it('a store that fails or is silent holds up no send, and costs nobody what is known', async () => {
+  it('delays no send when it fails or is silent, and known costs are kept', async () => {
     expect(await known(some(() => Promise.reject(new Error('away'))))).toBeUndefined()
     let waits = 0
     let laterMs = 0
@@ -189,7 +189,7 @@ describe('what is learned', () => {
     expect(await known(estimates)).toBe(500)
   })
 
-  it('what could not be written is written with the next', async () => {
+  it('gets samples that could not be written with the next write', async () => {
     const written: { ratios: number[] }[][] = []
     let fails = 1
     const db = {
@@ -209,7 +209,7 @@ describe('what is learned', () => {
     expect(written.map(([one]) => one?.ratios)).toEqual([[200, 100]])
   })
 
-  it('is never above the declared, nor the capacity, and at least 1', () => {
+  it('returns costs of at least 1, and never above the declared cost or the capacity', () => {
     const numbers = fc.record({ declared: fc.nat(2 ** 31 - 1), share: fc.integer({ min: 0, max: 1_000 }) })
     fc.assert(
       fc.property(numbers, fc.integer({ min: 1, max: 2 ** 31 - 1 }), ({ declared, share }, room) => {
@@ -234,7 +234,7 @@ describe('what is learned', () => {
     )
   })
 
-  it('a job keeps the cost that it was recorded with, wherever it has to wait', () => {
+  it('leaves a job the cost that it was recorded with, wherever it has to wait', () => {
     const place = (known: object) => placeOf(ask, { max: 1_000 }, 'other', 5, ['tpm'], known).costs
     expect(place({ takes: ['tpm'], costs: [420, 1] })).toEqual([420, 1])
     expect(place({ takes: ['tpm'], costs: [420, 1], expect: () => 700 })).toEqual([420, 1])
@@ -242,7 +242,7 @@ describe('what is learned', () => {
     expect(place({})).toEqual([1_000, 1])
   })
 
-  it('what makes no sense is refused where it is defined', () => {
+  it('refuses invalid options where they are defined', () => {
     const bad = expect.objectContaining({ code: 'SLUICE_BAD_COST' })
     const made = (learn: unknown, cost: unknown = 'max') =>
       task('odd', { input, limits: [{ limit: tpm, cost, learn } as never], run() {} })

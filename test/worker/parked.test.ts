@@ -1,4 +1,4 @@
-/** A bucket that fails by its data fails who uses it, and nobody else: attempts that run, their ends, and takes. */
+/** A bucket with bad data fails its users, and no others: running attempts, their ends, and takes. */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { expect, it, describe } from 'vitest'
@@ -17,10 +17,10 @@ const calls = limit('spoilt.calls', { window: '1000/h', by })
 const bigintMax = '9223372036854775807'
 const seats = limit('spoilt.seats', { concurrency: 2, by })
 
-describe.each(mainEngines)('a bucket that fails by its data, on $name', (engine) => {
+describe.each(mainEngines)('a bucket with bad data, on $name', (engine) => {
   const at = emptied(engine)
 
-  it('fails further requests of it with a code, keeps no end of an attempt, and no other key', async () => {
+  it('fails further requests of it with a code, and blocks neither the end of an attempt nor another key', async () => {
     const { sluice, db } = at
     const server = createServer((_, response) => response.end('ok'))
     await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
@@ -32,7 +32,7 @@ describe.each(mainEngines)('a bucket that fails by its data, on $name', (engine)
       allowPrivate: [new URL(url).host],
       run: async ({ key }, context) => {
         await (await context.fetch(url)).text()
-        // Of both buckets of this key the newest row is made one that nothing can be computed with.
+        // The newest row of both buckets of this key gets a number with which nothing can be computed.
         if (key === 'bad')
           await db.query(
             `update sluice.ledger l set n = ${bigintMax} from (
@@ -62,7 +62,7 @@ describe.each(mainEngines)('a bucket that fails by its data, on $name', (engine)
     }
   })
 
-  it('is parked by what is told of it, which counts when it is released', async () => {
+  it('is parked by a change that fails, which counts when it is released', async () => {
     const { sluice, db } = at
     const spoil = () => db.query(`update sluice.ledger set n = ${bigintMax}`)
     const server = createServer(
@@ -102,7 +102,7 @@ describe.each(mainEngines)('a bucket that fails by its data, on $name', (engine)
     }
   })
 
-  it('keeps the fleet from nothing that is done in rounds: lost jobs are given back', async () => {
+  it('keeps no round from its work: jobs of lost workers are still returned', async () => {
     const { sluice, db } = at
     const call = task('spoilt.round', { input: z.object({ key: z.string() }), limits: [seats], run: () => undefined })
     await sluice.send(call, { key: 'bad' })

@@ -1,6 +1,6 @@
 import { type Clock, systemClock } from '../../src/core/clock.ts'
 
-/** A clock on which whoever waits for more than a second waits until told: a dispatcher that oversleeps does so for ever. */
+/** A clock on which a wait of more than a second lasts until it is woken: a dispatcher that oversleeps does so for ever. */
 export function patient(told: () => void = () => {}): Clock {
   return {
     ...systemClock,
@@ -14,7 +14,7 @@ export function patient(told: () => void = () => {}): Clock {
   }
 }
 
-/** A clock on which a second and more pass in 10 ms for whoever waits. */
+/** A clock on which a wait of a second or more passes in 10 ms. */
 export function hasty(): Clock {
   return {
     ...systemClock,

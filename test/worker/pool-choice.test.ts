@@ -1,4 +1,4 @@
-/** What a handler gets of a pool, and where its requests go. */
+/** The member of a pool that a handler gets, and where its requests go. */
 import { createServer, type IncomingHttpHeaders } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
@@ -51,7 +51,7 @@ afterAll(async () => {
   server.close()
 })
 
-/** Runs one job that gets this member, since the other is paused. */
+/** Runs one job that gets this member, because the other is paused. */
 async function through(key: 'one' | 'two', body: (context: Context) => unknown): Promise<void> {
   const other = { limit: 'sender', key: key === 'one' ? 'two' : 'one' }
   await at.sluice.pause(other, { reason: 'not this one' })
@@ -66,7 +66,7 @@ async function through(key: 'one' | 'two', body: (context: Context) => unknown):
   await at.sluice.resume(other)
 }
 
-it('a handler gets a member, and what the code says of it', async () => {
+it('a handler gets a member of the pool, with the fields that the code gives it', async () => {
   await through('one', ({ pool: { sender }, labels }) => {
     expect(sender).toMatchObject({ key: 'one', baseUrl: `${base}/one/`, data: { region: 'eu' } })
     expect(labels).toMatchObject({ host: expect.any(String), ip: expect.any(String) })
@@ -76,7 +76,7 @@ it('a handler gets a member, and what the code says of it', async () => {
   expect(secret).toBe('token-of-two')
 })
 
-it('a request for a path goes to the member, with its headers unless it has its own, and a whole URL anywhere', async () => {
+it('a request for a path goes to the member, with its headers unless it has its own, and a whole URL goes anywhere', async () => {
   await through('one', ({ fetch }) => fetch('/contacts?a=1'))
   await through('two', async ({ fetch }) => {
     await fetch('/contacts')
@@ -91,14 +91,14 @@ it('a request for a path goes to the member, with its headers unless it has its 
   ])
 })
 
-it('who a redirect names gets neither the headers of the member nor the request', async () => {
+it('a redirect to another host gets neither the headers of the member nor the request', async () => {
   const errors: unknown[] = []
   for (const key of ['one', 'two'] as const)
     await through(key, ({ fetch }) => fetch('/away').catch((error: unknown) => errors.push(error)))
   expect(errors).toMatchObject([{ code: 'SLUICE_REDIRECT' }, { code: 'SLUICE_REDIRECT' }])
 })
 
-it('a 429 holds the member that it was for, and no other', async () => {
+it('a 429 holds the member that sent it, and no other', async () => {
   await through('two', ({ fetch }) => fetch('/limited'))
   const keys: (string | undefined)[] = []
   handler = ({ pool: { sender } }) => void keys.push(sender?.key)
@@ -114,12 +114,12 @@ it('an http task takes a path', async () => {
   await at.drain()
   const { state, result } = await at.waitFor(id)
   expect(state).toBe('done')
-  // What the vendor says again of the secret is not kept.
+  // The secret is not kept when the vendor repeats it.
   expect(JSON.stringify(result)).not.toContain('token-of-two')
   expect(seen).toMatchObject([{ url: '/two/contacts', headers: { 'x-key': 'token-of-two', 'idempotency-key': id } }])
 })
 
-it('a member that the code does not know sends the job back uncalled', async () => {
+it('a job whose member the code does not know is returned uncalled', async () => {
   let calls = 0
   handler = () => void calls++
   await defineLimit(sqlOn(at.sluice.db), limit('sender', { window: '1000/h', concurrency: 1, pool: ['other'] }))

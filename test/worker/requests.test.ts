@@ -1,12 +1,12 @@
-/** Requests of a handler, the silence that they are asked for, and what it says that it has used: see ends.test.ts. */
+/** Requests of a handler, the silence that answers demand, and the usage that the handler settles: see ends.test.ts. */
 import { expect } from 'vitest'
 import { check, rateLimited } from '../../src/index.ts'
 import { closed, codeOf, cost, late, once, patient, play, raise, silence } from './stage.ts'
 
 play({
   // Requests.
-  'one request': { left: 1, state: 'done', run: async ({ fetch }) => void (await fetch('/')) },
-  'three requests, two at once': {
+  'makes one request': { left: 1, state: 'done', run: async ({ fetch }) => void (await fetch('/')) },
+  'makes three requests, two at once': {
     left: 3,
     state: 'done',
     run: async ({ fetch }) => {
@@ -14,19 +14,19 @@ play({
       await Promise.all([fetch('/'), fetch('/')])
     },
   },
-  'a redirect': { left: 2, state: 'done', run: async ({ fetch }) => void (await fetch('/moved')) },
-  'a connection that was closed instead of an answer': { left: 3, state: 'failed', run: ({ fetch }) => fetch('/cut') },
-  'a request that is refused for its address': {
+  'follows a redirect': { left: 2, state: 'done', run: async ({ fetch }) => void (await fetch('/moved')) },
+  'gets a closed connection instead of an answer': { left: 3, state: 'failed', run: ({ fetch }) => fetch('/cut') },
+  'makes a request that is refused for its address': {
     left: 0,
     state: 'failed',
     run: ({ fetch }) => fetch('http://10.0.0.1/'),
   },
-  'a request that is refused for where its name leads': {
+  'makes a request that is refused for the address of its name': {
     left: 0,
     state: 'failed',
     run: ({ fetch }) => fetch('http://localhost:1026/'),
   },
-  'a further request that is refused for where its name leads': {
+  'makes a further request that is refused for the address of its name': {
     left: 1,
     state: 'failed',
     run: async ({ fetch }) => {
@@ -34,7 +34,7 @@ play({
       await fetch('http://localhost:1026/')
     },
   },
-  'a further request of another cost that is refused for where its name leads': {
+  'makes a further request of another cost that is refused for the address of its name': {
     left: 1,
     state: 'failed',
     run: async ({ context, fetch }) => {
@@ -42,7 +42,7 @@ play({
       await context.fetch('http://localhost:1026/', { cost: { tokens: 300 } })
     },
   },
-  'a further request that is given up while it waits': {
+  'makes a further request that is given up while it waits': {
     left: 1,
     state: 'done',
     heldMs: 3_600_000,
@@ -52,7 +52,7 @@ play({
       expect(await codeOf(turn.fetch('/', { signal: AbortSignal.timeout(200) }))).toBeDefined()
     },
   },
-  'further requests after it was cancelled': {
+  'makes further requests after it was cancelled': {
     left: 1,
     state: 'cancelled',
     run: async ({ fetch, stage }) => {
@@ -61,40 +61,40 @@ play({
       expect(await codeOf(fetch('/'))).toBe('SLUICE_JOB_LOST')
     },
   },
-  'connections that are refused: tried is used, so that a vendor that is down is not asked the faster for it': {
+  'is charged for refused connections, so that a vendor that is down does not get more requests': {
     left: 0,
     tried: 3,
     state: 'failed',
     run: ({ fetch }) => fetch(`http://${closed}`),
   },
 
-  // Answers that ask for silence.
-  'a 429 with Retry-After': {
+  // Answers that demand silence.
+  'gets a 429 with Retry-After': {
     left: 1,
     state: 'scheduled',
     heldMs: 30_000,
     run: async ({ fetch }) => raise(rateLimited(await fetch('/429?after=30'))),
   },
-  'a 429 without': {
+  'gets a 429 without Retry-After': {
     left: 1,
     state: 'scheduled',
     heldMs: 1_000,
     task: patient,
     run: async ({ fetch }) => raise(rateLimited(await fetch('/429'))),
   },
-  'a 429 that asks for two hours, of which one is believed': {
+  'gets a 429 that demands two hours, and waits for one, the cap': {
     left: 1,
     state: 'scheduled',
     heldMs: 3_600_000,
     run: async ({ fetch }) => raise(rateLimited(await fetch('/429?after=7200'))),
   },
-  'a 503 with Retry-After': {
+  'gets a 503 with Retry-After': {
     left: 1,
     state: 'scheduled',
     heldMs: 7_000,
     run: async ({ fetch }) => raise(rateLimited(await fetch('/503?after=7'))),
   },
-  'a 503 without': {
+  'gets a 503 without Retry-After': {
     left: 1,
     state: 'scheduled',
     task: patient,
@@ -120,14 +120,14 @@ play({
     run: async ({ fetch }) => check(await fetch('/500')),
   },
   'a 404 that is checked': { left: 1, state: 'failed', run: async ({ fetch }) => check(await fetch('/404')) },
-  'at most once, its only request is answered 429': {
+  'in mode at-most-once gets a 429 for its only request': {
     left: 1,
     state: 'scheduled',
     heldMs: 30_000,
     task: once,
     run: async ({ fetch }) => raise(rateLimited(await fetch('/429?after=30'))),
   },
-  'at most once, its second request is answered 429': {
+  'in mode at-most-once gets a 429 for its second request': {
     left: 2,
     state: 'failed',
     heldMs: 1_000,
@@ -138,7 +138,7 @@ play({
     },
   },
 
-  // It says what it has really used.
+  // The handler settles its real usage.
   'settles for less': { left: 1, tokens: 400, state: 'done', run: ({ context }) => context.settle({ tokens: 400 }) },
   'settles for more': {
     left: 1,
@@ -187,7 +187,7 @@ play({
       await fetch('/')
     },
   },
-  'settles before its first request, for which it is too old then': {
+  'settles before its first request, for which its grant is too old then': {
     left: 1,
     tokens: 400 + cost,
     state: 'done',

@@ -1,4 +1,4 @@
-/** Handlers say what they have really used; further requests say what they cost. */
+/** Handlers settle their real usage; further requests declare their costs. */
 import { fn } from '../servers/fn.ts'
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
@@ -13,7 +13,7 @@ const input = z.object({ n: z.number() })
 const rpm = limit('rpm', { rate: '60/min', burst: 60, transit: 0 })
 const tpm = limit('tpm', { window: '30000/min', cost: 'n', transit: 0 })
 
-describe.each(mainEngines)('settle on $name', ({ store }) => {
+describe.each(mainEngines)('settlement on $name', ({ store }) => {
   let t: TestSluice
   afterEach(() => t.close())
   const run = async (
@@ -36,7 +36,7 @@ describe.each(mainEngines)('settle on $name', ({ store }) => {
     return Object.fromEntries(rows.map(({ name, debt }) => [name, Number(debt[0])]))
   }
 
-  it('less goes back, more is a debt, once for each limit', async () => {
+  it('refunds when less was used, and charges a debt when more was used, once for each limit', async () => {
     const settled: number[] = []
     await run(
       async ({ settle }, n) => {
@@ -51,7 +51,7 @@ describe.each(mainEngines)('settle on $name', ({ store }) => {
     expect(await used()).toMatchObject({ tpm: 3_300 })
   })
 
-  it('a debt beyond the room keeps the others waiting until it is gone', async () => {
+  it('with a debt beyond the room keeps other jobs waiting until it is gone', async () => {
     const call = await run(({ settle }) => settle({ tpm: 45_000 }), [1_000])
     await call.send({ n: 1 })
     expect(await t.drain()).toBe(0)
@@ -59,7 +59,7 @@ describe.each(mainEngines)('settle on $name', ({ store }) => {
     expect(await t.drain()).toBe(1)
   })
 
-  it('a limit that refunds in full gives all back at once', async () => {
+  it('refunds in full at once for a limit whose vendor does', async () => {
     const points = limit('points', { rate: '50/s', burst: 1_000, cost: 'n', refund: 'full', transit: 0 })
     const actual = new Map([
       [252, 12],
@@ -77,7 +77,7 @@ describe.each(mainEngines)('settle on $name', ({ store }) => {
     expect(await t.drain()).toBe(1)
   })
 
-  it('is refused when it makes no sense, or the job is gone', async () => {
+  it('is refused when it is invalid, or the job is gone', async () => {
     const said: unknown[] = []
     const note = async (asked: Promise<void>) => said.push(await asked.catch((error: { code: string }) => error.code))
     await run(
@@ -94,7 +94,7 @@ describe.each(mainEngines)('settle on $name', ({ store }) => {
     expect(await used()).toMatchObject({ tpm: 1_000 })
   })
 
-  it('a further request takes what the job costs, or what it says itself; settled with the rest', async () => {
+  it('includes further requests, which cost as much as the job, or what they declare', async () => {
     const site = createServer((_, response) => response.end('ok'))
     await new Promise<void>((resolve) => site.listen(0, '127.0.0.1', resolve))
     const url = `http://127.0.0.1:${(site.address() as AddressInfo).port}`
@@ -119,7 +119,7 @@ describe.each(mainEngines)('settle on $name', ({ store }) => {
     }
   })
 
-  it('a cost that can never fit, or is none, is refused at the door', async () => {
+  it('is preceded by a check, so that a send with an impossible or invalid cost is refused', async () => {
     const call = await run(() => undefined, [])
     const code = (asked: Promise<unknown>) => asked.then(String, (error: { code: string }) => error.code)
     expect(await code(call.send({ n: 30_001 }))).toBe('SLUICE_COST_ABOVE_CAPACITY')
@@ -129,7 +129,7 @@ describe.each(mainEngines)('settle on $name', ({ store }) => {
     expect(await t.sluice.jobs.status()).toMatchObject({ waiting: 0 })
   })
 
-  it('`why` says what a job needs and what is free', async () => {
+  it('shows in `why` what a job needs and what is free', async () => {
     const call = await run(() => undefined, [25_000])
     await call.send({ n: 6_000 })
     const id = await call.send({ n: 1_000 })

@@ -15,7 +15,7 @@ interface Given {
 }
 
 describe('slots', () => {
-  /** Slots whose attempts keep the process for `at.ms` each, after an `await` of what is there. */
+  /** Slots whose attempts keep the process busy for `at.ms` each, after an `await`. */
   function slots({ grantUs = null, isPrompt = false }: Given = {}) {
     const at = { ms: 0, begun: 0, nowMs: 1_000 }
     const clock = { ...systemClock, monotonicMs: () => at.nowMs }
@@ -29,7 +29,7 @@ describe('slots', () => {
     const stuck = new StuckHandlers({ clock, log, most: 100, changed() {} })
     const threaded = { tasks: new Set<string>(), threads: 0 }
     const made = new Slots({ slots: 100, attempt, stuck, clock, isPrompt, threaded }, { ended() {}, changed() {} })
-    /** Starts ten; resolves, when they have ended, to how many had begun by the time that the next claim could be sent. */
+    /** Starts ten; resolves, when they have ended, to how many had begun when the next claim could be sent. */
     const start = async () => {
       const before = at.begun
       made.start(Array.from({ length: 10 }, () => ({ grantUs }) as ClaimedJob))
@@ -42,7 +42,7 @@ describe('slots', () => {
     return { at, start }
   }
 
-  it('begin attempts after the next claim was sent, but not where its grants would grow old meanwhile', async () => {
+  it('begin attempts after the next claim was sent, unless grants would grow old meanwhile', async () => {
     const { at, start } = slots()
     expect(await start()).toBe(0)
     expect(await start()).toBe(0)
@@ -54,14 +54,14 @@ describe('slots', () => {
     expect(await start()).toBe(0)
   })
 
-  it('begin attempts after the next claim was sent only if short grants, too, stay young', async () => {
+  it('with short grants begin attempts after the next claim was sent only if these stay young, too', async () => {
     const { at, start } = slots({ grantUs: 10_000 })
     at.ms = 0.5
     await start()
     expect(await start()).toBe(10)
   })
 
-  it('begin attempts at once where they have to', async () => {
+  it('begin attempts at once when they are set to be prompt', async () => {
     expect(await slots({ isPrompt: true }).start()).toBe(10)
   })
 })

@@ -1,4 +1,4 @@
-/** A worker with one job at a time, a vendor that counts arrivals, a peer that shares the limits, and what they all come to. */
+/** A worker with one job at a time, a vendor that counts arrivals, a peer that shares the limits, and their sums. */
 import { createServer, type ServerResponse } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
@@ -19,10 +19,10 @@ import { mainEngines, openOn } from '../claim/engine.ts'
 import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
 
-/** Tokens that each job is sent with, and so each of its requests costs. */
+/** Tokens that each job declares, and so each of its requests costs. */
 export const cost = 1_000
 
-/** Where nobody listens. */
+/** An address on which nothing listens. */
 export const closed = '127.0.0.1:1025'
 
 type Input = { key: string; tokens: number }
@@ -38,9 +38,9 @@ const limits: Limit<Input>[] = [
 export class Peer implements PeerLimiter {
   /** Units that it believes are used, by limit. */
   readonly used = new Map<string, number>()
-  /** The longest silence that it was told of, in ms. */
+  /** The longest silence that it was sent, in ms. */
   heldMs = 0
-  /** What it says to the n-th call; undefined: all of it is granted. */
+  /** Its answer to the n-th call; undefined: all of it is granted. */
   answer: ((asked: PeerRequest, n: number) => Partial<PeerDecision> | undefined) | undefined
   #asked = 0
   readonly isAway = false
@@ -80,9 +80,9 @@ export class Peer implements PeerLimiter {
   }
 }
 
-/** What a handler has at hand. */
+/** The values that a handler can use. */
 export interface Turn {
-  /** Which call of the handler this is, the first is 1. */
+  /** The number of this call of the handler, from 1. */
   n: number
   context: Context
   /** `ctx.fetch` of a path of the vendor's, see `vendorOf`. */
@@ -90,31 +90,31 @@ export interface Turn {
   stage: Stage
 }
 
-/** What happens to one job. */
+/** The course of one job. */
 export interface Plot {
   task?: Partial<Pick<TaskOptions<z.ZodType<Input>, unknown>, 'retry' | 'mode' | 'timeout'>>
   rules?: readonly Rule[]
-  /** Before each validation, which is before each call. */
+  /** Runs before each validation, which is before each call. */
   before?: (stage: Stage) => unknown
   /** The handler. */
   run?: (turn: Turn) => unknown
-  /** What the peer says to the n-th call; undefined: all of it is granted. */
+  /** The peer's answer to the n-th call; undefined: all of it is granted. */
   answer?: (asked: PeerRequest, n: number, stage: Stage) => Partial<PeerDecision> | undefined
-  /** After each statement of the worker's, by its name. */
+  /** Runs after each statement of the worker's, by its name. */
   after?: (stage: Stage, name: string) => unknown
-  /** Sent by SQL, so that nobody with the task's code has seen it. */
+  /** Sent by SQL, so that no process with the task's code has seen it. */
   isRaw?: boolean
-  /** How the job is in the end: one of these. */
+  /** The state of the job in the end: one of these. */
   state: string | string[]
-  /** Nothing is yet to come; default: its handler was called. */
+  /** True when nothing more will happen; default: its handler was called. */
   isOver?: (stage: Stage) => boolean
 }
 
-/** What is told of a bucket, by the ledger and by its state. */
+/** The usage of the buckets, by the ledger and by their state. */
 export interface Sums {
   calls: number
   tokens: number
-  /** What is left to jobs that are not of the share. */
+  /** Units that are left to jobs outside the share. */
   beside: number
   /** Tokens in use, as the next claim sees it. */
   inUse: number
@@ -126,23 +126,23 @@ export interface Sums {
 
 /** Longer than a grant of 100 ms lives. */
 const lateMs = 150
-/** So long a worker's process stands still. */
+/** Stops a worker's process for this long. */
 export const late = (stage: Stage) => void (stage.aheadMs += lateMs)
 /** Throws it. */
 export const raise = (error: unknown) => {
   throw error
 }
-/** A vendor that others were told by to be silent: the job's buckets are held for `ms`. */
+/** A vendor demands silence from another process: the job's buckets are held for `ms`. */
 export async function silence({ stage }: Turn, ms: number): Promise<void> {
   stage.peer.hold([], ms)
   const buckets = `array[sluice.hash64('calls:' || $1)]`
   await stage.sluice.db.query(`select ${fn}.hold_buckets(${buckets}, $2, null)`, [stage.key, ms * 1_000])
 }
-/** Of a task whose next attempt is far away, whatever its error says. */
+/** Options of a task whose next attempt is far away, whatever its error demands. */
 export const patient = { retry: { base: '1h', max: '1h' } } as const
-/** Of a task whose handler is called once, if in doubt. */
+/** Options of a task whose handler is called at most once. */
 export const once = { mode: 'at-most-once' } as const
-/** Told a code, whatever came of it. */
+/** The code of a rejection, if there is one. */
 export const codeOf = (asked: Promise<unknown>) =>
   asked.then(
     () => undefined,
@@ -153,12 +153,12 @@ export const codeOf = (asked: Promise<unknown>) =>
 export class Stage {
   readonly key = newId()
   readonly peer = new Peer()
-  /** One for each call of the handler: whether it asked for `fetch`. */
+  /** One for each call of the handler: whether it used `fetch`. */
   readonly calls: { hasFetched: boolean }[] = []
   /** Requests that reached the vendor. */
   arrivals = 0
   job = ''
-  /** Milliseconds by which the worker's clock is ahead: it goes on by itself, too. */
+  /** Milliseconds by which the worker's clock is ahead: the clock goes on by itself, too. */
   aheadMs = 0
   readonly abort = new AbortController()
   readonly sluice: Sluice
@@ -170,14 +170,14 @@ export class Stage {
     this.sluice = sluice
     this.#plot = plot
     const schema = z.object({ key: z.string(), tokens: z.number() }).refine(async () => {
-      // Not when it is sent.
+      // Not when the job is sent.
       if (this.job !== '') await plot.before?.(this)
       return true
     })
     this.#task = task(`task-${this.key}`, {
       input: schema,
       limits,
-      // These ports alone: whatever else this machine listens on it may not call.
+      // These ports alone: whatever else listens on this machine, the test may not call it.
       allowPrivate: [new URL(url).host, closed],
       retry: { attempts: 3, base: 1, max: 1 },
       ...plot.task,
@@ -236,7 +236,7 @@ export class Stage {
     return this.#task.name
   }
 
-  /** Sends the job, lets the worker run until it has come to its end, and resolves to what the ledger tells. */
+  /** Sends the job, lets the worker run until the job has come to its end, and resolves to the sums of the ledger. */
   async play(): Promise<Sums> {
     const { sluice } = this
     const { state } = this.#plot
@@ -311,13 +311,13 @@ export async function vendorOf(stages: Map<string, Stage>): Promise<{ url: strin
   return { url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`, close }
 }
 
-/** One way in which an attempt ends, and what docs/guarantees.md says that it has used. */
+/** One way in which an attempt ends, and its usage by docs/guarantees.md. */
 export interface Way extends Plot {
   /** Requests that left, or may have left. */
   left: number
   /** Requests that were tried, and could not be connected. */
   tried?: number
-  /** What others used of `calls`, and is charged for them. */
+  /** Units of `calls` that others used, and that are charged. */
   charged?: number
   /** Tokens, where the attempt settled; default: `cost` for each request. */
   tokens?: number
@@ -329,7 +329,7 @@ export interface Way extends Plot {
   attempts?: number
 }
 
-/** Plays each way, and compares the ledger, and what the peer believes, with it. */
+/** Plays each way, and compares the ledger, and the peer's sums, with it. */
 export function play(ways: Record<string, Way>): void {
   describe.each(mainEngines)('an attempt on $name', (engine) => {
     let sluice: Sluice

@@ -1,4 +1,4 @@
-/** A worker that is told to stop before it is well under way. */
+/** A worker that is stopped before it is well under way. */
 import { fn } from '../servers/fn.ts'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { z } from 'zod'
@@ -14,13 +14,13 @@ import { hasty } from './patience.ts'
 const quiet = task('quiet', { input: z.object({}), run: () => undefined })
 let url: string
 
-// Each its own: a worker that a failed test left behind goes on.
+// Each test has a store of its own: a worker that a failed test left goes on.
 beforeEach(async () => {
   url = (await freshDatabase()).url
 })
 afterEach(() => watch(undefined))
 
-/** Before the n-th claim, which is a slow one, has something happen, and everything stopped in that moment. */
+/** Runs `before`, and stops everything, at the n-th claim, which is slow. */
 function stopAtClaim(nth: number, before: () => Promise<unknown>, stop: () => void): void {
   let claims = 0
   watch(async (point) => {
@@ -34,23 +34,26 @@ const cases = ['work', 'dispatchOnce'].flatMap((way) =>
   [1, 3].flatMap((nth) => [false, true].map((isLost) => ({ way, nth, isLost }))),
 )
 
-test.each(cases)('$way, stopped at claim $nth, given up as lost before: $isLost', async ({ way, nth, isLost }) => {
-  const watcher = await Sluice.open({ store: url })
-  const sluice = await Sluice.open({ store: url })
-  let closing: Promise<void> | undefined
-  const before = isLost ? `${fn}.rescue_worker(id, null, 'lost')` : 'id'
-  // So slow that a worker that starts does not trust the machine yet, and claims for nothing once more.
-  const slowly = () => watcher.db.query(`select ${before}, pg_sleep(0.1) from sluice.worker`)
-  stopAtClaim(nth, slowly, () => (closing = later(sluice.close())))
-  // So that a one-shot has something to claim.
-  await sluice.sendMany(quiet, [{}, {}, {}])
-  await expect(way === 'work' ? sluice.work([quiet]) : sluice.dispatchOnce([quiet])).resolves.toBeDefined()
-  await expect.poll(() => closing !== undefined).toBe(true)
-  await closing
-  expect(await count(watcher.db, 'sluice.worker')).toBe(0)
-  expect(await count(watcher.db, 'sluice.job where claim is not null')).toBe(0)
-  await watcher.close()
-})
+test.each(cases)(
+  'a worker by $way that is stopped at claim $nth, given up as lost before: $isLost, ends and leaves no job behind',
+  async ({ way, nth, isLost }) => {
+    const watcher = await Sluice.open({ store: url })
+    const sluice = await Sluice.open({ store: url })
+    let closing: Promise<void> | undefined
+    const before = isLost ? `${fn}.rescue_worker(id, null, 'lost')` : 'id'
+    // So slow that a starting worker does not trust the machine yet, and claims once more for nothing.
+    const slowly = () => watcher.db.query(`select ${before}, pg_sleep(0.1) from sluice.worker`)
+    stopAtClaim(nth, slowly, () => (closing = later(sluice.close())))
+    // A one-shot needs something to claim.
+    await sluice.sendMany(quiet, [{}, {}, {}])
+    await expect(way === 'work' ? sluice.work([quiet]) : sluice.dispatchOnce([quiet])).resolves.toBeDefined()
+    await expect.poll(() => closing !== undefined).toBe(true)
+    await closing
+    expect(await count(watcher.db, 'sluice.worker')).toBe(0)
+    expect(await count(watcher.db, 'sluice.job where claim is not null')).toBe(0)
+    await watcher.close()
+  },
+)
 
 test('a start that fails leaves nothing behind', async () => {
   const sluice = await Sluice.open({ store: url })
@@ -65,7 +68,7 @@ test('a start that fails leaves nothing behind', async () => {
   await sluice.close()
 })
 
-test('told to stop at once while it claims: what that claim hands out is not run, and not in doubt', async () => {
+test('a worker that is stopped at once while it claims runs none of the claimed jobs, and none becomes ambiguous', async () => {
   const sluice = await Sluice.open({ store: url })
   const worker = await sluice.work([quiet])
   let aborting: Promise<void> | undefined
@@ -81,7 +84,7 @@ test('told to stop at once while it claims: what that claim hands out is not run
   await sluice.close()
 })
 
-test('told to stop while an attempt is under way, it adopts nothing; what it holds unknown goes back uncalled', async () => {
+test('a worker that is stopped during an attempt adopts nothing, and returns jobs of unknown claims uncalled', async () => {
   const sluice = await Sluice.open({ store: url, clock: hasty() })
   const watcher = await Sluice.open({ store: url })
   let open: (() => void) | undefined
@@ -96,7 +99,7 @@ test('told to stop while an attempt is under way, it adopts nothing; what it hol
   const worker = await sluice.work([gate])
   const first = await watcher.send(gate, {})
   await expect.poll(() => runs).toEqual([first])
-  // When it is about to sleep, so that no claim of its own is under way when it is told.
+  // When the worker is about to sleep, so that no claim of its own is under way when it is stopped.
   let stopping: Promise<void> | undefined
   watch((point) => {
     if (point === 'idle') stopping ??= later(worker.stop())
@@ -118,7 +121,7 @@ test('told to stop while an attempt is under way, it adopts nothing; what it hol
 })
 
 test.each(['work', 'dispatchOnce'])(
-  '%s whose store goes for good while an attempt runs: it ends, and leaves its job to a rescuer',
+  '%s whose store goes away for good during an attempt ends, and leaves its job to a rescue',
   async (way) => {
     const proxy = await startProxy({ port: Number(new URL(url).port) })
     const watcher = await Sluice.open({ store: url })

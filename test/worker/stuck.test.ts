@@ -15,9 +15,9 @@ const logs = () => ({
   warn: vi.fn<Log['warn']>(),
   error: vi.fn<Log['error']>(),
 })
-/** Of what was logged: each line's text with its details. */
+/** The logged lines: each line's text with its details. */
 const said = (calls: unknown[][], text: string) => calls.filter(([line]) => String(line).includes(text))
-/** On which a second and more, of sleep or grace, pass quickly. */
+/** A clock on which a second and more, of sleep or grace, pass quickly. */
 const quick = () => ({
   ...hasty(),
   after: (ms: number, then: () => void) => systemClock.after(ms > 1_000 ? 20 : ms, then),
@@ -25,7 +25,7 @@ const quick = () => ({
 const timedOut = new Error('timed out')
 const input = z.object({})
 
-test('counts who goes on beyond the grace, says so once, and tells when there are too many and when no more', async () => {
+test('handlers that outlast their grace are counted, logged once, and reported when there are too many and when no longer', async () => {
   let nowMs = 0
   const timers = new Set<{ atMs: number; fire(): void }>()
   const clock = {
@@ -71,7 +71,7 @@ test('counts who goes on beyond the grace, says so once, and tells when there ar
 })
 
 test.each(engines)(
-  '$name: a worker with as many stuck handlers as slots claims nothing until one ends, and all can see it',
+  '$name: a worker with as many stuck handlers as slots claims nothing until one ends, and reports it',
   async ({ store }) => {
     const log = logs()
     const sluice = await Sluice.open({ store: await store(), log, clock: quick() })
@@ -106,7 +106,7 @@ test.each(engines)(
   },
 )
 
-test('a one-shot with as many stuck handlers as slots takes no more jobs, and ends; so does a worker that is told to', async () => {
+test('a worker that is one-shot or is stopping, with as many stuck handlers as slots, takes no more jobs, and ends', async () => {
   const sluice = await Sluice.open({ store: 'memory:', clock: quick() })
   let runs = 0
   const deaf = task('deaf', {

@@ -58,13 +58,13 @@ const errorOf = (outcome: object) => JSON.parse((outcome as { error: string }).e
 const shared = (length: number) => new Int32Array(new SharedArrayBuffer(4 * length))
 
 beforeAll(async () => {
-  // One thread, so that each test gets what the one before has left of it.
+  // One thread, so that each test gets the state that the one before has left.
   threads = new Threads({ size: 1, heapMb: 48, log })
   await threads.open([work()])
 })
 afterAll(() => threads.close())
 
-test('what it returns is the result, and it knows its job', async () => {
+test('a handler in a thread returns its result, and gets its job', async () => {
   expect(await attempt({ kind: 'square', n: 7 }).run()).toMatchObject({ kind: 'done', result: '{"square":49}' })
   expect(await attempt({ kind: 'nothing' }).run()).toMatchObject({ kind: 'done', result: null })
   const { result } = (await attempt({ kind: 'what' }).run()) as unknown as { result: string }
@@ -119,7 +119,7 @@ test('a time-out and a cancel end the thread, so that nothing is left running', 
   expect(stuck.count).toBe(0)
 })
 
-test('who waits for a thread is not late, is given back when its grant grew old meanwhile, and can be cancelled', async () => {
+test('an attempt that waits for a thread is not timed out, is returned when its grant expires, and can be cancelled', async () => {
   const [flags, armed] = [shared(2), new Set<object>()]
   let nowMs = 0
   const clock = {
@@ -154,7 +154,7 @@ test('who waits for a thread is not late, is given back when its grant grew old 
   expect(armed.size).toBe(0)
 })
 
-test('a grant that grows old while the thread is made ready is given back, and the handler is not called', async () => {
+test('a grant that expires while the thread starts is refunded, and the handler is not called', async () => {
   let nowMs = 0
   const clock = { ...systemClock, monotonicMs: () => nowMs }
   const own = around(clock)
@@ -171,7 +171,7 @@ test('a grant that grows old while the thread is made ready is given back, and t
   expect(outcome).toEqual({ kind: 'unused' })
 })
 
-test('its log lines arrive before its end, also those that cannot be sent as they are', async () => {
+test('log lines of a thread arrive before its end, even those that cannot be sent unchanged', async () => {
   await attempt({ kind: 'log' }).run()
   expect(log.info).toHaveBeenCalledWith('from a thread', { n: 1 })
   expect(log.warn).toHaveBeenCalledWith('what cannot be sent', {
@@ -179,7 +179,7 @@ test('its log lines arrive before its end, also those that cannot be sent as the
   })
 })
 
-test('an input that cannot be handed over, and a module without a handler, end the job', async () => {
+test('an input that cannot be transferred and a module without a handler end the job', async () => {
   const unsendable = { '~standard': { version: 1 as const, vendor: 'test', validate: () => ({ value: () => 1 }) } }
   const first = await attempt({}, { input: unsendable }).run()
   expect(first).toMatchObject({ kind: 'failed', reason: 'refused' })
@@ -192,7 +192,7 @@ test('an input that cannot be handed over, and a module without a handler, end t
   })
 })
 
-test('a thread that is not there is said at the start; one that was compiled is found', async () => {
+test('a missing thread module is reported at the start, and a compiled one is found', async () => {
   const own = new Threads({ size: 1, heapMb: 48, log })
   await expect(own.open([work({ thread: file('nowhere.ts') })])).rejects.toMatchObject({ code: 'SLUICE_BAD_TASK' })
   await own.open([work({ thread: new URL('../../dist/core/version.js', import.meta.url) })])
@@ -200,7 +200,7 @@ test('a thread that is not there is said at the start; one that was compiled is 
 })
 
 describe.each(mainEngines)('$name', ({ store }) => {
-  test('each request of a thread takes a grant of its own, is answered, and fails, as it would be elsewhere', async () => {
+  test('each request of a thread takes a grant of its own, is answered, and fails as outside of a thread', async () => {
     const seen: string[] = []
     const silent = await httpServer(() => {})
     const url = await httpServer((request, response) => {
@@ -229,7 +229,7 @@ describe.each(mainEngines)('$name', ({ store }) => {
     })
     expect(seen).toEqual(['POST /first?q=1 a hello', 'GET /second undefined '])
     const [ledger] = await sluice.db.query<{ units: string }>('select sum(units) as units from sluice.ledger')
-    // Grants that grew old on a busy machine are in there twice: as taken, and as given back.
+    // Grants that grew old on a busy machine count twice: as taken, and as given back.
     expect(Number(ledger?.units)).toBe(2)
     const home = await sluice.waitFor(await sluice.send(calls, { kind: 'home', url: base }))
     expect(home).toMatchObject({ state: 'failed', error: { code: 'SLUICE_REDIRECT' } })

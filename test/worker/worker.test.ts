@@ -10,7 +10,7 @@ import { freshDatabase } from '../servers/database.ts'
 import { startProxy } from '../servers/proxy.ts'
 import { until } from '../until.ts'
 
-test('handlers that hold all connections get the grants they wait for, and their ends are recorded', async () => {
+test('handlers that hold all connections get the grants that they wait for, and their ends are recorded', async () => {
   const vendor = http.createServer((_, response) => response.end('ok')).listen(0, '127.0.0.1')
   await once(vendor, 'listening')
   const to = `http://127.0.0.1:${(vendor.address() as AddressInfo).port}/`
@@ -36,7 +36,7 @@ test('handlers that hold all connections get the grants they wait for, and their
   vendor.close()
 })
 
-test('an idle worker says when its store is away, and when it is back', async () => {
+test('an idle worker logs when its store is away, and when it is back', async () => {
   const { url } = await freshDatabase()
   const proxy = await startProxy({ port: Number(new URL(url).port) })
   const [info, error] = [vi.fn<Log['info']>(), vi.fn<Log['error']>()]
@@ -52,7 +52,7 @@ test('an idle worker says when its store is away, and when it is back', async ()
   await proxy.close()
 })
 
-test('a worker that only ends what it has is called no more', async () => {
+test('a stopping worker that only finishes its attempts is not notified', async () => {
   const sluice = await Sluice.open({ store: (await freshDatabase()).url })
   let release = () => {}
   const begun = new Promise<void>((resolve) => (release = resolve))
@@ -69,7 +69,7 @@ test('a worker that only ends what it has is called no more', async () => {
   await sluice.close()
 })
 
-test('an idle worker that was given up goes to sleep anew, so that senders know of it', async () => {
+test('an idle worker that was given up registers as idle again, so that senders notify it', async () => {
   const sluice = await Sluice.open({ store: (await freshDatabase()).url })
   const idle = () =>
     sluice.db.query<{ worker: string; beat: string }>(
@@ -87,7 +87,7 @@ test('an idle worker that was given up goes to sleep anew, so that senders know 
   await sluice.close()
 })
 
-test('inside a transaction of the embedded engine ctx.fetch is refused at once, also under a fresh grant', async () => {
+test('inside a transaction of the embedded engine ctx.fetch is refused at once, even under a fresh grant', async () => {
   const sluice = await Sluice.open({ store: 'memory:' })
   const inside = task('inside', {
     input: z.object({}),
