@@ -1,5 +1,6 @@
--- Inserts the records of jobs that have just been deleted. Only this file and claim/finish/archive_done_jobs.sql list
--- the columns of history. A failed job whose sender did not know its task's code gets the task's onFailed.
+-- Inserts the records of jobs that have just been deleted. Only this file and claim/finish/archive_done_jobs.sql write
+-- the columns of history; three files of operations/ read them one by one. A failed job whose sender did not know its
+-- task's code gets the task's onFailed.
 -- p_table: done or failed.
 -- p_endings: how each job ended. Null: no job did.
 create or replace function engine.append_history(p_table text, p_endings engine.ending[]) returns void
