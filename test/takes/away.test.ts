@@ -34,7 +34,7 @@ it('without the store a limit is closed or open as defined, and uncharged takes 
   proxy.reset()
   await expect(sluice.takes.tryTake(shut)).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
   await expect(sluice.takes.take(shut, { maxWaitMs: 100 })).rejects.toMatchObject({ code: 'SLUICE_STORE_UNREACHABLE' })
-  expect(lines.filter((line) => line.includes('away'))).toEqual([])
+  expect(lines.filter((line) => line.includes('does not answer'))).toEqual([])
   for (let n = 0; n < 3; n++) {
     const tried = await sluice.takes.tryTake(open)
     expect(tried).toMatchObject({ granted: true, lease: { isUncharged: true, freshForMs: Infinity } })
@@ -43,10 +43,10 @@ it('without the store a limit is closed or open as defined, and uncharged takes 
   }
   expect(await sluice.takes.take(open)).toMatchObject({ isUncharged: true })
   expect(sluice.takes.uncharged).toBe(4)
-  expect(lines.filter((line) => line.includes('away'))).toHaveLength(1)
+  expect(lines.filter((line) => line.includes('does not answer'))).toHaveLength(1)
   await proxy.pass()
   await until(async () => (await sluice.takes.tryTake(open)).lease?.isUncharged === false, 'it is charged again')
-  expect(lines.filter((line) => line.includes('is back'))).toHaveLength(1)
+  expect(lines.filter((line) => line.includes('answers again'))).toHaveLength(1)
   expect(() => limit('odd', { rate: '1/s', onStoreError: 'ajar' as never })).toThrow('closed')
 })
 
