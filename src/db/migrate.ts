@@ -6,7 +6,7 @@
 import { createHash } from 'node:crypto'
 import { functions, migrations } from '../generated/sql.ts'
 import { version } from '../core/version.ts'
-import type { Db, Queryable } from './db.ts'
+import type { Db, Queryable, Tx } from './db.ts'
 import { checkSchema, engineSchema, inSchema, sqlOn } from './store.ts'
 
 /** One step of a plan: a migration, or the functions of this version. */
@@ -36,30 +36,44 @@ export async function pending(db: Queryable, schema: string): Promise<Step[]> {
   return steps
 }
 
-/** Applies what is pending, in one transaction: all or nothing. Returns the names of the applied steps. */
+/** How often a migration is tried while the statements of live workers deadlock with it. */
+const triesMax = 10
+
+/**
+ * Applies what is pending, in one transaction: all or nothing. Returns the names of the applied steps. Live processes lock
+ * the same tables in an order of their own, so a deadlock (40P01) may end the transaction: then it is repeated.
+ */
 export async function migrate(db: Db, schema = 'sluice'): Promise<string[]> {
-  if ((await pending(db, schema)).length === 0) return []
-  return db.transaction(async (tx) => {
-    // Held until the end of the transaction: if several processes start together, one migrates, and the others then find
-    // it done.
-    await tx.query(`select pg_advisory_xact_lock(hashtext('sluice.migrate'), hashtext($1))`, [schema])
-    await tx.query(`create schema if not exists ${schema}`)
-    await tx.query(
-      `create table if not exists ${schema}.migration (name text primary key, applied_at timestamptz not null default clock_timestamp())`,
-    )
-    await tx.query('set local check_function_bodies = off')
-    const steps = await pending(tx, schema)
-    for (const step of steps) {
-      await tx.query(`insert into ${schema}.migration (name) values ($1)`, [step.name])
-      await tx.script(step.sql)
+  for (let tries = 1; ; tries++) {
+    if ((await pending(db, schema)).length === 0) return []
+    try {
+      return await db.transaction((tx) => apply(tx, schema))
+    } catch (error) {
+      if ((error as { code?: unknown }).code !== '40P01' || tries === triesMax) throw error
     }
-    await dropOld(tx, schema)
-    const sql = sqlOn(tx, schema)
-    await sql.call('create_partitions')
-    // From now on a copy of this database is recognised as one.
-    await sql.call('check_epoch', [null, null, null])
-    return steps.map((step) => step.name)
-  })
+  }
+}
+
+async function apply(tx: Tx, schema: string): Promise<string[]> {
+  // Held until the end of the transaction: if several processes start together, one migrates, and the others then find
+  // it done.
+  await tx.query(`select pg_advisory_xact_lock(hashtext('sluice.migrate'), hashtext($1))`, [schema])
+  await tx.query(`create schema if not exists ${schema}`)
+  await tx.query(
+    `create table if not exists ${schema}.migration (name text primary key, applied_at timestamptz not null default clock_timestamp())`,
+  )
+  await tx.query('set local check_function_bodies = off')
+  const steps = await pending(tx, schema)
+  for (const step of steps) {
+    await tx.query(`insert into ${schema}.migration (name) values ($1)`, [step.name])
+    await tx.script(step.sql)
+  }
+  await dropOld(tx, schema)
+  const sql = sqlOn(tx, schema)
+  await sql.call('create_partitions')
+  // From now on a copy of this database is recognised as one.
+  await sql.call('check_epoch', [null, null, null])
+  return steps.map((step) => step.name)
 }
 
 /**

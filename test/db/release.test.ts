@@ -60,3 +60,23 @@ it('a dropped release candidate does not take its release with it', async () => 
   expect(await left()).toEqual(expect.arrayContaining(['sluice_0_0_5', 'sluice_0_0_6']))
   expect(await left()).not.toContain('sluice_0_0_5_rc_1')
 })
+
+it('a migration that deadlocks with a live process is repeated, and another error ends it', async () => {
+  const failing = (code: string, times: number) => {
+    let left = times
+    const transaction: Db['transaction'] = async (body) => {
+      if (left-- <= 0) return db.transaction(body)
+      throw Object.assign(new Error('the transaction was ended'), { code })
+    }
+    const query: Db['query'] = (sql, params) => db.query(sql, params)
+    return { query, transaction } as Db
+  }
+  const forget = () => db.query(`delete from sluice.migration where name like 'functions-%'`)
+  await forget()
+  expect(await migrate(failing('40P01', 2))).toHaveLength(1)
+  expect(await migrate(failing('40P01', 2))).toEqual([])
+  await forget()
+  await expect(migrate(failing('40P01', 100))).rejects.toMatchObject({ code: '40P01' })
+  await expect(migrate(failing('57014', 1))).rejects.toMatchObject({ code: '57014' })
+  expect(await migrate(db)).toHaveLength(1)
+})
