@@ -216,7 +216,8 @@ describe.each(outlets)('$name', ({ make }) => {
     const id = await at.sluice.send(many, { gate: path })
     await until(() => at.began.length === 1, 'it began')
     // As after a failover that lost the first claim.
-    await at.sluice.db.query(`select ${fn}.finish_attempts(array[claim], '{}', array[seq], array[id], '{1}', '{retry}', '{0}',
+    await at.sluice.db
+      .query(`select ${fn}.finish_attempts(array[claim], '{}', array[seq], array[id], '{1}', '{retry}', '{0}',
       null, null, null, '{0}') from sluice.job`)
     await until(() => at.began.length === 2, 'it began again')
     await until(() => worker.running === 1, 'the first attempt is given up')
