@@ -38,7 +38,7 @@ export class InHand {
   readonly #outlet: Outlet
   /** When each was started, in monotonic ms; Infinity: it waits for Redis. */
   readonly #jobs = new Map<ClaimedJob, number>()
-  /** So many of them wait for Redis. */
+  /** How many of the jobs in hand wait for Redis. */
   #pending = 0
   readonly #waiters = new Set<() => void>()
   #refusal: Error | undefined
@@ -80,10 +80,7 @@ export class InHand {
 
   /** Returns how many more jobs may be claimed of each kind of task that needs more than a place. */
   kinds(): KindRoom[] {
-    const { kinds } = this.#outlet
-    return kinds.length === 0
-      ? []
-      : kinds.map((kind) => ({ tasks: kind.tasks, free: this.#room(kind.tasks, kind.free()) }))
+    return this.#outlet.kinds.map((kind) => ({ tasks: kind.tasks, free: this.#room(kind.tasks, kind.free()) }))
   }
 
   #room(tasks: ReadonlySet<string>, free: number): number {
@@ -121,7 +118,7 @@ export class InHand {
     return this.when(() => this.#isFree(least), signal)
   }
 
-  /** Whether so many are free; where only the rate is in the way, it is looked at again when it lets one more begin. */
+  /** Returns true if `least` are free. If only the rate is in the way, the waiters check again when it lets one begin. */
   #isFree(least: number): boolean {
     const allowed = this.#allowed()
     const hasPlaces = this.#places() >= least

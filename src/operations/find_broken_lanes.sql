@@ -1,6 +1,6 @@
--- Finds lanes and lists whose bookkeeping is broken, so that jobs wait for ever or claims work in vain. Returns a row
--- for each fault, task and queue: how many lanes have the fault, and the first lane with its list and its first job. No
--- row: all is in order.
+-- Finds lanes and lists whose bookkeeping is broken. Such a fault makes jobs wait for ever, or makes claims read lists
+-- that have no lane. Returns a row for each fault, task and queue: how many lanes have the fault, and the first lane
+-- with its list and its first job. It returns no row if it finds no fault.
 -- It reads every lane, every waiting job and every arrival in one snapshot, without locks. Each statement of the engine
 -- leaves the tables without these faults, so this also holds for a store that is in use.
 --   turn: the lanes of a fair key in a list have no turn, or more than one

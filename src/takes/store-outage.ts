@@ -2,7 +2,7 @@
 import type { Clock } from '../core/clock.ts'
 import type { Log } from '../core/log.ts'
 
-/** The pause after the store did not answer, because each take in it would wait for the store in vain. */
+/** For how long, in ms, takes do not call a store that has just not answered: each would wait for its own time-out. */
 const probeMs = 1_000
 
 /** The store's outages, as one process sees them. */

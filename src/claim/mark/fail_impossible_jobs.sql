@@ -1,5 +1,5 @@
 -- Ends waiting jobs that cost more than one of their limits can ever grant at once, because the limit was made smaller
--- after they were sent: they would wait in vain. It waits for no row, like `engine.expire_overdue_jobs`.
+-- after they were sent. Such jobs could never start. It waits for no row, like `engine.expire_overdue_jobs`.
 create or replace function engine.fail_impossible_jobs(p_ids uuid[]) returns void language plpgsql as $$
 declare
   v_ids uuid[] := array(select id from sluice.job where id = any (p_ids) and claim is null for update skip locked);
