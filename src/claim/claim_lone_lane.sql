@@ -41,8 +41,7 @@ begin
     where l.id = v_lane.id and l.v = v_lane.v and l.bound > p_news.bounds[1];
     return;
   end if;
-  served := v_lane.id is not null and not v_lane.costed;
-  if not served then return; end if;
+  served := v_lane.id is not null and not v_lane.costed; if not served then return; end if;
   perform engine.lock_buckets(v_lane.buckets);
   select * into v_is from engine.read_claim_room(v_lane.buckets, '{}', v_lane.buckets, array[v_lane.id], p_cap);
   now_us := v_is.now_us;
@@ -74,7 +73,8 @@ begin
     perform engine.seat_lanes(p_class, now_us, array[v_lane], p_news);
     select * into v_lane from sluice.lane l where l.id = v_lane.id order by l.v desc limit 1;
   end if;
-  perform engine.advance_lanes(now_us, array[v_lane], array[v_lane.vstart],
+  perform engine.advance_lanes(
+    now_us, array[v_lane], array[v_lane.vstart], array[1000000 / greatest(1, v_lane.weight)]::bigint[],
     engine.find_denying_buckets(array[v_lane], array[
       case when v_take < p_want and v_move.more is not false then array_position(v_is.avail, v_free) else 0 end],
       v_lane.buckets, v_is.units, v_is.places, v_is.rooms),

@@ -44,8 +44,8 @@ begin
       join sluice.reservation r on r.class = l.class and r.lane = l.id
       group by 1 order by min(r.asked), 1);
   end if;
-  select * into v_share from engine.divide_room(p_want, v_lanes, v_cand.starts, v_buckets, v_is.avail, v_is.units,
-    v_is.places, v_is.most, v_cand.horizon, now_us, v_first) p;
+  select * into v_share from engine.divide_room(p_want, v_lanes, v_cand.starts, v_cand.steps, v_buckets, v_is.avail,
+    v_is.units, v_is.places, v_is.most, v_cand.horizon, now_us, v_first) p;
   v_blocked := v_share.blocked;
   if v_real.labels is not null then
     -- A label without room bars the worker, not the lane: that stays where other workers find it.
@@ -58,6 +58,7 @@ begin
     v_share.seqs, v_share.dead, v_share.over, v_real.labels, v_real.members, v_is.rooms) m;
   perform engine.advance_lanes(now_us, v_lanes,
     array(select s - f from unnest(v_cand.starts, v_cand.lifts) with ordinality u (s, f, o) order by o),
+    v_cand.steps,
     engine.find_denying_buckets(v_lanes, v_blocked, v_buckets, v_is.units, v_is.places, v_is.rooms), v_buckets,
       v_moves);
   select array_agg(v_lanes[array_position(v_ids, m.lane)].class), array_agg(m.taken + m.late) into of, taken

@@ -15,6 +15,6 @@ begin
     engine.divide_by_turns(0, '{}', '{}', '{}', '{}', '{1}', '{}', '{}', '{}', null, '{}', null, null),
     engine.read_costed_jobs('{}', '{}', '{}', 1, p_now),
     engine.mark_jobs(p_claim, p_worker, p_now, '{}', '{}', '{}', '{}'),
-    engine.advance_lanes(p_now, '{}', '{}', '{}', '{}', '{}'),
+    engine.advance_lanes(p_now, '{}', '{}', '{}', '{}', '{}', '{}'),
     engine.promote_due_jobs(p_now, p_now), engine.find_idle_lane(p_worker, 0, 0);
 end $$;

@@ -21,6 +21,11 @@ export function hashed(identity: string): string {
   return id
 }
 
+/** Returns a hash without its lowest bit, which is 1 for lanes of retries. */
+export function even(hash: string): string {
+  return (BigInt(hash) & -2n).toString()
+}
+
 const remembered = new Map<string, string>()
 
 /** Random bytes for many ids: fetching those of one id at a time takes longer than everything else about making a job. */

@@ -30,7 +30,7 @@ begin
     from sluice.job j where j.id = any (v_ids)
   ), moved as (
     update sluice.job j set takes = p.takes, fair = p.fair,
-      lane = engine.lane_id(j.queue, j.task, j.priority, j.weight, p.fair, p.takes, j.costs is not null),
+      lane = (j.lane & 1) | engine.lane_id(j.queue, j.task, j.priority, j.weight, p.fair, p.takes, j.costs is not null),
       ruled = coalesce(j.ruled, '[]') || jsonb_build_array(jsonb_build_object(
         'rule', 'limits rekey', 'keys', jsonb_build_object(p_name, p_to))),
       due_at = case when j.due_at > v_now then j.due_at end

@@ -18,7 +18,7 @@ begin
     for update skip locked);
   with moved as (
     update sluice.job set priority = p_priority,
-      lane = engine.lane_id(queue, task, p_priority, weight, fair, takes, costs is not null),
+      lane = (lane & 1) | engine.lane_id(queue, task, p_priority, weight, fair, takes, costs is not null),
       due_at = case when due_at > v_now then due_at end
     where id = any (v_ids) and priority <> p_priority
     returning lane, seq, queue, task, takes, due_at

@@ -1,5 +1,6 @@
--- Gives failed jobs another round of attempts, in the order of their ids. They wait behind the jobs that wait in their
--- lanes now. Skips jobs that another call retries at this moment. Returns the ids of the jobs that it retried.
+-- Gives failed jobs another round of attempts, in the order of their ids. They wait among the retries of their lanes,
+-- behind those that wait now, and so take turns with jobs that have not failed. Skips jobs that another call retries at
+-- this moment. Returns the ids of the jobs that it retried.
 create or replace function engine.retry_failed(p_ids uuid[]) returns setof uuid language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
@@ -12,7 +13,7 @@ begin
     insert into sluice.job (id, lane, priority, attempt, failed, crashes, ambiguous, created_at,
       task, queue, fair, takes, costs, tags, input, error,
       weight, once, on_failed, ruled, raw, since)
-    select id, engine.lane_id(queue, task, priority, weight, fair, takes, costs is not null), priority,
+    select id, 1 | engine.lane_id(queue, task, priority, weight, fair, takes, costs is not null), priority,
       attempt, 0, 0, ambiguous, created_at,
       task, queue, fair, takes, costs, tags, input, error,
       weight, once, on_failed, ruled, raw, v_now

@@ -1,11 +1,12 @@
 -- Computes the id of the lane in which a job waits, exactly as tasks/place.ts does.
+-- It is even: a job that failed before waits in the lane whose id is one more, among lanes with turns of their own.
 -- p_takes: the names of the buckets that the job needs.
 -- p_costed: the job has costs other than 1.
 create or replace function engine.lane_id(
   p_queue text, p_task text, p_priority integer, p_weight integer, p_fair text, p_takes text[],
   p_costed boolean default false)
 returns bigint language sql stable as $$
-  select sluice.hash64(concat_ws(E'\x1f', p_queue, p_task, p_priority, coalesce(p_fair, ''),
+  select -2 & sluice.hash64(concat_ws(E'\x1f', p_queue, p_task, p_priority, coalesce(p_fair, ''),
                                  nullif(array_to_string(p_takes, E'\x1f'), ''))
     || case when coalesce(p_weight, 1) = 1 then '' else E'\x1e' || p_weight end
     || case when p_costed then E'\x1d' else '' end)

@@ -3,7 +3,7 @@
  * computes the same.
  */
 import { UsageError } from '../core/errors.ts'
-import { hashed } from '../core/hash.ts'
+import { even, hashed } from '../core/hash.ts'
 import { costOf, type Expect, turnOf } from '../limits/cost.ts'
 import { checkKey, fieldOf, type Limit } from '../limits/limit.ts'
 import { bucketName, splitBucket } from '../limits/pool.ts'
@@ -57,7 +57,7 @@ export function placeOf(
   const identity = [queue, task.name, String(priority), fair ?? '', ...takes].join('\u001f')
   const costs = costsOf(task, stored, takes, known)
   const weighted = weight === 1 ? identity : `${identity}\u001e${weight}`
-  const lane = hashed(costs === null ? weighted : `${weighted}\u001d`)
+  const lane = even(hashed(costs === null ? weighted : `${weighted}\u001d`))
   return { lane, queue, priority, weight, fair, takes: takes.length === 0 ? null : [...takes], costs }
 }
 

@@ -34,12 +34,12 @@ for (const engine of engines) {
     const at = store(engine)
     const quiet = quietTask('quiet')
 
-    it('is first in, first out, and retried and returned jobs keep their places', async () => {
+    it('is first in, first out, and returned jobs keep their places', async () => {
       const { db } = at
       await at.sluice.sendMany(quiet, rows(1, 6))
       const first = await claimAll(db, at.worker, ['quiet'], 3)
       expect(ns(first)).toEqual([1, 2, 3])
-      const outcomes = ['retry', 'done', 'return']
+      const outcomes = ['return', 'done', 'return']
       expect(
         await finish(
           db,
@@ -49,6 +49,20 @@ for (const engine of engines) {
       // One claim promotes the jobs that are due, and the next one absorbs them.
       await claimAll(db, at.worker, ['nobody'], 1)
       expect(ns(await claimAll(db, at.worker, ['quiet'], 10))).toEqual([1, 3, 4, 5, 6])
+    })
+
+    it('takes turns with the lane of its retries, which is first in, first out, too', async () => {
+      const { db } = at
+      await at.sluice.sendMany(quiet, rows(1, 6))
+      const first = await claimAll(db, at.worker, ['quiet'], 3)
+      await finish(
+        db,
+        first.map((job) => ({ job, outcome: 'retry' })),
+      )
+      await claimAll(db, at.worker, ['nobody'], 1)
+      const got: number[] = []
+      for (let i = 0; i < 6; i++) got.push(...ns(await claimAll(db, at.worker, ['quiet'], 1)))
+      expect(got).toEqual([4, 1, 5, 2, 6, 3])
     })
 
     it('whose jobs were cancelled takes nothing from other lanes of the claim', async () => {

@@ -258,6 +258,36 @@ describe.each(mainEngines)('between fair keys on $name', (engine) => {
     expect(Math.abs(got.filter((tenant) => tenant === 'heavy').length - 30)).toBeLessThanOrEqual(2)
   })
 
+  it.each([1, 4, 40])(
+    'retries that wait leave half of the turns to first attempts, and take none from other keys: claims of %i',
+    async (want) => {
+      await at.clock.set(startMs)
+      const limits = [limit('all', { rate: '1000000/s', burst: 1_000_000 })]
+      const own = task('failing', { input: tenantInput, limits, fair: 'tenant' as never, run: () => undefined })
+      const [each, claims] = [200, 160 / want]
+      await at.sluice.sendMany(own, [...rows('bad', each), ...rows('good', each)])
+      const begun = await claimAll(at.db, at.worker, ['failing'], 2 * each)
+      const failed = begun.filter((job) => tenants([job])[0] === 'bad')
+      await finish(
+        at.db,
+        begun.map((job) => ({ job, outcome: failed.includes(job) ? 'retry' : 'done', delayUs: 1_000_000 })),
+      )
+      await at.clock.set(startMs + 10_000)
+      await at.sluice.sendMany(own, [...rows('bad', each), ...rows('good', each)])
+      // One claim promotes the retries, and the next one reads their arrival.
+      for (const _ of ['promote', 'read']) await claimAll(at.db, at.worker, ['failing'], 1)
+      const again = new Set(failed.map(({ id }) => id))
+      const got = { again: 0, first: 0, good: 0 }
+      for (let i = 0; i < claims; i++)
+        for (const job of await claimAll(at.db, at.worker, ['failing'], want))
+          got[tenants([job])[0] === 'good' ? 'good' : again.has(job.id) ? 'again' : 'first']++
+      expect(got.good).toBeGreaterThanOrEqual(80 - 2)
+      expect(got.good).toBeLessThanOrEqual(80 + 2)
+      expect(got.first).toBeGreaterThanOrEqual(40 - 2)
+      expect(got.again).toBeGreaterThanOrEqual(40 - 2)
+    },
+  )
+
   it('weights 1000 and 1 get a thousand to one, and the light key gets its turn', async () => {
     const heavy = await share([1_000, 1], 11, 200)
     expect(2_200 - heavy).toBeGreaterThanOrEqual(1)

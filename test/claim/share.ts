@@ -83,7 +83,9 @@ export function share(room: Room): Shares {
     const was = vstart[lanes[i]?.fair ?? 0] ?? 0
     serve(room, state, [i], { was, until: was - 1, budget: 0 })
   }
-  const weights = vstart.map((_, fair) => Math.floor(1_000_000 / (lanes.find((lane) => lane.fair === fair)?.step ?? 1)))
+  const weights = vstart.map((_, fair) =>
+    Math.max(1, Math.floor(1_000_000 / (lanes.find((lane) => lane.fair === fair)?.step ?? 1))),
+  )
   const queue = vstart.map((_, fair) => ({ fair, at: room.vstart[fair] ?? 0 }))
   let open = weights.reduce((sum, weight) => sum + weight, 0)
   let served = new Set<number>()

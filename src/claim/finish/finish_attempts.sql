@@ -7,7 +7,7 @@
 -- p_outcomes: how each attempt ended:
 -- - done: it succeeded.
 -- - failed: the job has failed; p_reasons has the reason.
--- - retry: the job is due again in p_delays_us.
+-- - retry: the job is due again in p_delays_us, in the lane of retries (store/lane_id.sql).
 -- - return: the handler was not called; the attempt does not count.
 -- - unused: the same, and the grant is given back. Both may be put off by p_delays_us; p_reasons names the cause.
 -- - denied: the same, because others that share the job's limits deny it. p_reasons names the bucket that they used up,
@@ -73,7 +73,7 @@ begin
       claim = null, ambiguous = j.ambiguous or i.outcome = 'interrupt',
       due_at = v_now + make_interval(secs => coalesce(i.delay_us, 0) / 1e6),
       attempt = j.attempt - case when i.outcome in ('return', 'unused', 'denied') then 1 else 0 end,
-      failed = j.failed + case when i.outcome = 'retry' then 1 else 0 end,
+      failed = j.failed + (i.outcome = 'retry')::integer, lane = j.lane | (i.outcome = 'retry')::integer,
       held = case when i.outcome in ('return', 'unused') then i.reason end,
       error = coalesce(i.error::jsonb, j.error)
     from item i where j.id = i.id and j.claim = i.claim

@@ -16,7 +16,7 @@ begin
     where u.place is not null
   ), moved as (
     update sluice.job j set
-      claim = null, attempt = j.attempt - 1, raw = null, lane = (p ->> 'lane')::bigint,
+      claim = null, attempt = j.attempt - 1, raw = null, lane = (p ->> 'lane')::bigint | (j.lane & 1),
       due_at = place.due,
       queue = coalesce(p ->> 'queue', j.queue), priority = coalesce((p ->> 'priority')::smallint, j.priority),
       fair = p ->> 'fair',

@@ -3,10 +3,11 @@
 -- p_now: microseconds of the limiter clock.
 -- p_lane: the lanes as they were selected.
 -- p_starts: the virtual start of each lane's fair key, without the lift of its class.
+-- p_steps: what a unit of each lane adds to it.
 -- p_blocked: the position in p_buckets of the bucket that denied each lane; 0: none.
 -- p_moves: what became of the lanes' jobs.
 create or replace function engine.advance_lanes(
-  p_now bigint, p_lane sluice.lane[], p_starts bigint[], p_blocked integer[], p_buckets bigint[],
+  p_now bigint, p_lane sluice.lane[], p_starts bigint[], p_steps bigint[], p_blocked integer[], p_buckets bigint[],
   p_moves engine.move[])
 returns void
 language plpgsql as $$
@@ -22,7 +23,7 @@ begin
            m.seen > 0 and m.seen = m.taken + m.late as whole,
            not m.more and m.seen = m.taken + m.late as over,
            greatest(m.head - 60 * l.priority, l.rank) as head, nullif(p_blocked[l.ordinality], 0) as blocked,
-           coalesce(m.turn, m.taken, 0) * (1000000 / greatest(1, l.weight)) as step
+           coalesce(m.turn, m.taken, 0) * p_steps[l.ordinality] as step
     from unnest(p_lane) with ordinality l
     left join lateral (
       select (x.m).* from (select p_moves[array_position(v_ids, l.id)] as m offset 0) x) m on true

@@ -9,13 +9,14 @@ create or replace function engine.make_lanes(
   p_class bigint, p_news engine.news, p_new integer[], out lanes sluice.lane[], out takes text[]) language plpgsql as $$
 begin
   -- Fair keys compete within the limit that they share: without a fair key, the job's first bucket with a key counts as
-  -- its fair key; without such a bucket, its class.
+  -- its fair key; without such a bucket, its class. Retries (in odd lanes) take turns with first
+  -- attempts, as two fair keys that differ in the lowest bit: so they never take more than half of a limit from them.
   -- Columns are set by name, because another release may have added columns to the table.
   select array_agg(jsonb_populate_record(null::sluice.lane, jsonb_build_object(
            'id', j.lane, 'v', -1, 'class', p_class, 'rank', 0, 'bound', j.seq, 'denied', 0, 'priority', j.priority,
            'weight', coalesce(j.weight, 1), 'costed', j.costs is not null,
-           'fair', sluice.hash64(coalesce(
-             j.fair, (select t from unnest(j.takes) t where t like '%:%' limit 1), j.queue || E'\x1f' || j.task)),
+           'fair', (j.lane & 1) | (-2 & sluice.hash64(coalesce(
+             j.fair, (select t from unnest(j.takes) t where t like '%:%' limit 1), j.queue || E'\x1f' || j.task))),
            'buckets', array(select sluice.hash64(t) from unnest(j.takes) with ordinality u (t, o) order by o)))),
          array(select distinct t
                from unnest(array_agg(array_to_string(j.takes, E'\x1f'))) s, unnest(string_to_array(s, E'\x1f')) t

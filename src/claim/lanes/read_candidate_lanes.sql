@@ -1,14 +1,17 @@
 -- Returns the lanes among which a claim chooses, in fair order: one look for `engine.select_lanes`, which explains
 -- parameters and columns. It is PL/pgSQL, because an SQL function that cannot be inlined is planned at each call.
+-- step: what a unit of the lane's jobs adds to the turn of its fair key. While first attempts and retries of a fair key
+-- both wait, a job of either counts twice, so that the two together get no more than one turn.
 -- raise: how much further the lane's class has to be lifted
 create or replace function engine.read_candidate_lanes(
   p_classes bigint[], p_new bigint[], p_now bigint, p_since bigint, p_most integer)
-returns table (lane sluice.lane, start bigint, lift bigint, horizon bigint, cut boolean, raise bigint)
+returns table (lane sluice.lane, start bigint, step bigint, lift bigint, horizon bigint, cut boolean, raise bigint)
 language plpgsql stable as $$
 begin
   return query
   with found as materialized (
-    select t.lane, (t.lane).class, t.lift, t.lift + t.own as own, t.lift + t.last as last
+    select t.lane, (t.lane).class, t.lift, t.lift + t.own as own, t.lift + t.last as last,
+           1000000::bigint / greatest(1, (t.lane).weight) * case when t.paired then 2 else 1 end as step
     from engine.read_turns(p_classes, p_now, p_since, p_most) t
   ), front as (
     -- A class that was held back (paused, or without a worker) may be at most 64 turns behind the others, and a class
@@ -27,7 +30,7 @@ begin
     from front f
   ), turn as (
     -- A fair key with turns in several classes or lists stands where it is furthest.
-    select f.lane, f.lift + l.raise as lift,
+    select f.lane, f.step, f.lift + l.raise as lift,
            max(greatest(f.own + l.raise, l.lead)) over (partition by (f.lane).fair) as start,
            greatest(f.last + l.raise, case when f.last is not null then l.lead end) as last, l.raise
     from found f join lag l on l.class = f.class
@@ -36,11 +39,11 @@ begin
            greatest(1, p_most / least(p_most, count(*) over ())) as share
     from turn t
   ), chosen as (
-    select r.lane, r.start, r.lift, r.raise, r.unread, false as cut, r.o > p_most as beyond
+    select r.lane, r.start, r.step, r.lift, r.raise, r.unread, false as cut, r.o > p_most as beyond
     from ranked r where r.o <= p_most + 1
     union all
     -- Further lanes of the same fair keys, if the fair keys leave room for them.
-    select b.lane, r.start, r.lift, r.raise, r.unread, b.o = r.share - 1, false
+    select b.lane, r.start, r.step, r.lift, r.raise, r.unread, b.o = r.share - 1, false
     from ranked r cross join lateral (
       select k.lane, row_number() over (order by k.rank, k.id) as o
       from (select l as lane, l.rank, l.id from sluice.lane l
@@ -48,6 +51,6 @@ begin
             order by l.rank, l.id limit r.share - 1) k) b
     where r.o <= p_most and r.share > 1
   )
-  select c.lane, c.start, c.lift, least(c.unread, min(c.start) filter (where c.beyond) over ()), c.cut, c.raise
+  select c.lane, c.start, c.step, c.lift, least(c.unread, min(c.start) filter (where c.beyond) over ()), c.cut, c.raise
   from chosen c order by c.beyond, c.start, (c.lane).rank, (c.lane).id limit p_most;
 end $$;

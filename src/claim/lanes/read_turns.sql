@@ -2,15 +2,19 @@
 -- p_now, p_since: lists that became due after p_since and by p_now, in microseconds
 -- lift: the class's lift
 -- own: the furthest turn of the lane's fair key in the class; it may have been served elsewhere since
+-- paired: both first attempts and retries of the lane's fair key wait in the class
 -- last: the turn, if it is the last that was read of a list that may have more; else null
 create or replace function engine.read_turns(p_classes bigint[], p_now bigint, p_since bigint, p_most integer)
-returns table (lane sluice.lane, lift bigint, own bigint, last bigint) language plpgsql stable as $$
+returns table (lane sluice.lane, lift bigint, own bigint, paired boolean, last bigint) language plpgsql stable as $$
 begin
   return query
   select t.l, t.lift, greatest((t.l).vstart, case when t.grouped then (
            select k.vstart from sluice.lane k
            where k.class = (t.l).class and k.fair = (t.l).fair and k.vstart is not null
            order by k.vstart desc limit 1) end),
+         exists (
+           select 1 from sluice.lane k
+           where k.class = (t.l).class and k.fair = (t.l).fair # 1 and k.vstart is not null),
          case when t.o = p_most then (t.l).vstart end
   from (
     select f.l, w.lift, w.grouped, f.o

@@ -39,7 +39,7 @@ begin
   take := v_after; blocked := v_after; vstart := p_vstart;
   for l in reverse cardinality(p_n) .. 1 loop
     v_after[l] := v_open[p_fair[l]]; v_open[p_fair[l]] := l;
-    v_weight[p_fair[l]] := 1000000 / p_step[l];
+    v_weight[p_fair[l]] := greatest(1, 1000000 / p_step[l]);
   end loop;
   select least(p_want, min(least(p_units[s.b], p_places[s.b]))), (select sum(w) from unnest(v_weight) w)
   into v_most, v_weights from (select b from unnest(p_uses) b group by b having count(*) = cardinality(p_n)) s;

@@ -1,6 +1,7 @@
 -- Divides the room of buckets among lanes in fair order: brings the lanes into the form of `engine.divide_by_turns`,
 -- and reads the next jobs of lanes whose jobs have costs. It does not know how many jobs lanes without costs have.
 -- p_starts: the virtual start of each lane's fair key
+-- p_steps: what a unit of each lane adds to it
 -- p_avail, p_units, p_places, p_most: as `engine.read_claim_room` returns them. p_avail of a pool is the sum of its
 -- members' room, and decides where no job needs more than one unit; its other numbers are those of one member.
 -- p_horizon, p_first: as in `engine.divide_by_turns`
@@ -10,8 +11,8 @@
 -- over: 1 for a lane with costs that has no further jobs
 -- more: some lanes have more jobs than were read
 create or replace function engine.divide_room(
-  p_want integer, p_lane sluice.lane[], p_starts bigint[], p_buckets bigint[], p_avail bigint[], p_units bigint[],
-  p_places bigint[], p_most bigint[], p_horizon bigint, p_now bigint, p_first integer[],
+  p_want integer, p_lane sluice.lane[], p_starts bigint[], p_steps bigint[], p_buckets bigint[], p_avail bigint[],
+  p_units bigint[], p_places bigint[], p_most bigint[], p_horizon bigint, p_now bigint, p_first integer[],
   out take integer[], out blocked integer[], out of bigint[], out seqs bigint[], out dead boolean[], out over integer[],
   out more boolean)
 language plpgsql as $$
@@ -25,7 +26,7 @@ declare
   v_from integer[] := '{1}';
   v_at integer[] := array_fill(0, array[cardinality(p_lane)]);
   v_next integer := 1;
-  v_n bigint[]; v_step bigint[]; v_fair integer[]; v_starts bigint[]; v_costed boolean;
+  v_n bigint[]; v_fair integer[]; v_starts bigint[]; v_costed boolean;
   v_read bigint[]; v_seqs bigint[]; v_dead boolean[]; v_costs integer[];
 begin
   select array_agg(s.fair order by s.start, s.o), array_agg(s.start order by s.start) into v_fairs, v_starts
@@ -36,9 +37,8 @@ begin
     v_from := v_from || cardinality(v_uses) + 1;
   end loop;
   select array_fill(p_want::bigint, array[cardinality(p_lane)]), bool_or(l.costed),
-         array_agg(1000000 / greatest(1, l.weight) order by l.ordinality),
          array_agg(array_position(v_fairs, l.fair) order by l.ordinality)
-  into v_n, v_costed, v_step, v_fair from unnest(p_lane) with ordinality l;
+  into v_n, v_costed, v_fair from unnest(p_lane) with ordinality l;
   more := false;
   if not v_costed then
     p_units := p_avail;
@@ -54,8 +54,8 @@ begin
     end loop;
   end if;
   select s.take, s.blocked into take, blocked
-  from engine.divide_by_turns(p_want, v_n, v_starts, v_step, v_fair, v_from, v_uses, p_units, p_places, p_horizon, v_at,
-                    v_costs, p_first) s;
+  from engine.divide_by_turns(p_want, v_n, v_starts, p_steps, v_fair, v_from, v_uses, p_units, p_places, p_horizon,
+                              v_at, v_costs, p_first) s;
   if not v_costed then return; end if;
   select array_agg(l.costed and take[l.ordinality] = v_n[l.ordinality] and v_n[l.ordinality] < v_each
                    order by l.ordinality)::integer[],
