@@ -10,7 +10,7 @@ import { checkSchema, type Sql, type Store, storeOn } from './db/store.ts'
 import { within } from './db/tx.ts'
 import { vacuumUntil } from './db/vacuum.ts'
 import { admit } from './tasks/admit.ts'
-import { Definitions } from './claim/definitions/define.ts'
+import { Definitions, inDisagreement } from './claim/definitions/define.ts'
 import { Estimates } from './tasks/estimate.ts'
 import { Limits } from './operations/limits.ts'
 import { Rulebook } from './tasks/rule.ts'
@@ -109,7 +109,7 @@ export class Sluice implements Sender {
         if (slot !== undefined) return slot
       }
     }
-    this.#definitions = new Definitions(this.#sql, this.#clock)
+    this.#definitions = new Definitions(this.#sql, this.#clock, (other) => this.#log.warn(inDisagreement(other)))
     this.#rulebook = new Rulebook(options.rules, options.routes, new Estimates(store))
     this.#care = new RetentionSettings(store, said(options))
     const prefix = options.redisPrefix ?? env('SLUICE_REDIS_PREFIX') ?? 'sluice:'
@@ -331,6 +331,7 @@ export class Sluice implements Sender {
       beatUrl: this.#opened.directUrl,
       care: this.#care,
       shared: this.#shared,
+      renew: () => this.#definitions.renew(),
       ended: () => this.#workers.delete(worker),
     })
     this.#workers.add(worker)

@@ -49,6 +49,8 @@ export function sayHead(out: Output, line: LimitLine): void {
   const said = sources[source]
   if (source !== 'code' && said !== undefined)
     out.line(`  ${source} ${ago(said.at)} by ${said.by}: ${brief(said.reason ?? '', 80)}`)
+  for (const { numbers, by } of line.beside)
+    out.line(`  ${numbersInWords(numbers)} holds as well: live processes have it in their code (${by})`)
   for (const [other, { numbers }] of Object.entries(sources))
     if (other !== source)
       out.line(`  overridden: ${other === 'code' ? 'in code' : 'stored'} ${numbersInWords(numbers)}`)

@@ -138,6 +138,7 @@ async function history(name: string, { limit }: { limit: number }, command: Comm
   out.hint(`\`sluice limits show ${name}\``)
 }
 
-function cells({ version, source, numbers, at, by, reason }: LimitVersion): string[] {
-  return [`${version}`, source, numbersInWords(numbers), at.toISOString(), by ?? '', brief(reason ?? '', 60)]
+function cells({ version, source, numbers, beside, at, by, reason }: LimitVersion): string[] {
+  const all = [numbers, ...beside.map((other) => other.numbers)].map(numbersInWords).join(' beside ')
+  return [`${version}`, source, all, at.toISOString(), by ?? '', brief(reason ?? '', 60)]
 }

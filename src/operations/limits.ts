@@ -38,6 +38,8 @@ export interface LimitVersion {
   by: string | undefined
   reason: string | undefined
   at: Date
+  /** Other numbers that held besides, because live processes had different definitions in their code. */
+  beside: { numbers: LimitNumbers; by: string }[]
 }
 
 /** A limit as it is in force. */
@@ -77,6 +79,7 @@ type Spec = Pick<Limit, 'rules' | 'grantUs' | 'transitUs' | 'classic' | 'keyed' 
   label?: string
   pool?: string[]
   share?: Share
+  beside?: LimitVersion['beside']
 }
 
 interface Row {
@@ -225,6 +228,7 @@ function versionOf({ version, spec, source, by, reason, at_ms: atMs }: Row): Lim
     by: by ?? undefined,
     reason: reason ?? undefined,
     at: dateOf(atMs),
+    beside: spec.beside ?? [],
   }
 }
 

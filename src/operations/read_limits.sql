@@ -4,7 +4,9 @@ select d.name, d.version, d.spec, d.source, d.by, d.reason, (extract(epoch from 
        (select json_object_agg(s.source, json_build_object(
           'numbers', s.spec -> 'numbers', 'by', s.by, 'reason', s.reason,
           'atMs', (extract(epoch from s.at) * 1000)::float8))
-        from sluice.limit_source s where s.name = d.name) as sources,
+        from (
+          select distinct on (o.source) o.* from sluice.limit_source o
+          where o.name = d.name and o.gone_at is null order by o.source, o.at desc) s) as sources,
        (select json_agg(nullif(p.key, '') order by p.key) from sluice.limit_pause p where p.name = d.name) as paused
 from (
   select distinct on (name) * from sluice.limit_def

@@ -57,6 +57,8 @@ export interface WorkerOptions {
   /** Executes its jobs; default this process. */
   outlet?: OutletFor
   /** Called when it has stopped. */
+  /** Called at each beat: records that the definitions of this process's limits are alive. */
+  renew(): Promise<void>
   ended(): void
 }
 
@@ -363,6 +365,7 @@ export class Worker {
       freed: () => this.#dispatcher.wake(),
       say: async () => {
         await housekeeping.say()
+        await this.#options.renew()
         await this.#member.tellStuck(this.#stuck.count)
         await this.#renewGates()
         await rulebook.estimates?.write()

@@ -33,6 +33,10 @@ async function inSluice<T>(schema: string, body: (sluice: Sluice) => Promise<T>)
   }
 }
 
+/** As if 15 s had passed since a process last had what is defined in code. */
+const allGone = (query: Queryable['query'], schema: string) =>
+  query(`update ${schema}.limit_source set seen_at = '-infinity'`)
+
 test('jobs that wait an hour for a limit run as soon as a new definition makes room', async () => {
   const schema = 'raised'
   const slow = numbered('1/h')
@@ -43,6 +47,7 @@ test('jobs that wait an hour for a limit run as soon as a new definition makes r
   })
   const fast = numbered('6000/min')
   await inSluice(schema, async (sluice) => {
+    await allGone((sql) => sluice.db.query(sql), schema)
     expect(await sluice.dispatchOnce([fast])).toBe(2)
   })
 })
@@ -64,6 +69,7 @@ test('a claim that decides by the old definition while the definition changes do
     // A worker that meets a lock time-out meanwhile tries again.
     await query(`alter database ${name} set lock_timeout = '20ms'`)
     await inSluice('sluice', async (sluice) => {
+      await allGone((sql) => sluice.db.query(sql), 'sluice')
       let isDefined = false
       const defining = later(sluice.define([fast]).finally(() => (isDefined = true)))
       await until(async () => isDefined || (await blocked(sluice.db)) > 0, 'it waits for the claim')

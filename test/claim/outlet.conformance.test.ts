@@ -116,6 +116,7 @@ describe.each(outlets)('$name', ({ make }) => {
       care: new RetentionSettings(store, {}),
       shared: undefined,
       ...(made.outlet === undefined ? {} : { outlet: made.outlet }),
+      renew: async () => {},
       ended() {},
     })
     at.made.push(made)

@@ -143,14 +143,14 @@ for (const engine of mainEngines) {
     it('a changed pool gives waiting jobs its new members at once, and counts running jobs at the old ones', async () => {
       await at.sluice.sendMany(seats, rows(20))
       await more('seats')
-      await defineLimit(sqlOn(at.db), limit('seat', { concurrency: 2, pool: ['b', 'c', 'd'] }))
+      await defineLimit(sqlOn(at.db), limit('seat', { concurrency: 2, pool: ['b', 'c', 'd'] }), 'later')
       expect(await more('seats')).toHaveLength(4)
       expect(await inHand(at.db)).toEqual({ 'seat:a': 2, 'seat:b': 2, 'seat:c': 2, 'seat:d': 2 })
       await at.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [at.worker])
       at.worker = await enter(at.db)
       expect(await more('seats')).toHaveLength(6)
       expect(await inHand(at.db)).toEqual({ 'seat:b': 2, 'seat:c': 2, 'seat:d': 2 })
-      await defineLimit(sqlOn(at.db), limit('seat', { concurrency: 2, pool: ['a', 'b'] }))
+      await defineLimit(sqlOn(at.db), limit('seat', { concurrency: 2, pool: ['a', 'b'] }), 'later')
     })
 
     it('one member can be paused while the others go on', async () => {

@@ -292,6 +292,7 @@ for (const engine of mainEngines) {
         sqlOn(at.db),
         limit('told', { window: '100/h', by: (input: { tenant?: string | undefined }) => input.tenant ?? '' }),
       )
+      await at.db.query(`update sluice.limit_source set gone_at = seen_at where spec -> 'share' is not null`)
       await defineShareBuckets(sqlOn(at.db), 'told')
       expect(await at.more('told')).toMatchObject({ others: 29 })
     })

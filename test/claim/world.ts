@@ -16,8 +16,7 @@ import { enter, finish, sendClaimed } from './engine.ts'
 import { type Grant, type Time, Witness } from './witness.ts'
 
 const second = 1_000_000
-const dayUs = 86_400 * second
-const lifeUs = 15 * second
+const [dayUs, lifeUs] = [86_400 * second, 15 * second]
 let histories = 0
 
 type Claim = { id: string; worker: string; tasks: string[]; want: number }
@@ -282,7 +281,8 @@ export class World {
   }
 
   async #define(one: Limit): Promise<void> {
-    await defineLimit(sqlOn(this.#sluice.db), one)
+    await defineLimit(sqlOn(this.#sluice.db), one, 'world')
+    await this.#sluice.db.query(`update sluice.limit_source set seen_at = 'infinity' where digest = 'world'`)
     this.witness.define(one)
   }
 

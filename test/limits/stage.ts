@@ -69,7 +69,7 @@ begin
         -- As for the first job of a lane.
         if not c ? 'last' then perform sluice.test_find(p_buckets, p_names); end if;
       when 'define' then
-        perform ${fn}.define_limit(c ->> 'name', 'code', c -> 'spec', c -> 'columns', 'test', null, 0);
+        perform ${fn}.define_limit(c ->> 'name', 'code', '', c -> 'spec', c -> 'columns', 'test', null);
     end case;
     state := md5((select string_agg(r.line, E'\\n' order by r.ord) from sluice.test_rows(coalesce(v_buckets, p_buckets)) r));
     return next;

@@ -113,7 +113,8 @@ describe.each([
 
   it('with one version for a repeated definition, and the next version for a changed one', async () => {
     const name = `l${randomUUID()}`
-    for (const rate of ['5/s', '5/s', '6/s', '5/s'] as const) await defineLimit(sqlOn(sluice.db), limit(name, { rate }))
+    for (const rate of ['5/s', '5/s', '6/s', '5/s'] as const)
+      await defineLimit(sqlOn(sluice.db), limit(name, { rate }), 'code')
     const versions = await sluice.db.query('select version from sluice.limit_def where name = $1 order by 1', [name])
     expect(versions).toEqual([{ version: 1 }, { version: 2 }, { version: 3 }])
   })

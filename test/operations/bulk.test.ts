@@ -188,14 +188,15 @@ for (const engine of mainEngines) {
       expect((await at.sluice.jobs.count({ state: 'cancelled', reason: 'wrong file' })).count).toBe(700)
     })
 
-    it('are retried in portions, in order, behind waiting jobs', async () => {
+    it('are retried in portions, in order, in turns with waiting jobs', async () => {
       const sent = await Promise.all(Array.from({ length: 600 }, (_, n) => at.sluice.send(quiet, { n })))
       await fail(sent, 'down')
       const first = await at.sluice.send(quiet, { n: -1 })
       expect(await at.sluice.jobs.retryMany({ error: 'DOWN' })).toBe(600)
       expect(await count(at.db, 'sluice.failed')).toBe(0)
       const order = (await claimAll(at.db, at.worker, ['quiet'], 601)).map(({ id }) => id)
-      expect(order).toEqual([first, ...sent.toSorted()])
+      expect(order.filter((id) => id !== first)).toEqual(sent.toSorted())
+      expect(order).toContain(first)
     })
 
     it('get a new priority at once, waiting or scheduled, and keep their order in time', async () => {

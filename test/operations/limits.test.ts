@@ -53,6 +53,7 @@ describe.each(mainEngines)('on $name', (engine) => {
       sources: { code: { numbers: { rate: '100/min', concurrency: 5 } }, stored: { numbers: { rate: '50/min' } } },
     })
     await starts({ rate: '100/min', concurrency: 5, by: 'account' })
+    await sluice.db.query(`update sluice.limit_source set seen_at = '-infinity' where source = 'code'`)
     await starts({ rate: '80/min', concurrency: 5, by: 'account' })
     expect(await rates()).toEqual(['50/min', '5'])
     const pinned = await sluice.limits.pin(name, { concurrency: 1, transit: '2s' }, { reason: 'an incident' })
@@ -103,20 +104,6 @@ describe.each(mainEngines)('on $name', (engine) => {
       numbers: { rate: '50/min' },
       guarantee: { warning: expect.stringContaining('allows 40/min') },
     })
-  })
-
-  it('a late definition of an older process does not replace that of a younger one', async () => {
-    const clock = { ...systemClock, aheadMs: 0 }
-    const older = process({ ...clock, monotonicMs: () => systemClock.monotonicMs() + clock.aheadMs })
-    await starts({ rate: '100/min' })
-    await starts({ rate: '200/min' })
-    clock.aheadMs = 60_000
-    await older.define(named(name, { rate: '100/min' }).limits)
-    expect(await rates()).toEqual(['200/min'])
-    // A rollback is a younger process again.
-    await starts({ rate: '100/min' })
-    expect(await rates()).toEqual(['100/min'])
-    expect((await sluice.limits.history(name)).map(({ version }) => version)).toEqual([3, 2, 1])
   })
 
   it('an invalid change is refused, and changes nothing', async () => {

@@ -36,7 +36,7 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
   const at = (us: number) => query('update sluice.test_clock set us = $1', [startUs + us])
   const define = async (options: LimitOptions, keys = ['']) => {
     await at(0)
-    await defineLimit(sqlOn(sluice.db), limit('crm', options))
+    await defineLimit(sqlOn(sluice.db), limit('crm', options), 'code')
     for (const key of keys)
       await query('insert into sluice.bucket (id, name, key) values ($1, $2, $3)', [hash64(`crm:${key}`), 'crm', key])
   }
@@ -132,9 +132,9 @@ describe.each(mainEngines)('verify on $name', ({ name: engine, store }) => {
           perform t.granted from ${takeIn('gen_random_uuid()', `array[${hash64('crm:')}]`)};
         end loop; end $$`)
     await saturate(0, 100_000)
-    await defineLimit(sqlOn(sluice.db), limit('crm', { rate: '99/min' }))
+    await defineLimit(sqlOn(sluice.db), limit('crm', { rate: '99/min' }), 'code')
     await saturate(100_000, 101_000)
-    await defineLimit(sqlOn(sluice.db), limit('crm', { rate: '100/min' }))
+    await defineLimit(sqlOn(sluice.db), limit('crm', { rate: '100/min' }), 'code')
     await saturate(101_000, 200_000)
     const proof = await sluice.verify()
     expect(proof).toMatchObject({ exceeded: [], isProved: true })

@@ -122,7 +122,11 @@ it('an http task takes a path', async () => {
 it('a job whose member the code does not know is returned uncalled', async () => {
   let calls = 0
   handler = () => void calls++
-  await defineLimit(sqlOn(at.sluice.db), limit('sender', { window: '1000/h', concurrency: 1, pool: ['other'] }))
+  await defineLimit(
+    sqlOn(at.sluice.db),
+    limit('sender', { window: '1000/h', concurrency: 1, pool: ['other'] }),
+    'later',
+  )
   const id = await call.send({} as never)
   await at.drain()
   expect(calls).toBe(0)
@@ -131,7 +135,7 @@ it('a job whose member the code does not know is returned uncalled', async () =>
   expect(why?.reasons.map(({ text }) => text)).toContain(
     'held by sender:other, which the code of the worker that claimed it does not know',
   )
-  await defineLimit(sqlOn(at.sluice.db), limit('sender', { window: '1000/h', concurrency: 1, pool: pool() }))
+  await defineLimit(sqlOn(at.sluice.db), limit('sender', { window: '1000/h', concurrency: 1, pool: pool() }), 'later')
   await at.clock.advance('2s')
   await at.drain()
   expect(calls).toBe(1)

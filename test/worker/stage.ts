@@ -218,6 +218,7 @@ export class Stage {
       beatUrl: undefined,
       care: new RetentionSettings(store, {}),
       shared: this.peer,
+      renew: async () => {},
       ended() {},
     })
   }

@@ -2,11 +2,15 @@
 import type { Clock } from '../../core/clock.ts'
 import { UsageError } from '../../core/errors.ts'
 import type { Sql } from '../../db/store.ts'
+import { hash64 } from '../../core/hash.ts'
 import { inWords, type Limit } from '../../limits/limit.ts'
+import { type LimitNumbers, numbersInWords } from '../../limits/numbers.ts'
 import { type Share, unreserved } from '../../limits/share.ts'
 import { isTransient } from '../claim.ts'
 import { currentUser } from '../../core/user.ts'
 
+/** How often a process records that it still has its definitions, in ms. */
+const renewMs = 5_000
 /** How long a definition that hits a deadlock or a lock timeout is repeated, in ms. */
 const defineMs = 10_000
 
@@ -17,17 +21,22 @@ export class Definitions {
   readonly #met = new Map<string, Limit>()
   readonly #defined = new Map<string, Promise<void>>()
   readonly #inForce = new WeakSet<Limit>()
-  readonly #bornMs: number
+  /** The digest of each definition that this process has recorded, by the limit's name. */
+  readonly #digests = new Map<string, string>()
+  readonly #warned = new Set<string>()
+  readonly #disagrees: (disagreement: Disagreement) => void
+  #renewedMs = -Infinity
 
-  constructor(sql: Sql, clock: Clock) {
+  /** @param disagrees called once for each limit that other live processes define with other rules */
+  constructor(sql: Sql, clock: Clock, disagrees: (disagreement: Disagreement) => void = () => {}) {
     this.#sql = sql
     this.#clock = clock
-    this.#bornMs = clock.monotonicMs()
+    this.#disagrees = disagrees
   }
 
-  /** True when these limits are in force: there is nothing to wait for. */
+  /** True when these limits are in force, and were renewed lately: there is nothing to do. */
   isDefined(limits: readonly Limit[]): boolean {
-    return limits.every((limit) => this.#inForce.has(limit))
+    return limits.length === 0 || (!this.#isDue() && limits.every((limit) => this.#inForce.has(limit)))
   }
 
   /** Puts these limits in force, in transactions of their own. @throws UsageError SLUICE_LIMIT_CONFLICT */
@@ -44,6 +53,8 @@ export class Definitions {
       }),
     )
     for (const limit of limits) this.#inForce.add(limit)
+    // If it fails, the next one is due 5 s later.
+    if (this.#isDue()) void this.renew().catch(() => {})
   }
 
   /**
@@ -52,7 +63,7 @@ export class Definitions {
    */
   async defineIn(tx: Sql, limits: readonly Limit[]): Promise<void> {
     this.#meet(limits)
-    for (const limit of limits) await defineLimit(tx, limit, this.#ageMs())
+    for (const limit of limits) await defineLimit(tx, limit)
   }
 
   /** Rejects two different definitions under one name: the first would silently hold for the jobs of both. */
@@ -70,13 +81,62 @@ export class Definitions {
     }
   }
 
-  #define(limit: Limit): Promise<void> {
-    return retryOnDeadlock(this.#clock, () => defineLimit(this.#sql, limit, this.#ageMs()))
+  /**
+   * Records that this process still has its definitions, unless it did so in the last 5 s: otherwise they count for 15 s
+   * more only while other processes have other ones. Definitions that were ended meanwhile are recorded again.
+   */
+  async renew(): Promise<void> {
+    if (!this.#isDue() || this.#digests.size === 0) return
+    this.#renewedMs = this.#clock.monotonicMs()
+    const rows = await this.#sql.call<{ renew_definitions: Renewal }>(
+      'renew_definitions',
+      [[...this.#digests.keys()], [...this.#digests.values()]],
+      'text[] text[]',
+    )
+    const { missing = [], others = [] } = rows[0]?.renew_definitions ?? {}
+    for (const name of missing) {
+      const limit = this.#met.get(name)
+      if (limit !== undefined) await this.#define(limit)
+    }
+    for (const other of others) this.#warn(other)
   }
 
-  #ageMs(): number {
-    return this.#clock.monotonicMs() - this.#bornMs
+  #isDue(): boolean {
+    return this.#clock.monotonicMs() >= this.#renewedMs + renewMs
   }
+
+  #warn({ name, numbers, by }: Required<Renewal>['others'][number]): void {
+    const mine = this.#met.get(name)?.numbers
+    const other = numbersInWords(numbers)
+    if (mine === undefined || this.#warned.has(`${name} ${other}`)) return
+    this.#warned.add(`${name} ${other}`)
+    this.#disagrees({ limit: name, mine: numbersInWords(mine), other, by })
+  }
+
+  async #define(limit: Limit): Promise<void> {
+    this.#digests.set(limit.name, await retryOnDeadlock(this.#clock, () => defineLimit(this.#sql, limit)))
+  }
+}
+
+/** What the store returns to a process that renews its definitions. */
+interface Renewal {
+  missing?: string[]
+  others?: { name: string; numbers: LimitNumbers; by: string }[]
+}
+
+/** Two versions of code define one limit with different rules; until one of them is gone, both hold. */
+export interface Disagreement {
+  limit: string
+  /** The numbers in this process's code, in words. */
+  mine: string
+  /** The numbers in the other code, in words, and the user that recorded them: user@host. */
+  other: string
+  by: string
+}
+
+/** Returns a disagreement in words. */
+export function inDisagreement({ limit, mine, other, by }: Disagreement): string {
+  return `limit "${limit}" is ${mine} in this process's code and ${other} in that of another one (${by}): both hold until one of them has been gone for 15 s. \`sluice limits set\` settles it at once`
 }
 
 /** Repeats work that was rolled back by a deadlock or a lock timeout, for some 10 s. */
@@ -105,7 +165,8 @@ export interface Said {
    */
   lendUs?: number
   reason?: string
-  ageMs?: number
+  /** Identifies a definition of code; left out: an operator's. */
+  digest?: string
 }
 
 /**
@@ -116,20 +177,20 @@ export interface Said {
 export async function say(
   sql: Sql,
   name: string,
-  { source, limit, more, lendUs, reason, ageMs = 0 }: Said,
+  { source, limit, more, lendUs, reason, digest = '' }: Said,
 ): Promise<boolean | undefined> {
   const saying = sql.call<{ define_limit: boolean | null }>(
     'define_limit',
     [
       name,
       source,
+      digest,
       limit && JSON.stringify({ ...numbersOnly(limit), ...more }),
       limit && JSON.stringify(columnsOf(limit, lendUs)),
       currentUser(),
       reason ?? null,
-      String(Math.round(ageMs * 1_000)),
     ],
-    'text text jsonb jsonb text text bigint',
+    'text text text jsonb jsonb text text',
   )
   const [row] = await saying.catch((error: unknown) => {
     // The store has its own list of zones.
@@ -163,10 +224,10 @@ function columnsOf({ rules, grantUs }: NonNullable<Said['limit']>, lendUs: numbe
 
 /**
  * Records the code's definition of a limit. It takes effect unless an operator's definition overrides it, or it is in
- * force already.
- * @param ageMs age of this process in ms: an older process does not replace the definition of a younger one
+ * force already. Resolves to its digest.
+ * @param as the digest, by default a hash of the definition. Definitions of one digest replace each other.
  */
-export async function defineLimit(sql: Sql, limit: Limit, ageMs = 0): Promise<void> {
+export async function defineLimit(sql: Sql, limit: Limit, as?: string): Promise<string> {
   const { keyed, path, vendor, refund, label, pool, share, isPublished, isOpenWithoutStore } = limit
   const more = {
     keyed,
@@ -179,8 +240,10 @@ export async function defineLimit(sql: Sql, limit: Limit, ageMs = 0): Promise<vo
     ...(isPublished ? { published: true } : {}),
     ...(isOpenWithoutStore ? { open: true } : {}),
   }
-  await say(sql, limit.name, { source: 'code', limit, more, ageMs })
-  await defineShareBuckets(sql, limit.name, ageMs)
+  const digest = as ?? hash64(JSON.stringify([numbersOnly(limit), more]))
+  await say(sql, limit.name, { source: 'code', limit, more, digest })
+  await defineShareBuckets(sql, limit.name)
+  return digest
 }
 
 type SaidSpec = Omit<NonNullable<Said['limit']>, 'share'> & { share?: Share; keyed?: boolean; path?: string | null }
@@ -189,27 +252,29 @@ type SaidSpec = Omit<NonNullable<Said['limit']>, 'share'> & { share?: Share; key
  * Derives the definitions of the buckets beside a limit with a share (limits/share.ts) from each source's definition.
  * If the limit no longer has a share, jobs may still wait in those buckets: they then allow as much as the limit.
  */
-export async function defineShareBuckets(sql: Sql, name: string, ageMs = 0): Promise<void> {
-  const rows = await sql.query<{ name: string; source: Said['source']; spec: SaidSpec }>(
-    `select name, source, spec from sluice.limit_source where name = $1 or starts_with(name, $1 || '/')`,
+export async function defineShareBuckets(sql: Sql, name: string): Promise<void> {
+  const rows = await sql.query<{ name: string; source: Said['source']; digest: string; spec: SaidSpec }>(
+    `select name, source, digest, spec from sluice.limit_source
+     where (name = $1 or starts_with(name, $1 || '/')) and gone_at is null order by at desc`,
     [name],
   )
-  const found = (of: string, source: string) => rows.find((row) => row.name === of && row.source === source)?.spec
-  const code = found(name, 'code')
+  const code = rows.filter((row) => row.name === name && row.source === 'code')
   const known = rows.filter((row) => row.name !== name).map((row) => row.name)
-  const share = code?.share
-  if (code === undefined || (share === undefined && known.length === 0)) return
+  const shares = code.flatMap(({ spec: { share } }) => (share === undefined ? [] : [share.name]))
+  const [newest] = code
+  if (newest === undefined || (shares.length === 0 && known.length === 0)) return
   const others = `${name}/`
-  const more = { keyed: code.keyed, path: code.path, ...(share === undefined ? {} : { lends: share.name }) }
-  for (const beside of new Set([...known, ...(share === undefined ? [] : [others, `${name}/${share.name}`])])) {
-    for (const source of ['code', 'stored', 'pinned'] as const) {
-      const said = found(name, source)
-      if (said === undefined) {
-        if (found(beside, source) !== undefined) await say(sql, beside, { source, limit: null })
-        continue
-      }
-      const { rules, grantUs, transitUs, classic, numbers } = said
-      const isLess = share !== undefined && beside === others
+  const beside = new Set([...known, ...(shares.length === 0 ? [] : [others, ...shares.map((share) => others + share)])])
+  for (const bucket of beside) {
+    const isGone = (row: (typeof rows)[number]) =>
+      row.name === bucket &&
+      !rows.some((of) => of.name === name && of.source === row.source && of.digest === row.digest)
+    for (const { source, digest } of rows.filter(isGone)) await say(sql, bucket, { source, digest, limit: null })
+    for (const { source, digest, spec } of rows.filter((row) => row.name === name)) {
+      const { rules, grantUs, transitUs, classic, numbers } = spec
+      // An operator's numbers have the share of the newest code.
+      const { share, keyed, path } = source === 'code' ? spec : newest.spec
+      const isLess = share !== undefined && bucket === others
       const limit = {
         grantUs,
         transitUs,
@@ -217,8 +282,9 @@ export async function defineShareBuckets(sql: Sql, name: string, ageMs = 0): Pro
         numbers,
         rules: isLess ? rules.map((rule) => unreserved(rule, share)) : rules,
       }
+      const more = { keyed, path, ...(share === undefined ? {} : { lends: share.name }) }
       const lend = isLess ? { lendUs: share.lendUs } : {}
-      await say(sql, beside, { source, limit, ...(source === 'code' ? { more } : {}), ...lend, ageMs })
+      await say(sql, bucket, { source, digest, limit, ...(source === 'code' ? { more } : {}), ...lend })
     }
   }
 }

@@ -11,7 +11,8 @@ begin
         'so it could never start: raise the limit and retry the job, or send smaller ones', u.cost, d.name, d.most)
       from unnest(v_job.takes, v_job.costs) with ordinality u (bucket, cost, o)
       cross join lateral (select l.name, (
-        select min(r.room) from unnest(l.room, l.kind) r (room, kind) where r.kind <> 'concurrency') as most
+        select min(r.room) from unnest(l.room, l.kind) with ordinality r (room, kind, o)
+        where r.kind <> 'concurrency' and r.o <= coalesce(l.own, r.o)) as most
         from sluice.limit_def l where l.name = substring(u.bucket from '^[^:*@]+') order by l.version desc limit 1) d
       where u.cost > d.most order by u.o limit 1));
   end loop;

@@ -28,13 +28,17 @@ create table sluice.limit_def (
   -- For the other jobs beside a share (`crm/`; spec.lends names the share): microseconds of idleness after which they
   -- may use the share. Null: any other limit.
   lend_us bigint,
+  -- While processes have different definitions in their code, their rules hold together. So many of the rules are those
+  -- of the newest code; null: all.
+  own integer,
   primary key (name, version)
 );
 create index limit_concurrency on sluice.limit_def (name) where 'concurrency' = any (kind);
 create index limit_pool on sluice.limit_def (name) where members is not null;
 create index limit_lending on sluice.limit_def (name) where lend_us is not null;
 
--- Each source's current definition of a limit: code, stored by an operator, pinned by one; the highest is in force.
+-- The definitions that sources give to a limit: code (one for each definition that live processes have), stored by an
+-- operator, pinned by one. limits/definitions/effective_definition.sql has what is in force.
 create table sluice.limit_source (
   name text not null,
   source text not null check (source in ('code', 'stored', 'pinned')),
@@ -46,9 +50,13 @@ create table sluice.limit_source (
   by text not null,
   reason text,
   at timestamptz not null,
-  -- For code: when the process that defined it started; definitions by processes that started earlier are outdated.
-  born_at timestamptz,
-  primary key (name, source)
+  -- For code: a hash of the definition. Else empty.
+  digest text not null default '',
+  -- For code: when a process last had it; for how long it counts after that (null: 15 s); since when it no longer does.
+  seen_at timestamptz,
+  keep interval,
+  gone_at timestamptz,
+  primary key (name, source, digest)
 );
 
 -- Limits that grant nothing to waiting jobs for now: one key, or all of them (key '').

@@ -1,7 +1,6 @@
 -- Deletes definitions that nothing needs any more. It keeps, of each limit: the newest hundred; those that ledger rows
 -- of a bucket may have (versions only grow, so they lie between the version of the bucket's oldest row and of its
--- newest); the first version of each definition that is kept (engine.is_replaced_definition); and the newest version
--- without a concurrency (engine.rebuild_bucket_state).
+-- newest); and the newest version without a concurrency (engine.rebuild_bucket_state).
 create or replace function engine.delete_outdated_definitions() returns void
 language plpgsql set enable_seqscan = off set jit = off as $$
 declare
@@ -21,10 +20,6 @@ begin
     )
     delete from sluice.limit_def d
     where d.name = v_limit.name and d.version < v_limit.least and d.version is distinct from v_limit.free
-      and not exists (select 1 from used u where d.version between u.first and u.last)
-      and (exists (select 1 from sluice.limit_def f where f.name = d.name and f.version < d.version and f.spec = d.spec)
-           or not exists (
-             select 1 from sluice.limit_def k
-               where k.name = d.name and k.version >= v_limit.least and k.spec = d.spec));
+      and not exists (select 1 from used u where d.version between u.first and u.last);
   end loop;
 end $$;

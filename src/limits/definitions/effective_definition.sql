@@ -1,11 +1,26 @@
--- Returns the definition of a limit that its sources give: the highest source (pinned, then stored, then code), merged
--- over what else the code gives (keys, costs). Null when no code has defined this limit. The caller fills in version,
--- time and author.
-create or replace function engine.effective_definition(p_name text) returns sluice.limit_def language sql stable as $$
-  select jsonb_populate_record(null::sluice.limit_def, top.columns || jsonb_build_object(
-    'name', p_name, 'source', top.source, 'spec', code.spec || top.spec))
-  from sluice.limit_source code
-  join lateral (select * from sluice.limit_source s where s.name = p_name
-                order by array_position(array['pinned', 'stored', 'code'], s.source) limit 1) top on true
-  where code.name = p_name and code.source = 'code'
-$$;
+-- Returns the definition of a limit that its sources give. An operator's (pinned before stored) has the numbers alone.
+-- Without one, all definitions of code that live processes have hold together, since each process relies on its own.
+-- Everything but numbers (keys, costs) comes from the newest code. Null when no code has defined this limit. The caller
+-- fills in version, time and author.
+create or replace function engine.effective_definition(p_name text) returns sluice.limit_def
+language plpgsql stable as $$
+declare
+  v_code sluice.limit_source[];
+  v_top sluice.limit_source;
+  v_def sluice.limit_def;
+begin
+  v_code := array(
+    select s from sluice.limit_source s
+    where s.name = p_name and s.source = 'code' and s.gone_at is null order by s.at desc, s.digest);
+  if v_code = '{}' then return null; end if;
+  select * into v_top from sluice.limit_source s
+  where s.name = p_name and s.source <> 'code' order by s.source = 'pinned' desc limit 1;
+  v_def := jsonb_populate_record(
+    null::sluice.limit_def, coalesce(v_top.columns, (v_code[1]).columns) || jsonb_build_object(
+      'name', p_name, 'source', coalesce(v_top.source, 'code'),
+      'spec', (v_code[1]).spec || coalesce(v_top.spec, '{}')));
+  if v_top.name is null then
+    for i in 2 .. cardinality(v_code) loop v_def := engine.add_definition(v_def, v_code[i]); end loop;
+  end if;
+  return v_def;
+end $$;

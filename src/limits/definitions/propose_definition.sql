@@ -1,39 +1,31 @@
--- Records the definition that a source gives to a limit. Returns false when it changes nothing, or when code of a
--- process that started earlier gives it. In a rolling deploy, old processes may define a limit for the first time after
--- new ones started: so the process that started last wins, not the one that wrote last. A difference below 5 seconds
--- does not count, nor does a start in the future (the clock was set back). If two versions start in turns all the time,
--- the one whose definition first appeared later wins (engine.is_replaced_definition).
+-- Records the definition that a source gives to a limit. Code of several processes may give several, each under its own
+-- digest; an operator's source gives one. Returns false when there was nothing to withdraw.
 -- p_name: the limit.
 -- p_source: code, stored or pinned.
+-- p_digest: identifies the definition among those of code; empty for operators.
 -- p_spec, p_columns: the definition as JSON, and its columns of sluice.limit_def; p_spec null: the source gives none
 -- any more.
 -- p_by, p_reason: author and reason, for people.
--- p_age_us: microseconds since the process started.
 create or replace function engine.propose_definition(
-  p_name text, p_source text, p_spec jsonb, p_columns jsonb, p_by text, p_reason text, p_age_us bigint)
+  p_name text, p_source text, p_digest text, p_spec jsonb, p_columns jsonb, p_by text, p_reason text)
 returns boolean language plpgsql as $$
 declare
   v_now timestamptz := sluice.now();
-  v_born timestamptz := v_now - make_interval(secs => p_age_us / 1e6);
-  v_old sluice.limit_source;
 begin
   if p_spec is null then
-    delete from sluice.limit_source where name = p_name and source = p_source;
+    delete from sluice.limit_source where name = p_name and source = p_source and digest = p_digest;
     return found;
   end if;
-  select * into v_old from sluice.limit_source where name = p_name and source = p_source;
-  if p_source = 'code' and v_old.spec is not null then
-    if v_old.spec = p_spec and v_old.columns = p_columns then
-      update sluice.limit_source set born_at = v_born
-      where name = p_name and source = p_source and born_at not between v_born and v_now;
-      return false;
-    end if;
-    if v_old.born_at between v_born + interval '5 seconds' and v_now then return false; end if;
-    if engine.is_replaced_definition(p_name, p_spec, v_old.spec, v_now) then return false; end if;
-  end if;
-  insert into sluice.limit_source as s (name, source, spec, columns, by, reason, at, born_at)
-  values (p_name, p_source, p_spec, p_columns, p_by, p_reason, v_now, case when p_source = 'code' then v_born end)
-  on conflict (name, source) do update set spec = excluded.spec, columns = excluded.columns, by = excluded.by,
-    reason = excluded.reason, at = excluded.at, born_at = excluded.born_at;
+  insert into sluice.limit_source as s (name, source, digest, spec, columns, by, reason, at, seen_at)
+  values (p_name, p_source, p_digest, p_spec, p_columns, p_by, p_reason, v_now, v_now)
+  on conflict (name, source, digest) do update set
+    spec = excluded.spec, columns = excluded.columns, by = excluded.by, reason = excluded.reason, seen_at = v_now,
+    -- Code that comes back keeps the time of its first appearance: it does not become the newest by starting again.
+    at = case when p_source = 'code' then s.at else v_now end,
+    -- Code that comes and goes (a cron job) counts without a break from its second appearance within an hour on:
+    -- otherwise each coming and going would append a definition.
+    keep = case when s.gone_at is null then s.keep
+                when s.gone_at > v_now - interval '1 hour' then interval '1 hour' end,
+    gone_at = null;
   return true;
 end $$;

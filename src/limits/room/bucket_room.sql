@@ -3,7 +3,8 @@
 -- avail: jobs of one unit that fit now: the smaller of units and places.
 -- units, places: free by the rules that count units; free by concurrency.
 -- next: when p_need units and a place are free (2^53 - 1: time alone does not free them).
--- most: more units than that are never free.
+-- most: more units than that are never free. A cost that only the newer of two versions of code allows waits until the
+-- older one is gone.
 -- period, slack: microseconds in which one unit becomes free; how long it may stay unused before others are lost.
 -- life: microseconds for which a grant may be used.
 -- wall: what the store's clock shows then, by which calendars go.
@@ -80,14 +81,14 @@ begin
           else continue when p_further; v_need := 1; end case;
         v_free := (v_def.room[r] * weight[r] - debt[r]) / weight[r];
         if kind[r] = 'concurrency' then places := greatest(0, least(places, v_free));
-        else most := least(most, v_def.room[r]); units := greatest(0, least(units, v_free));
-          next := greatest(next, now_at); end if;
+        else units := greatest(0, least(units, v_free)); next := greatest(next, now_at);
+          if (r > v_def.own) is not true then most := least(most, v_def.room[r]);
+          elsif p_need[ord] > v_need then next := greatest(next, now_at + 1000000); end if; end if;
         if v_free < v_need or v_need < 1 and debt[r] > (v_def.room[r] - v_need) * weight[r] then
           next := greatest(next,
             engine.rule_free_at(v_def, r, debt[r], slots, quota, v_need, now_at, v_epoch.ahead_us)); end if;
       end loop;
-      if v_def.lend_us is not null then
-        v_free := engine.share_lent_from(bucket, v_def);
+      if v_def.lend_us is not null then v_free := engine.share_lent_from(bucket, v_def);
         if v_free <= now_at then units := 2147483647; places := 2147483647; end if;
         next := greatest(p_now, hold, least(next, v_free, now_at + v_def.lend_us, case when p_exact then 0 end));
       end if;

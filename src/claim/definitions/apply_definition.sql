@@ -1,0 +1,29 @@
+-- Puts the definition that a limit's sources give in force, unless it is already; returns that definition. It waits for
+-- all claims that are under way, also for those that make a bucket of this limit, because they may have decided by the
+-- old definition. If the new definition has a concurrency it counts the running jobs, and it makes the lists that wait
+-- for the limit due, because there may be room now. The caller holds the lock of definitions.
+-- p_by, p_reason: who changes it, and why.
+create or replace function engine.apply_definition(p_name text, p_by text, p_reason text) returns sluice.limit_def
+language plpgsql set enable_seqscan = off set jit = off as $$
+declare
+  v_def constant sluice.limit_def := engine.effective_definition(p_name);
+  v_now bigint;
+  v_buckets bigint[];
+  v_running bigint[];
+begin
+  if v_def.name is null or exists (
+    select 1 from (select spec, source from sluice.limit_def where name = p_name order by version desc limit 1) l
+    where l.spec = v_def.spec and l.source = v_def.source) then return v_def; end if;
+  perform engine.lock_buckets(array(select generate_series(0, 1023)::bigint));
+  perform engine.insert_definition(p_name, p_by, p_reason);
+  v_now := engine.limiter_now_us();
+  if 'concurrency' = any (v_def.kind) then
+    select array_agg(r.bucket), array_agg(r.running) into v_buckets, v_running from engine.count_used_places(p_name) r;
+    perform engine.append_ledger(array_agg(r::engine.room),
+      p_places => array_agg(v_running[r.ord] - r.debt[array_position(r.kind, 'concurrency')] order by r.ord))
+    from engine.bucket_room(v_buckets, 0) r;
+  end if;
+  update sluice.list set due = v_now where due > v_now and id in (select id from sluice.bucket where name = p_name);
+  perform pg_notify('sluice.wake', '*');
+  return v_def;
+end $$;

@@ -1,0 +1,52 @@
+/** Two versions of a team's code run at once, and disagree about a limit. */
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { z } from 'zod'
+import { type Rate, Sluice, limit, task } from '../../src/index.ts'
+import type { Log } from '../../src/core/log.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { until } from '../until.ts'
+
+let store: string
+beforeAll(async () => {
+  store = (await freshDatabase()).url
+})
+const open: Sluice[] = []
+afterAll(() => Promise.all(open.map((sluice) => sluice.close())))
+
+/** A process with a version of the code: its own Sluice, task and log. */
+async function process(window: Rate) {
+  const warned: string[] = []
+  const mute = () => {}
+  const log = { debug: mute, info: mute, error: mute, warn: (text: string) => void warned.push(text) } as Log
+  const sluice = await Sluice.open({ store, log })
+  open.push(sluice)
+  const called: number[] = []
+  const call = task('call-crm', {
+    input: z.object({}),
+    limits: [limit('crm', { window })],
+    run: () => void called.push(Date.now()),
+  })
+  return { sluice, call, called, warned }
+}
+
+it('a late process with old, looser code does not loosen the limit; both log it, and an operator settles it', async () => {
+  const [current, old] = [await process('5/h'), await process('500/h')]
+  await current.sluice.work([current.call])
+  await current.sluice.sendMany(
+    current.call,
+    Array.from({ length: 50 }, () => ({})),
+  )
+  await until(() => current.called.length === 5, 'the limit of the current code is used up')
+  await old.sluice.work([old.call])
+  await until(() => old.warned.length > 0, 'the old process logs it')
+  await until(() => current.warned.length > 0, 'the current process logs it')
+  expect(old.warned.join()).toMatch(/limit "crm" is window 500\/h .* window 5\/h .* both hold/)
+  expect(current.warned.join()).toMatch(/limit "crm" is window 5\/h .* window 500\/h/)
+  const [version] = await current.sluice.limits.history('crm')
+  expect([version?.numbers.window, version?.beside[0]?.numbers.window]).toEqual(['500/h', '5/h'])
+  expect(current.called.length + old.called.length).toBe(5)
+  await current.sluice.limits.set('crm', { window: '20/h' }, { reason: 'the vendor raised it' })
+  await until(() => current.called.length + old.called.length === 20, 'the operator’s number holds alone')
+  expect((await current.sluice.limits.show('crm')).beside).toEqual([])
+  expect((await current.sluice.verify()).isProved).toBe(true)
+})
