@@ -30,6 +30,8 @@ export interface ClaimedJob {
   grantUs: number | null
   /** The buckets that were charged, if they differ from `takes`: one for each of `takes`. */
   holds: string[] | null
+  /** The id of the bucket (its hash) for whose room its lane waited; null: it waited for its turn, or for a worker. */
+  blocker: string | null
   tags: string[] | null
   /** Undefined: omitted from the reply, to be fetched. */
   input: unknown
@@ -63,6 +65,7 @@ type Common = [
   costs: number[] | null,
   grantUs: number | null,
   holds: string[] | null,
+  blocker: string | null,
 ]
 /** Omitted if too long for a claim's reply; tags also if there are none. */
 type Cargo = [] | [input: unknown, tags?: string[]]
@@ -73,7 +76,7 @@ type Cargo = [] | [input: unknown, tags?: string[]]
 type Place = [...Own, ...Common, ...Cargo] | [...Own, ...Cargo]
 
 const ownPlaces = 4
-const wholePlaces = 15
+const wholePlaces = 16
 
 /** Decodes the jobs in a claim's reply, in JSON; null: none. */
 export function decodeJobs(told: string | null, claim: string, grantedMs: number): ClaimedJob[] {
@@ -84,8 +87,8 @@ export function decodeJobs(told: string | null, claim: string, grantedMs: number
     if (place.length < wholePlaces && ordinary !== undefined)
       return handout(place, ordinary, ownPlaces, claim, grantedMs)
     const common = place.slice(ownPlaces, wholePlaces) as Common
-    const [task, queue, , , , priority, takes, , , grantUs] = common
-    ordinary = [task, queue, 0, 0, false, priority, takes, 1, null, grantUs, null]
+    const [task, queue, , , , priority, takes, , , grantUs, , blocker] = common
+    ordinary = [task, queue, 0, 0, false, priority, takes, 1, null, grantUs, null, blocker]
     return handout(place, common, wholePlaces, claim, grantedMs)
   })
 }
@@ -93,7 +96,7 @@ export function decodeJobs(told: string | null, claim: string, grantedMs: number
 /** @param cargo position of the input */
 function handout(place: Place, common: Common, cargo: number, claim: string, grantedMs: number): ClaimedJob {
   const [seq, id, attempt, created] = place
-  const [task, queue, failed, crashes, ambiguous, priority, takes, admitted, costs, grantUs, holds] = common
+  const [task, queue, failed, crashes, ambiguous, priority, takes, admitted, costs, grantUs, holds, blocker] = common
   return {
     claim,
     grantedMs,
@@ -111,6 +114,7 @@ function handout(place: Place, common: Common, cargo: number, claim: string, gra
     costs,
     grantUs,
     holds,
+    blocker,
     tags: (place[cargo + 1] as string[] | undefined) ?? null,
     input: place[cargo],
     admitted,

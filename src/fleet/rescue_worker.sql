@@ -11,6 +11,9 @@ declare
   v_ids uuid[];
   v_claims uuid[];
   v_count integer;
+  v_lost sluice.worker;
+  v_error constant jsonb := jsonb_build_object('code', 'SLUICE_WORKER_LOST',
+    'message', 'its worker was lost during the attempt; whether the call was made is not known');
   v_doubtful sluice.job[];
   v_crashed sluice.job[];
 begin
@@ -18,7 +21,7 @@ begin
   delete from sluice.doubt d where d.worker = p_worker;
   -- A claim of this worker that is under way ends first; a later one finds that the worker is gone.
   perform pg_advisory_xact_lock(1397511525, (p_worker & 2147483647)::integer);
-  delete from sluice.worker w where w.id = p_worker and (p_beat is null or w.beat = p_beat);
+  delete from sluice.worker w where w.id = p_worker and (p_beat is null or w.beat = p_beat) returning * into v_lost;
   if not found then return 0; end if;
   with held as (
     delete from sluice.claim c where c.worker = p_worker returning c.id, c.lanes, c.seqs
@@ -27,6 +30,11 @@ begin
   from held h cross join unnest(h.lanes, h.seqs) s (lane, seq)
   join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = h.id;
   perform engine.release_attempts(v_ids, v_claims, array(select p_why = 'shutdown' from unnest(v_ids)));
+  if p_why = 'lost' then
+    update sluice.job j set attempts = engine.append_attempt(j, j.dispatched_at, 'lost',
+      engine.report_attempt(j.dispatched_at, v_now, v_lost.id, v_lost.host, v_lost.version), v_error::text, null)
+    from unnest(v_ids, v_claims) u (id, claim) where j.id = u.id and j.claim = u.claim;
+  end if;
   with mine as (
     select j.id from unnest(v_ids, v_claims) u (id, claim) join sluice.job j on j.id = u.id and j.claim = u.claim
   ), crashed as (
@@ -37,8 +45,7 @@ begin
       crashes = j.crashes + case when p_why = 'lost' then 1 else 0 end,
       ambiguous = j.ambiguous or p_why = 'lost',
       attempt = j.attempt - case when p_why = 'lost' then 0 else 1 end,
-      error = case when p_why = 'lost' then jsonb_build_object('code', 'SLUICE_WORKER_LOST',
-        'message', 'its worker was lost during the attempt; whether the call was made is not known') else j.error end
+      error = case when p_why = 'lost' then v_error else j.error end
     from mine m where j.id = m.id and (p_why <> 'lost' or (j.crashes < 2 and not engine.is_at_most_once(j)))
     returning j.queue
   )

@@ -3,16 +3,23 @@
 create or replace function engine.cancel_job(p_id uuid, p_reason text) returns boolean language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
+  v_now timestamptz := sluice.now();
   v_claim uuid;
+  v_report text;
   v_endings engine.ending[];
 begin
   perform engine.lock_definitions();
   select claim into v_claim from sluice.job where id = p_id for update;
   perform engine.release_attempts(array[p_id], array[v_claim], '{f}');
+  v_report := (select engine.report_attempt(j.dispatched_at, v_now, w.id, w.host, w.version) from sluice.job j
+    join sluice.claim c on c.id = j.claim join sluice.worker w on w.id = c.worker where j.id = p_id);
   with gone as (
     delete from sluice.job j where j.id = p_id
     returning row(j, 'cancelled', p_reason, j.attempt, j.failed, j.ambiguous or j.claim is not null,
-                  null, j.error)::engine.ending as ending
+                  case when j.claim is not null then j.dispatched_at end, j.error,
+                  case when v_report is null then j.attempts
+                  else engine.append_attempt(j, j.dispatched_at, 'cancelled', v_report, null, null) end,
+                  j.notes)::engine.ending as ending
   )
   select array_agg(ending) into v_endings from gone;
   perform engine.append_history('done', v_endings);

@@ -16,7 +16,8 @@ begin
     for update skip locked);
   with gone as (
     delete from sluice.job j where j.id = any (v_ids)
-    returning row(j, 'cancelled', p_reason, j.attempt, j.failed, j.ambiguous, null, j.error)::engine.ending as ending
+    returning row(j, 'cancelled', p_reason, j.attempt, j.failed, j.ambiguous, null, j.error, j.attempts,
+      j.notes)::engine.ending as ending
   )
   select array_agg(ending) into v_endings from gone;
   perform engine.append_history('done', v_endings);

@@ -4,6 +4,15 @@ import { isId } from '../core/hash.ts'
 import { type ParkedRow, parkedOf, parkedText } from '../core/parked.ts'
 import { dateOf, type Row } from '../db/db.ts'
 import type { Sql } from '../db/store.ts'
+import {
+  attemptsOf,
+  type JobAttempt,
+  type JobError,
+  type JobLog,
+  type JobProgress,
+  type JobWorker,
+  notesOf,
+} from './attempts.ts'
 import { Bulk, type BulkOptions, type Counted } from './bulk.ts'
 import type { JobFilter, State } from './filter.ts'
 
@@ -30,6 +39,7 @@ export interface Job {
   /** The job does not start before this time; null unless scheduled. */
   dueAt: Date | null
   dispatchedAt: Date | null
+  /** When the last attempt began; of a running job, when it was claimed for it. */
   startedAt: Date | null
   finishedAt: Date | null
   /** `limit:key` for each limit of the job. */
@@ -37,13 +47,22 @@ export interface Job {
   tags: string[]
   input: unknown
   result: unknown
-  error: { message: string; code?: string; name?: string } | null
+  /** The error of the last attempt that had one. */
+  error: JobError | null
   /** Its fair key's share of turns. */
   weight: number
   /** No attempt begins after this time; null: no bound. Only while unfinished. */
   expiresAt: Date | null
   /** What each rule did to the job, in order. */
   ruled: readonly ({ rule: string } & Record<string, unknown>)[]
+  /** Where it runs; null unless running. */
+  worker: JobWorker | null
+  /** The first 20 and the last 20 attempts, the earliest first. */
+  attempts: readonly JobAttempt[]
+  /** What the last attempt reported with `ctx.progress`; null: nothing. */
+  progress: JobProgress | null
+  /** What the last attempt logged with `ctx.log`. */
+  log: JobLog
   /** Only if the job, its lane or a bucket that it needs is parked, so that it cannot start: each with the command that releases it. */
   parked?: readonly string[]
 }
@@ -268,6 +287,9 @@ function toJob(row: Row): Job {
     weight: Number(row['weight']),
     expiresAt: dateOf(row['expires_ms'] as number | null),
     ruled: (row['ruled'] ?? []) as Job['ruled'],
+    worker: (row['worker'] ?? null) as JobWorker | null,
+    attempts: attemptsOf(row),
+    ...notesOf(row),
     ...(parked.length > 0 && { parked }),
   }
 }

@@ -16,15 +16,16 @@ create or replace function engine.page_jobs(
 returns table (hit boolean, nth integer, id uuid, state text, reason text, task text, queue text, priority integer,
   attempt integer, failed integer, crashes integer, ambiguous boolean, created_ms float8, due_ms float8,
   dispatched_ms float8, started_ms float8, finished_ms float8, takes text[], tags text[], error jsonb, input jsonb,
-  result jsonb, weight integer, expires_ms float8, ruled jsonb)
+  result jsonb, weight integer, expires_ms float8, ruled jsonb, costs integer[], holds text[], attempts json,
+  notes json, worker json)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 declare
   v_own text := case p_table when 'job' then
     $q$case when claim is not null then 'running' when due_at < 'infinity' then 'scheduled' else 'waiting' end as state,
        null::text as reason, nullif(due_at, 'infinity') as due_at, dispatched_at as started_at,
-       null::timestamptz as finished_at, null::jsonb as result, expires_at$q$
+       null::timestamptz as finished_at, null::jsonb as result, expires_at, claim, holds$q$
     else $q$state, reason, null::timestamptz as due_at, started_at, finished_at, result,
-       null::timestamptz as expires_at$q$ end;
+       null::timestamptz as expires_at, null::uuid as claim, null::text[] as holds$q$ end;
   v_fits text := concat_ws(' and ', 'state in (select jsonb_array_elements_text($1 -> ''states''))',
     case when p_filter ? 'task' then 'task = $1 ->> ''task''' end,
     case when p_filter ? 'queue' then 'queue = $1 ->> ''queue''' end,
@@ -51,7 +52,7 @@ begin
     select s.hit, s.nth::integer, s.id, %s, %s
     from (select t.*, coalesce((%s), false) as hit, row_number() over (order by %s) as nth, count(*) over () as n
           from (select id, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, dispatched_at, takes,
-                       tags, error, input, weight, ruled, %s
+                       tags, error, input, weight, ruled, costs, attempts, notes, %s
                 from sluice.%I where %s order by %s limit $4) t) s
     where s.hit or s.nth = s.n order by %s $q$,
     case when p_form = 'id' then
@@ -62,8 +63,12 @@ begin
         engine.unix_ms(s.created_at), engine.unix_ms(s.due_at), engine.unix_ms(s.dispatched_at),
         engine.unix_ms(s.started_at), engine.unix_ms(s.finished_at), s.takes, s.tags, s.error' end,
     case when p_form = 'whole' then
-      's.input, s.result, coalesce(s.weight, 1)::integer, engine.unix_ms(s.expires_at), s.ruled'
-      else 'null::jsonb, null::jsonb, null::integer, null::float8, null::jsonb' end,
+      $w$s.input, s.result, coalesce(s.weight, 1)::integer, engine.unix_ms(s.expires_at), s.ruled, s.costs, s.holds,
+        to_json(s.attempts), s.notes, (
+          select json_build_object('id', w.id::text, 'host', w.host, 'pid', w.pid, 'version', w.version)
+          from sluice.claim c join sluice.worker w on w.id = c.worker where c.id = s.claim)$w$
+      else 'null::jsonb, null::jsonb, null::integer, null::float8, null::jsonb, null::integer[], null::text[],
+        null::json, null::json, null::json' end,
     v_fits, v_order, v_own, p_table, v_within, v_order, v_order)
   using p_filter, p_from, p_last, p_scan;
 end $$;

@@ -12,11 +12,11 @@ begin
   ), back as (
     insert into sluice.job (id, lane, priority, attempt, failed, crashes, ambiguous, created_at,
       task, queue, fair, takes, costs, tags, input, error,
-      weight, once, on_failed, ruled, raw, since)
+      weight, once, on_failed, ruled, raw, attempts, notes, since)
     select id, 1 | engine.lane_id(queue, task, priority, weight, fair, takes, costs is not null), priority,
       attempt, 0, 0, ambiguous, created_at,
       task, queue, fair, takes, costs, tags, input, error,
-      weight, once, on_failed, ruled, raw, v_now
+      weight, once, on_failed, ruled, raw, attempts, notes, v_now
     from gone order by id
     returning lane, seq, queue, task, takes
   )

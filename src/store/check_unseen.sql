@@ -12,7 +12,7 @@ begin
     select i from unnest(p_ids) i where not exists (select 1 from sluice.done d where d.id = i)
       and not exists (select 1 from sluice.failed f where f.id = i)
   loop
-    v_probes := v_probes || row(v_job, 'probe', null, 0, 0, false, null, null)::engine.ending;
+    v_probes := v_probes || row(v_job, 'probe', null, 0, 0, false, null, null, null, null)::engine.ending;
   end loop;
   perform engine.append_history('done', v_probes);
   perform engine.append_history('failed', v_probes);

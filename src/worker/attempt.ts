@@ -7,6 +7,7 @@ import { isPromise, type MaybePromise, validate } from '../tasks/admit.ts'
 import { unitsOf } from '../claim/consent.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import { retryInCode } from '../tasks/outcome.ts'
+import type { AttemptReport } from '../claim/finish/attempt-report.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { OpeningReader } from '../gates/gates.ts'
 import type { Rulebook } from '../tasks/rule.ts'
@@ -97,10 +98,16 @@ export class Attempt {
     const ended = (outcome: Outcome) => {
       if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
       if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') this.#giveBack()
-      return outcome
+      return this.#isCalled ? this.#reported(outcome) : outcome
     }
     // Even reading what a handler throws may throw.
     return this.#run().then(ended, () => ended(this.#verdict(new Error('what the handler threw cannot be read'), 0)))
+  }
+
+  /** Adds what the attempt leaves for its job's record. */
+  #reported(outcome: Outcome): Outcome {
+    const report: AttemptReport = this.#grants?.usage() ?? {}
+    return 'tookMs' in outcome && Object.keys(report).length > 0 ? ({ ...outcome, report } as Outcome) : outcome
   }
 
   /** Reports the unused grant to the second limiter; the store refunds its own when it records the outcome. */

@@ -8,6 +8,7 @@ import { Acquirer, type Asking, type Said, type Wish } from '../takes/acquire.ts
 import { isTransient } from '../claim/claim.ts'
 import { untilParked } from '../claim/parking/parked.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { AttemptReport } from '../claim/finish/attempt-report.ts'
 import type { Estimates } from '../tasks/estimate.ts'
 import { type Grants, type RequestCost, StaleGrantError } from '../http/allowance.ts'
 import type { Grant } from '../http/send-check.ts'
@@ -67,6 +68,9 @@ export class StoreGrants implements Grants {
   readonly #costs: readonly number[]
   /** Grants under which requests were sent, or may be. */
   readonly #used: StoreGrant[] = []
+  /** Units charged for each bucket by all requests, and what was settled: for the job's record. */
+  readonly #charged: number[]
+  readonly #settled: (number | null)[]
   /** Buckets whose use was reported to the second limiter. */
   readonly #told = new Set<number>()
   /** Limits that were settled. */
@@ -79,6 +83,8 @@ export class StoreGrants implements Grants {
     this.#takes = job.holds ?? job.takes ?? []
     this.#names = this.#takes.map((bucket) => bucket.split(/[:@*/]/, 1)[0] ?? bucket)
     this.#costs = job.costs?.slice(0, -1) ?? this.#takes.map(() => 1)
+    this.#charged = [...this.#costs]
+    this.#settled = this.#takes.map(() => null)
     this.own =
       grantMs === undefined
         ? undefined
@@ -141,6 +147,7 @@ export class StoreGrants implements Grants {
         const tell = () => store.call<{ lost: boolean }>('settle_attempt', [...params, capUs])
         const [row] = await untilParked(store, this.#takes, tell)
         if (row?.lost !== false) throw jobLost()
+        for (const [i, own] of this.#names.entries()) if (own === name) this.#settled[i] ??= units
         return this.#learn(name, at, units, sum)
       } catch (error) {
         if (!isTransient(error) && !(error instanceof StoreError)) throw error
@@ -178,6 +185,13 @@ export class StoreGrants implements Grants {
     if (limit?.learn === undefined || this.#learned.has(name)) return
     this.#learned.add(name)
     if (took > 0) estimates?.saw(job.task, limit, job.input, (units * (this.#costs[at] ?? 1)) / took)
+  }
+
+  /** Returns what was charged and settled, as far as it differs from the job's costs. */
+  usage(): Pick<AttemptReport, 'units' | 'settled'> {
+    const isMore = this.#charged.some((units, i) => units !== this.#costs[i])
+    const isSettled = this.#settled.some((units) => units !== null)
+    return { ...(isMore && { units: this.#charged }), ...(isSettled && { settled: this.#settled }) }
   }
 
   /** Returns what a further request takes of each bucket. */
@@ -222,6 +236,7 @@ export class StoreGrants implements Grants {
     }
     const grant = await this.#acquirer.untilGranted(asking, first, signal)
     this.#used.push(grant)
+    for (const [i, more] of grant.units.entries()) this.#charged[i] = (this.#charged[i] ?? 0) + more
     return grant
   }
 
@@ -233,7 +248,10 @@ export class StoreGrants implements Grants {
   /** Records that nothing was sent under this grant. Call it before the grant is refunded to the store. */
   #isUnused(grant: StoreGrant): void {
     const at = this.#used.indexOf(grant)
-    if (at >= 0) this.#used.splice(at, 1)
+    if (at >= 0) {
+      this.#used.splice(at, 1)
+      for (const [i, back] of grant.units.entries()) this.#charged[i] = (this.#charged[i] ?? 0) - back
+    }
     const { shared } = this.#options
     if (grant.shared !== undefined) shared?.unused(grant.shared, this.#takes, grant.units)
   }

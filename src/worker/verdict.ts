@@ -8,7 +8,7 @@ import { delayMs, waitMaxMs } from '../core/retry.ts'
 import { retryInCode, snoozedCode } from '../tasks/outcome.ts'
 import type { AnyTask } from '../tasks/task.ts'
 
-const errorBytesMax = 8_192
+const errorBytesMax = 4_096
 
 /** Judges an error by its fields, not by its class: it may come from another copy of the package. */
 export function knownError(error: unknown): (SluiceError & Partial<AttemptError>) | undefined {
@@ -26,7 +26,7 @@ export function verdict(
 ): Outcome {
   const text = describe(error)
   const known = knownError(error)
-  if (known?.code === snoozedCode) return { kind: 'return', delayMs: known.retryAfterMs ?? 0, held: 'snooze' }
+  if (known?.code === snoozedCode) return { kind: 'return', delayMs: known.retryAfterMs ?? 0, held: 'snooze', tookMs }
   if (known?.retryable === false) return { kind: 'failed', reason: 'refused', error: text, tookMs }
   if (task.isOnce && isInDoubt) return { kind: 'failed', reason: 'doubtful', error: text, tookMs }
   const failed = job.failed + 1
@@ -43,25 +43,81 @@ export function timeoutError({ timeoutMs }: AnyTask): AttemptError {
 }
 
 /**
- * Returns an error as JSON that the store can keep, without secrets. Its fields may be anything, and so may a value that
- * is thrown instead of an error.
+ * Returns an error as JSON that the store can keep, without secrets: at most 4 KiB, with its causes. Its fields may be
+ * anything, and so may a value that is thrown instead of an error.
  */
 export function describe(error: unknown): string {
-  const text = (value: unknown) =>
-    redactText(String(value).slice(0, errorBytesMax))
-      // First, because a cut may leave half of a character.
-      .slice(0, errorBytesMax / 4)
-      .replaceAll('\u0000', '\ufffd')
-      .toWellFormed()
+  const stored = storedError(error, 0)
+  // The code that programs look for is often that of a cause: "fetch failed" has ECONNREFUSED below it.
+  for (let at = stored.cause; stored.code === undefined && at !== undefined; at = at.cause)
+    if (at.code !== undefined) stored.code = at.code
+  for (const drop of [dropCause, halveStack, dropStack, halveMessage, halveMessage]) {
+    const json = JSON.stringify(stored)
+    if (Buffer.byteLength(json) <= errorBytesMax) return json
+    drop(stored)
+  }
+  return JSON.stringify(stored)
+}
+
+/** An error as it is stored. */
+interface StoredError {
+  name: string
+  message: string
+  code?: string
+  status?: number
+  stack?: string
+  cause?: StoredError
+}
+
+/** Characters of a message and of a stack: together, and with causes, they may still be more than `errorBytesMax`. */
+const charactersMax = 1_500
+/** A code or a name is a word. */
+const wordMax = 100
+/** A secret that is cut in half is not recognised, so more is read than is kept. */
+const readMax = 4 * charactersMax
+const causesMax = 3
+
+function storedError(error: unknown, depth: number): StoredError {
   if (!(error instanceof Error)) {
     const message = typeof error === 'string' ? error : 'the handler threw something that is not an Error'
-    return JSON.stringify({ name: 'Error', message: text(message) })
+    return { name: 'Error', message: storable(message, charactersMax) }
   }
-  const { name, message, stack, code } = error as { [field in 'name' | 'message' | 'stack' | 'code']?: unknown }
-  return JSON.stringify({
-    name: text(name ?? 'Error'),
-    message: text(message),
-    ...(typeof code === 'string' ? { code: text(code) } : {}),
-    ...(stack ? { stack: text(stack) } : {}),
-  })
+  type Field = 'name' | 'message' | 'stack' | 'code' | 'status' | 'cause'
+  const { name, message, stack, code, status, cause } = error as { [field in Field]?: unknown }
+  return {
+    name: storable(name ?? 'Error', wordMax),
+    message: storable(message, charactersMax),
+    ...(typeof code === 'string' ? { code: storable(code, wordMax) } : {}),
+    ...(typeof status === 'number' && Number.isFinite(status) ? { status } : {}),
+    // A cause has its message; where it came from is mostly where the error came from.
+    ...(stack && depth === 0 ? { stack: storable(stack, charactersMax) } : {}),
+    ...(cause instanceof Error && depth < causesMax ? { cause: storedError(cause, depth + 1) } : {}),
+  }
+}
+
+function storable(value: unknown, most: number): string {
+  return (
+    redactText(String(value).slice(0, readMax))
+      // First, because a cut may leave half of a character.
+      .slice(0, most)
+      .replaceAll('\u0000', '\ufffd')
+      .toWellFormed()
+  )
+}
+
+function dropCause(error: StoredError): void {
+  delete error.cause?.cause
+}
+
+function halveStack(error: StoredError): void {
+  if (error.stack !== undefined) error.stack = error.stack.slice(0, charactersMax / 3).toWellFormed()
+}
+
+function dropStack(error: StoredError): void {
+  delete error.stack
+}
+
+function halveMessage(error: StoredError): void {
+  error.message = error.message.slice(0, error.message.length / 3).toWellFormed()
+  delete error.cause
 }

@@ -1,4 +1,5 @@
 /** A worker: claims jobs, runs their handlers in this process, and is a good member of the fleet. */
+import { hostname } from 'node:os'
 import { StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
 import type { Rate } from '../core/rate.ts'
@@ -110,7 +111,7 @@ export class Worker {
     this.#agents = new Agents(options.allowPrivate)
     const storeClock = this.#storeClock
     this.#claims = new Claims(store, storeClock)
-    this.#finisher = new Finisher(store)
+    this.#finisher = new Finisher(store, () => ({ worker: this.#member.id, host: hostname(), version }))
     const changed = (isTooMany: boolean) => {
       if (isTooMany && this.#isOnce) this.#stop.abort()
       this.#hand.look()

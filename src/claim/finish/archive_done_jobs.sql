@@ -3,7 +3,8 @@
 -- `engine.append_history` takes 1.3 times as long for 500 jobs, and it is a statement of its own because PostgreSQL
 -- first stores rows that several parts of a statement read.
 create or replace function engine.archive_done_jobs(
-  p_claims uuid[], p_ids uuid[], p_claim_ix integer[], p_outcomes text[], p_took_us bigint[], p_results text[])
+  p_claims uuid[], p_ids uuid[], p_claim_ix integer[], p_outcomes text[], p_began_us bigint[], p_results text[],
+  p_reports text[])
 returns uuid[]
 language plpgsql as $$
 declare
@@ -12,16 +13,20 @@ declare
 begin
   with ended as (
     delete from sluice.job j
-    using unnest(p_ids, p_claim_ix, p_outcomes, p_took_us, p_results) i (id, ix, outcome, took_us, result)
+    using unnest(p_ids, p_claim_ix, p_outcomes, p_began_us, p_results, p_reports)
+      i (id, ix, outcome, began_us, result, report)
     where i.outcome = 'done' and j.id = i.id and j.claim = p_claims[i.ix]
-    returning j.*, i.took_us, i.result
+    returning j.*, i.result, engine.attempt_begin(j.dispatched_at, i.began_us, v_now) as begun,
+      case when i.report is not null then engine.append_attempt(
+        j, engine.attempt_begin(j.dispatched_at, i.began_us, v_now), 'done', i.report::json ->> 0, null, null)
+      else j.attempts end as all_attempts, i.report::json -> 1 as told
   ), kept as (
     insert into sluice.done (id, state, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
       dispatched_at, started_at, finished_at, fair, takes, costs, tags, input, result, error, claim, weight, once,
-      on_failed, ruled)
+      on_failed, ruled, attempts, notes)
     select id, 'done', task, queue, priority, attempt, failed, crashes, ambiguous, created_at, dispatched_at,
-      v_now - make_interval(secs => took_us / 1e6), v_now, fair, takes, costs, tags, input, result::jsonb, error, claim,
-      weight, once, on_failed, ruled
+      begun, v_now, fair, takes, costs, tags, input, result::jsonb, error, claim, weight, once, on_failed, ruled,
+      all_attempts, told
     from ended returning id
   )
   select array_agg(id) into v_ids from kept;

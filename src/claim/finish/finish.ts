@@ -5,13 +5,20 @@ import { againMs } from '../../core/retry.ts'
 import type { Store } from '../../db/store.ts'
 import type { Readmission } from '../../tasks/place.ts'
 import type { Denial, ClaimedJob } from '../claimed-job.ts'
+import { type AttemptReport, encodeReport, type Executor } from './attempt-report.ts'
 import { isDataError, parkBuckets } from '../parking/parked.ts'
+
+/** What is known of an attempt whose handler was called. */
+interface Ran {
+  tookMs: number
+  report?: AttemptReport
+}
 
 /** How an attempt ended. */
 export type Outcome =
-  | { kind: 'done'; result: string | null; tookMs: number }
-  | { kind: 'failed'; reason: 'exhausted' | 'refused' | 'doubtful'; error: string; tookMs: number }
-  | { kind: 'retry'; error: string; delayMs: number; tookMs: number }
+  | ({ kind: 'done'; result: string | null } & Ran)
+  | ({ kind: 'failed'; reason: 'exhausted' | 'refused' | 'doubtful'; error: string } & Ran)
+  | ({ kind: 'retry'; error: string; delayMs: number } & Ran)
   /**
    * No call was made: the attempt does not count. `unused`: its grant is refunded; `return`: its grant was refunded
    * before.
@@ -20,17 +27,20 @@ export type Outcome =
   /** Unused, too. */
   | Denial
   /** The handler delayed the job: the attempt does not count. */
-  | { kind: 'return'; delayMs: number; held: string }
+  | ({ kind: 'return'; delayMs: number; held: string } & Ran)
   /** Unused, too: the job waits elsewhere, or later, because its task's limits have changed, or because of a rule. */
   | { kind: 'readmit'; place: Readmission }
   /** Unused, too: a rule discards the job. */
   | { kind: 'discard'; reason: string; tookMs: number }
   /** The worker had to stop at once: the call may have been made; another worker tries again. */
-  | { kind: 'interrupt'; error: string; tookMs: number }
+  | ({ kind: 'interrupt'; error: string } & Ran)
 
 interface Ending {
   job: ClaimedJob
   outcome: Outcome
+  /** How long after its claim it began, in microseconds; undefined: not known. */
+  beganUs: number | undefined
+  report: string | undefined
   resolve: (accepted: boolean) => void
 }
 
@@ -41,14 +51,17 @@ const quietTries = 8
 /** Collects outcomes and records them; retries for as long as the store is unavailable, because the work is done. */
 export class Finisher {
   readonly #store: Store
+  readonly #executor: (() => Executor) | undefined
   readonly #open = new Map<string, number>()
   #patience = { ms: Infinity, fromMs: 0 }
   #hasGivenUp = false
   #waiting: Ending[] = []
   #flushing: Promise<void> | undefined
 
-  constructor(store: Store) {
+  /** @param executor returns where attempts run whose outlet does not report it */
+  constructor(store: Store, executor?: () => Executor) {
     this.#store = store
+    this.#executor = executor
   }
 
   /** Outcomes that are not recorded yet. */
@@ -83,7 +96,11 @@ export class Finisher {
    */
   end(job: ClaimedJob, outcome: Outcome): Promise<boolean> {
     return new Promise((resolve) => {
-      this.#waiting.push({ job, outcome, resolve })
+      // Now, however long the store takes to record it.
+      const beganMs = 'tookMs' in outcome ? this.#store.clock.monotonicMs() - outcome.tookMs - job.grantedMs : undefined
+      const beganUs = beganMs === undefined || !Number.isFinite(beganMs) ? undefined : Math.round(beganMs * 1_000)
+      const report = encodeReport(job, outcome, this.#executor?.())
+      this.#waiting.push({ job, outcome, beganUs, report, resolve })
       this.#flushing ??= this.#flush().finally(() => (this.#flushing = undefined))
     })
   }
@@ -182,12 +199,13 @@ export class Finisher {
       listed(batch, ({ job }) => job.id),
       listed(batch, ({ job }) => position.get(job.claim)),
       listed(batch, ({ outcome }) => outcome.kind),
-      listed(batch, ({ outcome }) => ('tookMs' in outcome ? Math.round(outcome.tookMs * 1_000) : undefined)),
+      listed(batch, ({ beganUs }) => beganUs),
       column((outcome) => ('reason' in outcome ? outcome.reason : 'held' in outcome ? outcome.held : undefined)),
       column((outcome) => (outcome.kind === 'done' ? (outcome.result ?? undefined) : undefined)),
       column((outcome) => ('error' in outcome ? outcome.error : undefined)),
       column((outcome) => ('delayMs' in outcome ? Math.round(outcome.delayMs * 1_000) : undefined)),
       column((outcome) => (outcome.kind === 'readmit' ? JSON.stringify(outcome.place) : undefined)),
+      batch.some(({ report }) => report !== undefined) ? batch.map(({ report }) => report ?? null) : null,
     ]
   }
 }
@@ -224,4 +242,5 @@ function replace(batch: Ending[], params: unknown[], cause: unknown): void {
   params[9] = batch.map(() => JSON.stringify({ message: `the store refused the result${message}` }))
   params[10] = null
   params[11] = null
+  params[12] = cause === undefined ? null : params[12]
 }

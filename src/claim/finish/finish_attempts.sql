@@ -15,13 +15,16 @@
 -- - readmit: as unused, and the job waits elsewhere from now on (`engine.readmit_jobs`).
 -- - discard: as unused, and the job is cancelled.
 -- - interrupt: it was stopped in the middle; the job is tried again, and is in doubt.
--- p_took_us: how long each attempt took, in microseconds.
+-- p_began_us: how long after its claim each attempt began, in microseconds.
+-- p_reports: what each attempt leaves for the record: a JSON array of the worker's part of an attempt
+-- (`engine.append_attempt`) and of notes (worker/notes.ts). Null: a success at first try, or the handler was not called.
+-- Null for all: none of them has one.
 -- p_results, p_errors: JSON.
 -- p_places: as in `engine.readmit_jobs`. Null: no job is readmitted.
 create or replace function engine.finish_attempts(
   p_claims uuid[], p_ended uuid[], p_seqs bigint[], p_ids uuid[], p_claim_ix integer[], p_outcomes text[],
-  p_took_us bigint[], p_reasons text[], p_results text[], p_errors text[], p_delays_us bigint[],
-  p_places text[] default null)
+  p_began_us bigint[], p_reasons text[], p_results text[], p_errors text[], p_delays_us bigint[],
+  p_places text[] default null, p_reports text[] default null)
 returns bigint[]
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off as $$
@@ -50,13 +53,14 @@ begin
       p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o), p_places);
   end if;
   if 'done' = any (p_outcomes) then
-    v_done := engine.archive_done_jobs(p_claims, p_ids, p_claim_ix, p_outcomes, p_took_us, p_results);
+    v_done := engine.archive_done_jobs(
+      p_claims, p_ids, p_claim_ix, p_outcomes, p_began_us, p_results, p_reports);
     if cardinality(v_done) = cardinality(p_ids) then return '{}'; end if;
   end if;
   with item as (
     select u.*, p_claims[u.ix] as claim
-    from unnest(p_ids, p_claim_ix, p_outcomes, p_took_us, p_reasons, p_errors, p_delays_us)
-      u (id, ix, outcome, took_us, reason, error, delay_us)
+    from unnest(p_ids, p_claim_ix, p_outcomes, p_began_us, p_reasons, p_errors, p_delays_us, p_reports)
+      u (id, ix, outcome, began_us, reason, error, delay_us, report)
     where u.outcome <> 'done'
   ), ended as (
     delete from sluice.job j using item i
@@ -66,8 +70,11 @@ begin
       j.attempt - case when i.outcome = 'discard' then 1 else 0 end,
       j.failed + case when i.outcome = 'failed' then 1 else 0 end,
       j.ambiguous or i.outcome = 'failed' and coalesce(i.reason = 'doubtful', false),
-      v_now - make_interval(secs => i.took_us / 1e6),
-      case when i.outcome = 'failed' then i.error::jsonb else j.error end)::engine.ending as ending
+      case when i.outcome = 'failed' then engine.attempt_begin(j.dispatched_at, i.began_us, v_now) end,
+      case when i.outcome = 'failed' then i.error::jsonb else j.error end,
+      case when i.report is null then j.attempts else engine.append_attempt(
+        j, engine.attempt_begin(j.dispatched_at, i.began_us, v_now), 'failed', i.report::json ->> 0, i.error, null)
+      end, case when i.report is null then j.notes else i.report::json -> 1 end)::engine.ending as ending
   ), again as (
     update sluice.job j set
       claim = null, ambiguous = j.ambiguous or i.outcome = 'interrupt',
@@ -75,7 +82,12 @@ begin
       attempt = j.attempt - case when i.outcome in ('return', 'unused', 'denied') then 1 else 0 end,
       failed = j.failed + (i.outcome = 'retry')::integer, lane = j.lane | (i.outcome = 'retry')::integer,
       held = case when i.outcome in ('return', 'unused') then i.reason end,
-      error = coalesce(i.error::jsonb, j.error)
+      error = coalesce(i.error::jsonb, j.error),
+      attempts = case when i.report is null then j.attempts else engine.append_attempt(
+        j, engine.attempt_begin(j.dispatched_at, i.began_us, v_now),
+        case i.outcome when 'retry' then 'retried' when 'interrupt' then 'interrupted' else 'snoozed' end,
+        i.report::json ->> 0, i.error, i.delay_us) end,
+      notes = case when i.report is null then j.notes else i.report::json -> 1 end
     from item i where j.id = i.id and j.claim = i.claim
       and i.outcome in ('retry', 'return', 'unused', 'denied', 'interrupt')
     returning j.id

@@ -13,7 +13,8 @@ begin
   if p_jobs is null then return; end if;
   perform engine.append_history('failed', array(
     select row(j, 'failed', p_reason, j.attempt, j.failed, j.ambiguous, j.dispatched_at,
-      jsonb_build_object('code', p_code, 'message', format(p_message, engine.format_utc(j.expires_at))))::engine.ending
+      jsonb_build_object('code', p_code, 'message', format(p_message, engine.format_utc(j.expires_at))),
+      j.attempts, j.notes)::engine.ending
     from unnest(p_jobs) j));
   perform engine.send_failure_jobs(array(select j.id from unnest(p_jobs) j where j.on_failed is not null or j.raw));
 end $$;

@@ -8,7 +8,8 @@
 -- p_life: how long the job's grants live, in microseconds.
 -- p_same: the job before it in the answer is of the same lane. An ordinary job then has only what differs, so the
 -- caller keeps the order.
-create or replace function engine.encode_job(p_job sluice.job, p_life bigint, p_same boolean) returns text
+-- p_list: the list in which its lane waited (`sluice.lane`); null: it did not wait.
+create or replace function engine.encode_job(p_job sluice.job, p_life bigint, p_same boolean, p_list bigint) returns text
 language sql stable as $$
   select case
     when p_same and p_job.failed = 0 and p_job.crashes = 0 and not p_job.ambiguous and p_job.raw is null
@@ -24,5 +25,6 @@ language sql stable as $$
       || case when p_job.raw then '2' when p_job.ruled is null then '1'
               when p_job.ruled @? '$[*].keys' then p_job.ruled::text else '0' end
       || ',' || coalesce(to_json(p_job.costs)::text, 'null') || ',' || coalesce(p_life::text, 'null')
-      || ',' || coalesce(to_json(p_job.holds)::text, 'null') end
+      || ',' || coalesce(to_json(p_job.holds)::text, 'null')
+      || case when p_list in (0, 1) is false then ',"' || p_list || '"' else ',null' end end
 $$;

@@ -5,5 +5,5 @@ create or replace function engine.encode_job_again(p_job sluice.job) returns tex
     select min(d.grant_us) from unnest(p_job.takes) t
     cross join lateral (
       select l.grant_us from sluice.limit_def l
-      where l.name = substring(t from '^[^:@*]*') order by l.version desc limit 1) d), false) || ']'
+      where l.name = substring(t from '^[^:@*]*') order by l.version desc limit 1) d), false, null) || ']'
 $$;

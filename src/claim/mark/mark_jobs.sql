@@ -61,7 +61,7 @@ begin
     from told s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true and not s.beyond
       and (p_labels is null or s.seq = any (v_picked))
     returning s.o, j.lane, j.seq, j.costs, j.costs[cardinality(j.costs)] as turn, j.holds, s.buckets,
-      engine.encode_job(j, s.life, s.is_same) as told, engine.encode_job_payload(j) as cargo
+      engine.encode_job(j, s.life, s.is_same, p_lane[array_position(v_ids, j.lane)].list) as told, engine.encode_job_payload(j) as cargo
   ), charge as (
     select array_agg(c.units order by c.b) as units, array_agg(c.places order by c.b) as places from (
       select u.b, sum(u.n * u.cost) as units, sum(u.n) as places from (

@@ -36,7 +36,8 @@ begin
     update sluice.job j set claim = p_claim, attempt = j.attempt + 1, dispatched_at = v_at, holds = null
     where j.ctid = any (v_tids[:v_seen])
       and case when j.claim is null and j.lane = v_lane then (j.expires_at <= v_at) is not true end
-    returning j.seq, engine.encode_job(j, p_life, j.seq > v_first) as told, engine.encode_job_payload(j) as cargo
+    returning j.seq, engine.encode_job(j, p_life, j.seq > v_first, p_lane.list) as told,
+      engine.encode_job_payload(j) as cargo
   )
   -- A reply must fit the socket's buffers: inputs beyond 64 KiB are left out.
   select count(*), array_agg(t.seq),

@@ -58,6 +58,10 @@ create table sluice.job (
   ruled jsonb,
   held text,
   raw boolean,
+  -- Its attempts so far, but for one that succeeds at once: the first and the last 20 (store/append_attempt.sql).
+  attempts json[],
+  -- The progress and the log lines of its last attempt (worker/notes.ts).
+  notes json,
   constraint job_id primary key (id)
 ) with (fillfactor = 45, autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20000,
         autovacuum_vacuum_cost_delay = 0, autovacuum_vacuum_insert_scale_factor = 0.5);
@@ -97,6 +101,8 @@ create table sluice.done (
   on_failed text,
   ruled jsonb,
   raw boolean,
+  attempts json[],
+  notes json,
   primary key (id)
 ) partition by range (id);
 -- Shows cheaply whether a partition has a job that finished too recently for the partition to be dropped.

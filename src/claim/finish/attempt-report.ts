@@ -1,0 +1,62 @@
+/** What an attempt leaves for its job's record. A plain success at first try leaves nothing: the job's row has it all. */
+import { hashed } from '../../core/hash.ts'
+import type { ClaimedJob } from '../claimed-job.ts'
+import type { Outcome } from './finish.ts'
+
+/** Where an attempt ran. */
+export interface Executor {
+  /** The worker's id, or its name if another program ran the attempt. */
+  worker: string | undefined
+  host: string
+  version: string
+}
+
+/** What only the outlet knows of an attempt; all of it is optional. */
+export interface AttemptReport {
+  /** Where it ran; default: in the process that claimed its job. */
+  by?: Executor
+  /** The units that were charged for each bucket of the job; default: its costs. */
+  units?: readonly number[]
+  /** What was settled for each bucket of the job; null: nothing. */
+  settled?: readonly (number | null)[]
+  /** Progress and log lines, as JSON (worker/notes.ts). */
+  notes?: string
+}
+
+/** The longest host name of the domain name system's labels. */
+const nameMax = 63
+
+/**
+ * Returns the report of an attempt for `engine.finish_attempts`; undefined: there is none, because the handler was not
+ * called, or there is nothing that the job's row does not have.
+ * @param executor the process that claimed the job
+ */
+export function encodeReport(job: ClaimedJob, outcome: Outcome, executor: Executor | undefined): string | undefined {
+  if (!('report' in outcome || hasRun(outcome))) return undefined
+  const { report = {}, tookMs = 0 } = outcome as { report?: AttemptReport; tookMs?: number }
+  const { units, settled, notes } = report
+  if (outcome.kind === 'done' && job.attempt === 1 && !units && !settled && notes === undefined) return undefined
+  const { worker, host, version } = report.by ?? executor ?? { worker: undefined, host: '', version: '' }
+  const buckets = job.holds ?? job.takes ?? []
+  const by = job.blocker === null ? -1 : buckets.findIndex((bucket) => hashed(bucket) === job.blocker)
+  const record = {
+    ms: Math.round(tookMs),
+    ...(worker !== undefined && { w: /^\d{1,15}$/.test(worker) ? Number(worker) : brief(worker) }),
+    host: brief(host),
+    v: brief(version),
+    ...(by >= 0 && { by }),
+    ...(job.holds !== null && { of: job.holds }),
+    ...(units !== undefined && { units }),
+    ...(settled !== undefined && { settled }),
+  }
+  return `[${JSON.stringify(record)}${notes === undefined ? '' : `,${notes}`}]`
+}
+
+/** Returns true if a handler was called. */
+function hasRun(outcome: Outcome): boolean {
+  return outcome.kind !== 'discard' && 'tookMs' in outcome
+}
+
+function brief(text: string): string {
+  return text.slice(0, nameMax).replaceAll('\u0000', '').toWellFormed()
+}
