@@ -21,6 +21,7 @@ import { admission, placeElsewhere, type NewPlace, isAdmitted } from './admissio
 import { poolMembersOf, withBase } from './pool-choice.ts'
 import { StoreGrants } from './grants.ts'
 import type { GiveBackCounter } from './give-backs.ts'
+import type { NoteBook, Notes } from './notes.ts'
 import type { StuckHandlers } from './stuck.ts'
 import type { Threads } from './threads.ts'
 import { describe, knownError, timeoutError, verdict } from './verdict.ts'
@@ -34,6 +35,7 @@ export interface AttemptOptions {
   rulebook: Rulebook
   opens: OpeningReader
   stuck: StuckHandlers
+  notes: NoteBook
   /** A second limiter that must also grant; default none. */
   shared?: PeerLimiter | undefined
   /** Labels of this worker; default none. */
@@ -80,6 +82,8 @@ export class Attempt {
   #work: Promise<Called> | undefined
   /** Created when the handler reads fetch, or settles. */
   #grants: StoreGrants | undefined
+  /** Created when the handler logs, or reports progress. */
+  #notes: Notes | undefined
   /** Created when the handler reads it. */
   #made: Context['fetch'] | undefined
   #allowance: Allowance | undefined
@@ -106,7 +110,8 @@ export class Attempt {
 
   /** Adds what the attempt leaves for its job's record. */
   #reported(outcome: Outcome): Outcome {
-    const report: AttemptReport = this.#grants?.usage() ?? {}
+    const notes = this.#notes?.json()
+    const report: AttemptReport = { ...this.#grants?.usage(), ...(notes !== undefined && { notes }) }
     return 'tookMs' in outcome && Object.keys(report).length > 0 ? ({ ...outcome, report } as Outcome) : outcome
   }
 
@@ -145,6 +150,7 @@ export class Attempt {
     } finally {
       this.#disarm?.()
       this.#hasEnded = true
+      this.#options.notes.close(this.job)
       this.#controller?.abort(attemptOver())
       if (this.#given !== undefined && this.#work !== undefined)
         this.#options.stuck.watch(this.job, this.#given.reason, this.#work)
@@ -292,9 +298,22 @@ export class Attempt {
     },
   }
 
+  static readonly #logOf: PropertyDescriptor & ThisType<Owned> = {
+    enumerable: true,
+    configurable: true,
+    get() {
+      return this[owner].#ownNotes().log
+    },
+  }
+
+  #ownNotes(): Notes {
+    const { store, notes } = this.#options
+    return (this.#notes ??= notes.open(this.job, store.log, () => store.clock.wallMs()))
+  }
+
   #context(): Context {
     const { job } = this
-    const { store, labels = {} } = this.#options
+    const { labels = {} } = this.#options
     const { pool } = poolMembersOf(job, this.#task)
     const settle: Context['settle'] = (actual) => this.#ownGrants().settle(actual, this.#signal())
     const context = {
@@ -303,14 +322,15 @@ export class Attempt {
       labels,
       attempt: job.attempt,
       ambiguous: job.ambiguous,
-      log: store.log,
       settle,
+      progress: (done: number, total?: number) => this.#ownNotes().progress(done, total),
       job: { id: job.id, queue: job.queue, createdAt: new Date(job.createdMs), tags: job.tags ?? [] },
     }
     Object.defineProperty(context, owner, { enumerable: false })
     Object.defineProperty(context, 'fetch', Attempt.#fetchOf)
     Object.defineProperty(context, 'signal', Attempt.#signalOf)
-    return context as typeof context & Pick<Context, 'fetch' | 'signal'>
+    Object.defineProperty(context, 'log', Attempt.#logOf)
+    return context as typeof context & Pick<Context, 'fetch' | 'signal' | 'log'>
   }
 
   #ownGrants(): StoreGrants {

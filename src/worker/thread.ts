@@ -42,6 +42,7 @@ export interface Answer {
 export type FromThread =
   | { kind: 'ready' }
   | { kind: 'log'; level: keyof Log; message: string; details: Record<string, unknown> | undefined }
+  | { kind: 'progress'; done: number; total: number | undefined }
   | { kind: 'fetch'; id: number; asked: Asked }
   | { kind: 'cancel'; id: number }
   | { kind: 'settle'; id: number; actual: Parameters<ThreadContext['settle']>[0] }
@@ -72,7 +73,8 @@ export default async function run(start: Start): Promise<void> {
     const handler = await load(file, task)
     say({ kind: 'ready' })
     if (!(await go)) return
-    const context = { ...start.context, log: logThrough(say), fetch: desk.fetch, settle: desk.settle }
+    const progress = (done: number, total?: number) => say({ kind: 'progress', done, total })
+    const context = { ...start.context, log: logThrough(say), progress, fetch: desk.fetch, settle: desk.settle }
     const result = await handler(start.input, context)
     const text = result === undefined ? undefined : encodePayload(result, `result of "${task}"`, false)
     say({ kind: 'done', result: text })

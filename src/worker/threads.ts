@@ -198,8 +198,9 @@ class Talk {
     this.#say({ kind: 'go', isGiven })
   }
 
-  #hear(message: Extract<FromThread, { kind: 'log' | 'fetch' | 'cancel' | 'settle' }>): void {
+  #hear(message: Extract<FromThread, { kind: 'log' | 'progress' | 'fetch' | 'cancel' | 'settle' }>): void {
     if (message.kind === 'log') this.#call.context.log[message.level](message.message, message.details)
+    else if (message.kind === 'progress') this.#call.context.progress(message.done, message.total)
     else if (message.kind === 'cancel') this.#requests.get(message.id)?.abort()
     else if (message.kind === 'settle') void this.#settle(message.id, message.actual)
     else void this.#fetch(message.id, message.asked)

@@ -25,6 +25,7 @@ import type { RetentionSettings } from '../fleet/retention.ts'
 import { Heartbeat } from '../fleet/heartbeat.ts'
 import { Housekeeping } from '../fleet/maintenance.ts'
 import { GiveBackCounter } from './give-backs.ts'
+import { NoteBook } from './notes.ts'
 import { TaskSet } from './task-set.ts'
 import { createRound } from './round.ts'
 import { Slots } from './slots.ts'
@@ -75,6 +76,7 @@ export class Worker {
   readonly #options: WorkerOptions
   readonly #claims: Claims
   readonly #storeClock = new StoreClock()
+  readonly #notes = new NoteBook()
   readonly #finisher: Finisher
   readonly #hand: InHand
   readonly #repertoire: TaskSet
@@ -121,7 +123,8 @@ export class Worker {
     const threads = threaded.tasks.size > 0 ? threadsFor(concurrency, log) : undefined
     this.#threads = threads
     const slots = threaded.isAll ? Math.min(concurrency, threads?.size ?? concurrency) : concurrency
-    const common = { store, storeClock, patience: new GiveBackCounter(), stuck, threads, rulebook, shared }
+    const notes = this.#notes
+    const common = { store, storeClock, patience: new GiveBackCounter(), stuck, notes, threads, rulebook, shared }
     const attempt = repertoire.attempts({ ...common, opens: createOpeningReader(store) }, this.#agents)
     const outlet: OutletFor = (reports) =>
       new Slots(
@@ -370,6 +373,7 @@ export class Worker {
         await this.#member.tellStuck(this.#stuck.count)
         await this.#renewGates()
         await rulebook.estimates?.write()
+        await this.#notes.write(store)
       },
     })
     this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) =>

@@ -23,6 +23,7 @@ import { Guard } from '../../src/http/guard.ts'
 import { Attempt } from '../../src/worker/attempt.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
 import { GiveBackCounter } from '../../src/worker/give-backs.ts'
+import { NoteBook } from '../../src/worker/notes.ts'
 import { StuckHandlers } from '../../src/worker/stuck.ts'
 import { httpServer } from '../http/bench.ts'
 import { patient } from './patience.ts'
@@ -71,6 +72,7 @@ const around = {
   rulebook: new Rulebook(),
   opens: async () => undefined,
   stuck: new StuckHandlers({ clock: systemClock, log: silent, most: 1, changed() {} }),
+  notes: new NoteBook(),
 }
 const handout = (job: Partial<ClaimedJob>) =>
   ({

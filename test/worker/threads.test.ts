@@ -9,6 +9,7 @@ import { type AnyTask, AttemptError, limit, type Log, Sluice, task } from '../..
 import { Attempt } from '../../src/worker/attempt.ts'
 import { GiveBackCounter } from '../../src/worker/give-backs.ts'
 import { Rulebook } from '../../src/tasks/rule.ts'
+import { NoteBook } from '../../src/worker/notes.ts'
 import { StuckHandlers } from '../../src/worker/stuck.ts'
 import { Threads } from '../../src/worker/threads.ts'
 import { mainEngines } from '../claim/engine.ts'
@@ -49,6 +50,7 @@ const around = (clock = systemClock) => ({
   agent: {} as GuardedAgent,
   patience: new GiveBackCounter(),
   stuck,
+  notes: new NoteBook(),
   rulebook: new Rulebook(),
   opens: async () => undefined,
   threads,

@@ -1,0 +1,58 @@
+/** What handlers get besides their input. */
+import type { Log } from '../core/log.ts'
+import type { Chosen } from '../limits/pool.ts'
+
+/** What a handler gets besides its input. */
+export interface Context {
+  /**
+   * Like the global fetch, but each request spends a grant of the job's limits: the first one the attempt's own. A handler
+   * makes either all its calls through it, or none (then its grant is checked just before `run`, and covers one request):
+   * `fetch` does not know of other calls, and may refund the grant that they have spent. A further request takes what the
+   * job costs, or `cost`, by limit: `fetch(url, { cost: { tpm: 300 } })`.
+   */
+  readonly fetch: (
+    input: Parameters<typeof fetch>[0],
+    init?: RequestInit & { cost?: Readonly<Record<string, number>> },
+  ) => Promise<Response>
+  /** The member that this attempt was granted of each pool, by the limit's name; and the worker's labels. */
+  readonly pool: Readonly<Record<string, Chosen>>
+  readonly labels: Readonly<Record<string, string>>
+  /**
+   * Settles what the attempt has really used of its limits, by name; a number alone if one limit of the task has costs.
+   * Less than its grants took is refunded (minus what has drained since, unless the limit has `refund: 'full'`); more is a
+   * debt: nothing is granted until it has drained. Counts once for each limit: call it when all is known, before `run`
+   * returns.
+   * @param actual whole units, 0 to 2,147,483,647
+   * @throws UsageError SLUICE_BAD_COST; AttemptError SLUICE_JOB_LOST
+   * @example await settle({ tpm: usage.total_tokens })
+   */
+  settle(actual: number | Readonly<Record<string, number>>): Promise<void>
+  /** Aborted on timeout, within some 2 s of a cancel, when the worker gives up the job, and at forced shutdown. */
+  readonly signal: AbortSignal
+  /** 1 for the first attempt. */
+  readonly attempt: number
+  /** True when an earlier attempt may have reached the vendor without its outcome being known (its worker was lost). */
+  readonly ambiguous: boolean
+  /** Its lines go to the program's log; the last ones of the last attempt are kept with the job, but for `debug`. */
+  readonly log: Log
+  /**
+   * Reports how far the attempt is: `progress(42)` is 42 %, `progress(120, 400)` is 120 of 400. Only the newest value is
+   * kept with the job; a running job shows it after some 2 s. It never throws: values out of range are cut.
+   */
+  progress(done: number, total?: number): void
+  readonly job: {
+    readonly id: string
+    readonly queue: string
+    readonly createdAt: Date
+    readonly tags: readonly string[]
+  }
+}
+
+/** What a handler in a thread gets besides its input: no signal, because its thread is ended instead. */
+export interface ThreadContext extends Pick<
+  Context,
+  'fetch' | 'settle' | 'labels' | 'attempt' | 'ambiguous' | 'log' | 'progress' | 'job'
+> {
+  /** Keys and base URLs: secrets, and other fields of a member, do not leave the main thread. */
+  readonly pool: Readonly<Record<string, Pick<Chosen, 'key' | 'baseUrl'>>>
+}

@@ -1,0 +1,120 @@
+/**
+ * What a handler reports while it runs: its progress, and its log lines. They are kept with the job, bounded. The worker
+ * writes them with its round, in one statement for all of its attempts, and at the end of the attempt with the outcome.
+ */
+import type { Log } from '../core/log.ts'
+import { redactField, redactText } from '../core/redact.ts'
+import type { Store } from '../db/store.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+
+/** The most lines that are kept, and the bytes of all of them; earlier lines are dropped first. */
+const linesMax = 100
+const bytesMax = 8_192
+/** Characters of a message, and of its details as JSON. */
+const charactersMax = 500
+/** A secret that is cut in half is not recognised, so more is read than is kept. */
+const readMax = 4 * charactersMax
+/** The most attempts whose notes one round writes: the next one writes the others. */
+const roundMax = 200
+
+/** The notes of one attempt. */
+export class Notes {
+  /** Writes to the worker's log, and keeps the lines, but for those of level debug. */
+  readonly log: Log
+  readonly #wallMs: () => number
+  readonly #changed: () => void
+  #progress: [done: number, total: number] | undefined
+  readonly #lines: string[] = []
+  #bytes = 0
+  #omitted = 0
+
+  /** @param changed called when there is something new to write */
+  constructor(log: Log, wallMs: () => number, changed: () => void) {
+    this.#wallMs = wallMs
+    this.#changed = changed
+    const at = (level: 'info' | 'warn' | 'error') => (message: string, details?: Record<string, unknown>) => {
+      log[level](message, details)
+      this.#keep(level, message, details)
+    }
+    this.log = {
+      debug: (message, details) => log.debug(message, details),
+      info: at('info'),
+      warn: at('warn'),
+      error: at('error'),
+    }
+  }
+
+  readonly progress = (done: number, total = 100): void => {
+    if (!Number.isFinite(done) || !Number.isFinite(total) || total <= 0) return
+    const next = Math.min(Math.max(0, done), total)
+    if (this.#progress?.[0] === next && this.#progress[1] === total) return
+    this.#progress = [next, total]
+    this.#changed()
+  }
+
+  /** Returns what there is as JSON; undefined: nothing. */
+  json(): string | undefined {
+    if (this.#progress === undefined && this.#lines.length === 0) return undefined
+    const parts = [
+      ...(this.#progress === undefined ? [] : [`"progress":${JSON.stringify(this.#progress)}`]),
+      ...(this.#lines.length === 0 ? [] : [`"log":[${this.#lines.join(',')}]`]),
+      ...(this.#omitted === 0 ? [] : [`"omitted":${this.#omitted}`]),
+    ]
+    return `{${parts.join(',')}}`
+  }
+
+  #keep(level: string, message: string, details: Record<string, unknown> | undefined): void {
+    const extra = details === undefined ? '' : `,${detailsJson(details)}`
+    const line = `[${this.#wallMs()},"${level}",${JSON.stringify(storable(String(message)))}${extra}]`
+    this.#lines.push(line)
+    this.#bytes += Buffer.byteLength(line)
+    while (this.#lines.length > linesMax || this.#bytes > bytesMax) {
+      this.#bytes -= Buffer.byteLength(this.#lines.shift() ?? '')
+      this.#omitted++
+    }
+    this.#changed()
+  }
+}
+
+function storable(text: string): string {
+  return redactText(text.slice(0, readMax)).slice(0, charactersMax).replaceAll('\u0000', '\ufffd').toWellFormed()
+}
+
+/** Returns details as JSON without secrets; details that are too long, or that JSON cannot express, as a text. */
+function detailsJson(details: Record<string, unknown>): string {
+  try {
+    const json = JSON.stringify(details, (name, value: unknown) =>
+      value instanceof Error ? redactText(String(value)) : redactField(name, value),
+    )
+    const isStorable = json.length <= charactersMax && !json.includes('\\u0000')
+    return isStorable ? json.toWellFormed() : JSON.stringify(storable(json))
+  } catch {
+    return JSON.stringify('(not expressible as JSON)')
+  }
+}
+
+/** The notes of a worker's running attempts that the store does not have yet. */
+export class NoteBook {
+  readonly #changed = new Map<ClaimedJob, Notes>()
+
+  /** Makes the notes of an attempt. */
+  open(job: ClaimedJob, log: Log, wallMs: () => number): Notes {
+    const notes: Notes = new Notes(log, wallMs, () => this.#changed.set(job, notes))
+    return notes
+  }
+
+  /** The attempt has ended: its outcome has the notes. */
+  close(job: ClaimedJob): void {
+    this.#changed.delete(job)
+  }
+
+  /** Writes what is new; what the store does not accept now is written at the end of the attempt. */
+  async write(store: Store): Promise<void> {
+    const some = [...this.#changed].slice(0, roundMax)
+    if (some.length === 0) return
+    for (const [job] of some) this.#changed.delete(job)
+    const jobs = some.map(([job]) => job)
+    const texts = some.map(([, notes]) => notes.json() ?? null)
+    await store.call('record_notes', [jobs.map(({ id }) => id), jobs.map(({ claim }) => claim), texts])
+  }
+}
