@@ -1,14 +1,13 @@
-/** `sluice jobs`: lists jobs and shows their records. */
+/** `sluice jobs`: lists jobs. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
-import { SluiceError } from '../core/errors.ts'
 import { redact } from '../core/redact.ts'
-import type { Job, JobLine, State } from '../index.ts'
+import type { JobLine, State } from '../index.ts'
 import { isFinal } from '../operations/jobs.ts'
 import { exportCommand } from './export.ts'
 import { type FilterFlags, filterFlags, filterOf } from './filter.ts'
 import { brief, span } from './output.ts'
-import { shown } from './record.ts'
+import { showCommand } from './show.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 
 interface ListFlags extends FilterFlags {
@@ -20,17 +19,12 @@ const states: State[] = ['scheduled', 'waiting', 'running', 'done', 'failed', 'c
 
 /** `sluice jobs` and `sluice jobs show`. */
 export function jobsCommand(): Command {
-  const show = new Command('show')
-    .description("show a job's whole record, with secrets as [redacted]")
-    .argument('<id>')
-    .option('--reveal', 'show secrets, too')
-    .action(showJob)
   return filterFlags(new Command('jobs'), states)
     .description('list jobs, newest first; without --state only unfinished ones')
     .option('--limit <n>', 'list at most n jobs', whole(1, 1_000), 50)
     .option('--before <id>', 'list jobs sent before this one: the next page')
     .action(listJobs)
-    .addCommand(show)
+    .addCommand(showCommand())
     .addCommand(exportCommand(states))
 }
 
@@ -63,29 +57,4 @@ function cells(job: JobLine): string[] {
     age,
     brief(job.error?.message ?? job.reason ?? '', 60),
   ]
-}
-
-async function showJob(id: string, flags: { reveal?: boolean }, command: Command): Promise<void> {
-  const settings = await settingsOf(command)
-  const { out } = settings
-  const found = await withSluice(settings, { creates: false }, (sluice) => sluice.jobs.get(id))
-  if (found === undefined) throw noSuchJob(id)
-  const job = shown(found, flags.reveal)
-  if (out.json) return out.object(job)
-  for (const [name, value] of lines(job)) out.line(`${out.paint('dim', name.padEnd(13))}${value}`)
-  if (job.state === 'failed') out.hint(`\`sluice retry ${id}\``)
-  else if (!isFinal(job.state)) out.hint(`\`sluice why ${id}\``)
-}
-
-function lines(job: Job): [string, string][] {
-  return Object.entries(job).flatMap(([name, value]: [string, unknown]): [string, string][] => {
-    if (value === null || (Array.isArray(value) && value.length === 0)) return []
-    if (value instanceof Date) return [[name, value.toISOString()]]
-    return [[name, typeof value === 'string' ? value : JSON.stringify(value)]]
-  })
-}
-
-/** Makes the error for a missing job: not a UsageError, so the exit code is 1. */
-export function noSuchJob(id: string): SluiceError {
-  return new SluiceError('SLUICE_NO_SUCH_JOB', `there is no job ${id}, or its record is past its retention`)
 }

@@ -3,7 +3,7 @@ import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { redact, redactText } from '../core/redact.ts'
 import type { Reason } from '../index.ts'
-import { noSuchJob } from './jobs.ts'
+import { noSuchJob } from './record.ts'
 import { span } from './output.ts'
 import { settingsOf, withSluice } from './settings.ts'
 

@@ -39,7 +39,7 @@ it('commands show no secrets to people, and --reveal shows a job as it is', asyn
   const line = 'info with Bearer [redacted] {"api_key":"[redacted]","nested":{"cookie":"[redacted]"},"user":"ada"}'
   expect(err).toContain(line)
   const shown = await project.run(['jobs', 'show', throwing])
-  expect(shown.out).toContain('"password":"[redacted]"')
+  expect(shown.out).toContain('"password": "[redacted]"')
   expect(shown.out).toContain('refused: Authorization: [redacted]')
   const json = await project.run(['jobs', 'show', inside, '--json'])
   const message = expect.stringContaining("allowPrivate: ['127.0.0.1:8099']") as string
