@@ -2,13 +2,18 @@
 import { type Command, InvalidArgumentError, Option } from 'commander'
 import type { Duration } from '../core/rate.ts'
 import type { JobFilter, State } from '../index.ts'
-import { timeOf } from './settings.ts'
+import { timeOf, whole } from './settings.ts'
 
 /** The options as commander parses them. */
-export interface FilterFlags extends Omit<JobFilter, 'state' | 'since' | 'until'> {
+export interface FilterFlags extends Omit<
+  JobFilter,
+  'state' | 'since' | 'until' | 'dispatchedSince' | 'dispatchedUntil'
+> {
   state?: State
   since?: string
   until?: string
+  dispatchedSince?: string
+  dispatchedUntil?: string
 }
 
 /** Adds the options; `states` are the choices of `--state`. */
@@ -23,15 +28,20 @@ export function filterFlags(command: Command, states: readonly State[]): Command
     .option('--tag <tag>', 'jobs with this tag')
     .option('--reason <reason>', 'why jobs ended: exhausted, refused, crashed, …')
     .option('--error <text>', "a part of the last error's message, case-insensitive")
+    .option('--error-code <code>', 'the code of the last error, such as SLUICE_HTTP_STATUS or ECONNREFUSED')
+    .option('--failures <n>', 'jobs of which at least n attempts failed', whole(1, 1_000_000))
     .option('--since <time>', 'jobs that ended (unfinished: were sent) since 2h, 7d or 2030-01-31T12:00:00Z')
     .option('--until <time>', 'jobs that ended (unfinished: were sent) before that time')
+    .option('--dispatched-since <time>', 'jobs that a worker last claimed since that time')
+    .option('--dispatched-until <time>', 'jobs that a worker last claimed before that time')
     .option('--limit-key <limit:key>', 'jobs that use this key of a limit, such as crm:acct1')
     .option('--input <path=value>', 'a field of the input, such as account.id=a1; may be repeated', field)
 }
 
 /** Makes the filter from the options. @throws UsageError SLUICE_BAD_OPTION */
 export function filterOf(flags: FilterFlags): JobFilter {
-  const { state, task, queue, tag, reason, error, limitKey, input, since, until } = flags
+  const { state, task, queue, tag, reason, error, errorCode, failures, limitKey, input, since, until } = flags
+  const { dispatchedSince, dispatchedUntil } = flags
   const given = {
     state,
     task,
@@ -39,10 +49,14 @@ export function filterOf(flags: FilterFlags): JobFilter {
     tag,
     reason,
     error,
+    errorCode,
+    failures,
     limitKey,
     input,
     since: time('--since', since),
     until: time('--until', until),
+    dispatchedSince: time('--dispatched-since', dispatchedSince),
+    dispatchedUntil: time('--dispatched-until', dispatchedUntil),
   }
   return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
 }

@@ -57,6 +57,8 @@ interface Act {
   run: (ids: string[], states: readonly State[]) => Promise<number>
 }
 
+/** No job has this id. */
+const noId = '00000000-0000-0000-0000-000000000000'
 const waits: readonly State[] = ['scheduled', 'waiting']
 const scanMax = 5_000
 const countMax = 10_000
@@ -218,8 +220,8 @@ export class Bulk {
     }
   }
 
-  #page({ table, json }: Search, { isDown, from, last, scan, form }: PageWalk): Promise<Row[]> {
-    return this.#sql.call('page_jobs', [table, json, isDown, from ?? null, last ?? null, scan, form])
+  #page({ table, fields }: Search, { isDown, from, last, scan, form }: PageWalk): Promise<Row[]> {
+    return this.#sql.call('page_jobs', [table, JSON.stringify(fields), isDown, from ?? null, last ?? null, scan, form])
   }
 
   /** Reads the id of the newest job, where an operation ends however many jobs are sent meanwhile. */
@@ -228,8 +230,17 @@ export class Bulk {
     return row?.['id'] as string | undefined
   }
 
-  #search(filter: JobFilter, states?: readonly State[]): Promise<Search> {
-    return searchOf(this.#ago, filter, states)
+  async #search(filter: JobFilter, states?: readonly State[]): Promise<Search> {
+    const search = await searchOf(this.#ago, filter, states)
+    const { dispatchedSince: since, dispatchedUntil: until } = search.fields
+    if (search.table === 'job' || (since === undefined && until === undefined)) return search
+    // Pages are read by id, so that times of dispatch are turned into bounds of ids first.
+    const params = [search.table, since ?? '-infinity', until ?? 'infinity']
+    const [row] = await this.#sql.run<{ first: string | null; last: string | null }>(
+      'operations/find_dispatched_ids',
+      params,
+    )
+    return { ...search, fields: { ...search.fields, firstId: row?.first ?? noId, lastId: row?.last ?? noId } }
   }
 
   readonly #ago = async (seconds: number): Promise<string> => {

@@ -16,12 +16,20 @@ export interface JobFilter {
   reason?: string
   /** A part of the last error's message; case does not matter. */
   error?: string
+  /** The code of the last error: `SLUICE_HTTP_STATUS`, `ECONNREFUSED`. */
+  errorCode?: string
+  /** At least so many attempts have failed. */
+  failures?: number
   /** `limit:key`, as in `Job.limits`; a limit without keys by its name. */
   limitKey?: string
   /** Finished jobs that ended, and others that were created, at this time or later. A time, or how long ago (`'2h'`). */
   since?: Date | Duration
   /** Finished jobs that ended, and others that were created, before this time. */
   until?: Date | Duration
+  /** Last claimed by a worker at this time or later; a time, or how long ago. */
+  dispatchedSince?: Date | Duration
+  /** Last claimed by a worker before this time. */
+  dispatchedUntil?: Date | Duration
   /** Fields of the input, by path (`account.id`), and the values they must have; `5` and `'5'` are the same here. */
   input?: Readonly<Record<string, string | number | boolean>>
 }
@@ -29,7 +37,7 @@ export interface JobFilter {
 /** The table that has the jobs of a filter, and the filter as `engine.page_jobs` takes it. */
 export interface Search {
   table: 'job' | 'done' | 'failed'
-  json: string
+  fields: { dispatchedSince?: string; dispatchedUntil?: string; [name: string]: unknown }
   /** A field other than `state` is given. */
   isNarrow: boolean
 }
@@ -45,8 +53,9 @@ const tables: Record<State, Search['table']> = {
   failed: 'failed',
   cancelled: 'done',
 }
-const texts = ['task', 'queue', 'tag', 'reason', 'error', 'limitKey'] as const
-const known = new Set<string>(['state', ...texts, 'since', 'until', 'input'])
+const texts = ['task', 'queue', 'tag', 'reason', 'error', 'errorCode', 'limitKey'] as const
+const times = ['since', 'until', 'dispatchedSince', 'dispatchedUntil'] as const
+const known = new Set<string>(['state', ...texts, 'failures', ...times, 'input'])
 
 /**
  * Checks a filter and converts it for `engine.page_jobs`.
@@ -69,7 +78,9 @@ export async function searchOf(
     if (value !== undefined && (typeof value !== 'string' || value === '' || value.includes('\u0000')))
       throw bad(`needs a text for "${name}"`)
   }
-  const { state, input = {}, since, until } = filter
+  const { state, input = {}, failures } = filter
+  if (failures !== undefined && !(Number.isInteger(failures) && failures >= 1 && failures <= 2 ** 31 - 1))
+    throw bad('needs a whole number from 1 for "failures"')
   const wanted = state === undefined ? states : [state].flat()
   const table = tableOf(wanted)
   const values = Object.entries(input)
@@ -78,15 +89,15 @@ export async function searchOf(
   const { state: _, ...narrow } = filter
   return {
     table,
-    json: JSON.stringify({
+    fields: {
       ...Object.fromEntries(texts.flatMap((name) => (filter[name] === undefined ? [] : [[name, filter[name]]]))),
       states: wanted,
-      ...(since === undefined ? {} : { since: await time(ago, since) }),
-      ...(until === undefined ? {} : { until: await time(ago, until) }),
+      ...(failures === undefined ? {} : { failures }),
+      ...(await timesOf(ago, filter)),
       ...(values.length === 0
         ? {}
         : { paths: values.map(([path]) => path.split('.')), values: values.map(([, value]) => String(value)) }),
-    }),
+    },
     isNarrow: Object.keys(narrow).some((name) => name !== 'input') || values.length > 0,
   }
 }
@@ -97,12 +108,22 @@ export async function searchOf(
  * @throws UsageError SLUICE_BAD_FILTER, SLUICE_BAD_DURATION
  */
 export async function asOfNow(ago: (seconds: number) => Promise<string>, filter: JobFilter): Promise<JobFilter> {
-  const { since, until } = filter
+  const given = Object.entries(await timesOf(ago, filter)).map(([name, at]) => [name, new Date(at)] as const)
+  const fixed = Object.fromEntries(given) as Pick<JobFilter, (typeof times)[number]>
   // A Date has whole ms: round up.
   const nowMs = Date.parse(await ago(0)) + 1
-  const untilMs = until === undefined ? nowMs : Math.min(nowMs, Date.parse(await time(ago, until)))
-  const begin = since === undefined ? {} : { since: new Date(await time(ago, since)) }
-  return { ...filter, ...begin, until: new Date(untilMs) }
+  const untilMs = Math.min(nowMs, (fixed.until as Date | undefined)?.getTime() ?? nowMs)
+  return { ...filter, ...fixed, until: new Date(untilMs) }
+}
+
+/** Converts the times of a filter to ISO texts. */
+async function timesOf(
+  ago: (seconds: number) => Promise<string>,
+  filter: JobFilter,
+): Promise<{ [name in (typeof times)[number]]?: string }> {
+  const found: { [name in (typeof times)[number]]?: string } = {}
+  for (const name of times) if (filter[name] !== undefined) found[name] = await time(ago, filter[name])
+  return found
 }
 
 /** Converts a time to ISO text; durations are counted back by the store's clock. */

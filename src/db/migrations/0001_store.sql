@@ -106,8 +106,14 @@ create table sluice.done (
   primary key (id)
 ) partition by range (id);
 -- Shows cheaply whether a partition has a job that finished too recently for the partition to be dropped.
-create index done_finished on sluice.done using brin (finished_at) with (autosummarize = on);
+-- The same for the time of dispatch, by which users look for jobs.
+create index done_times on sluice.done using brin (finished_at, dispatched_at) with (autosummarize = on);
 create table sluice.failed (like sluice.done including all) partition by range (id);
+-- What users look for: jobs that had errors, which few unfinished and done jobs had.
+create index job_error on sluice.job (id) where error is not null;
+create index done_error on sluice.done (id) where error is not null;
+create index failed_code on sluice.failed ((error ->> 'code'), id);
+create index failed_failures on sluice.failed (failed, id);
 -- Jobs that finish after the partition of their range was dropped, or before maintenance has created it.
 create table sluice.done_late partition of sluice.done default;
 create table sluice.failed_late partition of sluice.failed default;
