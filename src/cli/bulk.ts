@@ -4,7 +4,7 @@ import { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
 import { isId } from '../core/hash.ts'
 import type { BulkOptions, JobFilter, Sluice, State } from '../index.ts'
-import { type FilterFlags, filterFlags, filterOf } from './filter.ts'
+import { type FilterFlags, filterFlags, filterOf, rejectListFlags } from './filter.ts'
 import { brief, type Output } from './output.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 import { listenForStop } from './stop.ts'
@@ -44,6 +44,19 @@ export function retryCommand(): Command {
   }))
 }
 
+/** `sluice jobs discard`. */
+export function discardCommand(): Command {
+  const said = 'take failed jobs out of the failed ones for good; they are kept as cancelled'
+  return command('discard', said, () => ({
+    verb: 'discard',
+    done: 'discarded',
+    missing: 'no such failed job',
+    states: ['failed'],
+    one: (sluice, id) => sluice.jobs.discard(id),
+    many: (sluice, filter, options) => sluice.jobs.discardMany(filter, options),
+  }))
+}
+
 /** `sluice cancel`. */
 export function cancelCommand(): Command {
   const said = 'cancel unfinished jobs; a running attempt is aborted within some 2 s, and its result is ignored'
@@ -79,10 +92,15 @@ function command(name: string, description: string, actOf: (flags: BulkFlags) =>
     .option('--all', 'select all jobs, without a filter')
     .option('--yes', 'do not ask for confirmation')
     .option('--dry-run', 'print how many jobs match, and change nothing')
-    .action((ids: string[], flags: BulkFlags, self: Command) => run(ids, flags, actOf(flags), self))
+    .action((ids: string[], _: object, self: Command) => {
+      // `jobs` has the same options for lists, and takes them before a command below it sees them.
+      const flags = self.optsWithGlobals<BulkFlags>()
+      return run(ids, flags, actOf(flags), self)
+    })
 }
 
 async function run(ids: string[], flags: BulkFlags, act: ActById, self: Command): Promise<void> {
+  rejectListFlags(self, `${act.verb} selects all jobs that match`)
   const settings = await settingsOf(self)
   const filter = filterOf(flags)
   const isFiltered = Object.keys(filter).length > 0

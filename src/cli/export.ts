@@ -1,9 +1,8 @@
 /** `sluice jobs export`: writes whole records as lines of JSON, or as CSV. */
 import { once } from 'node:events'
 import { Command } from 'commander'
-import { UsageError } from '../core/errors.ts'
 import type { Job, State } from '../index.ts'
-import { type FilterFlags, filterFlags, filterOf } from './filter.ts'
+import { type FilterFlags, filterFlags, filterOf, rejectListFlags } from './filter.ts'
 import { shown } from './record.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
@@ -20,13 +19,7 @@ export function exportCommand(states: readonly State[]): Command {
 
 async function exportJobs(flags: FilterFlags & { csv?: boolean; reveal?: boolean }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
-  // `jobs` above has the same flags, for lists, and takes them before this command sees them.
-  for (const name of ['limit', 'before'])
-    if (command.parent?.getOptionValueSource(name) === 'cli')
-      throw new UsageError(
-        'SLUICE_BAD_OPTION',
-        `--${name} is for lists; an export writes all jobs that match (--since, --until, …)`,
-      )
+  rejectListFlags(command, 'an export writes all jobs that match')
   const filter = filterOf(command.optsWithGlobals<FilterFlags>())
   let count = 0
   await withSluice(settings, { creates: false }, async (sluice) => {

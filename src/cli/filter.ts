@@ -1,5 +1,6 @@
 /** The options that select jobs: the same for lists, exports and bulk operations. */
 import { type Command, InvalidArgumentError, Option } from 'commander'
+import { UsageError } from '../core/errors.ts'
 import type { Duration } from '../core/rate.ts'
 import type { JobFilter, State } from '../index.ts'
 import { timeOf, whole } from './settings.ts'
@@ -36,6 +37,16 @@ export function filterFlags(command: Command, states: readonly State[]): Command
     .option('--dispatched-until <time>', 'jobs that a worker last claimed before that time')
     .option('--limit-key <limit:key>', 'jobs that use this key of a limit, such as crm:acct1')
     .option('--input <path=value>', 'a field of the input, such as account.id=a1; may be repeated', field)
+}
+
+/**
+ * Rejects the options of lists for a command below `jobs`, which has them, and takes them before that command sees them.
+ * @throws UsageError SLUICE_BAD_OPTION
+ */
+export function rejectListFlags(command: Command, instead: string): void {
+  for (const name of ['limit', 'before'])
+    if (command.parent?.getOptionValueSource(name) === 'cli')
+      throw new UsageError('SLUICE_BAD_OPTION', `--${name} is for lists; ${instead} (--since, --until, …)`)
 }
 
 /** Makes the filter from the options. @throws UsageError SLUICE_BAD_OPTION */

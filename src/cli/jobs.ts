@@ -4,6 +4,8 @@ import { systemClock } from '../core/clock.ts'
 import { redact } from '../core/redact.ts'
 import type { JobLine, State } from '../index.ts'
 import { isFinal } from '../operations/jobs.ts'
+import { discardCommand } from './bulk.ts'
+import { editCommand } from './edit.ts'
 import { exportCommand } from './export.ts'
 import { type FilterFlags, filterFlags, filterOf } from './filter.ts'
 import { brief, span } from './output.ts'
@@ -25,6 +27,8 @@ export function jobsCommand(): Command {
     .option('--before <id>', 'list jobs sent before this one: the next page')
     .action(listJobs)
     .addCommand(showCommand())
+    .addCommand(editCommand())
+    .addCommand(discardCommand())
     .addCommand(exportCommand(states))
 }
 

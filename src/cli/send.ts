@@ -71,7 +71,7 @@ async function send(name: string, json: string | undefined, flags: SendFlags, co
     const how = { from, key, onError, dryRun, ...(badRows === undefined ? {} : { badRows }) }
     return importRows(settings, task, how, sendOptions({ ...flags, key: false }))
   }
-  const input = parse(json === '-' ? await readAll(process.stdin) : (json ?? '{}'))
+  const input = parseInput(json === '-' ? await readAll(process.stdin) : (json ?? '{}'))
   const options = sendOptions(flags)
   if (flags.dryRun === true) {
     const {
@@ -110,7 +110,8 @@ function find(tasks: readonly AnyTask[], name: string): AnyTask {
   )
 }
 
-function parse(json: string): unknown {
+/** Parses an input. @throws UsageError SLUICE_BAD_JSON */
+export function parseInput(json: string): unknown {
   try {
     return JSON.parse(json)
   } catch (error) {

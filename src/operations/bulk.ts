@@ -125,6 +125,15 @@ export class Bulk {
     })
   }
 
+  /** Cancels failed jobs, so that nobody retries them. */
+  discard(filter: JobFilter, reason: string, options: BulkOptions): Promise<number> {
+    return this.#each({ ...filter, state: filter.state ?? 'failed' }, options, {
+      name: 'discarded',
+      states: ['failed'],
+      run: async (ids) => (await this.#ids('discard_failed', [ids, reason])).length,
+    })
+  }
+
   /** Cancels unfinished jobs; the running ones one by one, because ending an attempt takes locks that others wait for. */
   cancel(filter: JobFilter, reason: string, options: BulkOptions): Promise<number> {
     return this.#each(filter, options, {

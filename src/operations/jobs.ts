@@ -1,9 +1,13 @@
 /** The users' view of jobs: find, list, cancel, retry. */
 import { UsageError } from '../core/errors.ts'
+import { systemClock } from '../core/clock.ts'
 import { isId } from '../core/hash.ts'
+import { encodePayload } from '../core/payload.ts'
 import { type ParkedRow, parkedOf, parkedText } from '../core/parked.ts'
 import { dateOf, type Row } from '../db/db.ts'
 import type { Sql } from '../db/store.ts'
+import { admit } from '../tasks/admit.ts'
+import type { AnyTask } from '../tasks/task.ts'
 import {
   attemptsOf,
   type JobAttempt,
@@ -105,6 +109,7 @@ export interface Status {
 /** As in operations/read_store_status.sql. */
 const countedTo = 10_000
 const byUser = 'cancelled by a user'
+const discardedByUser = 'discarded by a user'
 
 /** Queries about jobs on one database. */
 export class Jobs {
@@ -187,6 +192,45 @@ export class Jobs {
    */
   async retry(id: string): Promise<boolean> {
     return (await this.#sql.call('retry_failed', [[checkId(id)]])).length > 0
+  }
+
+  /**
+   * Retries a failed job with another input: its queue, priority, tags and number of attempts stay, its limit keys follow
+   * from the new input. Resolves to false if there is no such failed job.
+   * @param task the job's task, whose schema and limits check the input at once; without it a worker checks the input
+   * before the handler, and the job fails (`refused`) if it does not fit
+   * @throws UsageError SLUICE_BAD_ID, SLUICE_OTHER_TASK (the job is of another task), SLUICE_INVALID_INPUT and other
+   * errors of a send
+   */
+  async retryWith(id: string, input: unknown, task?: AnyTask): Promise<boolean> {
+    const job = await this.get(id)
+    if (job?.state !== 'failed') return false
+    if (task !== undefined && task.name !== job.task)
+      throw new UsageError('SLUICE_OTHER_TASK', `job ${id} is of task "${job.task}", not of "${task.name}"`)
+    const text = encodePayload(input, `input of "${job.task}"`)
+    if (task !== undefined) await admit(task, JSON.parse(text), { queue: job.queue }, systemClock)
+    return (await this.#sql.call('retry_failed', [[id], text])).length > 0
+  }
+
+  /**
+   * Discards a failed job: nobody will retry it. It is cancelled from now on, with its whole record. Resolves to false if
+   * there is no such failed job.
+   * @throws UsageError SLUICE_BAD_ID
+   */
+  async discard(id: string, reason = discardedByUser): Promise<boolean> {
+    return (await this.#sql.call('discard_failed', [[checkId(id)], reason])).length > 0
+  }
+
+  /**
+   * Discards all failed jobs that a filter matches, in portions, oldest first. Resolves to how many.
+   * @param options `reason`: stored with each; default `discarded by a user`
+   * @throws UsageError SLUICE_BAD_FILTER, SLUICE_EMPTY_FILTER (it matches every job, and `all` is not true)
+   */
+  discardMany(
+    filter: JobFilter,
+    { reason = discardedByUser, ...options }: BulkOptions & { reason?: string } = {},
+  ): Promise<number> {
+    return this.#bulk.discard(filter, reason, options)
   }
 
   /**

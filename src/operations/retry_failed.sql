@@ -1,7 +1,10 @@
 -- Gives failed jobs another round of attempts, in the order of their ids. They wait among the retries of their lanes,
 -- behind those that wait now, and so take turns with jobs that have not failed. Skips jobs that another call retries at
 -- this moment. Returns the ids of the jobs that it retried.
-create or replace function engine.retry_failed(p_ids uuid[]) returns setof uuid language plpgsql
+-- p_input: JSON that takes the place of their inputs; null: these stay. Other limit keys may follow from it, so a worker
+-- with the task's code places the job anew before it may start, as it does for a job that was sent by SQL.
+create or replace function engine.retry_failed(p_ids uuid[], p_input text default null) returns setof uuid
+language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$
 declare
   v_now timestamptz := sluice.now();  -- they wait from now on, whenever they were sent
@@ -9,15 +12,21 @@ declare
 begin
   with gone as (
     delete from sluice.failed where id = any (v_ids) returning *
+  ), placed as (
+    select g.*, case when p_input is null then g.weight end as own_weight,
+      case when p_input is null then g.fair end as own_fair, case when p_input is null then g.takes end as own_takes,
+      case when p_input is null then g.costs end as own_costs
+    from gone g
   ), back as (
     insert into sluice.job (id, lane, priority, attempt, failed, crashes, ambiguous, created_at,
       task, queue, fair, takes, costs, tags, input, error,
       weight, once, on_failed, ruled, raw, attempts, notes, since)
-    select id, 1 | engine.lane_id(queue, task, priority, weight, fair, takes, costs is not null), priority,
+    select id, 1 | engine.lane_id(queue, task, priority, own_weight, own_fair, own_takes, own_costs is not null),
+      priority,
       attempt, 0, 0, ambiguous, created_at,
-      task, queue, fair, takes, costs, tags, input, error,
-      weight, once, on_failed, ruled, raw, attempts, notes, v_now
-    from gone order by id
+      task, queue, own_fair, own_takes, own_costs, tags, coalesce(p_input::jsonb, input), error,
+      own_weight, once, on_failed, ruled, raw or p_input is not null, attempts, notes, v_now
+    from placed order by id
     returning lane, seq, queue, task, takes
   )
   insert into sluice.arrival (xid, class, lane, pos, n)
