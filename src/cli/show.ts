@@ -105,7 +105,7 @@ function attemptRow(attempt: JobAttempt): string[] {
   ]
 }
 
-/** Returns true if units say more than that each limit was charged for one call. */
+/** Returns true if units show more than that each limit was charged for one call. */
 function isUnusual({ units }: JobAttempt): boolean {
   return units.some(({ charged, settled }) => charged !== 1 || settled !== null)
 }

@@ -31,7 +31,7 @@ begin
   join sluice.job j on j.lane = s.lane and j.seq = s.seq and j.due_at is null and j.claim = h.id;
   perform engine.release_attempts(v_ids, v_claims, array(select p_why = 'shutdown' from unnest(v_ids)));
   if p_why = 'lost' then
-    update sluice.job j set attempts = engine.append_attempt(j, j.dispatched_at, 'lost',
+    update sluice.job j set attempts = engine.append_attempt(j, 'lost', null,
       engine.report_attempt(j.dispatched_at, v_now, v_lost.id, v_lost.host, v_lost.version), v_error::text, null)
     from unnest(v_ids, v_claims) u (id, claim) where j.id = u.id and j.claim = u.claim;
   end if;

@@ -17,9 +17,7 @@ begin
     delete from sluice.job j where j.id = p_id
     returning row(j, 'cancelled', p_reason, j.attempt, j.failed, j.ambiguous or j.claim is not null,
                   case when j.claim is not null then j.dispatched_at end, j.error,
-                  case when v_report is null then j.attempts
-                  else engine.append_attempt(j, j.dispatched_at, 'cancelled', v_report, null, null) end,
-                  j.notes)::engine.ending as ending
+                  engine.append_attempt(j, 'cancelled', null, v_report, null, null), j.notes)::engine.ending as ending
   )
   select array_agg(ending) into v_endings from gone;
   perform engine.append_history('done', v_endings);

@@ -1,6 +1,6 @@
--- Takes failed jobs out of the failed ones for good: they are cancelled from now on, with their records, and are kept as
--- long as done jobs. Skips jobs that another call retries or discards at this moment. Returns the ids of the jobs that
--- it discarded.
+-- Takes failed jobs out of the failed ones for good: they are cancelled from now on, with their records, and are kept
+-- as long as done jobs. Skips jobs that another call retries or discards at this moment. Returns the ids of the jobs
+-- that it discarded.
 -- p_reason: stored with each job
 create or replace function engine.discard_failed(p_ids uuid[], p_reason text) returns setof uuid language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$

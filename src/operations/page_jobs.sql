@@ -19,6 +19,7 @@ returns table (hit boolean, nth integer, id uuid, state text, reason text, task 
   notes json, worker json)
 language plpgsql stable set enable_seqscan = off set enable_bitmapscan = off set jit = off as $$
 begin
-  return query execute engine.write_page_query(p_table, p_filter, p_down, p_from is not null, p_last is not null, p_form)
+  return query execute
+    engine.write_page_query(p_table, p_filter, p_down, p_from is not null, p_last is not null, p_form)
   using p_filter, p_from, p_last, p_scan;
 end $$;

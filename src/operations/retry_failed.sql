@@ -1,8 +1,8 @@
 -- Gives failed jobs another round of attempts, in the order of their ids. They wait among the retries of their lanes,
 -- behind those that wait now, and so take turns with jobs that have not failed. Skips jobs that another call retries at
 -- this moment. Returns the ids of the jobs that it retried.
--- p_input: JSON that takes the place of their inputs; null: these stay. Other limit keys may follow from it, so a worker
--- with the task's code places the job anew before it may start, as it does for a job that was sent by SQL.
+-- p_input: JSON that takes the place of their inputs; null: these stay. Other limit keys may follow from it, so a
+-- worker with the task's code places the job anew before it may start, as it does for a job that was sent by SQL.
 create or replace function engine.retry_failed(p_ids uuid[], p_input text default null) returns setof uuid
 language plpgsql
   set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off as $$

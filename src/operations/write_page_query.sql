@@ -2,8 +2,8 @@
 -- $4. A condition that an index serves bounds the jobs that the page reads; all others only decide which of these are
 -- hits.
 -- p_filter: any of states, task, queue, tag, reason, error (a part of it), errorCode, failures (at least), limitKey,
--- since and until (when finished jobs ended, when others were created), dispatchedSince and dispatchedUntil, firstId and
--- lastId, paths and values (fields of the input and what they must equal).
+-- since and until (when finished jobs ended, when others were created), dispatchedSince and dispatchedUntil, firstId
+-- and lastId, paths and values (fields of the input and what they must equal).
 -- p_has_from, p_has_last: the page has these bounds
 create or replace function engine.write_page_query(
   p_table text, p_filter jsonb, p_down boolean, p_has_from boolean, p_has_last boolean, p_form text) returns text

@@ -6,7 +6,7 @@ import { claimAll, emptied, finish, mainEngines, ownClock, quietTask, tenantInpu
 import { fn } from '../servers/fn.ts'
 import { until } from '../until.ts'
 
-/** Fails as often as the input's `n` says, and then succeeds. */
+/** Fails `n` times, as the input has it, and then succeeds. */
 function flaky(name: string, attempts: number, error: (n: number) => unknown, limits = [] as never[]) {
   let calls = 0
   return task(name, {

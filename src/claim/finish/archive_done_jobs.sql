@@ -17,9 +17,9 @@ begin
       i (id, ix, outcome, began_us, result, report)
     where i.outcome = 'done' and j.id = i.id and j.claim = p_claims[i.ix]
     returning j.*, i.result, engine.attempt_begin(j.dispatched_at, i.began_us, v_now) as begun,
-      case when i.report is not null then engine.append_attempt(
-        j, engine.attempt_begin(j.dispatched_at, i.began_us, v_now), 'done', i.report::json ->> 0, null, null)
-      else j.attempts end as all_attempts, i.report::json -> 1 as told
+      case when i.report is null then j.attempts
+      else engine.append_attempt(j, 'done', i.began_us, i.report, null, null) end as all_attempts,
+      i.report::json -> 1 as told
   ), kept as (
     insert into sluice.done (id, state, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
       dispatched_at, started_at, finished_at, fair, takes, costs, tags, input, result, error, claim, weight, once,

@@ -1,7 +1,6 @@
 /** What an attempt leaves for its job's record. A plain success at first try leaves nothing: the job's row has it all. */
 import { hashed } from '../../core/hash.ts'
 import type { ClaimedJob } from '../claimed-job.ts'
-import type { Outcome } from './finish.ts'
 
 /** Where an attempt ran. */
 export interface Executor {
@@ -23,6 +22,14 @@ export interface AttemptReport {
   notes?: string
 }
 
+/** How an attempt ended (`Outcome` in finish.ts), as far as it matters here. */
+interface Ended {
+  kind: string
+  /** Undefined: no handler was called. */
+  tookMs?: number
+  report?: AttemptReport
+}
+
 /** The longest host name of the domain name system's labels. */
 const nameMax = 63
 
@@ -31,9 +38,10 @@ const nameMax = 63
  * called, or there is nothing that the job's row does not have.
  * @param executor the process that claimed the job
  */
-export function encodeReport(job: ClaimedJob, outcome: Outcome, executor: Executor | undefined): string | undefined {
-  if (!('report' in outcome || hasRun(outcome))) return undefined
-  const { report = {}, tookMs = 0 } = outcome as { report?: AttemptReport; tookMs?: number }
+export function encodeReport(job: ClaimedJob, outcome: Ended, executor: Executor | undefined): string | undefined {
+  const { report = {}, tookMs } = outcome
+  // A rule discards a job before its handler.
+  if (tookMs === undefined || outcome.kind === 'discard') return undefined
   const { units, settled, notes } = report
   if (outcome.kind === 'done' && job.attempt === 1 && !units && !settled && notes === undefined) return undefined
   const { worker, host, version } = report.by ?? executor ?? { worker: undefined, host: '', version: '' }
@@ -50,11 +58,6 @@ export function encodeReport(job: ClaimedJob, outcome: Outcome, executor: Execut
     ...(settled !== undefined && { settled }),
   }
   return `[${JSON.stringify(record)}${notes === undefined ? '' : `,${notes}`}]`
-}
-
-/** Returns true if a handler was called. */
-function hasRun(outcome: Outcome): boolean {
-  return outcome.kind !== 'discard' && 'tookMs' in outcome
 }
 
 function brief(text: string): string {

@@ -16,9 +16,8 @@
 -- - discard: as unused, and the job is cancelled.
 -- - interrupt: it was stopped in the middle; the job is tried again, and is in doubt.
 -- p_began_us: how long after its claim each attempt began, in microseconds.
--- p_reports: what each attempt leaves for the record: a JSON array of the worker's part of an attempt
--- (`engine.append_attempt`) and of notes (worker/notes.ts). Null: a success at first try, or the handler was not called.
--- Null for all: none of them has one.
+-- p_reports: what each attempt leaves for the record, as in `engine.append_attempt`. Null for all: none of them leaves
+-- anything.
 -- p_results, p_errors: JSON.
 -- p_places: as in `engine.readmit_jobs`. Null: no job is readmitted.
 create or replace function engine.finish_attempts(
@@ -53,8 +52,7 @@ begin
       p_ids, array(select p_claims[ix] from unnest(p_claim_ix) with ordinality u (ix, o) order by o), p_places);
   end if;
   if 'done' = any (p_outcomes) then
-    v_done := engine.archive_done_jobs(
-      p_claims, p_ids, p_claim_ix, p_outcomes, p_began_us, p_results, p_reports);
+    v_done := engine.archive_done_jobs(p_claims, p_ids, p_claim_ix, p_outcomes, p_began_us, p_results, p_reports);
     if cardinality(v_done) = cardinality(p_ids) then return '{}'; end if;
   end if;
   with item as (
@@ -67,26 +65,19 @@ begin
     where j.id = i.id and j.claim = i.claim and i.outcome in ('failed', 'discard')
     returning j.id, i.outcome, j.on_failed is not null or j.raw as falls, row(j,
       case when i.outcome = 'failed' then 'failed' else 'cancelled' end, i.reason,
-      j.attempt - case when i.outcome = 'discard' then 1 else 0 end,
-      j.failed + case when i.outcome = 'failed' then 1 else 0 end,
+      j.attempt - (i.outcome = 'discard')::integer, j.failed + (i.outcome = 'failed')::integer,
       j.ambiguous or i.outcome = 'failed' and coalesce(i.reason = 'doubtful', false),
       case when i.outcome = 'failed' then engine.attempt_begin(j.dispatched_at, i.began_us, v_now) end,
-      case when i.outcome = 'failed' then i.error::jsonb else j.error end,
-      case when i.report is null then j.attempts else engine.append_attempt(
-        j, engine.attempt_begin(j.dispatched_at, i.began_us, v_now), 'failed', i.report::json ->> 0, i.error, null)
-      end, case when i.report is null then j.notes else i.report::json -> 1 end)::engine.ending as ending
+      coalesce(i.error::jsonb, j.error), engine.append_attempt(j, i.outcome, i.began_us, i.report, i.error, null),
+      case when i.report is null then j.notes else i.report::json -> 1 end)::engine.ending as ending
   ), again as (
     update sluice.job j set
       claim = null, ambiguous = j.ambiguous or i.outcome = 'interrupt',
       due_at = v_now + make_interval(secs => coalesce(i.delay_us, 0) / 1e6),
       attempt = j.attempt - case when i.outcome in ('return', 'unused', 'denied') then 1 else 0 end,
       failed = j.failed + (i.outcome = 'retry')::integer, lane = j.lane | (i.outcome = 'retry')::integer,
-      held = case when i.outcome in ('return', 'unused') then i.reason end,
-      error = coalesce(i.error::jsonb, j.error),
-      attempts = case when i.report is null then j.attempts else engine.append_attempt(
-        j, engine.attempt_begin(j.dispatched_at, i.began_us, v_now),
-        case i.outcome when 'retry' then 'retried' when 'interrupt' then 'interrupted' else 'snoozed' end,
-        i.report::json ->> 0, i.error, i.delay_us) end,
+      held = case when i.outcome in ('return', 'unused') then i.reason end, error = coalesce(i.error::jsonb, j.error),
+      attempts = engine.append_attempt(j, i.outcome, i.began_us, i.report, i.error, i.delay_us),
       notes = case when i.report is null then j.notes else i.report::json -> 1 end
     from item i where j.id = i.id and j.claim = i.claim
       and i.outcome in ('retry', 'return', 'unused', 'denied', 'interrupt')

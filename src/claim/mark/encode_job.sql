@@ -9,7 +9,8 @@
 -- p_same: the job before it in the answer is of the same lane. An ordinary job then has only what differs, so the
 -- caller keeps the order.
 -- p_list: the list in which its lane waited (`sluice.lane`); null: it did not wait.
-create or replace function engine.encode_job(p_job sluice.job, p_life bigint, p_same boolean, p_list bigint) returns text
+create or replace function engine.encode_job(p_job sluice.job, p_life bigint, p_same boolean, p_list bigint)
+returns text
 language sql stable as $$
   select case
     when p_same and p_job.failed = 0 and p_job.crashes = 0 and not p_job.ambiguous and p_job.raw is null

@@ -36,18 +36,18 @@ begin
     from engine.choose_held_buckets(p_labels, p_members, p_now, p_lane, p_take, p_of, p_seqs, p_rooms) p;
   end if;
   with ask as (
-    select l.id as lane, l.bound, p_take[l.ordinality] as take, l.costed, l.buckets,
+    select l.id as lane, l.list, l.bound, p_take[l.ordinality] as take, l.costed, l.buckets,
       (select min(p_life[array_position(p_buckets, b)]) from unnest(l.buckets) b) as life
     from unnest(p_lane) with ordinality l where p_take[l.ordinality] > 0
   ), seen as (
-    select a.lane, a.life, a.buckets, a.take, j.* from ask a cross join lateral (
+    select a.lane, a.list, a.life, a.buckets, a.take, j.* from ask a cross join lateral (
       select ctid as tid, seq, id, coalesce(since, created_at) as created_at, expires_at <= v_at as late, false as dead
       from sluice.job where lane = a.lane and seq >= a.bound and claim is null and due_at is null
         and case when xmax = '0' then true else engine.try_lock_job(ctid) end order by seq limit a.take + 1) j
     where not a.costed union all
-    select p.lane, a.life, a.buckets, null, j.tid, j.seq, j.id, j.created_at, j.late or p.dead, p.dead
+    select p.lane, a.list, a.life, a.buckets, null, j.tid, j.seq, j.id, j.created_at, j.late or p.dead, p.dead
     from unnest(p_of, p_seqs, p_dead) p (lane, seq, dead)  -- one job at a time: otherwise the plan reads all jobs
-    cross join lateral (select life, buckets from ask where lane = p.lane limit 1) a cross join lateral (
+    cross join lateral (select list, life, buckets from ask where lane = p.lane limit 1) a cross join lateral (
       select ctid as tid, o.seq, id, coalesce(since, created_at) as created_at, (expires_at <= v_at) is true as late
       from sluice.job o where o.lane = p.lane and o.seq = p.seq and claim is null and due_at is null limit 1) j
   ), told as (  -- numbered here, because the plan may update rows in any order
@@ -61,7 +61,7 @@ begin
     from told s where j.ctid = s.tid and j.claim is null and j.lane = s.lane and s.late is not true and not s.beyond
       and (p_labels is null or s.seq = any (v_picked))
     returning s.o, j.lane, j.seq, j.costs, j.costs[cardinality(j.costs)] as turn, j.holds, s.buckets,
-      engine.encode_job(j, s.life, s.is_same, p_lane[array_position(v_ids, j.lane)].list) as told, engine.encode_job_payload(j) as cargo
+      engine.encode_job(j, s.life, s.is_same, s.list) as told, engine.encode_job_payload(j) as cargo
   ), charge as (
     select array_agg(c.units order by c.b) as units, array_agg(c.places order by c.b) as places from (
       select u.b, sum(u.n * u.cost) as units, sum(u.n) as places from (
