@@ -1,0 +1,42 @@
+import { expect, it } from 'vitest'
+import { describe as describeError } from '../../src/worker/verdict.ts'
+
+const stored = (error: unknown) => JSON.parse(describeError(error))
+
+it('an error is stored with its causes, and with the first code among them', () => {
+  const refused = Object.assign(new Error('connect ECONNREFUSED'), { code: 'ECONNREFUSED' })
+  const error = stored(new TypeError('fetch failed', { cause: new Error('socket', { cause: refused }) }))
+  expect(error).toMatchObject({
+    name: 'TypeError',
+    message: 'fetch failed',
+    code: 'ECONNREFUSED',
+    stack: expect.stringContaining('verdict.test.ts'),
+    cause: { message: 'socket', cause: { message: 'connect ECONNREFUSED', code: 'ECONNREFUSED' } },
+  })
+  expect(stored(Object.assign(new Error('x', { cause: refused }), { code: 'E_OWN', status: 503 }))).toMatchObject({
+    code: 'E_OWN',
+    status: 503,
+  })
+})
+
+it('a circle of causes ends, and a cause that is no error is left out', () => {
+  const error = new Error('one')
+  error.cause = new Error('other', { cause: error })
+  expect(describeError(error).length).toBeLessThan(4_096)
+  expect(stored(new Error('x', { cause: 'a text' })).cause).toBeUndefined()
+})
+
+it.each([
+  ['text of one byte', 'a'],
+  ['text of three bytes', '€'],
+  ['characters that JSON escapes', '\u0001'],
+  ['characters outside of the basic plane', '𝄞'],
+])('an error takes at most 4 KiB, whatever it has: %s', (_, character) => {
+  const long = character.repeat(20_000)
+  const cause = new Error(long, { cause: new Error(long, { cause: new Error(long) }) })
+  const error = Object.assign(new Error(long, { cause }), { code: long, name: long, stack: long })
+  const json = describeError(error)
+  expect(Buffer.byteLength(json)).toBeLessThanOrEqual(4_096)
+  expect(json.isWellFormed()).toBe(true)
+  expect(JSON.parse(json).message.length).toBeGreaterThan(100)
+})
