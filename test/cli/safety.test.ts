@@ -67,6 +67,6 @@ it('commands show no secrets to people, and --reveal shows a job as it is', asyn
   await project.run(['retry', inside])
   await project.run(['dispatch', '--once'])
   const [allowed] = objects((await project.run(['jobs', 'show', inside, '--json'])).out)
-  expect(JSON.stringify(allowed)).not.toContain('SLUICE_BLOCKED_ADDRESS')
+  expect(JSON.stringify((allowed as { error: unknown }).error)).not.toContain('SLUICE_BLOCKED_ADDRESS')
   expect(allowed).not.toMatchObject({ state: 'waiting' })
 })
