@@ -1,4 +1,5 @@
 import type { Routes, Rule } from './tasks/rule.ts'
+import type { LogFormat, LogLevel } from './core/log.ts'
 import type { AnyTask } from './tasks/task.ts'
 import type { Schedule } from './schedule/schedule.ts'
 import type { RetentionOptions } from './fleet/retention.ts'
@@ -14,6 +15,10 @@ export interface SluiceConfig extends RetentionOptions {
   redis?: string
   /** Prefix of every key in Redis; default `SLUICE_REDIS_PREFIX`, else `sluice:`. */
   redisPrefix?: string
+  /** The least level of log lines: debug, info, warn, error or silent; default `SLUICE_LOG_LEVEL`, else `info`. */
+  logLevel?: LogLevel
+  /** How log lines are written: `text` or `json`; default `SLUICE_LOG_FORMAT`, else `text`, with `--json` `json`. */
+  logFormat?: LogFormat
   /** Schema in the database; default `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
   /**

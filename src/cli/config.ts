@@ -11,6 +11,7 @@ import { Guard } from '../http/guard.ts'
 import * as library from '../index.ts'
 import type { Schedule } from '../index.ts'
 import { said } from '../fleet/retention.ts'
+import { logStyle } from '../report/options.ts'
 import { flat } from './failure.ts'
 
 /** A config file's content and place. */
@@ -26,6 +27,8 @@ const names = ['sluice.config.ts', 'sluice.config.js', 'sluice.config.mjs']
 const known = [
   'store',
   'schema',
+  'logLevel',
+  'logFormat',
   'listenUrl',
   'redis',
   'redisPrefix',
@@ -73,6 +76,7 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
   const { concurrency, queues, tasks, schedules } = fields
   try {
     said(fields)
+    logStyle(fields as SluiceConfig, 'info')
   } catch (error) {
     throw bad(file, error instanceof Error ? error.message : String(error))
   }

@@ -116,7 +116,7 @@ class Restarter {
       const watcher = fs.watch(dir, (_, name) => {
         if (name === null || this.#files.has(path.join(dir, name))) this.#saved()
       })
-      watcher.on('error', (error) => this.#out.log.warn(`${dir} is no longer watched`, { error: String(error) }))
+      watcher.on('error', (error) => this.#out.log.warn(`${dir} is no longer watched`, { err: error }))
       this.#watched.set(dir, watcher)
     }
   }
@@ -126,7 +126,7 @@ class Restarter {
     this.#child = child
     child.on('message', (message) => this.watch((message as { files?: string[] }).files ?? []))
     child.on('error', (error) => {
-      this.#out.log.error('the worker did not start', { error: String(error) })
+      this.#out.log.error('the worker did not start', { err: error })
       if (child.pid === undefined) this.#child = undefined
     })
     child.once('exit', (code) => {

@@ -94,10 +94,9 @@ async function send(name: string, json: string | undefined, flags: SendFlags, co
     }
     return sent
   })
-  for (const id of ids) {
-    if (out.json) out.object({ id })
-    else out.line(id)
-  }
+  const sent = ids.length === 1 ? { id: ids[0] } : { sent: ids.length }
+  if (out.json) out.object(sent)
+  else out.line(sent.id ?? `${ids.length} sent`)
   out.hint(`\`sluice why ${ids[0]}\` shows what it waits for; \`sluice work\` runs it`)
 }
 

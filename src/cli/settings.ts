@@ -1,5 +1,6 @@
 /** Settings of a command: from its options, else the environment, else sluice.config.ts, else the default. */
 import { UsageError } from '../core/errors.ts'
+import type { LogFormat, LogLevel } from '../core/log.ts'
 import { Sluice } from '../index.ts'
 import { Rulebook } from '../tasks/rule.ts'
 import { checkSchema } from '../db/store.ts'
@@ -17,6 +18,8 @@ export interface Globals {
   config?: string
   json?: boolean
   color?: boolean
+  logLevel?: LogLevel
+  logFormat?: LogFormat
 }
 
 /** The settings of a command. */
@@ -34,8 +37,13 @@ export interface Settings {
 /** Reads options, environment and config file. @throws UsageError SLUICE_BAD_CONFIG, SLUICE_BAD_URL, SLUICE_BAD_SCHEMA */
 export async function settingsOf(command: Command): Promise<Settings> {
   const globals = command.optsWithGlobals<Globals>()
-  const out = output(globals)
   const config = await findConfig(globals.config)
+  const { logLevel, logFormat } = config.fields
+  const inFile = {
+    ...(env('SLUICE_LOG_LEVEL') === undefined && logLevel !== undefined ? { logLevel } : {}),
+    ...(env('SLUICE_LOG_FORMAT') === undefined && logFormat !== undefined ? { logFormat } : {}),
+  }
+  const out = output({ ...inFile, ...globals })
   const schema = globals.schema ?? env('SLUICE_SCHEMA') ?? config.fields.schema ?? 'sluice'
   checkSchema(schema)
   const given = globals.store ?? env('DATABASE_URL')
@@ -81,12 +89,11 @@ export async function openSluice(settings: Settings, migrate = true): Promise<Sl
   const { store, schema, listenUrl, redis, out } = settings
   const { retention, prune, rules, routes, allowPrivate } = settings.config.fields
   const redisPrefix = env('SLUICE_REDIS_PREFIX') ?? settings.config.fields.redisPrefix
-  const log = out.json ? { ...out.log, info() {} } : out.log
   return await Sluice.open({
     store,
     schema,
     migrate,
-    log,
+    log: out.log,
     ...(listenUrl === undefined ? {} : { listenUrl }),
     ...(redis === undefined ? {} : { redis }),
     ...(redisPrefix === undefined ? {} : { redisPrefix }),

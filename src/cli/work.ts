@@ -135,7 +135,7 @@ async function summarise(sluice: Sluice, worker: Worker, { out }: Settings, sign
       const { waiting, scheduled, failed } = await sluice.jobs.status()
       out.talk(`${worker.running} running here, ${waiting} waiting, ${scheduled} scheduled, ${failed} failed`)
     } catch (error) {
-      out.log.warn('the status could not be read', { error: String(error) })
+      out.log.warn('the status could not be read', { err: error })
     }
   }
 }

@@ -11,6 +11,7 @@ declare
   v_ids uuid[];
   v_claims uuid[];
   v_count integer;
+  v_worker sluice.worker;
   v_doubtful sluice.job[];
   v_crashed sluice.job[];
 begin
@@ -18,7 +19,7 @@ begin
   delete from sluice.doubt d where d.worker = p_worker;
   -- A claim of this worker that is under way ends first; a later one finds that the worker is gone.
   perform pg_advisory_xact_lock(1397511525, (p_worker & 2147483647)::integer);
-  delete from sluice.worker w where w.id = p_worker and (p_beat is null or w.beat = p_beat);
+  delete from sluice.worker w where w.id = p_worker and (p_beat is null or w.beat = p_beat) returning w.* into v_worker;
   if not found then return 0; end if;
   with held as (
     delete from sluice.claim c where c.worker = p_worker returning c.id, c.lanes, c.seqs
@@ -53,6 +54,10 @@ begin
     'its worker was lost during the attempt; whether the call was made is not known, and it may be made only once');
   perform engine.record_failed_jobs(v_crashed, 'crashed', 'SLUICE_WORKER_LOST',
     'its worker was lost during an attempt three times');
+  if p_why = 'lost' then
+    perform engine.notify_event('rescued', jsonb_build_object('worker', p_worker::text, 'host', v_worker.host,
+      'pid', v_worker.pid, 'jobs', v_count));
+  end if;
   delete from sluice.idle i where i.worker = p_worker;
   if v_count > 0 then perform pg_notify('sluice.wake', '*'); end if;
   return v_count;

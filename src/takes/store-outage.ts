@@ -29,7 +29,7 @@ export class StoreOutage {
     if (this.#askMs === undefined) {
       this.#since = this.uncharged
       this.#log.warn('the store does not answer; limits with onStoreError "open" grant without it', {
-        error: String(error),
+        err: error,
       })
     }
     this.#askMs = this.#clock.monotonicMs() + probeMs

@@ -1,6 +1,7 @@
 /** Runs a handler: deadline, validation, timeout, outcome. */
 import { caughtUpMs, type StoreClock } from '../core/clock.ts'
 import { AttemptError, UsageError } from '../core/errors.ts'
+import type { Log } from '../core/log.ts'
 import { encodePayload } from '../core/payload.ts'
 import type { Store } from '../db/store.ts'
 import { isPromise, type MaybePromise, validate } from '../tasks/admit.ts'
@@ -35,6 +36,8 @@ export interface AttemptOptions {
   stuck: StuckHandlers
   /** A second limiter that must also grant; default none. */
   shared?: PeerLimiter | undefined
+  /** Returns the worker's id, for log lines; default none. */
+  worker?: () => string | undefined
   /** Labels of this worker; default none. */
   labels?: Readonly<Record<string, string>>
   /** Opened threads, if one of the tasks runs in threads. */
@@ -82,6 +85,8 @@ export class Attempt {
   /** Created when the handler reads it. */
   #made: Context['fetch'] | undefined
   #allowance: Allowance | undefined
+  /** Created when the handler reads it. */
+  #ownLog: Log | undefined
 
   constructor(job: ClaimedJob, task: AnyTask, options: AttemptOptions) {
     this.job = job
@@ -277,6 +282,13 @@ export class Attempt {
       return (self.#made ??= withBase(self.#fetch(), this.pool))
     },
   }
+  static readonly #logOf: PropertyDescriptor & ThisType<Owned> = {
+    enumerable: true,
+    configurable: true,
+    get() {
+      return this[owner].#log()
+    },
+  }
   static readonly #signalOf: PropertyDescriptor & ThisType<Owned> = {
     enumerable: true,
     configurable: true,
@@ -287,7 +299,7 @@ export class Attempt {
 
   #context(): Context {
     const { job } = this
-    const { store, labels = {} } = this.#options
+    const { labels = {} } = this.#options
     const { pool } = poolMembersOf(job, this.#task)
     const settle: Context['settle'] = (actual) => this.#ownGrants().settle(actual, this.#signal())
     const context = {
@@ -296,14 +308,20 @@ export class Attempt {
       labels,
       attempt: job.attempt,
       ambiguous: job.ambiguous,
-      log: store.log,
       settle,
       job: { id: job.id, queue: job.queue, createdAt: new Date(job.createdMs), tags: job.tags ?? [] },
     }
     Object.defineProperty(context, owner, { enumerable: false })
     Object.defineProperty(context, 'fetch', Attempt.#fetchOf)
+    Object.defineProperty(context, 'log', Attempt.#logOf)
     Object.defineProperty(context, 'signal', Attempt.#signalOf)
-    return context as typeof context & Pick<Context, 'fetch' | 'signal'>
+    return context as typeof context & Pick<Context, 'fetch' | 'log' | 'signal'>
+  }
+
+  #log(): Log {
+    const { store, worker } = this.#options
+    const { id, task, attempt } = this.job
+    return (this.#ownLog ??= store.report.logOf({ task, job: id, attempt, worker: worker?.() }))
   }
 
   #ownGrants(): StoreGrants {

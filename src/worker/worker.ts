@@ -21,8 +21,10 @@ import type { Schedule } from '../schedule/schedule.ts'
 import { ScheduleRunner } from '../schedule/schedule-runner.ts'
 import type { KeptSlot } from '../store/send.ts'
 import type { RetentionSettings } from '../fleet/retention.ts'
+import { reportNotice } from '../fleet/fleet-events.ts'
 import { Heartbeat } from '../fleet/heartbeat.ts'
 import { Housekeeping } from '../fleet/maintenance.ts'
+import { AttemptEvents } from './attempt-events.ts'
 import { GiveBackCounter } from './give-backs.ts'
 import { TaskSet } from './task-set.ts'
 import { createRound } from './round.ts'
@@ -92,6 +94,7 @@ export class Worker {
   #heartbeat: Heartbeat | undefined
   #rounds: Promise<unknown> | undefined
   #unlisten: (() => Promise<void>) | undefined
+  #unreported: (() => Promise<void>) | undefined
   #unheard: (() => void) | undefined
   #stopping: Promise<void> | undefined
 
@@ -120,7 +123,8 @@ export class Worker {
     const threads = threaded.tasks.size > 0 ? threadsFor(concurrency, log) : undefined
     this.#threads = threads
     const slots = threaded.isAll ? Math.min(concurrency, threads?.size ?? concurrency) : concurrency
-    const common = { store, storeClock, patience: new GiveBackCounter(), stuck, threads, rulebook, shared }
+    const worker = () => this.#member.id
+    const common = { store, storeClock, worker, patience: new GiveBackCounter(), stuck, threads, rulebook, shared }
     const attempt = repertoire.attempts({ ...common, opens: createOpeningReader(store) }, this.#agents)
     const outlet: OutletFor = (reports) =>
       new Slots(
@@ -146,11 +150,12 @@ export class Worker {
       clock,
       slots,
       shared,
+      watch: new AttemptEvents(store.report, clock, worker),
       throttle: options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
       who: () => this.#enter(),
       listening: () => db.listening(),
       lost: (id) => this.#lost(id),
-      failed: (error) => log.error('dispatch failed; it goes on', { error: String(error) }),
+      failed: (error) => log.error('dispatch failed; it goes on', { err: error }),
     })
     this.#hand = this.#dispatcher.hand
   }
@@ -190,6 +195,7 @@ export class Worker {
     await this.#renewGates()
     const wake = () => this.#dispatcher.wake()
     this.#unlisten = await db.listen(`${schema}.wake`, (told) => this.#member.isCalled(told) && wake(), wake)
+    this.#unreported = await db.listen(`${schema}.event`, (notice) => this.#heard(notice))
     this.#unheard = this.#options.shared?.onChange(wake)
     await this.#timetable.define()
     await this.#warm()
@@ -290,7 +296,7 @@ export class Worker {
     await this.#timetable.stopped()
     await this.#dispatcher.stop()
     // A store that has ended answers nothing.
-    await Promise.allSettled([this.#member.retreat(), this.#unlisten?.()])
+    await Promise.allSettled([this.#member.retreat(), this.#unlisten?.(), this.#unreported?.()])
     await this.#idle()
     this.#end.abort()
     await this.#rounds
@@ -299,7 +305,7 @@ export class Worker {
     if (!this.#finisher.hasGivenUp) {
       const text = 'the worker ends without signing off; jobs in its hands, if any, will be rescued'
       await this.#options.rulebook.estimates?.write()
-      await this.#member.leave().catch((error: unknown) => this.#options.store.log.warn(text, { error: String(error) }))
+      await this.#member.leave().catch((error: unknown) => this.#options.store.log.warn(text, { err: error }))
     }
     await this.#agents.close()
     await this.#threads?.close()
@@ -338,6 +344,16 @@ export class Worker {
     this.#dispatcher.wake()
   }
 
+  /** Reports what the store notifies workers of; anybody may notify, so a notice may be anything. */
+  #heard(notice: string): void {
+    const { report, log } = this.#options.store
+    try {
+      reportNotice(report, notice, this.#member.isSpeaker)
+    } catch (error) {
+      log.debug('a notification cannot be read', { err: error })
+    }
+  }
+
   #renewGates(): Promise<void> {
     return renewRuleGates(this.#options.store, this.#options.rulebook.gates)
   }
@@ -372,7 +388,7 @@ export class Worker {
       },
     })
     this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) =>
-      log.debug('a round of housekeeping failed', { error: String(error) }),
+      log.debug('a round of housekeeping failed', { err: error }),
     )
   }
 }
