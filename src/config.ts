@@ -2,6 +2,7 @@ import type { Routes, Rule } from './tasks/rule.ts'
 import type { LogFormat, LogLevel } from './core/log.ts'
 import type { AnyTask } from './tasks/task.ts'
 import type { Schedule } from './schedule/schedule.ts'
+import type { AlarmOptions } from './fleet/alarms.ts'
 import type { RetentionOptions } from './fleet/retention.ts'
 
 /** The fields of `sluice.config.ts` (or .js, .mjs). A flag overrides the environment, which overrides this file. */
@@ -38,6 +39,8 @@ export interface SluiceConfig extends RetentionOptions {
   rules?: readonly Rule[]
   /** The queue (and priority) of jobs by their task's name: `{ 'email.*': 'mail' }`. */
   routes?: Routes
+  /** When workers raise alarms, and where these go besides the log (docs/logs.md). */
+  alarms?: AlarmOptions
   /** Schedules that workers fire, in addition to those that the tasks file exports. */
   schedules?: readonly Schedule[]
 }

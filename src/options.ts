@@ -1,6 +1,7 @@
 /** How a Sluice is opened. */
 import type { Clock } from './core/clock.ts'
 import type { Routes, Rule } from './tasks/rule.ts'
+import type { AlarmOptions } from './fleet/alarms.ts'
 import type { RedisClient } from './redis/client.ts'
 import type { LogOptions } from './report/options.ts'
 import type { RetentionOptions } from './fleet/retention.ts'
@@ -36,5 +37,7 @@ export interface SluiceOptions extends RetentionOptions, LogOptions {
   routes?: Routes
   /** Private addresses that every task may call; see `TaskOptions`. Default: `SLUICE_ALLOW_PRIVATE` (`a,b`), else none. */
   allowPrivate?: readonly string[]
+  /** When alarms are raised, and where they go besides the log and `sluice.on('alarm')`: docs/logs.md. */
+  alarms?: AlarmOptions
   clock?: Clock
 }

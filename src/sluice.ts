@@ -38,6 +38,7 @@ import { type NewJob, Outbox } from './store/send.ts'
 import { waitFor } from './operations/wait.ts'
 import type { SluiceOptions } from './options.ts'
 import { version } from './core/version.ts'
+import { Alarms } from './fleet/alarms.ts'
 import { RetentionSettings, said } from './fleet/retention.ts'
 import { Housekeeping, type Pruned, type PruneOptions } from './fleet/maintenance.ts'
 import { checkWork, type WorkOptions } from './worker/options.ts'
@@ -82,6 +83,7 @@ export class Sluice implements Sender {
   readonly #rulebook: Rulebook
   readonly #care: RetentionSettings
   readonly #shared: RedisPeerLimiter | undefined
+  readonly #alarms: Alarms
   readonly #redis: RedisConnection | undefined
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
@@ -114,6 +116,7 @@ export class Sluice implements Sender {
     this.#definitions = new Definitions(this.#sql, this.#clock, (other) => this.#log.warn(inDisagreement(other)))
     this.#rulebook = new Rulebook(options.rules, options.routes, new Estimates(store))
     this.#care = new RetentionSettings(store, said(options))
+    this.#alarms = new Alarms(store, options.alarms)
     const prefix = options.redisPrefix ?? env('SLUICE_REDIS_PREFIX') ?? 'sluice:'
     this.#redis = redis
     this.#shared = redis && new RedisPeerLimiter({ store, connection: redis, prefix })
@@ -305,6 +308,7 @@ export class Sluice implements Sender {
       await this.takes.close()
       await this.#shared?.close()
       await this.#outbox.settled()
+      await this.#alarms.settled()
       await this.db.close()
       this.#report.end()
     })()
@@ -344,6 +348,7 @@ export class Sluice implements Sender {
       allowPrivate: this.#allowPrivate,
       beatUrl: this.#opened.directUrl,
       care: this.#care,
+      alarms: this.#alarms,
       shared: this.#shared,
       renew: () => this.#definitions.renew(),
       ended: () => this.#workers.delete(worker),

@@ -75,7 +75,7 @@ const tables: Record<string, string[]> = {
   tasks: ['learned'],
   claim: ['claim', 'class_state', 'lane', 'list', 'reservation'],
   schedule: ['schedule', 'firing'],
-  fleet: ['doubt'],
+  fleet: ['doubt', 'alarm'],
 }
 
 /** References against the order, each with its reason. */

@@ -39,6 +39,7 @@ const known = [
   'schedules',
   'rules',
   'routes',
+  'alarms',
   'retention',
   'prune',
 ]

@@ -87,7 +87,7 @@ export async function withSluice<T>(
 /** Opens the store; with `migrate` brings its schema up to date. */
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
   const { store, schema, listenUrl, redis, out } = settings
-  const { retention, prune, rules, routes, allowPrivate } = settings.config.fields
+  const { retention, prune, rules, routes, alarms, allowPrivate } = settings.config.fields
   const redisPrefix = env('SLUICE_REDIS_PREFIX') ?? settings.config.fields.redisPrefix
   return await Sluice.open({
     store,
@@ -99,6 +99,7 @@ export async function openSluice(settings: Settings, migrate = true): Promise<Sl
     ...(redisPrefix === undefined ? {} : { redisPrefix }),
     ...(retention === undefined ? {} : { retention }),
     ...(prune === undefined ? {} : { prune }),
+    ...(alarms === undefined ? {} : { alarms }),
     ...(rules === undefined ? {} : { rules }),
     ...(routes === undefined ? {} : { routes }),
     ...(allowPrivate === undefined || env('SLUICE_ALLOW_PRIVATE') !== undefined ? {} : { allowPrivate }),

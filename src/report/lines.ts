@@ -95,7 +95,7 @@ const formatters: Formatters = {
         : `live processes define limit "${event.limit}" in different ways, and all of these hold: ${event.definitions.join('; ')}. \`sluice limits set\` or \`pin\` settles it`,
       { ...event },
     ),
-  alarm: (event) => line('warn', `alarm ${event.isRaised ? '' : 'over: '}${event.text}`, { ...event, text: undefined }),
+  alarm: (event) => line('warn', `alarm${event.isRaised ? '' : ' over'}: ${event.text}`, { ...event, text: undefined }),
 }
 
 const ends: Record<string, string> = {

@@ -22,6 +22,7 @@ import { ScheduleRunner } from '../schedule/schedule-runner.ts'
 import type { KeptSlot } from '../store/send.ts'
 import type { RetentionSettings } from '../fleet/retention.ts'
 import { reportNotice } from '../fleet/fleet-events.ts'
+import type { Alarms } from '../fleet/alarms.ts'
 import { Heartbeat } from '../fleet/heartbeat.ts'
 import { Housekeeping } from '../fleet/maintenance.ts'
 import { AttemptEvents } from './attempt-events.ts'
@@ -54,6 +55,8 @@ export interface WorkerOptions {
   beatUrl: string | undefined
   /** How long what is over is kept. */
   care: RetentionSettings
+  /** Default: none are evaluated. */
+  alarms?: Alarms
   /** Limits whose state is in Redis. */
   shared: PeerLimiter | undefined
   /** Executes its jobs; default this process. */
@@ -375,6 +378,7 @@ export class Worker {
       claims: this.#claims,
       finisher: this.#finisher,
       housekeeping,
+      alarms: this.#options.alarms,
       heartbeat: this.#heartbeat,
       stop: this.#stop.signal,
       lost: (id: string) => this.#lost(id),
