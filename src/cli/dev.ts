@@ -75,6 +75,8 @@ function startWorker(settings: Settings, flags: WorkFlags, tasks: string | undef
     ['--tasks', tasks],
     ['--concurrency', flags.concurrency?.toString()],
     ['--queues', flags.queues],
+    ['--log-level', settings.logLevel],
+    ['--log-format', settings.logFormat],
   ]
   const args = given.flatMap(([flag, value]) => (value === undefined ? [] : [flag, value]))
   // The URL goes into the environment, because every user of the machine can read a process's arguments.
@@ -83,7 +85,7 @@ function startWorker(settings: Settings, flags: WorkFlags, tasks: string | undef
     DATABASE_URL: settings.store,
     ...(settings.listenUrl === undefined ? {} : { SLUICE_LISTEN_URL: settings.listenUrl }),
   }
-  return spawn(process.execPath, [main, 'work', ...args, ...(settings.out.json ? ['--json'] : [])], {
+  return spawn(process.execPath, [main, 'work', '--live', ...args, ...(settings.out.json ? ['--json'] : [])], {
     env,
     detached: process.platform !== 'win32',
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],

@@ -6,6 +6,8 @@ import { logStyle, stderrLog } from '../report/options.ts'
 
 export { span } from '../core/span.ts'
 
+import { screen } from './screen.ts'
+
 type Colour = 'green' | 'yellow' | 'red' | 'dim' | 'bold'
 
 /** The output of one command. */
@@ -43,9 +45,9 @@ export function output(options: OutputOptions): Output {
   const isColoured = !json && options.color !== false && !process.env['NO_COLOR'] && process.stdout.isTTY === true
   if (options.color === false) process.env['NO_COLOR'] ??= '1'
   const { level, format } = logStyle(options, 'info', json ? 'json' : 'text')
-  const log = stderrLog(level, format, systemClock)
+  const log = stderrLog(level, format, systemClock, (text) => screen.write(text))
   const line = (text: string) => void process.stdout.write(`${text}\n`)
-  const talk = (text: string) => void process.stderr.write(`${text}\n`)
+  const talk = (text: string) => screen.write(`${text}\n`)
   const paint = (colour: Colour, text: string) => (isColoured ? styleText(colour, text) : text)
   return {
     json,

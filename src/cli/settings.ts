@@ -31,6 +31,9 @@ export interface Settings {
   /** URL of the Redis in which limits are shared; undefined: none. */
   redis: string | undefined
   config: Found
+  /** As given by flags. */
+  logLevel: LogLevel | undefined
+  logFormat: LogFormat | undefined
   out: Output
 }
 
@@ -50,7 +53,9 @@ export async function settingsOf(command: Command): Promise<Settings> {
   const store =
     given === undefined ? place(config.fields.store ?? '.sluice/data', config.dir) : place(given, process.cwd())
   const listenUrl = env('SLUICE_LISTEN_URL') ?? config.fields.listenUrl
-  return { store, schema, listenUrl, redis: env('REDIS_URL') ?? config.fields.redis, config, out }
+  const redis = env('REDIS_URL') ?? config.fields.redis
+  const { logLevel: level, logFormat: format } = globals
+  return { store, schema, listenUrl, redis, config, logLevel: level, logFormat: format, out }
 }
 
 /** Returns the name of a store to show: without its password. */

@@ -9,7 +9,8 @@ language sql stable set jit = off set enable_sort = off as $$
   with unread as materialized (
     select a.class, a.lane, a.pos, a.n from (select 0::bigint as id union all select id from sluice.class) c
     join sluice.arrival a on a.class = c.id and a.xid >= coalesce((
-      select pg_snapshot_xmax(b.snap) from sluice.class_state b where b.class = c.id order by b.n desc limit 1), '0'::xid8)
+      select pg_snapshot_xmax(b.snap) from sluice.class_state b
+      where b.class = c.id order by b.n desc limit 1), '0'::xid8)
     limit 100000
   ), place as (
     (select l.id as lane, l.bound as pos from sluice.lane l where l.list is not null limit 1000)

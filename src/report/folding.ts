@@ -3,9 +3,8 @@ import type { Clock } from '../core/clock.ts'
 import { span } from '../core/span.ts'
 import type { Line } from './lines.ts'
 
-/** The times between two lines of one kind, in ms: each is twice as long as the one before. */
+/** The time from the first line of a kind to the second, in ms; it doubles from then on. */
 const firstMs = 1_000
-const longestMs = 60_000
 /** Kinds that are remembered; beyond that the oldest is written and forgotten. */
 const kindsMax = 500
 
@@ -23,12 +22,17 @@ interface Kind {
 /** Folds lines. The counts of the written lines add up to the number of lines. */
 export class Folding {
   readonly #clock: Clock
+  readonly #longestMs: number
   readonly #write: (line: Line) => void
   readonly #kinds = new Map<string, Kind>()
   #disarm: (() => void) | undefined
 
-  /** @param write writes a line; a line that stands for several has `count` and `forMs` among its details */
-  constructor(clock: Clock, write: (line: Line) => void) {
+  /**
+   * @param write writes a line; a line that stands for several has `count` and `forMs` among its details
+   * @param longestMs the longest time between two lines of a kind
+   */
+  constructor(clock: Clock, write: (line: Line) => void, longestMs = 60_000) {
+    this.#longestMs = longestMs
     this.#clock = clock
     this.#write = write
   }
@@ -83,7 +87,7 @@ export class Folding {
     for (const [name, kind] of this.#kinds) {
       if (nowMs < kind.untilMs) continue
       if (kind.count === 0) {
-        if (nowMs - kind.untilMs >= longestMs) this.#kinds.delete(name)
+        if (nowMs - kind.untilMs >= this.#longestMs) this.#kinds.delete(name)
         continue
       }
       this.#release(kind, nowMs)
@@ -93,7 +97,7 @@ export class Folding {
   #release(kind: Kind, nowMs: number): void {
     const { count, last } = kind
     kind.count = 0
-    kind.windowMs = Math.min(longestMs, kind.windowMs * 2)
+    kind.windowMs = Math.min(this.#longestMs, kind.windowMs * 2)
     kind.untilMs = nowMs + kind.windowMs
     if (count === 1) return this.#write(last)
     const forMs = Math.max(1, Math.round(nowMs - kind.sinceMs))

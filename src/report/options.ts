@@ -50,7 +50,7 @@ export function reportOf(options: LogOptions, clock: Clock): Report {
   return new Report(clock, stderrLog(level, format, clock), level)
 }
 
-/** Makes a log that writes to stderr. `above` is called with each text instead of writing it, if given. */
+/** Makes a log in the style of stderr. @param write writes a text; default: to stderr */
 export function stderrLog(
   level: LogLevel,
   format: LogFormat,

@@ -1,4 +1,4 @@
-/** What a program hears of its jobs and limits through `sluice.on`. */
+/** The events of jobs and limits that a program receives through `sluice.on`. */
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'
 import { afterAll, beforeAll, expect, it } from 'vitest'
@@ -50,7 +50,7 @@ afterAll(async () => {
 })
 
 /** Collects events of one kind while `act` runs, until there are `n`. */
-async function heard<Name extends EventName>(name: Name, act: () => Promise<unknown>, n = 1) {
+async function received<Name extends EventName>(name: Name, act: () => Promise<unknown>, n = 1) {
   const events: SluiceEvents[Name][] = []
   const end = sluice.on(name, (event) => events.push(event))
   await act()
@@ -59,27 +59,27 @@ async function heard<Name extends EventName>(name: Name, act: () => Promise<unkn
   return events
 }
 
-it('hears the beginning and the end of a job', async () => {
+it('receives the beginning and the end of a job', async () => {
   const send = () => sluice.send(flaky, {})
   const about = { job: expect.any(String), task: 'flaky', queue: 'default', attempt: 1, worker: expect.any(String) }
-  expect(await heard('started', send)).toEqual([about])
-  expect(await heard('done', send)).toEqual([{ ...about, tookMs: expect.any(Number) }])
+  expect(await received('started', send)).toEqual([about])
+  expect(await received('done', send)).toEqual([{ ...about, tookMs: expect.any(Number) }])
 })
 
-it('hears each failed attempt with its error, and that the task works again', async () => {
+it('receives each failed attempt with its error, and that the task works again', async () => {
   isWell = false
-  const failed = await heard('failed', () => sluice.send(flaky, {}), 6)
+  const failed = await received('failed', () => sluice.send(flaky, {}), 6)
   expect(failed.slice(0, 2)).toMatchObject([
     { task: 'flaky', attempt: 1, error: { name: 'Error', message: 'no luck' }, retryInMs: expect.any(Number) },
     { task: 'flaky', attempt: 2, error: { stack: expect.stringContaining('events.test.ts') } },
   ])
-  const [recovered] = await heard('recovered', async () => void (isWell = true))
+  const [recovered] = await received('recovered', async () => void (isWell = true))
   expect(recovered).toMatchObject({ task: 'flaky' })
   expect(recovered?.failures).toBeGreaterThanOrEqual(6)
 })
 
-it('hears a job that has failed for good, also one that no worker touched', async () => {
-  const [own] = await heard('exhausted', () => sluice.send(refused, {}))
+it('receives a job that has failed for good, also one that no worker touched', async () => {
+  const [own] = await received('exhausted', () => sluice.send(refused, {}))
   expect(own).toMatchObject({
     task: 'refused',
     reason: 'refused',
@@ -87,7 +87,7 @@ it('hears a job that has failed for good, also one that no worker touched', asyn
     attempt: 1,
     error: { code: 'SLUICE_FAILED' },
   })
-  const [expired] = await heard('exhausted', () => sluice.send(unknown, {}))
+  const [expired] = await received('exhausted', () => sluice.send(unknown, {}))
   expect(expired).toMatchObject({
     task: 'unknown',
     reason: 'expired',
@@ -100,13 +100,15 @@ it('hears a job that has failed for good, also one that no worker touched', asyn
   )
 })
 
-it("hears a vendor's pause, with the limit that waits", async () => {
-  const [pause] = await heard('held', () => sluice.send(calls, { key: 'a1' }))
+it("receives a vendor's pause, with the limit that waits", async () => {
+  const [pause] = await received('held', () => sluice.send(calls, { key: 'a1' }))
   expect(pause).toEqual({ limits: ['vendor:a1'], forMs: 15_000, why: expect.stringMatching(/^429 from 127\.0\.0\.1/) })
 })
 
-it('hears what an operator changes in another process', async () => {
-  const [changed] = await heard('limit', () => operator.limits.set('crm', { rate: '50/min' }, { reason: 'a contract' }))
+it('receives what an operator changes in another process', async () => {
+  const [changed] = await received('limit', () =>
+    operator.limits.set('crm', { rate: '50/min' }, { reason: 'a contract' }),
+  )
   expect(changed).toMatchObject({
     limit: 'crm',
     source: 'stored',
@@ -119,21 +121,21 @@ it('hears what an operator changes in another process', async () => {
     expect.stringMatching(/^limit "crm" is now rate 50\/min; it was rate 100\/min \(stored, by /),
   )
   const what = { limit: 'crm', key: 'a1' }
-  expect(await heard('paused', () => operator.pause(what, { reason: 'their incident' }))).toMatchObject([
+  expect(await received('paused', () => operator.pause(what, { reason: 'their incident' }))).toMatchObject([
     { what: 'limit crm for a1', isPaused: true, reason: 'their incident', by: expect.any(String) },
   ])
-  expect(await heard('paused', () => operator.resume(what))).toMatchObject([
+  expect(await received('paused', () => operator.resume(what))).toMatchObject([
     { what: 'limit crm for a1', isPaused: false },
   ])
-  await heard('paused', () => operator.pause({ queue: 'mail' }, { reason: 'repairs' }))
+  await received('paused', () => operator.pause({ queue: 'mail' }, { reason: 'repairs' }))
   expect(log()).toContainEqual(expect.stringMatching(/^queue mail is paused: repairs \(by /))
 })
 
-it('hears that a worker was lost', async () => {
+it('receives that a worker was lost', async () => {
   const [row] = await sluice.db.query<{ id: string }>(
     `insert into sluice.worker (host, pid, version, tasks, slots, started_at)
      values ('h1', 7, '0', '{}', 1, sluice.now()) returning id`,
   )
   const rescue = () => sluice.db.query(`select ${fn}.rescue_worker($1, null, 'lost')`, [row?.id])
-  expect(await heard('rescued', rescue)).toEqual([{ worker: row?.id, host: 'h1', pid: 7, jobs: 0 }])
+  expect(await received('rescued', rescue)).toEqual([{ worker: row?.id, host: 'h1', pid: 7, jobs: 0 }])
 })
