@@ -1,8 +1,8 @@
--- Returns what the store's alarms watch (fleet/alarms.ts), a row for each alarm and subject. It reads at most 2,000 lanes,
--- so beyond that the oldest wait is a lower bound. One worker of the fleet calls it, every 15 s.
+-- Returns what the store's alarms watch (fleet/alarms.ts), a row for each alarm and subject. It reads at most 2,000
+-- lanes, so beyond that the oldest wait is a lower bound. One worker of the fleet calls it, every 15 s.
 -- alarm: queue-length: jobs that wait in the queue `subject`; oldest-wait: how long the oldest of them has waited, in
--- ms; no-worker: how long the oldest job has waited that no live worker can run, in ms, by task and queue; snapshot: the
--- age of the oldest transaction that keeps dead rows, in ms.
+-- ms; no-worker: how long the oldest job has waited that no live worker can run, in ms, by task and queue; snapshot:
+-- the age of the oldest transaction that keeps dead rows, in ms.
 create or replace function engine.read_alarm_values()
 returns table (alarm text, subject text, value float8, detail text)
 language sql stable set jit = off set enable_sort = off as $$
