@@ -1,5 +1,6 @@
 import type { Routes, Rule } from './tasks/rule.ts'
 import type { LogFormat, LogLevel } from './core/log.ts'
+import type { EventName, Listener } from './report/events.ts'
 import type { AnyTask } from './tasks/task.ts'
 import type { Schedule } from './schedule/schedule.ts'
 import type { AlarmOptions } from './fleet/alarms.ts'
@@ -39,6 +40,8 @@ export interface SluiceConfig extends RetentionOptions {
   rules?: readonly Rule[]
   /** The queue (and priority) of jobs by their task's name: `{ 'email.*': 'mail' }`. */
   routes?: Routes
+  /** Listeners for the processes of the command line, as `sluice.on` takes them: `{ exhausted: (event) => … }` (docs/logs.md). */
+  on?: { readonly [Name in EventName]?: Listener<Name> }
   /** When workers raise alarms, and where these go besides the log (docs/logs.md). */
   alarms?: AlarmOptions
   /** Schedules that workers fire, in addition to those that the tasks file exports. */

@@ -2,6 +2,7 @@
 import { UsageError } from '../core/errors.ts'
 import type { LogFormat, LogLevel } from '../core/log.ts'
 import { Sluice } from '../index.ts'
+import type { EventName, Listener } from '../report/events.ts'
 import { Rulebook } from '../tasks/rule.ts'
 import { checkSchema } from '../db/store.ts'
 import { env, openStore, place, type Opened } from '../db/open.ts'
@@ -92,9 +93,9 @@ export async function withSluice<T>(
 /** Opens the store; with `migrate` brings its schema up to date. */
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
   const { store, schema, listenUrl, redis, out } = settings
-  const { retention, prune, rules, routes, alarms, allowPrivate } = settings.config.fields
+  const { retention, prune, rules, routes, alarms, allowPrivate, on = {} } = settings.config.fields
   const redisPrefix = env('SLUICE_REDIS_PREFIX') ?? settings.config.fields.redisPrefix
-  return await Sluice.open({
+  const sluice = await Sluice.open({
     store,
     schema,
     migrate,
@@ -109,6 +110,8 @@ export async function openSluice(settings: Settings, migrate = true): Promise<Sl
     ...(routes === undefined ? {} : { routes }),
     ...(allowPrivate === undefined || env('SLUICE_ALLOW_PRIVATE') !== undefined ? {} : { allowPrivate }),
   })
+  for (const [name, listener] of Object.entries(on)) sluice.on(name as EventName, listener as Listener<EventName>)
+  return sluice
 }
 
 /** Opens the store for `body` and closes it afterwards, without checking its schema. */

@@ -121,7 +121,8 @@ export type EventName = keyof SluiceEvents
 /** Receives one kind of event. What it throws is logged; a promise that it returns is not awaited. */
 export type Listener<Name extends EventName> = (event: SluiceEvents[Name]) => unknown
 
-const eventNames: readonly EventName[] = [
+/** The names of all events. */
+export const eventNames: readonly EventName[] = [
   'started',
   'done',
   'failed',

@@ -45,7 +45,7 @@ export class StoreOutage {
   over(): void {
     if (this.#askMs === undefined) return
     this.#askMs = undefined
-    this.#log.info('the store answers again; what was granted without it was not charged', {
+    this.#log.warn('the store answers again; what was granted without it was not charged', {
       grants: this.uncharged - this.#since,
     })
   }

@@ -10,6 +10,7 @@ import type { SluiceEvents } from '../../src/report/events.ts'
 import { Report } from '../../src/report/report.ts'
 import { empty, ownClock } from '../claim/engine.ts'
 import { keptLog, SteppedClock } from '../report/stage.ts'
+import { fn } from '../servers/fn.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 
@@ -54,6 +55,9 @@ function watcher(options: AlarmOptions) {
   return { alarms, report, lines, clock, at, events, told }
 }
 
+/** Makes the classes of what was sent, as any claim does. */
+const announce = () => sluice.db.query(`select ${fn}.create_announced_classes()`)
+
 const slow = task('slow', { input: z.object({}), limits: [limit('once', { window: '1/h' })], run() {} })
 
 it('a queue that grows raises an alarm once, which ends well below its bound, at most one change a minute', async () => {
@@ -64,6 +68,7 @@ it('a queue that grows raises an alarm once, which ends well below its bound, at
       slow,
       Array.from({ length: n }, () => ({})),
     )
+    await announce()
   }
   expect(await one.at(0)).toEqual([])
   await wait(12)
@@ -87,6 +92,7 @@ it('a queue that grows raises an alarm once, which ends well below its bound, at
 it('of several processes that evaluate the store, one reports, and another one the end', async () => {
   const all = [1, 2, 3].map(() => watcher({ oldestWait: '10min', noWorker: false }))
   await sluice.send(slow, {})
+  await announce()
   const reports = async (ms: number) => (await Promise.all(all.map((each) => each.at(ms)))).flat()
   expect(await reports(500_000)).toEqual([])
   expect(await reports(700_000)).toEqual(['oldest-wait default true'])
@@ -97,6 +103,7 @@ it('of several processes that evaluate the store, one reports, and another one t
 it('a job that no live worker can run raises an alarm until one can', async () => {
   const one = watcher({ oldestWait: false })
   await sluice.send(slow, {}, { queue: 'mail' })
+  await announce()
   expect(await one.at(30_000)).toEqual([])
   expect(await one.at(61_000)).toEqual(['no-worker slow in mail true'])
   expect(one.lines.at(-1)?.message).toBe('alarm: no live worker runs slow in mail; a job has waited for 61.0 s')
@@ -156,6 +163,7 @@ it('sends each change to a webhook, and logs when that fails, without its addres
   const webhook = `http://127.0.0.1:${(server.address() as AddressInfo).port}/services/T0/B0`
   const one = watcher({ webhook, queueLength: 1, oldestWait: false, noWorker: false })
   await sluice.send(slow, {})
+  await announce()
   await one.at(0)
   await one.alarms.settled()
   expect(bodies).toEqual([
@@ -178,6 +186,7 @@ it('sends each change to a webhook, and logs when that fails, without its addres
   const nobody = watcher({ webhook, queueLength: 1, oldestWait: false, noWorker: false })
   await sluice.db.query('delete from sluice.alarm')
   await sluice.send(slow, {})
+  await announce()
   await nobody.at(0)
   await nobody.alarms.settled()
   expect(JSON.stringify(nobody.lines)).toContain('the webhook of alarms failed')

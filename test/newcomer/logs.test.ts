@@ -161,12 +161,13 @@ export const greet = task('greet', {
   run: ({ n }, { log }) => log.info('greeting', { n, err: new Error('not so bad') }),
 })`,
   )
+  project.write('sluice.config.ts', `export default { on: { done: ({ task }) => console.log('heard', task) } }`)
   const env = { SLUICE_TASKS: 'tasks.ts' }
   const text = await project.run(['send', 'greet', '{"n":1}', '--repeat', '3'], { env })
   expect(text).toMatchObject({ code: 0, out: '3 sent\n' })
   const dispatch = (...flags: string[]) => project?.run(['dispatch', '--once', '--max', '1', ...flags], { env })
   const json = await dispatch('--json')
-  expect(objects(json?.out ?? '')).toEqual([{ dispatched: 1 }])
+  expect(json?.out).toBe('heard greet\n{"dispatched":1}\n')
   expect(objects(json?.err ?? '')).toEqual([
     {
       level: 30,
