@@ -9,7 +9,7 @@ import { checkSchema, type Sql, type Store, storeOn } from './db/store.ts'
 import { within } from './db/tx.ts'
 import { vacuumUntil } from './db/vacuum.ts'
 import { admit } from './tasks/admit.ts'
-import { Definitions, inDisagreement } from './claim/definitions/define.ts'
+import { Definitions } from './claim/definitions/define.ts'
 import { Estimates } from './tasks/estimate.ts'
 import { Limits } from './operations/limits.ts'
 import { Rulebook } from './tasks/rule.ts'
@@ -113,7 +113,7 @@ export class Sluice implements Sender {
         if (slot !== undefined) return slot
       }
     }
-    this.#definitions = new Definitions(this.#sql, this.#clock, (other) => this.#log.warn(inDisagreement(other)))
+    this.#definitions = new Definitions(this.#sql, this.#clock, (disagreement) => report.emit('versions', disagreement))
     this.#rulebook = new Rulebook(options.rules, options.routes, new Estimates(store))
     this.#care = new RetentionSettings(store, said(options))
     this.#alarms = new Alarms(store, options.alarms)

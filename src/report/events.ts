@@ -72,9 +72,9 @@ export interface SluiceEvents {
     readonly source: string
     readonly by: string
     readonly reason: string | null
-    /** As in the definition: `{ rate: ['100/min'] }`. */
-    readonly before: Readonly<Record<string, unknown>>
-    readonly after: Readonly<Record<string, unknown>>
+    /** The definitions that hold together, the newest first: `[{ rate: '100/min' }]`; several while versions of code differ. */
+    readonly before: readonly Readonly<Record<string, unknown>>[]
+    readonly after: readonly Readonly<Record<string, unknown>>[]
   }
   /** A vendor demanded a pause (429, or 503 with Retry-After), which holds these limits in the whole fleet. */
   held: { readonly limits: readonly string[]; readonly forMs: number; readonly why: string }
@@ -94,12 +94,14 @@ export interface SluiceEvents {
     /** How long it was lost, in ms. */
     readonly forMs?: number
   }
-  /** Live processes define a limit in different ways, or agree again. */
+  /** Another live process defines a limit in another way than this one; until one of them is gone, both hold. */
   versions: {
     readonly limit: string
-    readonly doAgree: boolean
-    /** The definitions, the newest first, as text. */
-    readonly definitions: readonly string[]
+    /** The numbers in this process's code, in words. */
+    readonly mine: string
+    /** The numbers in the other code, in words, and the user that recorded them: user@host. */
+    readonly other: string
+    readonly by: string
   }
   /** An alarm was raised, or has ended. One worker reports alarms of the store for the fleet. */
   alarm: {

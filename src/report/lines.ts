@@ -87,13 +87,11 @@ const formatters: Formatters = {
           to,
           forMs,
         }),
-  versions: (event) =>
+  versions: ({ limit, mine, other, by }) =>
     line(
       'warn',
-      event.doAgree
-        ? `all live processes define limit "${event.limit}" alike again`
-        : `live processes define limit "${event.limit}" in different ways, and all of these hold: ${event.definitions.join('; ')}. \`sluice limits set\` or \`pin\` settles it`,
-      { ...event },
+      `limit "${limit}" is ${mine} in this process's code and ${other} in that of another one (${by}): both hold until one of them has been gone for 15 s. \`sluice limits set\` settles it at once`,
+      { limit, mine, other, by },
     ),
   alarm: (event) => line('warn', `alarm${event.isRaised ? '' : ' over'}: ${event.text}`, { ...event, text: undefined }),
 }
@@ -145,8 +143,11 @@ function namesOf(takes: readonly string[]): string {
   return takes.map((take) => take.split(/[:@*/]/, 1)[0]).join()
 }
 
-/** Formats the numbers of a definition: `rate 100/min, concurrency 5`. */
-function numbers(given: Readonly<Record<string, unknown>>): string {
-  const parts = Object.entries(given).map(([name, value]) => `${name} ${[value].flat().join(' and ')}`)
-  return parts.length === 0 ? 'without numbers' : parts.join(', ')
+/** Formats definitions that hold together: `rate 100/min, concurrency 5`. */
+function numbers(given: readonly Readonly<Record<string, unknown>>[]): string {
+  const inWords = (one: Readonly<Record<string, unknown>>) =>
+    Object.entries(one)
+      .map(([name, value]) => `${name} ${[value].flat().join(' and ')}`)
+      .join(', ')
+  return given.map(inWords).join(' beside ')
 }

@@ -61,9 +61,9 @@ export interface WorkerOptions {
   shared: PeerLimiter | undefined
   /** Executes its jobs; default this process. */
   outlet?: OutletFor
-  /** Called when it has stopped. */
   /** Called at each beat: records that the definitions of this process's limits are alive. */
   renew(): Promise<void>
+  /** Called when it has stopped. */
   ended(): void
 }
 

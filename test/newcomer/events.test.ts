@@ -113,8 +113,8 @@ it('receives what an operator changes in another process', async () => {
     limit: 'crm',
     source: 'stored',
     reason: 'a contract',
-    before: { rate: '100/min' },
-    after: { rate: '50/min' },
+    before: [{ rate: '100/min' }],
+    after: [{ rate: '50/min' }],
   })
   const log = () => lines.map(({ message }) => message)
   expect(log()).toContainEqual(

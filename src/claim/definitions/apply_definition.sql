@@ -30,8 +30,10 @@ begin
   -- A bucket beside a share follows the limit itself, which is reported.
   if v_before is not null and position('/' in p_name) = 0 then
     perform engine.notify_event('limit', jsonb_build_object('limit', p_name, 'source', v_def.source, 'by', p_by,
-      'reason', p_reason, 'before', jsonb_path_query_array(v_before, '($.numbers, $.beside[*].numbers)'),
-      'after', jsonb_path_query_array(v_def.spec, '($.numbers, $.beside[*].numbers)')));
+      'reason', p_reason,
+      'before', jsonb_build_array(v_before -> 'numbers') || jsonb_path_query_array(v_before, '$.beside[*].numbers'),
+      'after', jsonb_build_array(v_def.spec -> 'numbers')
+               || jsonb_path_query_array(v_def.spec, '$.beside[*].numbers')));
   end if;
   return v_def;
 end $$;
