@@ -21,7 +21,12 @@ export default defineConfig(({ mode }) => ({
     expect: { poll: { timeout: 60_000, interval: 10 } },
     testTimeout: mode === long ? 1_200_000 : 120_000,
     // Handlers of tests call servers on loopback; a Redis of the developer's is no test's.
-    env: { SLUICE_ALLOW_PRIVATE: '127.0.0.1', REDIS_URL: '', ...(mode === long ? { SLUICE_TEST_LONG: '1' } : {}) },
+    env: {
+      SLUICE_ALLOW_PRIVATE: '127.0.0.1',
+      REDIS_URL: '',
+      SLUICE_LOG_LEVEL: 'silent',
+      ...(mode === long ? { SLUICE_TEST_LONG: '1' } : {}),
+    },
     hookTimeout: 120_000,
   },
 }))

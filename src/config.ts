@@ -1,6 +1,9 @@
 import type { Routes, Rule } from './tasks/rule.ts'
+import type { LogFormat, LogLevel } from './core/log.ts'
+import type { EventName, Listener } from './report/events.ts'
 import type { AnyTask } from './tasks/task.ts'
 import type { Schedule } from './schedule/schedule.ts'
+import type { AlarmOptions } from './fleet/alarms.ts'
 import type { RetentionOptions } from './fleet/retention.ts'
 
 /** The fields of `sluice.config.ts` (or .js, .mjs). A flag overrides the environment, which overrides this file. */
@@ -14,6 +17,10 @@ export interface SluiceConfig extends RetentionOptions {
   redis?: string
   /** Prefix of every key in Redis; default `SLUICE_REDIS_PREFIX`, else `sluice:`. */
   redisPrefix?: string
+  /** The least level of log lines: debug, info, warn, error or silent; default `SLUICE_LOG_LEVEL`, else `info`. */
+  logLevel?: LogLevel
+  /** How log lines are written: `text` or `json`; default `SLUICE_LOG_FORMAT`, else `text`, with `--json` `json`. */
+  logFormat?: LogFormat
   /** Schema in the database; default `SLUICE_SCHEMA`, else `sluice`. */
   schema?: string
   /**
@@ -33,6 +40,10 @@ export interface SluiceConfig extends RetentionOptions {
   rules?: readonly Rule[]
   /** The queue (and priority) of jobs by their task's name: `{ 'email.*': 'mail' }`. */
   routes?: Routes
+  /** Listeners for the processes of the command line, as `sluice.on` takes them: `{ exhausted: (event) => … }` (docs/logs.md). */
+  on?: { readonly [Name in EventName]?: Listener<Name> }
+  /** When workers raise alarms, and where these go besides the log (docs/logs.md). */
+  alarms?: AlarmOptions
   /** Schedules that workers fire, in addition to those that the tasks file exports. */
   schedules?: readonly Schedule[]
 }

@@ -1,12 +1,13 @@
 /** How a Sluice is opened. */
 import type { Clock } from './core/clock.ts'
 import type { Routes, Rule } from './tasks/rule.ts'
-import type { Log } from './core/log.ts'
+import type { AlarmOptions } from './fleet/alarms.ts'
 import type { RedisClient } from './redis/client.ts'
+import type { LogOptions } from './report/options.ts'
 import type { RetentionOptions } from './fleet/retention.ts'
 
 /** How to open a Sluice; see the fields. */
-export interface SluiceOptions extends RetentionOptions {
+export interface SluiceOptions extends RetentionOptions, LogOptions {
   /**
    * `postgres://…`, a directory of the embedded engine (relative to the current one), or `memory:`. Default:
    * `DATABASE_URL`, else `.sluice/data`. Only the command line reads `sluice.config.ts`: give your programs the same store.
@@ -36,7 +37,7 @@ export interface SluiceOptions extends RetentionOptions {
   routes?: Routes
   /** Private addresses that every task may call; see `TaskOptions`. Default: `SLUICE_ALLOW_PRIVATE` (`a,b`), else none. */
   allowPrivate?: readonly string[]
-  /** Receives log lines; default: none are written. */
-  log?: Log
+  /** When alarms are raised, and where they go besides the log and `sluice.on('alarm')`: docs/logs.md. */
+  alarms?: AlarmOptions
   clock?: Clock
 }

@@ -1,19 +1,21 @@
 /** The wiring: the one file that imports every module. A Sluice is one store with everything that uses it. */
 import { type Clock, systemClock } from './core/clock.ts'
-import { StoreError, UsageError } from './core/errors.ts'
+import { StoreError } from './core/errors.ts'
 import type { Duration } from './core/rate.ts'
-import { type Log, silent } from './core/log.ts'
 import type { Db, Tx } from './db/db.ts'
-import { migrate, pending } from './db/migrate.ts'
+import { migrate, mustBeMigrated } from './db/migrate.ts'
 import { env, type Opened, openStore } from './db/open.ts'
 import { checkSchema, type Sql, type Store, storeOn } from './db/store.ts'
 import { within } from './db/tx.ts'
 import { vacuumUntil } from './db/vacuum.ts'
 import { admit } from './tasks/admit.ts'
-import { Definitions, inDisagreement } from './claim/definitions/define.ts'
+import { Definitions } from './claim/definitions/define.ts'
 import { Estimates } from './tasks/estimate.ts'
 import { Limits } from './operations/limits.ts'
 import { Rulebook } from './tasks/rule.ts'
+import type { EventName, Listener } from './report/events.ts'
+import { reportOf } from './report/options.ts'
+import type { Report } from './report/report.ts'
 import { type SendRowsOptions, type Sent, sendRows } from './tasks/send-rows.ts'
 import { type Pauses, pausesOn } from './operations/pauses.ts'
 import { type Parking, parkingOn } from './claim/parking/parked.ts'
@@ -36,6 +38,7 @@ import { type NewJob, Outbox } from './store/send.ts'
 import { waitFor } from './operations/wait.ts'
 import type { SluiceOptions } from './options.ts'
 import { version } from './core/version.ts'
+import { Alarms } from './fleet/alarms.ts'
 import { RetentionSettings, said } from './fleet/retention.ts'
 import { Housekeeping, type Pruned, type PruneOptions } from './fleet/maintenance.ts'
 import { checkWork, type WorkOptions } from './worker/options.ts'
@@ -73,13 +76,14 @@ export class Sluice implements Sender {
   readonly #store: Store
   readonly #sql: Sql
   readonly #clock: Clock
-  readonly #log: Log
+  readonly #report: Report
   readonly #allowPrivate: readonly string[]
   readonly #outbox: Outbox
   readonly #definitions: Definitions
   readonly #rulebook: Rulebook
   readonly #care: RetentionSettings
   readonly #shared: RedisPeerLimiter | undefined
+  readonly #alarms: Alarms
   readonly #redis: RedisConnection | undefined
   readonly #workers = new Set<Worker>()
   readonly #end = new AbortController()
@@ -88,12 +92,12 @@ export class Sluice implements Sender {
   /** `send` fails from now on: closed, and the last attempt, which may still send jobs, has ended. */
   #isShut = false
 
-  private constructor(opened: Opened, options: SluiceOptions, redis: RedisConnection | undefined) {
+  private constructor(opened: Opened, options: SluiceOptions, redis: RedisConnection | undefined, report: Report) {
     this.#opened = opened
     this.db = opened.db
     this.#clock = options.clock ?? systemClock
-    this.#log = options.log ?? silent
-    const store = storeOn(this.db, { schema: schemaOf(options), clock: this.#clock, log: this.#log })
+    this.#report = report
+    const store = storeOn(this.db, { schema: schemaOf(options), clock: this.#clock, report })
     this.#store = store
     this.#sql = store.on(this.db)
     this.#allowPrivate = options.allowPrivate ?? env('SLUICE_ALLOW_PRIVATE')?.split(',') ?? []
@@ -109,9 +113,10 @@ export class Sluice implements Sender {
         if (slot !== undefined) return slot
       }
     }
-    this.#definitions = new Definitions(this.#sql, this.#clock, (other) => this.#log.warn(inDisagreement(other)))
+    this.#definitions = new Definitions(this.#sql, this.#clock, (disagreement) => report.emit('versions', disagreement))
     this.#rulebook = new Rulebook(options.rules, options.routes, new Estimates(store))
     this.#care = new RetentionSettings(store, said(options))
+    this.#alarms = new Alarms(store, options.alarms)
     const prefix = options.redisPrefix ?? env('SLUICE_REDIS_PREFIX') ?? 'sluice:'
     this.#redis = redis
     this.#shared = redis && new RedisPeerLimiter({ store, connection: redis, prefix })
@@ -133,13 +138,14 @@ export class Sluice implements Sender {
     checkSchema(schemaOf(options))
     said(options)
     const clock = options.clock ?? systemClock
+    const report = reportOf(options, clock)
     const listenUrl = options.listenUrl ?? env('SLUICE_LISTEN_URL')
     const opened = await openStore({
       store: options.store ?? env('DATABASE_URL') ?? '.sluice/data',
       clock,
       ...(listenUrl === undefined ? {} : { listenUrl }),
       ...(options.connections === undefined ? {} : { connections: options.connections }),
-      log: (message) => options.log?.info(message),
+      log: (message) => report.log.info(message),
     })
     let redis: RedisConnection | undefined
     let sluice: Sluice
@@ -147,8 +153,8 @@ export class Sluice implements Sender {
       // A store in memory ends with this process, so its limits cannot be shared.
       const fromEnv = options.store === 'memory:' ? undefined : env('REDIS_URL')
       redis = openRedis(options.redis ?? fromEnv)
-      sluice = new Sluice(opened, options, redis)
-      if (options.migrate === false) await sluice.#mustBeMigrated()
+      sluice = new Sluice(opened, options, redis, report)
+      if (options.migrate === false) await mustBeMigrated(opened.db, sluice.#store.schema)
       else await migrate(opened.db, sluice.#store.schema)
     } catch (error) {
       await redis?.close()
@@ -156,7 +162,7 @@ export class Sluice implements Sender {
       throw error
     }
     if (opened.owner) void vacuumUntil(sluice.#end.signal, sluice.#store)
-    sluice.#log.debug('the store is open', { store: opened.db.where, schema: sluice.#store.schema })
+    report.log.debug('the store is open', { store: opened.db.where, schema: sluice.#store.schema })
     return sluice
   }
 
@@ -283,6 +289,16 @@ export class Sluice implements Sender {
     return new Housekeeping(this.#store, this.#care).prune(options)
   }
 
+  /**
+   * Calls `listener` at each such event from now on (docs/logs.md); the returned function ends that. What a listener throws
+   * is logged, and nothing waits for a promise that it returns.
+   * @throws UsageError SLUICE_BAD_OPTION for a name that no event has
+   * @example sluice.on('exhausted', ({ task, job, error }) => page(`${task} ${job}: ${error.message}`))
+   */
+  on<Name extends EventName>(name: Name, listener: Listener<Name>): () => void {
+    return this.#report.on(name, listener)
+  }
+
   /** Stops this process's workers after their attempts, waits for pending sends (up to some 10 s if the store is away), and closes the store. */
   close(): Promise<void> {
     this.#closed ??= (async () => {
@@ -292,7 +308,9 @@ export class Sluice implements Sender {
       await this.takes.close()
       await this.#shared?.close()
       await this.#outbox.settled()
+      await this.#alarms.settled()
       await this.db.close()
+      this.#report.end()
     })()
     return this.#closed
   }
@@ -301,7 +319,7 @@ export class Sluice implements Sender {
   async #fail(error: StoreError): Promise<StoreError> {
     this.#failure = error
     const text = 'the store has failed for good, and this process can do no more work: check the disk, then restart it'
-    this.#log.error(text, { error: String(error) })
+    this.#report.log.error(text, { err: error })
     await Promise.allSettled([...this.#workers].map((worker) => worker.forsake()))
     await this.db.close().catch(() => {})
     void this.close().catch(() => {})
@@ -330,6 +348,7 @@ export class Sluice implements Sender {
       allowPrivate: this.#allowPrivate,
       beatUrl: this.#opened.directUrl,
       care: this.#care,
+      alarms: this.#alarms,
       shared: this.#shared,
       renew: () => this.#definitions.renew(),
       ended: () => this.#workers.delete(worker),
@@ -343,7 +362,7 @@ export class Sluice implements Sender {
     const [row] = await this.#sql.query('select 1 from sluice.shared')
     const text =
       'limits of this database are shared in Redis, but this process has no Redis (REDIS_URL): other programs do not see what it is granted'
-    if (row !== undefined) this.#log.warn(text)
+    if (row !== undefined) this.#report.log.warn(text)
   }
 
   #within(options: Pick<SendOptions, 'tx'>): Sql | undefined {
@@ -359,14 +378,6 @@ export class Sluice implements Sender {
   async #defineFor(task: AnyTask, tx: Sql | undefined): Promise<void> {
     if (tx === undefined || !this.#opened.embedded) return this.define([task])
     return this.#definitions.defineIn(tx, task.limits)
-  }
-
-  async #mustBeMigrated(): Promise<void> {
-    const { schema } = this.#store
-    const steps = await pending(this.db, schema)
-    if (steps.length === 0) return
-    const names = steps.map((step) => step.name).join(', ')
-    throw new UsageError('SLUICE_NOT_MIGRATED', `schema ${schema} lacks ${names}; run \`sluice migrate\``)
   }
 
   #checkOpen(isClosed = this.#closed !== undefined): void {

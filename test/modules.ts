@@ -2,24 +2,38 @@ import { inSource, isSql, type File } from './repository.ts'
 import { imports } from './syntax.ts'
 
 /** The modules of src/, lowest first. Each uses what stands below it, as far as `uses` permits. */
-const below = ['core', 'db', 'limits', 'gates', 'store', 'http', 'tasks', 'claim', 'takes', 'redis', 'schedule']
+const below = [
+  'core',
+  'report',
+  'db',
+  'limits',
+  'gates',
+  'store',
+  'http',
+  'tasks',
+  'claim',
+  'takes',
+  'redis',
+  'schedule',
+]
 
 /** What each module may import, call and read. `generated` holds the texts of SQL and Lua. */
 const uses: Record<string, string[]> = {
   core: [],
+  report: ['core'],
   generated: [],
-  db: ['core', 'generated'],
+  db: ['core', 'report', 'generated'],
   limits: ['core', 'db', 'generated'],
-  gates: ['core', 'db', 'limits', 'generated'],
+  gates: ['core', 'report', 'db', 'limits', 'generated'],
   store: ['core', 'db', 'limits', 'gates', 'generated'],
   http: ['core', 'limits'],
   tasks: ['core', 'db', 'limits', 'gates', 'store', 'http', 'generated'],
-  claim: ['core', 'db', 'limits', 'gates', 'store', 'tasks', 'generated'],
+  claim: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'generated'],
   takes: ['core', 'db', 'limits', 'store', 'http', 'claim', 'generated'],
   redis: ['core', 'db', 'limits', 'claim', 'generated'],
   schedule: ['core', 'db', 'store', 'tasks', 'generated'],
-  operations: ['core', 'db', 'limits', 'gates', 'store', 'http', 'tasks', 'claim', 'takes', 'generated'],
-  fleet: ['core', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'generated'],
+  operations: ['core', 'report', 'db', 'limits', 'gates', 'store', 'http', 'tasks', 'claim', 'takes', 'generated'],
+  fleet: ['core', 'report', 'db', 'limits', 'gates', 'store', 'tasks', 'claim', 'takes', 'generated'],
   worker: [...below, 'fleet', 'generated'],
   sluice: [...below, 'operations', 'fleet', 'worker', 'generated'],
   testing: [...below, 'operations', 'fleet', 'worker', 'sluice', 'generated'],
@@ -61,7 +75,7 @@ const tables: Record<string, string[]> = {
   tasks: ['learned'],
   claim: ['claim', 'class_state', 'lane', 'list', 'reservation'],
   schedule: ['schedule', 'firing'],
-  fleet: ['doubt'],
+  fleet: ['doubt', 'alarm'],
 }
 
 /** References against the order, each with its reason. */

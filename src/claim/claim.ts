@@ -69,15 +69,11 @@ export class Claims {
   readonly #storeClock: StoreClock
   /** What was learned of the past is about the classes of these tasks. */
   readonly #since = new WeakMap<readonly string[], { us: string; fromMs: number }>()
-  /** Receives an error that has come back for some seconds; the claim goes on trying. */
-  lasting: (error: unknown) => void = (error) =>
-    this.#store.log.error('claims fail; they are tried again until they do not', { error: String(error) })
-  /** Called once, at the next answer after that. */
-  recovered: () => void = () => this.#store.log.info('claims work again')
-  #isLasting = false
+  /** Since when the store is reported as unreachable, in monotonic ms. */
+  #awayMs: number | undefined
   /** Receives what was parked, because claims failed by it. */
   parked: (names: readonly string[], error: unknown) => void = (names, error) =>
-    this.#store.log.error('parked, because claims failed by it', { names, error: String(error) })
+    this.#store.log.error('parked, because claims failed by it', { names, err: error })
   #vainLooks = 0
   #blindUntilMs = -Infinity
   /** The last claim found only lanes that are blocked: the next looks at more of them. */
@@ -168,7 +164,7 @@ export class Claims {
         if (isDataError(error) && !isOwnDouble(error) && (await this.#park(who, want, error))) continue
         if (!(error instanceof StoreError) && !isTransient(error) && !isOwnDouble(error)) throw error
         if (signal.aborted || this.#store.clock.monotonicMs() - begunMs > this.patienceMs) throw error
-        if (tries === quietTries) this.#fails(error)
+        if (tries === quietTries) this.#fails(error, begunMs)
         await this.#store.clock.sleep(againMs(tries, this.#store.clock.random()), signal)
       }
     }
@@ -224,20 +220,28 @@ export class Claims {
       return false
     } catch (failure) {
       this.#blindUntilMs = clock.monotonicMs() + blindMs
-      log.error('a look for what claims fail by failed', { error: String(failure) })
+      log.error('the search for what makes claims fail has failed itself', { err: failure })
       return false
     }
   }
 
-  #fails(error: unknown): void {
-    if (!this.#isLasting) this.lasting(error)
-    this.#isLasting = true
+  /** Reports an error that has come back for some seconds; the claim goes on trying. */
+  #fails(error: unknown, sinceMs: number): void {
+    const { report } = this.#store
+    if (!(error instanceof StoreError))
+      report.log.error('claims fail; they are repeated until they work', { err: error })
+    else if (this.#awayMs === undefined) {
+      this.#awayMs = sinceMs
+      report.emit('connection', { to: 'store', isLost: true, error })
+    }
   }
 
   #answered(): void {
     this.#vainLooks = 0
-    if (this.#isLasting) this.recovered()
-    this.#isLasting = false
+    if (this.#awayMs === undefined) return
+    const forMs = this.#store.clock.monotonicMs() - this.#awayMs
+    this.#awayMs = undefined
+    this.#store.report.emit('connection', { to: 'store', isLost: false, forMs })
   }
 
   /** Returns the time before which nothing is due, by an earlier answer; null: the store has to look at all of the past. */

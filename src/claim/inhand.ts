@@ -8,6 +8,16 @@ import type { ClaimedJob } from './claimed-job.ts'
 import type { Outlet, OutletFor } from './outlet.ts'
 import type { Throttle } from './throttle.ts'
 
+/** Receives what becomes of attempts, to report it. */
+export interface Watch {
+  /** These attempts begin. */
+  begun(jobs: readonly ClaimedJob[]): void
+  /** Returns whether `ended` shall be called for this outcome. */
+  wants(outcome: Outcome): boolean
+  /** The end of an attempt is recorded. */
+  ended(job: ClaimedJob, outcome: Outcome): void
+}
+
 /** What it needs; see the fields. */
 export interface InHandOptions {
   outlet: OutletFor
@@ -24,6 +34,8 @@ export interface InHandOptions {
    * Without this function the outlet itself ends every attempt.
    */
   timedOut: ((job: ClaimedJob, forMs: number) => Outcome | undefined) | undefined
+  /** Default: nobody. */
+  watch?: Watch
 }
 
 /** A kind of task, and how many more of its attempts can begin. */
@@ -173,7 +185,9 @@ export class InHand {
     for (const job of wanted) this.#jobs.set(job, nowMs)
     this.#pending -= wanted.length
     if (wanted.length < jobs.length) for (const job of jobs) if (!wanted.includes(job)) this.#refuse(job)
-    if (wanted.length > 0) this.#outlet.start(wanted)
+    if (wanted.length === 0) return
+    this.#options.watch?.begun(wanted)
+    this.#outlet.start(wanted)
   }
 
   /** Gives back a job that may not start, or was granted too late. */
@@ -223,7 +237,9 @@ export class InHand {
     if (held !== undefined) this.putOff++
     else if (outcome.kind === 'return' || outcome.kind === 'unused') this.returned++
     else if (outcome.kind === 'readmit' || outcome.kind === 'denied') this.readmitted++
-    const ending = this.#options.finisher.end(job, outcome)
+    const { finisher, watch } = this.#options
+    const ending = finisher.end(job, outcome)
+    if (watch?.wants(outcome)) void ending.then((isRecorded) => isRecorded && watch.ended(job, outcome))
     this.look()
     if (outcome.kind === 'done' || outcome.kind === 'failed') void ending.then(this.look)
     else void ending.then(this.#wentBack)

@@ -11,6 +11,8 @@ import { Guard } from '../http/guard.ts'
 import * as library from '../index.ts'
 import type { Schedule } from '../index.ts'
 import { said } from '../fleet/retention.ts'
+import { type EventName, eventNames } from '../report/events.ts'
+import { logStyle } from '../report/options.ts'
 import { flat } from './failure.ts'
 
 /** A config file's content and place. */
@@ -26,6 +28,8 @@ const names = ['sluice.config.ts', 'sluice.config.js', 'sluice.config.mjs']
 const known = [
   'store',
   'schema',
+  'logLevel',
+  'logFormat',
   'listenUrl',
   'redis',
   'redisPrefix',
@@ -36,6 +40,8 @@ const known = [
   'schedules',
   'rules',
   'routes',
+  'alarms',
+  'on',
   'retention',
   'prune',
 ]
@@ -73,6 +79,7 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
   const { concurrency, queues, tasks, schedules } = fields
   try {
     said(fields)
+    logStyle(fields as SluiceConfig, 'info')
   } catch (error) {
     throw bad(file, error instanceof Error ? error.message : String(error))
   }
@@ -94,7 +101,12 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
   if (schedules !== undefined && !(Array.isArray(schedules) && schedules.every(isSchedule))) {
     throw bad(file, 'schedules must be a list of schedules made by schedule(…)')
   }
-  const { rules = [], routes = {}, allowPrivate = [] } = fields as SluiceConfig
+  const { rules = [], routes = {}, allowPrivate = [], on = {} } = fields as SluiceConfig
+  const odd = Object.entries(on).find(
+    ([name, listener]) => !eventNames.includes(name as EventName) || typeof listener !== 'function',
+  )
+  if (odd !== undefined)
+    throw bad(file, `on.${odd[0]} must be a function, and its name that of an event: ${eventNames.join(', ')}`)
   if (!Array.isArray(allowPrivate) || !allowPrivate.every((each) => typeof each === 'string'))
     throw bad(file, 'allowPrivate must be a list of addresses, ranges or host names')
   try {

@@ -75,6 +75,8 @@ function startWorker(settings: Settings, flags: WorkFlags, tasks: string | undef
     ['--tasks', tasks],
     ['--concurrency', flags.concurrency?.toString()],
     ['--queues', flags.queues],
+    ['--log-level', settings.logLevel],
+    ['--log-format', settings.logFormat],
   ]
   const args = given.flatMap(([flag, value]) => (value === undefined ? [] : [flag, value]))
   // The URL goes into the environment, because every user of the machine can read a process's arguments.
@@ -83,7 +85,7 @@ function startWorker(settings: Settings, flags: WorkFlags, tasks: string | undef
     DATABASE_URL: settings.store,
     ...(settings.listenUrl === undefined ? {} : { SLUICE_LISTEN_URL: settings.listenUrl }),
   }
-  return spawn(process.execPath, [main, 'work', ...args, ...(settings.out.json ? ['--json'] : [])], {
+  return spawn(process.execPath, [main, 'work', '--live', ...args, ...(settings.out.json ? ['--json'] : [])], {
     env,
     detached: process.platform !== 'win32',
     stdio: ['ignore', 'inherit', 'inherit', 'ipc'],
@@ -116,7 +118,7 @@ class Restarter {
       const watcher = fs.watch(dir, (_, name) => {
         if (name === null || this.#files.has(path.join(dir, name))) this.#saved()
       })
-      watcher.on('error', (error) => this.#out.log.warn(`${dir} is no longer watched`, { error: String(error) }))
+      watcher.on('error', (error) => this.#out.log.warn(`${dir} is no longer watched`, { err: error }))
       this.#watched.set(dir, watcher)
     }
   }
@@ -126,7 +128,7 @@ class Restarter {
     this.#child = child
     child.on('message', (message) => this.watch((message as { files?: string[] }).files ?? []))
     child.on('error', (error) => {
-      this.#out.log.error('the worker did not start', { error: String(error) })
+      this.#out.log.error('the worker did not start', { err: error })
       if (child.pid === undefined) this.#child = undefined
     })
     child.once('exit', (code) => {

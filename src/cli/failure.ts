@@ -18,7 +18,7 @@ export function fail(error: unknown, json: boolean): number {
   const text = json ? JSON.stringify({ error: { code, message } }) : `error ${code}: ${message}`
   // The message is empty if help was printed for a command without arguments.
   if (message !== '') process.stderr.write(`${text}\n`)
-  if (process.env['SLUICE_DEBUG'] === '1' && error instanceof Error)
+  if (process.env['SLUICE_LOG_LEVEL'] === 'debug' && error instanceof Error)
     process.stderr.write(`${redactText(String(error.stack))}\n`)
   return exit
 }

@@ -3,6 +3,7 @@
 import { Command, Option } from 'commander'
 import { SluiceError } from '../core/errors.ts'
 import { version } from '../core/version.ts'
+import { logFormats, logLevels } from '../report/options.ts'
 import { cancelCommand, reprioritiseCommand, retryCommand } from './bulk.ts'
 import { devCommand } from './dev.ts'
 import { dispatchCommand } from './dispatch.ts'
@@ -30,6 +31,17 @@ async function build(argv: readonly string[]): Promise<Command> {
     .option('--schema <name>', 'schema in the database (env SLUICE_SCHEMA; default sluice)')
     .option('--config <file>', 'config file (default: the nearest sluice.config.ts, .js or .mjs, upward)')
     .option('--json', 'print JSON: one object, or one a line for lists')
+    .addOption(
+      new Option('--log-level <level>', 'least level of log lines (env SLUICE_LOG_LEVEL; default info)').choices(
+        logLevels,
+      ),
+    )
+    .addOption(
+      new Option(
+        '--log-format <format>',
+        'text or json (env SLUICE_LOG_FORMAT; default text, json with --json)',
+      ).choices(logFormats),
+    )
     .addOption(new Option('--no-color', 'print without colours (env NO_COLOR)'))
     .addHelpText('after', '\nExit codes: 0 ok, 1 failed, 2 usage, 3 store unreachable.')
   const commands = [

@@ -1,7 +1,12 @@
 /** Output of the command line: data on stdout, messages on stderr, colours only on a terminal, no secrets in log lines. */
 import { styleText } from 'node:util'
-import { redactField, redactText } from '../core/redact.ts'
-import type { Log } from '../core/log.ts'
+import { systemClock } from '../core/clock.ts'
+import type { Log, LogFormat, LogLevel } from '../core/log.ts'
+import { logStyle, stderrLog } from '../report/options.ts'
+
+export { span } from '../core/span.ts'
+
+import { screen } from './screen.ts'
 
 type Colour = 'green' | 'yellow' | 'red' | 'dim' | 'bold'
 
@@ -24,12 +29,25 @@ export interface Output {
   readonly log: Log
 }
 
-/** Makes the output of one command. */
-export function output(options: { json?: boolean; color?: boolean }): Output {
+/** How a command prints. */
+export interface OutputOptions {
+  json?: boolean
+  color?: boolean
+  /** Default: `SLUICE_LOG_LEVEL`, else `info`. */
+  logLevel?: LogLevel
+  /** Default: `SLUICE_LOG_FORMAT`, else `json` with `--json`, and `text` without it. */
+  logFormat?: LogFormat
+}
+
+/** Makes the output of one command. @throws UsageError SLUICE_BAD_OPTION */
+export function output(options: OutputOptions): Output {
   const json = options.json === true
   const isColoured = !json && options.color !== false && !process.env['NO_COLOR'] && process.stdout.isTTY === true
+  if (options.color === false) process.env['NO_COLOR'] ??= '1'
+  const { level, format } = logStyle(options, 'info', json ? 'json' : 'text')
+  const log = stderrLog(level, format, systemClock, (text) => screen.write(text))
   const line = (text: string) => void process.stdout.write(`${text}\n`)
-  const talk = (text: string) => void process.stderr.write(`${text}\n`)
+  const talk = (text: string) => screen.write(`${text}\n`)
   const paint = (colour: Colour, text: string) => (isColoured ? styleText(colour, text) : text)
   return {
     json,
@@ -39,7 +57,7 @@ export function output(options: { json?: boolean; color?: boolean }): Output {
     talk,
     hint: (text) => (json ? undefined : talk(`next: ${text}`)),
     paint,
-    log: logTo(talk, json),
+    log,
   }
 }
 
@@ -53,38 +71,10 @@ function tabulate(rows: readonly (readonly string[])[]): string[] {
   )
 }
 
-function logTo(talk: (text: string) => void, json: boolean): Log {
-  const write = (level: string) => (message: string, details?: Record<string, unknown>) => {
-    if (level === 'debug' && process.env['SLUICE_DEBUG'] !== '1') return
-    if (json) return talk(safeJson({ level, message, ...details }))
-    talk(`${level} ${redactText(message)}${details === undefined ? '' : ` ${safeJson(details)}`}`)
-  }
-  return { debug: write('debug'), info: write('info'), warn: write('warn'), error: write('error') }
-}
-
-/** Converts details to JSON; a handler may log values that JSON cannot express. */
-function safeJson(value: unknown): string {
-  try {
-    return JSON.stringify(value, redactField)
-  } catch {
-    return '"(not expressible as JSON)"'
-  }
-}
-
 /** Puts a text on one line, cut to a length. */
 export function brief(text: string, length = 80): string {
   const flat = text.replaceAll(/\s+/g, ' ').trim()
   return flat.length <= length ? flat : `${flat.slice(0, length - 1)}…`
-}
-
-/** Formats a duration: `340 ms`, `3.2 s`, `5 min`, `2 h`, `3 d`. */
-export function span(ms: number): string {
-  const size = Math.abs(ms)
-  if (size < 1_000) return `${Math.round(ms)} ms`
-  if (size < 100_000) return `${(ms / 1_000).toFixed(1)} s`
-  if (size < 6_000_000) return `${Math.round(ms / 60_000)} min`
-  if (size < 172_800_000) return `${Math.round(ms / 3_600_000)} h`
-  return `${Math.round(ms / 86_400_000)} d`
 }
 
 /** Formats a number of bytes: `8 kB`, `1.2 GB`. */

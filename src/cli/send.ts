@@ -38,7 +38,7 @@ export function sendCommand(): Command {
     .argument('[json]', 'input of the job; `-` reads it from stdin (default: {})')
     .option('--from <file>', 'send a job for each row of a CSV or NDJSON file; `-` is stdin')
     .option('--tasks <file>', 'file that exports the task (env SLUICE_TASKS; default: as in sluice.config.ts)')
-    .option('--repeat <n>', 'send n jobs with the same input', whole(1, 100_000), 1)
+    .option('--repeat <n>', 'send n jobs with the same input, and print how many', whole(1, 100_000), 1)
     .option('--delay <span>', 'do not start before this time from now: 30s, 5min, 2h, 7d')
     .option('--at <time>', 'do not start before this time: 2030-01-31T12:00:00Z')
     .option('--max-wait <span>', "fail the job if it has not begun within this time (default: the task's)")
@@ -94,10 +94,8 @@ async function send(name: string, json: string | undefined, flags: SendFlags, co
     }
     return sent
   })
-  for (const id of ids) {
-    if (out.json) out.object({ id })
-    else out.line(id)
-  }
+  if (out.json) for (const id of ids) out.object({ id })
+  else out.line(ids.length === 1 ? String(ids[0]) : `${ids.length} sent`)
   out.hint(`\`sluice why ${ids[0]}\` shows what it waits for; \`sluice work\` runs it`)
 }
 

@@ -1,6 +1,8 @@
 /** Settings of a command: from its options, else the environment, else sluice.config.ts, else the default. */
 import { UsageError } from '../core/errors.ts'
+import type { LogFormat, LogLevel } from '../core/log.ts'
 import { Sluice } from '../index.ts'
+import type { EventName, Listener } from '../report/events.ts'
 import { Rulebook } from '../tasks/rule.ts'
 import { checkSchema } from '../db/store.ts'
 import { env, openStore, place, type Opened } from '../db/open.ts'
@@ -17,6 +19,8 @@ export interface Globals {
   config?: string
   json?: boolean
   color?: boolean
+  logLevel?: LogLevel
+  logFormat?: LogFormat
 }
 
 /** The settings of a command. */
@@ -28,21 +32,31 @@ export interface Settings {
   /** URL of the Redis in which limits are shared; undefined: none. */
   redis: string | undefined
   config: Found
+  /** As given by flags. */
+  logLevel: LogLevel | undefined
+  logFormat: LogFormat | undefined
   out: Output
 }
 
 /** Reads options, environment and config file. @throws UsageError SLUICE_BAD_CONFIG, SLUICE_BAD_URL, SLUICE_BAD_SCHEMA */
 export async function settingsOf(command: Command): Promise<Settings> {
   const globals = command.optsWithGlobals<Globals>()
-  const out = output(globals)
   const config = await findConfig(globals.config)
+  const { logLevel, logFormat } = config.fields
+  const inFile = {
+    ...(env('SLUICE_LOG_LEVEL') === undefined && logLevel !== undefined ? { logLevel } : {}),
+    ...(env('SLUICE_LOG_FORMAT') === undefined && logFormat !== undefined ? { logFormat } : {}),
+  }
+  const out = output({ ...inFile, ...globals })
   const schema = globals.schema ?? env('SLUICE_SCHEMA') ?? config.fields.schema ?? 'sluice'
   checkSchema(schema)
   const given = globals.store ?? env('DATABASE_URL')
   const store =
     given === undefined ? place(config.fields.store ?? '.sluice/data', config.dir) : place(given, process.cwd())
   const listenUrl = env('SLUICE_LISTEN_URL') ?? config.fields.listenUrl
-  return { store, schema, listenUrl, redis: env('REDIS_URL') ?? config.fields.redis, config, out }
+  const redis = env('REDIS_URL') ?? config.fields.redis
+  const { logLevel: level, logFormat: format } = globals
+  return { store, schema, listenUrl, redis, config, logLevel: level, logFormat: format, out }
 }
 
 /** Returns the name of a store to show: without its password. */
@@ -79,23 +93,25 @@ export async function withSluice<T>(
 /** Opens the store; with `migrate` brings its schema up to date. */
 export async function openSluice(settings: Settings, migrate = true): Promise<Sluice> {
   const { store, schema, listenUrl, redis, out } = settings
-  const { retention, prune, rules, routes, allowPrivate } = settings.config.fields
+  const { retention, prune, rules, routes, alarms, allowPrivate, on = {} } = settings.config.fields
   const redisPrefix = env('SLUICE_REDIS_PREFIX') ?? settings.config.fields.redisPrefix
-  const log = out.json ? { ...out.log, info() {} } : out.log
-  return await Sluice.open({
+  const sluice = await Sluice.open({
     store,
     schema,
     migrate,
-    log,
+    log: out.log,
     ...(listenUrl === undefined ? {} : { listenUrl }),
     ...(redis === undefined ? {} : { redis }),
     ...(redisPrefix === undefined ? {} : { redisPrefix }),
     ...(retention === undefined ? {} : { retention }),
     ...(prune === undefined ? {} : { prune }),
+    ...(alarms === undefined ? {} : { alarms }),
     ...(rules === undefined ? {} : { rules }),
     ...(routes === undefined ? {} : { routes }),
     ...(allowPrivate === undefined || env('SLUICE_ALLOW_PRIVATE') !== undefined ? {} : { allowPrivate }),
   })
+  for (const [name, listener] of Object.entries(on)) sluice.on(name as EventName, listener as Listener<EventName>)
+  return sluice
 }
 
 /** Opens the store for `body` and closes it afterwards, without checking its schema. */

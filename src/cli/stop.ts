@@ -33,11 +33,11 @@ export function listenForStop(): Stop {
  * exception ends the worker when its attempts have ended.
  */
 export function surviveStrays(log: Log, stop: Stop | undefined): void {
-  process.on('unhandledRejection', (reason) => log.error('unhandled promise rejection', { error: String(reason) }))
+  process.on('unhandledRejection', (reason) => log.error('unhandled promise rejection', { err: reason }))
   if (stop === undefined) return
   process.on('uncaughtException', (error) => {
     log.error('uncaught exception outside of any attempt; the worker ends after its running attempts', {
-      error: String(error),
+      err: error,
     })
     process.exitCode = 1
     stop.ask()

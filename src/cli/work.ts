@@ -1,5 +1,5 @@
 /** `sluice work`: runs a worker until Ctrl-C or SIGTERM. */
-import { Command } from 'commander'
+import { Command, Option } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { parseRate, type Rate } from '../core/rate.ts'
@@ -9,6 +9,8 @@ import { type AnyTask, type Sluice, useSluice, type WorkOptions } from '../index
 import { readLabel } from '../worker/labels.ts'
 import type { Worker } from '../worker/worker.ts'
 import { loadedFiles, needCode } from './config.ts'
+import { showLive } from './live.ts'
+import { screen } from './screen.ts'
 import { nameOf, openSluice, type Settings, settingsOf, whole } from './settings.ts'
 import { listenForStop, type Stop, surviveStrays } from './stop.ts'
 
@@ -19,6 +21,8 @@ export interface WorkFlags {
   queues?: string
   rate?: string
   label?: readonly string[]
+  /** Given by `sluice dev`: shows jobs and limits. */
+  live?: boolean
 }
 
 const summaryMs = 10_000
@@ -28,6 +32,7 @@ export function workCommand(): Command {
   return workFlags(new Command('work'))
     .description('run jobs until Ctrl-C or SIGTERM; running attempts finish first')
     .argument('[tasks-file]', 'file that exports the tasks (env SLUICE_TASKS; default: as in sluice.config.ts)')
+    .addOption(new Option('--live').hideHelp())
     .action(work)
 }
 
@@ -98,7 +103,8 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
     out.log.info(
       `working on ${names}${firing} from ${nameOf(settings.store)}${on}, ${options.concurrency ?? 10} at once`,
     )
-    if (process.stderr.isTTY) void summarise(sluice, worker, settings, ended.signal)
+    if (flags.live) void showLive(sluice, settings.schema, { out, screen }, ended.signal)
+    else if (process.stderr.isTTY) void summarise(sluice, worker, settings, ended.signal)
     const gone = await Promise.race([stop.first, sluice.ended])
     if (gone !== undefined) throw gone
     out.log.info(`ending after ${worker.running} running attempt(s); interrupt again to abandon them`)
@@ -135,7 +141,7 @@ async function summarise(sluice: Sluice, worker: Worker, { out }: Settings, sign
       const { waiting, scheduled, failed } = await sluice.jobs.status()
       out.talk(`${worker.running} running here, ${waiting} waiting, ${scheduled} scheduled, ${failed} failed`)
     } catch (error) {
-      out.log.warn('the status could not be read', { error: String(error) })
+      out.log.warn('the status could not be read', { err: error })
     }
   }
 }

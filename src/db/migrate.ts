@@ -4,6 +4,7 @@
  * a schema of their own, so an old and a new process each call their own, and a rollback finds the old ones in place.
  */
 import { createHash } from 'node:crypto'
+import { UsageError } from '../core/errors.ts'
 import { functions, migrations } from '../generated/sql.ts'
 import { version } from '../core/version.ts'
 import type { Db, Queryable, Tx } from './db.ts'
@@ -34,6 +35,13 @@ export async function pending(db: Queryable, schema: string): Promise<Step[]> {
   const name = `functions-${version}-${functionHash}`
   if (!done.has(name)) steps.push({ name, sql: `${emptyEngine(schema)}\n${inSchema(functionText, schema)}` })
   return steps
+}
+
+/** @throws UsageError SLUICE_NOT_MIGRATED unless the database is up to date */
+export async function mustBeMigrated(db: Queryable, schema: string): Promise<void> {
+  const names = (await pending(db, schema)).map((step) => step.name)
+  if (names.length === 0) return
+  throw new UsageError('SLUICE_NOT_MIGRATED', `schema ${schema} lacks ${names.join(', ')}; run \`sluice migrate\``)
 }
 
 /** How often a migration is tried while the statements of live workers deadlock with it. */

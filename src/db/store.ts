@@ -5,6 +5,7 @@
 import { type Clock, systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
 import { type Log, silent } from '../core/log.ts'
+import { Report } from '../report/report.ts'
 import { version } from '../core/version.ts'
 import { type FunctionName, statements } from '../generated/sql.ts'
 import type { Db, Queryable, Row } from './db.ts'
@@ -35,6 +36,9 @@ export interface Store extends Sql {
   /** The schema with the tables. */
   readonly schema: string
   readonly clock: Clock
+  /** Where the engine's events go. */
+  readonly report: Report
+  /** The engine's log, `report.log`. */
   readonly log: Log
   /**
    * Returns the same SQL in a transaction; with `db` itself, on the connections that users share. Nothing is prepared
@@ -50,12 +54,15 @@ export interface StoreContext {
   clock?: Clock
   /** Default: nothing is written. */
   log?: Log
+  /** Default: reports to `log`. */
+  report?: Report
 }
 
 /** Returns a store on a database. @throws UsageError SLUICE_BAD_SCHEMA */
-export function storeOn(db: Db, { schema = 'sluice', clock = systemClock, log = silent }: StoreContext = {}): Store {
+export function storeOn(db: Db, context: StoreContext = {}): Store {
+  const { schema = 'sluice', clock = systemClock, log = silent, report = new Report(clock, log) } = context
   const own = sqlBy(schema, (name, text, args) => db.call(name, text, args))
-  return { ...own, db, schema, clock, log, on: (queryable) => sqlOn(queryable, schema) }
+  return { ...own, db, schema, clock, report, log: report.log, on: (queryable) => sqlOn(queryable, schema) }
 }
 
 /** Returns the SQL of this release on anything that runs statements. @throws UsageError SLUICE_BAD_SCHEMA */

@@ -35,7 +35,7 @@ const oldestSql = `select c.oid::regclass::text as name from pg_class c left joi
  * minute later.
  */
 export async function vacuumUntil(signal: AbortSignal, { db, schema, clock, log }: Store): Promise<void> {
-  const failed = (table: string, error: unknown) => log.debug('vacuum failed', { table, error: String(error) })
+  const failed = (table: string, error: unknown) => log.debug('vacuum failed', { table, err: error })
   for (;;) {
     await clock.sleep(vacuumMs, signal, false)
     if (signal.aborted) return

@@ -49,6 +49,8 @@ export class Membership {
   #worker: string | undefined
   /** True if it had the turn in its last round. */
   #isLeading = false
+  /** True until its first round: until then nobody may have the turn. */
+  #isNew = true
   /** The number of stuck handlers that was last recorded, and for which registration. */
   #told = { worker: '', stuck: 0 }
 
@@ -70,6 +72,11 @@ export class Membership {
   /** The id of this registration; undefined before the first one, and while it is renewed. */
   get id(): string | undefined {
     return this.#worker
+  }
+
+  /** True if this worker reports what concerns the fleet: it has the turn to do the common work, or may have it. */
+  get isSpeaker(): boolean {
+    return this.#isLeading || this.#isNew
   }
 
   /**
@@ -99,6 +106,7 @@ export class Membership {
       this.#store.call<Answer>('run_worker_round', [worker, this.#isLeading, ...known])
     const { alive = false, turn = true, rest = false, orphans = [] } = (await this.#epoch.lookBy(ask)) ?? {}
     this.#isLeading = turn
+    this.#isNew = false
     return { ...(alive ? {} : { lost: worker }), isTurn: turn, mayRest: rest, claims: orphans }
   }
 

@@ -60,6 +60,10 @@ begin
     'its worker was lost during the attempt; whether the call was made is not known, and it may be made only once');
   perform engine.record_failed_jobs(v_crashed, 'crashed', 'SLUICE_WORKER_LOST',
     'its worker was lost during an attempt three times');
+  if p_why = 'lost' then
+    perform engine.notify_event('rescued', jsonb_build_object('worker', p_worker::text, 'host', v_lost.host,
+      'pid', v_lost.pid, 'jobs', v_count));
+  end if;
   delete from sluice.idle i where i.worker = p_worker;
   if v_count > 0 then perform pg_notify('sluice.wake', '*'); end if;
   return v_count;

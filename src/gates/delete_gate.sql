@@ -4,5 +4,6 @@ begin
   delete from sluice.gate where name = p_name;
   if not found then return false; end if;
   perform pg_notify('sluice.wake', '*');
+  perform engine.notify_event('paused', jsonb_build_object('name', p_name, 'isPaused', false));
   return true;
 end $$;

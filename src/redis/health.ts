@@ -111,7 +111,7 @@ export class RedisHealth {
     if (error === undefined || nowMs - this.#warnedMs < warnMs) return
     this.#warnedMs = nowMs
     this.#options.store.log.warn('a call to Redis failed; checking whether Redis is there and has its state', {
-      error: textOf(error),
+      err: error,
     })
   }
 
@@ -123,7 +123,7 @@ export class RedisHealth {
 
   async #heal(cause: unknown): Promise<void> {
     const { store, epochs, limiter, connection, restored } = this.#options
-    const { clock, log } = store
+    const { clock, report } = store
     const { signal } = this.#closed
     const sinceMs = clock.monotonicMs()
     let isTold = false
@@ -143,7 +143,7 @@ export class RedisHealth {
         await this.#readClock()
         // Also if the outage was recorded by another process that is gone.
         await store.run('limits/redis/record_redis_back')
-        if (isTold) log.info('Redis is back, and limits in it continue')
+        if (isTold) report.emit('connection', { to: 'redis', isLost: false, forMs: clock.monotonicMs() - sinceMs })
         this.#healedMs = clock.monotonicMs()
         return restored()
       } catch (error) {
@@ -152,9 +152,7 @@ export class RedisHealth {
         if (error instanceof StoreError && error.code === 'SLUICE_REDIS_ANSWER') connection.reset()
         if (!isTold && clock.monotonicMs() - sinceMs > quietMs) {
           isTold = true
-          log.error('Redis, where limits are shared, is away: limits wait, except those with onStoreError: "open"', {
-            error: textOf(why),
-          })
+          report.emit('connection', { to: 'redis', isLost: true, error: why })
           await store.run('limits/redis/record_redis_away', [textOf(why).slice(0, 500)]).catch(() => {})
         }
       }
@@ -172,7 +170,7 @@ export class RedisHealth {
       try {
         await this.#round(n)
       } catch (error) {
-        log.debug('a look at Redis failed', { error: String(error) })
+        log.debug('a look at Redis failed', { err: error })
         if (!(error instanceof StoreError && error.code === 'SLUICE_STORE_UNREACHABLE')) this.failed(error)
       }
     }

@@ -115,7 +115,7 @@ export class RedisPeerLimiter implements PeerLimiter {
       return await this.#ask(asked)
     } catch (error) {
       // The store failed, so the definitions could not be read; nothing was sent.
-      this.#options.store.log.debug('the store failed, so Redis could not confirm grants', { error: String(error) })
+      this.#options.store.log.debug('the store failed, so Redis could not confirm grants', { err: error })
       return { id: undefined, leaves: asked.wishes.map(() => denied(asked.sentMs)) }
     }
   }
@@ -300,7 +300,7 @@ export class RedisPeerLimiter implements PeerLimiter {
     } catch (error) {
       // Then the store grants again what Redis denies.
       if (!(error instanceof StoreError))
-        store.log.debug('a bucket could not be held in the store', { take, error: String(error) })
+        store.log.debug('a bucket could not be held in the store', { take, err: error })
     }
   }
 

@@ -95,7 +95,7 @@ export class ScheduleRunner {
     const { clock, log } = this.#options.store
     while (!signal.aborted) {
       const waitMs = await this.fire().catch((error: unknown) => {
-        log.debug('schedules could not be read', { error: String(error) })
+        log.debug('schedules could not be read', { err: error })
         return awayMs
       })
       await clock.sleep(waitMs + clock.random() * spreadMs, signal, false)

@@ -153,8 +153,9 @@ export class Acquirer {
     return { fromMs: leave.fromMs, waitMs: 0, id }
   }
 
-  /** Holds the buckets for `ms`, because the vendor demands a pause. */
-  async hold(takes: readonly string[], ms: number): Promise<void> {
+  /** Holds the buckets for `ms`, because the vendor demands a pause. @param why its answer, for people */
+  async hold(takes: readonly string[], ms: number, why: string): Promise<void> {
+    this.#store.report.emit('held', { limits: takes, forMs: ms, why })
     this.#shared?.hold(takes, ms)
     const buckets = [...new Set(takes.map(hash64))]
     const params = [buckets, Math.ceil(ms * 1_000), this.#storeClock.cap(this.#store.clock.monotonicMs())]

@@ -9,7 +9,7 @@ export interface FetchGrantsOptions {
   /** Waits for a grant; gives back `unused` in the same statement. */
   take(signal: AbortSignal, unused: TakenGrant | undefined): Promise<TakenGrant>
   /** Lets the bucket grant nothing for `ms` from now. */
-  hold(ms: number): Promise<void>
+  hold(ms: number, why: string): Promise<void>
 }
 
 /** The grants of one `fetch` of a limit. */
@@ -58,7 +58,7 @@ export class FetchGrants implements Spending {
     this.#end.abort(error)
   }
 
-  async hold(ms: number): Promise<void> {
-    await this.#options.hold(ms)
+  async hold(ms: number, why: string): Promise<void> {
+    await this.#options.hold(ms, why)
   }
 }

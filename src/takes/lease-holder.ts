@@ -160,7 +160,7 @@ export class LeaseHolder {
           !known.has(grant) && !this.#held.has(grant) && !this.#asking.has(grant) && !this.#ending.has(grant)
         await this.#giveBackStrays((row.held ?? []).filter(isStray))
       } catch (error) {
-        log.debug('places held outside of jobs could not be renewed', { error: String(error) })
+        log.debug('places held outside of jobs could not be renewed', { err: error })
       }
     }
   }
@@ -189,7 +189,7 @@ export class LeaseHolder {
       ])
       for (const [grant, ending] of batch) if (this.#ending.get(grant) === ending) this.#ending.delete(grant)
     } catch (error) {
-      log.debug('grants outside of jobs could not be given back yet', { error: String(error) })
+      log.debug('grants outside of jobs could not be given back yet', { err: error })
       const nowMs = clock.monotonicMs()
       for (const [grant, { untilMs }] of batch) if (untilMs < nowMs) this.#ending.delete(grant)
       // The loop retries, even if this process holds nothing else.

@@ -29,7 +29,7 @@ export class StoreOutage {
     if (this.#askMs === undefined) {
       this.#since = this.uncharged
       this.#log.warn('the store does not answer; limits with onStoreError "open" grant without it', {
-        error: String(error),
+        err: error,
       })
     }
     this.#askMs = this.#clock.monotonicMs() + probeMs
@@ -45,7 +45,7 @@ export class StoreOutage {
   over(): void {
     if (this.#askMs === undefined) return
     this.#askMs = undefined
-    this.#log.info('the store answers again; what was granted without it was not charged', {
+    this.#log.warn('the store answers again; what was granted without it was not charged', {
       grants: this.uncharged - this.#since,
     })
   }

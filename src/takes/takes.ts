@@ -104,7 +104,7 @@ export class Takes implements Taker {
     const spend = new FetchGrants({
       take: (signal, unused) =>
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
-      hold: (ms) => this.#acquirer.hold([want.take], ms),
+      hold: (ms, why) => this.#acquirer.hold([want.take], ms, why),
     })
     return spend.within(this.#closed.signal, () => createFetch({ agent, clock, allowance: spend })(input, rest))
   }

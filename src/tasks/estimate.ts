@@ -83,7 +83,7 @@ export class Estimates {
     } catch (error) {
       this.#store.log.debug('the learned costs of jobs could not be read; the known ones stay in use', {
         task,
-        error: String(error),
+        err: error,
       })
     }
   }
@@ -114,7 +114,7 @@ export class Estimates {
     } catch (error) {
       this.#store.log.debug('the declared cost of a job can no longer be computed', {
         limit: limit.name,
-        error: String(error),
+        err: error,
       })
       return 0
     }
@@ -131,7 +131,7 @@ export class Estimates {
     try {
       await this.#store.call('learn_costs', [JSON.stringify(batch.map(([, seen]) => seen))])
     } catch (error) {
-      this.#store.log.debug('what jobs used could not be recorded; it is tried again', { error: String(error) })
+      this.#store.log.debug('what jobs used could not be recorded; it is tried again', { err: error })
       for (const [key, seen] of batch) {
         const newer = this.#seen.get(key)?.ratios ?? []
         this.#seen.set(key, { ...seen, ratios: [...newer, ...seen.ratios].slice(0, samplesMax) })

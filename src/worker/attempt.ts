@@ -38,6 +38,8 @@ export interface AttemptOptions {
   notes: NoteBook
   /** A second limiter that must also grant; default none. */
   shared?: PeerLimiter | undefined
+  /** Returns the worker's id, for log lines; default none. */
+  worker?: () => string | undefined
   /** Labels of this worker; default none. */
   labels?: Readonly<Record<string, string>>
   /** Opened threads, if one of the tasks runs in threads. */
@@ -307,8 +309,12 @@ export class Attempt {
   }
 
   #ownNotes(): Notes {
-    const { store, notes } = this.#options
-    return (this.#notes ??= notes.open(this.job, store.log, () => store.clock.wallMs()))
+    const { store, notes, worker } = this.#options
+    const { id, task, attempt } = this.job
+    this.#notes ??= notes.open(this.job, store.report.logOf({ task, job: id, attempt, worker: worker?.() }), () =>
+      store.clock.wallMs(),
+    )
+    return this.#notes
   }
 
   #context(): Context {
@@ -328,9 +334,9 @@ export class Attempt {
     }
     Object.defineProperty(context, owner, { enumerable: false })
     Object.defineProperty(context, 'fetch', Attempt.#fetchOf)
-    Object.defineProperty(context, 'signal', Attempt.#signalOf)
     Object.defineProperty(context, 'log', Attempt.#logOf)
-    return context as typeof context & Pick<Context, 'fetch' | 'signal' | 'log'>
+    Object.defineProperty(context, 'signal', Attempt.#signalOf)
+    return context as typeof context & Pick<Context, 'fetch' | 'log' | 'signal'>
   }
 
   #ownGrants(): StoreGrants {

@@ -264,8 +264,8 @@ export class StoreGrants implements Grants {
     await this.#acquirer.ask({ wish: { id }, takes: this.#takes, units, back: { id, units }, job })
   }
 
-  async hold(ms: number): Promise<void> {
-    if (this.#takes.length > 0) await this.#acquirer.hold(this.#takes, ms)
+  async hold(ms: number, why: string): Promise<void> {
+    if (this.#takes.length > 0) await this.#acquirer.hold(this.#takes, ms, why)
   }
 
   /** Requests a grant from the store, then from the second limiter. */

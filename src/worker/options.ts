@@ -1,6 +1,12 @@
 /** Options of a worker. */
 import { UsageError } from '../core/errors.ts'
 import type { Rate } from '../core/rate.ts'
+import type { Store } from '../db/store.ts'
+import type { OutletFor } from '../claim/outlet.ts'
+import type { PeerLimiter } from '../limits/peer.ts'
+import type { Alarms } from '../fleet/alarms.ts'
+import type { RetentionSettings } from '../fleet/retention.ts'
+import type { Rulebook } from '../tasks/rule.ts'
 import { type AnyTask, checkName } from '../tasks/task.ts'
 import type { Schedule } from '../schedule/schedule.ts'
 import type { Labels } from './labels.ts'
@@ -28,4 +34,37 @@ export function checkWork(tasks: readonly AnyTask[], { queues }: WorkOptions): v
   if (queues?.length === 0)
     throw new UsageError('SLUICE_BAD_OPTION', '`queues` is an empty list; leave it out to serve all')
   for (const queue of queues ?? []) checkName('queue', queue)
+}
+
+/** What `Worker` is given by `Sluice`, which has opened the store; see the fields. */
+export interface WorkerOptions {
+  store: Store
+  tasks: readonly AnyTask[]
+  /** What it fires; their tasks may be others' to run. */
+  schedules: readonly Schedule[]
+  /** Undefined: every queue. */
+  queues: readonly string[] | undefined
+  /** Attempts at once; 1 to 10,000. */
+  concurrency: number
+  /** Attempts that may begin. */
+  rate: Rate | undefined
+  rulebook: Rulebook
+  version: string
+  labels: Readonly<Record<string, string>>
+  /** Addresses beyond the public ones that every task may call. */
+  allowPrivate: readonly string[]
+  /** Where the heartbeat's thread connects; undefined: no thread (embedded engine). */
+  beatUrl: string | undefined
+  /** How long what is over is kept. */
+  care: RetentionSettings
+  /** Default: none are evaluated. */
+  alarms?: Alarms
+  /** Limits whose state is in Redis. */
+  shared: PeerLimiter | undefined
+  /** Executes its jobs; default this process. */
+  outlet?: OutletFor
+  /** Called at each beat: records that the definitions of this process's limits are alive. */
+  renew(): Promise<void>
+  /** Called when it has stopped. */
+  ended(): void
 }

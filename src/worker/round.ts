@@ -8,6 +8,7 @@ import type { Finisher } from '../claim/finish/finish.ts'
 import type { InHand } from '../claim/inhand.ts'
 import type { Membership } from '../fleet/membership.ts'
 import { isDataError, parkBuckets } from '../claim/parking/parked.ts'
+import type { Alarms } from '../fleet/alarms.ts'
 import type { Heartbeat } from '../fleet/heartbeat.ts'
 import type { Housekeeping } from '../fleet/maintenance.ts'
 
@@ -19,6 +20,7 @@ interface Rounds {
   claims: Claims
   finisher: Finisher
   housekeeping: Housekeeping
+  alarms: Alarms | undefined
   heartbeat: Heartbeat | undefined
   /** Aborted when the worker shall stop. */
   stop: AbortSignal
@@ -47,6 +49,7 @@ export function createRound(rounds: Rounds): () => Promise<void> {
     }
     // Whatever the store does: a worker that ends does not wait for an outlet that is silent.
     rounds.hand.endTimedOut()
+    rounds.alarms?.look()
     try {
       rests = await round(rounds)
     } catch (error) {
@@ -59,7 +62,7 @@ export function createRound(rounds: Rounds): () => Promise<void> {
 
 /** Does one round; resolves to whether the next one may be left out. */
 async function round(rounds: Rounds): Promise<boolean> {
-  const { member, housekeeping, heartbeat, stop, lost, freed, say } = rounds
+  const { member, housekeeping, alarms, heartbeat, stop, lost, freed, say } = rounds
   const heard = await member.round(stop.aborted)
   if (heard.lost === undefined) heartbeat?.beaten()
   else lost(heard.lost)
@@ -72,6 +75,7 @@ async function round(rounds: Rounds): Promise<boolean> {
   await member.stir()
   await member.endOverdue()
   await housekeeping.run()
+  await alarms?.check()
   return false
 }
 

@@ -84,7 +84,7 @@ export class Threads {
     // Caused by something that a handler left running in a thread.
     this.#pool.on('error', (error: unknown) =>
       this.#options.log.warn('an idle thread died from something that an earlier job left running in it', {
-        error: String(error),
+        err: error,
       }),
     )
   }

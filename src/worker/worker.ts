@@ -2,8 +2,7 @@
 import { hostname } from 'node:os'
 import { StoreClock } from '../core/clock.ts'
 import { AttemptError, StoreError, UsageError } from '../core/errors.ts'
-import type { Rate } from '../core/rate.ts'
-import { statementIn, type Store } from '../db/store.ts'
+import { statementIn } from '../db/store.ts'
 import { Claims } from '../claim/claim.ts'
 import { Dispatcher, type Offered } from '../claim/dispatcher.ts'
 import { Finisher } from '../claim/finish/finish.ts'
@@ -12,18 +11,16 @@ import { createOpeningReader, renewRuleGates } from '../gates/gates.ts'
 import type { InHand } from '../claim/inhand.ts'
 import { beatMs, Membership } from '../fleet/membership.ts'
 import type { OutletFor } from '../claim/outlet.ts'
-import type { Rulebook } from '../tasks/rule.ts'
-import type { AnyTask } from '../tasks/task.ts'
 import { Throttle } from '../claim/throttle.ts'
 import { Agents } from '../http/agent.ts'
 import { warmClient } from '../http/warm.ts'
-import type { PeerLimiter } from '../limits/peer.ts'
-import type { Schedule } from '../schedule/schedule.ts'
 import { ScheduleRunner } from '../schedule/schedule-runner.ts'
 import type { KeptSlot } from '../store/send.ts'
-import type { RetentionSettings } from '../fleet/retention.ts'
+import { reportNotice } from '../fleet/fleet-events.ts'
 import { Heartbeat } from '../fleet/heartbeat.ts'
 import { Housekeeping } from '../fleet/maintenance.ts'
+import { AttemptEvents } from './attempt-events.ts'
+import type { WorkerOptions } from './options.ts'
 import { GiveBackCounter } from './give-backs.ts'
 import { NoteBook } from './notes.ts'
 import { TaskSet } from './task-set.ts'
@@ -32,37 +29,6 @@ import { Slots } from './slots.ts'
 import { StuckHandlers } from './stuck.ts'
 import { type Threads, threadsFor } from './threads.ts'
 import { warmClaims } from './warm.ts'
-
-/** What a worker needs; see the fields. */
-export interface WorkerOptions {
-  store: Store
-  tasks: readonly AnyTask[]
-  /** What it fires; their tasks may be others' to run. */
-  schedules: readonly Schedule[]
-  /** Undefined: every queue. */
-  queues: readonly string[] | undefined
-  /** Attempts at once; 1 to 10,000. */
-  concurrency: number
-  /** Attempts that may begin. */
-  rate: Rate | undefined
-  rulebook: Rulebook
-  version: string
-  labels: Readonly<Record<string, string>>
-  /** Addresses beyond the public ones that every task may call. */
-  allowPrivate: readonly string[]
-  /** Where the heartbeat's thread connects; undefined: no thread (embedded engine). */
-  beatUrl: string | undefined
-  /** How long what is over is kept. */
-  care: RetentionSettings
-  /** Limits whose state is in Redis. */
-  shared: PeerLimiter | undefined
-  /** Executes its jobs; default this process. */
-  outlet?: OutletFor
-  /** Called when it has stopped. */
-  /** Called at each beat: records that the definitions of this process's limits are alive. */
-  renew(): Promise<void>
-  ended(): void
-}
 
 /** For so long, from its start or its last success, `once` goes round again for jobs that all came back uncalled. */
 const vainMsMax = 10_000
@@ -95,6 +61,7 @@ export class Worker {
   #heartbeat: Heartbeat | undefined
   #rounds: Promise<unknown> | undefined
   #unlisten: (() => Promise<void>) | undefined
+  #unreported: (() => Promise<void>) | undefined
   #unheard: (() => void) | undefined
   #stopping: Promise<void> | undefined
 
@@ -123,8 +90,9 @@ export class Worker {
     const threads = threaded.tasks.size > 0 ? threadsFor(concurrency, log) : undefined
     this.#threads = threads
     const slots = threaded.isAll ? Math.min(concurrency, threads?.size ?? concurrency) : concurrency
-    const notes = this.#notes
-    const common = { store, storeClock, patience: new GiveBackCounter(), stuck, notes, threads, rulebook, shared }
+    const worker = () => this.#member.id
+    const own = { worker, notes: this.#notes, patience: new GiveBackCounter() }
+    const common = { store, storeClock, ...own, stuck, threads, rulebook, shared }
     const attempt = repertoire.attempts({ ...common, opens: createOpeningReader(store) }, this.#agents)
     const outlet: OutletFor = (reports) =>
       new Slots(
@@ -150,11 +118,12 @@ export class Worker {
       clock,
       slots,
       shared,
+      watch: new AttemptEvents(store.report, clock, worker),
       throttle: options.rate === undefined ? undefined : new Throttle(options.rate, clock, log),
       who: () => this.#enter(),
       listening: () => db.listening(),
       lost: (id) => this.#lost(id),
-      failed: (error) => log.error('dispatch failed; it goes on', { error: String(error) }),
+      failed: (error) => log.error('dispatch failed; it goes on', { err: error }),
     })
     this.#hand = this.#dispatcher.hand
   }
@@ -194,6 +163,7 @@ export class Worker {
     await this.#renewGates()
     const wake = () => this.#dispatcher.wake()
     this.#unlisten = await db.listen(`${schema}.wake`, (told) => this.#member.isCalled(told) && wake(), wake)
+    this.#unreported = await db.listen(`${schema}.event`, (notice) => this.#heard(notice))
     this.#unheard = this.#options.shared?.onChange(wake)
     await this.#timetable.define()
     await this.#warm()
@@ -294,7 +264,7 @@ export class Worker {
     await this.#timetable.stopped()
     await this.#dispatcher.stop()
     // A store that has ended answers nothing.
-    await Promise.allSettled([this.#member.retreat(), this.#unlisten?.()])
+    await Promise.allSettled([this.#member.retreat(), this.#unlisten?.(), this.#unreported?.()])
     await this.#idle()
     this.#end.abort()
     await this.#rounds
@@ -303,7 +273,7 @@ export class Worker {
     if (!this.#finisher.hasGivenUp) {
       const text = 'the worker ends without signing off; jobs in its hands, if any, will be rescued'
       await this.#options.rulebook.estimates?.write()
-      await this.#member.leave().catch((error: unknown) => this.#options.store.log.warn(text, { error: String(error) }))
+      await this.#member.leave().catch((error: unknown) => this.#options.store.log.warn(text, { err: error }))
     }
     await this.#agents.close()
     await this.#threads?.close()
@@ -342,6 +312,16 @@ export class Worker {
     this.#dispatcher.wake()
   }
 
+  /** Reports what the store notifies workers of; anybody may notify, so a notice may be anything. */
+  #heard(notice: string): void {
+    const { report, log } = this.#options.store
+    try {
+      reportNotice(report, notice, this.#member.isSpeaker)
+    } catch (error) {
+      log.debug('a notification cannot be read', { err: error })
+    }
+  }
+
   #renewGates(): Promise<void> {
     return renewRuleGates(this.#options.store, this.#options.rulebook.gates)
   }
@@ -363,6 +343,7 @@ export class Worker {
       claims: this.#claims,
       finisher: this.#finisher,
       housekeeping,
+      alarms: this.#options.alarms,
       heartbeat: this.#heartbeat,
       stop: this.#stop.signal,
       lost: (id: string) => this.#lost(id),
@@ -377,7 +358,7 @@ export class Worker {
       },
     })
     this.#rounds = this.#member.everyBeat(round, this.#end.signal, (error) =>
-      log.debug('a round of housekeeping failed', { error: String(error) }),
+      log.debug('a round of housekeeping failed', { err: error }),
     )
   }
 }

@@ -150,24 +150,24 @@ test("waits do not attach to the dispatcher's long-lived abort signal, which wou
   expect(joined).not.toHaveBeenCalled()
 })
 
-test('a dispatcher logs once that claims have failed for seconds, and once that they succeed again', async () => {
+test('a dispatcher reports once that the store has been away for seconds, and once that it is back', async () => {
   let failures = 20
   const call = async () => {
     if (failures-- > 0) throw new StoreError('SLUICE_STORE_UNREACHABLE', 'away')
     return [{ now_us: '0', waited_us: '0', wake_us: null, again: false, since: null, jobs: null }]
   }
   const clock = { ...systemClock, sleep: async () => {} }
-  const claims = new Claims(storeOn({ call } as unknown as Db, { clock }))
+  const store = storeOn({ call } as unknown as Db, { clock })
+  const claims = new Claims(store)
   const told: string[] = []
-  claims.lasting = () => void told.push('lasting')
-  claims.recovered = () => void told.push('recovered')
+  store.report.on('connection', ({ isLost }) => told.push(isLost ? 'lost' : 'found'))
   const who = { worker: '1', queues: undefined, tasks: [] }
   const { signal } = new AbortController()
   await claims.claim(who, 1, false, signal)
-  expect(told).toEqual(['lasting', 'recovered'])
+  expect(told).toEqual(['lost', 'found'])
   failures = 2
   await claims.claim(who, 1, false, signal)
-  expect(told).toEqual(['lasting', 'recovered'])
+  expect(told).toEqual(['lost', 'found'])
 })
 
 test('grants that cannot be used in time make claims smaller until they can, and claims stay that small', () => {

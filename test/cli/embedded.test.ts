@@ -36,6 +36,9 @@ it('dev runs jobs of other processes, restarts its worker on save and ends on Ct
   expect(sent).toMatchObject({ code: 0, err: '' })
   const ids = objects(sent.out).map(({ id }) => String(id))
   for (const id of ids) await ended(id)
+  // What runs, and how full limits are; on a terminal the latter are bars.
+  for (const text of ['info  started  task=sync-contact job=', 'info  done in ', 'info  limits: crm for '])
+    await dev.says(text)
 
   project.write('tasks.ts', 'export const = 1')
   await dev.says('tasks.ts cannot be loaded')

@@ -36,7 +36,7 @@ it('commands show no secrets to people, and --reveal shows a job as it is', asyn
   await sluice.close()
 
   const { err } = await project.run(['dispatch', '--once', '--tasks', 'tasks.ts'])
-  const line = 'info with Bearer [redacted] {"api_key":"[redacted]","nested":{"cookie":"[redacted]"},"user":"ada"}'
+  const line = 'info  with Bearer [redacted]  api_key=[redacted] nested={"cookie":"[redacted]"} user=ada'
   expect(err).toContain(line)
   const shown = await project.run(['jobs', 'show', throwing])
   expect(shown.out).toContain('"password": "[redacted]"')

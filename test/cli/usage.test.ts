@@ -90,7 +90,7 @@ it('an unreachable store ends with exit code 3, as JSON too, never with a stack'
   const json = await project.run(['doctor', '--json'])
   expect(json.code).toBe(3)
   expect(objects(json.err)).toEqual([{ error: { code: 'SLUICE_STORE_UNREACHABLE', message: expect.any(String) } }])
-  expect((await project.run(['status'], { env: { SLUICE_DEBUG: '1' } })).err).toContain('\n    at ')
+  expect((await project.run(['status'], { env: { SLUICE_LOG_LEVEL: 'debug' } })).err).toContain('\n    at ')
 })
 
 it('--help and --version are data and end with 0, and a call without command is a usage error', async () => {

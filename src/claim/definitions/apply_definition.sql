@@ -10,6 +10,8 @@ declare
   v_now bigint;
   v_buckets bigint[];
   v_running bigint[];
+  v_before constant jsonb := (
+    select l.spec from sluice.limit_def l where l.name = p_name order by version desc limit 1);
 begin
   if v_def.name is null or exists (
     select 1 from (select spec, source from sluice.limit_def where name = p_name order by version desc limit 1) l
@@ -25,5 +27,13 @@ begin
   end if;
   update sluice.list set due = v_now where due > v_now and id in (select id from sluice.bucket where name = p_name);
   perform pg_notify('sluice.wake', '*');
+  -- A bucket beside a share follows the limit itself, which is reported.
+  if v_before is not null and position('/' in p_name) = 0 then
+    perform engine.notify_event('limit', jsonb_build_object('limit', p_name, 'source', v_def.source, 'by', p_by,
+      'reason', p_reason,
+      'before', jsonb_build_array(v_before -> 'numbers') || jsonb_path_query_array(v_before, '$.beside[*].numbers'),
+      'after', jsonb_build_array(v_def.spec -> 'numbers')
+               || jsonb_path_query_array(v_def.spec, '$.beside[*].numbers')));
+  end if;
   return v_def;
 end $$;

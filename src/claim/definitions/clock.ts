@@ -68,7 +68,7 @@ export class Epoch {
       while (await one());
     } catch (error) {
       log.warn('a limit with a new definition is still closed; the next check tries again', {
-        error: String(error),
+        err: error,
       })
     } finally {
       this.#isRenewing = false

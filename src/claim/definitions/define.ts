@@ -1,6 +1,7 @@
 /** Puts limits in force: each once per process, and never two different ones under one name. */
 import type { Clock } from '../../core/clock.ts'
 import { UsageError } from '../../core/errors.ts'
+import type { SluiceEvents } from '../../report/events.ts'
 import type { Sql } from '../../db/store.ts'
 import { hash64 } from '../../core/hash.ts'
 import { inWords, type Limit } from '../../limits/limit.ts'
@@ -24,11 +25,11 @@ export class Definitions {
   /** The digest of each definition that this process has recorded, by the limit's name. */
   readonly #digests = new Map<string, string>()
   readonly #warned = new Set<string>()
-  readonly #disagrees: (disagreement: Disagreement) => void
+  readonly #disagrees: (disagreement: SluiceEvents['versions']) => void
   #renewedMs = -Infinity
 
   /** @param disagrees called once for each limit that other live processes define with other rules */
-  constructor(sql: Sql, clock: Clock, disagrees: (disagreement: Disagreement) => void = () => {}) {
+  constructor(sql: Sql, clock: Clock, disagrees: (disagreement: SluiceEvents['versions']) => void = () => {}) {
     this.#sql = sql
     this.#clock = clock
     this.#disagrees = disagrees
@@ -122,21 +123,6 @@ export class Definitions {
 interface Renewal {
   missing?: string[]
   others?: { name: string; numbers: LimitNumbers; by: string }[]
-}
-
-/** Two versions of code define one limit with different rules; until one of them is gone, both hold. */
-export interface Disagreement {
-  limit: string
-  /** The numbers in this process's code, in words. */
-  mine: string
-  /** The numbers in the other code, in words, and the user that recorded them: user@host. */
-  other: string
-  by: string
-}
-
-/** Returns a disagreement in words. */
-export function inDisagreement({ limit, mine, other, by }: Disagreement): string {
-  return `limit "${limit}" is ${mine} in this process's code and ${other} in that of another one (${by}): both hold until one of them has been gone for 15 s. \`sluice limits set\` settles it at once`
 }
 
 /** Repeats work that was rolled back by a deadlock or a lock timeout, for some 10 s. */

@@ -164,7 +164,7 @@ export class Finisher {
           if (tries === quietTries)
             this.#store.log.error('ended attempts cannot be recorded; it is tried again until they are', {
               attempts: batch.length,
-              error: String(error),
+              err: error,
             })
         }
         isUnknown ||= error instanceof StoreError
@@ -180,7 +180,7 @@ export class Finisher {
     this.#hasGivenUp = true
     this.#store.log.error(
       'ended attempts could not be recorded, because the store is unavailable; their jobs will be rescued, and run again in doubt',
-      { attempts, error: String(error) },
+      { attempts, err: error },
     )
     return true
   }

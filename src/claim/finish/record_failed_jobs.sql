@@ -16,5 +16,10 @@ begin
       jsonb_build_object('code', p_code, 'message', format(p_message, engine.format_utc(j.expires_at))),
       j.attempts, j.notes)::engine.ending
     from unnest(p_jobs) j));
+  perform engine.notify_event('exhausted', jsonb_build_object('task', f.task, 'jobs', f.n, 'job', f.job,
+      'reason', p_reason, 'error', jsonb_build_object('code', p_code,
+        'message', format(p_message, engine.format_utc(f.expires_at)))))
+    from (select j.task, count(*) as n, min(j.id::text) as job, min(j.expires_at) as expires_at
+          from unnest(p_jobs) j group by j.task) f;
   perform engine.send_failure_jobs(array(select j.id from unnest(p_jobs) j where j.on_failed is not null or j.raw));
 end $$;

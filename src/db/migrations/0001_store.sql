@@ -178,6 +178,15 @@ create table sluice.doubt (
   unchanged_us bigint not null
 ) with (fillfactor = 50);
 
+-- Alarms of the fleet (fleet/alarms.ts): which are raised, and when each last changed.
+create table sluice.alarm (
+  name text not null,
+  subject text not null,
+  raised boolean not null,
+  changed_at timestamptz not null,
+  primary key (name, subject)
+);
+
 -- Workers with a free slot and nothing to do: those to notify, and the release of a bucket that each waits for.
 create unlogged table sluice.idle (
   worker bigint primary key,

@@ -1,0 +1,221 @@
+/**
+ * Alarms: a value that is worth a person's attention, reported once when it goes beyond a bound, and once when it is back.
+ * Those of the store are read by one worker of the fleet; those of its own connections by each process.
+ */
+import type { Clock } from '../core/clock.ts'
+import { UsageError } from '../core/errors.ts'
+import { checkFields } from '../core/fields.ts'
+import { type Duration, durationMs } from '../core/rate.ts'
+import { hideValue } from '../core/redact.ts'
+import { span } from '../core/span.ts'
+import type { Store } from '../db/store.ts'
+import type { SluiceEvents } from '../report/events.ts'
+
+/** When alarms are raised, and where they go. Give the same to every worker; `false` switches an alarm off. */
+export interface AlarmOptions {
+  /** Gets a POST with JSON for each alarm that is raised or over. Default: `SLUICE_ALARM_WEBHOOK`, else nobody. */
+  webhook?: string
+  /** So many jobs wait in a queue; default 100,000. */
+  queueLength?: number | false
+  /** The oldest job of a queue has waited so long; default 1 h. */
+  oldestWait?: Duration | false
+  /** So long a job has waited that no live worker can run; default 1 min. */
+  noWorker?: Duration | false
+  /** A transaction, so old, keeps dead rows from being cleaned; default 30 min. */
+  snapshot?: Duration | false
+  /** The store, or Redis, has been away so long; default 10 s. */
+  away?: Duration | false
+}
+
+/** An alarm that was read. */
+interface Reading {
+  alarm: keyof typeof kinds
+  subject: string
+  value: number
+  detail: string | null
+}
+
+/** How each alarm is set, and how it reads. A new one: a row here, and its values in fleet/read_alarm_values.sql. */
+const kinds = {
+  'queue-length': {
+    option: 'queueLength',
+    threshold: 100_000 as number | Duration,
+    text: ({ subject, value }: Reading) => `${Math.round(value)} jobs wait in queue "${subject}"`,
+  },
+  'oldest-wait': {
+    option: 'oldestWait',
+    threshold: '1h',
+    text: ({ subject, value }: Reading) => `the oldest job of queue "${subject}" has waited for ${span(value)}`,
+  },
+  'no-worker': {
+    option: 'noWorker',
+    threshold: '1min',
+    text: ({ subject, value }: Reading) =>
+      value === 0 ? `workers run ${subject}` : `no live worker runs ${subject}; a job has waited for ${span(value)}`,
+  },
+  snapshot: {
+    option: 'snapshot',
+    threshold: '30min',
+    text: ({ value, detail }: Reading) =>
+      value === 0
+        ? 'no old transaction keeps dead rows'
+        : `a transaction of ${span(value)}${detail === null ? '' : ` (${detail})`} keeps dead rows from being cleaned; \`sluice doctor\` has the cure`,
+  },
+  away: {
+    option: 'away',
+    threshold: '10s',
+    text: ({ subject, value }: Reading) =>
+      value === 0 ? `${names[subject]} answers again` : `${names[subject]} has not answered for ${span(value)}`,
+  },
+} as const satisfies Record<string, { option: keyof AlarmOptions; threshold: number | Duration; text: unknown }>
+
+const names: Record<string, string> = { store: 'the database', redis: 'Redis' }
+
+/** How often the store's values are read, in ms; where reading takes long, it takes at most a hundredth of the time. */
+const readMs = 15_000
+const restPart = 100
+/** An alarm changes at most once in this time, in ms. */
+const quietMs = 60_000
+/** An alarm is over when its value is below this part of the threshold. */
+const overAt = 0.8
+const webhookMs = 5_000
+
+/** Evaluates the alarms of one process, and of the fleet when a worker of it has the turn. */
+export class Alarms {
+  readonly #store: Store
+  readonly #clock: Clock
+  readonly #webhook: string | undefined
+  readonly #thresholds: ReadonlyMap<string, number>
+  /** What is away, since when, in monotonic ms. */
+  readonly #awaySince = new Map<string, number>()
+  /** The alarms of this process: which are raised, and when each last changed. */
+  readonly #own = new Map<string, { isRaised: boolean; changedMs: number }>()
+  readonly #sending = new Set<Promise<void>>()
+  #readAtMs = -Infinity
+
+  /** @throws UsageError SLUICE_BAD_OPTION */
+  constructor(store: Store, options: AlarmOptions = {}) {
+    this.#store = store
+    this.#clock = store.clock
+    this.#webhook = webhookOf(options)
+    this.#thresholds = thresholdsOf(options)
+    store.report.on('connection', ({ to, isLost, forMs = 0 }) => {
+      if (isLost) this.#awaySince.set(to, this.#clock.monotonicMs() - forMs)
+      else this.#awaySince.delete(to)
+      this.look()
+    })
+  }
+
+  /** Evaluates the alarms of this process; to be repeated. */
+  look(): void {
+    const nowMs = this.#clock.monotonicMs()
+    for (const subject of new Set([...this.#awaySince.keys(), ...this.#own.keys()])) {
+      const sinceMs = this.#awaySince.get(subject)
+      const reading: Reading = {
+        alarm: 'away',
+        subject,
+        value: sinceMs === undefined ? 0 : nowMs - sinceMs,
+        detail: null,
+      }
+      const own = this.#own.get(subject) ?? { isRaised: false, changedMs: -Infinity }
+      const isRaised = this.#judge(reading, own.isRaised)
+      if (isRaised === own.isRaised || nowMs - own.changedMs < quietMs) continue
+      this.#own.set(subject, { isRaised, changedMs: nowMs })
+      this.#emit(reading, isRaised)
+    }
+  }
+
+  /** Evaluates the alarms of the store, now and then. For the worker that has the turn to do the fleet's common work. */
+  async check(): Promise<void> {
+    const nowMs = this.#clock.monotonicMs()
+    if (nowMs < this.#readAtMs) return
+    const readings = await this.#store.call<Reading>('read_alarm_values')
+    const tookMs = this.#clock.monotonicMs() - nowMs
+    this.#readAtMs = nowMs + Math.max(readMs, tookMs * restPart)
+    const raised = await this.#store.query<{ name: Reading['alarm']; subject: string }>(
+      'select name, subject from sluice.alarm where raised',
+    )
+    const isRaised = ({ alarm, subject }: Reading) =>
+      raised.some((row) => row.name === alarm && row.subject === subject)
+    const over = raised
+      .map(({ name, subject }): Reading => ({ alarm: name, subject, value: 0, detail: null }))
+      .filter((one) => one.alarm in kinds && !readings.some((other) => isSame(one, other)))
+    for (const reading of [...readings, ...over]) {
+      const before = isRaised(reading)
+      const is = this.#judge(reading, before)
+      if (is === before) continue
+      const params = [reading.alarm, reading.subject, is]
+      const [row] = await this.#store.call<{ change_alarm: boolean }>('change_alarm', params)
+      if (row?.change_alarm === true) this.#emit(reading, is)
+    }
+  }
+
+  /** Resolves when the webhook has got what was sent to it, or did not answer. */
+  async settled(): Promise<void> {
+    await Promise.all(this.#sending)
+  }
+
+  /** Returns whether the alarm is raised from now on; between the two bounds it stays as it is. */
+  #judge({ alarm, value }: Reading, isRaised: boolean): boolean {
+    const threshold = this.#thresholds.get(alarm) ?? Infinity
+    return isRaised ? value >= threshold * overAt : value >= threshold
+  }
+
+  #emit(reading: Reading, isRaised: boolean): void {
+    const { alarm, subject } = reading
+    const value = Math.round(reading.value)
+    const threshold = this.#thresholds.get(alarm) ?? Infinity
+    const event = { alarm, subject, isRaised, value, threshold, text: kinds[alarm].text(reading) }
+    this.#store.report.emit('alarm', event)
+    if (this.#webhook === undefined) return
+    const sending = this.#send(this.#webhook, event).finally(() => this.#sending.delete(sending))
+    this.#sending.add(sending)
+  }
+
+  async #send(url: string, event: SluiceEvents['alarm']): Promise<void> {
+    const text = `Sluice: ${event.isRaised ? '' : 'over: '}${event.text}`
+    const body = JSON.stringify({ ...event, text, at: new Date(this.#clock.wallMs()).toISOString() })
+    const headers = { 'content-type': 'application/json' }
+    try {
+      const response = await fetch(url, { method: 'POST', headers, body, signal: AbortSignal.timeout(webhookMs) })
+      await response.body?.cancel()
+      if (!response.ok) throw new Error(`it answered ${response.status}`)
+    } catch (error) {
+      this.#store.log.warn('the webhook of alarms failed; the alarm is only in this log', {
+        alarm: event.alarm,
+        err: error,
+      })
+    }
+  }
+}
+
+function isSame(one: Reading, other: Reading): boolean {
+  return one.alarm === other.alarm && one.subject === other.subject
+}
+
+function webhookOf({ webhook }: AlarmOptions): string | undefined {
+  const url = webhook ?? (process.env['SLUICE_ALARM_WEBHOOK'] || undefined)
+  if (url === undefined) return undefined
+  if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol))
+    throw new UsageError(
+      'SLUICE_BAD_OPTION',
+      'the webhook of alarms must be an address that begins with https:// or http://',
+    )
+  // Such addresses often contain a secret.
+  hideValue(url)
+  return url
+}
+
+function thresholdsOf(options: AlarmOptions): Map<string, number> {
+  const fields = ['webhook', ...Object.values(kinds).map(({ option }) => option)]
+  checkFields('SLUICE_BAD_OPTION', '`alarms`', options, fields)
+  return new Map(
+    Object.entries(kinds).map(([alarm, { option, threshold }]) => {
+      const given = options[option] ?? threshold
+      if (given === false) return [alarm, Infinity]
+      const value = option === 'queueLength' ? given : durationMs(given as Duration)
+      if (typeof value === 'number' && value > 0) return [alarm, value]
+      throw new UsageError('SLUICE_BAD_OPTION', `alarms.${option} is "${given}"; it must be more than 0, or false`)
+    }),
+  )
+}

@@ -1,0 +1,69 @@
+/** Reports the attempts of a worker: their beginnings and ends as events, and when a task that failed works again. */
+import type { Clock } from '../core/clock.ts'
+import type { ClaimedJob } from '../claim/claimed-job.ts'
+import type { Outcome } from '../claim/finish/finish.ts'
+import type { Watch } from '../claim/inhand.ts'
+import type { AttemptEvent, RecordedError } from '../report/events.ts'
+import type { Report } from '../report/report.ts'
+
+/** So many failures in a row make a success worth a report. */
+const failuresMin = 5
+
+/** The events of one worker's attempts. */
+export class AttemptEvents implements Watch {
+  readonly #report: Report
+  readonly #clock: Clock
+  readonly #worker: () => string | undefined
+  /** Tasks whose last attempts failed: how many, and since when. */
+  readonly #failing = new Map<string, { failures: number; sinceMs: number }>()
+
+  /** @param worker returns the worker's id */
+  constructor(report: Report, clock: Clock, worker: () => string | undefined) {
+    this.#report = report
+    this.#clock = clock
+    this.#worker = worker
+  }
+
+  begun(jobs: readonly ClaimedJob[]): void {
+    if (!this.#report.has('started')) return
+    for (const job of jobs) this.#report.emit('started', this.#about(job))
+  }
+
+  /** False for almost every success: then nothing waits for its record. */
+  wants({ kind }: Outcome): boolean {
+    if (kind === 'done') return this.#failing.size > 0 || this.#report.has('done')
+    return kind === 'retry' || kind === 'failed' || kind === 'interrupt'
+  }
+
+  ended(job: ClaimedJob, outcome: Outcome): void {
+    if (outcome.kind === 'done') return this.#done(job, outcome.tookMs)
+    if (outcome.kind !== 'retry' && outcome.kind !== 'failed' && outcome.kind !== 'interrupt') return
+    const error = recorded(outcome.error)
+    if (outcome.kind === 'failed')
+      return this.#report.emit('exhausted', { ...this.#about(job), reason: outcome.reason, error, jobs: 1 })
+    const { failures = 0, sinceMs = this.#clock.monotonicMs() } = this.#failing.get(job.task) ?? {}
+    this.#failing.set(job.task, { failures: failures + 1, sinceMs })
+    const retryInMs = outcome.kind === 'retry' ? outcome.delayMs : 0
+    this.#report.emit('failed', { ...this.#about(job), error, tookMs: outcome.tookMs, retryInMs })
+  }
+
+  #done(job: ClaimedJob, tookMs: number): void {
+    const { task } = job
+    const failing = this.#failing.get(task)
+    this.#failing.delete(task)
+    if (this.#report.has('done')) this.#report.emit('done', { ...this.#about(job), tookMs })
+    if (failing === undefined || failing.failures < failuresMin) return
+    const { failures, sinceMs } = failing
+    const forMs = this.#clock.monotonicMs() - sinceMs
+    this.#report.emit('recovered', { task, failures, forMs, worker: this.#worker() })
+  }
+
+  #about({ id, task, queue, attempt }: ClaimedJob): AttemptEvent {
+    return { job: id, task, queue, attempt, worker: this.#worker() }
+  }
+}
+
+/** Reads an error as the store records it. */
+function recorded(text: string): RecordedError {
+  return JSON.parse(text) as RecordedError
+}

@@ -1,0 +1,211 @@
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { afterAll, beforeAll, beforeEach, expect, it, vi } from 'vitest'
+import { z } from 'zod'
+import { systemClock } from '../../src/core/clock.ts'
+import { storeOn } from '../../src/db/store.ts'
+import { type AlarmOptions, Alarms } from '../../src/fleet/alarms.ts'
+import { limit, Sluice, task } from '../../src/index.ts'
+import type { SluiceEvents } from '../../src/report/events.ts'
+import { Report } from '../../src/report/report.ts'
+import { empty, ownClock } from '../claim/engine.ts'
+import { keptLog, SteppedClock } from '../report/stage.ts'
+import { fn } from '../servers/fn.ts'
+import { freshDatabase } from '../servers/database.ts'
+import { until } from '../until.ts'
+
+const startMs = 1_700_000_000_000
+let sluice: Sluice
+let storeClock: { set(ms: number): Promise<void> }
+let url: string
+
+beforeAll(async () => {
+  url = (await freshDatabase()).url
+  sluice = await Sluice.open({ store: url })
+  storeClock = await ownClock(sluice.db, startMs)
+})
+afterAll(() => sluice.close())
+beforeEach(async () => {
+  await empty(sluice.db)
+  await sluice.db.query('delete from sluice.alarm')
+  await storeClock.set(startMs)
+})
+
+/** A process that evaluates alarms; `at` moves its clock and the store's, and evaluates. */
+function watcher(options: AlarmOptions) {
+  const clock = new SteppedClock()
+  const { lines, log } = keptLog()
+  const report = new Report(clock, log)
+  const alarms = new Alarms(storeOn(sluice.db, { clock, report }), options)
+  const events: SluiceEvents['alarm'][] = []
+  report.on('alarm', (event) => events.push(event))
+  const told = () =>
+    events
+      .splice(0)
+      .map(({ alarm, subject, isRaised }) => [alarm, subject, isRaised].filter((part) => part !== '').join(' '))
+  let sinceMs = 0
+  const at = async (ms: number) => {
+    clock.advance(ms - sinceMs)
+    sinceMs = ms
+    await storeClock.set(startMs + ms)
+    alarms.look()
+    await alarms.check()
+    return told()
+  }
+  return { alarms, report, lines, clock, at, events, told }
+}
+
+/** Makes the classes of what was sent, as any claim does. */
+const announce = () => sluice.db.query(`select ${fn}.create_announced_classes()`)
+
+const slow = task('slow', { input: z.object({}), limits: [limit('once', { window: '1/h' })], run() {} })
+
+it('a queue that grows raises an alarm once, which ends well below its bound, at most one change a minute', async () => {
+  const one = watcher({ queueLength: 10, oldestWait: false, noWorker: false })
+  const wait = async (n: number) => {
+    await empty(sluice.db)
+    await sluice.sendMany(
+      slow,
+      Array.from({ length: n }, () => ({})),
+    )
+    await announce()
+  }
+  expect(await one.at(0)).toEqual([])
+  await wait(12)
+  expect(await one.at(20_000)).toEqual(['queue-length default true'])
+  expect(one.lines.map(({ level, message }) => [level, message])).toEqual([
+    ['warn', 'alarm: 12 jobs wait in queue "default"'],
+  ])
+  // Nine are fewer than the bound, and not few enough for the end of an alarm.
+  await wait(9)
+  expect(await one.at(100_000)).toEqual([])
+  await wait(7)
+  expect(await one.at(120_000)).toEqual(['queue-length default false'])
+  expect(one.lines.at(-1)?.message).toBe('alarm over: 7 jobs wait in queue "default"')
+  // Back within the minute: the change waits until the minute is over.
+  await wait(12)
+  expect(await one.at(140_000)).toEqual([])
+  expect(await one.at(179_000)).toEqual([])
+  expect(await one.at(195_000)).toEqual(['queue-length default true'])
+})
+
+it('of several processes that evaluate the store, one reports, and another one the end', async () => {
+  const all = [1, 2, 3].map(() => watcher({ oldestWait: '10min', noWorker: false }))
+  await sluice.send(slow, {})
+  await announce()
+  const reports = async (ms: number) => (await Promise.all(all.map((each) => each.at(ms)))).flat()
+  expect(await reports(500_000)).toEqual([])
+  expect(await reports(700_000)).toEqual(['oldest-wait default true'])
+  await empty(sluice.db)
+  expect(await reports(800_000)).toEqual(['oldest-wait default false'])
+})
+
+it('a job that no live worker can run raises an alarm until one can', async () => {
+  const one = watcher({ oldestWait: false })
+  await sluice.send(slow, {}, { queue: 'mail' })
+  await announce()
+  expect(await one.at(30_000)).toEqual([])
+  expect(await one.at(61_000)).toEqual(['no-worker slow in mail true'])
+  expect(one.lines.at(-1)?.message).toBe('alarm: no live worker runs slow in mail; a job has waited for 61.0 s')
+  const worker = `insert into sluice.worker (host, pid, version, queues, tasks, slots, started_at)
+    values ('h', 1, '0', $1, array['slow'], 1, sluice.now())`
+  await sluice.db.query(worker, [['other']])
+  expect(await one.at(130_000)).toEqual([])
+  await sluice.db.query(worker, [['mail']])
+  expect(await one.at(150_000)).toEqual(['no-worker slow in mail false'])
+})
+
+it('a transaction that stays open raises an alarm, with the process to end', async () => {
+  const { default: pg } = await import('pg')
+  const client = new pg.Client(url)
+  await client.connect()
+  await client.query('begin isolation level repeatable read; select 1 from sluice.setting')
+  const one = watcher({ snapshot: '20min' })
+  // The transaction began by the server's own clock.
+  const laterMs = systemClock.wallMs() - startMs
+  expect(await one.at(laterMs + 60_000)).toEqual([])
+  expect(await one.at(laterMs + 1_300_000)).toEqual(['snapshot true'])
+  expect(one.lines.at(-1)?.message).toMatch(/^alarm: a transaction of 22 min \(process \d+\) keeps dead rows/)
+  await client.end()
+  await until(async () => (await one.at(laterMs + 1_400_000 + performance.now())).includes('snapshot false'), 'its end')
+})
+
+it('a store that is away raises an alarm in each process, after a while, and at most one change a minute', async () => {
+  const one = watcher({})
+  const lost = (isLost: boolean) => one.report.emit('connection', { to: 'store', isLost })
+  const look = (ms: number) => {
+    one.clock.advance(ms)
+    one.alarms.look()
+    return one.told()
+  }
+  lost(true)
+  expect(look(9_000)).toEqual([])
+  expect(look(2_000)).toEqual(['away store true'])
+  lost(false)
+  expect(look(1_000)).toEqual([])
+  lost(true)
+  expect(look(58_000)).toEqual([])
+  lost(false)
+  expect(look(1_000)).toEqual(['away store false'])
+})
+
+it('sends each change to a webhook, and logs when that fails, without its address', async () => {
+  const bodies: unknown[] = []
+  const server = createServer((request, response) => {
+    let text = ''
+    request.on('data', (chunk) => (text += String(chunk)))
+    request.on('end', () => {
+      bodies.push(JSON.parse(text))
+      response.writeHead(bodies.length > 1 ? 500 : 200).end()
+    })
+  })
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  const webhook = `http://127.0.0.1:${(server.address() as AddressInfo).port}/services/T0/B0`
+  const one = watcher({ webhook, queueLength: 1, oldestWait: false, noWorker: false })
+  await sluice.send(slow, {})
+  await announce()
+  await one.at(0)
+  await one.alarms.settled()
+  expect(bodies).toEqual([
+    {
+      alarm: 'queue-length',
+      subject: 'default',
+      isRaised: true,
+      value: 1,
+      threshold: 1,
+      text: 'Sluice: 1 jobs wait in queue "default"',
+      at: expect.stringMatching(/Z$/),
+    },
+  ])
+  await empty(sluice.db)
+  await one.at(100_000)
+  await one.alarms.settled()
+  server.close()
+  const failed = one.lines.find(({ message }) => message.startsWith('the webhook of alarms failed'))
+  expect(failed).toMatchObject({ level: 'warn', details: { err: { message: 'it answered 500' } } })
+  const nobody = watcher({ webhook, queueLength: 1, oldestWait: false, noWorker: false })
+  await sluice.db.query('delete from sluice.alarm')
+  await sluice.send(slow, {})
+  await announce()
+  await nobody.at(0)
+  await nobody.alarms.settled()
+  expect(JSON.stringify(nobody.lines)).toContain('the webhook of alarms failed')
+  expect(JSON.stringify(nobody.lines)).not.toContain('T0')
+})
+
+it('refuses options that mean nothing', () => {
+  expect(() => watcher({ queueLengths: 5 } as AlarmOptions)).toThrow('`alarms` has no "queueLengths"')
+  expect(() => watcher({ oldestWait: 0 })).toThrow('alarms.oldestWait is "0"; it must be more than 0, or false')
+  expect(() => watcher({ webhook: 'slack' })).toThrow('must be an address that begins with https://')
+})
+
+it('a worker evaluates the alarms of its store, and its program hears them', async () => {
+  const own = await Sluice.open({ store: (await freshDatabase()).url, alarms: { noWorker: 1 } })
+  const heard = vi.fn<(event: SluiceEvents['alarm']) => void>()
+  own.on('alarm', heard)
+  await own.send(slow, {}, { queue: 'elsewhere' })
+  await own.work([task('other', { input: z.object({}), run() {} })])
+  await until(() => heard.mock.calls.length > 0, 'an alarm')
+  expect(heard.mock.calls[0]?.[0]).toMatchObject({ alarm: 'no-worker', subject: 'slow in elsewhere', isRaised: true })
+  await own.close()
+})
