@@ -2,6 +2,7 @@
 import { styleText } from 'node:util'
 import { redactField, redactText } from '../core/redact.ts'
 import type { Log } from '../core/log.ts'
+import { aligned, widthOf } from './columns.ts'
 
 type Colour = 'green' | 'yellow' | 'red' | 'dim' | 'bold'
 
@@ -35,22 +36,12 @@ export function output(options: { json?: boolean; color?: boolean }): Output {
     json,
     line,
     object: (value) => line(JSON.stringify(value)),
-    table: (rows) => tabulate(rows).forEach((text, i) => line(i === 0 ? paint('dim', text) : text)),
+    table: (rows) => aligned(rows, widthOf()).forEach((text, i) => line(i === 0 ? paint('dim', text) : text)),
     talk,
     hint: (text) => (json ? undefined : talk(`next: ${text}`)),
     paint,
     log: logTo(talk, json),
   }
-}
-
-function tabulate(rows: readonly (readonly string[])[]): string[] {
-  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
-  return rows.map((row) =>
-    row
-      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-      .join('  ')
-      .trimEnd(),
-  )
 }
 
 function logTo(talk: (text: string) => void, json: boolean): Log {

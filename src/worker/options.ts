@@ -1,7 +1,8 @@
 /** Options of a worker. */
 import { UsageError } from '../core/errors.ts'
 import type { Rate } from '../core/rate.ts'
-import { type AnyTask, checkName } from '../tasks/task.ts'
+import { checkName } from '../tasks/checks.ts'
+import type { AnyTask } from '../tasks/task.ts'
 import type { Schedule } from '../schedule/schedule.ts'
 import type { Labels } from './labels.ts'
 
