@@ -2,9 +2,11 @@
 import { createInterface } from 'node:readline'
 import { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
-import { isId } from '../core/hash.ts'
+import { sqlOn } from '../db/store.ts'
 import type { BulkOptions, JobFilter, Sluice, State } from '../index.ts'
 import { type FilterFlags, filterFlags, filterOf, rejectListFlags } from './filter.ts'
+import { checkIdStart, idOf } from './ids.ts'
+import { mustKnowAll } from './known.ts'
 import { brief, type Output } from './output.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 import { listenForStop } from './stop.ts'
@@ -104,9 +106,8 @@ async function run(ids: string[], flags: BulkFlags, act: ActById, self: Command)
   const settings = await settingsOf(self)
   const filter = filterOf(flags)
   const isFiltered = Object.keys(filter).length > 0
-  const odd = ids.find((each) => !isId(each))
   // Checked before the first job is changed.
-  if (odd !== undefined) throw new UsageError('SLUICE_BAD_ID', `"${odd}" is not a job id (a UUIDv7)`)
+  ids.forEach(checkIdStart)
   if (ids.length > 0 && (isFiltered || flags.all === true || flags.dryRun === true))
     throw new UsageError('SLUICE_BAD_OPTION', 'give ids, or select jobs by options; not both')
   if (ids.length === 0 && !isFiltered && flags.all !== true)
@@ -114,11 +115,16 @@ async function run(ids: string[], flags: BulkFlags, act: ActById, self: Command)
       'SLUICE_EMPTY_FILTER',
       `no jobs are selected to ${act.verb}: give ids or options (--task, --since, …), or --all for all jobs`,
     )
-  await withSluice(settings, { creates: false }, (sluice) =>
-    ids.length > 0
-      ? eachId(sluice, settings.out, ids, act)
-      : eachFound(sluice, settings.out, { ...filter, state: filter.state ?? act.states }, flags, act),
-  )
+  await withSluice(settings, { creates: false }, async (sluice) => {
+    const { out, schema } = settings
+    if (ids.length > 0) {
+      const whole: string[] = []
+      for (const id of ids) whole.push(await idOf(sluice, schema, id))
+      return eachId(sluice, out, whole, act)
+    }
+    await mustKnowAll(sqlOn(sluice.db, schema), filter)
+    return eachFound(sluice, out, { ...filter, state: filter.state ?? act.states }, flags, act)
+  })
 }
 
 async function eachId(sluice: Sluice, out: Output, ids: string[], { done, missing, one }: ActById): Promise<void> {

@@ -5,6 +5,7 @@ import type { Opened } from '../db/open.ts'
 import { type Sql, sqlOn } from '../db/store.ts'
 import { Limits } from '../operations/limits.ts'
 import type { PgliteDb } from '../db/pglite.ts'
+import { abandoned } from './backlog.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
 import { lanes } from './lanes.ts'
@@ -63,6 +64,7 @@ export const checks: Record<string, Check> = {
   workers,
   handlers,
   labels,
+  abandoned: (at) => abandoned(storageAt(at)),
 }
 
 /** The checks of `sluice doctor --deep`, by name: they read whole tables. */
@@ -193,7 +195,7 @@ async function limits(at: Place): Promise<Finding | undefined> {
   if (unsafe.length > 0) return { status: 'warn', text: `${unsafe.join('; ')}; see \`sluice limits show\`` }
   const over = lines.filter(({ source }) => source !== 'code').map(({ name: limit, source }) => `${limit} ${source}`)
   const changed = over.length === 0 ? '' : `; overridden: ${over.join(', ')}`
-  return { status: 'ok', text: `no vendor limit that your limits state can be exceeded${changed}` }
+  return { status: 'ok', text: `no limit is looser than the \`vendor\` limit that it states${changed}` }
 }
 
 async function workers(at: Place): Promise<Finding | undefined> {

@@ -5,7 +5,7 @@ import { systemClock } from '../core/clock.ts'
 import { SluiceError } from '../core/errors.ts'
 import { admit } from '../tasks/admit.ts'
 import { loadCode, withHttp } from './config.ts'
-import { noSuchJob } from './record.ts'
+import { idOf, noSuchJob } from './ids.ts'
 import { parseInput } from './send.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
@@ -25,12 +25,13 @@ export function editCommand(): Command {
     .action(edit)
 }
 
-async function edit(id: string, json: string, flags: EditFlags, command: Command): Promise<void> {
+async function edit(text: string, json: string, flags: EditFlags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
   const input = parseInput(json === '-' ? await readAll(process.stdin) : json)
   const { tasks } = await loadCode(settings.config, flags.tasks)
   await withSluice(settings, { creates: false }, async (sluice) => {
+    const id = await idOf(sluice, settings.schema, text)
     const job = await sluice.jobs.get(id)
     if (job === undefined) throw noSuchJob(id)
     const task = withHttp(tasks).find(({ name }) => name === job.task)

@@ -1,8 +1,10 @@
 /** `sluice jobs export`: writes whole records as lines of JSON, or as CSV. */
 import { once } from 'node:events'
 import { Command } from 'commander'
+import { sqlOn } from '../db/store.ts'
 import type { Job, State } from '../index.ts'
 import { type FilterFlags, filterFlags, filterOf, rejectListFlags } from './filter.ts'
+import { mustKnowAll } from './known.ts'
 import { shown } from './record.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
@@ -23,6 +25,7 @@ async function exportJobs(flags: FilterFlags & { csv?: boolean; reveal?: boolean
   const filter = filterOf(command.optsWithGlobals<FilterFlags>())
   let count = 0
   await withSluice(settings, { creates: false }, async (sluice) => {
+    await mustKnowAll(sqlOn(sluice.db, settings.schema), filter)
     for await (const found of sluice.jobs.stream(filter)) {
       const job = shown(found, flags.reveal)
       if (flags.csv === true && count === 0) await write(Object.keys(job).join(','))

@@ -1,7 +1,8 @@
 /** Reports an error in one line, with an exit code: 0 ok, 1 failed, 2 usage, 3 store unreachable. */
-import { CommanderError } from 'commander'
+import { type Command, CommanderError } from 'commander'
 import { SluiceError } from '../core/errors.ts'
 import { redactText } from '../core/redact.ts'
+import { meant, meantFlag } from './hints.ts'
 
 interface Failure {
   code: string
@@ -10,8 +11,8 @@ interface Failure {
 }
 
 /** Writes an error to stderr and returns the exit code; writes nothing for --help and --version. */
-export function fail(error: unknown, json: boolean): number {
-  const failure = describe(error)
+export function fail(error: unknown, json: boolean, program?: Command): number {
+  const failure = describe(error, program)
   if (failure === undefined) return 0
   const { code, exit } = failure
   const message = redactText(failure.message)
@@ -23,19 +24,33 @@ export function fail(error: unknown, json: boolean): number {
   return exit
 }
 
-function describe(error: unknown): Failure | undefined {
+function describe(error: unknown, program: Command | undefined): Failure | undefined {
   if (error instanceof CommanderError) {
     if (error.exitCode === 0) return undefined
     const message = error.code === 'commander.help' ? '' : flat(error.message.replace(/^error: /, ''))
-    return { code: 'SLUICE_USAGE', message, exit: 2 }
+    return { code: 'SLUICE_USAGE', message: withHint(error.code, message, program), exit: 2 }
   }
   if (SluiceError.is(error)) return { code: error.code, message: flat(error.message), exit: exitOf(error) }
   return { code: 'SLUICE_FAILED', message: flat(error instanceof Error ? error.message : String(error)), exit: 1 }
 }
 
+/** Replaces commander's suggestion where an unknown word is called otherwise here. */
+function withHint(code: string, message: string, program: Command | undefined): string {
+  const [, what = '', word = ''] = /^unknown (command|option) '([^' =]+)/.exec(message) ?? []
+  const bare = message.replace(/ \(Did you mean .*\)$/, '')
+  if (code === 'commander.unknownCommand' && what === 'command' && program !== undefined) {
+    const known = meant(word, program)
+    return known === undefined ? `${message}; \`sluice --help\` lists all` : `${bare}; it is \`sluice ${known}\` here`
+  }
+  const flag = code === 'commander.unknownOption' ? meantFlag(word) : undefined
+  return flag === undefined ? message : `${bare}; here: ${flag}`
+}
+
 /** Decides by name and code, because the error may come from another copy of this package. */
 function exitOf(error: SluiceError): number {
   if (error.code === 'SLUICE_STORE_UNREACHABLE') return 3
+  // The command is well formed; what it names is not there.
+  if (error.code.includes('_NO_SUCH_')) return 1
   return error.name === 'UsageError' ? 2 : 1
 }
 

@@ -27,7 +27,10 @@ export function filterFlags(command: Command, states: readonly State[]): Command
     .option('--task <name>', 'jobs of this task')
     .option('--queue <name>', 'jobs in this queue')
     .option('--tag <tag>', 'jobs with this tag')
-    .option('--reason <reason>', 'why jobs ended: exhausted, refused, crashed, …')
+    .option(
+      '--reason <reason>',
+      'why jobs ended (exhausted, refused, crashed, …), or are scheduled (retry, delay, snoozed, held)',
+    )
     .option('--error <text>', "a part of the last error's message, case-insensitive")
     .option('--error-code <code>', 'the code of the last error, such as SLUICE_HTTP_STATUS or ECONNREFUSED')
     .option('--failures <n>', 'jobs of which at least n attempts failed', whole(1, 1_000_000))
@@ -44,7 +47,7 @@ export function filterFlags(command: Command, states: readonly State[]): Command
  * @throws UsageError SLUICE_BAD_OPTION
  */
 export function rejectListFlags(command: Command, instead: string): void {
-  for (const name of ['limit', 'before'])
+  for (const name of ['max', 'before'])
     if (command.parent?.getOptionValueSource(name) === 'cli')
       throw new UsageError('SLUICE_BAD_OPTION', `--${name} is for lists; ${instead} (--since, --until, …)`)
 }

@@ -73,6 +73,8 @@ export async function importRows(
     bar.end()
     refused.close()
   }
+  if (total.sent + total.known + total.bad === 0 && !stopping.signal.aborted)
+    throw new UsageError('SLUICE_BAD_FILE', `${source.name} has no rows: its first line is read as the heading`)
   if (total.bad > toldMax) out.talk(`… and ${total.bad - toldMax} more bad row(s)`)
   if (stopping.signal.aborted) out.talk(`stopped; ${again(flags, source)}`)
   if (out.json) out.object(flags.dryRun === true ? { fit: total.sent, bad: total.bad } : total)

@@ -2,18 +2,20 @@
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { redact } from '../core/redact.ts'
+import { sqlOn } from '../db/store.ts'
 import type { JobLine, State } from '../index.ts'
 import { isFinal } from '../operations/jobs.ts'
 import { discardCommand } from './bulk.ts'
 import { editCommand } from './edit.ts'
 import { exportCommand } from './export.ts'
 import { type FilterFlags, filterFlags, filterOf } from './filter.ts'
+import { mustKnowAll } from './known.ts'
 import { brief, span } from './output.ts'
 import { showCommand } from './show.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 
 interface ListFlags extends FilterFlags {
-  limit: number
+  max: number
   before?: string
 }
 
@@ -23,7 +25,7 @@ const states: State[] = ['scheduled', 'waiting', 'running', 'done', 'failed', 'c
 export function jobsCommand(): Command {
   return filterFlags(new Command('jobs'), states)
     .description('list jobs, newest first; without --state only unfinished ones')
-    .option('--limit <n>', 'list at most n jobs', whole(1, 1_000), 50)
+    .option('--max <n>', 'list at most n jobs', whole(1, 1_000), 50)
     .option('--before <id>', 'list jobs sent before this one: the next page')
     .action(listJobs)
     .addCommand(showCommand())
@@ -34,10 +36,13 @@ export function jobsCommand(): Command {
 
 async function listJobs(flags: ListFlags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
-  const { before, limit } = flags
+  const { before, max: limit } = flags
   const options = { ...filterOf(flags), limit, ...(before === undefined ? {} : { before }) }
   const { out } = settings
-  const found = await withSluice(settings, { creates: false }, (sluice) => sluice.list(options))
+  const found = await withSluice(settings, { creates: false }, async (sluice) => {
+    await mustKnowAll(sqlOn(sluice.db, settings.schema), options)
+    return sluice.list(options)
+  })
   const jobs = found.map((job) => ({ ...job, ...redact({ error: job.error, tags: job.tags, reason: job.reason }) }))
   if (out.json) return jobs.forEach((job) => out.object(job))
   const last = jobs.at(-1)
@@ -54,11 +59,12 @@ function cells(job: JobLine): string[] {
   const age = span(systemClock.wallMs() - job.createdAt.getTime())
   return [
     job.id,
-    job.state,
+    // Scheduled for its first attempt (`delay`) or for another one (`retry`).
+    job.state === 'scheduled' && job.reason !== null ? `${job.state} (${job.reason})` : job.state,
     job.task,
     job.queue,
     String(job.attempt),
     age,
-    brief(job.error?.message ?? job.reason ?? '', 60),
+    brief(job.error?.message ?? (job.state === 'scheduled' ? '' : (job.reason ?? '')), 60),
   ]
 }

@@ -56,7 +56,7 @@ export function sayHead(out: Output, line: LimitLine): void {
       out.line(`  overridden: ${other === 'code' ? 'in code' : 'stored'} ${numbersInWords(numbers)}`)
   if (share !== undefined)
     out.line(
-      `  ${share.part * 100} % are reserved for jobs of share ${share.name}; lent to others when idle for ${span(share.lendAfterMs)}`,
+      `  ${share.part * 100} % are reserved for jobs of share ${share.name}; others may use them when they were idle for ${span(share.lendAfterMs)}`,
     )
   if (paused.length > 0) out.line(`  paused: ${paused.map((one) => one ?? 'all keys').join(', ')}`)
 }

@@ -3,6 +3,7 @@ import { Command } from 'commander'
 import { sqlOn } from '../db/store.ts'
 import type { Guarantee, LimitLine, LimitVersion, VendorView } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
+import { mustKnow } from './known.ts'
 import { learnedRoutes, learnedTable } from './learned.ts'
 import { asJson, eachOf, sayHead, sayWarnings } from './limit.ts'
 import { brief, type Output } from './output.ts'
@@ -28,7 +29,7 @@ export function limitsCommand(): Command {
       new Command('history')
         .description('list the versions of a limit that were in force, newest first')
         .argument('<limit>')
-        .option('--limit <n>', 'list at most n versions', whole(1, 1_000), 20)
+        .option('--max <n>', 'list at most n versions', whole(1, 1_000), 20)
         .action(history),
     )
   for (const each of overrideCommands()) command.addCommand(each)
@@ -85,7 +86,7 @@ async function show(name: string, _: object, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
   const { line, keys, learned } = await withSluice(settings, { creates: false }, async ({ db, limits }) => ({
-    line: await limits.show(name),
+    line: await mustKnow(sqlOn(db, settings.schema), 'limit', name).then(() => limits.show(name)),
     keys: await keyRooms(sqlOn(db, settings.schema), name),
     learned: await learnedRoutes(sqlOn(db, settings.schema), name),
   }))
@@ -129,10 +130,13 @@ function cellsOf({ kind, rate, burst, perSecond, utilisation }: Guarantee): stri
   return [name, `${burst}`, `${Number(perSecond.toPrecision(4))}/s`, `${Number((utilisation * 100).toPrecision(4))} %`]
 }
 
-async function history(name: string, { limit }: { limit: number }, command: Command): Promise<void> {
+async function history(name: string, { max: limit }: { max: number }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const versions = await withSluice(settings, { creates: false }, (sluice) => sluice.limits.history(name, { limit }))
+  const versions = await withSluice(settings, { creates: false }, async (sluice) => {
+    await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', name)
+    return sluice.limits.history(name, { limit })
+  })
   if (out.json) return versions.forEach((each) => out.object(each))
   out.table([['VERSION', 'SOURCE', 'ALLOWS', 'SINCE', 'BY', 'REASON'], ...versions.map(cells)])
   out.hint(`\`sluice limits show ${name}\``)

@@ -7,6 +7,7 @@ import { logStyle, stderrLog } from '../report/options.ts'
 export { span } from '../core/span.ts'
 
 import { screen } from './screen.ts'
+import { aligned, widthOf } from './columns.ts'
 
 type Colour = 'green' | 'yellow' | 'red' | 'dim' | 'bold'
 
@@ -53,22 +54,12 @@ export function output(options: OutputOptions): Output {
     json,
     line,
     object: (value) => line(JSON.stringify(value)),
-    table: (rows) => tabulate(rows).forEach((text, i) => line(i === 0 ? paint('dim', text) : text)),
+    table: (rows) => aligned(rows, widthOf()).forEach((text, i) => line(i === 0 ? paint('dim', text) : text)),
     talk,
     hint: (text) => (json ? undefined : talk(`next: ${text}`)),
     paint,
     log,
   }
-}
-
-function tabulate(rows: readonly (readonly string[])[]): string[] {
-  const widths = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
-  return rows.map((row) =>
-    row
-      .map((cell, column) => cell.padEnd(widths[column] ?? 0))
-      .join('  ')
-      .trimEnd(),
-  )
 }
 
 /** Puts a text on one line, cut to a length. */

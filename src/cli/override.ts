@@ -1,7 +1,9 @@
 /** `sluice limits set`, `unset`, `pin`, `unpin`: an operator's overrides of a limit that code defines. */
 import { Command, InvalidArgumentError } from 'commander'
 import { SluiceError } from '../core/errors.ts'
+import { sqlOn } from '../db/store.ts'
 import type { Duration, NumberChanges, Rate } from '../index.ts'
+import { mustKnow } from './known.ts'
 import { asJson, sayHead, sayWarnings } from './limit.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
@@ -79,9 +81,10 @@ async function put(verb: 'set' | 'pin', name: string, flags: Flags, command: Com
   const settings = await settingsOf(command)
   const { out } = settings
   const { reason } = flags
-  const line = await withSluice(settings, { creates: false }, (sluice) =>
-    sluice.limits[verb](name, changesOf(flags), { reason }),
-  )
+  const line = await withSluice(settings, { creates: false }, async (sluice) => {
+    await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', name)
+    return sluice.limits[verb](name, changesOf(flags), { reason })
+  })
   if (out.json) return out.object(asJson(line))
   sayHead(out, line)
   sayWarnings(out, line)
@@ -95,6 +98,7 @@ async function drop(verb: 'unset' | 'unpin', name: string, flags: Flags, command
   const { out } = settings
   const why = flags.reason === undefined ? {} : { reason: flags.reason }
   const line = await withSluice(settings, { creates: false }, async (sluice) => {
+    await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', name)
     if (await sluice.limits[verb](name, why)) return sluice.limits.show(name)
     const done = verb === 'unset' ? 'stored' : 'pinned'
     throw new SluiceError(

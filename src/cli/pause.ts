@@ -2,7 +2,9 @@
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { SluiceError } from '../core/errors.ts'
+import { type Sql, sqlOn } from '../db/store.ts'
 import type { Pausable, Pause } from '../index.ts'
+import { mustKnow } from './known.ts'
 import { brief, span } from './output.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
@@ -44,10 +46,19 @@ export async function pause({ reason, ...given }: Given & { reason: string }, co
   const settings = await settingsOf(command)
   const { out } = settings
   const what = given as Pausable
-  await withSluice(settings, { creates: false }, (sluice) => sluice.pause(what, { reason }))
+  await withSluice(settings, { creates: false }, async (sluice) => {
+    await mustKnowPausable(sqlOn(sluice.db, settings.schema), given)
+    await sluice.pause(what, { reason })
+  })
   if (out.json) return out.object({ ...what, paused: true })
   out.line(`${nameOf(what)} is paused`)
   out.hint(`\`sluice resume ${flags(what)}\` ends it`)
+}
+
+/** Checks names without patterns; a pattern may be for what is yet to come. */
+async function mustKnowPausable(sql: Sql, { queue, task, limit }: Given): Promise<void> {
+  for (const [what, name] of Object.entries({ queue, task, limit }))
+    if (name !== undefined && !name.includes('*')) await mustKnow(sql, what as 'queue' | 'task' | 'limit', name)
 }
 
 /** Ends the pause that the options name. */

@@ -1,5 +1,4 @@
 /** A job's record as it is shown, or that there is none. */
-import { SluiceError } from '../core/errors.ts'
 import { redact } from '../core/redact.ts'
 import type { Job } from '../index.ts'
 
@@ -16,9 +15,4 @@ export function shown(job: Job, reveal = false): Job {
     }),
     log: { ...log, lines: log.lines.map(({ at, ...line }) => ({ at, ...redact(line) })) },
   }
-}
-
-/** Makes the error for a missing job: not a UsageError, so the exit code is 1. */
-export function noSuchJob(id: string): SluiceError {
-  return new SluiceError('SLUICE_NO_SUCH_JOB', `there is no job ${id}, or its record is past its retention`)
 }

@@ -13,7 +13,7 @@ export function schedulesCommand(): Command {
   const show = new Command('show')
     .description('show a schedule, and the outcomes of its newest instants')
     .argument('<name>')
-    .option('--limit <n>', 'show at most n instants', whole(1, 1_000), 20)
+    .option('--max <n>', 'show at most n instants', whole(1, 1_000), 20)
     .action(showOne)
   const trigger = new Command('trigger')
     .description('send a job of a schedule now, even if it is not due')
@@ -78,12 +78,12 @@ function away(at: Date): string {
   return ms < 0 ? `${span(-ms)} ago` : `in ${span(ms)}`
 }
 
-async function showOne(name: string, flags: { limit: number }, command: Command): Promise<void> {
+async function showOne(name: string, flags: { max: number }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
   const { line, history } = await withSluice(settings, { creates: false }, async ({ schedules }) => ({
     line: shown(await stored(schedules, name)),
-    history: await schedules.history(name, flags.limit),
+    history: await schedules.history(name, flags.max),
   }))
   if (out.json) return out.object({ ...line, history })
   describe(out, line)

@@ -8,6 +8,7 @@ import { admit } from '../tasks/admit.ts'
 import type { AnyTask, SendOptions } from '../tasks/task.ts'
 import { loadCode, withHttp } from './config.ts'
 import { importRows } from './import.ts'
+import { unknown } from './known.ts'
 import { rulebookOf, settingsOf, timeOf, whole, withSluice } from './settings.ts'
 
 interface SendFlags {
@@ -102,10 +103,11 @@ async function send(name: string, json: string | undefined, flags: SendFlags, co
 function find(tasks: readonly AnyTask[], name: string): AnyTask {
   const task = tasks.find((each) => each.name === name)
   if (task !== undefined) return task
-  throw new UsageError(
-    'SLUICE_NO_SUCH_TASK',
-    `no task "${name}" is known; known are ${tasks.map((each) => each.name).join(', ')}`,
-  )
+  const renamed = tasks.find(({ formerly }) => formerly?.includes(name))
+  if (renamed !== undefined)
+    throw new UsageError('SLUICE_NO_SUCH_TASK', `task "${name}" is called "${renamed.name}" now`)
+  const known = tasks.map((each) => each.name)
+  throw unknown('task', name, known, 'the file of tasks (--tasks, SLUICE_TASKS or sluice.config.ts)')
 }
 
 /** Parses an input. @throws UsageError SLUICE_BAD_JSON */

@@ -3,7 +3,8 @@ import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import type { Job, JobAttempt, JobError, JobLog } from '../index.ts'
 import { isFinal } from '../operations/jobs.ts'
-import { noSuchJob, shown } from './record.ts'
+import { idOf, noSuchJob } from './ids.ts'
+import { shown } from './record.ts'
 import { brief, type Output, span } from './output.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
@@ -16,11 +17,14 @@ export function showCommand(): Command {
     .action(showJob)
 }
 
-async function showJob(id: string, flags: { reveal?: boolean }, command: Command): Promise<void> {
+async function showJob(text: string, flags: { reveal?: boolean }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const found = await withSluice(settings, { creates: false }, (sluice) => sluice.jobs.get(id))
-  if (found === undefined) throw noSuchJob(id)
+  const found = await withSluice(settings, { creates: false }, async (sluice) =>
+    sluice.jobs.get(await idOf(sluice, settings.schema, text)),
+  )
+  if (found === undefined) throw noSuchJob(text)
+  const { id } = found
   const job = shown(found, flags.reveal)
   if (out.json) return out.object(job)
   writeJob(job, out, systemClock.wallMs())

@@ -3,6 +3,7 @@ import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { sqlOn } from '../db/store.ts'
 import type { Sluice } from '../index.ts'
+import { backlogOf, showBacklog } from './backlog.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
 import { type Output, size, span } from './output.ts'
@@ -15,7 +16,7 @@ import { zones } from './zones.ts'
 /** `sluice status`. */
 export function statusCommand(): Command {
   return new Command('status')
-    .description('show counts of jobs and workers, and problems of the store')
+    .description('show what waits and what stops it, workers, and problems of the store')
     .option('--storage', 'show the size of each table, too')
     .action(status)
 }
@@ -48,8 +49,9 @@ function showStorage(out: Output, tables: readonly TableSize[]): void {
 async function status(flags: { storage?: boolean }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const [numbers, { alarms, storage }] = await withSluice(settings, { creates: false }, async (sluice) => [
+  const [numbers, backlog, { alarms, storage }] = await withSluice(settings, { creates: false }, async (sluice) => [
     await sluice.jobs.status(),
+    await backlogOf(sluice.db, settings.schema),
     await lookAt(sluice, settings, flags.storage === true),
   ])
   const { waiting, scheduled, running, done, failed, workers, slots, stuck, oldestWaitingAt, countedTo } = numbers
@@ -67,6 +69,8 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
       stuck,
       oldestWaitingMs,
       countedTo,
+      jobs: backlog?.jobs ?? null,
+      limits: backlog?.limits ?? null,
       alarms,
       ...(storage && { storage }),
     })
@@ -83,7 +87,10 @@ async function status(flags: { storage?: boolean }, command: Command): Promise<v
   ]
   for (const [name = '', value = ''] of rows) out.line(`${out.paint('dim', name.padEnd(11))}${value}`)
   for (const { check, text } of alarms) out.line(`${out.paint('yellow', check.padEnd(11))}${text}`)
+  showBacklog(out, backlog)
   if (storage !== undefined) showStorage(out, storage)
+  const stuckTask = backlog?.jobs.find(({ isAbandoned }) => isAbandoned)
+  if (stuckTask !== undefined) return out.hint('`sluice tasks` lists who serves what')
   if (workers === 0 && waiting > 0) out.hint('`sluice work` starts a worker')
   else out.hint(failed > 0 ? '`sluice jobs --state failed`' : '`sluice jobs`')
 }

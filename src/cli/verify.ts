@@ -1,8 +1,10 @@
 /** `sluice verify`: proves from the ledger that no limit was exceeded, or shows where. */
 import { Command } from 'commander'
 import { redactText } from '../core/redact.ts'
+import { sqlOn } from '../db/store.ts'
 import type { Exceeded, Verification, Verified } from '../index.ts'
 import { time } from './filter.ts'
+import { mustKnow } from './known.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
 interface Flags {
@@ -26,7 +28,10 @@ async function run({ limit, from, to }: Flags, command: Command): Promise<void> 
   const { out } = settings
   const period = { from: time('--from', from), to: time('--to', to) }
   const said = Object.entries({ limit, ...period }).filter(([, value]) => value !== undefined)
-  const proof = await withSluice(settings, { creates: false }, (sluice) => sluice.verify(Object.fromEntries(said)))
+  const proof = await withSluice(settings, { creates: false }, async (sluice) => {
+    if (limit !== undefined) await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', limit)
+    return sluice.verify(Object.fromEntries(said))
+  })
   if (!proof.isProved) process.exitCode = 1
   if (out.json) return out.object(proof)
   const of = inForce(proof.rules)
@@ -50,15 +55,20 @@ function inForce(rules: readonly Verified[]): Verified[] {
   return rules.filter(({ limit, version, keys }) => keys > 0 || newest.get(limit) === version)
 }
 
-/** Formats what was proved for a rule, in one line. */
+/** Formats what was proved for a rule, in one line: `crm (version 2) rate 100/min: busiest 60.2 s: 98 of 100 allowed (3 keys)`. */
 export function inWords({ limit, version, guarantee, rate, most, windowMs, worst, exceeded, keys }: Verified): string {
-  const span = guarantee === 'quota' ? 'in any period' : `in any ${windowMs / 1_000} s`
-  const where = windowMs === 0 ? 'at one time, as the store counted' : span
+  const length = guarantee === 'quota' ? 'busiest period' : `busiest ${seconds(windowMs)}`
+  const where = windowMs === 0 ? 'most at one time' : length
   const what = guarantee === 'bucket' ? rate : `${guarantee} ${rate}`
   const more =
     exceeded === 0 && worst > most ? ' (more by what was used beyond grants, or allowed before a change)' : ''
   const found = exceeded > 0 ? `; ${exceeded} windows held more` : ''
-  return `${limit} (version ${version}): ${what}: at most ${worst} ${where}, ${most} may be${more}, over ${keys} keys${found}`
+  return `${limit} (version ${version}): ${what}: ${where}: ${worst} of ${most} allowed${more} (${keys} key${keys === 1 ? '' : 's'})${found}`
+}
+
+/** Formats a length: `60.2 s`. */
+function seconds(ms: number): string {
+  return `${Number((ms / 1_000).toPrecision(4))} s`
 }
 
 function tell({ limit, key, guarantee, from, to, units, most, grants }: Exceeded, line: (text: string) => void): void {

@@ -1,45 +1,98 @@
 /** `sluice why`: shows what a job waits for, by the same conditions that claims use. */
 import { Command } from 'commander'
 import { systemClock } from '../core/clock.ts'
+import { SluiceError, UsageError } from '../core/errors.ts'
 import { redact, redactText } from '../core/redact.ts'
-import type { Reason } from '../index.ts'
-import { noSuchJob } from './record.ts'
-import { span } from './output.ts'
+import { sqlOn } from '../db/store.ts'
+import type { Job, Reason, Sluice, Why } from '../index.ts'
+import { checkIdStart, idOf, noSuchJob } from './ids.ts'
+import { mustKnow } from './known.ts'
+import { brief, type Output, span } from './output.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
 /** `sluice why`. */
 export function whyCommand(): Command {
   return new Command('why')
-    .description('show every reason why a job waits, the binding one first')
-    .argument('<id>')
+    .description(
+      'show every reason why a job waits, the binding one first; when it can start at the earliest, and about when',
+    )
+    .argument('[id]', 'id of the job, or its beginning')
+    .option('--task <name>', 'explain the job of this task that is next')
     .action(explain)
 }
 
-async function explain(id: string, _: object, command: Command): Promise<void> {
+async function explain(text: string | undefined, { task }: { task?: string }, command: Command): Promise<void> {
+  if ((text === undefined) === (task === undefined))
+    throw new UsageError('SLUICE_BAD_OPTION', 'give the id of a job (`sluice jobs` lists them), or --task <name>')
+  if (text !== undefined) checkIdStart(text)
   const settings = await settingsOf(command)
-  const { out } = settings
-  const { why, job } = await withSluice(settings, { creates: false }, async (sluice) => {
-    const asked = await sluice.why(id)
-    return { why: asked, job: asked === undefined ? await sluice.jobs.get(id) : undefined }
+  const { out, schema } = settings
+  const found = await withSluice(settings, { creates: false }, async (sluice) => {
+    const id = text === undefined ? await nextOf(sluice, schema, task as string) : await idOf(sluice, schema, text)
+    const said = await sluice.why(id)
+    return {
+      id,
+      why: said,
+      job: said?.state === 'running' || said === undefined ? await sluice.jobs.get(id) : undefined,
+    }
   })
-  if (why === undefined) {
-    if (job === undefined) throw noSuchJob(id)
-    const reason = job.reason === null ? null : redactText(job.reason)
-    if (out.json) return out.object({ id, state: job.state, reason, reasons: [], finishedAt: job.finishedAt })
-    out.line(
-      `${job.state}${reason === null ? '' : ` (${reason})`} since ${job.finishedAt?.toISOString() ?? 'now'}; the job is not waiting`,
-    )
-    return out.hint(`\`sluice jobs show ${id}\``)
-  }
+  const { id, why, job } = found
+  if (why === undefined && job === undefined) throw noSuchJob(id)
+  if (why === undefined) return showEnd(out, job as Job)
   // A limit's key may be a URL with its token.
   if (out.json) return out.object(redact(why))
-  out.line(out.paint('bold', why.state))
-  for (const reason of why.reasons) out.line(`- ${redactText(reason.text)}${when(reason)}`)
-  const needsWorker = why.reasons.some((reason) => reason.kind === 'no-worker')
-  out.hint(needsWorker ? '`sluice work` starts a worker' : `\`sluice jobs show ${id}\``)
+  showWait(out, why, job)
 }
 
-function when({ notBefore }: Reason): string {
-  if (notBefore === undefined) return ''
-  return `; not before ${notBefore.toISOString()} (in ${span(Math.max(0, notBefore.getTime() - systemClock.wallMs()))})`
+/** Finds the job of a task that is next. @throws SluiceError SLUICE_NO_SUCH_JOB, SLUICE_NO_SUCH_TASK */
+async function nextOf(sluice: Sluice, schema: string, task: string): Promise<string> {
+  const sql = sqlOn(sluice.db, schema)
+  await mustKnow(sql, 'task', task)
+  const [next] = await sql.run<{ id: string }>('operations/find_next_job', [task])
+  if (next !== undefined) return next.id
+  throw new SluiceError(
+    'SLUICE_NO_SUCH_JOB',
+    `no job of task ${task} waits; \`sluice jobs --task ${task}\` lists those that run`,
+  )
+}
+
+function showEnd(out: Output, job: Job): void {
+  const { id, state, attempt, finishedAt } = job
+  const reason = job.reason === null ? null : redactText(job.reason)
+  if (out.json) return out.object({ id, state, reason, reasons: [], finishedAt })
+  const error = job.error?.message
+  const why = reason === null ? '' : ` (${reason})`
+  const after = ` after ${attempt} attempt${attempt === 1 ? '' : 's'}`
+  const last = state === 'failed' && error !== undefined ? `; last error: ${brief(redactText(error), 200)}` : ''
+  out.line(`${state}${why} at ${finishedAt?.toISOString() ?? 'an unknown time'}${attempt > 0 ? after : ''}${last}`)
+  out.hint(state === 'failed' ? `\`sluice retry ${id}\`, or \`sluice jobs show ${id}\`` : `\`sluice jobs show ${id}\``)
+}
+
+function showWait(out: Output, why: Why, job: Job | undefined): void {
+  const { id, state, reasons, notBefore, about } = why
+  if (state === 'running') {
+    const since = job?.dispatchedAt ?? undefined
+    out.line(`running${since === undefined ? '' : ` since ${since.toISOString()}`}; it waits for nothing`)
+    return out.hint(`\`sluice jobs show ${id}\``)
+  }
+  out.line(`${out.paint('bold', state)}  ${id}`)
+  for (const reason of reasons) {
+    out.line(`- ${redactText(reason.text)}`)
+    for (const line of below(reason)) out.line(`    ${redactText(line)}`)
+  }
+  if (notBefore !== undefined)
+    out.line(`starts at the earliest ${moment(notBefore)}${about === undefined ? '' : `, about ${moment(about)}`}`)
+  out.hint(reasons.find(({ todo }) => todo !== undefined)?.todo ?? `\`sluice jobs show ${id}\``)
+}
+
+/** What follows below a reason: its time, and what somebody has to do. */
+function below({ notBefore, acts, todo }: Reason): string[] {
+  return [
+    ...(notBefore === undefined ? [] : [`not before ${moment(notBefore)}`]),
+    ...(todo === undefined ? [] : [`${acts === 'worker' ? 'needs a worker' : 'needs you'}: ${todo}`]),
+  ]
+}
+
+function moment(at: Date): string {
+  return `${at.toISOString()} (in ${span(Math.max(0, at.getTime() - systemClock.wallMs()))})`
 }

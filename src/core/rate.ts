@@ -1,7 +1,7 @@
 /** Rates as people write them: `'100/min'`, `'100/10s'`, also Celery's `'100/m'`. */
 import { UsageError } from './errors.ts'
 
-type Unit = 'ms' | 's' | 'sec' | 'm' | 'min' | 'h' | 'hour' | 'd' | 'day'
+type Unit = 'ms' | 's' | 'sec' | 'second' | 'm' | 'min' | 'minute' | 'h' | 'hour' | 'd' | 'day'
 
 /** `'<units>/<window>'`: a whole number of at least 1, then a window such as `s`, `10s`, `min`, `h`, `day`. */
 export type Rate = `${number}/${Unit}` | `${number}/${number}${Unit}`
@@ -10,8 +10,10 @@ const unitUs: Record<Unit, number> = {
   ms: 1_000,
   s: 1_000_000,
   sec: 1_000_000,
+  second: 1_000_000,
   m: 60_000_000,
   min: 60_000_000,
+  minute: 60_000_000,
   h: 3_600_000_000,
   hour: 3_600_000_000,
   d: 86_400_000_000,
@@ -29,7 +31,7 @@ export interface ParsedRate {
  * @throws UsageError SLUICE_BAD_RATE when it is malformed, zero, negative, or longer than 366 days.
  */
 export function parseRate(rate: string): ParsedRate {
-  const match = /^(\d{1,12})\/(\d{0,9})(ms|s|sec|m|min|h|hour|d|day)$/.exec(rate)
+  const match = /^(\d{1,12})\/(\d{0,9})(ms|s|sec|second|m|min|minute|h|hour|d|day)$/.exec(rate)
   const units = Number(match?.[1])
   const windowUs = Number(match?.[2] || '1') * (unitUs[match?.[3] as Unit] ?? NaN)
   if (!(units >= 1) || !(windowUs >= 1_000) || windowUs > 366 * unitUs.day) {

@@ -34,14 +34,17 @@ export function inTime<T>(asked: Promise<T>, ms: number): Promise<T> {
   })
 }
 
-/** Returns the error for a server that did not answer. */
+/** Returns the error for a server that did not answer, or let nobody in. */
 export function unreachable(where: string, cause: unknown): StoreError {
   const why = cause instanceof Error ? cause.message : String(cause)
-  return new StoreError(
-    'SLUICE_STORE_UNREACHABLE',
-    `PostgreSQL at ${where} did not answer (${why}); check that it runs and that DATABASE_URL is right`,
-    { cause },
-  )
+  const code = cause instanceof pg.DatabaseError ? String(cause.code) : ''
+  const text =
+    code === '3D000'
+      ? `PostgreSQL at ${where} answers, but the database does not exist (${why}); create it (\`createdb\`), or correct DATABASE_URL`
+      : code.startsWith('28')
+        ? `PostgreSQL at ${where} answers, but refuses the login (${why}); correct the user and password in DATABASE_URL`
+        : `PostgreSQL at ${where} did not answer (${why}); check that it runs and that DATABASE_URL is right`
+  return new StoreError('SLUICE_STORE_UNREACHABLE', text, { cause })
 }
 
 /** Returns host:port/database of a URL, without credentials. */

@@ -19,6 +19,8 @@ export interface Member {
   /** For each task, whether it may not be retried in doubt, and its `onFailed` task. */
   once: readonly boolean[]
   onFailed: readonly (string | null)[]
+  /** For each task: the present name of the task that had this one before, or null. */
+  currently: readonly (string | null)[]
   slots: number
   version: string
   /** Labels that limits may use as keys. */
@@ -187,9 +189,9 @@ export class Membership {
   }
 
   async #enter(): Promise<Claimer> {
-    const { queues, tasks, homes, once, onFailed, slots, version, labels } = this.#member
+    const { queues, tasks, homes, once, onFailed, currently, slots, version, labels } = this.#member
     await this.#epoch.look()
-    await this.#store.run('tasks/record_tasks', [tasks, homes, once, onFailed])
+    await this.#store.run('tasks/record_tasks', [tasks, homes, once, onFailed, currently])
     const [row] = await this.#store.run<{ id: string }>('fleet/insert_worker', [
       hostname(),
       process.pid,

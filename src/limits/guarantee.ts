@@ -50,7 +50,7 @@ function perPeriod(rule: Rule, { unit, zone, marginUs }: QuotaRule): Guarantee {
     utilisation: 1,
     burst: units,
     marginMs,
-    text: `${rate}: never more than ${units} in any ${unit} of ${zone}${cycle(rule).replace(/^.*?(, .*)?\)$/, '$1')}, if the vendor's clock and the way there differ by less than ${marginMs} ms; ${2 * units} in a window of the same length that reaches into two; ${round(perSecond)}/s in the long run, ${units} at once`,
+    text: `${rate}: at most ${units} in any ${unit} of ${zone}${cycle(rule).replace(/^.*?(, .*)?\)$/, '$1')}, if the vendor's clock and the way there differ by less than ${marginMs} ms; up to ${2 * units} in a span of that length that reaches into two`,
   }
 }
 
@@ -65,7 +65,7 @@ const meanUs = {
 }
 
 function places(rule: Rule): Guarantee {
-  const text = `never more than ${rule.units} at one time, as the store sees it`
+  const text = `at most ${rule.units} at one time, as the store counts`
   return {
     kind: rule.kind,
     rate: rule.rate,
@@ -113,7 +113,8 @@ function guarantee(rule: Rule, marginUs: number): Guarantee {
   const perSecond = isWindow ? (rule.units * 1e6) / rule.spanUs : (rule.drain * 1e6) / rule.weight
   const utilisation = perSecond / ((rule.units * 1e6) / rule.windowUs)
   const marginMs = marginUs / 1_000
-  const verdict = worst <= rule.units ? `never more than ${rule.units}` : `up to ${worst}, which is over ${rule.units},`
+  const verdict = worst <= rule.units ? `at most ${rule.units}` : `up to ${worst}, which is over ${rule.units},`
+  const every = windowInWords(rule.rate)
   return {
     kind: rule.kind,
     rate: rule.rate,
@@ -122,8 +123,15 @@ function guarantee(rule: Rule, marginUs: number): Guarantee {
     utilisation,
     burst: rule.room,
     marginMs,
-    text: `${rule.rate}: ${verdict} in any window, with up to ${marginMs} ms between decision and arrival; ${round(perSecond)}/s in the long run (${round(utilisation * 100)} % of nominal), ${rule.room} at once`,
+    text: `${rule.rate}: ${verdict} in any ${every}; sustains ${round(utilisation * rule.units)}/${every}, bursts of ${rule.room}; requests may take ${marginMs} ms to arrive`,
   }
+}
+
+/** Formats the window of a rate: `minute`, `10s`. */
+function windowInWords(rate: string): string {
+  const window = rate.replace(/^.*\//, '')
+  const words = { s: 'second', sec: 'second', m: 'minute', min: 'minute', h: 'hour', d: 'day' }
+  return words[window as keyof typeof words] ?? window
 }
 
 /** Divides and rounds up; BigInt, because a span times a rate may pass 2^53. */

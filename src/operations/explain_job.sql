@@ -44,12 +44,27 @@ with job as (
   select count(*) as n from job j, lateral (
     select 1 from sluice.job o
     where o.lane = j.lane and o.seq < j.seq and o.claim is null and o.due_at is null limit 10000) o
+), rival as (
+  -- For each bucket the jobs of other fair keys that wait for it and have their turns before the job's: of each lane at
+  -- most as many as come before it in its own. They are counted in some lanes, and estimated for all.
+  select t.i, ceil(avg(o.n) * max(s.lanes))::bigint as jobs
+  from take t cross join lane me cross join ahead a cross join lateral (
+    select l.id, l.bound, count(*) over () as lanes from (select distinct class from sluice.list where id = t.id) c
+    join sluice.lane l on l.class = c.class and l.list = t.id and l.fair <> me.fair
+    limit 200) s
+  cross join lateral (
+    select count(*) as n from (
+      select 1 from sluice.job o where o.lane = s.id and o.seq >= s.bound and o.claim is null and o.due_at is null
+      limit least(a.n + 1, 1000)) x) o
+  group by t.i
 )
 select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, engine.find_parked_causes(o) as parked,
        (extract(epoch from nullif(j.due_at, 'infinity')) * 1000)::float8 as due_ms,
-       ((j.now_us - j.ahead_us) / 1000)::float8 as now_ms, a.n as ahead, j.error, j.held,
+       ((j.now_us - j.ahead_us) / 1000)::float8 as now_ms, a.n as ahead, j.error, j.held, j.fair,
+       j.now_us, j.ahead_us,
        coalesce(j.raw, false) as raw,
-       (select json_build_object('sinceMs', (extract(epoch from s.away_at) * 1000)::float8, 'why', s.away)
+       (select json_build_object('sinceMs', (extract(epoch from s.away_at) * 1000)::float8, 'why', s.away,
+          'begunMs', (extract(epoch from s.at) * 1000)::float8)
         from sluice.shared s limit 1) as redis,
        (select count(*) from sluice.worker w
         where (w.queues is null or j.queue = any (w.queues)) and j.task = any (w.tasks)
@@ -66,15 +81,18 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, engine.
           'sinceMs', (extract(epoch from g.since) * 1000)::float8,
           'untilMs', (extract(epoch from g.until) * 1000)::float8))
         from engine.find_closed_gates(j.queue, j.task, engine.store_time(j.now_us)) g) as gates,
+       -- `states`: what limits/earliest.ts computes with; for a label or a pool of each bucket that may be used.
        (select json_agg(x.b order by x.next desc) from (
         select distinct on (t.way) r.next, json_build_object('limit', t.name, 'key', coalesce(t.key, ''),
           'members', case when t.key is null then cardinality(d.members) end, 'defined', d.room is not null,
           'avail', case when b.id is null then d.room
             else (engine.units_left_for_jobs(
               array[t.id], array[case when j.costs is null then r.avail else r.units end], j.now_us))[1] end,
-          'cost', t.cost, 'before', t.before, 'most', d.room,
+          'cost', t.cost, 'before', t.before, 'spec', d.spec, 'version', d.version,
+          'isLent', d.lend_us is not null, 'reopens', d.reopens, 'rivals', coalesce(o.jobs, 0),
+          'states', json_agg(s.states) over (partition by t.way),
           'heldMs', case when h.hold > j.now_us then ((h.hold - j.ahead_us) / 1000)::float8 end,
-          'lost', h.hold > j.now_us and h.hold <= d.reopens,
+          'lost', h.hold > j.now_us and h.hold <= d.reopens, 'heldForMs', c.for_ms, 'cause', c.cause,
           'shared', d.shared,
           'paused', (select json_build_object('reason', p.reason, 'by', p.by,
                        'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)
@@ -83,21 +101,31 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, engine.
           'places', (select x.room from unnest(r.kind, r.debt, d.rooms) x (kind, debt, room)
                      where x.kind = 'concurrency' and x.debt >= x.room limit 1),
           'nextMs', ((case when b.id is null then greatest(j.now_us, h.hold) else r.next end - j.ahead_us)
-                     / 1000)::float8,
-          'periodMs', case when b.id is null then d.period else r.period end / 1000.0) as b
+                     / 1000)::float8) as b
         from take t join engine.bucket_room(array(select t.id from take t order by t.i), j.now_us, false,
-          array(select t.cost + t.before from take t order by t.i)) r on r.ord = t.i
+          -- The members of a pool may share what comes before it.
+          array(select case when t.key is null then t.cost else t.cost + t.before end from take t order by t.i)) r
+          on r.ord = t.i
         left join sluice.bucket b on b.id = t.id
         left join lateral (
           select engine.limit_reopens_at(j.closed_us, l.kind, l.span) as reopens, l.room as rooms, l.members,
                  strpos(l.name, '/') = 0 and 'concurrency' <> any (l.kind) and l.spec -> 'open' is null as shared,
                  (select min(x.room) from unnest(l.room, l.kind) x (room, kind)
                   where x.kind <> 'concurrency' or 'concurrency' = all (l.kind) or j.costs is null) as room,
-                 (select coalesce(max(case when x.kind = 'window' then x.span / x.room + 1
-                                           else x.weight / nullif(x.drain, 0) + 1 end), 0)
-                  from unnest(l.kind, l.weight, l.drain, l.room, l.span) x (kind, weight, drain, room, span)) as period
+                 l.spec, l.version, l.lend_us
           from sluice.limit_def l where l.name = t.name order by l.version desc limit 1) d on true
         cross join lateral (
           select greatest(r.hold, case when b.id is null then d.reopens end) as hold) h
+        cross join lateral (
+          select json_agg(json_build_object('version', m.version, 'atUs', m.now_at, 'debt', m.debt,
+            'slots', to_json(m.slots), 'quota', to_json(m.quota), 'holdUs', m.hold)) as states
+          from engine.bucket_room(case when t.key is null and d.members is not null
+            then array(select sluice.hash64(t.name || ':' || x) from unnest(d.members) x) else array[t.id] end,
+            j.now_us) m) s
+        left join lateral (
+          select max(k.hold - k.at) / 1000.0 as for_ms, max(k.cause) as cause
+          from (select l.* from sluice.ledger l where l.bucket = t.id order by l.at desc, l.n desc limit 200) k
+          where k.hold = r.hold) c on h.hold > j.now_us
+        left join rival o on o.i = t.i
         order by t.way, r.next) x) as buckets
 from job j join sluice.job o on o.id = j.id cross join ahead a

@@ -3,7 +3,8 @@
 select j.id,
        case when j.claim is not null then 'running' when j.due_at < 'infinity' then 'scheduled'
             else 'waiting' end as state,
-       null as reason, j.task, j.queue, j.priority, j.attempt, j.failed, j.crashes, j.ambiguous,
+       engine.read_scheduled_reason(j) as reason, j.task, j.queue, j.priority, j.attempt, j.failed, j.crashes,
+       j.ambiguous,
        engine.unix_ms(j.created_at) as created_ms, engine.unix_ms(nullif(j.due_at, 'infinity')) as due_ms,
        engine.unix_ms(j.dispatched_at) as dispatched_ms, engine.unix_ms(j.dispatched_at) as started_ms,
        null::float8 as finished_ms, j.takes, j.tags, j.input, null::jsonb as result, j.error,

@@ -39,6 +39,9 @@ const closedUsMax = 60_000_000
 /** An answer whose clock is this far behind the latest time that it can show was given after that clock was set back. */
 const setBackUs = 3_000_000
 
+/** Why Redis denies: others have used the bucket up, or it is closed there. */
+type HoldCause = 'used' | 'closed'
+
 /** What is sent to Redis for a list of wishes. */
 interface Question {
   takes: string[]
@@ -269,13 +272,14 @@ export class RedisPeerLimiter implements PeerLimiter {
     askedMs: number,
   ): PeerDecision[] {
     const heardMs = this.#options.store.clock.monotonicMs()
-    const waits = new Map<string, number>()
+    const waits = new Map<string, { us: number; cause: HoldCause }>()
     const leaves = wishes.map(({ count }, i): PeerDecision => {
       const result = results[itemOf[i] ?? -1]
       if (result === undefined) return free(count, sentMs)
       const take = result.lacking === undefined ? undefined : takes[result.lacking]
       const waitUs = Math.min(result.waitUs, result.isHeld ? closedUsMax : holdUsMax)
-      if (take !== undefined) waits.set(take, Math.max(waitUs, waits.get(take) ?? 0))
+      if (take !== undefined && waitUs >= (waits.get(take)?.us ?? 0))
+        waits.set(take, { us: waitUs, cause: result.isHeld ? 'closed' : 'used' })
       return {
         granted: result.granted,
         fromMs: askedMs + result.startUs / 1_000,
@@ -288,15 +292,15 @@ export class RedisPeerLimiter implements PeerLimiter {
     })
     if (waits.size === 0) return leaves
     // Not awaited here: the grants beside it would grow old.
-    const held = Promise.all([...waits].map(([take, us]) => this.#holdStore(take, us))).then(() => {})
+    const held = Promise.all([...waits].map(([take, hold]) => this.#holdStore(take, hold))).then(() => {})
     return leaves.map((leave) => ({ ...leave, held }))
   }
 
   /** Holds a bucket in the store for as long as Redis would deny it. */
-  async #holdStore(take: string, us: number): Promise<void> {
+  async #holdStore(take: string, { us, cause }: { us: number; cause: HoldCause }): Promise<void> {
     const { store } = this.#options
     try {
-      await store.call('hold_buckets', [[hash64(take)], us, null])
+      await store.call('hold_buckets', [[hash64(take)], us, null, cause])
     } catch (error) {
       // Then the store grants again what Redis denies.
       if (!(error instanceof StoreError))

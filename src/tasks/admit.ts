@@ -11,7 +11,8 @@ import { checkShare } from '../limits/share.ts'
 import type { NewJob } from '../store/send.ts'
 import { bucketsOf, keysOf, type Place, placeOf, queueOf } from './place.ts'
 import { Rulebook, type Ruled, type SendChanges } from './rule.ts'
-import { type AnyTask, checkPriority, checkTags, maxWaitMs, type SendOptions } from './task.ts'
+import { checkPriority, checkTags, maxWaitMs } from './checks.ts'
+import type { AnyTask, SendOptions } from './task.ts'
 
 const dayMs = 86_400_000
 const delayMaxMs = 366 * dayMs

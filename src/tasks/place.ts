@@ -11,7 +11,8 @@ import { shareBucketName, shareOfBuckets, unreserved } from '../limits/share.ts'
 import { checkWeight } from '../limits/weight.ts'
 import type { NewJob } from '../store/send.ts'
 import type { Ruled } from './rule.ts'
-import { type AnyTask, checkName } from './task.ts'
+import { checkName } from './checks.ts'
+import type { AnyTask } from './task.ts'
 
 /** Where a job waits. */
 export type Place = Pick<NewJob, 'lane' | 'queue' | 'priority' | 'weight' | 'fair' | 'takes' | 'costs'>

@@ -6,7 +6,8 @@ import type { OpeningReader } from '../gates/gates.ts'
 import { fits, isPattern } from '../core/pattern.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import type { Estimates } from './estimate.ts'
-import { checkName, checkPriority, checkTags, failureSuffix } from './task.ts'
+import { checkName, checkPriority, checkTags } from './checks.ts'
+import { failureSuffix } from './task.ts'
 
 /** What a rule sees of a job. */
 export interface RuleJob<Input = unknown> {

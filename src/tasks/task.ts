@@ -7,6 +7,7 @@ import { type RetryOptions, type RetryPolicy, retryPolicy } from '../core/retry.
 import type { TxLike } from '../db/tx.ts'
 import { Guard } from '../http/guard.ts'
 import type { HasPath, Limit } from '../limits/limit.ts'
+import { checkName, maxWaitMs } from './checks.ts'
 import { withTaskCost, type CostedLimit } from './cost.ts'
 import { provideTaker, type Taker } from '../limits/take.ts'
 import { checkShare } from '../limits/share.ts'
@@ -47,6 +48,11 @@ export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair exten
   onFailed?(failure: Failure<StandardSchemaV1.InferInput<Schema>>, context: Context): unknown
   /** Time for one attempt; then `signal` aborts and the attempt has failed. Default 10 min, at most 24 h. */
   timeout?: Duration
+  /**
+   * Names that the task had before: its workers run their jobs, too, so that a task can be renamed while jobs wait. Remove
+   * a name when `sluice tasks` shows no job of it.
+   */
+  formerly?: readonly string[]
   /**
    * Addresses besides public ones that `ctx.fetch` may call: `10.0.0.5`, `10.0.0.0/8`, `internal.example` (whatever it
    * resolves to), `127.0.0.1:8080`. Any other private, loopback or link-local address ends the attempt, unsent and final,
@@ -159,6 +165,8 @@ export interface Task<Input = never, Result = unknown> {
   readonly timeoutMs: number
   /** The module whose default export runs in a thread, instead of `run`. */
   readonly thread?: URL | undefined
+  /** Names that it had before; undefined: a copy of this package made it that did not know of them. */
+  readonly formerly?: readonly string[]
   readonly allowPrivate: readonly string[]
   run(input: unknown, context: Context): Promise<Result> | Result
   /**
@@ -214,6 +222,7 @@ const taskFields = [
   'mode',
   'onFailed',
   'timeout',
+  'formerly',
   'allowPrivate',
   'run',
   'thread',
@@ -254,6 +263,8 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
   if (timeoutMs < 1 || timeoutMs > timeoutMaxMs) {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}": timeout must be between 1 ms and 24 h`)
   }
+  const formerly = [...(options.formerly ?? [])]
+  for (const old of formerly) checkName('task', old)
   const allowPrivate = [...(options.allowPrivate ?? [])]
   // Only for its errors: in a worker they would come too late.
   void new Guard(allowPrivate)
@@ -273,6 +284,7 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
         ? undefined
         : failureTask(name, timeoutMs, (failure, context) => onFailed(failure as never, context)),
     timeoutMs,
+    formerly,
     allowPrivate,
     ...(options.thread === undefined ? {} : { thread: options.thread }),
     run: (input, context) => run(input as StandardSchemaV1.InferOutput<Schema>, context),
@@ -304,29 +316,6 @@ function failureTask(name: string, timeout: Duration, run: (failure: Failure, co
   return task(`${name}${failureSuffix}`, { input: anything, timeout, run: hears }) as AnyTask
 }
 
-/** Checks a priority and returns it. @throws UsageError SLUICE_BAD_OPTION */
-export function checkPriority(priority: number): number {
-  if (Number.isInteger(priority) && Math.abs(priority) <= 1000) return priority
-  throw new UsageError('SLUICE_BAD_OPTION', `priority is ${priority}; it must be a whole number from -1000 to 1000`)
-}
-
-/** Checks tags and returns them. @throws UsageError SLUICE_BAD_OPTION */
-export function checkTags(list: readonly string[] | undefined): readonly string[] {
-  const isTag = (tag: unknown) => typeof tag === 'string' && /^[^\u0000-\u001f]{1,100}$/u.test(tag)
-  if (list === undefined || (Array.isArray(list) && list.length <= 20 && list.every(isTag))) return list ?? []
-  throw new UsageError(
-    'SLUICE_BAD_OPTION',
-    'tags: a list of up to 20 texts, each 1 to 100 characters without control characters',
-  )
-}
-
-/** Returns a longest wait in ms. @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_DURATION */
-export function maxWaitMs(span: Duration): number {
-  const ms = durationMs(span)
-  if (ms >= 1 && ms <= 366 * 86_400_000) return ms
-  throw new UsageError('SLUICE_BAD_OPTION', '`maxWait` must be between 1 ms and 366 days')
-}
-
 /** Returns a replacement of `run` for a task in a thread. @throws UsageError SLUICE_BAD_TASK */
 function notHere(name: string, thread: URL, run: unknown): () => never {
   if (!(thread instanceof URL) || thread.protocol !== 'file:' || run !== undefined)
@@ -336,15 +325,5 @@ function notHere(name: string, thread: URL, run: unknown): () => never {
     )
   return () => {
     throw new UsageError('SLUICE_BAD_TASK', `task "${name}" runs in a thread; only a worker can run it`)
-  }
-}
-
-/** @throws UsageError SLUICE_BAD_TASK unless the name can be stored and typed on a command line */
-export function checkName(what: 'task' | 'queue' | 'rule', name: string): void {
-  if (typeof name !== 'string' || !/^[A-Za-z0-9._:-]{1,100}$/.test(name)) {
-    throw new UsageError(
-      'SLUICE_BAD_TASK',
-      `"${name}" cannot name a ${what}: use 1 to 100 of a-z, A-Z, 0-9, ".", "_", "-", ":"`,
-    )
   }
 }

@@ -1,11 +1,11 @@
-/** The tasks that a worker runs: those it was given, and their `onFailed` tasks. */
+/** The tasks that a worker runs: those it was given, under their former names too, and their `onFailed` tasks. */
 import { UsageError } from '../core/errors.ts'
 import type { Clock } from '../core/clock.ts'
 import type { Outcome } from '../claim/finish/finish.ts'
 import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { Member } from '../fleet/membership.ts'
 import type { Rulebook } from '../tasks/rule.ts'
-import type { AnyTask } from '../tasks/task.ts'
+import { type AnyTask, failureSuffix } from '../tasks/task.ts'
 import type { Agents } from '../http/agent.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import { Attempt, type AttemptOptions } from './attempt.ts'
@@ -20,19 +20,26 @@ const reportMs = 5_000
 /** The tasks of a worker, by name. */
 export class TaskSet {
   readonly #byName: Map<string, AnyTask>
+  /** The present names of former ones. */
+  readonly #current: ReadonlyMap<string, string>
   readonly #labels: Member['labels']
   #open: readonly string[] = []
 
   /** @throws UsageError SLUICE_BAD_TASK when two have one name */
   constructor(tasks: readonly AnyTask[], labels: Member['labels']) {
     this.#labels = labels
-    const all = tasks.flatMap((task) => (task.onFailed === undefined ? [task] : [task, task.onFailed]))
+    const all = tasks
+      .flatMap((task) => [task, ...(task.formerly ?? []).map((old) => underName(task, old))])
+      .flatMap((task) => (task.onFailed === undefined ? [task] : [task, task.onFailed]))
     this.#byName = new Map(all.map((task) => [task.name, task]))
-    if (this.#byName.size !== all.length) throw new UsageError('SLUICE_BAD_TASK', 'two tasks have the same name')
+    const twice = all.find((task) => this.#byName.get(task.name) !== task)
+    if (twice !== undefined)
+      throw new UsageError('SLUICE_BAD_TASK', `two tasks have the same name, now or formerly: "${twice.name}"`)
+    this.#current = new Map(tasks.flatMap(({ name, formerly = [] }) => formerly.map((old) => [old, name])))
   }
 
   /** Returns what the store has to know about the tasks. */
-  known(rulebook: Rulebook): Pick<Member, 'tasks' | 'homes' | 'once' | 'onFailed' | 'labels'> {
+  known(rulebook: Rulebook): Pick<Member, 'tasks' | 'homes' | 'once' | 'onFailed' | 'currently' | 'labels'> {
     const all = [...this.#byName.values()]
     const own = ({ queue }: AnyTask) => (typeof queue === 'string' ? queue : 'default')
     return {
@@ -41,6 +48,7 @@ export class TaskSet {
       homes: all.map((task) => rulebook.route(task.name).queue ?? own(task)),
       once: all.map(({ isOnce }) => isOnce),
       onFailed: all.map(({ onFailed }) => onFailed?.name ?? null),
+      currently: all.map(({ name }) => this.#current.get(name) ?? null),
     }
   }
 
@@ -77,4 +85,11 @@ export class TaskSet {
     )
     return (job) => new Attempt(job, this.#byName.get(job.task) as AnyTask, options.get(job.task) as AttemptOptions)
   }
+}
+
+/** Returns a task as it is for jobs that were sent under another name. */
+function underName(task: AnyTask, name: string): AnyTask {
+  const { onFailed } = task
+  const failed = onFailed && underName(onFailed, `${name}${failureSuffix}`)
+  return { ...task, name, onFailed: failed }
 }

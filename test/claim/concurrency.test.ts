@@ -104,7 +104,7 @@ for (const engine of mainEngines) {
       expect(why?.reasons.find(({ kind }) => kind === 'concurrency')).toMatchObject({
         limit: 'seats',
         key: 'a',
-        text: 'all 2 places of limit seats for a are taken; the job can start when one of those jobs ends',
+        text: 'all 2 places of seats (2 at once for a) are taken; the job can start when one of those jobs ends',
       })
     })
 

@@ -57,8 +57,9 @@ describe.each(mainEngines)('within a fair key on $name', (engine) => {
     expect(first?.id).toBe(four)
     expect((await at.sluice.why(three))?.reasons).toContainEqual({
       kind: 'order',
-      text: 'before it come 2 job(s) of its fair key in 2 lane(s) of higher priority or longer waiting',
+      text: 'ahead of it: 2 jobs of the same kind of higher priority or longer waiting',
       notBefore: undefined,
+      acts: 'jobs',
     })
     expect(await at.order()).toEqual(['old', 'two', 'low'])
   })

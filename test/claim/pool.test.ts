@@ -168,7 +168,7 @@ for (const engine of mainEngines) {
       const [waiting] = await at.sluice.list({ state: 'waiting' })
       const why = await at.sluice.why(waiting?.id ?? '')
       const reason = why?.reasons.find(({ kind }) => kind === 'limit')
-      expect(reason?.text).toBe('limit sender for any of its 3 members has 0 free and 0 job(s) before this one')
+      expect(reason?.text).toBe('sender (3/h for any of its 3 members) is used up')
       expect(reason?.notBefore?.getTime()).toBeGreaterThan(Date.now() + 1_800_000)
     })
   })

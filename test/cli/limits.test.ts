@@ -74,7 +74,7 @@ it('an operator shows, sets, pins, rekeys and pauses limits by the command limit
     expect(await limits('resume', 'crm', '--key', 'a1-eu')).toMatchObject({ out: 'limit crm key a1-eu is resumed\n' })
 
     for (const [args, code, says] of [
-      [['show', 'nobody'], 2, 'SLUICE_NO_SUCH_LIMIT'],
+      [['show', 'nobody'], 1, 'SLUICE_NO_SUCH_LIMIT'],
       [['set', 'crm', '--rate', 'much', '--reason', 'x'], 2, 'SLUICE_BAD_RATE'],
       [['set', 'crm', '--concurrency', 'many', '--reason', 'x'], 2, 'whole number, or none'],
     ] as const)

@@ -30,7 +30,7 @@ export default defineConfig({ store: 'not-used', tasks: [tasks.syncContact, task
     })
     expect(await dispatched()).toEqual([{ dispatched: 0 }])
     expect((await project.run(['why', id])).out).toMatch(
-      /^- limit crm for a1 is paused since \S+ by \S+@\S+: the contract ended$/m,
+      /^- crm \(.* for a1\) is paused since \S+ by \S+@\S+: the contract ended$/m,
     )
     const list = await project.run(['pauses'])
     expect(list.out).toMatch(/^limit crm key a1 +paused +\S+ \S+ +\S+@\S+ +the contract ended$/m)

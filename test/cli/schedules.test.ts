@@ -66,7 +66,7 @@ it('schedules that a file exports are stored by any worker with that file, fired
     out: 'second-a paused\n',
     err: expect.stringContaining('error SLUICE_NO_SUCH_SCHEDULE: no schedule "none" is stored'),
   })
-  const show = await project.run(['schedules', 'show', 'second-a', '--limit', '2'])
+  const show = await project.run(['schedules', 'show', 'second-a', '--max', '2'])
   expect(show.out).toMatch(/^second-a\ntask +sync-all\nwhen +every 1s\nstate +paused\ncatchUp +last\n/)
   expect(show.out).toMatch(/\n {2}20\S+Z {2}sent {2}[0-9a-f-]{36}\n {2}20\S+Z {2}sent {2}[0-9a-f-]{36}\n$/)
   expect(objects((await project.run(['schedules', 'resume', 'second-a', '--json'])).out)).toEqual([
@@ -86,7 +86,7 @@ it('a faulty schedule is reported with its place', async () => {
   })
   project.write('tasks.ts', file)
   expect(await project.run(['schedules', 'trigger', 'none'])).toMatchObject({
-    code: 2,
+    code: 1,
     err: expect.stringContaining('known are second-a, second-b, nightly-sync'),
   })
   expect(await project.run(['schedules'])).toMatchObject({

@@ -31,8 +31,8 @@ describe('a usage error ends with exit code 2 and one line', () => {
     ['an unknown option', ['jobs', '--frob'], 'SLUICE_USAGE', '--frob'],
     ['an unknown state', ['jobs', '--state', 'lost'], 'SLUICE_USAGE', 'lost'],
     ['a number out of range', ['send', 'plain', '{"n":1}', '--repeat', '0'], 'SLUICE_USAGE', '1 to 100000'],
-    ['a missing argument', ['why'], 'SLUICE_USAGE', 'id'],
-    ['an unknown task', ['send', 'nope'], 'SLUICE_NO_SUCH_TASK', 'known are fails, gate, plain,'],
+    ['a missing argument', ['jobs', 'show'], 'SLUICE_USAGE', 'id'],
+    ['neither an id nor a task', ['why'], 'SLUICE_BAD_OPTION', '--task'],
     ['an input that does not fit', ['send', 'plain', '{"n":"1"}'], 'SLUICE_INVALID_INPUT', 'n: '],
     ['bad JSON', ['send', 'plain', '{n:1}'], 'SLUICE_BAD_JSON', 'not JSON'],
     ['a missing key', ['send', 'sync-contact', '{}'], 'SLUICE_MISSING_KEY', 'accountId'],
@@ -110,7 +110,7 @@ it('the task http is there without being defined', async () => {
   expect(await http('{"uri":"x"}')).toMatchObject({ code: 2, err: expect.stringContaining('url is missing') })
   const args = ['send', 'plain', '{"n":1}', '--dry-run', '--config', 'empty.ts']
   expect(await project.run(args, { env })).toMatchObject({ code: 0 })
-  expect(await project.run(args)).toMatchObject({ code: 2, err: expect.stringContaining('known are http') })
+  expect(await project.run(args)).toMatchObject({ code: 1, err: expect.stringContaining('known are http') })
   expect(await project.run(['work', '--config', 'empty.ts'])).toMatchObject({
     code: 2,
     err: expect.stringContaining('SLUICE_NO_TASKS'),

@@ -31,9 +31,7 @@ it('verify proves limits by the name of their guarantee, shows an exceeded windo
   expect(await project.run(['dispatch', '--once'])).toMatchObject({ code: 0 })
   const proved = await project.run(['verify'])
   expect(proved).toMatchObject({ code: 0, err: expect.stringContaining('no window was exceeded: ') })
-  expect(proved.out).toBe(
-    'proved    crm (version 1): safe rate 100/min: at most 2 in any 60.2 s, 100 may be, over 2 keys\n',
-  )
+  expect(proved.out).toBe('proved    crm (version 1): safe rate 100/min: busiest 60.2 s: 2 of 100 allowed (2 keys)\n')
 
   await sluice.db.query(`insert into sluice.ledger (bucket, n, at, debt, slots, version, units, hold, claim)
     select l.bucket, l.n + g, l.at, debt, slots, version, 1, hold, gen_random_uuid()
@@ -51,7 +49,7 @@ it('verify proves limits by the name of their guarantee, shows an exceeded windo
   expect(proof).toMatchObject({ isProved: false, exceeded: [{ limit: 'crm', key: 'b', units: 11, most: 10 }] })
 
   expect(await project.run(['verify', '--limit', 'cmr'])).toMatchObject({
-    code: 2,
+    code: 1,
     err: expect.stringContaining('SLUICE_NO_SUCH_LIMIT'),
   })
   expect(await project.run(['verify', '--to', 'yesterday'])).toMatchObject({
@@ -63,6 +61,8 @@ it('verify proves limits by the name of their guarantee, shows an exceeded windo
 it('verify explains more units than the rule that do not exceed the guarantee', () => {
   const of = { limit: 'tpm', version: 1, guarantee: 'exact window', rate: '30000/min', most: 30_000 } as const
   const line = (worst: number) => inWords({ ...of, windowMs: 60_200, worst, exceeded: 0, keys: 1 })
-  expect(line(31_200)).toContain('30000 may be (more by what was used beyond grants, or allowed before a change), over')
-  expect(line(30_000)).toContain('30000 may be, over')
+  expect(line(31_200)).toContain(
+    '31200 of 30000 allowed (more by what was used beyond grants, or allowed before a change) (1 key)',
+  )
+  expect(line(30_000)).toContain('30000 of 30000 allowed (1 key)')
 })

@@ -155,7 +155,7 @@ describe.each(mainEngines)('a pause of a limit on $name', (engine) => {
       kind: 'paused',
       limit: 'crm',
       key: 'a',
-      text: expect.stringMatching(/^limit crm for a is paused since .*: the vendor is down$/),
+      text: expect.stringMatching(/^crm \(100\/s for a\) is paused since .*: the vendor is down$/),
     })
     expect(await sluice.resume({ limit: 'crm' })).toBe(false)
     expect(await sluice.resume({ limit: 'crm', key: 'a' })).toBe(true)
@@ -233,6 +233,7 @@ describe.each(mainEngines)('a gate with hours on $name', (engine) => {
       by: expect.any(String),
       notBefore: until,
       text: 'closed by office-hours (08:00-18:00 Mon-Fri Europe/Berlin): people sleep',
+      acts: 'time',
     })
     expect(await sluice.pauses()).toMatchObject([
       { what: undefined, gate: { name: 'office-hours', queues: null, tasks: ['call-*'] }, isClosed: true, until },

@@ -130,7 +130,7 @@ describe('a window', () => {
     expect(guarantees(made).at(-1)).toMatchObject({
       worst: 4,
       burst: 4,
-      text: expect.stringContaining('never more than 4 at one time'),
+      text: expect.stringContaining('at most 4 at one time'),
     })
   })
 })

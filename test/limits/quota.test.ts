@@ -198,7 +198,7 @@ describe('a definition of quotas', () => {
     ])
     const said = guarantees(made)
     expect(said[2]).toMatchObject({ worst: 200, burst: 100 })
-    expect(said[2]?.text).toContain('never more than 100 in any day of Asia/Tokyo')
+    expect(said[2]?.text).toContain('at most 100 in any day of Asia/Tokyo')
     expect(said[2]?.text).toContain('200')
   })
 

@@ -162,7 +162,7 @@ for (const engine of mainEngines) {
       expect(await jobs.cancelMany(past)).toBe(0)
       expect(await jobs.cancelMany(all)).toBe(1)
       expect(await jobs.get(old)).toMatchObject({ state: 'cancelled' })
-      expect(await jobs.get(late)).toMatchObject({ reason: null })
+      expect(await jobs.get(late)).toMatchObject({ state: 'scheduled', reason: 'delay' })
       await expect(jobs.asOfNow({ until: 'soon' as never })).rejects.toMatchObject({ code: 'SLUICE_BAD_DURATION' })
     })
 

@@ -137,7 +137,7 @@ describe.each(mainEngines)('settlement on $name', ({ store }) => {
     const why = await t.sluice.why(id)
     expect(why?.reasons.find(({ kind }) => kind === 'limit')).toMatchObject({
       limit: 'tpm',
-      text: 'needs 1000 of limit tpm, which has 5000 free, and 6000 are for 1 job(s) before this one',
+      text: 'tpm (30000/min) has 5000 free, and the job needs 1000, after 6000 for 1 job ahead',
     })
     const waitMs = (why?.notBefore?.getTime() ?? 0) - (await t.clock.now()).getTime()
     expect(waitMs).toBeGreaterThan(59_000)

@@ -151,6 +151,8 @@ create table sluice.task (
   queue text not null,
   once boolean,
   on_failed text,
+  -- Set: a former name; the name that the task has now.
+  currently text,
   seen_at timestamptz not null
 );
 

@@ -94,6 +94,8 @@ create table sluice.ledger (
   units bigint not null,
   hold bigint not null default 0,
   claim uuid,
+  -- Why the row holds the bucket: limits/ledger/hold_buckets.sql.
+  cause text,
   primary key (bucket, at, n)
 );
 create index ledger_at on sluice.ledger (at);

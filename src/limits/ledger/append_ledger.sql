@@ -8,14 +8,15 @@
 -- p_places: jobs that begin, in the same order, which is what concurrency counts; negative: jobs that end. Null: none.
 -- p_when: time of the grant that turned out to use more, or fewer, units; null: the units are granted now.
 -- p_least: debt of each rule below which a refund does not go; null: 0.
+-- p_cause: why a held bucket is held, as in engine.hold_buckets.
 create or replace function engine.append_ledger(
   p_rooms engine.room[], p_claim uuid default null, p_units bigint[] default null, p_places bigint[] default null,
-  p_when bigint default null, p_least bigint[] default null)
+  p_when bigint default null, p_least bigint[] default null, p_cause text default null)
 returns void language plpgsql as $$
 declare
   v_most constant bigint := 2305843009213693952;  -- use beyond a grant may owe more than a bucket holds
 begin
-  insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold, claim)
+  insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold, claim, cause)
   select r.bucket, r.n + 1, r.now_at,
          array(select case when u.kind = 'concurrency' then greatest(0, u.debt + g.places * u.weight)
                  else least(v_most, greatest(coalesce(p_least[u.i], 0),
@@ -24,7 +25,7 @@ begin
          engine.count_in_windows(r.slots, r.kind, r.slot, r.now_at, coalesce(p_when, r.now_at), g.units),
          engine.count_in_quotas(r.quota, r.kind, r.margin,
            case when p_when is null then r.wall else p_when - engine.clock_lead_at(p_when) end, g.units),
-         r.version, g.units, r.hold, p_claim
+         r.version, g.units, r.hold, p_claim, p_cause
   from unnest(p_rooms) r
   cross join lateral (select coalesce(p_units[r.ord], 0) as units, coalesce(p_places[r.ord], 0) as places) g
   where r.version is not null;

@@ -1,9 +1,12 @@
--- Holds buckets because the vendor demanded a pause: they grant nothing for p_us microseconds from now. Only ever
--- lengthens a hold. The hold counts from the bucket's own time: after a backward step of the clock it must not end
+-- Holds buckets, mostly because the vendor demanded a pause: they grant nothing for p_us microseconds from now. Only
+-- ever lengthens a hold. The hold counts from the bucket's own time: after a backward step of the clock it must not end
 -- before it began.
 -- p_buckets: their ids.
 -- p_cap: as for engine.limiter_now_us.
-create or replace function engine.hold_buckets(p_buckets bigint[], p_us bigint, p_cap bigint) returns void
+-- p_cause: null: the vendor demanded it; `used`, `closed`: other programs have used the limit up in Redis, or it is
+-- closed there. `sluice why` reads it.
+create or replace function engine.hold_buckets(p_buckets bigint[], p_us bigint, p_cap bigint,
+  p_cause text default null) returns void
 language plpgsql as $$
 declare
   v_room engine.room;
@@ -15,7 +18,7 @@ begin
     v_room.hold := v_room.now_at + p_us;
     v_rooms := v_rooms || v_room;
   end loop;
-  perform engine.append_ledger(v_rooms);
+  perform engine.append_ledger(v_rooms, p_cause => p_cause);
   -- The ledger row that a parked bucket gets at its release takes the hold from here.
   update sluice.parked set hold = greatest(hold, engine.limiter_now_us(p_cap) + p_us)
   where kind = 'bucket' and id = any (p_buckets);

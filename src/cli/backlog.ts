@@ -1,0 +1,93 @@
+/** How the command line shows what waits and what stops it, and the check of `doctor` for jobs that nobody will run. */
+import { systemClock } from '../core/clock.ts'
+import { redactText } from '../core/redact.ts'
+import { type Db } from '../db/db.ts'
+import { sqlOn } from '../db/store.ts'
+import { type Backlog, readBacklog, type Stop } from '../operations/backlog.ts'
+import type { Finding } from './finding.ts'
+import { type Output, span } from './output.ts'
+import { has, type StorageAt } from './storage.ts'
+
+/** A store that cannot answer within this time is reported as such. */
+const timeoutMs = 5_000
+const shownMax = 20
+
+/** Reads what waits; undefined: the store did not answer in time. */
+export async function backlogOf(db: Db, schema: string): Promise<Backlog | undefined> {
+  try {
+    return await db.transaction(async (tx) => {
+      await tx.query(`set local statement_timeout = ${timeoutMs}`)
+      return await readBacklog(sqlOn(tx, schema))
+    })
+  } catch (error) {
+    if ((error as { code?: unknown }).code === '57014') return undefined
+    throw error
+  }
+}
+
+/** Prints what waits, by task and queue, and by limit. */
+export function showBacklog(out: Output, backlog: Backlog | undefined): void {
+  if (backlog === undefined) return out.talk(`what waits could not be read within ${span(timeoutMs)}`)
+  const { jobs, limits, isExact } = backlog
+  const about = isExact ? '' : 'about '
+  if (jobs.length > 0) {
+    out.line('')
+    out.table([
+      ['TASK', 'QUEUE', 'WAITING', 'OLDEST', 'DONE/MIN', 'STOPPED BY'],
+      ...jobs
+        .slice(0, shownMax)
+        .map(({ task, queue, waiting, oldestAt, perMinute, currently, stops }) => [
+          currently === undefined ? task : `${task} (now ${currently})`,
+          queue,
+          `${about}${waiting}`,
+          ageOf(oldestAt),
+          `${perMinute}`,
+          stops.map((stop) => stopText(stop, waiting)).join('; ') || '-',
+        ]),
+    ])
+    if (jobs.length > shownMax) out.talk(`and ${jobs.length - shownMax} more tasks; \`sluice status --json\` has all`)
+  }
+  if (limits.length === 0) return
+  out.line('')
+  out.table([
+    ['LIMIT', 'WAITING', 'KEYS', 'OLDEST', 'UNITS/MIN', 'STATE'],
+    ...limits
+      .slice(0, shownMax)
+      .map(({ limit, waiting, keys, oldestAt, perMinute, stops }) => [
+        limit,
+        `${about}${waiting}`,
+        `${keys}`,
+        ageOf(oldestAt),
+        `${perMinute}`,
+        stops.map((stop) => stopText(stop, waiting)).join('; ') || 'has room',
+      ]),
+  ])
+}
+
+function ageOf(at: Date | undefined): string {
+  return at === undefined ? '-' : span(Math.max(0, systemClock.wallMs() - at.getTime()))
+}
+
+/** Formats what stops jobs: how many of them, unless all, and until when. */
+function stopText({ text, jobs, until }: Stop, waiting: number): string {
+  const part = jobs < waiting ? `${jobs}: ` : ''
+  const end = until === undefined ? '' : ` until ${until.toISOString().replace(/\.\d+Z$/, 'Z')}`
+  return redactText(`${part}${text}${end}`)
+}
+
+/** Checks for waiting jobs that no worker of those that live can run. */
+export async function abandoned({ sql }: StorageAt): Promise<Finding | undefined> {
+  if (!(await has(sql, 'class'))) return undefined
+  const { jobs } = await readBacklog(sql)
+  const lost = jobs.filter(({ isAbandoned }) => isAbandoned)
+  if (lost.length === 0) return { status: 'ok', text: 'no job waits that no worker can run' }
+  const list = lost.slice(0, 10).map(({ task, queue, waiting, stops }) => {
+    const why = stops.find(({ kind }) => kind.startsWith('no-'))?.text ?? 'no worker can run them'
+    return `${waiting} of task ${task} in queue ${queue} (${why})`
+  })
+  const more = lost.length > 10 ? `, and ${lost.length - 10} more tasks` : ''
+  return {
+    status: 'fail',
+    text: `jobs wait that nobody will run: ${list.join(', ')}${more}; start a worker that can, or give a renamed task its old name by \`formerly\`; \`sluice tasks\` lists who serves what`,
+  }
+}

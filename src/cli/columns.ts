@@ -1,0 +1,42 @@
+/** Aligns the columns of a table, and cuts cells so that its lines fit the terminal. */
+
+const gap = 2
+/** Cells are not cut below this; those of the first column, which has ids and names, not below the second. */
+const least = 6
+const firstLeast = 14
+
+/** Returns the width to fit: that of the terminal, or COLUMNS; undefined: whatever it takes. */
+export function widthOf(): number | undefined {
+  const given = Number(process.env['COLUMNS'])
+  if (process.stdout.isTTY) return process.stdout.columns || 80
+  return given > 0 ? given : undefined
+}
+
+/** Aligns rows, the first of which is the heading. @param width the most characters of a line; undefined: no bound */
+export function aligned(rows: readonly (readonly string[])[], width?: number): string[] {
+  const natural = (rows[0] ?? []).map((_, column) => Math.max(...rows.map((row) => row[column]?.length ?? 0)))
+  const widths = width === undefined ? natural : fitted(natural, width)
+  return rows.map((row) =>
+    row
+      .map((cell, column) => cut(cell, widths[column] ?? 0).padEnd(widths[column] ?? 0))
+      .join(' '.repeat(gap))
+      .trimEnd(),
+  )
+}
+
+/** Takes from the widest column, one character at a time, until the line fits. */
+function fitted(natural: readonly number[], width: number): number[] {
+  const widths = [...natural]
+  const total = () => widths.reduce((sum, one) => sum + one, gap * (widths.length - 1))
+  for (let left = total() - width; left > 0; left--) {
+    const spare = widths.map((one, column) => one - (column === 0 ? firstLeast : least))
+    const widest = spare.indexOf(Math.max(...spare))
+    if ((spare[widest] ?? 0) <= 0) break
+    widths[widest] = (widths[widest] ?? 0) - 1
+  }
+  return widths
+}
+
+function cut(cell: string, width: number): string {
+  return cell.length <= width ? cell : `${cell.slice(0, Math.max(0, width - 1))}…`
+}

@@ -1,0 +1,59 @@
+/** Ids of jobs as people write them: whole, or only the beginning. */
+import { SluiceError, UsageError } from '../core/errors.ts'
+import { isId } from '../core/hash.ts'
+import { sqlOn } from '../db/store.ts'
+import type { Sluice } from '../index.ts'
+
+interface Found {
+  id: string
+  task: string
+  state: string
+}
+
+/** The shortest beginning of an id. The first eight digits are the minute in which the job was sent. */
+const digitsMin = 6
+/** How many jobs the error for an ambiguous beginning lists. */
+const listedMax = 10
+
+/** Checks that a text may be an id or its beginning, before a store is opened. @throws UsageError SLUICE_BAD_ID */
+export function checkIdStart(text: string): void {
+  void digitsOf(text)
+}
+
+/**
+ * Returns the id of the job that begins with a text; a whole id as it is, whether or not there is such a job.
+ * @throws UsageError SLUICE_BAD_ID, SLUICE_AMBIGUOUS_ID (several jobs, which it lists); SluiceError SLUICE_NO_SUCH_JOB
+ */
+export async function idOf(sluice: Sluice, schema: string, text: string): Promise<string> {
+  if (isId(text)) return text.toLowerCase()
+  const digits = digitsOf(text)
+  const jobs = await sqlOn(sluice.db, schema).run<Found>('operations/find_ids', [
+    uuidOf(digits.padEnd(32, '0')),
+    uuidOf(digits.padEnd(32, 'f')),
+    listedMax + 1,
+  ])
+  const [only] = jobs
+  if (only === undefined) throw noSuchJob(text)
+  if (jobs.length === 1) return only.id
+  const lines = jobs.slice(0, listedMax).map(({ id, task, state }) => `${id} (${task}, ${state})`)
+  const more = jobs.length > listedMax ? ', and others' : ''
+  throw new UsageError('SLUICE_AMBIGUOUS_ID', `several job ids begin with ${text}: ${lines.join(', ')}${more}`)
+}
+
+function digitsOf(text: string): string {
+  const digits = text.toLowerCase().replaceAll('-', '')
+  if (/^[0-9a-f]+$/.test(digits) && digits.length >= digitsMin && digits.length <= 32) return digits
+  throw new UsageError(
+    'SLUICE_BAD_ID',
+    `"${text}" is not a job id (a UUIDv7), nor the beginning of one (at least ${digitsMin} digits)`,
+  )
+}
+
+function uuidOf(digits: string): string {
+  return digits.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, '$1-$2-$3-$4-$5')
+}
+
+/** Makes the error for a missing job: not a UsageError, so the exit code is 1. */
+export function noSuchJob(id: string): SluiceError {
+  return new SluiceError('SLUICE_NO_SUCH_JOB', `there is no job ${id}, or its record is past its retention`)
+}

@@ -1,0 +1,64 @@
+/** Names that people give: what is not known is an error, with the nearest name that is. */
+import { UsageError } from '../core/errors.ts'
+import type { Sql } from '../db/store.ts'
+import type { JobFilter } from '../index.ts'
+
+/** Returns the known name that is most like `name`; undefined: none is. */
+export function nearest(name: string, known: readonly string[]): string | undefined {
+  const most = Math.max(1, Math.floor(name.length / 3))
+  const best = known
+    .map((one) => [one, distance(name.toLowerCase(), one.toLowerCase())] as const)
+    .sort(([, a], [, b]) => a - b)[0]
+  if (best !== undefined && best[1] <= most) return best[0]
+  return known.find((one) => one.startsWith(name) || (name.length > 3 && one.includes(name)))
+}
+
+/** The number of letters to insert, remove, replace, or swap with the next one. */
+function distance(a: string, b: string): number {
+  let before: number[] = []
+  let last = Array.from({ length: b.length + 1 }, (_, i) => i)
+  for (let i = 1; i <= a.length; i++) {
+    const row = [i]
+    for (let j = 1; j <= b.length; j++) {
+      const isSame = a[i - 1] === b[j - 1]
+      row[j] = Math.min((last[j] ?? 0) + 1, (row[j - 1] ?? 0) + 1, (last[j - 1] ?? 0) + (isSame ? 0 : 1))
+      if (i > 1 && j > 1 && a[i - 1] === b[j - 2] && a[i - 2] === b[j - 1])
+        row[j] = Math.min(row[j] ?? 0, (before[j - 2] ?? 0) + 1)
+    }
+    ;[before, last] = [last, row]
+  }
+  return last[b.length] ?? 0
+}
+
+const codes = {
+  task: 'SLUICE_NO_SUCH_TASK',
+  queue: 'SLUICE_NO_SUCH_QUEUE',
+  limit: 'SLUICE_NO_SUCH_LIMIT',
+} as const
+
+const listedBy = { task: '`sluice tasks`', queue: '`sluice status`', limit: '`sluice limits`' }
+
+/** Makes the error for an unknown name: with the nearest one, else with some that are known. */
+export function unknown(what: keyof typeof codes, name: string, known: readonly string[], where: string): UsageError {
+  const like = nearest(name, known)
+  const some = known.slice(0, 10).join(', ') + (known.length > 10 ? ', …' : '')
+  const hint =
+    like === undefined ? (known.length === 0 ? 'none is known' : `known are ${some}`) : `did you mean ${like}?`
+  return new UsageError(codes[what], `no ${what} "${name}" is known; ${hint}; ${where} lists them`)
+}
+
+/**
+ * Checks that a name is known: that workers or senders have its code, or that jobs of it are there.
+ * @throws UsageError SLUICE_NO_SUCH_TASK, SLUICE_NO_SUCH_QUEUE, SLUICE_NO_SUCH_LIMIT
+ */
+export async function mustKnow(sql: Sql, what: keyof typeof codes, name: string): Promise<void> {
+  const known = (await sql.run<{ name: string }>('operations/read_known_names', [what])).map((row) => row.name)
+  if (!known.includes(name)) throw unknown(what, name, known, listedBy[what])
+}
+
+/** Checks the names in a filter of jobs. @throws as `mustKnow` */
+export async function mustKnowAll(sql: Sql, { task, queue, limitKey }: JobFilter): Promise<void> {
+  if (task !== undefined) await mustKnow(sql, 'task', task)
+  if (queue !== undefined) await mustKnow(sql, 'queue', queue)
+  if (limitKey !== undefined) await mustKnow(sql, 'limit', limitKey.replace(/[:@*/].*$/s, ''))
+}

@@ -1,0 +1,70 @@
+/** How soon a bucket can have granted a number of units, whatever that number: the bound that `sluice why` shows. */
+import { periodOf } from '../core/calendar.ts'
+import { type Bucket, neverUs, room } from './decide.ts'
+import { type Rule, windowParts } from './rule.ts'
+
+/** More periods of a calendar are not looked at one by one; the bound is lower, and still true. */
+const periodsMax = 1_000
+
+/**
+ * Returns the earliest time at which `units` have been granted, by the rule that takes longest. Nothing is granted sooner
+ * by `decide.ts`, unless units are given back. Places of concurrency are left out, because time does not free them.
+ * @param wallUs what calendars show at `nowUs`; default: the same
+ */
+export function earliestUs(
+  rules: readonly Rule[],
+  bucket: Bucket,
+  nowUs: number,
+  units: number,
+  wallUs = nowUs,
+): number {
+  const aheadUs = nowUs - wallUs
+  // Nothing is granted while the bucket is held, but it drains.
+  const fromUs = Math.max(nowUs, bucket.holdUs)
+  const bounds = rules.map((rule, i) => {
+    if (rule.kind === 'concurrency' || units < 1) return fromUs
+    const alone = only(bucket, i)
+    if (rule.kind === 'rate') return drainedUs(rule, alone, fromUs, units)
+    if (rule.kind === 'window') return windowUs(rule, alone, fromUs, units)
+    return aheadUs + periodUs(rule, { ...alone, atUs: alone.atUs - aheadUs }, fromUs - aheadUs, units)
+  })
+  return Math.max(fromUs, ...bounds)
+}
+
+/** Returns the part of a bucket that belongs to one of its rules. */
+function only({ atUs, debt, slots, spent }: Bucket, i: number): Bucket {
+  return { atUs, debt: debt.slice(i, i + 1), slots: slots.slice(i, i + 1), spent: spent.slice(i, i + 1), holdUs: 0 }
+}
+
+/** All units together drain at the rule's rate. In BigInt, because the product may be beyond 2^53. */
+function drainedUs(rule: Rule, bucket: Bucket, nowUs: number, units: number): number {
+  const { atUs, debt } = room([rule], bucket, nowUs).bucket
+  const drain = BigInt(rule.drain)
+  const missing = BigInt(debt[0] ?? 0) + BigInt(units - rule.room) * BigInt(rule.weight)
+  if (missing <= 0n) return atUs
+  return Math.min(neverUs, atUs + Number((missing + drain - 1n) / drain))
+}
+
+/** A unit more than the window holds follows the unit that many before it by all steps of the window, and one. */
+function windowUs(rule: Rule, bucket: Bucket, nowUs: number, units: number): number {
+  const { first, full } = split(rule, units)
+  const firstUs = room([rule], bucket, nowUs, false, first).nextUs
+  if (full === 0) return firstUs
+  return (Math.floor(firstUs / rule.slotUs) + full * (windowParts + 1)) * rule.slotUs
+}
+
+/** A unit more than the quota allows comes in a later period than the unit that many before it, and a margin after its start. */
+function periodUs(rule: Rule, bucket: Bucket, wallUs: number, units: number): number {
+  const { quota } = rule
+  const { first, full } = split(rule, units)
+  let us = room([rule], bucket, wallUs, false, first).nextUs
+  if (quota === undefined) return us
+  for (let n = 0; n < Math.min(full, periodsMax); n++) us = periodOf(quota, us).endUs + quota.marginUs
+  return us
+}
+
+/** Splits units into what a rule can hold, at least one, and full rounds of it. */
+function split({ room: most }: Rule, units: number): { first: number; full: number } {
+  const full = Math.ceil(units / most) - 1
+  return { first: units - full * most, full }
+}

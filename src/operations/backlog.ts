@@ -1,0 +1,302 @@
+/** What waits, by queue and task and by limit, and what stops it. The cost does not grow with the number of jobs. */
+import type { Sql } from '../db/store.ts'
+import type { Pausing } from './explanation.ts'
+import { many } from './words.ts'
+
+/** Something that keeps jobs from starting. */
+export interface Stop {
+  kind: 'paused' | 'closed' | 'no-task' | 'no-queue' | 'no-worker' | 'no-label' | 'held' | 'used-up' | 'concurrency'
+  /** For people. */
+  text: string
+  /** Jobs that it stops, about. */
+  jobs: number
+  /** When it ends by time alone; undefined: when somebody acts, or jobs end. */
+  until?: Date
+}
+
+/** The jobs of a task that wait in a queue. */
+export interface WaitingJobs {
+  task: string
+  queue: string
+  waiting: number
+  oldestAt: Date | undefined
+  /** Jobs that ended within the last minute. */
+  perMinute: number
+  /** The present name, if the task was renamed. */
+  currently: string | undefined
+  /** Nobody will run them: workers live, and none of them can. */
+  isAbandoned: boolean
+  stops: Stop[]
+}
+
+/** The jobs that wait and need a limit, and what the limit does. */
+export interface LimitLoad {
+  limit: string
+  waiting: number
+  /** How many of its keys jobs wait for. */
+  keys: number
+  oldestAt: Date | undefined
+  /** Units granted within the last minute. */
+  perMinute: number
+  stops: Stop[]
+}
+
+/** All that waits. */
+export interface Backlog {
+  /** Most jobs first. */
+  jobs: WaitingJobs[]
+  limits: LimitLoad[]
+  /** False: more than 10,000 jobs wait, so the numbers are estimates. */
+  isExact: boolean
+}
+
+interface Group {
+  task: string
+  queue: string
+  takes: string[] | null
+  n: number
+  oldest_ms: number
+}
+
+interface ClassRow {
+  task: string
+  queue: string
+  n: number
+  oldest_ms: number | null
+}
+
+interface Obstacles {
+  i: number
+  gates: (Pausing & { gate: string; untilMs: number | null })[] | null
+  knowing: number
+  serving: number
+  both: number
+  able: number
+  live: number
+  currently: string | null
+  seen_ms: number | null
+}
+
+interface BucketStop {
+  way: string
+  paused: Pausing | null
+  held_ms: number | null
+  full: boolean
+  crowded: boolean
+}
+
+interface Rate {
+  kind: 'task' | 'limit'
+  name: string
+  queue: string | null
+  n: number
+  span_ms: number | null
+}
+
+const countedMax = 10_000
+const classesMax = 1_000
+const bucketsMax = 300
+
+/** Reads what waits, and what stops it. */
+export async function readBacklog(sql: Sql): Promise<Backlog> {
+  const groups = await sql.run<Group>('operations/sample_waiting_jobs', [countedMax + 1])
+  const isExact = sum(groups.map(({ n }) => n)) <= countedMax
+  const classes = isExact ? [] : await sql.run<ClassRow>('operations/read_waiting_classes', [classesMax])
+  const rates = await sql.run<Rate>('operations/read_rates')
+  const all = merged(groups, classes, isExact)
+  const obstacles = await obstaclesOf(sql, all)
+  const total = sum(all.map(({ waiting }) => waiting))
+  const scale = isExact ? 1 : total / sum(groups.map(({ n }) => n))
+  const stops = await stopsOf(sql, groups)
+  const jobs = all.map((one, i): WaitingJobs => {
+    const { task, queue, waiting, oldestMs } = one
+    const found = obstacles[i] as Obstacles
+    const own = groups.filter((group) => group.task === task && group.queue === queue)
+    const part = isExact ? 1 : waiting / Math.max(1, sum(own.map(({ n }) => n)))
+    const missing = withoutWorker(one, found)
+    return {
+      task,
+      queue,
+      waiting,
+      oldestAt: dateOf(oldestMs),
+      perMinute: sum(
+        rates.filter(({ kind, name, queue: at }) => kind === 'task' && name === task && at === queue).map(({ n }) => n),
+      ),
+      currently: found.currently ?? undefined,
+      isAbandoned: missing !== undefined && found.live > 0,
+      stops: [...gatesOf(found, waiting), ...(missing === undefined ? [] : [missing]), ...limitStops(own, stops, part)],
+    }
+  })
+  return { jobs, limits: limitsOf(groups, stops, rates, scale), isExact }
+}
+
+type Merged = { task: string; queue: string; waiting: number; oldestMs: number | null; labels: string }
+
+/** Joins what was counted and what the bookkeeping of claims has, one entry for each task and queue. */
+function merged(groups: readonly Group[], classes: readonly ClassRow[], isExact: boolean): Merged[] {
+  const all = new Map<string, Merged>()
+  const at = (task: string, queue: string) => {
+    const key = `${task}\n${queue}`
+    const known = all.get(key) ?? { task, queue, waiting: 0, oldestMs: null, labels: '' }
+    all.set(key, known)
+    return known
+  }
+  const earlier = (a: number | null, b: number | null) => (a === null ? b : b === null ? a : Math.min(a, b))
+  for (const { task, queue, takes, n, oldest_ms: oldestMs } of groups) {
+    const one = at(task, queue)
+    one.oldestMs = earlier(one.oldestMs, oldestMs)
+    if (isExact) one.waiting += n
+    const labels = (takes ?? []).flatMap((take) => /^[^:*]+@(.+)$/.exec(take)?.[1] ?? [])
+    one.labels = [...new Set([...one.labels.split(','), ...labels])].filter((label) => label !== '').join(',')
+  }
+  for (const { task, queue, n, oldest_ms: oldestMs } of classes) {
+    const one = at(task, queue)
+    one.waiting += n
+    one.oldestMs = earlier(one.oldestMs, oldestMs)
+  }
+  return [...all.values()].filter(({ waiting }) => waiting > 0).sort((a, b) => b.waiting - a.waiting)
+}
+
+async function obstaclesOf(sql: Sql, all: readonly Merged[]): Promise<Obstacles[]> {
+  if (all.length === 0) return []
+  const columns = [all.map(({ task }) => task), all.map(({ queue }) => queue), all.map(({ labels }) => labels)]
+  return sql.run<Obstacles>('operations/read_obstacles', columns)
+}
+
+function gatesOf({ gates }: Obstacles, jobs: number): Stop[] {
+  return (gates ?? []).map(({ gate, reason, by, untilMs }): Stop => {
+    const [, what = ''] = /^pause:(queue|task)/.exec(gate) ?? []
+    if (untilMs === null) return { kind: 'paused', text: `${what || gate} paused by ${by}: ${reason}`, jobs }
+    return {
+      kind: 'closed',
+      text: `closed by ${gate.replace(/^rule:([^#]*).*$/, 'rule $1')}`,
+      jobs,
+      until: new Date(untilMs),
+    }
+  })
+}
+
+/** Returns what keeps every worker from the jobs. */
+function withoutWorker({ queue, labels, waiting: jobs }: Merged, found: Obstacles): Stop | undefined {
+  if (found.able > 0) return undefined
+  if (found.live === 0) return { kind: 'no-worker', text: 'no worker is running', jobs }
+  if (found.both > 0) return { kind: 'no-label', text: `no worker has the label ${labels}`, jobs }
+  if (found.knowing === 0) return { kind: 'no-task', text: 'no worker knows the task', jobs }
+  if (found.serving === 0) return { kind: 'no-queue', text: `no worker serves queue ${queue}`, jobs }
+  return { kind: 'no-worker', text: `no worker that knows the task serves queue ${queue}`, jobs }
+}
+
+/** Reads why the buckets that most jobs wait for grant nothing. */
+async function stopsOf(sql: Sql, groups: readonly Group[]): Promise<Map<string, Stop>> {
+  const waiting = new Map<string, number>()
+  for (const { takes, n } of groups)
+    for (const take of takes ?? []) if (!take.includes('@')) waiting.set(take, (waiting.get(take) ?? 0) + n)
+  const ways = [...waiting].sort(([, a], [, b]) => b - a).slice(0, bucketsMax)
+  if (ways.length === 0) return new Map()
+  const rows = await sql.run<BucketStop>('operations/read_bucket_stops', [ways.map(([way]) => way)])
+  return new Map(
+    rows.flatMap((row): [string, Stop][] => {
+      const stop = stopOf(row, waiting.get(row.way) ?? 0)
+      return stop === undefined ? [] : [[row.way, stop]]
+    }),
+  )
+}
+
+function stopOf({ paused, held_ms: heldMs, full, crowded }: BucketStop, jobs: number): Stop | undefined {
+  if (paused !== null) return { kind: 'paused', text: `paused by ${paused.by}: ${paused.reason}`, jobs }
+  if (heldMs !== null) return { kind: 'held', text: 'held', jobs, until: new Date(heldMs) }
+  if (crowded) return { kind: 'concurrency', text: 'all places taken', jobs }
+  return full ? { kind: 'used-up', text: 'used up', jobs } : undefined
+}
+
+/** Sums up, for jobs of a task, what their limits do: one entry for each limit and kind of stop. */
+function limitStops(groups: readonly Group[], stops: ReadonlyMap<string, Stop>, scale: number): Stop[] {
+  const found = groups.flatMap(({ takes, n }) =>
+    (takes ?? []).flatMap((take) => {
+      const stop = stops.get(take)
+      return stop === undefined ? [] : [{ ...stop, way: take, jobs: n * scale }]
+    }),
+  )
+  return summed(found).map(({ limit, stop }) => ({ ...stop, text: `${limit} ${stop.text}` }))
+}
+
+interface Found extends Stop {
+  way: string
+}
+
+function summed(found: readonly Found[]): { limit: string; stop: Stop }[] {
+  const byKind = new Map<string, { limit: string; stop: Stop; keys: Set<string> }>()
+  for (const { way, ...stop } of found) {
+    const limit = limitOf(way)
+    const key = `${limit} ${stop.kind} ${stop.kind === 'paused' ? stop.text : ''}`
+    const known = byKind.get(key) ?? { limit, stop: { ...stop, jobs: 0 }, keys: new Set() }
+    known.stop.jobs += stop.jobs
+    known.keys.add(way)
+    const untilMs = Math.max(known.stop.until?.getTime() ?? 0, stop.until?.getTime() ?? 0)
+    if (untilMs > 0) known.stop.until = new Date(untilMs)
+    byKind.set(key, known)
+  }
+  return [...byKind.values()].map(({ limit, stop, keys }) => {
+    const [only = ''] = keys
+    const whose = keys.size > 1 ? ` for ${many(keys.size, 'key')}` : only.includes(':') ? ` for ${keyOf(only)}` : ''
+    return { limit, stop: { ...stop, jobs: Math.round(stop.jobs), text: withKeys(stop.text, whose) } }
+  })
+}
+
+/** Puts the keys before the colon of a reason. */
+function withKeys(text: string, whose: string): string {
+  const at = text.indexOf(' by ')
+  return at < 0 ? `${text}${whose}` : `${text.slice(0, at)}${whose}${text.slice(at)}`
+}
+
+function limitsOf(
+  groups: readonly Group[],
+  stops: ReadonlyMap<string, Stop>,
+  rates: readonly Rate[],
+  scale: number,
+): LimitLoad[] {
+  const all = new Map<string, { ways: Map<string, number>; oldestMs: number }>()
+  for (const { takes, n, oldest_ms: oldestMs } of groups)
+    for (const take of takes ?? []) {
+      const name = limitOf(take)
+      // Beside a limit with a share jobs need a second bucket, of their part.
+      if (take.startsWith(`${name}/`)) continue
+      const known = all.get(name) ?? { ways: new Map<string, number>(), oldestMs }
+      known.ways.set(take, (known.ways.get(take) ?? 0) + n)
+      known.oldestMs = Math.min(known.oldestMs, oldestMs)
+      all.set(name, known)
+    }
+  return [...all]
+    .map(([limit, { ways, oldestMs }]): LimitLoad => {
+      const found = [...ways].flatMap(([way, n]) => {
+        const stop = stops.get(way)
+        return stop === undefined ? [] : [{ ...stop, way, jobs: n * scale }]
+      })
+      const rate = rates.find(({ kind, name }) => kind === 'limit' && name === limit)
+      return {
+        limit,
+        waiting: Math.round(sum([...ways.values()]) * scale),
+        keys: ways.size,
+        oldestAt: dateOf(oldestMs),
+        perMinute: rate === undefined ? 0 : Math.round((rate.n * 60_000) / Math.max(1, rate.span_ms ?? 60_000)),
+        stops: summed(found).map(({ stop }) => stop),
+      }
+    })
+    .sort((a, b) => b.waiting - a.waiting)
+}
+
+function limitOf(take: string): string {
+  return take.replace(/[:@*/].*$/s, '')
+}
+
+function keyOf(take: string): string {
+  return take.slice(take.indexOf(':') + 1)
+}
+
+function sum(numbers: readonly number[]): number {
+  return numbers.reduce((all, one) => all + one, 0)
+}
+
+function dateOf(ms: number | null): Date | undefined {
+  return ms === null ? undefined : new Date(ms)
+}

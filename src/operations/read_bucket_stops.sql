@@ -1,0 +1,20 @@
+-- Reads why buckets grant nothing now: a pause, a hold, no free units, no free place.
+-- $1: names as in a job's takes (`crm:a1`, `total`, `sender*`)
+with given as (
+  select u.o, u.way, (substring(u.way from '^[^:*]+')) as name, sluice.hash64(u.way) as id
+  from unnest($1::text[]) with ordinality u (way, o)
+), clock as (
+  select engine.limiter_now_us() as now_us, e.ahead_us from sluice.epoch e limit 1
+)
+select g.way,
+       (select json_build_object('reason', p.reason, 'by', p.by,
+          'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)
+        from sluice.limit_pause p
+        where p.name = g.name and p.key in ('', substr(g.way, length(g.name) + 2)) order by p.key limit 1) as paused,
+       case when r.hold > c.now_us then ((r.hold - c.ahead_us) / 1000)::float8 end as held_ms,
+       b.id is not null and r.units < 1 as full, b.id is not null and r.places < 1 as crowded,
+       b.id is not null and r.version is null and g.way not like '%*' as odd
+from given g cross join clock c
+join engine.bucket_room(array(select id from given order by o), (select now_us from clock)) r on r.ord = g.o
+left join sluice.bucket b on b.id = g.id
+order by g.o

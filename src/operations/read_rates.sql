@@ -1,0 +1,20 @@
+-- Reads what went on within the last minute: jobs that were done or failed by task and queue, and units granted by
+-- limit. It reads 20,000 rows of each at most.
+select 'task' as kind, x.task as name, x.queue, count(*)::float8 as n, null::float8 as span_ms
+from ((select d.task, d.queue from sluice.done d
+       where d.finished_at > sluice.now() - interval '1 minute' and d.state = 'done' limit 20000)
+      union all
+      (select f.task, f.queue from sluice.failed f
+       where f.finished_at > sluice.now() - interval '1 minute' limit 20000)) x
+group by x.task, x.queue
+union all
+select 'limit', split_part(b.name, '/', 1), null, sum(l.units)::float8,
+       -- If there are more rows, the newest cover a part of the minute.
+       case when max(l.all_rows) = 20000 then (max(l.now_us) - min(l.at))::float8 / 1000 else 60000 end
+from (select k.bucket, k.units, k.at, c.now_us, count(*) over () as all_rows
+      from (select engine.limiter_now_us() as now_us) c cross join lateral (
+        select g.bucket, g.units, g.at from sluice.ledger g
+        where g.at > c.now_us - 60000000 and g.units > 0 order by g.at desc limit 20000) k) l
+join sluice.bucket b on b.id = l.bucket
+where b.name not like '%/'
+group by split_part(b.name, '/', 1)

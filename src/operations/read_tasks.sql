@@ -1,0 +1,20 @@
+-- Lists the tasks that workers have recorded, that live workers have, or that jobs wait of, and who serves each.
+select n.name, t.queue, t.currently, (extract(epoch from t.seen_at) * 1000)::float8 as seen_ms,
+       (select json_agg(json_build_object('who', w.host || ':' || w.pid, 'version', w.version, 'queues', w.queues)
+                        order by w.id)
+        from sluice.worker w where n.name = any (w.tasks)) as workers,
+       exists (select 1 from sluice.class c
+               where c.task = n.name and (
+                 exists (select 1 from sluice.lane l where l.class = c.id and l.list is not null)
+                 or exists (select 1 from sluice.arrival a where a.class = c.id)))
+         or n.is_sent as waits
+from (
+  select x.name, bool_or(x.is_sent) as is_sent from (
+    select k.name, false as is_sent from sluice.task k
+    union all select unnest(w.tasks), false from sluice.worker w
+    union all select c.task, false from sluice.class c where c.retired is null
+    -- Jobs that no claim has seen yet.
+    union all (select j.task, j.claim is null from sluice.job j order by j.id desc limit 1000)) x
+  group by x.name) n
+left join sluice.task t on t.name = n.name
+order by n.name limit 10000

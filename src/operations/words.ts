@@ -1,0 +1,22 @@
+/** Phrases that explanations share. */
+import type { Pausing } from './explanation.ts'
+
+/** Formats a number of things: `1 job`, `371 jobs`. */
+export function many(n: number, what: string): string {
+  return `${n} ${what}${n === 1 ? '' : 's'}`
+}
+
+/** Formats a pause: since when, by whom, why. */
+export function pausedBy({ reason, by, sinceMs }: Pausing): string {
+  return `paused since ${new Date(sinceMs).toISOString()} by ${by}: ${reason}`
+}
+
+/** Formats the command that ends a pause. */
+export function resumeOf(what: Readonly<Record<string, string>>): string {
+  const flags = Object.entries(what).map(([name, value]) => ` --${name} ${quoted(value)}`)
+  return `\`sluice resume${flags.join('')}\``
+}
+
+function quoted(text: string): string {
+  return /^[\w.:@/-]+$/.test(text) ? text : `'${text.replaceAll("'", String.raw`'\''`)}'`
+}

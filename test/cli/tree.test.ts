@@ -1,0 +1,121 @@
+/** The tree of commands, without a store: help, examples, completion, hints, and tables that fit. */
+import type { Command } from 'commander'
+import { beforeAll, describe, expect, it } from 'vitest'
+import { aligned } from '../../src/cli/columns.ts'
+import { completions } from '../../src/cli/completion.ts'
+import { examples } from '../../src/cli/examples.ts'
+import { meant } from '../../src/cli/hints.ts'
+import { nearest } from '../../src/cli/known.ts'
+import { build } from '../../src/cli/program.ts'
+
+let program: Command
+beforeAll(async () => void (program = await build(['demo'])))
+
+function pathsOf(command: Command, path: readonly string[] = []): string[] {
+  const inner = command.commands.filter((one) => one.name() !== 'complete' && one.name() !== 'help')
+  return [
+    ...(path.length === 0 ? [] : [path.join(' ')]),
+    ...inner.flatMap((one) => pathsOf(one, [...path, one.name()])),
+  ]
+}
+
+function find(path: readonly string[]): Command {
+  return path.reduce((above, name) => above.commands.find((one) => one.name() === name) as Command, program)
+}
+
+/** The words of a line of a shell. */
+function wordsOf(line: string): string[] {
+  return [...line.matchAll(/'([^']*)'|(\S+)/g)].map(([, quoted, plain]) => quoted ?? plain ?? '')
+}
+
+describe('help', () => {
+  it('has examples for every command, and each example is a command that parses', async () => {
+    expect(Object.keys(examples).toSorted()).toEqual(pathsOf(program).toSorted())
+    for (const [path, lines] of Object.entries(examples))
+      for (const line of lines) {
+        const words = wordsOf(line.replace(/^source <\((.*)\)$/, '$1').replace(/ > .*$/, ''))
+        const fresh = await build(['demo'])
+        const command = path
+          .split(' ')
+          .reduce((above, name) => above.commands.find((one) => one.name() === name) as Command, fresh)
+        let isRun = false
+        command.action(() => void (isRun = true))
+        expect(words[0]).toBe('sluice')
+        await fresh.parseAsync(words.slice(1), { from: 'user' })
+        expect(isRun, line).toBe(true)
+      }
+  })
+
+  it('of every command names the flags that all commands have', () => {
+    for (const path of pathsOf(program)) {
+      const text = find(path.split(' ')).helpInformation()
+      expect(text, path).toContain('--store')
+      expect(text, path).toContain('--json')
+    }
+  })
+
+  it('uses each flag for one thing: --limit names a limit, --max counts', () => {
+    const all = pathsOf(program).flatMap((path) => find(path.split(' ')).options.map(({ flags }) => flags))
+    const of = (name: string) => [...new Set(all.filter((flags) => flags.startsWith(`${name} `)))]
+    expect([of('--limit'), of('--max'), of('--task')]).toEqual([['--limit <name>'], ['--max <n>'], ['--task <name>']])
+  })
+})
+
+describe('completion', () => {
+  it.each([
+    [['ja'], []],
+    [['wh'], ['why']],
+    [
+      ['limits', 'un'],
+      ['unset', 'unpin'],
+    ],
+    [['jobs', '--stat'], ['--state']],
+    [['jobs', '--state', 'fa'], ['failed']],
+    [['jobs', '--state', 'failed', '--max'], ['--max']],
+    [['--store', 'x', 'stat'], ['status']],
+    [
+      ['reprioritize', '--t'],
+      ['--task', '--tag', '--to'],
+    ],
+    [
+      ['completion', ''],
+      ['bash', 'zsh', 'fish'],
+    ],
+    [['why', '--js'], ['--json']],
+  ])('after %j offers %j', (words, found) => {
+    expect(completions(program, words).toSorted()).toEqual(found.toSorted())
+  })
+})
+
+it.each([
+  ['enqueue', 'send'],
+  ['ps', 'status'],
+  ['list', 'jobs'],
+  ['inspect', 'jobs show <id>'],
+  ['purge', 'cancel'],
+  ['stauts', 'status'],
+  ['frobnicate', undefined],
+])('%s is %s here', (word, command) => {
+  expect(meant(word, program)).toBe(command)
+})
+
+it.each([
+  ['cmr', 'crm'],
+  ['sync-contacts', 'sync-contact'],
+  ['x', undefined],
+])('the known name nearest to %s is %s', (name, found) => {
+  expect(nearest(name, ['crm', 'sync-contact', 'mail'])).toBe(found)
+})
+
+it('tables fit 60 to 200 columns, and keep the beginning of an id', () => {
+  const id = '01a20698-4721-70ef-b834-839e080c99ef'
+  const rows = [
+    ['ID', 'STATE', 'TASK', 'ERROR'],
+    [id, 'failed', 'a-task-with-a-long-name', 'the vendor said 503, and a lot more '.repeat(6)],
+  ]
+  for (const width of [60, 80, 120, 200])
+    for (const line of aligned(rows, width)) expect(line.length).toBeLessThanOrEqual(width)
+  expect(aligned(rows, 60)[1]).toContain(id.slice(0, 13))
+  expect(aligned(rows, 200)[1]).toContain(id)
+  expect(aligned(rows)[1]).toContain(rows[1]?.at(-1)?.trimEnd())
+})

@@ -1,0 +1,84 @@
+/** What new users met on the command line (stops that nobody saw, typos that passed), as it has to be. */
+import { afterAll, beforeAll, expect, it } from 'vitest'
+import { createProject, objects, type Project } from '../cli/program.ts'
+import { freshDatabase } from '../servers/database.ts'
+
+let project: Project
+let url: string
+
+beforeAll(async () => {
+  ;({ url } = await freshDatabase())
+  project = createProject({ DATABASE_URL: url })
+  project.write(
+    'tasks.ts',
+    `import { limit, task } from 'sluice'
+import { z } from 'zod'
+const crm = limit('crm', { window: ['20/s', '60/h'], by: 'accountId' })
+const input = z.object({ accountId: z.string() })
+export const sync = task('sync-contact', { input, limits: [crm], run: () => 1 })
+export const gone = task('gone', { input, run: () => 1 })`,
+  )
+  project.write('work.ts', `export { sync } from './tasks.ts'`)
+  project.write('sluice.config.ts', `export default { tasks: './tasks.ts' }`)
+  await project.run(['send', 'sync-contact', '{"accountId":"a1"}', '--repeat', '50'])
+  await project.run(['send', 'gone', '{"accountId":"a1"}'])
+  await project.run(['dispatch', '--once', '--tasks', 'work.ts'])
+  await project.run(['pause', '--limit', 'crm', '--key', 'a1', '--reason', 'audit'])
+})
+afterAll(() => project.close())
+
+it('status names the paused key and the task that no worker knows, tasks lists it, and doctor fails on it', async () => {
+  const worker = project.start(['work', 'work.ts'])
+  await worker.says('working on')
+  const { out } = await project.run(['status'])
+  expect(out).toMatch(/sync-contact +default +30 .*crm paused for a1 by .*: audit/)
+  expect(out).toMatch(/gone +default +1 .*no worker knows the task/)
+  expect(out).toMatch(/crm +30 +1 .*paused for a1/)
+  expect((await project.run(['tasks'])).out).toMatch(/gone +\S+ +0 +-/)
+  const doctor = await project.run(['doctor'])
+  expect(doctor.code).toBe(1)
+  expect(doctor.out).toMatch(/fail {2}abandoned .*1 of task gone in queue default \(no worker knows the task\)/)
+  worker.signal('SIGTERM')
+  await worker.ended
+})
+
+it('why takes the beginning of an id and a task, and lists the jobs of an ambiguous beginning', async () => {
+  const waiting = objects((await project.run(['jobs', '--task', 'sync-contact', '--json'])).out)
+  const id = waiting[0]?.['id'] as string
+  const why = await project.run(['why', id.slice(0, 35)])
+  expect(why).toMatchObject({ code: expect.any(Number) })
+  expect(why.out + why.err).toContain(id)
+  const many = await project.run(['why', id.slice(0, 6)])
+  expect(many).toMatchObject({ code: 2, err: expect.stringContaining('SLUICE_AMBIGUOUS_ID') })
+  expect(many.err).toContain('(sync-contact, waiting)')
+  expect((await project.run(['why', '--task', 'sync-contact'])).out).toContain('sluice resume --limit crm --key a1')
+  expect(await project.run(['why', '0000000'])).toMatchObject({ code: 1 })
+})
+
+it('jobs distinguishes a delay from a retry', async () => {
+  await project.run(['send', 'sync-contact', '{"accountId":"a2"}', '--delay', '1h'])
+  const found = (reason: string) => project.run(['jobs', '--state', 'scheduled', '--reason', reason])
+  expect((await found('delay')).out).toMatch(/scheduled \(delay\) +sync-contact/)
+  expect((await found('retry')).out).toBe('')
+})
+
+it.each([
+  [['jobs', '--task', 'sync-contcat'], 1, 'did you mean sync-contact?'],
+  [['jobs', '--limit-key', 'cmr:a1'], 1, 'did you mean crm?'],
+  [['cancel', '--queue', 'defualt', '--dry-run'], 1, 'did you mean default?'],
+  [['pause', '--task', 'sync-contcat', '--reason', 'x'], 1, 'did you mean sync-contact?'],
+  [['limits', 'show', 'cmr'], 1, 'did you mean crm?'],
+  [['verify', '--limit', 'cmr'], 1, 'did you mean crm?'],
+  [['send', 'sync-contact', '--from', 'one.csv'], 2, 'has no rows'],
+  [['jobs', '--limit', '5'], 2, '--max <n>'],
+  [['enqueue', 'x'], 2, '`sluice send`'],
+])('%j is an error that names what is meant', async (args, code, text) => {
+  project.write('one.csv', 'localhost\n')
+  expect(await project.run(args)).toMatchObject({ code, out: '', err: expect.stringContaining(text) })
+})
+
+it('a database that does not exist is named as that', async () => {
+  const missing = Object.assign(new URL(url), { pathname: '/nosuch' }).href
+  const ran = await project.run(['status', '--store', missing])
+  expect(ran).toMatchObject({ code: 3, err: expect.stringContaining('the database does not exist') })
+})

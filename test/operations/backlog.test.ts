@@ -1,0 +1,116 @@
+/** What waits and what stops it, as `status` and `doctor` read it. */
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import { sqlOn } from '../../src/db/store.ts'
+import { abandoned } from '../../src/cli/backlog.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { label } from '../../src/limits/pool.ts'
+import { type Backlog, readBacklog } from '../../src/operations/backlog.ts'
+import { task } from '../../src/tasks/task.ts'
+import { testSluice, type TestSluice } from '../../src/testing/index.ts'
+import { engines, enter } from '../claim/engine.ts'
+
+const input = z.object({ account: z.string() })
+const crm = limit('crm', { window: '2/min', by: 'account' })
+const seats = limit('seats', { concurrency: 1 })
+const call = task('call', { input, limits: [crm, seats], run: () => {} })
+const free = task('free', { input, run: () => {} })
+const [onServer] = engines
+
+describe('the backlog', () => {
+  let t: TestSluice
+  let at: { sql: ReturnType<typeof sqlOn>; schema: string; isEmbedded: boolean }
+  beforeAll(async () => {
+    t = await testSluice({
+      tasks: [call, free],
+      store: await onServer.store(),
+      start: new Date('2026-05-04T10:00:00Z'),
+    })
+    at = { sql: sqlOn(t.sluice.db), schema: 'sluice', isEmbedded: false }
+  })
+  afterAll(() => t.close())
+  const read = (): Promise<Backlog> => readBacklog(at.sql)
+  const of = async (name: string) => (await read()).jobs.find((one) => one.task === name)
+
+  it('counts by task and queue and by limit, with the oldest wait and the rate', async () => {
+    for (const account of ['a', 'a', 'a', 'b']) await call.send({ account })
+    await free.send({ account: 'x' }, { queue: 'bulk' })
+    const { jobs, limits, isExact } = await read()
+    expect(isExact).toBe(true)
+    expect(jobs).toMatchObject([
+      { task: 'call', queue: 'default', waiting: 4, oldestAt: new Date('2026-05-04T10:00:00Z'), perMinute: 0 },
+      { task: 'free', queue: 'bulk', waiting: 1 },
+    ])
+    expect(new Map(limits.map(({ limit: name, waiting, keys }) => [name, [waiting, keys]]))).toEqual(
+      new Map([
+        ['crm', [4, 2]],
+        ['seats', [4, 1]],
+      ]),
+    )
+    expect(await t.drain()).toBe(4)
+    await enter(t.sluice.db, ['call', 'free'])
+    const after = await read()
+    expect(after.jobs).toMatchObject([
+      { task: 'call', waiting: 1, perMinute: 3, stops: [{ kind: 'used-up', text: 'crm used up for a', jobs: 1 }] },
+    ])
+    // On a busy machine a grant may have been too old, and was repeated.
+    const load = after.limits.find(({ limit: name }) => name === 'crm')
+    expect(load?.waiting).toBe(1)
+    expect(load?.perMinute).toBeGreaterThanOrEqual(3)
+  })
+
+  it('names a pause of a limit, a task and a queue, and whoever made it', async () => {
+    await t.sluice.pause({ limit: 'crm', key: 'a' }, { reason: 'audit' })
+    await t.sluice.pause({ task: 'call' }, { reason: 'deploy' })
+    await t.sluice.pause({ queue: 'default' }, { reason: 'moving' })
+    const found = await of('call')
+    expect(found?.stops.map(({ kind }) => kind)).toEqual(['paused', 'paused', 'paused'])
+    expect(found?.stops.map(({ text }) => text).join()).toMatch(
+      /(task|queue) paused by .*: (deploy|moving),(task|queue) paused by .*,crm paused for a by .*: audit/,
+    )
+    await t.sluice.resume({ limit: 'crm', key: 'a' })
+    await t.sluice.resume({ task: 'call' })
+    await t.sluice.resume({ queue: 'default' })
+    expect((await of('call'))?.stops).toMatchObject([{ kind: 'used-up' }])
+  })
+
+  it('names jobs that nobody will run: no worker knows the task, serves the queue, or has the label', async () => {
+    expect(await abandoned(at)).toMatchObject({ status: 'ok' })
+    const lost = task('lost', { input, run: () => {} })
+    const labelled = task('labelled', {
+      input,
+      limits: [limit('ip', { rate: '5/s', by: label('egress') })],
+      run: () => {},
+    })
+    await t.sluice.send(lost, { account: 'a' })
+    await t.sluice.send(labelled, { account: 'a' })
+    await t.sluice.send(free, { account: 'a' }, { queue: 'unserved' })
+    await enter(t.sluice.db, ['labelled'])
+    await t.sluice.db.query(`update sluice.worker set queues = '{default}'`)
+    expect((await of('lost'))?.stops).toMatchObject([{ kind: 'no-task', jobs: 1 }])
+    expect((await of('free'))?.stops).toMatchObject([{ kind: 'no-queue', text: 'no worker serves queue unserved' }])
+    expect((await of('labelled'))?.stops).toMatchObject([{ kind: 'no-label', text: 'no worker has the label egress' }])
+    const found = await abandoned(at)
+    expect(found?.status).toBe('fail')
+    for (const name of ['lost', 'labelled', 'free']) expect(found?.text).toContain(`task ${name}`)
+    await t.sluice.db.query('delete from sluice.worker')
+    expect((await of('lost'))?.stops).toMatchObject([{ kind: 'no-worker', text: 'no worker is running' }])
+    // A fleet that is down is no mistake of the jobs'.
+    expect(await abandoned(at)).toMatchObject({ status: 'ok' })
+  })
+
+  it('estimates where more jobs wait than it counts', async () => {
+    await t.sluice.db.query(
+      `insert into sluice.job (id, lane, priority, created_at, task, queue)
+       select gen_random_uuid(), 1, 0, sluice.now(), 'many', 'default' from generate_series(1, 12000)`,
+    )
+    await t.sluice.db.query(`insert into sluice.class (id, queue, task) values (77, 'default', 'many');`)
+    await t.sluice.db.query(
+      `insert into sluice.class_state (class, n, snap, xid, waiting)
+       values (77, 1, pg_current_snapshot(), pg_current_xact_id(), 12000)`,
+    )
+    const { jobs, isExact } = await read()
+    expect(isExact).toBe(false)
+    expect(jobs[0]).toMatchObject({ task: 'many', waiting: 12_000 })
+  })
+})

@@ -1,0 +1,118 @@
+/** What `why` reports, against what then happens, on a store whose clock only the test moves. */
+import fc from 'fast-check'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import { limit, type LimitOptions } from '../../src/limits/limit.ts'
+import type { Why } from '../../src/operations/why.ts'
+import { testSluice, type TestSluice } from '../../src/testing/index.ts'
+import { task } from '../../src/tasks/task.ts'
+import { engines, enter } from '../claim/engine.ts'
+import { isLong } from '../long.ts'
+
+const input = z.object({ account: z.string() })
+const startMs = Date.parse('2026-03-02T09:59:40Z')
+
+/** Definitions with one rule, and with several. */
+const numbers: LimitOptions[] = [
+  { rate: '10/s', burst: 5 },
+  { rate: '100/min' },
+  { window: '6/2s' },
+  { window: ['5/s', '40/min'] },
+  { rate: '20/s', window: '30/10s' },
+  { quota: '7/min' },
+]
+
+const anyWorld = fc.record({
+  numbers: fc.constantFrom(...numbers),
+  sent: fc.array(fc.record({ account: fc.constantFrom('a', 'b', 'c'), n: fc.integer({ min: 1, max: 12 }) }), {
+    minLength: 1,
+    maxLength: 3,
+  }),
+  isShared: fc.boolean(),
+  laterMs: fc.integer({ min: 0, max: 3_000 }),
+})
+
+const [onServer] = engines
+
+describe('why', () => {
+  let t: TestSluice
+  let runs = 0
+  beforeAll(
+    async () => void (t = await testSluice({ tasks: [], store: await onServer.store(), start: new Date(startMs) })),
+  )
+  afterAll(() => t.close())
+  const now = async () => (await t.clock.now()).getTime()
+
+  it('names a time that no job starts before, and another one that is about right', async () => {
+    let waited = 0
+    const world = async ({
+      numbers: of,
+      sent,
+      isShared,
+      laterMs,
+    }: typeof anyWorld extends fc.Arbitrary<infer W> ? W : never) => {
+      const name = `limit${++runs}`
+      const one = isShared ? limit(name, of as never) : limit(name, { ...of, by: 'account' } as never)
+      const call = task(`task${runs}`, { input, limits: [one as never], fair: 'account', run: () => {} })
+      await enter(t.sluice.db, [call.name])
+      const ids: string[] = []
+      for (const { account, n } of sent)
+        for (let i = 0; i < n; i++) ids.push(await t.sluice.send(call as never, { account } as never))
+      const run = async () => {
+        while ((await t.sluice.dispatchOnce([call])) > 0);
+      }
+      await run()
+      await t.clock.advance(laterMs)
+      const asked = await now()
+      const said = new Map<string, Why>()
+      for (const id of ids) {
+        const why = await t.sluice.why(id)
+        if (why !== undefined) said.set(id, why)
+      }
+      while (said.size > 0) {
+        await run()
+        const at = await now()
+        const rows = await t.sluice.db.query<{ id: string }>('select id from sluice.job order by seq')
+        const left = new Set(rows.map(({ id }) => id))
+        for (const [id, { notBefore, about }] of said) {
+          if (left.has(id)) continue
+          said.delete(id)
+          if (at === asked || about === undefined) continue
+          waited++
+          expect(notBefore?.getTime() ?? 0, `${name}: ${JSON.stringify(of)}`).toBeLessThanOrEqual(at)
+          const [real, guess] = [at - asked, about.getTime() - asked]
+          // A unit more or less may be a period of the quota.
+          const slack = 'quota' in of ? 62_000 : 2_000
+          expect(real).toBeLessThanOrEqual(2 * guess + slack)
+          expect(guess).toBeLessThanOrEqual(2 * real + slack)
+        }
+        // Not by what `why` reports, which is tested here.
+        const [due] = await t.sluice.db.query<{ ms: number | null }>(
+          'select (min(due) / 1000)::float8 as ms from sluice.list where due > $1',
+          [at * 1_000],
+        )
+        if (said.size > 0) await t.clock.set(new Date(Math.min(at + 2_000, Math.max(at + 100, due?.ms ?? 0))))
+      }
+    }
+    await fc.assert(fc.asyncProperty(anyWorld, world), { numRuns: isLong ? 200 : 6, endOnFailure: true })
+    expect(waited).toBeGreaterThan(5)
+  })
+
+  it('names who has to act: an operator, a worker, or nobody', async () => {
+    const call = task('acted', { input, limits: [limit('acted', { rate: '1/h', by: 'account' })], run: () => {} })
+    const id = await t.sluice.send(call as never, { account: 'a b' } as never)
+    const second = await t.sluice.send(call as never, { account: 'a b' } as never)
+    expect((await t.sluice.why(id))?.reasons[0]).toMatchObject({ kind: 'no-worker', acts: 'worker' })
+    await t.sluice.pause({ limit: 'acted', key: 'a b' }, { reason: 'audit' })
+    await enter(t.sluice.db, ['acted'])
+    expect(await t.sluice.why(id)).toMatchObject({
+      notBefore: undefined,
+      about: undefined,
+      reasons: [{ kind: 'paused', acts: 'operator', todo: "`sluice resume --limit acted --key 'a b'`" }],
+    })
+    await t.sluice.resume({ limit: 'acted', key: 'a b' })
+    const why = await t.sluice.why(second)
+    expect(why?.reasons[0]).toMatchObject({ kind: 'limit', acts: 'time' })
+    expect(why?.reasons[0]?.text).toContain('acted (1/h for a b)')
+  })
+})
