@@ -59,7 +59,16 @@ export {
   type LimitOptions,
   limit,
 } from './limits/limit.ts'
-export type { Lease, TakeOptions, Tried, WaitOptions } from './limits/take.ts'
+export {
+  type Lease,
+  type TakeKey,
+  type TakeOptions,
+  type Taker,
+  takes,
+  type Tried,
+  type Used,
+  type WaitOptions,
+} from './limits/take.ts'
 export type { Takes } from './takes/takes.ts'
 export type { GuaranteeName } from './limits/proof.ts'
 export type { LimitNumbers, NumberChanges } from './limits/numbers.ts'

@@ -6,12 +6,15 @@ export interface Named {
   readonly name: string
 }
 
-/** What to take. */
+/** Key of a bucket. */
+export type TakeKey = string | number | boolean
+
+/** What to take. Of several limits `key` and `cost` count for each, or are given by limit: `{ crm: 'a1' }`. */
 export interface TakeOptions {
   /** Key of the bucket: needed for a limit with keys, an error for one without. */
-  key?: string | number | boolean
+  key?: TakeKey | Readonly<Record<string, TakeKey>>
   /** Units; whole, 0 or more, at most what the limit can ever hold at once; default 1. A concurrency always counts one place. */
-  cost?: number
+  cost?: number | Readonly<Record<string, number>>
 }
 
 /** What to take, and how long to wait for it. */
@@ -50,9 +53,20 @@ export interface Lease {
    * rejects; if the store does not learn of it, the units remain charged.
    */
   giveBack(): Promise<void>
+  /**
+   * Settles what was really used, by limit; a number alone if the lease is of one limit with units. Less than was granted is
+   * refunded (minus what has drained since, unless the limit has `refund: 'full'`); more is a debt. Counts once. A place
+   * stays held.
+   * @throws UsageError SLUICE_BAD_OPTION; StoreError SLUICE_STORE_UNREACHABLE: what was granted stays charged
+   * @example await lease.settle({ tpm: usage.total_tokens })
+   */
+  settle(used: Used): Promise<void>
   /** `release`, for `await using`. */
   [Symbol.asyncDispose](): Promise<void>
 }
+
+/** Units that were used, by limit, or of the only one. */
+export type Used = number | Readonly<Record<string, number>>
 
 /** Result of `tryTake`: a lease, or after how many ms to try again (0: at once). */
 export type Tried =
@@ -82,11 +96,24 @@ export interface Takeable {
   fetch(input: string | URL | Request, init?: RequestInit & WaitOptions): Promise<Response>
 }
 
-/** Takes from any limit; see {@link Takeable}. */
+/**
+ * Takes from one limit, or from all of several or none; see {@link Takeable}.
+ * @example takes.fetch([crm, total], url, { key: accountId })
+ */
 export interface Taker {
-  tryTake(limit: Named, options?: TakeOptions): Promise<Tried>
-  take(limit: Named, options?: WaitOptions): Promise<Lease>
-  fetch(limit: Named, input: string | URL | Request, init?: RequestInit & WaitOptions): Promise<Response>
+  tryTake(limits: Named | readonly Named[], options?: TakeOptions): Promise<Tried>
+  take(limits: Named | readonly Named[], options?: WaitOptions): Promise<Lease>
+  fetch(
+    limits: Named | readonly Named[],
+    input: string | URL | Request,
+    init?: RequestInit & WaitOptions,
+  ): Promise<Response>
+  /**
+   * Settles what a response of `fetch` has cost, its redirects included; see `Lease.settle`.
+   * @throws as `Lease.settle`, and UsageError SLUICE_BAD_OPTION for a response of another `fetch`, or a copy
+   * @example await takes.settle(response, { tpm: (await response.clone().json()).usage.total_tokens })
+   */
+  settle(response: Response, used: Used): Promise<void>
 }
 
 let provider: (() => Taker | Promise<Taker>) | undefined
@@ -106,11 +133,19 @@ async function taker(): Promise<Taker> {
   return provider()
 }
 
+/** Takes from limits, in the store that `limit.take` uses. */
+export const takes: Taker = {
+  tryTake: async (limits, options) => (await taker()).tryTake(limits, options),
+  take: async (limits, options) => (await taker()).take(limits, options),
+  fetch: async (limits, input, init) => (await taker()).fetch(limits, input, init),
+  settle: async (response, used) => (await taker()).settle(response, used),
+}
+
 /** Returns what a limit offers outside of jobs. @param self returns the limit, which is not made yet */
 export function takesOf(self: () => Named): Takeable {
   return {
-    tryTake: async (options) => (await taker()).tryTake(self(), options),
-    take: async (options) => (await taker()).take(self(), options),
-    fetch: async (input, init) => (await taker()).fetch(self(), input, init),
+    tryTake: (options) => takes.tryTake(self(), options),
+    take: (options) => takes.take(self(), options),
+    fetch: (input, init) => takes.fetch(self(), input, init),
   }
 }

@@ -48,6 +48,7 @@ interface Row {
   n: string | null
   fresh_us: string | null
   shared: string | null
+  lacking: boolean[] | null
 }
 
 /** The store's result, with the times of the request; the other fields as in takes/acquire_grant.sql. */
@@ -77,6 +78,8 @@ export interface Said<G> {
   readonly waitMs?: number
   /** and this grant has to be refunded: the store granted it, but the second limiter did not. */
   readonly unused?: G
+  /** Names of the buckets that denied it; default: all. */
+  readonly lacking?: readonly string[]
 }
 
 /** How jobs and takers differ in the loop of `untilGranted`. */

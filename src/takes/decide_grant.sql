@@ -1,15 +1,17 @@
 -- Decides and charges one grant of several buckets: the only place outside of claims that grants
 -- (takes/acquire_grant.sql). A running job needs room only, because its places are counted already. A taker lets
 -- earlier takers go first, unless there is room for both; it takes turns with jobs that wait for the same bucket; and
--- it takes a place of each bucket that counts places. The caller has locked the buckets.
+-- it takes a place of each bucket that counts places. Earlier takers that wait for another bucket only do not count.
+-- The caller has locked the buckets.
 -- p_taker: the taker and its place in the line. Null: a running job.
 -- p_since: an earlier grant under this id was made at this time or later.
 -- units: what the grant costs in each bucket.
+-- lacking: whether each bucket, taken alone, denies the grant to a taker. Null: it was granted.
 -- Other parameters: takes/acquire_grant.sql.
 create or replace function engine.decide_grant(
   p_grant uuid, p_buckets bigint[], p_units bigint[], p_taker engine.taker, p_since bigint, p_now bigint,
   out granted boolean, out lost boolean, out soonest_us bigint, out capacity bigint, out life_us bigint,
-  out fresh_us bigint, out units bigint[])
+  out fresh_us bigint, out units bigint[], out lacking boolean[])
 language plpgsql as $$
 declare
   v_is_job constant boolean := p_taker.holder is null;
@@ -35,7 +37,8 @@ begin
     select case when 'concurrency' = all (r.kind) and not v_is_job then 1 else p_units[r.ord] end as units) u
   cross join lateral (
     select coalesce(sum(t.cost), 0)::bigint as units, count(*) as takers from sluice.taker t
-    where t.bucket = r.bucket and t.alive_until > p_now and (v_is_job or t.n >= p_taker.n) is not true) b;
+    where t.bucket = r.bucket and t.alive_until > p_now and t.reserves
+      and (v_is_job or t.n >= p_taker.n) is not true) b;
   if v_is_shut and not (granted and v_is_job) then perform engine.refuse_parked_buckets(p_buckets); end if;
   if granted and v_counted is not null then
     select h.alive_until - p_now into life_us from sluice.lease l join sluice.holder h on h.id = l.holder
@@ -48,22 +51,20 @@ begin
     if v_vacant is not null then
       v_rooms := array(select r::engine.room from engine.bucket_room(p_buckets, p_now) r order by r.ord);
     end if;
-    granted := (
-      select bool_and(r.units >= v_needs[r.ord] and r.places >= v_places[r.ord] and r.hold <= r.now_at
-        and (v_is_job or r.next < 9007199254740991) and r.version is not null) is not false from unnest(v_rooms) r);
+    lacking := array(
+      select (r.units >= v_needs[r.ord] and r.places >= v_places[r.ord] and r.hold <= r.now_at
+        and (v_is_job or r.next < 9007199254740991) and r.version is not null) is false
+      from unnest(v_rooms) r order by r.ord);
     soonest_us := 0;
-    if not granted then
-      -- The wait depends on the buckets that lack room; others may name a later time. If none lacks room, it depends on
-      -- all, because a bucket on hold denies even a request that costs nothing.
-      soonest_us := (
-        select coalesce(max(r.next) filter (where r.units < v_needs[r.ord] or r.places < v_places[r.ord]), max(r.next))
-        from engine.bucket_room(p_buckets, p_now, v_is_job, v_needs, not v_is_job) r);
-      if soonest_us < 9007199254740991 then soonest_us := greatest(soonest_us - p_now, 1); end if;
+    if true = any (lacking) then
+      soonest_us := engine.soonest_room(p_buckets, v_needs, v_places, v_is_job, p_now);
       if v_is_job then perform engine.record_denied_shares(array_agg(d), array_agg(u), p_now)
                        from unnest(p_buckets) d, unnest(p_buckets) u; end if;
     elsif not v_is_job then
-      granted := not exists (select 1 from unnest(p_buckets) b where engine.jobs_have_turn(b, p_now));
+      lacking := array(
+        select engine.jobs_have_turn(b, p_now) from unnest(p_buckets) with ordinality u (b, o) order by o);
     end if;
+    granted := true <> all (lacking);
     if granted and v_counted is not null then
       life_us := engine.take_places(p_grant, v_counted, p_taker, p_now);
       lost := life_us is null;

@@ -1,21 +1,26 @@
-/** The grants of one `fetch` of a limit. Each request takes one, and holds its place until its response is read or cancelled. */
+/** The grants of one `fetch` of limits. Each request takes one of all of them, and holds its places until its response is read or cancelled. */
 import { AttemptError } from '../core/errors.ts'
 import type { Spending } from '../http/allowance.ts'
 import type { Grant } from '../http/send-check.ts'
+import type { Limit } from '../limits/limit.ts'
+import type { Used } from '../limits/take.ts'
 import type { TakenGrant } from './lease.ts'
+import { usedUnits } from './take-request.ts'
 
 /** What a `FetchGrants` needs of the takes. */
 export interface FetchGrantsOptions {
+  readonly limits: readonly Limit[]
   /** Waits for a grant; gives back `unused` in the same statement. */
   take(signal: AbortSignal, unused: TakenGrant | undefined): Promise<TakenGrant>
-  /** Lets the bucket grant nothing for `ms` from now. */
+  /** Lets the buckets grant nothing for `ms` from now. */
   hold(ms: number, why: string): Promise<void>
 }
 
-/** The grants of one `fetch` of a limit. */
+/** The grants of one `fetch` of limits. */
 export class FetchGrants implements Spending {
   readonly #options: FetchGrantsOptions
-  readonly #leases: TakenGrant[] = []
+  /** Those under which a request was written, or may be; the newest first. */
+  #leases: TakenGrant[] = []
   readonly #end = new AbortController()
 
   constructor(options: FetchGrantsOptions) {
@@ -26,29 +31,41 @@ export class FetchGrants implements Spending {
     return this.#end.signal
   }
 
-  /** Runs a fetch; `closed` aborts it. If it fails, its leases are released. */
-  async within(closed: AbortSignal, call: () => Promise<Response>): Promise<Response> {
-    const end = () => this.#end.abort(closed.reason)
-    if (closed.aborted) end()
-    closed.addEventListener('abort', end)
+  /** Runs a fetch. If it fails, its leases are released. */
+  async within(call: () => Promise<Response>): Promise<Response> {
     try {
       return await call()
     } catch (error) {
       for (const lease of this.#leases) lease.ended()
       throw error
-    } finally {
-      closed.removeEventListener('abort', end)
+    }
+  }
+
+  /** Aborts the fetch. */
+  abort(reason: Error): void {
+    this.#end.abort(reason)
+  }
+
+  /** Settles what all requests together have used. The newest have used it first, as far as they were charged. */
+  async settle(used: Used): Promise<void> {
+    let left = usedUnits(this.#options.limits, used)
+    for (const [n, lease] of this.#leases.entries()) {
+      const isLast = n === this.#leases.length - 1
+      const own = left.map((units, i) => units && (isLast ? units : Math.min(units, lease.charged[i] ?? 1)))
+      left = left.map((units, i) => units && units - (own[i] ?? 0))
+      await lease.settleUnits(own)
     }
   }
 
   async next(signal: AbortSignal, unused?: Grant): Promise<Grant> {
     const lease = await this.#options.take(signal, unused as TakenGrant | undefined)
-    this.#leases.push(lease)
+    this.#leases = [lease, ...this.#leases.filter((one) => one !== unused)]
     lease.whenLost((reason) => this.#end.abort(reason))
     return lease
   }
 
   async giveBack(unused: Grant): Promise<void> {
+    this.#leases = this.#leases.filter((one) => one !== unused)
     await (unused as TakenGrant).giveBack()
   }
 

@@ -1,7 +1,10 @@
 /** The places that this process holds outside of jobs: one statement renews the lease of all; they are given back, or lost. */
 import { caughtUpMs, type Moment, readMoment, type StoreClock } from '../core/clock.ts'
-import { AttemptError } from '../core/errors.ts'
+import { isTransient } from '../claim/claim.ts'
+import { untilParked } from '../claim/parking/parked.ts'
+import { AttemptError, StoreError } from '../core/errors.ts'
 import { newId } from '../core/hash.ts'
+import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 
 /** How long the lease of a process that holds places lasts after each renewal, in microseconds. */
@@ -11,11 +14,21 @@ const renewMs = 5_000
 const skewMs = 1_000
 /** How long giving back is retried while the store is away; the store frees the places before that by itself. */
 const endMs = 60_000
+/** How long a settlement is retried while the store is away. */
+const settleMs = 2_000
 
 interface Ending {
-  readonly take: string
-  readonly unused: number
+  readonly takes: readonly string[]
+  readonly unused: readonly number[]
   readonly untilMs: number
+}
+
+/** What was used of one bucket of a grant. */
+export interface Settlement {
+  readonly take: string
+  readonly took: number
+  readonly used: number
+  readonly isFull: boolean
 }
 
 interface Kept {
@@ -71,13 +84,32 @@ export class LeaseHolder {
     this.#held.delete(grant)
   }
 
-  /** Ends a grant: frees its place, and refunds `unused` units. Resolves when the store has done so, or is away; then it is retried. */
-  async end(grant: string, take: string, unused: number): Promise<void> {
+  /** Ends a grant: frees its places, and refunds `unused` units of each bucket. Resolves when the store has done so, or is away; then it is retried. */
+  async end(grant: string, takes: readonly string[], unused: readonly number[]): Promise<void> {
     this.#held.delete(grant)
-    this.#ending.set(grant, { take, unused, untilMs: this.#store.clock.monotonicMs() + endMs })
+    this.#ending.set(grant, { takes, unused, untilMs: this.#store.clock.monotonicMs() + endMs })
     // A flush that is under way may not include this grant.
     await this.#flushing
     await this.#flush()
+  }
+
+  /** Settles what was used of a grant. @throws StoreError when the store stays away for 2 s */
+  async settle(grant: string, used: readonly Settlement[]): Promise<void> {
+    const { clock } = this.#store
+    const takes = used.map(({ take }) => take)
+    const units = [takes, used.map(({ took }) => took), used.map((each) => each.used), used.map(({ isFull }) => isFull)]
+    const untilMs = clock.monotonicMs() + settleMs
+    for (let failures = 0; ;) {
+      try {
+        const params = [grant, ...units, this.#storeClock.cap(clock.monotonicMs())]
+        await untilParked(this.#store, takes, () => this.#store.call('settle_take', params))
+        return
+      } catch (error) {
+        const isAway = error instanceof StoreError
+        if ((!isAway && !isTransient(error)) || (isAway && clock.monotonicMs() > untilMs)) throw error
+        await clock.sleep(againMs(failures++, clock.random()))
+      }
+    }
   }
 
   /** Handles that the store gave up this process: all its places are lost, and it goes on under a new id. */
@@ -183,9 +215,9 @@ export class LeaseHolder {
     if (batch.length === 0) return
     try {
       await this.#store.call('end_takes', [
-        batch.map(([grant]) => grant),
-        batch.map(([, { take }]) => take),
-        batch.map(([, { unused }]) => unused),
+        batch.flatMap(([grant, { takes }]) => takes.map(() => grant)),
+        batch.flatMap(([, { takes }]) => takes),
+        batch.flatMap(([, { unused }]) => unused),
       ])
       for (const [grant, ending] of batch) if (this.#ending.get(grant) === ending) this.#ending.delete(grant)
     } catch (error) {

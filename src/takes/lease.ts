@@ -1,14 +1,14 @@
 /** One grant outside of jobs. */
 import { caughtUpMs, type Clock, type Moment } from '../core/clock.ts'
-import type { Lease } from '../limits/take.ts'
+import type { Lease, Used } from '../limits/take.ts'
 import type { LeaseHolder } from './lease-holder.ts'
+import { type TakeRequest, usedUnits } from './take-request.ts'
 
 /** The parts of a lease. */
 export interface LeaseOptions {
   readonly id: string
-  /** The bucket's name. */
-  readonly take: string
-  readonly cost: number
+  /** What was requested. */
+  readonly want: TakeRequest
   readonly clock: Clock
   readonly holder: LeaseHolder
   /** A request may begin under the grant until then, in monotonic ms. */
@@ -23,6 +23,8 @@ export interface LeaseOptions {
   over(): void
   /** Called when the grant goes back unused. */
   unused(lease: TakenGrant): void
+  /** Called with what was used more than charged of a bucket (negative: less), before the store is informed. */
+  settled(lease: TakenGrant, take: string, more: number): void
 }
 
 /** A grant that was taken. */
@@ -38,6 +40,8 @@ export class TakenGrant implements Lease {
   #lost: Error | undefined
   #tell: ((reason: Error) => void) | undefined
   #isOver = false
+  /** Limits that are settled, by their place in the request. */
+  readonly #settled = new Set<number>()
   #isTold = false
 
   constructor(options: LeaseOptions) {
@@ -99,13 +103,35 @@ export class TakenGrant implements Lease {
     if (!this.isUncharged) await this.#end(true)
   }
 
+  async settle(used: Used): Promise<void> {
+    await this.settleUnits(usedUnits(this.#options.want.limits, used))
+  }
+
+  /** Settles units of each limit, as `settle`; undefined: as charged, or settled before. */
+  async settleUnits(units: readonly (number | undefined)[]): Promise<void> {
+    const { want, settled, holder } = this.#options
+    const open = units.flatMap((used, i) => {
+      const [limit, take, took] = [want.limits[i], want.takes[i] ?? '', want.costs[i] ?? 1]
+      if (limit === undefined || used === undefined || this.isUncharged || this.#settled.has(i)) return []
+      this.#settled.add(i)
+      return [{ take, took, used, isFull: limit.refund === 'full' }]
+    })
+    for (const { take, took, used } of open) settled(this, take, used - took)
+    if (open.length > 0) await holder.settle(this.id, open)
+  }
+
+  /** Units that were charged of each limit. */
+  get charged(): readonly number[] {
+    return this.#options.want.costs
+  }
+
   [Symbol.asyncDispose](): Promise<void> {
     return this.release()
   }
 
   /** The units that go back when the grant was not used; at least 1, for its place. */
   get units(): number[] {
-    return [Math.max(1, this.#options.cost)]
+    return this.#options.want.costs.map((cost) => Math.max(1, cost))
   }
 
   /** The taker's place in the line, which the next take of the same request gets. */
@@ -131,6 +157,7 @@ export class TakenGrant implements Lease {
     this.#isOver = true
     this.#options.over()
     if (unused) this.tellUnused()
-    await this.#options.holder.end(this.id, this.#options.take, unused ? this.#options.cost : 0)
+    const { takes, costs } = this.#options.want
+    await this.#options.holder.end(this.id, takes, unused ? costs : takes.map(() => 0))
   }
 }

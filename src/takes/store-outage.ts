@@ -36,9 +36,9 @@ export class StoreOutage {
   }
 
   /** Counts a grant made without the store. */
-  granted(limit: string): void {
+  granted(limits: readonly string[]): void {
     this.uncharged++
-    this.#log.debug('granted without the store', { limit })
+    this.#log.debug('granted without the store', { limits: limits.join(', ') })
   }
 
   /** Records that the store answered. */

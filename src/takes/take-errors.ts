@@ -24,22 +24,31 @@ export function timeout(want: TakeRequest, soonestMs: number): AttemptError {
   const when = soonestMs > 0 ? `the earliest room is in ${Math.ceil(soonestMs)} ms` : 'its turn did not come'
   return new AttemptError(
     'SLUICE_TAKE_TIMEOUT',
-    `${want.cost} of ${want.take} could not be taken within ${want.maxWaitMs} ms: ${when}; wait longer, or try again later`,
+    `${wanted(want)} could not be taken within ${want.maxWaitMs} ms: ${when}; wait longer, or try again later`,
     { retryable: true, ...(soonestMs > 0 ? { retryAfterMs: Math.ceil(soonestMs) } : {}) },
   )
 }
 
 /** The error of a take whose cost is more than the limit can ever grant. */
 export function aboveCapacity(want: TakeRequest, capacity: number): UsageError {
+  const above = want.limits.flatMap(({ name }, i) => {
+    const units = want.costs[i] ?? 1
+    return units > capacity ? [`${units} units of limit "${name}"`] : []
+  })
   return new UsageError(
     'SLUICE_COST_ABOVE_CAPACITY',
-    `${want.cost} units of limit "${want.limit.name}" can never be granted: it has at most ${capacity} at once; take fewer at a time`,
+    `${above.join(' and ')} can never be granted: there are at most ${capacity} at once; take fewer at a time`,
   )
 }
 
 /** The error of a take all of whose grants arrived too old. */
 export function tooLate(want: TakeRequest): StaleGrantError {
   return new StaleGrantError(
-    `for ${lateMsMax} ms all grants of ${want.take} were too old when they arrived; this machine or its connection to the store is too slow`,
+    `for ${lateMsMax} ms all grants of ${want.takes.join(' and ')} were too old when they arrived; this machine or its connection to the store is too slow`,
   )
+}
+
+/** Returns what a take wants, in words. */
+function wanted({ takes, costs }: TakeRequest): string {
+  return takes.map((take, i) => `${costs[i]} of ${take}`).join(' and ')
 }

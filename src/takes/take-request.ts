@@ -1,14 +1,15 @@
 /** The options of a take, checked. */
 import { UsageError } from '../core/errors.ts'
 import { checkKey, type Limit } from '../limits/limit.ts'
-import type { WaitOptions } from '../limits/take.ts'
+import type { TakeKey, WaitOptions } from '../limits/take.ts'
 
-/** A valid take. */
+/** A valid take of one limit or several: of all or none. */
 export interface TakeRequest {
-  readonly limit: Limit
-  /** The bucket's name. */
-  readonly take: string
-  readonly cost: number
+  readonly limits: readonly Limit[]
+  /** The name of each limit's bucket. */
+  readonly takes: readonly string[]
+  /** Units of each. */
+  readonly costs: readonly number[]
   /** Infinity: for ever. */
   readonly maxWaitMs: number
 }
@@ -17,9 +18,48 @@ export interface TakeRequest {
 type Asked = { [Field in 'key' | 'cost' | 'maxWaitMs']?: WaitOptions[Field] | undefined }
 
 /** Checks the options of a take. @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_OPTION */
-export function takeRequestOf(limit: Limit, { key, cost = 1, maxWaitMs = Infinity }: Asked): TakeRequest {
-  const { name, pool, label } = limit
-  const isKeyed = limit.keyed || pool !== undefined || label !== undefined
+export function takeRequestOf(
+  given: Limit | readonly Limit[],
+  { key, cost, maxWaitMs = Infinity }: Asked,
+): TakeRequest {
+  const limits = [given].flat() as Limit[]
+  const names = limits.map(({ name }) => name)
+  if (limits.length === 0 || new Set(names).size < limits.length)
+    throw new UsageError('SLUICE_BAD_OPTION', `a take needs a limit, or several different ones; it got ${said(names)}`)
+  if (!(maxWaitMs >= 0))
+    throw new UsageError('SLUICE_BAD_OPTION', `maxWaitMs is ${maxWaitMs}; it must be a number of ms, 0 or more`)
+  const keys = byLimit('key', key, names)
+  const costs = byLimit('cost', cost, names)
+  const hasKeys = ({ keyed, pool, label }: Limit) => keyed || pool !== undefined || label !== undefined
+  if (key !== undefined && keys === undefined && !limits.some(hasKeys))
+    throw new UsageError('SLUICE_BAD_OPTION', `${said(names)}: no keys; leave out \`key\``)
+  return {
+    limits,
+    takes: limits.map((limit) =>
+      bucketOf(limit, keys === undefined && hasKeys(limit) ? (key as TakeKey) : keys?.[limit.name]),
+    ),
+    costs: names.map((name) =>
+      checkUnits(name, (costs === undefined ? (cost as number | undefined) : costs[name]) ?? 1),
+    ),
+    maxWaitMs,
+  }
+}
+
+/** Returns the values by limit's name; undefined: one value was given for all. @throws UsageError SLUICE_BAD_OPTION */
+function byLimit<V>(
+  field: string,
+  given: V | Readonly<Record<string, V>> | undefined,
+  names: readonly string[],
+): Readonly<Record<string, V>> | undefined {
+  if (typeof given !== 'object' || given === null) return undefined
+  const unknown = Object.keys(given).find((name) => !names.includes(name))
+  if (unknown === undefined) return given as Readonly<Record<string, V>>
+  throw new UsageError('SLUICE_BAD_OPTION', `\`${field}\` names "${unknown}", but the take is of ${said(names)}`)
+}
+
+/** Returns the name of the bucket that a take names. @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY, SLUICE_BAD_OPTION */
+function bucketOf({ name, keyed, pool, label }: Limit, key: TakeKey | undefined): string {
+  const isKeyed = keyed || pool !== undefined || label !== undefined
   if (isKeyed && (key === undefined || key === null || key === ''))
     throw new UsageError('SLUICE_MISSING_KEY', `limit "${name}" has a bucket for each key; give \`key\``)
   if (pool !== undefined && !pool.some((member) => member.key === String(key)))
@@ -31,14 +71,36 @@ export function takeRequestOf(limit: Limit, { key, cost = 1, maxWaitMs = Infinit
     throw new UsageError('SLUICE_BAD_OPTION', `limit "${name}" has no keys; leave out \`key\``)
   if (!['string', 'number', 'boolean', 'undefined'].includes(typeof key))
     throw new UsageError('SLUICE_BAD_OPTION', `\`key\` must be a string, a number or a boolean`)
-  if (!Number.isSafeInteger(cost) || cost < 0 || cost > 2 ** 31 - 1)
-    throw new UsageError('SLUICE_BAD_OPTION', `cost is ${cost}; it must be a whole number from 0 to 2,147,483,647`)
-  if (!(maxWaitMs >= 0))
-    throw new UsageError('SLUICE_BAD_OPTION', `maxWaitMs is ${maxWaitMs}; it must be a number of ms, 0 or more`)
-  return {
-    limit,
-    take: key === undefined ? name : `${name}:${checkKey(name, String(key))}`,
-    cost,
-    maxWaitMs,
+  return key === undefined ? name : `${name}:${checkKey(name, String(key))}`
+}
+
+/** Checks a number of units of a limit, and returns it. @throws UsageError SLUICE_BAD_OPTION */
+export function checkUnits(name: string, units: number): number {
+  if (Number.isSafeInteger(units) && units >= 0 && units <= 2 ** 31 - 1) return units
+  const text = `units of limit "${name}" are ${units}; they must be a whole number from 0 to 2,147,483,647`
+  throw new UsageError('SLUICE_BAD_OPTION', text)
+}
+
+/**
+ * Returns what was used of each limit of a take; undefined: not given, so as charged. A number alone counts for the only
+ * limit that has units. @throws UsageError SLUICE_BAD_OPTION
+ */
+export function usedUnits(
+  limits: readonly Limit[],
+  used: number | Readonly<Record<string, number>>,
+): (number | undefined)[] {
+  const counted = limits.filter(({ rules }) => rules.some(({ kind }) => kind !== 'concurrency')).map(({ name }) => name)
+  if (typeof used === 'number' && counted.length !== 1) {
+    const why = `a number alone needs a take of one limit with units; this one has ${said(counted)}`
+    throw new UsageError('SLUICE_BAD_OPTION', `${why}: name them, settle({ ${counted[0] ?? 'limit'}: ${used} })`)
   }
+  const named = byLimit('settle', typeof used === 'number' ? { [counted[0] ?? '']: used } : used, counted)
+  return limits.map(({ name }) => {
+    const units = named?.[name]
+    return units === undefined ? undefined : checkUnits(name, units)
+  })
+}
+
+function said(names: readonly string[]): string {
+  return names.length === 0 ? 'none' : names.map((name) => `"${name}"`).join(', ')
 }

@@ -1,7 +1,8 @@
-/** Takes of limits outside of jobs, from the same buckets as jobs: `tryTake`, `take` (waits for its turn), and `fetch`. */
+/** Takes of one limit or of several, outside of jobs, from the same buckets as jobs: `tryTake`, `take` (waits), and `fetch`. */
 import { randomUUID } from 'node:crypto'
+import { setMaxListeners } from 'node:events'
 import { type Moment, StoreClock } from '../core/clock.ts'
-import { SluiceError, StoreError } from '../core/errors.ts'
+import { SluiceError, StoreError, UsageError } from '../core/errors.ts'
 import type { Store } from '../db/store.ts'
 import { Epoch } from '../claim/definitions/clock.ts'
 import { hash64, newId } from '../core/hash.ts'
@@ -13,12 +14,13 @@ import { createFetch } from '../http/fetch.ts'
 import { warmClient } from '../http/warm.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
-import type { Lease, Taker, TakeOptions, Tried, WaitOptions } from '../limits/take.ts'
+import type { Lease, Taker, TakeOptions, Tried, Used, WaitOptions } from '../limits/take.ts'
 import { LeaseHolder, lifeUs } from './lease-holder.ts'
 import { TakenGrant } from './lease.ts'
 import { StoreOutage } from './store-outage.ts'
 import { aboveCapacity, closed, lateMsMax, sharedAway, timeout, tooLate } from './take-errors.ts'
 import { FetchGrants } from './fetch-grants.ts'
+import { Turnstile } from './turnstile.ts'
 import { Waiters } from './waiters.ts'
 import { type TakeRequest, takeRequestOf } from './take-request.ts'
 
@@ -37,6 +39,8 @@ const awayMs = 2_000
 /** How often the store's epoch is checked, while there are takes. */
 const lookMs = 2_000
 const neverUs = '9007199254740991'
+/** The grants of each response of `fetch`. */
+const grantsOf = new WeakMap<Response, FetchGrants>()
 
 /** How long a request may begin under a grant, in ms. */
 const freshMs = ({ fresh_us }: Answer) => (fresh_us === null ? Infinity : Number(fresh_us) / 1_000)
@@ -45,12 +49,14 @@ const freshMs = ({ fresh_us }: Answer) => (fresh_us === null ? Infinity : Number
 export class Takes implements Taker {
   readonly #options: TakesOptions
   readonly #acquirer: Acquirer
+  readonly #turnstile = new Turnstile(4)
   readonly #epoch: Epoch
   #lookedMs = -Infinity
   readonly #holder: LeaseHolder
   readonly #outage: StoreOutage
   readonly #waiters: Waiters
   readonly #leases = new Set<TakenGrant>()
+  readonly #fetches = new Set<FetchGrants>()
   readonly #closed = new AbortController()
   #agents: Agents | undefined
 
@@ -71,8 +77,8 @@ export class Takes implements Taker {
   }
 
   /** See {@link Limit.tryTake}. */
-  async tryTake(limit: Limit, options: TakeOptions = {}): Promise<Tried> {
-    const want = takeRequestOf(limit, options)
+  async tryTake(limits: Limit | readonly Limit[], options: TakeOptions = {}): Promise<Tried> {
+    const want = takeRequestOf(limits, options)
     const said = await this.#orOpen(want, () => this.#try(want))
     const { grant: lease, waitMs = 0 } = said
     if (lease === undefined) {
@@ -86,14 +92,18 @@ export class Takes implements Taker {
   }
 
   /** See {@link Limit.take}. */
-  async take(limit: Limit, options: WaitOptions = {}): Promise<Lease> {
-    return this.#take(takeRequestOf(limit, options), options)
+  async take(limits: Limit | readonly Limit[], options: WaitOptions = {}): Promise<Lease> {
+    return this.#take(takeRequestOf(limits, options), options)
   }
 
   /** See {@link Limit.fetch}. */
-  async fetch(limit: Limit, input: string | URL | Request, init: RequestInit & WaitOptions = {}): Promise<Response> {
+  async fetch(
+    limits: Limit | readonly Limit[],
+    input: string | URL | Request,
+    init: RequestInit & WaitOptions = {},
+  ): Promise<Response> {
     const { key, cost, maxWaitMs, ...rest } = init
-    const want = takeRequestOf(limit, { key, cost, maxWaitMs })
+    const want = takeRequestOf(limits, { key, cost, maxWaitMs })
     const { store, allowPrivate } = this.#options
     const { clock } = store
     store.db.checkOutside('`fetch` of a limit')
@@ -102,11 +112,28 @@ export class Takes implements Taker {
     await warmClient(agent)
     const untilMs = clock.monotonicMs() + want.maxWaitMs
     const spend = new FetchGrants({
+      limits: want.limits,
       take: (signal, unused) =>
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
-      hold: (ms, why) => this.#acquirer.hold([want.take], ms, why),
+      hold: (ms, why) => this.#acquirer.hold(want.takes, ms, why),
     })
-    return spend.within(this.#closed.signal, () => createFetch({ agent, clock, allowance: spend })(input, rest))
+    if (this.#closed.signal.aborted) throw closed()
+    this.#fetches.add(spend)
+    try {
+      const response = await spend.within(() => createFetch({ agent, clock, allowance: spend })(input, rest))
+      grantsOf.set(response, spend)
+      return response
+    } finally {
+      this.#fetches.delete(spend)
+    }
+  }
+
+  /** See {@link Taker.settle}. */
+  async settle(response: Response, used: Used): Promise<void> {
+    const grants = grantsOf.get(response)
+    if (grants !== undefined) return grants.settle(used)
+    const text = 'the response is not one that `fetch` of a limit returned, so it is not known what it was charged'
+    throw new UsageError('SLUICE_BAD_OPTION', text)
   }
 
   /** Checks the store's epoch (restored, failed over), because a process that only takes has no worker that does it. */
@@ -120,6 +147,7 @@ export class Takes implements Taker {
   /** Ends takes that wait, and gives back all places. */
   async close(): Promise<void> {
     this.#closed.abort(closed())
+    for (const fetching of this.#fetches) fetching.abort(closed())
     const held = [...this.#leases]
     for (const lease of held) lease.lose(closed())
     await Promise.all(held.map((lease) => lease.release()))
@@ -162,9 +190,12 @@ export class Takes implements Taker {
     unused: TakenGrant | undefined,
   ): Promise<TakenGrant> {
     const { clock } = this.#options.store
+    // One signal may end any number of takes.
+    if (signal !== undefined) setMaxListeners(Infinity, signal)
     const line = newId()
     const untilMs = clock.monotonicMs() + want.maxWaitMs
     let isInLine = false
+    let lacking: readonly string[] = []
     const asking: Asking<TakenGrant> = {
       untilMs,
       awayMs: Math.min(awayMs, want.maxWaitMs),
@@ -173,11 +204,12 @@ export class Takes implements Taker {
       ask: async (wish, back) => {
         const said = await this.#ask(want, wish, { line, waitMs: untilMs - clock.monotonicMs(), back })
         isInLine = said.grant === undefined && said.unused === undefined
-        if (said.grant !== undefined) this.#waiters.next(hash64(want.take))
+        lacking = said.grant === undefined ? (said.lacking ?? want.takes).map(hash64) : []
+        this.#waiters.next(want.takes.map(hash64).filter((bucket) => !lacking.includes(bucket)))
         return said
       },
       isFresh: ({ freshForMs }) => freshForMs > 0,
-      wait: (ms) => this.#waiters.wait(hash64(want.take), ms, clock, signal),
+      wait: (ms) => this.#waiters.wait(lacking, ms, clock, signal),
       late: (lease, _, sinceMs) => {
         lease.tellUnused()
         if (clock.monotonicMs() - sinceMs > lateMsMax) throw tooLate(want)
@@ -205,11 +237,11 @@ export class Takes implements Taker {
     const { store, definitions, shared } = this.#options
     if (this.#closed.signal.aborted) throw closed()
     store.db.checkOutside('a take')
-    await definitions.define([want.limit])
+    await definitions.define(want.limits)
     // The first take of a process waits until Redis is known.
     shared?.start()
     await shared?.ready()
-    if (shared?.isAway === true && !shared.isOpenFor([want.limit])) throw sharedAway()
+    if (shared?.isAway === true && !shared.isOpenFor(want.limits)) throw sharedAway()
     await this.#look()
     const known = this.#holder.asking(wish.id)
     try {
@@ -217,8 +249,8 @@ export class Takes implements Taker {
       back?.tellUnused()
       const wait = waitMs === Infinity ? null : Math.floor(waitMs * 1_000)
       const taker = { line, n: back?.place ?? null, wait, holder: wish.holder ?? null, life: lifeUs }
-      const question = { wish, takes: [want.take], units: [want.cost], back, taker }
-      const answer = await this.#acquirer.ask(question)
+      const question = { wish, takes: want.takes, units: want.costs, back, taker }
+      const answer = await this.#turnstile.pass(() => this.#acquirer.ask(question))
       back?.handOver()
       const said = this.#said(want, wish, answer)
       if (said.grant === undefined) return said
@@ -242,10 +274,11 @@ export class Takes implements Taker {
     if (!answer.granted) {
       if (answer.capacity !== null) throw aboveCapacity(want, Number(answer.capacity))
       const soonestMs = answer.soonest_us === neverUs ? 0 : Number(answer.soonest_us ?? 0) / 1_000
-      return { soonestMs, waitMs: Math.max(1, Number(answer.wait_us ?? 1_000_000) / 1_000) }
+      const lacking = want.takes.filter((_, i) => answer.lacking?.[i] !== false)
+      return { soonestMs, waitMs: Math.max(1, Number(answer.wait_us ?? 1_000_000) / 1_000), lacking }
     }
     if (isOld && answer.life_us !== null) {
-      void this.#holder.end(wish.id, want.take, want.cost)
+      void this.#holder.end(wish.id, want.takes, want.costs)
       return {}
     }
     const lease = this.#lease(want, wish.id, answer.fromMs + freshMs(answer), answer, wish.asked)
@@ -259,7 +292,7 @@ export class Takes implements Taker {
   #lease(want: TakeRequest, id: string, deadlineMs: number, row?: Answer, asked?: Moment): TakenGrant {
     const lease = new TakenGrant({
       id,
-      take: want.take,
+      want,
       clock: this.#options.store.clock,
       holder: this.#holder,
       deadlineMs,
@@ -267,18 +300,18 @@ export class Takes implements Taker {
       hasPlace: row !== undefined && row.life_us !== null,
       isUncharged: row === undefined,
       place: row?.n ?? null,
-      cost: want.cost,
       over: () => this.#leases.delete(lease),
-      unused: ({ shared }) => shared && this.#options.shared?.unused(shared, [want.take], [want.cost]),
+      unused: ({ shared }) => shared && this.#options.shared?.unused(shared, want.takes, want.costs),
+      settled: ({ shared }, take, more) => shared && this.#options.shared?.settle(shared, take, more),
     })
     return lease
   }
 
-  /** Calls `ask`; if the store is away and the limit has `onStoreError: 'open'`, resolves to a lease without a charge. */
+  /** Calls `ask`; if the store is away and each limit has `onStoreError: 'open'`, resolves to a lease without a charge. */
   async #orOpen(want: TakeRequest, ask: () => Promise<Said<TakenGrant>>): Promise<Said<TakenGrant>> {
-    if (!want.limit.isOpenWithoutStore) return ask()
+    if (!want.limits.every((limit) => limit.isOpenWithoutStore)) return ask()
     const open = () => {
-      this.#outage.granted(want.limit.name)
+      this.#outage.granted(want.limits.map(({ name }) => name))
       return { grant: this.#lease(want, randomUUID(), Infinity) }
     }
     if (this.#outage.isOn) return open()

@@ -16,25 +16,30 @@ export class Waiters {
     this.#channel = channel
   }
 
-  /** Resolves after `ms`, when this one is woken, or when `signal` is aborted. */
-  async wait(bucket: string, ms: number, clock: Clock, signal?: AbortSignal): Promise<void> {
+  /** Resolves after `ms`, when one of the buckets wakes this one, or when `signal` is aborted. */
+  async wait(buckets: readonly string[], ms: number, clock: Clock, signal?: AbortSignal): Promise<void> {
     // Without notifications the waiters only try again a little later.
-    this.#listening ??= this.#db.listen(this.#channel, (heard) => this.#wake(heard)).catch(() => undefined)
+    const missed = () => [...this.#naps.keys()].forEach((bucket) => this.#wake(bucket))
+    this.#listening ??= this.#db.listen(this.#channel, (heard) => this.#wake(heard), missed).catch(() => undefined)
     const nap = new AbortController()
-    const naps = this.#naps.get(bucket) ?? new Set()
-    this.#naps.set(bucket, naps.add(nap))
-    this.#woken.delete(bucket)
+    for (const bucket of buckets) {
+      this.#naps.set(bucket, (this.#naps.get(bucket) ?? new Set()).add(nap))
+      this.#woken.delete(bucket)
+    }
     const end = () => nap.abort()
     signal?.addEventListener('abort', end, { once: true })
     await clock.sleep(signal?.aborted ? 0 : ms, nap.signal)
     signal?.removeEventListener('abort', end)
-    naps.delete(nap)
-    if (naps.size === 0) this.#naps.delete(bucket)
+    for (const bucket of buckets) {
+      const naps = this.#naps.get(bucket)
+      naps?.delete(nap)
+      if (naps?.size === 0) this.#naps.delete(bucket)
+    }
   }
 
-  /** Wakes the next waiter after a grant that followed a wake-up, because there may be more room. */
-  next(bucket: string): void {
-    if (this.#woken.has(bucket)) this.#wake(bucket)
+  /** Wakes the next waiter of each bucket whose woken waiter did not find it used up, because there may be more room. */
+  next(buckets: readonly string[]): void {
+    for (const bucket of buckets) if (this.#woken.has(bucket)) this.#wake(bucket)
   }
 
   /** Wakes all waiters, and stops listening. */

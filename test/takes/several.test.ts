@@ -67,6 +67,24 @@ describe.each(mainEngines)('a take of several buckets, on $name', (engine) => {
     expect(await acquire(at.db, 'ten', { cost: 2 })).toMatchObject({ granted: true })
   })
 
+  it('that waits for a used-up account keeps one unit of the total, however many wait with it', async () => {
+    await acquire(at.db, 'two', { cost: 2 })
+    const waiting = Array.from({ length: 20 }, () => taker(at.db, ['two', 'ten']))
+    for (const one of waiting) expect(await one()).toMatchObject({ granted: false })
+    // Nine of the ten units of the total are for everybody else.
+    for (let n = 0; n < 9; n++) expect(await acquire(at.db, 'ten'), `${n}`).toMatchObject({ granted: true })
+    expect(await acquire(at.db, 'ten')).toMatchObject({ granted: false })
+    await clock.set(startMs + 2_000)
+    // In the line of the account nobody is overtaken.
+    expect(await acquire(at.db, 'two')).toMatchObject({ granted: false })
+    expect(await waiting[1]?.()).toMatchObject({ granted: false })
+    expect(await waiting[0]?.()).toMatchObject({ granted: true })
+    // The next in that line keeps the unit now.
+    expect(await waiting[1]?.()).toMatchObject({ granted: false })
+    expect(await acquire(at.db, 'ten')).toMatchObject({ granted: true })
+    expect(await acquire(at.db, 'ten')).toMatchObject({ granted: false })
+  })
+
   it('gives unused units back in all of them, once, and a place with them', async () => {
     const grant = randomUUID()
     const takes = ['ten', 'desk', 'seat']

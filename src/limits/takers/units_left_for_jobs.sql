@@ -13,7 +13,8 @@ declare
 begin
   for v_wait in
     select t.bucket, case when p_places then count(*) else sum(t.cost) end as cost
-      from sluice.taker t where t.alive_until > p_now and t.bucket = any (p_buckets) group by 1
+      from sluice.taker t where t.alive_until > p_now and t.reserves and t.bucket = any (p_buckets)
+      group by 1
   loop
     v_at := array_position(p_buckets, v_wait.bucket);
     continue when p_avail[v_at] = 0 or engine.jobs_have_turn(v_wait.bucket, p_now, true);
