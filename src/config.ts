@@ -1,3 +1,4 @@
+import type { Duration } from './core/rate.ts'
 import type { Routes, Rule } from './tasks/rule.ts'
 import type { LogFormat, LogLevel } from './core/log.ts'
 import type { EventName, Listener } from './report/events.ts'
@@ -32,6 +33,8 @@ export interface SluiceConfig extends RetentionOptions {
   allowPrivate?: readonly string[]
   /** How many attempts a worker runs at once; 1 to 10,000, default `SLUICE_CONCURRENCY`, else 10. */
   concurrency?: number
+  /** How long attempts may go on when a worker is to stop; default `SLUICE_GRACE`, else '25s'. Then they are given back. */
+  grace?: Duration
   /** Queues that a worker serves; default `SLUICE_QUEUES` (`a,b`), else all. */
   queues?: readonly string[]
   /** The tasks, or the path (relative to this file) of a file that exports them. Default: the file `SLUICE_TASKS`. */

@@ -41,7 +41,7 @@ import { version } from './core/version.ts'
 import { Alarms } from './fleet/alarms.ts'
 import { RetentionSettings, said } from './fleet/retention.ts'
 import { Housekeeping, type Pruned, type PruneOptions } from './fleet/maintenance.ts'
-import { checkWork, type WorkOptions } from './worker/options.ts'
+import { checkWork, graceMsOf, type WorkOptions } from './worker/options.ts'
 import { labelsOf } from './worker/labels.ts'
 import { Worker } from './worker/worker.ts'
 
@@ -299,7 +299,7 @@ export class Sluice implements Sender {
     return this.#report.on(name, listener)
   }
 
-  /** Stops this process's workers after their attempts, waits for pending sends (up to some 10 s if the store is away), and closes the store. */
+  /** Stops this process's workers after their attempts (`WorkOptions.grace`), waits for pending sends (up to some 10 s if the store is away), and closes the store. */
   close(): Promise<void> {
     this.#closed ??= (async () => {
       this.#end.abort()
@@ -330,6 +330,7 @@ export class Sluice implements Sender {
     this.#checkOpen()
     const { queues, schedules = [], rate } = options
     checkWork(tasks, options)
+    const graceMs = graceMsOf(options)
     const labels = await labelsOf(options.labels)
     await this.define([...tasks, ...schedules.map(({ task }) => task)])
     this.#checkOpen()
@@ -342,6 +343,7 @@ export class Sluice implements Sender {
       queues,
       concurrency: options.concurrency ?? 10,
       rate,
+      graceMs,
       rulebook: this.#rulebook,
       version,
       labels,

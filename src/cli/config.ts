@@ -14,6 +14,7 @@ import type { Schedule } from '../index.ts'
 import { said } from '../fleet/retention.ts'
 import { type EventName, eventNames } from '../report/events.ts'
 import { logStyle } from '../report/options.ts'
+import { graceMsOf } from '../worker/options.ts'
 import { flat } from './failure.ts'
 
 /** A config file's content and place. */
@@ -36,6 +37,7 @@ const known = [
   'redisPrefix',
   'allowPrivate',
   'concurrency',
+  'grace',
   'queues',
   'tasks',
   'schedules',
@@ -81,6 +83,7 @@ function check(file: string, fields: Record<string, unknown>): SluiceConfig {
   try {
     said(fields)
     logStyle(fields as SluiceConfig, 'info')
+    graceMsOf(fields as SluiceConfig)
   } catch (error) {
     throw bad(file, error instanceof Error ? error.message : String(error))
   }

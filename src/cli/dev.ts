@@ -74,6 +74,7 @@ function startWorker(settings: Settings, flags: WorkFlags, tasks: string | undef
     ['--config', settings.config.file],
     ['--tasks', tasks],
     ['--concurrency', flags.concurrency?.toString()],
+    ['--grace', flags.grace],
     ['--queues', flags.queues],
     ['--log-level', settings.logLevel],
     ['--log-format', settings.logFormat],

@@ -2,11 +2,12 @@
 import { Command, Option } from 'commander'
 import { systemClock } from '../core/clock.ts'
 import { UsageError } from '../core/errors.ts'
-import { parseRate, type Rate } from '../core/rate.ts'
+import { type Duration, parseRate, type Rate } from '../core/rate.ts'
 import { env } from '../db/open.ts'
 import { checkName } from '../tasks/checks.ts'
 import { type AnyTask, type Sluice, useSluice, type WorkOptions } from '../index.ts'
 import { readLabel } from '../worker/labels.ts'
+import { graceMsOf } from '../worker/options.ts'
 import type { Worker } from '../worker/worker.ts'
 import { loadedFiles, needCode } from './config.ts'
 import { showLive } from './live.ts'
@@ -18,6 +19,7 @@ import { listenForStop, type Stop, surviveStrays } from './stop.ts'
 export interface WorkFlags {
   tasks?: string
   concurrency?: number
+  grace?: string
   queues?: string
   rate?: string
   label?: readonly string[]
@@ -41,6 +43,7 @@ export function workFlags(command: Command): Command {
   return command
     .option('--tasks <file>', 'file that exports the tasks (env SLUICE_TASKS; default: as in sluice.config.ts)')
     .option('-c, --concurrency <n>', 'attempts at once (env SLUICE_CONCURRENCY; default 10)', whole(1, 10_000))
+    .option('--grace <span>', 'how long running attempts may go on at the end (env SLUICE_GRACE; default 25s)')
     .option('--queues <a,b>', 'queues to serve (env SLUICE_QUEUES; default all)')
     .option('--rate <n/s>', 'attempts to begin at most in this process, such as 20/s (default: as limits allow)')
     .option(
@@ -52,7 +55,7 @@ export function workFlags(command: Command): Command {
 
 /**
  * Reads the options of a worker: from the command line, else the environment, else the config.
- * @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_TASK, SLUICE_BAD_RATE
+ * @throws UsageError SLUICE_BAD_OPTION, SLUICE_BAD_TASK, SLUICE_BAD_RATE, SLUICE_BAD_DURATION
  */
 export function workOptions(settings: Settings, flags: WorkFlags): WorkOptions {
   const { fields } = settings.config
@@ -62,10 +65,13 @@ export function workOptions(settings: Settings, flags: WorkFlags): WorkOptions {
   for (const name of queues ?? []) checkName('queue', name)
   const rate = flags.rate as Rate | undefined
   if (rate !== undefined) parseRate(rate)
+  const grace = flags.grace ?? env('SLUICE_GRACE') ?? fields.grace
+  graceMsOf({ grace })
   const labels = flags.label === undefined ? {} : { labels: Object.fromEntries(flags.label.map(readLabel)) }
   return {
     ...labels,
     ...(concurrency === undefined ? {} : { concurrency }),
+    ...(grace === undefined ? {} : { grace: grace as Duration }),
     ...(queues === undefined ? {} : { queues }),
     ...(rate === undefined ? {} : { rate }),
   }
@@ -107,7 +113,9 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
     else if (process.stderr.isTTY) void summarise(sluice, worker, settings, ended.signal)
     const gone = await Promise.race([stop.first, sluice.ended])
     if (gone !== undefined) throw gone
-    out.log.info(`ending after ${worker.running} running attempt(s); interrupt again to abandon them`)
+    out.log.info(
+      `ending after ${worker.running} running attempt(s), which may take ${options.grace ?? '25s'}; interrupt again to abandon them`,
+    )
     const given = stop.second.then(() => worker.abort())
     given.catch(() => {})
     await worker.stop()

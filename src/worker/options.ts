@@ -1,6 +1,7 @@
 /** Options of a worker. */
 import { UsageError } from '../core/errors.ts'
-import type { Rate } from '../core/rate.ts'
+import { type Duration, durationMs, type Rate } from '../core/rate.ts'
+import { env } from '../db/open.ts'
 import type { Store } from '../db/store.ts'
 import type { OutletFor } from '../claim/outlet.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
@@ -27,6 +28,11 @@ export interface WorkOptions {
    * machine. It does not affect other processes. Default: no bound.
    */
   rate?: Rate
+  /**
+   * How long running attempts may go on once the worker is to stop (`worker.stop()`, `sluice.close()`, SIGTERM); then they are
+   * given back, to be tried elsewhere. Default: SLUICE_GRACE, else '25s', which is below the 30 s of Kubernetes.
+   */
+  grace?: Duration
 }
 
 /** @throws UsageError SLUICE_NO_TASKS, SLUICE_BAD_OPTION, SLUICE_BAD_TASK */
@@ -35,6 +41,11 @@ export function checkWork(tasks: readonly AnyTask[], { queues }: WorkOptions): v
   if (queues?.length === 0)
     throw new UsageError('SLUICE_BAD_OPTION', '`queues` is an empty list; leave it out to serve all')
   for (const queue of queues ?? []) checkName('queue', queue)
+}
+
+/** Returns the grace of a worker in ms. @throws UsageError SLUICE_BAD_DURATION */
+export function graceMsOf({ grace = env('SLUICE_GRACE') ?? '25s' }: { grace?: string | number | undefined }): number {
+  return durationMs(grace as Duration)
 }
 
 /** What `Worker` is given by `Sluice`, which has opened the store; see the fields. */
@@ -49,6 +60,8 @@ export interface WorkerOptions {
   concurrency: number
   /** Attempts that may begin. */
   rate: Rate | undefined
+  /** How long attempts may go on once the worker is to stop. */
+  graceMs: number
   rulebook: Rulebook
   version: string
   labels: Readonly<Record<string, string>>

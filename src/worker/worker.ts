@@ -23,6 +23,7 @@ import { AttemptEvents } from './attempt-events.ts'
 import type { WorkerOptions } from './options.ts'
 import { GiveBackCounter } from './give-backs.ts'
 import { NoteBook } from './notes.ts'
+import { Grace } from './grace.ts'
 import { TaskSet } from './task-set.ts'
 import { createRound } from './round.ts'
 import { Slots } from './slots.ts'
@@ -52,6 +53,7 @@ export class Worker {
   readonly #dispatcher: Dispatcher
   readonly #timetable: ScheduleRunner
   readonly #agents: Agents
+  readonly #grace: Grace
   /** Aborted when it is to stop, and when its last attempt has ended. */
   readonly #stop = new AbortController()
   readonly #end = new AbortController()
@@ -126,6 +128,8 @@ export class Worker {
       failed: (error) => log.error('dispatch failed; it goes on', { err: error }),
     })
     this.#hand = this.#dispatcher.hand
+    const { graceMs } = options
+    this.#grace = new Grace({ store, graceMs, running: () => this.running, handBack: () => this.#handBack() })
   }
 
   /** Attempts under way. */
@@ -194,7 +198,10 @@ export class Worker {
     this.#isOnce = true
     this.#claims.patienceMs = onceAwayMs
     this.#finisher.waitAtMost(onceAwayMs)
-    const stop = () => this.#stop.abort()
+    const stop = () => {
+      this.#stop.abort()
+      this.#grace.begin()
+    }
     if (signal?.aborted) stop()
     signal?.addEventListener('abort', stop)
     const underway = this.#claimAll(max)
@@ -250,14 +257,22 @@ export class Worker {
     await this.#finisher.settled()
   }
 
-  /** Stops claiming, waits for the attempts under way, and signs off. Endings wait 10 s for a store that is away. */
+  /**
+   * Stops claiming, waits for the attempts under way, and signs off. Attempts that go on when the grace has passed are given
+   * back, as by `abort`. Endings wait 10 s for a store that is away.
+   */
   stop(): Promise<void> {
     this.#stopping ??= this.#signOff().finally(() => this.#options.ended())
     return this.#stopping
   }
 
+  #handBack(): void {
+    this.#hand.abort(new AttemptError('SLUICE_SHUTDOWN', 'the worker was told to stop at once', { retryable: true }))
+  }
+
   async #signOff(): Promise<void> {
     this.#stop.abort()
+    this.#grace.begin()
     this.#unheard?.()
     this.#finisher.waitAtMost(stopAwayMs)
     await this.#underway?.catch(() => {})
@@ -266,6 +281,7 @@ export class Worker {
     // A store that has ended answers nothing.
     await Promise.allSettled([this.#member.retreat(), this.#unlisten?.(), this.#unreported?.()])
     await this.#idle()
+    this.#grace.end()
     this.#end.abort()
     await this.#rounds
     await this.#heartbeat?.stop()
@@ -281,9 +297,8 @@ export class Worker {
 
   /** Stops at once: the signals of attempts under way abort, and their jobs go back to be tried elsewhere. */
   async abort(): Promise<void> {
-    const reason = new AttemptError('SLUICE_SHUTDOWN', 'the worker was told to stop at once', { retryable: true })
     const stopping = this.stop()
-    this.#hand.abort(reason)
+    this.#handBack()
     await stopping
   }
 

@@ -108,6 +108,7 @@ describe.each(outlets)('$name', ({ make }) => {
       queues: undefined,
       concurrency,
       rate: undefined,
+      graceMs: 25_000,
       rulebook: new Rulebook(),
       version: '0',
       labels: {},

@@ -211,6 +211,7 @@ export class Stage {
       queues: undefined,
       concurrency: 2,
       rate: undefined,
+      graceMs: 25_000,
       rulebook: new Rulebook(plot.rules),
       version: '0',
       labels: {},

@@ -2,7 +2,7 @@
 import { fn } from '../servers/fn.ts'
 import { afterEach, beforeEach, expect, test } from 'vitest'
 import { z } from 'zod'
-import { systemClock } from '../../src/core/clock.ts'
+import { type Clock, systemClock } from '../../src/core/clock.ts'
 import { watch } from '../../src/core/probe.ts'
 import { Sluice, task } from '../../src/index.ts'
 import { freshDatabase } from '../servers/database.ts'
@@ -173,5 +173,39 @@ test('a handler that ends while its Sluice closes can still send', async () => {
   await expect(sluice.send(quiet, {})).rejects.toMatchObject({ code: 'SLUICE_CLOSED', retryable: true })
   const watcher = await Sluice.open({ store: url })
   expect(await watcher.jobs.get(id)).toMatchObject({ state: 'done' })
+  await watcher.close()
+})
+
+test('attempts that go on when the grace is over are given back, by default after 25 s', async () => {
+  const spans: number[] = []
+  const after: Clock['after'] = (ms, then) => {
+    if (ms === 25_000) spans.push(ms)
+    return systemClock.after(ms === 25_000 ? 0 : ms, then)
+  }
+  const sluice = await Sluice.open({ store: url, clock: { ...systemClock, after } })
+  const watcher = await Sluice.open({ store: url })
+  const begun: string[] = []
+  let open: (() => void) | undefined
+  const deaf = task('deaf', {
+    input: z.object({}),
+    run: async (_, { job }) => {
+      begun.push(job.id)
+      await new Promise<void>((resolve) => (open = resolve))
+    },
+  })
+  for (const options of [{}, { grace: 1 }, { grace: '10min' }] as const) {
+    const worker = await sluice.work([deaf], options)
+    const id = await watcher.send(deaf, {})
+    await expect.poll(() => begun.pop()).toBe(id)
+    const stopping = later(worker.stop())
+    if (options.grace === '10min') open?.()
+    await stopping
+    const state = options.grace === '10min' ? 'done' : expect.stringMatching(/waiting|scheduled/)
+    expect(await watcher.jobs.get(id)).toMatchObject({ state })
+    await watcher.jobs.cancel(id)
+  }
+  expect(spans).toEqual([25_000])
+  await expect(sluice.work([deaf], { grace: 'soon' as '1s' })).rejects.toMatchObject({ code: 'SLUICE_BAD_DURATION' })
+  await sluice.close()
   await watcher.close()
 })
