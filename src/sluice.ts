@@ -299,7 +299,7 @@ export class Sluice implements Sender {
     return this.#report.on(name, listener)
   }
 
-  /** Stops this process's workers after their attempts (`WorkOptions.grace`), waits for pending sends (up to some 10 s if the store is away), and closes the store. */
+  /** Stops workers after their attempts (`WorkOptions.grace`), waits for pending sends (some 10 s if the store is away), and closes the store. */
   close(): Promise<void> {
     this.#closed ??= (async () => {
       this.#end.abort()
