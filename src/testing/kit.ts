@@ -1,4 +1,5 @@
 /** A Sluice for tests: a store in memory, whose clock only the test moves, and access to what was sent. */
+import { UsageError } from '../core/errors.ts'
 import { type Duration, durationMs } from '../core/rate.ts'
 import { inSchema, sqlOn } from '../db/store.ts'
 import type { AnyTask } from '../tasks/task.ts'
@@ -6,6 +7,8 @@ import type { SluiceOptions } from '../options.ts'
 import { useSluice } from '../default-sluice.ts'
 import { Sluice } from '../sluice.ts'
 import type { Job } from '../operations/jobs.ts'
+import { runAhead } from './advance.ts'
+import { type Limited, type Refused, reportsOf } from './reports.ts'
 
 /** How to open a test Sluice. */
 export interface TestOptions extends Pick<SluiceOptions, 'rules' | 'routes'> {
@@ -32,8 +35,28 @@ export interface TestSluice {
   }
   /** Lists the inputs that were sent to a task, oldest first, whether or not the jobs have ended. */
   sent<Input = unknown>(task: { readonly name: string }): Promise<Input[]>
-  /** Runs every job that may start at the clock's time, and the jobs that those send; resolves to how many ran. */
-  drain(): Promise<number>
+  /**
+   * Lists the jobs of a task that a limit holds back now, oldest first: the limit, the key, and no start before when.
+   * Run `drain` first: which jobs have to wait is decided when they might start.
+   */
+  limited<Input = unknown>(task: { readonly name: string }): Promise<Limited<Input>[]>
+  /**
+   * Lists the jobs of a task whose last attempt failed, was refused by the vendor, or ended them in failure, oldest first.
+   * `scheduled`: it will be tried again.
+   */
+  refused<Input = unknown>(task: { readonly name: string }): Promise<Refused<Input>[]>
+  /**
+   * Runs every job that may start at the clock's time, and the jobs that those send; resolves to how many ran. With
+   * `advance: true` it then moves the clock to the next instant at which a limit, a delay or a retry lets a job start, and so
+   * on until none is left, for 31 days of the clock at most. With a span, as `'1min'`, it does so within the span, and the clock
+   * shows its end afterwards.
+   */
+  drain(options?: { advance?: boolean | Duration }): Promise<number>
+  /**
+   * As `drain({ advance: true })`, until the function returns something true; the clock then shows when that was.
+   * @throws UsageError SLUICE_BAD_OPTION when no job is left that time lets start, and it is still not true
+   */
+  runUntil(isTrue: () => unknown): Promise<number>
   /** Resolves to the job's record once it is done, failed or cancelled. */
   waitFor(id: string): Promise<Job>
   /** Closes the store. `task.send` then goes to the default store again. */
@@ -70,6 +93,13 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
   useSluice(sluice)
   const move = async (to: string, value: unknown) =>
     void (await sql.query(`update sluice.test_clock set at = ${to}`, [value]))
+  const run = async () => {
+    for (let ran = 0; ;) {
+      const more = await sluice.dispatchOnce(options.tasks)
+      if (more === 0) return ran
+      ran += more
+    }
+  }
   return {
     sluice,
     clock: {
@@ -77,20 +107,14 @@ export async function testSluice(options: TestOptions): Promise<TestSluice> {
       advance: (by) => move('at + make_interval(secs => $1::double precision / 1000)', durationMs(by)),
       set: (to) => move('$1', to),
     },
-    async sent<Input>(task: { readonly name: string }) {
-      const rows = await sql.query<{ input: Input }>(
-        `select input from (select id, task, input from sluice.job union all select id, task, input from sluice.done
-         union all select id, task, input from sluice.failed) all_jobs where task = $1 order by id`,
-        [task.name],
-      )
-      return rows.map((row) => row.input)
-    },
-    async drain() {
-      for (let ran = 0; ;) {
-        const more = await sluice.dispatchOnce(options.tasks)
-        if (more === 0) return ran
-        ran += more
-      }
+    ...reportsOf(sluice, sql),
+    drain: async ({ advance = false } = {}) =>
+      advance === false ? await run() : (await runAhead({ sluice, sql, run }, advance, () => false)).ran,
+    async runUntil(isTrue) {
+      const { ran, isEnough } = await runAhead({ sluice, sql, run }, true, isTrue)
+      if (isEnough) return ran
+      const text = 'runUntil: its condition is not true, and there is no job left that time lets start'
+      throw new UsageError('SLUICE_BAD_OPTION', text)
     },
     waitFor: (id) => sluice.waitFor(id),
     async close() {

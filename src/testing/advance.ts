@@ -1,0 +1,63 @@
+/** Moves the clock of a test from one instant at which a job may start to the next. */
+import { type Duration, durationMs } from '../core/rate.ts'
+import type { Sql } from '../db/store.ts'
+import type { Sluice } from '../sluice.ts'
+
+/** What moving needs. */
+export interface Stage {
+  readonly sluice: Sluice
+  readonly sql: Sql
+  /** Runs what may start now; resolves to how many jobs that were. */
+  run(): Promise<number>
+}
+
+/** How far the clock moves at most: a month, which is the longest period of a quota. */
+const spanMaxMs = 31 * 86_400_000
+
+/**
+ * Runs jobs and moves the clock, until no unfinished job has a next instant within the span, or `isEnough`.
+ * @param span true: 31 days; else the clock shows its end afterwards
+ */
+export async function runAhead(
+  { sluice, sql, run }: Stage,
+  span: true | Duration,
+  isEnough: () => unknown,
+): Promise<{ ran: number; isEnough: boolean }> {
+  const endMs = (await nowMs(sql)) + (span === true ? spanMaxMs : durationMs(span))
+  for (let ran = 0; ;) {
+    ran += await run()
+    if (await isEnough()) return { ran, isEnough: true }
+    const next = await nextMs(sluice, sql)
+    if (next !== undefined && next <= endMs) await move(sql, next)
+    else {
+      if (span !== true) await move(sql, endMs)
+      return { ran, isEnough: false }
+    }
+  }
+}
+
+async function nowMs(sql: Sql): Promise<number> {
+  const [row] = await sql.query<{ ms: string }>('select extract(epoch from sluice.now()) * 1000 as ms')
+  return Number(row?.ms)
+}
+
+async function move(sql: Sql, ms: number): Promise<void> {
+  await sql.query('update sluice.test_clock set at = to_timestamp($1::numeric / 1000)', [ms])
+}
+
+/** Returns when the next job may start: it is due, a limit has room, or its queue or task opens. Undefined: never by time. */
+async function nextMs(sluice: Sluice, sql: Sql): Promise<number | undefined> {
+  const [row] = await sql.query<{ ms: string | null }>(
+    `select extract(epoch from min(n.at)) * 1000 as ms from (
+       select j.due_at as at from sluice.job j where j.claim is null
+       union all
+       select sluice.now() + (l.due - engine.limiter_now_us()) * interval '1 microsecond'
+       from (select distinct on (class, id) due from sluice.list where id <> 0 order by class, id, v desc) l
+     ) n where n.at > sluice.now()`,
+  )
+  if (row !== undefined && row.ms !== null) return Number(row.ms)
+  const fromMs = await nowMs(sql)
+  const waiting = await sql.query<{ id: string }>('select id from sluice.job where claim is null order by id limit 100')
+  const times = await Promise.all(waiting.map(async ({ id }) => (await sluice.why(id))?.notBefore?.getTime() ?? 0))
+  return times.filter((ms) => ms > fromMs).toSorted((a, b) => a - b)[0]
+}

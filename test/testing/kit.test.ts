@@ -1,0 +1,97 @@
+/** The kit for users' tests: time that moves to the next job, and what was sent, limited and refused. */
+import { afterAll, beforeAll, beforeEach, expect, it } from 'vitest'
+import { z } from 'zod'
+import { check, fail, limit, task } from '../../src/index.ts'
+import { testSluice, type TestSluice, vendor, type Vendor } from '../../src/testing/index.ts'
+
+const input = z.object({ n: z.number() })
+const ran: number[] = []
+const crm = limit('crm', { rate: '5/s', by: () => 'a1' })
+const calls = task('calls', { input, limits: [crm], run: ({ n }) => void ran.push(n) })
+const daily = task('daily', { input, limits: [limit('daily', { quota: '1/day', zone: 'UTC' })], run: () => 'ran' })
+const flaky = task('flaky', {
+  input,
+  retry: { attempts: 3 },
+  run({ n }, { attempt }) {
+    if (n === 0) throw fail('no such customer')
+    if (attempt < n) throw new Error('not yet')
+  },
+})
+let url: string
+const remote = task('remote', {
+  input,
+  async run(_, { fetch }) {
+    await check(await fetch(url))
+  },
+})
+
+let t: TestSluice
+let there: Vendor
+beforeAll(async () => {
+  there = await vendor({ rules: [{ algorithm: 'sliding log', limit: 1, windowMs: 3_600_000 }] })
+  url = await there.listen()
+  t = await testSluice({ tasks: [calls, daily, flaky, remote] })
+})
+beforeEach(() => ran.splice(0).length)
+afterAll(async () => {
+  await t.close()
+  await there.close()
+})
+const elapsed = async (body: () => Promise<unknown>) => {
+  const from = (await t.clock.now()).getTime()
+  await body()
+  return (await t.clock.now()).getTime() - from
+}
+const rows = (count: number) => Array.from({ length: count }, (_, n) => ({ n }))
+
+it('drain runs what may start now, and with advance all of it, at the instants that the limit allows', async () => {
+  await calls.sendMany(rows(12))
+  expect(await t.drain()).toBe(1)
+  const limited = await t.limited<{ n: number }>(calls)
+  expect(limited).toHaveLength(11)
+  expect(limited[0]).toMatchObject({ limit: 'crm', key: 'a1', notBefore: expect.any(Date) })
+  const ms = await elapsed(async () => expect(await t.drain({ advance: true })).toBe(11))
+  // A job whose grant grew old on a busy machine comes later.
+  expect(ran.toSorted((a, b) => a - b)).toEqual(rows(12).map(({ n }) => n))
+  expect(ms).toBeGreaterThan(11 * 200)
+  expect(ms).toBeLessThan(11 * 300)
+  expect(await t.limited(calls)).toEqual([])
+})
+
+it('drain advances within a span, whose end the clock shows then', async () => {
+  await t.clock.advance('1h')
+  await calls.sendMany(rows(14))
+  expect(await elapsed(() => t.drain({ advance: '2s' }))).toBe(2_000)
+  expect(ran.length).toBeGreaterThan(5)
+  expect(ran.length).toBeLessThan(14)
+  await t.drain({ advance: true })
+})
+
+it('drain advances over delays, retries and calendar days', async () => {
+  await flaky.send({ n: 3 }, { delay: '2h' })
+  await daily.sendMany(rows(3))
+  const ms = await elapsed(async () => expect(await t.drain({ advance: true })).toBe(6))
+  expect(ms).toBeGreaterThan(86_400_000)
+  expect(ms).toBeLessThan(3 * 86_400_000)
+})
+
+it('runUntil stops the clock when it is true, and rejects when that cannot become true', async () => {
+  await t.clock.advance('1h')
+  await calls.sendMany(rows(12))
+  await t.runUntil(() => ran.length >= 6)
+  expect(ran).toHaveLength(6)
+  await expect(t.runUntil(() => ran.length > 12)).rejects.toMatchObject({ code: 'SLUICE_BAD_OPTION' })
+  expect(ran).toHaveLength(12)
+})
+
+it('refused lists what failed, with its error, and whether it is tried again', async () => {
+  await t.clock.advance('1h')
+  await flaky.sendMany([{ n: 0 }, { n: 2 }])
+  await remote.sendMany(rows(2))
+  await t.drain()
+  expect((await t.refused(flaky)).filter(({ input }) => (input as { n: number }).n !== 3)).toMatchObject([
+    { input: { n: 0 }, state: 'failed', error: { message: 'no such customer' } },
+    { input: { n: 2 }, state: 'scheduled', error: { message: 'not yet' } },
+  ])
+  expect(await t.refused(remote)).toMatchObject([{ state: 'scheduled', error: { code: 'SLUICE_VENDOR_LIMITED' } }])
+})
