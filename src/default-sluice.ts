@@ -1,21 +1,70 @@
 /** The Sluice that `task.send` uses unless another one is given: opened from the environment, at its first use. */
 import { Sluice } from './sluice.ts'
-import { provideSender } from './tasks/task.ts'
+import { provideSender, type Sender } from './tasks/task.ts'
 
 let shared: Promise<Sluice> | undefined
+/** Sends under way, and whether takes are used: their leases need the store for longer. */
+let sends = 0
+let hasTakes = false
 
 /** Opens the Sluice that `task.send` uses by default, at first use, from the environment. */
 function sharedSluice(): Promise<Sluice> {
-  shared ??= Sluice.open().catch((error: unknown) => {
-    shared = undefined
-    throw error
-  })
+  shared ??= Sluice.open().then(
+    (sluice) => {
+      if (sluice.owner) closeWhenIdle(sluice)
+      return sluice
+    },
+    (error: unknown) => {
+      shared = undefined
+      throw error
+    },
+  )
   return shared
+}
+
+/** Returns what sends to the shared Sluice, and counts what is under way. */
+async function sharedSender(): Promise<Sender> {
+  const sluice = await sharedSluice()
+  const counted = async <T>(body: () => Promise<T>): Promise<T> => {
+    sends++
+    try {
+      return await body()
+    } finally {
+      sends--
+    }
+  }
+  return {
+    send: (task, input, options) => counted(() => sluice.send(task, input, options)),
+    sendMany: (task, inputs, options) => counted(() => sluice.sendMany(task, inputs, options)),
+    get takes() {
+      hasTakes = true
+      return sluice.takes
+    },
+  }
+}
+
+/** How often it is checked whether only the embedded engine keeps this process alive, in ms. */
+const lookMs = 100
+/** What does not count as the program's work: the engine has a timer of its own, and a terminal is always there. */
+const notWork = new Set(['Timeout', 'Immediate', 'TTYWrap'])
+
+/**
+ * Closes an embedded store as soon as only its engine keeps this process alive, so that a script that only sends ends. If
+ * the program sends again after that, the store is opened again.
+ */
+function closeWhenIdle(sluice: Sluice): void {
+  const timer = setInterval(() => {
+    if (sends > 0 || hasTakes || process.getActiveResourcesInfo().some((each) => !notWork.has(each))) return
+    clearInterval(timer)
+    shared = undefined
+    void sluice.close()
+  }, lookMs)
+  timer.unref()
 }
 
 /** Makes `task.send` go to this Sluice from now on; undefined: to one opened from the environment at first use. */
 export function useSluice(sluice: Sluice | undefined): void {
-  provideSender(sluice === undefined ? sharedSluice : () => sluice)
+  provideSender(sluice === undefined ? sharedSender : () => sluice)
 }
 
-provideSender(sharedSluice)
+provideSender(sharedSender)

@@ -4,6 +4,7 @@ import { StoreError } from './core/errors.ts'
 import type { Duration } from './core/rate.ts'
 import type { Db, Tx } from './db/db.ts'
 import { migrate, mustBeMigrated } from './db/migrate.ts'
+import { implicitStore } from './db/implicit.ts'
 import { env, type Opened, openStore } from './db/open.ts'
 import { checkSchema, type Sql, type Store, storeOn } from './db/store.ts'
 import { within } from './db/tx.ts'
@@ -141,7 +142,7 @@ export class Sluice implements Sender {
     const report = reportOf(options, clock)
     const listenUrl = options.listenUrl ?? env('SLUICE_LISTEN_URL')
     const opened = await openStore({
-      store: options.store ?? env('DATABASE_URL') ?? '.sluice/data',
+      store: options.store ?? env('DATABASE_URL') ?? implicitStore(),
       clock,
       ...(listenUrl === undefined ? {} : { listenUrl }),
       ...(options.connections === undefined ? {} : { connections: options.connections }),

@@ -26,7 +26,7 @@ export interface Found {
   fields: SluiceConfig
 }
 
-const names = ['sluice.config.ts', 'sluice.config.js', 'sluice.config.mjs']
+const names = ['ts', 'mts', 'js', 'mjs', 'cjs'].map((end) => `sluice.config.${end}`)
 const known = [
   'store',
   'schema',

@@ -6,62 +6,14 @@ import { Command } from 'commander'
 import { UsageError } from '../core/errors.ts'
 import { output } from './output.ts'
 import type { Globals } from './settings.ts'
-
-const files: Record<string, string> = {
-  'sluice.config.ts': `import { defineConfig } from 'sluice'
-
-export default defineConfig({
-  // Where jobs are kept. Default: DATABASE_URL, else this directory (PostgreSQL embedded in the process).
-  // store: '.sluice/data',
-  concurrency: 10,
-  tasks: './tasks.ts',
-})
-`,
-  'tasks.ts': `import { createServer } from 'node:http'
-import type { AddressInfo } from 'node:net'
-import { check, limit, task } from 'sluice'
-import { z } from 'zod'
-
-// Never more than 100 calls in any minute for each CRM account, across every worker you run.
-const crm = limit('crm', { rate: '100/min', by: 'accountId' })
-
-export const syncContact = task('sync-contact', {
-  input: z.object({ accountId: z.string(), contactId: z.string() }), // any Standard Schema
-  limits: [crm],
-  allowPrivate: ['127.0.0.1'], // the stand-in for the vendor; public addresses need no permission
-  async run({ accountId, contactId }, { fetch }) {
-    const response = await fetch(\`\${await vendor()}/accounts/\${accountId}/contacts/\${contactId}\`)
-    await check(response) // 429: this account waits, on every worker; 5xx: retried for hours; other 4xx: failed
-    return await response.json()
-  },
-})
-
-// A stand-in for the vendor, so that this runs at once. Replace it with your vendor's address.
-let address: Promise<string> | undefined
-function vendor(): Promise<string> {
-  address ??= new Promise((resolve) => {
-    const server = createServer((request, response) => {
-      response.setHeader('content-type', 'application/json')
-      response.end(JSON.stringify({ synced: request.url }))
-    })
-    server.listen(0, '127.0.0.1', () => resolve(\`http://127.0.0.1:\${(server.address() as AddressInfo).port}\`))
-    server.unref()
-  })
-  return address
-}
-`,
-}
-
-const packageFile = `{
-  "private": true,
-  "type": "module"
-}
-`
+import { filesFor, type Kind, usesZod } from './template.ts'
 
 /** `sluice init`. */
 export function initCommand(): Command {
   return new Command('init')
-    .description('write sluice.config.ts and tasks.ts here, and package.json if there is none')
+    .description(
+      'write a config and a first task here, as this project writes modules, and package.json if there is none',
+    )
     .option('-y, --yes', 'overwrite existing files')
     .option('--dry-run', 'only print which files would be written')
     .action(init)
@@ -69,6 +21,8 @@ export function initCommand(): Command {
 
 function init(flags: { yes?: boolean; dryRun?: boolean }, command: Command): void {
   const out = output(command.optsWithGlobals<Globals>())
+  const { kind, isNew } = projectHere()
+  const files = filesFor(kind, isNew)
   const taken = Object.keys(files).filter((name) => fs.existsSync(name))
   if (taken.length > 0 && flags.yes !== true) {
     throw new UsageError(
@@ -76,31 +30,60 @@ function init(flags: { yes?: boolean; dryRun?: boolean }, command: Command): voi
       `${taken.join(' and ')} would be overwritten; use --yes, or another directory`,
     )
   }
-  // Without `type` Node and TypeScript would read tasks.ts as CommonJS. An existing package.json is not changed.
-  const isNew = !fs.existsSync('package.json')
-  const made = isNew ? { 'package.json': packageFile, ...files } : files
+  const ignored = ignoring(isNew)
+  const made = { ...files, ...(ignored === undefined ? {} : { '.gitignore': ignored }) }
   for (const [name, text] of Object.entries(made)) {
     if (flags.dryRun !== true) fs.writeFileSync(name, text)
     const file = path.resolve(name)
     if (out.json) out.object({ file, written: flags.dryRun !== true })
     else out.line(file)
   }
-  if (!isNew && !isModule()) out.hint('npm pkg set type=module')
   const missing = [
     ...(isInstalled('sluice') ? [] : [fileURLToPath(new URL('../..', import.meta.url)).replace(/[\\/]$/, '')]),
-    ...(isInstalled('zod') ? [] : ['zod']),
+    ...(!usesZod(kind) || isInstalled('zod') ? [] : ['zod']),
   ]
   if (missing.length > 0) out.hint(`npm install ${missing.map(quoted).join(' ')}`)
   out.hint('`npx sluice dev`, then in another terminal:')
   out.hint(`\`npx sluice send sync-contact '{"accountId":"a1","contactId":"7"}' --repeat 500\``)
 }
 
-function isModule(): boolean {
+/** Finds out what kind of project the current directory belongs to; a new one is TypeScript with ES modules. */
+function projectHere(): { kind: Kind; isNew: boolean } {
+  const file = upward('package.json')
+  if (file === undefined) return { kind: 'typescript', isNew: true }
+  const { type, dependencies, devDependencies } = readPackage(file)
+  const isTyped = upward('tsconfig.json') !== undefined || 'typescript' in { ...dependencies, ...devDependencies }
+  const isModule = type === 'module'
+  if (isTyped) return { kind: isModule ? 'typescript' : 'typescript-commonjs', isNew: false }
+  return { kind: isModule ? 'module' : 'commonjs', isNew: false }
+}
+
+interface Package {
+  type?: string
+  dependencies?: object
+  devDependencies?: object
+}
+
+function readPackage(file: string): Package {
   try {
-    return (JSON.parse(fs.readFileSync('package.json', 'utf8')) as { type?: unknown }).type === 'module'
-  } catch {
-    return false
+    return JSON.parse(fs.readFileSync(file, 'utf8')) as Package
+  } catch (error) {
+    throw new UsageError('SLUICE_BAD_CONFIG', `${file} cannot be read: ${String(error)}`, { cause: error })
   }
+}
+
+/** Returns the nearest file of this name, from the current directory upward. */
+function upward(name: string, dir = process.cwd()): string | undefined {
+  const file = path.join(dir, name)
+  if (fs.existsSync(file)) return file
+  return path.dirname(dir) === dir ? undefined : upward(name, path.dirname(dir))
+}
+
+/** Returns .gitignore with the directory of the embedded store; undefined: it is there already. */
+function ignoring(isNew: boolean): string | undefined {
+  const text = fs.existsSync('.gitignore') ? fs.readFileSync('.gitignore', 'utf8') : isNew ? 'node_modules/\n' : ''
+  if (/^\/?\.sluice\/?\s*$/m.test(text)) return undefined
+  return `${text}${text === '' || text.endsWith('\n') ? '' : '\n'}.sluice/\n`
 }
 
 /** Returns whether a file in this directory could import the package. */

@@ -18,8 +18,8 @@ export type { Context, ThreadContext } from './context.ts'
 
 /** Options of a task; see the fields. */
 export interface TaskOptions<Schema extends StandardSchemaV1, Result, Fair extends string = string> {
-  /** Any Standard Schema (Zod, Valibot, ArkType, …). Checked at `send` and again before `run`. */
-  input: Schema
+  /** Any Standard Schema (Zod, Valibot, ArkType, …), checked at `send` and again before `run`. Default: any JSON, unchecked. */
+  input?: Schema
   /**
    * Limits that each attempt must fit, all of them or none; `{ limit, cost }` if a job takes another amount than the
    * limit's own cost. A limit whose key or cost the input lacks does not compile.
@@ -233,7 +233,7 @@ const taskFields = [
  * @param name unique, stored with each job; 1 to 100 of a-z, A-Z, 0-9, `.`, `_`, `-`, `:`
  * @throws UsageError SLUICE_BAD_TASK, SLUICE_BAD_RETRY, SLUICE_BAD_OPTION
  */
-export function task<Schema extends StandardSchemaV1, Result, const Fair extends string = string>(
+export function task<Schema extends StandardSchemaV1 = AnyJson, Result = unknown, const Fair extends string = string>(
   name: string,
   options: TaskOptions<Schema, Result, Fair> | ThreadTaskOptions<Schema, Fair>,
 ): Task<StandardSchemaV1.InferInput<Schema>, Result> {
@@ -241,11 +241,10 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
   checkFields('SLUICE_BAD_TASK', `task "${name}"`, options, taskFields)
   // Plain JavaScript may leave these out; without this check the first job would fail instead.
   const run = options.thread === undefined ? options.run : notHere(name, options.thread, options.run)
-  if (typeof options.input?.['~standard']?.validate !== 'function' || typeof run !== 'function') {
-    throw new UsageError(
-      'SLUICE_BAD_TASK',
-      `task "${name}" needs \`input\`, a Standard Schema (Zod, Valibot, ArkType, …), and \`run\`, a function`,
-    )
+  const { input: schema = anything } = options
+  if (typeof schema?.['~standard']?.validate !== 'function' || typeof run !== 'function') {
+    const text = `task "${name}" needs \`run\`, a function; its \`input\` is a Standard Schema (Zod, Valibot, …) or left out`
+    throw new UsageError('SLUICE_BAD_TASK', text)
   }
   const { queue, weight, mode = 'at-least-once', onFailed } = options
   if (typeof queue !== 'function' && queue !== undefined) checkName('queue', queue)
@@ -270,7 +269,7 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
   void new Guard(allowPrivate)
   const self: Task<StandardSchemaV1.InferInput<Schema>, Result> = {
     name,
-    schema: options.input,
+    schema,
     limits,
     retry: retryPolicy(options.retry),
     queue,
@@ -294,9 +293,9 @@ export function task<Schema extends StandardSchemaV1, Result, const Fair extends
   return self
 }
 
-const anything: StandardSchemaV1<Failure> = {
-  '~standard': { version: 1, vendor: 'sluice', validate: (value) => ({ value: value as Failure }) },
-}
+// oxlint-disable-next-line typescript/no-explicit-any -- without a schema nothing is known of the input
+type AnyJson = StandardSchemaV1<any>
+const anything: AnyJson = { '~standard': { version: 1, vendor: 'sluice', validate: (value) => ({ value }) } }
 
 /** The suffix of the names of `onFailed` tasks. */
 export const failureSuffix = ':failed'

@@ -43,7 +43,7 @@ it('README leads to a limited task that runs, and to a program that sends to it'
   await until(async () => objects((await project.run(['status', '--json'])).out)[0]?.['waiting'] === 0)
 
   // The program is TypeScript too: it is compiled with the types that come with the package, and then run.
-  project.write('app.ts', code('// app.js'))
+  project.write('app.ts', code('// app.mjs'))
   const flags = '--module nodenext --target es2023 --strict --rewriteRelativeImportExtensions --types node'.split(' ')
   const types = ['--typeRoots', join(root, 'node_modules/@types'), '--outDir', 'out', 'app.ts', 'sluice.config.ts']
   await execute(join(root, 'node_modules/.bin/tsc'), [...flags, ...types], { cwd: project.dir })

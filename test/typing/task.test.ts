@@ -141,11 +141,10 @@ it('wrong fields and malformed rates do not compile', () => {
   expect(limit('a', { rate: '5/s', by: (input: { on: Date }) => input.on }).path).toBeUndefined()
 })
 
-it('tasks without a schema, without a handler, or with unknown fields do not compile', () => {
+it('tasks with something else as a schema, without a handler, or with unknown fields do not compile', () => {
   const input = z.object({})
   const bad = expect.objectContaining({ code: 'SLUICE_BAD_TASK' })
-  // @ts-expect-error no schema
-  expect(() => task('a', { run })).toThrow(bad)
+  expect(() => task('a', { run, input: {} as never })).toThrow(bad)
   // @ts-expect-error no handler
   expect(() => task('a', { input })).toThrow(bad)
   // @ts-expect-error not a schema

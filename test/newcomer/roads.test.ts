@@ -1,0 +1,71 @@
+/** The first steps of three kinds of projects, each with the built package and nothing else. */
+import { execFile } from 'node:child_process'
+import { readFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { promisify } from 'node:util'
+import { expect, it } from 'vitest'
+import { freshDatabase } from '../servers/database.ts'
+import { createNewcomer, type Newcomer } from './newcomer.ts'
+
+const root = fileURLToPath(new URL('../..', import.meta.url))
+const execute = promisify(execFile)
+const node = (project: Newcomer, args: string[], env: NodeJS.ProcessEnv = {}) =>
+  execute(process.execPath, args, { cwd: project.dir, env: { ...project.env, ...env } })
+const sluice = (project: Newcomer, args: string[], env: NodeJS.ProcessEnv = {}) =>
+  node(project, [join(root, 'dist/cli/main.js'), ...args], env)
+const tsc = (project: Newcomer, args: string[]) =>
+  execute(join(root, 'node_modules/.bin/tsc'), args, { cwd: project.dir, env: project.env }).catch((error: unknown) => {
+    throw new Error((error as { stdout: string }).stdout)
+  })
+const names = (out: string) =>
+  out
+    .trim()
+    .split('\n')
+    .map((file) => file.split('/').at(-1))
+const input = '{"accountId":"a1","contactId":"7"}'
+
+it.each([
+  { kind: 'a new one', packageFile: undefined, end: 'ts' },
+  { kind: 'CommonJS', packageFile: '{"type":"commonjs","devDependencies":{"typescript":"*"}}', end: 'mts' },
+])('TypeScript ($kind): what init writes compiles with the defaults of tsc --init', async ({ packageFile, end }) => {
+  const project = createNewcomer(['zod'])
+  if (packageFile !== undefined) project.write('package.json', packageFile)
+  const { stdout, stderr } = await sluice(project, ['init'])
+  expect(names(stdout)).toEqual(expect.arrayContaining([`sluice.config.${end}`, `tasks.${end}`, '.gitignore']))
+  expect(stderr).not.toContain('npm pkg')
+  await tsc(project, ['--init'])
+  await tsc(project, ['--noEmit'])
+})
+
+it('CommonJS: what init writes runs, and `require` works', async () => {
+  const project = createNewcomer([])
+  const env = { DATABASE_URL: (await freshDatabase()).url }
+  project.write('package.json', '{"name":"old","main":"index.js"}')
+  const { stdout, stderr } = await sluice(project, ['init'])
+  expect(names(stdout)).toEqual(['sluice.config.js', 'tasks.js', '.gitignore'])
+  expect(stderr).not.toMatch(/zod|npm pkg/)
+  await sluice(project, ['send', 'sync-contact', input], env)
+  expect((await sluice(project, ['dispatch', '--once'], env)).stdout).toBe('1\n')
+  expect((await sluice(project, ['jobs', '--state', 'done'], env)).stdout).toContain('sync-contact')
+  project.write(
+    'kit.js',
+    `console.log(typeof require('sluice/testing').testSluice, typeof require('./tasks.js').syncContact.send)`,
+  )
+  expect((await node(project, ['kit.js'])).stdout).toBe('function function\n')
+})
+
+it('an existing app: init changes none of its files, and a script that only sends says where, and ends', async () => {
+  const project = createNewcomer([])
+  const own = { 'package.json': '{"name":"app","version":"1.0.0"}', 'index.js': `require('node:http').createServer()` }
+  for (const [name, text] of Object.entries(own)) project.write(name, text)
+  project.write('.gitignore', 'node_modules\n.env')
+  await sluice(project, ['init'])
+  for (const [name, text] of Object.entries(own)) expect(readFileSync(join(project.dir, name), 'utf8')).toBe(text)
+  expect(readFileSync(join(project.dir, '.gitignore'), 'utf8')).toBe('node_modules\n.env\n.sluice/\n')
+  project.write('only.js', `require('./tasks.js').syncContact.send(${input}).then((id) => console.log(id.length))`)
+  const { stdout, stderr } = await node(project, ['only.js'])
+  expect(stdout).toBe('36\n')
+  expect(stderr.match(/DATABASE_URL is not set, so jobs are kept in .*\.sluice\/data/g)).toHaveLength(1)
+  await expect(sluice(project, ['init'])).rejects.toMatchObject({ code: 2 })
+})
