@@ -8,7 +8,7 @@ import { freshDatabase } from '../servers/database.ts'
 import { later, until } from '../until.ts'
 
 const main = fileURLToPath(new URL('../../dist/cli/main.js', import.meta.url))
-const work = `exec "${process.execPath}" "${main}" work tasks.ts --grace 100ms`
+const work = `exec "${process.execPath}" "${main}" work tasks.ts --grace 100ms --log-level info`
 
 it('gives back what still runs when its grace is over, below sh and below npm', async ({ onTestFinished }) => {
   const { url } = await freshDatabase()
@@ -42,7 +42,8 @@ export const deaf = task('deaf', {
     await until(() => err.includes('begun'), 'it runs', 60_000)
     first.kill('SIGTERM')
     await ended
-    expect(err).toMatch(/attempts that still run are given back.*\n.*ended\n$/)
+    expect(err).toContain('attempts that still run are given back')
+    expect(err).toMatch(/ended\n$/)
   })
   for (const state of states) await state
   expect(await sluice.db.query('select 1 from sluice.worker')).toEqual([])
