@@ -28,7 +28,7 @@ const remote = task('remote', {
 let t: TestSluice
 let there: Vendor
 beforeAll(async () => {
-  there = await vendor({ rules: [{ algorithm: 'sliding log', limit: 1, windowMs: 3_600_000 }] })
+  there = vendor({ rules: [{ algorithm: 'sliding log', limit: 1, windowMs: 3_600_000 }] })
   url = await there.listen()
   t = await testSluice({ tasks: [calls, daily, flaky, remote] })
 })
