@@ -34,9 +34,9 @@ describe.each(mainEngines)(
       digests.set(rate, await defineLimit(sqlOn(at.db), limit(name, { window: rate, concurrency: 9 })))
     }
     /** A process that has this rate in its code reports that it is alive. */
-    const renew = async (rate: Rate, afterMs: number) => {
+    const renew = async (rate: Rate, afterMs: number, isAgain = false) => {
       await clock.set((nowMs += afterMs))
-      await at.db.query(`select ${fn}.renew_definitions($1, $2)`, [[name], [digests.get(rate)]])
+      await at.db.query(`select ${fn}.renew_definitions($1, $2, $3)`, [[name], [digests.get(rate)], isAgain])
     }
     const take = async () => {
       const [row] = await at.db.query<{ granted: boolean }>(`select granted from ${takeIn('$1', '$2::bigint[]')}`, [
@@ -90,6 +90,30 @@ describe.each(mainEngines)(
         ['5/min', '3/min'],
         ['3/min'],
       ])
+    })
+
+    it('end no definition of the other process because the store was away from both, or its clock was set', async () => {
+      await start('3/min')
+      await start('50/min', 1_000)
+      await renew('50/min', 60_000, true)
+      expect((await at.sluice.limits.show(name)).beside).toHaveLength(1)
+      await renew('3/min', 5_000, true)
+      await renew('50/min', 9_000, true)
+      expect((await at.sluice.limits.show(name)).beside).toHaveLength(1)
+      await renew('50/min', 7_000, true)
+      expect((await at.sluice.limits.show(name)).beside).toEqual([])
+    })
+
+    it('end a definition that another limit of the same process has, too', async () => {
+      await start('3/min')
+      await start('5/min', 1_000)
+      const other = await defineLimit(sqlOn(at.db), limit(`${name}-other`, { window: '3/min', concurrency: 9 }))
+      await clock.set((nowMs += 16_000))
+      await at.db.query(`select ${fn}.renew_definitions($1, $2)`, [
+        [name, `${name}-other`],
+        [digests.get('5/min'), other],
+      ])
+      expect((await at.sluice.limits.show(name)).beside).toEqual([])
     })
 
     it('a job that only the newer code allows waits for the older to be gone, and does not fail', async () => {
