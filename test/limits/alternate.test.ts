@@ -116,6 +116,28 @@ describe.each(mainEngines)(
       expect((await at.sluice.limits.show(name)).beside).toEqual([])
     })
 
+    it.each([
+      [{ rate: '20/min', burst: 20 }, { rate: '18/min' }],
+      [{ rate: '18/min' }, { rate: '20/min', burst: 20 }],
+    ] as const)('are proved each by its own kind of bucket: %j, then %j', async (older, newer) => {
+      for (const numbers of [older, newer]) {
+        await clock.set((nowMs += 1_000))
+        await defineLimit(sqlOn(at.db), limit(name, numbers))
+      }
+      for (let n = 0; n < 90; n++) {
+        await clock.set((nowMs += 2_000))
+        await take()
+      }
+      expect(await count(at.db, `sluice.ledger where bucket = ${hash64(`${name}:a`)} and units > 0`)).toBeGreaterThan(
+        40,
+      )
+      const { isProved, rules } = await at.sluice.verify({ limit: name })
+      expect(isProved).toBe(true)
+      expect(rules.filter(({ version }) => version === 2).map(({ rate }) => rate)).toEqual(
+        'burst' in newer ? ['bucket(20, 20/min)', '18/min'] : ['18/min', 'bucket(20, 20/min)'],
+      )
+    })
+
     it('a job that only the newer code allows waits for the older to be gone, and does not fail', async () => {
       await start('3/min')
       await start('50/min', 1_000)
