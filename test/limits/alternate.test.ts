@@ -1,12 +1,14 @@
 /** Versions of the code with different definitions of one limit that start over and over: definitions do not accumulate. */
 import { randomUUID } from 'node:crypto'
+import { z } from 'zod'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { hash64 } from '../../src/core/hash.ts'
 import type { Rate } from '../../src/core/rate.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { ledgerUs, limit } from '../../src/limits/limit.ts'
-import { count, emptied, mainEngines, ownClock } from '../claim/engine.ts'
+import { claimAll, count, emptied, mainEngines, ownClock } from '../claim/engine.ts'
+import { type AnyTask, task } from '../../src/tasks/task.ts'
 import { fn } from '../servers/fn.ts'
 import { takeIn } from './take.ts'
 
@@ -116,6 +118,28 @@ describe.each(mainEngines)(
       expect((await at.sluice.limits.show(name)).beside).toEqual([])
     })
 
+    it('a job that only the newer code allows keeps no other jobs waiting', async () => {
+      await start('3/min')
+      await clock.set((nowMs += 1_000))
+      const input = z.object({ cost: z.number() })
+      const own = limit(name, { window: '50/min', concurrency: 9, cost: (job: { cost: number }) => job.cost })
+      const [dear, cheap] = [`${name}-dear`, `${name}-cheap`].map((of) =>
+        task(of, { input, limits: [own], run: () => undefined }),
+      ) as [AnyTask, AnyTask]
+      await at.sluice.send(dear, { cost: 20 })
+      await at.sluice.sendMany(
+        cheap,
+        Array.from({ length: 9 }, () => ({ cost: 1 })),
+      )
+      const both = [dear.name, cheap.name]
+      const begun: unknown[] = []
+      for (let n = 0; n < 4; n++) {
+        await clock.set((nowMs += 30_000))
+        for (const job of await claimAll(at.db, at.worker, both, 5)) begun.push(job.input)
+      }
+      expect(begun).toEqual(Array.from({ length: 6 }, () => ({ cost: 1 })))
+    })
+
     it.each([
       [{ rate: '20/min', burst: 20 }, { rate: '18/min' }],
       [{ rate: '18/min' }, { rate: '20/min', burst: 20 }],
@@ -136,6 +160,23 @@ describe.each(mainEngines)(
       expect(rules.filter(({ version }) => version === 2).map(({ rate }) => rate)).toEqual(
         'burst' in newer ? ['bucket(20, 20/min)', '18/min'] : ['18/min', 'bucket(20, 20/min)'],
       )
+    })
+
+    it('give keys and shares as the code that appeared last has them, also when the clock was set back meanwhile', async () => {
+      await start('3/min')
+      await start('5/min', -600_000)
+      expect(await inForce()).toBe('5/min')
+      const shared = (lendAfter: '1min' | '2min') =>
+        limit(`${name}-shared`, { rate: '100/min', shares: { some: 0.3 }, lendAfter })
+      for (const lendAfter of ['1min', '2min'] as const) {
+        await clock.set((nowMs += 60_000))
+        await defineLimit(sqlOn(at.db), shared(lendAfter))
+      }
+      const rows = await at.db.query(
+        'select lend_us from sluice.limit_def where name = $1 order by version desc limit 1',
+        [`${name}-shared/`],
+      )
+      expect(rows).toEqual([{ lend_us: '120000000' }])
     })
 
     it('a job that only the newer code allows waits for the older to be gone, and does not fail', async () => {
