@@ -26,9 +26,7 @@ declare
   v_from integer[] := '{1}';
   v_at integer[] := array_fill(0, array[cardinality(p_lane)]);
   v_next integer := 1;
-  v_before integer := 0;  -- how many jobs lanes before this one have
-  v_caps bigint[];  -- what older code allows
-  v_dear integer[] := v_at;  -- for each lane the bucket in which older code does not allow its next job; 0: none
+  v_dear integer[];  -- engine.cut_before_dear_jobs
   v_n bigint[]; v_fair integer[]; v_starts bigint[]; v_costed boolean;
   v_read bigint[]; v_seqs bigint[]; v_dead boolean[]; v_costs integer[];
 begin
@@ -55,19 +53,8 @@ begin
       v_next := v_next + v_read[i] * (v_from[i + 1] - v_from[i] + 1);
       v_n[i] := v_read[i];
     end loop;
-    v_caps := engine.read_older_capacities(p_buckets);
-    if v_caps is not null then
-      -- A job that only newer code allows waits with those behind it, and keeps no units from other lanes meanwhile.
-      for i in 1 .. cardinality(p_lane) loop
-        continue when v_read[i] is null;
-        select j.o - 1, v_uses[v_from[i] + u.o - 1] into v_next, v_bucket
-        from generate_series(1, v_read[i]) j (o) cross join generate_series(1, v_from[i + 1] - v_from[i]) u (o)
-        where not v_dead[v_before + j.o] and v_costs[v_at[i] + (j.o - 1) * (v_from[i + 1] - v_from[i] + 1) + u.o - 1]
-          > v_caps[v_uses[v_from[i] + u.o - 1]] order by 1 limit 1;
-        if found then v_n[i] := v_next; v_dear[i] := v_bucket; end if;
-        v_before := v_before + v_read[i];
-      end loop;
-    end if;
+    select c.n, c.dear into v_n, v_dear from engine.cut_before_dear_jobs(
+      v_read, v_dead, v_n, v_at, v_costs, v_from, v_uses, engine.read_older_capacities(p_buckets)) c;
   end if;
   select s.take, s.blocked into take, blocked
   from engine.divide_by_turns(p_want, v_n, v_starts, p_steps, v_fair, v_from, v_uses, p_units, p_places, p_horizon,
