@@ -52,8 +52,9 @@ function mostIn(rule: Rule, defined: Defined, spanUs: number): number {
   if (rule.kind === 'window') return rule.units * Math.ceil(spanUs / wideUs)
   if (rule.kind === 'quota') return rule.units * (Math.ceil(spanUs / rule.windowUs) + 1)
   if (rule.kind !== 'rate') return Infinity
-  const refill = defined.classic ? rule.units : rule.units - rule.room + 1
-  return rule.room + ceilDiv(BigInt(spanUs) * BigInt(refill), BigInt(defined.classic ? rule.windowUs : wideUs)) - 1
+  const isClassic = rule.classic ?? defined.classic
+  const refill = isClassic ? rule.units : rule.units - rule.room + 1
+  return rule.room + ceilDiv(BigInt(spanUs) * BigInt(refill), BigInt(isClassic ? rule.windowUs : wideUs)) - 1
 }
 
 /** Returns what a rule promises for the span that counts for the vendor. */
@@ -64,7 +65,8 @@ export function promised(rule: Rule, defined: Defined): Promised {
     return { guarantee: 'quota', rate: `${rule.rate}${cycle(rule)}`, spanUs: rule.windowUs, most: rule.units }
   const most = mostIn(rule, defined, spanUs)
   if (rule.kind === 'window') return { guarantee: 'exact window', rate: rule.rate, spanUs, most }
-  if (defined.classic) return { guarantee: 'bucket', rate: `bucket(${rule.room}, ${rule.rate})`, spanUs, most }
+  if (rule.classic ?? defined.classic)
+    return { guarantee: 'bucket', rate: `bucket(${rule.room}, ${rule.rate})`, spanUs, most }
   return { guarantee: 'safe rate', rate: rule.rate, spanUs, most }
 }
 

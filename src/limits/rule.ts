@@ -21,6 +21,8 @@ export interface Rule {
   slotUs: number
   /** How far back grants matter, in microseconds: the window and its margin, or until a full bucket has drained. */
   spanUs: number
+  /** In a rule that holds beside those of newer code: whether it is a classic token bucket. Left out: as its limit is. */
+  classic?: boolean
   /** The calendar of a quota. */
   quota?: QuotaRule
 }

@@ -4,6 +4,7 @@ import fc from 'fast-check'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { sqlOn } from '../../src/db/store.ts'
 import { newId } from '../../src/core/hash.ts'
+import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { schedule } from '../../src/schedule/schedule.ts'
 import { limit } from '../../src/limits/limit.ts'
 import { task } from '../../src/tasks/task.ts'
@@ -119,6 +120,11 @@ describe('locks', () => {
     }
     await sluice.pause({ queue: 'none' }, { reason: 'test' })
     await sluice.limits.set(seats.name, { concurrency: 2 }, { reason: 'test' })
+    // Two versions of code, one of which is gone.
+    await defineLimit(sqlOn(db), limit('locks.two', { rate: '1/s' }))
+    const newer = await defineLimit(sqlOn(db), limit('locks.two', { rate: '2/s' }))
+    await set(`update sluice.limit_source set seen_at = seen_at - interval '1 minute' where name = 'locks.two'`)
+    await run('renew_definitions', ['locks.two'], [newer])
     await set(`insert into sluice.parked (kind, name, error, at) values ('bucket', 'x', '', sluice.now())`)
     await run('release_parked', 'bucket', 'x')
     // Takes outside of jobs, also of members of a pool, in both directions.

@@ -289,6 +289,50 @@ describe.each(mainEngines)('between fair keys on $name', (engine) => {
     },
   )
 
+  it.each(['have run', 'wait for another limit'])(
+    'a key whose retries %s gets the turns of a whole key',
+    async (now) => {
+      await at.clock.set(startMs)
+      const all = limit('all', { rate: '1000000/s', burst: 1_000_000 })
+      const by = (input: { tenant?: string | undefined; vendor?: string | undefined }) => input.vendor ?? 'none'
+      const limits = [all, limit('vendor', { concurrency: 1_000, by })]
+      const input = z.object({ tenant: z.string(), vendor: z.string() })
+      const own = task('recovered', { input, limits, fair: 'tenant' as never, run: () => undefined })
+      const rowsOf = (tenant: string, vendor: string, n: number) =>
+        Array.from({ length: n }, () => ({ tenant, vendor }))
+      await at.sluice.sendMany(own, rowsOf('bad', 'broken', 3))
+      const begun = await claimAll(at.db, at.worker, ['recovered'], 3)
+      await finish(
+        at.db,
+        begun.map((job) => ({ job, outcome: 'retry', delayUs: 1_000_000 })),
+      )
+      await at.clock.set(startMs + 10_000)
+      if (now !== 'have run') await at.sluice.pause({ limit: 'vendor', key: 'broken' }, { reason: 'it is down' })
+      for (const _ of ['promote', 'read']) await done(at.db, await claimAll(at.db, at.worker, ['recovered'], 10))
+      await at.sluice.sendMany(own, [...rowsOf('bad', 'fine', 60), ...rowsOf('good', 'fine', 60)])
+      const got = tenants(await claimAll(at.db, at.worker, ['recovered'], 60))
+      expect(Math.abs(got.filter((tenant) => tenant === 'bad').length - 30)).toBeLessThanOrEqual(2)
+    },
+  )
+
+  it('a key whose retries of one task wait beside first attempts of another gets the turns of one key', async () => {
+    await at.clock.set(startMs)
+    const both = perTenant('both', '1000000/s', 1_000_000)
+    const [one, two] = [quietTask('one', [both]), quietTask('two', [both])]
+    await at.sluice.sendMany(one, rows('bad', 100))
+    const begun = await claimAll(at.db, at.worker, ['one'], 100)
+    await finish(
+      at.db,
+      begun.map((job) => ({ job, outcome: 'retry', delayUs: 1_000_000 })),
+    )
+    await at.clock.set(startMs + 10_000)
+    await at.sluice.sendMany(two, [...rows('bad', 100), ...rows('good', 100)])
+    for (const _ of ['promote', 'read']) await claimAll(at.db, at.worker, ['one', 'two'], 1)
+    const got: string[] = []
+    for (let i = 0; i < 60; i++) got.push(...tenants(await claimAll(at.db, at.worker, ['one', 'two'], 1)))
+    expect(Math.abs(got.filter((tenant) => tenant === 'bad').length - 30)).toBeLessThanOrEqual(2)
+  })
+
   it('weights 1000 and 1 get a thousand to one, and the light key gets its turn', async () => {
     const heavy = await share([1_000, 1], 11, 200)
     expect(2_200 - heavy).toBeGreaterThanOrEqual(1)

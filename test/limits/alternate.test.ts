@@ -1,12 +1,14 @@
 /** Versions of the code with different definitions of one limit that start over and over: definitions do not accumulate. */
 import { randomUUID } from 'node:crypto'
+import { z } from 'zod'
 import { beforeEach, describe, expect, it } from 'vitest'
 import { hash64 } from '../../src/core/hash.ts'
 import type { Rate } from '../../src/core/rate.ts'
 import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { ledgerUs, limit } from '../../src/limits/limit.ts'
-import { count, emptied, mainEngines, ownClock } from '../claim/engine.ts'
+import { claimAll, count, emptied, mainEngines, ownClock } from '../claim/engine.ts'
+import { type AnyTask, task } from '../../src/tasks/task.ts'
 import { fn } from '../servers/fn.ts'
 import { takeIn } from './take.ts'
 
@@ -34,9 +36,9 @@ describe.each(mainEngines)(
       digests.set(rate, await defineLimit(sqlOn(at.db), limit(name, { window: rate, concurrency: 9 })))
     }
     /** A process that has this rate in its code reports that it is alive. */
-    const renew = async (rate: Rate, afterMs: number) => {
+    const renew = async (rate: Rate, afterMs: number, isAgain = false) => {
       await clock.set((nowMs += afterMs))
-      await at.db.query(`select ${fn}.renew_definitions($1, $2)`, [[name], [digests.get(rate)]])
+      await at.db.query(`select ${fn}.renew_definitions($1, $2, $3)`, [[name], [digests.get(rate)], isAgain])
     }
     const take = async () => {
       const [row] = await at.db.query<{ granted: boolean }>(`select granted from ${takeIn('$1', '$2::bigint[]')}`, [
@@ -90,6 +92,91 @@ describe.each(mainEngines)(
         ['5/min', '3/min'],
         ['3/min'],
       ])
+    })
+
+    it('end no definition of the other process because the store was away from both, or its clock was set', async () => {
+      await start('3/min')
+      await start('50/min', 1_000)
+      await renew('50/min', 60_000, true)
+      expect((await at.sluice.limits.show(name)).beside).toHaveLength(1)
+      await renew('3/min', 5_000, true)
+      await renew('50/min', 9_000, true)
+      expect((await at.sluice.limits.show(name)).beside).toHaveLength(1)
+      await renew('50/min', 7_000, true)
+      expect((await at.sluice.limits.show(name)).beside).toEqual([])
+    })
+
+    it('end a definition that another limit of the same process has, too', async () => {
+      await start('3/min')
+      await start('5/min', 1_000)
+      const other = await defineLimit(sqlOn(at.db), limit(`${name}-other`, { window: '3/min', concurrency: 9 }))
+      await clock.set((nowMs += 16_000))
+      await at.db.query(`select ${fn}.renew_definitions($1, $2)`, [
+        [name, `${name}-other`],
+        [digests.get('5/min'), other],
+      ])
+      expect((await at.sluice.limits.show(name)).beside).toEqual([])
+    })
+
+    it('a job that only the newer code allows keeps no other jobs waiting', async () => {
+      await start('3/min')
+      await clock.set((nowMs += 1_000))
+      const input = z.object({ cost: z.number() })
+      const own = limit(name, { window: '50/min', concurrency: 9, cost: (job: { cost: number }) => job.cost })
+      const [dear, cheap] = [`${name}-dear`, `${name}-cheap`].map((of) =>
+        task(of, { input, limits: [own], run: () => undefined }),
+      ) as [AnyTask, AnyTask]
+      await at.sluice.send(dear, { cost: 20 })
+      await at.sluice.sendMany(
+        cheap,
+        Array.from({ length: 9 }, () => ({ cost: 1 })),
+      )
+      const both = [dear.name, cheap.name]
+      const begun: unknown[] = []
+      for (let n = 0; n < 4; n++) {
+        await clock.set((nowMs += 30_000))
+        for (const job of await claimAll(at.db, at.worker, both, 5)) begun.push(job.input)
+      }
+      expect(begun).toEqual(Array.from({ length: 6 }, () => ({ cost: 1 })))
+    })
+
+    it.each([
+      [{ rate: '20/min', burst: 20 }, { rate: '18/min' }],
+      [{ rate: '18/min' }, { rate: '20/min', burst: 20 }],
+    ] as const)('are proved each by its own kind of bucket: %j, then %j', async (older, newer) => {
+      for (const numbers of [older, newer]) {
+        await clock.set((nowMs += 1_000))
+        await defineLimit(sqlOn(at.db), limit(name, numbers))
+      }
+      for (let n = 0; n < 90; n++) {
+        await clock.set((nowMs += 2_000))
+        await take()
+      }
+      expect(await count(at.db, `sluice.ledger where bucket = ${hash64(`${name}:a`)} and units > 0`)).toBeGreaterThan(
+        40,
+      )
+      const { isProved, rules } = await at.sluice.verify({ limit: name })
+      expect(isProved).toBe(true)
+      expect(rules.filter(({ version }) => version === 2).map(({ rate }) => rate)).toEqual(
+        'burst' in newer ? ['bucket(20, 20/min)', '18/min'] : ['18/min', 'bucket(20, 20/min)'],
+      )
+    })
+
+    it('give keys and shares as the code that appeared last has them, also when the clock was set back meanwhile', async () => {
+      await start('3/min')
+      await start('5/min', -600_000)
+      expect(await inForce()).toBe('5/min')
+      const shared = (lendAfter: '1min' | '2min') =>
+        limit(`${name}-shared`, { rate: '100/min', shares: { some: 0.3 }, lendAfter })
+      for (const lendAfter of ['1min', '2min'] as const) {
+        await clock.set((nowMs += 60_000))
+        await defineLimit(sqlOn(at.db), shared(lendAfter))
+      }
+      const rows = await at.db.query(
+        'select lend_us from sluice.limit_def where name = $1 order by version desc limit 1',
+        [`${name}-shared/`],
+      )
+      expect(rows).toEqual([{ lend_us: '120000000' }])
     })
 
     it('a job that only the newer code allows waits for the older to be gone, and does not fail', async () => {

@@ -14,8 +14,10 @@ declare
     select l.spec from sluice.limit_def l where l.name = p_name order by version desc limit 1);
 begin
   if v_def.name is null or exists (
-    select 1 from (select spec, source from sluice.limit_def where name = p_name order by version desc limit 1) l
-    where l.spec = v_def.spec and l.source = v_def.source) then return v_def; end if;
+    select 1 from (select * from sluice.limit_def where name = p_name order by version desc limit 1) l
+    where (l.spec, l.source, l.lend_us) is not distinct from (v_def.spec, v_def.source, v_def.lend_us)) then
+    return v_def;
+  end if;
   perform engine.lock_buckets(array(select generate_series(0, 1023)::bigint));
   perform engine.insert_definition(p_name, p_by, p_reason);
   v_now := engine.limiter_now_us();

@@ -11,8 +11,11 @@ begin
   return query
   with found as materialized (
     select t.lane, (t.lane).class, t.lift, t.lift + t.own as own, t.lift + t.last as last,
-           1000000::bigint / greatest(1, (t.lane).weight) * case when t.paired then 2 else 1 end as step
+           1000000::bigint / greatest(1, (t.lane).weight) * case
+             -- The two may wait in different classes.
+             when t.paired or min((t.lane).fair) over k <> max((t.lane).fair) over k then 2 else 1 end as step
     from engine.read_turns(p_classes, p_now, p_since, p_most) t
+    window k as (partition by (t.lane).fair | 1)
   ), front as (
     -- A class that was held back (paused, or without a worker) may be at most 64 turns behind the others, and a class
     -- in which no job waited until now may not be behind at all.

@@ -21,7 +21,7 @@ begin
       v_rules := jsonb_set(v_rules, array[(v_at - 1)::text], v_rule);
     end if;
     continue when v_at is not null or v_rules @> jsonb_build_array(v_rule);
-    v_rules := v_rules || v_rule;
+    v_rules := v_rules || (v_rule || jsonb_build_object('classic', p_other.spec -> 'classic'));
     if v_def.margin is not null or v_add.margin is not null then
       v_def.margin := coalesce(v_def.margin, array_fill(0::bigint, array[cardinality(v_def.kind)]))
                       || coalesce(v_add.margin[i], 0);

@@ -17,7 +17,10 @@ begin
     return found;
   end if;
   insert into sluice.limit_source as s (name, source, digest, spec, columns, by, reason, at, seen_at)
-  values (p_name, p_source, p_digest, p_spec, p_columns, p_by, p_reason, v_now, v_now)
+  -- The newest code has the latest time, also when the store's clock was set back.
+  values (p_name, p_source, p_digest, p_spec, p_columns, p_by, p_reason, greatest(v_now, (
+    select max(o.at) + interval '1 microsecond' from sluice.limit_source o
+    where o.name = p_name and o.source = 'code' and p_source = 'code')), v_now)
   on conflict (name, source, digest) do update set
     spec = excluded.spec, columns = excluded.columns, by = excluded.by, reason = excluded.reason, seen_at = v_now,
     -- Code that comes back keeps the time of its first appearance: it does not become the newest by starting again.
