@@ -1,5 +1,5 @@
 -- Computes the id of the lane in which a job waits, exactly as tasks/place.ts does.
--- It is even: a job that failed before waits in the lane whose id is one more, among lanes with turns of their own.
+-- The id is even. A job that failed before waits in the lane with the next id, which takes turns with this one.
 -- p_takes: the names of the buckets that the job needs.
 -- p_costed: the job has costs other than 1.
 create or replace function engine.lane_id(

@@ -33,6 +33,7 @@ export class World {
   readonly #setting: Setting
   readonly #hands = new Map<string, Held>()
   readonly #over = new Set<string>()
+  readonly #digests = new Map<string, string>() // those that the Sluice records when it sends
   readonly #claims: Claim[] = []
   readonly #leases: { id: string; take: string; untilUs: number }[] = []
   readonly #paused: { limit: string; key?: string }[] = []
@@ -281,8 +282,7 @@ export class World {
   }
 
   async #define(one: Limit): Promise<void> {
-    await defineLimit(sqlOn(this.#sluice.db), one, 'world')
-    await this.#sluice.db.query(`update sluice.limit_source set seen_at = 'infinity' where digest = 'world'`)
+    this.#digests.set(one.name, await defineLimit(sqlOn(this.#sluice.db), one, this.#digests.get(one.name)))
     this.witness.define(one)
   }
 

@@ -85,8 +85,8 @@ export class Definitions {
   }
 
   /**
-   * Records that this process still has its definitions, unless it did so in the last 5 s: otherwise they count for 15 s
-   * more only while other processes have other ones. Definitions that were ended meanwhile are recorded again.
+   * Records that this process still has its definitions, unless it did so in the last 5 s. If processes with other
+   * definitions live, those that nobody records for 15 s are ended. What was ended by mistake is recorded again.
    */
   async renew(): Promise<void> {
     if (!this.#isDue() || this.#digests.size === 0) return

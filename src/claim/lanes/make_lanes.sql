@@ -9,8 +9,8 @@ create or replace function engine.make_lanes(
   p_class bigint, p_news engine.news, p_new integer[], out lanes sluice.lane[], out takes text[]) language plpgsql as $$
 begin
   -- Fair keys compete within the limit that they share: without a fair key, the job's first bucket with a key counts as
-  -- its fair key; without such a bucket, its class. Retries (in odd lanes) take turns with first
-  -- attempts, as two fair keys that differ in the lowest bit: so they never take more than half of a limit from them.
+  -- its fair key; without such a bucket, its class. Retries wait in odd lanes. Their fair key is odd, too, and that of
+  -- first attempts is even: so the two take turns, and retries get no more than half of them.
   -- Columns are set by name, because another release may have added columns to the table.
   select array_agg(jsonb_populate_record(null::sluice.lane, jsonb_build_object(
            'id', j.lane, 'v', -1, 'class', p_class, 'rank', 0, 'bound', j.seq, 'denied', 0, 'priority', j.priority,

@@ -25,8 +25,8 @@ begin
     spec = excluded.spec, columns = excluded.columns, by = excluded.by, reason = excluded.reason, seen_at = v_now,
     -- Code that comes back keeps the time of its first appearance: it does not become the newest by starting again.
     at = case when p_source = 'code' then s.at else v_now end,
-    -- Code that comes and goes (a cron job) counts without a break from its second appearance within an hour on:
-    -- otherwise each coming and going would append a definition.
+    -- Code that comes back within an hour of its end (a cron job) counts for an hour from now on: otherwise it would
+    -- append a definition each time it comes, and each time it goes.
     keep = case when s.gone_at is null then s.keep
                 when s.gone_at > v_now - interval '1 hour' then interval '1 hour' end,
     gone_at = null;
