@@ -123,11 +123,13 @@ for (const engine of mainEngines) {
       if (engine.name === 'PGlite') return
       const second = await inNew(3)
       expect(await claimAll(at.db, at.worker, ['late'], 5)).toHaveLength(1)
+      await second.close()
+      await at.db.query(`update sluice.limit_source set seen_at = '-infinity'`) // as if 15 s had passed
       const third = await inNew(4)
       expect(await claimAll(at.db, at.worker, ['late'], 5)).toHaveLength(1)
       await done(at.db, running)
       expect(await claimAll(at.db, at.worker, ['late'], 5)).toHaveLength(2)
-      await Promise.all([second.close(), third.close()])
+      await third.close()
     })
   })
 }
