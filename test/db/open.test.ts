@@ -91,7 +91,9 @@ it('an embedded store that ends for good reports that, gives up running attempts
     code: 'SLUICE_STORE_UNREACHABLE',
     message: expect.stringContaining('the disk is full'),
   })
-  expect(error).toHaveBeenCalledWith(expect.stringContaining('failed for good'), { error: String(ended) })
+  expect(error).toHaveBeenCalledWith(expect.stringContaining('failed for good'), {
+    err: expect.objectContaining({ code: 'SLUICE_STORE_UNREACHABLE', message: ended?.message }) as object,
+  })
   await expect(sluice.send(deaf, {})).rejects.toBe(ended)
   const again = await Sluice.open({ store })
   expect(again.owner).toBe(true)
