@@ -1,4 +1,5 @@
 /** The Sluice that `task.send` uses unless another one is given: opened from the environment, at its first use. */
+import { fstatSync } from 'node:fs'
 import { Sluice } from './sluice.ts'
 import { provideSender, type Sender } from './tasks/task.ts'
 
@@ -54,12 +55,30 @@ const notWork = new Set(['Timeout', 'Immediate', 'TTYWrap'])
  */
 function closeWhenIdle(sluice: Sluice): void {
   const timer = setInterval(() => {
-    if (sends > 0 || hasTakes || process.getActiveResourcesInfo().some((each) => !notWork.has(each))) return
+    if (sends > 0 || hasTakes || isWorking()) return
     clearInterval(timer)
     shared = undefined
     void sluice.close()
   }, lookMs)
   timer.unref()
+}
+
+/** True if something besides the engine, its terminal and its output keeps this process alive. */
+function isWorking(): boolean {
+  const others = process.getActiveResourcesInfo().filter((each) => !notWork.has(each))
+  // Output to a pipe counts as a resource once something was written.
+  const outputs = [1, 2].filter((fd) => isPipe(fd)).length
+  const pipes = others.filter((each) => each === 'PipeWrap').length
+  return others.length > Math.min(pipes, outputs)
+}
+
+function isPipe(fd: number): boolean {
+  try {
+    const at = fstatSync(fd)
+    return at.isFIFO() || at.isSocket()
+  } catch {
+    return false // it is closed
+  }
 }
 
 /** Makes `task.send` go to this Sluice from now on; undefined: to one opened from the environment at first use. */
