@@ -63,13 +63,13 @@ function closeWhenIdle(sluice: Sluice): void {
   timer.unref()
 }
 
-/** True if something besides the engine, its terminal and its output keeps this process alive. */
+/** True if something besides the engine and the standard streams keeps this process alive. */
 function isWorking(): boolean {
   const others = process.getActiveResourcesInfo().filter((each) => !notWork.has(each))
-  // Output to a pipe counts as a resource once something was written.
-  const outputs = [1, 2].filter((fd) => isPipe(fd)).length
+  // A standard stream that is a pipe counts as a resource once it was used, although it keeps no process alive.
+  const streams = [0, 1, 2].filter((fd) => isPipe(fd)).length
   const pipes = others.filter((each) => each === 'PipeWrap').length
-  return others.length > Math.min(pipes, outputs)
+  return others.length > Math.min(pipes, streams)
 }
 
 function isPipe(fd: number): boolean {

@@ -2,6 +2,7 @@
 import fs from 'node:fs'
 import path from 'node:path'
 import { createJiti } from 'jiti'
+import * as testing from '../testing/index.ts'
 import { defineConfig, type SluiceConfig } from '../config.ts'
 import { SluiceError, UsageError } from '../core/errors.ts'
 import { env } from '../db/open.ts'
@@ -50,7 +51,9 @@ const known = [
 ]
 
 // A user's file must get this copy of the library, because a second copy would send to another store.
-const jiti = createJiti(import.meta.url, { virtualModules: { sluice: { ...library, defineConfig } } })
+const jiti = createJiti(import.meta.url, {
+  virtualModules: { sluice: { ...library, defineConfig }, 'sluice/testing': testing },
+})
 
 /** Loads the nearest config file upward from the current directory, or `named`. @throws UsageError SLUICE_BAD_CONFIG */
 export async function findConfig(named: string | undefined): Promise<Found> {

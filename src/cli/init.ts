@@ -52,7 +52,9 @@ function projectHere(): { kind: Kind; isNew: boolean } {
   const file = upward('package.json')
   if (file === undefined) return { kind: 'typescript', isNew: true }
   const { type, dependencies, devDependencies } = readPackage(file)
-  const isTyped = upward('tsconfig.json') !== undefined || 'typescript' in { ...dependencies, ...devDependencies }
+  const isTyped =
+    ['tsconfig.json', 'sluice.config.ts', 'sluice.config.mts'].some((name) => upward(name) !== undefined) ||
+    'typescript' in { ...dependencies, ...devDependencies }
   const isModule = type === 'module'
   if (isTyped) return { kind: isModule ? 'typescript' : 'typescript-commonjs', isNew: false }
   return { kind: isModule ? 'module' : 'commonjs', isNew: false }

@@ -15,5 +15,5 @@ it('mails and forms arrive, attempts are counted, refused ones are retried or re
   expect(out).toMatch(/ {2}send_email .*full@.* exhausted after 3 attempt\(s\).* 452 /)
   expect(out).toMatch(/ {2}send_email .*nobody@.* refused after 1 attempt\(s\).* 550 /)
   expect(out).toMatch(/ {2}post .*moved-away.* refused after 1 attempt\(s\).* 410/)
-  expect(line(out, 'waiting:')).toMatch(/^waiting: 17 mails until .*: limit mail /)
+  expect(line(out, 'waiting:')).toMatch(/^waiting: 17 mails until .*: mail \(100\/h\)/)
 }, 300_000)
