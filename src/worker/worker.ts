@@ -267,7 +267,9 @@ export class Worker {
   }
 
   #handBack(): void {
-    this.#hand.abort(new AttemptError('SLUICE_SHUTDOWN', 'the worker was told to stop at once', { retryable: true }))
+    this.#hand.abort(
+      new AttemptError('SLUICE_SHUTDOWN', 'the worker stops without waiting for its attempts', { retryable: true }),
+    )
   }
 
   async #signOff(): Promise<void> {

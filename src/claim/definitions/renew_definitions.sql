@@ -1,6 +1,6 @@
 -- Records that a live process has these definitions in its code. Ends the definitions of the same limits that no live
 -- process has had for 15 s, while another one is alive. Each process calls it every 5 s while it works, sends or takes.
--- It skips rows that others have locked: they renew them, too.
+-- It skips rows that other processes have locked, because those processes renew them.
 -- Returns, as JSON: `missing`, limits whose definition is not recorded, because it was ended meanwhile; `others`, for
 -- each limit that other code defines with other rules: its name, those numbers, and by whom they were recorded.
 -- p_names, p_digests: the definitions
