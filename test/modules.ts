@@ -48,6 +48,7 @@ const tables: Record<string, string[]> = {
     'limit_pause',
     'bucket',
     'ledger',
+    'refusal',
     'renewal',
     'epoch',
     'step',

@@ -34,6 +34,7 @@ interface Answer {
   since: string | null
   jobs: string | null
   shared: string | null
+  probing: boolean | null
 }
 
 /** The answer to a send that may have claimed its job. */
@@ -195,6 +196,8 @@ export class Claims {
     const isRepeated = row.again && row.wake_us !== null
     const jobs = await this.#handouts(row.jobs, id, isRepeated ? firstMs : decidedMs)
     if (row.shared !== null) for (const job of jobs) job.epoch = row.shared
+    // A repeated claim does not show it: accepting buckets that were not refused does nothing.
+    if (row.probing === true || isRepeated) for (const job of jobs) job.isProbe = true
     return {
       jobs,
       again: row.again,

@@ -12,12 +12,13 @@
 -- again: the next claim should follow at once. With wake_us 0: the jobs are those of an earlier call with this id.
 -- since: the p_since of the next call.
 -- jobs: JSON for `handouts` of claim/claimed-job.ts.
+-- probing: as in `engine.read_claim_room`.
 -- shared: the epoch under which the same units can be reserved in Redis; null: no limit is in Redis.
 create or replace function engine.claim_jobs(
   p_claim uuid, p_worker bigint, p_queues text[], p_tasks text[], p_want integer, p_cap bigint, p_idle boolean,
   p_since bigint default null, p_wide boolean default false,
   out now_us bigint, out waited_us bigint, out wake_us bigint, out again boolean, out since bigint, out jobs text,
-  out shared text)
+  out shared text, out probing boolean)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
   set enable_bitmapscan = off set lock_timeout = '1s' as $$
 declare
@@ -66,7 +67,7 @@ begin
   end if;
   if p_want = 0 then perform engine.plan_claim_statements(p_claim, p_worker, v_begun, p_cap); return; end if;
   if v_found.active <> '{}' then
-    select s.now_us, s.granted, s.again, s.jobs, s.held into now_us, v_granted, again, jobs, v_held
+    select s.now_us, s.granted, s.again, s.jobs, s.held, s.probing into now_us, v_granted, again, jobs, v_held, probing
     from engine.serve_claim(p_claim, p_worker, v_found.active, not v_found.labelled and not v_is.pools, p_want, v_begun,
                       v_since, p_cap, case when p_wide then 256 else least(256, p_want + 1) end) s;
   end if;

@@ -10,7 +10,7 @@
 create or replace function engine.claim_lone_lane(
   p_claim uuid, p_worker bigint, p_class bigint, p_news engine.news, p_want integer, p_begun bigint, p_since bigint,
   p_cap bigint, out served boolean, out now_us bigint, out granted integer, out again boolean, out jobs text,
-  out held boolean)
+  out held boolean, out probing boolean)
 language plpgsql as $$
 declare
   v_front record; v_lane sluice.lane; v_is record;
@@ -44,7 +44,7 @@ begin
   served := v_lane.id is not null and not v_lane.costed; if not served then return; end if;
   perform engine.lock_buckets(v_lane.buckets);
   select * into v_is from engine.read_claim_room(v_lane.buckets, '{}', v_lane.buckets, array[v_lane.id], p_cap);
-  now_us := v_is.now_us;
+  now_us := v_is.now_us; probing := v_is.probing;
   foreach v_each in array v_is.life loop v_life := least(v_life, v_each); end loop;
   foreach v_each in array v_is.avail loop v_free := least(v_free, v_each); end loop;
   v_take := greatest(0, least(p_want, v_free));

@@ -11,6 +11,8 @@ export interface ClaimedJob {
   asked?: Moment
   /** The epoch to present to a second limiter. */
   epoch?: string
+  /** The vendor has refused requests of one of the buckets: the claim has the job to find out whether it accepts again. */
+  isProbe?: boolean
   /** The id of its grant in Redis; undefined: it has none there. */
   grant?: string
   seq: number
@@ -19,6 +21,7 @@ export interface ClaimedJob {
   queue: string
   attempt: number
   failed: number
+  throttled: number
   crashes: number
   ambiguous: boolean
   priority: number
@@ -57,6 +60,7 @@ type Common = [
   task: string,
   queue: string,
   failed: number,
+  throttled: number,
   crashes: number,
   ambiguous: boolean,
   priority: number,
@@ -76,7 +80,7 @@ type Cargo = [] | [input: unknown, tags?: string[]]
 type Place = [...Own, ...Common, ...Cargo] | [...Own, ...Cargo]
 
 const ownPlaces = 4
-const wholePlaces = 16
+const wholePlaces = 17
 
 /** Decodes the jobs in a claim's reply, in JSON; null: none. */
 export function decodeJobs(told: string | null, claim: string, grantedMs: number): ClaimedJob[] {
@@ -87,8 +91,8 @@ export function decodeJobs(told: string | null, claim: string, grantedMs: number
     if (place.length < wholePlaces && ordinary !== undefined)
       return handout(place, ordinary, ownPlaces, claim, grantedMs)
     const common = place.slice(ownPlaces, wholePlaces) as Common
-    const [task, queue, , , , priority, takes, , , grantUs, , blocker] = common
-    ordinary = [task, queue, 0, 0, false, priority, takes, 1, null, grantUs, null, blocker]
+    const [task, queue, , , , , priority, takes, , , grantUs, , blocker] = common
+    ordinary = [task, queue, 0, 0, 0, false, priority, takes, 1, null, grantUs, null, blocker]
     return handout(place, common, wholePlaces, claim, grantedMs)
   })
 }
@@ -96,7 +100,21 @@ export function decodeJobs(told: string | null, claim: string, grantedMs: number
 /** @param cargo position of the input */
 function handout(place: Place, common: Common, cargo: number, claim: string, grantedMs: number): ClaimedJob {
   const [seq, id, attempt, created] = place
-  const [task, queue, failed, crashes, ambiguous, priority, takes, admitted, costs, grantUs, holds, blocker] = common
+  const [
+    task,
+    queue,
+    failed,
+    throttled,
+    crashes,
+    ambiguous,
+    priority,
+    takes,
+    admitted,
+    costs,
+    grantUs,
+    holds,
+    blocker,
+  ] = common
   return {
     claim,
     grantedMs,
@@ -106,6 +124,7 @@ function handout(place: Place, common: Common, cargo: number, claim: string, gra
     queue,
     attempt,
     failed,
+    throttled,
     crashes,
     ambiguous,
     priority,

@@ -9,7 +9,7 @@
 create or replace function engine.decide_claim(
   p_claim uuid, p_worker bigint, p_classes bigint[], p_new bigint[], p_want integer, p_cap bigint, p_since bigint,
   p_most integer, out now_us bigint, out granted integer, out again boolean, out jobs text, out held boolean,
-  out of bigint[], out taken integer[])
+  out of bigint[], out taken integer[], out probing boolean)
 language plpgsql as $$
 declare
   v_cand record;
@@ -36,7 +36,7 @@ begin
   select * into v_real from engine.resolve_buckets(p_worker, p_classes, v_buckets);
   perform engine.lock_buckets(v_real.buckets || v_real.members);
   select * into v_is from engine.read_claim_room(v_real.buckets, v_real.members, v_buckets, v_ids, p_cap) y;
-  now_us := v_is.now_us;
+  now_us := v_is.now_us; probing := v_is.probing;
   v_costed := exists (select 1 from unnest(v_lanes) l where l.costed);
   if exists (select 1 from sluice.reservation r where r.bucket = any (v_buckets)) then
     v_first := array(

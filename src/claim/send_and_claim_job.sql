@@ -29,7 +29,7 @@ begin
   end if;
   if v_lane.id is not null and v_locked then
     select * into v_is from engine.read_claim_room(v_lane.buckets, '{}', v_lane.buckets, array[p_lane], p_cap);
-    if 1 <= all (v_is.avail) then
+    if 1 <= all (v_is.avail) and not v_is.probing then
       now_us := v_is.now_us;
       v_seq := nextval('sluice.job_seq_seq');
       foreach v_each in array v_is.life loop v_life := least(v_life, v_each); end loop;

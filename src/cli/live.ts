@@ -48,6 +48,7 @@ export async function showLive(
       folding.add(lineOf('done', event))
     }),
     sluice.on('failed', ended),
+    sluice.on('throttled', ended),
     sluice.on('exhausted', ended),
   ]
   const isBlock = screen.isTerminal && !out.json

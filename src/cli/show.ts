@@ -68,6 +68,7 @@ function facts(job: Job, nowMs: number): [string, string][] {
     ['progress', progress && progressText(progress)],
     ['ended', finishedAt && ago(finishedAt)],
     ['failures', job.failed > 0 && `${job.failed} of ${job.attempt} attempts`],
+    ['throttled', job.throttled > 0 && `${job.throttled} of ${job.attempt} attempts were refused by the vendor`],
     ['crashes', job.crashes > 0 && `${job.crashes}: its worker was lost`],
     ['in doubt', job.ambiguous && 'an attempt may have done its work without its outcome being known'],
     ...job.ruled.map((each): [string, string] => ['rule', JSON.stringify(each)]),

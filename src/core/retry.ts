@@ -28,6 +28,11 @@ export interface RetryOptions {
   attempts?: number
   /** Longest first wait, which doubles with each retry; the shortest is half of it. Default 1 s, 0 to 366 days. */
   base?: Duration
+  /**
+   * Attempts that the vendor may refuse because of its own limits (429) before the job fails; they do not count as failed.
+   * 1 to 1,000,000, default 1000.
+   */
+  maxThrottled?: number
   /** Bound of the longest wait, and twice that of the shortest. Default 1 h, 0 to 366 days. */
   max?: Duration
 }
@@ -35,6 +40,7 @@ export interface RetryOptions {
 /** Retry options with defaults filled in and checked. */
 export interface RetryPolicy {
   attempts: number
+  maxThrottled: number
   baseMs: number
   maxMs: number
 }
@@ -51,7 +57,17 @@ export function retryPolicy(options: RetryOptions = {}): RetryPolicy {
   if (!Number.isInteger(attempts) || attempts < 1 || attempts > 1000) {
     throw new UsageError('SLUICE_BAD_RETRY', `retry.attempts is ${attempts}; it must be a whole number from 1 to 1000`)
   }
-  const policy = { attempts, baseMs: durationMs(options.base ?? 1_000), maxMs: durationMs(options.max ?? 3_600_000) }
+  const maxThrottled = options.maxThrottled ?? 1000
+  if (!Number.isInteger(maxThrottled) || maxThrottled < 1 || maxThrottled > 1_000_000) {
+    const text = `retry.maxThrottled is ${maxThrottled}; it must be a whole number from 1 to 1000000`
+    throw new UsageError('SLUICE_BAD_RETRY', text)
+  }
+  const policy = {
+    attempts,
+    maxThrottled,
+    baseMs: durationMs(options.base ?? 1_000),
+    maxMs: durationMs(options.max ?? 3_600_000),
+  }
   if (Math.max(policy.baseMs, policy.maxMs) > waitMaxMs) {
     throw new UsageError('SLUICE_BAD_RETRY', 'retry.base and retry.max may be at most 366 days')
   }

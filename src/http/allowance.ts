@@ -1,5 +1,6 @@
 /** The grants of one attempt, one for each request, and whether the attempt may still be given back uncalled. */
 import { AttemptError } from '../core/errors.ts'
+import type { Refusal } from './feedback.ts'
 import type { Grant } from './send-check.ts'
 
 /** Units that a request takes of limits, by name, in place of what its job takes of them. */
@@ -22,8 +23,10 @@ export interface Grants {
   ): Promise<Grant | undefined>
   /** Refunds a grant under which nothing was written, and takes none. */
   giveBack(unused: Grant): Promise<void>
-  /** The vendor demands a pause: holds the buckets of this job for `ms` from now, fleet-wide. */
-  hold(ms: number, reason: string): Promise<void>
+  /** The vendor refused a request: holds the buckets that this concerns, fleet-wide. */
+  refused(refusal: Refusal): Promise<void>
+  /** The vendor accepted a request: if it had refused others before, their buckets grant again as their rules allow. */
+  accepted(): void
 }
 
 /** The code of the error with which an attempt gives its job back uncalled. */
@@ -51,7 +54,7 @@ export class StaleGrantError extends AttemptError {
 }
 
 /** Where `fetch` takes its grants: the allowance of an attempt, or a limit itself outside of jobs. */
-export type Spending = Pick<Allowance, 'signal' | 'next' | 'giveBack' | 'forgo' | 'giveUp' | 'hold'>
+export type Spending = Pick<Allowance, 'signal' | 'next' | 'giveBack' | 'forgo' | 'giveUp' | 'refused' | 'accepted'>
 
 /** The grants of one attempt, spent by its requests; requests may run concurrently. */
 export class Allowance {
@@ -60,6 +63,7 @@ export class Allowance {
   readonly #grants: Grants
   readonly #returned = new AbortController()
   #ownIsSpent = false
+  #isRefused = false
   /** Grants handed out and not returned unused: a request was written or tried under each, or may be at any moment. */
   #spent = 0
 
@@ -131,9 +135,20 @@ export class Allowance {
     if (this.#grants.own !== undefined) await this.#grants.giveBack(this.#grants.own).catch(() => {})
   }
 
-  /** Holds the buckets because the vendor demands a pause: see `Grants.hold`. */
-  hold(ms: number, reason: string): Promise<void> {
-    return this.#grants.hold(ms, reason)
+  /** True once the vendor has refused a request of this attempt. */
+  get isRefused(): boolean {
+    return this.#isRefused
+  }
+
+  /** See `Grants.refused`. */
+  refused(refusal: Refusal): Promise<void> {
+    this.#isRefused = true
+    return this.#grants.refused(refusal)
+  }
+
+  /** See `Grants.accepted`. */
+  accepted(): void {
+    this.#grants.accepted()
   }
 
   // Decides and aborts in one step, so that other requests of this attempt that wait for a grant are not sent either.

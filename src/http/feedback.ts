@@ -1,4 +1,4 @@
-import { AttemptError } from '../core/errors.ts'
+import { AttemptError, SluiceError } from '../core/errors.ts'
 
 /** What this module reads of a response: any `fetch` response fits. */
 export interface ResponseLike {
@@ -8,8 +8,26 @@ export interface ResponseLike {
 
 /** The vendor demands a pause. */
 export interface Limited {
-  /** Length of the pause, in whole ms from the moment of the response; 0 < retryAfterMs <= the cap. */
-  readonly retryAfterMs: number
+  /** Length of the pause, in whole ms from the moment of the response; 0 < retryAfterMs <= the cap. Undefined: not stated. */
+  readonly retryAfterMs: number | undefined
+}
+
+/** A request that the vendor refused because of its own limits. */
+export interface Refusal extends Limited {
+  /** The answer, for people: `429 from api.example.com`. */
+  readonly answer: string
+  /** The limit that the answer is about, if it names one. */
+  readonly limit?: string
+}
+
+/** A refusal as users report it; see the fields. */
+export interface Refused {
+  /** The limit that the vendor named; default: the limits with the request's own keys, else all of them. */
+  readonly limit?: string
+  /** How long the vendor wants to be left alone, in ms; default: the time in the response. */
+  readonly retryAfterMs?: number
+  /** The response, of any client, or the error that the client threw for it. */
+  readonly response?: object
 }
 
 /** Options for reading a response; the defaults suit most vendors. */
@@ -70,7 +88,7 @@ export function note(response: ResponseLike, limited: Limited): void {
 
 /**
  * Returns whether a response demands a pause, and how long. A 429 always does: the time in `Retry-After`, at least 1 s,
- * and 1 s when it is missing or malformed. A 503 does only with a valid `Retry-After`. Everything else: undefined.
+ * and an unknown time when it is missing or malformed. A 503 does only with a valid `Retry-After`. Everything else: undefined.
  */
 export function limitedBy(response: ResponseLike, options: FeedbackOptions = {}): Limited | undefined {
   const known = noted.get(response)
@@ -78,22 +96,83 @@ export function limitedBy(response: ResponseLike, options: FeedbackOptions = {})
   if (response.status !== 429 && response.status !== 503) return undefined
   const value = response.headers.get('retry-after')
   const parsedMs = value === null ? undefined : parseRetryAfter(value, response.headers.get('date'), options)
-  if (response.status === 429) return { retryAfterMs: Math.max(parsedMs ?? 0, defaultHoldMs) }
+  if (response.status === 429)
+    return { retryAfterMs: parsedMs === undefined ? undefined : Math.max(parsedMs, defaultHoldMs) }
   return parsedMs === undefined || parsedMs === 0 ? undefined : { retryAfterMs: parsedMs }
 }
 
+/** Returns a header among those of any client: an object with `get`, or a plain one with names in any case. */
+function headerIn(headers: unknown, name: string): string | null {
+  if (typeof headers !== 'object' || headers === null) return null
+  if ('get' in headers && typeof headers.get === 'function') {
+    const value: unknown = headers.get(name)
+    return typeof value === 'string' ? value : null
+  }
+  const found: unknown = Object.entries(headers).find(([own]) => own.toLowerCase() === name)?.[1]
+  return typeof found === 'string' || typeof found === 'number' ? String(found) : null
+}
+
+function isResponse(value: object): value is ResponseLike {
+  if (!('status' in value) || typeof value.status !== 'number') return false
+  const { headers } = value as { headers?: unknown }
+  return typeof headers === 'object' && headers !== null && 'get' in headers && typeof headers.get === 'function'
+}
+
+/** Returns the status and the headers of something that a client returned or threw; undefined: it has none. */
+function responseOf(value: unknown): ResponseLike | undefined {
+  if (typeof value !== 'object' || value === null) return undefined
+  const { status, statusCode, headers, response } = value as Record<string, unknown>
+  if (typeof response === 'object' && response !== null && 'status' in response)
+    return responseOf({ status: response.status, headers: 'headers' in response ? response.headers : undefined })
+  if (isResponse(value)) return value
+  const code = status ?? statusCode
+  return typeof code === 'number' ? { status: code, headers: { get: (name) => headerIn(headers, name) } } : undefined
+}
+
 /**
- * Returns the error for a handler to throw after a response that demands a pause: retryable, not before the vendor's
- * time. `SLUICE_VENDOR_LIMITED`. If the response names no time, the job's own retry policy decides when.
+ * Returns the error for a handler to throw after a response that demands a pause: the job waits as long as the vendor demands,
+ * and the attempt is no failure. `SLUICE_VENDOR_LIMITED`. If the response names no time, the limits that the vendor refused
+ * decide when.
+ * @param from a response, what an HTTP client threw for one, or the pause in ms
  */
-export function rateLimited(response: ResponseLike): AttemptError {
-  const limited = limitedBy(response)
-  const when = limited === undefined ? '' : ` for ${limited.retryAfterMs} ms`
+export function rateLimited(from: ResponseLike | number | object): AttemptError {
+  const response = typeof from === 'number' ? undefined : responseOf(from)
+  const waitMs = typeof from === 'number' ? from : response && limitedBy(response)?.retryAfterMs
+  const what = response === undefined ? 'demands' : `answered ${response.status} and demands`
+  const when = waitMs === undefined ? '' : ` of ${Math.ceil(waitMs)} ms`
   const error = new AttemptError(
     vendorLimitedCode,
-    `The vendor answered ${response.status} and demands a pause${when}; an attempt before that would be rejected as well. ` +
+    `The vendor ${what} a pause${when}; an attempt before that would be rejected as well. ` +
       'If this repeats, the limit configured for this vendor is higher than the real one, or something else uses it.',
-    limited === undefined ? { retryable: true } : { retryable: true, retryAfterMs: limited.retryAfterMs },
+    waitMs === undefined ? { retryable: true } : { retryable: true, retryAfterMs: waitMs },
   )
-  return Object.assign(error, { status: response.status })
+  return Object.assign(error, { status: response?.status ?? 429 })
+}
+
+/**
+ * Returns the refusal in a response, or in what a handler threw: the error of `rateLimited`, or that of an HTTP client or
+ * an SDK for a response with 429. Undefined: it is something else.
+ */
+export function refusalIn(error: unknown, options: FeedbackOptions = {}): Refusal | undefined {
+  if (SluiceError.is(error)) {
+    if (error.code !== vendorLimitedCode) return undefined
+    const { retryAfterMs, status } = error as Partial<AttemptError & { status: number }>
+    return { retryAfterMs, answer: status === undefined ? 'the vendor' : String(status) }
+  }
+  const response = responseOf(error)
+  const limited = response && limitedBy(response, options)
+  return limited && { ...limited, answer: String(response?.status) }
+}
+
+/** Returns what users report of a refusal in the form that limits are held by. */
+export function refusalOf({ limit, retryAfterMs, response: given }: Refused, options: FeedbackOptions = {}): Refusal {
+  const response = responseOf(given)
+  const statedMs = retryAfterMs ?? (response && limitedBy(response, options)?.retryAfterMs)
+  const isUsable = statedMs !== undefined && Number.isFinite(statedMs) && statedMs >= 0
+  const waitMs = isUsable ? Math.min(statedMs, Math.max(options.capMs ?? defaultCapMs, defaultHoldMs)) : undefined
+  return {
+    retryAfterMs: waitMs,
+    answer: response === undefined ? 'reported by the program' : String(response.status),
+    ...(limit !== undefined && { limit }),
+  }
 }

@@ -16,8 +16,8 @@ export interface Feedback {
   readonly status: number
   /** Origin and path of the request, without its query. */
   readonly url: string
-  /** How long the buckets were held, in ms. */
-  readonly retryAfterMs: number
+  /** The pause that the vendor demands, in ms; undefined: it stated none. */
+  readonly retryAfterMs: number | undefined
   /** Set when the hold could not be recorded: other workers continue to call. */
   readonly error?: unknown
 }
@@ -147,7 +147,7 @@ async function discard(response: UndiciResponse): Promise<void> {
  * - an address that is not public and not allowed rejects with `SLUICE_BLOCKED_ADDRESS` (final; its grant is refunded);
  * - `mode: 'same-origin'` rejects redirects that leave the origin;
  * - the body of a Request is buffered;
- * - 429, and 503 with Retry-After, hold the buckets of the job before the response is returned.
+ * - 429, and 503 with Retry-After, hold the buckets that they concern before the response is returned.
  *
  * A failure while the response's body is read stays a TypeError.
  */
@@ -238,7 +238,11 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
 async function heed(response: UndiciResponse, hop: Hop, options: FetchOptions): Promise<void> {
   const capMs = options.maxHoldMs === undefined ? {} : { capMs: options.maxHoldMs }
   const limited = limitedBy(response, { wallMs: options.clock.wallMs(), ...capMs })
-  if (limited === undefined) return
+  if (limited === undefined) {
+    // After a server's error it is not known whether the vendor counted the request.
+    if (response.status < 500) options.allowance.accepted()
+    return
+  }
   note(response, limited)
   const { retryAfterMs } = limited
   const feedback: Feedback = { status: response.status, url: `${hop.url.origin}${hop.url.pathname}`, retryAfterMs }
@@ -250,7 +254,7 @@ async function heed(response: UndiciResponse, hop: Hop, options: FetchOptions): 
     }
   }
   try {
-    await options.allowance.hold(retryAfterMs, `${response.status} from ${hop.url.host}`)
+    await options.allowance.refused({ retryAfterMs, answer: `${response.status} from ${hop.url.host}` })
     tell(feedback)
   } catch (error) {
     tell({ ...feedback, error })

@@ -28,6 +28,8 @@ export interface Bucket {
   spent: readonly Spent[]
   /** No grant before this time, because the vendor demanded a pause. 0: no hold. */
   holdUs: number
+  /** Above 0: the vendor has refused requests, so each grant holds the bucket for so long. */
+  probeUs: number
 }
 
 const isWindow = (rule: Rule): boolean => rule.kind === 'window'
@@ -37,7 +39,7 @@ const isConcurrency = (rule: Rule): boolean => rule.kind === 'concurrency'
 export function emptyBucket(rules: readonly Rule[], atUs: number): Bucket {
   const slots = rules.some(isWindow) ? rules.map(() => Array<number>(windowParts + 1).fill(0)) : []
   const spent = rules.some(({ quota }) => quota) ? rules.map(() => unspent) : []
-  return { atUs, debt: rules.map(() => 0), slots, spent, holdUs: 0 }
+  return { atUs, debt: rules.map(() => 0), slots, spent, holdUs: 0, probeUs: 0 }
 }
 
 /** What a bucket allows at one time. */
@@ -78,17 +80,18 @@ export function room(rules: readonly Rule[], bucket: Bucket, nowUs: number, isFu
         ? Math.floor((rule.room * rule.weight - (debt[i] ?? 0)) / rule.weight)
         : mostUnits,
     )
-  const seen = { atUs, debt, slots, spent, holdUs: bucket.holdUs }
-  const isHeld = bucket.holdUs > atUs
+  const { holdUs, probeUs } = bucket
+  const seen = { atUs, debt, slots, spent, holdUs, probeUs }
+  const isHeld = holdUs > atUs
   const units = isHeld ? 0 : Math.max(0, Math.min(mostUnits, ...free(false)))
-  const places = Math.max(0, Math.min(mostUnits, ...free(true)))
+  const places = Math.max(0, Math.min(probeUs > 0 ? 1 : mostUnits, ...free(true)))
   const freeAt = rules.map((rule, i) => (counts(rule) ? freeUs(rule, seen, i, need) : nowUs))
   return {
     bucket: seen,
     avail: Math.min(units, places),
     units,
     places,
-    nextUs: Math.max(nowUs, bucket.holdUs, ...freeAt),
+    nextUs: Math.max(nowUs, holdUs, ...freeAt),
   }
 }
 
@@ -157,6 +160,8 @@ export function charge(
     debt: rules.map((rule, i) => (bucket.debt[i] ?? 0) + more(rule) * rule.weight),
     slots: counted(rules, bucket, bucket.atUs, units),
     spent: spentAfter(rules, bucket, bucket.atUs, units),
+    holdUs:
+      bucket.probeUs > 0 && units + places > 0 ? Math.max(bucket.holdUs, bucket.atUs + bucket.probeUs) : bucket.holdUs,
   }
 }
 
@@ -242,6 +247,19 @@ export function hold(bucket: Bucket, us: number): Bucket {
   return { ...bucket, holdUs: Math.max(bucket.holdUs, bucket.atUs + us) }
 }
 
+/**
+ * Returns the bucket after the vendor refused a request: held for `us`, and from then on each grant holds it for `probeUs`,
+ * until the vendor accepts a request.
+ */
+export function refuse(bucket: Bucket, us: number, probeUs: number): Bucket {
+  return { ...hold(bucket, us), probeUs }
+}
+
+/** Returns the bucket after the vendor accepted a request again. */
+export function accept(bucket: Bucket): Bucket {
+  return bucket.probeUs === 0 ? bucket : { ...bucket, holdUs: Math.min(bucket.holdUs, bucket.atUs), probeUs: 0 }
+}
+
 /** Returns a line that stays below the units that a rule grants in any span: `room + drain / weight * span`. */
 function leastAllowed({ kind, room: units, drain, weight, slotUs }: Rule): Pick<Rule, 'room' | 'drain' | 'weight'> {
   if (kind === 'window') return { room: 0, drain: units, weight: windowParts * slotUs }
@@ -289,7 +307,7 @@ export function rebuild(
   bucket: Bucket,
   before = defined[0] ?? [],
 ): Bucket {
-  const { atUs, holdUs } = bucket
+  const { atUs, holdUs, probeUs } = bucket
   const after = defined.at(-1) ?? []
   const wasCounted = defined.every((rules) => rules.some(isConcurrency))
   const places = (defined[0] ?? []).findIndex(isConcurrency)
@@ -313,5 +331,6 @@ export function rebuild(
     debt: after.map((rule, i) => owes(rule, rules[i]?.debt[0])),
     slots: after.some(isWindow) ? rules.map((own) => own.slots[0] ?? Array<number>(windowParts + 1).fill(0)) : [],
     holdUs,
+    probeUs,
   }
 }

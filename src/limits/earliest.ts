@@ -33,7 +33,14 @@ export function earliestUs(
 
 /** Returns the part of a bucket that belongs to one of its rules. */
 function only({ atUs, debt, slots, spent }: Bucket, i: number): Bucket {
-  return { atUs, debt: debt.slice(i, i + 1), slots: slots.slice(i, i + 1), spent: spent.slice(i, i + 1), holdUs: 0 }
+  return {
+    atUs,
+    debt: debt.slice(i, i + 1),
+    slots: slots.slice(i, i + 1),
+    spent: spent.slice(i, i + 1),
+    holdUs: 0,
+    probeUs: 0,
+  }
 }
 
 /** All units together drain at the rule's rate. In BigInt, because the product may be beyond 2^53. */

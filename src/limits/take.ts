@@ -94,6 +94,13 @@ export interface Takeable {
    * @throws as `take`, and AttemptError as `ctx.fetch`
    */
   fetch(input: string | URL | Request, init?: RequestInit & WaitOptions): Promise<Response>
+  /**
+   * Reads the answer to a request that another client sent under `take`: if the vendor refused it, the bucket is held for
+   * everybody. Resolves to whether it was refused.
+   * @param response a response of any client, or the error that it threw for one
+   * @throws UsageError SLUICE_MISSING_KEY, SLUICE_BAD_KEY; StoreError SLUICE_STORE_UNREACHABLE
+   */
+  observe(response: object, options?: Pick<TakeOptions, 'key'>): Promise<boolean>
 }
 
 /**
@@ -108,6 +115,7 @@ export interface Taker {
     input: string | URL | Request,
     init?: RequestInit & WaitOptions,
   ): Promise<Response>
+  observe(limits: Named | readonly Named[], response: object, options?: Pick<TakeOptions, 'key'>): Promise<boolean>
   /**
    * Settles what a response of `fetch` has cost, its redirects included; see `Lease.settle`.
    * @throws as `Lease.settle`, and UsageError SLUICE_BAD_OPTION for a response of another `fetch`, or a copy
@@ -138,6 +146,7 @@ export const takes: Taker = {
   tryTake: async (limits, options) => (await taker()).tryTake(limits, options),
   take: async (limits, options) => (await taker()).take(limits, options),
   fetch: async (limits, input, init) => (await taker()).fetch(limits, input, init),
+  observe: async (limits, response, options) => (await taker()).observe(limits, response, options),
   settle: async (response, used) => (await taker()).settle(response, used),
 }
 
@@ -147,5 +156,6 @@ export function takesOf(self: () => Named): Takeable {
     tryTake: (options) => takes.tryTake(self(), options),
     take: (options) => takes.take(self(), options),
     fetch: (input, init) => takes.fetch(self(), input, init),
+    observe: (response, options) => takes.observe(self(), response, options),
   }
 }

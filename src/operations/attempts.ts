@@ -21,10 +21,10 @@ export interface JobAttempt {
   /** Null while it runs. */
   endedAt: Date | null
   /**
-   * `retried`, `snoozed`: the job was due again after `retryInMs`. `interrupted`: its worker had to stop; `lost`: its
+   * `retried`, `snoozed`, `throttled` (the vendor refused it): the job was due again after `retryInMs`. `interrupted`: its worker had to stop; `lost`: its
    * worker was lost; both are in doubt, and the job was due again at once. `failed`, `done`, `cancelled`: the last one.
    */
-  outcome: 'running' | 'done' | 'failed' | 'retried' | 'snoozed' | 'interrupted' | 'lost' | 'cancelled'
+  outcome: 'running' | 'done' | 'failed' | 'retried' | 'throttled' | 'snoozed' | 'interrupted' | 'lost' | 'cancelled'
   error: JobError | null
   /** How long the job waited before it, since it was sent or became due; null: not known. */
   waitedMs: number | null

@@ -93,6 +93,9 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, engine.
           'states', json_agg(s.states) over (partition by t.way),
           'heldMs', case when h.hold > j.now_us then ((h.hold - j.ahead_us) / 1000)::float8 end,
           'lost', h.hold > j.now_us and h.hold <= d.reopens, 'heldForMs', c.for_ms, 'cause', c.cause,
+          'probed', c.probed, 'refusal', (
+            select json_build_object('answer', f.answer, 'n', f.n, 'sinceMs', ((f.since - j.ahead_us) / 1000)::float8)
+            from sluice.refusal f where f.bucket = t.id),
           'shared', d.shared,
           'paused', (select json_build_object('reason', p.reason, 'by', p.by,
                        'sinceMs', (extract(epoch from p.created_at) * 1000)::float8)
@@ -100,7 +103,8 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, engine.
                      where p.name = t.name and p.key in ('', t.key) order by p.key limit 1),
           'places', (select x.room from unnest(r.kind, r.debt, d.rooms) x (kind, debt, room)
                      where x.kind = 'concurrency' and x.debt >= x.room limit 1),
-          'nextMs', ((case when b.id is null then greatest(j.now_us, h.hold) else r.next end - j.ahead_us)
+          'nextMs', ((case when b.id is null then greatest(j.now_us, h.hold)
+                           when r.probe > 0 then j.now_us else r.next end - j.ahead_us)
                      / 1000)::float8) as b
         from take t join engine.bucket_room(array(select t.id from take t order by t.i), j.now_us, false,
           -- The members of a pool may share what comes before it.
@@ -118,12 +122,14 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, engine.
           select greatest(r.hold, case when b.id is null then d.reopens end) as hold) h
         cross join lateral (
           select json_agg(json_build_object('version', m.version, 'atUs', m.now_at, 'debt', m.debt,
-            'slots', to_json(m.slots), 'quota', to_json(m.quota), 'holdUs', m.hold)) as states
+            'slots', to_json(m.slots), 'quota', to_json(m.quota),
+            'holdUs', case when m.probe > 0 then 0 else m.hold end)) as states
           from engine.bucket_room(case when t.key is null and d.members is not null
             then array(select sluice.hash64(t.name || ':' || x) from unnest(d.members) x) else array[t.id] end,
             j.now_us) m) s
         left join lateral (
-          select max(k.hold - k.at) / 1000.0 as for_ms, max(k.cause) as cause
+          select max(k.hold - k.at) / 1000.0 as for_ms, max(k.cause) as cause,
+                 bool_or(k.probe > 0 and k.units > 0) as probed
           from (select l.* from sluice.ledger l where l.bucket = t.id order by l.at desc, l.n desc limit 200) k
           where k.hold = r.hold) c on h.hold > j.now_us
         left join rival o on o.i = t.i

@@ -11,6 +11,7 @@ export interface Reason {
     | 'backoff'
     | 'rule'
     | 'snoozed'
+    | 'throttled'
     | 'unseen'
     | 'paused'
     | 'closed'
@@ -90,6 +91,9 @@ export interface NeededBucket {
   /** The bucket is held until then, which took so long in all; because the vendor demanded it, unless `cause` is set. */
   heldMs: number | null
   heldForMs: number | null
+  /** The vendor has refused requests of it; `n` in a row. `probed`: it is held while a request shows whether it accepts again. */
+  refusal: { answer: string; n: number; sinceMs: number } | null
+  probed: boolean | null
   /** In Redis the limit is used up by others, or closed. */
   cause: 'used' | 'closed' | null
   /** Held, because the store may lack some of the grants. */

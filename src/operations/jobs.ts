@@ -35,6 +35,8 @@ export interface Job {
   attempt: number
   /** Attempts that failed. */
   failed: number
+  /** Attempts that the vendor refused because of its own limits; they are not failures. */
+  throttled: number
   /** Attempts whose worker was lost. */
   crashes: number
   /** An attempt may have reached the vendor without its outcome being known. */
@@ -316,6 +318,7 @@ function toJob(row: Row): Job {
     priority,
     attempt,
     failed: Number(row['failed']),
+    throttled: Number(row['throttled']),
     crashes: Number(row['crashes']),
     ambiguous: row['ambiguous'] as boolean,
     createdAt,

@@ -3,8 +3,8 @@
 select j.id,
        case when j.claim is not null then 'running' when j.due_at < 'infinity' then 'scheduled'
             else 'waiting' end as state,
-       engine.read_scheduled_reason(j) as reason, j.task, j.queue, j.priority, j.attempt, j.failed, j.crashes,
-       j.ambiguous,
+       engine.read_scheduled_reason(j) as reason, j.task, j.queue, j.priority, j.attempt, j.failed,
+       j.throttled, j.crashes, j.ambiguous,
        engine.unix_ms(j.created_at) as created_ms, engine.unix_ms(nullif(j.due_at, 'infinity')) as due_ms,
        engine.unix_ms(j.dispatched_at) as dispatched_ms, engine.unix_ms(j.dispatched_at) as started_ms,
        null::float8 as finished_ms, j.takes, j.tags, j.input, null::jsonb as result, j.error,
@@ -15,7 +15,8 @@ select j.id,
 from sluice.job j left join sluice.claim c on c.id = j.claim left join sluice.worker w on w.id = c.worker
 where j.id = $1
 union all
-select h.id, h.state, h.reason, h.task, h.queue, h.priority, h.attempt, h.failed, h.crashes, h.ambiguous,
+select h.id, h.state, h.reason, h.task, h.queue, h.priority, h.attempt, h.failed, h.throttled, h.crashes,
+       h.ambiguous,
        engine.unix_ms(h.created_at), null, engine.unix_ms(h.dispatched_at), engine.unix_ms(h.started_at),
        engine.unix_ms(h.finished_at), h.takes, h.tags, h.input, h.result, h.error,
        coalesce(h.weight, 1), null, h.ruled, null, h.costs, null, to_json(h.attempts), h.notes, null

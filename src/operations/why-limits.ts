@@ -86,7 +86,7 @@ function stateOf({ avail, cost, before, rivals }: NeededBucket, isCosted: boolea
 
 /** Distinguishes a vendor's pause from Redis's causes: others have used the limit up there, or its state was begun anew. */
 function holdReason({ redis }: Explanation, bucket: NeededBucket, name: string, heldMs: number): Reason {
-  const { cause, heldForMs, spec } = bucket
+  const { cause, heldForMs, spec, refusal, probed } = bucket
   const notBefore = new Date(heldMs)
   if (cause === 'used') {
     const text = `other programs have used up ${name} in Redis`
@@ -99,6 +99,16 @@ function holdReason({ redis }: Explanation, bucket: NeededBucket, name: string, 
     return { kind: 'redis-begun', text, notBefore, acts: 'time' }
   }
   const long = heldForMs === null ? '' : ` of ${Math.max(1, Math.round(heldForMs / 1_000))} s`
+  if (refusal !== null) {
+    const { answer, n, sinceMs } = refusal
+    const since = `${answer}${n > 1 ? `, ${n} times in a row since ${new Date(sinceMs).toISOString()}` : ''}`
+    if (probed === true) {
+      const text = `the vendor refused requests of ${name} (${since}); one request is under way to see whether it accepts them again`
+      return { kind: 'held', text, notBefore: undefined, acts: 'time' }
+    }
+    const text = `${name} is paused until ${notBefore.toISOString()}: the vendor refused a request (${since})`
+    return { kind: 'held', text, notBefore, acts: 'time' }
+  }
   const text = `${name} is paused until ${notBefore.toISOString()}: the vendor demanded a pause${long}`
   return { kind: 'held', text, notBefore, acts: 'time' }
 }
@@ -140,5 +150,6 @@ function bucketOf(rules: readonly Rule[], state: BucketState, reopensUs: number)
       return { ...unspent, beforeUs, startUs, endUs, previous, current, next } as typeof unspent
     }),
     holdUs,
+    probeUs: 0,
   }
 }

@@ -72,10 +72,15 @@ function scheduled(found: Explanation): Reason[] {
   if (found.due_ms === null) return []
   const at = { notBefore: new Date(found.due_ms), acts: 'time' as const }
   if (found.held === 'snooze') return [{ kind: 'snoozed', text: 'delayed by its handler', ...at }]
+  if (found.held === 'throttled')
+    return [{ kind: 'throttled', text: `the vendor refused attempt ${found.attempt}${after(found)}`, ...at }]
   if (found.held !== null) return [{ kind: 'rule', text: `held by ${found.held}`, ...at }]
   if (found.attempt === 0) return [{ kind: 'scheduled', text: 'scheduled for later', ...at }]
-  const after = found.error?.message === undefined ? '' : `: ${found.error.message.slice(0, 200)}`
-  return [{ kind: 'backoff', text: `attempt ${found.attempt} failed and is tried again${after}`, ...at }]
+  return [{ kind: 'backoff', text: `attempt ${found.attempt} failed and is tried again${after(found)}`, ...at }]
+}
+
+function after({ error }: Explanation): string {
+  return error?.message === undefined ? '' : `: ${error.message.slice(0, 200)}`
 }
 
 function unseen({ raw, task }: Explanation): Reason[] {

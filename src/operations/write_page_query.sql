@@ -49,15 +49,17 @@ begin
   return format($q$
     select s.hit, s.nth::integer, s.id, %s, %s
     from (select t.*, coalesce((%s), false) as hit, row_number() over (order by %s) as nth, count(*) over () as n
-          from (select id, task, queue, priority, attempt, failed, crashes, ambiguous, created_at, dispatched_at, takes,
-                       tags, error, input, weight, ruled, costs, attempts, notes, %s
+          from (select id, task, queue, priority, attempt, failed, throttled, crashes, ambiguous, created_at,
+                       dispatched_at, takes, tags, error, input, weight, ruled, costs, attempts, notes, %s
                 from sluice.%I where %s order by %s limit $4) t) s
     where s.hit or s.nth = s.n order by %s $q$,
     case when p_form = 'id' then
       'null::text, null::text, null::text, null::text, null::integer, null::integer, null::integer, null::integer,
-        null::boolean, null::float8, null::float8, null::float8, null::float8, null::float8, null::text[], null::text[],
+        null::integer, null::boolean, null::float8, null::float8, null::float8, null::float8, null::float8,
+        null::text[], null::text[],
         null::jsonb'
-      else 's.state, s.reason, s.task, s.queue, s.priority::integer, s.attempt, s.failed, s.crashes, s.ambiguous,
+      else 's.state, s.reason, s.task, s.queue, s.priority::integer, s.attempt, s.failed, s.throttled, s.crashes,
+        s.ambiguous,
         engine.unix_ms(s.created_at), engine.unix_ms(s.due_at), engine.unix_ms(s.dispatched_at),
         engine.unix_ms(s.started_at), engine.unix_ms(s.finished_at), s.takes, s.tags, s.error' end,
     case when p_form = 'whole' then

@@ -35,6 +35,8 @@ export interface SluiceEvents {
     /** When the next attempt may begin, in ms from now; its limits may delay it. */
     readonly retryInMs: number
   }
+  /** The vendor refused an attempt because of its own limits, which is no failure; another one follows. */
+  throttled: SluiceEvents['failed']
   /** A job has failed for good, whatever the reason. */
   exhausted: {
     readonly task: string
@@ -128,6 +130,7 @@ export const eventNames: readonly EventName[] = [
   'started',
   'done',
   'failed',
+  'throttled',
   'exhausted',
   'recovered',
   'rescued',

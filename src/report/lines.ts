@@ -44,6 +44,13 @@ const formatters: Formatters = {
       { ...detailsOf(event), err: error },
       [event.task, sortOf(error)],
     ),
+  throttled: ({ error, retryInMs, ...event }) =>
+    line(
+      'warn',
+      `refused by the vendor, next ${retryInMs > 0 ? `in ${span(retryInMs)}` : 'when its limits allow it'}: ${error.message}`,
+      { ...detailsOf(event), err: error },
+      [event.task, sortOf(error)],
+    ),
   exhausted: ({ reason, error, jobs, ...event }) =>
     line(
       'error',

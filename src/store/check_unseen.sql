@@ -7,7 +7,8 @@ declare
   v_job sluice.job;
   v_probes engine.ending[] := '{}';
 begin
-  v_job.task := ''; v_job.queue := ''; v_job.priority := 0; v_job.crashes := 0; v_job.created_at := sluice.now();
+  v_job.task := ''; v_job.queue := ''; v_job.priority := 0; v_job.throttled := 0; v_job.crashes := 0;
+  v_job.created_at := sluice.now();
   for v_job.id in
     select i from unnest(p_ids) i where not exists (select 1 from sluice.done d where d.id = i)
       and not exists (select 1 from sluice.failed f where f.id = i)

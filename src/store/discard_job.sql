@@ -13,7 +13,8 @@ begin
     return;
   end if;
   v_job.id := p_id; v_job.task := p_task; v_job.queue := p_queue; v_job.priority := p_priority; v_job.tags := p_tags;
-  v_job.input := p_input; v_job.ruled := p_ruled; v_job.crashes := 0; v_job.created_at := sluice.now();
+  v_job.input := p_input; v_job.ruled := p_ruled; v_job.throttled := 0; v_job.crashes := 0;
+  v_job.created_at := sluice.now();
   perform engine.append_history('done',
     array[row(v_job, 'cancelled', p_reason, 0, 0, false, null, null, null, null)::engine.ending]);
 exception when unique_violation then null;

@@ -8,6 +8,7 @@ import { hash64 } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import type { PeerDecision, PeerLimiter } from '../limits/peer.ts'
+import { defaultHoldMs, type Refusal } from '../http/feedback.ts'
 import { isTransient } from '../claim/claim.ts'
 import { unlessParked, untilParked } from '../claim/parking/parked.ts'
 
@@ -49,6 +50,7 @@ interface Row {
   fresh_us: string | null
   shared: string | null
   lacking: boolean[] | null
+  probing: boolean | null
 }
 
 /** The store's result, with the times of the request; the other fields as in takes/acquire_grant.sql. */
@@ -107,6 +109,24 @@ export interface Asking<G> {
   ended(back: G | undefined): Promise<void>
 }
 
+/** A grant of unknown age counts as this old. */
+const ageMsMax = 86_400_000
+
+function hashes(takes: readonly string[]): string[] {
+  return [...new Set(takes.map(hash64))]
+}
+
+/**
+ * Splits the buckets of a refused request into those that the refusal concerns, and the others: those of the limit that
+ * it names, else those of the request's own keys, else all.
+ */
+function concernedBy(takes: readonly string[], limit: string | undefined): Record<'concerned' | 'others', string[]> {
+  const named = takes.filter((take) => take.split(/[:@*/]/, 1)[0] === limit)
+  const own = takes.filter((take) => /[:@]/.test(take))
+  const concerned = named.length > 0 ? named : own.length > 0 ? own : [...takes]
+  return { concerned, others: named.length > 0 ? [] : takes.filter((take) => !concerned.includes(take)) }
+}
+
 /** Requests grants from the store and from a second limiter. */
 export class Acquirer {
   readonly #store: Store
@@ -156,13 +176,36 @@ export class Acquirer {
     return { fromMs: leave.fromMs, waitMs: 0, id }
   }
 
-  /** Holds the buckets for `ms`, because the vendor demands a pause. @param why its answer, for people */
-  async hold(takes: readonly string[], ms: number, why: string): Promise<void> {
-    this.#store.report.emit('held', { limits: takes, forMs: ms, why })
-    this.#shared?.hold(takes, ms)
-    const buckets = [...new Set(takes.map(hash64))]
-    const params = [buckets, Math.ceil(ms * 1_000), this.#storeClock.cap(this.#store.clock.monotonicMs())]
-    await untilParked(this.#store, takes, () => this.#store.call('hold_buckets', params))
+  /**
+   * Records that the vendor refused a request, which holds the buckets that the refusal concerns, and those only.
+   * @param takes the buckets of the request
+   * @param grantedMs when it got its grant, in monotonic ms
+   */
+  async refused(takes: readonly string[], refusal: Refusal, grantedMs: number): Promise<void> {
+    const { concerned, others } = concernedBy(takes, refusal.limit)
+    const { retryAfterMs } = refusal
+    this.#shared?.hold(concerned, retryAfterMs ?? defaultHoldMs)
+    const waitUs = retryAfterMs === undefined ? null : Math.ceil(retryAfterMs * 1_000)
+    const params = [hashes(concerned), hashes(others), waitUs, ...this.#ageAndCap(grantedMs), refusal.answer]
+    const refuse = () => this.#store.call<{ held: string[]; wait_us: string }>('refuse_buckets', params)
+    const [row] = await untilParked(this.#store, takes, refuse)
+    const held = takes.filter((take) => row?.held.includes(hash64(take)))
+    const waitMs = Number(row?.wait_us ?? 0) / 1_000
+    this.#shared?.hold(held, waitMs)
+    this.#store.report.emit('held', { limits: held, forMs: waitMs, why: refusal.answer })
+  }
+
+  /** Records that the vendor accepted a request, after it had refused others: see `refused`. */
+  async accepted(takes: readonly string[], grantedMs: number): Promise<void> {
+    const params = [hashes(takes), ...this.#ageAndCap(grantedMs)]
+    await untilParked(this.#store, takes, () => this.#store.call('accept_buckets', params))
+  }
+
+  /** Returns the age of a grant in microseconds, and the latest time that the store's clock can show. */
+  #ageAndCap(grantedMs: number): [number, number | null] {
+    const nowMs = this.#store.clock.monotonicMs()
+    const ageMs = Math.min(ageMsMax, Math.max(0, nowMs - grantedMs))
+    return [Math.ceil(ageMs * 1_000), this.#storeClock.cap(nowMs)]
   }
 
   /**

@@ -20,12 +20,13 @@
 -- fresh_us: microseconds within which a request may begin under the grant. Null: the buckets count only places.
 -- shared: as in `engine.claim_jobs`.
 -- lacking: whether each bucket denied it. Null: it was granted.
+-- probing: as in engine.decide_grant.
 create or replace function engine.acquire_grant(
   p_grant uuid, p_takes text[], p_units bigint[], p_back uuid, p_back_units bigint[], p_cap bigint,
   p_job uuid default null, p_claim uuid default null, p_taker jsonb default null,
   out granted boolean, out lost boolean, out wait_us bigint, out soonest_us bigint, out capacity bigint,
   out now_us bigint, out waited_us bigint, out life_us bigint, out n bigint, out fresh_us bigint, out shared text,
-  out lacking boolean[])
+  out lacking boolean[], out probing boolean)
 language plpgsql set plan_cache_mode = force_generic_plan set enable_seqscan = off set jit = off
 set lock_timeout = '1s' as $$
 declare
@@ -59,8 +60,8 @@ begin
   if p_back is not null then
     perform engine.give_back_grants(array_fill(p_back, array[cardinality(v_buckets)]), v_buckets, p_back_units);
   end if;
-  select a.granted, a.lost, a.soonest_us, a.capacity, a.life_us, a.fresh_us, a.units, a.lacking
-    into granted, lost, soonest_us, capacity, life_us, fresh_us, p_units, lacking
+  select a.granted, a.lost, a.soonest_us, a.capacity, a.life_us, a.fresh_us, a.units, a.lacking, a.probing
+    into granted, lost, soonest_us, capacity, life_us, fresh_us, p_units, lacking, probing
   from engine.decide_grant(
     p_grant, v_buckets, p_units, v_taker, coalesce(v_since, now_us - 60000000), now_us) a;
   if p_back is not null then perform engine.make_lists_due(v_buckets, p_back_units, now_us); end if;

@@ -1,6 +1,7 @@
 /** The grants of one `fetch` of limits. Each request takes one of all of them, and holds its places until its response is read or cancelled. */
 import { AttemptError } from '../core/errors.ts'
 import type { Spending } from '../http/allowance.ts'
+import type { Refusal } from '../http/feedback.ts'
 import type { Grant } from '../http/send-check.ts'
 import type { Limit } from '../limits/limit.ts'
 import type { Used } from '../limits/take.ts'
@@ -12,8 +13,9 @@ export interface FetchGrantsOptions {
   readonly limits: readonly Limit[]
   /** Waits for a grant; gives back `unused` in the same statement. */
   take(signal: AbortSignal, unused: TakenGrant | undefined): Promise<TakenGrant>
-  /** Lets the buckets grant nothing for `ms` from now. */
-  hold(ms: number, why: string): Promise<void>
+  /** The vendor refused a request, or accepted one, that got its grant then, in monotonic ms: `Grants.refused`. */
+  refused(refusal: Refusal, grantedMs: number): Promise<void>
+  accepted(grantedMs: number): Promise<void>
 }
 
 /** The grants of one `fetch` of limits. */
@@ -75,7 +77,18 @@ export class FetchGrants implements Spending {
     this.#end.abort(error)
   }
 
-  async hold(ms: number, why: string): Promise<void> {
-    await this.#options.hold(ms, why)
+  async refused(refusal: Refusal): Promise<void> {
+    await this.#options.refused(refusal, this.#grantedMs)
+  }
+
+  accepted(): void {
+    if (!this.#leases.some(({ isProbe }) => isProbe)) return
+    // If the store does not receive it, the next accepted request does the same.
+    void this.#options.accepted(this.#grantedMs).catch(() => {})
+  }
+
+  /** The time of the newest grant. */
+  get #grantedMs(): number {
+    return this.#leases[0]?.asked?.monotonicMs ?? -Infinity
   }
 }

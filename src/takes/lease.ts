@@ -17,6 +17,8 @@ export interface LeaseOptions {
   readonly asked: Moment | undefined
   readonly hasPlace: boolean
   readonly isUncharged: boolean
+  /** The vendor has refused requests before: this one shows whether it accepts them again. */
+  readonly isProbe: boolean
   /** The taker's place in the line; null: it was not in a line. */
   readonly place: string | null
   /** Called when the grant has ended. */
@@ -31,6 +33,7 @@ export interface LeaseOptions {
 export class TakenGrant implements Lease {
   readonly id: string
   readonly isUncharged: boolean
+  readonly isProbe: boolean
   /** The grant's id in Redis, if the limit is shared there. */
   shared: string | undefined
   #deadlineMs: number
@@ -49,6 +52,7 @@ export class TakenGrant implements Lease {
     this.id = options.id
     this.#deadlineMs = options.deadlineMs
     this.isUncharged = options.isUncharged
+    this.isProbe = options.isProbe
   }
 
   get deadlineMs(): number {

@@ -10,6 +10,7 @@ import { Acquirer, type Answer, type Asking, type Said, type Wish } from './acqu
 import { isTransient } from '../claim/claim.ts'
 import type { Definitions } from '../claim/definitions/define.ts'
 import { Agents } from '../http/agent.ts'
+import { refusalIn } from '../http/feedback.ts'
 import { createFetch } from '../http/fetch.ts'
 import { warmClient } from '../http/warm.ts'
 import type { Limit } from '../limits/limit.ts'
@@ -115,7 +116,8 @@ export class Takes implements Taker {
       limits: want.limits,
       take: (signal, unused) =>
         this.#take({ ...want, maxWaitMs: Math.max(0, untilMs - clock.monotonicMs()) }, { signal }, unused),
-      hold: (ms, why) => this.#acquirer.hold(want.takes, ms, why),
+      refused: (refusal, grantedMs) => this.#acquirer.refused(want.takes, refusal, grantedMs),
+      accepted: (grantedMs) => this.#acquirer.accepted(want.takes, grantedMs),
     })
     if (this.#closed.signal.aborted) throw closed()
     this.#fetches.add(spend)
@@ -126,6 +128,20 @@ export class Takes implements Taker {
     } finally {
       this.#fetches.delete(spend)
     }
+  }
+
+  /** See {@link Taker.observe}. */
+  async observe(
+    limits: Limit | readonly Limit[],
+    response: object,
+    options: Pick<TakeOptions, 'key'> = {},
+  ): Promise<boolean> {
+    const want = takeRequestOf(limits, options)
+    const { clock } = this.#options.store
+    const refusal = refusalIn(response, { wallMs: clock.wallMs() })
+    // It is not known when the request was sent.
+    if (refusal !== undefined) await this.#acquirer.refused(want.takes, refusal, clock.monotonicMs())
+    return refusal !== undefined
   }
 
   /** See {@link Taker.settle}. */
@@ -299,6 +315,7 @@ export class Takes implements Taker {
       asked,
       hasPlace: row !== undefined && row.life_us !== null,
       isUncharged: row === undefined,
+      isProbe: row?.probing === true,
       place: row?.n ?? null,
       over: () => this.#leases.delete(lease),
       unused: ({ shared }) => shared && this.#options.shared?.unused(shared, want.takes, want.costs),

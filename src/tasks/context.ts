@@ -1,5 +1,6 @@
 /** What handlers get besides their input. */
 import type { Log } from '../core/log.ts'
+import type { Refused } from '../http/feedback.ts'
 import type { Chosen } from '../limits/pool.ts'
 
 /** What a handler gets besides its input. */
@@ -27,6 +28,16 @@ export interface Context {
    * @example await settle({ tpm: usage.total_tokens })
    */
   settle(actual: number | Readonly<Record<string, number>>): Promise<void>
+  readonly limits: {
+    /**
+     * Reports that the vendor refused a request that was not sent by `fetch`, as an SDK or a library sends it: the limits
+     * that this concerns are held in the whole fleet. A 429 that the handler throws (an error with `status` and `headers`,
+     * or `response`) is understood without it.
+     * @throws StoreError SLUICE_STORE_UNREACHABLE
+     * @example await ctx.limits.refused({ limit: 'tpm', retryAfterMs: 20_000 })
+     */
+    refused(refusal?: Refused): Promise<void>
+  }
   /** Aborted on timeout, within some 2 s of a cancel, when the worker gives up the job, and at forced shutdown. */
   readonly signal: AbortSignal
   /** 1 for the first attempt. */

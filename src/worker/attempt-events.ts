@@ -32,13 +32,17 @@ export class AttemptEvents implements Watch {
   /** False for almost every success: then nothing waits for its record. */
   wants({ kind }: Outcome): boolean {
     if (kind === 'done') return this.#failing.size > 0 || this.#report.has('done')
-    return kind === 'retry' || kind === 'failed' || kind === 'interrupt'
+    return kind === 'retry' || kind === 'throttled' || kind === 'failed' || kind === 'interrupt'
   }
 
   ended(job: ClaimedJob, outcome: Outcome): void {
     if (outcome.kind === 'done') return this.#done(job, outcome.tookMs)
-    if (outcome.kind !== 'retry' && outcome.kind !== 'failed' && outcome.kind !== 'interrupt') return
+    if (!('error' in outcome)) return
     const error = recorded(outcome.error)
+    if (outcome.kind === 'throttled') {
+      const { tookMs, delayMs: retryInMs } = outcome
+      return this.#report.emit('throttled', { ...this.#about(job), error, tookMs, retryInMs })
+    }
     if (outcome.kind === 'failed')
       return this.#report.emit('exhausted', { ...this.#about(job), reason: outcome.reason, error, jobs: 1 })
     const { failures = 0, sinceMs = this.#clock.monotonicMs() } = this.#failing.get(job.task) ?? {}

@@ -13,10 +13,11 @@ import type { OpeningReader } from '../gates/gates.ts'
 import type { Rulebook } from '../tasks/rule.ts'
 import type { AnyTask, Context } from '../tasks/task.ts'
 import type { GuardedAgent } from '../http/agent.ts'
-import { vendorLimitedCode } from '../http/feedback.ts'
+import { type Refusal, type Refused, refusalIn, refusalOf, vendorLimitedCode } from '../http/feedback.ts'
 import type { PeerLimiter } from '../limits/peer.ts'
 import { Allowance, StaleGrantError, uncalledCode } from '../http/allowance.ts'
 import { createFetch } from '../http/fetch.ts'
+import { attemptOver, staleBeforeCall } from './attempt-errors.ts'
 import { admission, placeElsewhere, type NewPlace, isAdmitted } from './admission.ts'
 import { poolMembersOf, withBase } from './pool-choice.ts'
 import { StoreGrants } from './grants.ts'
@@ -74,6 +75,8 @@ export class Attempt {
   #given: { reason: Error } | undefined
   #reject: ((reason: Error) => void) | undefined
   #isCalled = false
+  /** The handler has reported that the vendor refused a request. */
+  #isRefused = false
   #hasEnded = false
   /** Cancels the timeout. */
   #disarm: (() => void) | undefined
@@ -103,6 +106,8 @@ export class Attempt {
   run(): Promise<Outcome> {
     const ended = (outcome: Outcome) => {
       if ('tookMs' in outcome) this.#options.patience.forget(this.job.id)
+      // A handler that sends its requests by another client than ctx.fetch.
+      if (outcome.kind === 'done' && this.job.isProbe === true) this.#ownGrants().accepted()
       if (outcome.kind === 'unused' || outcome.kind === 'readmit' || outcome.kind === 'discard') this.#giveBack()
       return this.#isCalled ? this.#reported(outcome) : outcome
     }
@@ -148,7 +153,7 @@ export class Attempt {
       if (this.#given !== undefined && !late && this.#task.isOnce)
         return { kind: 'failed', reason: 'doubtful', error: describe(this.#given.reason), tookMs }
       if (this.#given !== undefined && !late) return { kind: 'interrupt', error: describe(this.#given.reason), tookMs }
-      return this.#verdict(error, tookMs)
+      return await this.#judge(error, tookMs)
     } finally {
       this.#disarm?.()
       this.#hasEnded = true
@@ -227,10 +232,23 @@ export class Attempt {
     )
   }
 
-  #verdict(error: unknown, tookMs: number): Outcome {
-    const known = knownError(error)
-    const isInDoubt = this.#isCalled && !this.#isSure(known)
-    return verdict(this.job, this.#task, error, isInDoubt, tookMs, this.#options.store.clock)
+  /** Judges what the handler threw, and holds the limits that the vendor refused, if it is about that. */
+  async #judge(error: unknown, tookMs: number): Promise<Outcome> {
+    const refusal = this.#isCalled && !this.#isLate ? refusalIn(error) : undefined
+    // Those of ctx.fetch have held them already. While the store is unavailable nothing is claimed either.
+    if (refusal !== undefined && !this.#isRefused && this.#allowance?.isRefused !== true)
+      await this.#refused(refusal).catch(() => {})
+    return this.#verdict(error, tookMs, refusal)
+  }
+
+  #refused(refusal: Refusal): Promise<void> {
+    this.#isRefused = true
+    return this.#ownGrants().refused(refusal)
+  }
+
+  #verdict(error: unknown, tookMs: number, refusal?: Refusal): Outcome {
+    const isInDoubt = this.#isCalled && !this.#isSure(knownError(error))
+    return verdict(this.job, this.#task, error, refusal, isInDoubt, tookMs, this.#options.store.clock)
   }
 
   /**
@@ -308,6 +326,15 @@ export class Attempt {
     },
   }
 
+  static readonly #limitsOf: PropertyDescriptor & ThisType<Owned> = {
+    enumerable: true,
+    configurable: true,
+    get() {
+      const self = this[owner]
+      return { refused: (refused: Refused = {}) => self.#refused(refusalOf(refused)) }
+    },
+  }
+
   #ownNotes(): Notes {
     const { store, notes, worker } = this.#options
     const { id, task, attempt } = this.job
@@ -334,9 +361,10 @@ export class Attempt {
     }
     Object.defineProperty(context, owner, { enumerable: false })
     Object.defineProperty(context, 'fetch', Attempt.#fetchOf)
+    Object.defineProperty(context, 'limits', Attempt.#limitsOf)
     Object.defineProperty(context, 'log', Attempt.#logOf)
     Object.defineProperty(context, 'signal', Attempt.#signalOf)
-    return context as typeof context & Pick<Context, 'fetch' | 'log' | 'signal'>
+    return context as typeof context & Pick<Context, 'fetch' | 'limits' | 'log' | 'signal'>
   }
 
   #ownGrants(): StoreGrants {
@@ -366,14 +394,4 @@ export class Attempt {
     }
     return this.#controller.signal
   }
-}
-
-function attemptOver(): AttemptError {
-  return new AttemptError('SLUICE_ATTEMPT_OVER', 'the attempt is over; it makes no further calls', { retryable: false })
-}
-
-function staleBeforeCall(name: string): StaleGrantError {
-  return new StaleGrantError(
-    `the grant ran out before "${name}" could be called: while its input was checked (make the schema faster, and do look-ups in the handler), or while a thread was prepared`,
-  )
 }

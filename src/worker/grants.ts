@@ -11,6 +11,7 @@ import type { ClaimedJob } from '../claim/claimed-job.ts'
 import type { AttemptReport } from '../claim/finish/attempt-report.ts'
 import type { Estimates } from '../tasks/estimate.ts'
 import { type Grants, type RequestCost, StaleGrantError } from '../http/allowance.ts'
+import type { Refusal } from '../http/feedback.ts'
 import type { Grant } from '../http/send-check.ts'
 import { checkUnits } from '../limits/cost.ts'
 import type { Limit } from '../limits/limit.ts'
@@ -75,6 +76,8 @@ export class StoreGrants implements Grants {
   readonly #told = new Set<number>()
   /** Limits that were settled. */
   readonly #learned = new Set<string>()
+  /** The vendor has refused requests before: those of this attempt show whether it accepts them again. */
+  #isProbe: boolean
 
   constructor(options: GrantsOptions) {
     const { store, storeClock, shared, job, grantMs } = options
@@ -85,6 +88,7 @@ export class StoreGrants implements Grants {
     this.#costs = job.costs?.slice(0, -1) ?? this.#takes.map(() => 1)
     this.#charged = [...this.#costs]
     this.#settled = this.#takes.map(() => null)
+    this.#isProbe = job.isProbe === true
     this.own =
       grantMs === undefined
         ? undefined
@@ -264,8 +268,20 @@ export class StoreGrants implements Grants {
     await this.#acquirer.ask({ wish: { id }, takes: this.#takes, units, back: { id, units }, job })
   }
 
-  async hold(ms: number, why: string): Promise<void> {
-    if (this.#takes.length > 0) await this.#acquirer.hold(this.#takes, ms, why)
+  async refused(refusal: Refusal): Promise<void> {
+    if (this.#takes.length > 0) await this.#acquirer.refused(this.#takes, refusal, this.#grantedMs)
+  }
+
+  accepted(): void {
+    if (!this.#isProbe) return
+    this.#isProbe = false
+    // If the store does not receive it, the next accepted request does the same.
+    void this.#acquirer.accepted(this.#takes, this.#grantedMs).catch(() => {})
+  }
+
+  /** The time of the newest grant. */
+  get #grantedMs(): number {
+    return this.#used.at(-1)?.asked?.monotonicMs ?? this.#options.job.grantedMs
   }
 
   /** Requests a grant from the store, then from the second limiter. */
@@ -279,6 +295,7 @@ export class StoreGrants implements Grants {
     const question = { wish, takes: this.#takes, units, back, job }
     const answer = await this.#acquirer.ask(question)
     if (answer.lost) throw jobLost()
+    this.#isProbe ||= answer.granted && answer.probing === true
     if (!answer.granted) return { waitMs: Math.max(1, Number(answer.wait_us ?? 1_000) / 1_000) }
     const { fromMs, waitMs, id } = await this.#acquirer.agree(question, answer)
     const deadlineMs = (fromMs ?? answer.fromMs) + grantMs

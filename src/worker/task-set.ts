@@ -72,7 +72,9 @@ export class TaskSet {
   /** Returns how an attempt ends that its outlet has had for `forMs` without a report; undefined: it may still go on. */
   timedOut(job: ClaimedJob, forMs: number, clock: Clock): Outcome | undefined {
     const task = this.#byName.get(job.task) as AnyTask
-    return forMs > task.timeoutMs + reportMs ? verdict(job, task, timeoutError(task), true, forMs, clock) : undefined
+    return forMs > task.timeoutMs + reportMs
+      ? verdict(job, task, timeoutError(task), undefined, true, forMs, clock)
+      : undefined
   }
 
   /** Returns a function that creates the attempt of a job. */

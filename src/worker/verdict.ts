@@ -5,21 +5,29 @@ import type { Clock } from '../core/clock.ts'
 import { AttemptError, SluiceError } from '../core/errors.ts'
 import { redactText } from '../core/redact.ts'
 import { delayMs, waitMaxMs } from '../core/retry.ts'
+import type { Refusal } from '../http/feedback.ts'
 import { retryInCode, snoozedCode } from '../tasks/outcome.ts'
 import type { AnyTask } from '../tasks/task.ts'
 
 const errorBytesMax = 4_096
+/** The longest delay of a job with limits that the vendor refused without stating a time. */
+const throttledMaxMs = 60_000
 
 /** Judges an error by its fields, not by its class: it may come from another copy of the package. */
 export function knownError(error: unknown): (SluiceError & Partial<AttemptError>) | undefined {
   return SluiceError.is(error) ? (error as SluiceError & Partial<AttemptError>) : undefined
 }
 
-/** Returns how an attempt ends that failed by `error`. @param isInDoubt the call may have been made */
+/**
+ * Returns how an attempt ends that failed by `error`.
+ * @param refusal what the error contains, if the vendor refused the request
+ * @param isInDoubt the call may have been made
+ */
 export function verdict(
   job: ClaimedJob,
   task: AnyTask,
   error: unknown,
+  refusal: Refusal | undefined,
   isInDoubt: boolean,
   tookMs: number,
   clock: Clock,
@@ -29,12 +37,31 @@ export function verdict(
   if (known?.code === snoozedCode) return { kind: 'return', delayMs: known.retryAfterMs ?? 0, held: 'snooze', tookMs }
   if (known?.retryable === false) return { kind: 'failed', reason: 'refused', error: text, tookMs }
   if (task.isOnce && isInDoubt) return { kind: 'failed', reason: 'doubtful', error: text, tookMs }
+  if (refusal !== undefined) return throttled(job, task, refusal, text, tookMs, clock)
   const failed = job.failed + 1
   if (failed >= task.retry.attempts) return { kind: 'failed', reason: 'exhausted', error: text, tookMs }
   const policyMs = known?.code === retryInCode ? 0 : delayMs(failed, task.retry, clock.random())
   // A vendor's header may contain no number, or one that is more than the store can add to a time.
   const waitMs = Math.min(waitMaxMs, Math.max(policyMs, Number(known?.retryAfterMs) || 0))
   return { kind: 'retry', error: text, delayMs: waitMs, tookMs }
+}
+
+/** Returns how an attempt ends that the vendor refused: its job waits as long as the vendor demands, else for its limits. */
+function throttled(
+  job: ClaimedJob,
+  { retry }: AnyTask,
+  { retryAfterMs }: Refusal,
+  error: string,
+  tookMs: number,
+  clock: Clock,
+): Outcome {
+  const times = job.throttled + 1
+  if (times > retry.maxThrottled) return { kind: 'failed', reason: 'exhausted', error, tookMs }
+  // A job with limits waits for its held buckets too, so its own delay only lets other jobs go first.
+  const mostMs = job.takes === null ? waitMaxMs : throttledMaxMs
+  const ownMs = Math.min(mostMs, delayMs(times, retry, clock.random()))
+  const waitMs = Math.min(waitMaxMs, Math.max(0, Number(retryAfterMs ?? ownMs) || 0))
+  return { kind: 'throttled', error, delayMs: waitMs, held: 'throttled', tookMs }
 }
 
 /** Returns the error of an attempt that took longer than its task allows. */

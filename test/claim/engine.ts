@@ -185,6 +185,7 @@ export async function empty(db: Queryable): Promise<void> {
     'reservation',
     'renewal',
     'parked',
+    'refusal',
     'bucket',
     'ledger',
     'claim',

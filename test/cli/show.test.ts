@@ -28,6 +28,7 @@ const job: Job = {
   queue: 'default',
   priority: 0,
   attempt: 45,
+  throttled: 0,
   failed: 45,
   crashes: 0,
   ambiguous: false,

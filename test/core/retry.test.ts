@@ -15,8 +15,16 @@ const span = fc.integer({ min: 0, max: 366 * 86_400_000 })
 const failures = fc.integer({ min: 1, max: 1_000 })
 
 it('has the defaults that it documents', () => {
-  expect(retryPolicy()).toEqual({ attempts: 24, baseMs: 1_000, maxMs: 3_600_000 })
-  expect(retryPolicy({ attempts: 1, base: '2s', max: '1min' })).toEqual({ attempts: 1, baseMs: 2_000, maxMs: 60_000 })
+  expect(retryPolicy()).toEqual({ attempts: 24, maxThrottled: 1_000, baseMs: 1_000, maxMs: 3_600_000 })
+  expect(retryPolicy({ attempts: 1, base: '2s', max: '1min' })).toMatchObject({
+    attempts: 1,
+    baseMs: 2_000,
+    maxMs: 60_000,
+  })
+})
+
+it.each([0, -1, 1.5, 1_000_001, NaN, '3' as never])('a retry policy refuses %s throttled attempts', (maxThrottled) => {
+  expect(code({ maxThrottled })).toBe('SLUICE_BAD_RETRY')
 })
 
 it.each([0, -1, 1.5, 1_001, NaN, Infinity, '3' as never])('a retry policy refuses %s attempts', (attempts) => {

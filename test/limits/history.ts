@@ -7,7 +7,9 @@ import {
   charge,
   emptyBucket,
   type Entry,
+  accept,
   hold,
+  refuse,
   neverUs,
   rebuild,
   release,
@@ -141,7 +143,8 @@ export class Twin {
     else if (act.kind === 'charge') this.#charge(act.buckets, act.shares, act.size)
     else if (act.kind === 'refund') this.#refund(act.bucket, act.ago, act.share)
     else if (act.kind === 'release') this.#release(act.buckets, act.units)
-    else if (act.kind === 'hold') this.#hold(act.buckets, act.us)
+    else if (act.kind === 'hold') this.#hold(act.buckets, act.us, act.probeUs)
+    else if (act.kind === 'accept') this.#accept(act.buckets)
     else if (act.kind === 'retire') this.#retire(act.us)
     else this.#define(act.limit, act.rules)
   }
@@ -221,7 +224,7 @@ export class Twin {
     if (repeat !== undefined) return this.#play(command, 'true 0')
     const denied = kept
       .map((one) => this.#room(one, this.#nowUs, true, units))
-      .filter((one) => one.avail < Math.max(units, 1))
+      .filter((one) => one.units < Math.max(units, 1) || one.places < 1)
     if (denied.length > 0) {
       const wait = Math.max(1, Math.max(...denied.map((one) => one.nextUs)) - this.#nowUs)
       return this.#play(command, `false ${wait}`)
@@ -281,14 +284,23 @@ export class Twin {
     this.#play({ kind: 'release', buckets: kept.map((one) => one.id), units: kept.map(() => units) })
   }
 
-  #hold(numbers: number[], us: number): void {
+  #hold(numbers: number[], us: number, probeUs: number | null): void {
     const kept = this.#pick(numbers)
     for (const one of kept) {
       const { bucket } = this.#room(one)
-      const held = hold(bucket, us)
-      if (held.holdUs > bucket.holdUs) this.#write(one, held)
+      const held = probeUs === null ? hold(bucket, us) : refuse(bucket, us, probeUs)
+      if (held.holdUs > bucket.holdUs || held.probeUs !== bucket.probeUs) this.#write(one, held)
     }
-    this.#play({ kind: 'hold', buckets: kept.map((one) => one.id), us })
+    this.#play({ kind: 'hold', buckets: kept.map((one) => one.id), us, probe: probeUs })
+  }
+
+  #accept(numbers: number[]): void {
+    const kept = this.#pick(numbers)
+    for (const one of kept) {
+      const { bucket } = this.#room(one)
+      if (bucket.probeUs > 0) this.#write(one, accept(bucket))
+    }
+    this.#play({ kind: 'accept', buckets: kept.map((one) => one.id) })
   }
 
   #retire(us: number): void {

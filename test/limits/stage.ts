@@ -61,7 +61,9 @@ begin
       when 'release' then
         perform ${fn}.release_places(v_buckets, sluice.test_numbers(c -> 'units')::integer[]);
       when 'hold' then
-        perform ${fn}.hold_buckets(v_buckets, (c ->> 'us')::bigint, null);
+        perform ${fn}.hold_buckets(v_buckets, (c ->> 'us')::bigint, null, null, (c ->> 'probe')::bigint);
+      when 'accept' then
+        perform ${fn}.accept_buckets(v_buckets, 0, null);
       when 'retire' then
         update sluice.test_clock set us = (c ->> 'us')::bigint;
         perform ${fn}.delete_old_ledger((c ->> 'keep')::bigint, -1);

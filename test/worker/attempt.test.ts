@@ -104,7 +104,9 @@ test.each(Object.keys(errors).filter((kind) => kind !== 'usage'))(
       return errors[which]?.()
     }
     await expect.poll(async () => (await sluice.jobs.get(job))?.state).toBe('done')
-    expect(await sluice.jobs.get(job)).toMatchObject({ attempt: 2, failed: 1 })
+    // A vendor's refusal is no failure.
+    const counts = kind === 'copied' ? { failed: 0, throttled: 1 } : { failed: 1, throttled: 0 }
+    expect(await sluice.jobs.get(job)).toMatchObject({ attempt: 2, ...counts })
   },
 )
 

@@ -97,6 +97,7 @@ play({
   'gets a 503 without Retry-After': {
     left: 1,
     state: 'scheduled',
+    heldMs: 1_000,
     task: patient,
     run: async ({ fetch }) => raise(rateLimited(await fetch('/503'))),
   },

@@ -25,7 +25,8 @@ begin
       -- Until this row is written, engine.bucket_room returns the state under the older definition.
       perform engine.append_ledger(array[jsonb_populate_record(
         null::engine.room, to_jsonb(v_state) || jsonb_build_object(
-        'ord', 1, 'bucket', v_bucket, 'n', v_row.n, 'now_at', v_row.at, 'version', v_def.version, 'hold', v_row.hold,
+        'ord', 1, 'bucket', v_bucket, 'n', v_row.n, 'now_at', v_row.at, 'version', v_def.version,
+        'hold', v_row.hold, 'probe', v_row.probe,
         'kind', v_def.kind, 'weight', v_def.weight, 'slot', v_def.slot, 'margin', v_def.margin))]);
     exception when data_exception or integrity_constraint_violation or assert_failure then
       perform engine.park_bucket(row(v_bucket, sqlstate, sqlerrm)::engine.fault);

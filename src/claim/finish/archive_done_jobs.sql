@@ -21,12 +21,12 @@ begin
       else engine.append_attempt(j, 'done', i.began_us, i.report, null, null) end as all_attempts,
       i.report::json -> 1 as told
   ), kept as (
-    insert into sluice.done (id, state, task, queue, priority, attempt, failed, crashes, ambiguous, created_at,
-      dispatched_at, started_at, finished_at, fair, takes, costs, tags, input, result, error, claim, weight, once,
-      on_failed, ruled, attempts, notes)
-    select id, 'done', task, queue, priority, attempt, failed, crashes, ambiguous, created_at, dispatched_at,
-      begun, v_now, fair, takes, costs, tags, input, result::jsonb, error, claim, weight, once, on_failed, ruled,
-      all_attempts, told
+    insert into sluice.done (id, state, task, queue, priority, attempt, failed, throttled, crashes, ambiguous,
+      created_at, dispatched_at, started_at, finished_at, fair, takes, costs, tags, input, result, error, claim, weight,
+      once, on_failed, ruled, attempts, notes)
+    select id, 'done', task, queue, priority, attempt, failed, throttled, crashes, ambiguous,
+      created_at, dispatched_at, begun, v_now, fair, takes, costs, tags, input, result::jsonb, error, claim, weight,
+      once, on_failed, ruled, all_attempts, told
     from ended returning id
   )
   select array_agg(id) into v_ids from kept;

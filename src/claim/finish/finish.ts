@@ -19,6 +19,8 @@ export type Outcome =
   | ({ kind: 'done'; result: string | null } & Ran)
   | ({ kind: 'failed'; reason: 'exhausted' | 'refused' | 'doubtful'; error: string } & Ran)
   | ({ kind: 'retry'; error: string; delayMs: number } & Ran)
+  /** The vendor refused it, which is no failure. */
+  | ({ kind: 'throttled'; error: string; delayMs: number; held: 'throttled' } & Ran)
   /**
    * No call was made: the attempt does not count. `unused`: its grant is refunded; `return`: its grant was refunded
    * before.

@@ -8,6 +8,7 @@
 -- - done: it succeeded.
 -- - failed: the job has failed; p_reasons has the reason.
 -- - retry: the job is due again in p_delays_us, in the lane of retries (store/lane_id.sql).
+-- - throttled: the vendor refused it, which is no failure; the job is due again in p_delays_us, in its own lane.
 -- - return: the handler was not called; the attempt does not count.
 -- - unused: the same, and the grant is given back. Both may be put off by p_delays_us; p_reasons names the cause.
 -- - denied: the same, because others that share the job's limits deny it. p_reasons names the bucket that they used up,
@@ -71,16 +72,16 @@ begin
       coalesce(i.error::jsonb, j.error), engine.append_attempt(j, i.outcome, i.began_us, i.report, i.error, null),
       case when i.report is null then j.notes else i.report::json -> 1 end)::engine.ending as ending
   ), again as (
-    update sluice.job j set
-      claim = null, ambiguous = j.ambiguous or i.outcome = 'interrupt',
+    update sluice.job j set claim = null, ambiguous = j.ambiguous or i.outcome = 'interrupt',
       due_at = v_now + make_interval(secs => coalesce(i.delay_us, 0) / 1e6),
       attempt = j.attempt - case when i.outcome in ('return', 'unused', 'denied') then 1 else 0 end,
       failed = j.failed + (i.outcome = 'retry')::integer, lane = j.lane | (i.outcome = 'retry')::integer,
-      held = case when i.outcome in ('return', 'unused') then i.reason end, error = coalesce(i.error::jsonb, j.error),
+      throttled = j.throttled + (i.outcome = 'throttled')::integer, error = coalesce(i.error::jsonb, j.error),
+      held = case when i.outcome in ('return', 'unused', 'throttled') then i.reason end,
       attempts = engine.append_attempt(j, i.outcome, i.began_us, i.report, i.error, i.delay_us),
       notes = case when i.report is null then j.notes else i.report::json -> 1 end
     from item i where j.id = i.id and j.claim = i.claim
-      and i.outcome in ('retry', 'return', 'unused', 'denied', 'interrupt')
+      and i.outcome in ('retry', 'throttled', 'return', 'unused', 'denied', 'interrupt')
     returning j.id
   )
   select (select array_agg(id) from (select id from ended union all select id from again) s),

@@ -13,14 +13,15 @@ create or replace function engine.encode_job(p_job sluice.job, p_life bigint, p_
 returns text
 language sql stable as $$
   select case
-    when p_same and p_job.failed = 0 and p_job.crashes = 0 and not p_job.ambiguous and p_job.raw is null
-      and p_job.ruled is null and p_job.costs is null and p_job.holds is null then
+    when p_same and p_job.failed = 0 and p_job.throttled = 0 and p_job.crashes = 0 and not p_job.ambiguous
+      and p_job.raw is null and p_job.ruled is null and p_job.costs is null and p_job.holds is null then
       p_job.seq || ',"' || p_job.id || '",' || p_job.attempt || ','
       || floor(date_part('epoch', p_job.created_at) * 1000)::bigint
     else
       p_job.seq || ',"' || p_job.id || '",' || p_job.attempt || ','
       || floor(date_part('epoch', p_job.created_at) * 1000)::bigint || ','
-      || to_json(p_job.task) || ',' || to_json(p_job.queue) || ',' || p_job.failed || ',' || p_job.crashes
+      || to_json(p_job.task) || ',' || to_json(p_job.queue) || ',' || p_job.failed || ',' || p_job.throttled || ','
+      || p_job.crashes
       || case when p_job.ambiguous then ',true,' else ',false,' end || p_job.priority
       || ',' || coalesce(to_json(p_job.takes)::text, 'null') || ','
       || case when p_job.raw then '2' when p_job.ruled is null then '1'

@@ -8,11 +8,12 @@
 -- p_cap: as in `engine.claim_jobs`
 -- now_us: the time of the decision, in microseconds
 -- avail, units, places, most, life: as in `engine.bucket_room`, for each bucket
+-- probing: the vendor has refused requests of a bucket that may grant one now (`engine.refuse_buckets`)
 -- rooms: what `engine.bucket_room` returned, from which `engine.append_ledger` goes on
 create or replace function engine.read_claim_room(
   p_buckets bigint[], p_members bigint[], p_lists bigint[], p_lanes bigint[], p_cap bigint,
   out now_us bigint, out avail bigint[], out units bigint[], out places bigint[], out most bigint[], out life bigint[],
-  out rooms engine.room[]) language plpgsql as $$
+  out rooms engine.room[], out probing boolean) language plpgsql as $$
 declare
   v_count integer := cardinality(p_buckets);
   v_room engine.room;
@@ -24,10 +25,11 @@ begin
   for round in 1 .. 2 loop
     now_us := engine.limiter_now_us(p_cap);
     rooms := array(select r::engine.room from engine.bucket_room(p_buckets || p_members, now_us) r);
-    v_stale := false; avail := '{}'; units := '{}'; places := '{}'; most := '{}'; life := '{}';
+    v_stale := false; probing := false; avail := '{}'; units := '{}'; places := '{}'; most := '{}'; life := '{}';
     foreach v_room in array rooms loop
       avail := avail || v_room.avail; units := units || v_room.units; places := places || v_room.places;
       most := most || v_room.most; life := life || v_room.life; v_stale := v_stale or v_room.stale;
+      probing := probing or v_room.probe > 0;
     end loop;
     exit when v_stale is not true or round = 2;
     perform engine.renew_bucket_states(p_buckets || p_members);

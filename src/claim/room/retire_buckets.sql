@@ -49,6 +49,8 @@ begin
     where (l.at, l.n) is not distinct from (b.at, b.n)
   ), forgotten as (
     delete from sluice.ledger where bucket = any (array(select id from same))
+  ), accepted as (
+    delete from sluice.refusal where bucket = any (array(select id from same))
   ), retired as (
     delete from sluice.bucket where id = any (array(select id from same)) returning 1
   )

@@ -24,6 +24,8 @@ create table sluice.job (
   priority smallint not null,
   attempt integer not null default 0,
   failed integer not null default 0,
+  -- Attempts that the vendor refused because of its own limits: they are no failures.
+  throttled integer not null default 0,
   crashes integer not null default 0,
   ambiguous boolean not null default false,
   created_at timestamptz not null,
@@ -82,6 +84,7 @@ create table sluice.done (
   priority smallint not null,
   attempt integer not null,
   failed integer not null,
+  throttled integer not null,
   crashes integer not null,
   ambiguous boolean not null,
   created_at timestamptz not null,

@@ -94,12 +94,28 @@ create table sluice.ledger (
   version integer not null,
   units bigint not null,
   hold bigint not null default 0,
+  -- Above 0, the vendor has refused requests: limits/ledger/refuse_buckets.sql.
+  probe bigint not null default 0,
   claim uuid,
   -- Why the row holds the bucket: limits/ledger/hold_buckets.sql.
   cause text,
   primary key (bucket, at, n)
 );
 create index ledger_at on sluice.ledger (at);
+
+-- Buckets of which the vendor has refused requests, until it accepts one (limits/ledger/accept_buckets.sql).
+-- Times are those of the limiter's clock, in microseconds.
+create table sluice.refusal (
+  bucket bigint primary key,
+  -- The other buckets of the refused request, whose keys it shares with other requests.
+  shared bigint[] not null,
+  -- The first and the newest refusal, and how many in a row were answers to requests sent after the one before.
+  since bigint not null,
+  at bigint not null,
+  n integer not null,
+  -- The vendor's answer, for people.
+  answer text not null
+);
 
 -- Buckets with a new definition whose ledger is too long for a claim to rebuild their state:
 -- claim/definitions/rebuild_next_bucket.sql.

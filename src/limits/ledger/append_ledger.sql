@@ -16,7 +16,7 @@ returns void language plpgsql as $$
 declare
   v_most constant bigint := 2305843009213693952;  -- use beyond a grant may owe more than a bucket holds
 begin
-  insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold, claim, cause)
+  insert into sluice.ledger (bucket, n, at, debt, slots, quota, version, units, hold, claim, cause, probe)
   select r.bucket, r.n + 1, r.now_at,
          array(select case when u.kind = 'concurrency' then greatest(0, u.debt + g.places * u.weight)
                  else least(v_most, greatest(coalesce(p_least[u.i], 0),
@@ -25,8 +25,10 @@ begin
          engine.count_in_windows(r.slots, r.kind, r.slot, r.now_at, coalesce(p_when, r.now_at), g.units),
          engine.count_in_quotas(r.quota, r.kind, r.margin,
            case when p_when is null then r.wall else p_when - engine.clock_lead_at(p_when) end, g.units),
-         r.version, g.units, r.hold, p_claim, p_cause
+         r.version, g.units, case when g.begins then greatest(r.hold, r.now_at + r.probe) else r.hold end, p_claim,
+         p_cause, r.probe
   from unnest(p_rooms) r
-  cross join lateral (select coalesce(p_units[r.ord], 0) as units, coalesce(p_places[r.ord], 0) as places) g
+  cross join lateral (select coalesce(p_units[r.ord], 0) as units, coalesce(p_places[r.ord], 0) as places,
+      r.probe > 0 and p_when is null and (p_units[r.ord] > 0 or p_places[r.ord] > 0) is true as begins) g
   where r.version is not null;
 end $$;

@@ -1,12 +1,12 @@
--- Holds buckets, mostly because the vendor demanded a pause: they grant nothing for p_us microseconds from now. Only
--- ever lengthens a hold. The hold counts from the bucket's own time: after a backward step of the clock it must not end
--- before it began.
+-- Holds buckets: they grant nothing for p_us microseconds from now. Only ever lengthens a hold. The hold counts from
+-- the bucket's own time: after a backward step of the clock it must not end before it began.
 -- p_buckets: their ids.
 -- p_cap: as for engine.limiter_now_us.
--- p_cause: null: the vendor demanded it; `used`, `closed`: other programs have used the limit up in Redis, or it is
--- closed there. `sluice why` reads it.
+-- p_cause: null: the vendor refused a request (engine.refuse_buckets), or demanded the pause; `used`, `closed`: other
+-- programs have used the limit up in Redis, or it is closed there. `sluice why` reads it.
+-- p_probe: from now on as in engine.bucket_room; null: as before.
 create or replace function engine.hold_buckets(p_buckets bigint[], p_us bigint, p_cap bigint,
-  p_cause text default null) returns void
+  p_cause text default null, p_probe bigint default null) returns void
 language plpgsql as $$
 declare
   v_room engine.room;
@@ -14,8 +14,9 @@ declare
 begin
   perform engine.lock_buckets(p_buckets);
   for v_room in select * from engine.bucket_room(p_buckets, engine.limiter_now_us(p_cap)) loop
-    continue when v_room.hold >= v_room.now_at + p_us;
-    v_room.hold := v_room.now_at + p_us;
+    continue when v_room.hold >= v_room.now_at + p_us and (p_probe is null or p_probe = v_room.probe);
+    v_room.hold := greatest(v_room.hold, v_room.now_at + p_us);
+    v_room.probe := coalesce(p_probe, v_room.probe);
     v_rooms := v_rooms || v_room;
   end loop;
   perform engine.append_ledger(v_rooms, p_cause => p_cause);

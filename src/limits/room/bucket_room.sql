@@ -17,6 +17,8 @@
 -- p_need: units of each bucket that are waited for, from one to as many as it holds. Null: one.
 -- p_exact: takes p_need as it is: more than the bucket holds (for several waiters together), or below one (as if units
 -- had been given back: one at 0, two at -1).
+-- probe: above 0, the vendor has refused requests: one grant at a time, after which the bucket is held for so many
+-- microseconds, until the vendor has answered (engine.refuse_buckets, engine.accept_buckets).
 -- A pool (`sender*`) has the room of its members, and no state of its own: its version is null, so nothing is written.
 -- The bucket of what a share leaves to others is not limited while the share's part is lent (engine.share_lent_from). A
 -- rate of it owes no more than it holds: what was borrowed is no debt. The part may be lent sooner than is known now,
@@ -30,7 +32,8 @@ create or replace function engine.bucket_room(
 returns table (
   ord integer, bucket bigint, n bigint, now_at bigint, debt bigint[], slots integer[], quota bigint[], version integer,
   kind text[], drain bigint[], weight bigint[], slot bigint[], margin bigint[], hold bigint, avail bigint, next bigint,
-  period bigint, slack bigint, stale boolean, units bigint, places bigint, most bigint, life bigint, wall bigint)
+  period bigint, slack bigint, stale boolean, units bigint, places bigint, most bigint, life bigint, wall bigint,
+  probe bigint)
 language plpgsql stable as $$
 declare
   v_in record; v_def sluice.limit_def; v_row sluice.ledger; v_is_long boolean; v_free bigint; v_need bigint;
@@ -43,7 +46,7 @@ begin
     from unnest(p_buckets) with ordinality u (b, o)
     left join lateral (select k.name, k.key, k.parked from sluice.bucket k where k.id = u.b limit 1) b on true
   loop
-    ord := v_in.i; bucket := p_buckets[ord]; v_row := v_in.newest;
+    ord := v_in.i; bucket := p_buckets[ord]; v_row := v_in.newest; probe := coalesce(v_row.probe, 0);
     if v_in.name is distinct from v_def.name or v_def.name is null or v_in.parked then  -- mostly it is the same
       select d.* into v_def
       from sluice.limit_def d where d.name = v_in.name and v_in.parked is null order by d.version desc limit 1; end if;
@@ -66,7 +69,7 @@ begin
       if 'window' = any (kind) then slots := engine.advance_windows(v_row.slots, kind, slot, v_row.at, now_at); end if;
       if margin is not null then quota := engine.read_quota_periods(v_row, v_def, wall); end if;
       debt := coalesce(v_row.debt, array_fill(0::bigint, array[cardinality(kind)])); next := greatest(p_now, hold);
-      units := 2147483647; places := 2147483647; period := 1; slack := null;
+      units := 2147483647; places := case when probe > 0 then 1 else units end; period := 1; slack := null;
       for r in 1 .. cardinality(kind) loop
         v_need := case when p_exact then p_need[ord] else least(greatest(p_need[ord], 1), v_def.room[r]) end;
         case kind[r]

@@ -1,0 +1,26 @@
+-- Ends what engine.refuse_buckets began, after the vendor accepted a request: the buckets grant again as their rules
+-- allow. Does nothing for a bucket of which the vendor refused a request that was sent later, or at the same time.
+-- It notifies workers and takers that wait for the buckets.
+-- p_age_us: how long ago the accepted request got its grant, or longer.
+-- p_cap: as for engine.limiter_now_us.
+create or replace function engine.accept_buckets(p_buckets bigint[], p_age_us bigint, p_cap bigint)
+returns void
+language plpgsql as $$
+declare
+  v_now bigint;
+  v_room engine.room;
+  v_rooms engine.room[] := '{}';
+begin
+  perform engine.lock_buckets_and_pools(p_buckets);
+  v_now := engine.limiter_now_us(p_cap);
+  delete from sluice.refusal r where r.bucket = any (p_buckets) and r.at < v_now - p_age_us;
+  for v_room in select * from engine.bucket_room(p_buckets, v_now) loop
+    continue when v_room.probe = 0 or exists (select 1 from sluice.refusal r where r.bucket = v_room.bucket);
+    v_room.hold := least(v_room.hold, v_room.now_at);
+    v_room.probe := 0;
+    v_rooms := v_rooms || v_room;
+  end loop;
+  perform engine.append_ledger(v_rooms);
+  perform engine.make_lists_due(array(select r.bucket from unnest(v_rooms) r),
+    array(select greatest(1, r.avail) from unnest(v_rooms) r), v_now);
+end $$;

@@ -1,0 +1,15 @@
+/** Errors by which an attempt ends what its handler does. */
+import { AttemptError } from '../core/errors.ts'
+import { StaleGrantError } from '../http/allowance.ts'
+
+/** Returns the error that aborts what the handler left running. */
+export function attemptOver(): AttemptError {
+  return new AttemptError('SLUICE_ATTEMPT_OVER', 'the attempt is over; it makes no further calls', { retryable: false })
+}
+
+/** Returns the error of an attempt whose grant expired before its handler could be called. @param name the task's */
+export function staleBeforeCall(name: string): StaleGrantError {
+  return new StaleGrantError(
+    `the grant ran out before "${name}" could be called: while its input was checked (make the schema faster, and do look-ups in the handler), or while a thread was prepared`,
+  )
+}

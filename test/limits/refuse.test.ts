@@ -1,0 +1,124 @@
+/** Which buckets a vendor's refusal holds, for how long, and what ends that: on a clock that the test moves. */
+import { beforeEach, describe, expect, it } from 'vitest'
+import { hash64 } from '../../src/core/hash.ts'
+import { sqlOn } from '../../src/db/store.ts'
+import { defineLimit } from '../../src/claim/definitions/define.ts'
+import { limit } from '../../src/limits/limit.ts'
+import { emptied, engines, ownClock } from '../claim/engine.ts'
+import { fn } from '../servers/fn.ts'
+
+const startMs = 1_800_000_000_000
+let names = 0
+
+describe.each(engines)('refusals, on $name', (engine) => {
+  const at = emptied(engine)
+  let nowMs: number
+  let clock: { set(ms: number): Promise<void> }
+  let name: string
+  const pass = async (ms: number) => clock.set((nowMs += ms))
+  const define = async (own: string, options: Parameters<typeof limit>[1], keys: readonly string[]) => {
+    await defineLimit(sqlOn(at.db), limit(own, options))
+    for (const key of keys)
+      await at.db.query(`insert into sluice.bucket (id, name, key) values ($1, $2, $3)`, [
+        hash64(key === '' ? own : `${own}:${key}`),
+        own,
+        key,
+      ])
+  }
+  beforeEach(async () => {
+    names++
+    nowMs = startMs
+    clock = await ownClock(at.db, startMs)
+    await clock.set(startMs)
+    name = `refuse${names}`
+    await define(name, { rate: '100/10s' }, ['a', 'b', 'c', 'd'])
+    await define(`${name}all`, { rate: '100/s' }, [''])
+  })
+
+  /** Reports a refusal of a request for this key that was granted so long ago; resolves to what is held, and for how long. */
+  const refuse = async (key: string, saidMs?: number, ageMs = 1) => {
+    const params = [[hash64(`${name}:${key}`)], [hash64(`${name}all`)], saidMs && saidMs * 1_000, ageMs * 1_000]
+    const [row] = await at.db.query<{ held: string[]; wait_us: string }>(
+      `select * from ${fn}.refuse_buckets($1, $2, $3, $4, null, '429 from vendor')`,
+      params,
+    )
+    const all = ['a', 'b', 'c', 'd'].map((own) => [hash64(`${name}:${own}`), own] as const)
+    const known = new Map([...all, [hash64(`${name}all`), 'all']])
+    return { held: row?.held.map((id) => known.get(id)), s: Number(row?.wait_us) / 1_000_000 }
+  }
+  const accept = async (key: string, ageMs = 1) => {
+    await at.db.query(`select ${fn}.accept_buckets($1, $2, null)`, [[hash64(`${name}:${key}`)], ageMs * 1_000])
+  }
+  const room = async (key: string) => {
+    const [row] = await at.db.query<{ avail: string; next_s: number }>(
+      `select avail, ((next - sluice.now_us()) / 1000000)::float8 as next_s
+       from ${fn}.bucket_room(array[$1::bigint], sluice.now_us())`,
+      [hash64(`${name}:${key}`)],
+    )
+    return { avail: Number(row?.avail), nextS: row?.next_s }
+  }
+  /** Grants one unit, as a claim does. */
+  const grant = (key: string) =>
+    at.db.query(
+      `select ${fn}.append_ledger(array(select r::${fn}.room from ${fn}.bucket_room(array[$1::bigint], sluice.now_us()) r),
+         gen_random_uuid(), '{1}', '{1}')`,
+      [hash64(`${name}:${key}`)],
+    )
+
+  it('hold the key for as long as the vendor demands, and nothing else', async () => {
+    expect(await refuse('a', 30_000)).toEqual({ held: ['a'], s: 30 })
+    expect(await room('a')).toEqual({ avail: 0, nextS: 30 })
+    expect((await room('b')).avail).toBeGreaterThan(1)
+  })
+
+  it('hold what keys share when a third key is refused within a second, and not later', async () => {
+    await refuse('a', 5_000)
+    await pass(600)
+    expect((await refuse('b', 5_000)).held).toEqual(['b'])
+    await pass(600)
+    expect((await refuse('c', 5_000)).held).toEqual(['c'])
+    await pass(300)
+    expect((await refuse('d', 5_000)).held).toEqual(['d', 'all'])
+  })
+
+  it('let one request through after the hold, and the next one only after another', async () => {
+    await refuse('a', 5_000)
+    await pass(5_000)
+    expect(await room('a')).toEqual({ avail: 1, nextS: 0 })
+    await grant('a')
+    expect(await room('a')).toEqual({ avail: 0, nextS: 1 })
+    await pass(1_000)
+    expect((await room('a')).avail).toBe(1)
+  })
+
+  it('double the hold with each one in a row if the vendor states no time, up to the span of the limit', async () => {
+    const holds: number[] = []
+    for (let n = 0; n < 6; n++) {
+      const { s } = await refuse('a')
+      holds.push(s)
+      await pass(s * 1_000)
+      await grant('a')
+      await pass(50)
+    }
+    expect(holds).toEqual([1, 2, 4, 8, 10, 10].map((s) => (s === 10 ? expect.closeTo(10, 0) : s)))
+  })
+
+  it('count once when they answer requests that were sent before the first of them', async () => {
+    expect((await refuse('a', undefined, 10)).s).toBe(1)
+    await pass(100)
+    for (const ageMs of [150, 300, 101]) expect((await refuse('a', undefined, ageMs)).s).toBe(1)
+  })
+
+  it('are over when a request is accepted that was sent later, and not by one that was sent before', async () => {
+    await refuse('a', 5_000)
+    await pass(200)
+    await accept('a', 300)
+    expect((await room('a')).avail).toBe(0)
+    await pass(4_800)
+    await grant('a')
+    await pass(100)
+    await accept('a', 100)
+    expect((await room('a')).avail).toBeGreaterThan(1)
+    expect((await refuse('a')).s).toBe(1)
+  })
+})

@@ -1,0 +1,192 @@
+/** What a vendor's refusals do: whom they hold, that they are no failures, and how the vendor is tried again. */
+import { createServer } from 'node:http'
+import type { AddressInfo } from 'node:net'
+import { afterAll, beforeAll, describe, expect, it } from 'vitest'
+import { z } from 'zod'
+import { check, limit, rateLimited, takes, task } from '../../src/index.ts'
+import { provideTaker } from '../../src/limits/take.ts'
+import type { Context } from '../../src/tasks/task.ts'
+import { emptied, mainEngines } from '../claim/engine.ts'
+import { until } from '../until.ts'
+
+const input = z.object({ account: z.string(), n: z.number() })
+const by = ({ account }: z.infer<typeof input>) => account
+const crm = limit('throttled.crm', { rate: '1000/s', by })
+const total = limit('throttled.total', { rate: '5000/s' })
+
+/** The vendor: which accounts it refuses, for how long, and what arrived when. */
+const vendor = {
+  refuses: (_account: string): boolean => false,
+  retryAfter: undefined as string | undefined,
+  arrivals: [] as { account: string; atMs: number; status: number }[],
+}
+const server = createServer((request, response) => {
+  const account = (request.url ?? '').slice(1)
+  const status = vendor.refuses(account) ? 429 : 200
+  vendor.arrivals.push({ account, atMs: performance.now(), status })
+  response.writeHead(status, status === 429 && vendor.retryAfter ? { 'retry-after': vendor.retryAfter } : {}).end()
+})
+let origin = ''
+beforeAll(async () => {
+  await new Promise<void>((resolve) => server.listen(0, '127.0.0.1', resolve))
+  origin = `http://127.0.0.1:${(server.address() as AddressInfo).port}`
+})
+afterAll(() => void server.close())
+
+const refusedSince = (at: number) => vendor.arrivals.slice(at).filter(({ status }) => status === 429)
+
+describe.each(mainEngines)('a vendor that refuses requests, on $name', (engine) => {
+  const at = emptied(engine)
+  const held = () =>
+    at.db.query<{ bucket: string }>(
+      `select b.name || ':' || b.key as bucket from sluice.refusal r join sluice.bucket b on b.id = r.bucket order by 1`,
+    )
+
+  /** Runs jobs of these accounts to their end, and resolves to their records. */
+  async function work(
+    name: string,
+    run: (origin: string, context: Context, account: string) => Promise<unknown>,
+    accounts: readonly string[],
+    during: (ids: readonly string[]) => Promise<void> = async (ids) => {
+      for (const id of ids)
+        await until(async () => (await at.sluice.jobs.get(id))?.finishedAt !== null, 'every job ends')
+    },
+    retry: object = { attempts: 2, base: 1, max: 1 },
+  ) {
+    const call = task(name, {
+      input,
+      limits: [crm, total],
+      retry,
+      allowPrivate: [new URL(origin).host],
+      run: ({ account }, context) => run(origin, context, account),
+    })
+    const ids: string[] = []
+    for (const [n, account] of accounts.entries()) ids.push(await at.sluice.send(call, { account, n }))
+    const worker = await at.sluice.work([call])
+    try {
+      await during(ids)
+      return await Promise.all(ids.map((id) => at.sluice.jobs.get(id)))
+    } finally {
+      await worker.stop()
+    }
+  }
+  const byFetch = async (url: string, context: Context, account: string) =>
+    check(await context.fetch(`${url}/${account}`))
+
+  it('counts as an attempt, and not as a failure', async () => {
+    let left = 4
+    vendor.retryAfter = '0'
+    vendor.refuses = () => left-- > 0
+    const [job] = await work('throttled.counts', byFetch, ['a'])
+    expect(job).toMatchObject({ state: 'done', attempt: 5, failed: 0, throttled: 4 })
+    expect(job?.attempts.map(({ outcome }) => outcome)).toEqual([...Array<string>(4).fill('throttled'), 'done'])
+  })
+
+  it('ends a job that was refused more often than its task allows', async () => {
+    vendor.retryAfter = '0'
+    vendor.refuses = () => true
+    const [job] = await work('throttled.ends', byFetch, ['a'], undefined, { maxThrottled: 2 })
+    expect(job).toMatchObject({ state: 'failed', reason: 'exhausted', attempt: 3, throttled: 2 })
+  })
+
+  it('holds the key that it refused, and neither other keys nor what they share', async () => {
+    vendor.retryAfter = '3600'
+    vendor.refuses = (account) => account === 'a'
+    const others = Array.from({ length: 50 }, (_, n) => `b${n % 5}`)
+    const done = async (ids: readonly string[]) => {
+      await until(async () => (await at.sluice.jobs.get(ids[0] ?? ''))?.throttled === 1, 'the first one is refused')
+      for (const id of ids.slice(2)) await until(async () => (await at.sluice.jobs.get(id))?.state === 'done', id)
+    }
+    const begun = vendor.arrivals.length
+    const jobs = await work('throttled.narrow', byFetch, ['a', 'a', ...others], done)
+    expect(await held()).toEqual([{ bucket: 'throttled.crm:a' }])
+    expect(jobs.slice(2).every((job) => job?.state === 'done')).toBe(true)
+    expect(refusedSince(begun).length).toBeLessThanOrEqual(2)
+    const why = await at.sluice.why(jobs[1]?.id ?? '')
+    expect(JSON.stringify(why?.reasons)).toMatch(
+      /the vendor refused .*\(?429 from 127\.0\.0\.1|the vendor refused attempt/,
+    )
+  })
+
+  it.each<[string, (origin: string, context: Context, account: string) => Promise<unknown>]>([
+    [
+      'an SDK with status and headers',
+      async () =>
+        Promise.reject(Object.assign(new Error('Rate limit'), { status: 429, headers: { 'Retry-After': '3600' } })),
+    ],
+    [
+      'a client with the response in its error',
+      async () =>
+        Promise.reject(
+          Object.assign(new Error('429'), { response: { status: 429, headers: { 'retry-after': 3600 } } }),
+        ),
+    ],
+    ['rateLimited with a pause in ms', async () => Promise.reject(rateLimited(3_600_000))],
+    [
+      'ctx.limits.refused, and then another error',
+      async (_, context) => {
+        await context.limits.refused({ retryAfterMs: 3_600_000 })
+        throw new Error('as if')
+      },
+    ],
+  ])('holds the key when the handler learns of it by %s', async (_, run) => {
+    const name = `throttled.other${Math.random()}`
+    await work(name, run, ['a'], () => until(async () => (await held()).length > 0, 'it is held'), {})
+    expect(await held()).toEqual([{ bucket: 'throttled.crm:a' }])
+    const [hold] = await at.db.query<{ s: number }>(
+      'select (max(hold - at) / 1000000)::integer as s from sluice.ledger where hold > at',
+    )
+    expect(hold?.s).toBeGreaterThan(3_590)
+  })
+
+  it('holds a limit that the handler names', async () => {
+    const run = (_: string, context: Context) => context.limits.refused({ limit: total.name, retryAfterMs: 3_600_000 })
+    await work('throttled.named', run, ['a'])
+    expect(await held()).toEqual([{ bucket: 'throttled.total:' }])
+  })
+
+  it('is tried by one request at a time until it accepts one, and then gets all that the limits allow', async () => {
+    vendor.retryAfter = undefined
+    let isDown = true
+    vendor.refuses = () => isDown
+    const begun = vendor.arrivals.length
+    const accounts = Array<string>(60).fill('a')
+    const jobs = await work('throttled.probe', byFetch, accounts, async (ids) => {
+      await until(() => refusedSince(begun).length >= 14, 'the vendor has refused for a while')
+      isDown = false
+      for (const id of ids) await until(async () => (await at.sluice.jobs.get(id))?.state === 'done', id)
+    })
+    expect(jobs.every((job) => job?.failed === 0 && job.state === 'done')).toBe(true)
+    const refused = refusedSince(begun)
+    // Those in hand when it began; since then one for each hold of a second, the span of the rate.
+    const probes = refused.slice(10)
+    for (const [i, { atMs }] of probes.entries())
+      if (i > 0) expect(atMs - (probes[i - 1]?.atMs ?? 0)).toBeGreaterThan(900)
+    expect(await held()).toEqual([])
+  })
+
+  it('is tried by takes in the same way', async () => {
+    provideTaker(() => at.sluice.takes)
+    vendor.retryAfter = '1'
+    vendor.refuses = () => true
+    const init = { key: 'a' }
+    const agent = process.env['SLUICE_ALLOW_PRIVATE']
+    process.env['SLUICE_ALLOW_PRIVATE'] = '127.0.0.1'
+    try {
+      const answer = await takes.fetch([crm, total], `${origin}/a`, { key: { [crm.name]: 'a' } })
+      expect(answer.status).toBe(429)
+      expect(await held()).toEqual([{ bucket: 'throttled.crm:a' }])
+      vendor.refuses = () => false
+      expect((await crm.fetch(`${origin}/a`, init)).status).toBe(200)
+      await until(async () => (await held()).length === 0, 'the vendor accepts again')
+      expect(await crm.observe(new Response(null, { status: 429, headers: { 'retry-after': '3600' } }), init)).toBe(
+        true,
+      )
+      expect(await crm.observe(new Response(null, { status: 200 }), init)).toBe(false)
+      expect(await held()).toEqual([{ bucket: 'throttled.crm:a' }])
+    } finally {
+      process.env['SLUICE_ALLOW_PRIVATE'] = agent
+      provideTaker(undefined)
+    }
+  })
+})
