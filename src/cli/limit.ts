@@ -1,6 +1,7 @@
 /** How the command line shows one limit. */
 import { systemClock } from '../core/clock.ts'
-import type { LimitLine } from '../index.ts'
+import { redactText } from '../core/redact.ts'
+import type { LimitLine, LimitRefusal } from '../index.ts'
 import { numbersInWords } from '../limits/numbers.ts'
 import { brief, type Output, span } from './output.ts'
 
@@ -59,6 +60,14 @@ export function sayHead(out: Output, line: LimitLine): void {
       `  ${share.part * 100} % are reserved for jobs of share ${share.name}; others may use them when they were idle for ${span(share.lendAfterMs)}`,
     )
   if (paused.length > 0) out.line(`  paused: ${paused.map((one) => one ?? 'all keys').join(', ')}`)
+  for (const refusal of line.refusals) out.line(`  ${redactText(refusalLine(refusal))}`)
+}
+
+function refusalLine({ key, answer, count, since, heldUntil }: LimitRefusal): string {
+  const leftMs = heldUntil.getTime() - systemClock.wallMs()
+  const next = leftMs > 0 ? `held for another ${span(leftMs)}` : 'the next request shows whether it accepts them again'
+  const times = count === 1 ? 'once' : `${count} times in a row`
+  return `${key === undefined ? '' : `${key}: `}refused by the vendor ${times}, first ${ago(since)} (${answer}); ${next}`
 }
 
 /** Prints warnings: what could exceed the vendor's limit, and what is inconsistent. */

@@ -42,6 +42,20 @@ export interface LimitVersion {
   beside: { numbers: LimitNumbers; by: string }[]
 }
 
+/** Requests of one key that the vendor refused, and has not accepted since. */
+export interface LimitRefusal {
+  /** Undefined: the limit has no keys. */
+  key: string | undefined
+  /** The vendor's newest answer. */
+  answer: string
+  /** Refusals in a row; those of requests that were under way together count as one. */
+  count: number
+  since: Date
+  at: Date
+  /** Until then nothing is granted; after it one request at a time. */
+  heldUntil: Date
+}
+
 /** A limit as it is in force. */
 export interface LimitLine extends LimitVersion {
   name: string
@@ -64,6 +78,8 @@ export interface LimitLine extends LimitVersion {
   sources: Partial<Record<LimitSource, SourceLine>>
   /** Paused keys; undefined among them: the whole limit. */
   paused: (string | undefined)[]
+  /** Keys of which the vendor refuses requests, the newest first, at most 100. */
+  refusals: LimitRefusal[]
   /** A conflict with the change that was just made: waiting jobs that cost more than there is ever room for. */
   warning?: string
 }
@@ -92,6 +108,9 @@ interface Row {
   at_ms: number
   sources: Record<LimitSource, { numbers: LimitNumbers | null; by: string; reason: string | null; atMs: number }> | null
   paused: (string | null)[] | null
+  refusals:
+    | { key: string | null; answer: string; count: number; sinceMs: number; atMs: number; untilMs: number }[]
+    | null
 }
 
 const historyMax = 1_000
@@ -233,7 +252,7 @@ function versionOf({ version, spec, source, by, reason, at_ms: atMs }: Row): Lim
 }
 
 function lineOf(row: Row): LimitLine {
-  const { spec, sources, paused } = row
+  const { spec, sources, paused, refusals } = row
   return {
     name: row.name,
     ...versionOf(row),
@@ -255,6 +274,13 @@ function lineOf(row: Row): LimitLine {
         { numbers: numbers ?? {}, by, ...(reason === null ? {} : { reason }), at: dateOf(atMs) },
       ]),
     ),
+    refusals: (refusals ?? []).map(({ key, sinceMs, atMs, untilMs, ...refusal }) => ({
+      key: key ?? undefined,
+      ...refusal,
+      since: dateOf(sinceMs),
+      at: dateOf(atMs),
+      heldUntil: dateOf(untilMs),
+    })),
     paused: (paused ?? []).map((key) => key ?? undefined),
   }
 }

@@ -1,4 +1,5 @@
--- Reads the limits in force, with the present definition of each source, and what is paused of them.
+-- Reads the limits in force, with the present definition of each source, and what is paused of them or refused by the
+-- vendor (the newest 100 keys).
 -- $1: only this limit; null: all
 select d.name, d.version, d.spec, d.source, d.by, d.reason, (extract(epoch from d.created_at) * 1000)::float8 as at_ms,
        (select json_object_agg(s.source, json_build_object(
@@ -7,7 +8,16 @@ select d.name, d.version, d.spec, d.source, d.by, d.reason, (extract(epoch from 
         from (
           select distinct on (o.source) o.* from sluice.limit_source o
           where o.name = d.name and o.gone_at is null order by o.source, o.at desc) s) as sources,
-       (select json_agg(nullif(p.key, '') order by p.key) from sluice.limit_pause p where p.name = d.name) as paused
+       (select json_agg(nullif(p.key, '') order by p.key) from sluice.limit_pause p where p.name = d.name) as paused,
+       (select json_agg(json_build_object('key', f.key, 'answer', f.answer, 'count', f.n,
+          'sinceMs', ((f.since - e.ahead_us) / 1000)::float8, 'atMs', ((f.at - e.ahead_us) / 1000)::float8,
+          'untilMs', ((f.hold - e.ahead_us) / 1000)::float8) order by f.at desc)
+        from sluice.epoch e, lateral (
+          select nullif(b.key, '') as key, r.*, l.hold
+          from sluice.bucket b join sluice.refusal r on r.bucket = b.id
+          join lateral (
+            select k.hold from sluice.ledger k where k.bucket = b.id order by k.at desc, k.n desc limit 1) l on true
+          where b.name = d.name order by r.at desc limit 100) f) as refusals
 from (
   select distinct on (name) * from sluice.limit_def
   where ($1::text is null and strpos(name, '/') = 0) or name = $1 order by name, version desc) d
