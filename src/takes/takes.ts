@@ -120,7 +120,8 @@ export class Takes implements Taker {
     if (this.#closed.signal.aborted) throw closed()
     this.#fetches.add(spend)
     try {
-      const response = await spend.within(() => createFetch({ agent, clock, allowance: spend })(input, rest))
+      const call = createFetch({ agent, clock, allowance: spend, limits: want.limits })
+      const response = await spend.within(() => call(input, rest))
       grantsOf.set(response, spend)
       return response
     } finally {

@@ -348,7 +348,8 @@ export class Attempt {
   #fetch(): Context['fetch'] {
     const { store, agent } = this.#options
     this.#allowance = new Allowance(this.#ownGrants(), this.#signal())
-    const call = createFetch({ agent, clock: store.clock, allowance: this.#allowance })
+    const { limits } = this.#task
+    const call = createFetch({ agent, clock: store.clock, allowance: this.#allowance, limits })
     return async (...args) => {
       // Checked for every request, not only for those that need a further grant: whether the attempt's own grant is still
       // fresh is a matter of moments.
