@@ -91,12 +91,12 @@ function resetOf(counts: readonly Count[], policy: string | undefined): number |
 }
 
 function refusalOf(row: RefusalRow, answer: Answer, counts: readonly Count[], at: Moment): Refusal | undefined {
+  if (!row.status.includes(answer.status)) return undefined
   const matches = Object.entries(row.where ?? {}).every(([source, form]) =>
     textsAt(answer, source).some((text) => form.test(text)),
   )
-  const statedMs = statedWait(row, answer, at)
-  if (!row.status.includes(answer.status) || !matches) return undefined
-  if (row.needs === 'time' && !statedMs) return undefined
+  const statedMs = matches ? statedWait(row, answer, at) : undefined
+  if (!matches || (row.needs === 'time' && !statedMs)) return undefined
   const exhausted = counts.filter(isExhausted)
   if (row.needs === 'exhausted' && exhausted.length === 0) return undefined
   const policy = row.policy ?? firstText(answer, row.policyAt) ?? exhausted.find((count) => count.policy)?.policy
