@@ -189,7 +189,7 @@ export const profiles = {
     refusals: [{ status: [429], policyAt: ['#/code'] }],
   },
   hubspot: {
-    page: 'https://developers.hubspot.com/docs/developer-tooling/platform/usage-guidelines',
+    page: 'https://developers.hubspot.com/docs/api/usage-details',
     counts: [
       {
         unit: 'requests',

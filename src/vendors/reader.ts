@@ -34,8 +34,11 @@ export interface Reader {
   read(answer: Answer, options?: TimeOptions): Reading
 }
 
-const least = (numbers: readonly number[]) => (numbers.length === 0 ? undefined : Math.min(...numbers))
-const most = (numbers: readonly number[]) => (numbers.length === 0 ? undefined : Math.max(...numbers))
+// Not by spreading: a body may have more numbers than a call may have arguments.
+const least = (numbers: readonly number[]) =>
+  numbers.reduce<number | undefined>((low, one) => Math.min(low ?? one, one), undefined)
+const most = (numbers: readonly number[]) =>
+  numbers.reduce<number | undefined>((high, one) => Math.max(high ?? one, one), undefined)
 const firstText = (answer: Answer, sources: readonly Source[] = []) =>
   sources
     .flatMap((source) => textsAt(answer, source))
@@ -100,7 +103,8 @@ function refusalOf(row: RefusalRow, answer: Answer, counts: readonly Count[], at
   const exhausted = counts.filter(isExhausted)
   if (row.needs === 'exhausted' && exhausted.length === 0) return undefined
   const policy = row.policy ?? firstText(answer, row.policyAt) ?? exhausted.find((count) => count.policy)?.policy
-  const waitMs = statedMs ?? resetOf(counts, policy) ?? row.otherwiseMs
+  // A stated 0 is a rounding, or a mistake: what else is known counts before it.
+  const waitMs = (statedMs || undefined) ?? resetOf(counts, policy) ?? row.otherwiseMs ?? statedMs
   return {
     ...(waitMs === undefined ? {} : { waitMs: Math.min(Math.max(waitMs, minWaitMs), at.capMs) }),
     ...(policy === undefined ? {} : { policy }),

@@ -138,3 +138,9 @@ test('a function that is wrong in any way loosens nothing: its result is checked
     { numRuns: 1_000 },
   )
 })
+
+test('a body with more figures than a call may have arguments is read', () => {
+  const details = Array.from({ length: 300_000 }, (_, n) => ({ retryDelay: `${n % 60}s` }))
+  const { refused } = readerOf(['google']).read(answerOf(429, {}, { error: { details } }))
+  expect(refused?.waitMs).toBe(59_000)
+})
