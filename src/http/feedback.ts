@@ -1,19 +1,28 @@
 import { AttemptError, SluiceError } from '../core/errors.ts'
+import type { Limit } from '../limits/limit.ts'
+import type { Answer, Reading } from '../vendors/answer.ts'
+import { type Answers, type Reader, readerOf } from '../vendors/reader.ts'
+import { defaultCapMs, minWaitMs, type TimeOptions } from '../vendors/time.ts'
 
 /** What this module reads of a response: any `fetch` response fits. */
-export interface ResponseLike {
-  readonly status: number
-  readonly headers: { get(name: string): string | null }
-}
+export type ResponseLike = Pick<Answer, 'status' | 'headers'>
 
 /** The vendor demands a pause. */
 export interface Limited {
-  /** Length of the pause, in whole ms from the moment of the response; 0 < retryAfterMs <= the cap. Undefined: not stated. */
+  /**
+   * Length of the pause, in whole ms from the moment of the response; 0 < retryAfterMs <= the cap. Undefined: the vendor
+   * states none.
+   */
   readonly retryAfterMs: number | undefined
+  /** The status, and why, in a few words. */
+  readonly reason: string
+  /** The vendor's name of the limit that refused, if it states one. */
+  readonly policy?: string
 }
 
 /** A request that the vendor refused because of its own limits. */
-export interface Refusal extends Limited {
+export interface Refusal {
+  readonly retryAfterMs: number | undefined
   /** The answer, for people: `429 from api.example.com`. */
   readonly answer: string
   /** The limit that the answer is about, if it names one. */
@@ -31,53 +40,18 @@ export interface Refused {
 }
 
 /** Options for reading a response; the defaults suit most vendors. */
-export interface FeedbackOptions {
-  /** The longest pause that is accepted, in ms; default 1 hour, at least 1 s. */
-  readonly capMs?: number
-  /** Wall time in ms since 1970, used for a date only when the response has no usable `Date` of its own. */
-  readonly wallMs?: number
+export interface FeedbackOptions extends TimeOptions {
+  /**
+   * How the vendor's answers are read, as in `answers` of a limit's `vendor`: the name of a profile, or a function.
+   * Default: the headers that many vendors share.
+   */
+  readonly vendor?: Answers
+  /** The parsed body, where the profile reads it. */
+  readonly body?: unknown
 }
 
 /** The code of the error that `rateLimited` returns. */
 export const vendorLimitedCode = 'SLUICE_VENDOR_LIMITED'
-/**
- * Pause after a 429 without a time, and the shortest pause after any 429, in ms: calling at once would cause the next
- * 429.
- */
-export const defaultHoldMs = 1_000
-/** The longest pause that is accepted unless configured, in ms. */
-export const defaultCapMs = 3_600_000
-
-const month = '(?:Jan|Feb|Mar|Apr|May|Jun|Jul|Aug|Sep|Oct|Nov|Dec)'
-const time = '\\d{2}:\\d{2}:\\d{2}'
-// The three forms of a date which a recipient must accept (RFC 9110, 5.6.7), oldest last. Anything else that the
-// runtime's parser would accept ("-5", "2026") is a vendor's mistake and must not be read as a date.
-const dateForms = [
-  new RegExp(`^[A-Z][a-z]{2}, \\d{2} ${month} \\d{4} ${time} GMT$`),
-  new RegExp(`^[A-Z][a-z]{5,8}, \\d{2}-${month}-\\d{2} ${time} GMT$`),
-  new RegExp(`^[A-Z][a-z]{2} ${month} [ \\d]\\d ${time} \\d{4}$`),
-]
-
-function parseDate(text: string): number | undefined {
-  if (!dateForms.some((form) => form.test(text))) return undefined
-  const ms = Date.parse(text.endsWith('GMT') ? text : `${text} GMT`)
-  return Number.isNaN(ms) ? undefined : ms
-}
-
-/**
- * Reads a `Retry-After` value: seconds (a fraction is tolerated) or an HTTP date, which counts from the response's own
- * `Date`, so that neither side's clock matters. Returns whole ms, rounded up, 0 <= result <= cap; undefined when
- * malformed.
- */
-export function parseRetryAfter(value: string, date: string | null, options: FeedbackOptions = {}): number | undefined {
-  const capMs = Math.max(options.capMs ?? defaultCapMs, defaultHoldMs)
-  const text = value.trim()
-  if (/^\d+(?:\.\d+)?$/.test(text)) return Math.min(Math.ceil(Number(text) * 1_000), capMs)
-  const untilMs = parseDate(text)
-  const fromMs = (date === null ? undefined : parseDate(date.trim())) ?? options.wallMs
-  if (untilMs === undefined || fromMs === undefined || Number.isNaN(fromMs)) return undefined
-  return Math.min(Math.max(Math.ceil(untilMs - fromMs), 0), capMs)
-}
 
 const noted = new WeakMap<object, Limited>()
 
@@ -86,19 +60,22 @@ export function note(response: ResponseLike, limited: Limited): void {
   noted.set(response, limited)
 }
 
+/** Returns the pause that a reading of a response demands. */
+export function pauseOf({ refused }: Reading): Limited | undefined {
+  if (refused === undefined) return undefined
+  const { waitMs, reason, policy } = refused
+  return { retryAfterMs: waitMs, reason, ...(policy !== undefined && { policy }) }
+}
+
 /**
- * Returns whether a response demands a pause, and how long. A 429 always does: the time in `Retry-After`, at least 1 s,
- * and an unknown time when it is missing or malformed. A 503 does only with a valid `Retry-After`. Everything else: undefined.
+ * Returns whether a response demands a pause, and how long. For a response of `ctx.fetch` that is what was read when it
+ * arrived, by the profiles of its limits. For any other: a 429 always demands one (also when it states no time); a 503
+ * only with a valid `Retry-After`; other statuses by the profile that `vendor` names.
  */
 export function limitedBy(response: ResponseLike, options: FeedbackOptions = {}): Limited | undefined {
-  const known = noted.get(response)
-  if (known !== undefined) return known
-  if (response.status !== 429 && response.status !== 503) return undefined
-  const value = response.headers.get('retry-after')
-  const parsedMs = value === null ? undefined : parseRetryAfter(value, response.headers.get('date'), options)
-  if (response.status === 429)
-    return { retryAfterMs: parsedMs === undefined ? undefined : Math.max(parsedMs, defaultHoldMs) }
-  return parsedMs === undefined || parsedMs === 0 ? undefined : { retryAfterMs: parsedMs }
+  const { vendor, body, ...times } = options
+  const { status, headers } = response
+  return noted.get(response) ?? pauseOf(readerOf([vendor]).read({ status, headers, body }, times))
 }
 
 /** Returns a header among those of any client: an object with `get`, or a plain one with names in any case. */
@@ -112,33 +89,34 @@ function headerIn(headers: unknown, name: string): string | null {
   return typeof found === 'string' || typeof found === 'number' ? String(found) : null
 }
 
-function isResponse(value: object): value is ResponseLike {
-  if (!('status' in value) || typeof value.status !== 'number') return false
-  const { headers } = value as { headers?: unknown }
-  return typeof headers === 'object' && headers !== null && 'get' in headers && typeof headers.get === 'function'
+/** Returns the response in something that a client returned or threw; undefined: there is none. */
+function responseIn(value: unknown): Answer | undefined {
+  if (typeof value !== 'object' || value === null) return undefined
+  const { status, statusCode, headers, response, data, error, body } = value as Record<string, unknown>
+  if (typeof response === 'object' && response !== null && 'status' in response) return responseIn(response)
+  if (noted.has(value)) return value as Answer
+  const code = status ?? statusCode
+  if (typeof code !== 'number') return undefined
+  return { status: code, headers: { get: (name) => headerIn(headers, name) }, body: data ?? error ?? body }
 }
 
-/** Returns the status and the headers of something that a client returned or threw; undefined: it has none. */
-function responseOf(value: unknown): ResponseLike | undefined {
-  if (typeof value !== 'object' || value === null) return undefined
-  const { status, statusCode, headers, response } = value as Record<string, unknown>
-  if (typeof response === 'object' && response !== null && 'status' in response)
-    return responseOf({ status: response.status, headers: 'headers' in response ? response.headers : undefined })
-  if (isResponse(value)) return value
-  const code = status ?? statusCode
-  return typeof code === 'number' ? { status: code, headers: { get: (name) => headerIn(headers, name) } } : undefined
+function pauseIn(value: unknown, reader: Reader, times: TimeOptions): Limited | undefined {
+  const answer = responseIn(value)
+  return answer && (noted.get(answer) ?? pauseOf(reader.read(answer, times)))
 }
 
 /**
- * Returns the error for a handler to throw after a response that demands a pause: the job waits as long as the vendor demands,
- * and the attempt is no failure. `SLUICE_VENDOR_LIMITED`. If the response names no time, the limits that the vendor refused
+ * Returns the error for a handler to throw after a response that demands a pause: the job waits as long as the vendor
+ * demands, and the attempt is no failure. `SLUICE_VENDOR_LIMITED`. If no time is stated, the limits that the vendor refused
  * decide when.
  * @param from a response, what an HTTP client threw for one, or the pause in ms
+ * @param options as in {@link limitedBy}, for a response that is not of `ctx.fetch`
  */
-export function rateLimited(from: ResponseLike | number | object): AttemptError {
-  const response = typeof from === 'number' ? undefined : responseOf(from)
-  const waitMs = typeof from === 'number' ? from : response && limitedBy(response)?.retryAfterMs
-  const what = response === undefined ? 'demands' : `answered ${response.status} and demands`
+export function rateLimited(from: object | number, options: FeedbackOptions = {}): AttemptError {
+  const { vendor, ...times } = options
+  const waitMs = typeof from === 'number' ? from : pauseIn(from, readerOf([vendor]), times)?.retryAfterMs
+  const status = typeof from === 'number' ? undefined : responseIn(from)?.status
+  const what = status === undefined ? 'demands' : `answered ${status} and demands`
   const when = waitMs === undefined ? '' : ` of ${Math.ceil(waitMs)} ms`
   const error = new AttemptError(
     vendorLimitedCode,
@@ -146,33 +124,54 @@ export function rateLimited(from: ResponseLike | number | object): AttemptError 
       'If this repeats, the limit configured for this vendor is higher than the real one, or something else uses it.',
     waitMs === undefined ? { retryable: true } : { retryable: true, retryAfterMs: waitMs },
   )
-  return Object.assign(error, { status: response?.status ?? 429 })
+  return Object.assign(error, { status: status ?? 429 })
+}
+
+/** A limit, as far as it matters here. */
+type Answered = Pick<Limit, 'answers'>
+
+/** Returns what reads the answers to requests under these limits. */
+export function readerFor(limits: readonly Answered[]): Reader {
+  return readerOf(limits.map(({ answers }) => answers))
+}
+
+function refusalFrom({ retryAfterMs, reason, policy }: Limited): Refusal {
+  return { retryAfterMs, answer: reason, ...(policy !== undefined && { limit: policy }) }
 }
 
 /**
  * Returns the refusal in a response, or in what a handler threw: the error of `rateLimited`, or that of an HTTP client or
- * an SDK for a response with 429. Undefined: it is something else.
+ * an SDK for a response that refuses. Undefined: it is something else.
+ * @param limits those of the request: their vendors' answers are read as their definitions name
  */
-export function refusalIn(error: unknown, options: FeedbackOptions = {}): Refusal | undefined {
-  if (SluiceError.is(error)) {
-    if (error.code !== vendorLimitedCode) return undefined
-    const { retryAfterMs, status } = error as Partial<AttemptError & { status: number }>
+export function refusalIn(value: unknown, limits: readonly Answered[], times: TimeOptions = {}): Refusal | undefined {
+  if (SluiceError.is(value)) {
+    if (value.code !== vendorLimitedCode) return undefined
+    const { retryAfterMs, status } = value as Partial<AttemptError & { status: number }>
     return { retryAfterMs, answer: status === undefined ? 'the vendor' : String(status) }
   }
-  const response = responseOf(error)
-  const limited = response && limitedBy(response, options)
-  return limited && { ...limited, answer: String(response?.status) }
+  const limited = pauseIn(value, readerFor(limits), times)
+  return limited && refusalFrom(limited)
 }
 
 /** Returns what users report of a refusal in the form that limits are held by. */
-export function refusalOf({ limit, retryAfterMs, response: given }: Refused, options: FeedbackOptions = {}): Refusal {
-  const response = responseOf(given)
-  const statedMs = retryAfterMs ?? (response && limitedBy(response, options)?.retryAfterMs)
+export function refusalOf(
+  { limit, retryAfterMs, response }: Refused,
+  limits: readonly Answered[],
+  times: TimeOptions = {},
+): Refusal {
+  const found = response && refusalIn(response, limits, times)
+  const statedMs = retryAfterMs ?? found?.retryAfterMs
   const isUsable = statedMs !== undefined && Number.isFinite(statedMs) && statedMs >= 0
-  const waitMs = isUsable ? Math.min(statedMs, Math.max(options.capMs ?? defaultCapMs, defaultHoldMs)) : undefined
+  const named = limit ?? found?.limit
   return {
-    retryAfterMs: waitMs,
-    answer: response === undefined ? 'reported by the program' : String(response.status),
-    ...(limit !== undefined && { limit }),
+    retryAfterMs: isUsable ? Math.min(statedMs, Math.max(times.capMs ?? defaultCapMs, minWaitMs)) : undefined,
+    answer: found?.answer ?? 'reported by the program',
+    ...(named !== undefined && { limit: named }),
   }
+}
+
+/** Returns the refusal in a response of `fetch`. @param host the vendor's, for people */
+export function refusalBy(limited: Limited, host: string): Refusal {
+  return refusalFrom({ ...limited, reason: `${limited.reason} from ${host}` })
 }

@@ -2,10 +2,13 @@ import { fetch as undiciFetch, Headers, Request as UndiciRequest } from 'undici'
 import type { Response as UndiciResponse } from 'undici'
 import type { Clock } from '../core/clock.ts'
 import { AttemptError, SluiceError, UsageError } from '../core/errors.ts'
+import type { Limit } from '../limits/limit.ts'
+import type { Reader } from '../vendors/reader.ts'
 import type { GuardedAgent } from './agent.ts'
 import { type RequestCost, type Spending, StaleGrantError } from './allowance.ts'
 import { encodeBody } from './body.ts'
-import { limitedBy, note } from './feedback.ts'
+import { note, pauseOf, readerFor, refusalBy } from './feedback.ts'
+import { answerOf } from './answer.ts'
 import { type Grant, keepWarm, createSendCheck } from './send-check.ts'
 import { blockedCode } from './guard.ts'
 import { maxRedirects, redirectError, redirectTo } from './redirect.ts'
@@ -29,6 +32,8 @@ export interface FetchOptions {
   readonly clock: Clock
   /** The grants. Its signal aborts each request and each wait for a grant, with its reason. */
   readonly allowance: Spending
+  /** The limits that its requests are under: their vendors' answers are read as their definitions name. */
+  readonly limits?: readonly Pick<Limit, 'answers'>[]
   /** The longest pause that a vendor may demand, in ms; default 1 hour, at least 1 s. */
   readonly maxHoldMs?: number
   /** Called for every response that demanded a pause, after the hold. Its errors are ignored. */
@@ -147,19 +152,21 @@ async function discard(response: UndiciResponse): Promise<void> {
  * - an address that is not public and not allowed rejects with `SLUICE_BLOCKED_ADDRESS` (final; its grant is refunded);
  * - `mode: 'same-origin'` rejects redirects that leave the origin;
  * - the body of a Request is buffered;
- * - 429, and 503 with Retry-After, hold the buckets that they concern before the response is returned.
+ * - a refusal (429, 503 with Retry-After, what else the profile of a limit's vendor knows) holds the buckets that it
+ * concerns before the response is returned.
  *
  * A failure while the response's body is read stays a TypeError.
  */
 export function createFetch(options: FetchOptions): typeof globalThis.fetch {
   const { allowance } = options
+  const reader = readerFor(options.limits ?? [])
   const call = async (input: unknown, init?: RequestInit & { cost?: RequestCost }): Promise<UndiciResponse> => {
     allowance.signal.throwIfAborted()
     const plan = await planOf(input, init, allowance.signal)
     let hop: Hop = plan
     for (let followed = 0; ; followed++) {
       const response = await send(hop, plan.signal, options, init?.cost)
-      await heed(response, hop, options)
+      await heed(response, hop, options, reader)
       if (plan.redirect === 'manual') return response
       const next = redirectTo(hop, response.status, response.headers.get('location'))
       if (next === undefined) return followed === 0 ? response : markRedirected(response)
@@ -235,9 +242,10 @@ async function send(hop: Hop, signal: AbortSignal, options: FetchOptions, cost?:
 /**
  * Applies what the vendor responds about its limits. The handler gets its response even when the store is unavailable.
  */
-async function heed(response: UndiciResponse, hop: Hop, options: FetchOptions): Promise<void> {
+async function heed(response: UndiciResponse, hop: Hop, options: FetchOptions, reader: Reader): Promise<void> {
   const capMs = options.maxHoldMs === undefined ? {} : { capMs: options.maxHoldMs }
-  const limited = limitedBy(response, { wallMs: options.clock.wallMs(), ...capMs })
+  const wallMs = options.clock.wallMs()
+  const limited = pauseOf(reader.read(await answerOf(response, reader), { wallMs, ...capMs }))
   if (limited === undefined) {
     // After a server's error it is not known whether the vendor counted the request.
     if (response.status < 500) options.allowance.accepted()
@@ -254,7 +262,7 @@ async function heed(response: UndiciResponse, hop: Hop, options: FetchOptions): 
     }
   }
   try {
-    await options.allowance.refused({ retryAfterMs, answer: `${response.status} from ${hop.url.host}` })
+    await options.allowance.refused(refusalBy(limited, hop.url.host))
     tell(feedback)
   } catch (error) {
     tell({ ...feedback, error })

@@ -1,6 +1,7 @@
 import { systemClock } from '../core/clock.ts'
 import { AttemptError } from '../core/errors.ts'
 import { hideKnown, redact } from '../core/redact.ts'
+import { limitedBy } from './feedback.ts'
 import { statusError } from './status.ts'
 import type { RequestInput } from './input.ts'
 import type { Secrets } from './secret.ts'
@@ -125,7 +126,7 @@ async function exchange(
   // The secrets are meant for this origin, not for the target of a redirect.
   const mode = !isSecret ? {} : { mode: 'same-origin' as const }
   const response = await options.fetch(urlOf(sent), { ...initOf(sent, options.jobId), ...mode, signal })
-  if (!response.ok) throw await statusError(response, where)
+  if (!response.ok || limitedBy(response) !== undefined) throw await statusError(response, where)
   const maxBytes = input.maxResponseBytes ?? defaultMaxBytes
   const bytes = await readCapped(response, maxBytes).catch((error: unknown) => {
     throw brokenOff(where, error)

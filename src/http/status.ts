@@ -59,7 +59,8 @@ export async function statusError(response: Response, where: string): Promise<At
 
 /**
  * Returns a response of 2xx or 3xx; for any other it throws what its status means for the job:
- * - 429, and 503 with Retry-After: retried, not before the vendor's time (`SLUICE_VENDOR_LIMITED`, as `rateLimited`);
+ * - 429, 503 with Retry-After, and what else the profile of the limit's vendor knows as a refusal (GitHub's 403, Shopify's
+ * 200): retried, not before the vendor's time (`SLUICE_VENDOR_LIMITED`, as `rateLimited`);
  * - 408, 425 and other 5xx: retried by the task's `retry` (`SLUICE_HTTP_STATUS`);
  * - everything else: the job has failed for good, since a repetition would get the same answer (`SLUICE_HTTP_STATUS`).
  *
@@ -70,7 +71,7 @@ export async function statusError(response: Response, where: string): Promise<At
  * @throws AttemptError SLUICE_HTTP_STATUS (then an HttpStatusError), SLUICE_VENDOR_LIMITED
  */
 export async function check(response: Response): Promise<Response> {
-  if (response.status >= 200 && response.status <= 399) return response
+  if (response.status >= 200 && response.status <= 399 && limitedBy(response) === undefined) return response
   throw await statusError(response, whereOf(response))
 }
 

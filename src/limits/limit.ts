@@ -7,6 +7,8 @@ import { type LimitNumbers, numbersOf } from './numbers.ts'
 import { calendarOf, type Quota, quotaRule } from './quota.ts'
 import { atOnce, badLimit, cycle, level, type Rule, sliding, type Written } from './rule.ts'
 import { type Takeable, takesOf } from './take.ts'
+import type { VendorName } from '../vendors/profiles.ts'
+import type { Answers } from '../vendors/reader.ts'
 import { type VendorLimit, vendorOf, type VendorRate } from './vendor.ts'
 import { type Share, shareInWords, shareOf } from './share.ts'
 import { weightsInWords, weightsOf } from './weight.ts'
@@ -88,10 +90,11 @@ interface LimitFields {
    */
   published?: boolean
   /**
-   * What the vendor itself states that it allows, and how it counts if that is known: `sluice limits` and `sluice doctor`
-   * warn if that could be exceeded. It limits nothing.
+   * The vendor: by name (`'github'`), so that its answers are read as it documents them (docs/vendors.md); or what it
+   * states that it allows, and how it counts if that is known: `sluice limits` and `sluice doctor` warn if that could be
+   * exceeded. It limits nothing.
    */
-  vendor?: Rate | VendorLimit
+  vendor?: VendorName | Rate | VendorLimit
   /**
    * Accounts, keys, addresses or services of which any will do, up to 64: each has all that the limit holds for itself, and
    * an attempt gets the one with the most room (`ctx.pool`). Not with `by`.
@@ -132,6 +135,8 @@ export interface Limit<in In = never> extends Takeable {
   readonly numbers: LimitNumbers
   /** What the vendor states that it allows. */
   readonly vendor: VendorRate | undefined
+  /** How the vendor's answers are read; undefined: by the headers that many vendors share. */
+  readonly answers: Answers | undefined
   /** How much of what an attempt did not use is given back when it settles. */
   readonly refund: 'decays' | 'full'
   /** Name of the worker's label whose value is the key. */
@@ -245,7 +250,7 @@ export function limit(
     keyed: by !== undefined,
     path: typeof by === 'string' ? by : undefined,
     numbers: numbersOf(options),
-    vendor: options.vendor === undefined ? undefined : vendorOf(name, options.vendor),
+    ...vendorOf(name, options.vendor),
     refund: checkRefund(name, options.refund),
     cost: checkCost(name, options.cost ?? 1, rates.length + windows.length + quotas.length > 0),
     share: shareOf(name, options, rules, label === undefined && pool === undefined),

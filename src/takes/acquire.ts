@@ -8,7 +8,8 @@ import { hash64 } from '../core/hash.ts'
 import { againMs } from '../core/retry.ts'
 import type { Store } from '../db/store.ts'
 import type { PeerDecision, PeerLimiter } from '../limits/peer.ts'
-import { defaultHoldMs, type Refusal } from '../http/feedback.ts'
+import type { Refusal } from '../http/feedback.ts'
+import { minWaitMs } from '../vendors/time.ts'
 import { isTransient } from '../claim/claim.ts'
 import { unlessParked, untilParked } from '../claim/parking/parked.ts'
 
@@ -184,7 +185,7 @@ export class Acquirer {
   async refused(takes: readonly string[], refusal: Refusal, grantedMs: number): Promise<void> {
     const { concerned, others } = concernedBy(takes, refusal.limit)
     const { retryAfterMs } = refusal
-    this.#shared?.hold(concerned, retryAfterMs ?? defaultHoldMs)
+    this.#shared?.hold(concerned, retryAfterMs ?? minWaitMs)
     const waitUs = retryAfterMs === undefined ? null : Math.ceil(retryAfterMs * 1_000)
     const params = [hashes(concerned), hashes(others), waitUs, ...this.#ageAndCap(grantedMs), refusal.answer]
     const refuse = () => this.#store.call<{ held: string[]; wait_us: string }>('refuse_buckets', params)

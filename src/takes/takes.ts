@@ -122,7 +122,8 @@ export class Takes implements Taker {
     if (this.#closed.signal.aborted) throw closed()
     this.#fetches.add(spend)
     try {
-      const response = await spend.within(() => createFetch({ agent, clock, allowance: spend })(input, rest))
+      const call = createFetch({ agent, clock, allowance: spend, limits: want.limits })
+      const response = await spend.within(() => call(input, rest))
       grantsOf.set(response, spend)
       return response
     } finally {
@@ -138,7 +139,7 @@ export class Takes implements Taker {
   ): Promise<boolean> {
     const want = takeRequestOf(limits, options)
     const { clock } = this.#options.store
-    const refusal = refusalIn(response, { wallMs: clock.wallMs() })
+    const refusal = refusalIn(response, want.limits, { wallMs: clock.wallMs() })
     // It is not known when the request was sent.
     if (refusal !== undefined) await this.#acquirer.refused(want.takes, refusal, clock.monotonicMs())
     return refusal !== undefined

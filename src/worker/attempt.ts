@@ -234,7 +234,7 @@ export class Attempt {
 
   /** Judges what the handler threw, and holds the limits that the vendor refused, if it is about that. */
   async #judge(error: unknown, tookMs: number): Promise<Outcome> {
-    const refusal = this.#isCalled && !this.#isLate ? refusalIn(error) : undefined
+    const refusal = this.#isCalled && !this.#isLate ? refusalIn(error, this.#task.limits) : undefined
     // Those of ctx.fetch have held them already. While the store is unavailable nothing is claimed either.
     if (refusal !== undefined && !this.#isRefused && this.#allowance?.isRefused !== true)
       await this.#refused(refusal).catch(() => {})
@@ -331,7 +331,7 @@ export class Attempt {
     configurable: true,
     get() {
       const self = this[owner]
-      return { refused: (refused: Refused = {}) => self.#refused(refusalOf(refused)) }
+      return { refused: (refused: Refused = {}) => self.#refused(refusalOf(refused, self.#task.limits)) }
     },
   }
 
@@ -376,7 +376,8 @@ export class Attempt {
   #fetch(): Context['fetch'] {
     const { store, agent } = this.#options
     this.#allowance = new Allowance(this.#ownGrants(), this.#signal())
-    const call = createFetch({ agent, clock: store.clock, allowance: this.#allowance })
+    const { limits } = this.#task
+    const call = createFetch({ agent, clock: store.clock, allowance: this.#allowance, limits })
     return async (...args) => {
       // Checked for every request, not only for those that need a further grant: whether the attempt's own grant is still
       // fresh is a matter of moments.

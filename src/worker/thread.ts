@@ -10,6 +10,7 @@ import { createJiti } from 'jiti'
 import { UsageError } from '../core/errors.ts'
 import { encodePayload } from '../core/payload.ts'
 import type { Log } from '../core/log.ts'
+import { type Limited, note } from '../http/feedback.ts'
 import type { ThreadContext } from '../tasks/task.ts'
 import { pack, type Thrown, unpack } from './error-transfer.ts'
 
@@ -36,6 +37,8 @@ export interface Answer {
   url: string
   redirected: boolean
   body: ArrayBuffer
+  /** The pause that it demands, as it was read on arrival. */
+  limited: Limited | undefined
 }
 
 /** Messages from the thread. */
@@ -158,6 +161,7 @@ class Desk {
     const { status, statusText, headers: fields, url: at, redirected, body: bytes } = answer
     const isBare = [101, 204, 205, 304].includes(status)
     const response = new Response(isBare ? null : bytes, { status, statusText, headers: fields })
+    if (answer.limited !== undefined) note(response, answer.limited)
     return Object.defineProperties(response, { url: { value: at }, redirected: { value: redirected } })
   }
 }

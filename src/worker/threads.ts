@@ -8,6 +8,7 @@ import { fileURLToPath } from 'node:url'
 import { MessageChannel, type MessagePort } from 'node:worker_threads'
 import { AttemptError, UsageError } from '../core/errors.ts'
 import type { Log } from '../core/log.ts'
+import { limitedBy } from '../http/feedback.ts'
 import type { AnyTask, Context } from '../tasks/task.ts'
 import type { Asked, FromThread, Start, ToThread } from './thread.ts'
 import { pack, unpack } from './error-transfer.ts'
@@ -222,7 +223,8 @@ class Talk {
       const response = await this.#call.context.fetch(url, { ...init, signal: own.signal })
       const body = await response.arrayBuffer()
       const { status, statusText, headers, redirected } = response
-      const answer = { status, statusText, headers: [...headers], url: response.url, redirected, body }
+      const limited = limitedBy(response)
+      const answer = { status, statusText, headers: [...headers], url: response.url, redirected, body, limited }
       this.#say({ kind: 'answer', id, answer }, [body])
     } catch (error) {
       this.#say({ kind: 'failed', id, thrown: pack(error) })

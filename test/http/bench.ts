@@ -9,7 +9,7 @@ import { createAgent, type GuardedAgent } from '../../src/http/agent.ts'
 import { createFetch } from '../../src/http/fetch.ts'
 import { Guard } from '../../src/http/guard.ts'
 import { Allowance, type Grants } from '../../src/http/allowance.ts'
-import type { Feedback } from '../../src/http/fetch.ts'
+import type { Feedback, FetchOptions } from '../../src/http/fetch.ts'
 
 /** A clock that stands still until a test moves it. */
 export interface HandClock extends Clock {
@@ -98,6 +98,7 @@ export function setup(
     clock?: HandClock
     grants?: Partial<Grants>
     maxHoldMs?: number
+    limits?: FetchOptions['limits']
   } = {},
 ) {
   const clock = options.clock ?? handClock()
@@ -111,6 +112,7 @@ export function setup(
     clock,
     allowance: new Allowance({ ...counting.grants, ...options.grants }, abort.signal),
     onFeedback: (told) => feedback.push(told),
+    ...(options.limits === undefined ? {} : { limits: options.limits }),
     ...(options.maxHoldMs === undefined ? {} : { maxHoldMs: options.maxHoldMs }),
   })
   return { ...counting, agent, clock, abort, feedback, fetch }

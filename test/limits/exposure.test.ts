@@ -218,12 +218,29 @@ describe('a vendor in the definition of a limit', () => {
     expect(warned(limit('a', { rate: ['100/min', '1000/h'], vendor: '1000/h' }))).toBeUndefined()
   })
 
+  it('may be a name, a rate, or both and a function', () => {
+    const read = () => undefined
+    expect(limit('a', { rate: '1/s', vendor: 'github' })).toMatchObject({ vendor: undefined, answers: 'github' })
+    expect(limit('a', { rate: '1/s', vendor: '2/s' })).toMatchObject({ vendor: { rate: '2/s' }, answers: undefined })
+    expect(limit('a', { rate: '1/s', vendor: { answers: read } })).toMatchObject({ vendor: undefined, answers: read })
+    expect(limit('a', { rate: '1/s', vendor: { limit: '2/s', answers: 'aws' } })).toMatchObject({
+      vendor: { rate: '2/s' },
+      answers: 'aws',
+    })
+  })
+
   it.each([
     [{ limit: '100/min', algorithm: 'leaky' }, 'SLUICE_BAD_LIMIT', /use one of fixed window/],
     [{ limit: '100/min', burst: 5 }, 'SLUICE_BAD_LIMIT', /capacity of a `bucket`/],
     [{ limit: '100/min', algorithm: 'bucket', burst: 0 }, 'SLUICE_BAD_LIMIT', /at least 1/],
-    ['much', 'SLUICE_BAD_RATE', /is not a rate/],
-    [{}, 'SLUICE_BAD_RATE', /is not a rate/],
+    [{ limit: '100/min', answer: 'github' }, 'SLUICE_BAD_LIMIT', /has no "answer"; there are limit/],
+    ['much/more', 'SLUICE_BAD_RATE', /is not a rate/],
+    ['gitub', 'SLUICE_BAD_LIMIT', /no vendor 'gitub'; name one of github, .*or state a rate/],
+    ['toString', 'SLUICE_BAD_LIMIT', /no vendor 'toString'/],
+    [{ answers: 'gitub' }, 'SLUICE_BAD_LIMIT', /no vendor 'gitub'/],
+    [{ answers: 7 }, 'SLUICE_BAD_LIMIT', /no vendor 7/],
+    [{ algorithm: 'bucket', answers: 'github' }, 'SLUICE_BAD_LIMIT', /what its vendor allows is missing/],
+    [{}, 'SLUICE_BAD_LIMIT', /what its vendor allows is missing/],
   ])('is refused as %j', (vendor, code, message) => {
     const define = () => limit('a', { rate: '1/s', vendor: vendor as never })
     expect(define).toThrow(expect.objectContaining({ code, message: expect.stringMatching(message) }))

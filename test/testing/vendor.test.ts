@@ -3,9 +3,9 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Agent, fetch } from 'undici'
 import { expect, onTestFinished, test } from 'vitest'
-import { parseRetryAfter } from '../../src/http/feedback.ts'
 import { vendor } from '../../src/testing/vendor.ts'
 import type { VendorOptions } from '../../src/testing/vendor.ts'
+import { momentOf, readRetryAfter } from '../../src/vendors/time.ts'
 
 async function start(options: VendorOptions) {
   const standIn = vendor(options)
@@ -105,7 +105,7 @@ test('a vendor can fail first calls, reset connections, and send dates', async (
   expect((await job('b')).status).toBe(204)
   expect((await job('a')).status).toBe(204)
   const refused = await job('c')
-  const waitMs = parseRetryAfter(refused.headers.get('retry-after') ?? '', refused.headers.get('date'))
+  const waitMs = readRetryAfter(refused.headers.get('retry-after') ?? '', momentOf(refused.headers.get('date')))
   expect([refused.status, waitMs !== undefined && waitMs >= 1_000]).toEqual([429, true])
   expect(standIn.arrivals().map(({ verdict }) => verdict)).toEqual([503, 204, 503, 0, 204, 204, 429])
   expect(standIn.report().duplicates).toBe(4)

@@ -240,4 +240,15 @@ describe.each(mainEngines)('$name', ({ store }) => {
     expect(broken).toMatchObject({ error: { message: expect.stringContaining('nothing was sent to') as string } })
     await sluice.close()
   })
+
+  test('a refusal that only the profile of the limit knows is one in a thread too', async () => {
+    const url = await httpServer((_, response) => response.writeHead(403, { 'retry-after': '7' }).end())
+    const sluice = await Sluice.open({ store: await store(), log })
+    const limits = [limit('code', { rate: '500/s', vendor: 'github' })]
+    const checks = task('checks', { input: anything, thread: file('work.ts'), limits })
+    await sluice.work([checks])
+    const job = await sluice.waitFor(await sluice.send(checks, { kind: 'check', url }))
+    expect(job).toMatchObject({ state: 'done', result: { code: 'SLUICE_VENDOR_LIMITED', retryAfterMs: 7_000 } })
+    await sluice.close()
+  })
 })

@@ -1,0 +1,45 @@
+/** The answer in a response, with its body where the reader needs that. */
+import type { Response } from 'undici'
+import type { Answer } from '../vendors/answer.ts'
+import type { Reader } from '../vendors/reader.ts'
+
+/** A larger body is not read: answers that refuse are small. */
+const bodyMax = 65_536
+
+/** AWS has media types of its own. */
+const json = /^\s*application\/(?:json|x-amz-json-1\.[01]|[\w.-]+\+json)\s*(?:;|$)/i
+
+/**
+ * Returns what can be read of a response, which stays unread: of a body that the reader needs, that is JSON and has at
+ * most 64 KiB, a copy is read.
+ */
+export async function answerOf(response: Response, reader: Reader): Promise<Answer> {
+  const { status, headers } = response
+  const isReadable =
+    json.test(headers.get('content-type') ?? '') && Number(headers.get('content-length') ?? 0) <= bodyMax
+  if (!isReadable || response.body === null || !reader.needsBody({ status, headers })) return { status, headers }
+  return { status, headers, body: await readCopy(response) }
+}
+
+async function readCopy(response: Response): Promise<unknown> {
+  const chunks: Uint8Array[] = []
+  let bytes = 0
+  try {
+    const reader = response.clone().body?.getReader()
+    while (reader !== undefined) {
+      const { done, value } = await reader.read()
+      if (done) break
+      bytes += value.byteLength
+      if (bytes > bodyMax) {
+        // The other copy is read on by the handler; a cancel waits for that one.
+        void reader.cancel().catch(() => {})
+        return undefined
+      }
+      chunks.push(value)
+    }
+    return JSON.parse(new TextDecoder().decode(Buffer.concat(chunks))) as unknown
+  } catch {
+    // It broke off, which the handler will notice when it reads, or it is no JSON.
+    return undefined
+  }
+}
