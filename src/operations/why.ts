@@ -72,6 +72,8 @@ function scheduled(found: Explanation): Reason[] {
   if (found.due_ms === null) return []
   const at = { notBefore: new Date(found.due_ms), acts: 'time' as const }
   if (found.held === 'snooze') return [{ kind: 'snoozed', text: 'delayed by its handler', ...at }]
+  if (found.held === 'older-code')
+    return [{ kind: 'limit', text: 'older code that still runs does not allow its cost', ...at }]
   if (found.held !== null) return [{ kind: 'rule', text: `held by ${found.held}`, ...at }]
   if (found.attempt === 0) return [{ kind: 'scheduled', text: 'scheduled for later', ...at }]
   const after = found.error?.message === undefined ? '' : `: ${found.error.message.slice(0, 200)}`

@@ -8,6 +8,7 @@ import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { ledgerUs, limit } from '../../src/limits/limit.ts'
 import { claimAll, count, emptied, mainEngines, ownClock } from '../claim/engine.ts'
+import { taker } from '../takes/asks.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
 import { fn } from '../servers/fn.ts'
 import { takeIn } from './take.ts'
@@ -179,13 +180,36 @@ describe.each(mainEngines)(
       expect(rows).toEqual([{ lend_us: '120000000' }])
     })
 
-    it('a job that only the newer code allows waits for the older to be gone, and does not fail', async () => {
+    it('a job that only the newer code allows waits for the older to be gone, and jobs that both allow pass it', async () => {
       await start('3/min')
       await start('50/min', 1_000)
-      const [room] = await at.db.query(`select most, units from ${fn}.bucket_room($1, 0, p_need => '{20}')`, [
-        [hash64(`${name}:a`)],
-      ])
-      expect(room).toEqual({ most: '50', units: '3' })
+      const own = limit(name, {
+        window: '50/min',
+        concurrency: 9,
+        cost: (job: { n: number }) => job.n,
+      })
+      const work = task(name, { input: z.object({ n: z.number() }), limits: [own], run: () => undefined })
+      const ids: string[] = []
+      for (const n of [20, 1, 2]) ids.push(await at.sluice.send(work, { n }))
+      const begun = async () => (await claimAll(at.db, at.worker, [name], 9)).map(({ id }) => id)
+      expect(await begun()).toEqual(ids.slice(1))
+      const text = 'older code that still runs does not allow its cost'
+      expect((await at.sluice.why(ids[0] as string))?.reasons).toContainEqual(expect.objectContaining({ text }))
+      await renew('50/min', 14_000)
+      await renew('50/min', 2_000)
+      await clock.set((nowMs += 15_000))
+      expect(await begun()).toEqual(ids.slice(0, 1))
+    })
+
+    it('a take that only the newer code allows waits for the older to be gone, and others pass it', async () => {
+      await start('3/min')
+      await start('50/min', 1_000)
+      const dear = taker(at.db, `${name}:a`, 20)
+      expect(await dear()).toMatchObject({ granted: false, waitMs: 1_000 })
+      expect(await taker(at.db, `${name}:a`, 3)()).toMatchObject({ granted: true })
+      await renew('50/min', 14_000)
+      await renew('50/min', 2_000)
+      expect(await dear()).toMatchObject({ granted: true })
     })
 
     it('keep the newest hundred definitions, and those under which a bucket may have been written', async () => {

@@ -10,7 +10,7 @@
 -- p_take: how many jobs of each lane
 -- p_life: how long grants of each bucket may be used, in microseconds
 -- p_of, p_seqs: lane and seq of each selected job of lanes with costs; jobs that became visible since are left
--- p_dead: which of those jobs cost more than a bucket can ever grant, and must not run
+-- p_dead: which of those jobs cost more than a bucket can ever grant, and must not run (`engine.refuse_dear_jobs`)
 -- p_over: as `engine.divide_room` returns it. These four are null when no lane has costs.
 -- p_labels, p_members: as `engine.resolve_buckets` returns them; with labels, `engine.choose_held_buckets` decides what
 -- each job holds
@@ -92,5 +92,5 @@ begin
       array(select r from unnest(p_rooms) r where v_places[r.ord] > 0), p_claim, v_units, v_places);
   end if;
   if v_late is not null then perform engine.expire_overdue_jobs(v_late); end if;
-  if v_dead is not null then perform engine.fail_impossible_jobs(v_dead); end if;
+  if v_dead is not null then perform engine.refuse_dear_jobs(v_dead); end if;
 end $$;

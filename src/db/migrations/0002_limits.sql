@@ -35,7 +35,6 @@ create table sluice.limit_def (
 );
 create index limit_concurrency on sluice.limit_def (name) where 'concurrency' = any (kind);
 create index limit_pool on sluice.limit_def (name) where members is not null;
-create index limit_beside on sluice.limit_def (name) where own is not null;
 create index limit_lending on sluice.limit_def (name) where lend_us is not null;
 
 -- The definitions that sources give to a limit: code (one for each definition that live processes have), stored by an
