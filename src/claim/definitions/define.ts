@@ -28,7 +28,6 @@ export class Definitions {
   readonly #disagrees: (disagreement: SluiceEvents['versions']) => void
   /** When the last renewal began. */
   #renewedMs = -Infinity
-  #hasRenewed = false
 
   /** @param disagrees called once for each limit that other live processes define with other rules */
   constructor(sql: Sql, clock: Clock, disagrees: (disagreement: SluiceEvents['versions']) => void = () => {}) {
@@ -93,10 +92,9 @@ export class Definitions {
     this.#renewedMs = this.#clock.monotonicMs()
     const rows = await this.#sql.call<{ renew_definitions: Renewal }>(
       'renew_definitions',
-      [[...this.#digests.keys()], [...this.#digests.values()], this.#hasRenewed],
-      'text[] text[] boolean',
+      [[...this.#digests.keys()], [...this.#digests.values()]],
+      'text[] text[]',
     )
-    this.#hasRenewed = true
     const { missing = [], others = [] } = rows[0]?.renew_definitions ?? {}
     for (const name of missing) {
       const limit = this.#met.get(name)

@@ -52,8 +52,10 @@ create table sluice.limit_source (
   at timestamptz not null,
   -- For code: a hash of the definition. Else empty.
   digest text not null default '',
-  -- For code: when a process last had it; for how long it counts after that (null: 15 s); since when it no longer does.
+  -- For code: when a process last had it, and since when processes record that without a gap of 15 s; for how long it
+  -- counts after that (null: 15 s); since when it no longer does.
   seen_at timestamptz,
+  steady_at timestamptz,
   keep interval,
   gone_at timestamptz,
   primary key (name, source, digest)

@@ -13,8 +13,8 @@
 -- p_buckets: their ids.
 -- p_now: the limiter's clock, in microseconds.
 -- p_further: for one more request of a running job, to which concurrency does not apply.
--- p_need: units of each bucket that are waited for, from one to as many as it holds. Null: one. A further request that
--- needs more (older code allows less than its job cost) is tried again each second.
+-- p_need: units of each bucket that are waited for, from one to as many as it holds. Null: one. If more than older
+-- code allows is needed, next is a second later at least, as nobody knows when that code is gone.
 -- p_exact: takes p_need as it is: more than the bucket holds (for several waiters together), or below one (as if units
 -- had been given back: one at 0, two at -1).
 -- A pool (`sender*`) has the room of its members, and no state of its own: its version is null, so nothing is written.
@@ -83,7 +83,7 @@ begin
         if kind[r] = 'concurrency' then places := greatest(0, least(places, v_free));
         else units := greatest(0, least(units, v_free)); next := greatest(next, now_at);
           most := least(most, v_def.room[r]);
-          if p_further and p_need[ord] > v_need then next := greatest(next, now_at + 1000000); end if; end if;
+          if r > v_def.own and p_need[ord] > v_need then next := greatest(next, now_at + 1000000); end if; end if;
         if v_free < v_need or v_need < 1 and debt[r] > (v_def.room[r] - v_need) * weight[r] then
           next := greatest(next,
             engine.rule_free_at(v_def, r, debt[r], slots, quota, v_need, now_at, v_epoch.ahead_us)); end if;
