@@ -128,7 +128,9 @@ function order(found: Explanation): Reason[] {
   const same = found.fair === null ? 'of the same kind' : `for ${found.fair}`
   const parts = [
     ...(ahead > 0 ? [`${many(ahead, 'job')} ${same}`] : []),
-    ...(kin > 0 ? [`${many(Number(found.kin_jobs), 'job')} ${same} of higher priority or longer waiting`] : []),
+    ...(kin > 0
+      ? [`${many(Number(found.kin_jobs), 'job')} ${same} of higher priority, longer waiting or tried before`]
+      : []),
     ...(lanes > 0 ? [`one job of each of ${many(lanes, 'other key')}`] : []),
   ]
   if (parts.length === 0) return []
