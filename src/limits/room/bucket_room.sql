@@ -78,7 +78,7 @@ begin
           when 'window' then debt[r] := (select sum(s) from unnest(slots[r:r]) s);
             period := greatest(period, v_def.span[r] / v_def.room[r] + 1); slack := 0;
           when 'quota' then debt[r] := coalesce(engine.quota_owed(quota[r:r], margin[r], wall), v_def.room[r]);
-          else continue when p_further; v_need := 1; end case;
+          when 'concurrency' then continue when p_further; v_need := 1; end case;
         v_free := (v_def.room[r] * weight[r] - debt[r]) / weight[r];
         if kind[r] = 'concurrency' then places := greatest(0, least(places, v_free));
         else units := greatest(0, least(units, v_free)); next := greatest(next, now_at);
