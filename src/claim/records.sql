@@ -2,10 +2,10 @@
 -- of the tables, because a release may change them.
 
 -- What a claim found in one lane: rows read, rows taken, the last seq read, rows that had expired, whether there are
--- more; the rank, without priority, of the next job (of the last one, if there is none); and the units by which the
--- jobs taken advance the turn (null: one for each job).
+-- more; the lane's rank by the next job (by the last one, if there is none); and the units by which the jobs taken
+-- advance the turn (null: one for each job).
 create type engine.move as (
-  lane bigint, seen integer, taken integer, last bigint, late integer, more boolean, head integer, turn bigint);
+  lane bigint, seen integer, taken integer, last bigint, late integer, more boolean, rank integer, turn bigint);
 
 -- A list that lanes wait in, while claim/lanes/update_lists.sql updates it: its row (place; null: there is none yet),
 -- floor and due as they were read, the farthest turn that was assigned (far), its front turn now (null: the list is

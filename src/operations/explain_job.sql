@@ -32,25 +32,28 @@ with job as (
   select k.vstart from lane me cross join lateral (
     select l.vstart from sluice.lane l
     where l.class = me.class and l.fair = me.fair and l.vstart is not null order by l.vstart desc limit 1) k
-), kin as (
-  select (select count(*) from (
-            select 1 from sluice.job o
-            where o.lane = s.id and o.seq >= s.bound and o.claim is null and o.due_at is null limit 10000) o) as n
-  from lane me cross join lateral (
-    select l.id, l.bound from sluice.lane l
-    where l.class = me.class and l.list = me.list and l.fair = me.fair and l.id <> me.id
-      and (l.rank, l.id) < (me.rank, me.id) limit 1000) s
 ), ahead as (
   select count(*) as n from job j, lateral (
     select 1 from sluice.job o
     where o.lane = j.lane and o.seq < j.seq and o.claim is null and o.due_at is null limit 10000) o
+), kin as (
+  -- Lanes of its own key that go first. First attempts and retries of a key take turns, under fair keys that differ in
+  -- the lowest bit (claim/lanes/make_lanes.sql): of those at most as many jobs go first as come before it in its lane.
+  select (select count(*) from (
+            select 1 from sluice.job o
+            where o.lane = s.id and o.seq >= s.bound and o.claim is null and o.due_at is null limit s.most) o) as n
+  from lane me cross join ahead a left join turn f on true cross join lateral (
+    select l.id, l.bound, case when l.fair = me.fair then 10000 else a.n + 1 end as most from sluice.lane l
+    where l.class = me.class and l.list = me.list and l.fair in (me.fair, me.fair # 1) and l.id <> me.id
+      and case when l.fair = me.fair then (l.rank, l.id) < (me.rank, me.id) else a.n > 0 or l.vstart < f.vstart end
+    limit 1000) s
 ), rival as (
   -- For each bucket the jobs of other fair keys that wait for it and have their turns before the job's: of each lane at
   -- most as many as come before it in its own. They are counted in some lanes, and estimated for all.
   select t.i, ceil(avg(o.n) * max(s.lanes))::bigint as jobs
   from take t cross join lane me cross join ahead a cross join lateral (
     select l.id, l.bound, count(*) over () as lanes from (select distinct class from sluice.list where id = t.id) c
-    join sluice.lane l on l.class = c.class and l.list = t.id and l.fair <> me.fair
+    join sluice.lane l on l.class = c.class and l.list = t.id and l.fair | 1 <> me.fair | 1
     limit 200) s
   cross join lateral (
     select count(*) as n from (
@@ -71,8 +74,8 @@ select j.id, j.task, j.queue, j.attempt, j.claim is not null as running, engine.
           and engine.has_labels(w.labels, engine.find_label_limits(j.takes))) as workers,
        (select array_agg(split_part(u, '@', 2)) from unnest(engine.find_label_limits(j.takes)) u) as labels,
        (select count(*) from lane me cross join turn f
-        join sluice.lane o on o.class = me.class and o.list = me.list and o.vstart < f.vstart and o.fair <> me.fair)
-         as lanes_before,
+        join sluice.lane o on o.class = me.class and o.list = me.list and o.vstart < f.vstart
+          and o.fair | 1 <> me.fair | 1) as lanes_before,
        -- Lanes of its own fair key that go first, and about how many jobs they have.
        (select count(*) from kin) as kin_lanes, (select coalesce(sum(n), 0) from kin) as kin_jobs,
        (select json_agg(json_build_object('gate', g.gate, 'reason', g.reason, 'by', g.by,

@@ -74,6 +74,8 @@ function scheduled(found: Explanation): Reason[] {
   if (found.held === 'snooze') return [{ kind: 'snoozed', text: 'delayed by its handler', ...at }]
   if (found.held === 'throttled')
     return [{ kind: 'throttled', text: `the vendor refused attempt ${found.attempt}${after(found)}`, ...at }]
+  if (found.held === 'older-code')
+    return [{ kind: 'limit', text: 'older code that still runs does not allow its cost', ...at }]
   if (found.held !== null) return [{ kind: 'rule', text: `held by ${found.held}`, ...at }]
   if (found.attempt === 0) return [{ kind: 'scheduled', text: 'scheduled for later', ...at }]
   return [{ kind: 'backoff', text: `attempt ${found.attempt} failed and is tried again${after(found)}`, ...at }]
@@ -131,7 +133,9 @@ function order(found: Explanation): Reason[] {
   const same = found.fair === null ? 'of the same kind' : `for ${found.fair}`
   const parts = [
     ...(ahead > 0 ? [`${many(ahead, 'job')} ${same}`] : []),
-    ...(kin > 0 ? [`${many(Number(found.kin_jobs), 'job')} ${same} of higher priority or longer waiting`] : []),
+    ...(kin > 0
+      ? [`${many(Number(found.kin_jobs), 'job')} ${same} of higher priority, longer waiting or tried before`]
+      : []),
     ...(lanes > 0 ? [`one job of each of ${many(lanes, 'other key')}`] : []),
   ]
   if (parts.length === 0) return []

@@ -57,7 +57,7 @@ describe.each(mainEngines)('within a fair key on $name', (engine) => {
     expect(first?.id).toBe(four)
     expect((await at.sluice.why(three))?.reasons).toContainEqual({
       kind: 'order',
-      text: 'ahead of it: 2 jobs of the same kind of higher priority or longer waiting',
+      text: 'ahead of it: 2 jobs of the same kind of higher priority, longer waiting or tried before',
       notBefore: undefined,
       acts: 'jobs',
     })

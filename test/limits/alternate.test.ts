@@ -8,6 +8,7 @@ import { sqlOn } from '../../src/db/store.ts'
 import { defineLimit } from '../../src/claim/definitions/define.ts'
 import { ledgerUs, limit } from '../../src/limits/limit.ts'
 import { claimAll, count, emptied, mainEngines, ownClock } from '../claim/engine.ts'
+import { taker } from '../takes/asks.ts'
 import { type AnyTask, task } from '../../src/tasks/task.ts'
 import { fn } from '../servers/fn.ts'
 import { takeIn } from './take.ts'
@@ -29,6 +30,8 @@ describe.each(mainEngines)(
       clock = await ownClock(at.db, startMs)
       await clock.set(startMs)
       await at.db.query(`insert into sluice.bucket (id, name, key) values ($1, $2, 'a')`, [hash64(`${name}:a`), name])
+      await workerSince('infinity')
+      await at.db.query('delete from sluice.limit_source')
     })
     /** Starts a process that has this rate in its code. */
     const start = async (rate: Rate, afterMs = 60_000) => {
@@ -36,10 +39,13 @@ describe.each(mainEngines)(
       digests.set(rate, await defineLimit(sqlOn(at.db), limit(name, { window: rate, concurrency: 9 })))
     }
     /** A process that has this rate in its code reports that it is alive. */
-    const renew = async (rate: Rate, afterMs: number, isAgain = false) => {
+    const renew = async (rate: Rate, afterMs: number) => {
       await clock.set((nowMs += afterMs))
-      await at.db.query(`select ${fn}.renew_definitions($1, $2, $3)`, [[name], [digests.get(rate)], isAgain])
+      await at.db.query(`select ${fn}.renew_definitions($1, $2)`, [[name], [digests.get(rate)]])
     }
+    /** A worker of these processes lives since then. */
+    const workerSince = (time: string) => at.db.query('update sluice.worker set started_at = $1', [time])
+    const beside = async () => (await at.sluice.limits.show(name)).beside.map(({ numbers }) => numbers.window)
     const take = async () => {
       const [row] = await at.db.query<{ granted: boolean }>(`select granted from ${takeIn('$1', '$2::bigint[]')}`, [
         randomUUID(),
@@ -95,15 +101,43 @@ describe.each(mainEngines)(
     })
 
     it('end no definition of the other process because the store was away from both, or its clock was set', async () => {
+      await workerSince('-infinity')
       await start('3/min')
       await start('50/min', 1_000)
-      await renew('50/min', 60_000, true)
-      expect((await at.sluice.limits.show(name)).beside).toHaveLength(1)
-      await renew('3/min', 5_000, true)
-      await renew('50/min', 9_000, true)
-      expect((await at.sluice.limits.show(name)).beside).toHaveLength(1)
-      await renew('50/min', 7_000, true)
-      expect((await at.sluice.limits.show(name)).beside).toEqual([])
+      await renew('50/min', 60_000)
+      expect(await beside()).toEqual(['3/min'])
+      await renew('3/min', 5_000)
+      await renew('50/min', 9_000)
+      expect(await beside()).toEqual(['3/min'])
+      await renew('50/min', 7_000)
+      expect(await beside()).toEqual([])
+    })
+
+    it('end no definition of a fleet from which the store was away before they started', async () => {
+      await workerSince('-infinity')
+      await start('3/min')
+      await start('50/min', 1_000)
+      for (const rate of ['3/min', '50/min', '3/min', '50/min'] as const) await renew(rate, 5_000)
+      await start('7/min', 60_000)
+      expect(await beside()).toEqual(['50/min', '3/min'])
+      await renew('7/min', 5_000)
+      expect(await beside()).toEqual(['50/min', '3/min'])
+      await renew('3/min', 5_000)
+      await renew('7/min', 5_000)
+      expect(await beside()).toEqual(['3/min'])
+      await renew('7/min', 14_000)
+      expect(await beside()).toEqual([])
+    })
+
+    it('end a definition that no process has had for an hour, however seldom the others record theirs', async () => {
+      await workerSince('-infinity')
+      await start('3/min')
+      for (let minute = 0; minute < 60; minute++) {
+        await start('50/min')
+        expect(await beside()).toEqual(['3/min'])
+      }
+      await start('50/min')
+      expect(await beside()).toEqual([])
     })
 
     it('end a definition that another limit of the same process has, too', async () => {
@@ -179,13 +213,36 @@ describe.each(mainEngines)(
       expect(rows).toEqual([{ lend_us: '120000000' }])
     })
 
-    it('a job that only the newer code allows waits for the older to be gone, and does not fail', async () => {
+    it('a job that only the newer code allows waits for the older to be gone, and jobs that both allow pass it', async () => {
       await start('3/min')
       await start('50/min', 1_000)
-      const [room] = await at.db.query(`select most, units from ${fn}.bucket_room($1, 0, p_need => '{20}')`, [
-        [hash64(`${name}:a`)],
-      ])
-      expect(room).toEqual({ most: '50', units: '3' })
+      const own = limit(name, {
+        window: '50/min',
+        concurrency: 9,
+        cost: (job: { n: number }) => job.n,
+      })
+      const work = task(name, { input: z.object({ n: z.number() }), limits: [own], run: () => undefined })
+      const ids: string[] = []
+      for (const n of [20, 1, 2]) ids.push(await at.sluice.send(work, { n }))
+      const begun = async () => (await claimAll(at.db, at.worker, [name], 9)).map(({ id }) => id)
+      expect(await begun()).toEqual(ids.slice(1))
+      const text = 'older code that still runs does not allow its cost'
+      expect((await at.sluice.why(ids[0] as string))?.reasons).toContainEqual(expect.objectContaining({ text }))
+      await renew('50/min', 14_000)
+      await renew('50/min', 2_000)
+      await clock.set((nowMs += 15_000))
+      expect(await begun()).toEqual(ids.slice(0, 1))
+    })
+
+    it('a take that only the newer code allows waits for the older to be gone, and others pass it', async () => {
+      await start('3/min')
+      await start('50/min', 1_000)
+      const dear = taker(at.db, `${name}:a`, 20)
+      expect(await dear()).toMatchObject({ granted: false, waitMs: 1_000 })
+      expect(await taker(at.db, `${name}:a`, 3)()).toMatchObject({ granted: true })
+      await renew('50/min', 14_000)
+      await renew('50/min', 2_000)
+      expect(await dear()).toMatchObject({ granted: true })
     })
 
     it('keep the newest hundred definitions, and those under which a bucket may have been written', async () => {

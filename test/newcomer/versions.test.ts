@@ -2,7 +2,9 @@
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { z } from 'zod'
 import { type Rate, Sluice, limit, task } from '../../src/index.ts'
+import { defineLimit } from '../../src/claim/definitions/define.ts'
 import type { Log } from '../../src/core/log.ts'
+import { sqlOn } from '../../src/db/store.ts'
 import { freshDatabase } from '../servers/database.ts'
 import { until } from '../until.ts'
 
@@ -14,12 +16,12 @@ const open: Sluice[] = []
 afterAll(() => Promise.all(open.map((sluice) => sluice.close())))
 
 /** A process with a version of the code: its own Sluice, task and log. */
-async function process(window: Rate) {
+async function process(window: Rate, at = store) {
   const warned: string[] = []
   const mute = () => {}
   const warn = (text: string) => void (text.includes('both hold') && warned.push(text))
   const log: Log = { debug: mute, info: mute, error: mute, warn }
-  const sluice = await Sluice.open({ store, log })
+  const sluice = await Sluice.open({ store: at, log })
   open.push(sluice)
   const called: number[] = []
   const call = task('call-crm', {
@@ -50,4 +52,16 @@ it('a late process with old, looser code does not loosen the limit; both log it,
   await until(() => current.called.length + old.called.length === 20, 'the operator’s number holds alone')
   expect((await current.sluice.limits.show('crm')).beside).toEqual([])
   expect((await current.sluice.verify()).isProved).toBe(true)
+})
+
+it('a process that sends only in transactions of the embedded engine logs it, too, and records its definition after a rollback', async () => {
+  const { sluice, call, warned } = await process('5/h', 'memory:')
+  await defineLimit(sqlOn(sluice.db), limit('crm', { window: '500/h' }))
+  const sending = sluice.transaction(async (tx) => {
+    await sluice.send(call, {}, { tx })
+    throw new Error('rolled back')
+  })
+  await expect(sending).rejects.toThrow('rolled back')
+  await until(() => warned.length > 0, 'the process logs it')
+  expect((await sluice.limits.show('crm')).numbers).toMatchObject({ window: '5/h' })
 })

@@ -6,7 +6,7 @@ import { limit, type LimitOptions } from '../../src/limits/limit.ts'
 import type { Why } from '../../src/operations/why.ts'
 import { testSluice, type TestSluice } from '../../src/testing/index.ts'
 import { task } from '../../src/tasks/task.ts'
-import { engines, enter } from '../claim/engine.ts'
+import { claim, claimAll, engines, enter, finish } from '../claim/engine.ts'
 import { isLong } from '../long.ts'
 
 const input = z.object({ account: z.string() })
@@ -96,6 +96,31 @@ describe('why', () => {
     }
     await fc.assert(fc.asyncProperty(anyWorld, world), { numRuns: isLong ? 200 : 6, endOnFailure: true })
     expect(waited).toBeGreaterThan(5)
+  })
+
+  it('counts retries that wait as jobs of their own key', async () => {
+    const { db } = t.sluice
+    const call = task('again', { input, limits: [limit('again', { window: '1/min' })], fair: 'account', run: () => {} })
+    const worker = await enter(db, ['again'])
+    const send = (account: string) => t.sluice.send(call as never, { account } as never)
+    const claims = async () => {
+      for (const _ of ['promote', 'read', 'block']) await claim(db, worker, ['again'], 9)
+    }
+    await send('a')
+    const jobs = await claimAll(db, worker, ['again'], 9)
+    await finish(
+      db,
+      jobs.map((job) => ({ job, outcome: 'retry', delayUs: 1_000 })),
+    )
+    await t.clock.advance(1_000)
+    await claims()
+    const [second] = [await send('a'), await send('b')]
+    await claims()
+    const found = await t.sluice.why(second)
+    expect(found?.reasons.map(({ text }) => text)).toEqual([
+      'again (1/min) is used up, about 1 of other keys in between',
+      'ahead of it: 1 job for again:a of higher priority, longer waiting or tried before, and one job of each of 1 other key',
+    ])
   })
 
   it('names who has to act: an operator, a worker, or nobody', async () => {

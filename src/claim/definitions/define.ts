@@ -1,4 +1,5 @@
 /** Puts limits in force: each once per process, and never two different ones under one name. */
+import { AsyncLocalStorage } from 'node:async_hooks'
 import type { Clock } from '../../core/clock.ts'
 import { UsageError } from '../../core/errors.ts'
 import type { SluiceEvents } from '../../report/events.ts'
@@ -28,7 +29,8 @@ export class Definitions {
   readonly #disagrees: (disagreement: SluiceEvents['versions']) => void
   /** When the last renewal began. */
   #renewedMs = -Infinity
-  #hasRenewed = false
+  /** Leaves the caller's transaction: the embedded engine refuses queries beside it, and lets these wait for its end. */
+  readonly #outside = AsyncLocalStorage.snapshot()
 
   /** @param disagrees called once for each limit that other live processes define with other rules */
   constructor(sql: Sql, clock: Clock, disagrees: (disagreement: SluiceEvents['versions']) => void = () => {}) {
@@ -61,12 +63,14 @@ export class Definitions {
   }
 
   /**
-   * Puts these limits in force in the caller's transaction, which may be rolled back. @throws UsageError
-   * SLUICE_LIMIT_CONFLICT
+   * Puts these limits in force in the caller's transaction; and in transactions of their own after it, since it may be
+   * rolled back. @throws UsageError SLUICE_LIMIT_CONFLICT
    */
   async defineIn(tx: Sql, limits: readonly Limit[]): Promise<void> {
     this.#meet(limits)
-    for (const limit of limits) await defineLimit(tx, limit)
+    for (const limit of limits) if (!this.#inForce.has(limit)) await defineLimit(tx, limit)
+    // If it fails, the next send does it.
+    void this.#outside(() => this.define(limits)).catch(() => {})
   }
 
   /** Rejects two different definitions under one name: the first would silently hold for the jobs of both. */
@@ -93,10 +97,9 @@ export class Definitions {
     this.#renewedMs = this.#clock.monotonicMs()
     const rows = await this.#sql.call<{ renew_definitions: Renewal }>(
       'renew_definitions',
-      [[...this.#digests.keys()], [...this.#digests.values()], this.#hasRenewed],
-      'text[] text[] boolean',
+      [[...this.#digests.keys()], [...this.#digests.values()]],
+      'text[] text[]',
     )
-    this.#hasRenewed = true
     const { missing = [], others = [] } = rows[0]?.renew_definitions ?? {}
     for (const name of missing) {
       const limit = this.#met.get(name)

@@ -22,7 +22,7 @@ begin
     select l.*, p_starts[l.ordinality] as start, m.taken, m.last,
            m.seen > 0 and m.seen = m.taken + m.late as whole,
            not m.more and m.seen = m.taken + m.late as over,
-           greatest(m.head - 60 * l.priority, l.rank) as head, nullif(p_blocked[l.ordinality], 0) as blocked,
+           greatest(m.rank, l.rank) as next_rank, nullif(p_blocked[l.ordinality], 0) as blocked,
            coalesce(m.turn, m.taken, 0) * p_steps[l.ordinality] as step
     from unnest(p_lane) with ordinality l
     left join lateral (
@@ -33,7 +33,7 @@ begin
     from was w window k as (partition by w.class, w.fair)
   ), next as (
     select g.id, g.v, g.to_list as list, case when g.whole then g.last + 1 else g.bound end as bound,
-           g.head as rank,
+           g.next_rank as rank,
            case when g.vstart is null and g.to_list = g.list then null
                 when g.served or g.vstart is null then g.far
                 else g.vstart end as vstart,

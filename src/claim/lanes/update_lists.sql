@@ -3,7 +3,8 @@
 -- of its front lane fits beside the units that are reserved for others; if only those are in its way it is due soon.
 -- p_now: microseconds of the limiter clock.
 -- p_was: the lanes as they were found.
--- p_next: the lanes that moved, as they stand now.
+-- p_next: the lanes that moved, as they stood before `engine.choose_front_lanes`. Their turns only bound what is read:
+-- a lane that is put in front there gets the furthest turn of its key, so none before that of the lane it follows.
 create or replace function engine.update_lists(p_now bigint, p_was sluice.lane[], p_next sluice.lane[]) returns void
 language plpgsql as $$
 declare

@@ -10,7 +10,7 @@
 -- p_take: how many jobs of each lane
 -- p_life: how long grants of each bucket may be used, in microseconds
 -- p_of, p_seqs: lane and seq of each selected job of lanes with costs; jobs that became visible since are left
--- p_dead: which of those jobs cost more than a bucket can ever grant, and must not run
+-- p_dead: which of those jobs cost more than a bucket can ever grant, and must not run (`engine.refuse_dear_jobs`)
 -- p_over: as `engine.divide_room` returns it. These four are null when no lane has costs.
 -- p_labels, p_members: as `engine.resolve_buckets` returns them; with labels, `engine.choose_held_buckets` decides what
 -- each job holds
@@ -20,8 +20,7 @@
 -- moves: what became of each lane's jobs, for `engine.advance_lanes`
 create or replace function engine.mark_jobs(
   p_claim uuid, p_worker bigint, p_now bigint, p_lane sluice.lane[], p_take integer[], p_buckets bigint[],
-  p_life bigint[],
-  p_of bigint[] default null, p_seqs bigint[] default null, p_dead boolean[] default null,
+  p_life bigint[], p_of bigint[] default null, p_seqs bigint[] default null, p_dead boolean[] default null,
   p_over integer[] default null, p_labels jsonb default null, p_members bigint[] default null,
   p_rooms engine.room[] default null,
   out granted integer, out jobs text, out moves engine.move[])
@@ -72,12 +71,12 @@ begin
   )
   select count(*), array_agg(t.lane), array_agg(t.seq),
          '[[' || string_agg(t.told || case when t.size <= 65536 then ',' || t.cargo else '' end, '],[') || ']]',
-         (select array_agg((lane, m.seen, coalesce(k.taken, 0), m.last, m.late, m.more, m.head, k.turn)::engine.move)
+         (select array_agg((lane, m.seen, coalesce(k.taken, 0), m.last, m.late, m.more, m.rank, k.turn)::engine.move)
           from (select lane, count(*) filter (where not beyond)::integer as seen,
               max(seq) filter (where not beyond) as last, count(*) filter (where late and not beyond)::integer as late,
               case when min(take) is null then p_over[array_position(v_ids, lane)] = 0 else bool_or(beyond) end as more,
-              engine.lane_rank(coalesce(max(created_at) filter (where beyond), max(created_at)), 0) as head
-                from told group by lane) m
+              engine.lane_rank(coalesce(max(created_at) filter (where beyond), max(created_at)),
+                p_lane[array_position(v_ids, lane)].priority) as rank from told group by lane) m
           left join (select lane, count(*)::integer as taken, sum(turn) as turn from taken group by 1) k using (lane)),
          (select array_agg(id) from told where late and not beyond), (select array_agg(id) from told where dead),
          (select count(*) from told where not beyond and late is not true), (select units from charge),
@@ -92,5 +91,5 @@ begin
       array(select r from unnest(p_rooms) r where v_places[r.ord] > 0), p_claim, v_units, v_places);
   end if;
   if v_late is not null then perform engine.expire_overdue_jobs(v_late); end if;
-  if v_dead is not null then perform engine.fail_impossible_jobs(v_dead); end if;
+  if v_dead is not null then perform engine.refuse_dear_jobs(v_dead); end if;
 end $$;

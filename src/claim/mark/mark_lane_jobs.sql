@@ -46,8 +46,8 @@ begin
   from (select k.*, sum(octet_length(k.cargo)) over (order by seq rows unbounded preceding) as size from taken k) t;
   moves := array[(v_lane, v_seen, granted, v_seqs[v_seen], coalesce(cardinality(v_late), 0),
                   coalesce(cardinality(v_seqs) > v_seen, false),
-                  engine.lane_rank(coalesce(v_sinces[p_take + 1], (select max(s) from unnest(v_sinces) s)), 0),
-                  null)::engine.move];
+                  engine.lane_rank(coalesce(v_sinces[p_take + 1], (select max(s) from unnest(v_sinces) s)),
+                    p_lane.priority), null)::engine.move];
   if current_setting('sluice.held', true) = 'yes' then
     moves := engine.complete_lane_moves(moves, array[p_lane], array[p_take], null);
   end if;

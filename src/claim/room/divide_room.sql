@@ -26,7 +26,6 @@ declare
   v_from integer[] := '{1}';
   v_at integer[] := array_fill(0, array[cardinality(p_lane)]);
   v_next integer := 1;
-  v_dear integer[];  -- engine.cut_before_dear_jobs
   v_n bigint[]; v_fair integer[]; v_starts bigint[]; v_costed boolean;
   v_read bigint[]; v_seqs bigint[]; v_dead boolean[]; v_costs integer[];
 begin
@@ -53,16 +52,11 @@ begin
       v_next := v_next + v_read[i] * (v_from[i + 1] - v_from[i] + 1);
       v_n[i] := v_read[i];
     end loop;
-    select c.n, c.dear into v_n, v_dear from engine.cut_before_dear_jobs(
-      v_read, v_dead, v_n, v_at, v_costs, v_from, v_uses, engine.read_older_capacities(p_buckets)) c;
   end if;
   select s.take, s.blocked into take, blocked
   from engine.divide_by_turns(p_want, v_n, v_starts, p_steps, v_fair, v_from, v_uses, p_units, p_places, p_horizon,
                               v_at, v_costs, p_first) s;
   if not v_costed then return; end if;
-  for i in 1 .. cardinality(p_lane) loop
-    if v_dear[i] > 0 and take[i] = v_n[i] then blocked[i] := v_dear[i]; end if;
-  end loop;
   select array_agg(l.costed and take[l.ordinality] = v_read[l.ordinality] and v_read[l.ordinality] < v_each
                    order by l.ordinality)::integer[],
          bool_or(l.costed and take[l.ordinality] = v_each)

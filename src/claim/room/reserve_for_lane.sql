@@ -36,7 +36,7 @@ begin
   into v_buckets, v_needs, v_until
   from room r join room w on w.bucket = p_lane.list
   where case when r.bucket = p_lane.list
-             then r.need > 1 and (r.need > (engine.read_older_capacities(array[r.bucket]))[1]) is not true
+             then r.need between 2 and r.most
                and not exists (select 1 from room o where o.lacks and o.bucket <> p_lane.list)
              else p_lane.denied >= 2 and (r.refill, r.bucket) > (w.refill, w.bucket) and not r.lacks
                -- Not for longer than the bucket takes to fill again, and half of the bucket at most.

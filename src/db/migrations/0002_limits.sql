@@ -35,7 +35,6 @@ create table sluice.limit_def (
 );
 create index limit_concurrency on sluice.limit_def (name) where 'concurrency' = any (kind);
 create index limit_pool on sluice.limit_def (name) where members is not null;
-create index limit_beside on sluice.limit_def (name) where own is not null;
 create index limit_lending on sluice.limit_def (name) where lend_us is not null;
 
 -- The definitions that sources give to a limit: code (one for each definition that live processes have), stored by an
@@ -53,8 +52,10 @@ create table sluice.limit_source (
   at timestamptz not null,
   -- For code: a hash of the definition. Else empty.
   digest text not null default '',
-  -- For code: when a process last had it; for how long it counts after that (null: 15 s); since when it no longer does.
+  -- For code: when a process last had it, and since when processes record that without a gap of 15 s; for how long it
+  -- counts after that (null: 15 s); since when it no longer does.
   seen_at timestamptz,
+  steady_at timestamptz,
   keep interval,
   gone_at timestamptz,
   primary key (name, source, digest)

@@ -16,13 +16,14 @@ begin
     delete from sluice.limit_source where name = p_name and source = p_source and digest = p_digest;
     return found;
   end if;
-  insert into sluice.limit_source as s (name, source, digest, spec, columns, by, reason, at, seen_at)
+  insert into sluice.limit_source as s (name, source, digest, spec, columns, by, reason, at, seen_at, steady_at)
   -- The newest code has the latest time, also when the store's clock was set back.
   values (p_name, p_source, p_digest, p_spec, p_columns, p_by, p_reason, greatest(v_now, (
     select max(o.at) + interval '1 microsecond' from sluice.limit_source o
-    where o.name = p_name and o.source = 'code' and p_source = 'code')), v_now)
+    where o.name = p_name and o.source = 'code' and p_source = 'code')), v_now, v_now)
   on conflict (name, source, digest) do update set
     spec = excluded.spec, columns = excluded.columns, by = excluded.by, reason = excluded.reason, seen_at = v_now,
+    steady_at = case when s.seen_at between v_now - interval '15 seconds' and v_now then s.steady_at else v_now end,
     -- Code that comes back keeps the time of its first appearance: it does not become the newest by starting again.
     at = case when p_source = 'code' then s.at else v_now end,
     -- Code that comes back within an hour of its end (a cron job) counts for an hour from now on: otherwise it would

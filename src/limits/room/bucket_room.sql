@@ -3,8 +3,7 @@
 -- avail: jobs of one unit that fit now: the smaller of units and places.
 -- units, places: free by the rules that count units; free by concurrency.
 -- next: when p_need units and a place are free (2^53 - 1: time alone does not free them).
--- most: more units than that are never free. A cost that only the newer of two versions of code allows waits until the
--- older one is gone.
+-- most: more units than that are never free under this definition.
 -- period, slack: microseconds in which one unit becomes free; how long it may stay unused before others are lost.
 -- life: microseconds for which a grant may be used.
 -- wall: what the store's clock shows then, by which calendars go.
@@ -14,7 +13,8 @@
 -- p_buckets: their ids.
 -- p_now: the limiter's clock, in microseconds.
 -- p_further: for one more request of a running job, to which concurrency does not apply.
--- p_need: units of each bucket that are waited for, from one to as many as it holds. Null: one.
+-- p_need: units of each bucket that are waited for, from one to as many as it holds. Null: one. If more than older
+-- code allows is needed, next is a second later at least, as nobody knows when that code is gone.
 -- p_exact: takes p_need as it is: more than the bucket holds (for several waiters together), or below one (as if units
 -- had been given back: one at 0, two at -1).
 -- probe: above 0, the vendor has refused requests: one grant at a time, after which the bucket is held for so many
@@ -81,12 +81,12 @@ begin
           when 'window' then debt[r] := (select sum(s) from unnest(slots[r:r]) s);
             period := greatest(period, v_def.span[r] / v_def.room[r] + 1); slack := 0;
           when 'quota' then debt[r] := coalesce(engine.quota_owed(quota[r:r], margin[r], wall), v_def.room[r]);
-          else continue when p_further; v_need := 1; end case;
+          when 'concurrency' then continue when p_further; v_need := 1; end case;
         v_free := (v_def.room[r] * weight[r] - debt[r]) / weight[r];
         if kind[r] = 'concurrency' then places := greatest(0, least(places, v_free));
         else units := greatest(0, least(units, v_free)); next := greatest(next, now_at);
-          if (r > v_def.own) is not true then most := least(most, v_def.room[r]);
-          elsif p_need[ord] > v_need then next := greatest(next, now_at + 1000000); end if; end if;
+          most := least(most, v_def.room[r]);
+          if r > v_def.own and p_need[ord] > v_need then next := greatest(next, now_at + 1000000); end if; end if;
         if v_free < v_need or v_need < 1 and debt[r] > (v_def.room[r] - v_need) * weight[r] then
           next := greatest(next,
             engine.rule_free_at(v_def, r, debt[r], slots, quota, v_need, now_at, v_epoch.ahead_us)); end if;

@@ -33,6 +33,6 @@ begin
           (engine.calendar_period(p_def.spec -> 'rules' -> (p_i - 1) -> 'quota', p_quota[p_i][3])).ends
         when p_quota[p_i][5] + p_need > v_room then p_quota[p_i][3]
         else p_quota[p_i][2] end, p_now + 1000000);
-    else return 9007199254740991;
+    when 'concurrency' then return 9007199254740991;
   end case;
 end $$;

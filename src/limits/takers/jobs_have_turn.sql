@@ -15,8 +15,10 @@ declare
   v_before bigint := 0;  -- units of the other side's last turn
 begin
   if not p_here and engine.jobs_due_at(p_bucket, p_now) is null then return false; end if;
-  select greatest(1, min(case x.kind when 'window' then x.room * 100000 / x.span when 'concurrency' then x.room / 4
-                              else least(x.drain::numeric * 100000 / x.weight, x.room) end)) into v_most
+  select greatest(1, min(case when x.kind = 'window' then x.room * 100000 / x.span
+                              when x.kind = 'concurrency' then x.room / 4
+                              when x.kind in ('rate', 'quota') then
+                                least(x.drain::numeric * 100000 / x.weight, x.room) end)) into v_most
   from (select d.* from sluice.bucket b join sluice.limit_def d on d.name = b.name
         where b.id = p_bucket order by d.version desc limit 1) d,
        unnest(d.kind, d.drain, d.weight, d.room, d.span) x (kind, drain, weight, room, span);

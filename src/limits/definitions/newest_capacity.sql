@@ -1,0 +1,10 @@
+-- Returns how many units the newest code of a limit allows at once. The definition in force may allow fewer, while
+-- older code still runs. Null: the limit does not count units.
+-- p_bucket: the name of one of its buckets.
+create or replace function engine.newest_capacity(p_bucket text) returns bigint language plpgsql stable as $$
+begin
+  return (
+    select (select min(r.room) from unnest(d.room, d.kind) with ordinality r (room, kind, o)
+            where r.kind <> 'concurrency' and r.o <= coalesce(d.own, r.o))
+    from sluice.limit_def d where d.name = substring(p_bucket from '^[^:*@]+') order by d.version desc limit 1);
+end $$;
