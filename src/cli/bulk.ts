@@ -7,7 +7,7 @@ import type { BulkOptions, JobFilter, Sluice, State } from '../index.ts'
 import { type FilterFlags, filterFlags, filterOf, rejectListFlags } from './filter.ts'
 import { checkIdStart, idOf } from './ids.ts'
 import { mustKnowAll } from './known.ts'
-import { brief, type Output } from './output.ts'
+import { brief, many, type Output } from './output.ts'
 import { settingsOf, whole, withSluice } from './settings.ts'
 import { listenForStop } from './stop.ts'
 
@@ -149,7 +149,7 @@ export async function eachFound(
   // Jobs that are sent while the user decides must not be changed.
   const filter = await sluice.jobs.asOfNow(wanted)
   const { count, isExact } = await sluice.jobs.count(filter)
-  const said = `${isExact ? '' : 'at least '}${count} job(s)`
+  const said = `${isExact ? '' : 'at least '}${many(count, 'job')}`
   if (flags.dryRun === true) {
     if (out.json) return out.object({ found: count, isExact })
     out.line(`${said} would be ${act.done}`)

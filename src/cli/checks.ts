@@ -9,7 +9,7 @@ import { abandoned } from './backlog.ts'
 import { restores, steps } from './epoch.ts'
 import type { Finding } from './finding.ts'
 import { lanes } from './lanes.ts'
-import { span } from './output.ts'
+import { many, span } from './output.ts'
 import { parked } from './parked.ts'
 import { redisServer, shared } from './shared.ts'
 import { bloat, has, snapshots, type StorageAt, wraparound } from './storage.ts'
@@ -214,7 +214,10 @@ async function workers(at: Place): Promise<Finding | undefined> {
     silent = silent.filter((row) => now.get(row.id) === row.beat)
     return silent.length === 0
   }, beatWaitMs)
-  const all = `${first.length} worker(s) with ${first.reduce((sum, row) => sum + row.slots, 0)} slots`
+  const all = `${many(first.length, 'worker')} with ${many(
+    first.reduce((sum, row) => sum + row.slots, 0),
+    'slot',
+  )}`
   if (silent.length === 0) return { status: 'ok', text: `${all} send heartbeats` }
   return {
     status: 'warn',

@@ -11,6 +11,7 @@ import { fieldOf } from '../limits/limit.ts'
 import { type Bar, barOn } from './bar.ts'
 import { inputOf } from './cells.ts'
 import { flat } from './failure.ts'
+import { many } from './output.ts'
 import { rulebookOf, type Settings, withSluice } from './settings.ts'
 import { listenForStop } from './stop.ts'
 import { openTable, type Table, type TableRow } from './table.ts'
@@ -67,7 +68,9 @@ export async function importRows(
   } catch (error) {
     bar.end()
     if (total.sent > 0 && flags.dryRun !== true)
-      out.talk(`${total.sent} row(s) before that were sent; ${again(flags, source)}`)
+      out.talk(
+        `${many(total.sent, 'row')} before that ${total.sent === 1 ? 'was' : 'were'} sent; ${again(flags, source)}`,
+      )
     throw error
   } finally {
     bar.end()
@@ -75,7 +78,7 @@ export async function importRows(
   }
   if (total.sent + total.known + total.bad === 0 && !stopping.signal.aborted)
     throw new UsageError('SLUICE_BAD_FILE', `${source.name} has no rows: its first line is read as the heading`)
-  if (total.bad > toldMax) out.talk(`… and ${total.bad - toldMax} more bad row(s)`)
+  if (total.bad > toldMax) out.talk(`… and ${many(total.bad - toldMax, 'more bad row')}`)
   if (stopping.signal.aborted) out.talk(`stopped; ${again(flags, source)}`)
   if (out.json) out.object(flags.dryRun === true ? { fit: total.sent, bad: total.bad } : total)
   else if (flags.dryRun === true) out.line(`${total.sent} good, ${total.bad} bad`)

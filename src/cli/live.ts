@@ -1,7 +1,7 @@
 /** What `sluice dev` shows: jobs as they start and end, and limits as they fill. */
 import { systemClock } from '../core/clock.ts'
 import { parseRate } from '../core/rate.ts'
-import { span } from '../core/span.ts'
+import { span } from '../core/figures.ts'
 import { type Sql, sqlOn } from '../db/store.ts'
 import type { AttemptEvent, Sluice } from '../index.ts'
 import { Folding } from '../report/folding.ts'

@@ -77,7 +77,7 @@ function facts(job: Job, nowMs: number): [string, string][] {
 }
 
 function progressText({ done, total }: NonNullable<Job['progress']>): string {
-  const percent = `${Math.floor((done / total) * 100)} %`
+  const percent = `${Math.floor((done * 100) / total)} %`
   return total === 100 ? percent : `${percent} (${done} of ${total})`
 }
 

@@ -5,6 +5,7 @@ import { sqlOn } from '../db/store.ts'
 import type { Exceeded, Verification, Verified } from '../index.ts'
 import { time } from './filter.ts'
 import { mustKnow } from './known.ts'
+import { figure, many } from './output.ts'
 import { settingsOf, withSluice } from './settings.ts'
 
 interface Flags {
@@ -57,18 +58,13 @@ function inForce(rules: readonly Verified[]): Verified[] {
 
 /** Formats what was proved for a rule, in one line: `crm (version 2) rate 100/min: busiest 60.2 s: 98 of 100 allowed (3 keys)`. */
 export function inWords({ limit, version, guarantee, rate, most, windowMs, worst, exceeded, keys }: Verified): string {
-  const length = guarantee === 'quota' ? 'busiest period' : `busiest ${seconds(windowMs)}`
+  const length = guarantee === 'quota' ? 'busiest period' : `busiest ${figure(windowMs / 1_000)} s`
   const where = windowMs === 0 ? 'most at one time' : length
   const what = guarantee === 'bucket' ? rate : `${guarantee} ${rate}`
   const more =
     exceeded === 0 && worst > most ? ' (more by what was used beyond grants, or allowed before a change)' : ''
-  const found = exceeded > 0 ? `; ${exceeded} windows held more` : ''
-  return `${limit} (version ${version}): ${what}: ${where}: ${worst} of ${most} allowed${more} (${keys} key${keys === 1 ? '' : 's'})${found}`
-}
-
-/** Formats a length: `60.2 s`. */
-function seconds(ms: number): string {
-  return `${Number((ms / 1_000).toPrecision(4))} s`
+  const found = exceeded > 0 ? `; ${many(exceeded, 'window')} held more` : ''
+  return `${limit} (version ${version}): ${what}: ${where}: ${worst} of ${most} allowed${more} (${many(keys, 'key')})${found}`
 }
 
 function tell({ limit, key, guarantee, from, to, units, most, grants }: Exceeded, line: (text: string) => void): void {
@@ -81,6 +77,6 @@ function tell({ limit, key, guarantee, from, to, units, most, grants }: Exceeded
 }
 
 function summary({ isProved, from, to, buckets, grants }: Verification): string {
-  const what = `${grants} grants of ${buckets} keys, ${from.toISOString()} to ${to.toISOString()}`
+  const what = `${many(grants, 'grant')} of ${many(buckets, 'key')}, ${from.toISOString()} to ${to.toISOString()}`
   return isProved ? `no window was exceeded: ${what}` : `not proved: ${what}`
 }

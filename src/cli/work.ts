@@ -11,6 +11,7 @@ import { graceMsOf } from '../worker/options.ts'
 import type { Worker } from '../worker/worker.ts'
 import { loadedFiles, needCode } from './config.ts'
 import { showLive } from './live.ts'
+import { many } from './output.ts'
 import { screen } from './screen.ts'
 import { nameOf, openSluice, type Settings, settingsOf, whole } from './settings.ts'
 import { listenForStop, type Stop, surviveStrays } from './stop.ts'
@@ -104,7 +105,7 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
     const worker = await start(sluice, tasks, options, stop)
     if (worker === undefined) return
     const names = tasks.map((task) => task.name).join(', ')
-    const firing = schedules.length === 0 ? '' : `, and ${schedules.length} schedule(s)`
+    const firing = schedules.length === 0 ? '' : `, and ${many(schedules.length, 'schedule')}`
     const on = options.queues === undefined ? '' : `, queues ${options.queues.join(', ')}`
     out.log.info(
       `working on ${names}${firing} from ${nameOf(settings.store)}${on}, ${options.concurrency ?? 10} at once`,

@@ -1,4 +1,5 @@
 import { AttemptError } from '../core/errors.ts'
+import { span } from '../core/figures.ts'
 
 /** What this module reads of a response: any `fetch` response fits. */
 export interface ResponseLike {
@@ -88,7 +89,7 @@ export function limitedBy(response: ResponseLike, options: FeedbackOptions = {})
  */
 export function rateLimited(response: ResponseLike): AttemptError {
   const limited = limitedBy(response)
-  const when = limited === undefined ? '' : ` for ${limited.retryAfterMs} ms`
+  const when = limited === undefined ? '' : ` of ${span(limited.retryAfterMs)}`
   const error = new AttemptError(
     vendorLimitedCode,
     `The vendor answered ${response.status} and demands a pause${when}; an attempt before that would be rejected as well. ` +

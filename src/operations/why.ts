@@ -1,10 +1,11 @@
 /** Explains why a job waits: every reason, the binding one first, from the same functions that decide claims. */
 import type { Sql } from '../db/store.ts'
+import { many } from '../core/figures.ts'
 import { parkedOf, parkedText } from '../core/parked.ts'
 import { type ParsedHours, writtenHours } from '../core/hours.ts'
 import type { Explanation, Reason } from './explanation.ts'
 import { limitReasons } from './why-limits.ts'
-import { many, pausedBy, resumeOf } from './words.ts'
+import { pausedBy, resumeOf } from './words.ts'
 
 /** The result of `why`. */
 export interface Why {

@@ -1,5 +1,5 @@
 /** How each event reads in the log: its level, its text, and which lines are equal. */
-import { span } from '../core/span.ts'
+import { span } from '../core/figures.ts'
 import type { Level } from '../core/log.ts'
 import type { AttemptEvent, EventName, RecordedError, SluiceEvents } from './events.ts'
 
@@ -93,7 +93,17 @@ const formatters: Formatters = {
       `limit "${limit}" is ${mine} in this process's code and ${other} in that of another one (${by}): both hold until one of them has been gone for 15 s. \`sluice limits set\` settles it at once`,
       { limit, mine, other, by },
     ),
-  alarm: (event) => line('warn', `alarm${event.isRaised ? '' : ' over'}: ${event.text}`, { ...event, text: undefined }),
+  alarm: (event) =>
+    line('warn', `alarm${event.isRaised ? ': ' : ' '}${alarmText(event)}`, {
+      ...event,
+      text: undefined,
+      todo: undefined,
+    }),
+}
+
+/** Formats an alarm: what is wrong and what to do, or that it is over. */
+export function alarmText({ isRaised, text, todo }: SluiceEvents['alarm']): string {
+  return isRaised ? `${text}${todo === undefined ? '' : `: ${todo}`}` : `over: ${text}`
 }
 
 const ends: Record<string, string> = {

@@ -64,7 +64,7 @@ for (const store of stores) {
         const sent = await project.run(['send', 'fails', '--from', 'contacts.csv', '--bad-rows', 'bad.csv'])
         expect(sent).toMatchObject({ code: 1, out: '3 sent, 0 sent before, 3 bad\n' })
         expect(sent.err).toMatch(
-          /line 3: .*n: .*\nline 4: .*accountId.*\nline 7: it has 2 cell\(s\) under 3 column\(s\)\n.*correct bad.csv/,
+          /line 3: .*n: .*\nline 4: .*accountId.*\nline 7: it has 2 cells under 3 columns\n.*correct bad.csv/,
         )
         expect(readFileSync(join(project.dir, 'bad.csv'), 'utf8')).toBe('accountId;n;note\na1;two;x\n;3;x\na2;5\n')
         project.write('more.ndjson', '{"accountId":"a1","n":8}\n{"accountId":"a1"}\n{"accountId":"a3","n":8}\n')
@@ -101,11 +101,11 @@ for (const store of stores) {
         const asked = await project.run(['cancel', '--task', 'sync'])
         expect(asked).toMatchObject({
           code: 2,
-          err: expect.stringMatching(/SLUICE_NOT_CONFIRMED: 2 job\(s\) would be cancelled; .*--yes/),
+          err: expect.stringMatching(/SLUICE_NOT_CONFIRMED: 2 jobs would be cancelled; .*--yes/),
         })
         expect(await project.run(['cancel', '--task', 'sync', '--dry-run'])).toMatchObject({
           code: 0,
-          out: '2 job(s) would be cancelled\n',
+          out: '2 jobs would be cancelled\n',
         })
         expect(await json('reprioritise', '--limit-key', 'crm:a3', '--to', '-5', '--yes')).toEqual([
           { reprioritised: 1, stopped: false },

@@ -61,7 +61,7 @@ it('an operator shows, sets, pins, rekeys and pauses limits by the command limit
     expect(history.out).toMatch(/^3 +pinned +5\/s and 60\/min +\S+Z +\S+@\S+ +x$/m)
 
     expect(await limits('rekey', 'crm', '--from', 'a1', '--to', 'a1-eu', '--dry-run')).toMatchObject({
-      out: '1 job(s) would be rekeyed\n',
+      out: '1 job would be rekeyed\n',
       err: expect.stringContaining(id),
     })
     expect(await limits('rekey', 'crm', '--from', 'a1', '--to', 'a1-eu', '--yes')).toMatchObject({ out: '1 rekeyed\n' })

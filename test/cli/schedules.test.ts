@@ -29,7 +29,7 @@ afterEach(() => project.close())
 
 it('schedules that a file exports are stored by any worker with that file, fired, listed, run, paused, resumed and removed', async () => {
   const work = project.start(['work'])
-  await work.says('working on sync-all, http, and 3 schedule(s) from ')
+  await work.says('working on sync-all, http, and 3 schedules from ')
   await work.says('a for 20')
   await work.says('b for 20')
   const [{ out }, table, run] = await Promise.all([

@@ -71,9 +71,9 @@ it('writes what is counted before the line that says that it is over', () => {
     report.emit('failed', { ...attempt, job: 'j', attempt: i + 1, error: { message: 'answered 503' } })
   report.emit('recovered', { task: 'sync', failures: 3, forMs: 61_000, worker: '7' })
   expect(lines.map(({ message }) => message)).toEqual([
-    'attempt failed, next in 1.0 s: answered 503',
+    'attempt failed, next in 1 s: answered 503',
     expect.stringContaining('the last of 2 in'),
-    '"sync" works again, after 3 failures in 61.0 s',
+    '"sync" works again, after 3 failures in 61 s',
   ])
 })
 
@@ -105,7 +105,7 @@ it('a listener that throws or rejects is logged, and the others are called', asy
   await vi.waitFor(() => expect(lines).toHaveLength(2))
   report.end()
   expect(heard).toHaveBeenCalledTimes(1)
-  expect(lines[0]?.message).toBe('crm:a1: paused for 15.0 s, because the vendor demanded it (429 from crm.example)')
+  expect(lines[0]?.message).toBe('crm:a1: paused for 15 s, because the vendor demanded it (429 from crm.example)')
   expect(lines.filter(({ message }) => message === 'a listener of the event "held" failed')).toHaveLength(2)
   expect(() => report.on('nosuch' as 'held', heard)).toThrow('there is no event "nosuch"; there are started, ')
 })
