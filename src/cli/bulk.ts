@@ -15,7 +15,7 @@ interface BulkFlags extends FilterFlags {
   all?: boolean
   yes?: boolean
   dryRun?: boolean
-  to?: number
+  priority?: number
 }
 
 /** An operation on many jobs. */
@@ -75,16 +75,16 @@ export function cancelCommand(): Command {
 /** `sluice reprioritise`. */
 export function reprioritiseCommand(): Command {
   const said = 'change the priority of waiting and scheduled jobs'
-  return command('reprioritise', said, ({ to = 0 }) => ({
+  return command('reprioritise', said, ({ priority = 0 }) => ({
     verb: 'reprioritise',
     done: 'reprioritised',
     missing: 'no such waiting or scheduled job',
     states: ['scheduled', 'waiting'],
-    one: async (sluice, id) => (await sluice.jobs.reprioritise(id, to)) > 0,
-    many: (sluice, filter, options) => sluice.jobs.reprioritise(filter, to, options),
+    one: async (sluice, id) => (await sluice.jobs.reprioritise(id, priority)) > 0,
+    many: (sluice, filter, options) => sluice.jobs.reprioritise(filter, priority, options),
   }))
     .alias('reprioritize')
-    .requiredOption('--to <n>', 'the new priority; higher first, -1000 to 1000', whole(-1_000, 1_000))
+    .requiredOption('--priority <n>', 'the new priority; higher first, -1000 to 1000', whole(-1_000, 1_000))
 }
 
 function command(name: string, description: string, actOf: (flags: BulkFlags) => ActById): Command {
@@ -185,7 +185,7 @@ export async function eachFound(
 }
 
 async function examples(sluice: Sluice, out: Output, filter: JobFilter): Promise<void> {
-  for (const job of await sluice.list({ ...filter, limit: 3 }))
+  for (const job of await sluice.list({ ...filter, max: 3 }))
     out.talk(`  ${job.id} ${job.state} ${job.task} ${brief(job.error?.message ?? job.reason ?? '', 60)}`.trimEnd())
 }
 

@@ -68,7 +68,7 @@ export const checks: Record<string, Check> = {
 }
 
 /** The checks of `sluice doctor --deep`, by name: they read whole tables. */
-export const deepChecks: Record<string, Check> = { lanes: (at) => lanes(storageAt(at)) }
+export const deepChecks: Record<string, Check> = { waiting: (at) => lanes(storageAt(at)) }
 
 function sqlAt({ store: { db }, schema: name }: Place): Sql {
   return sqlOn(db, name)

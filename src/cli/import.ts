@@ -152,13 +152,13 @@ function keysOf(
     const known = columns === undefined ? '' : `; the columns are ${columns.join(', ')}`
     throw new UsageError(
       'SLUICE_BAD_OPTION',
-      `--key "${key}" names no column${known}; give one column, or several as '{a}/{b}'`,
+      `--idempotency-key "${key}" names no column${known}; give one column, or several as '{a}/{b}'`,
     )
   }
   const textOf = (input: unknown, name: string) => {
     const value = fieldOf(input, name)
     if (value !== '' && ['string', 'number', 'boolean'].includes(typeof value)) return String(value)
-    throw new UsageError('SLUICE_BAD_ROW', `it has no ${name}, which --key needs`)
+    throw new UsageError('SLUICE_BAD_ROW', `it has no ${name}, which --idempotency-key needs`)
   }
   return (_, input) => {
     const text = key.includes('{')
@@ -203,7 +203,7 @@ class Refused {
 
 function again({ key }: ImportFlags, { digest }: Source): string {
   return digest === undefined && typeof key !== 'string'
-    ? 'without keys (--key) the same command would send them again'
+    ? 'without --idempotency-key the same command would send them again'
     : 'the same command within 24 h sends the rest'
 }
 

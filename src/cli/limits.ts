@@ -130,12 +130,12 @@ function cellsOf({ kind, rate, burst, perSecond, utilisation }: Guarantee): stri
   return [name, `${burst}`, `${figure(perSecond)}/s`, percent(utilisation)]
 }
 
-async function history(name: string, { max: limit }: { max: number }, command: Command): Promise<void> {
+async function history(name: string, flags: { max: number }, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
   const versions = await withSluice(settings, { creates: false }, async (sluice) => {
     await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', name)
-    return sluice.limits.history(name, { limit })
+    return sluice.limits.history(name, flags)
   })
   if (out.json) return versions.forEach((each) => out.object(each))
   out.table([['VERSION', 'SOURCE', 'ALLOWS', 'SINCE', 'BY', 'REASON'], ...versions.map(cells)])

@@ -10,8 +10,8 @@ import { settingsOf, withSluice } from './settings.ts'
 
 interface Flags {
   limit?: string
-  from?: string
-  to?: string
+  since?: string
+  until?: string
 }
 
 /** `sluice verify`. */
@@ -19,15 +19,18 @@ export function verifyCommand(): Command {
   return new Command('verify')
     .description('prove from the ledger that no limit was exceeded, or show where (exit code 1)')
     .option('--limit <name>', 'check only this limit')
-    .option('--from <time>', 'check windows that end since 2h, 7d or 2030-01-31T12:00:00Z (default: all in the ledger)')
-    .option('--to <time>', 'check windows that end before that time (default: now)')
+    .option(
+      '--since <time>',
+      'check windows that end since 2h, 7d or 2030-01-31T12:00:00Z (default: all in the ledger)',
+    )
+    .option('--until <time>', 'check windows that end before that time (default: now)')
     .action(run)
 }
 
-async function run({ limit, from, to }: Flags, command: Command): Promise<void> {
+async function run({ limit, ...flags }: Flags, command: Command): Promise<void> {
   const settings = await settingsOf(command)
   const { out } = settings
-  const period = { from: time('--from', from), to: time('--to', to) }
+  const period = { since: time('--since', flags.since), until: time('--until', flags.until) }
   const said = Object.entries({ limit, ...period }).filter(([, value]) => value !== undefined)
   const proof = await withSluice(settings, { creates: false }, async (sluice) => {
     if (limit !== undefined) await mustKnow(sqlOn(sluice.db, settings.schema), 'limit', limit)

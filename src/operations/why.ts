@@ -61,7 +61,7 @@ function isStuck({ acts }: Reason): boolean {
 function parked({ parked: rows }: Explanation): Reason[] {
   return parkedOf(rows).map((one) => ({
     kind: 'parked',
-    text: `claims failed on it and skip it: ${parkedText(one)}`,
+    text: `workers skip it, because the database could not compute with its data: ${parkedText(one)}`,
     notBefore: undefined,
     since: one.since,
     acts: 'operator',

@@ -73,7 +73,7 @@ for (const store of stores) {
           'sync',
           '--from',
           'more.ndjson',
-          '--key',
+          '--idempotency-key',
           '{accountId}/{n}',
           '--on-error',
           'stop',
@@ -86,7 +86,7 @@ for (const store of stores) {
           err: expect.stringMatching(/sends the rest\nerror SLUICE_BAD_ROW: line 2: .*no n/),
         })
         const input = '{"accountId":"a1","n":8}\n{"accountId":"a3","n":9}\n'
-        const from = ['send', 'sync', '--from', '-', '--key', '{accountId}/{n}']
+        const from = ['send', 'sync', '--from', '-', '--idempotency-key', '{accountId}/{n}']
         expect(await project.run([...from, '--json'], { input })).toMatchObject({
           code: 0,
           out: '{"sent":1,"known":1,"bad":0}\n',
@@ -107,12 +107,12 @@ for (const store of stores) {
           code: 0,
           out: '2 jobs would be cancelled\n',
         })
-        expect(await json('reprioritise', '--limit-key', 'crm:a3', '--to', '-5', '--yes')).toEqual([
+        expect(await json('reprioritise', '--limit', 'crm', '--key', 'a3', '--priority', '-5', '--yes')).toEqual([
           { reprioritised: 1, stopped: false },
         ])
-        const [late] = await json('jobs', '--input', 'n=9', '--limit-key', 'crm:a3')
+        const [late] = await json('jobs', '--input', 'n=9', '--limit', 'crm', '--key', 'a3')
         expect(late).toMatchObject({ task: 'sync', priority: -5 })
-        expect(await project.run(['reprioritize', String(late?.['id']), '--to', '2'])).toMatchObject({
+        expect(await project.run(['reprioritize', String(late?.['id']), '--priority', '2'])).toMatchObject({
           code: 0,
           out: `${String(late?.['id'])} reprioritised\n`,
         })
@@ -168,8 +168,8 @@ describe('send --from', () => {
     const refused: [string[], string][] = [
       [['{}', '--from', 'rows.csv'], 'SLUICE_BAD_OPTION'],
       [
-        ['--from', 'rows.csv', '--key', 'contact'],
-        'SLUICE_BAD_OPTION: --key "contact" names no column; the columns are accountId, n',
+        ['--from', 'rows.csv', '--idempotency-key', 'contact'],
+        'SLUICE_BAD_OPTION: --idempotency-key "contact" names no column; the columns are accountId, n',
       ],
       [['--from', 'rows.csv', '--bad-rows', './rows.csv'], 'SLUICE_BAD_OPTION'],
       [['--from', 'rows.csv', '--delay', 'soon', '--dry-run'], 'SLUICE_BAD_DURATION'],

@@ -75,9 +75,11 @@ it('a sequence of send, dispatch --once, jobs, why, status, limits, retry and ca
   expect(sent).toMatchObject({ code: 0, err: '' })
   expect(new Set(objects(sent.out).map(({ id }) => id)).size).toBe(3)
   const id = await send('sync-contact', '{"accountId":"a2"}', '--delay', '1h')
-  expect(await send('plain', '{"n":1}', '--key', 'once')).toBe(await send('plain', '{"n":1}', '--key', 'once'))
-  const replaced = await send('plain', '{"n":2}', '--key', 'last', '--delay', '1h', '--max-wait', '2h')
-  expect(await send('plain', '{"n":3}', '--key', 'last', '--replace')).toBe(replaced)
+  expect(await send('plain', '{"n":1}', '--idempotency-key', 'once')).toBe(
+    await send('plain', '{"n":1}', '--idempotency-key', 'once'),
+  )
+  const replaced = await send('plain', '{"n":2}', '--idempotency-key', 'last', '--delay', '1h', '--max-wait', '2h')
+  expect(await send('plain', '{"n":3}', '--idempotency-key', 'last', '--replace')).toBe(replaced)
   const failing = await send('fails')
 
   expect(await project.run(['why', 'x'])).toMatchObject({ code: 2, err: expect.stringContaining('SLUICE_BAD_ID') })

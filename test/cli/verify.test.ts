@@ -37,7 +37,7 @@ it('verify proves limits by the name of their guarantee, shows an exceeded windo
     select l.bucket, l.n + g, l.at, debt, slots, version, 1, hold, gen_random_uuid()
     from (select l.* from sluice.ledger l join sluice.bucket b on b.id = l.bucket where b.key = 'b' order by n desc limit 1) l,
          generate_series(1, 10) g`)
-  const shown = await project.run(['verify', '--limit', 'crm', '--from', '1h'])
+  const shown = await project.run(['verify', '--limit', 'crm', '--since', '1h'])
   expect(shown).toMatchObject({ code: 1, err: expect.stringContaining('not proved') })
   expect(shown.out).toMatch(/^EXCEEDED {2}crm .*safe rate.*; 1 windows? held more/)
   expect(shown.out).toMatch(
@@ -52,7 +52,7 @@ it('verify proves limits by the name of their guarantee, shows an exceeded windo
     code: 1,
     err: expect.stringContaining('SLUICE_NO_SUCH_LIMIT'),
   })
-  expect(await project.run(['verify', '--to', 'yesterday'])).toMatchObject({
+  expect(await project.run(['verify', '--until', 'yesterday'])).toMatchObject({
     code: 2,
     err: expect.stringContaining('SLUICE_BAD_DURATION'),
   })
