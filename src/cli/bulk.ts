@@ -92,7 +92,7 @@ function command(name: string, description: string, actOf: (flags: BulkFlags) =>
   return filterFlags(new Command(name).description(`${description}; by ids, or by a filter`), states)
     .argument('[id...]', 'ids of jobs; or select jobs by the options below')
     .option('--all', 'select all jobs, without a filter')
-    .option('--yes', 'do not ask for confirmation')
+    .option('--yes', 'confirm in advance')
     .option('--dry-run', 'print how many jobs match, and change nothing')
     .action((ids: string[], _: object, self: Command) => {
       // `jobs` has the same options for lists, and takes them before a command below it sees them.

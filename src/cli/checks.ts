@@ -234,7 +234,7 @@ async function handlers(at: Place): Promise<Finding | undefined> {
        cross join lateral (select (to_jsonb(w) ->> 'stuck')::int as n) s where s.n > 0 order by w.id`,
   )
   if (rows.length === 0) return { status: 'ok', text: 'no handler is stuck' }
-  const list = rows.map(({ who, stuck, slots }) => `${who} (${stuck}${stuck >= slots ? ', claims nothing more' : ''})`)
+  const list = rows.map(({ who, stuck, slots }) => `${who} (${stuck}${stuck >= slots ? ', takes no more jobs' : ''})`)
   return {
     status: 'warn',
     text: `handlers still run though their attempts have ended: ${list.join(', ')}; the workers' logs name task and job; restart these workers, and make the handlers stop on \`signal\``,

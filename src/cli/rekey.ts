@@ -19,7 +19,7 @@ export function rekeyCommand(): Command {
     .argument('<limit>')
     .requiredOption('--key <key>', 'the key of the limit that the jobs have')
     .requiredOption('--to <key>', 'the key that the jobs get; new jobs still get the key of their input')
-    .option('--yes', 'do not ask for confirmation')
+    .option('--yes', 'confirm in advance')
     .option('--dry-run', 'print how many jobs match, and change nothing')
     .action(rekey)
 }

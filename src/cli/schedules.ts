@@ -12,9 +12,9 @@ import { settingsOf, whole, withSluice } from './settings.ts'
 /** `sluice schedules` and its commands. */
 export function schedulesCommand(): Command {
   const show = new Command('show')
-    .description('show a schedule, and the outcomes of its newest instants')
+    .description('show a schedule, and what happened at its last times')
     .argument('<name>')
-    .option('--max <n>', 'show at most n instants', whole(1, 1_000), 20)
+    .option('--max <n>', 'show at most n times', whole(1, 1_000), 20)
     .action(showOne)
   const trigger = new Command('trigger')
     .description('send a job of a schedule now, even if it is not due')
@@ -26,8 +26,8 @@ export function schedulesCommand(): Command {
     .action(list)
     .addCommand(show)
     .addCommand(trigger)
-    .addCommand(each('pause', 'pause schedules: their instants pass without a job', 'paused'))
-    .addCommand(each('resume', 'resume schedules with their next instant from now', 'resumed'))
+    .addCommand(each('pause', 'pause schedules: no jobs are sent at their times', 'paused'))
+    .addCommand(each('resume', 'resume schedules, from their next time on', 'resumed'))
     .addCommand(
       each('remove', 'delete schedules; remove them from the code first, or a worker stores them again', 'removed'),
     )

@@ -69,7 +69,7 @@ function facts(job: Job, nowMs: number): [string, string][] {
     ['ended', finishedAt && ago(finishedAt)],
     ['failures', job.failed > 0 && `${job.failed} of ${job.attempt} attempts`],
     ['crashes', job.crashes > 0 && `${job.crashes}: its worker was lost`],
-    ['in doubt', job.ambiguous && 'an attempt may have done its work without its outcome being known'],
+    ['ambiguous', job.ambiguous && 'the outcome of an attempt is unknown; it may have done its work'],
     ...job.ruled.map((each): [string, string] => ['rule', JSON.stringify(each)]),
     ...(job.parked ?? []).map((each): [string, string] => ['parked', each]),
   ]

@@ -44,7 +44,7 @@ async function run({ limit, ...flags }: Flags, command: Command): Promise<void> 
   for (const { limit: name, key, from: after, to: before } of proof.missing)
     out.line(
       redactText(
-        `rows are missing: ${name}${key && ` ${key}`}, between ${after.toISOString()} and ${before.toISOString()}`,
+        `records are missing in the ledger: ${name}${key && ` for ${key}`}, between ${after.toISOString()} and ${before.toISOString()}`,
       ),
     )
   out.talk(summary(proof))
@@ -65,14 +65,18 @@ export function inWords({ limit, version, guarantee, rate, most, windowMs, worst
   const where = windowMs === 0 ? 'most at one time' : length
   const what = guarantee === 'bucket' ? rate : `${guarantee} ${rate}`
   const more =
-    exceeded === 0 && worst > most ? ' (more by what was used beyond grants, or allowed before a change)' : ''
+    exceeded === 0 && worst > most
+      ? ' (above it: what jobs used beyond their grants, or what was allowed before a change)'
+      : ''
   const found = exceeded > 0 ? `; ${many(exceeded, 'window')} held more` : ''
   return `${limit} (version ${version}): ${what}: ${where}: ${worst} of ${most} allowed${more} (${many(keys, 'key')})${found}`
 }
 
 function tell({ limit, key, guarantee, from, to, units, most, grants }: Exceeded, line: (text: string) => void): void {
-  const of = `${limit}${key && ` ${key}`}`
-  line(`${of}: ${units} where ${most} may be (${guarantee}), from ${from.toISOString()} to ${to.toISOString()}:`)
+  const of = `${limit}${key && ` for ${key}`}`
+  line(
+    `${of}: ${units} granted where ${most} are allowed (${guarantee}), from ${from.toISOString()} to ${to.toISOString()}:`,
+  )
   for (const { claim, at, units: own, jobs } of grants) {
     const named = jobs.length > 0 ? ` jobs ${jobs.join(', ')}` : ''
     line(`  ${at.toISOString()}  ${own}  by ${claim}${named}`)

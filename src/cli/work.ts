@@ -115,7 +115,9 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
     const gone = await Promise.race([stop.first, sluice.ended])
     if (gone !== undefined) throw gone
     out.log.info(
-      `ending after ${worker.running} running attempt(s), which may take ${options.grace ?? '25s'}; interrupt again to abandon them`,
+      worker.running === 0
+        ? 'stopping; no job is running'
+        : `stopping: waiting for ${many(worker.running, 'running job')}, ${options.grace ?? '25s'} at most; Ctrl-C again hands them back`,
     )
     const given = stop.second.then(() => worker.abort())
     given.catch(() => {})
@@ -124,7 +126,7 @@ async function work(file: string | undefined, flags: WorkFlags, command: Command
     ended.abort()
     await sluice.close()
   }
-  out.log.info('ended')
+  out.log.info('stopped')
 }
 
 /** Starts a worker; undefined: a request to end came first. */

@@ -25,11 +25,16 @@ export interface ParkedRow {
 
 const kinds = { job: 'job', lane: 'jobs', bucket: 'limit' } as const
 
+/** Returns the name that users give to `release`: several lanes of a task in a queue have the same. */
+export function userName(name: string): string {
+  return name.replace(/ in (\S+), lane -?\d+$/, ' in $1')
+}
+
 /** Converts rows to parked things; null gives an empty list. */
 export function parkedOf(rows: readonly ParkedRow[] | null | undefined): Parked[] {
   return (rows ?? []).map(({ kind, name, error, code, at_ms: atMs }) => ({
     kind: kinds[kind],
-    name: kind === 'lane' ? name.replace(/, lane -?\d+$/, '') : name,
+    name: kind === 'lane' ? userName(name) : name,
     error,
     code: code ?? undefined,
     since: new Date(atMs),

@@ -48,7 +48,7 @@ const kinds = {
     option: 'oldestWait',
     threshold: '1h',
     text: ({ subject, value }: Reading) => `the oldest job of queue "${subject}" has waited for ${span(value)}`,
-    todo: 'look at what stops the queue (`sluice status`), or ask for the next job of a task (`sluice why --task <name>`)',
+    todo: 'look at what stops the queue (`sluice status`), or why the next job of a task waits (`sluice why --task <name>`)',
   },
   'no-worker': {
     option: 'noWorker',

@@ -37,7 +37,7 @@ export const uncalledCode = 'SLUICE_UNCALLED'
 const patienceMs = 250
 
 function uncalled(waitMs: number): AttemptError {
-  const text = `the grant ran out before the request could be written, and the next one is ${span(waitMs)} away; the job goes back uncalled`
+  const text = `the grant ran out before the request could be written, and the next one is ${span(waitMs)} away; nothing was sent, and the job waits again`
   return new AttemptError(uncalledCode, text, { retryable: true })
 }
 

@@ -81,7 +81,7 @@ export async function searchOf(
       throw bad(`needs a text for "${name}"`)
   }
   const { state, input = {}, failures, limit, key } = filter
-  if (key !== undefined && limit === undefined) throw bad('has a "key", and no "limit" that it is of')
+  if (key !== undefined && limit === undefined) throw bad('has a "key" without a "limit"')
   if (failures !== undefined && !(Number.isInteger(failures) && failures >= 1 && failures <= 2 ** 31 - 1))
     throw bad('needs a whole number from 1 for "failures"')
   const wanted = state === undefined ? states : [state].flat()

@@ -76,7 +76,7 @@ function scheduled(found: Explanation): Reason[] {
   if (found.held !== null) return [{ kind: 'rule', text: `held by ${found.held}`, ...at }]
   if (found.attempt === 0) return [{ kind: 'scheduled', text: 'scheduled for later', ...at }]
   const after = found.error?.message === undefined ? '' : `: ${found.error.message.slice(0, 200)}`
-  return [{ kind: 'backoff', text: `attempt ${found.attempt} failed and is tried again${after}`, ...at }]
+  return [{ kind: 'backoff', text: `attempt ${found.attempt} failed, and another one follows${after}`, ...at }]
 }
 
 function unseen({ raw, task }: Explanation): Reason[] {
@@ -114,7 +114,7 @@ function workers(found: Explanation): Reason[] {
   return [
     {
       kind: 'no-worker',
-      text: `no worker that knows task ${found.task} listens on queue ${found.queue}${bearing}`,
+      text: `no worker that knows task ${found.task} serves queue ${found.queue}${bearing}`,
       notBefore: undefined,
       acts: 'worker',
       todo: 'start one (`sluice work`); `sluice tasks` lists who serves what',

@@ -57,7 +57,7 @@ const formatters: Formatters = {
   rescued: (event) =>
     line(
       'warn',
-      `worker ${event.worker} (${event.host}, process ${event.pid}) is lost; ${event.jobs === 0 ? 'it had no jobs' : `its ${event.jobs} jobs run again, in doubt`}`,
+      `worker ${event.worker} (${event.host}, process ${event.pid}) is lost; ${event.jobs === 0 ? 'it had no jobs' : `${event.jobs === 1 ? 'its job runs' : `its ${event.jobs} jobs run`} again, marked \`ambiguous\``}`,
       { ...event, worker: undefined, lost: event.worker },
     ),
   limit: ({ before, after, ...event }) =>
@@ -69,7 +69,7 @@ const formatters: Formatters = {
   held: (event) =>
     line(
       'warn',
-      `${event.limits.join(', ')}: paused for ${span(event.forMs)}, because the vendor demanded it (${event.why})`,
+      `${limitsInWords(event.limits)} paused for ${span(event.forMs)}: the vendor demanded it (${event.why})`,
       { limits: event.limits, forMs: Math.round(event.forMs) },
       [namesOf(event.limits)],
       [],
@@ -85,7 +85,7 @@ const formatters: Formatters = {
       ? line('error', connectionTexts[to].lost, { to, err: error })
       : line('warn', `${connectionTexts[to].found}${forMs === undefined ? '' : ` after ${span(forMs)}`}`, {
           to,
-          forMs,
+          forMs: forMs === undefined ? undefined : Math.round(forMs),
         }),
   versions: ({ limit, mine, other, by }) =>
     line(
@@ -147,6 +147,12 @@ function generalised(message: string): string {
     .replaceAll(/"[^"]*"|'[^']*'/g, '…')
     .replaceAll(/[^\s,;:()]*\d[^\s,;()]*/g, (word) => (/^[1-5]\d\d\.?$/.test(word) ? word : '#'))
     .slice(0, 200)
+}
+
+/** Formats the limits of a job: `limit crm for a1 is`, `limits crm for a1 and total are`. */
+function limitsInWords(takes: readonly string[]): string {
+  const all = takes.map((take) => take.replace(':', ' for ')).join(' and ')
+  return takes.length === 1 ? `limit ${all} is` : `limits ${all} are`
 }
 
 function namesOf(takes: readonly string[]): string {

@@ -209,7 +209,7 @@ for (const engine of mainEngines) {
       expect(said?.reasons).toEqual([
         {
           kind: 'no-worker',
-          text: 'no worker that knows task both listens on queue default and has the label host, egress',
+          text: 'no worker that knows task both serves queue default and has the label host, egress',
           notBefore: undefined,
           acts: 'worker',
           todo: expect.any(String),

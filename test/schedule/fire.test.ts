@@ -278,7 +278,7 @@ describe.each(engines)('on $name', (engine) => {
     await mine.fire()
     nowMs += 5_001
     await mine.fire()
-    expect(told).toEqual([expect.stringContaining('schedule "minutely" is due and cannot be fired')])
+    expect(told).toEqual([expect.stringContaining('the job of schedule "minutely" is due and cannot be sent')])
     expect(await sluice.schedules.list()).toMatchObject([
       { name: 'minutely', error: 'schedule "minutely": no such account', last: null },
       { name: 'other', error: null, last: { outcome: 'sent' } },
